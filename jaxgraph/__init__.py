@@ -1,0 +1,48 @@
+"""Full-batch training of graph neural networks, sharded over a device mesh, in JAX.
+
+Submodules are imported on first use, so that reading and partitioning a graph never imports jax.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from jaxgraph.graph import Graph
+
+if TYPE_CHECKING:
+    from jaxgraph import (
+        datasets,
+        layers,
+        metrics,
+        nn,
+        ops,
+        parallel,
+        partition,
+        train,
+        transforms,
+    )
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "Graph",
+    "__version__",
+    "datasets",
+    "layers",
+    "metrics",
+    "nn",
+    "ops",
+    "parallel",
+    "partition",
+    "train",
+    "transforms",
+]
+
+if not TYPE_CHECKING:  # pyright sees the imports above and reports names that do not exist
+
+    def __getattr__(name: str) -> Any:
+        if name in __all__:
+            return importlib.import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted(__all__)

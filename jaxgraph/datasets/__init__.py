@@ -1,0 +1,33 @@
+"""Readers of the field's file formats, and generators: everything that makes a ``Graph``."""
+
+from jaxgraph.datasets.convert import from_networkx, from_scipy, to_scipy
+from jaxgraph.datasets.edge_list import read_edge_list
+from jaxgraph.datasets.files import BrokenFileError, MissingFileError
+from jaxgraph.datasets.generators import chung_lu, random_graph, rmat, stochastic_block_model
+from jaxgraph.datasets.gnn_benchmark import load_gnn_benchmark
+from jaxgraph.datasets.karate import load_karate
+from jaxgraph.datasets.matlab import load_matlab
+from jaxgraph.datasets.ogb import load_ogb, read_ogb_folder
+from jaxgraph.datasets.planetoid import load_planetoid
+from jaxgraph.datasets.registry import load, names
+
+__all__ = [
+    "BrokenFileError",
+    "MissingFileError",
+    "chung_lu",
+    "from_networkx",
+    "from_scipy",
+    "load",
+    "load_gnn_benchmark",
+    "load_karate",
+    "load_matlab",
+    "load_ogb",
+    "load_planetoid",
+    "names",
+    "random_graph",
+    "read_edge_list",
+    "read_ogb_folder",
+    "rmat",
+    "stochastic_block_model",
+    "to_scipy",
+]

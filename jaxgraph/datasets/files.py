@@ -1,0 +1,115 @@
+"""Finding the files of a data set, and saying what to do about one that is missing or broken."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = [
+    "BrokenFileError",
+    "MissingFileError",
+    "data_folder",
+    "find_file",
+    "reading",
+    "require_file",
+]
+
+DATA_DIR_VARIABLE = "JAXGRAPH_DATA"
+
+
+class MissingFileError(FileNotFoundError, ValueError):
+    """A file or folder that a data set needs is not there."""
+
+
+class BrokenFileError(ValueError):
+    """A file's content is not what its format says."""
+
+
+def data_folder(data_dir: str | os.PathLike[str] | None) -> Path:
+    """Returns the folder to read from: ``data_dir``, or else the environment's JAXGRAPH_DATA.
+
+    Args:
+        data_dir: a folder, or None.
+
+    Returns:
+        The folder.
+
+    Raises:
+        MissingFileError: none is named, or it is no folder.
+    """
+    named = data_dir if data_dir is not None else os.environ.get(DATA_DIR_VARIABLE)
+    if not named:
+        raise MissingFileError(
+            f"data_dir: not given, and the environment variable {DATA_DIR_VARIABLE} is not set; "
+            "pass the folder that holds the data sets' files."
+        )
+    folder = Path(named).expanduser()
+    if not folder.is_dir():
+        source = "data_dir" if data_dir is not None else DATA_DIR_VARIABLE
+        raise MissingFileError(f"{source}: {folder} is no folder; pass one that holds the files.")
+    return folder
+
+
+def find_file(folder: Path, *candidates: str) -> Path | None:
+    """Returns the first of some relative paths that is a file, or None.
+
+    Args:
+        folder: where to look.
+        *candidates: paths relative to it; the file name alone is tried after each.
+
+    Returns:
+        The path of the file found.
+    """
+    for candidate in candidates:
+        for path in (folder / candidate, folder / Path(candidate).name):
+            if path.is_file():
+                return path
+    return None
+
+
+def require_file(folder: Path, *candidates: str, origin: str) -> Path:
+    """Returns the first of some relative paths that is a file.
+
+    Args:
+        folder: where to look.
+        *candidates: paths relative to it; the file name alone is tried after each.
+        origin: where the file can be had, for the message.
+
+    Returns:
+        The path of the file found.
+
+    Raises:
+        MissingFileError: none of them is a file.
+    """
+    path = find_file(folder, *candidates)
+    if path is None:
+        raise MissingFileError(
+            f"{folder / candidates[0]}: no such file (tried {', '.join(candidates)}, with and "
+            f"without their folder). Put it there from {origin}, or pass another data_dir."
+        )
+    return path
+
+
+@contextmanager
+def reading(path: Path, kind: str) -> Iterator[None]:
+    """Turns whatever a reader raises on a broken file into a ValueError that names the file.
+
+    Args:
+        path: the file being read.
+        kind: what it should be, for the message.
+
+    Raises:
+        ValueError: the code inside raised anything but an error about the file already.
+    """
+    try:
+        yield
+    except (MissingFileError, BrokenFileError):
+        raise
+    # A reader fed with arbitrary bytes raises arbitrary errors, unpicklers most of all.
+    except Exception as error:
+        raise BrokenFileError(
+            f"{path}: cannot be read as {kind} ({type(error).__name__}: {error}). It may be "
+            "truncated or of another format; fetch it again."
+        ) from error

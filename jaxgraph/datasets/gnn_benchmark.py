@@ -1,0 +1,112 @@
+"""Co-purchase and co-author graphs of the gnn-benchmark, from npz files of either key layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from jaxgraph import transforms
+from jaxgraph.datasets.files import BrokenFileError, reading, require_file
+from jaxgraph.datasets.restricted_pickle import load_npz
+from jaxgraph.graph import Graph
+
+__all__ = ["NAMES", "load_gnn_benchmark"]
+
+# By name: the file in each of the two collections that carry it.
+_FILES = {
+    "amazon-photo": ("amazon/amazon_photo.npz", "amazon_electronics_photo.npz"),
+    "amazon-computers": ("amazon/amazon_computers.npz", "amazon_electronics_computers.npz"),
+    "coauthor-cs": ("coauthor/coauthor_cs.npz", "ms_academic_cs.npz"),
+    "coauthor-physics": (
+        "coauthor/coauthor_phy.npz",
+        "coauthor_physics.npz",
+        "ms_academic_phy.npz",
+    ),
+}
+NAMES = tuple(_FILES)
+
+_ORIGIN = "github.com/EdisonLeeeee/GraphData or github.com/shchur/gnn-benchmark"
+
+
+def load_gnn_benchmark(
+    name: str, folder: Path, *, normalize_features: bool = True, split_seed: int = 0
+) -> Graph:
+    """Reads a co-purchase or co-author graph, and draws a split.
+
+    Edges are made undirected; self-loops are removed. The split has 20 training and 30 validation
+    nodes of each class; all others are test nodes.
+
+    Args:
+        name: "amazon-photo", "amazon-computers", "coauthor-cs" or "coauthor-physics".
+        folder: holds the npz file, under its folder or directly.
+        normalize_features: whether each node's features are divided by their sum.
+        split_seed: the seed of the split.
+
+    Returns:
+        The graph, with features, classes and the three masks.
+
+    Raises:
+        ValueError: the file is missing, broken, asks for a forbidden type, or lacks a key.
+
+    References:
+        Shchur et al., "Pitfalls of Graph Neural Network Evaluation", 2018, section 3.
+    """
+    path = require_file(folder, *_FILES[name], origin=_ORIGIN)
+    members = load_npz(path)
+    adjacency = _matrix(members, path, "adj_matrix", "adj")
+    features = _matrix(members, path, "node_attr", "attr")
+    labels = members.get("node_label", members.get("labels"))
+    if not isinstance(labels, np.ndarray):
+        raise BrokenFileError(f"{path}: has no array node_label or labels; {_keys_of(members)}.")
+    entries = sp.coo_array(adjacency)
+    num_nodes = labels.shape[0]
+    if entries.shape != (num_nodes, num_nodes):
+        raise BrokenFileError(
+            f"{path}: the adjacency matrix is {entries.shape}; expected {(num_nodes,) * 2} for "
+            f"{num_nodes} labels."
+        )
+    if normalize_features:
+        features = _with_rows_of_sum_one(features)
+    with reading(path, "a graph with features and classes"):
+        graph = Graph.from_edges(
+            entries.row,
+            entries.col,
+            num_nodes=num_nodes,
+            nodes=features.toarray(),
+            labels=labels,
+            name=name,
+        )
+    graph = transforms.to_undirected(transforms.remove_self_loops(graph))
+    return transforms.random_split(graph, labels_per_class=20, val_per_class=30, seed=split_seed)
+
+
+def _matrix(members: Mapping[str, Any], path: Path, whole: str, prefix: str) -> sp.csr_array:
+    """Reads a sparse matrix, pickled under ``whole`` or stored as four arrays named ``prefix``_."""
+    if isinstance(members.get(whole), sp.csr_matrix):
+        return sp.csr_array(members[whole])
+    parts = [f"{prefix}_{part}" for part in ("data", "indices", "indptr", "shape")]
+    if not all(isinstance(members.get(part), np.ndarray) for part in parts):
+        raise BrokenFileError(
+            f"{path}: has neither a CSR matrix {whole} nor arrays {', '.join(parts)}; "
+            f"{_keys_of(members)}."
+        )
+    data, indices, indptr, shape = (members[part] for part in parts)
+    with reading(path, f"a CSR matrix of {', '.join(parts)}"):
+        matrix = sp.csr_array((data, indices, indptr), shape=tuple(shape.tolist()))
+        matrix.check_format(full_check=True)
+        return matrix
+
+
+def _with_rows_of_sum_one(features: sp.csr_array) -> sp.csr_array:
+    # As transforms.normalize_features, but before the matrix is dense: 0.5 GB for coauthor-cs.
+    sums = np.asarray(features.sum(axis=1, dtype=np.float64))
+    sums[sums == 0] = 1
+    return sp.csr_array(sp.diags_array(1 / sums) @ features)
+
+
+def _keys_of(members: Mapping[str, Any]) -> str:
+    return f"its keys are {', '.join(sorted(members)) or '(none)'}"

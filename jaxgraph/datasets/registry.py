@@ -1,0 +1,107 @@
+"""Data sets by name."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from jaxgraph.datasets import edge_list, generators, gnn_benchmark, karate, matlab, ogb, planetoid
+from jaxgraph.datasets.files import data_folder
+from jaxgraph.graph import Graph
+
+__all__ = ["load", "names"]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    read: Callable[..., Graph]
+    from_files: bool
+
+    @property
+    def options(self) -> list[str]:
+        """The names of the options: every parameter but the folder."""
+        return [name for name in inspect.signature(self.read).parameters if name != "folder"]
+
+
+def _entries() -> Mapping[str, _Entry]:
+    readers = (
+        (planetoid.NAMES, planetoid.load_planetoid),
+        (gnn_benchmark.NAMES, gnn_benchmark.load_gnn_benchmark),
+        (matlab.NAMES, matlab.load_matlab),
+        (ogb.NAMES, ogb.load_ogb),
+    )
+    entries = {
+        name: _Entry(partial(read, name), from_files=True)
+        for family, read in readers
+        for name in family
+    }
+    built_in = {
+        "karate": karate.load_karate,
+        "sbm": generators.stochastic_block_model,
+        "chung-lu": generators.chung_lu,
+        "rmat": generators.rmat,
+        "random": generators.random_graph,
+    }
+    entries |= {name: _Entry(read, from_files=False) for name, read in built_in.items()}
+    return MappingProxyType(entries)
+
+
+_ENTRIES = _entries()
+
+
+def names() -> tuple[str, ...]:
+    """Returns the names that ``load`` knows, sorted."""
+    return tuple(sorted(_ENTRIES))
+
+
+def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: Any) -> Graph:
+    """Loads a data set, or makes a generated graph, by name.
+
+    A name that ends as a list of edges does (``.csv``, ``.npy``, ``.npz``, ``.txt`` and so on) is
+    read as one, from ``data_dir`` if that is given.
+
+    Args:
+        name: one of ``names()``, in any case, or the file name of a list of edges.
+        data_dir: the folder of the data sets' files; None takes the environment's JAXGRAPH_DATA.
+            Built-in and generated graphs need none.
+        **options: of the data set, as ``normalize_features=False``, ``split_seed=1`` or
+            ``num_nodes=1000``; see the functions of ``jaxgraph.datasets``.
+
+    Returns:
+        The graph.
+
+    Raises:
+        ValueError: the name or an option is unknown, or a file is missing or broken.
+    """
+    if name.endswith(edge_list.SUFFIXES):
+        _check_options(name, ["num_nodes", "undirected"], options)
+        path = Path(name) if data_dir is None else data_folder(data_dir) / name
+        return edge_list.read_edge_list(path, **options)
+    known_name = name.lower().replace("_", "-")
+    if known_name not in _ENTRIES:
+        raise ValueError(f"name: no data set {name!r}{_near_match(known_name, names())}")
+    entry = _ENTRIES[known_name]
+    _check_options(known_name, entry.options, options)
+    if entry.from_files:
+        return entry.read(data_folder(data_dir), **options)
+    return entry.read(**options)
+
+
+def _check_options(name: str, known: list[str], options: Mapping[str, Any]) -> None:
+    for option in options:
+        if option not in known:
+            hint = _near_match(option, known) if known else "; it has none."
+            raise ValueError(f"{option}: no option of the data set {name!r}{hint}")
+
+
+def _near_match(wrong: str, known: list[str] | tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(wrong, known, n=1)
+    question = f"; did you mean {near[0]!r}?" if near else "."
+    return f"{question} Known: {', '.join(known)}."

@@ -1,0 +1,367 @@
+"""Functions from a graph to a graph: direction, repeated edges, self-loops, features, splits."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse import csgraph
+
+from jaxgraph.graph import Graph
+
+__all__ = [
+    "add_self_loops",
+    "degree_features",
+    "largest_component",
+    "normalize_features",
+    "random_split",
+    "remove_duplicate_edges",
+    "remove_self_loops",
+    "subgraph",
+    "to_undirected",
+]
+
+_EDGE_FIELDS = ("edges", "edge_weight", "edge_type")
+_NODE_FIELDS = ("nodes", "labels", "graph_ids", "train_mask", "val_mask", "test_mask")
+
+
+def to_undirected(graph: Graph) -> Graph:
+    """Adds the reverse of every edge, then keeps one of each; a self-loop stays one edge.
+
+    A reverse edge carries the attributes of its original. The result is sorted by sender, then by
+    receiver.
+
+    Args:
+        graph: the graph.
+
+    Returns:
+        The graph with senders and receivers int [num_undirected_edges * 2 + num_self_loops].
+
+    Raises:
+        ValueError: equal edges, or an edge and its reverse, have different attributes.
+    """
+    both_ways = {
+        name: np.concatenate([value, value])
+        for name in _EDGE_FIELDS
+        if (value := getattr(graph, name)) is not None
+    }
+    doubled = graph.replace(
+        senders=np.concatenate([graph.senders, graph.receivers]),
+        receivers=np.concatenate([graph.receivers, graph.senders]),
+        **both_ways,
+    )
+    return remove_duplicate_edges(doubled)
+
+
+def remove_duplicate_edges(graph: Graph) -> Graph:
+    """Keeps one edge of each sender and receiver, sorted by sender, then receiver.
+
+    Args:
+        graph: the graph.
+
+    Returns:
+        The graph without repeated edges.
+
+    Raises:
+        ValueError: equal edges have different attributes, so that none of them can stand for all.
+    """
+    keys = graph.senders.astype(np.int64) * graph.num_nodes + graph.receivers
+    attributed = [name for name in _EDGE_FIELDS if getattr(graph, name) is not None]
+    if not attributed:
+        keys.sort()
+        return _with_edge_keys(graph, keys[_starts_of_runs(keys)])
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    starts = _starts_of_runs(keys)
+    first_of_run = order[np.flatnonzero(starts)]
+    kept = {}
+    for name in attributed:
+        values = getattr(graph, name)
+        kept[name] = values[first_of_run]
+        expected = kept[name][np.cumsum(starts) - 1]
+        differs = values[order] != expected
+        if differs.ndim == 2:
+            differs = differs.any(axis=1)
+        if differs.any():
+            sender, receiver = divmod(int(keys[np.argmax(differs)]), graph.num_nodes)
+            raise ValueError(
+                f"{name}: the edges {sender} -> {receiver} have different values, so that one "
+                "cannot stand for all. Give them one value first, or drop it with "
+                f"graph.replace({name}=None)."
+            )
+    return _with_edge_keys(graph, keys[starts], **kept)
+
+
+def add_self_loops(graph: Graph) -> Graph:
+    """Adds an edge i -> i to every node that has none, with weight 1 in a weighted graph.
+
+    Args:
+        graph: the graph, without edge features and edge types.
+
+    Returns:
+        The graph; its new edges stand last.
+
+    Raises:
+        ValueError: the graph has edge features or edge types, of which a new edge would need one.
+    """
+    for name in ("edges", "edge_type"):
+        if getattr(graph, name) is not None:
+            raise ValueError(
+                f"{name}: a new self-loop has no value for it; drop it with "
+                f"graph.replace({name}=None), or append the self-loops with values of your own."
+            )
+    missing = np.ones(graph.num_nodes, bool)
+    missing[graph.senders[graph.senders == graph.receivers]] = False
+    loops = np.flatnonzero(missing).astype(graph.senders.dtype)
+    changes = {}
+    if graph.edge_weight is not None:
+        changes["edge_weight"] = np.concatenate(
+            [graph.edge_weight, np.ones(loops.size, np.float32)]
+        )
+    return graph.replace(
+        senders=np.concatenate([graph.senders, loops]),
+        receivers=np.concatenate([graph.receivers, loops]),
+        **changes,
+    )
+
+
+def remove_self_loops(graph: Graph) -> Graph:
+    """Removes every edge i -> i; the others keep their order and attributes.
+
+    Args:
+        graph: the graph.
+
+    Returns:
+        The graph without self-loops.
+    """
+    return _select_edges(graph, graph.senders != graph.receivers)
+
+
+def normalize_features(graph: Graph) -> Graph:
+    """Divides each node's features by their sum; a row whose sum is zero stays as it is.
+
+        x_i <- x_i / sum_f x_if
+
+    Args:
+        graph: a graph with features [num_nodes, num_features].
+
+    Returns:
+        The graph with features whose rows sum to 1.
+
+    Raises:
+        ValueError: the graph has no features.
+
+    References:
+        Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", ICLR
+        2017, section 5.2.
+    """
+    if graph.nodes is None:
+        raise ValueError(f"nodes: the graph {graph.name!r} has no features to normalise.")
+    sums = graph.nodes.sum(axis=1, dtype=np.float64, keepdims=True)
+    sums[sums == 0] = 1
+    return graph.replace(nodes=graph.nodes / sums.astype(np.float32))
+
+
+def degree_features(graph: Graph, max_degree: int | None = None) -> Graph:
+    """Makes features from the in-degree d of each node: log(1 + d), or one-hot.
+
+    Args:
+        graph: the graph; features it has are replaced.
+        max_degree: None for one column log(1 + d); a number for the one-hot code of
+            min(d, max_degree).
+
+    Returns:
+        The graph with features float32 [num_nodes, 1] or [num_nodes, max_degree + 1].
+
+    Raises:
+        ValueError: ``max_degree`` is negative.
+    """
+    degrees = graph.in_degrees()
+    if max_degree is None:
+        return graph.replace(nodes=np.log1p(degrees, dtype=np.float32)[:, None])
+    if max_degree < 0:
+        raise ValueError(f"max_degree: got {max_degree}; expected 0 or more.")
+    one_hot = np.zeros((graph.num_nodes, max_degree + 1), np.float32)
+    one_hot[np.arange(graph.num_nodes), np.minimum(degrees, max_degree)] = 1
+    return graph.replace(nodes=one_hot)
+
+
+def random_split(
+    graph: Graph,
+    labels_per_class: int = 20,
+    val_per_class: int = 30,
+    *,
+    fractions: tuple[float, float, float] | None = None,
+    seed: int = 0,
+) -> Graph:
+    """Draws training, validation and test nodes at random among the labelled nodes.
+
+    Args:
+        graph: the graph; masks it has are replaced.
+        labels_per_class: training nodes of each class.
+        val_per_class: validation nodes of each class; all other labelled nodes are for testing.
+        fractions: if given, used instead: the shares of labelled nodes (all nodes of a multi-label
+            graph) for training, validation and test, whatever their class. A share of 0 gives no
+            mask.
+        seed: of the random generator.
+
+    Returns:
+        The graph with train_mask, val_mask and test_mask, bool [num_nodes].
+
+    Raises:
+        ValueError: the labels do not allow such a split, or the fractions are no fractions.
+
+    References:
+        Shchur et al., "Pitfalls of Graph Neural Network Evaluation", 2018, section 3 (20 and 30 of
+        each class).
+    """
+    if graph.labels is None:
+        raise ValueError(
+            f"labels: the graph {graph.name!r} has none; a split draws labelled nodes."
+        )
+    generator = np.random.default_rng(seed)
+    if fractions is not None:
+        parts = _split_by_fraction(_labelled_nodes(graph.labels), fractions, generator)
+    else:
+        parts = _split_by_class(graph.labels, labels_per_class, val_per_class, generator)
+    masks = {}
+    for name, ids in zip(("train_mask", "val_mask", "test_mask"), parts, strict=True):
+        masks[name] = _mask_or_none(ids, graph.num_nodes)
+    return graph.replace(**masks)
+
+
+def subgraph(graph: Graph, node_ids: np.ndarray) -> Graph:
+    """Returns the graph on some nodes and the edges among them; node ``node_ids[k]`` becomes k.
+
+    A mask that selects none of the nodes becomes None.
+
+    Args:
+        graph: the graph.
+        node_ids: int [num_kept], distinct ids.
+
+    Returns:
+        The induced subgraph, with all attributes.
+
+    Raises:
+        ValueError: an id is out of range or repeated, or there is none.
+    """
+    ids = np.asarray(node_ids)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.size == 0:
+        raise ValueError(
+            f"node_ids: got {ids.dtype} {list(ids.shape)}; expected at least one integer id, "
+            "[num_kept]. np.flatnonzero makes ids from a mask."
+        )
+    if ids.min() < 0 or ids.max() >= graph.num_nodes:
+        raise ValueError(
+            f"node_ids: values run from {ids.min()} to {ids.max()}; expected ids from 0 to "
+            f"{graph.num_nodes - 1}."
+        )
+    new_ids = np.full(graph.num_nodes, -1, graph.senders.dtype)
+    new_ids[ids] = np.arange(ids.size)
+    if np.count_nonzero(new_ids >= 0) != ids.size:
+        raise ValueError("node_ids: some ids are repeated; expected distinct ids, as of np.unique.")
+    inside = _select_edges(graph, (new_ids[graph.senders] >= 0) & (new_ids[graph.receivers] >= 0))
+    changes = {
+        name: value[ids] for name in _NODE_FIELDS if (value := getattr(graph, name)) is not None
+    }
+    for name in ("train_mask", "val_mask", "test_mask"):
+        if name in changes and not changes[name].any():
+            changes[name] = None
+    return inside.replace(
+        senders=new_ids[inside.senders],
+        receivers=new_ids[inside.receivers],
+        num_nodes=ids.size,
+        **changes,
+    )
+
+
+def largest_component(graph: Graph) -> Graph:
+    """Returns the largest component, edges taken as undirected; nodes keep their order.
+
+    Args:
+        graph: the graph.
+
+    Returns:
+        The induced subgraph of the largest component (of equal ones, that with the smallest id).
+    """
+    ones = np.ones(graph.num_edges, np.int8)
+    shape = (graph.num_nodes, graph.num_nodes)
+    adjacency = sp.coo_matrix((ones, (graph.senders, graph.receivers)), shape=shape)
+    _, component = csgraph.connected_components(adjacency, directed=True, connection="weak")
+    return subgraph(graph, np.flatnonzero(component == np.argmax(np.bincount(component))))
+
+
+def _starts_of_runs(keys: np.ndarray) -> np.ndarray:
+    starts = np.ones(keys.size, bool)
+    np.not_equal(keys[1:], keys[:-1], out=starts[1:])
+    return starts
+
+
+def _with_edge_keys(graph: Graph, keys: np.ndarray, **attributes: np.ndarray) -> Graph:
+    senders = (keys // graph.num_nodes).astype(graph.senders.dtype)
+    receivers = (keys % graph.num_nodes).astype(graph.senders.dtype)
+    return graph.replace(senders=senders, receivers=receivers, **attributes)
+
+
+def _select_edges(graph: Graph, kept: np.ndarray) -> Graph:
+    changes = {
+        name: value[kept] for name in _EDGE_FIELDS if (value := getattr(graph, name)) is not None
+    }
+    return graph.replace(senders=graph.senders[kept], receivers=graph.receivers[kept], **changes)
+
+
+def _labelled_nodes(labels: np.ndarray) -> np.ndarray:
+    return np.arange(labels.shape[0]) if labels.ndim == 2 else np.flatnonzero(labels >= 0)
+
+
+def _split_by_fraction(
+    ids: np.ndarray, fractions: tuple[float, float, float], generator: np.random.Generator
+) -> list[np.ndarray]:
+    if len(fractions) != 3 or min(fractions) < 0 or sum(fractions) > 1 + 1e-9:
+        raise ValueError(
+            f"fractions: got {fractions}; expected three shares (train, validation, test) of 0 or "
+            "more that sum to at most 1."
+        )
+    bounds = np.rint(np.cumsum(fractions) * ids.size).astype(int)
+    shuffled = generator.permutation(ids)
+    parts = np.split(shuffled[: bounds[2]], bounds[:2])
+    for name, share, part in zip(("train", "validation", "test"), fractions, parts, strict=True):
+        if share > 0 and part.size == 0:
+            raise ValueError(
+                f"fractions: {share} of {ids.size} labelled nodes for {name} is no node; pass a "
+                "larger share, or 0 for no mask."
+            )
+    return parts
+
+
+def _split_by_class(
+    labels: np.ndarray, train: int, validation: int, generator: np.random.Generator
+) -> list[np.ndarray]:
+    if labels.ndim == 2:
+        raise ValueError(
+            "labels: multi-label nodes have no one class; pass fractions=(train, val, test)."
+        )
+    if train < 1 or validation < 0:
+        raise ValueError(
+            f"labels_per_class = {train}, val_per_class = {validation}; expected at least 1 and 0."
+        )
+    sizes = np.bincount(labels[labels >= 0])
+    short = np.flatnonzero((sizes > 0) & (sizes < train + validation))
+    if short.size:
+        raise ValueError(
+            f"labels_per_class + val_per_class = {train + validation}, but class {short[0]} has "
+            f"{sizes[short[0]]} nodes; pass smaller numbers, or fractions=(train, val, test)."
+        )
+    shuffled = generator.permutation(np.flatnonzero(labels >= 0))
+    shuffled = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    first_of_class = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    rank = np.arange(shuffled.size) - first_of_class
+    in_train, in_both = rank < train, rank < train + validation
+    return [shuffled[in_train], shuffled[in_both & ~in_train], shuffled[~in_both]]
+
+
+def _mask_or_none(ids: np.ndarray, num_nodes: int) -> np.ndarray | None:
+    if ids.size == 0:
+        return None
+    mask = np.zeros(num_nodes, bool)
+    mask[ids] = True
+    return mask

@@ -1,0 +1,62 @@
+"""What every test starts from: eight emulated devices, a compilation cache, the real data."""
+
+import os
+from pathlib import Path
+
+import jax
+import pytest
+from hypothesis import settings
+
+NUM_DEVICES = 8
+ROOT = Path(__file__).resolve().parent.parent
+DEFAULT_DATA = ROOT.parent / "shared" / "data"
+
+
+def configure_jax() -> None:
+    """One process with eight CPU devices serves every smaller mesh; programs are compiled once."""
+    if "JAX_PLATFORMS" not in os.environ:
+        jax.config.update("jax_platforms", "cpu")
+    if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+        jax.config.update("jax_num_cpu_devices", NUM_DEVICES)
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        jax.config.update("jax_compilation_cache_dir", str(ROOT / ".cache" / "jax"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+# At import: before any test module can start a backend.
+configure_jax()
+
+# Deadlines measure the machine, and a compilation inside an example is not the example's fault.
+settings.register_profile("jaxgraph", deadline=None, max_examples=25, print_blob=True)
+settings.register_profile("jaxgraph-ci", settings.get_profile("jaxgraph"), derandomize=True)
+settings.load_profile("jaxgraph-ci" if os.environ.get("CI") else "jaxgraph")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--full",
+        action="store_true",
+        help="run the whole matrix of layers, modes, partitioners and device counts",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out, without --full, the tests marked `full`: not run here, rather than skipped."""
+    if config.getoption("--full"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("full")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of real data: $JAXGRAPH_DATA, or ../shared/data beside the repository."""
+    named = os.environ.get("JAXGRAPH_DATA")
+    folder = Path(named) if named else DEFAULT_DATA
+    if not folder.is_dir():
+        source = "JAXGRAPH_DATA" if named else "JAXGRAPH_DATA is not set and the default"
+        pytest.skip(f"real data needed: {source} names no folder ({folder})")
+    return folder

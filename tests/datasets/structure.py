@@ -1,0 +1,48 @@
+"""What the tests of data sets ask of a graph's edges."""
+
+import numpy as np
+from scipy.sparse import csgraph
+
+from jaxgraph.datasets import to_scipy
+from jaxgraph.graph import Graph
+
+
+def present(array: np.ndarray | None) -> np.ndarray:
+    """Returns an array that a graph is expected to have."""
+    assert array is not None
+    return array
+
+
+def component_sizes(graph: Graph) -> list[int]:
+    """Returns the sizes of the connected components, largest first."""
+    _, component = csgraph.connected_components(to_scipy(graph), directed=False)
+    return sorted(np.bincount(component).tolist(), reverse=True)
+
+
+def num_self_loops(graph: Graph) -> int:
+    """Returns the number of edges i -> i."""
+    return int((graph.senders == graph.receivers).sum())
+
+
+def is_symmetric(graph: Graph) -> bool:
+    """Whether every edge has its reverse."""
+    adjacency = to_scipy(graph)
+    return (adjacency != adjacency.T).nnz == 0
+
+
+def num_repeated_edges(graph: Graph) -> int:
+    """Returns the number of edges that repeat another."""
+    pairs = np.stack([graph.senders, graph.receivers])
+    return graph.num_edges - np.unique(pairs, axis=1).shape[1]
+
+
+def share_of_equal_labels(graph: Graph) -> float:
+    """Returns the share of edges that join nodes of one class."""
+    labels = present(graph.labels)
+    return float((labels[graph.senders] == labels[graph.receivers]).mean())
+
+
+def mask_sizes(graph: Graph) -> list[int]:
+    """Returns the numbers of training, validation and test nodes."""
+    masks = (graph.train_mask, graph.val_mask, graph.test_mask)
+    return [int(present(mask).sum()) for mask in masks]

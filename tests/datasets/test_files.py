@@ -1,0 +1,68 @@
+"""Where data is looked for, and what is said when it is not there."""
+
+from pathlib import Path
+
+import pytest
+
+from jaxgraph.datasets.files import (
+    BrokenFileError,
+    MissingFileError,
+    data_folder,
+    find_file,
+    reading,
+    require_file,
+)
+
+
+def test_the_folder_is_the_argument_or_else_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named, other = tmp_path / "named", tmp_path / "other"
+    named.mkdir()
+    other.mkdir()
+    monkeypatch.setenv("JAXGRAPH_DATA", str(other))
+    assert data_folder(named) == named
+    assert data_folder(str(named)) == named
+    assert data_folder(None) == other
+
+
+def test_no_folder_is_an_error_that_names_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAXGRAPH_DATA", raising=False)
+    with pytest.raises(MissingFileError, match="variable JAXGRAPH_DATA is not set; pass"):
+        data_folder(None)
+    with pytest.raises(MissingFileError, match=r"data_dir: .*absent is no folder"):
+        data_folder(tmp_path / "absent")
+    monkeypatch.setenv("JAXGRAPH_DATA", str(tmp_path / "absent"))
+    with pytest.raises(MissingFileError, match=r"JAXGRAPH_DATA: .*absent is no folder"):
+        data_folder(None)
+
+
+def test_files_are_found_with_and_without_their_folder(tmp_path: Path) -> None:
+    assert find_file(tmp_path, "set/one.npz", "two.npz") is None
+    (tmp_path / "two.npz").touch()
+    assert find_file(tmp_path, "set/one.npz", "two.npz") == tmp_path / "two.npz"
+    (tmp_path / "one.npz").touch()
+    assert find_file(tmp_path, "set/one.npz", "two.npz") == tmp_path / "one.npz"
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "one.npz").touch()
+    assert require_file(tmp_path, "set/one.npz", origin="") == tmp_path / "set" / "one.npz"
+
+
+def test_a_missing_file_is_both_kinds_of_error(tmp_path: Path) -> None:
+    for kind in (ValueError, FileNotFoundError):
+        with pytest.raises(kind, match=r"one.npz: no such file .*from the archive"):
+            require_file(tmp_path, "set/one.npz", origin="the archive")
+
+
+def test_any_error_while_reading_names_the_file_once() -> None:
+    path = Path("file.npz")
+    with (
+        pytest.raises(BrokenFileError, match=r"^file.npz: cannot be read as a b \(KeyError: 'x'\)"),
+        reading(path, "a b"),
+    ):
+        raise KeyError("x")
+    for error in (BrokenFileError("inner"), MissingFileError("inner")):
+        with pytest.raises(type(error), match=r"^inner$"), reading(path, "a b"):
+            raise error

@@ -1,0 +1,180 @@
+"""gnn-benchmark: the published counts of the real files, both key layouts, broken files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from jaxgraph.datasets import BrokenFileError, MissingFileError, load_gnn_benchmark
+from jaxgraph.transforms import largest_component
+from tests.datasets.structure import (
+    component_sizes,
+    is_symmetric,
+    mask_sizes,
+    num_repeated_edges,
+    num_self_loops,
+    present,
+)
+
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "amazon-photo": {
+        "nodes": 7650,
+        "edges": 119_081,
+        "isolated": 115,
+        "components": (136, 7487),
+        "largest_component_edges": 119_043,
+        "features": 745,
+        "non_zeros": 1_979_909,
+        "largest_feature": 1,
+        "classes": [369, 1686, 703, 915, 882, 823, 1941, 331],
+    },
+    "coauthor-cs": {
+        "nodes": 18_333,
+        "edges": 81_894,
+        "isolated": 0,
+        "components": (1, 18_333),
+        "largest_component_edges": 81_894,
+        "features": 6805,
+        "non_zeros": 1_092_079,
+        "largest_feature": 105,
+        "classes": [
+            *(708, 462, 2050, 429, 1394, 2193, 371, 924),
+            *(775, 118, 1444, 2033, 420, 4136, 876),
+        ],
+    },
+}
+MAX_DEGREE = {"amazon-photo": 1434, "coauthor-cs": 136}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_counts(name: str, data_dir: Path) -> None:
+    graph = load_gnn_benchmark(name, data_dir, normalize_features=False)
+    published = PUBLISHED[name]
+    assert graph.num_nodes == published["nodes"]
+    assert graph.num_edges == 2 * published["edges"]
+    assert is_symmetric(graph)
+    assert (num_self_loops(graph), num_repeated_edges(graph)) == (0, 0)
+    assert np.count_nonzero(graph.in_degrees() == 0) == published["isolated"]
+    assert graph.in_degrees().max() == MAX_DEGREE[name]
+    sizes = component_sizes(graph)
+    assert (len(sizes), sizes[0]) == published["components"]
+    nodes = present(graph.nodes)
+    assert nodes.shape[1] == published["features"]
+    assert np.count_nonzero(nodes) == published["non_zeros"]
+    assert (nodes.min(), nodes.max()) == (0, published["largest_feature"])
+    assert np.bincount(present(graph.labels)).tolist() == published["classes"]
+    structure = largest_component(graph.replace(nodes=None))
+    assert structure.num_nodes == published["components"][1]
+    assert structure.num_edges == 2 * published["largest_component_edges"]
+
+
+def test_split_has_twenty_and_thirty_of_each_class_and_follows_the_seed(data_dir: Path) -> None:
+    graph = load_gnn_benchmark("amazon-photo", data_dir)
+    labels, train, val = (present(a) for a in (graph.labels, graph.train_mask, graph.val_mask))
+    assert np.bincount(labels[train]).tolist() == [20] * 8
+    assert np.bincount(labels[val]).tolist() == [30] * 8
+    assert mask_sizes(graph) == [160, 240, 7650 - 400]
+    np.testing.assert_allclose(present(graph.nodes).sum(axis=1), 1, rtol=1e-5)
+    other = load_gnn_benchmark("amazon-photo", data_dir, split_seed=1)
+    assert (train != present(other.train_mask)).any()
+    again = load_gnn_benchmark("amazon-photo", data_dir, split_seed=0)
+    np.testing.assert_array_equal(train, present(again.train_mask))
+
+
+NUM_NODES = 120
+ADJACENCY = sp.csr_matrix(
+    (np.ones(121), (np.r_[np.arange(120), 0], np.r_[(np.arange(120) + 1) % 120, 0])), (120, 120)
+)
+FEATURES = sp.csr_matrix(np.arange(NUM_NODES * 2, dtype=np.float32).reshape(-1, 2))
+LABELS = np.arange(NUM_NODES) % 2
+
+
+def boxed(value: Any) -> np.ndarray:
+    box = np.empty((), object)
+    box[()] = value
+    return box
+
+
+def pickled_layout() -> dict[str, Any]:
+    return {
+        "adj_matrix": boxed(ADJACENCY),
+        "node_attr": boxed(FEATURES),
+        "node_label": LABELS,
+        "metadata": boxed({"class_names": np.array(["even", "odd"], object)}),
+    }
+
+
+def plain_layout() -> dict[str, Any]:
+    parts: dict[str, Any] = {"labels": LABELS, "class_names": np.array(["even", "odd"], object)}
+    for prefix, matrix in (("adj", ADJACENCY), ("attr", FEATURES)):
+        for part in ("data", "indices", "indptr", "shape"):
+            parts[f"{prefix}_{part}"] = getattr(matrix, part)
+    return parts
+
+
+@pytest.mark.parametrize("layout", [pickled_layout, plain_layout])
+@pytest.mark.parametrize(
+    ("name", "file_name"),
+    [
+        ("amazon-photo", "amazon/amazon_photo.npz"),
+        ("amazon-photo", "amazon_electronics_photo.npz"),
+        ("amazon-computers", "amazon_electronics_computers.npz"),
+        ("coauthor-cs", "ms_academic_cs.npz"),
+        ("coauthor-physics", "coauthor/coauthor_phy.npz"),
+        ("coauthor-physics", "ms_academic_phy.npz"),
+    ],
+)
+def test_both_layouts_are_read(tmp_path: Path, name: str, file_name: str, layout: Any) -> None:
+    path = tmp_path / file_name
+    path.parent.mkdir(exist_ok=True)
+    np.savez(path, **layout())
+    graph = load_gnn_benchmark(name, tmp_path, normalize_features=False)
+    assert (graph.name, graph.num_nodes, graph.num_edges) == (name, 120, 240)
+    np.testing.assert_array_equal(present(graph.nodes), FEATURES.toarray())
+    np.testing.assert_array_equal(present(graph.labels), LABELS)
+    assert mask_sizes(graph) == [40, 60, 20]
+
+
+def test_rows_are_normalised_and_zero_rows_stay(tmp_path: Path) -> None:
+    features = np.array([[0, 0], [1, 3], [4, 0]] * 40, np.float32)
+    layout: dict[str, Any] = pickled_layout() | {"node_attr": boxed(sp.csr_matrix(features))}
+    np.savez(tmp_path / "amazon_photo.npz", **layout)
+    nodes = present(load_gnn_benchmark("amazon-photo", tmp_path).nodes)
+    np.testing.assert_allclose(nodes[:3], [[0, 0], [0.25, 0.75], [1, 0]], rtol=1e-6)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    message = r"amazon_photo.npz: no such file .*amazon_electronics_photo.npz.*shchur"
+    with pytest.raises(MissingFileError, match=message):
+        load_gnn_benchmark("amazon-photo", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"adj_matrix": None}, "has neither a CSR matrix adj_matrix nor arrays adj_data"),
+        ({"node_attr": boxed([1])}, "has neither a CSR matrix node_attr nor arrays attr_data"),
+        ({"node_label": None}, "has no array node_label or labels; its keys are adj_matrix"),
+        ({"node_label": LABELS[:9]}, r"adjacency matrix is \(120, 120\); expected \(9, 9\)"),
+        ({"node_attr": boxed(FEATURES[:9])}, r"nodes: got shape \[9, 2\]; expected \[120, any\]"),
+        ({"node_attr": boxed(FEATURES * np.nan)}, "nodes: .* NaN"),
+        ({"node_label": LABELS / 2}, "labels: got dtype float64; expected integers"),
+    ],
+)
+def test_content_that_does_not_fit_is_named(
+    tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    layout = {key: v for key, v in (pickled_layout() | changed).items() if v is not None}
+    np.savez(tmp_path / "amazon_photo.npz", **layout)
+    with pytest.raises(BrokenFileError, match=rf"amazon_photo.npz: .*{message}"):
+        load_gnn_benchmark("amazon-photo", tmp_path, normalize_features=False)
+
+
+def test_plain_arrays_that_make_no_matrix_are_named(tmp_path: Path) -> None:
+    layout = plain_layout()
+    layout["attr_indices"] = layout["attr_indices"] + 7
+    np.savez(tmp_path / "ms_academic_cs.npz", **layout)
+    with pytest.raises(BrokenFileError, match=r"cannot be read as a CSR matrix of attr_data"):
+        load_gnn_benchmark("coauthor-cs", tmp_path)

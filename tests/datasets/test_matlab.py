@@ -1,0 +1,115 @@
+"""MATLAB files: the published counts of the real ones, and files that are missing or broken."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse as sp
+
+from jaxgraph.datasets import BrokenFileError, MissingFileError, load_matlab
+from tests.datasets.structure import (
+    component_sizes,
+    is_symmetric,
+    mask_sizes,
+    num_repeated_edges,
+    num_self_loops,
+    present,
+)
+
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "blogcatalog": {
+        "nodes": 10_312,
+        "edges": 333_983,
+        "self_loops": 0,
+        "components": (1, 10_312),
+        "max_degree": 3992,
+        "labels": 39,
+        "assignments": 14_476,
+        "labels_of_a_node": (1, 11),
+        "nodes_of_a_label": (8, 1623),
+        "masks": [6187, 2063, 2062],
+    },
+    "ppi": {
+        "nodes": 3890,
+        "edges": 37_845,
+        "self_loops": 894,
+        "components": (35, 3852),
+        "max_degree": 594,
+        "labels": 50,
+        "assignments": 6640,
+        "labels_of_a_node": (1, 10),
+        "nodes_of_a_label": (30, 198),
+        "masks": [2334, 778, 778],
+    },
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_counts(name: str, data_dir: Path) -> None:
+    graph = load_matlab(name, data_dir)
+    published = PUBLISHED[name]
+    assert graph.num_nodes == published["nodes"]
+    assert graph.num_edges == 2 * published["edges"] + published["self_loops"]
+    assert num_self_loops(graph) == published["self_loops"]
+    assert is_symmetric(graph)
+    assert num_repeated_edges(graph) == 0
+    sizes = component_sizes(graph)
+    assert (len(sizes), sizes[0]) == published["components"]
+    assert graph.in_degrees().max() == published["max_degree"]
+    labels = present(graph.labels)
+    assert graph.is_multilabel
+    assert graph.num_classes == published["labels"]
+    assert labels.sum() == published["assignments"]
+    of_a_node, of_a_label = labels.sum(axis=1), labels.sum(axis=0)
+    assert (of_a_node.min(), of_a_node.max()) == published["labels_of_a_node"]
+    assert (of_a_label.min(), of_a_label.max()) == published["nodes_of_a_label"]
+    assert mask_sizes(graph) == published["masks"]
+    assert graph.nodes is None
+
+
+def write(folder: Path, **matrices: Any) -> Path:
+    scipy.io.savemat(folder / "blogcatalog.mat", matrices)
+    return folder
+
+
+NETWORK = sp.csc_matrix(np.ones((10, 10)) - np.eye(10))
+GROUP = sp.csc_matrix(np.eye(10, 4))
+
+
+def test_split_takes_fractions_and_a_seed(tmp_path: Path) -> None:
+    write(tmp_path, network=NETWORK, group=GROUP)
+    graph = load_matlab("blogcatalog", tmp_path, fractions=(0.3, 0.3, 0.4))
+    assert mask_sizes(graph) == [3, 3, 4]
+    others = [load_matlab("blogcatalog", tmp_path, split_seed=seed) for seed in range(5)]
+    masks = {present(other.train_mask).tobytes() for other in others}
+    assert len(masks) > 1
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match=r"Homo_sapiens.mat: no such file .*node2vec"):
+        load_matlab("ppi", tmp_path)
+
+
+def test_a_truncated_file_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, network=NETWORK, group=GROUP) / "blogcatalog.mat"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(BrokenFileError, match=r"blogcatalog.mat: cannot be read as a MATLAB 5"):
+        load_matlab("blogcatalog", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("matrices", "message"),
+    [
+        ({"network": NETWORK}, "has no sparse matrix 'group'"),
+        ({"network": NETWORK.toarray(), "group": GROUP}, "has no sparse matrix 'network'"),
+        ({"network": NETWORK, "group": GROUP[:4]}, "senders: 54 of 90 ids are not below"),
+        ({"network": NETWORK, "group": GROUP * 2}, "4 values other than 0 and 1"),
+    ],
+)
+def test_content_that_does_not_fit_is_named(
+    tmp_path: Path, matrices: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BrokenFileError, match=rf"blogcatalog.mat: .*{message}"):
+        load_matlab("blogcatalog", write(tmp_path, **matrices))

@@ -1,0 +1,201 @@
+"""OGB's folders, in both forms, written here as the benchmark's own tools do."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxgraph.datasets import BrokenFileError, MissingFileError, load_ogb, read_ogb_folder
+from tests.datasets.structure import is_symmetric, present
+
+NUM_NODES = 6
+EDGES = np.array([[0, 1], [1, 2], [2, 1], [5, 0]])
+FEATURES = np.linspace(-1, 1, NUM_NODES * 3).reshape(NUM_NODES, 3).astype(np.float32)
+LABELS = np.array([0, 2, 1, 0, 2, 1])
+SPLIT = {"train": [0, 4], "valid": [2], "test": [5, 1]}
+FRACTIONS = np.array([[0.0], [np.nan], [1.0], [2.0], [np.nan], [1.0]])
+
+
+def write_csv(path: Path, rows: Any, form: str = "%d") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt") as stream:
+        np.savetxt(stream, np.asarray(rows), delimiter=",", fmt=form)
+
+
+def write_split(folder: Path, name: str = "time") -> None:
+    for part, ids in SPLIT.items():
+        write_csv(folder / "split" / name / f"{part}.csv.gz", ids)
+
+
+def write_text_form(folder: Path, labels: np.ndarray = LABELS, **changed: Any) -> Path:
+    raw = folder / "raw"
+    write_csv(raw / "edge.csv.gz", changed.get("edges", EDGES))
+    write_csv(raw / "node-feat.csv.gz", changed.get("features", FEATURES), form="%.9g")
+    write_csv(raw / "node-label.csv.gz", labels, form="%g")
+    write_csv(raw / "num-node-list.csv.gz", changed.get("num_nodes", [NUM_NODES]))
+    write_csv(raw / "num-edge-list.csv.gz", changed.get("num_edges", [len(EDGES)]))
+    write_split(folder)
+    return folder
+
+
+def write_binary_form(folder: Path, labels: np.ndarray = FRACTIONS, **changed: Any) -> Path:
+    (folder / "raw").mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, Any] = {
+        "edge_index": EDGES.T,
+        "node_feat": FEATURES,
+        "node_year": np.full((NUM_NODES, 1), 2017),
+        "num_nodes_list": np.array([NUM_NODES]),
+        "num_edges_list": np.array([len(EDGES)]),
+    } | changed
+    np.savez(folder / "raw" / "data.npz", **{k: v for k, v in arrays.items() if v is not None})
+    np.savez(folder / "raw" / "node-label.npz", node_label=labels)
+    write_split(folder)
+    return folder
+
+
+@pytest.mark.parametrize("write", [write_text_form, write_binary_form])
+def test_both_forms_give_the_graph_as_it_is(tmp_path: Path, write: Any) -> None:
+    graph = read_ogb_folder(write(tmp_path / "ogbn_small", labels=LABELS[:, None]))
+    assert graph.name == "ogbn_small"
+    assert graph.num_nodes == NUM_NODES
+    np.testing.assert_array_equal(np.stack([graph.senders, graph.receivers], axis=1), EDGES)
+    np.testing.assert_allclose(present(graph.nodes), FEATURES, rtol=1e-6)
+    np.testing.assert_array_equal(present(graph.labels), LABELS)
+    for part, name in (("train", "train_mask"), ("valid", "val_mask"), ("test", "test_mask")):
+        assert np.flatnonzero(getattr(graph, name)).tolist() == sorted(SPLIT[part])
+
+
+@pytest.mark.parametrize(
+    ("name", "folder_name", "doubled"),
+    [
+        ("ogbn-arxiv", "ogbn_arxiv", False),
+        ("ogbn-products", "ogbn_products", True),
+        ("ogbn-papers100m", "ogbn_papers100M", False),
+    ],
+)
+def test_names_give_the_folder_and_the_direction(
+    tmp_path: Path, name: str, folder_name: str, doubled: bool
+) -> None:
+    write_text_form(tmp_path / folder_name)
+    graph = load_ogb(name, tmp_path)
+    assert graph.name == name
+    assert is_symmetric(graph) == doubled
+    for undirected in (False, True):
+        graph = load_ogb(name, tmp_path / folder_name, undirected=undirected)
+        assert is_symmetric(graph) == undirected
+        assert graph.num_edges == (6 if undirected else 4)
+
+
+def test_edge_features_without_node_features_and_several_labels(tmp_path: Path) -> None:
+    folder = write_text_form(tmp_path / "ogbn_proteins", labels=np.eye(NUM_NODES, 4))
+    (folder / "raw" / "node-feat.csv.gz").unlink()
+    write_csv(folder / "raw" / "edge-feat.csv.gz", [[1, 2], [3, 4], [3, 4], [7, 8]])
+    graph = load_ogb("ogbn-proteins", tmp_path)
+    assert graph.nodes is None
+    assert graph.is_multilabel
+    pairs = zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True)
+    features = dict(zip(pairs, present(graph.edges).tolist(), strict=True))
+    assert features == {
+        **{(0, 1): [1, 2], (1, 0): [1, 2], (1, 2): [3, 4]},
+        **{(2, 1): [3, 4], (5, 0): [7, 8], (0, 5): [7, 8]},
+    }
+
+
+def test_nan_is_no_label(tmp_path: Path) -> None:
+    write_binary_form(tmp_path)
+    for part, ids in (("train", [0]), ("valid", [2]), ("test", [5])):
+        write_csv(tmp_path / "split" / "time" / f"{part}.csv.gz", ids)
+    labels = present(read_ogb_folder(tmp_path).labels)
+    assert labels.tolist() == [0, -1, 1, 2, -1, 1]
+
+
+def test_a_node_of_the_split_needs_a_label(tmp_path: Path) -> None:
+    write_binary_form(tmp_path)
+    with pytest.raises(BrokenFileError, match="train_mask: 1 of its nodes have no label"):
+        read_ogb_folder(tmp_path)
+
+
+def test_one_of_several_splits_is_named(tmp_path: Path) -> None:
+    write_text_form(tmp_path)
+    write_split(tmp_path, "other")
+    write_csv(tmp_path / "split" / "other" / "train.csv.gz", [3])
+    with pytest.raises(ValueError, match=r"split: .* holds other, time; pass one of these names"):
+        read_ogb_folder(tmp_path)
+    graph = read_ogb_folder(tmp_path, split="other")
+    assert np.flatnonzero(present(graph.train_mask)).tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    "file_name",
+    [
+        "raw/edge.csv.gz",
+        "raw/node-label.csv.gz",
+        "raw/num-node-list.csv.gz",
+        "raw/num-edge-list.csv.gz",
+        "split/time/valid.csv.gz",
+    ],
+)
+def test_a_file_that_is_missing_truncated_or_empty_is_named(tmp_path: Path, file_name: str) -> None:
+    path = write_text_form(tmp_path) / file_name
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(BrokenFileError, match=rf"{path.name}: cannot be read as compressed"):
+        read_ogb_folder(tmp_path)
+    path.write_bytes(gzip.compress(b""))
+    with pytest.raises(BrokenFileError, match=rf"{path.name}: cannot be read as compressed"):
+        read_ogb_folder(tmp_path)
+    path.unlink()
+    with pytest.raises(MissingFileError, match=rf"{path.name}: no such file .*ogb.stanford.edu"):
+        read_ogb_folder(tmp_path)
+
+
+def test_a_folder_without_split_is_named(tmp_path: Path) -> None:
+    write_text_form(tmp_path)
+    (tmp_path / "split").rename(tmp_path / "splits")
+    with pytest.raises(MissingFileError, match="split: holds no folder with a split"):
+        read_ogb_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"edges": [[0, 1, 2]]}, r"edge.csv.gz: has 3 columns; expected two"),
+        ({"num_edges": [9]}, r"edge.csv.gz: has 4 edges; expected 9"),
+        ({"num_nodes": [3, 3]}, r"num-node-list.csv.gz: tells of 2 graphs; expected one"),
+        ({"num_nodes": [5]}, r"test.csv.gz: ids run from 1 to 5; expected ids of the 5 nodes"),
+        ({"labels": LABELS + 0.5}, r"node-label.csv.gz: has labels that are fractions"),
+        ({"features": FEATURES[:4]}, r"nodes: got shape \[4, 3\]; expected \[6, any\]"),
+        ({"features": FEATURES * np.inf}, r"nodes: .* NaN or infinite"),
+    ],
+)
+def test_text_that_does_not_fit_is_named(
+    tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BrokenFileError, match=message):
+        read_ogb_folder(write_text_form(tmp_path, **changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"edge_index": None}, r"data.npz: has no array edge_index; it has node_feat"),
+        ({"edge_index": EDGES}, r"data.npz: edge_index is \[4, 2\]; expected \[2, 4\]"),
+        ({"num_edges_list": np.array([1, 3])}, r"data.npz: tells of 2 graphs"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_named(
+    tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BrokenFileError, match=message):
+        read_ogb_folder(write_binary_form(tmp_path, **changed))
+
+
+def test_the_binary_form_needs_its_labels(tmp_path: Path) -> None:
+    path = write_binary_form(tmp_path) / "raw" / "node-label.npz"
+    np.savez(path, label=LABELS)
+    with pytest.raises(BrokenFileError, match=r"node-label.npz: has no array node_label"):
+        read_ogb_folder(tmp_path)
+    path.unlink()
+    with pytest.raises(MissingFileError, match=r"node-label.npz: no such file"):
+        read_ogb_folder(tmp_path)

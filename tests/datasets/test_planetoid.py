@@ -1,0 +1,219 @@
+"""Planetoid: the published counts of the real files, and files that are missing or broken."""
+
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from jaxgraph.datasets import BrokenFileError, MissingFileError, load_planetoid
+from tests.datasets.structure import (
+    component_sizes,
+    is_symmetric,
+    mask_sizes,
+    num_repeated_edges,
+    num_self_loops,
+    present,
+    share_of_equal_labels,
+)
+
+PUBLISHED = {
+    "cora": {
+        "nodes": 2708,
+        "edges": 5278,
+        "features": 1433,
+        "non_zeros": 49216,
+        "classes": [351, 217, 418, 818, 426, 298, 180],
+        "masks": [140, 500, 1000],
+        "components": (78, 2485),
+        "max_degree": 168,
+        "equal_labels": 0.810,
+    },
+    "citeseer": {
+        "nodes": 3327,
+        "edges": 4552,
+        "features": 3703,
+        "non_zeros": 105165,
+        "classes": [249, 590, 668, 701, 596, 508],
+        "masks": [120, 500, 1000],
+        "components": (438, 2120),
+        "max_degree": 99,
+        "equal_labels": None,  # 15 nodes have no label
+    },
+    "pubmed": {
+        "nodes": 19717,
+        "edges": 44324,
+        "features": 0,
+        "classes": [4103, 7739, 7875],
+        "masks": [60, 500, 1000],
+        "components": (1, 19717),
+        "max_degree": 171,
+        "equal_labels": 0.802,
+    },
+}
+CITESEER_GAPS = [
+    *(2407, 2489, 2553, 2682, 2781, 2953, 3042, 3063),
+    *(3212, 3214, 3250, 3292, 3305, 3306, 3309),
+]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_counts(name: str, data_dir: Path) -> None:
+    graph = load_planetoid(name, data_dir, normalize_features=False)
+    published: dict[str, Any] = PUBLISHED[name]
+    assert graph.num_nodes == published["nodes"]
+    assert graph.num_edges == 2 * published["edges"]
+    assert is_symmetric(graph)
+    assert (num_self_loops(graph), num_repeated_edges(graph)) == (0, 0)
+    labels = present(graph.labels)
+    assert np.bincount(labels[labels >= 0]).tolist() == published["classes"]
+    assert mask_sizes(graph) == published["masks"]
+    assert graph.in_degrees().max() == published["max_degree"]
+    sizes = component_sizes(graph)
+    assert (len(sizes), sizes[0]) == published["components"]
+    assert graph.num_features == published["features"]
+    if graph.nodes is not None:
+        assert np.count_nonzero(graph.nodes) == published["non_zeros"]
+        assert np.unique(graph.nodes).tolist() == [0, 1]
+    if published["equal_labels"] is not None:
+        assert share_of_equal_labels(graph) == pytest.approx(published["equal_labels"], abs=5e-4)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_public_split_has_twenty_of_each_class_and_the_next_five_hundred(
+    name: str, data_dir: Path
+) -> None:
+    graph = load_planetoid(name, data_dir)
+    train = np.flatnonzero(present(graph.train_mask))
+    assert train.tolist() == list(range(20 * graph.num_classes))
+    assert np.bincount(present(graph.labels)[train]).tolist() == [20] * graph.num_classes
+    val = np.flatnonzero(present(graph.val_mask))
+    assert val.tolist() == list(range(train.size, train.size + 500))
+
+
+def test_nodes_that_citeseer_leaves_out_have_no_data(data_dir: Path) -> None:
+    graph = load_planetoid("citeseer", data_dir)
+    labels, nodes = present(graph.labels), present(graph.nodes)
+    assert np.flatnonzero(labels < 0).tolist() == CITESEER_GAPS
+    assert not nodes[CITESEER_GAPS].any()
+    for mask in (graph.train_mask, graph.val_mask, graph.test_mask):
+        assert not present(mask)[CITESEER_GAPS].any()
+    assert graph.in_degrees()[CITESEER_GAPS].min() >= 1
+
+
+def test_test_rows_go_to_the_nodes_that_the_index_names(data_dir: Path) -> None:
+    # Homophily of the test nodes collapses to chance if the rows stay in the order of the file.
+    graph = load_planetoid("cora", data_dir)
+    labels, test = present(graph.labels), present(graph.test_mask)
+    at_test = test[graph.senders]
+    equal = labels[graph.senders] == labels[graph.receivers]
+    assert equal[at_test].mean() > 0.75
+    features = present(graph.nodes)
+    overlap = np.einsum("ef,ef->e", features[graph.senders], features[graph.receivers])
+    chance = features[graph.senders] @ features[test].mean(axis=0)
+    assert overlap[at_test].mean() > 2 * chance.mean()
+
+
+def test_features_are_normalised_unless_told_otherwise(data_dir: Path) -> None:
+    raw = present(load_planetoid("cora", data_dir, normalize_features=False).nodes)
+    normalised = present(load_planetoid("cora", data_dir).nodes)
+    np.testing.assert_allclose(normalised.sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(normalised, raw / raw.sum(axis=1, keepdims=True), rtol=1e-6)
+
+
+def write_small(folder: Path, **changed: Any) -> Path:
+    """Writes a data set of 506 nodes: 4 for training, 500 for validation, 2 to test, in reverse."""
+    num_others, num_features = 504, 3
+    ally = np.eye(2, dtype=np.int32)[np.arange(num_others) % 2]
+    allx = sp.csr_matrix(np.arange(num_others * num_features, dtype=np.float32).reshape(-1, 3))
+    parts: dict[str, Any] = {
+        "allx": allx,
+        "ally": ally,
+        "x": allx[:4],
+        "y": ally[:4],
+        "tx": sp.csr_matrix(np.array([[7, 0, 0], [0, 8, 0]], np.float32)),
+        "ty": np.array([[0, 1], [1, 0]], np.int32),
+        "graph": {node: [(node + 1) % 506, (node - 1) % 506, node] for node in range(506)},
+    } | changed
+    root = folder / "planetoid"
+    root.mkdir(exist_ok=True)
+    for part, value in parts.items():
+        if value is not None:
+            (root / f"ind.pubmed.{part}").write_bytes(pickle.dumps(value))
+    (root / "ind.pubmed.test.index").write_text("505\n504\n")
+    return folder
+
+
+def test_pubmed_has_features_where_its_file_is_there(tmp_path: Path) -> None:
+    graph = load_planetoid("pubmed", write_small(tmp_path), normalize_features=False)
+    nodes = present(graph.nodes)
+    np.testing.assert_array_equal(nodes[:504].ravel(), np.arange(504 * 3))
+    np.testing.assert_array_equal(nodes[504:], [[0, 8, 0], [7, 0, 0]])
+    assert present(graph.labels)[504:].tolist() == [0, 1]
+    assert graph.num_edges == 2 * 506
+    assert mask_sizes(graph) == [4, 500, 2]
+    (tmp_path / "planetoid" / "ind.pubmed.allx").unlink()
+    assert load_planetoid("pubmed", tmp_path).nodes is None
+
+
+def test_files_may_lie_in_the_folder_itself(tmp_path: Path) -> None:
+    folder = write_small(tmp_path) / "planetoid"
+    assert load_planetoid("pubmed", folder).num_nodes == 506
+
+
+@pytest.mark.parametrize("part", ["y", "ally", "ty", "graph", "test.index", "tx"])
+def test_a_missing_file_is_named(tmp_path: Path, part: str) -> None:
+    write_small(tmp_path)
+    (tmp_path / "planetoid" / f"ind.pubmed.{part}").unlink()
+    with pytest.raises(MissingFileError, match=rf"ind.pubmed.{part}: no such file .*kimiyoung"):
+        load_planetoid("pubmed", tmp_path)
+
+
+def test_cora_needs_its_features(tmp_path: Path) -> None:
+    root = write_small(tmp_path) / "planetoid"
+    for path in list(root.iterdir()):
+        shutil.move(path, path.with_name(path.name.replace("pubmed", "cora")))
+    assert load_planetoid("cora", tmp_path).num_features == 3
+    (root / "ind.cora.allx").unlink()
+    with pytest.raises(MissingFileError, match=r"ind.cora.allx: no such file"):
+        load_planetoid("cora", tmp_path)
+
+
+@pytest.mark.parametrize("part", ["y", "ally", "ty", "graph", "tx", "allx"])
+def test_a_truncated_file_is_named(tmp_path: Path, part: str) -> None:
+    write_small(tmp_path)
+    path = tmp_path / "planetoid" / f"ind.pubmed.{part}"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(BrokenFileError, match=rf"ind.pubmed.{part}: cannot be read as a pickle"):
+        load_planetoid("pubmed", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"ty": np.eye(3, 2, dtype=np.int32)}, r"ind.pubmed.ty: has 3 rows; expected 2"),
+        ({"tx": sp.csr_matrix((5, 3))}, r"ind.pubmed.tx: has 5 rows; expected 2"),
+        ({"tx": sp.csr_matrix((2, 9))}, r"ind.pubmed.tx: has 9 columns and ind.pubmed.allx 3"),
+        ({"allx": sp.csr_matrix((9, 3))}, r"ind.pubmed.allx: has 9 rows; expected 504"),
+        ({"allx": np.zeros((504, 3))}, r"ind.pubmed.allx: holds a ndarray; expected a csr_matrix"),
+        ({"graph": [[0]]}, r"ind.pubmed.graph: holds a list; expected a Mapping"),
+        ({"graph": {0: [1], 1: [0]}}, r"test.index: ids run from 504 to 505; expected"),
+        ({"graph": dict.fromkeys(range(506), "ab")}, r"ind.pubmed.graph: cannot be read as lists"),
+    ],
+)
+def test_files_that_do_not_fit_are_named(
+    tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BrokenFileError, match=message):
+        load_planetoid("pubmed", write_small(tmp_path, **changed))
+
+
+@pytest.mark.parametrize("text", ["", "12 banana", "504\n504\n"])
+def test_a_broken_index_is_named(tmp_path: Path, text: str) -> None:
+    write_small(tmp_path)
+    (tmp_path / "planetoid" / "ind.pubmed.test.index").write_text(text)
+    with pytest.raises(BrokenFileError, match=r"ind.pubmed.test.index: (cannot be read|ids run)"):
+        load_planetoid("pubmed", tmp_path)

@@ -1,0 +1,118 @@
+"""Loading by name: every name, options, near matches."""
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jaxgraph
+from jaxgraph import datasets
+from tests.datasets.structure import present
+
+REAL = ["cora", "citeseer", "pubmed", "amazon-photo", "coauthor-cs", "blogcatalog", "ppi"]
+GENERATED = ["sbm", "random", "rmat", "chung-lu"]
+
+
+def test_names_are_sorted_and_hold_every_family() -> None:
+    names = datasets.names()
+    assert list(names) == sorted(names)
+    assert set(names) >= {*REAL, *GENERATED, "karate", "ogbn-arxiv", "amazon-computers"}
+
+
+@pytest.mark.parametrize("name", [name for name in REAL if name != "coauthor-cs"])
+def test_real_graphs_are_loaded_by_name(name: str, data_dir: Path) -> None:
+    assert datasets.load(name, data_dir=data_dir).name == name
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_generated_graphs_are_loaded_by_name_and_options(name: str) -> None:
+    graph = datasets.load(name, num_nodes=50, degree=4, num_classes=3, num_features=2, seed=1)
+    counts = (graph.num_nodes, graph.num_edges, graph.num_classes, graph.num_features)
+    assert (graph.name, *counts) == (name, 50, 200, 3, 2)
+
+
+def test_names_are_taken_in_any_case_and_with_underscores() -> None:
+    assert datasets.load("Karate").name == "karate"
+    assert datasets.load("chung_lu", num_nodes=20, degree=2).name == "chung-lu"
+
+
+def test_the_folder_is_taken_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, data_dir: Path
+) -> None:
+    monkeypatch.setenv("JAXGRAPH_DATA", str(data_dir))
+    assert datasets.load("ppi").num_nodes == 3890
+    monkeypatch.delenv("JAXGRAPH_DATA")
+    with pytest.raises(datasets.MissingFileError, match="data_dir: not given"):
+        datasets.load("ppi")
+
+
+def test_options_reach_the_reader(data_dir: Path) -> None:
+    graph = datasets.load("cora", data_dir=data_dir, normalize_features=False)
+    assert present(graph.nodes).max() == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("coraa", "name: no data set 'coraa'; did you mean 'cora'? Known: amazon-computers,"),
+        ("amazon photo", "did you mean 'amazon-photo'?"),
+        ("ogbn-product", "did you mean 'ogbn-products'?"),
+        ("zzz", "name: no data set 'zzz'. Known: amazon-computers,"),
+    ],
+)
+def test_an_unknown_name_is_an_error_with_the_near_match(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        datasets.load(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("karate", {"seed": 1}, "seed: no option of the data set 'karate'; it has none."),
+        (
+            "cora",
+            {"normalise_features": 1},
+            "did you mean 'normalize_features'? Known: normalize_features.",
+        ),
+        ("sbm", {"nodes": 9}, "nodes: no option of the data set 'sbm'; did you mean 'num_nodes'?"),
+        ("a.csv", {"directed": 1}, "did you mean 'undirected'? Known: num_nodes, undirected."),
+        ("cora", {"folder": "."}, "folder: no option of the data set 'cora'"),
+    ],
+)
+def test_an_unknown_option_is_an_error_with_the_near_match(
+    name: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        datasets.load(name, **options)
+
+
+def test_a_file_name_is_read_as_a_list_of_edges(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npy"
+    np.save(path, np.array([[0, 1], [1, 2], [0, 2]]))
+    for graph in (
+        datasets.load(str(path), undirected=True),
+        datasets.load("mine.npy", data_dir=tmp_path, undirected=True),
+    ):
+        assert (graph.name, graph.num_nodes, graph.num_edges) == ("mine", 3, 6)
+    with pytest.raises(datasets.MissingFileError, match=r"other.csv: no such file"):
+        datasets.load("other.csv", data_dir=tmp_path)
+
+
+def test_every_exported_name_exists_and_is_documented() -> None:
+    for name in datasets.__all__:
+        assert inspect.getdoc(getattr(datasets, name)), name
+
+
+def test_reading_data_imports_no_accelerator_library() -> None:
+    program = (
+        "import sys, jaxgraph.datasets, jaxgraph.transforms; "
+        "jaxgraph.datasets.load('karate'); "
+        "sys.exit(bool({'jax', 'jaxlib', 'flax', 'networkx'} & set(sys.modules)))"
+    )
+    root = Path(jaxgraph.__file__).parents[1]
+    assert subprocess.run([sys.executable, "-c", program], cwd=root, check=False).returncode == 0

@@ -1,0 +1,263 @@
+"""The graph type: what it stores, and what it refuses."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from jaxgraph.graph import Graph
+
+NUM_NODES = 4
+SENDERS = np.array([0, 1, 2, 3, 0])
+RECEIVERS = np.array([1, 2, 3, 0, 0])
+
+
+def build(**changes: Any) -> Graph:
+    arguments: dict[str, Any] = {
+        "senders": SENDERS,
+        "receivers": RECEIVERS,
+        "num_nodes": NUM_NODES,
+    }
+    return Graph.from_edges(**(arguments | changes))
+
+
+def mask_of(*ids: int) -> np.ndarray:
+    mask = np.zeros(NUM_NODES, bool)
+    mask[list(ids)] = True
+    return mask
+
+
+FULL: dict[str, Any] = {
+    "nodes": np.arange(12.0).reshape(4, 3),
+    "labels": np.array([0, 2, 1, -1]),
+    "train_mask": mask_of(0),
+    "val_mask": mask_of(1),
+    "test_mask": mask_of(2),
+    "edges": np.ones((5, 2)),
+    "edge_weight": np.arange(5),
+    "edge_type": np.array([0, 1, 0, 1, 2]),
+    "graph_ids": np.array([0, 0, 1, 1]),
+    "name": "small",
+}
+
+
+def test_a_full_graph_keeps_every_value_in_the_documented_dtype() -> None:
+    graph = build(**FULL)
+    dtypes = {
+        "senders": np.int32,
+        "receivers": np.int32,
+        "nodes": np.float32,
+        "labels": np.int32,
+        "train_mask": np.bool_,
+        "val_mask": np.bool_,
+        "test_mask": np.bool_,
+        "edges": np.float32,
+        "edge_weight": np.float32,
+        "edge_type": np.int32,
+        "graph_ids": np.int32,
+    }
+    given_values = FULL | {"senders": SENDERS, "receivers": RECEIVERS}
+    for name, dtype in dtypes.items():
+        stored = getattr(graph, name)
+        assert stored.dtype == dtype, name
+        np.testing.assert_array_equal(stored, given_values[name])
+    assert (graph.num_nodes, graph.num_edges, graph.num_features, graph.num_classes) == (4, 5, 3, 3)
+    assert not graph.is_multilabel
+
+
+def test_counts_without_features_or_labels_are_zero() -> None:
+    graph = build()
+    assert (graph.num_features, graph.num_classes, graph.is_multilabel) == (0, 0, False)
+
+
+def test_degrees_count_each_direction_and_self_loops() -> None:
+    graph = build()
+    np.testing.assert_array_equal(graph.in_degrees(), [2, 1, 1, 1])
+    np.testing.assert_array_equal(graph.out_degrees(), [2, 1, 1, 1])
+    lonely = Graph.from_edges([1], [1], num_nodes=3)
+    np.testing.assert_array_equal(lonely.in_degrees(), [0, 1, 0])
+
+
+def test_every_stored_array_is_read_only_and_the_original_stays_writable() -> None:
+    features = np.ones((4, 2), np.float32)
+    graph = build(nodes=features)
+    for array in (graph.senders, graph.receivers, graph.nodes):
+        assert array is not None
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+    features[0] = 2.0
+
+
+def test_arrays_of_the_right_dtype_are_not_copied() -> None:
+    features = np.ones((4, 2), np.float32)
+    senders = SENDERS.astype(np.int32)
+    graph = build(nodes=features, senders=senders)
+    assert graph.nodes is not None
+    assert np.shares_memory(graph.nodes, features)
+    assert np.shares_memory(graph.senders, senders)
+    replaced = graph.replace(name="other")
+    assert replaced.nodes is not None
+    assert np.shares_memory(replaced.nodes, features)
+
+
+def test_number_of_nodes_is_inferred_from_node_arrays_then_from_ids() -> None:
+    assert Graph.from_edges([0, 1], [1, 0], nodes=np.zeros((5, 1))).num_nodes == 5
+    assert Graph.from_edges([0, 1], [1, 0], labels=np.zeros(6, int)).num_nodes == 6
+    assert Graph.from_edges([0, 7], [1, 0]).num_nodes == 8
+    with pytest.raises(ValueError, match="pass num_nodes"):
+        Graph.from_edges([], [])
+
+
+def test_a_graph_may_have_no_edges_and_one_node() -> None:
+    graph = Graph.from_edges([], [], num_nodes=1)
+    assert (graph.num_edges, graph.senders.dtype) == (0, np.int32)
+    np.testing.assert_array_equal(graph.in_degrees(), [0])
+
+
+def test_ids_are_int64_only_when_they_must_be() -> None:
+    assert build().senders.dtype == np.int32
+    large = Graph.from_edges([2**31], [0], num_nodes=2**31 + 1)
+    assert large.senders.dtype == np.int64
+    assert large.senders[0] == 2**31
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.float32, np.int64])
+def test_multilabels_are_zero_one_matrices(dtype: Any) -> None:
+    graph = build(labels=np.eye(4, 3).astype(dtype))
+    assert graph.is_multilabel
+    assert graph.num_classes == 3
+    assert graph.labels is not None
+    assert graph.labels.dtype == (np.bool_ if dtype == np.bool_ else np.float32)
+
+
+def test_replace_changes_one_field_and_validates() -> None:
+    graph = build(**FULL)
+    assert graph.replace(name="other").name == "other"
+    assert graph.replace(nodes=None).num_features == 0
+    with pytest.raises(ValueError, match=r"nodes: got shape \[3, 1\]; expected \[4, any\]"):
+        graph.replace(nodes=np.zeros((3, 1)))
+    with pytest.raises(ValueError, match="Graph has no field 'feature'; its fields are senders"):
+        graph.replace(feature=1)
+
+
+def test_repr_gives_sizes_and_no_arrays() -> None:
+    assert repr(build(**FULL)) == (
+        "Graph(name='small', num_nodes=4, num_edges=5, num_features=3, num_classes=3, "
+        "train_mask=1, val_mask=1, test_mask=1, edges, edge_weight, edge_type, graph_ids)"
+    )
+    assert "num_labels=3" in repr(build(labels=np.eye(4, 3)))
+
+
+# What is wrong with the input, and how the message begins.
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    (
+        {"senders": [0, 9, 4, 1, 2]},
+        "senders: 2 of 5 ids are not below num_nodes = 4, the largest is 9",
+    ),
+    ({"receivers": [0, -3, 1, 1, 2]}, "receivers: 1 of 5 ids are negative, the smallest -3"),
+    ({"senders": SENDERS.astype(float)}, "senders: got dtype float64; expected integers"),
+    ({"senders": SENDERS.astype(bool)}, "senders: got dtype bool; expected integers"),
+    ({"senders": ["a"] * 5}, "senders: got dtype <U1; expected numbers"),
+    ({"senders": [SENDERS, RECEIVERS]}, "senders: got shape [2, 5]; expected [num_edges]"),
+    ({"senders": [0, 1]}, "senders has 2 entries and receivers 5"),
+    ({"num_nodes": 4.0}, "num_nodes: got 4.0 of type float"),
+    ({"num_nodes": True}, "num_nodes: got True of type bool"),
+    ({"senders": [], "receivers": [], "num_nodes": 0}, "num_nodes: got 0; expected at least 1"),
+    ({"nodes": np.zeros((3, 2))}, "nodes: got shape [3, 2]; expected [4, any]"),
+    ({"nodes": np.zeros(4)}, "nodes: got shape [4]; expected [4, any]"),
+    (
+        {"nodes": [[0, 0], [0, 0], [0, np.nan], [np.inf, 0]]},
+        "nodes: 2 of 8 values are NaN or infinite in float32, the first at [2, 1]",
+    ),
+    ({"nodes": np.full((4, 1), 1e300)}, "nodes: 4 of 4 values are NaN or infinite in float32"),
+    ({"nodes": np.zeros((4, 1), complex)}, "nodes: got dtype complex128; expected numbers"),
+    ({"nodes": [[1], [1, 2], [1], [1]]}, "nodes: cannot be made an array"),
+    ({"nodes": sp.eye_array(4).tocsr()}, "nodes: got a sparse matrix csr_array; expected a dense"),
+    ({"nodes": {"user": np.zeros((4, 1))}}, "nodes: got a mapping; expected one array"),
+    ({"edges": np.zeros((4, 2))}, "edges: got shape [4, 2]; expected [5, any]"),
+    ({"edge_weight": np.ones(4)}, "edge_weight: got shape [4]; expected [5]"),
+    (
+        {"edge_weight": np.ones((5, 1))},
+        "edge_weight: got shape [5, 1]; expected [5]. Pass edge_weight.ravel()",
+    ),
+    ({"edge_weight": [1, 1, np.nan, 1, 1]}, "edge_weight: 1 of 5 values are NaN or infinite"),
+    ({"edge_type": np.ones(5)}, "edge_type: got dtype float64; expected integers"),
+    ({"edge_type": [0, -1, 0, 0, 0]}, "edge_type: values run from -1 to 0"),
+    ({"edge_type": [0]}, "edge_type: got shape [1]; expected [5]"),
+    ({"graph_ids": [0, 0, 1]}, "graph_ids: got shape [3]; expected [4]"),
+    ({"labels": [0, 1, 0]}, "labels: got shape [3]; expected [4]"),
+    ({"labels": [0, 1, -2, 0]}, "labels: values run from -2 to 1; expected classes from 0"),
+    ({"labels": [0, 1, 2**40, 0]}, f"labels: values run from 0 to {2**40}"),
+    ({"labels": [0.0, 1.0, 0.5, 0.0]}, "labels: got dtype float64; expected integers"),
+    (
+        {"labels": np.full((4, 2), 2)},
+        "labels: got shape [4, 2], so multi-label, with 8 values other than 0 and 1",
+    ),
+    (
+        {"labels": np.full((4, 1), np.nan)},
+        "labels: got shape [4, 1], so multi-label, with 4 values",
+    ),
+    ({"labels": np.zeros((4, 1, 1), int)}, "labels: got shape [4, 1, 1]; expected [4]"),
+    ({"train_mask": [0, 1]}, "train_mask: got dtype int64; expected bool [num_nodes]. From ids:"),
+    ({"val_mask": [True, False]}, "val_mask: got shape [2]; expected [4]"),
+    ({"test_mask": np.zeros(4, bool)}, "test_mask: selects no node; pass None"),
+    (
+        {"train_mask": mask_of(0, 2), "test_mask": mask_of(2, 3)},
+        "train_mask and test_mask overlap in 1 nodes, the first is 2",
+    ),
+    (
+        {"val_mask": mask_of(1), "test_mask": mask_of(1)},
+        "val_mask and test_mask overlap in 1 nodes, the first is 1",
+    ),
+    (
+        {"labels": [0, -1, 1, -1], "train_mask": mask_of(0, 1, 3)},
+        "train_mask: 2 of its nodes have no label (-1)",
+    ),
+    (
+        {"labels": [0, -1, 1, -1], "test_mask": mask_of(1)},
+        "test_mask: 1 of its nodes have no label (-1)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED, ids=[text[:40] for _, text in REFUSED])
+def test_refused_input_names_the_argument_and_the_way_out(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match="^" + re.escape(message)):
+        build(**changes)
+
+
+def test_an_id_out_of_range_is_reported_with_the_number_of_nodes_to_pass() -> None:
+    with pytest.raises(ValueError, match="Pass num_nodes=10 or more, or renumber"):
+        build(senders=[0, 9, 4, 1, 2])
+
+
+@given(
+    num_nodes=st.integers(1, 50),
+    data=st.data(),
+    dtype=st.sampled_from([np.int16, np.int32, np.int64, np.uint8, np.uint64]),
+)
+def test_any_ids_in_range_are_kept_and_degrees_sum_to_edges(
+    num_nodes: int, data: st.DataObject, dtype: Any
+) -> None:
+    num_edges = data.draw(st.integers(0, 30))
+    ids = hnp.arrays(dtype, num_edges, elements=st.integers(0, num_nodes - 1))
+    senders, receivers = data.draw(ids), data.draw(ids)
+    graph = Graph.from_edges(senders, receivers, num_nodes=num_nodes)
+    np.testing.assert_array_equal(graph.senders, senders)
+    np.testing.assert_array_equal(graph.receivers, receivers)
+    assert graph.in_degrees().sum() == graph.out_degrees().sum() == graph.num_edges
+
+
+@given(num_nodes=st.integers(1, 20), wrong=st.lists(st.integers(0, 1000), min_size=1, max_size=9))
+def test_any_id_out_of_range_is_reported_with_its_size(num_nodes: int, wrong: list[int]) -> None:
+    ids = np.array(wrong) + num_nodes
+    expected = rf"{ids.size} of {ids.size} ids .* the largest is {ids.max()}\."
+    with pytest.raises(ValueError, match=expected):
+        Graph.from_edges(ids, np.zeros_like(ids), num_nodes=num_nodes)
