@@ -1,0 +1,280 @@
+"""Accuracy, F1 and ROC-AUC of node predictions, single- and multi-label.
+
+`accuracy`, `f1_score` and `roc_auc` take whole graphs on the host and return a number.
+`accuracy_counts`, `f1_counts` and `f1_from_counts` are the first two in steps, for NumPy and for
+JAX arrays, traced or not: counts can be summed over batches and devices in between, because a
+metric of the whole is not the mean of the metrics of its parts.
+
+Labels are integer [n], a class or -1 for none, or [n, labels] of 0 and 1 (multi-label). Outputs are
+logits [n, classes], of which the largest is predicted, or [n, labels], of which the positive are
+predicted; or they are predictions: integer or boolean, in the shape of the labels.
+"""
+
+from types import ModuleType
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = [
+    "F1Counts",
+    "accuracy",
+    "accuracy_counts",
+    "f1_counts",
+    "f1_from_counts",
+    "f1_score",
+    "roc_auc",
+]
+
+Array: TypeAlias = np.ndarray | jax.Array
+Average: TypeAlias = Literal["micro", "macro"]
+
+
+class F1Counts(NamedTuple):
+    """Outcomes of each class or label; the counts of parts add up to those of the whole.
+
+    Attributes:
+        true_positives: int32 [classes], nodes that have it and of which it is predicted.
+        false_positives: int32 [classes], of which it is predicted, but that do not have it.
+        false_negatives: int32 [classes], that have it, but of which it is not predicted.
+    """
+
+    true_positives: Any
+    false_positives: Any
+    false_negatives: Any
+
+
+def accuracy_counts(outputs: Array, labels: Array, mask: Array | None = None) -> tuple[Any, Any]:
+    """Counts right predictions: of nodes, or for multi-label graphs of (node, label) pairs.
+
+    accuracy = (sum of correct) / (sum of count)
+
+    Args:
+        outputs: logits [n, classes] or [n, labels], or predictions in the shape of the labels.
+        labels: integer [n], or 0 and 1 [n, labels].
+        mask: bool [n], the nodes that count (None: all); nodes of label -1 never do.
+
+    Returns:
+        (correct, count), int32 scalars.
+
+    Raises:
+        ValueError: if shapes or types do not fit together.
+    """
+    xp = _namespace(outputs, labels, mask)
+    _check(outputs, labels, mask)
+    counted = _counted(xp, labels, mask)
+    if labels.ndim == 1:
+        right = _predicted_classes(xp, outputs) == xp.asarray(labels)
+        return (right & counted).sum(dtype=np.int32), counted.sum(dtype=np.int32)
+    right = _predicted_labels(xp, outputs) == xp.asarray(labels).astype(bool)
+    count = counted.sum(dtype=np.int32) * np.int32(labels.shape[1])
+    return (right & counted[:, None]).sum(dtype=np.int32), count
+
+
+def f1_counts(
+    outputs: Array, labels: Array, mask: Array | None = None, num_classes: int | None = None
+) -> F1Counts:
+    """Counts true positives, false positives and false negatives of each class or label.
+
+    Args:
+        outputs: logits [n, classes] or [n, labels], or predictions in the shape of the labels.
+        labels: integer [n], or 0 and 1 [n, labels].
+        mask: bool [n], the nodes that count (None: all); nodes of label -1 never do.
+        num_classes: number of classes, where `outputs` are predicted classes, which do not tell.
+
+    Returns:
+        The counts, int32 [classes] or [labels] each.
+
+    Raises:
+        ValueError: if shapes or types do not fit together, or `num_classes` is needed.
+    """
+    xp = _namespace(outputs, labels, mask)
+    _check(outputs, labels, mask)
+    counted = _counted(xp, labels, mask)[:, None]
+    if labels.ndim == 1:
+        if outputs.ndim == 1 and num_classes is None:
+            raise ValueError("outputs are predicted classes: pass num_classes, or logits")
+        classes = xp.arange(outputs.shape[1] if outputs.ndim == 2 else num_classes)[None, :]
+        predicted = _predicted_classes(xp, outputs)[:, None] == classes
+        actual = xp.asarray(labels)[:, None] == classes
+    else:
+        predicted = _predicted_labels(xp, outputs)
+        actual = xp.asarray(labels).astype(bool)
+    outcomes = (predicted & actual, predicted & ~actual, ~predicted & actual)
+    return F1Counts(*((outcome & counted).sum(axis=0, dtype=np.int32) for outcome in outcomes))
+
+
+def f1_from_counts(counts: F1Counts, average: Average) -> Any:
+    """Computes F1, the harmonic mean of precision and recall, from counts over all nodes.
+
+    F1 = 2 TP / (2 TP + FP + FN)
+
+    Args:
+        counts: of each class, summed over all nodes.
+        average: "micro" (F1 of the counts summed over classes), or "macro" (mean of the F1 of
+            each class that occurs among labels or predictions).
+
+    Returns:
+        A scalar: float64 of NumPy counts, JAX's default float of JAX counts; 0 without any nodes.
+
+    Raises:
+        ValueError: if `average` is neither.
+    """
+    if average not in ("micro", "macro"):
+        raise ValueError(f"average must be 'micro' or 'macro', got {average!r}")
+    xp = _namespace(*counts)
+    true, false_positive, false_negative = (xp.asarray(count).astype(float) for count in counts)
+    doubled, total = 2 * true, 2 * true + false_positive + false_negative
+    if average == "micro":
+        return doubled.sum() / xp.maximum(total.sum(), 1)
+    # A class that occurs has a total of at least 1; the others add 0 / 1.
+    of_class = doubled / xp.maximum(total, 1)
+    return of_class.sum() / xp.maximum((total > 0).astype(float).sum(), 1)
+
+
+def accuracy(outputs: Array, labels: Array, mask: Array | None = None) -> float:
+    """Computes the share of nodes, or of (node, label) pairs, that are predicted right.
+
+    Args:
+        outputs: logits [n, classes] or [n, labels], or predictions in the shape of the labels.
+        labels: integer [n], or 0 and 1 [n, labels].
+        mask: bool [n], the nodes that count (None: all); nodes of label -1 never do.
+
+    Returns:
+        A number in [0, 1].
+
+    Raises:
+        ValueError: if shapes or types do not fit together, or no node counts.
+    """
+    correct, count = accuracy_counts(*_on_host(outputs, labels, mask))
+    return float(correct / count)
+
+
+def f1_score(
+    outputs: Array, labels: Array, mask: Array | None = None, average: Average = "micro"
+) -> float:
+    """Computes micro or macro F1, see `f1_from_counts`.
+
+    Args:
+        outputs: logits [n, classes] or [n, labels], or predictions in the shape of the labels.
+        labels: integer [n], or 0 and 1 [n, labels].
+        mask: bool [n], the nodes that count (None: all); nodes of label -1 never do.
+        average: "micro" or "macro".
+
+    Returns:
+        A number in [0, 1].
+
+    Raises:
+        ValueError: if shapes or types do not fit together, or no node counts.
+    """
+    outputs, labels, mask = _on_host(outputs, labels, mask)
+    num_classes = None
+    if outputs.ndim == 1:
+        num_classes = 1 + max(int(outputs.max()), int(labels.max()))
+    return float(f1_from_counts(f1_counts(outputs, labels, mask, num_classes), average))
+
+
+def roc_auc(scores: Array, labels: Array, mask: Array | None = None) -> float:
+    """Computes the area under the ROC curve, the mean over the labels.
+
+    AUC = (sum of the ranks of the positives - P (P + 1) / 2) / (P N), where P positives and N
+    negatives are ranked by score and equal scores share the middle of their ranks. Labels that all
+    or none of the nodes have are left out.
+
+    Args:
+        scores: float [n, labels], higher for those more likely to have the label; or [n].
+        labels: 0 and 1, in the shape of `scores`.
+        mask: bool [n], the nodes that count (None: all).
+
+    Returns:
+        A number in [0, 1].
+
+    Raises:
+        ValueError: if shapes or values do not fit, or no label has both positives and negatives.
+    """
+    scores, labels = np.asarray(scores), np.asarray(labels)
+    if scores.ndim not in (1, 2) or scores.shape != labels.shape:
+        raise ValueError(
+            f"scores and labels must both be [n] or [n, labels], got {scores.shape} and "
+            f"{labels.shape}; for classes [n] pass labels one-hot, for one-against-the-rest"
+        )
+    if scores.ndim == 1:
+        scores, labels = scores[:, None], labels[:, None]
+    scores, labels, mask = _on_host(scores, labels, mask)
+    chosen = slice(None) if mask is None else mask
+    scores, positive = scores[chosen], labels[chosen].astype(bool)
+    if np.isnan(scores).any():
+        raise ValueError("scores of counted nodes must not be NaN; the model may have diverged")
+    num_positive = positive.sum(0)
+    usable = np.flatnonzero((num_positive > 0) & (num_positive < len(positive)))
+    if usable.size == 0:
+        raise ValueError("no label has both positive and negative nodes: ROC-AUC is undefined")
+    return float(np.mean([_area(scores[:, label], positive[:, label]) for label in usable]))
+
+
+def _area(scores: np.ndarray, positive: np.ndarray) -> float:
+    _, group, sizes = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(sizes) - (sizes - 1) / 2)[group]
+    num_positive = int(positive.sum())
+    num_negative = len(positive) - num_positive
+    smallest = num_positive * (num_positive + 1) / 2
+    return (ranks[positive].sum() - smallest) / (num_positive * num_negative)
+
+
+def _namespace(*arrays: Array | None) -> ModuleType:
+    return jnp if any(isinstance(array, jax.Array) for array in arrays) else np
+
+
+def _counted(xp: ModuleType, labels: Array, mask: Array | None) -> Any:
+    counted = xp.ones(len(labels), bool) if mask is None else xp.asarray(mask)
+    return counted & (xp.asarray(labels) >= 0) if labels.ndim == 1 else counted
+
+
+def _predicted_classes(xp: ModuleType, outputs: Array) -> Any:
+    return xp.asarray(outputs) if outputs.ndim == 1 else xp.argmax(outputs, axis=1)
+
+
+def _predicted_labels(xp: ModuleType, outputs: Array) -> Any:
+    return xp.asarray(outputs) > 0
+
+
+def _check(outputs: Array, labels: Array, mask: Array | None) -> None:
+    """Checks what is known of traced arrays: shapes and types."""
+    single = labels.ndim == 1
+    if not (single or labels.ndim == 2) or (single and labels.dtype.kind not in "iu"):
+        raise ValueError(
+            f"labels must be integer [n] or 0 and 1 [n, labels], got {labels.dtype} {labels.shape}"
+        )
+    if single and outputs.ndim == 1:
+        fits = outputs.shape == labels.shape and outputs.dtype.kind in "iu"
+    elif single:
+        fits = outputs.ndim == 2 and len(outputs) == len(labels) and outputs.shape[1] > 0
+    else:
+        fits = outputs.shape == labels.shape
+    if not fits:
+        raise ValueError(
+            f"outputs {outputs.dtype} {outputs.shape} do not fit labels {labels.shape}: expected "
+            + ("logits [n, classes] or integer classes [n]" if single else "logits of that shape")
+        )
+    if mask is not None and (mask.shape != labels.shape[:1] or mask.dtype != np.bool_):
+        raise ValueError(f"mask must be bool {labels.shape[:1]}, got {mask.dtype} {mask.shape}")
+
+
+def _on_host(
+    outputs: Array, labels: Array, mask: Array | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """NumPy arrays of the arguments, their values checked."""
+    outputs, labels = np.asarray(outputs), np.asarray(labels)
+    mask = None if mask is None else np.asarray(mask)
+    _check(outputs, labels, mask)
+    counted = _counted(np, labels, mask)
+    if not counted.any():
+        raise ValueError("no node counts: the mask is empty, or holds no node with a label")
+    if labels.ndim == 2 and not np.isin(labels[counted], (0, 1)).all():
+        raise ValueError("multi-label labels must be 0 or 1; for classes pass integer [n]")
+    if labels.ndim == 1 and outputs.ndim == 2 and labels.max() >= outputs.shape[1]:
+        raise ValueError(
+            f"labels reach class {labels.max()}, but outputs have {outputs.shape[1]} columns"
+        )
+    return outputs, labels, mask

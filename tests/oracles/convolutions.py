@@ -1,0 +1,229 @@
+"""Graph convolutions on one undivided graph."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tests.oracles.edges import Edges
+from tests.oracles.functions import Params, ParamsBackward, dropout, leaky_relu, linear, relu
+
+
+def gcn(
+    params: Params, edges: Edges, x: np.ndarray, add_self_loops: bool = True
+) -> tuple[np.ndarray, ParamsBackward]:
+    """y_i = sum_j w_ij (x_j W) / sqrt(d_j d_i) + b, where d_i = sum_j w_ij.
+
+    Params: kernel [in, out], bias [out].
+    """
+    if add_self_loops:
+        edges = edges.with_missing_self_loops()
+    degrees = edges.sum_by_receiver(edges.weight)
+    inverse_root = np.zeros(edges.num_nodes)
+    inverse_root[degrees > 0] = degrees[degrees > 0] ** -0.5
+    factors = edges.weight * inverse_root[edges.senders] * inverse_root[edges.receivers]
+    z, backward_linear = linear({"kernel": params["kernel"]}, x)
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, Params]:
+        grad_z = edges.sum_by_sender(factors[:, None] * grad[edges.receivers])
+        grad_x, grads = backward_linear(grad_z)
+        return grad_x, _with_bias(grads, params, grad)
+
+    y = edges.sum_by_receiver(factors[:, None] * z[edges.senders])
+    return y + params.get("bias", 0.0), backward
+
+
+def sage(
+    params: Params, edges: Edges, x: np.ndarray, reduce: str = "mean"
+) -> tuple[np.ndarray, ParamsBackward]:
+    """y_i = x_i W_self + (reduce_j x_j) W_neighbor + b, reduce: sum, mean or max, of nothing 0.
+
+    Params: self_kernel [in, out], neighbor_kernel [in, out], bias [out].
+    """
+    reduced, backward_reduce = {"sum": _sum, "mean": _mean, "max": _max}[reduce](edges, x)
+    own, backward_own = linear({"kernel": params["self_kernel"]}, x)
+    neighbors, backward_neighbors = linear({"kernel": params["neighbor_kernel"]}, reduced)
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, Params]:
+        grad_own, own_grads = backward_own(grad)
+        grad_reduced, neighbor_grads = backward_neighbors(grad)
+        grads = {"self_kernel": own_grads["kernel"], "neighbor_kernel": neighbor_grads["kernel"]}
+        return grad_own + backward_reduce(grad_reduced), _with_bias(grads, params, grad)
+
+    return own + neighbors + params.get("bias", 0.0), backward
+
+
+def gat(
+    params: Params,
+    edges: Edges,
+    x: np.ndarray,
+    *,
+    concat: bool = True,
+    add_self_loops: bool = True,
+    attention_keep: np.ndarray | None = None,
+    attention_rate: float = 0.0,
+) -> tuple[np.ndarray, ParamsBackward]:
+    """y_i = sum_j alpha_ij z_j, alpha_ij = softmax_j(leaky_relu(<a_s, z_j> + <a_r, z_i>)), z = x W.
+
+    Params: kernel [in, heads * out], attention_sender and attention_receiver [heads, out], bias
+    [heads * out] with `concat`, else [out]. `attention_keep` is bool [edges with the added
+    self-loops, heads].
+    """
+    if add_self_loops:
+        edges = edges.with_missing_self_loops()
+    a_sender, a_receiver = params["attention_sender"], params["attention_receiver"]
+    flat, backward_linear = linear({"kernel": params["kernel"]}, x)
+    z = flat.reshape(len(x), *a_sender.shape)
+    scores = (z * a_sender).sum(-1)[edges.senders] + (z * a_receiver).sum(-1)[edges.receivers]
+    logits, backward_leaky = leaky_relu(scores)
+    y, backward_attend = _attend(edges, logits, z, attention_keep, attention_rate)
+    out, backward_heads = _join_heads(y, concat)
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, Params]:
+        grad_logits, grad_z = backward_attend(backward_heads(grad))
+        grad_scores = backward_leaky(grad_logits)
+        grad_sender = edges.sum_by_sender(grad_scores)[..., None]
+        grad_receiver = edges.sum_by_receiver(grad_scores)[..., None]
+        grad_z = grad_z + grad_sender * a_sender + grad_receiver * a_receiver
+        grad_x, grads = backward_linear(grad_z.reshape(flat.shape))
+        grads["attention_sender"] = (grad_sender * z).sum(0)
+        grads["attention_receiver"] = (grad_receiver * z).sum(0)
+        return grad_x, _with_bias(grads, params, grad)
+
+    return out + params.get("bias", 0.0), backward
+
+
+def gatv2(
+    params: Params,
+    edges: Edges,
+    x: np.ndarray,
+    *,
+    concat: bool = True,
+    add_self_loops: bool = True,
+    attention_keep: np.ndarray | None = None,
+    attention_rate: float = 0.0,
+) -> tuple[np.ndarray, ParamsBackward]:
+    """y_i = sum_j alpha_ij s_j, alpha_ij = softmax_j(<a, leaky_relu(s_j + r_i)>).
+
+    s = x W_sender + b_sender, r = x W_receiver + b_receiver. Params: sender_kernel and
+    receiver_kernel [in, heads * out], sender_bias and receiver_bias [heads * out], attention
+    [heads, out], bias [heads * out] with `concat`, else [out].
+    """
+    if add_self_loops:
+        edges = edges.with_missing_self_loops()
+    attention = params["attention"]
+    shape = (len(x), *attention.shape)
+    flat_s, backward_s = linear(_named(params, "sender"), x)
+    flat_r, backward_r = linear(_named(params, "receiver"), x)
+    s, r = flat_s.reshape(shape), flat_r.reshape(shape)
+    hidden, backward_leaky = leaky_relu(s[edges.senders] + r[edges.receivers])
+    y, backward_attend = _attend(
+        edges, (hidden * attention).sum(-1), s, attention_keep, attention_rate
+    )
+    out, backward_heads = _join_heads(y, concat)
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, Params]:
+        grad_logits, grad_s = backward_attend(backward_heads(grad))
+        grad_sum = backward_leaky(grad_logits[..., None] * attention)
+        grad_s = grad_s + edges.sum_by_sender(grad_sum)
+        grad_r = edges.sum_by_receiver(grad_sum)
+        grad_x_s, sender_grads = backward_s(grad_s.reshape(flat_s.shape))
+        grad_x_r, receiver_grads = backward_r(grad_r.reshape(flat_r.shape))
+        grads = {f"sender_{name}": value for name, value in sender_grads.items()}
+        grads |= {f"receiver_{name}": value for name, value in receiver_grads.items()}
+        grads["attention"] = (grad_logits[..., None] * hidden).sum(0)
+        return grad_x_s + grad_x_r, _with_bias(grads, params, grad)
+
+    return out + params.get("bias", 0.0), backward
+
+
+def gin(params: Params, edges: Edges, x: np.ndarray) -> tuple[np.ndarray, ParamsBackward]:
+    """y_i = MLP((1 + eps) x_i + sum_j x_j), MLP = linear, relu, linear.
+
+    Params: eps [], first_kernel [in, hidden], first_bias, second_kernel [hidden, out], second_bias.
+    """
+    eps = params["eps"]
+    total, backward_sum = _sum(edges, x)
+    hidden, backward_first = linear(_named(params, "first"), (1 + eps) * x + total)
+    active, backward_relu = relu(hidden)
+    y, backward_second = linear(_named(params, "second"), active)
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, Params]:
+        grad_active, second_grads = backward_second(grad)
+        grad_mixed, first_grads = backward_first(backward_relu(grad_active))
+        grads = {f"first_{name}": value for name, value in first_grads.items()}
+        grads |= {f"second_{name}": value for name, value in second_grads.items()}
+        grads["eps"] = np.asarray((grad_mixed * x).sum())
+        return (1 + eps) * grad_mixed + backward_sum(grad_mixed), grads
+
+    return y, backward
+
+
+def _sum(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    total = edges.sum_by_receiver(x[edges.senders])
+    return total, lambda grad: edges.sum_by_sender(grad[edges.receivers])
+
+
+def _mean(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    counts = np.maximum(edges.in_degrees(), 1)[:, None]
+    total, backward_sum = _sum(edges, x)
+    return total / counts, lambda grad: backward_sum(grad / counts)
+
+
+def _max(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    """The largest in each column; equal winners, one an edge, share the gradient evenly."""
+    largest = np.full(x.shape, -np.inf)
+    np.maximum.at(largest, edges.receivers, x[edges.senders])
+    largest[edges.in_degrees() == 0] = 0
+    wins = x[edges.senders] == largest[edges.receivers]
+    num_winners = np.maximum(edges.sum_by_receiver(wins.astype(np.float64)), 1)
+    return largest, lambda grad: edges.sum_by_sender(wins * (grad / num_winners)[edges.receivers])
+
+
+def _attend(
+    edges: Edges, logits: np.ndarray, z: np.ndarray, keep: np.ndarray | None, rate: float
+) -> tuple[np.ndarray, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]]:
+    """y_i = sum_j dropout(softmax_j(logits_ij)) z_j; backward gives those of logits and z.
+
+    Args:
+        edges: the edges, self-loops among them.
+        logits: float64 [num_edges, heads].
+        z: float64 [num_nodes, heads, features].
+        keep: bool [num_edges, heads], or None.
+        rate: of dropout.
+    """
+    alpha = _softmax_by_receiver(edges, logits)
+    kept_mask = np.ones(alpha.shape, bool) if keep is None else keep
+    kept, backward_dropout = dropout(alpha, kept_mask, rate)
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        grad_alpha = backward_dropout((grad[edges.receivers] * z[edges.senders]).sum(-1))
+        row_sums = edges.sum_by_receiver(alpha * grad_alpha)
+        grad_logits = alpha * (grad_alpha - row_sums[edges.receivers])
+        return grad_logits, edges.sum_by_sender(kept[..., None] * grad[edges.receivers])
+
+    return edges.sum_by_receiver(kept[..., None] * z[edges.senders]), backward
+
+
+def _softmax_by_receiver(edges: Edges, logits: np.ndarray) -> np.ndarray:
+    largest = np.full((edges.num_nodes, logits.shape[1]), -np.inf)
+    np.maximum.at(largest, edges.receivers, logits)
+    powers = np.exp(logits - largest[edges.receivers])
+    return powers / edges.sum_by_receiver(powers)[edges.receivers]
+
+
+def _join_heads(
+    y: np.ndarray, concat: bool
+) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    """[n, heads, out] to [n, heads * out], or to the mean over heads [n, out]."""
+    if concat:
+        return y.reshape(len(y), -1), lambda grad: grad.reshape(y.shape)
+    return y.mean(1), lambda grad: np.broadcast_to(grad[:, None] / y.shape[1], y.shape)
+
+
+def _with_bias(grads: Params, params: Params, grad: np.ndarray) -> Params:
+    return {**grads, "bias": grad.sum(0)} if "bias" in params else grads
+
+
+def _named(params: Params, prefix: str) -> Params:
+    names = {"kernel": f"{prefix}_kernel", "bias": f"{prefix}_bias"}
+    return {name: params[full] for name, full in names.items() if full in params}

@@ -1,0 +1,276 @@
+"""Whole models: a stack of blocks, of which the last is dropout and convolution alone.
+
+    h = dropout(x_l);  x_{l+1} = activation(norm(conv_l(h) + residual_l(h)))
+
+The last attention layer takes the mean over its heads, the others join them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.oracles import convolutions, functions, randomness
+from tests.oracles.edges import Edges
+from tests.oracles.functions import Backward, Params, ParamsBackward
+
+LayerParams = dict[str, Params]
+LayerBackward = Callable[[np.ndarray], tuple[np.ndarray, LayerParams]]
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a stack is made of, the sizes of its layers apart: those are read off the parameters."""
+
+    conv: str  # gcn, sage, gat, gatv2 or gin
+    num_heads: int = 1  # of gat and gatv2
+    reduce: str = "mean"  # of sage: sum, mean or max
+    activation: str = "relu"  # or elu
+    norm: str | None = None  # batch or layer
+    residual: bool = False
+    dropout: float = 0.0
+    attention_dropout: float = 0.0  # of gat and gatv2
+    add_self_loops: bool = True  # of gcn, gat and gatv2
+
+
+@dataclass(frozen=True)
+class LayerSeeds:
+    """The two key words of a layer's feature dropout, and those of its attention dropout."""
+
+    features: tuple[int, int]
+    attention: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a pass gives: `backward(grad_logits)` is (grad_x, gradients of each layer)."""
+
+    logits: np.ndarray  # [num_nodes, out_features]
+    backward: Callable[[np.ndarray], tuple[np.ndarray, list[LayerParams]]]
+    statistics: list[Params]  # running mean and var of each batch norm after this pass
+
+
+def forward(
+    model: Model,
+    params: Sequence[LayerParams],
+    edges: Edges,
+    x: np.ndarray,
+    *,
+    seeds: Sequence[LayerSeeds] | None = None,
+    statistics: Sequence[Params] = (),
+    train: bool = False,
+) -> Result:
+    """Runs the model on the whole graph.
+
+    Args:
+        model: what the layers are.
+        params: for each layer a dict "conv", and for those before the last, where the model has
+            them, "residual" (of a change of width: kernel) and "norm" (scale, bias).
+        edges: the graph.
+        x: features, [num_nodes, in_features].
+        seeds: of each layer; None drops nothing.
+        statistics: running "mean" and "var" of each batch norm.
+        train: whether batch norm normalises by this batch, and updates the statistics.
+    """
+    backwards: list[LayerBackward] = []
+    new_statistics: list[Params] = []
+    for index, layer in enumerate(params):
+        seed = None if seeds is None else seeds[index]
+        if index == len(params) - 1:
+            x, backward_block = _last_block(model, layer, edges, x, seed)
+        else:
+            running = statistics[index] if model.norm == "batch" else None
+            x, backward_block, updated = _hidden_block(model, layer, edges, x, seed, running, train)
+            new_statistics += [] if updated is None else [updated]
+        backwards.append(backward_block)
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, list[LayerParams]]:
+        grads: list[LayerParams] = []
+        for backward_block in reversed(backwards):
+            grad, block_grads = backward_block(grad)
+            grads.insert(0, block_grads)
+        return grad, grads
+
+    return Result(x, backward, new_statistics)
+
+
+def init_params(
+    model: Model,
+    in_features: int,
+    hidden_features: int,
+    out_features: int,
+    num_layers: int,
+    rng: np.random.Generator,
+) -> list[LayerParams]:
+    """Random parameters of every layer; widths are per head for gat and gatv2."""
+    heads = model.num_heads if model.conv in ("gat", "gatv2") else 1
+    width_in, layers = in_features, []
+    for index in range(num_layers):
+        is_last = index == num_layers - 1
+        width = out_features if is_last else hidden_features
+        width_out = width if is_last else width * heads
+        layer = {"conv": _conv_params(model.conv, width_in, width, heads, not is_last, rng)}
+        if not is_last and model.residual and width_in != width_out:
+            layer["residual"] = {"kernel": _normal(rng, width_in, width_out)}
+        if not is_last and model.norm is not None:
+            scale = 1 + 0.1 * rng.standard_normal(width_out)
+            layer["norm"] = {"scale": scale, "bias": _normal(rng, width_out)}
+        layers.append(layer)
+        width_in = width_out
+    return layers
+
+
+def init_statistics(params: Sequence[LayerParams]) -> list[Params]:
+    """Mean 0 and variance 1 for each norm."""
+    widths = [len(layer["norm"]["scale"]) for layer in params if "norm" in layer]
+    return [{"mean": np.zeros(width), "var": np.ones(width)} for width in widths]
+
+
+def _last_block(
+    model: Model, layer: LayerParams, edges: Edges, x: np.ndarray, seed: LayerSeeds | None
+) -> tuple[np.ndarray, LayerBackward]:
+    h, backward_dropout = _feature_dropout(model, x, seed)
+    y, backward_conv = _convolution(model, layer["conv"], edges, h, seed, is_last=True)
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, LayerParams]:
+        grad_h, conv_grads = backward_conv(grad)
+        return backward_dropout(grad_h), {"conv": conv_grads}
+
+    return y, backward
+
+
+def _hidden_block(
+    model: Model,
+    layer: LayerParams,
+    edges: Edges,
+    x: np.ndarray,
+    seed: LayerSeeds | None,
+    running: Params | None,
+    train: bool,
+) -> tuple[np.ndarray, LayerBackward, Params | None]:
+    h, backward_dropout = _feature_dropout(model, x, seed)
+    y, backward_conv = _convolution(model, layer["conv"], edges, h, seed, is_last=False)
+    residual, backward_residual = _residual(model, layer, h)
+    total = y + residual
+    normed, backward_norm = _norm(model, layer, total, None if train else running)
+    activation = {"relu": functions.relu, "elu": functions.elu}[model.activation]
+    active, backward_activation = activation(normed)
+    updated = running
+    if train and running is not None:
+        updated = functions.updated_statistics(running, total)
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, LayerParams]:
+        grad, norm_grads = backward_norm(backward_activation(grad))
+        grad_h, conv_grads = backward_conv(grad)
+        grad_h_residual, residual_grads = backward_residual(grad)
+        named = {"conv": conv_grads, "residual": residual_grads, "norm": norm_grads}
+        grads = {name: value for name, value in named.items() if value}
+        return backward_dropout(grad_h + grad_h_residual), grads
+
+    return active, backward, updated
+
+
+def _feature_dropout(
+    model: Model, x: np.ndarray, seed: LayerSeeds | None
+) -> tuple[np.ndarray, Backward]:
+    if seed is None or model.dropout == 0:
+        return x, lambda grad: grad
+    ids = np.arange(len(x))
+    keep = randomness.node_keep_mask(seed.features, ids, x.shape[1], model.dropout)
+    return functions.dropout(x, keep, model.dropout)
+
+
+def _convolution(
+    model: Model,
+    params: Params,
+    edges: Edges,
+    h: np.ndarray,
+    seed: LayerSeeds | None,
+    is_last: bool,
+) -> tuple[np.ndarray, ParamsBackward]:
+    if model.conv == "gcn":
+        return convolutions.gcn(params, edges, h, model.add_self_loops)
+    if model.conv == "sage":
+        return convolutions.sage(params, edges, h, model.reduce)
+    if model.conv == "gin":
+        return convolutions.gin(params, edges, h)
+    return _attention(model, params, edges, h, seed, is_last)
+
+
+def _attention(
+    model: Model,
+    params: Params,
+    edges: Edges,
+    h: np.ndarray,
+    seed: LayerSeeds | None,
+    is_last: bool,
+) -> tuple[np.ndarray, ParamsBackward]:
+    keep, rate = None, 0.0
+    if seed is not None and model.attention_dropout > 0:
+        rate = model.attention_dropout
+        used = edges.with_missing_self_loops() if model.add_self_loops else edges
+        ends = used.receivers, used.senders, used.repetitions()
+        keep = randomness.edge_keep_mask(seed.attention, *ends, model.num_heads, rate)
+    conv = convolutions.gat if model.conv == "gat" else convolutions.gatv2
+    return conv(
+        params,
+        edges,
+        h,
+        concat=not is_last,
+        add_self_loops=model.add_self_loops,
+        attention_keep=keep,
+        attention_rate=rate,
+    )
+
+
+def _residual(
+    model: Model, layer: LayerParams, h: np.ndarray
+) -> tuple[np.ndarray | float, ParamsBackward]:
+    if not model.residual:
+        return 0.0, lambda grad: (np.zeros(h.shape), {})
+    if "residual" in layer:
+        return functions.linear(layer["residual"], h)
+    return h, lambda grad: (grad, {})
+
+
+def _norm(
+    model: Model, layer: LayerParams, x: np.ndarray, running: Params | None
+) -> tuple[np.ndarray, ParamsBackward]:
+    if model.norm is None:
+        return x, lambda grad: (grad, {})
+    if model.norm == "layer":
+        return functions.layer_norm(layer["norm"], x)
+    if running is None:
+        return functions.batch_norm(layer["norm"], x)
+    return functions.batch_norm_inference(layer["norm"], running, x)
+
+
+def _conv_params(
+    conv: str, width_in: int, width: int, heads: int, concat: bool, rng: np.random.Generator
+) -> Params:
+    joined = width * heads
+    bias = _normal(rng, joined if concat else width)
+    if conv == "gcn":
+        return {"kernel": _normal(rng, width_in, width), "bias": bias}
+    if conv == "sage":
+        kernels = {f"{end}_kernel": _normal(rng, width_in, width) for end in ("self", "neighbor")}
+        return kernels | {"bias": bias}
+    if conv == "gat":
+        ends = {f"attention_{end}": _normal(rng, heads, width) for end in ("sender", "receiver")}
+        return {"kernel": _normal(rng, width_in, joined), "bias": bias} | ends
+    if conv == "gatv2":
+        kernels = {
+            f"{end}_kernel": _normal(rng, width_in, joined) for end in ("sender", "receiver")
+        }
+        biases = {f"{end}_bias": _normal(rng, joined) for end in ("sender", "receiver")}
+        return kernels | biases | {"attention": _normal(rng, heads, width), "bias": bias}
+    first = {"first_kernel": _normal(rng, width_in, width), "first_bias": _normal(rng, width)}
+    second = {"second_kernel": _normal(rng, width, width), "second_bias": _normal(rng, width)}
+    return first | second | {"eps": np.asarray(0.1 * rng.standard_normal())}
+
+
+def _normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Normal, of variance 1 over the number of rows."""
+    return rng.standard_normal(shape) / np.sqrt(shape[0])

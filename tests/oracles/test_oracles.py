@@ -1,0 +1,400 @@
+"""The references: values by formula, node by node; gradients by finite differences."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.oracles import convolutions, functions, losses, models, randomness
+from tests.oracles.differences import check_gradients, gradient
+from tests.oracles.edges import Edges
+from tests.oracles.functions import Params
+
+IN, OUT, HEADS = 4, 3, 2
+# Node 0 has a self-loop, twice; 2 -> 1 occurs three times; 5 has no edge in, 6 no edge at all.
+SENDERS = np.array([0, 1, 2, 2, 0, 3, 4, 2, 5, 0, 4])
+RECEIVERS = np.array([1, 0, 1, 1, 0, 2, 3, 1, 4, 0, 2])
+NUM_NODES = 7
+EDGES = Edges.of(SENDERS, RECEIVERS, NUM_NODES)
+WEIGHTED = Edges.of(
+    SENDERS, RECEIVERS, NUM_NODES, np.random.default_rng(4).uniform(0.5, 2.0, len(SENDERS))
+)
+NO_EDGES = Edges.of(SENDERS[:0], RECEIVERS[:0], NUM_NODES)
+
+
+def features(seed: int = 0, width: int = IN) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((NUM_NODES, width))
+
+
+def conv_params(conv: str, concat: bool = True) -> Params:
+    model = models.Model(conv, num_heads=HEADS)
+    num_layers = 2 if concat else 1
+    layers = models.init_params(model, IN, OUT, OUT, num_layers, np.random.default_rng(1))
+    return layers[0]["conv"]
+
+
+def neighbors(edges: Edges, node: int) -> np.ndarray:
+    return edges.senders[edges.receivers == node]
+
+
+def check_function(function: Callable[..., Any], x: np.ndarray, *arguments: Any) -> None:
+    """Checks a function without parameters."""
+    y, backward = function(x, *arguments)
+    cotangent = np.random.default_rng(9).standard_normal(y.shape)
+    check_gradients(
+        lambda: float((function(x, *arguments)[0] * cotangent).sum()), x, backward(cotangent)
+    )
+
+
+def check_with_params(
+    function: Callable[..., Any], params: Params, *arguments: Any, **options: Any
+) -> None:
+    """Checks a function of (params, ..., x)."""
+    x = arguments[-1]
+    y, backward = function(params, *arguments, **options)
+    cotangent = np.random.default_rng(9).standard_normal(y.shape)
+    grad_x, grads = backward(cotangent)
+    check_gradients(
+        lambda: float((function(params, *arguments, **options)[0] * cotangent).sum()),
+        {"x": x, "params": params},
+        {"x": grad_x, "params": grads},
+    )
+
+
+# ------------------------------------------------------------------ edges
+
+
+def test_missing_self_loops_are_added_once() -> None:
+    edges = WEIGHTED.with_missing_self_loops()
+    np.testing.assert_array_equal(edges.senders[len(SENDERS) :], [1, 2, 3, 4, 5, 6])
+    np.testing.assert_array_equal(edges.receivers[len(SENDERS) :], [1, 2, 3, 4, 5, 6])
+    np.testing.assert_array_equal(edges.weight[: len(SENDERS)], WEIGHTED.weight)
+    np.testing.assert_array_equal(edges.weight[len(SENDERS) :], 1.0)
+
+
+def test_repetitions_count_equal_pairs_in_order() -> None:
+    np.testing.assert_array_equal(EDGES.repetitions(), [0, 0, 0, 1, 0, 0, 0, 2, 0, 1, 0])
+    assert NO_EDGES.repetitions().shape == (0,)
+
+
+def test_sums_over_edges() -> None:
+    np.testing.assert_array_equal(EDGES.in_degrees(), [3, 4, 2, 1, 1, 0, 0])
+    values = np.stack([np.arange(11.0), np.ones(11)], axis=1)
+    np.testing.assert_array_equal(EDGES.sum_by_sender(values)[2], [2 + 3 + 7, 3])
+
+
+# ------------------------------------------------------------------ functions
+
+
+def test_linear() -> None:
+    params = {"kernel": features(1, OUT)[:IN], "bias": features(2, OUT)[0]}
+    check_with_params(functions.linear, params, features())
+    check_with_params(functions.linear, {"kernel": params["kernel"]}, features())
+
+
+@pytest.mark.parametrize("function", [functions.relu, functions.elu, functions.leaky_relu])
+def test_activations(function: Callable[..., Any]) -> None:
+    check_function(function, features())
+
+
+def test_activations_at_known_points() -> None:
+    x = np.array([-2.0, 0.0, 3.0])
+    expected = {
+        functions.relu: ([0.0, 0.0, 3.0], [0.0, 0.0, 1.0]),
+        functions.elu: ([np.exp(-2.0) - 1, 0.0, 3.0], [np.exp(-2.0), 1.0, 1.0]),
+        functions.leaky_relu: ([-0.4, 0.0, 3.0], [0.2, 1.0, 1.0]),
+    }
+    for function, (values, slopes) in expected.items():
+        y, backward = function(x)
+        np.testing.assert_allclose(y, values)
+        np.testing.assert_allclose(backward(np.ones(3)), slopes)
+
+
+def test_dropout() -> None:
+    keep = randomness.node_keep_mask((1, 2), np.arange(NUM_NODES), IN, 0.25)
+    y, _ = functions.dropout(features(), keep, 0.25)
+    np.testing.assert_allclose(y, np.where(keep, features() / 0.75, 0.0))
+    assert 0 < keep.sum() < keep.size
+    check_function(functions.dropout, features(), keep, 0.25)
+
+
+@pytest.mark.parametrize("norm", [functions.layer_norm, functions.batch_norm])
+def test_norms(norm: Callable[..., Any]) -> None:
+    params = {"scale": features(1)[0], "bias": features(2)[0]}
+    check_with_params(norm, params, 3 * features() + 1)
+    plain = {"scale": np.ones(IN), "bias": np.zeros(IN)}
+    y, _ = norm(plain, 3 * features() + 1)
+    axis = 0 if norm is functions.batch_norm else 1
+    np.testing.assert_allclose(y.mean(axis), 0, atol=1e-12)
+    np.testing.assert_allclose(y.var(axis), 1, atol=1e-4)
+
+
+def test_batch_norm_with_running_statistics() -> None:
+    params = {"scale": features(1)[0], "bias": features(2)[0]}
+    running = {"mean": features(3)[0], "var": np.exp(features(4)[0])}
+    x = features()
+    check_with_params(functions.batch_norm_inference, params, running, x)
+    updated = functions.updated_statistics(running, x)
+    np.testing.assert_allclose(updated["mean"], 0.9 * running["mean"] + 0.1 * x.mean(0))
+    np.testing.assert_allclose(updated["var"], 0.9 * running["var"] + 0.1 * x.var(0))
+    own = {"mean": x.mean(0), "var": x.var(0)}
+    np.testing.assert_allclose(
+        functions.batch_norm_inference(params, own, x)[0], functions.batch_norm(params, x)[0]
+    )
+
+
+# ------------------------------------------------------------------ convolutions: values
+
+
+@pytest.mark.parametrize("add_self_loops", [True, False])
+def test_gcn_is_the_normalised_adjacency_matrix(add_self_loops: bool) -> None:
+    params, x = conv_params("gcn"), features()
+    adjacency = np.zeros((NUM_NODES, NUM_NODES))
+    np.add.at(adjacency, (WEIGHTED.receivers, WEIGHTED.senders), WEIGHTED.weight)
+    if add_self_loops:
+        adjacency += np.diag((np.diag(adjacency) == 0).astype(float))
+    degrees = adjacency.sum(1)
+    scale = np.diag([1 / np.sqrt(degree) if degree else 0.0 for degree in degrees])
+    expected = scale @ adjacency @ scale @ x @ params["kernel"] + params["bias"]
+    actual, _ = convolutions.gcn(params, WEIGHTED, x, add_self_loops)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
+def test_sage_node_by_node(reduce: str) -> None:
+    params, x = conv_params("sage"), features()
+    actual, _ = convolutions.sage(params, EDGES, x, reduce)
+    for node in range(NUM_NODES):
+        near = x[neighbors(EDGES, node)]
+        reduced = getattr(near, reduce)(0) if len(near) else np.zeros(IN)
+        expected = x[node] @ params["self_kernel"] + reduced @ params["neighbor_kernel"]
+        np.testing.assert_allclose(actual[node], expected + params["bias"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("conv", ["gat", "gatv2"])
+@pytest.mark.parametrize("concat", [True, False])
+def test_attention_node_by_node(conv: str, concat: bool) -> None:
+    params, x = conv_params(conv, concat), features()
+    edges = EDGES.with_missing_self_loops()
+    actual, _ = getattr(convolutions, conv)(params, EDGES, x, concat=concat)
+    for node in range(NUM_NODES):
+        heads = []
+        for head in range(HEADS):
+            columns = slice(head * OUT, (head + 1) * OUT)
+            if conv == "gat":
+                values = x @ params["kernel"][:, columns]
+                received = values[node] @ params["attention_receiver"][head]
+                scores = values @ params["attention_sender"][head] + received
+                logits = np.where(scores > 0, scores, 0.2 * scores)
+            else:
+                values = x @ params["sender_kernel"][:, columns] + params["sender_bias"][columns]
+                received = x[node] @ params["receiver_kernel"][:, columns]
+                hidden = values + received + params["receiver_bias"][columns]
+                logits = np.where(hidden > 0, hidden, 0.2 * hidden) @ params["attention"][head]
+            near = neighbors(edges, node)
+            weights = np.exp(logits[near]) / np.exp(logits[near]).sum()
+            heads.append(weights @ values[near])
+        expected = np.concatenate(heads) if concat else np.mean(heads, axis=0)
+        np.testing.assert_allclose(actual[node], expected + params["bias"], rtol=1e-12)
+
+
+def test_gin_node_by_node() -> None:
+    params, x = conv_params("gin"), features()
+    actual, _ = convolutions.gin(params, EDGES, x)
+    for node in range(NUM_NODES):
+        mixed = (1 + params["eps"]) * x[node] + x[neighbors(EDGES, node)].sum(0)
+        hidden = np.maximum(mixed @ params["first_kernel"] + params["first_bias"], 0)
+        expected = hidden @ params["second_kernel"] + params["second_bias"]
+        np.testing.assert_allclose(actual[node], expected, rtol=1e-12)
+
+
+# ------------------------------------------------------------------ convolutions: gradients
+
+
+@pytest.mark.parametrize("edges", [EDGES, WEIGHTED, NO_EDGES], ids=["plain", "weighted", "none"])
+@pytest.mark.parametrize("add_self_loops", [True, False])
+def test_gcn_gradients(edges: Edges, add_self_loops: bool) -> None:
+    arguments = (edges, features())
+    check_with_params(
+        convolutions.gcn, conv_params("gcn"), *arguments, add_self_loops=add_self_loops
+    )
+
+
+@pytest.mark.parametrize("edges", [EDGES, NO_EDGES], ids=["plain", "none"])
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
+def test_sage_gradients(edges: Edges, reduce: str) -> None:
+    check_with_params(convolutions.sage, conv_params("sage"), edges, features(), reduce=reduce)
+
+
+def test_equal_winners_of_max_share_the_gradient_by_edge() -> None:
+    """Node 0 receives the same value from 1, twice, and from 2: two thirds and one third."""
+    edges = Edges.of(np.array([1, 2, 1, 3]), np.zeros(4, int), 4)
+    params = {"self_kernel": np.zeros((1, 1)), "neighbor_kernel": np.ones((1, 1))}
+    x = np.array([[0.0], [5.0], [5.0], [1.0]])
+    y, backward = convolutions.sage(params, edges, x, "max")
+    assert y[0, 0] == 5
+    np.testing.assert_allclose(backward(np.full((4, 1), 3.0))[0], [[0], [2], [1], [0]])
+
+
+@pytest.mark.parametrize("conv", ["gat", "gatv2"])
+@pytest.mark.parametrize("concat", [True, False])
+@pytest.mark.parametrize("add_self_loops", [True, False])
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+def test_attention_gradients(conv: str, concat: bool, add_self_loops: bool, rate: float) -> None:
+    used = EDGES.with_missing_self_loops() if add_self_loops else EDGES
+    ends = used.receivers, used.senders, used.repetitions()
+    check_with_params(
+        getattr(convolutions, conv),
+        conv_params(conv, concat),
+        EDGES,
+        features(),
+        concat=concat,
+        add_self_loops=add_self_loops,
+        attention_keep=randomness.edge_keep_mask((7, 8), *ends, HEADS, rate),
+        attention_rate=rate,
+    )
+
+
+@pytest.mark.parametrize("conv", ["gat", "gatv2"])
+def test_attention_without_edges(conv: str) -> None:
+    params = conv_params(conv)
+    attend = getattr(convolutions, conv)
+    check_with_params(attend, params, NO_EDGES, features(), add_self_loops=False)
+    y, _ = attend(params, NO_EDGES, features(), add_self_loops=False)
+    np.testing.assert_array_equal(y, np.broadcast_to(params["bias"], y.shape))
+
+
+def test_attention_dropout_scales_what_it_keeps() -> None:
+    """One sender, so alpha = 1: the output is z / (1 - rate) where kept, else 0."""
+    edges = Edges.of(np.array([0, 0]), np.array([1, 2]), 3)
+    params = conv_params("gat") | {"bias": np.zeros(HEADS * OUT)}
+    keep = np.array([[True, False], [False, True]])
+    x = features()[:3]
+    y, _ = convolutions.gat(
+        params, edges, x, add_self_loops=False, attention_keep=keep, attention_rate=0.75
+    )
+    z = (x @ params["kernel"]).reshape(3, HEADS, OUT)
+    np.testing.assert_allclose(y[1].reshape(HEADS, OUT), [4 * z[0, 0], np.zeros(OUT)], rtol=1e-12)
+    np.testing.assert_allclose(y[2].reshape(HEADS, OUT), [np.zeros(OUT), 4 * z[0, 1]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("edges", [EDGES, NO_EDGES], ids=["plain", "none"])
+def test_gin_gradients(edges: Edges) -> None:
+    check_with_params(convolutions.gin, conv_params("gin"), edges, features())
+
+
+# ------------------------------------------------------------------ losses
+
+
+def test_softmax_cross_entropy() -> None:
+    logits, mask = 3 * features(), np.arange(NUM_NODES) % 3 != 1
+    labels = np.array([0, -1, 3, 2, -1, 0, 1])
+    loss, backward = losses.softmax_cross_entropy(logits, labels, mask)
+    terms = [
+        np.log(np.exp(logits[node]).sum()) - logits[node, labels[node]]
+        for node in np.flatnonzero(mask)
+    ]
+    assert loss == pytest.approx(np.mean(terms), rel=1e-12)
+    actual = backward()
+    numeric = gradient(lambda: losses.softmax_cross_entropy(logits, labels, mask)[0], logits)
+    np.testing.assert_allclose(actual, numeric, atol=1e-8)
+    assert not actual[~mask].any()
+
+
+def test_sigmoid_cross_entropy() -> None:
+    logits, mask = 3 * features(), np.arange(NUM_NODES) % 3 != 1
+    labels = (features(1) > 0).astype(np.float32)
+    loss, backward = losses.sigmoid_cross_entropy(logits, labels, mask)
+    probabilities = 1 / (1 + np.exp(-logits))
+    terms = np.where(labels == 1, -np.log(probabilities), -np.log(1 - probabilities))
+    assert loss == pytest.approx(terms[mask].mean(), rel=1e-12)
+    actual = backward()
+    numeric = gradient(lambda: losses.sigmoid_cross_entropy(logits, labels, mask)[0], logits)
+    np.testing.assert_allclose(actual, numeric, atol=1e-8)
+    assert not actual[~mask].any()
+
+
+def test_losses_do_not_overflow() -> None:
+    logits, mask = np.array([[1e4, -1e4], [-1e4, 1e4]]), np.ones(2, bool)
+    assert losses.softmax_cross_entropy(logits, np.array([0, 0]), mask)[0] == pytest.approx(1e4)
+    targets = np.array([[1, 0], [1, 0]])
+    assert losses.sigmoid_cross_entropy(logits, targets, mask)[0] == pytest.approx(0.5e4)
+
+
+# ------------------------------------------------------------------ models
+
+MODELS = {
+    "gcn": models.Model("gcn", dropout=0.3),
+    "gcn-residual": models.Model("gcn", residual=True, norm="layer", dropout=0.2),
+    "gcn-no-loops": models.Model("gcn", add_self_loops=False, activation="elu"),
+    "sage-mean": models.Model("sage", norm="batch", dropout=0.3),
+    "sage-max": models.Model("sage", reduce="max", residual=True),
+    "gat": models.Model(
+        "gat", HEADS, activation="elu", norm="batch", dropout=0.2, attention_dropout=0.3
+    ),
+    "gatv2": models.Model("gatv2", HEADS, residual=True, norm="layer", attention_dropout=0.3),
+    "gin": models.Model("gin", norm="batch", dropout=0.2),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("train", [True, False])
+def test_model_gradients(name: str, train: bool) -> None:
+    model = MODELS[name]
+    params = models.init_params(model, IN, 5, OUT, 3, np.random.default_rng(2))
+    statistics = models.init_statistics(params)
+    seeds = [models.LayerSeeds((layer, 3), (layer, 4)) for layer in range(3)] if train else None
+    x, labels = features(), np.arange(NUM_NODES) % OUT
+    mask = np.arange(NUM_NODES) < 5
+
+    def run() -> models.Result:
+        return models.forward(
+            model, params, EDGES, x, seeds=seeds, statistics=statistics, train=train
+        )
+
+    def loss() -> float:
+        return losses.softmax_cross_entropy(run().logits, labels, mask)[0]
+
+    result = run()
+    assert result.logits.shape == (NUM_NODES, OUT)
+    _, backward = losses.softmax_cross_entropy(result.logits, labels, mask)
+    grad_x, grads = result.backward(backward())
+    check_gradients(loss, {"x": x, "params": params}, {"x": grad_x, "params": grads})
+
+
+def test_a_model_is_its_layers_one_after_another() -> None:
+    model = models.Model("gat", HEADS, activation="elu", norm="layer", residual=True, dropout=0.5)
+    params = models.init_params(model, IN, 5, OUT, 2, np.random.default_rng(2))
+    seeds = [models.LayerSeeds((layer, 3), (layer, 4)) for layer in range(2)]
+    actual = models.forward(model, params, EDGES, features(), seeds=seeds).logits
+
+    def dropped(x: np.ndarray, layer: int) -> np.ndarray:
+        ids = np.arange(NUM_NODES)
+        return x * randomness.node_keep_mask((layer, 3), ids, x.shape[1], 0.5) * 2
+
+    h = dropped(features(), 0)
+    y = convolutions.gat(params[0]["conv"], EDGES, h)[0] + h @ params[0]["residual"]["kernel"]
+    x = functions.elu(functions.layer_norm(params[0]["norm"], y)[0])[0]
+    expected = convolutions.gat(params[1]["conv"], EDGES, dropped(x, 1), concat=False)[0]
+    np.testing.assert_allclose(actual, expected, rtol=1e-12)
+
+
+def test_statistics_change_in_training_only() -> None:
+    model = models.Model("sage", norm="batch", residual=True)
+    params = models.init_params(model, IN, 5, OUT, 3, np.random.default_rng(2))
+    start = models.init_statistics(params)
+    trained = models.forward(model, params, EDGES, features(), statistics=start, train=True)
+    kept = models.forward(model, params, EDGES, features(), statistics=start)
+    y = convolutions.sage(params[0]["conv"], EDGES, features())[0]
+    y = y + features() @ params[0]["residual"]["kernel"]
+    np.testing.assert_allclose(trained.statistics[0]["mean"], 0.1 * y.mean(0))
+    np.testing.assert_allclose(trained.statistics[0]["var"], 0.9 + 0.1 * y.var(0))
+    assert len(trained.statistics) == 2
+    assert all(new is old for new, old in zip(kept.statistics, start, strict=True))
+
+
+def test_a_wrong_gradient_is_found() -> None:
+    x = features()
+    with pytest.raises(AssertionError, match="/x: error"):
+        check_gradients(lambda: float((x**2).sum()), {"x": x}, {"x": 2.001 * x})
