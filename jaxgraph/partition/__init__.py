@@ -1,0 +1,19 @@
+"""Which part owns each node: partitioners by name, and the quality of their result.
+
+SAR (section 4.2) uses METIS, P3 (section 3.1) hashing, NeuGraph (section 3.1) and ROC (section 4.2)
+contiguous ranges. Everything here is NumPy on the host.
+"""
+
+from jaxgraph.partition.assignment import Partition
+from jaxgraph.partition.ranges import balanced_ranges
+from jaxgraph.partition.registry import methods, partition
+from jaxgraph.partition.report import PartitionReport, report
+
+__all__ = [
+    "Partition",
+    "PartitionReport",
+    "balanced_ranges",
+    "methods",
+    "partition",
+    "report",
+]

@@ -1,0 +1,114 @@
+"""The result of every partitioner: which part owns each node.
+
+A part owns its nodes and the edges that enter them, as in SAR (section 3.2: the subgraphs G_{p,q}
+hold the edges that end in partition p) and ROC (section 4.2: vertices "and their in-edges").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+__all__ = ["Partition"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Partition:
+    """Every node of a graph assigned to exactly one of num_parts parts.
+
+    Args:
+        assignment: int [num_nodes], the part of each node, from 0; stored as a read-only int32
+            copy. Parts may be empty.
+        num_parts: number of parts, at least 1.
+        method: the name of the partitioner that made it, for reports.
+
+    Raises:
+        ValueError: the assignment is not a vector of integers in [0, num_parts).
+    """
+
+    assignment: np.ndarray
+    num_parts: int
+    method: str = "given"
+
+    def __post_init__(self) -> None:
+        num_parts = checked_num_parts(self.num_parts)
+        object.__setattr__(self, "num_parts", num_parts)
+        object.__setattr__(self, "assignment", _checked_assignment(self.assignment, num_parts))
+
+    @classmethod
+    def from_assignment(cls, assignment: ArrayLike, num_parts: int) -> Partition:
+        """Makes a partition from parts chosen elsewhere.
+
+        Args:
+            assignment: int [num_nodes], the part of each node, from 0.
+            num_parts: number of parts; larger than the largest part used leaves parts empty.
+
+        Returns:
+            The validated partition, with method "given".
+
+        Raises:
+            ValueError: as ``Partition``.
+        """
+        return cls(np.asarray(assignment), num_parts)
+
+    @property
+    def num_nodes(self) -> int:
+        """The number of nodes that are assigned."""
+        return int(self.assignment.shape[0])
+
+    def counts(self) -> np.ndarray:
+        """Returns the number of nodes of each part, int64 [num_parts]."""
+        return np.bincount(self.assignment, minlength=self.num_parts)
+
+    def __repr__(self) -> str:
+        return (
+            f"Partition(method={self.method!r}, num_parts={self.num_parts}, "
+            f"num_nodes={self.num_nodes})"
+        )
+
+
+def checked_num_parts(num_parts: int) -> int:
+    """Returns num_parts as an int.
+
+    Args:
+        num_parts: number of parts; a Python or NumPy integer.
+
+    Returns:
+        The same number.
+
+    Raises:
+        ValueError: it is not an integer, or is below 1.
+    """
+    if isinstance(num_parts, bool) or not isinstance(num_parts, int | np.integer):
+        raise ValueError(
+            f"num_parts: got {num_parts!r} of type {type(num_parts).__name__}; expected an integer."
+        )
+    # Part ids are int32.
+    if not 1 <= num_parts <= np.iinfo(np.int32).max:
+        raise ValueError(f"num_parts: got {num_parts}; expected at least 1 and below 2**31.")
+    return int(num_parts)
+
+
+def _checked_assignment(assignment: ArrayLike, num_parts: int) -> np.ndarray:
+    array = np.asarray(assignment)
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(
+            f"assignment: got shape {list(array.shape)}; expected [num_nodes], one part per node."
+        )
+    if array.dtype.kind not in "iu":
+        raise ValueError(
+            f"assignment: got dtype {array.dtype}; expected integers. Convert with "
+            "assignment.astype(np.int32) if its values are whole numbers."
+        )
+    smallest, largest = int(array.min()), int(array.max())
+    if smallest < 0 or largest >= num_parts:
+        raise ValueError(
+            f"assignment: parts run from {smallest} to {largest}; expected 0 to {num_parts - 1} "
+            f"for num_parts = {num_parts}. np.unique(assignment, return_inverse=True) numbers "
+            "parts through."
+        )
+    stored = array.astype(np.int32)
+    stored.flags.writeable = False
+    return stored

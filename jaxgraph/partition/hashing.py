@@ -1,0 +1,55 @@
+"""Hash partitioning: the part of a node from its id alone.
+
+P3 (section 3.1) partitions nodes "using a random hash partitioner", edges with the node they enter:
+no pass over the graph, no routing table, and any process can compute the owner of any node on the
+fly. The price is the cut: a share of about 1 - 1/num_parts of the edges crosses parts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["hash_assignment"]
+
+_GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
+_FIRST_MULTIPLIER = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND_MULTIPLIER = np.uint64(0x94D049BB133111EB)
+
+
+def hash_assignment(num_nodes: int, num_parts: int, seed: int = 0) -> np.ndarray:
+    """Assigns node v to part mix(v + mix(seed)) mod num_parts.
+
+    The part of a node depends on its id, the seed and num_parts only: a graph that grows keeps the
+    parts of its old nodes. So parts are equal in expectation only, and with few nodes to a part
+    some may be empty.
+
+    Args:
+        num_nodes: number of nodes.
+        num_parts: number of parts.
+        seed: any integer; another seed is another, independent assignment.
+
+    Returns:
+        int32 [num_nodes], the part of each node.
+
+    References:
+        P3: Distributed Deep Graph Learning at Scale, section 3.1; the mixing function is that of
+        Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", 2014 (SplitMix64).
+    """
+    offset = _mix(np.array([seed % 2**64], dtype=np.uint64))
+    mixed = _mix(np.arange(num_nodes, dtype=np.uint64) + offset)
+    return (mixed % np.uint64(num_parts)).astype(np.int32)
+
+
+def _mix(values: np.ndarray) -> np.ndarray:
+    """SplitMix64: a bijection of 64-bit integers in which every input bit reaches every output bit.
+
+    Args:
+        values: uint64 [n].
+
+    Returns:
+        uint64 [n].
+    """
+    mixed = values + _GOLDEN_RATIO
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST_MULTIPLIER
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND_MULTIPLIER
+    return mixed ^ (mixed >> np.uint64(31))

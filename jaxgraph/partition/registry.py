@@ -1,0 +1,142 @@
+"""The partitioners by name, and the one function that calls them.
+
+SAR (section 4.2) uses METIS, P3 (section 3.1) hashing, NeuGraph (section 3.1) and ROC (section 4.2)
+contiguous ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from jaxgraph.graph import Graph
+from jaxgraph.partition.assignment import Partition, checked_num_parts
+from jaxgraph.partition.choices import checked_choice
+from jaxgraph.partition.hashing import hash_assignment
+from jaxgraph.partition.metis import BALANCES, OBJECTIVES, metis_assignment
+from jaxgraph.partition.ranges import equal_edges_assignment, equal_vertices_assignment
+from jaxgraph.partition.shuffling import random_assignment
+
+__all__ = ["methods", "partition"]
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What the caller asked for, validated."""
+
+    num_parts: int
+    seed: int
+    balance: str
+    objective: str
+
+
+@dataclass(frozen=True)
+class _Method:
+    """A partitioner: its function, and the balances and objectives that it can be asked for."""
+
+    assign: Callable[[Graph, _Request], np.ndarray]
+    balances: Sequence[str] = ("nodes",)
+    objectives: Sequence[str] = ("cut",)
+
+
+def _hash(graph: Graph, request: _Request) -> np.ndarray:
+    return hash_assignment(graph.num_nodes, request.num_parts, request.seed)
+
+
+def _random(graph: Graph, request: _Request) -> np.ndarray:
+    return random_assignment(graph.num_nodes, request.num_parts, request.seed)
+
+
+def _equal_vertices(graph: Graph, request: _Request) -> np.ndarray:
+    return equal_vertices_assignment(graph.num_nodes, request.num_parts)
+
+
+def _equal_edges(graph: Graph, request: _Request) -> np.ndarray:
+    return equal_edges_assignment(graph.in_degrees(), request.num_parts)
+
+
+def _metis(graph: Graph, request: _Request) -> np.ndarray:
+    return metis_assignment(
+        graph,
+        request.num_parts,
+        seed=request.seed,
+        balance=request.balance,
+        objective=request.objective,
+    )
+
+
+_METHODS: Mapping[str, _Method] = MappingProxyType(
+    {
+        "hash": _Method(_hash),
+        "random": _Method(_random),
+        "equal-vertices": _Method(_equal_vertices),
+        "equal-edges": _Method(_equal_edges, balances=("nodes", "edges")),
+        "metis": _Method(_metis, balances=BALANCES, objectives=OBJECTIVES),
+    }
+)
+
+
+def methods() -> list[str]:
+    """Returns the names that ``partition`` takes as its method."""
+    return list(_METHODS)
+
+
+def partition(
+    graph: Graph,
+    num_parts: int,
+    method: str = "metis",
+    seed: int = 0,
+    balance: str = "nodes",
+    objective: str = "cut",
+) -> Partition:
+    """Assigns every node of a graph to one of num_parts parts.
+
+    Args:
+        graph: the graph.
+        num_parts: number of parts, at most the number of nodes.
+        method: "metis"; "hash", by node id alone; "random", shuffled parts of equal size;
+            "equal-vertices" or "equal-edges", contiguous ranges. Only "hash" may leave a part
+            empty, where parts have few nodes.
+        seed: any integer; the same arguments give the same partition.
+        balance: what METIS makes equal: "nodes", "edges" (counted at the receiver's part) or
+            "labels" (nodes of the training mask). The other methods have their balance in their
+            name.
+        objective: what METIS makes small: "cut" (edges between parts) or "volume" (rows to send).
+
+    Returns:
+        The partition.
+
+    Raises:
+        ValueError: a name is unknown or not for this method, there are more parts than nodes, or
+            balance is "labels" and the graph has no training mask.
+        RuntimeError: METIS crashed, failed, or did not end in time.
+
+    References:
+        SAR, section 4.2 (METIS); P3, section 3.1 (hash); ROC, section 4.2 (ranges).
+    """
+    chosen = _METHODS[checked_choice("method", method, methods())]
+    checked_choice("balance", balance, BALANCES)
+    checked_choice("objective", objective, OBJECTIVES)
+    _check_offered("balance", balance, method, chosen.balances)
+    _check_offered("objective", objective, method, chosen.objectives)
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise ValueError(f"seed: got {seed!r} of type {type(seed).__name__}; expected an integer.")
+    num_parts = checked_num_parts(num_parts)
+    if num_parts > graph.num_nodes:
+        raise ValueError(
+            f"num_parts: got {num_parts} for a graph of {graph.num_nodes} nodes; expected at most "
+            f"one part per node. Use num_parts={graph.num_nodes} or fewer."
+        )
+    request = _Request(num_parts, int(seed), balance, objective)
+    return Partition(chosen.assign(graph, request), num_parts, method)
+
+
+def _check_offered(argument: str, name: str, method: str, offered: Sequence[str]) -> None:
+    if name not in offered:
+        raise ValueError(
+            f"{argument}: method {method!r} cannot aim at {name!r}, only at {', '.join(offered)}; "
+            "use method='metis'."
+        )

@@ -1,0 +1,55 @@
+"""The partition type: what it stores, and what it refuses."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxgraph.partition import Partition
+
+
+def test_counts_and_stores_int32() -> None:
+    parts = Partition.from_assignment([0, 2, 2, 0, 0], 4)
+    np.testing.assert_array_equal(parts.counts(), [3, 0, 2, 0])
+    assert parts.assignment.dtype == np.int32
+    assert (parts.num_nodes, parts.num_parts, parts.method) == (5, 4, "given")
+
+
+def test_does_not_follow_changes_of_its_input() -> None:
+    given = np.array([0, 1, 1], np.int32)
+    parts = Partition.from_assignment(given, 2)
+    given[0] = 1
+    assert parts.assignment[0] == 0
+    with pytest.raises(ValueError, match="read-only"):
+        parts.assignment[0] = 1
+
+
+def test_takes_numpy_integers_and_shows_itself() -> None:
+    parts = Partition(np.array([0, 1], np.uint8), np.int64(2), "mine")  # type: ignore[arg-type]
+    assert type(parts.num_parts) is int
+    assert repr(parts) == "Partition(method='mine', num_parts=2, num_nodes=2)"
+
+
+@pytest.mark.parametrize(
+    ("assignment", "num_parts", "message"),
+    [
+        ([0, 1, 2], 2, r"parts run from 0 to 2; expected 0 to 1"),
+        ([0, -1], 2, r"parts run from -1 to 0"),
+        ([[0, 1]], 2, r"got shape \[1, 2\]; expected \[num_nodes\]"),
+        ([], 2, r"got shape \[0\]"),
+        ([0.0, 1.0], 2, r"got dtype float64; expected integers"),
+        ([True, False], 2, r"got dtype bool"),
+        ([0, 0], 0, r"num_parts: got 0; expected at least 1"),
+        ([0, 0], 2**31, r"below 2\*\*31"),
+        ([0, 0], 2.0, r"num_parts: got 2.0 of type float"),
+        ([0, 0], True, r"num_parts: got True of type bool"),
+    ],
+)
+def test_refuses(assignment: Any, num_parts: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Partition.from_assignment(assignment, num_parts)
+
+
+def test_refuses_ids_that_int32_would_wrap() -> None:
+    with pytest.raises(ValueError, match="parts run from 0 to 4294967296"):
+        Partition.from_assignment(np.array([0, 2**32]), 2)

@@ -1,0 +1,54 @@
+"""Hash partitioning: stateless, seeded, and even in expectation."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxgraph.partition.hashing import hash_assignment
+
+_MASK = 2**64 - 1
+
+
+def splitmix64(value: int) -> int:
+    """The published algorithm in Python integers."""
+    mixed = (value + 0x9E3779B97F4A7C15) & _MASK
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
+    return mixed ^ (mixed >> 31)
+
+
+def test_the_oracle_gives_the_published_stream() -> None:
+    # The first outputs of SplitMix64 from state 1234567.
+    golden = 0x9E3779B97F4A7C15
+    assert splitmix64(1234567) == 6457827717110365317
+    assert splitmix64((1234567 + golden) & _MASK) == 3203168211198807973
+
+
+@given(st.integers(0, 50), st.integers(1, 9), st.integers(-(2**70), 2**70))
+def test_equals_the_algorithm_in_python_integers(num_nodes: int, num_parts: int, seed: int) -> None:
+    offset = splitmix64(seed % 2**64)
+    expected = [splitmix64((node + offset) & _MASK) % num_parts for node in range(num_nodes)]
+    found = hash_assignment(num_nodes, num_parts, seed)
+    assert found.dtype == np.int32
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_old_nodes_keep_their_part_when_the_graph_grows() -> None:
+    small, large = hash_assignment(100, 7, seed=3), hash_assignment(1000, 7, seed=3)
+    np.testing.assert_array_equal(small, large[:100])
+
+
+@pytest.mark.parametrize("num_parts", [2, 3, 8, 61])
+def test_parts_are_even_within_chance(num_parts: int) -> None:
+    num_nodes = 100_000
+    counts = np.bincount(hash_assignment(num_nodes, num_parts, seed=1), minlength=num_parts)
+    mean = num_nodes / num_parts
+    assert np.abs(counts - mean).max() < 5 * np.sqrt(mean)
+
+
+def test_seeds_and_neighbouring_ids_are_independent() -> None:
+    first, second = hash_assignment(100_000, 4, seed=0), hash_assignment(100_000, 4, seed=1)
+    assert abs(np.mean(first == second) - 0.25) < 0.01
+    assert abs(np.mean(first[1:] == first[:-1]) - 0.25) < 0.01
+    assert abs(np.mean(first[1:] == second[:-1]) - 0.25) < 0.01

@@ -1,0 +1,101 @@
+"""Rebalancing: limits hold where they can, no load leaves its limit, parts stay filled."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxgraph import Graph
+from jaxgraph.partition.adjacency import Adjacency, undirected_adjacency
+from jaxgraph.partition.rebalancing import fill_empty_parts, rebalance
+from tests.strategies import assignments, graphs
+
+
+def adjacency_of(graph: Graph) -> Adjacency:
+    return undirected_adjacency(graph.senders, graph.receivers, graph.num_nodes)
+
+
+def loads_of(assignment: np.ndarray, weights: np.ndarray, num_parts: int) -> np.ndarray:
+    """The weight of each part, counted the plain way."""
+    return np.array(
+        [[weight[assignment == part].sum() for part in range(num_parts)] for weight in weights]
+    )
+
+
+@given(graphs(), st.data())
+def test_no_empty_part_is_left(graph: Graph, data: st.DataObject) -> None:
+    num_parts = data.draw(st.integers(1, graph.num_nodes))
+    start = data.draw(assignments(graph.num_nodes, num_parts))
+    filled = fill_empty_parts(start, num_parts, adjacency_of(graph))
+    empty_before = num_parts - np.unique(start).size
+    assert np.unique(filled).size == num_parts
+    assert np.count_nonzero(filled != start) == empty_before
+
+
+@given(graphs(), st.integers(1, 5), st.floats(1.0, 2.0), st.data())
+def test_no_part_gets_worse_and_none_is_emptied(
+    graph: Graph, num_parts: int, tolerance: float, data: st.DataObject
+) -> None:
+    start = data.draw(assignments(graph.num_nodes, num_parts))
+    weights = np.stack([graph.in_degrees(), np.ones(graph.num_nodes, np.int64)])
+    limits = np.ceil(tolerance * weights.sum(axis=1) / num_parts).astype(np.int64)
+    balanced = rebalance(start, num_parts, adjacency_of(graph), weights, limits)
+
+    before, after = loads_of(start, weights, num_parts), loads_of(balanced, weights, num_parts)
+    assert np.all(after <= np.maximum(before, limits[:, None]))
+    assert np.all(after[1][before[1] > 0] > 0)
+    if np.all(before <= limits[:, None]):
+        np.testing.assert_array_equal(balanced, start)
+
+
+@given(graphs(), st.integers(1, 5), st.data())
+def test_equal_weights_always_reach_their_limit(
+    graph: Graph, num_parts: int, data: st.DataObject
+) -> None:
+    start = data.draw(assignments(graph.num_nodes, num_parts))
+    weights = np.ones((1, graph.num_nodes), np.int64)
+    limit = -(-graph.num_nodes // num_parts)
+    balanced = rebalance(start, num_parts, adjacency_of(graph), weights, np.array([limit]))
+    assert np.bincount(balanced, minlength=num_parts).max() <= limit
+
+
+def test_the_node_that_costs_the_fewest_edges_moves() -> None:
+    # Two triangles 0 1 2 and 4 5 6 and node 3, tied to the second but put into the first part.
+    senders = np.array([0, 1, 2, 4, 5, 6, 3, 3, 2])
+    receivers = np.array([1, 2, 0, 5, 6, 4, 4, 5, 3])
+    start = np.array([0, 0, 0, 0, 1, 1, 1], np.int32)
+    adjacency = undirected_adjacency(senders, receivers, 7)
+    weights = np.array([[1, 1, 1, 1, 1, 0, 0]])
+    balanced = rebalance(start, 2, adjacency, weights, np.array([3]))
+    np.testing.assert_array_equal(balanced, [0, 0, 0, 1, 1, 1, 1])
+
+
+def test_several_weights_hold_at_once() -> None:
+    rng = np.random.default_rng(0)
+    senders, receivers = rng.integers(0, 400, (2, 2000))
+    weights = np.stack([rng.integers(1, 20, 400), rng.random(400) < 0.2, np.ones(400)])
+    weights = weights.astype(np.int64)
+    start = (np.arange(400) // 200).astype(np.int32)
+    limits = np.ceil(1.05 * weights.sum(axis=1) / 4).astype(np.int64)
+    adjacency = undirected_adjacency(senders, receivers, 400)
+    balanced = rebalance(start, 4, adjacency, weights, limits)
+    assert np.all(loads_of(balanced, weights, 4) <= limits[:, None])
+
+
+def test_a_limit_that_cannot_be_met_ends_without_harm() -> None:
+    # Three nodes of weight 2 into two parts: one part must hold 4.
+    nothing = np.array([], np.int32)
+    adjacency = undirected_adjacency(nothing, nothing, 3)
+    start = np.array([0, 0, 1], np.int32)
+    balanced = rebalance(start, 2, adjacency, np.array([[2, 2, 2]]), np.array([3]))
+    np.testing.assert_array_equal(balanced, start)
+
+
+def test_a_part_without_room_for_one_weight_still_takes_the_other() -> None:
+    # The first weight is full everywhere; nodes 3 to 6, which lack it, have a part to go to.
+    nothing = np.array([], np.int32)
+    adjacency = undirected_adjacency(nothing, nothing, 7)
+    start = np.array([0, 1, 2, 1, 1, 1, 1], np.int32)
+    weights = np.array([[1, 1, 1, 0, 0, 0, 0], [1] * 7])
+    balanced = rebalance(start, 3, adjacency, weights, np.array([1, 3]))
+    np.testing.assert_array_equal(np.sort(np.bincount(balanced)), [1, 3, 3])
+    np.testing.assert_array_equal(balanced[:3], [0, 1, 2])
