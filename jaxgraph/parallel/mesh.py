@@ -1,0 +1,91 @@
+"""The device mesh, and CPU devices emulated to stand for one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh
+
+_HOW_TO_EMULATE = (
+    "call jaxgraph.parallel.emulate_devices({n}) before the first use of jax, or start Python with "
+    "XLA_FLAGS=--xla_force_host_platform_device_count={n}"
+)
+
+
+def make_mesh(
+    num_devices: int | None = None,
+    *,
+    devices: Sequence[Any] | None = None,
+    axis: str = "graph",
+) -> Mesh:
+    """A mesh of one axis: shard i lives on device i.
+
+    The axis is of type `Auto` whatever the version of jax defaults to, so that code outside of the
+    sharded functions (an optimizer, a loss on gathered outputs) needs no shardings in its types.
+
+    Args:
+      num_devices: how many devices to take; None takes all.
+      devices: jax devices to take them from, in this order; None takes `jax.devices()`, those of
+        all processes.
+      axis: name of the axis.
+
+    Returns:
+      The mesh, of shape [num_devices].
+
+    Raises:
+      ValueError: there are fewer devices than asked for, a device is listed twice, or an argument
+        is not of its kind.
+    """
+    if not isinstance(axis, str) or not axis:
+        raise ValueError(f"axis must be a name, got {axis!r}")
+    available = list(jax.devices() if devices is None else devices)
+    if len(set(available)) != len(available):
+        raise ValueError("devices lists a device twice: each shard needs a device of its own")
+    if not available:
+        raise ValueError("devices is empty: a mesh needs at least one device")
+    count = len(available) if num_devices is None else _checked_count(num_devices)
+    if count > len(available):
+        source = "available" if devices is None else "in devices"
+        platform = available[0].platform
+        raise ValueError(
+            f"num_devices={count}, but only {len(available)} {platform} device(s) are {source}. "
+            f"To emulate them on CPU, {_HOW_TO_EMULATE.format(n=count)}"
+        )
+    return Mesh(np.asarray(available[:count]), (axis,), axis_types=(AxisType.Auto,))
+
+
+def emulate_devices(num_devices: int) -> None:
+    """Makes this process run on `num_devices` CPU devices, whatever hardware it has.
+
+    Emulated devices share the cores and the memory of the CPU: programs for a mesh run and can be
+    checked, but not faster. Must come before the first use of a device. Where jax already runs on
+    at least as many CPU devices, nothing is left to do.
+
+    Args:
+      num_devices: how many devices to make.
+
+    Raises:
+      ValueError: `num_devices` is not a positive integer.
+      RuntimeError: jax has already started, on fewer devices or on another platform.
+    """
+    count = _checked_count(num_devices)
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError as error:
+        platform, started = jax.default_backend(), len(jax.local_devices())
+        if platform == "cpu" and started >= count:
+            return
+        raise RuntimeError(
+            f"it is too late to emulate {count} devices: jax has already started on {started} "
+            f"{platform} device(s). In a new process, {_HOW_TO_EMULATE.format(n=count)}"
+        ) from error
+    jax.config.update("jax_platforms", "cpu")
+
+
+def _checked_count(num_devices: int) -> int:
+    if isinstance(num_devices, bool) or not isinstance(num_devices, int | np.integer):
+        raise ValueError(f"num_devices must be an integer, got {num_devices!r}")
+    if num_devices < 1:
+        raise ValueError(f"num_devices must be at least 1, got {num_devices}")
+    return int(num_devices)

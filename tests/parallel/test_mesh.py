@@ -1,0 +1,134 @@
+"""The mesh of one automatic axis, and emulated devices in processes of their own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from jaxgraph.parallel import mesh as mesh_module
+from jaxgraph.parallel.mesh import emulate_devices, make_mesh
+
+ROOT = Path(mesh_module.__file__).resolve().parents[2]
+
+
+def run_alone(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program in a process where jax has not started and no device count is set."""
+    kept = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    path = os.pathsep.join([str(ROOT), *filter(None, [kept.get("PYTHONPATH")])])
+    kept |= {"PYTHONPATH": path, "JAX_PLATFORMS": "cpu"} | environment
+    return subprocess.run(
+        [sys.executable, "-c", program], env=kept, capture_output=True, text=True, timeout=300
+    )
+
+
+class TestMakeMesh:
+    def test_takes_all_devices_in_order(self):
+        mesh = make_mesh()
+        assert mesh.axis_names == ("graph",)
+        assert list(mesh.devices.flat) == jax.devices()
+
+    @pytest.mark.parametrize("count", [1, 3, 8])
+    def test_takes_the_first_devices(self, count):
+        assert list(make_mesh(count).devices.flat) == jax.devices()[:count]
+
+    def test_keeps_the_order_of_given_devices(self):
+        chosen = [jax.devices()[i] for i in (5, 2, 7)]
+        assert list(make_mesh(devices=chosen).devices.flat) == chosen
+        assert list(make_mesh(2, devices=chosen).devices.flat) == chosen[:2]
+
+    def test_axis_can_be_named(self):
+        assert make_mesh(2, axis="parts").shape == {"parts": 2}
+
+    def test_axis_is_automatic(self):
+        assert make_mesh(2).axis_types == (AxisType.Auto,)
+
+    def test_optimizer_outside_of_the_sharded_function_needs_no_shardings(self):
+        mesh = make_mesh(4)
+        spec = PartitionSpec("graph")
+        x = jax.device_put(jnp.arange(8.0).reshape(8, 1), NamedSharding(mesh, spec))
+        optimizer = optax.adam(0.1)
+
+        @jax.jit
+        def step(weight, state):
+            def loss(weight):
+                total = jax.shard_map(
+                    lambda x, weight: jax.lax.psum(jnp.sum(x @ weight), "graph"),
+                    mesh=mesh,
+                    in_specs=(spec, PartitionSpec()),
+                    out_specs=PartitionSpec(),
+                )
+                return total(x, weight)
+
+            gradient = jax.grad(loss)(weight)
+            updates, state = optimizer.update(gradient, state, weight)
+            return optax.apply_updates(weight, updates), gradient
+
+        weight = jnp.ones((1, 2))
+        stepped, gradient = step(weight, optimizer.init(weight))
+        np.testing.assert_allclose(gradient, np.full((1, 2), 28.0))
+        np.testing.assert_allclose(stepped, np.full((1, 2), 0.9), rtol=1e-5)
+
+    def test_too_few_devices_says_how_to_emulate(self):
+        wanted = len(jax.devices()) + 1
+        with pytest.raises(
+            ValueError, match=rf"emulate_devices\({wanted}\).*device_count={wanted}"
+        ):
+            make_mesh(wanted)
+        with pytest.raises(ValueError, match=r"only 1 cpu device\(s\) are in devices"):
+            make_mesh(2, devices=jax.devices()[:1])
+
+    @pytest.mark.parametrize("count", [0, -1, 2.0, "2", True])
+    def test_count_must_be_a_positive_integer(self, count):
+        with pytest.raises(ValueError, match="num_devices must be"):
+            make_mesh(count)
+
+    def test_bad_devices_and_axis(self):
+        with pytest.raises(ValueError, match="twice"):
+            make_mesh(devices=[jax.devices()[0]] * 2)
+        with pytest.raises(ValueError, match="empty"):
+            make_mesh(devices=[])
+        with pytest.raises(ValueError, match="axis must be a name"):
+            make_mesh(2, axis="")
+
+
+class TestEmulateDevices:
+    MAKE = "from jaxgraph.parallel.mesh import emulate_devices, make_mesh\nimport jax\n"
+
+    def test_makes_devices_before_jax_starts(self):
+        done = run_alone(self.MAKE + "emulate_devices(5); print(make_mesh(5).size, jax.devices())")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("5 [CpuDevice(id=0)")
+
+    def test_wins_over_flags_and_platform_of_the_environment(self):
+        done = run_alone(
+            self.MAKE + "emulate_devices(3); print(jax.default_backend(), jax.device_count())",
+            XLA_FLAGS="--xla_force_host_platform_device_count=2",
+            JAX_PLATFORMS="",
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip() == "cpu 3"
+
+    def test_too_late_is_an_error_that_says_what_to_do(self):
+        done = run_alone(self.MAKE + "jax.devices(); emulate_devices(4)")
+        assert done.returncode != 0
+        assert "RuntimeError: it is too late to emulate 4 devices" in done.stderr
+        assert "already started on 1 cpu device(s)" in done.stderr
+        assert "xla_force_host_platform_device_count=4" in done.stderr
+
+    def test_enough_devices_are_left_alone(self):
+        started = jax.devices()
+        emulate_devices(len(started))
+        emulate_devices(1)
+        assert jax.devices() == started
+
+    @pytest.mark.parametrize("count", [0, 1.5, None])
+    def test_count_must_be_a_positive_integer(self, count):
+        with pytest.raises(ValueError, match="num_devices must be"):
+            emulate_devices(count)
