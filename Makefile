@@ -1,0 +1,59 @@
+# Every target works alone on a fresh clone: it makes $(VENV) from $(PYTHON) and installs what it needs.
+#
+#   make demo      train a GAT with SAR on 4 emulated devices on a generated graph
+#   make test      the suite, with a covering subset of the layer x mode x partitioner x devices matrix
+#   make test-all  the suite with the whole matrix
+#   make bench     list the benchmark programs, each with the command that runs it
+#   make lint      ruff, pyright and the import contract
+#   make clean     remove the environment and the caches
+
+PYTHON ?= python3
+VENV ?= .venv
+WORKERS ?= 2
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+.PHONY: demo test test-all bench lint clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.installed
+	$(BIN)/jaxgraph train --dataset sbm --num-nodes 2000 \
+	    --model gat --hidden 8 --heads 4 --layers 2 \
+	    --parts 4 --mode sar --partitioner metis --epochs 100 --seed 0
+
+test: $(VENV)/.installed-test
+	$(PYTEST)
+
+test-all: $(VENV)/.installed-test
+	$(PYTEST) --full
+
+bench: $(VENV)/.installed
+	$(BIN)/python -m benchmarks
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) .cache .pytest_cache .ruff_cache .import_linter_cache
+
+# Made only after pip has run in it, so that an interrupted creation is not taken for an environment.
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else \
+	    "jaxgraph needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] + \
+	    ": name another one, e.g. make PYTHON=python3.12 $(MAKECMDGOALS)")'
+	$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+# A stamp for each set of extras; a changed pyproject.toml installs again.
+$(VENV)/.installed: pyproject.toml $(VENV)/.created
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.installed-%: pyproject.toml $(VENV)/.created
+	$(BIN)/python -m pip install --quiet --editable '.[$*]'
+	@touch $@ $(VENV)/.installed

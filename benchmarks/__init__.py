@@ -1,0 +1,1 @@
+"""Programs that time and weigh jaxgraph; each runs as `python -m benchmarks.NAME`."""

@@ -1,0 +1,124 @@
+"""Temporary memory and traffic per device of compiled train steps, by schedule and device count.
+
+The graph is random: 16,384 nodes of degree 16 with 64 features, cut by hash. The models have 3 layers of
+width 64 (GAT 4 heads of 16) with batch normalisation and dropout, under Adam. Memory is counted in
+blocks, nodes / devices x 64 x 4 bytes: the activations of one layer on one device. Nothing is run: the
+figures are those of the compiled programs.
+
+    python -m benchmarks.memory
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import optax
+from flax import nnx
+from rich.console import Console
+from rich.table import Table
+
+import jaxgraph as jg
+from jaxgraph.partition.shard_tables import tabulate
+
+NODES, DEGREE, FEATURES, CLASSES = 16_384, 16, 64, 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One compiled pair of programs."""
+
+    model: str
+    mode: str
+    devices: int
+    train_blocks: float
+    inference_blocks: float
+    bytes_sent: int
+    compile_seconds: float
+
+
+def make_model(name: str) -> nnx.Module:
+    """The 3-layer model of the given name."""
+    shared = {"num_layers": 3, "dropout": 0.5, "norm": "batch", "rngs": nnx.Rngs(0)}
+    if name == "sage":
+        return jg.nn.GraphSAGE(FEATURES, 64, CLASSES, **shared)
+    if name == "gcn":
+        return jg.nn.GCN(FEATURES, 64, CLASSES, **shared)
+    model = jg.nn.GAT if name == "gat" else jg.nn.GATv2
+    return model(FEATURES, 16, CLASSES, num_heads=4, **shared)
+
+
+def measure(models: list[str], modes: list[str], device_counts: list[int]) -> Iterator[Row]:
+    """Compiles every combination."""
+    graph = jg.datasets.load("random", num_nodes=NODES, degree=DEGREE, num_features=FEATURES, seed=0)
+    for devices in device_counts:
+        parts = jg.partition.partition(graph, devices, method="hash", seed=0)
+        mesh = jg.parallel.make_mesh(devices)
+        for mode in modes:
+            schedule, _, prefetch = mode.partition("+")
+            manifest = tabulate(graph, parts, schedule).manifest
+            source = jg.parallel.AbstractSource(manifest)
+            sharded = jg.parallel.place(source, mesh, schedule, prefetch=bool(prefetch))
+            block = NODES / devices * 64 * 4
+            for name in models:
+                model = make_model(name)
+                start = time.perf_counter()
+                compiled = jg.train.compile_train_step(model, optax.adam(1e-2), sharded)
+                seconds = time.perf_counter() - start
+                inference = jg.train.compile_inference(model, sharded)
+                yield Row(
+                    name,
+                    mode,
+                    devices,
+                    compiled.memory_analysis().temp_size_in_bytes / block,
+                    inference.memory_analysis().temp_size_in_bytes / block,
+                    sum(jg.parallel.traffic(compiled).values()),
+                    seconds,
+                )
+
+
+def show(rows: list[Row]) -> None:
+    """Prints the table."""
+    table = Table(title="Blocks of temporary memory per device, and bytes sent per step")
+    for column in ("model", "mode", "devices", "train", "inference", "bytes sent", "to domain", "compile s"):
+        table.add_column(column, justify="left" if column in ("model", "mode") else "right")
+    domain = {(row.model, row.devices): row.bytes_sent for row in rows if row.mode == "domain"}
+    for row in sorted(rows, key=lambda r: (r.model, r.mode, r.devices)):
+        base = domain.get((row.model, row.devices))
+        ratio = f"{row.bytes_sent / base:.3f}" if base else "-"
+        table.add_row(
+            row.model,
+            row.mode,
+            str(row.devices),
+            f"{row.train_blocks:.1f}",
+            f"{row.inference_blocks:.1f}",
+            f"{row.bytes_sent:,}",
+            ratio,
+            f"{row.compile_seconds:.1f}",
+        )
+    Console(width=110).print(table)
+
+
+def main() -> None:
+    """Reads the command line, measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--devices", type=int, nargs="+", default=[2, 4, 8, 16])
+    parser.add_argument("--models", nargs="+", default=["sage", "gcn", "gat", "gatv2"])
+    parser.add_argument("--modes", nargs="+", default=["sar", "sar+prefetch", "domain"])
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    arguments = parser.parse_args()
+    jg.parallel.emulate_devices(max(arguments.devices))
+    rows = list(measure(arguments.models, arguments.modes, arguments.devices))
+    show(rows)
+    if arguments.json:
+        figures = [dataclasses.asdict(row) for row in rows]
+        arguments.json.write_text(json.dumps({"jax": jax.__version__, "rows": figures}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

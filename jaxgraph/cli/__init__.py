@@ -1,0 +1,1 @@
+"""The command line: `jaxgraph train`, `partition`, `datasets` and `info`."""

@@ -1,0 +1,20 @@
+"""`jaxgraph datasets`: the names that `--dataset` takes."""
+
+from dataclasses import dataclass
+
+import typer
+
+from jaxgraph import datasets
+
+__all__ = ["CatalogueOptions", "run_catalogue"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogueOptions:
+    """`jaxgraph datasets` has no options of its own."""
+
+
+def run_catalogue(options: CatalogueOptions) -> None:
+    """List the names of the datasets, one a line."""
+    for name in datasets.names():
+        typer.echo(name)

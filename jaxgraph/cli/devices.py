@@ -1,0 +1,30 @@
+"""The mesh of a command: real devices where there are enough, emulated ones where not."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jax.sharding import Mesh
+
+__all__ = ["mesh_of"]
+
+
+def mesh_of(parts: int) -> "Mesh":
+    """Makes a mesh of `parts` devices, on CPU devices emulated for it if the machine has fewer.
+
+    Args:
+        parts: Number of devices.
+
+    Returns:
+        The mesh, of shape [parts].
+    """
+    import jax
+    from jax.extend.backend import clear_backends
+
+    from jaxgraph.parallel import emulate_devices, make_mesh
+
+    # How many devices there are is known only once jax has started; it can start again because
+    # nothing has been placed on a device yet.
+    if jax.device_count() < parts:
+        clear_backends()
+        emulate_devices(parts)
+    return make_mesh(parts)

@@ -1,0 +1,107 @@
+"""What the command line shows: the bar, the tables, numbers for people."""
+
+from types import TracebackType
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+__all__ = ["EpochBar", "EpochRecord", "byte_text", "second_text", "two_columns"]
+
+
+class EpochRecord(Protocol):
+    """What training reports after an epoch."""
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def loss(self) -> float: ...
+    @property
+    def val_accuracy(self) -> float: ...
+    @property
+    def seconds(self) -> float: ...
+
+
+class EpochBar:
+    """A live bar of the epochs: loss, validation accuracy and time of the last one.
+
+    Use as a context manager and hand `update` to the training loop.
+    """
+
+    def __init__(self, epochs: int, console: Console | None = None) -> None:
+        self._progress = Progress(
+            TextColumn("epoch"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            console=console,
+        )
+        self._task = self._progress.add_task("", total=epochs, state="compiling")
+
+    def update(self, record: EpochRecord) -> None:
+        """Shows one epoch that has ended."""
+        state = (
+            f"loss {record.loss:.4f}  val {record.val_accuracy:.2%}  {second_text(record.seconds)}"
+        )
+        self._progress.update(self._task, completed=record.epoch + 1, state=state)
+
+    def __enter__(self) -> "EpochBar":
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+
+def two_columns(title: str, rows: dict[str, Any]) -> Table:
+    """A table of names and values.
+
+    Args:
+        title: What stands above it.
+        rows: Values by name; integers get their thousands parted, floats four significant digits.
+
+    Returns:
+        The table.
+    """
+    table = Table(title=title, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    for name, value in rows.items():
+        table.add_row(name, _text(value))
+    return table
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def byte_text(count: int) -> str:
+    """Bytes in the decimal unit that leaves one to three digits before the point.
+
+    >>> byte_text(1_234_567)
+    '1.2 MB'
+    """
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def second_text(seconds: float) -> str:
+    """Seconds, or milliseconds where it is less than one.
+
+    >>> second_text(0.0125)
+    '12.5 ms'
+    """
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.1f} ms"

@@ -1,0 +1,118 @@
+"""The options that name a graph, and the graph that they name."""
+
+import ast
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jaxgraph import datasets, transforms
+from jaxgraph.graph import Graph
+
+__all__ = ["GraphOptions", "graph_summary", "load_graph"]
+
+_option = partial(typer.Option, rich_help_panel="Graph")
+_generator_option = partial(typer.Option, rich_help_panel="Generated graphs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphOptions:
+    """Which graph to read or generate, and what to do to it before it is used."""
+
+    dataset: Annotated[str, _option(help="Name of a dataset; `jaxgraph datasets` lists them.")]
+    data_dir: Annotated[
+        Path | None, _option(help="Folder of the data; not needed for built-in sets.")
+    ] = None
+    seed: Annotated[int, _option(help="Seed of split, partition and training.")] = 0
+    undirected: Annotated[bool, _option("--undirected", help="Add the reverse of every edge.")] = (
+        False
+    )
+    degree_features: Annotated[
+        bool, _option("--degree-features", help="Take log(1 + degree) for features.")
+    ] = False
+    labels_per_class: Annotated[
+        int | None, _option(help="Draw a split with so many training nodes a class.", min=1)
+    ] = None
+    val_per_class: Annotated[
+        int, _option(help="Validation nodes a class of the split that is drawn.", min=1)
+    ] = 30
+    option: Annotated[
+        list[str],
+        _option(help="NAME=VALUE, any further option of the dataset, as split_seed=1; repeatable."),
+    ] = field(default_factory=list)
+    num_nodes: Annotated[int | None, _generator_option(help="Nodes to generate.")] = None
+    num_classes: Annotated[int | None, _generator_option(help="Classes, or communities.")] = None
+    num_features: Annotated[int | None, _generator_option(help="Features of a node.")] = None
+    degree: Annotated[float | None, _generator_option(help="Mean degree.")] = None
+
+
+def load_graph(options: GraphOptions) -> Graph:
+    """Reads or generates the graph, then applies the transforms that were asked for.
+
+    Args:
+        options: Which graph, and which transforms.
+
+    Returns:
+        The graph.
+
+    Raises:
+        ValueError: The name is unknown, a file is missing or broken, or a transform does not apply.
+    """
+    generated = {
+        name: value
+        for name in ("num_nodes", "num_classes", "num_features", "degree")
+        if (value := getattr(options, name)) is not None
+    }
+    further = dict(_named_value(text) for text in options.option)
+    try:
+        graph = datasets.load(options.dataset, data_dir=options.data_dir, **generated | further)
+    except TypeError as error:
+        # Only these arrive untyped: typer has checked the types of all other options.
+        if not further:
+            raise
+        raise ValueError(f"--option: a value of {further} has the wrong type: {error}") from error
+    if options.undirected:
+        graph = transforms.to_undirected(graph)
+    if options.degree_features:
+        graph = transforms.degree_features(graph)
+    if options.labels_per_class is not None:
+        graph = transforms.random_split(
+            graph, options.labels_per_class, options.val_per_class, seed=options.seed
+        )
+    return graph
+
+
+def _named_value(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ValueError(f"--option: got {text!r}; expected NAME=VALUE, as split_seed=1.")
+    try:
+        return name, ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        return name, value
+
+
+def graph_summary(graph: Graph) -> dict[str, Any]:
+    """What to say of a graph before working on it.
+
+    Args:
+        graph: The graph.
+
+    Returns:
+        Name and counts: nodes, edges, features, classes, nodes in each mask.
+    """
+    masks = {
+        name: int(mask.sum())
+        for name in ("train", "val", "test")
+        if (mask := getattr(graph, f"{name}_mask")) is not None
+    }
+    return {
+        "name": graph.name,
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "features": graph.num_features,
+        "classes": graph.num_classes,
+        **masks,
+    }

@@ -1,0 +1,114 @@
+"""What a training run showed: accuracy, time, memory, traffic, padding."""
+
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+from jaxgraph.cli.display import byte_text, second_text, two_columns
+
+__all__ = ["cost_summary", "result_summary", "summary_table"]
+
+_PADDING = (
+    "edge_slots",
+    "edges",
+    "edge_ratio",
+    "halo_rows_sent",
+    "halo_rows_needed",
+    "halo_ratio",
+    "node_rows",
+    "nodes",
+    "node_ratio",
+)
+
+
+def result_summary(history: Any, evaluation: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """What was learned, and how long it took.
+
+    Args:
+        history: What `jaxgraph.train.fit` returned.
+        evaluation: What `jaxgraph.train.evaluate` returned: metrics by split.
+
+    Returns:
+        `evaluation`, `epochs`, `best_epoch`, `median_epoch_seconds`, `compile_seconds`, `history`.
+    """
+    return {
+        "evaluation": {
+            split: dict(evaluation[split])
+            for split in ("train", "val", "test")
+            if split in evaluation
+        },
+        "epochs": len(history.epoch_seconds),
+        "best_epoch": history.best_epoch,
+        "median_epoch_seconds": statistics.median(history.epoch_seconds),
+        "compile_seconds": history.compile_seconds,
+        "history": history.to_dict(),
+    }
+
+
+def cost_summary(compiled: Any, sharded: Any) -> dict[str, Any]:
+    """What one training step takes from each device.
+
+    Args:
+        compiled: The compiled train step, a `jax.stages.Compiled`.
+        sharded: What `jaxgraph.parallel.shard` returned.
+
+    Returns:
+        `memory_per_device` and `traffic`, in bytes, and `padding`, stored over needed.
+    """
+    from jaxgraph.parallel import traffic
+
+    memory = compiled.memory_analysis()
+    sent = dict(traffic(compiled))
+    padding = sharded.padding()
+    return {
+        "memory_per_device": {
+            "temporary": memory.temp_size_in_bytes,
+            "arguments": memory.argument_size_in_bytes,
+            "outputs": memory.output_size_in_bytes,
+            "total": memory.temp_size_in_bytes
+            + memory.argument_size_in_bytes
+            + memory.output_size_in_bytes
+            - memory.alias_size_in_bytes,
+        },
+        "traffic": sent,
+        "bytes_sent_per_step": sum(sent.values()),
+        "padding": {name: getattr(padding, name) for name in _PADDING},
+    }
+
+
+def summary_table(result: Mapping[str, Any]) -> Table:
+    """The table that ends a training run.
+
+    Args:
+        result: The union of `result_summary`, `cost_summary` and the `options` of the run.
+    """
+    options, memory, padding = result["options"], result["memory_per_device"], result["padding"]
+    rows = {
+        "graph": f"{result['graph']['name']}: {result['graph']['nodes']:,} nodes, "
+        f"{result['graph']['edges']:,} edges",
+        "model": f"{options['model']}, {options['layers']} layers",
+        "devices": f"{options['parts']}, {options['mode']}"
+        + (" with prefetch" if options["prefetch"] else ""),
+    }
+    for split, metrics in result["evaluation"].items():
+        shown = (f"{name} {value:.4f}" for name, value in metrics.items())
+        rows[split] = ", ".join(shown)
+    rows["epochs"] = f"{result['epochs']}, the best one is number {result['best_epoch'] + 1}"
+    rows["median epoch time"] = second_text(result["median_epoch_seconds"])
+    rows["compile time"] = second_text(result["compile_seconds"])
+    rows["memory per device"] = (
+        f"{byte_text(memory['total'])}, of it temporary {byte_text(memory['temporary'])}"
+    )
+    by_collective = ", ".join(
+        f"{name} {byte_text(count)}" for name, count in result["traffic"].items() if count
+    )
+    rows["bytes sent per step"] = byte_text(result["bytes_sent_per_step"]) + (
+        f" ({by_collective})" if by_collective else ""
+    )
+    rows["padding"] = (
+        f"edges {padding['edge_ratio']:.3f}, halo rows {padding['halo_ratio']:.3f}, "
+        f"nodes {padding['node_ratio']:.3f}"
+    )
+    return two_columns("Training", rows)

@@ -1,0 +1,165 @@
+"""Graph convolutions that weigh neighbours by attention: GAT and GATv2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxgraph.layers.dense import check_rate, linear
+from jaxgraph.ops.messages import Inputs
+from jaxgraph.ops.randomness import seed_words
+from jaxgraph.ops.reducers import Softmax
+from jaxgraph.parallel import FeatureColumns, Shard
+from jaxgraph.parallel.propagate import aggregate_messages
+
+__all__ = ["gat_conv", "gatv2_conv"]
+
+Params = Mapping[str, jax.Array]
+
+
+def gat_conv(
+    params: Params,
+    shard: Shard,
+    x: jax.Array | FeatureColumns,
+    *,
+    concat: bool = True,
+    negative_slope: float = 0.2,
+    add_self_loops: bool = True,
+    dropout: float = 0.0,
+    key: jax.Array | None = None,
+) -> jax.Array:
+    """y_i = sum_{j -> i} alpha_ij z_j + b,  alpha_ij = softmax_j(leaky_relu(<a_s,z_j> + <a_r,z_i>))
+
+    for every head, with z = x W. An edge carries z_j and one number per head; of the receiver it
+    needs one number per head.
+
+    Args:
+      params: "kernel" float [in_features, heads * out_features], W; "attention_sender", a_s, and
+        "attention_receiver", a_r, [heads, out_features]; optionally "bias", b, [heads *
+        out_features] with `concat`, else [out_features].
+      shard: the shard, under `spmd`.
+      x: float [rows, in_features], or this device's columns of all nodes.
+      concat: whether heads are joined; else their mean is taken.
+      negative_slope: of the leaky ReLU.
+      add_self_loops: whether a node without an edge to itself attends to itself all the same.
+      dropout: probability of dropping a coefficient alpha_ij, by edge and head.
+      key: scalar random key, needed where `dropout` is not 0.
+
+    Returns:
+      float [rows, heads * out_features] or [rows, out_features].
+
+    Raises:
+      ValueError: dropout without a key.
+
+    References:
+      Veličković et al., "Graph attention networks", 2018, equations 1 to 6.
+    """
+    heads, width = params["attention_sender"].shape
+    flat = linear(shard, x, params["kernel"])
+    sender_score = flat @ _per_head(params["attention_sender"])
+    receiver_score = flat @ _per_head(params["attention_receiver"])
+    z = flat.reshape(-1, heads, width)
+    inputs = Inputs((), (z, sender_score), receiver_score, ())
+    y = aggregate_messages(
+        shard,
+        partial(_gat_message, negative_slope),
+        _softmax(heads, dropout, key),
+        inputs,
+        self_loops=add_self_loops,
+    )
+    return _join_heads(params, y, concat)
+
+
+def _per_head(vectors: jax.Array) -> jax.Array:
+    """[heads * features, heads]: the map that takes the inner product of each head with its vector.
+
+    As a product of matrices nothing of the size of all rows is made beside the result.
+    """
+    heads, width = vectors.shape
+    columns = jnp.eye(heads, dtype=vectors.dtype)[:, None, :] * vectors[:, :, None]
+    return columns.reshape(heads * width, heads)
+
+
+def _gat_message(
+    negative_slope: float,
+    params: Any,
+    sender: tuple[jax.Array, jax.Array],
+    receiver: jax.Array,
+    edge: Any,
+) -> tuple[jax.Array, jax.Array]:
+    z, score = sender
+    return jax.nn.leaky_relu(score + receiver, negative_slope), z
+
+
+def gatv2_conv(
+    params: Params,
+    shard: Shard,
+    x: jax.Array | FeatureColumns,
+    *,
+    concat: bool = True,
+    negative_slope: float = 0.2,
+    add_self_loops: bool = True,
+    dropout: float = 0.0,
+    key: jax.Array | None = None,
+) -> jax.Array:
+    """y_i = sum_{j -> i} alpha_ij s_j + b,  alpha_ij = softmax_j(<a, leaky_relu(s_j + r_i)>)
+
+    for every head, with s = x W_s + b_s and r = x W_r + b_r.
+
+    Args:
+      params: "sender_kernel", W_s, and "receiver_kernel", W_r, float [in_features, heads *
+        out_features]; "attention", a, [heads, out_features]; optionally "sender_bias" and
+        "receiver_bias" [heads * out_features], and "bias", b, [heads * out_features] with `concat`,
+        else [out_features].
+      shard: the shard, under `spmd`.
+      x: float [rows, in_features], or this device's columns of all nodes.
+      concat, negative_slope, add_self_loops, dropout, key: as for `gat_conv`.
+
+    Returns:
+      float [rows, heads * out_features] or [rows, out_features].
+
+    Raises:
+      ValueError: dropout without a key.
+
+    References:
+      Brody et al., "How attentive are graph attention networks?", 2022, equation 7.
+    """
+    heads, width = params["attention"].shape
+
+    def projected(end: str) -> jax.Array:
+        flat = linear(shard, x, params[f"{end}_kernel"], params.get(f"{end}_bias"))
+        return flat.reshape(-1, heads, width)
+
+    y = aggregate_messages(
+        shard,
+        partial(_gatv2_message, negative_slope),
+        _softmax(heads, dropout, key),
+        Inputs(params["attention"], projected("sender"), projected("receiver"), ()),
+        self_loops=add_self_loops,
+    )
+    return _join_heads(params, y, concat)
+
+
+def _gatv2_message(
+    negative_slope: float, attention: jax.Array, sender: jax.Array, receiver: jax.Array, edge: Any
+) -> tuple[jax.Array, jax.Array]:
+    hidden = jax.nn.leaky_relu(sender + receiver, negative_slope)
+    return jnp.sum(hidden * attention, -1), sender
+
+
+def _softmax(heads: int, dropout: float, key: jax.Array | None) -> Softmax:
+    check_rate(dropout)
+    if dropout == 0.0:
+        return Softmax(heads=heads)
+    if key is None:
+        raise ValueError("attention dropout needs a random key: pass key=jax.random.key(...)")
+    return Softmax(seed_words(key), dropout, heads)
+
+
+def _join_heads(params: Params, y: jax.Array, concat: bool) -> jax.Array:
+    y = y.reshape(y.shape[0], -1) if concat else jnp.mean(y, 1)
+    return y + params["bias"] if "bias" in params else y

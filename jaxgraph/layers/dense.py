@@ -1,0 +1,139 @@
+"""What acts on every node alone, and on features that are split by column as well."""
+
+from __future__ import annotations
+
+import dataclasses
+from numbers import Real
+
+import jax
+import jax.numpy as jnp
+
+from jaxgraph.ops.randomness import node_keep_mask
+from jaxgraph.parallel import FeatureColumns, Shard
+from jaxgraph.parallel.features import project_columns
+
+__all__ = ["check_rate", "dropout", "linear", "require_rows"]
+
+
+def linear(
+    shard: Shard,
+    x: jax.Array | FeatureColumns,
+    kernel: jax.Array,
+    bias: jax.Array | None = None,
+) -> jax.Array:
+    """y = x W + b
+
+    Args:
+      shard: the shard, under `spmd`.
+      x: float [rows, in_features], or this device's columns of all nodes.
+      kernel: float [in_features, out_features], W.
+      bias: float [out_features], b, or None.
+
+    Returns:
+      float [rows, out_features] of the own nodes; b in the rows of padding.
+
+    Raises:
+      ValueError: x does not have the features that W expects.
+    """
+    width = x.num_features if isinstance(x, FeatureColumns) else _width(shard, x)
+    if width != kernel.shape[0]:
+        raise ValueError(
+            f"x has {width} features, but the kernel has shape {kernel.shape}; make the layer with "
+            f"in_features={width}"
+        )
+    if isinstance(x, FeatureColumns):
+        y = project_columns(x, kernel, shard.axis)
+    else:
+        # The kernel's gradient multiplies the rows of padding by 0, which keeps a NaN.
+        y = shard.mask_rows(x) @ kernel
+    return y if bias is None else y + bias
+
+
+def _width(shard: Shard, x: jax.Array) -> int:
+    _check_given(x)
+    if x.ndim != 2 or x.shape[0] != shard.num_rows:
+        raise ValueError(
+            f"x has shape {x.shape}; expected one row per node of the shard, "
+            f"[{shard.num_rows}, features]"
+        )
+    return x.shape[1]
+
+
+def dropout(
+    shard: Shard, x: jax.Array | FeatureColumns, key: jax.Array | None, *, rate: float
+) -> jax.Array | FeatureColumns:
+    """y = x keep / (1 - rate), where keep is 0 with probability `rate` and else 1.
+
+    The mask is drawn from the key, the node's id in the whole graph and the column, so that it does
+    not depend on how the graph is split.
+
+    Args:
+      shard: the shard, under `spmd`.
+      x: float [rows, features], or this device's columns of all nodes.
+      key: scalar random key, the same on every device; may be None where the rate is 0.
+      rate: probability of dropping, static, in [0, 1).
+
+    Returns:
+      What x is.
+
+    Raises:
+      ValueError: the rate is not in [0, 1), or there is no key.
+
+    References:
+      Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting", 2014.
+    """
+    check_rate(rate)
+    if rate == 0.0:
+        return x
+    if key is None:
+        raise ValueError("dropout needs a random key: pass key=jax.random.key(...)")
+    if isinstance(x, FeatureColumns):
+        values = _drop(x.values, key, x.node_ids, rate, x.offset)
+        return dataclasses.replace(x, values=values)
+    _width(shard, x)
+    return _drop(x, key, shard.node_ids, rate, 0)
+
+
+def check_rate(rate: float) -> None:
+    """Raises ValueError for a rate of dropout that is no probability, or 1."""
+    if not isinstance(rate, Real) or isinstance(rate, bool) or not 0.0 <= rate < 1.0:
+        raise ValueError(f"dropout is {rate!r}; expected a probability of dropping in [0, 1)")
+
+
+def _drop(
+    x: jax.Array, key: jax.Array, node_ids: jax.Array, rate: float, offset: jax.Array | int
+) -> jax.Array:
+    keep = node_keep_mask(key, node_ids, x.shape[1], rate, offset)
+    return jnp.where(keep, x * jnp.asarray(1.0 / (1.0 - rate), x.dtype), jnp.zeros((), x.dtype))
+
+
+def require_rows(x: jax.Array | FeatureColumns, purpose: str) -> jax.Array:
+    """`x`, if it holds rows of the own nodes.
+
+    Args:
+      x: float [rows, features], or columns of all nodes, which are refused.
+      purpose: what the rows are needed for.
+
+    Returns:
+      x.
+
+    Raises:
+      TypeError: x is split by column.
+      ValueError: x is None, since the graph has no features.
+    """
+    _check_given(x)
+    if isinstance(x, FeatureColumns):
+        raise TypeError(
+            f"{purpose} needs all features of a node, but x is FeatureColumns (this device's "
+            "columns of all nodes); pass it through jaxgraph.nn.Linear first, or gather the rows "
+            "with shard.to_nodes(x)"
+        )
+    return x
+
+
+def _check_given(x: jax.Array | FeatureColumns | None) -> None:
+    if x is None:
+        raise ValueError(
+            "x is None: the graph has no node features; use jaxgraph.nn.NodeEmbedding, or make "
+            "some with jaxgraph.transforms.degree_features"
+        )

@@ -1,0 +1,93 @@
+"""Functions whose backward computes again what it needs, and does so late.
+
+`jax.checkpoint` puts an optimization barrier before the recomputation, so that it waits for the
+gradient. XLA's CPU compiler drops barriers before it schedules, and would compute everything again
+as early as in the forward: nothing would be saved. A dependence on data it keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.custom_derivatives import SymbolicZero
+
+from jaxgraph.ops.edges import when_ready
+from jaxgraph.ops.propagation import Static
+
+__all__ = ["recompute"]
+
+Pytree = Any
+
+
+def recompute(function: Callable[..., Pytree], *arguments: Pytree, keep: Sequence[str]) -> Pytree:
+    """`function(*arguments)`, of whose intermediate results few are kept for the backward.
+
+    Args:
+      function: pure; closes over nothing but constants.
+      arguments: pytrees of arrays; they are kept.
+      keep: names given by `jax.ad_checkpoint.checkpoint_name` to results that are kept as well.
+
+    Returns:
+      What the function returns.
+
+    References:
+      Chen et al., "Training deep nets with sublinear memory cost", 2016.
+    """
+    leaves, structure = jax.tree.flatten(arguments)
+
+    def of_leaves(leaves: Sequence[Any]) -> Pytree:
+        return function(*jax.tree.unflatten(structure, leaves))
+
+    return _recomputed(of_leaves, tuple(keep), *leaves)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _recomputed(function, keep, *leaves):
+    return function(leaves)
+
+
+def _forward(function, keep, *leaves):
+    wanted = [index for index, leaf in enumerate(leaves) if leaf.perturbed]
+    values = [leaf.value for leaf in leaves]
+
+    def of_wanted(*some):
+        merged = list(values)
+        for index, value in zip(wanted, some, strict=True):
+            merged[index] = value
+        return function(merged)
+
+    policy = jax.checkpoint_policies.save_only_these_names(*keep)
+    some = [values[index] for index in wanted]
+    outputs, pull = jax.vjp(jax.checkpoint(of_wanted, policy=policy), *some)
+    return outputs, (pull, Static(tuple(leaf.perturbed for leaf in leaves)))
+
+
+def _backward(function, keep, residuals, gradient):
+    pull, is_wanted = residuals
+    gradient = jax.tree.map(_materialized, gradient)
+    gradients = iter(jax.tree.map(partial(_after, when_ready(gradient)), pull)(gradient))
+    return tuple(next(gradients) if wanted else None for wanted in is_wanted.value)
+
+
+_recomputed.defvjp(_forward, _backward, symbolic_zeros=True)
+
+
+def _materialized(gradient: Any) -> jax.Array:
+    if not isinstance(gradient, SymbolicZero):
+        return gradient
+    zeros = jnp.zeros(gradient.aval.shape, gradient.aval.dtype)
+    axes = tuple(sorted(gradient.aval.manual_axis_type.varying))
+    return lax.pcast(zeros, axes, to="varying") if axes else zeros
+
+
+def _after(zero: jax.Array, kept: jax.Array) -> jax.Array:
+    """`kept`, known only when `zero` is, if it holds a row per node and differs between devices."""
+    if kept.ndim < 2 or not jnp.issubdtype(kept.dtype, jnp.floating):
+        return kept
+    late = kept + zero.astype(kept.dtype)
+    return late if jax.typeof(late) == jax.typeof(kept) else kept

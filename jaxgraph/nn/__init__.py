@@ -1,0 +1,31 @@
+"""Flax NNX modules that own parameters and call `jaxgraph.layers`, and ready models."""
+
+from jaxgraph.layers import dropout
+from jaxgraph.nn.convolutions import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv
+from jaxgraph.nn.embedding import NodeEmbedding
+from jaxgraph.nn.linear import Linear
+from jaxgraph.nn.models import GAT, GCN, GIN, DeepGCN, GATv2, GraphSAGE
+from jaxgraph.nn.normalization import BatchNorm, LayerNorm
+
+__all__ = [
+    "GAT",
+    "GCN",
+    "GIN",
+    "SAGE",
+    "BatchNorm",
+    "DeepGCN",
+    "GATConv",
+    "GATv2",
+    "GATv2Conv",
+    "GCNConv",
+    "GINConv",
+    "GraphSAGE",
+    "LayerNorm",
+    "Linear",
+    "NodeEmbedding",
+    "SAGEConv",
+    "dropout",
+]
+
+SAGE = GraphSAGE
+"""Short for `GraphSAGE`."""

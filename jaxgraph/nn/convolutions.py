@@ -1,0 +1,264 @@
+"""Graph convolutions that own their parameters; all are called as `(shard, x, key, train)`.
+
+`key` is needed in training where a layer has attention dropout; the other layers ignore it.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jaxgraph import layers
+from jaxgraph.nn import parameters
+from jaxgraph.parallel import FeatureColumns, Shard
+
+__all__ = ["GATConv", "GATv2Conv", "GCNConv", "GINConv", "SAGEConv"]
+
+Features = jax.Array | FeatureColumns
+
+
+class GCNConv(nnx.Module):
+    """y_i = sum_{j -> i} w_ij (x_j W) / sqrt(d_j d_i) + b, see `jaxgraph.layers.gcn_conv`.
+
+    Args:
+      in_features: features of x.
+      out_features: features of y.
+      add_self_loops: whether a node without an edge to itself counts as having one, of weight 1.
+      use_bias: whether there is b.
+      rngs: source of the initial W (Glorot uniform); b starts at 0.
+
+    References:
+      Kipf and Welling, "Semi-supervised classification with graph convolutional networks", 2017.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        add_self_loops: bool = True,
+        use_bias: bool = True,
+        rngs: nnx.Rngs,
+    ) -> None:
+        parameters.check_sizes(in_features=in_features, out_features=out_features)
+        self.kernel = parameters.kernel(rngs, in_features, out_features)
+        if use_bias:
+            self.bias = parameters.zeros(out_features)
+        self.add_self_loops = add_self_loops
+
+    def __call__(
+        self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False
+    ) -> jax.Array:
+        """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
+        params = parameters.values(self)
+        return layers.gcn_conv(params, shard, x, add_self_loops=self.add_self_loops)
+
+
+class SAGEConv(nnx.Module):
+    """y_i = x_i W_self + reduce_{j -> i}(x_j) W_neighbor + b, see `jaxgraph.layers.sage_conv`.
+
+    Args:
+      in_features: features of x.
+      out_features: features of y.
+      reduce: "mean", "sum" or "max".
+      use_bias: whether there is b.
+      rngs: source of the initial W (Glorot uniform); b starts at 0.
+
+    Raises:
+      ValueError: the reduction is unknown.
+
+    References:
+      Hamilton et al., "Inductive representation learning on large graphs", 2017.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        reduce: str = "mean",
+        use_bias: bool = True,
+        rngs: nnx.Rngs,
+    ) -> None:
+        parameters.check_sizes(in_features=in_features, out_features=out_features)
+        layers.check_reduction(reduce)
+        self.self_kernel = parameters.kernel(rngs, in_features, out_features)
+        self.neighbor_kernel = parameters.kernel(rngs, in_features, out_features)
+        if use_bias:
+            self.bias = parameters.zeros(out_features)
+        self.reduce = reduce
+
+    def __call__(
+        self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False
+    ) -> jax.Array:
+        """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
+        return layers.sage_conv(parameters.values(self), shard, x, reduce=self.reduce)
+
+
+class _AttentionConv(nnx.Module):
+    """What GATConv and GATv2Conv share: everything but the parameters and the score."""
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        num_heads: int = 1,
+        concat: bool = True,
+        negative_slope: float = 0.2,
+        dropout: float = 0.0,
+        add_self_loops: bool = True,
+        use_bias: bool = True,
+        rngs: nnx.Rngs,
+    ) -> None:
+        parameters.check_sizes(
+            in_features=in_features, out_features=out_features, num_heads=num_heads
+        )
+        layers.check_rate(dropout)
+        self._make_score(in_features, out_features, num_heads, use_bias, rngs)
+        if use_bias:
+            self.bias = parameters.zeros(num_heads * out_features if concat else out_features)
+        self.concat = concat
+        self.negative_slope = negative_slope
+        self.dropout = dropout
+        self.add_self_loops = add_self_loops
+
+    def _make_score(
+        self, in_features: int, out_features: int, num_heads: int, use_bias: bool, rngs: nnx.Rngs
+    ) -> None:
+        raise NotImplementedError
+
+    def _options(self, key: jax.Array | None, train: bool) -> dict:
+        return {
+            "concat": self.concat,
+            "negative_slope": self.negative_slope,
+            "add_self_loops": self.add_self_loops,
+            "dropout": self.dropout if train else 0.0,
+            "key": key,
+        }
+
+
+class GATConv(_AttentionConv):
+    """y_i = sum_{j -> i} softmax_j(leaky_relu(<a_s, z_j> + <a_r, z_i>)) z_j + b,  z = x W
+
+    for every head, see `jaxgraph.layers.gat_conv`.
+
+    Args:
+      in_features: features of x.
+      out_features: features of y per head.
+      num_heads: attention heads.
+      concat: whether heads are joined; else their mean is taken.
+      negative_slope: of the leaky ReLU.
+      dropout: probability of dropping a coefficient in training.
+      add_self_loops: whether a node without an edge to itself attends to itself all the same.
+      use_bias: whether there is b.
+      rngs: source of the initial W and attention vectors (Glorot uniform); b starts at 0.
+
+    References:
+      Veličković et al., "Graph attention networks", 2018.
+    """
+
+    def _make_score(
+        self, in_features: int, out_features: int, num_heads: int, use_bias: bool, rngs: nnx.Rngs
+    ) -> None:
+        self.kernel = parameters.kernel(rngs, in_features, num_heads * out_features)
+        self.attention_sender = parameters.attention_vector(rngs, num_heads, out_features)
+        self.attention_receiver = parameters.attention_vector(rngs, num_heads, out_features)
+
+    def __call__(
+        self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False
+    ) -> jax.Array:
+        """float [rows, heads * out_features], or [rows, out_features] without `concat`.
+
+        Of x [rows, in_features] or this device's columns of x.
+        """
+        options = self._options(key, train)
+        return layers.gat_conv(parameters.values(self), shard, x, **options)
+
+
+class GATv2Conv(_AttentionConv):
+    """y_i = sum_{j -> i} softmax_j(<a, leaky_relu(s_j + r_i)>) s_j + b
+
+    for every head, with s = x W_s + b_s and r = x W_r + b_r, see `jaxgraph.layers.gatv2_conv`.
+
+    Args:
+      in_features: features of x.
+      out_features: features of y per head.
+      num_heads: attention heads.
+      concat: whether heads are joined; else their mean is taken.
+      negative_slope: of the leaky ReLU.
+      dropout: probability of dropping a coefficient in training.
+      add_self_loops: whether a node without an edge to itself attends to itself all the same.
+      use_bias: whether there are b, b_s and b_r.
+      rngs: source of the initial W and attention vectors (Glorot uniform); biases start at 0.
+
+    References:
+      Brody et al., "How attentive are graph attention networks?", 2022.
+    """
+
+    def _make_score(
+        self, in_features: int, out_features: int, num_heads: int, use_bias: bool, rngs: nnx.Rngs
+    ) -> None:
+        width = num_heads * out_features
+        self.sender_kernel = parameters.kernel(rngs, in_features, width)
+        self.receiver_kernel = parameters.kernel(rngs, in_features, width)
+        self.attention = parameters.attention_vector(rngs, num_heads, out_features)
+        if use_bias:
+            self.sender_bias = parameters.zeros(width)
+            self.receiver_bias = parameters.zeros(width)
+
+    def __call__(
+        self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False
+    ) -> jax.Array:
+        """float [rows, heads * out_features], or [rows, out_features] without `concat`.
+
+        Of x [rows, in_features] or this device's columns of x.
+        """
+        options = self._options(key, train)
+        return layers.gatv2_conv(parameters.values(self), shard, x, **options)
+
+
+class GINConv(nnx.Module):
+    """y_i = relu(((1 + eps) x_i + sum_{j -> i} x_j) W_1 + b_1) W_2 + b_2
+
+    See `jaxgraph.layers.gin_conv`; eps is learned.
+
+    Args:
+      in_features: features of x.
+      out_features: features of y.
+      hidden_features: features between W_1 and W_2; None takes `out_features`.
+      eps: initial eps.
+      use_bias: whether there are b_1 and b_2.
+      rngs: source of the initial W_1 and W_2 (Glorot uniform); biases start at 0.
+
+    References:
+      Xu et al., "How powerful are graph neural networks?", 2019.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        hidden_features: int | None = None,
+        eps: float = 0.0,
+        use_bias: bool = True,
+        rngs: nnx.Rngs,
+    ) -> None:
+        hidden = out_features if hidden_features is None else hidden_features
+        parameters.check_sizes(
+            in_features=in_features, out_features=out_features, hidden_features=hidden
+        )
+        self.eps = nnx.Param(jnp.asarray(eps, jnp.float32))
+        self.first_kernel = parameters.kernel(rngs, in_features, hidden)
+        self.second_kernel = parameters.kernel(rngs, hidden, out_features)
+        if use_bias:
+            self.first_bias = parameters.zeros(hidden)
+            self.second_bias = parameters.zeros(out_features)
+
+    def __call__(
+        self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False
+    ) -> jax.Array:
+        """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
+        return layers.gin_conv(parameters.values(self), shard, x)

@@ -1,0 +1,46 @@
+"""Learned features for graphs that come without any."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jaxgraph.nn import parameters
+from jaxgraph.parallel import Shard
+
+__all__ = ["NodeEmbedding"]
+
+_normal = nnx.initializers.variance_scaling(1.0, "fan_in", "normal", out_axis=0)
+
+
+class NodeEmbedding(nnx.Module):
+    """One learned row for every node of the graph.
+
+    The rows are made in the order of the graph, so that they do not depend on how it is split;
+    `jaxgraph.parallel.place_rows` then puts each where its node is, and no device holds them all.
+
+    Args:
+      num_nodes: nodes of the whole graph.
+      features: length of a row.
+      rngs: source of the initial rows, normal with variance 1 / features.
+    """
+
+    def __init__(self, num_nodes: int, features: int, *, rngs: nnx.Rngs) -> None:
+        parameters.check_sizes(num_nodes=num_nodes, features=features)
+        rows = _normal(rngs.params(), (num_nodes, features), jnp.float32)
+        self.rows = nnx.Param(rows, rows="nodes")
+
+    def __call__(self, shard: Shard) -> jax.Array:
+        """float [rows, features], the rows of the shard's nodes.
+
+        Raises:
+          ValueError: the rows are not split over the shards of this graph.
+        """
+        rows = self.rows.get_value()
+        if rows.shape[0] != shard.num_rows:
+            raise ValueError(
+                f"the embedding has {rows.shape[0]} rows and the shard {shard.num_rows}; split "
+                "the state with jaxgraph.parallel.place_rows(state, sharded) first"
+            )
+        return rows

@@ -1,0 +1,97 @@
+"""Normalisation with learned scale and bias."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jaxgraph import layers
+from jaxgraph.nn import parameters
+from jaxgraph.parallel import Shard
+
+__all__ = ["BatchNorm", "LayerNorm"]
+
+
+class BatchNorm(nnx.Module):
+    """y = (x - mean) / sqrt(var + epsilon) * scale + bias, by feature over all nodes of the graph.
+
+    In training, mean and variance (divided by the number of nodes) are those of this pass, and the
+    running ones become momentum * old + (1 - momentum) * new; elsewhere the running ones are used.
+
+    Args:
+      features: features of x.
+      momentum: weight of the old running statistics.
+      epsilon: added to the variance.
+
+    References:
+      Ioffe and Szegedy, "Batch normalization", 2015; SAR, section 3.4.
+    """
+
+    def __init__(self, features: int, *, momentum: float = 0.9, epsilon: float = 1e-5) -> None:
+        parameters.check_sizes(features=features)
+        self.scale = nnx.Param(jnp.ones((features,), jnp.float32))
+        self.bias = parameters.zeros(features)
+        self.mean = nnx.BatchStat(jnp.zeros((features,), jnp.float32))
+        self.var = nnx.BatchStat(jnp.ones((features,), jnp.float32))
+        self.momentum = momentum
+        self.epsilon = epsilon
+
+    def __call__(self, shard: Shard, x: jax.Array, train: bool = False) -> jax.Array:
+        """float [rows, features] of x [rows, features]; updates the statistics if `train`."""
+        statistics = self.statistics(shard, x, train)
+        if train:
+            self.update(*statistics)
+        return self.normalize(shard, x, *statistics)
+
+    def statistics(self, shard: Shard, x: jax.Array, train: bool) -> tuple[jax.Array, jax.Array]:
+        """Mean and variance [features], of x if `train`, else the running ones."""
+        if train:
+            return layers.batch_statistics(shard, x)
+        return self.mean.get_value(), self.var.get_value()
+
+    def update(self, mean: jax.Array, var: jax.Array) -> None:
+        """Moves the running statistics towards `mean` and `var` [features]."""
+        for running, new in ((self.mean, mean), (self.var, var)):
+            old = running.get_value()
+            new = jax.lax.stop_gradient(new).astype(old.dtype)
+            running.set_value(self.momentum * old + (1 - self.momentum) * new)
+
+    def normalize(
+        self,
+        shard: Shard,
+        x: jax.Array,
+        mean: jax.Array,
+        var: jax.Array,
+        activation: Callable[[jax.Array], jax.Array] | None = None,
+    ) -> jax.Array:
+        """float [rows, features] of x [rows, features] and the statistics [features]."""
+        scale, bias = self.scale.get_value(), self.bias.get_value()
+        return layers.normalize(
+            shard, x, mean, var, scale, bias, epsilon=self.epsilon, activation=activation
+        )
+
+
+class LayerNorm(nnx.Module):
+    """y_i = (x_i - mean(x_i)) / sqrt(var(x_i) + epsilon) * scale + bias, node by node.
+
+    Args:
+      features: features of x.
+      epsilon: added to the variance.
+
+    References:
+      Ba et al., "Layer normalization", 2016.
+    """
+
+    def __init__(self, features: int, *, epsilon: float = 1e-5) -> None:
+        parameters.check_sizes(features=features)
+        self.scale = nnx.Param(jnp.ones((features,), jnp.float32))
+        self.bias = parameters.zeros(features)
+        self.epsilon = epsilon
+
+    def __call__(self, shard: Shard, x: jax.Array) -> jax.Array:
+        """float [rows, features] of x [rows, features]."""
+        scale, bias = self.scale.get_value(), self.bias.get_value()
+        return layers.layer_norm(shard, x, scale, bias, epsilon=self.epsilon)

@@ -1,0 +1,220 @@
+"""What all models share: convolutions on top of each other, and what happens between two of them.
+
+Of every layer is kept for the backward what its convolution put out, the statistics of its norm,
+and what message passing names as worth keeping (`jaxgraph.parallel.KEPT`), so that nothing is sent
+or aggregated again. Norm, activation, dropout and linear maps are computed a second time. To that
+end a block, the unit of recomputation, starts with the norm and activation of the layer before, and
+ends with what the convolution put out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+
+import jax
+from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
+
+from jaxgraph import layers
+from jaxgraph.layers.normalization import STATISTICS
+from jaxgraph.nn import parameters
+from jaxgraph.nn.linear import Linear
+from jaxgraph.nn.normalization import BatchNorm, LayerNorm
+from jaxgraph.parallel import KEPT, FeatureColumns, Shard
+
+__all__ = ["LAYER_OUTPUT", "NORMS", "Layer", "Stack", "layer_widths"]
+
+NORMS = ("batch", "layer")
+LAYER_OUTPUT = "layer_output"
+"""Checkpoint name of what a convolution puts out, residual connection included."""
+
+Convolution = Callable[..., jax.Array]
+Statistics = tuple[jax.Array, jax.Array]
+_KEPT = (STATISTICS, *KEPT)
+
+
+def layer_widths(
+    in_features: int, hidden_features: int, out_features: int, num_layers: int
+) -> list[int]:
+    """Features of the input and of what each layer puts out, checked."""
+    parameters.check_sizes(
+        in_features=in_features,
+        hidden_features=hidden_features,
+        out_features=out_features,
+        num_layers=num_layers,
+    )
+    return [in_features, *[hidden_features] * (num_layers - 1), out_features]
+
+
+class Layer(nnx.Module):
+    """A convolution with its residual connection, and the norm that follows.
+
+    Args:
+      convolution: called as `(shard, x, key=, train=)`.
+      in_features, out_features: of the convolution.
+      norm: "batch", "layer" or None.
+      residual: whether the input is added to the output, through a linear map where their widths
+        differ.
+      rngs: source of the initial parameters.
+    """
+
+    def __init__(
+        self,
+        convolution: Convolution,
+        in_features: int,
+        out_features: int,
+        *,
+        norm: str | None,
+        residual: bool,
+        rngs: nnx.Rngs,
+    ) -> None:
+        self.convolution = convolution
+        self.norm = _norm(norm, out_features)
+        self.has_residual = residual
+        self.residual = (
+            Linear(in_features, out_features, use_bias=False, rngs=rngs)
+            if residual and in_features != out_features
+            else None
+        )
+
+    def skip(self, shard: Shard, x: jax.Array | FeatureColumns) -> jax.Array | None:
+        """What the residual connection carries past the convolution, [rows, out_features]."""
+        if not self.has_residual:
+            return None
+        if self.residual is not None:
+            return self.residual(shard, x)
+        return shard.mask_rows(layers.require_rows(x, "a residual connection"))
+
+
+def _norm(norm: str | None, features: int) -> BatchNorm | LayerNorm | None:
+    if norm is not None and norm not in NORMS:
+        raise ValueError(f"norm is {norm!r}; expected None or one of {', '.join(NORMS)}")
+    kinds = {None: lambda _: None, "batch": BatchNorm, "layer": LayerNorm}
+    return kinds[norm](features)
+
+
+class Stack(nnx.Module):
+    """h = dropout(x_l);  x_{l+1} = activation(norm(conv_l(h) + residual_l(h)))
+
+    The last layer is dropout and convolution alone.
+
+    Args:
+      convolutions: called as `(shard, x, key=, train=)`.
+      widths: features of the input and of what each convolution puts out.
+      dropout: probability of dropping a feature in training.
+      norm: "batch", "layer" or None.
+      residual: whether layers before the last have a residual connection.
+      outer_residual: whether every layer, the last as well, has one that goes around its norm and
+        activation: x_{l+1} = activation(norm(conv_l(h))) + residual_l(h).
+      activation: elementwise function.
+      rngs: source of the initial parameters.
+    """
+
+    def __init__(
+        self,
+        convolutions: Sequence[Convolution],
+        widths: Sequence[int],
+        *,
+        dropout: float,
+        norm: str | None,
+        residual: bool = False,
+        outer_residual: bool = False,
+        activation: Callable[[jax.Array], jax.Array],
+        rngs: nnx.Rngs,
+    ) -> None:
+        layers.check_rate(dropout)
+        _norm(norm, 1)
+        last = len(convolutions) - 1
+        self.layers = nnx.List(
+            Layer(
+                convolution,
+                *pair,
+                norm=norm if index < last else None,
+                residual=outer_residual or (residual and index < last),
+                rngs=rngs,
+            )
+            for index, (convolution, pair) in enumerate(
+                zip(convolutions, pairwise(widths), strict=True)
+            )
+        )
+        self.dropout = dropout
+        self.outer_residual = outer_residual
+        self.activation = activation
+
+    def __call__(
+        self,
+        shard: Shard,
+        x: jax.Array | FeatureColumns,
+        *,
+        key: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """The outputs of the last layer for the own nodes.
+
+        Args:
+          shard: the shard, under `spmd`.
+          x: float [rows, in_features], such as `shard.nodes`, or this device's columns of all
+            nodes.
+          key: scalar random key, the same on every device; needed in training with dropout.
+          train: whether to drop, and to normalise by and update the statistics of this pass.
+
+        Returns:
+          float [rows, out_features].
+
+        Raises:
+          ValueError: x has other features than the model, or a key is needed and missing.
+        """
+        y, skip, norm = x, None, None
+        for index, layer in enumerate(self.layers):
+            layer_key = jax.random.fold_in(key, index) if train and key is not None else None
+            block = partial(self._block, is_first=index == 0, train=train)
+            y, skip, statistics = layers.recompute(
+                block, shard, norm, layer, layer_key, y, skip, keep=_KEPT
+            )
+            if isinstance(norm, BatchNorm) and train:
+                norm.update(*statistics)
+            norm = layer.norm
+        return y if skip is None else y + skip
+
+    def _block(
+        self,
+        shard: Shard,
+        norm: BatchNorm | LayerNorm | None,
+        layer: Layer,
+        key: jax.Array | None,
+        x: jax.Array | FeatureColumns,
+        skip: jax.Array | None,
+        *,
+        is_first: bool,
+        train: bool,
+    ) -> tuple[jax.Array, jax.Array | None, Statistics | None]:
+        """What is left of the layer before, and a layer up to what its convolution puts out."""
+        statistics = None
+        if not is_first:
+            x, statistics = _normalized(norm, shard, x, train)
+            x = self.activation(x)
+            x = x if skip is None else x + skip
+        of_features, of_attention = (None, None) if key is None else _two_keys(key)
+        if train:
+            x = layers.dropout(shard, x, of_features, rate=self.dropout)
+        y = layer.convolution(shard, x, key=of_attention, train=train)
+        skip = layer.skip(shard, x)
+        if skip is not None and not self.outer_residual:
+            y, skip = y + skip, None
+        return checkpoint_name(y, LAYER_OUTPUT), skip, statistics
+
+
+def _normalized(
+    norm: BatchNorm | LayerNorm | None, shard: Shard, x: jax.Array, train: bool
+) -> tuple[jax.Array, Statistics | None]:
+    """x after the norm, and the statistics that were used if it is a batch norm."""
+    if isinstance(norm, BatchNorm):
+        statistics = norm.statistics(shard, x, train)
+        return norm.normalize(shard, x, *statistics), statistics
+    return x if norm is None else norm(shard, x), None
+
+
+def _two_keys(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)

@@ -1,0 +1,20 @@
+"""Differentiable ops on the edges of one shard: no collectives, no scatter."""
+
+from jaxgraph.ops.aggregation import aggregate
+from jaxgraph.ops.edge_normalization import edge_softmax
+from jaxgraph.ops.edge_products import sddmm
+from jaxgraph.ops.gat import gat_attention
+from jaxgraph.ops.gatv2 import gatv2_attention
+from jaxgraph.ops.messages import Block
+from jaxgraph.ops.registry import chosen, implementations
+
+__all__ = [
+    "Block",
+    "aggregate",
+    "chosen",
+    "edge_softmax",
+    "gat_attention",
+    "gatv2_attention",
+    "implementations",
+    "sddmm",
+]

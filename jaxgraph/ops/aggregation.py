@@ -1,0 +1,79 @@
+"""Weighted and unweighted sums, means, maxima and minima over the edges that enter a node."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from jaxgraph.ops.arguments import check_block, check_no_added_loops, check_rows, check_slots
+from jaxgraph.ops.dispatch import Implementation, by_preference, call, check_name
+from jaxgraph.ops.message_functions import mean_message, sum_message, weighted_message
+from jaxgraph.ops.messages import Block, Inputs
+from jaxgraph.ops.propagation import propagate_block
+from jaxgraph.ops.reducers import Extremum, Sum
+from jaxgraph.ops.self_check import check_aggregate
+
+__all__ = ["AGGREGATE", "aggregate"]
+
+REDUCTIONS = ("sum", "mean", "max", "min")
+
+
+def aggregate(
+    block: Block,
+    x: jax.Array,
+    weight: jax.Array | None = None,
+    reduce: str = "sum",
+    *,
+    implementation: str | None = None,
+) -> jax.Array:
+    """Reduces the values of the senders over the edges that enter each receiver.
+
+    y_i = reduce_{e: j -> i} w_e x_j;  the mean divides by the number of edges, not by their weight.
+
+    Differentiable by `x` and `weight`: the gradient of a sum by `x` is the sum over the transposed
+    edges, that by `weight` an `sddmm`. Of a maximum or minimum, equal winners share the gradient.
+
+    Args:
+      block: the edges.
+      x: [sender rows, ...], floating.
+      weight: a number per edge, [slots], or per edge and head, [slots, heads], with x
+        [sender rows, heads, ...]; None: 1.
+      reduce: "sum", "mean", "max" or "min"; 0 where no edge enters.
+      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the first that can.
+
+    Returns:
+      [receiver rows, ...], of the type of `w x`. Sums of 16-bit values are kept in 32 bits.
+
+    Raises:
+      ValueError: an array has the wrong shape or type, a weight comes with a block that adds
+        self-loops, or a name is unknown.
+      NotImplementedError: the implementation named cannot compute this.
+
+    References:
+      Gilmer et al., "Neural message passing for quantum chemistry", 2017; SAR, equation 1.
+    """
+    check_block(block)
+    check_rows(block, "sender", "x", x, "...")
+    check_name("reduce", reduce, REDUCTIONS)
+    if weight is not None:
+        check_slots(block, "weight", weight, ((), x.shape[1:2]) if x.ndim > 2 else ((),))
+        check_no_added_loops(block, "weight")
+    return call(AGGREGATE, implementation, block, x, weight, reduce)
+
+
+@partial(jax.jit, static_argnums=3)
+def _portable(block: Block, x: jax.Array, weight: jax.Array | None, reduce: str) -> jax.Array:
+    inputs = Inputs((), x, (), weight)
+    if reduce == "mean":
+        total, count = propagate_block(block, mean_message, Sum(), inputs)
+        count = count.reshape(-1, *(1,) * (total.ndim - 1))
+        dtype = x.dtype if weight is None else jnp.result_type(x, weight)
+        return (total / jnp.maximum(count, 1)).astype(dtype)
+    message = sum_message if weight is None else weighted_message
+    reducer = Sum() if reduce == "sum" else Extremum(1.0 if reduce == "max" else -1.0)
+    return propagate_block(block, message, reducer, inputs)
+
+
+AGGREGATE = by_preference(Implementation("aggregate", "xla", _portable, check_aggregate))

@@ -1,0 +1,133 @@
+"""The messages of the library's own layers and ops.
+
+Each takes `(params, sender, receiver, edge)` as seen by a chunk of edges, closes over nothing but
+numbers, and is the same object (or an equal one) every time, so that compiled programs are found
+again. A kernel that knows a message recognises it by comparing with these.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxgraph.ops.precision import to_accumulation
+
+__all__ = ["gat_message", "gatv2_message", "mean_message", "sum_message", "weighted_message"]
+
+Pytree = Any
+MessageFn = Callable[[Pytree, Pytree, Pytree, Pytree], Pytree]
+
+
+def sum_message(params: Pytree, sender: Pytree, receiver: Pytree, edge: Pytree) -> Pytree:
+    """m_ij = x_j.
+
+    Args:
+      params: unused.
+      sender: arrays [edges, ...].
+      receiver: unused.
+      edge: unused.
+
+    Returns:
+      `sender`.
+    """
+    return sender
+
+
+def weighted_message(
+    params: Pytree, sender: jax.Array, receiver: Pytree, edge: jax.Array
+) -> jax.Array:
+    """m_ij = w_ij x_j.
+
+    Args:
+      params: unused.
+      sender: [edges, ...], such as [edges, heads, features].
+      receiver: unused.
+      edge: weights of the leading axes of `sender`: [edges], or [edges, heads].
+
+    Returns:
+      The shape of `sender`.
+    """
+    return edge.reshape(edge.shape + (1,) * (sender.ndim - edge.ndim)) * sender
+
+
+def mean_message(
+    params: Pytree, sender: jax.Array, receiver: Pytree, edge: jax.Array | None
+) -> tuple[jax.Array, jax.Array]:
+    """m_ij = (w_ij x_j, 1): the sums of both, divided, are the mean over the edges.
+
+    Args:
+      params: unused.
+      sender: [edges, ...].
+      receiver: unused.
+      edge: weights as for `weighted_message`, or None: 1.
+
+    Returns:
+      The shape of `sender` in the type that sums are kept in, and ones [edges].
+    """
+    values = sender if edge is None else weighted_message(params, sender, receiver, edge)
+    values = to_accumulation(values)
+    return values, jnp.ones(values.shape[:1], values.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class _GatMessage:
+    negative_slope: float
+
+    def __call__(
+        self,
+        params: Pytree,
+        sender: tuple[jax.Array, jax.Array],
+        receiver: jax.Array,
+        edge: Pytree,
+    ) -> tuple[jax.Array, jax.Array]:
+        values, sender_logits = sender
+        logits = to_accumulation(sender_logits) + to_accumulation(receiver)
+        return jax.nn.leaky_relu(logits, self.negative_slope), values
+
+
+def gat_message(negative_slope: float) -> MessageFn:
+    """m_ij = (leaky_relu(l_j + r_i), v_j): logits and values of GAT's attention.
+
+    Args:
+      negative_slope: of the leaky ReLU.
+
+    Returns:
+      A function of sender `(values [edges, heads, features], logits [edges, heads])` and receiver
+      logits [edges, heads]. Equal slopes give equal functions.
+
+    References:
+      Velickovic et al., "Graph attention networks", 2018, equation 3.
+    """
+    return _GatMessage(float(negative_slope))
+
+
+@dataclasses.dataclass(frozen=True)
+class _GatV2Message:
+    negative_slope: float
+
+    def __call__(
+        self, params: jax.Array, sender: jax.Array, receiver: jax.Array, edge: Pytree
+    ) -> tuple[jax.Array, jax.Array]:
+        hidden = to_accumulation(sender) + to_accumulation(receiver)
+        hidden = jax.nn.leaky_relu(hidden, self.negative_slope)
+        return jnp.sum(to_accumulation(params) * hidden, -1), sender
+
+
+def gatv2_message(negative_slope: float) -> MessageFn:
+    """m_ij = (<a, leaky_relu(s_j + r_i)>, s_j): logits and values of GATv2's attention.
+
+    Args:
+      negative_slope: of the leaky ReLU.
+
+    Returns:
+      A function of params a [heads, features], sender and receiver [edges, heads, features]. Equal
+      slopes give equal functions.
+
+    References:
+      Brody, Alon and Yahav, "How attentive are graph attention networks?", 2022, equation 7.
+    """
+    return _GatV2Message(float(negative_slope))

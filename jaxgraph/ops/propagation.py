@@ -1,0 +1,149 @@
+"""Message passing over one block of edges, differentiable, without a scatter either way."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.ad_checkpoint import checkpoint_name
+from jax.custom_derivatives import SymbolicZero
+
+from jaxgraph.ops.edges import match_variation
+from jaxgraph.ops.messages import (
+    Block,
+    Inputs,
+    Wanted,
+    finish_messages,
+    floating_leaves,
+    fold_block,
+    pull_block,
+    with_floating_leaves,
+)
+from jaxgraph.ops.reducers import Reducer
+
+__all__ = ["REDUCED", "propagate_block"]
+
+REDUCED = "reduced_messages"
+"""Checkpoint name of what a reduction of messages puts out and keeps for its backward."""
+
+Pytree = Any
+
+
+def propagate_block(
+    block: Block,
+    message: Callable[[Pytree, Pytree, Pytree, Pytree], Pytree],
+    reducer: Reducer,
+    inputs: Inputs,
+) -> Pytree:
+    """Reduces messages at their receivers.
+
+    y_i = reduce_{e: j -> i} message(params, sender_j, receiver_i, edge_e)
+
+    Args:
+      block: the edges of group 0 of `block.edges`.
+      message: evaluated on chunks of edges; must not close over anything that needs a gradient.
+      reducer: how messages meet.
+      inputs: arrays by sender row, receiver row and edge slot.
+
+    Returns:
+      One row per receiver row of the block.
+    """
+    inputs = match_variation(inputs, (block, inputs))
+    return _propagate(message, block, reducer, inputs)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _propagate(message, block: Block, reducer: Reducer, inputs: Inputs) -> Pytree:
+    return _fold_and_finish(message, block, reducer, inputs)[0]
+
+
+def _fold_and_finish(message, block, reducer, inputs) -> tuple[Pytree, Pytree]:
+    state = fold_block(block, message, reducer, inputs)
+    return finish_messages(message, reducer, inputs, block.edges.chunk, state)
+
+
+def _propagate_forward(message, block, reducer, inputs):
+    block, reducer = primal_values(block), primal_values(reducer)
+    wanted, inputs = wanted_gradients(inputs), primal_values(inputs)
+    outputs, kept = named(_fold_and_finish(message, block, reducer, inputs))
+    return outputs, (block, reducer, inputs, outputs, kept, Static(wanted))
+
+
+def _propagate_backward(message, residuals, gradient):
+    block, reducer, inputs, outputs, kept, wanted = residuals
+    adjoint = reducer.adjoint(outputs, kept, materialize(gradient, outputs))
+    grads = pull_block(block, message, reducer, inputs, adjoint, wanted.value)
+    return None, None, cotangents(inputs, grads)
+
+
+_propagate.defvjp(_propagate_forward, _propagate_backward, symbolic_zeros=True)
+
+
+def named(tree: Pytree) -> Pytree:
+    """`tree` under the name by which a checkpoint policy can keep it."""
+    return jax.tree.map(lambda leaf: checkpoint_name(leaf, REDUCED), tree)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["value"])
+@dataclasses.dataclass(frozen=True)
+class Static:
+    """A hashable value that travels among residuals."""
+
+    value: Any
+
+
+def _is_primal(leaf: Any) -> bool:
+    return hasattr(leaf, "perturbed")
+
+
+def primal_values(tree: Pytree) -> Pytree:
+    """The values of what `custom_vjp(symbolic_zeros=True)` hands to its forward function."""
+    return jax.tree.map(
+        lambda leaf: leaf.value if _is_primal(leaf) else leaf, tree, is_leaf=_is_primal
+    )
+
+
+def wanted_gradients(inputs: Inputs) -> Wanted:
+    """Which parts of `inputs`, as handed to a forward function, are differentiated."""
+
+    def any_perturbed(tree: Pytree) -> bool:
+        leaves = jax.tree.leaves(tree, is_leaf=_is_primal)
+        return any(leaf.perturbed for leaf in leaves if _is_primal(leaf))
+
+    parts = (inputs.params, inputs.sender, inputs.receiver, inputs.edge)
+    return Wanted(*(any_perturbed(part) for part in parts))
+
+
+def materialize(gradient: Pytree, outputs: Pytree) -> Pytree:
+    """`gradient` with symbolic zeros made arrays that vary as `outputs` do."""
+
+    def make(leaf: Any, like: jax.Array) -> jax.Array:
+        return match_variation(jnp.zeros_like(like), like) if _is_zero(leaf) else leaf
+
+    return jax.tree.map(make, gradient, outputs, is_leaf=_is_zero)
+
+
+def _is_zero(leaf: Any) -> bool:
+    return isinstance(leaf, SymbolicZero)
+
+
+def cotangents(inputs: Inputs, grads: Inputs) -> Inputs:
+    """Gradients of all leaves of `inputs` from those of the floating leaves."""
+
+    def fill(tree: Pytree, floating: list[jax.Array]) -> Pytree:
+        likes = floating_leaves(tree)
+        rounded = [leaf.astype(like.dtype) for leaf, like in zip(floating, likes, strict=True)]
+        filled = with_floating_leaves(tree, rounded)
+
+        def none_of_integers(leaf: Any, new: Any) -> Any:
+            return np.zeros(np.shape(leaf), jax.dtypes.float0) if new is leaf else new
+
+        return jax.tree.map(none_of_integers, tree, filled)
+
+    parts = ("params", "sender", "receiver", "edge")
+    return Inputs(*(fill(getattr(inputs, part), getattr(grads, part)) for part in parts))

@@ -1,0 +1,258 @@
+"""A small example of every op, computed with an implementation and with NumPy.
+
+`jaxgraph info` runs these: on the machine at hand, in a moment, they tell an implementation that
+works from one that loads but computes something else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgraph.ops.edges import EdgeGroups, Orientation
+from jaxgraph.ops.messages import Block
+from jaxgraph.ops.reducers import Softmax
+
+__all__ = [
+    "Example",
+    "check_aggregate",
+    "check_edge_softmax",
+    "check_gat_attention",
+    "check_gatv2_attention",
+    "check_sddmm",
+    "example",
+]
+
+NUM_NODES, NUM_EDGES, CHUNK, HEAVY_DEGREE = 24, 100, 8, 12
+HEADS, FEATURES, SLOPE = 2, 5, 0.2
+TOLERANCE = 1e-5
+STEP = 1e-6
+
+Reference = Callable[..., np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """A graph of 100 edges, one node of which receives many.
+
+    Attributes:
+      block: the edges for the ops.
+      senders, receivers: int [100], the same edges in the order of their slots.
+    """
+
+    block: Block
+    senders: np.ndarray
+    receivers: np.ndarray
+
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        """Sums [100, ...] into [24, ...] by receiver."""
+        total = np.zeros((NUM_NODES, *values.shape[1:]))
+        np.add.at(total, self.receivers, values)
+        return total
+
+    def softmax(self, logits: np.ndarray) -> np.ndarray:
+        """Normalises [100, heads] by receiver."""
+        powers = np.exp(logits - logits.max(0))
+        return powers / self.sums(powers)[self.receivers]
+
+
+def example(seed: int = 0) -> Example:
+    """Makes the graph.
+
+    Args:
+      seed: of its edges.
+
+    Returns:
+      The graph; some nodes have no edges, one has many.
+    """
+    rng = np.random.default_rng(seed)
+    senders, receivers = rng.integers(0, NUM_NODES - 4, (2, NUM_EDGES))
+    receivers[: NUM_EDGES // 4] = 3
+    slots, by_receiver = _orientation(receivers, senders, None)
+    _, by_sender = _orientation(senders, receivers, slots)
+    ids = jnp.arange(NUM_NODES, dtype=jnp.int32)
+    capacity = NUM_NODES + CHUNK
+    edges = EdgeGroups(
+        by_receiver, by_sender, ids, None, ids, None, None, CHUNK, capacity, capacity
+    )
+    order = np.argsort(slots)
+    return Example(Block(edges, ids, None), senders[order], receivers[order])
+
+
+def _orientation(
+    rows: np.ndarray, neighbors: np.ndarray, edge_ids: np.ndarray | None
+) -> tuple[np.ndarray, Orientation]:
+    """Slots of the edges, int [100], and the jagged diagonals that they form."""
+    degrees = np.bincount(rows, minlength=NUM_NODES)
+    active = [row for row in np.argsort(-degrees, kind="stable") if degrees[row]]
+    edges_of = [np.flatnonzero(rows == row) for row in active]
+    num_heavy = sum(len(edges) >= HEAVY_DEGREE for edges in edges_of)
+    order: list[int] = []
+    pieces: dict[str, list[tuple[int, int, int]]] = {"heavy": [], "light": []}
+
+    def add(kind: str, row: int, step: int, run: Sequence[int]) -> None:
+        for start in range(0, len(run), CHUNK):
+            piece = run[start : start + CHUNK]
+            pieces[kind].append((len(order), row + start * step, len(piece)))
+            order.extend(piece)
+
+    for row in range(num_heavy):
+        add("heavy", row, 0, edges_of[row].tolist())
+    for rank in range(HEAVY_DEGREE):
+        add("light", num_heavy, 1, [e[rank] for e in edges_of[num_heavy:] if len(e) > rank])
+
+    def padded(values: Any) -> jax.Array:
+        return jnp.asarray(np.concatenate([values, np.zeros(CHUNK)]), jnp.int32)
+
+    def chunks(kind: str) -> dict[str, jax.Array]:
+        table = np.asarray(pieces[kind], np.int32).reshape(-1, 3)
+        columns = zip(("slots", "rows", "counts"), table.T, strict=True)
+        arrays = {f"{kind}_{name}": jnp.asarray(column) for name, column in columns}
+        return arrays | {f"{kind}_ptr": jnp.asarray([0, len(table)], jnp.int32)}
+
+    position = np.full(NUM_NODES, -1)
+    position[active] = np.arange(len(active))
+    slots = np.empty(NUM_EDGES, np.int64)
+    slots[order] = np.arange(NUM_EDGES)
+    return slots, Orientation(
+        neighbors=padded(neighbors[order]),
+        edge_ids=None if edge_ids is None else padded(edge_ids[order]),
+        row_ptr=jnp.zeros(1, jnp.int32),
+        rows=padded(active),
+        position=jnp.asarray(position, jnp.int32),
+        **chunks("light"),
+        **chunks("heavy"),
+    )
+
+
+def _error(actual: Any, expected: np.ndarray) -> float:
+    scale = max(float(np.abs(expected).max(initial=0)), 1e-30)
+    return float(np.abs(np.asarray(actual, np.float64) - expected).max(initial=0)) / scale
+
+
+def _compare(
+    function: Callable[..., jax.Array],
+    reference: Reference,
+    shapes: Sequence[tuple[int, ...]],
+    edge_result: bool = False,
+) -> str:
+    """Compares values, and gradients by differences of the reference along random directions.
+
+    Args:
+      function: of the block and arrays; an array per edge holds NaN behind the last edge.
+      reference: of the example and float64 arrays.
+      shapes: of the arrays.
+      edge_result: whether the result has a row per slot.
+
+    Returns:
+      What `Implementation.check` does.
+    """
+    graph, rng = example(), np.random.default_rng(1)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    rows = NUM_EDGES if edge_result else NUM_NODES
+
+    def run(*arrays: jax.Array) -> jax.Array:
+        padded = [
+            jnp.pad(x, ((0, CHUNK), *((0, 0),) * (x.ndim - 1)), constant_values=jnp.nan)
+            if x.shape[0] == NUM_EDGES
+            else x
+            for x in arrays
+        ]
+        return function(graph.block, *padded)[:rows]
+
+    doubles = [array.astype(np.float64) for array in arrays]
+    expected = reference(graph, *doubles)
+    actual, pull = jax.vjp(run, *map(jnp.asarray, arrays))
+    if actual.shape != expected.shape:
+        return f"failed: shape {actual.shape}, expected {expected.shape}"
+    weights = rng.standard_normal(expected.shape)
+    gradients = pull(jnp.asarray(weights, actual.dtype))
+    worst = _error(actual, expected)
+    for index, gradient in enumerate(gradients):
+        direction = rng.standard_normal(shapes[index])
+        above, below = (
+            [d + sign * STEP * direction if i == index else d for i, d in enumerate(doubles)]
+            for sign in (1, -1)
+        )
+        slope = (reference(graph, *above) - reference(graph, *below)) * weights / (2 * STEP)
+        along = np.asarray(gradient, np.float64) * direction
+        # A sum that cancels is no measure of its own error.
+        size = np.sqrt(np.sum(along**2)) + np.sqrt(np.sum(slope**2)) + 1e-30
+        worst = max(worst, float(abs(along.sum() - slope.sum()) / size))
+    # Written so that NaN fails.
+    return f"{'ok' if worst <= TOLERANCE else 'failed'}: largest error {worst:.1e}"
+
+
+def _aggregate(reduce: str, graph: Example, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    messages = weight[:, None] * x[graph.senders]
+    if reduce in ("sum", "mean"):
+        counts = np.maximum(graph.sums(np.ones(NUM_EDGES)), 1)
+        return graph.sums(messages) / (counts[:, None] if reduce == "mean" else 1)
+    sign = 1.0 if reduce == "max" else -1.0
+    best = np.full((NUM_NODES, FEATURES), -np.inf)
+    np.maximum.at(best, graph.receivers, sign * messages)
+    return np.where(np.isneginf(best), 0.0, sign * best)
+
+
+def check_aggregate(function: Callable[..., jax.Array]) -> str:
+    """Checks `function(block, x, weight, reduce)` for every reduction; see `_compare`."""
+    shapes = [(NUM_NODES, FEATURES), (NUM_EDGES,)]
+    lines = [
+        _compare(
+            lambda block, x, weight, reduce=reduce: function(block, x, weight, reduce),
+            partial(_aggregate, reduce),
+            shapes,
+        )
+        for reduce in ("sum", "mean", "max", "min")
+    ]
+    failed = [line for line in lines if line.startswith("failed")]
+    return failed[0] if failed else max(lines, key=lambda line: float(line.split()[-1]))
+
+
+def _products(graph: Example, sender: np.ndarray, receiver: np.ndarray) -> np.ndarray:
+    return (sender[graph.senders] * receiver[graph.receivers]).sum(-1)
+
+
+def check_sddmm(function: Callable[..., jax.Array]) -> str:
+    """Checks `function(block, sender, receiver)`; see `_compare`."""
+    return _compare(function, _products, [(NUM_NODES, HEADS, FEATURES)] * 2, edge_result=True)
+
+
+def check_edge_softmax(function: Callable[..., jax.Array]) -> str:
+    """Checks `function(block, logits)`; see `_compare`."""
+    return _compare(function, Example.softmax, [(NUM_EDGES, HEADS)], edge_result=True)
+
+
+def _leaky(values: np.ndarray) -> np.ndarray:
+    return np.where(values >= 0, values, SLOPE * values)
+
+
+def _gat(graph: Example, values: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    alpha = graph.softmax(_leaky(left[graph.senders] + right[graph.receivers]))
+    return graph.sums(alpha[..., None] * values[graph.senders])
+
+
+def check_gat_attention(function: Callable[..., jax.Array]) -> str:
+    """Checks `function(block, values, sender_logits, receiver_logits, slope, reducer)`."""
+    shapes = [(NUM_NODES, HEADS, FEATURES), (NUM_NODES, HEADS), (NUM_NODES, HEADS)]
+    reducer = Softmax(heads=HEADS)
+    return _compare(lambda *arrays: function(*arrays, SLOPE, reducer), _gat, shapes)
+
+
+def _gatv2(graph: Example, sender: np.ndarray, receiver: np.ndarray, a: np.ndarray) -> np.ndarray:
+    hidden = _leaky(sender[graph.senders] + receiver[graph.receivers])
+    alpha = graph.softmax((a * hidden).sum(-1))
+    return graph.sums(alpha[..., None] * sender[graph.senders])
+
+
+def check_gatv2_attention(function: Callable[..., jax.Array]) -> str:
+    """Checks `function(block, sender, receiver, attention, slope, reducer)`."""
+    shapes = [(NUM_NODES, HEADS, FEATURES)] * 2 + [(HEADS, FEATURES)]
+    reducer = Softmax(heads=HEADS)
+    return _compare(lambda *arrays: function(*arrays, SLOPE, reducer), _gatv2, shapes)

@@ -1,0 +1,36 @@
+"""Graphs sharded over a device mesh: placement, exchange and the schedules."""
+
+from jaxgraph.ops.propagation import REDUCED
+from jaxgraph.parallel.exchange import HALOS
+from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.mesh import emulate_devices, make_mesh
+from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, place, shard
+from jaxgraph.parallel.propagate import propagate
+from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.spmd import collect_rows, gather_rows, place_rows, rows_prefix, spmd
+from jaxgraph.parallel.traffic import overlapped, traffic
+from jaxgraph.partition.common_shapes import common_shapes
+
+KEPT = (REDUCED, HALOS)
+"""Checkpoint names of what message passing needs in its backward and would send for again."""
+
+__all__ = [
+    "KEPT",
+    "AbstractSource",
+    "FeatureColumns",
+    "Shard",
+    "ShardedGraph",
+    "collect_rows",
+    "common_shapes",
+    "emulate_devices",
+    "gather_rows",
+    "make_mesh",
+    "overlapped",
+    "place",
+    "place_rows",
+    "propagate",
+    "rows_prefix",
+    "shard",
+    "spmd",
+    "traffic",
+]

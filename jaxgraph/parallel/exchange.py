@@ -1,0 +1,262 @@
+"""Rows that travel between parts: one part of the ring at a time, or all at once.
+
+Step s of the ring pairs every part p with p + s. A message is cut into units, and units that the
+same pairs need travel together: the schedule is a short list of partial permutations per step, fixed
+before compilation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+
+from jaxgraph.ops.edges import match_variation
+from jaxgraph.parallel.shard import HaloTable, Shard
+
+__all__ = ["HALOS", "Route", "exchange_all", "halo_route", "reach_route", "rows_sent", "send_rows"]
+
+Pytree = Any
+HALOS = "halos"
+"""Checkpoint name of the own rows and those that came from other parts, in mode "domain"."""
+MOST_SEGMENTS = 4
+"""Permutations per step at most: more would send fewer rows, in more and smaller messages."""
+FEWER_SEGMENTS_RATIO = 1.05
+"""Rows that may be sent beside those needed to have fewer permutations: each one is a latency, and
+XLA hides one at a time under the work on another part."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """Rows [start, stop) of a message, and the pairs (source, target) that exchange them."""
+
+    start: int
+    stop: int
+    pairs: tuple[tuple[int, int], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Route:
+    """Where rows go at each step, and back.
+
+    Attributes:
+      steps: for every step, the segments of its message.
+      rows: rows of the largest message, at least 1.
+    """
+
+    steps: tuple[tuple[Segment, ...], ...]
+    rows: int
+
+    def reverse(self) -> Route:
+        """The route on which the answer to each message travels."""
+        back = tuple(
+            tuple(
+                dataclasses.replace(segment, pairs=tuple((b, a) for a, b in segment.pairs))
+                for segment in step
+            )
+            for step in self.steps
+        )
+        return Route(back, self.rows)
+
+
+def _segments(counts: dict[tuple[int, int], int], unit: int) -> tuple[Segment, ...]:
+    needed = sum(counts.values())
+    levels = sorted({count for count in counts.values() if count})
+    while len(levels) > 1:
+        # Dropping a level makes its pairs send up to the next one: the cheapest goes.
+        extra = [
+            (after - level) * sum(count == level for count in counts.values())
+            for level, after in itertools.pairwise(levels)
+        ]
+        cheapest = int(np.argmin(extra))
+        rows = sum(counts.values()) + extra[cheapest]
+        if len(levels) <= MOST_SEGMENTS and rows > FEWER_SEGMENTS_RATIO * needed:
+            break
+        dropped, target = levels[cheapest], levels[cheapest + 1]
+        counts = {pair: target if count == dropped else count for pair, count in counts.items()}
+        del levels[cheapest]
+    return tuple(
+        Segment(
+            low * unit, high * unit, tuple(sorted(pair for pair, c in counts.items() if c >= high))
+        )
+        for low, high in itertools.pairwise([0, *levels])
+    )
+
+
+def _route(units: tuple[tuple[int, ...], ...], unit: int, *, to_part: bool) -> Route:
+    parts = len(units)
+    steps = []
+    for step in range(1, parts):
+        counts = {}
+        for part in range(parts):
+            other = (part - step) % parts
+            pair = (other, part) if to_part else (part, other)
+            counts[pair] = units[part][other]
+        steps.append(_segments(counts, unit))
+    # Rows are looked up in what arrived, even where nothing does.
+    rows = max(unit * max(max(row) for row in units), 1)
+    return Route(tuple(steps), rows)
+
+
+def halo_route(shard: Shard) -> Route:
+    """The route of `shard.send`: at step s part p sends the rows that p + s aggregates."""
+    manifest = shard.manifest
+    return _route(manifest.halo_units, manifest.halo_unit, to_part=True)
+
+
+def reach_route(shard: Shard) -> Route:
+    """The route of `shard.reach`: at step s part p sends its rows that p - s has edges to."""
+    manifest = shard.manifest
+    return _route(manifest.reach_units, manifest.halo_unit, to_part=False)
+
+
+def rows_sent(units: tuple[tuple[int, ...], ...], unit: int) -> int:
+    """Rows that one exchange over the ring sends, over all pairs of parts."""
+    route = _route(units, unit, to_part=True)
+    return sum((s.stop - s.start) * len(s.pairs) for step in route.steps for s in step)
+
+
+def send_rows(
+    route: Route,
+    table: HaloTable | None,
+    tree: Pytree,
+    step: jax.Array | int,
+    axis: str,
+    after: jax.Array | None = None,
+) -> Pytree:
+    """Sends rows to the partner of one step and returns those that came.
+
+    Args:
+      route: pairs and sizes.
+      table: which rows of `tree` travel; None: its first rows, as they stand.
+      tree: arrays [rows, ...].
+      step: from 1, static or traced (the same on every device).
+      axis: the mesh axis.
+      after: int32 [] of value 0 that is added to the row numbers, and so orders the sending.
+
+    Returns:
+      Arrays [route.rows, ...]; rows behind those that came are zero.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+
+    def branch(segments: tuple[Segment, ...], leaves: list[jax.Array]) -> list[jax.Array]:
+        size = segments[-1].stop if segments else 0
+        if table is None:
+            chosen = [_resized(leaf, size) for leaf in leaves]
+        else:
+            rows = lax.dynamic_slice_in_dim(table.rows, table.ptr[step - 1], size, 0)
+            rows = rows if after is None else rows + after
+            chosen = [leaf.at[rows].get(mode="promise_in_bounds") for leaf in leaves]
+        return _travel(segments, chosen, route.rows, axis)
+
+    if isinstance(step, int):
+        return jax.tree.unflatten(structure, branch(route.steps[step - 1], leaves))
+    branches = [partial(branch, segments) for segments in route.steps]
+    return jax.tree.unflatten(structure, lax.switch(step - 1, branches, leaves))
+
+
+def _travel(
+    segments: tuple[Segment, ...], leaves: list[jax.Array], rows: int, axis: str
+) -> list[jax.Array]:
+    """Packs arrays of one dtype into one message, permutes it and unpacks it."""
+    if not segments:
+        empty = [jnp.zeros((rows, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]
+        return [match_variation(zeros, leaf) for zeros, leaf in zip(empty, leaves, strict=True)]
+    arrived: dict[int, jax.Array] = {}
+    for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
+        members = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
+        flat = [leaves[i].reshape(leaves[i].shape[0], -1) for i in members]
+        packed = flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=1)
+        pieces = [lax.ppermute(packed[s.start : s.stop], axis, s.pairs) for s in segments]
+        message = jnp.concatenate(pieces) if len(pieces) > 1 else pieces[0]
+        message = match_variation(_resized(message, rows), packed)
+        ends = np.cumsum([part.shape[1] for part in flat])[:-1]
+        for i, part in zip(members, jnp.split(message, ends, axis=1), strict=True):
+            arrived[i] = part.reshape(rows, *leaves[i].shape[1:])
+    return [arrived[i] for i in range(len(leaves))]
+
+
+def _resized(leaf: jax.Array, rows: int) -> jax.Array:
+    """The first `rows` rows, with zeros where there are fewer."""
+    if leaf.shape[0] >= rows:
+        return leaf[:rows]
+    return jnp.pad(leaf, ((0, rows - leaf.shape[0]), *((0, 0),) * (leaf.ndim - 1)))
+
+
+def exchange_all(shard: Shard, tree: Pytree) -> Pytree:
+    """Rows of the own nodes followed by all halos, one block of equal size per part.
+
+    Differentiable; the gradient of a halo row travels back and is added to its owner's row.
+
+    Args:
+      shard: whose `send` table says what travels.
+      tree: arrays [rows, ...].
+
+    Returns:
+      Arrays [rows + parts * halo rows, ...].
+    """
+    if shard.send is None:
+        return tree
+    return jax.tree.map(lambda leaf: _with_halos(shard, leaf), tree)
+
+
+def _with_halos(shard: Shard, leaf: jax.Array) -> jax.Array:
+    assert shard.send is not None
+    leaf = match_variation(leaf, shard.send)
+    return _all_rows(shard.axis, shard.manifest.halo_rows, shard.send, leaf)
+
+
+def _message_rows(axis: str, table: HaloTable, size: int) -> tuple[jax.Array, jax.Array]:
+    """For each device, as target: the rows it gets, int32 [devices, size], and its step."""
+    parts = table.ptr.shape[0]
+    steps = (jnp.arange(parts) - lax.axis_index(axis)) % parts
+    starts = table.ptr[jnp.maximum(steps - 1, 0)]
+    return table.rows[starts[:, None] + jnp.arange(size)], steps
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _all_rows(axis: str, size: int, table: HaloTable, leaf: jax.Array) -> jax.Array:
+    rows, _ = _message_rows(axis, table, size)
+    halos = lax.all_to_all(leaf[rows], axis, split_axis=0, concat_axis=0)
+    # Part by part, so that XLA joins what arrived with the own rows at once, not block by block first.
+    return jnp.concatenate([leaf, *halos])
+
+
+def _all_rows_forward(axis, size, table, leaf):
+    rows = checkpoint_name(_all_rows(axis, size, table, leaf), HALOS)
+    return rows, (table, jnp.zeros((leaf.shape[0], 0), leaf.dtype))
+
+
+def _all_rows_backward(axis, size, residuals, gradient):
+    table, like = residuals
+    parts, own = table.ptr.shape[0], like.shape[0]
+    halos = gradient[own:].reshape(parts, size, *gradient.shape[1:])
+    returned = lax.all_to_all(halos, axis, split_axis=0, concat_axis=0)
+    _, steps = _message_rows(axis, table, 0)
+
+    def add(other: jax.Array, total: jax.Array) -> jax.Array:
+        position = table.position[jnp.maximum(steps[other] - 1, 0)]
+        position = jnp.where(steps[other] > 0, position, -1)
+        return _add_rows_at(total, returned[other], position)
+
+    return None, lax.fori_loop(0, parts, add, gradient[:own])
+
+
+_all_rows.defvjp(_all_rows_forward, _all_rows_backward)
+
+
+def _add_rows_at(total: jax.Array, rows: jax.Array, position: jax.Array) -> jax.Array:
+    found = rows.at[jnp.maximum(position, 0)].get(mode="promise_in_bounds")
+    has = (position >= 0).reshape(-1, *(1,) * (rows.ndim - 1))
+    head = total[: position.shape[0]] + jnp.where(has, found, 0)
+    return lax.dynamic_update_slice_in_dim(total, head, 0, 0)
+
+

@@ -1,0 +1,303 @@
+"""Parts of a graph placed on the devices of a mesh."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxgraph.graph import Graph
+from jaxgraph.ops.edges import EdgeGroups, Orientation
+from jaxgraph.parallel.exchange import rows_sent
+from jaxgraph.parallel.shard import HaloTable, Shard
+from jaxgraph.partition.assignment import Partition
+from jaxgraph.partition.manifest import Counts, Manifest, Padding, fill_value
+from jaxgraph.partition.shard_tables import PartSource, tabulate
+
+__all__ = ["AbstractSource", "ShardedGraph", "place", "shard"]
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["shards"],
+    meta_fields=["mesh"],
+    drop_fields=["counts"],
+)
+@dataclasses.dataclass(frozen=True)
+class ShardedGraph:
+    """A graph split over the devices of a mesh; its leaves are global arrays [parts, ...].
+
+    Attributes:
+      shards: the shards of all devices, stacked along a leading axis that the mesh splits.
+      mesh: the mesh.
+      counts: how large the graph is. No part of the pytree, so that a function compiled for one
+        graph runs on another of the same shapes; None behind `jax.jit` or `jax.tree.map`.
+    """
+
+    shards: Shard
+    mesh: Mesh
+    counts: Counts | None = None
+
+    @property
+    def manifest(self) -> Manifest:
+        """Padded shapes, and counts where they are known."""
+        return dataclasses.replace(self.shards.manifest, counts=self.counts)
+
+    @property
+    def axis(self) -> str:
+        """Name of the mesh axis over which the graph is split."""
+        return self.shards.axis
+
+    @property
+    def num_parts(self) -> int:
+        """Number of shards."""
+        return self.shards.manifest.num_parts
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of the whole graph."""
+        return self._known_counts().num_nodes
+
+    def padding(self) -> Padding:
+        """What padding costs in rows and slots."""
+        manifest, counts = self.shards.manifest, self._known_counts()
+        slots = manifest.array_shapes()["incoming/by_receiver/neighbors"][0][0]
+        return Padding(
+            nodes=counts.num_nodes,
+            node_rows=manifest.num_parts * manifest.node_rows,
+            edges=counts.num_edges,
+            edge_slots=manifest.num_parts * slots,
+            halo_rows_needed=counts.halo_rows_needed,
+            halo_rows_sent=_halo_rows_sent(manifest),
+        )
+
+    def _known_counts(self) -> Counts:
+        if self.counts is None:
+            raise ValueError(
+                "the counts of a sharded graph are lost behind jax.jit and jax.tree.map, where one "
+                "program serves graphs of any size; ask the graph that jaxgraph.parallel.shard "
+                "returned, or under spmd shard.num_nodes"
+            )
+        return self.counts
+
+
+def _halo_rows_sent(manifest: Manifest) -> int:
+    if manifest.mode == "domain":
+        return manifest.num_parts * (manifest.num_parts - 1) * manifest.halo_rows
+    return rows_sent(manifest.halo_units, manifest.halo_unit)
+
+
+def shard(
+    graph: Graph,
+    partition: Partition | None,
+    mesh: Mesh,
+    mode: str = "sar",
+    *,
+    prefetch: bool = False,
+    pad_to: ShardedGraph | Manifest | None = None,
+) -> ShardedGraph:
+    """Splits a graph over the devices of a mesh.
+
+    Args:
+      graph: the graph.
+      partition: a part for every node, one part per device; None on a mesh of one device.
+      mesh: a mesh with one axis.
+      mode: the schedule: "sar" fetches one remote partition at a time and keeps none, "domain"
+        exchanges all halos at once and keeps what autodiff keeps.
+      prefetch: in mode "sar", fetch the next partition while the current one is aggregated.
+      pad_to: a sharded graph, or the result of `common_shapes`, whose shapes to take on, so that
+        compiled programs fit both. A graph without labels or masks takes on those too: no label,
+        and masks of no node.
+
+    Returns:
+      The sharded graph.
+
+    Raises:
+      ValueError: the partition does not fit the graph or the mesh, the mode is unknown, or the
+        graph does not fit into `pad_to`.
+    """
+    if partition is None:
+        partition = Partition(np.zeros(graph.num_nodes, np.int32), 1, "whole")
+    if isinstance(partition, Partition):
+        _check_mesh(mesh, partition.num_parts)
+    target = pad_to.manifest if isinstance(pad_to, ShardedGraph) else pad_to
+    if not isinstance(target, Manifest | None):
+        raise ValueError(
+            f"pad_to is of type {type(target).__name__}; expected a sharded graph or the result "
+            "of jaxgraph.parallel.common_shapes"
+        )
+    return place(tabulate(graph, partition, mode, target), mesh, mode, prefetch=prefetch)
+
+
+def place(
+    source: PartSource, mesh: Mesh, mode: str | None = None, *, prefetch: bool = False
+) -> ShardedGraph:
+    """Places the parts of a source on the devices of a mesh; a process reads only its own parts.
+
+    Args:
+      source: a manifest and `part(i)`, the arrays of one part. With `AbstractSource` nothing is
+        read and the leaves are `jax.ShapeDtypeStruct`: enough to compile a step.
+      mesh: a mesh with one axis and one device per part; it may span processes.
+      mode: the schedule that the source was made for, to be checked; None takes the source's.
+      prefetch: as for `shard`.
+
+    Returns:
+      The sharded graph.
+
+    Raises:
+      ValueError: the mesh or the mode does not fit the source, or a part does not fit its manifest.
+    """
+    manifest = source.manifest
+    _check_mesh(mesh, manifest.num_parts)
+    if mode is not None and mode != manifest.mode:
+        raise ValueError(f"mode is {mode!r}, but the source was made for mode {manifest.mode!r}")
+    if prefetch and manifest.mode != "sar":
+        raise ValueError(f"prefetch=True needs mode='sar'; mode is {manifest.mode!r}")
+    axis = mesh.axis_names[0]
+    sharding = NamedSharding(mesh, PartitionSpec(axis))
+    if isinstance(source, AbstractSource):
+        arrays = {
+            name: jax.ShapeDtypeStruct((manifest.num_parts, *shape), dtype, sharding=sharding)
+            for name, (shape, dtype) in manifest.array_shapes().items()
+        }
+    else:
+        arrays = _placed_arrays(source, mesh, sharding)
+    shared = dataclasses.replace(manifest, counts=None)
+    return ShardedGraph(_assemble(arrays, shared, axis, prefetch), mesh, manifest.counts)
+
+
+@dataclasses.dataclass(frozen=True)
+class AbstractSource:
+    """A source without data, for compiling a step for a graph that is not there."""
+
+    manifest: Manifest
+
+    def part(self, index: int) -> Mapping[str, np.ndarray]:
+        """Raises: there is nothing to read."""
+        raise ValueError(f"an abstract source holds no data (part {index} was asked for)")
+
+
+def _check_mesh(mesh: Mesh, num_parts: int) -> None:
+    if len(mesh.axis_names) != 1:
+        raise ValueError(
+            f"the mesh has axes {mesh.axis_names}; expected one axis: jaxgraph.parallel.make_mesh"
+        )
+    if mesh.size != num_parts:
+        raise ValueError(
+            f"the graph has {num_parts} part(s) and the mesh {mesh.size} device(s); expected one "
+            f"part per device: jaxgraph.partition.partition(graph, {mesh.size}), or "
+            f"jaxgraph.parallel.make_mesh({num_parts})"
+        )
+
+
+def _placed_arrays(source: PartSource, mesh: Mesh, sharding: NamedSharding) -> dict[str, jax.Array]:
+    shapes = source.manifest.array_shapes()
+    pieces: dict[str, list[jax.Array]] = {name: [] for name in shapes}
+    for index, device in enumerate(mesh.devices.flat):
+        if device.process_index != jax.process_index():
+            continue
+        # One part after the other: what the host makes of it is gone before the next.
+        placed = jax.device_put(_padded_part(source, index), device)
+        for name in shapes:
+            pieces[name].append(placed[name])
+    return {
+        name: jax.make_array_from_single_device_arrays(
+            (source.manifest.num_parts, *shape), sharding, pieces[name], dtype=dtype
+        )
+        for name, (shape, dtype) in shapes.items()
+    }
+
+
+def _padded_part(source: PartSource, index: int) -> dict[str, np.ndarray]:
+    """The arrays of a part, [1, ...], in the shapes of the manifest."""
+    shapes, part = source.manifest.array_shapes(), source.part(index)
+    missing = sorted(shapes.keys() - part.keys())
+    if missing:
+        raise ValueError(f"part {index} lacks {', '.join(missing)}, which its manifest lists")
+    return {
+        name: _padded(
+            f"part {index}: {name}", part[name], shape, dtype, fill_value(name, len(shape))
+        )
+        for name, (shape, dtype) in shapes.items()
+    }
+
+
+def _padded(
+    what: str, values: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, fill: int
+) -> np.ndarray:
+    if values.ndim != len(shape) or any(a > b for a, b in zip(values.shape, shape, strict=True)):
+        raise ValueError(
+            f"{what} has shape {list(values.shape)}; expected at most the manifest's {list(shape)}"
+        )
+    if not np.can_cast(values.dtype, dtype, "same_kind"):
+        raise ValueError(f"{what} has dtype {values.dtype}; expected the manifest's {dtype}")
+    if values.shape == shape:
+        return np.asarray(values, dtype)[None]
+    padded = np.empty((1, *shape), dtype)
+    # Most arrays are shorter than their shape and otherwise like it: only the end is filled.
+    start = len(values) if values.shape[1:] == shape[1:] else 0
+    padded[0, start:] = fill
+    padded[(0, *(slice(0, size) for size in values.shape))] = values
+    return padded
+
+
+def _assemble(arrays: Mapping[str, Any], manifest: Manifest, axis: str, prefetch: bool) -> Shard:
+    """The `Shard` whose leaves are the arrays, whatever they are."""
+    names = [field.name for field in dataclasses.fields(Shard)]
+    plain: dict[str, Any] = {name: arrays.get(name) for name in names if name not in _COMPOSED}
+    incoming = EdgeGroups(
+        by_receiver=_orientation(arrays, "incoming/by_receiver"),
+        by_sender=_orientation(arrays, "incoming/by_sender"),
+        sender_ids=arrays["incoming/sender_ids"],
+        sender_ptr=arrays["incoming/sender_ptr"],
+        receiver_ids=arrays["node_ids"],
+        receiver_ptr=None,
+        repetition=arrays.get("incoming/repetition"),
+        chunk=manifest.chunk,
+        receiver_capacity=manifest.receiver_capacity,
+        sender_capacity=manifest.sender_capacity,
+    )
+    outgoing = None
+    if "outgoing/receiver_ids" in arrays:
+        outgoing = EdgeGroups(
+            by_receiver=_orientation(arrays, "outgoing/by_receiver"),
+            by_sender=_orientation(arrays, "outgoing/by_sender"),
+            sender_ids=arrays["node_ids"],
+            sender_ptr=None,
+            receiver_ids=arrays["outgoing/receiver_ids"],
+            receiver_ptr=arrays["outgoing/receiver_ptr"],
+            repetition=arrays.get("outgoing/repetition"),
+            chunk=manifest.chunk,
+            receiver_capacity=manifest.outgoing_receiver_capacity,
+            sender_capacity=manifest.outgoing_sender_capacity,
+        )
+    return Shard(
+        **plain,
+        incoming=incoming,
+        outgoing=outgoing,
+        send=_halo_table(arrays, "send"),
+        reach=_halo_table(arrays, "reach"),
+        manifest=manifest,
+        axis=axis,
+        prefetch=prefetch,
+    )
+
+
+_COMPOSED = ("incoming", "outgoing", "send", "reach", "manifest", "axis", "prefetch")
+
+
+def _orientation(arrays: Mapping[str, Any], prefix: str) -> Orientation:
+    names = {field.name for field in dataclasses.fields(Orientation)} - {"edge_ids"}
+    tables = {name: arrays[f"{prefix}/{name}"] for name in names}
+    return Orientation(**tables, edge_ids=arrays.get(f"{prefix}/edge_ids"))
+
+
+def _halo_table(arrays: Mapping[str, Any], name: str) -> HaloTable | None:
+    if f"{name}/rows" not in arrays:
+        return None
+    return HaloTable(arrays[f"{name}/rows"], arrays[f"{name}/ptr"], arrays[f"{name}/position"])

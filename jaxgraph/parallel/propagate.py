@@ -1,0 +1,166 @@
+"""Message passing on a shard, under whichever schedule the graph was sharded for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxgraph.ops.edges import match_variation
+from jaxgraph.ops.messages import Inputs, chunk_examples, message_shapes
+from jaxgraph.ops.propagation import propagate_block
+from jaxgraph.ops.randomness import seed_words
+from jaxgraph.ops.reducers import Extremum, Reducer, Softmax, Sum
+from jaxgraph.parallel.closures import hoist
+from jaxgraph.parallel.exchange import exchange_all
+from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.sar import propagate_sequentially
+from jaxgraph.parallel.shard import Shard
+
+__all__ = ["propagate", "aggregate_messages"]
+
+Pytree = Any
+REDUCTIONS = ("sum", "mean", "max", "min", "softmax")
+
+
+def propagate(
+    shard: Shard,
+    message_fn: Callable[[Pytree, Pytree, Pytree], Pytree],
+    sender: Pytree = None,
+    receiver: Pytree = None,
+    edge: Pytree = None,
+    *,
+    reduce: str = "sum",
+    self_loops: bool = False,
+    dropout: float = 0.0,
+    key: jax.Array | None = None,
+) -> Pytree:
+    """Computes messages along all edges and reduces them at their receivers.
+
+    y_i = reduce_{e: j -> i} message_fn(sender_j, receiver_i, edge_e)
+
+    `message_fn` sees a bounded chunk of edges at a time, never all; its leading axis counts the
+    edges of the chunk. Parameters that it closes over get their gradient. It must act on every
+    edge of the chunk separately.
+
+    Args:
+      shard: the shard, under `spmd`.
+      message_fn: `(sender, receiver, edge) -> messages`, pytrees of arrays [edges of a chunk, ...].
+        For reduce="softmax" the messages are `(logits [edges, heads], values [edges, heads, ...])`.
+      sender: pytree of arrays [rows, ...], looked up at the edge's sender.
+      receiver: pytree of arrays [rows, ...], looked up at the edge's receiver.
+      edge: pytree of arrays [slots, ...], such as `shard.edge_weight`.
+      reduce: "sum", "mean", "max", "min" (0 where no edge enters; equal winners share the gradient)
+        or "softmax".
+      self_loops: whether every node without an edge to itself sends itself a message; not with
+        `edge`, since such an edge has no data.
+      dropout: probability with which a message of "softmax" is dropped after normalisation.
+      key: random key for the dropout.
+
+    Returns:
+      Pytree of arrays [rows, ...], 0 where no edge enters.
+
+    Raises:
+      ValueError: an unknown reduction, arguments that do not go together, or wrong leading axes.
+      TypeError: features split by column were passed where rows of nodes are needed.
+
+    References:
+      Gilmer et al., "Neural message passing for quantum chemistry", 2017; SAR, equation 1.
+    """
+    _check(shard, sender, receiver, edge, reduce, self_loops, dropout, key)
+    inputs = match_variation(Inputs((), sender, receiver, edge), shard.incoming)
+    examples = chunk_examples(inputs, shard.incoming.chunk)
+    message, params = hoist(message_fn, examples.sender, examples.receiver, examples.edge)
+    inputs = Inputs(params, inputs.sender, inputs.receiver, inputs.edge)
+    shapes = message_shapes(message, inputs, shard.incoming.chunk)
+    reducer = _reducer(shapes, reduce, dropout, key)
+    outputs = aggregate_messages(shard, message, reducer, inputs, self_loops=self_loops)
+    return mean_over_edges(shard, outputs, self_loops) if reduce == "mean" else outputs
+
+
+def aggregate_messages(
+    shard: Shard,
+    message: Callable[[Pytree, Pytree, Pytree, Pytree], Pytree],
+    reducer: Reducer,
+    inputs: Inputs,
+    *,
+    self_loops: bool = False,
+) -> Pytree:
+    """Reduces `message(params, sender, receiver, edge)` at the receivers.
+
+    Args:
+      shard: the shard, under `spmd`.
+      message: evaluated on chunks of edges; closes over nothing that needs a gradient.
+      reducer: how messages meet.
+      inputs: what messages are made from, rows of this shard's nodes and slots of its edges.
+      self_loops: whether nodes without an edge to themselves send themselves a message.
+
+    Returns:
+      Pytree of arrays [rows, ...].
+    """
+    if shard.manifest.mode == "sar":
+        return propagate_sequentially(shard, message, reducer, inputs, self_loops=self_loops)
+    everything = Inputs(
+        inputs.params, exchange_all(shard, inputs.sender), inputs.receiver, inputs.edge
+    )
+    return propagate_block(shard.block(self_loops=self_loops), message, reducer, everything)
+
+
+def mean_over_edges(shard: Shard, sums: Pytree, self_loops: bool) -> Pytree:
+    """Sums [rows, ...] divided by the number of edges that enter each node, 0 where none does."""
+    count = shard.in_degree
+    if self_loops:
+        count = count + shard.missing_self_loop
+    count = jnp.maximum(count, 1)
+    return jax.tree.map(
+        lambda leaf: leaf / count.astype(leaf.dtype).reshape(-1, *(1,) * (leaf.ndim - 1)), sums
+    )
+
+
+def _reducer(messages: Pytree, reduce: str, dropout: float, key: jax.Array | None) -> Reducer:
+    if reduce in ("sum", "mean"):
+        return Sum()
+    if reduce in ("max", "min"):
+        return Extremum(1.0 if reduce == "max" else -1.0)
+    if not (isinstance(messages, tuple) and len(messages) == 2):
+        raise ValueError(
+            "with reduce='softmax' message_fn must return (logits [edges, heads], "
+            "values [edges, heads, features])"
+        )
+    logits, values = messages
+    if logits.ndim != 2 or values.ndim != 3 or logits.shape != values.shape[:2]:
+        raise ValueError(
+            f"with reduce='softmax' message_fn must return logits [edges, heads] and values "
+            f"[edges, heads, features]; it returned {logits.shape} and {values.shape}"
+        )
+    seed = seed_words(key) if dropout and key is not None else None
+    return Softmax(seed, dropout, logits.shape[1])
+
+
+def _check(shard, sender, receiver, edge, reduce, self_loops, dropout, key) -> None:
+    if reduce not in REDUCTIONS:
+        raise ValueError(f"reduce is {reduce!r}; expected one of {', '.join(REDUCTIONS)}")
+    for name, tree in (("sender", sender), ("receiver", receiver)):
+        is_columns = lambda leaf: isinstance(leaf, FeatureColumns)  # noqa: E731
+        for leaf in jax.tree.leaves(tree, is_leaf=is_columns):
+            if is_columns(leaf):
+                raise TypeError(
+                    f"{name} is FeatureColumns (this device's columns of all nodes); pass it through "
+                    "jaxgraph.nn.Linear first, or gather the rows with shard.to_nodes(x)"
+                )
+            if leaf.ndim < 1 or leaf.shape[0] != shard.num_rows:
+                raise ValueError(
+                    f"{name} has shape {leaf.shape}; expected one row per node of the shard, "
+                    f"[{shard.num_rows}, ...]"
+                )
+    if self_loops and jax.tree.leaves(edge):
+        raise ValueError(
+            "self_loops=True does not go with edge data, which added edges lack; add the loops to "
+            "the graph with jaxgraph.transforms.add_self_loops"
+        )
+    if dropout and reduce != "softmax":
+        raise ValueError("dropout of messages is defined for reduce='softmax' only")
+    if dropout and key is None:
+        raise ValueError("dropout needs a random key: pass key=jax.random.key(...)")

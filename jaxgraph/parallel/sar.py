@@ -1,0 +1,277 @@
+"""Sequential aggregation and rematerialisation: one remote partition at a time, none of it kept.
+
+SAR, section 3.2, algorithms 1 and 2. The forward folds the messages from each partition into a
+resumable state. The backward has three ways to deal with a remote partition, and takes the one that
+the message function allows and that moves the fewest bytes:
+
+- *push* (the paper's case 1): no wanted gradient looks at the senders' values. They are not fetched
+  again; the receivers' part computes the senders' gradient and sends it back.
+- *refetch* (case 2): the senders' values are fetched again.
+- *at the sender*: the receivers' part sends what its rows contribute (for attention: gradient, logit,
+  log of the normaliser and <g_i, y_i>), the senders' part walks the edges, and returns the gradient of
+  the receivers' inputs (for GAT one number per head). Cheaper than refetching wherever the
+  receivers' inputs are small; not in the paper.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxgraph.ops.edges import match_variation, when_ready
+from jaxgraph.ops.messages import (
+    Inputs,
+    Pullback,
+    Wanted,
+    add_at,
+    add_pullback,
+    finish_messages,
+    floating_leaves,
+    fold_block,
+    merge_at,
+    pull_block,
+    pull_messages,
+    reduce_messages,
+)
+from jaxgraph.ops.propagation import (
+    Static,
+    cotangents,
+    materialize,
+    named,
+    primal_values,
+    wanted_gradients,
+)
+from jaxgraph.ops.reducers import Reducer
+from jaxgraph.parallel.dependence import looks_at_senders
+from jaxgraph.parallel.exchange import halo_route, reach_route, send_rows
+from jaxgraph.parallel.ring import Visit, Work, visit_parts
+from jaxgraph.parallel.shard import Shard
+
+__all__ = ["backward_plan", "propagate_sequentially"]
+
+Pytree = Any
+MessageFn = Callable[[Pytree, Pytree, Pytree, Pytree], Pytree]
+
+
+def propagate_sequentially(
+    shard: Shard, message: MessageFn, reducer: Reducer, inputs: Inputs, *, self_loops: bool = False
+) -> Pytree:
+    """Reduces messages at their receivers, fetching one remote partition at a time.
+
+    Args:
+      shard: a shard of a graph in mode "sar".
+      message: evaluated on chunks of edges; closes over nothing that needs a gradient.
+      reducer: how messages meet.
+      inputs: senders and receivers [rows, ...], edges [slots, ...].
+      self_loops: whether nodes without an edge to themselves send themselves a message.
+
+    Returns:
+      The reduced messages, [rows, ...].
+    """
+    # Gradients of replicated parameters are summed over the mesh once, where they leave.
+    inputs = match_variation(inputs, (shard.incoming, inputs))
+    return _propagate(message, self_loops, shard, reducer, inputs)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _propagate(message, self_loops, shard: Shard, reducer: Reducer, inputs: Inputs) -> Pytree:
+    return _fold_and_finish(message, self_loops, shard, reducer, inputs)[0]
+
+
+def _fold_and_finish(message, self_loops, shard, reducer, inputs) -> tuple[Pytree, Pytree]:
+    state = _fold(shard, message, self_loops, reducer, inputs)
+    return finish_messages(message, reducer, inputs, shard.incoming.chunk, state)
+
+
+def _forward(message, self_loops, shard, reducer, inputs):
+    shard, reducer = primal_values(shard), primal_values(reducer)
+    wanted, inputs = wanted_gradients(inputs), primal_values(inputs)
+    outputs, kept = named(_fold_and_finish(message, self_loops, shard, reducer, inputs))
+    return outputs, (shard, reducer, inputs, outputs, kept, Static(wanted))
+
+
+def _backward(message, self_loops, residuals, gradient):
+    shard, reducer, inputs, outputs, kept, wanted = residuals
+    wanted = wanted.value
+    adjoint = reducer.adjoint(outputs, kept, materialize(gradient, outputs))
+    task = _Task(shard, message, reducer, inputs, adjoint, wanted, self_loops)
+    if any(dataclasses.astuple(wanted)):
+        chunk = shard.incoming.chunk
+        plan = backward_plan(message, reducer, inputs, adjoint, wanted, chunk)
+        grads = visit_parts(shard, _PLANS[plan](task))
+    else:
+        grads = task.local(None)
+    return None, None, cotangents(inputs, grads)
+
+
+_propagate.defvjp(_forward, _backward, symbolic_zeros=True)
+
+
+def _fold(shard: Shard, message, self_loops: bool, reducer: Reducer, inputs: Inputs) -> Pytree:
+    """Algorithm 1: the own partition, then one remote partition after another."""
+    route = halo_route(shard)
+
+    def local(_: Pytree) -> Pytree:
+        return fold_block(shard.block(self_loops=self_loops), message, reducer, inputs)
+
+    def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
+        return send_rows(route, shard.send, inputs.sender, step, shard.axis, after)
+
+    def work(step: jax.Array | int, arrived: Pytree, state: Pytree, after: Any) -> Work:
+        remote = dataclasses.replace(inputs, sender=arrived)
+        compact = reduce_messages(shard.incoming, step, message, reducer, remote, after)
+        state = merge_at(reducer, state, compact, shard.reach.position[step - 1])
+        return Work(state, None, compact)
+
+    return visit_parts(shard, Visit(local, fetch, work))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """What every way of pulling a gradient back from remote partitions starts from."""
+
+    shard: Shard
+    message: MessageFn
+    reducer: Reducer
+    inputs: Inputs
+    adjoint: Pytree
+    wanted: Wanted
+    self_loops: bool
+
+    def local(self, _: Pytree) -> Inputs:
+        """Gradients from the edges among the own nodes."""
+        block = self.shard.block(self_loops=self.self_loops)
+        return pull_block(
+            block, self.message, self.reducer, self.inputs, self.adjoint, self.wanted
+        )
+
+
+def backward_plan(
+    message: MessageFn,
+    reducer: Reducer,
+    inputs: Inputs,
+    adjoint: Pytree,
+    wanted: Wanted,
+    chunk: int,
+) -> str:
+    """How the backward deals with remote partitions: "push", "refetch" or "at-sender".
+
+    Args:
+      message, reducer, inputs, adjoint, wanted: as in `jaxgraph.ops.messages.pull_messages`.
+      chunk: edges that the message function is called with.
+
+    Returns:
+      The way that the message function allows and that moves the fewest bytes per row.
+    """
+    if not looks_at_senders(message, reducer, inputs, adjoint, wanted, chunk):
+        return "push"
+    senders = 2 * _row_bytes(floating_leaves(inputs.sender))
+    receivers = _row_bytes(inputs.receiver) + _row_bytes(adjoint)
+    receivers += _row_bytes(floating_leaves(inputs.receiver))
+    if jax.tree.leaves(inputs.edge) or receivers >= senders:
+        return "refetch"
+    return "at-sender"
+
+
+def _row_bytes(tree: Pytree) -> int:
+    return sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
+    """Algorithm 2: the receivers' part computes the gradient of the remote senders and sends it."""
+    shard, inputs, wanted = task.shard, task.inputs, task.wanted
+    route = halo_route(shard)
+
+    def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
+        if refetch:
+            return send_rows(route, shard.send, inputs.sender, step, shard.axis, after)
+        empty = jax.tree.map(lambda x: jnp.zeros((route.rows, *x.shape[1:]), x.dtype), inputs.sender)
+        return match_variation(empty, shard.incoming)
+
+    def work(step: jax.Array | int, arrived: Pytree, grads: Inputs, after: Any) -> Work:
+        pull = partial(
+            pull_messages,
+            shard.incoming,
+            group=step,
+            message=task.message,
+            reducer=task.reducer,
+            inputs=dataclasses.replace(inputs, sender=arrived),
+            adjoint=task.adjoint,
+        )
+        answer, done = None, Pullback([], [], [])
+        if wanted.by_receiver:
+            running = grads.edge if wanted.edge else None
+            done = pull(
+                "receiver", want_params=wanted.params, edge_gradient=running, after=after
+            )
+            after = when_ready((done.rows, done.params, done.edge))
+            rows = add_at(grads.receiver, done.rows, shard.reach.position[step - 1])
+            grads = add_pullback(grads, done, receiver=rows)
+        if wanted.by_sender:
+            want_params = wanted.params and not wanted.by_receiver
+            done = pull("sender", want_params=want_params, after=after)
+            grads, answer = add_pullback(grads, done), done.rows
+        return Work(grads, answer, done.rows)
+
+    def reply(step: jax.Array | int, answer: Pytree) -> Pytree:
+        return send_rows(route.reverse(), None, answer, step, shard.axis)
+
+    def settle(step: jax.Array | int, returned: Pytree, grads: Inputs) -> Inputs:
+        rows = add_at(grads.sender, returned, shard.send.position[step - 1])
+        return dataclasses.replace(grads, sender=rows)
+
+    return Visit(task.local, fetch, work, reply, settle)
+
+
+def _at_sender(task: _Task) -> Visit:
+    """The senders' part computes all gradients and returns those of the receivers' inputs."""
+    shard, inputs, wanted = task.shard, task.inputs, task.wanted
+    route = reach_route(shard)
+
+    def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
+        rows = (inputs.receiver, task.adjoint)
+        return send_rows(route, shard.reach, rows, step, shard.axis, after)
+
+    def work(step: jax.Array | int, arrived: Pytree, grads: Inputs, after: Any) -> Work:
+        pull = partial(
+            pull_messages,
+            shard.outgoing,
+            group=step - 1,
+            message=task.message,
+            reducer=task.reducer,
+            inputs=dataclasses.replace(inputs, receiver=arrived[0]),
+            adjoint=arrived[1],
+        )
+        answer, done = None, Pullback([], [], [])
+        if wanted.receiver:
+            done = pull("receiver", want_params=wanted.params, after=after)
+            after = when_ready(done.rows)
+            grads, answer = add_pullback(grads, done), done.rows
+        if wanted.by_sender:
+            want_params = wanted.params and not wanted.receiver
+            done = pull("sender", want_params=want_params, after=after)
+            rows = add_at(grads.sender, done.rows, shard.send.position[step - 1])
+            grads = add_pullback(grads, done, sender=rows)
+        return Work(grads, answer, done.rows)
+
+    def reply(step: jax.Array | int, answer: Pytree) -> Pytree:
+        return send_rows(route.reverse(), None, answer, step, shard.axis)
+
+    def settle(step: jax.Array | int, returned: Pytree, grads: Inputs) -> Inputs:
+        rows = add_at(grads.receiver, returned, shard.reach.position[step - 1])
+        return dataclasses.replace(grads, receiver=rows)
+
+    return Visit(task.local, fetch, work, reply, settle)
+
+
+_PLANS: dict[str, Callable[[_Task], Visit]] = {
+    "push": partial(_at_receiver, refetch=False),
+    "refetch": partial(_at_receiver, refetch=True),
+    "at-sender": _at_sender,
+}

@@ -1,0 +1,121 @@
+"""The shard: the part of the graph that one device owns, with what it needs to reach the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxgraph.ops.edges import EdgeGroups
+from jaxgraph.ops.messages import Block
+from jaxgraph.parallel.features import FeatureColumns, gather_columns
+from jaxgraph.partition.manifest import Manifest
+
+__all__ = ["HaloTable", "Shard"]
+
+_static = partial(dataclasses.field, metadata={"static": True})
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class HaloTable:
+    """Which of the own rows another part deals with, for every other part.
+
+    Attributes:
+      rows: int32 [rows of all steps], own rows in the order in which they travel.
+      ptr: int32 [steps + 1], where each step's rows start.
+      position: int32 [steps, boundary rows], where each own row stands in a step, -1: nowhere.
+    """
+
+    rows: jax.Array
+    ptr: jax.Array
+    position: jax.Array
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """What a model sees of the graph under `jaxgraph.parallel.spmd`.
+
+    Rows are the device's own nodes; rows past them are padding (`node_mask` False) and never reach
+    a loss, a statistic or a gradient. Edge arrays are in slot order and belong to `propagate`.
+
+    Attributes:
+      node_ids: int32 [rows], ids in the whole graph.
+      node_mask: bool [rows], False for padding.
+      in_degree: float32 [rows], edges that enter a node, in the whole graph.
+      missing_self_loop: bool [rows], which nodes have no edge to themselves.
+      weighted_in_degree: float32 [rows], sum of `edge_weight` over the edges that enter a node.
+      nodes: float32 [rows, features] or `FeatureColumns`, or None.
+      labels: int32 [rows] or float32 [rows, labels], or None.
+      train_mask, val_mask, test_mask: bool [rows], or None.
+      graph_ids: int32 [rows], reserved for batches of graphs.
+      edges, edge_weight, edge_type: [slots, ...], one slot per edge that ends here and room for a
+        chunk behind them; or None.
+      incoming: the edges that end here.
+      outgoing: the edges that leave for other parts, or None where the schedule has no use for it.
+      send: the rows that other parts aggregate.
+      reach: the rows that have edges from other parts.
+      manifest: shapes and schedule of the whole sharded graph, without its counts.
+      axis: name of the mesh axis.
+      prefetch: whether the next partition is fetched while the current one is aggregated.
+    """
+
+    node_ids: jax.Array
+    node_mask: jax.Array
+    in_degree: jax.Array
+    missing_self_loop: jax.Array
+    weighted_in_degree: jax.Array | None
+    nodes: jax.Array | FeatureColumns | None
+    labels: jax.Array | None
+    train_mask: jax.Array | None
+    val_mask: jax.Array | None
+    test_mask: jax.Array | None
+    graph_ids: jax.Array | None
+    edges: jax.Array | None
+    edge_weight: jax.Array | None
+    edge_type: jax.Array | None
+    incoming: EdgeGroups
+    outgoing: EdgeGroups | None
+    send: HaloTable | None
+    reach: HaloTable | None
+    manifest: Manifest = _static()
+    axis: str = _static()
+    prefetch: bool = _static()
+
+    @property
+    def num_nodes(self) -> jax.Array:
+        """Nodes of the whole graph, int32 []; data, since one program serves graphs of any size."""
+        return self.sum(jnp.sum(self.node_mask, dtype=jnp.int32))
+
+    @property
+    def num_parts(self) -> int:
+        """Parts of the whole graph."""
+        return self.manifest.num_parts
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of this shard, padding included."""
+        return self.manifest.node_rows
+
+    def sum(self, values: Any) -> Any:
+        """Sums over all shards, of a pytree of arrays that hold this shard's share."""
+        return jax.tree.map(lambda leaf: lax.psum(leaf, self.axis), values)
+
+    def mask_rows(self, values: jax.Array) -> jax.Array:
+        """`values` [rows, ...] with zeros in the rows of padding."""
+        mask = self.node_mask.reshape(-1, *(1,) * (values.ndim - 1))
+        return jnp.where(mask, values, jnp.zeros((), values.dtype))
+
+    def to_nodes(self, values: jax.Array | FeatureColumns) -> jax.Array:
+        """All features of the own nodes, [rows, features], from this device's columns of all."""
+        return gather_columns(values, self.axis) if isinstance(values, FeatureColumns) else values
+
+    def block(self, *, self_loops: bool = False) -> Block:
+        """The edges whose senders are on this device (with all halos, in mode "domain")."""
+        missing = self.missing_self_loop & self.node_mask if self_loops else None
+        return Block(self.incoming, self.node_ids, missing)

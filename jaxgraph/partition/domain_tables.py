@@ -1,0 +1,76 @@
+"""The arrays of a part for mode "domain": all its edges as one group.
+
+Its senders are the own rows followed by all halos, one block of equal size per part.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jaxgraph.partition.edge_order import lay_out
+from jaxgraph.partition.edge_tables import Side, edge_tables, halo_arrays, positions
+from jaxgraph.partition.manifest import Manifest
+from jaxgraph.partition.node_tables import edge_arrays
+from jaxgraph.partition.part_edges import outgoing_rows
+from jaxgraph.partition.row_order import renumbered
+from jaxgraph.partition.survey import Survey
+from jaxgraph.partition.walks import Walk
+
+__all__ = ["domain_arrays"]
+
+Arrays = dict[str, np.ndarray]
+
+
+def domain_arrays(
+    survey: Survey, part: int, manifest: Manifest, walks: tuple[Walk, Walk]
+) -> Arrays:
+    """The edges that end in a part, and the rows that it sends.
+
+    Args:
+      survey: the graph, ordered.
+      part: the part.
+      manifest: the sizes that all parts agree on.
+      walks: how edges are walked by receiver, and by sender.
+
+    Returns:
+      The arrays by name, without room behind the end.
+    """
+    order, edges = survey.order, survey.incoming[part]
+    halo, receivers = edges.by_sender, edges.by_receiver
+    owner = (part - halo.groups().astype(np.int64)) % survey.num_parts
+    place = np.where(
+        owner == part, halo.rows, manifest.node_rows + owner * manifest.halo_rows + halo.numbers()
+    ).astype(np.int32)
+    senders = renumbered(halo, place)
+    by_receiver = lay_out(receivers, walks[0].thresholds[part], manifest.chunk)
+    by_sender = lay_out(senders, walks[1].thresholds[part], manifest.chunk)
+    first = range(1)
+    arrays = edge_tables(
+        "incoming",
+        Side(
+            receivers,
+            by_receiver,
+            receivers.rows,
+            senders.rows[senders.compact_of_edge()],
+            positions(receivers, first, manifest.node_rows)[0],
+        ),
+        Side(
+            senders,
+            by_sender,
+            senders.rows,
+            edges.receiver_rows,
+            positions(senders, first, manifest.sender_rows)[0],
+        ),
+        edges.repetition,
+    )
+    arrays |= edge_arrays(survey.graph, edges.edges[by_receiver.edges])
+    own = order.nodes_of(part)
+    ids = np.zeros(manifest.sender_rows, order.nodes.dtype)
+    ids[: len(own)] = own
+    ids[place] = order.nodes[order.part_ptr[owner] + halo.rows]
+    arrays["incoming/sender_ids"] = ids
+    arrays["incoming/sender_ptr"] = np.zeros(1, np.int64)
+    if survey.num_parts > 1:
+        sent = outgoing_rows([edges.by_sender for edges in survey.incoming], part)
+        arrays |= halo_arrays("send", sent, range(survey.num_parts - 1), manifest)
+    return arrays

@@ -1,0 +1,101 @@
+"""The arrays that describe the edges of one part, and the rows that travel along them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from jaxgraph.partition.edge_order import Layout
+from jaxgraph.partition.manifest import Manifest
+from jaxgraph.partition.row_order import RowOrder
+
+__all__ = ["Side", "edge_tables", "halo_arrays", "positions"]
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """One orientation of some edges.
+
+    Attributes:
+      order: the rows at this end.
+      layout: where the edges are stored.
+      rows: int [compact rows of all groups], what each row is called in the table it is taken from.
+      neighbors: int [edges], what the row at the other end is called there.
+      position: int32 [...], the compact row of each row of the first group.
+    """
+
+    order: RowOrder
+    layout: Layout
+    rows: np.ndarray
+    neighbors: np.ndarray
+    position: np.ndarray
+
+
+def edge_tables(
+    name: str, by_receiver: Side, by_sender: Side, repetition: np.ndarray | None
+) -> Arrays:
+    """The arrays of `jaxgraph.ops.edges.EdgeGroups` in both orientations.
+
+    Args:
+      name: what their names start with.
+      by_receiver, by_sender: the same edges from both ends.
+      repetition: int32 [edges], or None.
+
+    Returns:
+      The arrays, without room behind the end.
+    """
+    arrays: Arrays = {}
+    for side, name_of_side in ((by_receiver, "by_receiver"), (by_sender, "by_sender")):
+        prefix = f"{name}/{name_of_side}"
+        chunks = side.layout.chunks
+        for field in dataclasses.fields(chunks):
+            arrays[f"{prefix}/{field.name}"] = getattr(chunks, field.name)
+        arrays[f"{prefix}/neighbors"] = side.neighbors[side.layout.edges]
+        arrays[f"{prefix}/rows"] = side.rows
+        arrays[f"{prefix}/row_ptr"] = side.order.pointers[:-1]
+        arrays[f"{prefix}/position"] = side.position
+    arrays[f"{name}/by_sender/edge_ids"] = by_receiver.layout.slot_of_edge()[by_sender.layout.edges]
+    if repetition is not None:
+        arrays[f"{name}/repetition"] = repetition[by_receiver.layout.edges]
+    return arrays
+
+
+def positions(order: RowOrder, groups: range, num_rows: int) -> np.ndarray:
+    """The compact row of each of the first rows, in some consecutive groups.
+
+    Args:
+      order: the rows that have edges.
+      groups: which groups.
+      num_rows: how many rows.
+
+    Returns:
+      int32 [groups, num_rows], -1 where a row has no edge.
+    """
+    found = np.full((len(groups), num_rows), -1, np.int32)
+    for place, group in enumerate(groups):
+        rows = order.rows[order.pointers[group] : order.pointers[group + 1]]
+        found[place, rows] = np.arange(len(rows), dtype=np.int32)
+    return found
+
+
+def halo_arrays(name: str, order: RowOrder, groups: range, manifest: Manifest) -> Arrays:
+    """The arrays of `jaxgraph.parallel.shard.HaloTable`.
+
+    Args:
+      name: what their names start with.
+      order: the rows that other parts deal with.
+      groups: the groups of other parts, one per step of the ring.
+      manifest: the sizes that all parts agree on.
+
+    Returns:
+      The arrays by name, without room behind the end.
+    """
+    pointers = order.pointers[groups.start : groups.stop + 1]
+    return {
+        f"{name}/rows": order.rows[pointers[0] : pointers[-1]],
+        f"{name}/ptr": pointers - pointers[0],
+        f"{name}/position": positions(order, groups, manifest.boundary_rows),
+    }

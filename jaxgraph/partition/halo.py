@@ -1,0 +1,56 @@
+"""How many rows each part needs from each other, and in which units they are sent.
+
+Messages are cut into units of a fixed number of rows, and a unit is sent only between the pairs of
+parts that need it; a large unit means few messages, a small one little padding.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["choose_unit", "in_units", "pair_counts"]
+
+SMALLEST_UNIT, LARGEST_UNIT = 16, 65536
+TARGET_RATIO = 1.10
+"""Rows sent over rows needed that the choice of the unit stays below where it can."""
+
+
+def pair_counts(pointers: list[np.ndarray]) -> np.ndarray:
+    """Rows per pair of parts, from the rows per step of the ring.
+
+    Args:
+      pointers: for each part, int [parts + 1]; group s holds the rows shared with the part that is
+        s steps behind on the ring, group 0 the part's own.
+
+    Returns:
+      int64 [parts, parts], 0 on the diagonal.
+    """
+    parts = len(pointers)
+    counts = np.zeros((parts, parts), np.int64)
+    for part, pointer in enumerate(pointers):
+        steps = np.arange(1, parts)
+        counts[part, (part - steps) % parts] = np.diff(pointer)[1:]
+    return counts
+
+
+def choose_unit(counts: np.ndarray) -> int:
+    """The largest power of two whose rounding keeps the rows sent within `TARGET_RATIO`.
+
+    Args:
+      counts: int [parts, parts], rows needed per pair.
+
+    Returns:
+      Rows per unit, at least `SMALLEST_UNIT`.
+    """
+    needed = max(int(counts.sum()), 1)
+    unit = SMALLEST_UNIT
+    while (
+        unit < LARGEST_UNIT and in_units(counts, 2 * unit).sum() * 2 * unit <= TARGET_RATIO * needed
+    ):
+        unit *= 2
+    return unit
+
+
+def in_units(counts: np.ndarray, unit: int) -> np.ndarray:
+    """Rows rounded up to units, counted in units."""
+    return -(-counts // unit)

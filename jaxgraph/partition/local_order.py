@@ -1,0 +1,108 @@
+"""Which part owns a node and in which row, and which edges end in which part."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from jaxgraph.graph import Graph
+from jaxgraph.partition.assignment import Partition
+from jaxgraph.partition.sorting import index_dtype, smallest_unsigned
+
+__all__ = ["LocalOrder", "local_order"]
+
+_EDGES_AT_A_TIME = 1 << 20
+"""So that what is made for some edges stays in the cache."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalOrder:
+    """Rows of the nodes inside their parts: nodes with an edge to another part first, then by id.
+
+    Attributes:
+      part: unsigned [nodes], the part of each node.
+      row: int32 [nodes], its row there.
+      nodes: int [nodes], the nodes by (part, row).
+      part_ptr: int64 [parts + 1], where each part starts in `nodes`.
+      boundary: int64 [parts], nodes of each part that have an edge to another part.
+      edges: int [edges], the edges by (part of the receiver, edge).
+      edge_ptr: int64 [parts + 1], where each part starts in `edges`.
+    """
+
+    part: np.ndarray
+    row: np.ndarray
+    nodes: np.ndarray
+    part_ptr: np.ndarray
+    boundary: np.ndarray
+    edges: np.ndarray
+    edge_ptr: np.ndarray
+
+    @property
+    def num_parts(self) -> int:
+        """How many parts there are."""
+        return len(self.part_ptr) - 1
+
+    @property
+    def largest_part(self) -> int:
+        """Nodes of the largest part."""
+        return int(np.diff(self.part_ptr).max())
+
+    def nodes_of(self, part: int) -> np.ndarray:
+        """The nodes of a part by row, int [nodes of the part]."""
+        return self.nodes[self.part_ptr[part] : self.part_ptr[part + 1]]
+
+
+def local_order(graph: Graph, partition: Partition) -> LocalOrder:
+    """Orders nodes and edges by the part that owns them.
+
+    Args:
+      graph: the graph.
+      partition: a part for every node.
+
+    Returns:
+      The order. An edge belongs to the part of its receiver.
+    """
+    parts = partition.num_parts
+    part = partition.assignment.astype(smallest_unsigned(parts - 1))
+    receiver_part, edge_counts, on_boundary = _scan_edges(graph, part, parts)
+
+    key = part.astype(smallest_unsigned(2 * parts - 1)) * 2 + ~on_boundary
+    nodes = np.argsort(key, kind="stable")
+    part_ptr = _pointers(np.bincount(part, minlength=parts))
+    row = np.empty(graph.num_nodes, np.int32)
+    row[nodes] = np.arange(graph.num_nodes) - part_ptr[part[nodes]]
+
+    edges = np.argsort(receiver_part, kind="stable")
+    return LocalOrder(
+        part=part,
+        row=row,
+        nodes=nodes.astype(index_dtype(graph.num_nodes)),
+        part_ptr=part_ptr,
+        boundary=np.bincount(part[on_boundary], minlength=parts),
+        edges=edges.astype(index_dtype(graph.num_edges)),
+        edge_ptr=_pointers(edge_counts),
+    )
+
+
+def _scan_edges(
+    graph: Graph, part: np.ndarray, parts: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The part of each edge's receiver, edges by it, and nodes with an edge to another part."""
+    receiver_part = np.empty(graph.num_edges, part.dtype)
+    counts = np.zeros(parts, np.int64)
+    on_boundary = np.zeros(graph.num_nodes, bool)
+    for start in range(0, graph.num_edges, _EDGES_AT_A_TIME):
+        some = slice(start, start + _EDGES_AT_A_TIME)
+        senders, receivers = graph.senders[some], graph.receivers[some]
+        receiver_part[some] = part[receivers]
+        counts += np.bincount(receiver_part[some], minlength=parts)
+        cut = np.flatnonzero(part[senders] != receiver_part[some])
+        on_boundary[senders[cut]] = True
+        on_boundary[receivers[cut]] = True
+    return receiver_part, counts, on_boundary
+
+
+def _pointers(counts: np.ndarray) -> np.ndarray:
+    """int64 [parts + 1]: where each part starts."""
+    return np.concatenate([[0], np.cumsum(counts)])

@@ -1,0 +1,172 @@
+"""What is known of a sharded graph without looking at its data: counts and padded shapes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+__all__ = ["EDGE_DATA", "MODES", "Counts", "Manifest", "Padding", "fill_value"]
+
+MODES = ("sar", "domain")
+EDGE_DATA = ("edges", "edge_weight", "edge_type")
+"""Arrays of a part that hold the user's data of each edge, in slot order."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Padding:
+    """What padding costs: stored or sent beside needed, over all parts.
+
+    Attributes:
+      nodes, node_rows: nodes, and rows stored for them.
+      edges, edge_slots: edges, and slots stored for them in one orientation, with those behind the
+        end into which the last chunk may reach.
+      halo_rows_needed, halo_rows_sent: rows of features that one exchange must and does send.
+    """
+
+    nodes: int
+    node_rows: int
+    edges: int
+    edge_slots: int
+    halo_rows_needed: int
+    halo_rows_sent: int
+
+    @property
+    def node_ratio(self) -> float:
+        """Stored node rows over nodes."""
+        return self.node_rows / max(self.nodes, 1)
+
+    @property
+    def edge_ratio(self) -> float:
+        """Stored edge slots over edges."""
+        return self.edge_slots / max(self.edges, 1)
+
+    @property
+    def halo_ratio(self) -> float:
+        """Sent halo rows over needed ones; 1 where nothing is needed and nothing sent."""
+        if not self.halo_rows_sent:
+            return 1.0
+        return self.halo_rows_sent / max(self.halo_rows_needed, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """How large a graph is, without any padding.
+
+    Attributes:
+      num_nodes, num_edges: of the whole graph.
+      halo_rows_needed: rows that one exchange must send, over all pairs of parts.
+    """
+
+    num_nodes: int
+    num_edges: int
+    halo_rows_needed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """The exchange schedule and the padded shape of every array of every part, and counts.
+
+    Equal manifests run the same compiled program. The counts take no part in the comparison: graphs
+    of different sizes, padded to the same shapes, have equal manifests.
+
+    Attributes:
+      mode: the schedule, "sar" or "domain".
+      num_parts: number of parts.
+      num_classes: classes of the labels, or labels if `multilabel`.
+      multilabel: whether a node has several labels.
+      node_rows: rows of nodes per part.
+      boundary_rows: the first rows of a part, among which are all that have edges to other parts.
+      chunk: edges handled at a time.
+      halo_unit: rows by which messages between parts are rounded up.
+      halo_units: [part][other], units of rows that `part` needs from `other` to aggregate.
+      reach_units: [part][other], units of rows of `part` that have edges from `other`; 0 in mode
+        "domain", which has no use for them.
+      receiver_capacity, sender_capacity: of the edges that end in a part (see `EdgeGroups`).
+      outgoing_receiver_capacity, outgoing_sender_capacity: of those that leave it, 0 where the mode
+        has no use for them.
+      shapes: (name, shape, dtype) of every array of a part.
+      counts: the graph's size, or None where the manifest stands for graphs of several sizes.
+    """
+
+    mode: str
+    num_parts: int
+    num_classes: int
+    multilabel: bool
+    node_rows: int
+    boundary_rows: int
+    chunk: int
+    halo_unit: int
+    halo_units: tuple[tuple[int, ...], ...]
+    reach_units: tuple[tuple[int, ...], ...]
+    receiver_capacity: int
+    sender_capacity: int
+    outgoing_receiver_capacity: int
+    outgoing_sender_capacity: int
+    shapes: tuple[tuple[str, tuple[int, ...], str], ...]
+    counts: Counts | None = dataclasses.field(default=None, compare=False)
+
+    @property
+    def halo_rows(self) -> int:
+        """Rows of the largest message that brings senders' rows."""
+        return self.halo_unit * max(max(row) for row in self.halo_units)
+
+    @property
+    def reach_rows(self) -> int:
+        """Rows of the largest message that brings receivers' rows."""
+        return self.halo_unit * max(max(row) for row in self.reach_units)
+
+    @property
+    def sender_rows(self) -> int:
+        """Rows of the senders of the first group of edges: in mode "domain" with all halos."""
+        if self.mode == "sar" or self.num_parts == 1:
+            return self.node_rows
+        return self.node_rows + self.num_parts * self.halo_rows
+
+    def array_shapes(self) -> Mapping[str, tuple[tuple[int, ...], np.dtype]]:
+        """Shape and dtype of each array of a part, by name."""
+        return {name: (shape, np.dtype(dtype)) for name, shape, dtype in self.shapes}
+
+    def slack(self, name: str, dimensions: int) -> tuple[int, ...]:
+        """What the sizes add to each dimension of an array, whatever is stored in it.
+
+        Args:
+          name: of the array.
+          dimensions: how many it has.
+
+        Returns:
+          Room for a full message or chunk behind the last row or slot, or the number of rows where
+          an array has one entry per row.
+        """
+        by_name = {
+            "send/rows": self.halo_rows,
+            "reach/rows": self.reach_rows,
+            "send/position": (0, self.boundary_rows),
+            "reach/position": (0, self.boundary_rows),
+            "incoming/by_receiver/position": self.node_rows,
+            "incoming/by_sender/position": self.sender_rows,
+            "incoming/sender_ids": self.sender_rows if self.mode == "domain" else 0,
+        }
+        is_sliced = name.endswith(("/neighbors", "/edge_ids", "/rows"))
+        if name in by_name:
+            added = by_name[name]
+        elif is_sliced or name in EDGE_DATA:
+            added = self.chunk
+        else:
+            added = 0 if "/" in name else self.node_rows
+        added = added if isinstance(added, tuple) else (added,)
+        return added + (0,) * (dimensions - len(added))
+
+
+def fill_value(name: str, dimensions: int) -> int:
+    """What stands in the padding of an array.
+
+    Args:
+      name: of the array.
+      dimensions: how many it has.
+
+    Returns:
+      -1 for positions and class labels, which mean "none" by it, otherwise 0.
+    """
+    return -1 if name.endswith("/position") or (name == "labels" and dimensions == 1) else 0

@@ -1,0 +1,101 @@
+"""The arrays of a part for mode "sar": edges by the part of their sender, and those that leave."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jaxgraph.partition.edge_order import lay_out
+from jaxgraph.partition.edge_tables import Side, edge_tables, halo_arrays, positions
+from jaxgraph.partition.manifest import Manifest
+from jaxgraph.partition.node_tables import edge_arrays
+from jaxgraph.partition.part_edges import outgoing_edges
+from jaxgraph.partition.survey import Survey
+from jaxgraph.partition.walks import Walk
+
+__all__ = ["sar_arrays"]
+
+Arrays = dict[str, np.ndarray]
+Walks = tuple[Walk, Walk]
+"""How edges are walked by receiver, and by sender."""
+
+
+def sar_arrays(survey: Survey, part: int, manifest: Manifest, walks: Walks) -> Arrays:
+    """The edges that end in a part, by step on the ring of their senders, and those that leave it.
+
+    Args:
+      survey: the graph, ordered.
+      part: the part.
+      manifest: the sizes that all parts agree on.
+      walks: how edges are walked by receiver, and by sender.
+
+    Returns:
+      The arrays by name, without room behind the end.
+    """
+    arrays = _incoming_arrays(survey, part, manifest, walks)
+    if survey.num_parts > 1:
+        arrays |= _outgoing_arrays(survey, part, manifest, walks)
+    return arrays
+
+
+def _incoming_arrays(survey: Survey, part: int, manifest: Manifest, walks: Walks) -> Arrays:
+    order, edges = survey.order, survey.incoming[part]
+    senders, receivers = edges.by_sender, edges.by_receiver
+    by_receiver = lay_out(receivers, walks[0].thresholds[part], manifest.chunk)
+    by_sender = lay_out(senders, walks[1].thresholds[part], manifest.chunk)
+    # Own rows for the first group, compact rows of what arrived for the others.
+    own_edges, own_senders = senders.edge_ptr[1], senders.pointers[1]
+    sender = senders.compact_of_edge()
+    sender[:own_edges] = edges.sender_rows[:own_edges]
+    sender_rows = senders.numbers()
+    sender_rows[:own_senders] = senders.rows[:own_senders]
+    first = range(1)
+    arrays = edge_tables(
+        "incoming",
+        Side(
+            receivers,
+            by_receiver,
+            receivers.rows,
+            sender,
+            positions(receivers, first, manifest.node_rows)[0],
+        ),
+        Side(
+            senders,
+            by_sender,
+            sender_rows,
+            edges.receiver_rows,
+            positions(senders, first, manifest.node_rows)[0],
+        ),
+        edges.repetition,
+    )
+    arrays |= edge_arrays(survey.graph, edges.edges[by_receiver.edges])
+    own = order.nodes_of(part)
+    owner = (part - senders.groups()[own_senders:].astype(np.int64)) % survey.num_parts
+    halo = order.nodes[order.part_ptr[owner] + senders.rows[own_senders:]]
+    arrays["incoming/sender_ids"] = np.concatenate([own, halo])
+    arrays["incoming/sender_ptr"] = np.concatenate(
+        [[0], senders.pointers[1:-1] - own_senders + len(own)]
+    )
+    return arrays
+
+
+def _outgoing_arrays(survey: Survey, part: int, manifest: Manifest, walks: Walks) -> Arrays:
+    """The edges that leave a part, the rows that it sends along them, and those that it answers."""
+    order, parts = survey.order, survey.num_parts
+    edges = outgoing_edges(survey.incoming, part)
+    senders, receivers = edges.by_sender, edges.by_receiver
+    by_receiver = lay_out(receivers, walks[0].leaving().thresholds[part], manifest.chunk)
+    by_sender = lay_out(senders, walks[1].leaving().thresholds[part], manifest.chunk)
+    none = np.zeros(0, np.int32)
+    arrays = edge_tables(
+        "outgoing",
+        Side(receivers, by_receiver, receivers.numbers(), edges.sender_rows, none),
+        Side(senders, by_sender, senders.rows, receivers.compact_of_edge(), none),
+        edges.repetition,
+    )
+    owner = (part + 1 + receivers.groups().astype(np.int64)) % parts
+    arrays["outgoing/receiver_ids"] = order.nodes[order.part_ptr[owner] + receivers.rows]
+    arrays["outgoing/receiver_ptr"] = receivers.pointers[:-1]
+    arrays |= halo_arrays("send", senders, range(parts - 1), manifest)
+    return arrays | halo_arrays(
+        "reach", survey.incoming[part].by_receiver, range(1, parts), manifest
+    )

@@ -1,0 +1,91 @@
+"""The arrays of every part of a partitioned graph, ready to be placed on devices.
+
+`tabulate` makes what `jaxgraph.parallel.shard` places; any object with `.manifest` and `.part(i)`
+can stand in for its result (a folder per part on disk, say), so that no host must hold the graph.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from jaxgraph.graph import Graph
+from jaxgraph.partition.assignment import Partition
+from jaxgraph.partition.description import choose_grain, describe
+from jaxgraph.partition.domain_tables import domain_arrays
+from jaxgraph.partition.fitting import fit
+from jaxgraph.partition.manifest import Manifest
+from jaxgraph.partition.node_tables import node_arrays
+from jaxgraph.partition.sar_tables import sar_arrays
+from jaxgraph.partition.survey import Survey, survey
+from jaxgraph.partition.walks import Walk, choose_walks
+
+__all__ = ["PartSource", "PartTables", "tabulate"]
+
+Arrays = dict[str, np.ndarray]
+
+
+class PartSource(Protocol):
+    """Where the arrays of the parts come from."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """Counts and padded shapes."""
+        ...
+
+    def part(self, index: int) -> Mapping[str, np.ndarray]:
+        """The arrays of one part by the names in the manifest, padded or not."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PartTables:
+    """The parts of a graph in memory, each made when it is asked for.
+
+    Attributes:
+      manifest: counts and padded shapes.
+      survey: the graph, ordered.
+      walks: how its edges are walked by receiver, and by sender.
+    """
+
+    manifest: Manifest
+    survey: Survey
+    walks: tuple[Walk, Walk]
+
+    def part(self, index: int) -> Arrays:
+        """The arrays of one part by name, not padded."""
+        manifest, found = self.manifest, self.survey
+        arrays = node_arrays(found.graph, found.degrees, found.order.nodes_of(index))
+        tables = sar_arrays if manifest.mode == "sar" else domain_arrays
+        arrays |= tables(found, index, manifest, self.walks)
+        missing = [shape for shape in manifest.shapes if shape[0] not in arrays]
+        return arrays | {name: np.zeros((0,) * len(shape), dtype) for name, shape, dtype in missing}
+
+
+def tabulate(
+    graph: Graph, partition: Partition, mode: str = "sar", pad_to: Manifest | None = None
+) -> PartTables:
+    """Orders the edges of every part and finds the shapes that all parts share.
+
+    Args:
+      graph: the graph.
+      partition: a part for every node.
+      mode: "sar" (edges grouped by the part of their sender) or "domain" (one group).
+      pad_to: a manifest whose shapes to take on, so that a compiled program fits both graphs.
+
+    Returns:
+      A source of the arrays.
+
+    Raises:
+      ValueError: the mode is unknown, the partition is of another graph, or the graph does not fit
+        into `pad_to`.
+    """
+    found = survey(graph, partition, mode)
+    if pad_to is None:
+        manifest = describe(found, *choose_grain([found]))
+    else:
+        manifest = fit(describe(found, pad_to.chunk, pad_to.halo_unit, pad_to), pad_to)
+    return PartTables(manifest, found, choose_walks(found, manifest.chunk, manifest))

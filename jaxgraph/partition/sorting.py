@@ -1,0 +1,60 @@
+"""Stable orders of small integers in linear time."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+__all__ = ["counting_argsort", "index_dtype", "run_starts", "smallest_unsigned"]
+
+SPARSE_KEYS = 8
+"""Possible keys per key from which a comparison sort is the better choice."""
+
+
+def counting_argsort(keys: np.ndarray, num_keys: int) -> np.ndarray:
+    """The stable ascending order of keys below `num_keys`.
+
+    Args:
+      keys: int [n], from 0.
+      num_keys: bound of the keys.
+
+    Returns:
+      int [n], the position in `keys` of the first, second, ... key; int32 where that is enough.
+
+    References:
+      Gustavson, "Two fast algorithms for sparse matrices: multiplication and permuted
+      transposition", 1978: the transpose of a sparse matrix is a counting sort.
+    """
+    count = len(keys)
+    if num_keys > SPARSE_KEYS * count + 65536:
+        return np.argsort(keys, kind="stable").astype(index_dtype(count), copy=False)
+    rows = np.arange(count + 1, dtype=index_dtype(max(count, num_keys)))
+    matrix = sparse.csr_array((np.zeros(count, np.int8), keys, rows), shape=(count, num_keys))
+    return matrix.tocsc().indices
+
+
+def run_starts(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """Where runs of equal values start, with a new run at every bound.
+
+    Args:
+      values: [n].
+      bounds: int [...], positions at which a run ends, whatever its value; n and above have no
+        effect.
+
+    Returns:
+      int64 [runs].
+    """
+    starts = np.ones(len(values), bool)
+    np.not_equal(values[1:], values[:-1], out=starts[1:])
+    starts[bounds[bounds < len(values)]] = True
+    return np.flatnonzero(starts)
+
+
+def index_dtype(bound: int) -> type[np.int32] | type[np.int64]:
+    """The integer type for positions up to `bound`."""
+    return np.int32 if bound <= np.iinfo(np.int32).max else np.int64
+
+
+def smallest_unsigned(bound: int) -> np.dtype:
+    """The smallest unsigned type that holds `bound`; NumPy sorts 8 and 16 bits in linear time."""
+    return np.min_scalar_type(max(bound, 0))

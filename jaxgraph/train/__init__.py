@@ -1,0 +1,23 @@
+"""Training, evaluation and prediction on sharded graphs."""
+
+from jaxgraph.train.evaluation import compile_inference, evaluate, predict
+from jaxgraph.train.fit import fit
+from jaxgraph.train.history import EpochRecord, History
+from jaxgraph.train.state import TrainState, initial_state
+from jaxgraph.train.step import compile_train_step, loss_and_grad
+from jaxgraph.train.task import NodeClassification, Task
+
+__all__ = [
+    "EpochRecord",
+    "History",
+    "NodeClassification",
+    "Task",
+    "TrainState",
+    "compile_inference",
+    "compile_train_step",
+    "evaluate",
+    "fit",
+    "initial_state",
+    "loss_and_grad",
+    "predict",
+]

@@ -1,0 +1,166 @@
+"""Checks of what training is called with, before anything is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from flax import nnx
+
+from jaxgraph.parallel import ShardedGraph
+from jaxgraph.train.task import NodeClassification, Task
+
+__all__ = [
+    "check_model",
+    "check_optimizer",
+    "checked_count",
+    "checked_graphs",
+    "checked_seed",
+    "checked_task",
+]
+
+
+def checked_task(task: Task | None) -> Task:
+    """The task, `NodeClassification()` for None.
+
+    Raises:
+      ValueError: it is no task, or a class instead of an instance.
+    """
+    if task is None:
+        return NodeClassification()
+    if isinstance(task, type) or not isinstance(task, Task):
+        raise ValueError(
+            f"task is {task!r}; expected an object with the methods of jaxgraph.train.Task, such "
+            "as jaxgraph.train.NodeClassification()"
+        )
+    return task
+
+
+def checked_graphs(
+    sharded: ShardedGraph | Sequence[ShardedGraph],
+    task: Task | None = None,
+    *,
+    abstract: bool = False,
+    train: bool = False,
+) -> tuple[ShardedGraph, ...]:
+    """One sharded graph or several, as a tuple.
+
+    Args:
+      sharded: the graph or graphs.
+      task: what they must have the labels for, or None.
+      abstract: whether graphs without data are enough.
+      train: whether one of them must have nodes to train on.
+
+    Returns:
+      The graphs.
+
+    Raises:
+      ValueError: something is no sharded graph, has no data, or lacks what the task learns from;
+        or the graphs live on different meshes.
+    """
+    graphs = (sharded,) if isinstance(sharded, ShardedGraph) else sharded
+    if not isinstance(graphs, Sequence) or not graphs:
+        raise ValueError(f"expected a sharded graph or several, got {_kind(sharded)}")
+    for graph in graphs:
+        if not isinstance(graph, ShardedGraph):
+            raise ValueError(
+                f"expected a sharded graph, got {_kind(graph)}; place a graph on devices with "
+                "jaxgraph.parallel.shard(graph, partition, mesh)"
+            )
+        if graph.mesh != graphs[0].mesh:
+            raise ValueError("the sharded graphs live on different meshes; shard them on one")
+        if not abstract and isinstance(graph.shards.node_ids, jax.ShapeDtypeStruct):
+            raise ValueError(
+                "the sharded graph is abstract: it holds shapes and no data, which is enough for "
+                "compile_train_step only; place it from a source with data"
+            )
+    splits = [task.splits(graph.shards) for graph in graphs] if task is not None else []
+    if train and not any("train" in of_graph for of_graph in splits):
+        raise ValueError(
+            "the graph has no train_mask, so there is nothing to learn from; give Graph "
+            "train_mask=..., or draw one with jaxgraph.transforms.random_split"
+        )
+    return tuple(graphs)
+
+
+def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
+    """Checks that a model is a module that can be trained on sharded graphs.
+
+    Args:
+      model: the model.
+      graphs: the graphs that it is to run on.
+
+    Raises:
+      ValueError: it is no Flax NNX module, holds a random stream, is made for another number of
+        features, or has a row per node and several graphs are given.
+    """
+    if not isinstance(model, nnx.Module):
+        raise ValueError(
+            f"model is {_kind(model)}; expected a flax.nnx.Module instance that is called as "
+            "model(shard, x, key=key, train=train)"
+        )
+    if jax.tree.leaves(nnx.state(model, nnx.RngState)):
+        raise ValueError(
+            "the model holds a random stream (nnx.Rngs, as nnx.Dropout keeps it), which would draw "
+            "the same mask on every device; drop with jaxgraph.nn.dropout(shard, x, key) instead"
+        )
+    width = getattr(model, "in_features", None)
+    for graph in graphs:
+        nodes = graph.shards.nodes
+        features = getattr(nodes, "shape", (None,))[-1]
+        if isinstance(width, int) and features is not None and width != features:
+            raise ValueError(
+                f"the model expects in_features={width}, but the nodes of the graph have "
+                f"{features} features; make the model with in_features={features}"
+            )
+    rows = [v for v in _variables(model) if v.get_metadata().get("rows") == "nodes"]
+    if rows and len(graphs) > 1:
+        raise ValueError(
+            "the model has a variable with one row per node (NodeEmbedding), which belongs to one "
+            f"graph, but {len(graphs)} graphs are given; use node features instead"
+        )
+
+
+def _variables(model: nnx.Module) -> list[nnx.Variable]:
+    leaves = jax.tree.leaves(nnx.state(model), is_leaf=lambda part: isinstance(part, nnx.Variable))
+    return [leaf for leaf in leaves if isinstance(leaf, nnx.Variable)]
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """Raises ValueError where the optimizer is none of optax."""
+    if not isinstance(optimizer, optax.GradientTransformation):
+        raise ValueError(
+            f"optimizer is {_kind(optimizer)}; expected a transformation of optax, such as "
+            "optax.adam(1e-2)"
+        )
+
+
+def checked_seed(seed: Any) -> int:
+    """The seed as an int.
+
+    Raises:
+      ValueError: it is no integer, or negative.
+    """
+    return _checked_integer("seed", seed, 0, "; a random key is made of it")
+
+
+def checked_count(name: str, value: Any) -> int:
+    """A number of epochs as an int.
+
+    Raises:
+      ValueError: it is no integer, or less than 1.
+    """
+    return _checked_integer(name, value, 1, "")
+
+
+def _checked_integer(name: str, value: Any, least: int, reason: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} is {value!r}; expected an integer, at least {least}{reason}")
+    return int(value)
+
+
+def _kind(value: Any) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"

@@ -1,0 +1,235 @@
+"""One epoch on the devices: a step per graph, the evaluation of all, the choice of what is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jaxgraph.parallel import ShardedGraph
+from jaxgraph.train.evaluation import add_sums, evaluation_sums
+from jaxgraph.train.state import TrainState, shardings
+from jaxgraph.train.step import Learner, train_step
+from jaxgraph.train.task import Sums
+
+__all__ = ["EpochProgram", "Kept", "Outcome", "first_kept"]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """What training would leave in the model if it ended now.
+
+    Attributes:
+      params, statistics: of the best epoch so far, or of the last finite one.
+      val_loss: the lowest so far, infinite before the first.
+    """
+
+    params: nnx.State
+    statistics: nnx.State
+    val_loss: jax.Array
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """The scalars of an epoch.
+
+    Attributes:
+      loss: of the step.
+      metrics: after the step, by split and name.
+      is_best: whether the validation loss is the lowest so far.
+    """
+
+    loss: jax.Array
+    metrics: Mapping[str, Mapping[str, jax.Array]]
+    is_best: jax.Array
+
+
+def first_kept(state: TrainState, sharded: ShardedGraph) -> Kept:
+    """A copy of the variables that training starts from.
+
+    Args:
+      state: before the first epoch.
+      sharded: the graph that it is placed for.
+
+    Returns:
+      What is kept before the first epoch.
+    """
+    kept = Kept(state.params, state.statistics, jnp.asarray(np.inf, jnp.float32))
+    return jax.jit(_copies, out_shardings=shardings(kept, sharded))(kept)
+
+
+@dataclasses.dataclass(frozen=True)
+class EpochProgram:
+    """Runs epochs on one graph, as one program, or on several, as a few for each of their shapes.
+
+    Attributes:
+      learner: model, optimizer and task.
+      graphs: in the order of their steps.
+      restore_best: whether to keep the best variables, or the last.
+    """
+
+    learner: Learner
+    graphs: tuple[ShardedGraph, ...]
+    restore_best: bool
+
+    def run(
+        self, state: TrainState, kept: Kept, key: jax.Array, epoch: int
+    ) -> tuple[TrainState, Kept, Outcome]:
+        """One epoch; gives up the memory of `state`, but not that of `kept`.
+
+        Args:
+          state: before the epoch.
+          kept: before the epoch.
+          key: random key of the run.
+          epoch: from 0.
+
+        Returns:
+          All of it after the epoch.
+        """
+        learner, number = self.learner, np.int32(epoch)
+        if len(self.graphs) == 1:
+            (graph,) = self.graphs
+            return _epoch(learner, state, kept, graph, key, number, self.restore_best)
+        steps = []
+        for index in self._trained():
+            of_graph = _graph_key(key, number, np.int32(index))
+            state, sums = _step(learner, state, self.graphs[index], of_graph)
+            steps.append(sums)
+        evaluations = [_evaluate(learner, state, graph) for graph in self.graphs]
+        kept, outcome = _choose(
+            learner, state, kept, self.graphs[0], steps, evaluations, self.restore_best
+        )
+        return state, kept, outcome
+
+    def compile(self, state: TrainState, kept: Kept, key: jax.Array) -> float:
+        """Compiles what `run` runs; runs nothing.
+
+        Args:
+          state, kept: before the first epoch, as shapes with shardings.
+          key: a random key.
+
+        Returns:
+          Seconds that it took.
+        """
+        started = time.perf_counter()
+        learner, number = self.learner, np.int32(0)
+        if len(self.graphs) == 1:
+            (graph,) = self.graphs
+            _epoch.lower(learner, state, kept, graph, key, number, self.restore_best).compile()
+            return time.perf_counter() - started
+        of_graph = _graph_key(key, number, number)
+        steps = [_step.lower(learner, state, self.graphs[i], of_graph) for i in self._trained()]
+        evaluations = [_evaluate.lower(learner, state, graph) for graph in self.graphs]
+        choice = _choose.lower(
+            learner,
+            state,
+            kept,
+            self.graphs[0],
+            [self._scalars(lowered.out_info[1]) for lowered in steps],
+            [self._scalars(lowered.out_info) for lowered in evaluations],
+            self.restore_best,
+        )
+        for lowered in (*steps, *evaluations, choice):
+            lowered.compile()
+        return time.perf_counter() - started
+
+    def _trained(self) -> list[int]:
+        """The graphs that have nodes to train on."""
+        splits = [self.learner.task.splits(graph.shards) for graph in self.graphs]
+        return [index for index, of_graph in enumerate(splits) if "train" in of_graph]
+
+    def _scalars(self, tree: Any) -> Any:
+        replicated = NamedSharding(self.graphs[0].mesh, PartitionSpec())
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=replicated), tree
+        )
+
+
+@partial(jax.jit, static_argnames=("learner", "restore_best"), donate_argnames="state")
+def _epoch(
+    learner: Learner,
+    state: TrainState,
+    kept: Kept,
+    sharded: ShardedGraph,
+    key: jax.Array,
+    epoch: jax.Array,
+    restore_best: bool,
+) -> tuple[TrainState, Kept, Outcome]:
+    state, sums = train_step(learner, state, sharded, jax.random.fold_in(key, epoch))
+    evaluation = _evaluation_sums(learner, state, sharded)
+    kept, outcome = choose(learner, state, kept, sharded, [sums], [evaluation], restore_best)
+    return state, kept, outcome
+
+
+def choose(
+    learner: Learner,
+    state: TrainState,
+    kept: Kept,
+    sharded: ShardedGraph,
+    steps: Sequence[Sums],
+    evaluations: Sequence[Mapping[str, Sums]],
+    restore_best: bool,
+) -> tuple[Kept, Outcome]:
+    """The scalars of an epoch, and whether its variables replace those that are kept.
+
+    Args:
+      learner: model, optimizer and task.
+      state: after the epoch.
+      kept: before the epoch.
+      sharded: the graph that the variables are placed for.
+      steps: the sums of the step on each graph.
+      evaluations: the sums of each graph by split, after the steps.
+      restore_best: whether only a lower validation loss replaces, or any finite loss.
+
+    Returns:
+      What is kept after the epoch, and the scalars.
+    """
+    task = learner.task
+    metrics = {split: task.metrics(sums) for split, sums in add_sums(evaluations).items()}
+    loss = task.metrics(add_sums([{"train": sums} for sums in steps])["train"])["loss"]
+    good = jnp.isfinite(loss) & jnp.isfinite(metrics["train"]["loss"])
+    val_loss = kept.val_loss
+    is_best = good
+    if "val" in metrics:
+        val_loss = metrics["val"]["loss"].astype(kept.val_loss.dtype)
+        good &= jnp.isfinite(val_loss)
+        is_best = good & (val_loss < kept.val_loss)
+    replaces = is_best if restore_best else good
+    params, statistics = jax.tree.map(
+        lambda new, old: jnp.where(replaces, new, old),
+        (state.params, state.statistics),
+        (kept.params, kept.statistics),
+    )
+    lowest = jnp.where(is_best, val_loss, kept.val_loss)
+    new = Kept(params, statistics, lowest)
+    # As the first one lies, so that the program of the first epoch serves all others.
+    new = jax.lax.with_sharding_constraint(new, shardings(new, sharded))
+    return new, Outcome(loss, metrics, is_best)
+
+
+def _copies(kept: Kept) -> Kept:
+    return jax.tree.map(jnp.copy, kept)
+
+
+def _evaluation_sums(learner: Learner, state: TrainState, sharded: ShardedGraph) -> dict[str, Sums]:
+    return evaluation_sums(learner.graphdef, state.params, state.statistics, sharded, learner.task)
+
+
+_step = jax.jit(train_step, static_argnames="learner", donate_argnames="state")
+_evaluate = jax.jit(_evaluation_sums, static_argnames="learner")
+_choose = jax.jit(choose, static_argnames=("learner", "restore_best"))
+
+
+@jax.jit
+def _graph_key(key: jax.Array, epoch: jax.Array, index: jax.Array) -> jax.Array:
+    return jax.random.fold_in(jax.random.fold_in(key, epoch), index)

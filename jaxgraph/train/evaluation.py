@@ -1,0 +1,176 @@
+"""A model's outputs on a sharded graph, and how good they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, overload
+
+import jax
+import numpy as np
+from flax import nnx
+
+from jaxgraph.parallel import Shard, ShardedGraph, gather_rows, spmd
+from jaxgraph.parallel.spmd import local_rows
+from jaxgraph.train.arguments import check_model, checked_graphs, checked_task
+from jaxgraph.train.objective import apply_model, split_model
+from jaxgraph.train.state import abstract_variables, place_variables
+from jaxgraph.train.task import SPLITS, Sums, Task
+
+__all__ = ["add_sums", "as_numbers", "compile_inference", "evaluate", "evaluation_sums", "predict"]
+
+
+def evaluation_sums(
+    graphdef: nnx.GraphDef,
+    params: nnx.State,
+    statistics: nnx.State,
+    sharded: ShardedGraph,
+    task: Task,
+) -> dict[str, Sums]:
+    """The task's sums of every split of a graph, from one pass of inference.
+
+    Args:
+      graphdef, params, statistics: the model, its variables placed for this graph.
+      sharded: the graph.
+      task: what is measured.
+
+    Returns:
+      For each split that the graph has, the sums over all shards.
+    """
+
+    def on_shard(params: nnx.State, statistics: nnx.State, shard: Shard) -> dict[str, Sums]:
+        outputs, _ = apply_model(graphdef, params, statistics, shard)
+        return shard.sum({s: task.sums(outputs, shard, s) for s in task.splits(shard)})
+
+    return spmd(on_shard)(params, statistics, sharded)
+
+
+def add_sums(sums: Sequence[Mapping[str, Sums]]) -> dict[str, Sums]:
+    """Sums of several graphs added up, split by split."""
+    splits = dict.fromkeys(split for of_graph in sums for split in of_graph)
+    return {
+        split: jax.tree.map(lambda *parts: sum(parts), *(s[split] for s in sums if split in s))
+        for split in splits
+    }
+
+
+def evaluate(
+    model: nnx.Module,
+    sharded: ShardedGraph | Sequence[ShardedGraph],
+    *,
+    task: Task | None = None,
+) -> dict[str, dict[str, float]]:
+    """Loss and metrics of a model on the splits of a graph, dropout off.
+
+    Args:
+      model: called as `model(shard, x, key=None, train=False)`.
+      sharded: the graph, or several, over all of which the metrics are then taken.
+      task: what is measured; None: `NodeClassification()`.
+
+    Returns:
+      Metrics by name for each of "train", "val" and "test" that there is a mask for.
+
+    Raises:
+      ValueError: an argument is not of its kind, or model, graph and task do not fit together.
+    """
+    task = checked_task(task)
+    graphs = checked_graphs(sharded, task)
+    check_model(model, graphs)
+    graphdef, params, statistics = _placed(model, graphs[0])
+    sums = [_evaluation_sums(graphdef, params, statistics, graph, task) for graph in graphs]
+    return as_numbers(jax.device_get(_metrics(sums, task)))
+
+
+def as_numbers(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Metrics on the host as Python numbers, the splits in their usual order."""
+    return {
+        split: {name: float(value) for name, value in metrics[split].items()}
+        for split in SPLITS
+        if split in metrics
+    }
+
+
+@overload
+def predict(
+    model: nnx.Module, sharded: ShardedGraph, *, gather: Literal[True] = True
+) -> np.ndarray: ...
+@overload
+def predict(
+    model: nnx.Module, sharded: ShardedGraph, *, gather: Literal[False]
+) -> tuple[np.ndarray, np.ndarray]: ...
+def predict(
+    model: nnx.Module, sharded: ShardedGraph, *, gather: bool = True
+) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+    """The outputs of a model for every node, dropout off.
+
+    Args:
+      model: called as `model(shard, x, key=None, train=False)`, returning [rows, out].
+      sharded: the graph.
+      gather: whether to bring the rows of all processes together.
+
+    Returns:
+      float [num_nodes, out] in the order of the graph, in every process; with gather=False
+      `(ids, rows)`, the nodes of this process, int64 [own nodes], and their outputs
+      [own nodes, out].
+
+    Raises:
+      ValueError: an argument is not of its kind, or the model does not fit the graph.
+    """
+    (sharded,) = checked_graphs(sharded)
+    check_model(model, (sharded,))
+    outputs = _outputs(*_placed(model, sharded), sharded)
+    return gather_rows(outputs, sharded) if gather else local_rows(outputs, sharded)
+
+
+def compile_inference(model: nnx.Module, sharded: ShardedGraph) -> jax.stages.Compiled:
+    """Compiles the program that `predict` runs, without running it; no data is looked at.
+
+    Args:
+      model: called as `model(shard, x, key=None, train=False)`, returning [rows, out].
+      sharded: the graph; its leaves may be `jax.ShapeDtypeStruct`.
+
+    Returns:
+      The compiled program, for `jaxgraph.parallel.traffic` and its own `memory_analysis()`.
+
+    Raises:
+      ValueError: an argument is not of its kind, or the model does not fit the graph.
+    """
+    (sharded,) = checked_graphs(sharded, abstract=True)
+    check_model(model, (sharded,))
+    graphdef, params, statistics = split_model(model)
+    params, statistics = (abstract_variables(v, sharded) for v in (params, statistics))
+    return _outputs.lower(graphdef, params, statistics, sharded).compile()
+
+
+@partial(jax.jit, static_argnames="graphdef")
+def _outputs(
+    graphdef: nnx.GraphDef, params: nnx.State, statistics: nnx.State, sharded: ShardedGraph
+) -> jax.Array:
+    def on_shard(params: nnx.State, statistics: nnx.State, shard: Shard) -> jax.Array:
+        outputs, _ = apply_model(graphdef, params, statistics, shard)
+        _check_rows(outputs, shard)
+        return outputs
+
+    return spmd(on_shard, outputs="rows")(params, statistics, sharded)
+
+
+_evaluation_sums = jax.jit(evaluation_sums, static_argnames=("graphdef", "task"))
+
+
+@partial(jax.jit, static_argnames="task")
+def _metrics(sums: list[Mapping[str, Sums]], task: Task) -> dict[str, Mapping[str, jax.Array]]:
+    return {split: task.metrics(values) for split, values in add_sums(sums).items()}
+
+
+def _placed(model: nnx.Module, sharded: ShardedGraph) -> tuple[nnx.GraphDef, nnx.State, nnx.State]:
+    graphdef, params, statistics = split_model(model)
+    return graphdef, place_variables(params, sharded), place_variables(statistics, sharded)
+
+
+def _check_rows(outputs: Any, shard: Shard) -> None:
+    shape = getattr(outputs, "shape", None)
+    if not shape or shape[0] != shard.num_rows:
+        raise ValueError(
+            f"the model returned {type(outputs).__name__} of shape {shape}; expected one row for "
+            f"every node of the shard, [{shard.num_rows}, ...]"
+        )

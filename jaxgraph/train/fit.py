@@ -1,0 +1,143 @@
+"""The training loop: a program per epoch, early stopping, the best parameters kept."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import optax
+from flax import nnx
+
+from jaxgraph.parallel import ShardedGraph
+from jaxgraph.train.arguments import (
+    check_model,
+    check_optimizer,
+    checked_count,
+    checked_graphs,
+    checked_seed,
+    checked_task,
+)
+from jaxgraph.train.epoch import EpochProgram, Outcome, first_kept
+from jaxgraph.train.evaluation import as_numbers
+from jaxgraph.train.history import EpochRecord, History, best_epoch
+from jaxgraph.train.state import initial_state, restore
+from jaxgraph.train.step import learner
+from jaxgraph.train.task import Task
+
+__all__ = ["fit"]
+
+
+def fit(
+    model: nnx.Module,
+    sharded: ShardedGraph | Sequence[ShardedGraph],
+    optimizer: optax.GradientTransformation,
+    *,
+    epochs: int,
+    seed: int = 0,
+    task: Task | None = None,
+    patience: int | None = None,
+    restore_best: bool = True,
+    on_epoch: Callable[[EpochRecord], Any] | None = None,
+) -> History:
+    """Trains a model on whole graphs and leaves the best parameters in it.
+
+    An epoch is one step of the optimizer on each graph that has training nodes, and one pass of
+    inference that evaluates all splits. Epoch e draws its dropout from
+    `jax.random.fold_in(jax.random.key(seed), e)`, so that the curve does not depend on the number
+    of devices; of several graphs, graph i folds in i as well.
+
+    However training ends, by the last epoch, early, by an exception of `on_epoch` or by
+    KeyboardInterrupt, the model then holds what it learned so far.
+
+    Args:
+      model: called as `model(shard, x, key=key, train=...)`; changed in place, when training ends.
+      sharded: the graph, or several: of different shapes, or padded to the same.
+      optimizer: of optax. A second run with the same object compiles nothing.
+      epochs: how many, at most.
+      seed: of dropout; the parameters have been drawn with the model's own.
+      task: what is learned; None: `NodeClassification()`.
+      patience: stop after so many epochs without a lower validation loss; None: never.
+      restore_best: whether to leave the parameters and statistics of the lowest validation loss,
+        or else those of the last epoch. Without validation nodes always the latter.
+      on_epoch: called with the record of every epoch.
+
+    Returns:
+      The history.
+
+    Raises:
+      ValueError: an argument is not of its kind, or model, graph and task do not fit together.
+      FloatingPointError: the training or validation loss is not finite; the model holds the
+        parameters of the best epoch before.
+    """
+    task = checked_task(task)
+    graphs = checked_graphs(sharded, task, train=True)
+    check_model(model, graphs)
+    check_optimizer(optimizer)
+    epochs, seed = checked_count("epochs", epochs), checked_seed(seed)
+    _check_patience(patience, graphs, task)
+    if on_epoch is not None and not callable(on_epoch):
+        raise ValueError(f"on_epoch is {on_epoch!r}; expected a function of an EpochRecord")
+    program = EpochProgram(learner(model, optimizer, task), graphs, bool(restore_best))
+    state = initial_state(model, optimizer, graphs[0])
+    kept, key = first_kept(state, graphs[0]), jax.random.key(seed)
+    compile_seconds = program.compile(state, kept, key)
+    records: list[EpochRecord] = []
+    try:
+        for epoch in range(epochs):
+            started = time.perf_counter()
+            state, candidate, outcome = program.run(state, kept, key, epoch)
+            # Blocks, and raises what went wrong on the devices: only then is the epoch kept.
+            record = _record(epoch, jax.device_get(outcome), started)
+            _check_finite(record)
+            kept = candidate
+            records.append(record)
+            if on_epoch is not None:
+                on_epoch(record)
+            if patience is not None and epoch - best_epoch(records) >= patience:
+                break
+    finally:
+        restore(model, kept.params, kept.statistics, graphs[0])
+    return History(tuple(records), compile_seconds)
+
+
+def _check_patience(patience: int | None, graphs: Sequence[ShardedGraph], task: Task) -> None:
+    if patience is None:
+        return
+    checked_count("patience", patience)
+    if not any("val" in task.splits(graph.shards) for graph in graphs):
+        raise ValueError(
+            "patience needs validation nodes, and the graph has no val_mask; give Graph "
+            "val_mask=..., or leave patience out"
+        )
+
+
+def _record(epoch: int, outcome: Outcome, started: float) -> EpochRecord:
+    metrics = as_numbers(outcome.metrics)
+    val = metrics.get("val", {})
+    return EpochRecord(
+        epoch=epoch,
+        loss=float(outcome.loss),
+        val_loss=val.get("loss", math.nan),
+        val_accuracy=val.get("accuracy", math.nan),
+        seconds=time.perf_counter() - started,
+        metrics=metrics,
+        is_best=bool(outcome.is_best),
+    )
+
+
+def _check_finite(record: EpochRecord) -> None:
+    losses = {"training loss (dropout on)": record.loss}
+    for split, name in (("train", "training loss"), ("val", "validation loss")):
+        if split in record.metrics:
+            losses[f"{name} after the step"] = record.metrics[split]["loss"]
+    for name, loss in losses.items():
+        if not math.isfinite(loss):
+            raise FloatingPointError(
+                f"epoch {record.epoch}: the {name} is {loss}. Lower the learning rate, clip "
+                "gradients (optax.clip_by_global_norm), normalise the features, or look where it "
+                "starts with jax.config.update('jax_debug_nans', True). A split without a labelled "
+                "node has a loss of NaN, too. The model holds its best parameters so far"
+            )

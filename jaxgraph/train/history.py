@@ -1,0 +1,116 @@
+"""What training reports: a record of each epoch, and all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["EpochRecord", "History", "best_epoch"]
+
+
+@dataclasses.dataclass(frozen=True)
+class EpochRecord:
+    """What one epoch showed.
+
+    Attributes:
+      epoch: from 0.
+      loss: training loss of the step (dropout on, before the parameters changed).
+      val_loss: validation loss after the step; NaN without validation nodes.
+      val_accuracy: validation accuracy after the step; NaN where the task has none.
+      seconds: of the step and the evaluation, compilation left out.
+      metrics: all metrics of the task after the step, by split.
+      is_best: whether the validation loss is lower than in any epoch before; always true without
+        validation nodes.
+    """
+
+    epoch: int
+    loss: float
+    val_loss: float
+    val_accuracy: float
+    seconds: float
+    metrics: Mapping[str, Mapping[str, float]]
+    is_best: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class History:
+    """What a run of training showed, one entry an epoch.
+
+    Attributes:
+      records: of each epoch.
+      compile_seconds: time to compile, before the first epoch; nearly 0 where the same program was
+        compiled in this process before.
+    """
+
+    records: tuple[EpochRecord, ...]
+    compile_seconds: float
+
+    @property
+    def loss(self) -> list[float]:
+        """Training loss of each epoch, dropout on."""
+        return [record.loss for record in self.records]
+
+    @property
+    def val_loss(self) -> list[float]:
+        """Validation loss after each epoch; NaN without validation nodes."""
+        return [record.val_loss for record in self.records]
+
+    @property
+    def val_accuracy(self) -> list[float]:
+        """Validation accuracy after each epoch; NaN where there is none."""
+        return [record.val_accuracy for record in self.records]
+
+    @property
+    def epoch_seconds(self) -> list[float]:
+        """Time of each epoch, compilation left out."""
+        return [record.seconds for record in self.records]
+
+    @property
+    def best_epoch(self) -> int:
+        """The epoch of the lowest validation loss; the last one without validation nodes."""
+        return best_epoch(self.records)
+
+    @property
+    def metrics(self) -> dict[str, dict[str, list[float]]]:
+        """Every metric after each epoch: `metrics["test"]["accuracy"][epoch]`."""
+        first = self.records[0].metrics
+        return {
+            split: {
+                name: [record.metrics[split][name] for record in self.records]
+                for name in first[split]
+            }
+            for split in first
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The history as lists and numbers, None for NaN, as JSON knows them."""
+        contents = {
+            "loss": self.loss,
+            "val_loss": self.val_loss,
+            "val_accuracy": self.val_accuracy,
+            "epoch_seconds": self.epoch_seconds,
+            "compile_seconds": self.compile_seconds,
+            "best_epoch": self.best_epoch,
+            "metrics": self.metrics,
+        }
+        return _without_nan(contents)
+
+    def to_json(self) -> str:
+        """`to_dict` as JSON."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+
+def best_epoch(records: Sequence[EpochRecord]) -> int:
+    """The last epoch that was the best when it ended."""
+    return max(record.epoch for record in records if record.is_best)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nan(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

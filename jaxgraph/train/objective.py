@@ -1,0 +1,104 @@
+"""The loss of one shard of a graph as a pure function, and its gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from flax import nnx
+
+from jaxgraph.parallel import Shard, ShardedGraph, rows_prefix, spmd
+from jaxgraph.train.task import Sums, Task
+
+__all__ = ["apply_model", "gradients", "objective", "split_model"]
+
+
+def split_model(model: nnx.Module) -> tuple[nnx.GraphDef, nnx.State, nnx.State]:
+    """The structure of a model, its parameters, and the rest of its variables: its statistics."""
+    graphdef, params, statistics = nnx.split(model, nnx.Param, ...)
+    return graphdef, params, statistics
+
+
+def apply_model(
+    graphdef: nnx.GraphDef,
+    params: nnx.State,
+    statistics: nnx.State,
+    shard: Shard,
+    key: jax.Array | None = None,
+    train: bool = False,
+) -> tuple[Any, nnx.State]:
+    """Runs a model on a shard.
+
+    Args:
+      graphdef, params, statistics: the model, from `split_model`.
+      shard: the shard, under `spmd`.
+      key: random key of this step, or None.
+      train: whether dropout is on and statistics are updated.
+
+    Returns:
+      The model's outputs and its new statistics.
+    """
+    # Copied: the variables belong to the caller, perhaps to an outer trace, and the model writes.
+    model = nnx.merge(graphdef, params, statistics, copy=True)
+    outputs = model(shard, shard.nodes, key=key, train=train)
+    return outputs, split_model(model)[2]
+
+
+def objective(
+    graphdef: nnx.GraphDef,
+    params: nnx.State,
+    statistics: nnx.State,
+    shard: Shard,
+    key: jax.Array | None,
+    task: Task,
+    train: bool,
+) -> tuple[jax.Array, tuple[Sums, nnx.State]]:
+    """The training loss of the whole graph, computed from one shard of it.
+
+    Args:
+      graphdef, params, statistics: the model, from `split_model`.
+      shard: the shard, under `spmd`.
+      key: random key of this step.
+      task: what the loss is.
+      train: whether dropout is on and statistics are updated.
+
+    Returns:
+      The loss, and (the task's sums over all shards, new statistics).
+    """
+    outputs, statistics = apply_model(graphdef, params, statistics, shard, key, train)
+    sums = shard.sum(task.sums(outputs, shard, "train"))
+    return task.metrics(sums)["loss"], (sums, statistics)
+
+
+def gradients(
+    graphdef: nnx.GraphDef,
+    params: nnx.State,
+    statistics: nnx.State,
+    sharded: ShardedGraph,
+    key: jax.Array | None,
+    task: Task,
+    train: bool,
+) -> tuple[jax.Array, Sums, nnx.State, nnx.State]:
+    """The training loss of a sharded graph and its gradient.
+
+    Args:
+      graphdef, params, statistics: the model, its variables placed for this graph.
+      sharded: the graph.
+      key: random key of this step.
+      task: what the loss is.
+      train: whether dropout is on and statistics are updated.
+
+    Returns:
+      The loss, the task's sums, new statistics, and the gradient of the parameters.
+    """
+
+    def on_shard(params: nnx.State, statistics: nnx.State, shard: Shard, key: jax.Array | None):
+        def of_params(params: nnx.State):
+            return objective(graphdef, params, statistics, shard, key, task, train)
+
+        # Inside of `spmd`: residuals stay on their shard and never become outputs of the program.
+        (loss, (sums, new)), grads = jax.value_and_grad(of_params, has_aux=True)(params)
+        return loss, sums, new, grads
+
+    outputs = ("replicated", "replicated", rows_prefix(statistics), rows_prefix(params))
+    return spmd(on_shard, outputs=outputs)(params, statistics, sharded, key)

@@ -1,0 +1,150 @@
+"""The variables of a model and of its optimizer on the mesh of a sharded graph, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jaxgraph.parallel import ShardedGraph, collect_rows, place_rows, rows_prefix
+from jaxgraph.train.objective import split_model
+
+__all__ = [
+    "TrainState",
+    "abstract_state",
+    "abstract_variables",
+    "initial_state",
+    "place_variables",
+    "restore",
+    "shardings",
+]
+
+Pytree = Any
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class TrainState:
+    """What a training step changes.
+
+    Attributes:
+      params: the parameters; those with a row per node are split over the shards.
+      statistics: the other variables of the model, such as those of BatchNorm.
+      optimizer_state: of optax.
+    """
+
+    params: nnx.State
+    statistics: nnx.State
+    optimizer_state: Pytree
+
+
+def initial_state(
+    model: nnx.Module, optimizer: optax.GradientTransformation, sharded: ShardedGraph
+) -> TrainState:
+    """A model and a fresh optimizer on the devices of a graph; the model keeps arrays of its own.
+
+    Args:
+      model: the model.
+      optimizer: of optax.
+      sharded: the graph.
+
+    Returns:
+      The state that the first training step starts from.
+    """
+    _, params, statistics = split_model(model)
+    params = place_variables(params, sharded)
+    optimizer_state = _fresh(optimizer, params, sharded)
+    return TrainState(params, place_variables(statistics, sharded), optimizer_state)
+
+
+@partial(jax.jit, static_argnames="optimizer")
+def _fresh(
+    optimizer: optax.GradientTransformation, params: nnx.State, sharded: ShardedGraph
+) -> Pytree:
+    # Copied: an optimizer may start from the parameters themselves (averages, look-ahead).
+    state = _copies(optimizer.init(params))
+    return jax.lax.with_sharding_constraint(state, shardings(state, sharded))
+
+
+def abstract_state(
+    model: nnx.Module, optimizer: optax.GradientTransformation, sharded: ShardedGraph
+) -> TrainState:
+    """`initial_state` as shapes: leaves are `jax.ShapeDtypeStruct` with their shardings."""
+    _, params, statistics = split_model(model)
+    params, statistics = (abstract_variables(v, sharded) for v in (params, statistics))
+    optimizer_state = _with_shardings(jax.eval_shape(optimizer.init, params), sharded)
+    return TrainState(params, statistics, optimizer_state)
+
+
+def abstract_variables(variables: nnx.State, sharded: ShardedGraph) -> nnx.State:
+    """What `place_variables` returns, as shapes."""
+    return _with_shardings(place_rows(_shapes(variables), sharded), sharded)
+
+
+def place_variables(variables: nnx.State, sharded: ShardedGraph) -> nnx.State:
+    """Copies of variables on the devices of a graph, rows of nodes with their nodes.
+
+    Args:
+      variables: of a model, in the graph's order where they have a row per node.
+      sharded: the graph.
+
+    Returns:
+      The same, replicated or split over the shards.
+    """
+    placed = place_rows(variables, sharded)
+    of_leaves = shardings(placed, sharded)
+    # Copied: on one of its devices a replicated array may be the model's own, whose memory a step
+    # that gives up that of its state must not take.
+    return jax.jit(_copies, out_shardings=of_leaves)(jax.device_put(placed, of_leaves))
+
+
+def shardings(tree: Pytree, sharded: ShardedGraph) -> Pytree:
+    """How every leaf of placed variables, or of an optimizer state of them, lies on the mesh."""
+    rows = sharded.num_parts * sharded.manifest.node_rows
+
+    def of_part(word: str, part: Pytree) -> Pytree:
+        def of_leaf(leaf: Any) -> NamedSharding:
+            split = word == "rows" and leaf.ndim > 0 and leaf.shape[0] == rows
+            spec = PartitionSpec(sharded.axis) if split else PartitionSpec()
+            return NamedSharding(sharded.mesh, spec)
+
+        return jax.tree.map(of_leaf, part)
+
+    return jax.tree.map(of_part, rows_prefix(tree), tree)
+
+
+def restore(
+    model: nnx.Module, params: nnx.State, statistics: nnx.State, sharded: ShardedGraph
+) -> None:
+    """Leaves parameters and statistics in a model, as arrays of no mesh.
+
+    Args:
+      model: the model that they are variables of; changed in place.
+      params, statistics: placed variables.
+      sharded: the graph that they were placed for.
+    """
+    variables = collect_rows((params, statistics), sharded)
+    nnx.update(model, *jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), variables))
+
+
+def _copies(tree: Pytree) -> Pytree:
+    return jax.tree.map(jnp.copy, tree)
+
+
+def _shapes(tree: Pytree) -> Pytree:
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
+
+
+def _with_shardings(tree: Pytree, sharded: ShardedGraph) -> Pytree:
+    return jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+        tree,
+        shardings(tree, sharded),
+    )

@@ -1,0 +1,168 @@
+"""One full-batch training step, and its loss and gradient alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import optax
+from flax import nnx
+
+from jaxgraph.parallel import ShardedGraph, collect_rows
+from jaxgraph.train.arguments import (
+    check_model,
+    check_optimizer,
+    checked_graphs,
+    checked_seed,
+    checked_task,
+)
+from jaxgraph.train.objective import gradients, split_model
+from jaxgraph.train.state import TrainState, abstract_state, place_variables, shardings
+from jaxgraph.train.task import Sums, Task
+
+__all__ = ["Learner", "compile_train_step", "learner", "loss_and_grad", "train_step"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Learner:
+    """What stays the same in training: a static part of every compiled program.
+
+    Attributes:
+      graphdef: structure of the model.
+      optimizer: of optax.
+      task: what is learned.
+    """
+
+    graphdef: nnx.GraphDef
+    optimizer: optax.GradientTransformation
+    task: Task
+
+
+def train_step(
+    learner: Learner, state: TrainState, sharded: ShardedGraph, key: jax.Array
+) -> tuple[TrainState, Sums]:
+    """One step of the optimizer on the whole of one graph; pure.
+
+    Args:
+      learner: model, optimizer and task.
+      state: parameters, statistics and optimizer state on the mesh of the graph.
+      sharded: the graph.
+      key: random key of the step.
+
+    Returns:
+      The new state, and the task's sums, of the outputs before the step and with dropout on.
+    """
+    loss, sums, statistics, grads = gradients(
+        learner.graphdef, state.params, state.statistics, sharded, key, learner.task, train=True
+    )
+    # Optimizers that look at the loss (reduce_on_plateau) take it as `value`; others ignore it.
+    optimizer = optax.with_extra_args_support(learner.optimizer)
+    updates, optimizer_state = optimizer.update(
+        grads, state.optimizer_state, state.params, value=loss
+    )
+    params: Any = optax.apply_updates(state.params, updates)
+    new = TrainState(params, statistics, optimizer_state)
+    return jax.lax.with_sharding_constraint(new, shardings(new, sharded)), sums
+
+
+def compile_train_step(
+    model: nnx.Module,
+    optimizer: optax.GradientTransformation,
+    sharded: ShardedGraph,
+    *,
+    task: Task | None = None,
+) -> jax.stages.Compiled:
+    """Compiles a training step without running it; no data is looked at.
+
+    Args:
+      model: called as `model(shard, x, key=key, train=True)`.
+      optimizer: of optax.
+      sharded: the graph; its leaves may be `jax.ShapeDtypeStruct`, see
+        `jaxgraph.parallel.AbstractSource`.
+      task: what is learned; None: `NodeClassification()`.
+
+    Returns:
+      The compiled program `(state, sharded, key) -> (new state, loss)`, for
+      `jaxgraph.parallel.traffic` and its own `memory_analysis()`; it can be called with
+      `jaxgraph.train.initial_state(model, optimizer, sharded)`, whose memory it takes over.
+
+    Raises:
+      ValueError: an argument is not of its kind, or model, graph and task do not fit together.
+    """
+    task = checked_task(task)
+    (sharded,) = checked_graphs(sharded, task, abstract=True, train=True)
+    check_model(model, (sharded,))
+    check_optimizer(optimizer)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state = abstract_state(model, optimizer, sharded)
+    return _train_step.lower(learner(model, optimizer, task), state, sharded, key).compile()
+
+
+@partial(jax.jit, static_argnames="learner", donate_argnames="state")
+def _train_step(
+    learner: Learner, state: TrainState, sharded: ShardedGraph, key: jax.Array
+) -> tuple[TrainState, jax.Array]:
+    state, sums = train_step(learner, state, sharded, key)
+    return state, learner.task.metrics(sums)["loss"]
+
+
+def learner(model: nnx.Module, optimizer: optax.GradientTransformation, task: Task) -> Learner:
+    """The static part of training a model."""
+    return Learner(split_model(model)[0], optimizer, task)
+
+
+def loss_and_grad(
+    model: nnx.Module,
+    sharded: ShardedGraph,
+    seed: int = 0,
+    train: bool = False,
+    *,
+    task: Task | None = None,
+) -> tuple[jax.Array, nnx.State]:
+    """The training loss of a model and its gradient; the model stays as it is.
+
+    Args:
+      model: called as `model(shard, x, key=key, train=train)`.
+      sharded: the graph.
+      seed: of the random key, `jax.random.key(seed)`.
+      train: whether dropout is on and BatchNorm normalises by this graph.
+      task: what the loss is; None: `NodeClassification()`.
+
+    Returns:
+      The loss, a scalar, and the gradient, a pytree of the parameters, rows of a `NodeEmbedding`
+      in the graph's order.
+
+    Raises:
+      ValueError: an argument is not of its kind, or model, graph and task do not fit together.
+    """
+    task = checked_task(task)
+    (sharded,) = checked_graphs(sharded, task, train=True)
+    check_model(model, (sharded,))
+    key = jax.random.key(checked_seed(seed))
+    graphdef, params, statistics = split_model(model)
+    loss, grads = _loss_and_grad(
+        graphdef,
+        place_variables(params, sharded),
+        place_variables(statistics, sharded),
+        sharded,
+        key,
+        task,
+        bool(train),
+    )
+    return loss, collect_rows(grads, sharded)
+
+
+@partial(jax.jit, static_argnames=("graphdef", "task", "train"))
+def _loss_and_grad(
+    graphdef: nnx.GraphDef,
+    params: nnx.State,
+    statistics: nnx.State,
+    sharded: ShardedGraph,
+    key: jax.Array,
+    task: Task,
+    train: bool,
+) -> tuple[jax.Array, Any]:
+    loss, _, _, grads = gradients(graphdef, params, statistics, sharded, key, task, train)
+    return loss, grads

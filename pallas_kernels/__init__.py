@@ -1,0 +1,1 @@
+"""Mosaic GPU kernels: arrays, configurations, launch shapes; nothing of graphs or derivatives."""

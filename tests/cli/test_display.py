@@ -1,0 +1,51 @@
+import io
+from dataclasses import dataclass
+
+import pytest
+from rich.console import Console
+
+from jaxgraph.cli.display import EpochBar, byte_text, second_text, two_columns
+
+
+@dataclass(frozen=True)
+class Record:
+    epoch: int
+    loss: float
+    val_accuracy: float
+    seconds: float
+
+
+def shown(renderable: object) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    console.print(renderable)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (2_340_000, "2.3 MB"), (7.1e12, "7.1 TB")],
+)
+def test_bytes(count: int, text: str):
+    assert byte_text(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.00123, "1.2 ms"), (0.9, "900.0 ms"), (61.5, "61.50 s")]
+)
+def test_seconds(seconds: float, text: str):
+    assert second_text(seconds) == text
+
+
+def test_two_columns_formats_numbers():
+    text = shown(two_columns("Title", {"edges": 1234567, "ratio": 1.23456, "name": "cora"}))
+    assert "Title" in text and "1,234,567" in text and "1.235" in text and "cora" in text
+
+
+def test_the_bar_shows_the_last_epoch():
+    file = io.StringIO()
+    with EpochBar(3, Console(file=file, width=120)) as bar:
+        for epoch in range(2):
+            bar.update(Record(epoch, 0.5 - 0.1 * epoch, 0.25 + 0.5 * epoch, 0.0125))
+    last = file.getvalue().rstrip().splitlines()[-1]
+    assert "2/3" in last and "loss 0.4000" in last and "val 75.00%" in last and "12.5 ms" in last

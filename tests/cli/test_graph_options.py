@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxgraph.cli.graph_options import GraphOptions, graph_summary, load_graph
+
+
+def test_generator_options_reach_the_generator():
+    options = GraphOptions(
+        dataset="sbm",
+        num_nodes=120,
+        num_classes=3,
+        num_features=4,
+        degree=6.0,
+        option=["homophily=0.9", "seed=5"],
+    )
+    graph = load_graph(options)
+    summary = graph_summary(graph)
+    assert (summary["nodes"], summary["features"], summary["classes"]) == (120, 4, 3)
+    assert summary["train"] + summary["val"] + summary["test"] <= 120
+    assert graph.labels is not None
+    inside = (graph.labels[graph.senders] == graph.labels[graph.receivers]).mean()
+    assert inside > 0.75
+
+
+def test_transforms_are_applied(tmp_path: Path):
+    (tmp_path / "ring.csv").write_text("0,1\n1,2\n2,0\n")
+    plain = GraphOptions(dataset="ring.csv", data_dir=tmp_path)
+    both = GraphOptions(
+        dataset="ring.csv", data_dir=tmp_path, undirected=True, degree_features=True
+    )
+    assert load_graph(plain).num_edges == 3 and load_graph(plain).nodes is None
+    changed = load_graph(both)
+    assert changed.num_edges == 6
+    np.testing.assert_allclose(np.asarray(changed.nodes), np.log(3), rtol=1e-6)
+
+
+def test_labels_per_class_draws_a_split_from_the_seed():
+    def split(seed: int) -> np.ndarray:
+        options = GraphOptions(dataset="sbm", num_nodes=300, num_classes=2, seed=seed)
+        graph = load_graph(GraphOptions(**{**vars(options), "labels_per_class": 5}))
+        assert graph.train_mask is not None
+        return graph.train_mask
+
+    assert split(0).sum() == 10
+    np.testing.assert_array_equal(split(0), split(0))
+    assert (split(0) != split(1)).any()
+
+
+@pytest.mark.parametrize("text", ["homophily", "=0.5", ""])
+def test_an_option_without_name_or_value_is_refused(text: str):
+    with pytest.raises(ValueError, match="expected NAME=VALUE"):
+        load_graph(GraphOptions(dataset="sbm", option=[text]))
+
+
+def test_a_value_of_the_wrong_type_is_refused():
+    with pytest.raises(ValueError, match=r"--option: .*'never'.*wrong type"):
+        load_graph(GraphOptions(dataset="sbm", num_nodes=100, option=["seed=never"]))

@@ -1,0 +1,46 @@
+import dataclasses
+import platform
+from typing import Any
+
+import jax
+import pytest
+from typer.testing import CliRunner
+
+from jaxgraph import ops
+from jaxgraph.cli.info import self_checks, versions
+from jaxgraph.cli.main import app
+
+
+def test_versions_name_what_a_report_needs():
+    found = versions()
+    assert found["python"] == platform.python_version() and found["jax"] == jax.__version__
+    assert all(found.values())
+
+
+@pytest.fixture(scope="module")
+def output() -> str:
+    result = CliRunner().invoke(app, ["info"], env={"COLUMNS": "160"})
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_devices_are_listed(output: str):
+    assert output.count(" cpu ") >= jax.device_count()
+
+
+def test_every_implementation_is_listed_with_its_self_check(output: str):
+    checks = self_checks()
+    assert len(checks) == len(ops.implementations()) > 0
+    for check in checks:
+        assert check.op in output and check.implementation in output
+        assert (check.unavailable or check.result.partition(":")[0]) in output
+
+
+def test_a_failed_self_check_is_an_exit_code(monkeypatch: pytest.MonkeyPatch):
+    def failing(_: Any) -> str:
+        return "failed: 2 instead of 1"
+
+    broken = dataclasses.replace(ops.implementations()[0], self_check=failing)
+    monkeypatch.setattr(ops, "implementations", lambda: (broken,))
+    result = CliRunner().invoke(app, ["info"], env={"COLUMNS": "160"})
+    assert result.exit_code == 1 and "failed: 2 instead of 1" in result.output

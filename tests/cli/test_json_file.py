@@ -1,0 +1,34 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxgraph.cli.json_file import check_writable, write_json
+
+
+def test_numpy_paths_and_not_finite_numbers_become_plain_json(tmp_path: Path):
+    value = {
+        "loss": np.asarray([0.5, np.nan], np.float32),
+        "count": np.int64(3),
+        "best": float("inf"),
+        "data": Path("somewhere"),
+        "nested": [{"flag": np.bool_(True)}, None, (1, 2)],
+    }
+    write_json(tmp_path / "out.json", value)
+    assert json.loads((tmp_path / "out.json").read_text()) == {
+        "loss": [0.5, None],
+        "count": 3,
+        "best": None,
+        "data": "somewhere",
+        "nested": [{"flag": True}, None, [1, 2]],
+    }
+
+
+def test_what_cannot_be_written_is_found_first(tmp_path: Path):
+    check_writable(None)
+    check_writable(tmp_path / "new.json")
+    with pytest.raises(ValueError, match="is a folder"):
+        check_writable(tmp_path)
+    with pytest.raises(ValueError, match=r"there is no folder .*missing"):
+        check_writable(tmp_path / "missing" / "out.json")

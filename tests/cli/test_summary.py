@@ -1,0 +1,85 @@
+import io
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+from rich.console import Console
+
+from jaxgraph.cli.summary import cost_summary, result_summary, summary_table
+from jaxgraph.parallel import make_mesh
+from jaxgraph.partition.manifest import Padding
+from jaxgraph.train import EpochRecord, History
+
+HISTORY = History(
+    tuple(
+        EpochRecord(epoch, loss, loss, accuracy, seconds, {}, epoch < 2)
+        for epoch, (loss, accuracy, seconds) in enumerate(
+            [(2.0, 0.25, 0.25), (1.5, 0.75, 0.5), (1.0, 0.5, 9.0)]
+        )
+    ),
+    compile_seconds=3.0,
+)
+EVALUATION = {"train": {"loss": 0.5, "accuracy": 0.875}, "test": {"loss": 1.0, "accuracy": 0.625}}
+PADDING = Padding(
+    nodes=10, node_rows=12, edges=20, edge_slots=25, halo_rows_needed=8, halo_rows_sent=16
+)
+
+
+def summed_over_two_devices() -> jax.stages.Compiled:
+    """A program whose only communication is the all-reduce of 256 floats over two devices."""
+    mesh = make_mesh(2)
+    inputs = jax.ShapeDtypeStruct(
+        (2, 256), jnp.float32, sharding=NamedSharding(mesh, PartitionSpec("graph"))
+    )
+    summed = jax.shard_map(
+        lambda x: jax.lax.psum(x[0], "graph"),
+        mesh=mesh,
+        in_specs=PartitionSpec("graph"),
+        out_specs=PartitionSpec(),
+    )
+    return jax.jit(summed).lower(inputs).compile()
+
+
+def test_result_summary():
+    summary = result_summary(HISTORY, EVALUATION)
+    assert summary["median_epoch_seconds"] == 0.5
+    assert (summary["epochs"], summary["best_epoch"], summary["compile_seconds"]) == (3, 1, 3.0)
+    assert summary["evaluation"]["test"]["accuracy"] == 0.625
+    assert summary["history"]["loss"] == [2.0, 1.5, 1.0]
+
+
+def test_cost_summary_measures_the_compiled_program():
+    summary = cost_summary(summed_over_two_devices(), SimpleNamespace(padding=lambda: PADDING))
+    assert summary["memory_per_device"]["arguments"] == 256 * 4
+    assert summary["memory_per_device"]["total"] >= 2 * 256 * 4
+    # 2 (N - 1) / N of the array leaves each of N = 2 devices.
+    assert summary["bytes_sent_per_step"] == 256 * 4
+    assert summary["padding"]["edge_ratio"] == pytest.approx(1.25)
+    assert summary["padding"]["halo_ratio"] == pytest.approx(2.0)
+
+
+def test_the_table_shows_all_of_it():
+    result = {
+        "options": {"model": "gat", "layers": 3, "parts": 2, "mode": "sar", "prefetch": True},
+        "graph": {"name": "karate", "nodes": 34, "edges": 156},
+        **result_summary(HISTORY, EVALUATION),
+        **cost_summary(summed_over_two_devices(), SimpleNamespace(padding=lambda: PADDING)),
+    }
+    console = Console(file=io.StringIO(), width=140)
+    console.print(summary_table(result))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    for shown in (
+        "karate: 34 nodes",
+        "gat, 3 layers",
+        "2, sar with prefetch",
+        "accuracy 0.6250",
+        "3, the best one is number 2",
+        "500.0 ms",
+        "3.00 s",
+        "1.0 kB",
+        "edges 1.250, halo rows 2.000, nodes 1.200",
+    ):
+        assert shown in text, shown

@@ -1,0 +1,123 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+from typer.testing import CliRunner
+
+from jaxgraph.cli.main import app
+
+GENERATED = {"num-nodes": 200, "num-classes": 4, "num-features": 8, "degree": 8}
+TRAINED = {"layers": 1, "hidden": 8, "epochs": 12, "lr": 0.05, "dropout": 0.1}
+SMALL = [
+    *("train", "--dataset", "sbm"),
+    *(text for name, value in (GENERATED | TRAINED).items() for text in (f"--{name}", str(value))),
+]
+
+
+def run(*arguments: str, out: Path | None = None) -> dict:
+    """What the command wrote, after it has ended well."""
+    write = [] if out is None else ["--json", str(out)]
+    result = CliRunner().invoke(app, [*SMALL, *arguments, *write], env={"COLUMNS": "140"})
+    assert result.exit_code == 0, result.output
+    for shown in ("median epoch time", "memory per device", "bytes sent per step", "padding"):
+        assert shown in result.output
+    return {} if out is None else json.loads(out.read_text())
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    path = tmp_path_factory.mktemp("train") / "run.json"
+    arguments = ("--model", "gat", "--heads", "2", "--parts", "4", "--mode", "sar", "--seed", "3")
+    return run(*arguments, out=path)
+
+
+def test_the_file_holds_options_and_counts(written: dict):
+    options = written["options"]
+    assert (options["model"], options["parts"], options["seed"]) == ("gat", 4, 3)
+    assert written["versions"]["jax"] == jax.__version__
+    assert written["graph"]["nodes"] == 200 and written["padding"]["nodes"] == 200
+
+
+def test_the_history_has_one_entry_an_epoch_and_the_loss_falls(written: dict):
+    history = written["history"]
+    for name in ("loss", "val_loss", "val_accuracy", "epoch_seconds"):
+        assert len(history[name]) == 12
+    assert history["loss"][-1] < history["loss"][0]
+    assert all(0 <= accuracy <= 1 for accuracy in history["val_accuracy"])
+    assert 0 <= written["best_epoch"] < 12
+
+
+def test_all_three_masks_are_evaluated(written: dict):
+    assert set(written["evaluation"]) == {"train", "val", "test"}
+    assert written["evaluation"]["test"]["accuracy"] > 0.4  # four classes: chance is 0.25
+
+
+def test_costs_are_measured(written: dict):
+    assert written["memory_per_device"]["total"] > written["memory_per_device"]["temporary"] > 0
+    assert written["bytes_sent_per_step"] == sum(written["traffic"].values()) > 0
+    assert written["compile_seconds"] > 0 and written["median_epoch_seconds"] > 0
+
+
+def test_one_part_trains_to_the_same_loss(written: dict, tmp_path: Path):
+    alone = run("--model", "gat", "--heads", "2", "--seed", "3", out=tmp_path / "one.json")
+    assert alone["history"]["loss"] == pytest.approx(written["history"]["loss"], rel=1e-3)
+
+
+def test_a_graph_without_features_gets_an_embedding_of_its_nodes(tmp_path: Path):
+    path = tmp_path / "run.json"
+    arguments = ["train", "--dataset", "karate", "--epochs", "30", "--layers", "1", "--hidden", "8"]
+    result = CliRunner().invoke(app, [*arguments, "--json", str(path)])
+    assert result.exit_code == 0, result.output
+    written = json.loads(path.read_text())
+    assert written["graph"]["features"] == 0
+    assert written["evaluation"]["train"]["accuracy"] == 1
+
+
+def test_a_graph_without_labels_is_refused(tmp_path: Path):
+    (tmp_path / "ring.csv").write_text("0,1\n1,2\n2,0\n")
+    arguments = ["train", "--dataset", "ring.csv", "--data-dir", str(tmp_path)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2 and "has no labels" in result.stderr
+
+
+def test_devices_are_emulated_without_the_user_setting_anything(tmp_path: Path):
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")
+    }
+    arguments = [*SMALL, "--parts", "3", "--epochs", "1", "--json", str(tmp_path / "run.json")]
+    result = subprocess.run(
+        [sys.executable, "-c", f"from jaxgraph.cli.main import app; app({arguments!r})"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment
+        | {"JAX_COMPILATION_CACHE_DIR": str(jax.config.values["jax_compilation_cache_dir"])},
+    )
+    assert result.returncode == 0, result.stderr
+    assert json.loads((tmp_path / "run.json").read_text())["options"]["parts"] == 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["--model", "gta"], "Did you mean 'gat'?"),
+        (["--mode", "sarr"], "sar"),
+        (["--norm", "bach"], "batch"),
+        (["--partitioner", "metsi"], "Did you mean 'metis'?"),
+        (["--parts", "500"], "at most one part per node"),
+        (["--model", "gcn", "--heads", "4"], "no attention heads"),
+        (["--dropout", "1.5"], "dropout"),
+        (["--json", "missing/out.json"], "there is no folder missing"),
+    ],
+)
+def test_mistakes_are_one_line(wrong: list[str], message: str):
+    result = CliRunner().invoke(app, [*SMALL, *wrong])
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1

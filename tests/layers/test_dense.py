@@ -1,0 +1,134 @@
+"""Linear maps and dropout, on rows of nodes and on columns of features."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxgraph.layers import dropout, linear, require_rows
+from jaxgraph.parallel import FeatureColumns, Shard, ShardedGraph, gather_rows, spmd
+from tests.columns import columns_of
+from tests.oracles import randomness
+from tests.strategies import NUM_FEATURES
+from tests.tolerance import assert_close
+from tests.training import crooked_graph, crooked_sharded, poisoned
+
+OUT = 3
+RATE = 0.4
+KERNEL = np.random.default_rng(0).standard_normal((NUM_FEATURES, OUT)).astype(np.float32)
+BIAS = np.array([1.0, -2.0, 0.5], np.float32)
+PARTS = (1, 2, 4)
+KEY = jax.random.key(5)
+
+
+def sharded_in(num_parts: int) -> ShardedGraph:
+    return crooked_sharded(num_parts, "hash", "sar")
+
+
+def features_in(layout: str, shard: Shard) -> jax.Array | FeatureColumns:
+    return columns_of(shard, shard.nodes) if layout == "columns" else shard.nodes
+
+
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+@pytest.mark.parametrize("num_parts", PARTS)
+def test_linear_and_its_gradients(num_parts: int, layout: str) -> None:
+    def step(kernel: jax.Array, bias: jax.Array, shard: Shard) -> Any:
+        def loss(kernel: jax.Array, bias: jax.Array) -> Any:
+            y = linear(shard, features_in(layout, shard), kernel, bias)
+            return shard.sum(jnp.sum(shard.mask_rows(y * jnp.sin(shard.node_ids)[:, None]))), y
+
+        (_, y), grads = jax.value_and_grad(loss, (0, 1), has_aux=True)(kernel, bias)
+        return y, grads
+
+    sharded = sharded_in(num_parts)
+    y, (of_kernel, of_bias) = spmd(step, outputs=("rows", "replicated"))(KERNEL, BIAS, sharded)
+    nodes = crooked_graph().nodes.astype(np.float64)
+    adjoint = np.broadcast_to(np.sin(np.arange(len(nodes)))[:, None], (len(nodes), OUT))
+    length = len(nodes)
+    assert_close(gather_rows(y, sharded), nodes @ KERNEL + BIAS, reduction_length=NUM_FEATURES)
+    assert_close(of_kernel, nodes.T @ adjoint, reduction_length=length)
+    assert_close(of_bias, adjoint.sum(0), reduction_length=length)
+
+
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+@pytest.mark.parametrize("num_parts", PARTS)
+def test_dropout_draws_by_node_and_column(num_parts: int, layout: str) -> None:
+    def step(key: jax.Array, shard: Shard) -> jax.Array:
+        dropped = dropout(shard, features_in(layout, shard), key, rate=RATE)
+        assert isinstance(dropped, FeatureColumns) == (layout == "columns")
+        return shard.to_nodes(dropped)
+
+    sharded = sharded_in(num_parts)
+    actual = gather_rows(spmd(step, outputs="rows")(KEY, sharded), sharded)
+    nodes = crooked_graph().nodes
+    words = tuple(np.asarray(jax.random.key_data(KEY)).tolist())
+    keep = randomness.node_keep_mask(words, np.arange(len(nodes)), NUM_FEATURES, RATE)
+    np.testing.assert_allclose(actual, np.where(keep, nodes / (1 - RATE), 0), rtol=1e-6)
+    assert 0.5 < keep.mean() < 0.7
+
+
+def test_dropout_then_linear_is_the_same_for_rows_and_columns() -> None:
+    def step(key: jax.Array, kernel: jax.Array, shard: Shard) -> list[jax.Array]:
+        return [
+            linear(shard, dropout(shard, features_in(layout, shard), key, rate=RATE), kernel)
+            for layout in ("rows", "columns")
+        ]
+
+    rows, columns = spmd(step, outputs="rows")(KEY, KERNEL, sharded_in(4))
+    assert_close(columns, rows, reduction_length=NUM_FEATURES)
+    assert float(jnp.abs(rows).max()) > 1
+
+
+def test_dropout_of_rate_zero_needs_no_key() -> None:
+    def step(shard: Shard) -> jax.Array:
+        y = dropout(shard, shard.nodes, None, rate=0.0)
+        assert y is shard.nodes
+        return y
+
+    spmd(step, outputs="rows")(sharded_in(1))
+
+
+def test_padding_reaches_no_kernel_gradient() -> None:
+    def step(kernel: jax.Array, shard: Shard) -> jax.Array:
+        def loss(kernel: jax.Array) -> jax.Array:
+            y = linear(shard, shard.nodes, kernel)
+            return shard.sum(jnp.sum(shard.mask_rows(y)))
+
+        return jax.grad(loss)(kernel)
+
+    sharded = sharded_in(4)
+    clean, dirty = (spmd(step)(KERNEL, graph) for graph in (sharded, poisoned(sharded)))
+    np.testing.assert_array_equal(dirty, clean)
+
+
+def raises(error: type[Exception], match: str, function: Any) -> None:
+    with pytest.raises(error, match=match):
+        spmd(function, outputs="rows")(sharded_in(2))
+
+
+def test_wrong_features_are_refused() -> None:
+    wide = jnp.ones((NUM_FEATURES + 1, OUT))
+    message = rf"x has {NUM_FEATURES} features, but the kernel has shape"
+    raises(ValueError, message, lambda shard: linear(shard, shard.nodes, wide))
+    raises(ValueError, message, lambda s: linear(s, columns_of(s, s.nodes), wide))
+    raises(ValueError, "one row per node", lambda s: linear(s, s.nodes[:-1], KERNEL))
+    raises(ValueError, "NodeEmbedding", lambda s: linear(s, None, KERNEL))
+
+
+@pytest.mark.parametrize("rate", [1.0, -0.1, "0.5", True])
+def test_a_wrong_rate_is_refused(rate: Any) -> None:
+    message = "expected a probability of dropping"
+    raises(ValueError, message, lambda s: dropout(s, s.nodes, KEY, rate=rate))
+
+
+def test_dropout_without_a_key_is_refused() -> None:
+    raises(ValueError, "needs a random key", lambda s: dropout(s, s.nodes, None, rate=0.5))
+
+
+def test_columns_are_refused_where_rows_are_needed() -> None:
+    def step(shard: Shard) -> jax.Array:
+        return require_rows(columns_of(shard, shard.nodes), "a test")
+
+    raises(TypeError, r"a test needs all features .* shard\.to_nodes\(x\)", step)

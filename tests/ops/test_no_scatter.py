@@ -1,0 +1,125 @@
+"""No scatter anywhere: not in a traced program, not in an optimised one, forward or backward."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend import core
+
+from jaxgraph.ops import aggregate, edge_softmax, gat_attention, gatv2_attention, sddmm
+from jaxgraph.parallel import make_mesh, propagate, shard, spmd
+from jaxgraph.partition.assignment import Partition
+from tests.ops.blocks import place_block
+from tests.strategies import SMALL_GRAPHS, complete, random_edges
+
+HEADS, FEATURES = 2, 4
+KEY = jax.random.key(0)
+
+
+def primitives(jaxpr: Any) -> Iterator[str]:
+    """The names of all operations of a program, those inside of others included."""
+    for equation in jaxpr.eqns:
+        yield equation.primitive.name
+        for value in jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda leaf: hasattr(leaf, "eqns")
+        ):
+            inner = value.jaxpr if isinstance(value, core.ClosedJaxpr) else value
+            if hasattr(inner, "eqns"):
+                yield from primitives(inner)
+
+
+def scatters(function: Any, *arguments: Any) -> set[str]:
+    """What scatters in a function as it was written and as it was compiled."""
+    traced = jax.jit(function).trace(*arguments)
+    found = {name for name in primitives(traced.jaxpr.jaxpr) if "scatter" in name}
+    # `reduce-scatter` is a collective; `scatter.12` would be the name of one, not the operation.
+    texts = traced.lower().as_text(), traced.lower().compile().as_text()
+    pattern = r"stablehlo\.(?:select_and_)?scatter|(?<!reduce-)\bscatter\("
+    return found.union(*(re.findall(pattern, text) for text in texts if text))
+
+
+def test_the_search_finds_scatters() -> None:
+    indices = jnp.arange(3)
+
+    def inside_a_loop(x: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, 9, lambda i, y: y.at[indices * i % 5].add(1.0), x)
+
+    found = scatters(inside_a_loop, jnp.zeros(5))
+    assert any("scatter" in name for name in found if "stablehlo" not in name)
+    assert any("stablehlo" in name for name in found)
+    gradient = jax.grad(lambda x: jnp.sum(x[indices] ** 2))
+    assert "scatter(" in scatters(gradient, jnp.zeros(100_000))
+
+
+PLACED = place_block(SMALL_GRAPHS[-1])
+X = jnp.ones((PLACED.block.sender_rows, HEADS, FEATURES))
+LOGITS = X[..., 0]
+PER_EDGE = jnp.ones((PLACED.block.edge_slots, HEADS))
+OPS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    **{
+        f"aggregate-{reduce}": (
+            lambda x, w, reduce=reduce: aggregate(PLACED.block, x, w, reduce),
+            (X, PER_EDGE),
+        )
+        for reduce in ("sum", "mean", "max", "min")
+    },
+    "sddmm": (lambda s, r: sddmm(PLACED.block, s, r), (X, X)),
+    "edge_softmax": (lambda logits: edge_softmax(PLACED.block, logits), (PER_EDGE,)),
+    "gat_attention": (
+        lambda *arrays: gat_attention(PLACED.block, *arrays, dropout=0.5, key=KEY),
+        (X, LOGITS, LOGITS),
+    ),
+    "gatv2_attention": (
+        lambda *arrays: gatv2_attention(PLACED.block, *arrays, dropout=0.5, key=KEY),
+        (X, X, X[0]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_no_op_scatters_in_either_direction(name: str) -> None:
+    op, arrays = OPS[name]
+
+    def value_and_gradients(*arrays: jax.Array) -> Any:
+        y, pull = jax.vjp(op, *arrays)
+        return y, pull(y)
+
+    assert scatters(value_and_gradients, *arrays) == set()
+
+
+@pytest.mark.parametrize("mode", ["sar", "sar-prefetch", "domain"])
+@pytest.mark.parametrize("reduce", ["sum", "max", "softmax"])
+def test_no_schedule_scatters_in_either_direction(mode: str, reduce: str) -> None:
+    """A learned message, which makes the backward fetch, walk and return everything."""
+    graph = complete(*random_edges(60, 400, seed=0), 60, "small", edge_data=True)
+    parts = Partition(np.arange(60, dtype=np.int32) % 3, 3, "striped")
+    mode, _, prefetch = mode.partition("-")
+    sharded = shard(graph, parts, make_mesh(3), mode, prefetch=bool(prefetch))
+    kernel = jnp.ones((graph.num_features, HEADS * FEATURES))
+
+    def message(kernel: jax.Array, sender: Any, receiver: Any, edge: Any) -> Any:
+        hidden = jnp.tanh(sender @ kernel + receiver * edge[:, None])
+        if reduce != "softmax":
+            return hidden
+        values = hidden.reshape(-1, HEADS, FEATURES)
+        return values.sum(-1), values
+
+    @spmd
+    def loss(kernel: jax.Array, own: Any) -> jax.Array:
+        x, weight = own.nodes, own.edge_weight
+        y = propagate(
+            own,
+            lambda s, r, e: message(kernel, s, r, e),
+            jnp.sin(x @ kernel) @ kernel.T,
+            x @ kernel,
+            weight,
+            reduce=reduce,
+            **({"dropout": 0.3, "key": KEY} if reduce == "softmax" else {}),
+        )
+        return own.sum(jnp.sum(own.mask_rows(y) ** 2))
+
+    assert scatters(jax.value_and_grad(loss), kernel, sharded) == set()

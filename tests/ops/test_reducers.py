@@ -1,0 +1,169 @@
+"""Reducers: any way of folding messages into states gives the same outputs."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxgraph.ops.message_functions import gat_message
+from jaxgraph.ops.messages import Inputs, fold_block
+from jaxgraph.ops.randomness import seed_words
+from jaxgraph.ops.reducers import Extremum, Softmax, Sum
+from tests.ops.blocks import place_block, shared_shapes
+from tests.strategies import SMALL_GRAPHS, complete
+from tests.tolerance import assert_close
+
+EDGES, HEADS, FEATURES = 13, 2, 3
+REDUCERS = {
+    "sum": Sum(),
+    "max": Extremum(1.0),
+    "min": Extremum(-1.0),
+    "softmax": Softmax(heads=HEADS),
+    "softmax-dropout": Softmax(seed_words(jax.random.key(3)), 0.4, HEADS),
+}
+
+
+def draw_messages(name: str) -> Any:
+    rng = np.random.default_rng(0)
+    values = jnp.asarray(rng.standard_normal((EDGES, HEADS, FEATURES)))
+    if "softmax" not in name:
+        return {"a": values, "b": jnp.round(values[:, 0])}
+    logits = 3 * rng.standard_normal((EDGES, HEADS))
+    logits[::4] = -np.inf
+    return jnp.asarray(logits), values
+
+
+def keep_of(reducer: Any, count: int = EDGES) -> Any:
+    ids = jnp.arange(count, dtype=jnp.int32)
+    return reducer.keep_mask(ids, ids + 1, jnp.zeros_like(ids))
+
+
+def merged_one_by_one(reducer: Any, messages: Any, order: np.ndarray) -> Any:
+    keep = keep_of(reducer)
+    lifted = reducer.lift(messages, jnp.ones(EDGES, bool), keep)
+    state = reducer.empty(messages, 1)
+    for edge in order:
+        state = reducer.merge(state, jax.tree.map(lambda leaf, e=edge: leaf[e : e + 1], lifted))
+    return state
+
+
+def assert_same_state(reducer: Any, messages: Any, left: Any, right: Any) -> None:
+    for a, b in zip(
+        jax.tree.leaves(reducer.finish(left, messages)[0]),
+        jax.tree.leaves(reducer.finish(right, messages)[0]),
+        strict=True,
+    ):
+        assert_close(a, b, dtype=np.float64, reduction_length=EDGES)
+
+
+@pytest.mark.parametrize("name", REDUCERS)
+def test_order_and_grouping_do_not_matter(name: str) -> None:
+    with jax.enable_x64(True):
+        reducer, messages = REDUCERS[name], draw_messages(name)
+        keep, everything = keep_of(reducer), jnp.ones(EDGES, bool)
+        at_once = reducer.collapse(messages, everything, keep)
+        forward = merged_one_by_one(reducer, messages, np.arange(EDGES))
+        shuffled = merged_one_by_one(reducer, messages, np.random.default_rng(1).permutation(EDGES))
+        first = reducer.collapse(messages, jnp.arange(EDGES) < 5, keep)
+        second = reducer.collapse(messages, jnp.arange(EDGES) >= 5, keep)
+        halves = reducer.merge(first, second), reducer.merge(second, first)
+        for state in (forward, shuffled, *halves):
+            assert_same_state(reducer, messages, state, at_once)
+
+
+@pytest.mark.parametrize("name", REDUCERS)
+def test_an_empty_state_changes_nothing_and_finishes_as_zero(name: str) -> None:
+    with jax.enable_x64(True):
+        reducer, messages = REDUCERS[name], draw_messages(name)
+        state = reducer.collapse(messages, jnp.ones(EDGES, bool), keep_of(reducer))
+        empty = reducer.empty(messages, 1)
+        masked = reducer.collapse(messages, jnp.zeros(EDGES, bool), keep_of(reducer))
+        for nothing in (empty, masked):
+            assert_same_state(reducer, messages, reducer.merge(state, nothing), state)
+            assert_same_state(reducer, messages, reducer.merge(nothing, state), state)
+            for leaf in jax.tree.leaves(reducer.finish(nothing, messages)[0]):
+                np.testing.assert_array_equal(leaf, 0)
+
+
+@pytest.mark.parametrize("name", REDUCERS)
+def test_masked_messages_are_not_read(name: str) -> None:
+    with jax.enable_x64(True):
+        reducer, messages = REDUCERS[name], draw_messages(name)
+        mask = jnp.arange(EDGES) % 3 > 0
+        poisoned = jax.tree.map(lambda leaf: leaf.at[~mask].set(jnp.nan), messages)
+        keep = keep_of(reducer)
+        for take in (reducer.lift, reducer.collapse):
+            clean, dirty = take(messages, mask, keep), take(poisoned, mask, keep)
+            jax.tree.map(np.testing.assert_array_equal, clean, dirty)
+
+
+def test_softmax_of_nothing_but_minus_infinity_is_zero() -> None:
+    reducer = Softmax(heads=HEADS)
+    messages = jnp.full((EDGES, HEADS), -jnp.inf), jnp.ones((EDGES, HEADS, FEATURES))
+    everything = jnp.ones(EDGES, bool)
+    one_by_one = merged_one_by_one(reducer, messages, np.arange(EDGES))
+    for state in (reducer.collapse(messages, everything, None), one_by_one):
+        outputs, kept = reducer.finish(state, messages)
+        np.testing.assert_array_equal(outputs, np.zeros((1, HEADS, FEATURES)))
+        adjoint = reducer.adjoint(outputs, kept, jnp.ones_like(outputs))
+        per_edge = jax.tree.map(lambda leaf: jnp.repeat(leaf, EDGES, 0), adjoint)
+        for gradient in reducer.cotangent(messages, per_edge, None):
+            np.testing.assert_array_equal(gradient, np.zeros(gradient.shape))
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32, jnp.float64])
+@pytest.mark.parametrize("name", REDUCERS)
+def test_states_are_of_thirty_two_bits_and_outputs_of_the_messages_type(
+    name: str, dtype: Any
+) -> None:
+    with jax.enable_x64(True):
+        reducer = REDUCERS[name]
+        messages = jax.tree.map(lambda leaf: leaf.astype(dtype), draw_messages(name))
+        state = reducer.collapse(messages, jnp.ones(EDGES, bool), keep_of(reducer))
+        wide = jnp.float64 if dtype == jnp.float64 else jnp.float32
+        lifted = reducer.lift(messages, jnp.ones(EDGES, bool), keep_of(reducer))
+        for leaf in jax.tree.leaves((state, lifted, reducer.empty(messages, 2))):
+            assert leaf.dtype == wide
+        outputs, kept = reducer.finish(state, messages)
+        assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(outputs))
+        cotangent = reducer.cotangent(
+            messages, reducer.adjoint(outputs, kept, outputs), keep_of(reducer)
+        )
+        assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(cotangent))
+
+
+def test_winners_are_counted() -> None:
+    values = jnp.asarray([[3.0], [1.0], [3.0], [-2.0], [3.0]])
+    for sign, count in ((1.0, 3), (-1.0, 1)):
+        _, winners = Extremum(sign).collapse(values, jnp.ones(5, bool), None)
+        assert int(winners[0, 0]) == count
+
+
+def test_a_state_resumes_where_another_subset_of_the_edges_ended() -> None:
+    """Folding two halves of the edges and merging is folding all: what SAR does with partitions."""
+    graph = SMALL_GRAPHS[-1]
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((graph.num_nodes, HEADS, FEATURES)).astype(np.float32)
+    left, right = rng.standard_normal((2, graph.num_nodes, HEADS)).astype(np.float32)
+    message, reducer = gat_message(0.2), Softmax(heads=HEADS)
+
+    def outputs(*pieces: Any) -> np.ndarray:
+        placed = [
+            place_block(
+                complete(graph.senders[p], graph.receivers[p], graph.num_nodes, "piece"),
+                pad_to=shared_shapes(),
+            )
+            for p in pieces
+        ]
+        rows = placed[0].rows
+        inputs = Inputs((), (rows(values), rows(left)), rows(right), ())
+        states = [fold_block(each.block, message, reducer, inputs) for each in placed]
+        state = states[0] if len(states) == 1 else reducer.merge(*states)
+        shapes = (jnp.zeros((1, HEADS)), jnp.zeros((1, HEADS, FEATURES)))
+        return placed[0].nodes(reducer.finish(state, shapes)[0])
+
+    half = graph.num_edges // 2
+    whole = outputs(slice(None))
+    assert_close(outputs(slice(half), slice(half, None)), whole, reduction_length=20)

@@ -1,0 +1,61 @@
+"""The self-checks: a right implementation passes, and each kind of wrong one fails."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxgraph.ops import implementations
+from jaxgraph.ops.self_check import NUM_EDGES, NUM_NODES, example
+
+XLA = {each.op: each for each in implementations() if each.name == "xla"}
+
+
+def test_the_example_has_light_and_heavy_rows_and_isolated_nodes() -> None:
+    graph = example()
+    assert len(graph.senders) == NUM_EDGES == 100
+    degrees = np.bincount(graph.receivers, minlength=NUM_NODES)
+    assert degrees.max() >= 25 and degrees.min() == 0
+    for orientation in (graph.block.edges.by_receiver, graph.block.edges.by_sender):
+        assert orientation.light_slots.shape[0] and orientation.neighbors.shape[0] > NUM_EDGES
+    assert graph.block.edges.by_receiver.heavy_slots.shape[0] > 1
+
+
+def test_both_orientations_hold_the_same_edges() -> None:
+    graph = example()
+    by_sender = graph.block.edges.by_sender
+    slots = np.asarray(by_sender.edge_ids)[:NUM_EDGES]
+    assert sorted(slots) == list(range(NUM_EDGES))
+    np.testing.assert_array_equal(by_sender.neighbors[:NUM_EDGES], graph.receivers[slots])
+
+
+@jax.custom_vjp
+def _double_gradient(x: jax.Array) -> jax.Array:
+    return x
+
+
+_double_gradient.defvjp(lambda x: (x, None), lambda _, g: (2 * g,))
+
+
+def wrong_value(result: jax.Array) -> jax.Array:
+    return result.at[1].add(1e-3)
+
+
+def not_a_number(result: jax.Array) -> jax.Array:
+    return result.at[1].set(jnp.nan)
+
+
+@pytest.mark.parametrize("op", XLA)
+@pytest.mark.parametrize("spoil", [wrong_value, not_a_number, _double_gradient])
+def test_a_wrong_implementation_fails(op: str, spoil: Any) -> None:
+    right = XLA[op]
+    report = right.self_check(lambda *arguments: spoil(right.function(*arguments)))
+    assert report.startswith("failed")
+
+
+def test_a_result_of_another_shape_fails() -> None:
+    right = XLA["aggregate"]
+    report = right.self_check(lambda *arguments: right.function(*arguments)[:, :1])
+    assert report.startswith("failed: shape")

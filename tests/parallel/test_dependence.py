@@ -1,0 +1,76 @@
+"""Which case of SAR holds is read off the message function."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jaxgraph.ops.messages import Inputs, Wanted
+from jaxgraph.ops.reducers import Extremum, Softmax, Sum
+from jaxgraph.parallel.dependence import looks_at_senders
+from jaxgraph.parallel.sar import backward_plan
+
+ROWS = jnp.ones((4, 6))
+SENDER_ONLY = Wanted(params=False, sender=True, receiver=False, edge=False)
+ALL = Wanted(params=True, sender=True, receiver=True, edge=True)
+
+
+def decide(message, reducer, inputs, adjoint, wanted=SENDER_ONLY):
+    return looks_at_senders(message, reducer, inputs, adjoint, wanted, chunk=2)
+
+
+@pytest.mark.parametrize(
+    ("message", "case_two"),
+    [
+        (lambda p, s, r, e: s, False),
+        (lambda p, s, r, e: 2 * s + r, False),
+        (lambda p, s, r, e: jnp.where(r > 0, s, 0), False),
+        (lambda p, s, r, e: s * r, False),
+        (lambda p, s, r, e: jnp.tanh(s), True),
+        (lambda p, s, r, e: jax.nn.relu(s + r), True),
+    ],
+)
+def test_gradient_of_the_sender_alone(message, case_two):
+    assert decide(message, Sum(), Inputs((), ROWS, ROWS, ()), ROWS) is case_two
+
+
+def test_a_linear_message_with_wanted_weights_is_case_two():
+    inputs = Inputs(jnp.ones((6, 6)), ROWS, (), ())
+    message = lambda p, s, r, e: s @ p  # noqa: E731
+    assert decide(message, Sum(), inputs, ROWS) is False
+    wanted = Wanted(params=True, sender=True, receiver=False, edge=False)
+    assert decide(message, Sum(), inputs, ROWS, wanted) is True
+
+
+def test_edge_weights_are_case_two_only_when_their_gradient_is_wanted():
+    inputs = Inputs((), ROWS, (), jnp.ones(8))
+    message = lambda p, s, r, e: e[:, None] * s  # noqa: E731
+    assert decide(message, Sum(), inputs, ROWS) is False
+    assert decide(message, Sum(), inputs, ROWS, ALL) is True
+
+
+def test_maximum_and_attention_look_at_the_senders():
+    inputs = Inputs((), ROWS, (), ())
+    assert decide(lambda p, s, r, e: s, Extremum(), inputs, (ROWS, ROWS))
+
+
+def attention(receiver_width):
+    values, logits = jnp.ones((4, 2, 16)), jnp.ones((4, 2))
+    receiver = jnp.ones((4, 2, receiver_width))
+    adjoint = (values, logits, logits)
+
+    def message(params, sender, receiver, edge):
+        return sender[1] + jnp.sum(receiver, -1), sender[0]
+
+    return message, Inputs((), (values, logits), receiver, ()), adjoint
+
+
+@pytest.mark.parametrize(("receiver_width", "plan"), [(1, "at-sender"), (16, "refetch")])
+def test_the_backward_runs_where_fewer_bytes_move(receiver_width, plan):
+    message, inputs, adjoint = attention(receiver_width)
+    reducer = Softmax(heads=2)
+    assert backward_plan(message, reducer, inputs, adjoint, ALL, 2) == plan
+
+
+def test_sums_push_their_gradient():
+    inputs = Inputs((), ROWS, (), ())
+    assert backward_plan(lambda p, s, r, e: s, Sum(), inputs, ROWS, SENDER_ONLY, 2) == "push"

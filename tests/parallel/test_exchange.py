@@ -1,0 +1,234 @@
+"""Rows that travel between parts, compared with looking them up on the host."""
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jaxgraph as jg
+from jaxgraph.parallel.exchange import (
+    FEWER_SEGMENTS_RATIO,
+    MOST_SEGMENTS,
+    Route,
+    exchange_all,
+    halo_route,
+    reach_route,
+    rows_sent,
+    send_rows,
+)
+from jaxgraph.partition.shard_tables import PartTables, tabulate
+from tests.strategies import complete, random_edges, skewed_assignment
+
+Units = tuple[tuple[int, ...], ...]
+
+
+@st.composite
+def unit_matrices(draw: st.DrawFn) -> Units:
+    parts = draw(st.integers(1, 7))
+    count = st.integers(0, draw(st.sampled_from((1, 3, 50))))
+    return tuple(tuple(0 if p == q else draw(count) for q in range(parts)) for p in range(parts))
+
+
+def routes(units: Units, unit: int) -> tuple[Route, Route]:
+    manifest = SimpleNamespace(halo_units=units, reach_units=units, halo_unit=unit)
+    shard = cast(Any, SimpleNamespace(manifest=manifest))
+    return halo_route(shard), reach_route(shard)
+
+
+def covered(route: Route, step: int) -> dict[tuple[int, int], int]:
+    """How many rows, from the first, each pair exchanges at a step."""
+    rows: dict[tuple[int, int], int] = {}
+    for segment in route.steps[step - 1]:
+        for pair in segment.pairs:
+            assert rows.get(pair, 0) == segment.start
+            rows[pair] = segment.stop
+    return rows
+
+
+@given(unit_matrices(), st.sampled_from((1, 16)))
+def test_every_pair_exchanges_its_units_and_few_more(units, unit):
+    parts = len(units)
+    for route, to_part in zip(routes(units, unit), (True, False), strict=True):
+        assert len(route.steps) == parts - 1
+        assert route.rows == max(unit * max(map(max, units)), 1)
+        for step in range(1, parts):
+            pairs = {}
+            for part in range(parts):
+                other = (part - step) % parts
+                pairs[(other, part) if to_part else (part, other)] = units[part][other] * unit
+            rows = covered(route, step)
+            assert rows.keys() == {pair for pair, count in pairs.items() if count}
+            kept = set(rows.values())
+            assert len(kept) <= MOST_SEGMENTS
+            assert max(kept, default=0) == max(pairs.values())
+            for pair, count in pairs.items():
+                assert not count or rows[pair] == min(level for level in kept if level >= count)
+            if len(set(pairs.values()) - {0}) <= MOST_SEGMENTS:
+                assert sum(rows.values()) <= FEWER_SEGMENTS_RATIO * sum(pairs.values())
+
+
+@given(unit_matrices())
+def test_each_message_is_a_partial_permutation(units):
+    for route in routes(units, 4):
+        for step in (*route.steps, *route.reverse().steps):
+            for segment in step:
+                assert 0 <= segment.start < segment.stop
+                assert segment.pairs
+                for ends in zip(*segment.pairs, strict=True):
+                    assert len(set(ends)) == len(ends)
+
+
+@given(unit_matrices())
+def test_rows_sent_are_those_of_the_messages(units):
+    route = routes(units, 4)[0]
+    expected = sum(sum(covered(route, step).values()) for step in range(1, len(units)))
+    assert rows_sent(units, 4) == expected
+
+
+@given(unit_matrices())
+def test_answers_travel_back(units):
+    for route in routes(units, 2):
+        for step in range(1, len(units)):
+            forth, back = covered(route, step), covered(route.reverse(), step)
+            assert back == {(target, source): rows for (source, target), rows in forth.items()}
+        assert route.reverse().reverse() == route
+
+
+def tables_of(num_parts: int, mode: str) -> PartTables:
+    senders, receivers = random_edges(120, 700, seed=num_parts)
+    senders[:200] = receivers[200:320] = 3
+    graph = complete(senders, receivers, 120, "hubs")
+    assignment = (skewed_assignment(120, num_parts) + np.arange(120) % 2) % num_parts
+    return tabulate(graph, jg.partition.Partition.from_assignment(assignment, num_parts), mode)
+
+
+def some_rows(shard: jg.parallel.Shard) -> tuple[jax.Array, jax.Array]:
+    """Two arrays of different shapes and types that tell nodes apart; NaN in rows of padding."""
+    ids = shard.node_ids
+    wide = jnp.stack([ids, ids * 2, ids**2], axis=1).astype(jnp.float32).reshape(-1, 1, 3)
+    return jnp.where(shard.node_mask[:, None, None], wide, jnp.nan), ids
+
+
+def arrivals(tables: PartTables, table: str, step: int, *, forward: bool) -> list[np.ndarray]:
+    """The ids that arrive at each part at a step."""
+    found, parts = [], tables.manifest.num_parts
+    for part in range(parts):
+        source = tables.part((part - step if forward else part + step) % parts)
+        own = slice(source[f"{table}/ptr"][step - 1], source[f"{table}/ptr"][step])
+        found.append(source["node_ids"][source[f"{table}/rows"][own]])
+    return found
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("table", ["send", "reach"])
+@pytest.mark.parametrize("num_parts", [2, 3, 8])
+def test_send_rows(num_parts, table, traced):
+    tables = tables_of(num_parts, "sar")
+    sharded = jg.parallel.place(tables, jg.parallel.make_mesh(num_parts))
+
+    def exchange(step, shard):
+        route = halo_route(shard) if table == "send" else reach_route(shard)
+        return send_rows(route, getattr(shard, table), some_rows(shard), step, shard.axis)
+
+    for step in range(1, num_parts):
+        if traced:
+            arrived = jg.parallel.spmd(exchange, outputs="rows")(jnp.int32(step), sharded)
+        else:
+            arrived = jg.parallel.spmd(partial(exchange, step), outputs="rows")(sharded)
+        wide, ids = (np.asarray(a).reshape(num_parts, -1, *a.shape[1:]) for a in arrived)
+        for part, expected in enumerate(arrivals(tables, table, step, forward=table == "send")):
+            assert ids[part, : len(expected)].tolist() == expected.tolist()
+            columns = np.stack([expected, expected * 2, expected**2], axis=1)
+            assert np.array_equal(wide[part, : len(expected), 0], columns)
+            assert np.array_equal(wide[part].shape[1:], (1, 3))
+
+
+@pytest.mark.parametrize("num_parts", [2, 5])
+def test_answers_arrive_where_the_rows_came_from(num_parts):
+    sharded = jg.parallel.place(tables_of(num_parts, "sar"), jg.parallel.make_mesh(num_parts))
+
+    def there_and_back(step, shard):
+        route = halo_route(shard)
+        arrived = send_rows(route, shard.send, shard.node_ids, step, shard.axis)
+        returned = send_rows(route.reverse(), None, arrived * 10, step, shard.axis)
+        position = shard.send.position[step - 1]
+        found = returned[jnp.maximum(position, 0)]
+        expected = shard.node_ids[: position.shape[0]] * 10
+        wrong = jnp.sum((position >= 0) & (found != expected))
+        return shard.sum((wrong, jnp.sum(position >= 0)))
+
+    checked = 0
+    for step in range(1, num_parts):
+        wrong, count = jg.parallel.spmd(there_and_back)(jnp.int32(step), sharded)
+        assert int(wrong) == 0
+        checked += int(count)
+    assert checked == sharded.padding().halo_rows_needed > 0
+
+
+@pytest.mark.parametrize("num_parts", [1, 2, 3, 8])
+def test_exchange_all(num_parts):
+    tables = tables_of(num_parts, "domain")
+    manifest = tables.manifest
+    sharded = jg.parallel.place(tables, jg.parallel.make_mesh(num_parts))
+    exchange = jg.parallel.spmd(lambda s: exchange_all(s, some_rows(s)), outputs="rows")
+    wide, ids = (
+        np.asarray(a).reshape(num_parts, manifest.sender_rows, *a.shape[1:])
+        for a in exchange(sharded)
+    )
+    for part in range(num_parts):
+        arrays = tables.part(part)
+        known = sorted(set(arrays["incoming/by_receiver/neighbors"].tolist()))
+        expected = arrays["incoming/sender_ids"][known]
+        assert ids[part, known].tolist() == expected.tolist()
+        assert np.array_equal(wide[part, known, 0, 1], expected * 2.0)
+        own = arrays["node_ids"]
+        assert ids[part, : len(own)].tolist() == own.tolist()
+
+
+@pytest.mark.parametrize("num_parts", [1, 2, 3, 8])
+def test_gradient_of_exchange_all_returns_to_the_owners(num_parts):
+    tables = tables_of(num_parts, "domain")
+    manifest = tables.manifest
+    sharded = jg.parallel.place(tables, jg.parallel.make_mesh(num_parts))
+    rng = np.random.default_rng(0)
+    weights = rng.standard_normal((num_parts, manifest.sender_rows, 2)).astype(np.float32)
+
+    def pull(weights, shard):
+        mine = weights[jax.lax.axis_index(shard.axis)]
+        values = jnp.zeros((shard.num_rows, 2))
+        return jax.grad(lambda x: jnp.sum(exchange_all(shard, x) * mine))(
+            jax.lax.pcast(values, shard.axis, to="varying")
+        )
+
+    found = jg.parallel.gather_rows(
+        jg.parallel.spmd(pull, outputs="rows")(weights, sharded), sharded
+    )
+    expected = np.zeros((120, 2))
+    for part in range(num_parts):
+        arrays = tables.part(part)
+        own = arrays["node_ids"]
+        expected[own] += weights[part, : len(own)]
+        halos = arrays["incoming/by_receiver/neighbors"]
+        halos = np.unique(halos[halos >= manifest.node_rows])
+        expected[arrays["incoming/sender_ids"][halos]] += weights[part, halos]
+    assert np.allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["sar", "domain"])
+def test_parts_that_share_no_edge(mode):
+    graph = complete([0, 1, 2], [1, 0, 2], 4, "apart")
+    parts = jg.partition.Partition.from_assignment([0, 0, 2, 2], 3)
+    sharded = jg.parallel.shard(graph, parts, jg.parallel.make_mesh(3), mode)
+    sums = jg.parallel.spmd(
+        lambda shard: jg.parallel.propagate(shard, lambda s, r, e: s, shard.nodes), outputs="rows"
+    )(sharded)
+    assert graph.nodes is not None
+    expected = graph.nodes[[1, 0, 2, 2]] * np.array([[1], [1], [1], [0]])
+    assert np.array_equal(jg.parallel.gather_rows(sums, sharded), expected)
+    assert sharded.padding().halo_rows_sent == 0

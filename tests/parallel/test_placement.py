@@ -1,0 +1,333 @@
+"""Parts on devices: what is read, what is checked, and shapes that several graphs share."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxgraph as jg
+from jaxgraph import Graph
+from jaxgraph.parallel import AbstractSource, ShardedGraph, common_shapes, make_mesh, place, shard
+from jaxgraph.partition import Partition
+from jaxgraph.partition.manifest import Manifest
+from jaxgraph.partition.shard_tables import PartTables, tabulate
+from tests.strategies import complete, random_edges, skewed_assignment
+
+PARTS = 4
+MODES = ("sar", "domain")
+
+
+def random_pair(num_nodes: int, seed: int = 0, **changes) -> tuple[Graph, Partition]:
+    """A random graph with edge weights and a partition by hash."""
+    edges = random_edges(num_nodes, 6 * num_nodes, seed)
+    graph = complete(*edges, num_nodes, "random", seed, edge_data=True).replace(**changes)
+    return graph, jg.partition.partition(graph, PARTS, method="hash")
+
+
+@pytest.fixture(scope="module")
+def tables() -> PartTables:
+    return tabulate(*random_pair(90))
+
+
+def weighted_sums(shard: jg.parallel.Shard) -> jax.Array:
+    return jg.parallel.propagate(
+        shard, lambda s, r, w: s * w[:, None], shard.nodes, None, shard.edge_weight
+    )
+
+
+def expected_sums(graph: Graph) -> np.ndarray:
+    assert graph.nodes is not None and graph.edge_weight is not None
+    sums = np.zeros(graph.nodes.shape)
+    np.add.at(sums, graph.receivers, graph.nodes[graph.senders] * graph.edge_weight[:, None])
+    return sums
+
+
+# ---------------------------------------------------------------- what is read
+
+
+class Recorder:
+    """A source that remembers which parts were asked for, and can spoil what it hands out."""
+
+    def __init__(self, tables: PartTables, **spoiled: np.ndarray | None) -> None:
+        self.tables, self.spoiled, self.read = tables, spoiled, []
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.tables.manifest
+
+    def part(self, index: int) -> dict[str, np.ndarray]:
+        self.read.append(index)
+        arrays = self.tables.part(index) | self.spoiled
+        return {name: values for name, values in arrays.items() if values is not None}
+
+
+def test_every_part_is_read_once_in_order(tables):
+    source = Recorder(tables)
+    sharded = place(source, make_mesh(PARTS), "sar")
+    assert source.read == list(range(PARTS))
+    for index in range(PARTS):
+        part = tables.part(index)
+        rows = len(part["node_ids"])
+        assert np.array_equal(sharded.shards.node_ids[index, :rows], part["node_ids"])
+        assert np.array_equal(sharded.shards.nodes[index, :rows], part["nodes"])
+        assert not np.any(sharded.shards.node_mask[index, rows:])
+        assert np.all(sharded.shards.labels[index, rows:] == -1)
+
+
+def test_every_array_is_split_over_the_mesh_one_part_per_device(tables):
+    mesh = make_mesh(PARTS)
+    for leaf in jax.tree.leaves(place(tables, mesh)):
+        assert leaf.shape[0] == PARTS
+        pieces = sorted(leaf.addressable_shards, key=lambda piece: piece.index[0].start)
+        assert [piece.device for piece in pieces] == list(mesh.devices.flat)
+
+
+def test_padded_parts_are_taken_as_they_are(tables):
+    found = tables.part(0)
+    shape = tables.manifest.array_shapes()["nodes"][0]
+    padded = np.zeros(shape, np.float32)
+    padded[: len(found["nodes"])] = found["nodes"]
+    sharded = place(Recorder(tables, nodes=padded), make_mesh(PARTS))
+    assert np.array_equal(sharded.shards.nodes[0], padded)
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "message"),
+    [
+        ({"nodes": None, "labels": None}, "part 0 lacks labels, nodes, which its manifest lists"),
+        (
+            {"nodes": np.zeros((400, 5), np.float32)},
+            r"part 0: nodes has shape \[400, 5\]; expected at most the manifest's \[\d+, 5\]",
+        ),
+        ({"labels": np.zeros((2, 2), np.int32)}, r"labels has shape \[2, 2\]; expected at most"),
+        ({"labels": np.zeros(2)}, "labels has dtype float64; expected the manifest's int32"),
+    ],
+)
+def test_parts_that_do_not_fit_their_manifest(tables, spoiled, message):
+    with pytest.raises(ValueError, match=message):
+        place(Recorder(tables, **spoiled), make_mesh(PARTS))
+
+
+# ---------------------------------------------------------------- planning without data
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_abstract_leaves_are_those_of_the_data(mode):
+    tables = tabulate(*random_pair(90), mode)
+    mesh = make_mesh(PARTS)
+    concrete = place(tables, mesh, mode)
+    abstract = place(AbstractSource(tables.manifest), mesh, mode)
+    assert jax.tree.structure(concrete) == jax.tree.structure(abstract)
+    for real, planned in zip(jax.tree.leaves(concrete), jax.tree.leaves(abstract), strict=True):
+        assert isinstance(planned, jax.ShapeDtypeStruct)
+        assert (planned.shape, planned.dtype) == (real.shape, real.dtype)
+        assert planned.sharding == real.sharding
+    assert abstract.padding() == concrete.padding()
+    assert abstract.num_nodes == 90
+
+
+def test_a_program_compiled_without_data_runs_on_data(tables):
+    mesh = make_mesh(PARTS)
+    function = jg.parallel.spmd(weighted_sums, outputs="rows")
+    compiled = function.lower(place(AbstractSource(tables.manifest), mesh)).compile()
+    sharded = place(tables, mesh)
+    found = jg.parallel.gather_rows(compiled(sharded), sharded)
+    assert np.allclose(found, expected_sums(tables.survey.graph), rtol=1e-5, atol=1e-5)
+
+
+def test_an_abstract_source_has_nothing_to_read(tables):
+    with pytest.raises(ValueError, match=r"holds no data \(part 2 was asked for\)"):
+        AbstractSource(tables.manifest).part(2)
+
+
+# ---------------------------------------------------------------- counts and padding
+
+
+def test_counts_are_known_outside_of_compiled_functions():
+    graph, parts = random_pair(90)
+    sharded = shard(graph, parts, make_mesh(PARTS))
+    assert (sharded.num_nodes, sharded.num_parts, sharded.axis) == (90, PARTS, "graph")
+    padding = sharded.padding()
+    assert (padding.nodes, padding.edges) == (90, 540)
+    assert padding.halo_rows_needed == jg.partition.report(graph, parts).halo_total
+    assert padding.node_rows == PARTS * sharded.shards.node_ids.shape[1]
+    slots = sharded.shards.incoming.by_receiver.neighbors.shape[1]
+    assert padding.edge_slots == PARTS * slots
+    largest = np.bincount(parts.assignment[graph.receivers], minlength=PARTS).max()
+    assert slots == largest + sharded.manifest.chunk
+    assert sharded.manifest.counts == sharded.counts
+
+
+def test_counts_are_data_inside_of_compiled_functions():
+    function = jg.parallel.spmd(lambda s: s.num_nodes)
+    for num_nodes in (90, 30):
+        sharded = shard(*random_pair(num_nodes), make_mesh(PARTS))
+        assert int(function(sharded)) == num_nodes
+
+
+def test_counts_do_not_survive_where_a_program_serves_many_graphs(tables):
+    sharded = place(tables, make_mesh(PARTS))
+    copied = jax.tree.map(lambda leaf: leaf, sharded)
+    for ask in (lambda: copied.num_nodes, copied.padding):
+        with pytest.raises(ValueError, match=r"counts of a sharded graph are lost behind jax\.jit"):
+            ask()
+    with pytest.raises(ValueError, match="counts of a sharded graph are lost"):
+        jax.jit(lambda graph: graph.num_nodes)(sharded)
+
+
+def test_padding_of_domain_counts_every_pair_at_the_size_of_the_largest():
+    graph, parts = random_pair(90)
+    sharded = shard(graph, parts, make_mesh(PARTS), "domain")
+    largest = jg.partition.report(graph, parts).halo_pairs.max()
+    assert 0 <= sharded.manifest.halo_rows - largest < sharded.manifest.halo_unit
+    assert sharded.padding().halo_rows_sent == PARTS * (PARTS - 1) * sharded.manifest.halo_rows
+
+
+def test_padding_on_coauthor_cs_in_eight_metis_parts(data_dir):
+    graph = jg.datasets.load("coauthor-cs", data_dir=data_dir)
+    parts = jg.partition.partition(graph, 8, method="metis", balance="edges", seed=0)
+    padding = {}
+    for mode in MODES:
+        source = AbstractSource(tabulate(graph, parts, mode).manifest)
+        padding[mode] = place(source, make_mesh(8), mode).padding()
+    assert padding["sar"].edge_ratio <= 1.25
+    assert padding["sar"].halo_ratio <= 1.25
+    assert padding["domain"].edge_ratio <= 1.25
+    assert padding["domain"].halo_ratio > 2  # what messages of one size cost
+
+
+# ---------------------------------------------------------------- shared shapes
+
+
+@pytest.mark.parametrize(("mode", "prefetch"), [("sar", False), ("sar", True), ("domain", False)])
+def test_graphs_of_the_same_shapes_share_one_program(mode, prefetch):
+    pairs = [random_pair(200), random_pair(90, seed=1), random_pair(7, seed=2)]
+    common = common_shapes(*pairs, mode=mode)
+    function = jg.parallel.spmd(weighted_sums, outputs="rows")
+    for graph, parts in pairs:
+        options = {"mode": mode, "prefetch": prefetch}
+        padded = shard(graph, parts, make_mesh(PARTS), **options, pad_to=common)
+        assert padded.num_nodes == graph.num_nodes
+        assert padded.padding().edges == graph.num_edges
+        found = jg.parallel.gather_rows(function(padded), padded)
+        assert np.allclose(found, expected_sums(graph), rtol=1e-5, atol=1e-5)
+    assert function._cache_size() == 1  # pyright: ignore[reportFunctionMemberAccess]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_are_those_without_padding(mode):
+    def loss(kernel, shard):
+        hidden = jnp.tanh(shard.nodes @ kernel)
+        sums = jg.parallel.propagate(
+            shard,
+            lambda s, r, w: (jnp.sum(s * r, 1, keepdims=True), (s * w[:, None])[:, None]),
+            hidden,
+            hidden,
+            shard.edge_weight,
+            reduce="softmax",
+        )
+        return shard.sum(jnp.sum(shard.mask_rows(jnp.sin(sums[:, 0])))) / shard.num_nodes
+
+    gradient = jax.jit(jax.grad(jg.parallel.spmd(loss)))
+    kernel = jnp.asarray(np.random.default_rng(0).standard_normal((5, 3)), jnp.float32)
+    large = shard(*random_pair(200), make_mesh(PARTS), mode)
+    small = random_pair(90, seed=1)
+    own = shard(*small, make_mesh(PARTS), mode)
+    expected = gradient(kernel, own)
+    common = common_shapes(random_pair(200), small, mode=mode)
+    padded = shard(*small, make_mesh(PARTS), mode, pad_to=common)
+    assert padded.manifest != own.manifest != large.manifest
+    assert np.allclose(gradient(kernel, padded), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_sharded_graph_can_be_padded_to():
+    known = shard(*random_pair(400), make_mesh(PARTS))
+    unseen = random_pair(300, seed=1, labels=None, train_mask=None, val_mask=None, test_mask=None)
+    function = jg.parallel.spmd(weighted_sums, outputs="rows")
+    function(known)
+    padded = shard(*unseen, make_mesh(PARTS), pad_to=known)
+    assert padded.manifest == known.manifest
+    assert np.all(padded.shards.labels == -1)
+    assert not np.any(padded.shards.train_mask)
+    found = jg.parallel.gather_rows(function(padded), padded)
+    assert np.allclose(found, expected_sums(unseen[0]), rtol=1e-5, atol=1e-5)
+    assert function._cache_size() == 1  # pyright: ignore[reportFunctionMemberAccess]
+
+
+# ---------------------------------------------------------------- edge data
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gradient_of_edge_data_lands_on_its_edge(mode):
+    senders, receivers = random_edges(40, 300, seed=1)
+    receivers[:120] = 5
+    graph = complete(senders, receivers, 40, "hub", edge_data=True)
+    assert graph.nodes is not None and graph.edge_weight is not None and graph.edges is not None
+    parts = Partition.from_assignment(skewed_assignment(40, 3), 3)
+    sharded = shard(graph, parts, make_mesh(3), mode)
+
+    def total(shard):
+        """sum_e c_e d/dw_e of sum_i <1, tanh(sum_e w_e x_j)_i>: c tells edges apart."""
+        assert shard.edge_weight is not None and shard.edges is not None
+
+        def loss(weight):
+            sums = jg.parallel.propagate(
+                shard, lambda s, r, w: s * w[:, None], shard.nodes, None, weight
+            )
+            return jnp.sum(shard.mask_rows(jnp.tanh(sums)))
+
+        return shard.sum(jnp.sum(jax.grad(loss)(shard.edge_weight) * shard.edges[:, 0]))
+
+    slope = 1 - np.tanh(expected_sums(graph)) ** 2
+    per_edge = np.sum(graph.nodes[senders] * slope[receivers], axis=1)
+    expected = np.sum(per_edge * graph.edges[:, 0])
+    assert np.allclose(jg.parallel.spmd(total)(sharded), expected, rtol=1e-4)
+
+
+# ---------------------------------------------------------------- wrong arguments
+
+
+def test_wrong_meshes(tables):
+    with pytest.raises(ValueError, match=r"4 part\(s\) and the mesh 2 device\(s\); expected one"):
+        place(tables, make_mesh(2))
+    square = jax.sharding.Mesh(np.asarray(jax.devices()[:4]).reshape(2, 2), ("a", "b"))
+    with pytest.raises(ValueError, match=r"axes \('a', 'b'\); expected one axis"):
+        place(tables, square)
+    graph, _ = random_pair(90)
+    with pytest.raises(ValueError, match=r"1 part\(s\) and the mesh 4 device\(s\)"):
+        shard(graph, None, make_mesh(PARTS))
+
+
+def test_wrong_modes(tables):
+    with pytest.raises(
+        ValueError, match="mode is 'domain', but the source was made for mode 'sar'"
+    ):
+        place(tables, make_mesh(PARTS), "domain")
+    with pytest.raises(ValueError, match="prefetch=True needs mode='sar'; mode is 'domain'"):
+        shard(*random_pair(90), make_mesh(PARTS), "domain", prefetch=True)
+    with pytest.raises(ValueError, match="mode is 'ring'; expected one of sar, domain"):
+        shard(*random_pair(90), make_mesh(PARTS), "ring")
+
+
+def test_wrong_partitions_and_targets(tables):
+    graph, parts = random_pair(90)
+    mesh = make_mesh(PARTS)
+    with pytest.raises(ValueError, match="partition is of type ndarray"):
+        shard(graph, parts.assignment, mesh)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="assigns 50 nodes, but the graph has 90"):
+        shard(graph, random_pair(50)[1], mesh)
+    with pytest.raises(ValueError, match="pad_to is of type Graph; expected a sharded graph"):
+        shard(graph, parts, mesh, pad_to=graph)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="does not fit into pad_to: node_rows"):
+        shard(graph, parts, mesh, pad_to=shard(*random_pair(30), mesh))
+
+
+def test_one_device_needs_no_partition():
+    graph, _ = random_pair(90)
+    sharded = shard(graph, None, make_mesh(1))
+    assert isinstance(sharded, ShardedGraph)
+    assert sharded.num_parts == 1
+    assert sharded.padding().halo_rows_sent == 0
+    assert dataclasses.astuple(sharded.manifest.counts)[:2] == (90, 540)

@@ -1,0 +1,74 @@
+"""Manifests foretell what the parts will need."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxgraph.partition import Partition
+from jaxgraph.partition.description import choose_grain, describe
+from jaxgraph.partition.halo import SMALLEST_UNIT
+from jaxgraph.partition.shard_tables import tabulate
+from jaxgraph.partition.survey import survey
+from tests.strategies import assignments, complete, graphs, random_edges
+
+MODES = ("sar", "domain")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@given(data=st.data())
+def test_declared_shapes_are_the_smallest_that_hold_every_part(mode, data):
+    graph = data.draw(graphs(edge_data=True))
+    num_parts = data.draw(st.integers(1, 5))
+    assignment = data.draw(assignments(graph.num_nodes, num_parts))
+    tables = tabulate(graph, Partition.from_assignment(assignment, num_parts), mode)
+    parts = [tables.part(index) for index in range(num_parts)]
+    assert {name for part in parts for name in part} == set(tables.manifest.array_shapes())
+    for name, (shape, dtype) in tables.manifest.array_shapes().items():
+        made = [part[name] for part in parts]
+        assert all(np.can_cast(values.dtype, dtype, "same_kind") for values in made)
+        largest = tuple(map(max, *(values.shape for values in made), (0,) * len(shape)))
+        slack = tables.manifest.slack(name, len(shape))
+        bare = tuple(size - more for size, more in zip(shape, slack, strict=True))
+        if name.endswith(("repetition", "_slots", "_rows", "_counts")):
+            # Parts without equal edges leave out repetitions; tables of chunks have room for more.
+            assert largest <= shape
+        else:
+            # Arrays with one entry per row are made for all rows, or for those of the part's nodes.
+            assert largest in (bare, shape) or ("/" not in name and largest[1:] == shape[1:])
+
+
+def test_counts_are_those_of_the_graph():
+    graph = complete([0, 1, 2, 2], [1, 0, 3, 3], 4, "four")
+    tables = tabulate(graph, Partition.from_assignment([0, 0, 0, 1], 2))
+    assert tables.manifest.counts is not None
+    assert dataclasses.astuple(tables.manifest.counts) == (4, 4, 1)
+
+
+def test_grain_suits_all_graphs():
+    edges = random_edges(2000, 30_000, seed=5)
+    large = complete(*edges, 2000, "large")
+    small = complete(*random_edges(40, 100, seed=6), 40, "small")
+    surveys = [
+        survey(graph, Partition.from_assignment(np.arange(graph.num_nodes) % 4, 4), "sar")
+        for graph in (large, small)
+    ]
+    chunk, unit = choose_grain(surveys)
+    assert chunk == choose_grain(surveys[:1])[0] > choose_grain(surveys[1:])[0]
+    assert unit == min(choose_grain([each])[1] for each in surveys)
+
+
+def test_messages_of_one_size_are_not_cut_into_units():
+    graph = complete(*random_edges(4000, 20_000, seed=5), 4000, "uniform")
+    parts = Partition.from_assignment(np.arange(4000) % 2, 2)
+    assert choose_grain([survey(graph, parts, "sar")])[1] > SMALLEST_UNIT
+    assert choose_grain([survey(graph, parts, "domain")])[1] == SMALLEST_UNIT
+
+
+def test_rows_are_at_least_a_chunk():
+    graph = complete([0], [1], 2, "two")
+    found = survey(graph, Partition.from_assignment([0, 1], 2), "sar")
+    assert describe(found, 16, 16).node_rows == 16
+    assert describe(found, 1, 16).node_rows == 1

@@ -1,0 +1,151 @@
+"""Shapes of one graph taken on by another."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxgraph import Graph
+from jaxgraph.partition import Partition
+from jaxgraph.partition.description import describe
+from jaxgraph.partition.fitting import fit, merge
+from jaxgraph.partition.manifest import Manifest
+from jaxgraph.partition.survey import survey
+from tests.strategies import assignments, complete, graphs, random_edges
+
+PARTS = 3
+
+
+def manifest_of(
+    graph: Graph,
+    mode: str = "sar",
+    chunk: int = 16,
+    unit: int = 16,
+    within: Manifest | None = None,
+) -> Manifest:
+    parts = Partition.from_assignment(np.arange(graph.num_nodes) % PARTS, PARTS)
+    return describe(survey(graph, parts, mode), chunk, unit, within)
+
+
+def random_graph(num_nodes: int, num_edges: int, **changes: Any) -> Graph:
+    edges = random_edges(num_nodes, num_edges, seed=num_nodes)
+    return complete(*edges, num_nodes, "random").replace(**changes)
+
+
+@pytest.fixture
+def small() -> Manifest:
+    return manifest_of(random_graph(60, 200))
+
+
+@pytest.fixture
+def large() -> Manifest:
+    return manifest_of(random_graph(300, 2000))
+
+
+def test_a_small_graph_takes_on_the_shapes_of_a_large_one(large):
+    small = manifest_of(random_graph(60, 200), within=large)
+    fitted = fit(small, large)
+    assert fitted == large
+    assert fitted.counts == small.counts
+
+
+def test_a_large_graph_does_not_fit_into_a_small_one(small, large):
+    expected = r"node_rows 100 > 20, boundary_rows .* and \d+ more; make shapes that hold all"
+    with pytest.raises(ValueError, match=expected):
+        fit(large, small)
+
+
+@pytest.mark.parametrize("name", ["boundary_rows", "receiver_capacity", "outgoing_sender_capacity"])
+def test_every_size_must_fit(large, name):
+    tight = dataclasses.replace(large, **{name: getattr(large, name) - 1})
+    with pytest.raises(ValueError, match=f"{name} {getattr(large, name)} > "):
+        fit(large, tight)
+
+
+@pytest.mark.parametrize("name", ["halo_units", "reach_units"])
+def test_messages_of_every_pair_must_fit(large, name):
+    tight = np.array(getattr(large, name))
+    tight[0, 1] -= 1
+    pad_to = dataclasses.replace(large, **{name: tuple(map(tuple, tight.tolist()))})
+    with pytest.raises(ValueError, match=f"does not fit into pad_to: {name} of 1 pairs"):
+        fit(large, pad_to)
+
+
+def test_every_array_must_fit(large):
+    name, shape, dtype = large.shapes[-1]
+    shapes = (*large.shapes[:-1], (name, (*shape[:-1], shape[-1] - 1), dtype))
+    with pytest.raises(ValueError, match=f"does not fit into pad_to: {name} "):
+        fit(large, dataclasses.replace(large, shapes=shapes))
+
+
+def test_room_behind_the_rows_that_are_sent_is_that_of_the_larger_message():
+    # The larger graph sends few rows in all, but many of them in one message.
+    few_long = manifest_of(complete(np.arange(0, 180, 3), np.arange(1, 181, 3), 181, "one pair"))
+    many_short = manifest_of(complete(*random_edges(60, 600, seed=1), 60, "all pairs"))
+    assert few_long.halo_rows > many_short.halo_rows
+    common = merge([few_long, many_short])
+
+    def room(manifest: Manifest) -> int:
+        return manifest.array_shapes()["send/rows"][0][0] - manifest.halo_rows
+
+    assert room(common) == max(room(few_long), room(many_short))
+    for manifest in (few_long, many_short):
+        assert fit(manifest, common) == common
+
+
+@pytest.mark.parametrize("mode", ["sar", "domain"])
+@given(data=st.data())
+def test_all_graphs_fit_into_what_they_are_merged_to_and_into_nothing_smaller(mode, data):
+    manifests = []
+    for _ in range(3):
+        graph = data.draw(graphs())
+        owner = data.draw(assignments(graph.num_nodes, PARTS))
+        found = survey(graph, Partition.from_assignment(owner, PARTS), mode)
+        manifests.append(describe(found, 16, 16))
+    common = merge(manifests)
+    assert all(fit(manifest, common) == common for manifest in manifests)
+    assert common.counts is None
+    assert merge([common, *manifests]) == common
+    for name in ("node_rows", "boundary_rows", "sender_capacity", "num_classes"):
+        assert getattr(common, name) == max(getattr(manifest, name) for manifest in manifests)
+
+
+def test_what_padding_alone_can_say_is_filled_in(large):
+    bare = manifest_of(
+        random_graph(60, 100, labels=None, train_mask=None, val_mask=None, test_mask=None)
+    )
+    assert fit(bare, large) == large
+    assert merge([bare, large]).array_shapes().keys() == large.array_shapes().keys()
+    with pytest.raises(ValueError, match="no room for labels, test_mask, train_mask, val_mask"):
+        fit(large, merge([bare]))
+
+
+def test_repeated_edges_need_room(large):
+    once = manifest_of(complete([0, 1], [1, 2], 9, "once"))
+    twice = manifest_of(complete([0, 0], [1, 1], 9, "twice"))
+    assert "incoming/repetition" not in once.array_shapes()
+    assert fit(once, merge([once, twice])) == merge([twice, once])
+    with pytest.raises(ValueError, match="pad_to has no room for incoming/repetition"):
+        fit(twice, once)
+
+
+@pytest.mark.parametrize(
+    ("layout", "changes", "message"),
+    [
+        ({"mode": "domain"}, {}, "with mode '(sar|domain)' and '(sar|domain)' cannot"),
+        ({"chunk": 32}, {}, "with chunk (16|32) and (16|32) cannot"),
+        ({"unit": 32}, {}, "with halo_unit (16|32) and (16|32) cannot"),
+        ({}, {"nodes": None}, "with and without nodes cannot"),
+        ({}, {"nodes": np.zeros((60, 8))}, r"nodes has \[[58]\] of float32 .* \[[58]\] of float32"),
+        ({}, {"labels": np.zeros((60, 2))}, r"labels has \[2?\] of .* and \[2?\] of"),
+    ],
+    ids=["mode", "chunk", "unit", "features", "width", "labels"],
+)
+def test_graphs_of_different_kinds(small, layout, changes, message):
+    other = manifest_of(random_graph(60, 200, **changes), **layout)
+    for manifests in ([small, other], [other, small]):
+        with pytest.raises(ValueError, match=message):
+            merge(manifests)

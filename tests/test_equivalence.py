@@ -1,0 +1,93 @@
+"""Every layer under every schedule equals the float64 oracle: loss, gradients, running statistics.
+
+The default run takes a subset in which every two values of different factors meet; `--full` the
+whole matrix.
+"""
+
+from itertools import combinations, product
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.oracles.models import Model
+from tests.training import (
+    MODES,
+    crooked_graph,
+    crooked_sharded,
+    gradient_errors,
+    module_of,
+    oracle_pass,
+    random_params,
+    sharded_pass,
+)
+
+TOLERANCE = 2e-5
+
+
+class Case(NamedTuple):
+    conv: str
+    num_parts: int
+    method: str
+    mode: str
+    dropout: float
+
+
+FACTORS = (
+    ("gcn", "sage", "gat", "gatv2", "gin"),
+    (1, 2, 3, 4, 8),
+    ("hash", "metis"),
+    MODES,
+    (0.0, 0.4),
+)
+
+
+def pairs(case: tuple[Any, ...]) -> set[Any]:
+    """Every two values of a case, each with its place."""
+    return set(combinations(enumerate(case), 2))
+
+
+def pairwise_cover(cases: list[Case]) -> set[Case]:
+    """Some of the cases, in which every pair of values of all cases occurs; the greedy choice."""
+    missing = set().union(*map(pairs, cases))
+    chosen: set[Case] = set()
+    while missing:
+        best = max(cases, key=lambda case: len(pairs(case) & missing))
+        chosen.add(best)
+        missing -= pairs(best)
+    return chosen
+
+
+CASES = [Case(*values) for values in product(*FACTORS)]
+COVER = pairwise_cover(CASES)
+
+
+def parameters() -> list[Any]:
+    return [
+        pytest.param(
+            case,
+            id="-".join(map(str, case)),
+            marks=() if case in COVER else pytest.mark.full,
+        )
+        for case in CASES
+    ]
+
+
+@pytest.mark.parametrize("case", parameters())
+def test_training_equals_the_oracle(case: Case) -> None:
+    weighted = case.conv == "gcn"
+    heads = 2 if case.conv in ("gat", "gatv2") else 1
+    model = Model(case.conv, heads, norm="batch", dropout=case.dropout, activation="elu")
+    params = random_params(model)
+    expected = oracle_pass(model, params, crooked_graph(edge_weight=weighted))
+    sharded = crooked_sharded(case.num_parts, case.method, case.mode, weighted)
+    actual = sharded_pass(module_of(model, params), sharded)
+    errors = gradient_errors(actual, expected)
+    worst = max(errors, key=lambda name: errors[name])
+    assert errors[worst] <= TOLERANCE, f"{worst}: {errors[worst]:.3g}"
+
+
+def test_the_subset_covers_every_pair_and_little_else() -> None:
+    """Every layer meets every mode, partitioner and number of parts."""
+    everything = set().union(*map(pairs, CASES))
+    assert set().union(*map(pairs, COVER)) == everything
+    assert len(COVER) < len(CASES) / 8

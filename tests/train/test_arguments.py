@@ -1,0 +1,112 @@
+"""Bad input is refused before compilation."""
+
+from typing import Any
+
+import jax
+import optax
+import pytest
+from flax import nnx
+
+from jaxgraph.parallel import AbstractSource, make_mesh, place
+from jaxgraph.train import NodeClassification, evaluate, fit, loss_and_grad, predict
+from tests.train.small_model import SmallNet, TableNet, on_devices, small_graph
+
+
+def sharded() -> Any:
+    return on_devices(small_graph(), 2)
+
+
+class Forgetful(nnx.Module):
+    """A model with flax's own dropout, whose mask would be the same on every device."""
+
+    def __init__(self) -> None:
+        self.dropout = nnx.Dropout(0.5, rngs=nnx.Rngs(0))
+
+    def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> jax.Array:
+        return self.dropout(x)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda shard, x: x, "model is a function"),
+        (SmallNet, "model is the class"),
+        (Forgetful(), "random stream"),
+    ],
+)
+def test_models(model: Any, message: str) -> None:
+    for call in (predict, evaluate, loss_and_grad):
+        with pytest.raises(ValueError, match=message):
+            call(model, sharded())
+    with pytest.raises(ValueError, match=message):
+        fit(model, sharded(), optax.sgd(0.1), epochs=1)
+
+
+def test_the_number_of_features() -> None:
+    graph = small_graph()
+    assert graph.nodes is not None
+    narrow = on_devices(graph.replace(nodes=graph.nodes[:, :4]), 2)
+    message = "in_features=6, but the nodes of the graph have 4 features"
+    with pytest.raises(ValueError, match=message):
+        fit(SmallNet(), narrow, optax.sgd(0.1), epochs=1)
+    with pytest.raises(ValueError, match=message):
+        predict(SmallNet(), narrow)
+
+
+@pytest.mark.parametrize("graph", [small_graph(), None, [], "cora", [small_graph()]])
+def test_graphs(graph: Any) -> None:
+    with pytest.raises(ValueError, match="expected a sharded graph"):
+        fit(SmallNet(), graph, optax.sgd(0.1), epochs=1)
+
+
+def test_an_abstract_graph_has_nothing_to_run_on() -> None:
+    abstract = place(AbstractSource(sharded().manifest), make_mesh(2))
+    with pytest.raises(ValueError, match="abstract"):
+        fit(SmallNet(), abstract, optax.sgd(0.1), epochs=1)
+    with pytest.raises(ValueError, match="abstract"):
+        predict(SmallNet(), abstract)
+
+
+def test_graphs_on_different_meshes() -> None:
+    with pytest.raises(ValueError, match="different meshes"):
+        evaluate(SmallNet(), [sharded(), on_devices(small_graph(), 4)])
+
+
+def test_rows_of_nodes_belong_to_one_graph() -> None:
+    with pytest.raises(ValueError, match="one row per node"):
+        fit(TableNet(60), [sharded(), sharded()], optax.sgd(0.1), epochs=1)
+
+
+@pytest.mark.parametrize("optimizer", [None, "adam", optax.adam, 0.1])
+def test_optimizers(optimizer: Any) -> None:
+    with pytest.raises(ValueError, match="expected a transformation of optax"):
+        fit(SmallNet(), sharded(), optimizer, epochs=1)
+
+
+@pytest.mark.parametrize("task", [NodeClassification, "nodes", 3])
+def test_tasks(task: Any) -> None:
+    with pytest.raises(ValueError, match="task is"):
+        fit(SmallNet(), sharded(), optax.sgd(0.1), epochs=1, task=task)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, "epochs is 0; expected an integer, at least 1"),
+        ({"epochs": 2.0}, "epochs is 2.0"),
+        ({"epochs": True}, "epochs is True"),
+        ({"epochs": 1, "seed": -1}, "seed is -1"),
+        ({"epochs": 1, "seed": jax.random.key(0)}, "seed is Array"),
+        ({"epochs": 1, "patience": 0}, "patience is 0"),
+        ({"epochs": 1, "on_epoch": 3}, "on_epoch is 3"),
+    ],
+)
+def test_options_of_fit(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit(SmallNet(), sharded(), optax.sgd(0.1), **options)
+
+
+def test_patience_needs_validation_nodes() -> None:
+    graph = on_devices(small_graph(val_mask=None), 2)
+    with pytest.raises(ValueError, match="patience needs validation nodes"):
+        fit(SmallNet(), graph, optax.sgd(0.1), epochs=1, patience=3)

@@ -1,0 +1,154 @@
+"""Outputs in the graph's order, and metrics of all splits."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxgraph import metrics
+from jaxgraph.parallel import AbstractSource, make_mesh, place, propagate
+from jaxgraph.train import compile_inference, evaluate, predict
+from tests.oracles.losses import softmax_cross_entropy
+from tests.tolerance import assert_close
+from tests.train.small_model import (
+    SmallNet,
+    counted_compilations,
+    memory_of,
+    multilabel_graph,
+    on_devices,
+    on_devices_alike,
+    small_graph,
+)
+
+
+def test_outputs_are_in_the_order_of_the_graph() -> None:
+    graph, model = small_graph(61), SmallNet()
+    reference = predict(model, on_devices(graph, 1))
+    assert isinstance(reference, np.ndarray)
+    assert reference.shape == (61, 3)
+    # A relabelled graph is the same graph: the rows move with the labels.
+    order = np.random.default_rng(7).permutation(61)
+    position = np.argsort(order)
+    assert graph.nodes is not None
+    moved = graph.replace(
+        senders=position[graph.senders],
+        receivers=position[graph.receivers],
+        nodes=graph.nodes[order],
+        labels=None,
+        train_mask=None,
+        val_mask=None,
+        test_mask=None,
+    )
+    assert_close(predict(model, on_devices(moved, 1)), reference[order], reduction_length=61)
+    for parts in (2, 4, 8):
+        assert_close(predict(model, on_devices(graph, parts)), reference, reduction_length=61)
+
+
+def test_without_gathering_ids_come_with_the_rows() -> None:
+    graph, model = small_graph(61), SmallNet()
+    sharded = on_devices(graph, 4)
+    ids, rows = predict(model, sharded, gather=False)
+    assert ids.dtype == np.int64
+    assert sorted(ids) == list(range(61))
+    np.testing.assert_array_equal(predict(model, sharded)[ids], rows)
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_evaluate_is_the_oracle_on_the_outputs(parts: int) -> None:
+    graph, model = small_graph(), SmallNet(dropout=0.5)
+    sharded = on_devices(graph, parts)
+    logits = predict(model, sharded)
+    result = evaluate(model, sharded)
+    assert list(result) == ["train", "val", "test"]
+    assert graph.labels is not None
+    for split, of_split in result.items():
+        mask = getattr(graph, f"{split}_mask")
+        loss, _ = softmax_cross_entropy(logits.astype(np.float64), graph.labels, mask)
+        assert_close(of_split["loss"], loss, reduction_length=60)
+        assert of_split["accuracy"] == pytest.approx(metrics.accuracy(logits, graph.labels, mask))
+        assert all(type(value) is float for value in of_split.values())
+
+
+def test_evaluate_leaves_out_splits_without_a_mask() -> None:
+    sharded = on_devices(small_graph(val_mask=None, train_mask=None), 2)
+    assert list(evaluate(SmallNet(), sharded)) == ["test"]
+
+
+def test_evaluate_of_several_graphs_is_over_all_their_nodes() -> None:
+    model = SmallNet()
+    graphs = [small_graph(60, seed=1), small_graph(37, seed=2, val_mask=None)]
+    result = evaluate(model, [on_devices(graph, 2) for graph in graphs])
+    for split in ("train", "val", "test"):
+        outputs, labels = [], []
+        for graph in graphs:
+            mask = getattr(graph, f"{split}_mask")
+            if mask is not None and graph.labels is not None:
+                outputs.append(predict(model, on_devices(graph, 2))[mask])
+                labels.append(graph.labels[mask])
+        logits, classes = np.concatenate(outputs), np.concatenate(labels)
+        loss, _ = softmax_cross_entropy(
+            logits.astype(np.float64), classes, np.ones(len(classes), bool)
+        )
+        assert_close(result[split]["loss"], loss, reduction_length=97)
+        assert result[split]["accuracy"] == pytest.approx(metrics.accuracy(logits, classes))
+
+
+def test_multilabel_graphs_have_micro_f1() -> None:
+    graph, model = multilabel_graph(), SmallNet(outputs=4)
+    sharded = on_devices(graph, 2)
+    assert graph.labels is not None
+    expected = metrics.f1_score(predict(model, sharded), graph.labels, graph.val_mask)
+    assert evaluate(model, sharded)["val"]["micro_f1"] == pytest.approx(expected)
+
+
+def test_a_second_prediction_and_an_unseen_graph_compile_nothing() -> None:
+    graph, smaller, model = small_graph(60), small_graph(40, seed=1), SmallNet()
+    sharded, unseen = on_devices_alike([graph, smaller], 2)
+    predict(model, sharded)
+    evaluate(model, sharded)
+    with counted_compilations() as compiled:
+        predict(model, sharded)
+        padded = predict(model, unseen)
+        evaluate(SmallNet(seed=1), unseen)
+    assert compiled == []
+    assert padded.shape == (40, 3)
+    assert_close(padded, predict(model, on_devices(smaller, 2)), reduction_length=40)
+
+
+def test_inference_keeps_no_activations_of_earlier_layers() -> None:
+    sharded = on_devices(small_graph(4000), 4)
+    shallow, deep = (
+        memory_of(compile_inference(stack(depth), sharded)).temp_size_in_bytes for depth in (3, 12)
+    )
+    assert deep <= 1.25 * shallow
+
+
+def stack(depth: int) -> SmallNet:
+    """SmallNet with its middle, a non-linear propagation, repeated."""
+
+    class Deep(SmallNet):
+        def __call__(self, shard, x, *, key=None, train=False) -> jax.Array:
+            h = self.first(x)
+            for _ in range(depth):
+                h = propagate(shard, lambda s, r, e: s, jnp.tanh(h), reduce="mean")
+            return self.second(h)
+
+    return Deep()
+
+
+def test_inference_compiles_without_data() -> None:
+    sharded = on_devices(small_graph(), 4)
+    abstract = place(AbstractSource(sharded.manifest), make_mesh(4))
+    planned = memory_of(compile_inference(SmallNet(), abstract))
+    real = memory_of(compile_inference(SmallNet(), sharded))
+    assert planned.temp_size_in_bytes == real.temp_size_in_bytes
+    assert planned.argument_size_in_bytes == real.argument_size_in_bytes
+
+
+def test_outputs_that_are_no_rows_are_refused() -> None:
+    class Total(SmallNet):
+        def __call__(self, shard, x, *, key=None, train=False) -> jax.Array:
+            return shard.sum(x.sum(0))
+
+    with pytest.raises(ValueError, match="expected one row for every node"):
+        predict(Total(), on_devices(small_graph(), 2))

@@ -1,0 +1,309 @@
+"""The training loop: curves, what it leaves in the model, how it ends."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from jaxgraph.train import EpochRecord, evaluate, fit, loss_and_grad, predict
+from tests.tolerance import assert_close
+from tests.train.small_model import (
+    SmallNet,
+    TableNet,
+    counted_compilations,
+    multilabel_graph,
+    on_devices,
+    on_devices_alike,
+    small_graph,
+)
+
+ADAM = optax.adam(0.02)
+
+
+def parameters(model: nnx.Module) -> list[np.ndarray]:
+    return [np.asarray(leaf).copy() for leaf in jax.tree.leaves(nnx.state(model))]
+
+
+def assert_same(left: list[np.ndarray], right: list[np.ndarray]) -> None:
+    for one, other in zip(left, right, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+# ------------------------------------------------------------------ curves
+
+
+@pytest.mark.parametrize("parts", [2, 4, 8])
+def test_curves_do_not_depend_on_the_number_of_devices(parts: int) -> None:
+    graph = small_graph()
+    reference = fit(SmallNet(dropout=0.5), on_devices(graph, 1), ADAM, epochs=15, seed=3)
+    history = fit(SmallNet(dropout=0.5), on_devices(graph, parts), ADAM, epochs=15, seed=3)
+    assert reference.loss[-1] < 0.9 * reference.loss[0]
+    assert_close(history.loss, reference.loss, reduction_length=60, name="loss")
+    assert_close(history.val_loss, reference.val_loss, reduction_length=60, name="val_loss")
+    assert history.val_accuracy == pytest.approx(reference.val_accuracy)
+    assert history.best_epoch == reference.best_epoch
+
+
+def test_the_same_seed_repeats_and_another_does_not() -> None:
+    sharded = on_devices(small_graph(), 2)
+    runs = [
+        fit(SmallNet(dropout=0.5), sharded, ADAM, epochs=5, seed=seed).loss for seed in (1, 1, 2)
+    ]
+    assert runs[0] == runs[1]
+    assert abs(runs[0][0] - runs[2][0]) > 1e-3
+
+
+def test_every_epoch_draws_its_own_dropout() -> None:
+    sharded = on_devices(small_graph(), 2)
+    losses = fit(SmallNet(dropout=0.5), sharded, optax.sgd(0.0), epochs=3, seed=1).loss
+    assert len(set(losses)) == 3
+
+
+def test_the_loss_is_that_of_the_step_and_the_metrics_are_those_after_it() -> None:
+    sharded = on_devices(small_graph(), 2)
+    model = SmallNet()
+    before, _ = loss_and_grad(model, sharded, train=True)
+    history = fit(model, sharded, ADAM, epochs=1)
+    assert history.loss == pytest.approx([float(before)], rel=1e-6)
+    after = evaluate(model, sharded)
+    assert history.val_loss == pytest.approx([after["val"]["loss"]], rel=1e-6)
+    assert history.records[0].metrics["test"] == pytest.approx(after["test"], rel=1e-6)
+
+
+def test_rows_of_nodes_are_trained_with_their_nodes() -> None:
+    graph = small_graph()
+    models = [TableNet(graph.num_nodes) for _ in range(2)]
+    curves = [
+        fit(model, on_devices(graph, parts), ADAM, epochs=10, restore_best=False).loss
+        for model, parts in zip(models, (1, 4), strict=True)
+    ]
+    assert curves[0][-1] < curves[0][0]
+    assert_close(curves[1], curves[0], reduction_length=60)
+    assert_close(models[1].table[...], models[0].table[...], reduction_length=60)
+
+
+def test_multilabel_graphs_are_learned() -> None:
+    sharded = on_devices(multilabel_graph(), 2)
+    history = fit(SmallNet(outputs=4), sharded, ADAM, epochs=30)
+    assert history.loss[-1] < history.loss[0]
+    assert set(history.metrics["val"]) == {"loss", "accuracy", "micro_f1"}
+    assert history.val_accuracy == history.metrics["val"]["accuracy"]
+
+
+# ------------------------------------------------------------------ what is left in the model
+
+
+def test_the_best_parameters_are_left_in_the_model() -> None:
+    # Steps so large that the validation loss goes up again.
+    sharded, wild = on_devices(small_graph(), 2), optax.adam(0.3)
+    model = SmallNet()
+    history = fit(model, sharded, wild, epochs=12)
+    best = int(np.argmin(history.val_loss))
+    assert history.best_epoch == best < 11
+    left = evaluate(model, sharded)["val"]["loss"]
+    assert left == pytest.approx(min(history.val_loss), rel=1e-6)
+
+    shorter = SmallNet()
+    fit(shorter, sharded, wild, epochs=best + 1, restore_best=False)
+    assert_same(parameters(model), parameters(shorter))
+
+
+def test_the_last_parameters_are_left_on_request() -> None:
+    sharded, wild = on_devices(small_graph(), 2), optax.adam(0.3)
+    model = SmallNet()
+    history = fit(model, sharded, wild, epochs=12, restore_best=False)
+    assert history.best_epoch == int(np.argmin(history.val_loss))
+    left = evaluate(model, sharded)["val"]["loss"]
+    assert left == pytest.approx(history.val_loss[-1], rel=1e-6)
+    assert left > min(history.val_loss)
+
+
+def test_without_validation_nodes_the_last_is_the_best() -> None:
+    sharded = on_devices(small_graph(val_mask=None), 2)
+    history = fit(SmallNet(), sharded, ADAM, epochs=4)
+    assert history.best_epoch == 3
+    assert np.isnan(history.val_loss).all() and np.isnan(history.val_accuracy).all()
+    assert set(history.metrics) == {"train", "test"}
+
+
+def test_statistics_are_left_in_the_model() -> None:
+    model = SmallNet()
+    fit(model, on_devices(small_graph(), 4), ADAM, epochs=3)
+    assert np.abs(np.asarray(model.mean[...])).max() > 0
+
+
+def test_training_goes_on_where_it_ended_on_another_mesh() -> None:
+    graph, model = small_graph(), SmallNet()
+    first = fit(model, on_devices(graph, 4), ADAM, epochs=10, restore_best=False)
+    second = fit(model, on_devices(graph, 2), ADAM, epochs=10, restore_best=False)
+    assert second.loss[0] < first.loss[0]
+    assert isinstance(predict(model, on_devices(graph, 1)), np.ndarray)
+
+
+# ------------------------------------------------------------------ how it ends
+
+
+def test_patience_stops_after_epochs_without_a_better_validation_loss() -> None:
+    sharded, wild = on_devices(small_graph(), 2), optax.adam(0.3)
+    full = fit(SmallNet(), sharded, wild, epochs=40)
+    stopped = fit(SmallNet(), sharded, wild, epochs=40, patience=3)
+    assert len(full.loss) == 40
+    assert len(stopped.loss) == stopped.best_epoch + 3 + 1 < 40
+    assert stopped.loss == full.loss[: len(stopped.loss)]
+    recent = stopped.val_loss[stopped.best_epoch + 1 :]
+    assert min(recent) >= stopped.val_loss[stopped.best_epoch]
+
+
+def test_every_epoch_is_reported() -> None:
+    seen: list[EpochRecord] = []
+    history = fit(SmallNet(), on_devices(small_graph(), 2), ADAM, epochs=4, on_epoch=seen.append)
+    assert tuple(seen) == history.records
+    assert [record.epoch for record in seen] == [0, 1, 2, 3]
+    assert all(record.seconds > 0 for record in seen)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_an_interruption_leaves_the_best_so_far(error: type[BaseException]) -> None:
+    sharded, model = on_devices(small_graph(), 2), SmallNet()
+
+    def interrupt(record: EpochRecord) -> None:
+        if record.epoch == 3:
+            raise error
+
+    with pytest.raises(error):
+        fit(model, sharded, ADAM, epochs=10, on_epoch=interrupt)
+    expected = SmallNet()
+    fit(expected, sharded, ADAM, epochs=4)
+    assert_same(parameters(model), parameters(expected))
+
+
+def exploding(at: int) -> optax.GradientTransformation:
+    """Steps that are NaN from one on."""
+
+    def factor(count: Any) -> jax.Array:
+        return jnp.where(count < at, 1.0, jnp.nan)
+
+    return optax.chain(optax.adam(0.02), optax.scale_by_schedule(factor))
+
+
+@pytest.mark.parametrize("restore_best", [True, False])
+@pytest.mark.parametrize("has_validation", [True, False])
+def test_a_loss_of_nan_is_an_error_that_costs_nothing(
+    restore_best: bool, has_validation: bool
+) -> None:
+    graph = small_graph() if has_validation else small_graph(val_mask=None)
+    sharded, model, seen = on_devices(graph, 2), SmallNet(), []
+    with pytest.raises(FloatingPointError, match=r"epoch 3: the training loss after the step is"):
+        fit(
+            model,
+            sharded,
+            exploding(3),
+            epochs=10,
+            restore_best=restore_best,
+            on_epoch=seen.append,
+        )
+    assert len(seen) == 3
+    expected = SmallNet()
+    fit(expected, sharded, ADAM, epochs=3, restore_best=restore_best)
+    assert_same(parameters(model), parameters(expected))
+
+
+def test_nan_from_the_start_leaves_the_parameters_that_were_there() -> None:
+    model = SmallNet()
+    before = parameters(model)
+    with pytest.raises(FloatingPointError, match="learning rate"):
+        fit(model, on_devices(small_graph(), 2), exploding(0), epochs=2)
+    assert_same(parameters(model), before)
+
+
+def test_a_refused_argument_leaves_the_model_alone() -> None:
+    model = SmallNet(outputs=2)
+    before = parameters(model)
+    with pytest.raises(ValueError, match="the graph has 3 classes"):
+        fit(model, on_devices(small_graph(), 2), ADAM, epochs=1)
+    assert_same(parameters(model), before)
+
+
+# ------------------------------------------------------------------ compilation
+
+
+def test_compilation_is_apart_and_happens_once() -> None:
+    sharded, optimizer = on_devices(small_graph(), 2), optax.adam(0.02)
+    compiled_by_epoch: list[int] = []
+    with counted_compilations() as compiled:
+        history = fit(
+            SmallNet(),
+            sharded,
+            optimizer,
+            epochs=3,
+            on_epoch=lambda record: compiled_by_epoch.append(len(compiled)),
+        )
+    assert compiled_by_epoch[0] > 0
+    assert compiled_by_epoch == compiled_by_epoch[:1] * 3
+    assert max(history.epoch_seconds) < history.compile_seconds
+
+    with counted_compilations() as compiled:
+        fit(SmallNet(seed=1), sharded, optimizer, epochs=2, seed=9)
+    assert compiled == []
+
+
+# ------------------------------------------------------------------ several graphs
+
+
+def test_several_graphs_take_a_step_each() -> None:
+    graphs = [small_graph(60, seed=1), small_graph(40, seed=2)]
+    sharded = [on_devices(graph, 2) for graph in graphs]
+    model = SmallNet()
+    history = fit(model, sharded, ADAM, epochs=2, restore_best=False)
+    # Without steps the epoch's loss is that of all training nodes of both graphs.
+    losses = fit(SmallNet(), sharded, optax.sgd(0.0), epochs=1).loss
+    counts, sums = [], []
+    for graph, one in zip(graphs, sharded, strict=True):
+        assert graph.train_mask is not None
+        counts.append(graph.train_mask.sum())
+        sums.append(counts[-1] * float(loss_and_grad(SmallNet(), one, train=True)[0]))
+    assert losses == pytest.approx([sum(sums) / sum(counts)], rel=1e-5)
+    # The epoch's metrics are those of all their nodes.
+    left = evaluate(model, sharded)["val"]["loss"]
+    assert history.val_loss[-1] == pytest.approx(left, rel=1e-6)
+
+
+def test_several_graphs_are_as_good_on_any_number_of_devices() -> None:
+    graphs = [small_graph(60, seed=1), small_graph(40, seed=2)]
+    curves = [
+        fit(SmallNet(dropout=0.5), [on_devices(graph, p) for graph in graphs], ADAM, epochs=8)
+        for p in (1, 4)
+    ]
+    assert_close(curves[1].loss, curves[0].loss, reduction_length=100)
+    assert_close(curves[1].val_loss, curves[0].val_loss, reduction_length=100)
+
+
+def test_graphs_without_training_nodes_are_evaluated_only() -> None:
+    unseen = small_graph(40, seed=2)
+    assert unseen.train_mask is not None and unseen.val_mask is not None
+    trained = on_devices(small_graph(60, seed=1, val_mask=None, test_mask=None), 2)
+    validated = on_devices(unseen.replace(train_mask=None, test_mask=None), 2)
+    history = fit(SmallNet(), [trained, validated], ADAM, epochs=5)
+    alone = fit(SmallNet(), trained, ADAM, epochs=5)
+    assert_close(history.loss, alone.loss, reduction_length=60)
+    assert set(history.metrics) == {"train", "val"}
+    assert not np.isnan(history.val_loss).any()
+
+
+def test_graphs_of_the_same_shapes_share_their_programs() -> None:
+    graphs = [small_graph(60, seed=1), small_graph(40, seed=2), small_graph(50, seed=3)]
+    padded = on_devices_alike(graphs, 2)
+    optimizer: Any = optax.adam(0.02)
+    with counted_compilations() as of_two:
+        fit(SmallNet(), padded[:2], optimizer, epochs=1)
+    with counted_compilations() as of_others:
+        history = fit(SmallNet(), [padded[2], padded[0]], optimizer, epochs=2)
+    assert len(of_two) > 0
+    assert of_others == []
+    alone = [on_devices(graph, 2) for graph in (graphs[2], graphs[0])]
+    apart = fit(SmallNet(), alone, optimizer, epochs=2)
+    assert_close(history.loss, apart.loss, reduction_length=60)

@@ -1,0 +1,94 @@
+"""Training of the library's own models."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from jaxgraph import nn
+from jaxgraph.train import evaluate, fit, predict
+from tests.tolerance import assert_close
+from tests.train.small_model import CLASSES, FEATURES, on_devices, small_graph
+
+OPTIMIZER = optax.adam(0.01)
+
+
+def make(name: str) -> nnx.Module:
+    rngs = nnx.Rngs(0)
+    if name == "gat":
+        return nn.GAT(
+            FEATURES, 4, CLASSES, num_heads=2, dropout=0.4, norm="layer", residual=True, rngs=rngs
+        )
+    return nn.SAGE(FEATURES, 8, CLASSES, dropout=0.4, norm="batch", rngs=rngs)
+
+
+class Embedded(nnx.Module):
+    """A model for a graph without features."""
+
+    def __init__(self, num_nodes: int) -> None:
+        rngs = nnx.Rngs(0)
+        self.embedding = nn.NodeEmbedding(num_nodes, FEATURES, rngs=rngs)
+        self.model = nn.GCN(FEATURES, 8, CLASSES, rngs=rngs)
+
+    def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> jax.Array:
+        return self.model(shard, self.embedding(shard), key=key, train=train)
+
+
+@pytest.mark.parametrize("name", ["gat", "sage"])
+def test_loss_curves_do_not_depend_on_the_number_of_devices(name: str) -> None:
+    graph = small_graph()
+    curves = [
+        fit(make(name), on_devices(graph, parts, **options), OPTIMIZER, epochs=8, seed=1)
+        for parts, options in ((1, {}), (4, {"mode": "sar"}))
+    ]
+    assert curves[0].loss[-1] < curves[0].loss[0]
+    assert_close(curves[1].loss, curves[0].loss, reduction_length=60)
+
+
+def test_statistics_of_batch_norm_are_left_in_the_model() -> None:
+    model, sharded = make("sage"), on_devices(small_graph(), 2)
+    history = fit(model, sharded, OPTIMIZER, epochs=4)
+    moved = [np.asarray(leaf) for leaf in jax.tree.leaves(nnx.state(model, nnx.BatchStat))]
+    assert len(moved) == 2
+    assert all(np.abs(leaf - leaf.round()).max() > 0 for leaf in moved)
+    left = evaluate(model, sharded)["val"]["loss"]
+    assert left == pytest.approx(min(history.val_loss), rel=1e-6)
+
+
+def test_embeddings_of_nodes_are_learned_on_any_number_of_devices() -> None:
+    graph = small_graph(nodes=None)
+    models = [Embedded(graph.num_nodes) for _ in range(2)]
+    curves = [
+        fit(model, on_devices(graph, parts), OPTIMIZER, epochs=8, restore_best=False)
+        for model, parts in zip(models, (1, 4), strict=True)
+    ]
+    assert curves[0].loss[-1] < curves[0].loss[0]
+    for name in ("loss", "val_loss"):
+        assert_close(getattr(curves[1], name), getattr(curves[0], name), reduction_length=60)
+    rows = [np.asarray(model.embedding.rows[...]) for model in models]
+    assert_close(rows[1], rows[0], reduction_length=60)
+    assert_close(
+        predict(models[1], on_devices(graph, 2)),
+        predict(models[0], on_devices(graph, 1)),
+        reduction_length=60,
+    )
+
+
+def test_embeddings_of_another_graph_are_refused() -> None:
+    with pytest.raises(ValueError, match="50 rows for 60 nodes"):
+        fit(Embedded(50), on_devices(small_graph(nodes=None), 2), OPTIMIZER, epochs=1)
+
+
+def test_a_model_for_other_features_is_refused_before_compilation() -> None:
+    model = nn.GCN(FEATURES + 1, 8, CLASSES, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match=f"in_features={FEATURES}"):
+        fit(model, on_devices(small_graph(), 2), OPTIMIZER, epochs=1)
+
+
+def test_a_graph_without_features_needs_an_embedding() -> None:
+    model = nn.GCN(FEATURES, 8, CLASSES, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match="NodeEmbedding"):
+        fit(model, on_devices(small_graph(nodes=None), 2), OPTIMIZER, epochs=1)

@@ -1,0 +1,73 @@
+"""Training on a mesh that spans two processes."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxgraph.train import predict
+from tests.conftest import ROOT
+from tests.tolerance import assert_close
+from tests.train.small_model import SmallNet, on_devices, small_graph
+from tests.train.two_processes import DEVICES_EACH, PROCESSES, train
+
+TIMEOUT_SECONDS = 240
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each process found; both are killed when one fails or hangs."""
+    folder, port = tmp_path_factory.mktemp("processes"), str(free_port())
+    results = [folder / f"{rank}.json" for rank in range(PROCESSES)]
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.train.two_processes", str(rank), port, str(result)],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank, result in enumerate(results)
+    ]
+    try:
+        outputs = [process.communicate(timeout=TIMEOUT_SECONDS)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    for process, output in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, output
+    return [json.loads(Path(result).read_text()) for result in results]
+
+
+def test_training_is_that_of_one_process(found: list[dict[str, Any]]) -> None:
+    expected = train(on_devices(small_graph(61), PROCESSES * DEVICES_EACH))
+    for of_process in found:
+        for name, value in expected.items():
+            assert_close(of_process[name], value, reduction_length=61, name=name)
+
+
+def test_a_process_reads_its_own_parts_only(found: list[dict[str, Any]]) -> None:
+    assert [of_process["read"] for of_process in found] == [[0, 1], [2, 3]]
+
+
+def test_the_rows_of_both_processes_are_those_of_the_graph(found: list[dict[str, Any]]) -> None:
+    ids = np.concatenate([of_process["ids"] for of_process in found])
+    rows = np.concatenate([np.asarray(of_process["rows"]) for of_process in found])
+    assert sorted(ids) == list(range(61))
+    expected = predict(SmallNet(), on_devices(small_graph(61), PROCESSES * DEVICES_EACH))
+    assert_close(rows, expected[ids], reduction_length=61)

@@ -1,0 +1,74 @@
+"""One of two processes that train on one mesh; run by `test_fit_two_processes`.
+
+python -m tests.train.two_processes RANK PORT RESULT
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from jaxgraph.parallel import make_mesh, place
+from jaxgraph.partition.shard_tables import PartSource, tabulate
+from jaxgraph.train import evaluate, fit, predict
+from tests.train.small_model import SmallNet, TableNet, random_partition, small_graph
+
+PROCESSES, DEVICES_EACH, EPOCHS, SEED = 2, 2, 6, 3
+
+
+class OwnParts:
+    """A source that fails where a process reads a part of another one's devices."""
+
+    def __init__(self, source: PartSource, rank: int) -> None:
+        self.manifest = source.manifest
+        self.read: list[int] = []
+        self._source = source
+        self._own = range(rank * DEVICES_EACH, (rank + 1) * DEVICES_EACH)
+
+    def part(self, index: int) -> Mapping[str, np.ndarray]:
+        if index not in self._own:
+            raise AssertionError(f"part {index} belongs to another process than {self._own}")
+        self.read.append(index)
+        return self._source.part(index)
+
+
+def train(sharded: Any) -> dict[str, Any]:
+    """What both processes together, or one alone, find out."""
+    model, table = SmallNet(dropout=0.5), TableNet(61)
+    history = fit(model, sharded, optax.adam(0.02), epochs=EPOCHS, seed=SEED)
+    of_table = fit(table, sharded, optax.adam(0.02), epochs=EPOCHS)
+    return {
+        "loss": history.loss,
+        "val_loss": history.val_loss,
+        "table_loss": of_table.loss,
+        "table": np.asarray(table.table[...]).tolist(),
+        "kernel": np.asarray(model.first.kernel[...]).tolist(),
+        "test_loss": evaluate(model, sharded)["test"]["loss"],
+        "logits": predict(model, sharded).tolist(),
+    }
+
+
+def main(rank: int, port: int, result: Path) -> None:
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", DEVICES_EACH)
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(f"127.0.0.1:{port}", PROCESSES, rank)
+    parts = PROCESSES * DEVICES_EACH
+    graph = small_graph(61)
+    source = OwnParts(tabulate(graph, random_partition(graph, parts)), rank)
+    sharded = place(source, make_mesh(parts))
+    found = train(sharded)
+    ids, rows = predict(SmallNet(), sharded, gather=False)
+    found |= {"read": source.read, "ids": ids.tolist(), "rows": rows.tolist()}
+    result.write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,238 @@
+"""One training pass of a model: by the library on a sharded graph, and by the oracle on the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from jaxgraph import Graph, nn
+from jaxgraph.parallel import Shard, ShardedGraph, make_mesh, shard, spmd
+from jaxgraph.partition import partition
+from tests.oracles import losses, models
+from tests.oracles.edges import Edges
+from tests.oracles.models import LayerParams
+from tests.strategies import NUM_CLASSES, NUM_FEATURES, complete, random_edges
+from tests.tolerance import relative_error
+
+HIDDEN = 6
+NUM_LAYERS = 3
+SEED = 11
+VANISHING = 1e-12
+"""Relative size below which a gradient in float64 is rounding of 0."""
+MODES = ("domain", "sar", "prefetch")
+
+_CLASSES = {
+    "gcn": nn.GCN,
+    "sage": nn.GraphSAGE,
+    "gat": nn.GAT,
+    "gatv2": nn.GATv2,
+    "gin": nn.GIN,
+}
+_ACTIVATIONS = {"relu": jax.nn.relu, "elu": jax.nn.elu}
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """What one pass gives: gradients and statistics layer by layer, under the oracle's names."""
+
+    loss: float
+    gradients: list[LayerParams]
+    statistics: list[dict[str, np.ndarray]]
+
+
+def crooked_graph(num_nodes: int = 120, edge_weight: bool = False) -> Graph:
+    """Repeated edges, self-loops, a node with very many edges in, one with as many out, isolated ones.
+
+    Args:
+        num_nodes: Number of nodes.
+        edge_weight: Whether edges have weights.
+    """
+    senders, receivers = random_edges(num_nodes - 3, 4 * num_nodes, seed=5)
+    hub = np.arange(num_nodes // 2)
+    senders = np.concatenate([senders, senders[:20], hub, np.full(len(hub), 7), [4, 9]])
+    receivers = np.concatenate([receivers, receivers[:20], np.full(len(hub), 3), hub, [4, 9]])
+    graph = complete(senders, receivers, num_nodes, "crooked", edge_data=edge_weight)
+    return graph.replace(edges=None, edge_type=None)
+
+
+@cache
+def crooked_sharded(
+    num_parts: int, method: str, mode: str, edge_weight: bool = False
+) -> ShardedGraph:
+    """The crooked graph in a mode of `MODES`."""
+    graph = crooked_graph(edge_weight=edge_weight)
+    parts = partition(graph, num_parts, method=method, seed=0)
+    schedule = "domain" if mode == "domain" else "sar"
+    return shard(graph, parts, make_mesh(num_parts), schedule, prefetch=mode == "prefetch")
+
+
+def oracle_edges(graph: Graph) -> Edges:
+    return Edges.of(graph.senders, graph.receivers, graph.num_nodes, graph.edge_weight)
+
+
+def random_params(model: models.Model, in_features: int = NUM_FEATURES) -> list[LayerParams]:
+    """Parameters of three layers, in float64 but representable in float32."""
+    rng = np.random.default_rng(3)
+    params = models.init_params(model, in_features, HIDDEN, NUM_CLASSES, NUM_LAYERS, rng)
+    return jax.tree.map(lambda array: array.astype(np.float32).astype(np.float64), params)
+
+
+def module_of(
+    model: models.Model, params: Sequence[LayerParams], in_features: int = NUM_FEATURES
+) -> nn.GCN | nn.GraphSAGE | nn.GAT | nn.GATv2 | nn.GIN:
+    """The library's model that the oracle's description means, with these parameters."""
+    options: dict[str, Any] = {}
+    if model.conv == "sage":
+        options["reduce"] = model.reduce
+    if model.conv in ("gat", "gatv2"):
+        options["num_heads"] = model.num_heads
+    if model.conv in ("gcn", "gat", "gatv2"):
+        options["add_self_loops"] = model.add_self_loops
+    module = _CLASSES[model.conv](
+        in_features,
+        HIDDEN,
+        NUM_CLASSES,
+        num_layers=len(params),
+        dropout=model.dropout,
+        norm=model.norm,
+        residual=model.residual,
+        activation=_ACTIVATIONS[model.activation],
+        rngs=nnx.Rngs(0),
+        **options,
+    )
+    for layer, values in zip(module.layers, params, strict=True):
+        for part, arrays in values.items():
+            for name, array in arrays.items():
+                variable = getattr(getattr(layer, _PARTS[part]), name)
+                assert variable.get_value().shape == array.shape, (part, name)
+                variable.set_value(jnp.asarray(array, jnp.float32))
+    return module
+
+
+_PARTS = {"conv": "convolution", "residual": "residual", "norm": "norm"}
+
+
+def by_layer(module: nnx.Module, kind: type[nnx.Variable]) -> list[dict[str, dict[str, Any]]]:
+    """The variables of a kind under the oracle's names, as float64 arrays."""
+    found = []
+    for layer in module.layers:
+        parts = {}
+        for part, attribute in _PARTS.items():
+            owner = getattr(layer, attribute)
+            variables = {} if owner is None else vars(owner)
+            arrays = {
+                name: np.asarray(variable.get_value(), np.float64)
+                for name, variable in variables.items()
+                if isinstance(variable, kind)
+            }
+            parts |= {part: arrays} if arrays else {}
+        found.append(parts)
+    return found
+
+
+def masked_cross_entropy(logits: jax.Array, shard: Shard) -> jax.Array:
+    """The mean of the cross entropy over the training nodes of the whole graph."""
+    mask = shard.train_mask & shard.node_mask
+    log_probabilities = jax.nn.log_softmax(jnp.where(shard.node_mask[:, None], logits, 0))
+    labels = jnp.maximum(shard.labels, 0)[:, None]
+    chosen = jnp.take_along_axis(log_probabilities, labels, axis=1)[:, 0]
+    total, count = shard.sum((-jnp.sum(jnp.where(mask, chosen, 0)), jnp.sum(mask)))
+    return total / count
+
+
+def sharded_pass(module: Any, sharded: ShardedGraph, train: bool = True) -> Pass:
+    """Loss, gradients and new statistics by the library, in one compiled function."""
+    graphdef, params, rest = nnx.split(module, nnx.Param, ...)
+
+    def step(params: Any, rest: Any, shard: Shard, key: jax.Array) -> Any:
+        def loss_of(params: Any) -> Any:
+            model = nnx.merge(graphdef, params, rest, copy=True)
+            logits = model(shard, shard.nodes, key=key, train=train)
+            return masked_cross_entropy(logits, shard), nnx.state(model, nnx.BatchStat)
+
+        return jax.value_and_grad(loss_of, has_aux=True)(params)
+
+    (loss, statistics), gradients = spmd(step)(params, rest, sharded, jax.random.key(SEED))
+    of_gradients = nnx.merge(graphdef, gradients, rest)
+    nnx.update(of_gradients, statistics)
+    running = [layer["norm"] for layer in by_layer(of_gradients, nnx.BatchStat) if layer]
+    return Pass(float(loss), by_layer(of_gradients, nnx.Param), running)
+
+
+def layer_seeds(num_layers: int = NUM_LAYERS) -> list[models.LayerSeeds]:
+    """The words of the keys that a model makes of `SEED`."""
+
+    def words(key: jax.Array) -> tuple[int, int]:
+        first, second = np.asarray(jax.random.key_data(key)).tolist()
+        return first, second
+
+    keys = [jax.random.fold_in(jax.random.key(SEED), layer) for layer in range(num_layers)]
+    return [
+        models.LayerSeeds(words(jax.random.fold_in(key, 0)), words(jax.random.fold_in(key, 1)))
+        for key in keys
+    ]
+
+
+def oracle_pass(
+    model: models.Model, params: Sequence[LayerParams], graph: Graph, train: bool = True
+) -> Pass:
+    """The same by the oracle, in float64."""
+    # The library has one rate for features and attention.
+    model = replace(model, attention_dropout=model.dropout if model.conv.startswith("gat") else 0)
+    result = models.forward(
+        model,
+        params,
+        oracle_edges(graph),
+        graph.nodes.astype(np.float64),
+        seeds=layer_seeds() if train else None,
+        statistics=models.init_statistics(params) if model.norm == "batch" else (),
+        train=train,
+    )
+    loss, backward = losses.softmax_cross_entropy(result.logits, graph.labels, graph.train_mask)
+    _, gradients = result.backward(backward())
+    return Pass(loss, gradients, result.statistics)
+
+
+def gradient_errors(actual: Pass, expected: Pass) -> dict[str, float]:
+    """Relative error in the maximum norm of the loss, each gradient and each running statistic.
+
+    A bias in front of a batch norm has no gradient but rounding: its error is relative to the
+    largest gradient of its layer.
+    """
+    errors = {"loss": relative_error(actual.loss, expected.loss)}
+    for index, (mine, theirs) in enumerate(zip(actual.gradients, expected.gradients, strict=True)):
+        mine, theirs = flat(mine), flat(theirs)
+        assert mine.keys() == theirs.keys(), f"layer {index}"
+        largest = {name: float(np.abs(gradient).max()) for name, gradient in theirs.items()}
+        top = max(largest.values())
+        for name, gradient in theirs.items():
+            if largest[name] < VANISHING * top:
+                errors[f"{index}/{name}"] = float(np.abs(mine[name]).max()) / top
+            else:
+                errors[f"{index}/{name}"] = relative_error(mine[name], gradient)
+    for index, (mine, theirs) in enumerate(
+        zip(actual.statistics, expected.statistics, strict=True)
+    ):
+        for name, value in theirs.items():
+            errors[f"{index}/{name}"] = relative_error(mine[name], value)
+    return errors
+
+
+def flat(layer: LayerParams) -> dict[str, np.ndarray]:
+    """The arrays of a layer by "part/name"."""
+    return {f"{part}/{name}": array for part, of in layer.items() for name, array in of.items()}
+
+
+def poisoned(sharded: ShardedGraph) -> ShardedGraph:
+    """The same graph with NaN in the rows of padding, of which there must be some."""
+    shards = sharded.shards
+    assert shards.nodes is not None and not bool(shards.node_mask.all())
+    nodes = jnp.where(shards.node_mask[..., None], shards.nodes, jnp.nan)
+    return replace(sharded, shards=replace(shards, nodes=nodes))
