@@ -37,7 +37,7 @@ FACTORS = (
     (1, 2, 3, 4, 8),
     ("hash", "metis"),
     MODES,
-    (0.0, 0.4),
+    (0.4, 0.0),
 )
 
 
@@ -74,10 +74,19 @@ def parameters() -> list[Any]:
 
 @pytest.mark.parametrize("case", parameters())
 def test_training_equals_the_oracle(case: Case) -> None:
+    check(case)
+
+
+@pytest.mark.parametrize("conv", ["sage", "gat"])
+def test_three_layers_equal_the_oracle(conv: str) -> None:
+    check(Case(conv, 4, "hash", "sar", 0.4), num_layers=3)
+
+
+def check(case: Case, num_layers: int = 2) -> None:
     weighted = case.conv == "gcn"
     heads = 2 if case.conv in ("gat", "gatv2") else 1
     model = Model(case.conv, heads, norm="batch", dropout=case.dropout, activation="elu")
-    params = random_params(model)
+    params = random_params(model, num_layers)
     expected = oracle_pass(model, params, crooked_graph(edge_weight=weighted))
     sharded = crooked_sharded(case.num_parts, case.method, case.mode, weighted)
     actual = sharded_pass(module_of(model, params), sharded)

@@ -44,7 +44,7 @@ def aggregate(
       implementation: "mosaic_gpu", "cpu" or "xla"; None takes the first that can.
 
     Returns:
-      [receiver rows, ...], of the type of `w x`. Sums of 16-bit values are kept in 32 bits.
+      [receiver rows, ...], of the type of `x`. Sums of 16-bit values are kept in 32 bits.
 
     Raises:
       ValueError: an array has the wrong shape or type, a weight comes with a block that adds
@@ -69,8 +69,7 @@ def _portable(block: Block, x: jax.Array, weight: jax.Array | None, reduce: str)
     if reduce == "mean":
         total, count = propagate_block(block, mean_message, Sum(), inputs)
         count = count.reshape(-1, *(1,) * (total.ndim - 1))
-        dtype = x.dtype if weight is None else jnp.result_type(x, weight)
-        return (total / jnp.maximum(count, 1)).astype(dtype)
+        return (total / jnp.maximum(count, 1)).astype(x.dtype)
     message = sum_message if weight is None else weighted_message
     reducer = Sum() if reduce == "sum" else Extremum(1.0 if reduce == "max" else -1.0)
     return propagate_block(block, message, reducer, inputs)

@@ -82,7 +82,7 @@ def _forward(block, sender, receiver):
 
 def _backward(residuals, gradient):
     block, sender, receiver = residuals
-    inputs = Inputs((), sender, (), gradient)
+    inputs = Inputs((), sender.astype(gradient.dtype), (), gradient)
     by_receiver = propagate_block(block, weighted_message, Sum(), inputs)
     wanted = Wanted(params=False, sender=True, receiver=False, edge=False)
     transposed = pull_block(block, weighted_message, Sum(), inputs, receiver, wanted)

@@ -49,9 +49,10 @@ def weighted_message(
       edge: weights of the leading axes of `sender`: [edges], or [edges, heads].
 
     Returns:
-      The shape of `sender`.
+      The shape and type of `sender`, whatever that of the weights.
     """
-    return edge.reshape(edge.shape + (1,) * (sender.ndim - edge.ndim)) * sender
+    product = edge.reshape(edge.shape + (1,) * (sender.ndim - edge.ndim)) * sender
+    return product.astype(sender.dtype)
 
 
 def mean_message(

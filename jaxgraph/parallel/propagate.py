@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.messages import Inputs, chunk_examples, message_shapes
+from jaxgraph.ops.precision import to_accumulation
 from jaxgraph.ops.propagation import propagate_block
 from jaxgraph.ops.randomness import seed_words
 from jaxgraph.ops.reducers import Extremum, Reducer, Softmax, Sum
@@ -114,9 +115,13 @@ def mean_over_edges(shard: Shard, sums: Pytree, self_loops: bool) -> Pytree:
     if self_loops:
         count = count + shard.missing_self_loop
     count = jnp.maximum(count, 1)
-    return jax.tree.map(
-        lambda leaf: leaf / count.astype(leaf.dtype).reshape(-1, *(1,) * (leaf.ndim - 1)), sums
-    )
+
+    def divided(leaf: jax.Array) -> jax.Array:
+        # A count above 256 has no exact bfloat16, one above 65504 no float16.
+        mean = to_accumulation(leaf) / count.reshape(-1, *(1,) * (leaf.ndim - 1))
+        return mean.astype(leaf.dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else mean
+
+    return jax.tree.map(divided, sums)
 
 
 def _reducer(messages: Pytree, reduce: str, dropout: float, key: jax.Array | None) -> Reducer:

@@ -24,7 +24,7 @@ from jaxgraph.train.epoch import EpochProgram, Outcome, first_kept
 from jaxgraph.train.evaluation import as_numbers
 from jaxgraph.train.history import EpochRecord, History, best_epoch
 from jaxgraph.train.state import initial_state, restore
-from jaxgraph.train.step import learner
+from jaxgraph.train.step import make_learner
 from jaxgraph.train.task import Task
 
 __all__ = ["fit"]
@@ -80,7 +80,7 @@ def fit(
     _check_patience(patience, graphs, task)
     if on_epoch is not None and not callable(on_epoch):
         raise ValueError(f"on_epoch is {on_epoch!r}; expected a function of an EpochRecord")
-    program = EpochProgram(learner(model, optimizer, task), graphs, bool(restore_best))
+    program = EpochProgram(make_learner(model, optimizer, task), graphs, bool(restore_best))
     state = initial_state(model, optimizer, graphs[0])
     kept, key = first_kept(state, graphs[0]), jax.random.key(seed)
     compile_seconds = program.compile(state, kept, key)

@@ -22,7 +22,7 @@ from jaxgraph.train.objective import gradients, split_model
 from jaxgraph.train.state import TrainState, abstract_state, place_variables, shardings
 from jaxgraph.train.task import Sums, Task
 
-__all__ = ["Learner", "compile_train_step", "learner", "loss_and_grad", "train_step"]
+__all__ = ["Learner", "compile_train_step", "loss_and_grad", "make_learner", "train_step"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +97,7 @@ def compile_train_step(
     check_optimizer(optimizer)
     key = jax.eval_shape(lambda: jax.random.key(0))
     state = abstract_state(model, optimizer, sharded)
-    return _train_step.lower(learner(model, optimizer, task), state, sharded, key).compile()
+    return _train_step.lower(make_learner(model, optimizer, task), state, sharded, key).compile()
 
 
 @partial(jax.jit, static_argnames="learner", donate_argnames="state")
@@ -108,7 +108,7 @@ def _train_step(
     return state, learner.task.metrics(sums)["loss"]
 
 
-def learner(model: nnx.Module, optimizer: optax.GradientTransformation, task: Task) -> Learner:
+def make_learner(model: nnx.Module, optimizer: optax.GradientTransformation, task: Task) -> Learner:
     """The static part of training a model."""
     return Learner(split_model(model)[0], optimizer, task)
 

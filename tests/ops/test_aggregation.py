@@ -206,14 +206,13 @@ def test_sixteen_bits_are_close_to_the_oracle(reduce: str) -> None:
         assert_close(placed.edges(grad_weight), expected_weight, dtype=jnp.bfloat16)
 
 
-def test_types_of_x_and_weight_may_differ() -> None:
+@pytest.mark.parametrize("reduce", REDUCTIONS)
+def test_the_result_is_of_the_type_of_x(reduce: str) -> None:
     placed = place_block(RANDOM)
     x = jnp.ones((placed.block.sender_rows, 2), jnp.bfloat16)
     weight = jnp.ones(placed.block.edge_slots, jnp.float32)
-    y, (grad_x, grad_weight) = value_and_gradients(
-        placed.block, x, weight, jnp.ones(x.shape, jnp.float32), "mean"
-    )
-    assert (y.dtype, grad_x.dtype, grad_weight.dtype) == (jnp.float32, jnp.bfloat16, jnp.float32)
+    y, (grad_x, grad_weight) = value_and_gradients(placed.block, x, weight, x, reduce)
+    assert (y.dtype, grad_x.dtype, grad_weight.dtype) == (x.dtype, x.dtype, weight.dtype)
 
 
 # ------------------------------------------------------------------ bad input

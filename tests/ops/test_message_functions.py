@@ -49,6 +49,7 @@ def test_weights_are_of_the_leading_axes(weight: jax.Array) -> None:
     x = draw(EDGES, HEADS, FEATURES)
     spread = np.asarray(weight).reshape(EDGES, -1, 1)
     np.testing.assert_array_equal(weighted_message((), x, (), weight), spread * np.asarray(x))
+    assert weighted_message((), x.astype(jnp.bfloat16), (), weight).dtype == jnp.bfloat16
 
 
 def test_mean_counts_edges_in_the_type_of_its_sums() -> None:

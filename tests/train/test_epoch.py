@@ -8,7 +8,7 @@ import pytest
 
 from jaxgraph.train import NodeClassification, initial_state
 from jaxgraph.train.epoch import Kept, Outcome, choose, first_kept
-from jaxgraph.train.step import learner
+from jaxgraph.train.step import make_learner
 from tests.train.small_model import SmallNet, on_devices, small_graph
 
 NAN = float("nan")
@@ -24,7 +24,7 @@ def chosen(
     """Whether variables of ones replace those that were kept, and what `choose` returned."""
     sharded = on_devices(small_graph(), 2)
     model = SmallNet()
-    static = learner(model, optax.sgd(0.1), NodeClassification())
+    static = make_learner(model, optax.sgd(0.1), NodeClassification())
     state = initial_state(model, optax.sgd(0.1), sharded)
     kept = first_kept(state, sharded)
     kept = Kept(kept.params, kept.statistics, jnp.float32(so_far))

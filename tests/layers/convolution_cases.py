@@ -1,0 +1,93 @@
+"""How a convolution as a function is checked: against the references, and on columns."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxgraph.parallel import Shard, gather_rows, spmd
+from tests.columns import columns_of
+from tests.strategies import NUM_FEATURES
+from tests.tolerance import assert_close, relative_error
+from tests.training import crooked_graph, crooked_sharded, oracle_edges
+
+WIDE = NUM_FEATURES + 2
+TERMS = 2000  # of the longest sum: the highest degree times the features, or the nodes
+_RNG = np.random.default_rng(8)
+
+
+def normal(*shape: int) -> np.ndarray:
+    """Random numbers in float32."""
+    return np.asarray(_RNG.standard_normal(shape), np.float32)
+
+
+def check_convolution(
+    conv: Callable[..., Any],
+    oracle: Callable[..., Any],
+    params: dict[str, np.ndarray],
+    *,
+    edge_weight: bool = False,
+) -> None:
+    """Values, and gradients of features and parameters, on three parts.
+
+    Args:
+        conv: `(params, shard, x)`.
+        oracle: `(params, edges, x)`.
+        params: for both.
+        edge_weight: whether the edges have weights.
+    """
+
+    def step(params: dict[str, jax.Array], shard: Shard) -> Any:
+        def loss(x: jax.Array, params: dict[str, jax.Array]) -> Any:
+            y = conv(params, shard, x)
+            return shard.sum(jnp.sum(shard.mask_rows(y * _adjoint(shard.node_ids, y.shape[1])))), y
+
+        (_, y), (of_x, of_params) = jax.value_and_grad(loss, (0, 1), has_aux=True)(
+            shard.nodes, params
+        )
+        return (y, of_x), of_params
+
+    graph = crooked_graph(edge_weight=edge_weight)
+    sharded = crooked_sharded(3, "hash", "sar", edge_weight)
+    rows, of_params = spmd(step, outputs=("rows", "replicated"))(params, sharded)
+    y, of_x = (gather_rows(value, sharded) for value in rows)
+
+    doubles = {name: value.astype(np.float64) for name, value in params.items()}
+    expected, backward = oracle(doubles, oracle_edges(graph), graph.nodes.astype(np.float64))
+    adjoint = np.asarray(_adjoint(np.arange(graph.num_nodes), expected.shape[1]), np.float64)
+    expected_of_x, expected_of_params = backward(adjoint)
+    assert_close(y, expected, reduction_length=TERMS, name="y")
+    assert_close(of_x, expected_of_x, reduction_length=TERMS, name="gradient of x")
+    assert of_params.keys() == expected_of_params.keys()
+    for name, gradient in expected_of_params.items():
+        assert_close(of_params[name], gradient, reduction_length=TERMS, name=name)
+
+
+def _adjoint(node_ids: Any, width: int) -> Any:
+    return jnp.sin(1.0 + node_ids[:, None] * jnp.arange(1, width + 1) / width)
+
+
+def columns_match_rows(conv: Callable[..., Any], params: dict[str, np.ndarray]) -> None:
+    """The same values and parameter gradients from columns of features, on 1, 2 and 4 parts."""
+
+    def step(params: dict[str, jax.Array], shard: Shard) -> Any:
+        def loss(params: dict[str, jax.Array], x: Any) -> jax.Array:
+            return shard.sum(jnp.sum(shard.mask_rows(jnp.sin(conv(params, shard, x)))))
+
+        value_and_grad = jax.value_and_grad(loss)
+        x = shard.nodes
+        return value_and_grad(params, x), value_and_grad(params, columns_of(shard, x))
+
+    for num_parts in (1, 2, 4):
+        rows, columns = spmd(step)(params, crooked_sharded(num_parts, "hash", "sar"))
+        for mine, theirs in zip(jax.tree.leaves(columns), jax.tree.leaves(rows), strict=True):
+            assert relative_error(mine, theirs) < 2e-5
+
+
+def refused(error: type[Exception], message: str, function: Callable[[Shard], Any]) -> None:
+    """Checks that a function of a shard is refused while it is traced."""
+    with pytest.raises(error, match=message):
+        spmd(function, outputs="rows")(crooked_sharded(2, "hash", "sar"))
