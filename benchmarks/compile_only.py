@@ -1,6 +1,7 @@
 """Meshes of H200 GPUs on a machine that has none: programs compile for them, nothing runs.
 
-XLA's CUDA compiler needs a description of the chip and no device. Needs `pip install jaxgraph[cuda]`.
+XLA's CUDA compiler needs a description of the chip and no device; `pip install jaxgraph[cuda]`
+brings it.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ def h200_mesh(devices: int, *, hosts: int = 1, axis: str = "graph") -> Mesh:
         raise ValueError(
             "jax cannot compile for CUDA here; install it with: pip install 'jaxgraph[cuda]'"
         ) from error
-    return Mesh(topologies.make_mesh(topology, (devices,), (axis,)).devices, (axis,), axis_types=(AxisType.Auto,))
-
-
+    return Mesh(
+        topologies.make_mesh(topology, (devices,), (axis,)).devices,
+        (axis,),
+        axis_types=(AxisType.Auto,),
+    )

@@ -1,9 +1,9 @@
 """Temporary memory and traffic per device of compiled train steps, by schedule and device count.
 
-The graph is random: 16,384 nodes of degree 16 with 64 features, cut by hash. The models have 3 layers of
-width 64 (GAT 4 heads of 16) with batch normalisation and dropout, under Adam. Memory is counted in
-blocks, nodes / devices x 64 x 4 bytes: the activations of one layer on one device. Nothing is run: the
-figures are those of the compiled programs.
+The graph is random: 16,384 nodes of degree 16 with 64 features, cut by hash. The models have 3
+layers of width 64 (GAT 4 heads of 16) with batch normalisation and dropout, under Adam. Memory is
+counted in blocks, nodes / devices x 64 x 4 bytes: the activations of one layer on one device.
+Nothing is run: the figures are those of the compiled programs.
 
     python -m benchmarks.memory
 """
@@ -55,7 +55,9 @@ def make_model(name: str) -> nnx.Module:
 
 def measure(models: list[str], modes: list[str], device_counts: list[int]) -> Iterator[Row]:
     """Compiles every combination."""
-    graph = jg.datasets.load("random", num_nodes=NODES, degree=DEGREE, num_features=FEATURES, seed=0)
+    graph = jg.datasets.load(
+        "random", num_nodes=NODES, degree=DEGREE, num_features=FEATURES, seed=0
+    )
     for devices in device_counts:
         parts = jg.partition.partition(graph, devices, method="hash", seed=0)
         mesh = jg.parallel.make_mesh(devices)
@@ -85,7 +87,16 @@ def measure(models: list[str], modes: list[str], device_counts: list[int]) -> It
 def show(rows: list[Row]) -> None:
     """Prints the table."""
     table = Table(title="Blocks of temporary memory per device, and bytes sent per step")
-    for column in ("model", "mode", "devices", "train", "inference", "bytes sent", "to domain", "compile s"):
+    for column in (
+        "model",
+        "mode",
+        "devices",
+        "train",
+        "inference",
+        "bytes sent",
+        "to domain",
+        "compile s",
+    ):
         table.add_column(column, justify="left" if column in ("model", "mode") else "right")
     domain = {(row.model, row.devices): row.bytes_sent for row in rows if row.mode == "domain"}
     for row in sorted(rows, key=lambda r: (r.model, r.mode, r.devices)):

@@ -1,7 +1,8 @@
 """Whether a partition travels while another is aggregated, in the program compiled for 8 H200 GPUs.
 
-Without `prefetch` every permute is done before anything else starts. With it, the permute that brings
-the next partition starts before the loop that aggregates the current one and is done after it.
+Without `prefetch` every permute is done before anything else starts. With it, the permute that
+brings the next partition starts before the loop that aggregates the current one and is done after
+it.
 
     python -m benchmarks.overlap          # needs pip install 'jaxgraph[cuda]', and no GPU
 """
@@ -28,7 +29,9 @@ NODES, DEGREE = 32_768, 8
 
 def abstract_graph(devices: int, *, prefetch: bool) -> jg.parallel.ShardedGraph:
     """A random graph of `NODES` nodes, cut by hash, on H200s that are not there."""
-    graph = jg.datasets.load("random", num_nodes=NODES, degree=DEGREE, num_features=FEATURES, seed=0)
+    graph = jg.datasets.load(
+        "random", num_nodes=NODES, degree=DEGREE, num_features=FEATURES, seed=0
+    )
     parts = jg.partition.partition(graph, devices, method="hash", seed=0)
     source = jg.parallel.AbstractSource(tabulate(graph, parts, "sar").manifest)
     return jg.parallel.place(source, h200_mesh(devices), prefetch=prefetch)
@@ -40,7 +43,9 @@ def compile_aggregation(sharded: jg.parallel.ShardedGraph) -> jax.stages.Compile
     kernel = jax.ShapeDtypeStruct((FEATURES, FEATURES), jnp.float32, sharding=replicated)
 
     def total(kernel: jax.Array, shard: jg.parallel.Shard) -> jax.Array:
-        sums = jg.parallel.propagate(shard, lambda sender, receiver, edge: sender, shard.nodes @ kernel)
+        sums = jg.parallel.propagate(
+            shard, lambda sender, receiver, edge: sender, shard.nodes @ kernel
+        )
         return shard.sum(jnp.sum(shard.mask_rows(sums)))
 
     return jg.parallel.spmd(total).lower(kernel, sharded).compile()
@@ -52,7 +57,9 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=8)
     parser.add_argument("--models", nargs="+", default=["sage", "gat", "gatv2"])
     arguments = parser.parse_args()
-    table = Table(title=f"Permutes under which an aggregation runs, {arguments.devices} H200s, compiled only")
+    table = Table(
+        title=f"Permutes under which an aggregation runs, {arguments.devices} H200s, compiled only"
+    )
     for column in ("program", "prefetch", "permutes", "overlapped", "temporary MB", "compile s"):
         table.add_column(column, justify="right")
     for name in ("aggregation", *arguments.models):
@@ -67,7 +74,14 @@ def main() -> None:
             permutes = jg.parallel.overlapped(compiled)
             hidden = sum(permute.loops_between > 0 for permute in permutes)
             megabytes = compiled.memory_analysis().temp_size_in_bytes / 1e6
-            table.add_row(name, str(prefetch), str(len(permutes)), str(hidden), f"{megabytes:.1f}", f"{seconds:.1f}")
+            table.add_row(
+                name,
+                str(prefetch),
+                str(len(permutes)),
+                str(hidden),
+                f"{megabytes:.1f}",
+                f"{seconds:.1f}",
+            )
     Console(width=110).print(table)
 
 

@@ -48,7 +48,7 @@ class Pass:
 
 
 def crooked_graph(num_nodes: int = 120, edge_weight: bool = False) -> Graph:
-    """Repeated edges, self-loops, one node with very many edges in, one with as many out, lonely ones.
+    """Repeated edges, self-loops, a node with very many edges in, one with as many out, lone ones.
 
     Args:
         num_nodes: Number of nodes.

@@ -23,7 +23,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = ["EdgeChunk", "EdgeGroups", "Orientation", "for_each_chunk", "match_variation", "when_ready"]
+__all__ = [
+    "EdgeChunk",
+    "EdgeGroups",
+    "Orientation",
+    "for_each_chunk",
+    "match_variation",
+    "when_ready",
+]
 
 Pytree = Any
 

@@ -1,9 +1,9 @@
 """Messages over the edges of one shard, evaluated a chunk of edges at a time, and their pullback.
 
-y_i = reduce_{e: j -> i} f(theta, s_j, r_i, x_e): no array of the size [edges, features] is ever made,
-forward or backward. The backward recomputes the messages of a chunk and pulls the gradient through
-them, once in the orientation by sender (for s) and, where the message looks at them, once by
-receiver (for r, x and theta): both add to contiguous rows.
+y_i = reduce_{e: j -> i} f(theta, s_j, r_i, x_e): no array of the size [edges, features] is ever
+made, forward or backward. The backward recomputes the messages of a chunk and pulls the gradient
+through them, once in the orientation by sender (for s) and, where the message looks at them, once
+by receiver (for r, x and theta): both add to contiguous rows.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def _keep_mask(
 
 
 def chunk_examples(inputs: Inputs, chunk: int) -> Inputs:
-    """Zeros of the shapes in which `chunk` edges see the inputs, varying over devices as they do."""
+    """Zeros of the shapes that `chunk` edges see, varying over devices as the inputs do."""
 
     def some(leaf: jax.Array) -> jax.Array:
         return match_variation(jnp.zeros((chunk, *leaf.shape[1:]), leaf.dtype), leaf)
@@ -417,7 +417,9 @@ def reduce_self_messages(
         keep = reducer.keep_mask(ids, ids, jnp.zeros_like(ids))
         return _merge_rows(reducer, state, first, reducer.lift(messages, mask, keep))
 
-    return _for_each_row_chunk(missing, chunk, body, match_variation(state, (missing, inputs, reducer)))
+    return _for_each_row_chunk(
+        missing, chunk, body, match_variation(state, (missing, inputs, reducer))
+    )
 
 
 def pull_self_messages(
@@ -449,7 +451,9 @@ def pull_self_messages(
             return [_add_rows(t, first, part) for t, part in zip(totals, parts, strict=True)]
 
         params = [t + part for t, part in zip(carry.params, grads.params, strict=True)]
-        return Inputs(params, add(carry.sender, grads.sender), add(carry.receiver, grads.receiver), [])
+        return Inputs(
+            params, add(carry.sender, grads.sender), add(carry.receiver, grads.receiver), []
+        )
 
     zeros = _zero_totals
     start = Inputs(zeros(inputs.params), zeros(inputs.sender), zeros(inputs.receiver), [])
@@ -625,7 +629,9 @@ def _head_replaced(totals: list[jax.Array], heads: list[jax.Array]) -> list[jax.
 def zero_gradients(inputs: Inputs) -> Inputs:
     """`Inputs` of lists of zeros, one per floating leaf; an edge's is never added to twice."""
     params, sender, receiver = map(_zero_totals, (inputs.params, inputs.sender, inputs.receiver))
-    return Inputs(params, sender, receiver, [jnp.zeros_like(x) for x in floating_leaves(inputs.edge)])
+    return Inputs(
+        params, sender, receiver, [jnp.zeros_like(x) for x in floating_leaves(inputs.edge)]
+    )
 
 
 def add_pullback(
@@ -647,6 +653,8 @@ def add_pullback(
     )
 
 
-def add_at(totals: list[jax.Array], compact: list[jax.Array], position: jax.Array) -> list[jax.Array]:
+def add_at(
+    totals: list[jax.Array], compact: list[jax.Array], position: jax.Array
+) -> list[jax.Array]:
     """Adds compact rows to the first rows of each array, as `merge_at` does for states."""
     return merge_at(Sum(), totals, compact, position) if totals else totals

@@ -16,9 +16,9 @@ __all__ = ["recomputed"]
 def recomputed(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that keeps its arguments for the backward and nothing else.
 
-    `jax.checkpoint` asks for the same with optimization barriers, which XLA's CPU compiler drops before
-    it schedules: it then finds the first computation and the second equal, and keeps the results. Here
-    the second computation waits, by its data, for the gradient.
+    `jax.checkpoint` asks for the same with optimization barriers, which XLA's CPU compiler drops
+    before it schedules: it then finds the first computation and the second equal, and keeps the
+    results. Here the second computation waits, by its data, for the gradient.
 
     Args:
       function: of arrays, without collectives; it must not close over arrays. The first argument is

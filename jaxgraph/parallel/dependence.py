@@ -8,7 +8,13 @@ from typing import Any
 import jax
 from jax.extend import core
 
-from jaxgraph.ops.messages import Inputs, Wanted, chunk_examples, floating_leaves, with_floating_leaves
+from jaxgraph.ops.messages import (
+    Inputs,
+    Wanted,
+    chunk_examples,
+    floating_leaves,
+    with_floating_leaves,
+)
 from jaxgraph.ops.reducers import Reducer
 
 __all__ = ["looks_at_senders"]
@@ -49,9 +55,7 @@ def looks_at_senders(
         floating = [floating_leaves(part) for part in parts]
 
         def evaluate(floating: list[list[jax.Array]]) -> Pytree:
-            new = iter(
-                [with_floating_leaves(p, f) for p, f in zip(parts, floating, strict=True)]
-            )
+            new = iter([with_floating_leaves(p, f) for p, f in zip(parts, floating, strict=True)])
             return message(
                 next(new) if wanted.params else values.params,
                 next(new) if wanted.sender else values.sender,

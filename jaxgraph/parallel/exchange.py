@@ -1,15 +1,14 @@
 """Rows that travel between parts: one part of the ring at a time, or all at once.
 
 Step s of the ring pairs every part p with p + s. A message is cut into units, and units that the
-same pairs need travel together: the schedule is a short list of partial permutations per step, fixed
-before compilation.
+same pairs need travel together: the schedule is a short list of partial permutations per step,
+fixed before compilation.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -226,7 +225,7 @@ def _message_rows(axis: str, table: HaloTable, size: int) -> tuple[jax.Array, ja
 def _all_rows(axis: str, size: int, table: HaloTable, leaf: jax.Array) -> jax.Array:
     rows, _ = _message_rows(axis, table, size)
     halos = lax.all_to_all(leaf[rows], axis, split_axis=0, concat_axis=0)
-    # Part by part, so that XLA joins what arrived with the own rows at once, not block by block first.
+    # Part by part, so that XLA joins what arrived with the own rows at once.
     return jnp.concatenate([leaf, *halos])
 
 
@@ -258,5 +257,3 @@ def _add_rows_at(total: jax.Array, rows: jax.Array, position: jax.Array) -> jax.
     has = (position >= 0).reshape(-1, *(1,) * (rows.ndim - 1))
     head = total[: position.shape[0]] + jnp.where(has, found, 0)
     return lax.dynamic_update_slice_in_dim(total, head, 0, 0)
-
-

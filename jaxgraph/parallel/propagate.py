@@ -20,7 +20,7 @@ from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.sar import propagate_sequentially
 from jaxgraph.parallel.shard import Shard
 
-__all__ = ["propagate", "aggregate_messages"]
+__all__ = ["aggregate_messages", "propagate"]
 
 Pytree = Any
 REDUCTIONS = ("sum", "mean", "max", "min", "softmax")
@@ -152,8 +152,8 @@ def _check(shard, sender, receiver, edge, reduce, self_loops, dropout, key) -> N
         for leaf in jax.tree.leaves(tree, is_leaf=is_columns):
             if is_columns(leaf):
                 raise TypeError(
-                    f"{name} is FeatureColumns (this device's columns of all nodes); pass it through "
-                    "jaxgraph.nn.Linear first, or gather the rows with shard.to_nodes(x)"
+                    f"{name} is FeatureColumns (this device's columns of all nodes); pass it "
+                    "through jaxgraph.nn.Linear first, or gather the rows with shard.to_nodes(x)"
                 )
             if leaf.ndim < 1 or leaf.shape[0] != shard.num_rows:
                 raise ValueError(

@@ -49,7 +49,7 @@ class Visit:
     Attributes:
       local: `local(carry)`, the own part.
       fetch: `fetch(step, after)`, rows of the part that is `step` behind on the ring.
-      work: `work(step, arrived, carry, after)`; `after` is a number to start from that orders the work.
+      work: `work(step, arrived, carry, after)`; `after` is 0, to start from, and orders the work.
       reply: `reply(step, answer)`, sends the answer and returns the one received.
       settle: `settle(step, returned, carry)`, takes it into the results.
     """
@@ -64,9 +64,9 @@ class Visit:
 def visit_parts(shard: Shard, visit: Visit) -> Pytree:
     """Visits the own part and every other part of the ring.
 
-    A scan forces the order, so that one remote part is resident at a time. With `shard.prefetch` the
-    steps are unrolled: while a part is worked on, the next one is on its way, and so is the answer to
-    the last one.
+    A scan forces the order, so that one remote part is resident at a time. With `shard.prefetch`
+    the steps are unrolled: while a part is worked on, the next one is on its way, and so is the
+    answer to the last one.
 
     Args:
       shard: the shard.
@@ -95,8 +95,9 @@ def visit_parts(shard: Shard, visit: Visit) -> Pytree:
 def _one_ahead(steps: int, visit: Visit) -> Pytree:
     """The unrolled order: permutes stand outside of conditionals, where XLA can overlap them.
 
-    One barrier per step makes the next fetch wait for the arrival of the current part and for the end
-    of the last work, so that at most two parts are resident; nothing makes the work wait for it.
+    One barrier per step makes the next fetch wait for the arrival of the current part and for the
+    end of the last work, so that at most two parts are resident; nothing makes the work wait for
+    it.
     """
     arrived = visit.fetch(1, None)
     carry = visit.local(None)

@@ -7,10 +7,10 @@ the message function allows and that moves the fewest bytes:
 - *push* (the paper's case 1): no wanted gradient looks at the senders' values. They are not fetched
   again; the receivers' part computes the senders' gradient and sends it back.
 - *refetch* (case 2): the senders' values are fetched again.
-- *at the sender*: the receivers' part sends what its rows contribute (for attention: gradient, logit,
-  log of the normaliser and <g_i, y_i>), the senders' part walks the edges, and returns the gradient of
-  the receivers' inputs (for GAT one number per head). Cheaper than refetching wherever the
-  receivers' inputs are small; not in the paper.
+- *at the sender*: the receivers' part sends what its rows contribute (for attention: gradient,
+  logit, log of the normaliser and <g_i, y_i>), the senders' part walks the edges, and returns the
+  gradient of the receivers' inputs (for GAT one number per head). Cheaper than refetching wherever
+  the receivers' inputs are small; not in the paper.
 """
 
 from __future__ import annotations
@@ -147,9 +147,7 @@ class _Task:
     def local(self, _: Pytree) -> Inputs:
         """Gradients from the edges among the own nodes."""
         block = self.shard.block(self_loops=self.self_loops)
-        return pull_block(
-            block, self.message, self.reducer, self.inputs, self.adjoint, self.wanted
-        )
+        return pull_block(block, self.message, self.reducer, self.inputs, self.adjoint, self.wanted)
 
 
 def backward_plan(
@@ -191,7 +189,9 @@ def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
     def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
         if refetch:
             return send_rows(route, shard.send, inputs.sender, step, shard.axis, after)
-        empty = jax.tree.map(lambda x: jnp.zeros((route.rows, *x.shape[1:]), x.dtype), inputs.sender)
+        empty = jax.tree.map(
+            lambda x: jnp.zeros((route.rows, *x.shape[1:]), x.dtype), inputs.sender
+        )
         return match_variation(empty, shard.incoming)
 
     def work(step: jax.Array | int, arrived: Pytree, grads: Inputs, after: Any) -> Work:
@@ -207,9 +207,7 @@ def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
         answer, done = None, Pullback([], [], [])
         if wanted.by_receiver:
             running = grads.edge if wanted.edge else None
-            done = pull(
-                "receiver", want_params=wanted.params, edge_gradient=running, after=after
-            )
+            done = pull("receiver", want_params=wanted.params, edge_gradient=running, after=after)
             after = when_ready((done.rows, done.params, done.edge))
             rows = add_at(grads.receiver, done.rows, shard.reach.position[step - 1])
             grads = add_pullback(grads, done, receiver=rows)

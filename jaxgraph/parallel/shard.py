@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from typing import Any
 
 import jax
@@ -16,8 +15,6 @@ from jaxgraph.parallel.features import FeatureColumns, gather_columns
 from jaxgraph.partition.manifest import Manifest
 
 __all__ = ["HaloTable", "Shard"]
-
-_static = partial(dataclasses.field, metadata={"static": True})
 
 
 @jax.tree_util.register_dataclass
@@ -83,9 +80,9 @@ class Shard:
     outgoing: EdgeGroups | None
     send: HaloTable | None
     reach: HaloTable | None
-    manifest: Manifest = _static()
-    axis: str = _static()
-    prefetch: bool = _static()
+    manifest: Manifest = dataclasses.field(metadata={"static": True})
+    axis: str = dataclasses.field(metadata={"static": True})
+    prefetch: bool = dataclasses.field(metadata={"static": True})
 
     @property
     def num_nodes(self) -> jax.Array:

@@ -21,14 +21,16 @@ ROWS = "rows"
 """Metadata of a variable with one row per node: "nodes" in the graph's order, "placed" by shard."""
 
 
-def spmd(function: Callable[..., Pytree], *, outputs: Pytree = "replicated") -> Callable[..., Pytree]:
+def spmd(
+    function: Callable[..., Pytree], *, outputs: Pytree = "replicated"
+) -> Callable[..., Pytree]:
     """Makes a function of a shard run on every shard of a sharded graph at once.
 
     Every `ShardedGraph` among the arguments of the result becomes the device's `Shard`. Variables
     whose rows belong to nodes (`jaxgraph.nn.NodeEmbedding`, after `place_rows`) become the device's
-    rows. Everything else is the same on every device, and `jax.grad` of the result sums its gradient
-    over the devices. Nothing may be returned as "replicated" that differs between devices: reduce
-    it with `shard.sum` first.
+    rows. Everything else is the same on every device, and `jax.grad` of the result sums its
+    gradient over the devices. Nothing may be returned as "replicated" that differs between
+    devices: reduce it with `shard.sum` first.
 
     Args:
       function: pure, `(..., shard, ...) -> pytree of arrays`.
@@ -211,5 +213,3 @@ def gather_rows(values: jax.Array, sharded: ShardedGraph) -> np.ndarray:
     gathered = np.zeros((sharded.num_nodes, *rows.shape[1:]), rows.dtype)
     gathered[ids] = rows
     return gathered
-
-

@@ -10,11 +10,13 @@ import pytest
 
 from jaxgraph.parallel import Shard, gather_rows, spmd
 from tests.columns import columns_of
-from tests.strategies import NUM_FEATURES
+from tests.strategies import NUM_FEATURES, SMALL_GRAPHS
 from tests.tolerance import assert_close, relative_error
 from tests.training import crooked_graph, crooked_sharded, oracle_edges
 
 WIDE = NUM_FEATURES + 2
+_SPECIAL = ("one-node", "no-edges", "isolated-nodes", "all-self-loops", "repeated-edges", "star-in")
+SPECIAL_GRAPHS = [graph for graph in SMALL_GRAPHS if graph.name in _SPECIAL]
 TERMS = 2000  # of the longest sum: the highest degree times the features, or the nodes
 _RNG = np.random.default_rng(8)
 
@@ -71,7 +73,7 @@ def _adjoint(node_ids: Any, width: int) -> Any:
 
 
 def columns_match_rows(conv: Callable[..., Any], params: dict[str, np.ndarray]) -> None:
-    """The same values and parameter gradients from columns of features, on 1, 2 and 4 parts."""
+    """The same values and parameter gradients from columns of features."""
 
     def step(params: dict[str, jax.Array], shard: Shard) -> Any:
         def loss(params: dict[str, jax.Array], x: Any) -> jax.Array:
@@ -81,10 +83,9 @@ def columns_match_rows(conv: Callable[..., Any], params: dict[str, np.ndarray]) 
         x = shard.nodes
         return value_and_grad(params, x), value_and_grad(params, columns_of(shard, x))
 
-    for num_parts in (1, 2, 4):
-        rows, columns = spmd(step)(params, crooked_sharded(num_parts, "hash", "sar"))
-        for mine, theirs in zip(jax.tree.leaves(columns), jax.tree.leaves(rows), strict=True):
-            assert relative_error(mine, theirs) < 2e-5
+    rows, columns = spmd(step)(params, crooked_sharded(4, "hash", "domain"))
+    for mine, theirs in zip(jax.tree.leaves(columns), jax.tree.leaves(rows), strict=True):
+        assert relative_error(mine, theirs) < 2e-5
 
 
 def refused(error: type[Exception], message: str, function: Callable[[Shard], Any]) -> None:

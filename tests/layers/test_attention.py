@@ -11,10 +11,16 @@ import pytest
 from jaxgraph.layers import gat_conv, gatv2_conv
 from jaxgraph.parallel import gather_rows, make_mesh, shard, spmd
 from jaxgraph.partition import Partition
-from tests.layers.convolution_cases import check_convolution, columns_match_rows, normal, refused
+from tests.layers.convolution_cases import (
+    SPECIAL_GRAPHS,
+    check_convolution,
+    columns_match_rows,
+    normal,
+    refused,
+)
 from tests.oracles import convolutions, randomness
 from tests.oracles.edges import Edges
-from tests.strategies import NUM_FEATURES, SMALL_GRAPHS, skewed_assignment
+from tests.strategies import NUM_FEATURES, skewed_assignment
 from tests.tolerance import assert_close
 from tests.training import oracle_edges
 
@@ -75,15 +81,13 @@ def test_joined_heads_with_attention_dropout(name: str) -> None:
     check_convolution(partial(conv, dropout=0.4, key=KEY), dropped(oracle, 0.4), params())
 
 
-@pytest.mark.parametrize("graph", SMALL_GRAPHS, ids=lambda graph: graph.name)
+@pytest.mark.parametrize("graph", SPECIAL_GRAPHS, ids=lambda graph: graph.name)
 def test_special_graphs(graph: Any) -> None:
-    """A node without neighbours has the bias; one part is empty, another holds half of the graph."""
+    """A node without neighbours has the bias; one part is empty, one holds half of the graph."""
     params = gat_params()
 
     def step(shard: Any) -> list[jax.Array]:
-        return [
-            gat_conv(params, shard, shard.nodes, add_self_loops=add) for add in (True, False)
-        ]
+        return [gat_conv(params, shard, shard.nodes, add_self_loops=add) for add in (True, False)]
 
     parts = Partition(skewed_assignment(graph.num_nodes, 3), 3, "skewed")
     sharded = shard(graph, parts, make_mesh(3))

@@ -13,6 +13,7 @@ from jaxgraph.parallel import gather_rows, make_mesh, shard, spmd
 from jaxgraph.partition import Partition
 from tests.columns import columns_of
 from tests.layers.convolution_cases import (
+    SPECIAL_GRAPHS,
     WIDE,
     check_convolution,
     columns_match_rows,
@@ -20,7 +21,7 @@ from tests.layers.convolution_cases import (
     refused,
 )
 from tests.oracles import convolutions
-from tests.strategies import NUM_FEATURES, SMALL_GRAPHS, skewed_assignment
+from tests.strategies import NUM_FEATURES, skewed_assignment
 from tests.tolerance import assert_close
 from tests.training import crooked_graph, oracle_edges
 
@@ -85,7 +86,7 @@ def test_gcn_without_weights() -> None:
     check_convolution(conv, oracle, params, edge_weight=False)
 
 
-@pytest.mark.parametrize("graph", SMALL_GRAPHS, ids=lambda graph: graph.name)
+@pytest.mark.parametrize("graph", SPECIAL_GRAPHS, ids=lambda graph: graph.name)
 def test_degrees_of_special_graphs(graph: Any) -> None:
     """One part is empty, another holds half of the graph."""
     params, of_sage = gcn_params(3), sage_params(3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import jax
@@ -76,6 +76,7 @@ def _numbered(graph: Graph) -> Graph:
     )
 
 
+@lru_cache(maxsize=64)
 def place_block(
     graph: Graph, *, self_loops: bool = False, pad_to: Manifest | None = None
 ) -> Placed:

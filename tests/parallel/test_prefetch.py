@@ -1,6 +1,7 @@
 """With prefetch, a partition is on its way while the one before it is aggregated."""
 
 import importlib.util
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +35,13 @@ def bodies(jaxpr):
     """The jaxpr and those of the calls in it that are not loops."""
     yield jaxpr
     for equation in jaxpr.eqns:
-        if equation.primitive.name in ("jit", "pjit", "shard_map", "custom_vjp_call", "closed_call"):
+        if equation.primitive.name in (
+            "jit",
+            "pjit",
+            "shard_map",
+            "custom_vjp_call",
+            "closed_call",
+        ):
             for value in equation.params.values():
                 inner = getattr(value, "jaxpr", value)
                 if hasattr(inner, "eqns"):
@@ -45,7 +52,9 @@ def dependencies(jaxpr):
     """For each permute and loop, by position, the positions of the permutes and loops it needs."""
     behind, found = {}, []
     for equation in jaxpr.eqns:
-        needs = set().union(*(behind.get(v, set()) for v in equation.invars if not hasattr(v, "val")))
+        needs = set().union(
+            *(behind.get(v, set()) for v in equation.invars if not hasattr(v, "val"))
+        )
         if equation.primitive.name in ("ppermute", "while"):
             found.append((equation.primitive.name, needs))
             needs = needs | {len(found) - 1}
@@ -76,7 +85,7 @@ def test_fetch_and_work_of_neighbouring_steps_do_not_need_each_other(tables):
         later = {p for p in permutes if p > permute}
         return [i for i in loops if permute in found[i][1] and not later & found[i][1]]
 
-    for current, following in zip(permutes[:-1], permutes[1:], strict=True):
+    for current, following in itertools.pairwise(permutes):
         if not work_on(current):
             continue  # the two segments of one message
         assert work_on(current)

@@ -96,7 +96,10 @@ def sharded_loss(params, shard, reduce):
     edge = (shard.edges, shard.edge_type)
     outputs = jg.parallel.propagate(shard, message, x, x, edge, reduce=reduce)
     weights = shard.node_ids[:, None] % 5 + 1
-    terms = [jnp.sum(shard.mask_rows(jnp.sin(y.reshape(-1, WIDTH)) * weights)) for y in jax.tree.leaves(outputs)]
+    terms = [
+        jnp.sum(shard.mask_rows(jnp.sin(y.reshape(-1, WIDTH)) * weights))
+        for y in jax.tree.leaves(outputs)
+    ]
     return shard.sum(sum(terms))
 
 
@@ -139,7 +142,9 @@ def small(**changes):
 
     def run(shard):
         x = jnp.ones((shard.num_rows, 2))
-        call = {"sender": x} | {k: v(x) if callable(v) and k == "sender" else v for k, v in arguments.items()}
+        call = {"sender": x} | {
+            k: v(x) if callable(v) and k == "sender" else v for k, v in arguments.items()
+        }
         return shard.sum(jnp.sum(jg.parallel.propagate(shard, **call)))
 
     return jg.parallel.spmd(run)(sharded)
@@ -151,7 +156,10 @@ def small(**changes):
         ({"reduce": "median"}, "median"),
         ({"sender": lambda x: x[:3]}, "one row per node"),
         ({"dropout": 0.5}, "softmax"),
-        ({"reduce": "softmax", "dropout": 0.5, "message_fn": lambda s, r, e: (s, s[..., None])}, "key"),
+        (
+            {"reduce": "softmax", "dropout": 0.5, "message_fn": lambda s, r, e: (s, s[..., None])},
+            "key",
+        ),
         ({"reduce": "softmax"}, "logits"),
         ({"reduce": "softmax", "message_fn": lambda s, r, e: (s, s)}, "values"),
     ],

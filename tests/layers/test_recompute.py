@@ -1,0 +1,92 @@
+"""Recomputation in the backward: what it gives, what it keeps and what it waits for."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.ad_checkpoint import checkpoint_name
+
+from jaxgraph.layers import recompute
+from jaxgraph.parallel import Shard, spmd, traffic
+from tests.tolerance import assert_close
+from tests.training import crooked_sharded
+
+X = jnp.asarray(np.random.default_rng(2).standard_normal((5, 3)), jnp.float32)
+W = jnp.asarray(np.random.default_rng(3).standard_normal((3, 4)), jnp.float32)
+
+
+def layer(params: dict[str, jax.Array], ids: jax.Array, x: jax.Array) -> Any:
+    h = jnp.tanh(x @ params["w"]) * (1 + ids[:, None])
+    return {"y": jnp.sin(h), "unused": h}
+
+
+def test_values_and_gradients_are_those_of_the_function() -> None:
+    ids = jnp.arange(5)
+
+    def loss(function: Any, params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        return jnp.sum(function(params, ids, x)["y"] ** 2)
+
+    plain = jax.value_and_grad(partial(loss, layer), (0, 1))({"w": W}, X)
+    again = jax.jit(jax.value_and_grad(partial(loss, partial(recompute, layer, keep=())), (0, 1)))(
+        {"w": W}, X
+    )
+    for mine, theirs in zip(jax.tree.leaves(again), jax.tree.leaves(plain), strict=True):
+        assert_close(mine, theirs, reduction_length=20)
+
+
+@jax.custom_vjp
+def not_differentiable(x: jax.Array) -> jax.Array:
+    return x
+
+
+def _refuse(residuals: None, gradient: jax.Array) -> Any:
+    raise AssertionError("a gradient that nobody asked for")
+
+
+not_differentiable.defvjp(lambda x: (x, None), _refuse)
+
+
+def test_no_gradient_is_computed_that_is_not_asked_for() -> None:
+    def product(x: jax.Array, w: jax.Array) -> jax.Array:
+        return not_differentiable(x) @ w
+
+    def loss(w: jax.Array, x: jax.Array) -> jax.Array:
+        return jnp.sum(recompute(product, x, w, keep=()))
+
+    np.testing.assert_allclose(jax.grad(loss)(W, X), np.tile(X.sum(0)[:, None], 4), rtol=1e-5)
+    with pytest.raises(AssertionError, match="nobody asked for"):
+        jax.grad(loss, (0, 1))(W, X)
+
+
+@pytest.mark.parametrize(("keep", "times"), [(("total",), 1), ((), 2)])
+def test_what_is_kept_is_not_reduced_again(keep: tuple[str, ...], times: int) -> None:
+    def function(shard: Shard, x: jax.Array) -> jax.Array:
+        total = checkpoint_name(shard.sum(jnp.sum(jnp.sin(shard.mask_rows(x)), 0)), "total")
+        return jnp.tanh(x * jnp.cos(total))
+
+    def step(shard: Shard) -> tuple[jax.Array, jax.Array]:
+        def loss(x: jax.Array) -> jax.Array:
+            return jnp.sum(recompute(function, shard, x, keep=keep))
+
+        value, gradient = jax.value_and_grad(loss)(shard.nodes)
+        return value[None], gradient
+
+    sharded = crooked_sharded(4, "hash", "sar")
+    # The gradient of `total` is summed over the devices as well.
+    once = sharded.shards.nodes.shape[-1] * 4 * 2 * 3 / 4
+    sent = traffic(spmd(step, outputs="rows").lower(sharded).compile())
+    assert sent == {"all-reduce": (times + 1) * once}
+
+
+def test_the_recomputation_waits_for_the_gradient() -> None:
+    """The matrix product of the forward stands in the backward behind a look at the gradient."""
+
+    def loss(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.exp(recompute(lambda x, w: jnp.tanh(x @ w), x, w, keep=())))
+
+    jaxpr = jax.make_jaxpr(jax.grad(loss))(X, W)
+    names = [equation.primitive.name for equation in jaxpr.eqns]
+    assert names.index("exp") < names.index("is_finite" if "is_finite" in names else "ne")
