@@ -52,7 +52,7 @@ def run(
 
 def main() -> None:
     """Reads the command line, trains and prints."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--datasets", nargs="+", default=["cora", "citeseer"])
     parser.add_argument("--models", nargs="+", default=["gcn", "gat"])

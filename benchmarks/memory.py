@@ -53,6 +53,13 @@ def make_model(name: str) -> nnx.Module:
     return model(FEATURES, 16, CLASSES, num_heads=4, **shared)
 
 
+def temporary_bytes(compiled: jax.stages.Compiled) -> int:
+    """Bytes that the program needs on each device beside its arguments and results."""
+    analysis = compiled.memory_analysis()
+    assert analysis is not None
+    return analysis.temp_size_in_bytes
+
+
 def measure(models: list[str], modes: list[str], device_counts: list[int]) -> Iterator[Row]:
     """Compiles every combination."""
     graph = jg.datasets.load(
@@ -77,8 +84,8 @@ def measure(models: list[str], modes: list[str], device_counts: list[int]) -> It
                     name,
                     mode,
                     devices,
-                    compiled.memory_analysis().temp_size_in_bytes / block,
-                    inference.memory_analysis().temp_size_in_bytes / block,
+                    temporary_bytes(compiled) / block,
+                    temporary_bytes(inference) / block,
                     sum(jg.parallel.traffic(compiled).values()),
                     seconds,
                 )
@@ -117,7 +124,7 @@ def show(rows: list[Row]) -> None:
 
 def main() -> None:
     """Reads the command line, measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--devices", type=int, nargs="+", default=[2, 4, 8, 16])
     parser.add_argument("--models", nargs="+", default=["sage", "gcn", "gat", "gatv2"])
     parser.add_argument("--modes", nargs="+", default=["sar", "sar+prefetch", "domain"])

@@ -21,7 +21,7 @@ from rich.table import Table
 
 import jaxgraph as jg
 from benchmarks.compile_only import h200_mesh
-from benchmarks.memory import FEATURES, make_model
+from benchmarks.memory import FEATURES, make_model, temporary_bytes
 from jaxgraph.partition.shard_tables import tabulate
 
 NODES, DEGREE = 32_768, 8
@@ -43,6 +43,7 @@ def compile_aggregation(sharded: jg.parallel.ShardedGraph) -> jax.stages.Compile
     kernel = jax.ShapeDtypeStruct((FEATURES, FEATURES), jnp.float32, sharding=replicated)
 
     def total(kernel: jax.Array, shard: jg.parallel.Shard) -> jax.Array:
+        assert isinstance(shard.nodes, jax.Array)
         sums = jg.parallel.propagate(
             shard, lambda sender, receiver, edge: sender, shard.nodes @ kernel
         )
@@ -53,7 +54,7 @@ def compile_aggregation(sharded: jg.parallel.ShardedGraph) -> jax.stages.Compile
 
 def main() -> None:
     """Compiles and prints what stands between the start and the end of every permute."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--devices", type=int, default=8)
     parser.add_argument("--models", nargs="+", default=["sage", "gat", "gatv2"])
     arguments = parser.parse_args()
@@ -73,7 +74,7 @@ def main() -> None:
             seconds = time.perf_counter() - start
             permutes = jg.parallel.overlapped(compiled)
             hidden = sum(permute.loops_between > 0 for permute in permutes)
-            megabytes = compiled.memory_analysis().temp_size_in_bytes / 1e6
+            megabytes = temporary_bytes(compiled) / 1e6
             table.add_row(
                 name,
                 str(prefetch),

@@ -13,7 +13,7 @@ import numpy as np
 from flax import nnx
 
 from jaxgraph import Graph, nn
-from jaxgraph.parallel import Shard, ShardedGraph, make_mesh, shard, spmd
+from jaxgraph.parallel import ShardedGraph, make_mesh, shard, spmd
 from jaxgraph.partition import partition
 from tests.oracles import losses, models
 from tests.oracles.edges import Edges
@@ -60,6 +60,11 @@ def crooked_graph(num_nodes: int = 120, edge_weight: bool = False) -> Graph:
     receivers = np.concatenate([receivers, receivers[:20], np.full(len(hub), 3), hub, [4, 9]])
     graph = complete(senders, receivers, num_nodes, "crooked", edge_data=edge_weight)
     return graph.replace(edges=None, edge_type=None)
+
+
+def crooked_features() -> np.ndarray:
+    """Its features in float64."""
+    return np.asarray(crooked_graph().nodes, np.float64)
 
 
 @cache
@@ -119,7 +124,7 @@ def module_of(
 _PARTS = {"conv": "convolution", "residual": "residual", "norm": "norm"}
 
 
-def by_layer(module: nnx.Module, kind: type[nnx.Variable]) -> list[dict[str, dict[str, Any]]]:
+def by_layer(module: Any, kind: type[nnx.Variable]) -> list[dict[str, dict[str, Any]]]:
     """The variables of a kind under the oracle's names, as float64 arrays."""
     found = []
     for layer in module.layers:
@@ -137,7 +142,7 @@ def by_layer(module: nnx.Module, kind: type[nnx.Variable]) -> list[dict[str, dic
     return found
 
 
-def masked_cross_entropy(logits: jax.Array, shard: Shard) -> jax.Array:
+def masked_cross_entropy(logits: jax.Array, shard: Any) -> jax.Array:
     """The mean of the cross entropy over the training nodes of the whole graph."""
     mask = shard.train_mask & shard.node_mask
     log_probabilities = jax.nn.log_softmax(jnp.where(shard.node_mask[:, None], logits, 0))
@@ -151,7 +156,7 @@ def sharded_pass(module: Any, sharded: ShardedGraph, train: bool = True) -> Pass
     """Loss, gradients and new statistics by the library, in one compiled function."""
     graphdef, params, rest = nnx.split(module, nnx.Param, ...)
 
-    def step(params: Any, rest: Any, shard: Shard, key: jax.Array) -> Any:
+    def step(params: Any, rest: Any, shard: Any, key: jax.Array) -> Any:
         def loss_of(params: Any) -> Any:
             model = nnx.merge(graphdef, params, rest, copy=True)
             logits = model(shard, shard.nodes, key=key, train=train)
@@ -160,7 +165,7 @@ def sharded_pass(module: Any, sharded: ShardedGraph, train: bool = True) -> Pass
         return jax.value_and_grad(loss_of, has_aux=True)(params)
 
     (loss, statistics), gradients = spmd(step)(params, rest, sharded, jax.random.key(SEED))
-    of_gradients = nnx.merge(graphdef, gradients, rest)
+    of_gradients = nnx.merge(graphdef, gradients, rest, copy=True)
     nnx.update(of_gradients, statistics)
     running = [layer["norm"] for layer in by_layer(of_gradients, nnx.BatchStat) if layer]
     return Pass(float(loss), by_layer(of_gradients, nnx.Param), running)
@@ -190,11 +195,12 @@ def oracle_pass(
         model,
         params,
         oracle_edges(graph),
-        graph.nodes.astype(np.float64),
+        np.asarray(graph.nodes, np.float64),
         seeds=layer_seeds(len(params)) if train else None,
         statistics=models.init_statistics(params) if model.norm == "batch" else (),
         train=train,
     )
+    assert graph.labels is not None and graph.train_mask is not None
     loss, backward = losses.softmax_cross_entropy(result.logits, graph.labels, graph.train_mask)
     _, gradients = result.backward(backward())
     return Pass(loss, gradients, result.statistics)
@@ -232,7 +238,7 @@ def flat(layer: LayerParams) -> dict[str, np.ndarray]:
 
 def poisoned(sharded: ShardedGraph) -> ShardedGraph:
     """The same graph with NaN in the rows of padding, of which there must be some."""
-    shards = sharded.shards
+    shards: Any = sharded.shards
     assert shards.nodes is not None and not bool(shards.node_mask.all())
     nodes = jnp.where(shards.node_mask[..., None], shards.nodes, jnp.nan)
     return replace(sharded, shards=replace(shards, nodes=nodes))

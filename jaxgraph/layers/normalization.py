@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -11,7 +9,6 @@ from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.layers.dense import require_rows
 from jaxgraph.ops.precision import to_accumulation
-from jaxgraph.ops.recomputation import recomputed
 from jaxgraph.parallel import FeatureColumns, Shard
 
 __all__ = ["STATISTICS", "batch_statistics", "layer_norm", "normalize"]
@@ -46,12 +43,8 @@ def batch_statistics(shard: Shard, x: jax.Array | FeatureColumns) -> tuple[jax.A
     total, count = shard.sum((jnp.sum(shard.mask_rows(x), 0), own))
     count = checkpoint_name(jnp.maximum(count, 1), STATISTICS)
     mean = checkpoint_name(total / count, STATISTICS)
-    squares = recomputed(_sum_of_squares)(x, shard.node_mask, mean)
-    return mean, checkpoint_name(shard.sum(squares) / count, STATISTICS)
-
-
-def _sum_of_squares(x: jax.Array, mask: jax.Array, mean: jax.Array) -> jax.Array:
-    return jnp.sum(jnp.square(jnp.where(mask[:, None], x - mean, 0)), 0)
+    squares = jnp.square(shard.mask_rows(x - mean))
+    return mean, checkpoint_name(shard.sum(jnp.sum(squares, 0)) / count, STATISTICS)
 
 
 def normalize(
@@ -63,11 +56,8 @@ def normalize(
     bias: jax.Array,
     *,
     epsilon: float = 1e-5,
-    activation: Callable[[jax.Array], jax.Array] | None = None,
 ) -> jax.Array:
-    """y = activation((x - mean) / sqrt(var + epsilon) * scale + bias)
-
-    Of all this only x is kept for the backward.
+    """y = (x - mean) / sqrt(var + epsilon) * scale + bias
 
     Args:
       shard: the shard, under `spmd`.
@@ -75,7 +65,6 @@ def normalize(
       mean, var: float [features], of this pass or running.
       scale, bias: float [features].
       epsilon: added to the variance.
-      activation: elementwise function; None: none.
 
     Returns:
       float [rows, features].
@@ -83,21 +72,9 @@ def normalize(
     Raises:
       TypeError: x is split by column.
     """
-    x = require_rows(x, "batch normalisation")
-    factor = lax.rsqrt(var + epsilon) * scale
-
-    def activated(x: jax.Array, mask: jax.Array, *coefficients: jax.Array) -> jax.Array:
-        normal = _affine(x, mask, *coefficients)
-        return normal if activation is None else activation(normal)
-
-    return recomputed(activated)(x, shard.node_mask, mean, factor, bias)
-
-
-def _affine(
-    x: jax.Array, mask: jax.Array, mean: jax.Array, factor: jax.Array, bias: jax.Array
-) -> jax.Array:
-    centered = jnp.where(mask[:, None], to_accumulation(x), 0) - mean
-    return (centered * factor + bias).astype(x.dtype)
+    x = shard.mask_rows(require_rows(x, "batch normalisation"))
+    normal = (to_accumulation(x) - mean) * (lax.rsqrt(var + epsilon) * scale) + bias
+    return normal.astype(x.dtype)
 
 
 def layer_norm(

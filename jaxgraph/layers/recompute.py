@@ -80,8 +80,9 @@ _recomputed.defvjp(_forward, _backward, symbolic_zeros=True)
 def _materialized(gradient: Any) -> jax.Array:
     if not isinstance(gradient, SymbolicZero):
         return gradient
-    zeros = jnp.zeros(gradient.aval.shape, gradient.aval.dtype)
-    axes = tuple(sorted(gradient.aval.manual_axis_type.varying))
+    aval: Any = gradient.aval
+    zeros = jnp.zeros(aval.shape, aval.dtype)
+    axes = tuple(sorted(aval.manual_axis_type.varying))
     return lax.pcast(zeros, axes, to="varying") if axes else zeros
 
 

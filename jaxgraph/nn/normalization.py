@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -59,19 +57,10 @@ class BatchNorm(nnx.Module):
             new = jax.lax.stop_gradient(new).astype(old.dtype)
             running.set_value(self.momentum * old + (1 - self.momentum) * new)
 
-    def normalize(
-        self,
-        shard: Shard,
-        x: jax.Array,
-        mean: jax.Array,
-        var: jax.Array,
-        activation: Callable[[jax.Array], jax.Array] | None = None,
-    ) -> jax.Array:
+    def normalize(self, shard: Shard, x: jax.Array, mean: jax.Array, var: jax.Array) -> jax.Array:
         """float [rows, features] of x [rows, features] and the statistics [features]."""
         scale, bias = self.scale.get_value(), self.bias.get_value()
-        return layers.normalize(
-            shard, x, mean, var, scale, bias, epsilon=self.epsilon, activation=activation
-        )
+        return layers.normalize(shard, x, mean, var, scale, bias, epsilon=self.epsilon)
 
 
 class LayerNorm(nnx.Module):

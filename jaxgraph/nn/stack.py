@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
 
 import jax
 from flax import nnx
@@ -26,7 +28,9 @@ from jaxgraph.parallel import KEPT, FeatureColumns, Shard
 
 __all__ = ["LAYER_OUTPUT", "NORMS", "Layer", "Stack", "layer_widths"]
 
-NORMS = ("batch", "layer")
+NORMS = MappingProxyType({"batch": BatchNorm, "layer": LayerNorm})
+"""What may follow a convolution, by the name that models take."""
+
 LAYER_OUTPUT = "layer_output"
 """Checkpoint name of what a convolution puts out, residual connection included."""
 
@@ -89,10 +93,12 @@ class Layer(nnx.Module):
 
 
 def _norm(norm: str | None, features: int) -> BatchNorm | LayerNorm | None:
+    return None if norm is None else NORMS[norm](features)
+
+
+def _check_norm(norm: str | None) -> None:
     if norm is not None and norm not in NORMS:
         raise ValueError(f"norm is {norm!r}; expected None or one of {', '.join(NORMS)}")
-    kinds = {None: lambda _: None, "batch": BatchNorm, "layer": LayerNorm}
-    return kinds[norm](features)
 
 
 class Stack(nnx.Module):
@@ -125,7 +131,7 @@ class Stack(nnx.Module):
         rngs: nnx.Rngs,
     ) -> None:
         layers.check_rate(dropout)
-        _norm(norm, 1)
+        _check_norm(norm)
         last = len(convolutions) - 1
         self.layers = nnx.List(
             Layer(
@@ -166,7 +172,8 @@ class Stack(nnx.Module):
         Raises:
           ValueError: x has other features than the model, or a key is needed and missing.
         """
-        y, skip, norm = x, None, None
+        y: Any = x
+        skip, norm = None, None
         for index, layer in enumerate(self.layers):
             layer_key = jax.random.fold_in(key, index) if train and key is not None else None
             block = partial(self._block, is_first=index == 0, train=train)
@@ -193,6 +200,7 @@ class Stack(nnx.Module):
         """What is left of the layer before, and a layer up to what its convolution puts out."""
         statistics = None
         if not is_first:
+            assert not isinstance(x, FeatureColumns)  # a convolution puts out rows
             x, statistics = _normalized(norm, shard, x, train)
             x = self.activation(x)
             x = x if skip is None else x + skip

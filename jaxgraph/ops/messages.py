@@ -180,7 +180,7 @@ def _evaluate_alone(message: MessageFn, inputs: Inputs) -> Pytree:
     return lax.optimization_barrier(evaluate_message(message, lax.optimization_barrier(inputs)))
 
 
-def _keep_mask(
+def _per_edge(
     edges: EdgeGroups, group: jax.Array | int, reducer: Reducer, chunk: EdgeChunk
 ) -> jax.Array | None:
     receivers, senders = chunk.receivers, chunk.senders
@@ -192,7 +192,7 @@ def _keep_mask(
         repetition = jnp.zeros_like(chunk.senders)
     else:
         repetition = _take(edges.repetition, chunk.edge_ids)
-    return reducer.keep_mask(
+    return reducer.per_edge(
         _take(edges.receiver_ids, receivers), _take(edges.sender_ids, senders), repetition
     )
 
@@ -241,7 +241,7 @@ def reduce_messages(
 
     def body(chunk: EdgeChunk, first: jax.Array, state: Pytree) -> Pytree:
         messages = compute(message, at_edges(inputs, chunk))
-        keep = _keep_mask(edges, group, reducer, chunk)
+        keep = _per_edge(edges, group, reducer, chunk)
         gather = reducer.collapse if chunk.heavy else reducer.lift
         return _merge_rows(reducer, state, first, gather(messages, chunk.mask, keep))
 
@@ -317,7 +317,7 @@ def pull_messages(
     def body(chunk: EdgeChunk, first: jax.Array, carry: Pytree) -> Pytree:
         rows, params, edge = carry
         seen = at_edges(inputs, chunk)
-        keep = _keep_mask(edges, group, reducer, chunk)
+        keep = _per_edge(edges, group, reducer, chunk)
         grads = _pull_chunk(
             message, reducer, seen, _take(adjoint, chunk.receivers), keep, chunk.mask
         )
@@ -414,7 +414,7 @@ def reduce_self_messages(
     def body(rows: jax.Array, mask: jax.Array, first: jax.Array, state: Pytree) -> Pytree:
         messages = compute(message, _at_rows(inputs, rows))
         ids = _take(node_ids, rows)
-        keep = reducer.keep_mask(ids, ids, jnp.zeros_like(ids))
+        keep = reducer.per_edge(ids, ids, jnp.zeros_like(ids))
         return _merge_rows(reducer, state, first, reducer.lift(messages, mask, keep))
 
     return _for_each_row_chunk(
@@ -443,7 +443,7 @@ def pull_self_messages(
 
     def body(rows: jax.Array, mask: jax.Array, first: jax.Array, carry: Inputs) -> Inputs:
         ids = _take(node_ids, rows)
-        keep = reducer.keep_mask(ids, ids, jnp.zeros_like(ids))
+        keep = reducer.per_edge(ids, ids, jnp.zeros_like(ids))
         at_rows = _at_rows(inputs, rows)
         grads = _pull_chunk(message, reducer, at_rows, _take(adjoint, rows), keep, mask)
 

@@ -24,7 +24,7 @@ Pytree = Any
 class Reducer(Protocol):
     """How messages [edges, ...] become one value per receiver.
 
-    `mask` is bool [edges] and `keep` what `keep_mask` returned for the edges. States are kept in
+    `mask` is bool [edges] and `keep` what `per_edge` returned for the edges. States are kept in
     the type of `accumulation_dtype`.
     """
 
@@ -61,10 +61,10 @@ class Reducer(Protocol):
         """The gradient of the messages, from the `adjoint` rows of their receivers."""
         ...
 
-    def keep_mask(
+    def per_edge(
         self, receiver_ids: jax.Array, sender_ids: jax.Array, repetition: jax.Array
     ) -> jax.Array | None:
-        """The dropout mask of the edges, or None where nothing is dropped."""
+        """What the reduction needs to know of every edge, such as its dropout mask, or None."""
         ...
 
 
@@ -111,67 +111,97 @@ class Sum:
     def cotangent(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
         return adjoint
 
-    def keep_mask(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
+    def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
         return None
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Extremum:
-    """y_i = max_j m_ij (or min), 0 without messages; equal winners share the gradient equally."""
+    """y_i = max_j m_ij (or min), 0 without messages; equal winners share the gradient equally.
+
+    A message that is computed again in the backward can be rounded in another way, so that the
+    winner cannot be told by its value alone: beside the value and the number of winners a state
+    holds what identifies one of them. Only equal winners are looked for by value.
+    """
 
     sign: float = dataclasses.field(default=1.0, metadata={"static": True})
     compares = True
 
     def empty(self, messages: Pytree, rows: int) -> Pytree:
-        best = jax.tree.map(lambda leaf: _empty(leaf, rows, -self.sign * jnp.inf), messages)
-        winners = jax.tree.map(lambda leaf: _empty(leaf, rows, 0.0), messages)
-        return best, winners
+        def nothing(leaf: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+            identity = jnp.zeros((rows, *leaf.shape[1:]), jnp.uint32)
+            return _empty(leaf, rows, -self.sign * jnp.inf), _empty(leaf, rows, 0.0), identity
+
+        return jax.tree.map(nothing, messages)
 
     def lift(self, messages: Pytree, mask: jax.Array, keep: jax.Array | None) -> Pytree:
-        best = jax.tree.map(lambda leaf: _masked(mask, leaf, -self.sign * jnp.inf), messages)
-        winners = jax.tree.map(lambda leaf: _masked(mask, jnp.ones_like(leaf), 0.0), messages)
-        return best, winners
+        def one(leaf: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+            best = _masked(mask, leaf, -self.sign * jnp.inf)
+            return best, _masked(mask, jnp.ones_like(leaf), 0.0), _like_messages(keep, leaf)
+
+        return jax.tree.map(one, messages)
 
     def collapse(self, messages: Pytree, mask: jax.Array, keep: jax.Array | None) -> Pytree:
-        best, winners = self.lift(messages, mask, keep)
         reduce = jnp.max if self.sign > 0 else jnp.min
-        top = jax.tree.map(lambda leaf: reduce(leaf, 0, keepdims=True), best)
-        count = jax.tree.map(
-            lambda leaf, peak, ones: jnp.sum(jnp.where(leaf == peak, ones, 0), 0, keepdims=True),
-            best,
-            top,
-            winners,
-        )
-        return top, count
+
+        def all_edges(leaf: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+            best, one, identity = self.lift(leaf, mask, keep)
+            top = reduce(best, 0, keepdims=True)
+            count = jnp.sum(jnp.where(best == top, one, 0), 0, keepdims=True)
+            winners = jnp.where((best == top) & (one > 0), identity, 0)
+            return top, count, jnp.max(winners, 0, keepdims=True)
+
+        return jax.tree.map(all_edges, messages)
 
     def merge(self, left: Pytree, right: Pytree) -> Pytree:
         pick = jnp.maximum if self.sign > 0 else jnp.minimum
-        best = jax.tree.map(pick, left[0], right[0])
 
-        def count(peak, left_peak, left_count, right_peak, right_count):
-            zero = jnp.zeros((), left_count.dtype)
-            return jnp.where(left_peak == peak, left_count, zero) + jnp.where(
-                right_peak == peak, right_count, zero
-            )
+        def both(left: Any, right: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+            best = pick(left[0], right[0])
+            in_left = (left[0] == best) & (left[1] > 0)
+            count = jnp.where(in_left, left[1], 0) + jnp.where(right[0] == best, right[1], 0)
+            return best, count, jnp.where(in_left, left[2], right[2])
 
-        return best, jax.tree.map(count, best, left[0], left[1], right[0], right[1])
+        return jax.tree.map(both, left, right, is_leaf=_is_state)
 
     def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
-        best, winners = state
-        found = jax.tree.map(lambda y, n: jnp.where(n > 0, y, 0), best, winners)
-        return _rounded(found, messages), winners
+        def found(state: tuple[jax.Array, jax.Array, jax.Array], like: Any) -> jax.Array:
+            best, count, _ = state
+            return jnp.where(count > 0, best, 0).astype(like.dtype)
+
+        outputs = jax.tree.map(found, state, messages, is_leaf=_is_state)
+        return outputs, jax.tree.map(lambda leaf: leaf[1:], state, is_leaf=_is_state)
 
     def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
-        share = jax.tree.map(lambda g, n: to_accumulation(g) / jnp.maximum(n, 1), gradient, kept)
-        return outputs, share
+        def rows(y: jax.Array, g: jax.Array, kept: tuple[jax.Array, jax.Array]) -> Any:
+            count, identity = kept
+            return y, to_accumulation(g) / jnp.maximum(count, 1), count > 1, identity
+
+        return jax.tree.map(rows, outputs, gradient, kept)
 
     def cotangent(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
-        best, share = adjoint
-        return jax.tree.map(lambda m, y, g: jnp.where(m == y, g, 0), messages, best, share)
+        def share(m: jax.Array, rows: tuple[jax.Array, ...]) -> jax.Array:
+            y, gradient, several, identity = rows
+            wins = (_like_messages(keep, m) == identity) | (several & (m == y))
+            return jnp.where(wins, gradient, 0)
 
-    def keep_mask(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
-        return None
+        return jax.tree.map(share, messages, adjoint)
+
+    def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
+        # Of one receiver's edges, no two have the same sender and repetition.
+        spread = repetition.astype(jnp.uint32) * jnp.uint32(0x9E3779B1)
+        return sender_ids.astype(jnp.uint32) + spread
+
+
+def _is_state(part: Any) -> bool:
+    return isinstance(part, tuple) and len(part) == 3 and all(hasattr(x, "dtype") for x in part)
+
+
+def _like_messages(identity: jax.Array | None, leaf: jax.Array) -> jax.Array:
+    """The identity of every edge, uint32, in the shape of its message."""
+    assert identity is not None
+    return jnp.broadcast_to(identity.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf.shape)
 
 
 def _finite(peak: jax.Array) -> jax.Array:
@@ -251,7 +281,7 @@ class Softmax:
         product = jnp.sum(gradient * values, -1)
         return dropped * product - powers * inner, dropped[..., None] * gradient
 
-    def keep_mask(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
+    def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
         if self.seed is None or self.rate == 0.0:
             return None
         return randomness.edge_keep_mask(

@@ -76,13 +76,28 @@ def example(seed: int = 0) -> Example:
     receivers[: NUM_EDGES // 4] = 3
     slots, by_receiver = _orientation(receivers, senders, None)
     _, by_sender = _orientation(senders, receivers, slots)
-    ids = jnp.arange(NUM_NODES, dtype=jnp.int32)
-    capacity = NUM_NODES + CHUNK
-    edges = EdgeGroups(
-        by_receiver, by_sender, ids, None, ids, None, None, CHUNK, capacity, capacity
-    )
     order = np.argsort(slots)
-    return Example(Block(edges, ids, None), senders[order], receivers[order])
+    senders, receivers = senders[order], receivers[order]
+    ids = jnp.arange(NUM_NODES, dtype=jnp.int32)
+    edges = EdgeGroups(
+        by_receiver=by_receiver,
+        by_sender=by_sender,
+        sender_ids=ids,
+        sender_ptr=None,
+        receiver_ids=ids,
+        receiver_ptr=None,
+        repetition=_repetitions(senders * NUM_NODES + receivers),
+        chunk=CHUNK,
+        receiver_capacity=NUM_NODES + CHUNK,
+        sender_capacity=NUM_NODES + CHUNK,
+    )
+    return Example(Block(edges, ids, None), senders, receivers)
+
+
+def _repetitions(pairs: np.ndarray) -> jax.Array:
+    """How many equal pairs stand before each, int32 [100 + 8]."""
+    earlier = np.tril(pairs[:, None] == pairs, -1).sum(1)
+    return jnp.asarray(np.pad(earlier, (0, CHUNK)), jnp.int32)
 
 
 def _orientation(

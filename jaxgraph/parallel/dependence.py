@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.extend import core
 
 from jaxgraph.ops.messages import (
@@ -64,7 +65,8 @@ def looks_at_senders(
             )
 
         messages, pull = jax.vjp(evaluate, floating)
-        return pull(reducer.cotangent(messages, adjoint, None))[0]
+        some = jnp.zeros(chunk, jnp.int32)
+        return pull(reducer.cotangent(messages, adjoint, reducer.per_edge(some, some, some)))[0]
 
     examples = chunk_examples(inputs, chunk)
     rows = chunk_examples(Inputs((), adjoint, (), ()), chunk).sender

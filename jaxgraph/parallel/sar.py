@@ -51,7 +51,7 @@ from jaxgraph.ops.reducers import Reducer
 from jaxgraph.parallel.dependence import looks_at_senders
 from jaxgraph.parallel.exchange import halo_route, reach_route, send_rows
 from jaxgraph.parallel.ring import Visit, Work, visit_parts
-from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.shard import HaloTable, Shard
 
 __all__ = ["backward_plan", "propagate_sequentially"]
 
@@ -126,10 +126,16 @@ def _fold(shard: Shard, message, self_loops: bool, reducer: Reducer, inputs: Inp
     def work(step: jax.Array | int, arrived: Pytree, state: Pytree, after: Any) -> Work:
         remote = dataclasses.replace(inputs, sender=arrived)
         compact = reduce_messages(shard.incoming, step, message, reducer, remote, after)
-        state = merge_at(reducer, state, compact, shard.reach.position[step - 1])
+        state = merge_at(reducer, state, compact, _positions(shard.reach, step))
         return Work(state, None, compact)
 
     return visit_parts(shard, Visit(local, fetch, work))
+
+
+def _positions(table: HaloTable | None, step: jax.Array | int) -> jax.Array:
+    """Where the own rows stand among those shared with the part at `step`."""
+    assert table is not None  # a graph of one part takes no steps
+    return table.position[step - 1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +215,7 @@ def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
             running = grads.edge if wanted.edge else None
             done = pull("receiver", want_params=wanted.params, edge_gradient=running, after=after)
             after = when_ready((done.rows, done.params, done.edge))
-            rows = add_at(grads.receiver, done.rows, shard.reach.position[step - 1])
+            rows = add_at(grads.receiver, done.rows, _positions(shard.reach, step))
             grads = add_pullback(grads, done, receiver=rows)
         if wanted.by_sender:
             want_params = wanted.params and not wanted.by_receiver
@@ -221,7 +227,7 @@ def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
         return send_rows(route.reverse(), None, answer, step, shard.axis)
 
     def settle(step: jax.Array | int, returned: Pytree, grads: Inputs) -> Inputs:
-        rows = add_at(grads.sender, returned, shard.send.position[step - 1])
+        rows = add_at(grads.sender, returned, _positions(shard.send, step))
         return dataclasses.replace(grads, sender=rows)
 
     return Visit(task.local, fetch, work, reply, settle)
@@ -230,6 +236,7 @@ def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
 def _at_sender(task: _Task) -> Visit:
     """The senders' part computes all gradients and returns those of the receivers' inputs."""
     shard, inputs, wanted = task.shard, task.inputs, task.wanted
+    outgoing = shard.outgoing or shard.incoming  # of one part nothing leaves, and no step is taken
     route = reach_route(shard)
 
     def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
@@ -239,7 +246,7 @@ def _at_sender(task: _Task) -> Visit:
     def work(step: jax.Array | int, arrived: Pytree, grads: Inputs, after: Any) -> Work:
         pull = partial(
             pull_messages,
-            shard.outgoing,
+            outgoing,
             group=step - 1,
             message=task.message,
             reducer=task.reducer,
@@ -254,7 +261,7 @@ def _at_sender(task: _Task) -> Visit:
         if wanted.by_sender:
             want_params = wanted.params and not wanted.receiver
             done = pull("sender", want_params=want_params, after=after)
-            rows = add_at(grads.sender, done.rows, shard.send.position[step - 1])
+            rows = add_at(grads.sender, done.rows, _positions(shard.send, step))
             grads = add_pullback(grads, done, sender=rows)
         return Work(grads, answer, done.rows)
 
@@ -262,7 +269,7 @@ def _at_sender(task: _Task) -> Visit:
         return send_rows(route.reverse(), None, answer, step, shard.axis)
 
     def settle(step: jax.Array | int, returned: Pytree, grads: Inputs) -> Inputs:
-        rows = add_at(grads.receiver, returned, shard.reach.position[step - 1])
+        rows = add_at(grads.receiver, returned, _positions(shard.reach, step))
         return dataclasses.replace(grads, receiver=rows)
 
     return Visit(task.local, fetch, work, reply, settle)

@@ -157,7 +157,8 @@ def _is_abstract(sharded: ShardedGraph) -> bool:
 
 
 def _with_rows(part: nnx.Variable, value: Any, rows: str) -> nnx.Variable:
-    return type(part)(value, **(part.get_metadata() | {ROWS: rows}))
+    metadata: dict[str, Any] = part.get_metadata() | {ROWS: rows}
+    return type(part)(value, **metadata)
 
 
 def collect_rows(state: Pytree, sharded: ShardedGraph) -> Pytree:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.parallel import Shard, gather_rows, spmd
+from jaxgraph.parallel import gather_rows, spmd
 from tests.columns import columns_of
 from tests.strategies import NUM_FEATURES, SMALL_GRAPHS
 from tests.tolerance import assert_close, relative_error
@@ -29,7 +29,7 @@ def normal(*shape: int) -> np.ndarray:
 def check_convolution(
     conv: Callable[..., Any],
     oracle: Callable[..., Any],
-    params: dict[str, np.ndarray],
+    params: dict[str, Any],
     *,
     edge_weight: bool = False,
 ) -> None:
@@ -42,7 +42,7 @@ def check_convolution(
         edge_weight: whether the edges have weights.
     """
 
-    def step(params: dict[str, jax.Array], shard: Shard) -> Any:
+    def step(params: dict[str, jax.Array], shard: Any) -> Any:
         def loss(x: jax.Array, params: dict[str, jax.Array]) -> Any:
             y = conv(params, shard, x)
             return shard.sum(jnp.sum(shard.mask_rows(y * _adjoint(shard.node_ids, y.shape[1])))), y
@@ -58,7 +58,7 @@ def check_convolution(
     y, of_x = (gather_rows(value, sharded) for value in rows)
 
     doubles = {name: value.astype(np.float64) for name, value in params.items()}
-    expected, backward = oracle(doubles, oracle_edges(graph), graph.nodes.astype(np.float64))
+    expected, backward = oracle(doubles, oracle_edges(graph), np.asarray(graph.nodes, np.float64))
     adjoint = np.asarray(_adjoint(np.arange(graph.num_nodes), expected.shape[1]), np.float64)
     expected_of_x, expected_of_params = backward(adjoint)
     assert_close(y, expected, reduction_length=TERMS, name="y")
@@ -72,10 +72,10 @@ def _adjoint(node_ids: Any, width: int) -> Any:
     return jnp.sin(1.0 + node_ids[:, None] * jnp.arange(1, width + 1) / width)
 
 
-def columns_match_rows(conv: Callable[..., Any], params: dict[str, np.ndarray]) -> None:
+def columns_match_rows(conv: Callable[..., Any], params: dict[str, Any]) -> None:
     """The same values and parameter gradients from columns of features."""
 
-    def step(params: dict[str, jax.Array], shard: Shard) -> Any:
+    def step(params: dict[str, jax.Array], shard: Any) -> Any:
         def loss(params: dict[str, jax.Array], x: Any) -> jax.Array:
             return shard.sum(jnp.sum(shard.mask_rows(jnp.sin(conv(params, shard, x)))))
 
@@ -88,7 +88,7 @@ def columns_match_rows(conv: Callable[..., Any], params: dict[str, np.ndarray]) 
         assert relative_error(mine, theirs) < 2e-5
 
 
-def refused(error: type[Exception], message: str, function: Callable[[Shard], Any]) -> None:
+def refused(error: type[Exception], message: str, function: Callable[[Any], Any]) -> None:
     """Checks that a function of a shard is refused while it is traced."""
     with pytest.raises(error, match=message):
         spmd(function, outputs="rows")(crooked_sharded(2, "hash", "sar"))

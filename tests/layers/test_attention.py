@@ -29,7 +29,7 @@ WIDTH = HEADS * OUT
 KEY = jax.random.key(21)
 
 
-def gat_params(concat: bool = True) -> dict[str, np.ndarray]:
+def gat_params(concat: bool = True) -> dict[str, Any]:
     return {
         "kernel": normal(NUM_FEATURES, WIDTH),
         "attention_sender": normal(HEADS, OUT),
@@ -38,7 +38,7 @@ def gat_params(concat: bool = True) -> dict[str, np.ndarray]:
     }
 
 
-def gatv2_params(concat: bool = True) -> dict[str, np.ndarray]:
+def gatv2_params(concat: bool = True) -> dict[str, Any]:
     return {
         "sender_kernel": normal(NUM_FEATURES, WIDTH),
         "receiver_kernel": normal(NUM_FEATURES, WIDTH),

@@ -26,16 +26,16 @@ from tests.tolerance import assert_close
 from tests.training import crooked_graph, oracle_edges
 
 
-def gcn_params(width: int) -> dict[str, np.ndarray]:
+def gcn_params(width: int) -> dict[str, Any]:
     return {"kernel": normal(NUM_FEATURES, width), "bias": normal(width)}
 
 
-def sage_params(width: int) -> dict[str, np.ndarray]:
+def sage_params(width: int) -> dict[str, Any]:
     kernels = {f"{end}_kernel": normal(NUM_FEATURES, width) for end in ("self", "neighbor")}
     return kernels | {"bias": normal(width)}
 
 
-def gin_params(hidden: int) -> dict[str, np.ndarray]:
+def gin_params(hidden: int) -> dict[str, Any]:
     return {
         "eps": normal(),
         "first_kernel": normal(NUM_FEATURES, hidden),
@@ -45,12 +45,12 @@ def gin_params(hidden: int) -> dict[str, np.ndarray]:
     }
 
 
-def without_bias(params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def without_bias(params: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in params.items() if not name.endswith("bias")}
 
 
 # Wider than the input: mapped after the sum; as wide or narrower: before.
-CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, np.ndarray]]] = {
+CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any]]] = {
     "gcn-narrow": (gcn_conv, convolutions.gcn, gcn_params(3)),
     "gcn-wide": (gcn_conv, convolutions.gcn, gcn_params(WIDE)),
     "gcn-no-loops-no-bias": (
@@ -107,6 +107,7 @@ def test_degrees_of_special_graphs(graph: Any) -> None:
 def test_weights_that_cancel_leave_the_bias() -> None:
     """Degrees that are not positive have no inverse root."""
     graph = crooked_graph(edge_weight=True)
+    assert graph.edge_weight is not None
     graph = graph.replace(edge_weight=-graph.edge_weight)
     params = gcn_params(3)
 

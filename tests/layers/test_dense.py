@@ -8,18 +8,19 @@ import numpy as np
 import pytest
 
 from jaxgraph.layers import dropout, linear, require_rows
-from jaxgraph.parallel import FeatureColumns, Shard, ShardedGraph, gather_rows, spmd
+from jaxgraph.parallel import FeatureColumns, ShardedGraph, gather_rows, spmd
 from tests.columns import columns_of
 from tests.oracles import randomness
 from tests.strategies import NUM_FEATURES
 from tests.tolerance import assert_close
-from tests.training import crooked_graph, crooked_sharded, poisoned
+from tests.training import crooked_features, crooked_sharded, poisoned
 
 OUT = 3
 RATE = 0.4
-KERNEL = np.random.default_rng(0).standard_normal((NUM_FEATURES, OUT)).astype(np.float32)
-BIAS = np.array([1.0, -2.0, 0.5], np.float32)
+KERNEL: Any = np.random.default_rng(0).standard_normal((NUM_FEATURES, OUT)).astype(np.float32)
+BIAS: Any = np.array([1.0, -2.0, 0.5], np.float32)
 PARTS = (1, 2, 4)
+NO_FEATURES: Any = None
 KEY = jax.random.key(5)
 
 
@@ -27,14 +28,14 @@ def sharded_in(num_parts: int) -> ShardedGraph:
     return crooked_sharded(num_parts, "hash", "sar")
 
 
-def features_in(layout: str, shard: Shard) -> jax.Array | FeatureColumns:
+def features_in(layout: str, shard: Any) -> Any:
     return columns_of(shard, shard.nodes) if layout == "columns" else shard.nodes
 
 
 @pytest.mark.parametrize("layout", ["rows", "columns"])
 @pytest.mark.parametrize("num_parts", PARTS)
 def test_linear_and_its_gradients(num_parts: int, layout: str) -> None:
-    def step(kernel: jax.Array, bias: jax.Array, shard: Shard) -> Any:
+    def step(kernel: jax.Array, bias: jax.Array, shard: Any) -> Any:
         def loss(kernel: jax.Array, bias: jax.Array) -> Any:
             y = linear(shard, features_in(layout, shard), kernel, bias)
             return shard.sum(jnp.sum(shard.mask_rows(y * jnp.sin(shard.node_ids)[:, None]))), y
@@ -44,7 +45,7 @@ def test_linear_and_its_gradients(num_parts: int, layout: str) -> None:
 
     sharded = sharded_in(num_parts)
     y, (of_kernel, of_bias) = spmd(step, outputs=("rows", "replicated"))(KERNEL, BIAS, sharded)
-    nodes = crooked_graph().nodes.astype(np.float64)
+    nodes = crooked_features()
     adjoint = np.broadcast_to(np.sin(np.arange(len(nodes)))[:, None], (len(nodes), OUT))
     length = len(nodes)
     assert_close(gather_rows(y, sharded), nodes @ KERNEL + BIAS, reduction_length=NUM_FEATURES)
@@ -55,14 +56,14 @@ def test_linear_and_its_gradients(num_parts: int, layout: str) -> None:
 @pytest.mark.parametrize("layout", ["rows", "columns"])
 @pytest.mark.parametrize("num_parts", PARTS)
 def test_dropout_draws_by_node_and_column(num_parts: int, layout: str) -> None:
-    def step(key: jax.Array, shard: Shard) -> jax.Array:
+    def step(key: jax.Array, shard: Any) -> jax.Array:
         dropped = dropout(shard, features_in(layout, shard), key, rate=RATE)
         assert isinstance(dropped, FeatureColumns) == (layout == "columns")
         return shard.to_nodes(dropped)
 
     sharded = sharded_in(num_parts)
     actual = gather_rows(spmd(step, outputs="rows")(KEY, sharded), sharded)
-    nodes = crooked_graph().nodes
+    nodes = crooked_features()
     words = tuple(np.asarray(jax.random.key_data(KEY)).tolist())
     keep = randomness.node_keep_mask(words, np.arange(len(nodes)), NUM_FEATURES, RATE)
     np.testing.assert_allclose(actual, np.where(keep, nodes / (1 - RATE), 0), rtol=1e-6)
@@ -70,7 +71,7 @@ def test_dropout_draws_by_node_and_column(num_parts: int, layout: str) -> None:
 
 
 def test_dropout_then_linear_is_the_same_for_rows_and_columns() -> None:
-    def step(key: jax.Array, kernel: jax.Array, shard: Shard) -> list[jax.Array]:
+    def step(key: jax.Array, kernel: jax.Array, shard: Any) -> list[jax.Array]:
         return [
             linear(shard, dropout(shard, features_in(layout, shard), key, rate=RATE), kernel)
             for layout in ("rows", "columns")
@@ -82,7 +83,7 @@ def test_dropout_then_linear_is_the_same_for_rows_and_columns() -> None:
 
 
 def test_dropout_of_rate_zero_needs_no_key() -> None:
-    def step(shard: Shard) -> jax.Array:
+    def step(shard: Any) -> Any:
         y = dropout(shard, shard.nodes, None, rate=0.0)
         assert y is shard.nodes
         return y
@@ -91,7 +92,7 @@ def test_dropout_of_rate_zero_needs_no_key() -> None:
 
 
 def test_padding_reaches_no_kernel_gradient() -> None:
-    def step(kernel: jax.Array, shard: Shard) -> jax.Array:
+    def step(kernel: jax.Array, shard: Any) -> jax.Array:
         def loss(kernel: jax.Array) -> jax.Array:
             y = linear(shard, shard.nodes, kernel)
             return shard.sum(jnp.sum(shard.mask_rows(y)))
@@ -114,7 +115,7 @@ def test_wrong_features_are_refused() -> None:
     raises(ValueError, message, lambda shard: linear(shard, shard.nodes, wide))
     raises(ValueError, message, lambda s: linear(s, columns_of(s, s.nodes), wide))
     raises(ValueError, "one row per node", lambda s: linear(s, s.nodes[:-1], KERNEL))
-    raises(ValueError, "NodeEmbedding", lambda s: linear(s, None, KERNEL))
+    raises(ValueError, "NodeEmbedding", lambda s: linear(s, NO_FEATURES, KERNEL))
 
 
 @pytest.mark.parametrize("rate", [1.0, -0.1, "0.5", True])
@@ -128,7 +129,7 @@ def test_dropout_without_a_key_is_refused() -> None:
 
 
 def test_columns_are_refused_where_rows_are_needed() -> None:
-    def step(shard: Shard) -> jax.Array:
+    def step(shard: Any) -> jax.Array:
         return require_rows(columns_of(shard, shard.nodes), "a test")
 
     raises(TypeError, r"a test needs all features .* shard\.to_nodes\(x\)", step)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from jaxgraph.layers import batch_statistics, layer_norm, normalize
-from jaxgraph.parallel import Shard, ShardedGraph, gather_rows, make_mesh, shard, spmd, traffic
+from jaxgraph.parallel import ShardedGraph, gather_rows, make_mesh, shard, spmd, traffic
 from jaxgraph.partition import Partition
 from tests.columns import columns_of
 from tests.oracles import functions
 from tests.strategies import NUM_FEATURES, skewed_assignment
 from tests.tolerance import assert_close
-from tests.training import crooked_graph, poisoned
+from tests.training import crooked_features, crooked_graph, poisoned
 
 RNG = np.random.default_rng(1)
 SCALE, BIAS = RNG.standard_normal((2, NUM_FEATURES)).astype(np.float32)
@@ -29,7 +29,7 @@ def skewed(num_parts: int) -> ShardedGraph:
     return shard(graph, Partition(assignment, num_parts, "skewed"), make_mesh(num_parts))
 
 
-def batch(shard: Shard, x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
+def batch(shard: Any, x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
     return normalize(shard, x, *batch_statistics(shard, x), scale, bias)
 
 
@@ -42,7 +42,7 @@ LAYERS = {
 def values_and_gradients(layer: Any, sharded: ShardedGraph, shift: float) -> Any:
     """y, dx, dscale and dbias of <y, cos(node)>."""
 
-    def step(scale: jax.Array, bias: jax.Array, shard: Shard) -> Any:
+    def step(scale: jax.Array, bias: jax.Array, shard: Any) -> Any:
         def loss(x: jax.Array, scale: jax.Array, bias: jax.Array) -> Any:
             y = layer(shard, x, scale, bias)
             return shard.sum(jnp.sum(shard.mask_rows(y * jnp.cos(shard.node_ids)[:, None]))), y
@@ -60,7 +60,7 @@ def values_and_gradients(layer: Any, sharded: ShardedGraph, shift: float) -> Any
 def test_values_and_gradients(name: str, num_parts: int) -> None:
     layer, oracle = LAYERS[name]
     actual = values_and_gradients(layer, skewed(num_parts), 1.0)
-    x = np.float64(3 * crooked_graph().nodes + np.float32(1.0))
+    x = 3 * crooked_features() + 1.0
     y, backward = oracle(PARAMS, x)
     grad_x, grads = backward(np.broadcast_to(np.cos(np.arange(len(x)))[:, None], x.shape))
     expected = [y, grad_x, grads["scale"], grads["bias"]]
@@ -71,23 +71,23 @@ def test_values_and_gradients(name: str, num_parts: int) -> None:
 def test_the_variance_of_features_far_from_zero_survives() -> None:
     """E[x^2] - E[x]^2 would lose all digits of a variance of 1 around a mean of 4000."""
 
-    def step(shard: Shard) -> Any:
+    def step(shard: Any) -> Any:
         return batch_statistics(shard, shard.nodes + 4000)
 
     _, var = spmd(step)(skewed(4))
-    shifted = np.float64(crooked_graph().nodes + np.float32(4000))
+    shifted = crooked_features() + 4000
     np.testing.assert_allclose(var, shifted.var(0), rtol=1e-3)
 
 
 def test_statistics_of_sixteen_bits_are_kept_in_thirty_two() -> None:
-    def step(shard: Shard) -> Any:
+    def step(shard: Any) -> Any:
         x = shard.nodes.astype(jnp.bfloat16)
         statistics = batch_statistics(shard, x)
         return statistics, normalize(shard, x, *statistics, jnp.ones(5), jnp.zeros(5))
 
     (mean, var), y = spmd(step, outputs=("replicated", "rows"))(skewed(2))
     assert (mean.dtype, var.dtype, y.dtype) == (jnp.float32, jnp.float32, jnp.bfloat16)
-    rounded = np.float64(jnp.asarray(crooked_graph().nodes).astype(jnp.bfloat16))
+    rounded = np.asarray(jnp.asarray(crooked_features(), jnp.bfloat16), np.float64)
     assert_close(mean, rounded.mean(0), reduction_length=len(rounded))
     assert_close(var, rounded.var(0), reduction_length=len(rounded))
 
@@ -104,7 +104,7 @@ def test_padding_reaches_nothing(name: str) -> None:
 def test_what_the_statistics_send() -> None:
     """The sums and the count, then the squares: forward 2 F + 1 numbers around the ring."""
 
-    def step(shard: Shard) -> Any:
+    def step(shard: Any) -> Any:
         return batch_statistics(shard, shard.nodes)
 
     sent = traffic(spmd(step).lower(skewed(4)).compile())
@@ -115,7 +115,7 @@ def test_what_the_statistics_send() -> None:
 def test_columns_are_refused(name: str) -> None:
     layer, _ = LAYERS[name]
 
-    def step(shard: Shard) -> jax.Array:
+    def step(shard: Any) -> jax.Array:
         return layer(shard, columns_of(shard, shard.nodes), SCALE, BIAS)
 
     with pytest.raises(TypeError, match=r"normalisation needs .* shard\.to_nodes\(x\)"):

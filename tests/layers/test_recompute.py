@@ -10,7 +10,7 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.layers import recompute
-from jaxgraph.parallel import Shard, spmd, traffic
+from jaxgraph.parallel import spmd, traffic
 from tests.tolerance import assert_close
 from tests.training import crooked_sharded
 
@@ -63,30 +63,43 @@ def test_no_gradient_is_computed_that_is_not_asked_for() -> None:
 
 @pytest.mark.parametrize(("keep", "times"), [(("total",), 1), ((), 2)])
 def test_what_is_kept_is_not_reduced_again(keep: tuple[str, ...], times: int) -> None:
-    def function(shard: Shard, x: jax.Array) -> jax.Array:
+    def function(shard: Any, x: jax.Array) -> jax.Array:
         total = checkpoint_name(shard.sum(jnp.sum(jnp.sin(shard.mask_rows(x)), 0)), "total")
         return jnp.tanh(x * jnp.cos(total))
 
-    def step(shard: Shard) -> tuple[jax.Array, jax.Array]:
+    def step(shard: Any) -> tuple[jax.Array, jax.Array]:
         def loss(x: jax.Array) -> jax.Array:
             return jnp.sum(recompute(function, shard, x, keep=keep))
 
         value, gradient = jax.value_and_grad(loss)(shard.nodes)
         return value[None], gradient
 
-    sharded = crooked_sharded(4, "hash", "sar")
+    sharded: Any = crooked_sharded(4, "hash", "sar")
     # The gradient of `total` is summed over the devices as well.
     once = sharded.shards.nodes.shape[-1] * 4 * 2 * 3 / 4
     sent = traffic(spmd(step, outputs="rows").lower(sharded).compile())
     assert sent == {"all-reduce": (times + 1) * once}
 
 
-def test_the_recomputation_waits_for_the_gradient() -> None:
-    """The matrix product of the forward stands in the backward behind a look at the gradient."""
+def test_memory_is_that_of_one_block_and_the_inputs_of_all() -> None:
+    """Six blocks of eight arrays to be kept each: in the compiled program, not in theory."""
 
-    def loss(x: jax.Array, w: jax.Array) -> jax.Array:
-        return jnp.sum(jnp.exp(recompute(lambda x, w: jnp.tanh(x @ w), x, w, keep=())))
+    def block(x: jax.Array, w: jax.Array) -> jax.Array:
+        for _ in range(4):
+            x = jnp.sin(x) @ w
+        return x
 
-    jaxpr = jax.make_jaxpr(jax.grad(loss))(X, W)
-    names = [equation.primitive.name for equation in jaxpr.eqns]
-    assert names.index("exp") < names.index("is_finite" if "is_finite" in names else "ne")
+    def arrays(function: Any) -> float:
+        def loss(x: jax.Array, w: jax.Array) -> jax.Array:
+            for _ in range(6):
+                x = function(x, w)
+            return jnp.sum(x)
+
+        shapes = jax.ShapeDtypeStruct((4096, 16), jnp.float32), jnp.ones((16, 16))
+        compiled = jax.jit(jax.grad(loss, (0, 1))).lower(*shapes).compile()
+        memory = compiled.memory_analysis()
+        assert memory is not None
+        return memory.temp_size_in_bytes / (4096 * 16 * 4)
+
+    assert arrays(partial(recompute, block, keep=())) < 6 + 8 + 3
+    assert arrays(block) > 6 * 4

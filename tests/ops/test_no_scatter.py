@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -91,35 +92,53 @@ def test_no_op_scatters_in_either_direction(name: str) -> None:
     assert scatters(value_and_gradients, *arrays) == set()
 
 
-@pytest.mark.parametrize("mode", ["sar", "sar-prefetch", "domain"])
-@pytest.mark.parametrize("reduce", ["sum", "max", "softmax"])
-def test_no_schedule_scatters_in_either_direction(mode: str, reduce: str) -> None:
-    """A learned message, which makes the backward fetch, walk and return everything."""
+def plain_sum(kernel: jax.Array, own: Any) -> jax.Array:
+    """Its backward pushes gradients."""
+    return propagate(own, lambda s, r, e: s, own.nodes @ kernel)
+
+
+def learned(kernel: jax.Array, own: Any, reduce: str = "sum") -> jax.Array:
+    """Its backward fetches the senders again, and gives edges and parameters a gradient."""
+
+    def message(sender: jax.Array, receiver: jax.Array, edge: jax.Array) -> jax.Array:
+        return jnp.tanh(sender @ kernel + receiver * edge[:, None])
+
+    weight = jnp.sum(kernel) * own.edge_weight
+    return propagate(own, message, own.nodes, own.nodes @ kernel, weight, reduce=reduce)
+
+
+def attention(kernel: jax.Array, own: Any) -> jax.Array:
+    """Its backward runs where the senders are."""
+    values = (own.nodes @ kernel).reshape(-1, HEADS, FEATURES)
+    logits = jnp.sum(values, -1)
+
+    def message(sender: Any, receiver: jax.Array, edge: None) -> Any:
+        return jax.nn.leaky_relu(sender[1] + receiver), sender[0]
+
+    options: Any = {"reduce": "softmax", "self_loops": True, "dropout": 0.3, "key": KEY}
+    return propagate(own, message, (values, logits), logits, **options)
+
+
+@pytest.mark.parametrize(
+    ("layer", "mode", "prefetch"),
+    [
+        (plain_sum, "sar", False),
+        (learned, "sar", False),
+        (attention, "sar", True),
+        (attention, "domain", False),
+        (partial(learned, reduce="max"), "domain", False),
+    ],
+)
+def test_no_schedule_scatters_in_either_direction(layer: Any, mode: str, prefetch: bool) -> None:
     graph = complete(*random_edges(60, 400, seed=0), 60, "small", edge_data=True)
     parts = Partition(np.arange(60, dtype=np.int32) % 3, 3, "striped")
-    mode, _, prefetch = mode.partition("-")
-    sharded = shard(graph, parts, make_mesh(3), mode, prefetch=bool(prefetch))
+    sharded = shard(graph, parts, make_mesh(3), mode, prefetch=prefetch)
     kernel = jnp.ones((graph.num_features, HEADS * FEATURES))
-
-    def message(kernel: jax.Array, sender: Any, receiver: Any, edge: Any) -> Any:
-        hidden = jnp.tanh(sender @ kernel + receiver * edge[:, None])
-        if reduce != "softmax":
-            return hidden
-        values = hidden.reshape(-1, HEADS, FEATURES)
-        return values.sum(-1), values
 
     @spmd
     def loss(kernel: jax.Array, own: Any) -> jax.Array:
-        x, weight = own.nodes, own.edge_weight
-        y = propagate(
-            own,
-            lambda s, r, e: message(kernel, s, r, e),
-            jnp.sin(x @ kernel) @ kernel.T,
-            x @ kernel,
-            weight,
-            reduce=reduce,
-            **({"dropout": 0.3, "key": KEY} if reduce == "softmax" else {}),
-        )
-        return own.sum(jnp.sum(own.mask_rows(y) ** 2))
+        y = layer(kernel, own)
+        mask = own.node_mask.reshape(-1, *(1,) * (y.ndim - 1))
+        return own.sum(jnp.sum(jnp.where(mask, y, 0) ** 2))
 
     assert scatters(jax.value_and_grad(loss), kernel, sharded) == set()

@@ -18,6 +18,8 @@ from tests.tolerance import assert_close
 
 FEATURES, HEADS = 4, 2
 RANDOM = SMALL_GRAPHS[-1]
+NAMES = ("no-edges", "repeated-edges", "star-in", "star-out", "directed-random")
+VARIED = [graph for graph in SMALL_GRAPHS if graph.name in NAMES]
 
 
 def learned_message(params: Any, sender: Any, receiver: Any, edge: Any) -> Any:
@@ -115,7 +117,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("graph", SMALL_GRAPHS, ids=lambda graph: graph.name)
+@pytest.mark.parametrize("graph", VARIED, ids=lambda graph: graph.name)
 @pytest.mark.parametrize("name", CASES)
 def test_equals_autodiff_with_nan_in_all_padding(graph: Graph, name: str) -> None:
     message, reducer = CASES[name]

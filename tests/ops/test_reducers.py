@@ -37,7 +37,7 @@ def draw_messages(name: str) -> Any:
 
 def keep_of(reducer: Any, count: int = EDGES) -> Any:
     ids = jnp.arange(count, dtype=jnp.int32)
-    return reducer.keep_mask(ids, ids + 1, jnp.zeros_like(ids))
+    return reducer.per_edge(ids, ids + 1, jnp.zeros_like(ids))
 
 
 def merged_one_by_one(reducer: Any, messages: Any, order: np.ndarray) -> Any:
@@ -125,7 +125,8 @@ def test_states_are_of_thirty_two_bits_and_outputs_of_the_messages_type(
         wide = jnp.float64 if dtype == jnp.float64 else jnp.float32
         lifted = reducer.lift(messages, jnp.ones(EDGES, bool), keep_of(reducer))
         for leaf in jax.tree.leaves((state, lifted, reducer.empty(messages, 2))):
-            assert leaf.dtype == wide
+            # A maximum also keeps who won it.
+            assert leaf.dtype in (wide, jnp.uint32)
         outputs, kept = reducer.finish(state, messages)
         assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(outputs))
         cotangent = reducer.cotangent(
@@ -137,8 +138,11 @@ def test_states_are_of_thirty_two_bits_and_outputs_of_the_messages_type(
 def test_winners_are_counted() -> None:
     values = jnp.asarray([[3.0], [1.0], [3.0], [-2.0], [3.0]])
     for sign, count in ((1.0, 3), (-1.0, 1)):
-        _, winners = Extremum(sign).collapse(values, jnp.ones(5, bool), None)
+        reducer = Extremum(sign)
+        _, winners, identity = reducer.collapse(values, jnp.ones(5, bool), keep_of(reducer, 5))
         assert int(winners[0, 0]) == count
+        best = np.flatnonzero(sign * values[:, 0] == np.max(sign * values[:, 0]))
+        assert int(identity[0, 0]) in keep_of(reducer, 5)[best]
 
 
 def test_a_state_resumes_where_another_subset_of_the_edges_ended() -> None:

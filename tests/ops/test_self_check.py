@@ -21,6 +21,10 @@ def test_the_example_has_light_and_heavy_rows_and_isolated_nodes() -> None:
     for orientation in (graph.block.edges.by_receiver, graph.block.edges.by_sender):
         assert orientation.light_slots.shape[0] and orientation.neighbors.shape[0] > NUM_EDGES
     assert graph.block.edges.by_receiver.heavy_slots.shape[0] > 1
+    repetition = graph.block.edges.repetition
+    assert repetition is not None
+    pairs = np.stack([graph.senders, graph.receivers, repetition[:NUM_EDGES]])
+    assert len(np.unique(pairs[:2], axis=1).T) < len(np.unique(pairs, axis=1).T) == NUM_EDGES
 
 
 def test_both_orientations_hold_the_same_edges() -> None:

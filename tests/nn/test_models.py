@@ -1,0 +1,302 @@
+"""Ready models: what they are made of, their options against the oracle, and what they send."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from jaxgraph import nn
+from jaxgraph.parallel import ShardedGraph, place_rows, rows_prefix, spmd, traffic
+from tests.columns import columns_of
+from tests.oracles import convolutions, functions, losses
+from tests.oracles.models import Model
+from tests.strategies import NUM_CLASSES, NUM_FEATURES
+from tests.tolerance import assert_close, relative_error
+from tests.training import (
+    by_layer,
+    crooked_features,
+    crooked_graph,
+    crooked_sharded,
+    flat,
+    gradient_errors,
+    masked_cross_entropy,
+    module_of,
+    oracle_edges,
+    oracle_pass,
+    poisoned,
+    random_params,
+    sharded_pass,
+)
+
+TOLERANCE = 2e-5
+KEY = jax.random.key(13)
+MODELS = {"GCN": nn.GCN, "GraphSAGE": nn.GraphSAGE, "GAT": nn.GAT, "GATv2": nn.GATv2, "GIN": nn.GIN}
+
+
+def make(name: str, **options: Any) -> Any:
+    heads = {"num_heads": 2} if name.startswith("GAT") else {}
+    return MODELS[name](NUM_FEATURES, 4, NUM_CLASSES, rngs=nnx.Rngs(0), **heads, **options)
+
+
+# ------------------------------------------------------------------ structure
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_widths(name: str) -> None:
+    module = make(name, num_layers=3, residual=True, norm="layer")
+    joined = 8 if name.startswith("GAT") else 4
+    kernels = {"GIN": "first_kernel", "GraphSAGE": "self_kernel", "GATv2": "sender_kernel"}
+    first_kernels = [
+        getattr(layer.convolution, kernels.get(name, "kernel")).get_value()
+        for layer in module.layers
+    ]
+    assert [kernel.shape[0] for kernel in first_kernels] == [NUM_FEATURES, joined, joined]
+    # A linear map only where the width changes; the last layer has neither residual nor norm.
+    assert [layer.residual is not None for layer in module.layers] == [True, False, False]
+    assert [layer.has_residual for layer in module.layers] == [True, True, False]
+    assert [layer.norm is not None for layer in module.layers] == [True, True, False]
+    assert module.layers[0].norm.scale.get_value().shape == (joined,)
+
+
+@pytest.mark.parametrize("name", ["GAT", "GATv2"])
+def test_the_last_layer_of_attention_takes_the_mean_over_heads(name: str) -> None:
+    module = make(name, num_layers=2)
+    assert [layer.convolution.concat for layer in module.layers] == [True, False]
+    assert module.layers[1].convolution.bias.get_value().shape == (NUM_CLASSES,)
+
+
+def test_dropout_is_that_of_features_and_of_attention() -> None:
+    module = make("GAT", dropout=0.6)
+    assert module.dropout == 0.6
+    assert [layer.convolution.dropout for layer in module.layers] == [0.6, 0.6]
+
+
+def test_default_activations() -> None:
+    activations = {name: make(name).activation for name in MODELS}
+    assert activations.pop("GAT") is jax.nn.elu
+    assert set(activations.values()) == {jax.nn.relu}
+
+
+def test_a_layer_can_be_the_only_one() -> None:
+    assert len(make("GCN", num_layers=1, norm="batch", residual=True).layers) == 1
+    assert nn.SAGE is nn.GraphSAGE
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_layers": 0}, "num_layers is 0; expected a positive integer"),
+        ({"norm": "group"}, "norm is 'group'; expected None or one of batch, layer"),
+        ({"dropout": 1.0}, "dropout is 1.0; expected a probability of dropping"),
+    ],
+)
+@pytest.mark.parametrize("name", ["GCN", "GAT"])
+def test_bad_options_are_refused(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(name, **options)
+
+
+# ------------------------------------------------------------------ values and gradients
+
+OPTIONS = {
+    "gcn-residual": Model("gcn", residual=True, norm="layer", dropout=0.2),
+    "gcn-no-loops": Model("gcn", add_self_loops=False, activation="elu"),
+    "sage-max": Model("sage", reduce="max", residual=True, norm="batch"),
+    "gat-layer-norm": Model("gat", 3, residual=True, norm="layer", activation="elu", dropout=0.3),
+    "gatv2-no-loops": Model("gatv2", 2, add_self_loops=False, norm="layer"),
+    "gin-plain": Model("gin", dropout=0.3),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options(name: str) -> None:
+    model, graph = OPTIONS[name], crooked_graph()
+    params = random_params(model)
+    actual = sharded_pass(module_of(model, params), crooked_sharded(3, "hash", "domain"))
+    errors = gradient_errors(actual, oracle_pass(model, params, graph))
+    assert max(errors.values()) <= TOLERANCE, errors
+
+
+def test_outside_of_training_nothing_is_dropped_or_updated() -> None:
+    model = Model("gcn", norm="batch", dropout=0.5)
+    params = random_params(model)
+    module = module_of(model, params)
+    actual = sharded_pass(module, crooked_sharded(3, "hash", "sar"), train=False)
+    expected = oracle_pass(model, params, crooked_graph(), train=False)
+    assert max(gradient_errors(actual, expected).values()) <= TOLERANCE
+    for name, start in (("mean", 0.0), ("var", 1.0)):
+        np.testing.assert_array_equal(actual.statistics[0][name], start)
+
+
+def test_training_with_dropout_needs_a_key() -> None:
+    graphdef, state = nnx.split(make("GCN", dropout=0.5))
+
+    def step(state: Any, shard: Any) -> jax.Array:
+        return nnx.merge(graphdef, state)(shard, shard.nodes, train=True)
+
+    with pytest.raises(ValueError, match="dropout needs a random key"):
+        spmd(step, outputs="rows")(state, crooked_sharded(2, "hash", "sar"))
+
+
+def test_deep_gcn() -> None:
+    """ROC, section 7.5: residual connections around every layer, the last one too."""
+    module = nn.DeepGCN(NUM_FEATURES, 6, NUM_CLASSES, num_layers=3, rngs=nnx.Rngs(0))
+    assert len(nn.DeepGCN(4, 4, 4, rngs=nnx.Rngs(0)).layers) == 8
+    assert [layer.residual is not None for layer in module.layers] == [True, False, True]
+    actual = sharded_pass(module, crooked_sharded(3, "hash", "domain"))
+
+    params, graph = by_layer(module, nnx.Param), crooked_graph()
+    assert graph.labels is not None and graph.train_mask is not None
+    edges, h, pulls = oracle_edges(graph), crooked_features(), []
+    for index, layer in enumerate(params):
+        y, pull_conv = convolutions.gcn(layer["conv"], edges, h)
+        y, pull_activation = functions.relu(y) if index < 2 else (y, lambda grad: grad)
+        skip, pull_skip = h, lambda grad: (grad, {})
+        if "residual" in layer:
+            skip, pull_skip = functions.linear(layer["residual"], h)
+        h = y + skip
+        pulls.append((pull_conv, pull_activation, pull_skip))
+    loss, pull_loss = losses.softmax_cross_entropy(h, graph.labels, graph.train_mask)
+    assert relative_error(actual.loss, loss) <= TOLERANCE
+    grad = pull_loss()
+    for index in (2, 1, 0):
+        pull_conv, pull_activation, pull_skip = pulls[index]
+        of_h, of_conv = pull_conv(pull_activation(grad))
+        of_skip, of_residual = pull_skip(grad)
+        grad = of_h + of_skip
+        expected = flat({"conv": of_conv, "residual": of_residual})
+        mine = flat(actual.gradients[index])
+        assert mine.keys() == expected.keys()
+        for name, gradient in expected.items():
+            assert relative_error(mine[name], gradient) <= TOLERANCE, (index, name)
+
+
+# ------------------------------------------------------------------ inputs
+
+
+@pytest.mark.parametrize("name", ["GCN", "GAT"])
+def test_columns_of_features_give_what_rows_give(name: str) -> None:
+    graphdef, state = nnx.split(make(name, dropout=0.4, norm="batch", residual=True))
+
+    def step(state: Any, key: jax.Array, shard: Any) -> list[jax.Array]:
+        return [
+            shard.mask_rows(nnx.merge(graphdef, state, copy=True)(shard, x, key=key, train=True))
+            for x in (shard.nodes, columns_of(shard, shard.nodes))
+        ]
+
+    sharded = crooked_sharded(4, "hash", "domain")
+    rows, columns = spmd(step, outputs="rows")(state, KEY, sharded)
+    assert_close(columns, rows, reduction_length=1000)
+
+
+def test_columns_are_refused_by_a_residual_connection_without_a_map() -> None:
+    module = nn.GCN(NUM_FEATURES, NUM_FEATURES, 3, residual=True, rngs=nnx.Rngs(0))
+    graphdef, state = nnx.split(module)
+
+    def step(state: Any, shard: Any) -> jax.Array:
+        return nnx.merge(graphdef, state)(shard, columns_of(shard, shard.nodes))
+
+    with pytest.raises(TypeError, match=r"a residual connection needs .*shard\.to_nodes\(x\)"):
+        spmd(step, outputs="rows")(state, crooked_sharded(2, "hash", "sar"))
+
+
+def test_a_graph_without_features_asks_for_an_embedding() -> None:
+    graphdef, state = nnx.split(make("GCN"))
+    sharded = crooked_sharded(2, "hash", "sar")
+    bare = replace(sharded, shards=replace(sharded.shards, nodes=None))
+
+    def step(state: Any, shard: Any) -> jax.Array:
+        return nnx.merge(graphdef, state)(shard, shard.nodes)
+
+    with pytest.raises(ValueError, match=r"use jaxgraph\.nn\.NodeEmbedding"):
+        spmd(step, outputs="rows")(state, bare)
+
+
+class EmbeddedGCN(nnx.Module):
+    """A model for a graph without features, as a user composes it."""
+
+    def __init__(self, num_nodes: int, rngs: nnx.Rngs) -> None:
+        self.embedding = nn.NodeEmbedding(num_nodes, 6, rngs=rngs)
+        self.gcn = nn.GCN(6, 4, NUM_CLASSES, rngs=rngs)
+
+    def __call__(self, shard: Any) -> jax.Array:
+        return self.gcn(shard, self.embedding(shard))
+
+
+def test_an_embedding_learns_the_same_on_any_number_of_parts() -> None:
+    graphdef, state = nnx.split(EmbeddedGCN(crooked_graph().num_nodes, nnx.Rngs(0)))
+
+    def step(state: Any, shard: Any) -> Any:
+        def loss(state: Any) -> jax.Array:
+            return masked_cross_entropy(nnx.merge(graphdef, state)(shard), shard)
+
+        value, gradient = jax.value_and_grad(loss)(state)
+        rows = nnx.merge(graphdef, gradient).embedding.rows.get_value()
+        return value, shard.sum(jnp.sum(rows * jnp.cos(shard.node_ids)[:, None], 0))
+
+    results = []
+    for num_parts in (1, 4):
+        sharded = crooked_sharded(num_parts, "hash", "sar")
+        results.append(spmd(step)(place_rows(state, sharded), sharded))
+    for mine, theirs in zip(*results, strict=True):
+        assert_close(mine, theirs, reduction_length=1000)
+    assert "rows" in jax.tree.leaves(rows_prefix(place_rows(state, sharded)))
+
+
+@pytest.mark.parametrize("train", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("name", MODELS)
+def test_padding_reaches_nothing(name: str, train: bool) -> None:
+    """NaN in the rows of padding changes no loss, gradient or statistic, not in the last bit."""
+    width = NUM_FEATURES // 2 if name.startswith("GAT") else NUM_FEATURES
+    options = {"num_heads": 2} if name.startswith("GAT") else {}
+    module = MODELS[name](
+        NUM_FEATURES,
+        width,
+        NUM_CLASSES,
+        norm="batch",
+        residual=True,
+        activation=jax.nn.elu,
+        rngs=nnx.Rngs(0),
+        **options,
+    )
+    sharded = crooked_sharded(4, "hash", "domain")
+    clean, dirty = (sharded_pass(module, graph, train) for graph in (sharded, poisoned(sharded)))
+    assert np.isfinite(clean.loss)
+    assert dirty.loss == clean.loss
+    jax.tree.map(np.testing.assert_array_equal, dirty.gradients, clean.gradients)
+    jax.tree.map(np.testing.assert_array_equal, dirty.statistics, clean.statistics)
+
+
+# ------------------------------------------------------------------ communication
+
+
+def bytes_sent(module: Any, sharded: ShardedGraph) -> tuple[float, float]:
+    """Bytes of features that leave a device, without and with the backward."""
+    graphdef, params, rest = nnx.split(module, nnx.Param, ...)
+
+    def loss(params: Any, rest: Any, shard: Any) -> jax.Array:
+        model = nnx.merge(graphdef, params, rest, copy=True)
+        return masked_cross_entropy(model(shard, shard.nodes, train=True), shard)
+
+    def halos(function: Any) -> float:
+        sent = traffic(jax.jit(function).lower(params, rest, sharded).compile())
+        return sum(value for name, value in sent.items() if name != "all-reduce")
+
+    return halos(spmd(loss)), halos(jax.grad(spmd(loss)))
+
+
+@pytest.mark.parametrize("mode", ["sar", "domain"])
+def test_the_backward_of_a_sum_sends_what_the_forward_sends(mode: str) -> None:
+    """Recomputation fetches nothing a second time."""
+    forward, both = bytes_sent(make("GCN", norm="batch"), crooked_sharded(4, "hash", mode))
+    assert forward > 0
+    assert both == 2 * forward
+
+
+def test_attention_under_domain_fetches_once() -> None:
+    forward, both = bytes_sent(make("GAT", norm="batch"), crooked_sharded(4, "hash", "domain"))
+    assert both == 2 * forward
