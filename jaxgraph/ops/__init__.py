@@ -1,11 +1,11 @@
 """Differentiable ops on the edges of one shard: no collectives, no scatter."""
 
 from jaxgraph.ops.aggregation import aggregate
+from jaxgraph.ops.blocks import Block
 from jaxgraph.ops.edge_normalization import edge_softmax
 from jaxgraph.ops.edge_products import sddmm
 from jaxgraph.ops.gat import gat_attention
 from jaxgraph.ops.gatv2 import gatv2_attention
-from jaxgraph.ops.messages import Block
 from jaxgraph.ops.registry import chosen, implementations
 
 __all__ = [

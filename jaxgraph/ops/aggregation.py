@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.arguments import check_block, check_no_added_loops, check_rows, check_slots
+from jaxgraph.ops.blocks import Block
 from jaxgraph.ops.dispatch import Implementation, by_preference, call, check_name
 from jaxgraph.ops.message_functions import mean_message, sum_message, weighted_message
-from jaxgraph.ops.messages import Block, Inputs
+from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.propagation import propagate_block
 from jaxgraph.ops.reducers import Extremum, Sum
 from jaxgraph.ops.self_check import check_aggregate

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.messages import Block
+from jaxgraph.ops.blocks import Block
 from jaxgraph.ops.randomness import seed_words
 from jaxgraph.ops.reducers import Softmax
 

@@ -9,8 +9,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxgraph.ops.blocks import Block
 from jaxgraph.ops.edges import EdgeChunk, for_each_chunk, match_variation
-from jaxgraph.ops.messages import Block, Inputs, at_edges, evaluate_message, message_shapes
+from jaxgraph.ops.messages import (
+    Inputs,
+    at_edges,
+    evaluate_message,
+    message_shapes,
+)
 
 __all__ = ["map_edges"]
 

@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.arguments import check_block, check_no_added_loops, check_slots
+from jaxgraph.ops.blocks import Block, fold_block
 from jaxgraph.ops.dispatch import Implementation, by_preference, call
 from jaxgraph.ops.edge_maps import map_edges
 from jaxgraph.ops.edges import match_variation
-from jaxgraph.ops.messages import Block, Inputs, finish_messages, fold_block
+from jaxgraph.ops.messages import Inputs, finish_messages
 from jaxgraph.ops.precision import to_accumulation
 from jaxgraph.ops.propagation import propagate_block
 from jaxgraph.ops.reducers import Softmax, Sum

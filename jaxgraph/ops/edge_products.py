@@ -11,11 +11,12 @@ from jaxgraph.ops.arguments import (
     check_rows,
     check_same_axes,
 )
+from jaxgraph.ops.blocks import Block, pull_block
 from jaxgraph.ops.dispatch import Implementation, by_preference, call
 from jaxgraph.ops.edge_maps import map_edges
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.message_functions import weighted_message
-from jaxgraph.ops.messages import Block, Inputs, Wanted, pull_block
+from jaxgraph.ops.messages import Inputs, Wanted
 from jaxgraph.ops.precision import to_accumulation
 from jaxgraph.ops.propagation import propagate_block
 from jaxgraph.ops.reducers import Sum

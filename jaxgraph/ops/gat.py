@@ -7,9 +7,10 @@ from functools import partial
 import jax
 
 from jaxgraph.ops.arguments import attention_reducer, check_block, check_rows, check_slope
+from jaxgraph.ops.blocks import Block
 from jaxgraph.ops.dispatch import Implementation, by_preference, call
 from jaxgraph.ops.message_functions import gat_message
-from jaxgraph.ops.messages import Block, Inputs
+from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.propagation import propagate_block
 from jaxgraph.ops.reducers import Softmax
 from jaxgraph.ops.self_check import check_gat_attention

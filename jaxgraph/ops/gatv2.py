@@ -14,9 +14,10 @@ from jaxgraph.ops.arguments import (
     check_same_axes,
     check_slope,
 )
+from jaxgraph.ops.blocks import Block
 from jaxgraph.ops.dispatch import Implementation, by_preference, call
 from jaxgraph.ops.message_functions import gatv2_message
-from jaxgraph.ops.messages import Block, Inputs
+from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.propagation import propagate_block
 from jaxgraph.ops.reducers import Softmax
 from jaxgraph.ops.self_check import check_gatv2_attention

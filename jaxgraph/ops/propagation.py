@@ -13,15 +13,13 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import SymbolicZero
 
+from jaxgraph.ops.blocks import Block, fold_block, pull_block
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.messages import (
-    Block,
     Inputs,
     Wanted,
     finish_messages,
     floating_leaves,
-    fold_block,
-    pull_block,
     with_floating_leaves,
 )
 from jaxgraph.ops.reducers import Reducer

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgraph.ops.blocks import Block
 from jaxgraph.ops.edges import EdgeGroups, Orientation
-from jaxgraph.ops.messages import Block
 from jaxgraph.ops.reducers import Softmax
 
 __all__ = [

@@ -24,18 +24,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.ops.blocks import (
+    add_at,
+    add_pullback,
+    fold_block,
+    merge_at,
+    pull_block,
+)
 from jaxgraph.ops.edges import match_variation, when_ready
 from jaxgraph.ops.messages import (
     Inputs,
     Pullback,
     Wanted,
-    add_at,
-    add_pullback,
     finish_messages,
     floating_leaves,
-    fold_block,
-    merge_at,
-    pull_block,
     pull_messages,
     reduce_messages,
 )

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxgraph.ops.blocks import Block
 from jaxgraph.ops.edges import EdgeGroups
-from jaxgraph.ops.messages import Block
 from jaxgraph.parallel.features import FeatureColumns, gather_columns
 from jaxgraph.partition.manifest import Manifest
 

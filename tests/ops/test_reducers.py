@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxgraph.ops.blocks import fold_block
 from jaxgraph.ops.message_functions import gat_message
-from jaxgraph.ops.messages import Inputs, fold_block
+from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.randomness import seed_words
 from jaxgraph.ops.reducers import Extremum, Softmax, Sum
 from tests.ops.blocks import place_block, shared_shapes
