@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxgraph.layers.dense import check_rate, linear
+from jaxgraph.ops.message_functions import gat_message, gatv2_message
 from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.randomness import seed_words
 from jaxgraph.ops.reducers import Softmax
@@ -66,7 +65,7 @@ def gat_conv(
     inputs = Inputs((), (z, sender_score), receiver_score, ())
     y = aggregate_messages(
         shard,
-        partial(_gat_message, negative_slope),
+        gat_message(negative_slope),
         _softmax(heads, dropout, key),
         inputs,
         self_loops=add_self_loops,
@@ -82,17 +81,6 @@ def _per_head(vectors: jax.Array) -> jax.Array:
     heads, width = vectors.shape
     columns = jnp.eye(heads, dtype=vectors.dtype)[:, None, :] * vectors[:, :, None]
     return columns.reshape(heads * width, heads)
-
-
-def _gat_message(
-    negative_slope: float,
-    params: Any,
-    sender: tuple[jax.Array, jax.Array],
-    receiver: jax.Array,
-    edge: Any,
-) -> tuple[jax.Array, jax.Array]:
-    z, score = sender
-    return jax.nn.leaky_relu(score + receiver, negative_slope), z
 
 
 def gatv2_conv(
@@ -136,19 +124,12 @@ def gatv2_conv(
 
     y = aggregate_messages(
         shard,
-        partial(_gatv2_message, negative_slope),
+        gatv2_message(negative_slope),
         _softmax(heads, dropout, key),
         Inputs(params["attention"], projected("sender"), projected("receiver"), ()),
         self_loops=add_self_loops,
     )
     return _join_heads(params, y, concat)
-
-
-def _gatv2_message(
-    negative_slope: float, attention: jax.Array, sender: jax.Array, receiver: jax.Array, edge: Any
-) -> tuple[jax.Array, jax.Array]:
-    hidden = jax.nn.leaky_relu(sender + receiver, negative_slope)
-    return jnp.sum(hidden * attention, -1), sender
 
 
 def _softmax(heads: int, dropout: float, key: jax.Array | None) -> Softmax:

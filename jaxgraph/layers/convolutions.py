@@ -8,12 +8,12 @@ always mapped first: that brings them together.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxgraph.layers.dense import linear, require_rows
+from jaxgraph.ops.message_functions import sum_message, weighted_message
 from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.reducers import Extremum, Sum
 from jaxgraph.parallel import FeatureColumns, Shard
@@ -26,16 +26,8 @@ REDUCTIONS = ("mean", "sum", "max")
 """How GraphSAGE can reduce the neighbours."""
 
 
-def _features_of_sender(params: Any, sender: jax.Array, receiver: Any, edge: Any) -> jax.Array:
-    return sender
-
-
-def _weighted_features(params: Any, sender: jax.Array, receiver: Any, edge: jax.Array) -> jax.Array:
-    return edge.astype(sender.dtype)[:, None] * sender
-
-
 def _sum_over_neighbors(shard: Shard, x: jax.Array) -> jax.Array:
-    return aggregate_messages(shard, _features_of_sender, Sum(), Inputs((), x, (), ()))
+    return aggregate_messages(shard, sum_message, Sum(), Inputs((), x, (), ()))
 
 
 def _maps_first(x: jax.Array | FeatureColumns, kernel: jax.Array) -> bool:
@@ -86,7 +78,7 @@ def _symmetric_sum(shard: Shard, x: jax.Array, add_self_loops: bool) -> jax.Arra
         total = _sum_over_neighbors(shard, scaled)
     else:
         inputs = Inputs((), scaled, (), shard.edge_weight)
-        total = aggregate_messages(shard, _weighted_features, Sum(), inputs)
+        total = aggregate_messages(shard, weighted_message, Sum(), inputs)
     if add_self_loops:
         total = total + jnp.where(missing[:, None], scaled, 0)
     return root * total
@@ -132,7 +124,7 @@ def check_reduction(reduce: str) -> None:
 
 def _reduced(shard: Shard, x: jax.Array, reduce: str) -> jax.Array:
     if reduce == "max":
-        return aggregate_messages(shard, _features_of_sender, Extremum(), Inputs((), x, (), ()))
+        return aggregate_messages(shard, sum_message, Extremum(), Inputs((), x, (), ()))
     total = _sum_over_neighbors(shard, x)
     return mean_over_edges(shard, total, False) if reduce == "mean" else total
 
