@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgraph.ops.edges import EdgeGroups, match_variation, when_ready
+from jaxgraph.ops.edges import EdgeGroups, match_variation, take_rows, when_ready
 from jaxgraph.ops.messages import (
     Inputs,
     MessageFn,
@@ -26,7 +26,6 @@ from jaxgraph.ops.messages import (
     pull_messages,
     reduce_messages,
     start_after,
-    take_rows,
     zero_totals,
 )
 from jaxgraph.ops.reducers import Reducer, Sum
@@ -259,7 +258,8 @@ def pull_block(
       wanted: which gradients are needed; the others are zeros.
 
     Returns:
-      `Inputs` of lists of gradients.
+      `Inputs` of lists of gradients, those of edges by place in the walk by receiver, as other
+      groups of edges add to them (see `jaxgraph.ops.edges.to_slot_order`).
     """
     edges = block.edges
     after = when_ready(adjoint)

@@ -1,4 +1,4 @@
-"""Values per edge, computed a chunk of edges at a time and written in slot order."""
+"""Values per edge, computed a chunk of edges at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgraph.ops.blocks import Block
-from jaxgraph.ops.edges import EdgeChunk, for_each_chunk, match_variation
+from jaxgraph.ops.edges import EdgeChunk, for_each_chunk, match_variation, to_slot_order
 from jaxgraph.ops.messages import (
     Inputs,
     at_edges,
@@ -28,8 +28,9 @@ def map_edges(
 ) -> Pytree:
     """y_e = function(params, sender_j, receiver_i, x_e) for every edge e: j -> i of a block.
 
-    Edges are walked by receiver, where those of a chunk stand one behind the other, so that nothing
-    is scattered. Not differentiable: ops define the derivative.
+    The values of a chunk are written one behind the other, in the order of the walk by receiver,
+    and all are brought to slot order at the end, so that nothing is scattered. Not differentiable:
+    ops define the derivative.
 
     Args:
       block: the edges.
@@ -48,10 +49,11 @@ def map_edges(
 
         def write(leaf: jax.Array, new: jax.Array) -> jax.Array:
             mask = chunk.mask.reshape(-1, *(1,) * (new.ndim - 1))
-            old = lax.dynamic_slice_in_dim(leaf, chunk.first_slot, edges.chunk, 0)
+            old = lax.dynamic_slice_in_dim(leaf, chunk.first_place, edges.chunk, 0)
             new = jnp.where(mask, new, old)
-            return lax.dynamic_update_slice_in_dim(leaf, new, chunk.first_slot, 0)
+            return lax.dynamic_update_slice_in_dim(leaf, new, chunk.first_place, 0)
 
         return jax.tree.map(write, written, values)
 
-    return for_each_chunk(edges, "receiver", 0, body, match_variation(empty, (edges, inputs)))
+    start = match_variation(empty, (edges, inputs))
+    return to_slot_order(edges, for_each_chunk(edges, "receiver", 0, body, start))

@@ -18,7 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgraph.ops.edges import EdgeChunk, EdgeGroups, for_each_chunk, match_variation, when_ready
+from jaxgraph.ops.edges import (
+    EdgeChunk,
+    EdgeGroups,
+    for_each_chunk,
+    match_variation,
+    take_rows,
+    when_ready,
+)
 from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
 from jaxgraph.ops.reducers import Reducer
 
@@ -39,7 +46,6 @@ __all__ = [
     "pull_messages",
     "reduce_messages",
     "start_after",
-    "take_rows",
     "with_floating_leaves",
     "zero_totals",
 ]
@@ -90,7 +96,8 @@ class Wanted:
 class Pullback:
     """Gradients of the floating leaves of `Inputs`, in the order of their flattening.
 
-    `rows` are those of the sender or of the receiver, whichever side was asked for.
+    `rows` are those of the sender or of the receiver, whichever side was asked for; `edge` is by
+    place in the walk by receiver (see `jaxgraph.ops.edges.to_slot_order`).
     """
 
     rows: list[jax.Array]
@@ -111,10 +118,6 @@ def with_floating_leaves(tree: Pytree, floating: list[Any]) -> Pytree:
     """`tree` with its floating leaves replaced, in order."""
     replacements = iter(floating)
     return jax.tree.map(lambda leaf: next(replacements) if is_floating(leaf) else leaf, tree)
-
-
-def take_rows(tree: Pytree, rows: jax.Array) -> Pytree:
-    return jax.tree.map(lambda leaf: leaf.at[rows].get(mode="promise_in_bounds"), tree)
 
 
 def add_rows(total: jax.Array, start: jax.Array, addend: jax.Array) -> jax.Array:
@@ -266,11 +269,12 @@ def pull_messages(
       side: "sender" or "receiver", whose gradient is wanted (and the orientation that is walked).
       adjoint: `reducer.adjoint(...)`, one row per row of `inputs.receiver`.
       want_params: whether the gradient of the parameters is wanted as well.
-      edge_gradient: running gradient of the floating edge inputs, to be added to; by receiver only.
+      edge_gradient: running gradient of the floating edge inputs, by place in the walk by receiver,
+        to be added to; by receiver only.
       after: as for `reduce_messages`.
 
     Returns:
-      Gradients, `rows` by compact row of the group.
+      Gradients, `rows` by compact row of the group, `edge` by place in the walk.
     """
     capacity = edges.receiver_capacity if side == "receiver" else edges.sender_capacity
     wanted = inputs.receiver if side == "receiver" else inputs.sender
@@ -295,7 +299,7 @@ def pull_messages(
             params = [total + leaf for total, leaf in zip(params, grads.params, strict=True)]
         if edge:
             edge = [
-                add_rows(total, chunk.first_slot, leaf)
+                add_rows(total, chunk.first_place, leaf)
                 for total, leaf in zip(edge, grads.edge, strict=True)
             ]
         return rows, params, edge

@@ -14,7 +14,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import SymbolicZero
 
 from jaxgraph.ops.blocks import Block, fold_block, pull_block
-from jaxgraph.ops.edges import match_variation
+from jaxgraph.ops.edges import match_variation, to_slot_order
 from jaxgraph.ops.messages import (
     Inputs,
     Wanted,
@@ -76,6 +76,7 @@ def _propagate_backward(message, residuals, gradient):
     block, reducer, inputs, outputs, kept, wanted = residuals
     adjoint = reducer.adjoint(outputs, kept, materialize(gradient, outputs))
     grads = pull_block(block, message, reducer, inputs, adjoint, wanted.value)
+    grads = dataclasses.replace(grads, edge=to_slot_order(block.edges, grads.edge))
     return None, None, cotangents(inputs, grads)
 
 

@@ -31,7 +31,7 @@ from jaxgraph.ops.blocks import (
     merge_at,
     pull_block,
 )
-from jaxgraph.ops.edges import match_variation, when_ready
+from jaxgraph.ops.edges import match_variation, to_slot_order, when_ready
 from jaxgraph.ops.messages import (
     Inputs,
     Pullback,
@@ -109,6 +109,7 @@ def _backward(message, self_loops, residuals, gradient):
         grads = visit_parts(shard, _PLANS[plan](task))
     else:
         grads = task.local(None)
+    grads = dataclasses.replace(grads, edge=to_slot_order(shard.incoming, grads.edge))
     return None, None, cotangents(inputs, grads)
 
 

@@ -39,7 +39,8 @@ class Shard:
     """What a model sees of the graph under `jaxgraph.parallel.spmd`.
 
     Rows are the device's own nodes; rows past them are padding (`node_mask` False) and never reach
-    a loss, a statistic or a gradient. Edge arrays are in slot order and belong to `propagate`.
+    a loss, a statistic or a gradient. Edge arrays are in slot order (by group of `incoming`, then
+    by receiver, as `jaxgraph.ops.edges` says) and belong to `propagate`.
 
     Attributes:
       node_ids: int32 [rows], ids in the whole graph.

@@ -108,6 +108,7 @@ def _table_extents(
     edges = int(np.diff(order.edge_ptr).max())
     yield from by_receiver.extents("incoming/by_receiver", edges, room=room)
     yield from by_sender.extents("incoming/by_sender", edges, room=room)
+    yield "incoming/walk_position", (edges,)
     if survey.has_repetitions:
         yield "incoming/repetition", (edges,)
     if survey.mode == "domain":

@@ -63,7 +63,8 @@ def domain_arrays(
         ),
         edges.repetition,
     )
-    arrays |= edge_arrays(survey.graph, edges.edges[by_receiver.edges])
+    arrays |= edge_arrays(survey.graph, receivers.in_row_order(edges.edges))
+    arrays["incoming/walk_position"] = by_receiver.walk_position()
     own = order.nodes_of(part)
     ids = np.zeros(manifest.sender_rows, order.nodes.dtype)
     ids[: len(own)] = own

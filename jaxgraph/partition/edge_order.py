@@ -1,7 +1,8 @@
-"""The order in which a shard stores its edges: jagged diagonals, per group and orientation.
+"""The order in which a shard's edges are walked: jagged diagonals, per group and orientation.
 
-See `jaxgraph.ops.edges` for what the arrays mean and why they are laid out so. Jagged diagonal
-storage is Saad, "Krylov subspace methods on supercomputers", 1989, section 4.
+The edges are stored in row order (see `jaxgraph.partition.row_order`), and the walk is a
+permutation of it; `jaxgraph.ops.edges` says what the arrays mean and why edges are walked so.
+Jagged diagonal storage is Saad, "Krylov subspace methods on supercomputers", 1989, section 4.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import dataclasses
 import numpy as np
 
 from jaxgraph.partition.row_order import RowOrder
-from jaxgraph.partition.sorting import index_dtype
+from jaxgraph.partition.sorting import index_dtype, inverse_permutation
 
 __all__ = ["Chunks", "Layout", "lay_out"]
 
@@ -32,21 +33,19 @@ class Chunks:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where the edges of one orientation are stored, and how they are walked.
+    """How the edges of one orientation are walked.
 
     Attributes:
-      edges: int [slots], the edge in each slot.
-      chunks: the chunks.
+      walk: int [edges], the slot (place in row order) to which each step leads.
+      chunks: the chunks; their slots are places in `walk`.
     """
 
-    edges: np.ndarray
+    walk: np.ndarray
     chunks: Chunks
 
-    def slot_of_edge(self) -> np.ndarray:
-        """The slot of each edge, int [edges]."""
-        slots = np.empty_like(self.edges)
-        slots[self.edges] = np.arange(len(self.edges), dtype=slots.dtype)
-        return slots
+    def walk_position(self) -> np.ndarray:
+        """The place of each slot in the walk, int [edges]."""
+        return inverse_permutation(self.walk)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +65,7 @@ class _Slabs:
 
 
 def lay_out(order: RowOrder, threshold: np.ndarray, chunk: int) -> Layout:
-    """Gives every edge its slot and cuts the slots into chunks.
+    """Orders the edges for the walk and cuts it into chunks.
 
     Args:
       order: the rows of each group.
@@ -84,7 +83,7 @@ def lay_out(order: RowOrder, threshold: np.ndarray, chunk: int) -> Layout:
     ).astype(np.int64)
     slabs = _slabs(order, heavy_rows, is_heavy)
     return Layout(
-        _edge_in_slot(order, slabs, heavy_rows, is_heavy),
+        _walk(order, slabs, heavy_rows, is_heavy),
         _chunks(order, slabs, heavy_rows, heavy_edges, is_heavy, chunk),
     )
 
@@ -104,10 +103,10 @@ def _slabs(order: RowOrder, heavy_rows: np.ndarray, is_heavy: np.ndarray) -> _Sl
     return _Slabs(groups, np.arange(len(groups)) - pointers[groups], lengths, pointers)
 
 
-def _edge_in_slot(
+def _walk(
     order: RowOrder, slabs: _Slabs, heavy_rows: np.ndarray, is_heavy: np.ndarray
 ) -> np.ndarray:
-    """int [slots]: the edge in each slot."""
+    """int [edges]: the slots in the order in which they are walked."""
     count = int(order.edge_ptr[-1])
     dtype = index_dtype(count)
     heavy = _ranges(order.starts[is_heavy].astype(dtype), order.degrees[is_heavy])
@@ -117,18 +116,17 @@ def _edge_in_slot(
     light = order.starts.astype(dtype, copy=False)[rows]
     light += np.repeat(slabs.index.astype(dtype), slabs.lengths)
     if not len(heavy):
-        position = light
-    else:
-        position = np.empty(count, dtype)
-        light_ptr = np.concatenate([[0], np.cumsum(slabs.lengths)])[slabs.pointers]
-        for group, start in enumerate(order.edge_ptr[:-1]):
-            stop = order.edge_ptr[group + 1]
-            own = light[light_ptr[group] : light_ptr[group + 1]]
-            middle = stop - len(own)
-            before = start - light_ptr[group]
-            position[start:middle] = heavy[before : before + middle - start]
-            position[middle:stop] = own
-    return position if order.edges is None else order.edges[position]
+        return light
+    walk = np.empty(count, dtype)
+    light_ptr = np.concatenate([[0], np.cumsum(slabs.lengths)])[slabs.pointers]
+    for group, start in enumerate(order.edge_ptr[:-1]):
+        stop = order.edge_ptr[group + 1]
+        own = light[light_ptr[group] : light_ptr[group + 1]]
+        middle = stop - len(own)
+        before = start - light_ptr[group]
+        walk[start:middle] = heavy[before : before + middle - start]
+        walk[middle:stop] = own
+    return walk
 
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -170,7 +168,7 @@ def _chunks(
 
 @dataclasses.dataclass(frozen=True)
 class _Cut:
-    """Runs of slots cut into chunks: the run of each chunk and how far into the run it starts."""
+    """Runs of the walk cut into chunks: the run of each and how far into the run it starts."""
 
     pointers: np.ndarray
     runs: np.ndarray

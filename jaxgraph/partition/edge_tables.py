@@ -21,7 +21,7 @@ class Side:
 
     Attributes:
       order: the rows at this end.
-      layout: where the edges are stored.
+      layout: how the edges are walked.
       rows: int [compact rows of all groups], what each row is called in the table it is taken from.
       neighbors: int [edges], what the row at the other end is called there.
       position: int32 [...], the compact row of each row of the first group.
@@ -53,14 +53,26 @@ def edge_tables(
         chunks = side.layout.chunks
         for field in dataclasses.fields(chunks):
             arrays[f"{prefix}/{field.name}"] = getattr(chunks, field.name)
-        arrays[f"{prefix}/neighbors"] = side.neighbors[side.layout.edges]
+        arrays[f"{prefix}/neighbors"] = side.order.in_row_order(side.neighbors)
+        arrays[f"{prefix}/walk"] = side.layout.walk
         arrays[f"{prefix}/rows"] = side.rows
         arrays[f"{prefix}/row_ptr"] = side.order.pointers[:-1]
         arrays[f"{prefix}/position"] = side.position
-    arrays[f"{name}/by_sender/edge_ids"] = by_receiver.layout.slot_of_edge()[by_sender.layout.edges]
+        arrays |= _compressed_rows(prefix, side)
+    slots = by_receiver.order.slot_of_edge()
+    arrays[f"{name}/by_sender/edge_ids"] = by_sender.order.in_row_order(slots)
     if repetition is not None:
-        arrays[f"{name}/repetition"] = repetition[by_receiver.layout.edges]
+        arrays[f"{name}/repetition"] = by_receiver.order.in_row_order(repetition)
     return arrays
+
+
+def _compressed_rows(prefix: str, side: Side) -> Arrays:
+    order, by_start = side.order, side.order.by_start()
+    return {
+        f"{prefix}/compressed_ptr": order.pointers,
+        f"{prefix}/compressed_rows": side.rows[by_start],
+        f"{prefix}/compressed_starts": np.append(order.starts[by_start], order.edge_ptr[-1]),
+    }
 
 
 def positions(order: RowOrder, groups: range, num_rows: int) -> np.ndarray:

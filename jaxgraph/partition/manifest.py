@@ -11,7 +11,10 @@ __all__ = ["EDGE_DATA", "MODES", "Counts", "Manifest", "Padding", "fill_value"]
 
 MODES = ("sar", "domain")
 EDGE_DATA = ("edges", "edge_weight", "edge_type")
-"""Arrays of a part that hold the user's data of each edge, in slot order."""
+"""Arrays of a part that hold the user's data of each edge, in row order by receiver."""
+
+_CHUNK_BEHIND = ("/neighbors", "/edge_ids", "/walk", "/walk_position", "/rows")
+"""Ends of the names of arrays of slots and of rows, into which a chunk may reach behind the end."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,8 +139,8 @@ class Manifest:
           dimensions: how many it has.
 
         Returns:
-          Room for a full message or chunk behind the last row or slot, or the number of rows where
-          an array has one entry per row.
+          Room for a full message or chunk behind the last row or slot, the number of rows where an
+          array has one entry per row, or one where an array tells as well where the last row ends.
         """
         by_name = {
             "send/rows": self.halo_rows,
@@ -148,11 +151,12 @@ class Manifest:
             "incoming/by_sender/position": self.sender_rows,
             "incoming/sender_ids": self.sender_rows if self.mode == "domain" else 0,
         }
-        is_sliced = name.endswith(("/neighbors", "/edge_ids", "/rows"))
         if name in by_name:
             added = by_name[name]
-        elif is_sliced or name in EDGE_DATA:
+        elif name.endswith(_CHUNK_BEHIND) or name in EDGE_DATA:
             added = self.chunk
+        elif name.endswith("/compressed_starts"):
+            added = 1
         else:
             added = 0 if "/" in name else self.node_rows
         added = added if isinstance(added, tuple) else (added,)
@@ -169,4 +173,5 @@ def fill_value(name: str, dimensions: int) -> int:
     Returns:
       -1 for positions and class labels, which mean "none" by it, otherwise 0.
     """
-    return -1 if name.endswith("/position") or (name == "labels" and dimensions == 1) else 0
+    is_position = name.endswith(("/position", "/walk_position"))
+    return -1 if is_position or (name == "labels" and dimensions == 1) else 0

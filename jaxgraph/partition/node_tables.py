@@ -64,7 +64,7 @@ def edge_arrays(graph: Graph, edges: np.ndarray) -> Arrays:
 
     Args:
       graph: the graph.
-      edges: int [slots], the edge in each slot.
+      edges: int [slots], the edge in each slot, in row order by receiver.
 
     Returns:
       Arrays [slots, ...] by name.

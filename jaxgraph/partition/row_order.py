@@ -1,7 +1,7 @@
 """The rows that have edges in a group of edges, numbered by descending degree.
 
 The number of a row in that order is its *compact row*; see `jaxgraph.ops.edges` for why rows are
-numbered so.
+numbered so. The edges themselves are stored in *row order*: by group, then by row.
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxgraph.partition.sorting import index_dtype, run_starts, smallest_unsigned
+from jaxgraph.partition.sorting import (
+    counting_argsort,
+    index_dtype,
+    inverse_permutation,
+    run_starts,
+    smallest_unsigned,
+)
 
 __all__ = ["RowOrder", "concatenate_groups", "order_rows", "renumbered"]
 
@@ -22,9 +28,9 @@ class RowOrder:
 
     Attributes:
       rows, degrees: int [compact rows of all groups], each row and its number of edges.
-      starts: int [compact rows of all groups], where the edges of each row start in `edges`.
+      starts: int [compact rows of all groups], where the edges of each row start in row order.
       pointers: int64 [groups + 1], where the compact rows of each group start.
-      edges: int [edges], the edges by (group, row); None: they are in that order themselves.
+      edges: int [edges], the edges in row order; None: they are in that order themselves.
       edge_ptr: int64 [groups + 1], where the edges of each group start.
     """
 
@@ -48,6 +54,21 @@ class RowOrder:
         """0, 1, 2, ... within each group, int [compact rows of all groups]."""
         numbers = np.arange(len(self.rows), dtype=index_dtype(len(self.rows)))
         return numbers - np.repeat(self.pointers[:-1], np.diff(self.pointers)).astype(numbers.dtype)
+
+    def in_row_order(self, values: np.ndarray) -> np.ndarray:
+        """Values [edges, ...] by edge, in row order."""
+        return values if self.edges is None else values[self.edges]
+
+    def slot_of_edge(self) -> np.ndarray:
+        """The place of each edge in row order, int [edges]."""
+        if self.edges is not None:
+            return inverse_permutation(self.edges)
+        count = int(self.edge_ptr[-1])
+        return np.arange(count, dtype=index_dtype(count))
+
+    def by_start(self) -> np.ndarray:
+        """The compact rows of all groups, in row order, int [compact rows of all groups]."""
+        return counting_argsort(self.starts, int(self.edge_ptr[-1]))
 
     def compact_of_edge(self) -> np.ndarray:
         """The compact row, within its group, of each edge, int [edges]."""

@@ -67,7 +67,8 @@ def _incoming_arrays(survey: Survey, part: int, manifest: Manifest, walks: Walks
         ),
         edges.repetition,
     )
-    arrays |= edge_arrays(survey.graph, edges.edges[by_receiver.edges])
+    arrays |= edge_arrays(survey.graph, receivers.in_row_order(edges.edges))
+    arrays["incoming/walk_position"] = by_receiver.walk_position()
     own = order.nodes_of(part)
     owner = (part - senders.groups()[own_senders:].astype(np.int64)) % survey.num_parts
     halo = order.nodes[order.part_ptr[owner] + senders.rows[own_senders:]]

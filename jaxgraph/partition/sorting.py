@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-__all__ = ["counting_argsort", "index_dtype", "run_starts", "smallest_unsigned"]
+__all__ = [
+    "counting_argsort",
+    "index_dtype",
+    "inverse_permutation",
+    "run_starts",
+    "smallest_unsigned",
+]
 
 SPARSE_KEYS = 8
 """Possible keys per key from which a comparison sort is the better choice."""
@@ -31,6 +37,20 @@ def counting_argsort(keys: np.ndarray, num_keys: int) -> np.ndarray:
     rows = np.arange(count + 1, dtype=index_dtype(max(count, num_keys)))
     matrix = sparse.csr_array((np.zeros(count, np.int8), keys, rows), shape=(count, num_keys))
     return matrix.tocsc().indices
+
+
+def inverse_permutation(order: np.ndarray) -> np.ndarray:
+    """Where each of 0, 1, ..., n - 1 stands in a permutation of them.
+
+    Args:
+      order: int [n].
+
+    Returns:
+      [n], of the same type.
+    """
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order), dtype=order.dtype)
+    return places
 
 
 def run_starts(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:

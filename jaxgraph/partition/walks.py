@@ -62,8 +62,11 @@ class Walk:
             for field in ("slots", "rows", "counts"):
                 yield f"{prefix}/{kind}_{field}", (most + more,)
         yield f"{prefix}/neighbors", (edges,)
-        yield f"{prefix}/rows", (_most(self.rows),)
+        yield f"{prefix}/walk", (edges,)
         yield f"{prefix}/row_ptr", (groups,)
+        yield f"{prefix}/compressed_ptr", (groups + 1,)
+        for field in ("rows", "compressed_rows", "compressed_starts"):
+            yield f"{prefix}/{field}", (_most(self.rows),)
         yield f"{prefix}/position", (0,)
         if prefix.endswith("by_sender"):
             yield f"{prefix}/edge_ids", (edges,)

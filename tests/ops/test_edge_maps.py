@@ -10,8 +10,10 @@ import pytest
 from jaxgraph import Graph
 from jaxgraph.ops.edge_maps import map_edges
 from jaxgraph.ops.messages import Inputs
+from jaxgraph.parallel import make_mesh, shard
+from jaxgraph.partition.assignment import Partition
 from tests.ops.blocks import place_block, shared_shapes
-from tests.strategies import SMALL_GRAPHS
+from tests.strategies import SMALL_GRAPHS, complete, random_edges
 
 
 def both_ends(params: Any, sender: Any, receiver: Any, edge: Any) -> Any:
@@ -35,3 +37,23 @@ def test_every_edge_gets_its_value_and_nothing_else_one(graph: Graph) -> None:
         placed.edges(found["sum"]), 2 * x[graph.senders] + r[graph.receivers]
     )
     np.testing.assert_array_equal(placed.edges(found["edge"]), weight)
+
+
+def test_edges_from_other_parts_get_zero() -> None:
+    graph = complete(*random_edges(30, 200, seed=4), 30, "two-parts", edge_data=True)
+    assert graph.edge_weight is not None
+    owner = (np.arange(30) % 2).astype(np.int32)
+    parts = Partition(owner, 2, "striped")
+    sharded = shard(graph, parts, make_mesh(2), "sar")
+    for part in range(2):
+        own = jax.tree.map(lambda leaf, part=part: leaf[part], sharded.shards)
+        inputs = Inputs(
+            jnp.float32(1), jnp.ones(own.num_rows), jnp.ones(own.num_rows), own.edge_weight
+        )
+        found = run(own.block(), inputs)
+        inside = (owner[graph.senders] == part) & (owner[graph.receivers] == part)
+        count = np.count_nonzero(inside)
+        assert 0 < count < np.count_nonzero(owner[graph.receivers] == part)
+        np.testing.assert_array_equal(found["sum"], 2.0 * (np.arange(len(found["sum"])) < count))
+        assert sorted(found["edge"][:count].tolist()) == sorted(graph.edge_weight[inside].tolist())
+        np.testing.assert_array_equal(found["edge"][count:], 0)

@@ -1,5 +1,6 @@
-"""The layout of edges: each once per orientation, in consecutive slots of consecutive rows."""
+"""The layout of edges: each once per orientation, in a walk along consecutive compact rows."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ from hypothesis import given
 from jax.sharding import PartitionSpec as P
 
 from jaxgraph import Graph
-from jaxgraph.ops.edges import EdgeChunk, for_each_chunk, match_variation
+from jaxgraph.ops.edges import EdgeChunk, for_each_chunk, match_variation, to_slot_order
 from jaxgraph.parallel import make_mesh
 from tests.ops.blocks import Placed, place_block, shared_shapes
 from tests.strategies import SMALL_GRAPHS, graphs
@@ -29,7 +30,7 @@ def walk(block: Any) -> Any:
             expected_row = first + (0 if chunk.heavy else lanes)
             in_place = orientation.position[rows] == expected_row
             if side == "receiver":
-                in_place &= chunk.edge_ids == chunk.first_slot + lanes
+                in_place &= block.edges.walk_position[chunk.edge_ids] == chunk.first_place + lanes
             values = (jnp.ones_like(lanes), chunk.senders, chunk.receivers, in_place)
             return tuple(
                 total.at[chunk.edge_ids].add(jnp.where(chunk.mask, value, 0))
@@ -68,6 +69,32 @@ def test_arrays_may_be_empty(name: str) -> None:
 @given(graph=graphs())
 def test_every_edge_of_random_graphs_is_visited_once_in_place(graph: Graph) -> None:
     check_layout(place_block(graph, pad_to=shared_shapes()))
+
+
+@pytest.mark.parametrize("name", ["one-node", "no-edges", "star-in", "directed-random"])
+def test_values_by_place_are_brought_to_their_slots(name: str) -> None:
+    placed = place_block(next(graph for graph in SMALL_GRAPHS if graph.name == name))
+    edges, count = placed.block.edges, placed.graph.num_edges
+    slots = np.asarray(edges.by_receiver.walk)[:count]
+    walked = np.full((placed.block.edge_slots, 2), np.nan, np.float32)
+    walked[:count] = np.stack([slots, np.arange(count)], 1)
+    (found,) = to_slot_order(edges, [jnp.asarray(walked)])
+    assert found[:count, 0].tolist() == list(range(count))
+    assert slots[np.asarray(found[:count, 1], np.int64)].tolist() == list(range(count))
+    np.testing.assert_array_equal(found[count:], 0)
+
+
+def test_edges_without_data_need_no_positions() -> None:
+    edges = dataclasses.replace(place_block(SMALL_GRAPHS[3]).block.edges, walk_position=None)
+    assert to_slot_order(edges, []) == []
+
+
+def test_kernels_are_part_of_the_program() -> None:
+    edges = place_block(SMALL_GRAPHS[3]).block.edges
+    assert edges.implementation == "xla"
+    other = dataclasses.replace(edges, implementation="cpu")
+    assert jax.tree.structure(other) != jax.tree.structure(edges)
+    assert len(jax.tree.leaves(other)) == len(jax.tree.leaves(edges))
 
 
 def test_hubs_are_reduced_by_heavy_chunks() -> None:

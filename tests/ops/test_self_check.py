@@ -35,6 +35,22 @@ def test_both_orientations_hold_the_same_edges() -> None:
     np.testing.assert_array_equal(by_sender.neighbors[:NUM_EDGES], graph.receivers[slots])
 
 
+def test_rows_and_walk_of_the_example_are_those_of_its_edges() -> None:
+    graph = example()
+    edges = graph.block.edges
+    senders = graph.senders[np.asarray(edges.by_sender.edge_ids)[:NUM_EDGES]]
+    for orientation, rows in ((edges.by_receiver, graph.receivers), (edges.by_sender, senders)):
+        starts = np.asarray(orientation.compressed_starts)
+        assert starts[-1] == NUM_EDGES and len(starts) == 1 + orientation.compressed_ptr[1]
+        assert len(set(orientation.compressed_rows.tolist())) == len(starts) - 1
+        np.testing.assert_array_equal(np.repeat(orientation.compressed_rows, np.diff(starts)), rows)
+        assert sorted(orientation.walk[:NUM_EDGES].tolist()) == list(range(NUM_EDGES))
+    assert edges.walk_position is not None
+    walk, position = np.asarray(edges.by_receiver.walk), np.asarray(edges.walk_position)
+    assert walk[position[:NUM_EDGES]].tolist() == list(range(NUM_EDGES))
+    assert len(position) == len(walk) and np.all(position[NUM_EDGES:] == -1)
+
+
 @jax.custom_vjp
 def _double_gradient(x: jax.Array) -> jax.Array:
     return x

@@ -318,6 +318,37 @@ def test_gradient_of_edge_data_lands_on_its_edge(mode):
     assert np.allclose(jg.parallel.spmd(total)(sharded), expected, rtol=1e-4)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_slots_without_an_edge_have_no_gradient(mode):
+    graph = complete(*random_edges(40, 300, seed=1), 40, "random", edge_data=True)
+    parts = Partition.from_assignment(skewed_assignment(40, 3), 3)
+    sharded = shard(graph, parts, make_mesh(3), mode)
+
+    def gradients(shard):
+        """How many slots hold no edge, and how many of those have a gradient; sum of the others."""
+        assert shard.edge_weight is not None
+        edges = shard.incoming.by_receiver
+        slots = jnp.arange(shard.edge_weight.shape[0])
+        behind = slots >= edges.compressed_starts[edges.compressed_ptr[-1]]
+        poisoned = jnp.where(behind, jnp.nan, shard.edge_weight)
+
+        def loss(weight):
+            sums = jg.parallel.propagate(
+                shard, lambda s, r, w: s[:, :1] * w[:, None], shard.nodes, None, weight
+            )
+            return jnp.sum(shard.mask_rows(sums))
+
+        found = jax.grad(loss)(poisoned)
+        spoiled = jnp.sum(behind & (found != 0), dtype=jnp.int32)
+        return shard.sum((jnp.sum(behind, dtype=jnp.int32), spoiled, jnp.sum(found)))
+
+    empty, spoiled, total = jg.parallel.spmd(gradients)(sharded)
+    assert graph.nodes is not None and sharded.shards.edge_weight is not None
+    assert empty == 3 * sharded.shards.edge_weight.shape[1] - graph.num_edges
+    assert spoiled == 0
+    assert np.allclose(total, np.sum(graph.nodes[graph.senders, 0], dtype=np.float64), rtol=1e-4)
+
+
 # ---------------------------------------------------------------- wrong arguments
 
 

@@ -59,9 +59,14 @@ def test_headroom_lets_larger_graphs_in(mode):
     with pytest.raises(ValueError, match="does not fit"):
         tabulate(*unseen, mode, exact)
     roomy = common_shapes(known, mode=mode, headroom=0.25)
-    assert tabulate(*unseen, mode, roomy).manifest == roomy
+    tables = tabulate(*unseen, mode, roomy)
+    assert tables.manifest == roomy
+    for part in padded_parts(tables):
+        check_orientation(part, "incoming", roomy)
     for name, (shape, _) in exact.array_shapes().items():
-        assert np.all(np.asarray(roomy.array_shapes()[name][0]) >= shape)
+        larger = roomy.array_shapes()[name][0]
+        assert np.all(np.asarray(larger) >= shape)
+        assert not name.endswith("ptr") or larger == shape
     assert roomy.chunk == exact.chunk
 
 

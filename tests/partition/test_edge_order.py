@@ -1,4 +1,4 @@
-"""The layout of edges in slots, compared with listing heavy rows and slabs one after the other."""
+"""The walk over the edges, compared with listing heavy rows and slabs one after the other."""
 
 import numpy as np
 from hypothesis import given
@@ -19,47 +19,49 @@ def ordered(groups: list[list[int]]) -> RowOrder:
     return order_rows(rows[edges], edges, edge_ptr)
 
 
-def edges_by_hand(order: RowOrder, thresholds: np.ndarray) -> list[int]:
-    """Of each group the heavy rows' edges, row by row, then the k-th edges of the light rows."""
+def walk_by_hand(order: RowOrder, thresholds: np.ndarray) -> list[int]:
+    """Of each group the heavy rows' slots, row by row, then the k-th slots of the light rows."""
     listed: list[int] = []
-    assert order.edges is not None
     for group in range(order.num_groups):
         heavy, light = [], []
         for index in range(order.pointers[group], order.pointers[group + 1]):
-            start = order.starts[index]
-            edges = order.edges[start : start + order.degrees[index]].tolist()
-            (heavy if len(edges) >= thresholds[group] else light).append(edges)
-        listed += [edge for edges in heavy for edge in edges]
+            start = int(order.starts[index])
+            slots = range(start, start + int(order.degrees[index]))
+            (heavy if len(slots) >= thresholds[group] else light).append(slots)
+        listed += [slot for slots in heavy for slot in slots]
         longest = max(map(len, light), default=0)
-        listed += [edges[k] for k in range(longest) for edges in light if len(edges) > k]
+        listed += [slots[k] for k in range(longest) for slots in light if len(slots) > k]
     return listed
 
 
 @given(row_lists, st.integers(1, 5), st.data())
-def test_slots_and_chunks(groups, chunk, data):
+def test_walk_and_chunks(groups, chunk, data):
     order = ordered(groups)
     thresholds = np.asarray([data.draw(st.integers(1, 12)) for _ in groups])
     layout = lay_out(order, thresholds, chunk)
-    expected = edges_by_hand(order, thresholds)
-    assert layout.edges.tolist() == expected
-    assert layout.slot_of_edge()[layout.edges].tolist() == list(range(len(expected)))
+    expected = walk_by_hand(order, thresholds)
+    assert layout.walk.tolist() == expected
+    assert [expected.index(slot) for slot in range(len(expected))] == (
+        layout.walk_position().tolist()
+    )
 
     chunks = layout.chunks
     counted = count_chunks(count_degrees([order]), thresholds, chunk)
     assert np.array_equal(np.diff(chunks.light_ptr), counted[0])
     assert np.array_equal(np.diff(chunks.heavy_ptr), counted[1])
-    compact = order.compact_of_edge()
+    assert order.edges is not None
+    compact = order.compact_of_edge()[order.edges]
     seen: list[int] = []
     for kind in ("light", "heavy"):
-        slots, rows, counts = (
+        places, rows, counts = (
             getattr(chunks, f"{kind}_{name}") for name in ("slots", "rows", "counts")
         )
-        for slot, row, count in zip(slots, rows, counts, strict=True):
+        for place, row, count in zip(places, rows, counts, strict=True):
             assert 0 < count <= chunk
-            edges = layout.edges[slot : slot + count]
+            slots = layout.walk[place : place + count]
             lanes = np.arange(count) if kind == "light" else 0
-            assert np.all(compact[edges] == row + lanes)
-            seen += range(slot, slot + count)
+            assert np.all(compact[slots] == row + lanes)
+            seen += range(place, place + count)
     assert sorted(seen) == list(range(len(expected)))
 
 
@@ -72,6 +74,7 @@ def test_chunks_stay_in_their_group(groups):
         for kind in ("light", "heavy"):
             pointers = getattr(chunks, f"{kind}_ptr")
             own = slice(pointers[group], pointers[group + 1])
-            slots, counts = (getattr(chunks, f"{kind}_{name}")[own] for name in ("slots", "counts"))
-            assert np.all(slots >= low)
-            assert np.all(slots + counts <= high)
+            names = ("slots", "counts")
+            places, counts = (getattr(chunks, f"{kind}_{name}")[own] for name in names)
+            assert np.all(places >= low)
+            assert np.all(places + counts <= high)

@@ -55,9 +55,22 @@ def test_starts_lead_to_the_edges_of_each_row(groups):
 
 
 @given(grouped_edges())
+def test_edges_are_stored_row_by_row(groups):
+    order, rows = ordered(groups)
+    group_of_edge = np.repeat(np.arange(len(groups)), np.diff(order.edge_ptr))
+    # By group, then row, then edge: what sorting says.
+    expected = sorted(range(len(rows)), key=lambda edge: (group_of_edge[edge], rows[edge], edge))
+    assert order.in_row_order(np.arange(len(rows))).tolist() == expected
+    assert [expected[slot] for slot in order.slot_of_edge()] == list(range(len(rows)))
+    assert order.starts[order.by_start()].tolist() == sorted(order.starts.tolist())
+
+
+@given(grouped_edges())
 def test_edges_in_order_need_no_list(groups):
     order, rows = ordered([sorted(group) for group in groups])
     bare = order_rows(rows, None, order.edge_ptr)
+    assert np.array_equal(bare.in_row_order(rows), rows)
+    assert bare.slot_of_edge().tolist() == list(range(len(rows)))
     assert np.array_equal(bare.compact_of_edge(), order.compact_of_edge())
     assert np.array_equal(bare.rows, order.rows)
 

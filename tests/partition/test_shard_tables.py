@@ -18,7 +18,10 @@ from tests.strategies import (
     small_graphs,
 )
 from tests.walking import (
+    Edge,
     check_orientation,
+    check_walk_position,
+    compressed_range,
     edges_by_receiver,
     global_ends,
     num_groups,
@@ -47,10 +50,12 @@ def check_law(tables: PartTables) -> None:
     parts = padded_parts(tables)
     check_nodes(graph, tables, parts)
     check_edges(graph, tables, parts)
+    check_row_order(tables, parts, "incoming")
     if manifest.num_parts > 1:
         check_halos(tables, parts)
     if manifest.num_parts > 1 and manifest.mode == "sar":
         check_outgoing(tables, parts)
+        check_row_order(tables, parts, "outgoing")
 
 
 def check_nodes(graph: Graph, tables: PartTables, parts) -> None:
@@ -87,8 +92,25 @@ def check_edges(graph: Graph, tables: PartTables, parts) -> None:
                 expected = repetitions[number] if repetitions.any() else 0
                 assert (repetition[edge.slot] if repetitions.any() else 0) == expected
                 seen.append(number)
+        check_walk_position(part, int(np.count_nonzero(owner[graph.receivers] == index)))
     assert sorted(seen) == list(range(graph.num_edges))
     assert repetitions.any() == ("incoming/repetition" in tables.manifest.array_shapes())
+
+
+def check_row_order(tables: PartTables, parts, name: str) -> None:
+    """Compressed rows of a group ascend by the step on the ring, then by their row at the owner."""
+    order, num_parts = tables.survey.order, tables.manifest.num_parts
+    for index, part in enumerate(parts):
+        for group in range(num_groups(part, name)):
+            for side, end in (("by_sender", 0), ("by_receiver", 1)):
+                ids = []
+                for at in compressed_range(part, f"{name}/{side}", group):
+                    row = int(part[f"{name}/{side}/compressed_rows"][at])
+                    edge = Edge(-1, row, 0) if end == 0 else Edge(-1, 0, row)
+                    ids.append(global_ends(part, name, group, edge)[end])
+                steps = (index - order.part[ids].astype(np.int64)) % num_parts
+                keys = list(zip(steps.tolist(), order.row[ids].tolist(), strict=True))
+                assert keys == sorted(set(keys))
 
 
 def check_halos(tables: PartTables, parts) -> None:
@@ -154,7 +176,7 @@ def ends_and_repetitions(part, name: str, group: int, edges) -> list[tuple[int, 
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("num_parts", [1, 2, 5])
+@pytest.mark.parametrize("num_parts", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("graph", small_graphs(), ids=lambda graph: graph.name)
 def test_law_on_awkward_graphs_in_unequal_parts(graph, num_parts, mode):
     check_law(tables_of(graph, skewed_assignment(graph.num_nodes, num_parts), num_parts, mode))
@@ -189,6 +211,14 @@ def test_two_tables_of_the_same_graph_are_equal():
     for index in range(4):
         one, other = first.part(index), second.part(index)
         assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_edges_that_leave_carry_no_data():
+    graph = small_graphs(edge_data=True)[-1]
+    tables = tabulate(graph, Partition.from_assignment(skewed_assignment(37, 3), 3))
+    names = set(tables.manifest.array_shapes())
+    assert "incoming/walk_position" in names
+    assert "outgoing/walk_position" not in names
 
 
 def test_arrays_that_only_other_graphs_have_are_empty():

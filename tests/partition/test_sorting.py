@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from jaxgraph.partition.sorting import (
     counting_argsort,
     index_dtype,
+    inverse_permutation,
     run_starts,
     smallest_unsigned,
 )
@@ -20,6 +21,13 @@ def test_counting_argsort_is_stable(num_keys, keys):
     order = counting_argsort(keys, num_keys)
     assert order.dtype == np.int32
     assert np.array_equal(order, np.argsort(keys, kind="stable"))
+
+
+@given(st.permutations(range(12)))
+def test_inverse_permutation(order):
+    places = inverse_permutation(np.asarray(order, np.int32))
+    assert places.dtype == np.int32
+    assert places.tolist() == [order.index(number) for number in range(12)]
 
 
 @given(
