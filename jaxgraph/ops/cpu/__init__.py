@@ -1,0 +1,1 @@
+"""Implementations of the ops for CPUs: compiled kernels behind XLA custom calls."""

@@ -1,0 +1,72 @@
+"""The compiled kernels: found, loaded and made known to XLA."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import functools
+import logging
+from pathlib import Path
+
+import jax
+
+__all__ = ["LIBRARY", "TARGETS", "Library", "library", "missing"]
+
+LIBRARY = Path(__file__).with_name("kernels.so")
+TARGETS = (
+    "jaxgraph_sum",
+    "jaxgraph_product",
+    "jaxgraph_extremum",
+    "jaxgraph_winner",
+    "jaxgraph_attention",
+    "jaxgraph_attention_gradient",
+    "jaxgraph_hidden_gradient",
+    "jaxgraph_edge_sum",
+)
+"""Symbols of the library, and the names of the custom calls."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Library:
+    """The kernels as they were found.
+
+    Attributes:
+      level: the instruction set that they use: "baseline", "avx2" or "avx512"; "" where missing.
+      missing: why they cannot be used, "" where they can.
+    """
+
+    level: str
+    missing: str
+
+
+@functools.cache
+def library() -> Library:
+    """Loads the kernels and registers them with XLA, once in a process.
+
+    Returns:
+      What was found. A failure is logged in one line and not raised: every op has another
+      implementation.
+    """
+    try:
+        handle = ctypes.CDLL(str(LIBRARY))
+        for target in TARGETS:
+            capsule = jax.ffi.pycapsule(getattr(handle, target))
+            jax.ffi.register_ffi_target(target, capsule, platform="cpu")
+        handle.jaxgraph_level.restype = ctypes.c_char_p
+        return Library(handle.jaxgraph_level().decode(), "")
+    except (OSError, AttributeError, RuntimeError, ValueError) as error:
+        reason = f"cannot be loaded: {error}"
+    if not LIBRARY.exists():
+        reason = (
+            "was not built: pip found no C++17 compiler when it installed jaxgraph; install one "
+            "(g++ or clang++) and install jaxgraph again"
+        )
+    logger.warning("the CPU kernels are not used: %s %s", LIBRARY.name, reason)
+    return Library("", f"needs {LIBRARY.name}, which {reason}")
+
+
+def missing() -> str:
+    """What keeps the kernels from being used on this machine, "" if nothing does."""
+    return library().missing

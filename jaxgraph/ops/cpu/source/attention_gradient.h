@@ -1,0 +1,164 @@
+// Attention, backward, as far as the senders sum it up; and what each edge hands to its receiver.
+
+#ifndef JAXGRAPH_ATTENTION_GRADIENT_H_
+#define JAXGRAPH_ATTENTION_GRADIENT_H_
+
+#include "dropout.h"
+#include "hidden_sum.h"
+#include "logits.h"
+
+namespace jaxgraph {
+namespace JAXGRAPH_LEVEL {
+
+template <class T>
+struct AttentionGradientOp {
+  using A = Accumulator<T>;
+  using V = Vector<A, kLanes<A>>;
+  const AttentionGradientArguments<T>& a;
+  WeightedSum<T> weighted_sum;
+  HiddenSum<T> hidden_sum;
+  TileShape shape;
+  Slopes<A> slopes;
+
+  explicit AttentionGradientOp(const AttentionGradientArguments<T>& a)
+      : a(a),
+        weighted_sum(a.heads, a.width),
+        hidden_sum(a.logits, a.heads, a.width),
+        shape(a.heads),
+        slopes(a.logits) {}
+
+  // Null where it is not wanted.
+  struct State {
+    A* values;
+    A* sender;
+  };
+
+  int64_t ValuesSize() const { return a.heads * a.width; }
+  int64_t SenderSize() const {
+    return a.logits.kind == Attention::kGat ? a.heads : a.heads * a.width;
+  }
+  int64_t StateSize() const { return ValuesSize() + SenderSize(); }
+
+  State At(int64_t row) const {
+    return {a.dvalues == nullptr ? nullptr : a.dvalues + row * ValuesSize(),
+            a.dsender == nullptr ? nullptr : a.dsender + row * SenderSize()};
+  }
+
+  State In(A* memory) const {
+    return {a.dvalues == nullptr ? nullptr : memory,
+            a.dsender == nullptr ? nullptr : memory + ValuesSize()};
+  }
+
+  void Start(const State& state) const {
+    if (state.values != nullptr) std::fill_n(state.values, ValuesSize(), A{0});
+    if (state.sender != nullptr) std::fill_n(state.sender, SenderSize(), A{0});
+  }
+
+  void Merge(const State& to, const State& from) const {
+    if (to.values != nullptr) AddTo(to.values, from.values, ValuesSize());
+    if (to.sender != nullptr) AddTo(to.sender, from.sender, SenderSize());
+  }
+
+  static void AddTo(A* to, const A* from, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+  }
+
+  bool WantsLogits() const {
+    return a.logits.kind == Attention::kGatV2 || a.dsender != nullptr || a.per_edge != nullptr;
+  }
+
+  void Take(int64_t row, const Tile& tile, const State& state) const {
+    FetchKept(tile);
+    A hidden[kTileNumbers], powers[kTileNumbers], dropped[kTileNumbers];
+    TileHidden(a.logits, row, a.width, tile, shape, hidden);
+    TileLogits(slopes, tile, shape, hidden, powers);
+    Exponentiate(tile, powers);
+    const A* weights = powers;
+    if (a.dropout.seed != nullptr) {
+      DropTile(a.dropout, tile, row, true, shape, powers, dropped);
+      weights = dropped;
+    }
+    A cotangents[kTileNumbers];
+    if (WantsLogits()) {
+      Cotangents(row, tile, hidden, powers, weights, cotangents);
+      Keep(row, tile, cotangents);
+      AddSender(row, tile, cotangents, state);
+    }
+    if (state.values == nullptr) return;
+    weighted_sum({tile, shape, weights}, a.gradient, !WantsLogits(), nullptr, state.values);
+  }
+
+  // p = exp(e - peak), in place.
+  void Exponentiate(const Tile& tile, A* logits) const {
+    A peak[kTileNumbers];
+    GatherHeads(a.peak, a.stride, tile, shape, peak);
+    ForEachVector<A>(tile, shape, [&](int64_t place) JAXGRAPH_LAMBDA {
+      const V shifted = Load<A, kLanes<A>>(logits + place) - Load<A, kLanes<A>>(peak + place);
+      Store<A, kLanes<A>>(logits + place, Exp<kLanes<A>>(shifted));
+    });
+  }
+
+  // (d p <g, v> - p <g, y>) times the derivative of the logit by `hidden`.
+  void Cotangents(int64_t row, const Tile& tile, const A* hidden, const A* powers,
+                  const A* weights, A* cotangents) const {
+    A inner[kTileNumbers];
+    GatherHeads(a.inner, a.stride, tile, shape, inner);
+    TileDots(a.values + row * ValuesSize(), a.gradient, a.width, tile, shape, cotangents);
+    ForEachVector<A>(tile, shape, [&](int64_t place) JAXGRAPH_LAMBDA {
+      const auto load = [&](const A* from) JAXGRAPH_LAMBDA {
+        return Load<A, kLanes<A>>(from + place);
+      };
+      const V change = load(weights) * load(cotangents) - load(powers) * load(inner);
+      Store<A, kLanes<A>>(cotangents + place, change * slopes.At(load(hidden)));
+    });
+  }
+
+  // What Keep writes to, all over the slots.
+  void FetchKept(const Tile& tile) const {
+    if (a.per_edge == nullptr) return;
+    for (int t = tile.own; t < tile.count; ++t) {
+      __builtin_prefetch(a.per_edge + tile.Slot(t) * a.heads, 1);
+    }
+  }
+
+  // Leaves the cotangents for the receivers.
+  void Keep(int64_t row, const Tile& tile, const A* cotangents) const {
+    if (a.per_edge == nullptr) return;
+    for (int t = 0; t < tile.count; ++t) {
+      A* to = t < tile.own ? a.per_self + row * a.heads : a.per_edge + tile.Slot(t) * a.heads;
+      for (int64_t head = 0; head < a.heads; ++head) to[head] = cotangents[head * shape.stride + t];
+    }
+  }
+
+  void AddSender(int64_t row, const Tile& tile, const A* cotangents, const State& state) const {
+    const TileWeights<A> weights{tile, shape, cotangents};
+    if (a.logits.kind == Attention::kGatV2) {
+      if (state.values != nullptr) hidden_sum(weights, row, state.values, nullptr);
+    } else if (state.sender == nullptr) {
+      return;
+    } else if (a.logits.kind == Attention::kDot) {
+      weighted_sum(weights, a.logits.neighbor, false, nullptr, state.sender);
+    } else {
+      for (int64_t head = 0; head < a.heads; ++head) {
+        V total{};
+        for (int t = 0; t < tile.count; t += kLanes<A>) {
+          total += Load<A, kLanes<A>>(cotangents + head * shape.stride + t);
+        }
+        state.sender[head] += Total<A, kLanes<A>>(total);
+      }
+    }
+  }
+};
+
+template <class T>
+void AttendGradient(const AttentionGradientArguments<T>& a, Workers& workers) {
+  if (a.heads == 0) return;
+  const AttentionGradientOp<T> op(a);
+  ReduceTiles<Accumulator<T>>(a.edges, a.self, a.heads, a.resume, 2 * a.heads * a.width, workers,
+                              op);
+}
+
+}  // namespace JAXGRAPH_LEVEL
+}  // namespace jaxgraph
+
+#endif  // JAXGRAPH_ATTENTION_GRADIENT_H_

@@ -1,0 +1,212 @@
+// What the kernels compute, one table of functions per level of the instruction set.
+
+#ifndef JAXGRAPH_KERNELS_H_
+#define JAXGRAPH_KERNELS_H_
+
+#include <cstdint>
+
+#include "edges.h"
+#include "numbers.h"
+
+namespace jaxgraph {
+
+// y_i = sum_{e: j -> i} w_e x_j, added to what y holds or (`resume` false) written.
+template <class T>
+struct SumArguments {
+  using A = Accumulator<T>;
+  Edges edges;
+  const T* x;           // [neighbor rows, heads * width]
+  const T* weights;     // [slots, heads], or null: 1
+  const bool* missing;  // [rows]: rows that take in their own x as well, or null
+  A* y;                 // [rows, heads * width]
+  bool resume;
+  int64_t heads;
+  int64_t width;
+};
+
+// y_e = <x_i, z_j> per head for e: j -> i.
+template <class T>
+struct ProductArguments {
+  using A = Accumulator<T>;
+  Edges edges;
+  const T* x;  // [rows, heads * width]
+  const T* z;  // [neighbor rows, heads * width]
+  T* y;        // [slots, heads]
+  int64_t heads;
+  int64_t width;
+};
+
+// y_i = max_{e: j -> i} x_j (times `sign`), with how many attain it and what identifies one of them.
+template <class T>
+struct ExtremumArguments {
+  using A = Accumulator<T>;
+  Edges edges;
+  const T* x;                 // [neighbor rows, width]
+  const int32_t* ids;         // [neighbor rows]
+  const int32_t* repetition;  // [slots], or null: 0
+  const bool* missing;        // [rows]: rows that take in their own x as well, or null
+  A* best;                    // [rows, width]
+  A* count;
+  uint32_t* identity;
+  bool resume;
+  bool maximum;
+  int64_t width;
+};
+
+// dx_j = sum_{e: j -> i} g_i where x_j won at i; rows are the senders.
+template <class T>
+struct WinnerArguments {
+  using A = Accumulator<T>;
+  Edges edges;
+  const T* x;                 // [rows, width]
+  const int32_t* ids;         // [rows]
+  const int32_t* repetition;  // [slots], or null: 0
+  const bool* missing;        // [rows], or null
+  const T* y;                 // [neighbor rows, width]: what won
+  const A* gradient;          // [neighbor rows, width]: each winner's share
+  const bool* several;        // [neighbor rows, width]: whether several won
+  const uint32_t* identity;   // [neighbor rows, width]: one that won
+  A* dx;                      // [rows, width]
+  bool resume;
+  int64_t width;
+};
+
+// The logits e_ij of attention, of what stands at the two ends of an edge: a row and its neighbor.
+enum class Attention : int64_t {
+  kGat,    // leaky_relu(x_i + z_j), x and z [rows, heads]
+  kGatV2,  // <a, leaky_relu(x_i + z_j)>, x and z [rows, heads * width], a [heads * width]
+  kDot,    // scale <x_i, z_j>, x and z [rows, heads * width]
+};
+
+template <class T>
+struct LogitArguments {
+  using A = Accumulator<T>;
+  Attention kind;
+  double parameter;  // the slope of the leaky ReLU, or the scale
+  // x and z: of GAT, else null. Rows of z are `neighbor_stride` numbers apart.
+  const A* row_logits;
+  const A* neighbor_logits;
+  int64_t neighbor_stride;
+  // x and z: of the others, else null.
+  const T* row;
+  const T* neighbor;
+  const A* attention;  // a, or null
+};
+
+// The coefficients that are dropped, as `jaxgraph.ops.randomness.edge_keep_mask` draws them.
+struct Dropout {
+  const uint32_t* seed;  // two words, or null: none is dropped
+  const int32_t* sender_ids;
+  const int32_t* receiver_ids;
+  const int32_t* repetition;  // [slots], or null: 0
+  uint32_t threshold;
+  double scale;  // of those that are kept
+};
+
+// Rows that take in a message from themselves that no edge carries.
+struct SelfMessages {
+  const bool* missing;  // or null: no row does
+  int64_t count;        // rows that `missing` speaks of, the first ones
+
+  bool At(int64_t row) const { return missing != nullptr && row < count && missing[row]; }
+};
+
+// The state of a softmax and of what it weights, per row and head: m_i = max_j e_ij,
+// z_i = sum_j exp(e_ij - m_i) and y_i = sum_j d_ij exp(e_ij - m_i) v_j.
+template <class T>
+struct AttentionArguments {
+  using A = Accumulator<T>;
+  Edges edges;
+  LogitArguments<T> logits;
+  Dropout dropout;
+  SelfMessages self;
+  const T* values;  // v [neighbor rows, heads * width]
+  A* peak;          // m [rows, heads]
+  A* total;         // z [rows, heads]
+  A* sums;          // y [rows, heads * width]
+  bool resume;
+  int64_t heads;
+  int64_t width;
+};
+
+// The gradients of attention that senders sum up; rows are the senders. With g_i the gradient of
+// y_i / z_i divided by z_i, and p_ij = exp(e_ij - m_i): dv_j = sum_i d_ij p_ij g_i and
+// de_ij = p_ij (d_ij <g_i, v_j> - <g_i, y_i / z_i>).
+template <class T>
+struct AttentionGradientArguments {
+  using A = Accumulator<T>;
+  Edges edges;
+  LogitArguments<T> logits;
+  Dropout dropout;
+  SelfMessages self;
+  const T* values;    // v [rows, heads * width]
+  const T* gradient;  // g [neighbor rows, heads * width]
+  // m, finite, and <g_i, y_i / z_i>, both [neighbor rows, heads], rows `stride` numbers apart: what
+  // is needed of a neighbor stands side by side, in one line of the cache.
+  const A* peak;
+  const A* inner;
+  int64_t stride;
+  // What is written, each null where it is not wanted. GATv2: `dvalues` is the gradient of senders
+  // as values and in the logits. GAT: the sender's logits, else the keys.
+  A* dvalues;     // [rows, heads * width]
+  A* dsender;     // [rows, heads], dot product: [rows, heads * width]
+  // de_ij times the derivative of e_ij: by x_i + z_j (GAT), by itself (GATv2), by the product (dot).
+  A* per_edge;    // [slots, heads]
+  A* per_self;    // [self.count, heads], of the rows' messages from themselves
+  bool resume;
+  int64_t heads;
+  int64_t width;
+};
+
+// The gradients of GATv2's logits that receivers sum up; rows are the receivers. With
+// h_ij = x_i + z_j: dx_i = a sum_j de_ij leaky'(h_ij) and da = sum_ij de_ij leaky(h_ij).
+template <class T>
+struct HiddenGradientArguments {
+  using A = Accumulator<T>;
+  Edges edges;
+  LogitArguments<T> logits;
+  SelfMessages self;
+  const A* per_edge;  // de [slots, heads]
+  const A* per_self;  // [self.count, heads]
+  A* drow;            // dx [rows, heads * width]
+  bool resume;
+  A* dattention;      // da [heads * width], added to
+  int64_t heads;
+  int64_t width;
+};
+
+// y_i = sum_e w_e over the edges e of row i.
+template <class A>
+struct EdgeSumArguments {
+  Edges edges;
+  const A* weights;  // [slots, heads]
+  A* y;              // [rows, heads]
+  bool resume;
+  int64_t heads;
+};
+
+// The most heads that attention is computed for.
+constexpr int64_t kMostHeads = 64;
+
+template <class T>
+struct Kernels {
+  void (*sum)(const SumArguments<T>&, Workers&);
+  void (*product)(const ProductArguments<T>&, Workers&);
+  void (*extremum)(const ExtremumArguments<T>&, Workers&);
+  void (*winner)(const WinnerArguments<T>&, Workers&);
+  void (*attention)(const AttentionArguments<T>&, Workers&);
+  void (*attention_gradient)(const AttentionGradientArguments<T>&, Workers&);
+  void (*hidden_gradient)(const HiddenGradientArguments<T>&, Workers&);
+  void (*edge_sum)(const EdgeSumArguments<Accumulator<T>>&, Workers&);
+};
+
+// The kernels of the highest level that this processor has.
+template <class T>
+const Kernels<T>& KernelsFor();
+
+// The name of that level.
+const char* LevelName();
+
+}  // namespace jaxgraph
+
+#endif  // JAXGRAPH_KERNELS_H_

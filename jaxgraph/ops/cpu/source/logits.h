@@ -1,0 +1,113 @@
+// The logits of attention.
+
+#ifndef JAXGRAPH_LOGITS_H_
+#define JAXGRAPH_LOGITS_H_
+
+#include "tile_sums.h"
+
+namespace jaxgraph {
+namespace JAXGRAPH_LEVEL {
+
+// e = h * (h >= 0 ? above : below), with h what a row and a neighbor make: their sum (GAT), their
+// product (dot), the logit itself (GATv2).
+template <class A>
+struct Slopes {
+  A above = 1, below = 1;
+
+  template <class T>
+  explicit Slopes(const LogitArguments<T>& logits) {
+    if (logits.kind == Attention::kGat) below = static_cast<A>(logits.parameter);
+    if (logits.kind == Attention::kDot) above = below = static_cast<A>(logits.parameter);
+  }
+
+  JAXGRAPH_INLINE Vector<A, kLanes<A>> At(const Vector<A, kLanes<A>>& h) const {
+    const auto zero = Vector<A, kLanes<A>>{};
+    return h >= zero ? zero + above : zero + below;
+  }
+};
+
+// <a, leaky_relu(x + z)>
+template <class T, int lanes>
+JAXGRAPH_INLINE Vector<Accumulator<T>, lanes> HiddenTerm(const T* x, const T* z,
+                                                         const Accumulator<T>* attention,
+                                                         Accumulator<T> slope) {
+  using A = Accumulator<T>;
+  const auto h = Load<A, lanes>(x) + Load<A, lanes>(z);
+  return Load<A, lanes>(attention) * (h >= Vector<A, lanes>{} ? h : h * slope);
+}
+
+template <class T>
+JAXGRAPH_INLINE Accumulator<T> HiddenDot(const T* x, const T* z, const Accumulator<T>* attention,
+                                         int64_t width, Accumulator<T> slope) {
+  using A = Accumulator<T>;
+  constexpr int lanes = kLanes<A>;
+  Vector<A, lanes> sum{};
+  int64_t c = 0;
+  for (; c + lanes <= width; c += lanes) {
+    sum += HiddenTerm<T, lanes>(x + c, z + c, attention + c, slope);
+  }
+  A total = c > 0 ? Total<A, lanes>(sum) : A{};
+  if constexpr (lanes > 4) {
+    Vector<A, 4> four{};
+    for (; c + 4 <= width; c += 4) four += HiddenTerm<T, 4>(x + c, z + c, attention + c, slope);
+    total += Total<A, 4>(four);
+  }
+  for (; c < width; ++c) total += HiddenTerm<T, 1>(x + c, z + c, attention + c, slope)[0];
+  return total;
+}
+
+template <class T>
+void TileHiddenDots(const LogitArguments<T>& logits, const T* row, int64_t width, const Tile& tile,
+                    const TileShape& shape, Accumulator<T>* to) {
+  const int64_t stride = shape.heads * width;
+  const auto slope = static_cast<Accumulator<T>>(logits.parameter);
+  for (int t = 0; t < tile.count; ++t) {
+    FetchAhead(logits.neighbor, stride, tile, t);
+    const T* z = logits.neighbor + int64_t{tile.neighbors[t]} * stride;
+    for (int64_t head = 0; head < shape.heads; ++head) {
+      const int64_t c = head * width;
+      to[head * shape.stride + t] =
+          HiddenDot(row + c, z + c, logits.attention + c, width, slope);
+    }
+  }
+}
+
+// What `Slopes` turns into logits, for a row and the neighbors of a tile.
+template <class T>
+void TileHidden(const LogitArguments<T>& logits, int64_t row, int64_t width, const Tile& tile,
+                const TileShape& shape, Accumulator<T>* h) {
+  using A = Accumulator<T>;
+  if (logits.kind == Attention::kGatV2) {
+    TileHiddenDots(logits, logits.row + row * shape.heads * width, width, tile, shape, h);
+  } else if (logits.kind == Attention::kDot) {
+    const T* x = logits.row + row * shape.heads * width;
+    TileDots(x, logits.neighbor, width, tile, shape, h);
+  } else {
+    GatherHeads(logits.neighbor_logits, logits.neighbor_stride, tile, shape, h);
+    const A* x = logits.row_logits + row * shape.heads;
+    for (int64_t head = 0; head < shape.heads; ++head) {
+      const A own = x[head];
+      for (int t = 0; t < tile.count; t += kLanes<A>) {
+        A* place = h + head * shape.stride + t;
+        Store<A, kLanes<A>>(place, Load<A, kLanes<A>>(place) + own);
+      }
+    }
+  }
+  Pad(tile, shape, A{0}, h);
+}
+
+// The logits, -inf behind the edges of the tile, where exp is then 0.
+template <class A>
+void TileLogits(const Slopes<A>& slopes, const Tile& tile, const TileShape& shape, const A* h,
+                A* logits) {
+  ForEachVector<A>(tile, shape, [&](int64_t place) JAXGRAPH_LAMBDA {
+    const auto hidden = Load<A, kLanes<A>>(h + place);
+    Store<A, kLanes<A>>(logits + place, hidden * slopes.At(hidden));
+  });
+  Pad(tile, shape, -std::numeric_limits<A>::infinity(), logits);
+}
+
+}  // namespace JAXGRAPH_LEVEL
+}  // namespace jaxgraph
+
+#endif  // JAXGRAPH_LOGITS_H_

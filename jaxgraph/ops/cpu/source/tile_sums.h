@@ -1,0 +1,119 @@
+// Sums over the neighbors of a tile, and products with each of them.
+
+#ifndef JAXGRAPH_TILE_SUMS_H_
+#define JAXGRAPH_TILE_SUMS_H_
+
+#include "columns.h"
+#include "product.h"
+#include "tiles.h"
+
+namespace jaxgraph {
+namespace JAXGRAPH_LEVEL {
+
+// Fetches the row of a neighbor that will be needed soon.
+template <class T>
+JAXGRAPH_INLINE void FetchAhead(const T* table, int64_t stride, const Tile& tile, int t) {
+  const T* next = table + tile.Ahead(t, kColumnsAhead) * stride;
+  for (int64_t c = 0; c < stride; c += 64 / int64_t{sizeof(T)}) __builtin_prefetch(next + c);
+}
+
+// The products of a row with the neighbors of a tile, per head, 0 behind them.
+template <class T>
+void TileDots(const T* row, const T* table, int64_t width, const Tile& tile,
+              const TileShape& shape, Accumulator<T>* to) {
+  const int64_t stride = shape.heads * width;
+  for (int t = 0; t < tile.count; ++t) {
+    FetchAhead(table, stride, tile, t);
+    const T* z = table + int64_t{tile.neighbors[t]} * stride;
+    for (int64_t head = 0; head < shape.heads; ++head) {
+      to[head * shape.stride + t] = Dot(row + head * width, z + head * width, width);
+    }
+  }
+  Pad(tile, shape, Accumulator<T>{0}, to);
+}
+
+template <class A>
+struct TileWeights {
+  const Tile& tile;
+  const TileShape& shape;
+  const A* weights;  // per edge and head
+};
+
+// `count` sums y = scale y + sum_t w_t z_t, a few edges at a time so that an addition need not wait
+// for the last one.
+template <class T, int lanes, int count>
+JAXGRAPH_INLINE void AddWeightedRun(const Run& run, const TileWeights<Accumulator<T>>& w,
+                                    const T* table, int64_t stride, bool fetch,
+                                    const Accumulator<T>* scale, Accumulator<T>* y) {
+  using A = Accumulator<T>;
+  using V = Vector<A, lanes>;
+  constexpr int unrolled = count <= 2 ? 4 : count <= 4 ? 2 : 1;
+  V sums[unrolled][count]{};
+  const A* weights[count];
+  JAXGRAPH_UNROLL
+  for (int v = 0; v < count; ++v) {
+    sums[0][v] = Load<A, lanes>(y + run.offset[v]);
+    if (scale != nullptr) sums[0][v] *= scale[run.head[v]];
+    weights[v] = w.weights + run.head[v] * w.shape.stride;
+  }
+  const auto add = [&](int t, V (&to)[count]) JAXGRAPH_LAMBDA {
+    if (fetch) {
+      const T* next = table + w.tile.Ahead(t, kColumnsAhead) * stride;
+      JAXGRAPH_UNROLL
+      for (int v = 0; v < count; ++v) __builtin_prefetch(next + run.offset[v]);
+    }
+    const T* z = table + int64_t{w.tile.neighbors[t]} * stride;
+    JAXGRAPH_UNROLL
+    for (int v = 0; v < count; ++v) to[v] += weights[v][t] * Load<A, lanes>(z + run.offset[v]);
+  };
+  int t = 0;
+  for (; t + unrolled <= w.tile.count; t += unrolled) {
+    JAXGRAPH_UNROLL
+    for (int u = 0; u < unrolled; ++u) add(t + u, sums[u]);
+  }
+  for (; t < w.tile.count; ++t) add(t, sums[0]);
+  JAXGRAPH_UNROLL
+  for (int v = 0; v < count; ++v) {
+    V sum = sums[0][v];
+    JAXGRAPH_UNROLL
+    for (int u = 1; u < unrolled; ++u) sum += sums[u][v];
+    Store<A, lanes>(y + run.offset[v], sum);
+  }
+}
+
+// y = scale y + sum_t w_t z_t over the columns of all heads.
+template <class T>
+struct WeightedSum {
+  using A = Accumulator<T>;
+  Columns columns;
+  int64_t stride;
+  void (*function)(const WeightedSum&, const TileWeights<A>&, const T*, bool, const A*, A*);
+
+  WeightedSum(int64_t heads, int64_t width)
+      : columns(SplitColumns(heads, width, LanesFor<A>(width), kMostVectors)),
+        stride(heads * width) {
+    WithLanes<A>(columns.lanes,
+                 [&](auto constant) { function = &Add<decltype(constant)::kValue>; });
+  }
+
+  // `fetch`: whether this is the first look at the neighbors. `scale`: per head, or null: 1.
+  void operator()(const TileWeights<A>& w, const T* table, bool fetch, const A* scale, A* y) const {
+    function(*this, w, table, fetch, scale, y);
+  }
+
+  template <int lanes>
+  static void Add(const WeightedSum& self, const TileWeights<A>& w, const T* table, bool fetch,
+                  const A* scale, A* y) {
+    for (const Run& run : self.columns.runs) {
+      WithCount<kMostVectors>(run.count, [&](auto constant) JAXGRAPH_LAMBDA {
+        constexpr int count = decltype(constant)::kValue;
+        AddWeightedRun<T, lanes, count>(run, w, table, self.stride, fetch, scale, y);
+      });
+    }
+  }
+};
+
+}  // namespace JAXGRAPH_LEVEL
+}  // namespace jaxgraph
+
+#endif  // JAXGRAPH_TILE_SUMS_H_

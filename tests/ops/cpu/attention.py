@@ -1,0 +1,141 @@
+"""The attention kernels and their oracles under one signature per kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgraph.ops.cpu.attention_calls import (
+    AttentionEdges,
+    dot_backward,
+    dot_forward,
+    gat_backward,
+    gat_forward,
+    gatv2_backward,
+    gatv2_forward,
+)
+from jaxgraph.ops.edges import EdgeGroups
+from jaxgraph.ops.reducers import Softmax
+from tests.ops.cpu.groups import node_ids
+from tests.oracles import edge_ops
+from tests.oracles.edges import Edges
+from tests.oracles.randomness import edge_keep_mask
+
+SEED = (17, 4_000_000_001)
+PARAMETER = 0.3
+
+
+def dot_oracle(
+    edges: Edges,
+    queries: np.ndarray,
+    keys: np.ndarray,
+    values: np.ndarray,
+    *,
+    slope: float,
+    keep: np.ndarray | None,
+    rate: float,
+) -> tuple[np.ndarray, Callable[[np.ndarray], tuple[np.ndarray, ...]]]:
+    """y_i = sum_j dropout(softmax_j(scale <q_i, k_j>)) v_j; `slope` is the scale."""
+    queries_by_edge, keys_by_edge = queries[edges.receivers], keys[edges.senders]
+    logits = slope * (queries_by_edge * keys_by_edge).sum(-1)
+    y, backward_attend = edge_ops.attend(edges, logits, values, keep, rate)
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, ...]:
+        grad_logits, grad_values = backward_attend(grad)
+        scaled = slope * grad_logits[..., None]
+        by_receiver = edges.sum_by_receiver(scaled * keys_by_edge)
+        return by_receiver, edges.sum_by_sender(scaled * queries_by_edge), grad_values
+
+    return y, backward
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of attention.
+
+    Attributes:
+        forward, backward: The calls.
+        oracle: What they are compared with.
+        shapes: Of the three inputs: "nodes" and "heads", and "features" where it has them.
+        values: Which input holds the values.
+    """
+
+    forward: Callable[..., Any]
+    backward: Callable[..., Any]
+    oracle: Callable[..., Any]
+    shapes: tuple[str, str, str]
+    values: int
+
+    def draw(self, num_nodes: int, heads: int, features: int) -> list[np.ndarray]:
+        """The inputs, float64, and at the end a gradient of the output."""
+        sizes = {"nodes": num_nodes, "heads": heads, "features": features}
+        rng = np.random.default_rng(heads * features)
+        shapes = [tuple(sizes[axis] for axis in axes.split()) for axes in self.shapes]
+        return [rng.standard_normal(shape) for shape in (*shapes, (num_nodes, heads, features))]
+
+
+ROWS = "nodes heads features"
+KINDS = {
+    "gat": Kind(
+        gat_forward,
+        gat_backward,
+        edge_ops.gat_attention,
+        (ROWS, "nodes heads", "nodes heads"),
+        0,
+    ),
+    "gatv2": Kind(
+        gatv2_forward, gatv2_backward, edge_ops.gatv2_attention, (ROWS, ROWS, "heads features"), 0
+    ),
+    "dot": Kind(dot_forward, dot_backward, dot_oracle, (ROWS, ROWS, ROWS), 2),
+}
+
+
+def expected(
+    kind: Kind, edges: Edges, arrays: list[np.ndarray], rate: float
+) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+    """The output and the gradients of the inputs, float64."""
+    *inputs, grad = arrays
+    keep = None
+    if rate:
+        ids = node_ids(edges.num_nodes)
+        ends = (ids[edges.receivers], ids[edges.senders], edges.repetitions())
+        keep = edge_keep_mask(SEED, *ends, grad.shape[1], rate)
+    y, backward = kind.oracle(edges, *inputs, slope=PARAMETER, keep=keep, rate=rate)
+    return y, backward(grad)
+
+
+def compute(
+    kind: Kind,
+    groups: EdgeGroups,
+    inputs: list[jax.Array],
+    gradient: jax.Array,
+    *,
+    rate: float = 0.0,
+    missing: jax.Array | None = None,
+    num_groups: int = 1,
+    wanted: tuple[bool, bool, bool] = (True, True, True),
+) -> tuple[jax.Array, tuple[jax.Array | None, ...]]:
+    """The same of the kernels, group after group; only the first knows of missing loops."""
+    seed = (jnp.uint32(SEED[0]), jnp.uint32(SEED[1])) if rate else None
+    reducer = Softmax(seed=seed, rate=rate, heads=gradient.shape[1])
+    over = [
+        AttentionEdges(groups, jnp.int32(group), reducer, missing if group == 0 else None)
+        for group in range(num_groups)
+    ]
+    state = None
+    for each in over:
+        state = kind.forward(each, *inputs, PARAMETER, before=state)
+    y, kept = reducer.finish(state, (None, inputs[kind.values]))
+    adjoint = reducer.adjoint(y, kept, gradient)
+    gradients = (None, None, None)
+    # The other way round, so that missing loops meet gradients that are already there.
+    for each in reversed(over):
+        gradients = kind.backward(
+            each, *inputs, PARAMETER, adjoint, wanted=wanted, before=gradients
+        )
+    return y, gradients

@@ -1,0 +1,115 @@
+"""Edges in compressed rows, made by hand, with a hub that several pieces of work share."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgraph.ops.edges import EdgeGroups, Orientation
+from tests.oracles.edges import Edges
+
+PADDING = 16
+NUM_NODES = 300
+HUB, SPREADER, ISOLATED = 3, 5, 20
+
+
+def hub_edges(num_edges: int = 9000, seed: int = 0) -> Edges:
+    """Random edges, half of which enter one node and a quarter of which leave one.
+
+    Args:
+        num_edges: How many.
+        seed: Of their ends.
+
+    Returns:
+        Edges of 300 nodes, the last 20 of which have none; many are repeated, some are loops.
+    """
+    rng = np.random.default_rng(seed)
+    senders, receivers = rng.integers(0, NUM_NODES - ISOLATED, (2, num_edges))
+    receivers[: num_edges // 2] = HUB
+    senders[num_edges // 2 : 3 * num_edges // 4] = SPREADER
+    return Edges.of(senders, receivers, NUM_NODES)
+
+
+def group_edges(edges: Edges, group_of_edge: np.ndarray | None = None) -> EdgeGroups:
+    """Lays edges out; nodes are numbered backwards, so that ids are not rows.
+
+    Args:
+        edges: The edges.
+        group_of_edge: int [num_edges]; None: all are in group 0.
+    """
+    if group_of_edge is None:
+        group_of_edge = np.zeros(len(edges.senders), np.int64)
+    by_receiver = np.lexsort((edges.receivers, group_of_edge))
+    by_sender = np.lexsort((edges.senders, group_of_edge))
+    slot_of_edge = np.argsort(by_receiver)
+    ids = jnp.asarray(node_ids(edges.num_nodes), jnp.int32)
+    none = jnp.zeros(0, jnp.int32)
+    return EdgeGroups(
+        by_receiver=_orientation(
+            edges.receivers[by_receiver], edges.senders[by_receiver], group_of_edge[by_receiver]
+        ),
+        by_sender=_orientation(
+            edges.senders[by_sender],
+            edges.receivers[by_sender],
+            group_of_edge[by_sender],
+            slot_of_edge[by_sender],
+        ),
+        sender_ids=ids,
+        sender_ptr=None,
+        receiver_ids=jnp.concatenate([jnp.full(7, -1, jnp.int32), ids]),
+        receiver_ptr=jnp.full(int(group_of_edge.max(initial=0)) + 1, 7, jnp.int32),
+        repetition=jnp.asarray(np.pad(edges.repetitions()[by_receiver], (0, PADDING)), jnp.int32),
+        walk_position=none,
+        chunk=PADDING,
+        receiver_capacity=0,
+        sender_capacity=0,
+        implementation="cpu",
+    )
+
+
+def node_ids(num_nodes: int) -> np.ndarray:
+    """Global ids of the rows, int [num_nodes]."""
+    return 10 * np.arange(num_nodes)[::-1]
+
+
+def without_loop(edges: Edges) -> np.ndarray:
+    """Which nodes have no edge to themselves, bool [num_nodes]."""
+    missing = np.ones(edges.num_nodes, bool)
+    missing[edges.senders[edges.senders == edges.receivers]] = False
+    return missing
+
+
+def _orientation(
+    rows: np.ndarray,
+    neighbors: np.ndarray,
+    groups: np.ndarray,
+    edge_ids: np.ndarray | None = None,
+) -> Orientation:
+    none = jnp.zeros(0, jnp.int32)
+    new = np.ones(len(rows), bool)
+    new[1:] = (rows[1:] != rows[:-1]) | (groups[1:] != groups[:-1])
+    starts = np.flatnonzero(new)
+    pointers = np.searchsorted(groups[starts], np.arange(groups.max(initial=0) + 2))
+
+    def padded(values: np.ndarray) -> jnp.ndarray:
+        return jnp.asarray(np.pad(values, (0, PADDING)), jnp.int32)
+
+    return Orientation(
+        neighbors=padded(neighbors),
+        edge_ids=None if edge_ids is None else padded(edge_ids),
+        walk=none,
+        light_ptr=none,
+        light_slots=none,
+        light_rows=none,
+        light_counts=none,
+        heavy_ptr=none,
+        heavy_slots=none,
+        heavy_rows=none,
+        heavy_counts=none,
+        row_ptr=none,
+        rows=none,
+        position=none,
+        compressed_ptr=jnp.asarray(pointers, jnp.int32),
+        compressed_rows=jnp.asarray(rows[starts], jnp.int32),
+        compressed_starts=jnp.asarray(np.append(starts, len(rows)), jnp.int32),
+    )

@@ -1,0 +1,228 @@
+"""Attention kernels: values and gradients against the oracle, hubs, dropout, threads, meshes."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxgraph.ops.cpu.attention_calls import MOST_HEADS, AttentionEdges, gat_forward, gatv2_forward
+from jaxgraph.ops.cpu.library import missing as missing_library
+from jaxgraph.ops.reducers import Softmax
+from jaxgraph.parallel import make_mesh
+from tests.ops.cpu.attention import KINDS, PARAMETER, compute, expected
+from tests.ops.cpu.groups import HUB, group_edges, hub_edges, without_loop
+from tests.oracles.edges import Edges
+from tests.tolerance import assert_close
+
+pytestmark = pytest.mark.skipif(bool(missing_library()), reason=missing_library())
+
+SIZES = [(1, 1), (3, 7), (4, 16), (3, 41), (MOST_HEADS, 1), (17, 9)]
+every_kind = pytest.mark.parametrize("name", KINDS)
+run = partial(jax.jit, static_argnames=("rate", "num_groups", "wanted"))
+
+
+def with_one(values: Any) -> np.ndarray:
+    return np.append(np.asarray(values).astype(np.float64), 1.0)
+
+
+def check(
+    name: str,
+    edges: Edges,
+    heads: int,
+    features: int,
+    *,
+    dtype: Any = np.float32,
+    rate: float = 0.0,
+    loops: bool = False,
+    num_groups: int = 1,
+    edit: Any = lambda arrays: None,
+) -> None:
+    kind, rng = KINDS[name], np.random.default_rng(2)
+    arrays = kind.draw(edges.num_nodes, heads, features)
+    edit(arrays)
+    rounded = [jnp.asarray(array, dtype) for array in arrays]
+    exact = [np.asarray(array).astype(np.float64) for array in rounded]
+
+    group_of_edge = rng.integers(0, num_groups, len(edges.senders))
+    groups = group_edges(edges, group_of_edge)
+    missing = jnp.asarray(without_loop(edges)) if loops else None
+    y, gradients = run(partial(compute, kind))(
+        groups, rounded[:-1], rounded[-1], rate=rate, missing=missing, num_groups=num_groups
+    )
+    full = edges.with_missing_self_loops() if loops else edges
+    exact_y, exact_gradients = expected(kind, full, exact, rate)
+    # What is rounded to 16 bits is rounded once; sums are kept in 32.
+    terms = 1 if dtype == jnp.bfloat16 else 30 * heads * features
+    same = partial(assert_close, dtype=dtype, reduction_length=terms)
+    same(with_one(y), with_one(exact_y), name="y")
+    for index, (actual, exact_gradient) in enumerate(zip(gradients, exact_gradients, strict=True)):
+        same(with_one(actual), with_one(exact_gradient), name=f"gradient {index}")
+
+
+@every_kind
+@pytest.mark.parametrize(("heads", "features"), SIZES)
+def test_values_and_gradients_with_a_hub(name, heads, features):
+    check(name, hub_edges(), heads, features)
+
+
+@every_kind
+@pytest.mark.parametrize(("heads", "features"), SIZES)
+def test_dropout_loops_and_groups(name, heads, features):
+    check(name, hub_edges(3000), heads, features, rate=0.3, loops=True, num_groups=3)
+
+
+@every_kind
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_missing_loops_of_one_group(name, rate):
+    check(name, hub_edges(2000), 2, 5, rate=rate, loops=True)
+
+
+@every_kind
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float64])
+@pytest.mark.parametrize(("heads", "features"), [(4, 16), (3, 7)])
+def test_types(name, dtype, heads, features):
+    with jax.enable_x64(dtype == np.float64):
+        check(name, hub_edges(4000), heads, features, dtype=dtype, rate=0.2, loops=True)
+
+
+@every_kind
+def test_wanted_gradients_are_the_same_alone(name):
+    kind, edges = KINDS[name], hub_edges(3000)
+    arrays = [jnp.asarray(array, jnp.float32) for array in kind.draw(edges.num_nodes, 2, 8)]
+    missing = jnp.asarray(without_loop(edges))
+    take = partial(run(partial(compute, kind)), group_edges(edges), arrays[:-1], arrays[-1])
+    _, everything = take(rate=0.2, missing=missing)
+    for alone in range(3):
+        wanted = tuple(index == alone for index in range(3))
+        _, gradients = take(rate=0.2, missing=missing, wanted=wanted)
+        for index, (some, every) in enumerate(zip(gradients, everything, strict=True)):
+            if index == alone:
+                np.testing.assert_array_equal(some, every)
+            else:
+                assert some is None
+
+
+def test_logits_of_minus_infinity_have_no_weight():
+    def edit(arrays: list[np.ndarray]) -> None:
+        arrays[1][::3] = -np.inf
+        arrays[2][HUB] = -np.inf
+
+    check("gat", hub_edges(2000), 2, 5, edit=edit)
+
+
+@every_kind
+def test_large_logits_do_not_overflow(name):
+    def edit(arrays: list[np.ndarray]) -> None:
+        arrays[1] *= 40
+
+    check(name, hub_edges(2000), 2, 4, edit=edit)
+
+
+@every_kind
+def test_no_edges(name):
+    nothing = np.zeros(0, np.int64)
+    kind, edges = KINDS[name], Edges.of(nothing, nothing, 5)
+    arrays = [jnp.asarray(array, jnp.float32) for array in kind.draw(5, 2, 3)]
+    y, gradients = run(partial(compute, kind))(group_edges(edges), arrays[:-1], arrays[-1])
+    assert not np.asarray(y).any()
+    assert not any(np.asarray(gradient).any() for gradient in gradients)
+
+
+def test_the_state_of_rows_without_edges():
+    edges = hub_edges(500)
+    over = AttentionEdges(group_edges(edges), 0, Softmax(heads=2))
+    values, sender, receiver, _ = KINDS["gat"].draw(edges.num_nodes, 2, 3)
+    arrays = (jnp.float32(values), jnp.float32(sender), jnp.float32(receiver))
+    state = gat_forward(over, *arrays, PARAMETER)
+    peak, total, sums = (np.asarray(part)[edges.in_degrees() == 0] for part in state)
+    assert len(peak) > 0
+    assert np.isneginf(peak).all() and not total.any() and not sums.any()
+
+
+@every_kind
+def test_devices_of_a_mesh_at_once(name):
+    kind, edges, devices = KINDS[name], hub_edges(4000), 4
+    exact = kind.draw(edges.num_nodes, 3, 7)
+    arrays = [jnp.asarray(array, jnp.float32) for array in exact]
+    mesh = make_mesh(devices)
+    split, whole = jax.P(mesh.axis_names), jax.P()
+
+    def on_each(groups: Any, scale: jax.Array, arrays: Any) -> Any:
+        out = compute(kind, groups, arrays[:-1], arrays[-1] * scale[0], rate=0.3)
+        return jax.tree.map(lambda leaf: leaf[None], out)
+
+    on_all = jax.jit(
+        jax.shard_map(on_each, mesh=mesh, in_specs=(whole, split, whole), out_specs=split)
+    )
+    y, gradients = on_all(group_edges(edges), jnp.ones(devices, jnp.float32), arrays)
+    exact_y, exact_gradients = expected(kind, edges, exact, 0.3)
+    for found, right in zip((y, *gradients), (exact_y, *exact_gradients), strict=True):
+        assert_close(with_one(found[0]), with_one(right), reduction_length=630)
+        for device in range(1, devices):
+            np.testing.assert_array_equal(found[device], found[0])
+
+
+PROGRAM = """
+import hashlib, json, os, sys
+cores = {int(core) for core in sys.argv[1].split(",")}
+os.sched_setaffinity(0, cores)
+import jax
+import numpy as np
+from functools import partial
+from jaxgraph.ops.cpu.library import library
+from tests.ops.cpu.attention import KINDS, compute
+from tests.ops.cpu.groups import group_edges, hub_edges
+import jax.numpy as jnp
+library()
+edges = hub_edges()
+found = {}
+for name, kind in KINDS.items():
+    arrays = [jnp.asarray(array, jnp.float32) for array in kind.draw(edges.num_nodes, 3, 41)]
+    function = jax.jit(partial(compute, kind, rate=0.3))
+    leaves = jax.tree.leaves(function(group_edges(edges), arrays[:-1], arrays[-1]))
+    found[name] = [hashlib.sha256(np.asarray(leaf).tobytes()).hexdigest() for leaf in leaves]
+print(json.dumps(found))
+"""
+
+
+def results_on(cores: list[int]) -> dict[str, list[str]]:
+    command = [sys.executable, "-c", PROGRAM, ",".join(map(str, cores))]
+    root = Path(__file__).resolve().parents[3]
+    env = {**os.environ, "PYTHONPATH": str(root), "JAX_PLATFORMS": "cpu"}
+    output = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=300)
+    assert output.returncode == 0, output.stderr
+    return json.loads(output.stdout.splitlines()[-1])
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be chosen here")
+def test_the_same_bits_on_any_number_of_threads():
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("one core only")
+    assert results_on(cores[:1]) == results_on(cores)
+
+
+def test_more_heads_than_the_kernels_take():
+    edges = hub_edges(50)
+    over = AttentionEdges(group_edges(edges), 0, Softmax(heads=MOST_HEADS + 1))
+    values, sender, receiver, _ = KINDS["gat"].draw(edges.num_nodes, MOST_HEADS + 1, 1)
+    arrays = (jnp.float32(values), jnp.float32(sender), jnp.float32(receiver))
+    with pytest.raises(ValueError, match=f"at most {MOST_HEADS} heads"):
+        gat_forward(over, *arrays, PARAMETER)
+
+
+def test_inputs_of_different_types():
+    edges = hub_edges(50)
+    over = AttentionEdges(group_edges(edges), 0, Softmax(heads=2))
+    sender, receiver, attention, _ = KINDS["gatv2"].draw(edges.num_nodes, 2, 3)
+    arrays = (jnp.float32(sender), jnp.bfloat16(receiver), jnp.float32(attention))
+    with pytest.raises(ValueError, match="one type and shape"):
+        gatv2_forward(over, *arrays, PARAMETER)
