@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from jaxgraph.ops.cpu.library import missing
 from tests.oracles.models import Model
 from tests.training import (
     MODES,
@@ -30,6 +31,7 @@ class Case(NamedTuple):
     method: str
     mode: str
     dropout: float
+    implementation: str
 
 
 FACTORS = (
@@ -38,6 +40,7 @@ FACTORS = (
     ("hash", "metis"),
     MODES,
     (0.4, 0.0),
+    ("cpu", "xla"),
 )
 
 
@@ -77,18 +80,21 @@ def test_training_equals_the_oracle(case: Case) -> None:
     check(case)
 
 
+@pytest.mark.parametrize("implementation", ["cpu", "xla"])
 @pytest.mark.parametrize("conv", ["sage", "gat"])
-def test_three_layers_equal_the_oracle(conv: str) -> None:
-    check(Case(conv, 4, "hash", "sar", 0.4), num_layers=3)
+def test_three_layers_equal_the_oracle(conv: str, implementation: str) -> None:
+    check(Case(conv, 4, "hash", "sar", 0.4, implementation), num_layers=3)
 
 
 def check(case: Case, num_layers: int = 2) -> None:
+    if case.implementation == "cpu" and missing():
+        pytest.skip(missing())
     weighted = case.conv == "gcn"
     heads = 2 if case.conv in ("gat", "gatv2") else 1
     model = Model(case.conv, heads, norm="batch", dropout=case.dropout, activation="elu")
     params = random_params(model, num_layers)
     expected = oracle_pass(model, params, crooked_graph(edge_weight=weighted))
-    sharded = crooked_sharded(case.num_parts, case.method, case.mode, weighted)
+    sharded = crooked_sharded(case.num_parts, case.method, case.mode, weighted, case.implementation)
     actual = sharded_pass(module_of(model, params), sharded)
     errors = gradient_errors(actual, expected)
     worst = max(errors, key=lambda name: errors[name])

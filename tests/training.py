@@ -69,13 +69,24 @@ def crooked_features() -> np.ndarray:
 
 @cache
 def crooked_sharded(
-    num_parts: int, method: str, mode: str, edge_weight: bool = False
+    num_parts: int,
+    method: str,
+    mode: str,
+    edge_weight: bool = False,
+    implementation: str | None = None,
 ) -> ShardedGraph:
     """The crooked graph in a mode of `MODES`."""
     graph = crooked_graph(edge_weight=edge_weight)
     parts = partition(graph, num_parts, method=method, seed=0)
     schedule = "domain" if mode == "domain" else "sar"
-    return shard(graph, parts, make_mesh(num_parts), schedule, prefetch=mode == "prefetch")
+    return shard(
+        graph,
+        parts,
+        make_mesh(num_parts),
+        schedule,
+        prefetch=mode == "prefetch",
+        implementation=implementation,
+    )
 
 
 def oracle_edges(graph: Graph) -> Edges:

@@ -2,6 +2,7 @@
 
 from jaxgraph.ops.aggregation import aggregate
 from jaxgraph.ops.blocks import Block
+from jaxgraph.ops.dot import dot_attention
 from jaxgraph.ops.edge_normalization import edge_softmax
 from jaxgraph.ops.edge_products import sddmm
 from jaxgraph.ops.gat import gat_attention
@@ -12,6 +13,7 @@ __all__ = [
     "Block",
     "aggregate",
     "chosen",
+    "dot_attention",
     "edge_softmax",
     "gat_attention",
     "gatv2_attention",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgraph.ops.edges import EdgeGroups, match_variation, take_rows, when_ready
+from jaxgraph.ops.kernels import Kernel, find_kernel
 from jaxgraph.ops.messages import (
     Inputs,
     MessageFn,
@@ -32,11 +34,13 @@ from jaxgraph.ops.reducers import Reducer, Sum
 
 __all__ = [
     "Block",
+    "Places",
+    "Pulled",
     "add_at",
-    "add_pullback",
     "fold_block",
-    "merge_at",
+    "fold_group",
     "pull_block",
+    "pull_group",
     "pull_self_messages",
     "reduce_self_messages",
     "zero_gradients",
@@ -220,10 +224,13 @@ def fold_block(block: Block, message: MessageFn, reducer: Reducer, inputs: Input
     Raises:
       ValueError: an array of `inputs.edge` does not have one row per slot.
     """
-    edges = block.edges
+    edges, rows = block.edges, block.receiver_rows
     _check_slots(block, inputs.edge)
+    kernel = find_kernel(edges, message, reducer, inputs)
+    if kernel is not None:
+        return kernel.fold(edges, 0, inputs, None, rows, block.missing_self_loop)
     shapes = message_shapes(message, inputs, edges.chunk)
-    state = start_after(reducer.empty(shapes, block.receiver_rows), when_ready(inputs))
+    state = start_after(reducer.empty(shapes, rows), when_ready(inputs))
     state = match_variation(state, (edges, inputs, reducer))
     if block.missing_self_loop is not None:
         state = reduce_self_messages(
@@ -242,6 +249,40 @@ def _check_slots(block: Block, edge: Pytree) -> None:
             )
 
 
+def fold_group(
+    edges: EdgeGroups,
+    group: jax.Array | int,
+    message: MessageFn,
+    reducer: Reducer,
+    inputs: Inputs,
+    state: Pytree,
+    position: jax.Array,
+    after: jax.Array | None,
+) -> tuple[Pytree, Pytree]:
+    """Folds the messages of one more group into a state.
+
+    Args:
+      edges, group, message, reducer, inputs, after: as for `reduce_messages`.
+      state: the reducer's state [rows, ...].
+      position: int32 [rows to change], the compact row of each row, -1: none.
+
+    Returns:
+      The new state, and arrays that exist when it does.
+    """
+    kernel = find_kernel(edges, message, reducer, inputs)
+    if kernel is not None:
+        rows = jax.tree.leaves(state)[0].shape[0]
+        state = kernel.fold(edges, _ordered(group, after), inputs, state, rows, None)
+        return state, state
+    compact = reduce_messages(edges, group, message, reducer, inputs, after)
+    return merge_at(reducer, state, compact, position), compact
+
+
+def _ordered(group: jax.Array | int, after: jax.Array | None) -> jax.Array | int:
+    """The number of a group, known only when `after` is."""
+    return group if after is None else group + after
+
+
 def pull_block(
     block: Block,
     message: MessageFn,
@@ -258,55 +299,152 @@ def pull_block(
       wanted: which gradients are needed; the others are zeros.
 
     Returns:
-      `Inputs` of lists of gradients, those of edges by place in the walk by receiver, as other
-      groups of edges add to them (see `jaxgraph.ops.edges.to_slot_order`).
+      `Inputs` of lists of gradients, those of edges as other groups of edges add to them (see
+      `jaxgraph.ops.kernels.gradients_by_slot`).
     """
-    edges = block.edges
+    edges, missing = block.edges, block.missing_self_loop
     after = when_ready(adjoint)
     grads = start_after(zero_gradients(inputs), after)
     grads = match_variation(grads, (edges, inputs, adjoint, reducer))
-    if block.missing_self_loop is not None:
+    kernel = find_kernel(edges, message, reducer, inputs)
+    if kernel is not None:
+        nothing = Inputs([], [], [], [])
+        pulled = kernel.pull(edges, 0, inputs, adjoint, wanted, nothing, missing)
+        parts = ("params", "sender", "receiver", "edge")
+        return Inputs(*(getattr(pulled, part) or getattr(grads, part) for part in parts))
+    if missing is not None:
         own = pull_self_messages(
-            block.node_ids, block.missing_self_loop, edges.chunk, message, reducer, inputs, adjoint
+            block.node_ids, missing, edges.chunk, message, reducer, inputs, adjoint
         )
-        grads = Inputs(
-            own.params,
-            _head_replaced(grads.sender, own.sender),
-            own.receiver,
-            grads.edge,
-        )
+        sender = _head_replaced(grads.sender, own.sender)
+        grads = Inputs(own.params, sender, own.receiver, grads.edge)
         after = when_ready(own.sender)
+    places = Places(edges.by_sender.position, edges.by_receiver.position)
+    return pull_group(
+        edges, 0, message, reducer, inputs, adjoint, wanted, grads, places, after
+    ).gradients
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """Where the rows of a group stand among those whose gradients run.
+
+    Attributes:
+      sender, receiver: int32 [rows to change], the compact row of each row, -1: none; or None: the
+        rows are of another table, and their gradient is an answer to be sent.
+    """
+
+    sender: jax.Array | None
+    receiver: jax.Array | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Pulled:
+    """What pulling gradients through one group leaves.
+
+    Attributes:
+      gradients: the running gradients, as lists.
+      answer: gradients of rows of another table, or None.
+      done: arrays that exist when the work is over.
+    """
+
+    gradients: Inputs
+    answer: list[jax.Array] | None
+    done: Pytree
+
+
+def pull_group(
+    edges: EdgeGroups,
+    group: jax.Array | int,
+    message: MessageFn,
+    reducer: Reducer,
+    inputs: Inputs,
+    adjoint: Pytree,
+    wanted: Wanted,
+    gradients: Inputs,
+    places: Places,
+    after: jax.Array | None,
+) -> Pulled:
+    """Pulls the gradient of the outputs back through the messages of one group.
+
+    Args:
+      edges, group, message, reducer, inputs, adjoint, after: as for `pull_messages`.
+      wanted: which gradients are needed.
+      gradients: the running gradients, as lists.
+      places: where rows are added; at most one end may be None.
+
+    Returns:
+      The new gradients.
+    """
+    kernel = find_kernel(edges, message, reducer, inputs)
+    if kernel is not None:
+        group = _ordered(group, after)
+        return _pull_by_kernel(kernel, edges, group, inputs, adjoint, wanted, gradients, places)
+    pull = partial(
+        pull_messages,
+        edges,
+        group=group,
+        message=message,
+        reducer=reducer,
+        inputs=inputs,
+        adjoint=adjoint,
+    )
+    answer, done = None, Pullback([], [], [])
     if wanted.by_receiver:
-        pulled = pull_messages(
-            edges,
-            "receiver",
-            0,
-            message,
-            reducer,
-            inputs,
-            adjoint,
-            want_params=wanted.params,
-            edge_gradient=grads.edge if wanted.edge else None,
-            after=after,
-        )
-        after = when_ready((pulled.rows, pulled.params, pulled.edge))
-        receiver = add_at(grads.receiver, pulled.rows, edges.by_receiver.position)
-        grads = add_pullback(grads, pulled, receiver=receiver)
+        running = gradients.edge if wanted.edge else None
+        done = pull("receiver", want_params=wanted.params, edge_gradient=running, after=after)
+        after = when_ready((done.rows, done.params, done.edge))
+        answer, rows = _settled(gradients.receiver, done.rows, places.receiver)
+        gradients = add_pullback(gradients, done, receiver=rows)
     if wanted.by_sender:
-        pulled = pull_messages(
-            edges,
-            "sender",
-            0,
-            message,
-            reducer,
-            inputs,
-            adjoint,
-            want_params=wanted.params and not wanted.by_receiver,
-            after=after,
-        )
-        sender = add_at(grads.sender, pulled.rows, edges.by_sender.position)
-        grads = add_pullback(grads, pulled, sender=sender)
-    return grads
+        want_params = wanted.params and not wanted.by_receiver
+        done = pull("sender", want_params=want_params, after=after)
+        sent, rows = _settled(gradients.sender, done.rows, places.sender)
+        answer = answer if sent is None else sent
+        gradients = add_pullback(gradients, done, sender=rows)
+    return Pulled(gradients, answer, done.rows)
+
+
+def _settled(
+    totals: list[jax.Array], rows: list[jax.Array], position: jax.Array | None
+) -> tuple[list[jax.Array] | None, list[jax.Array]]:
+    """Compact rows as an answer, or added to the totals."""
+    if position is None:
+        return rows, totals
+    return None, add_at(totals, rows, position)
+
+
+def _pull_by_kernel(
+    kernel: Kernel,
+    edges: EdgeGroups,
+    group: jax.Array | int,
+    inputs: Inputs,
+    adjoint: Pytree,
+    wanted: Wanted,
+    gradients: Inputs,
+    places: Places,
+) -> Pulled:
+    before = Inputs(
+        gradients.params,
+        [] if places.sender is None else gradients.sender,
+        [] if places.receiver is None else gradients.receiver,
+        gradients.edge,
+    )
+    pulled = kernel.pull(edges, group, inputs, adjoint, wanted, before, None)
+    answer = None
+    if places.sender is None:
+        answer = _rounded(pulled.sender, inputs.sender) if wanted.sender else None
+        pulled = dataclasses.replace(pulled, sender=gradients.sender)
+    if places.receiver is None:
+        answer = _rounded(pulled.receiver, inputs.receiver) if wanted.receiver else None
+        pulled = dataclasses.replace(pulled, receiver=gradients.receiver)
+    return Pulled(pulled, answer, (answer, pulled.sender, pulled.receiver))
+
+
+def _rounded(rows: list[jax.Array], likes: Pytree) -> list[jax.Array]:
+    """In the type of the inputs, so that rows of 16 bits travel to other parts as such."""
+    pairs = zip(rows, floating_leaves(likes), strict=True)
+    return [leaf.astype(like.dtype) for leaf, like in pairs]
 
 
 def _head_replaced(totals: list[jax.Array], heads: list[jax.Array]) -> list[jax.Array]:

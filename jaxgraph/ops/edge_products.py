@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 
@@ -12,13 +14,15 @@ from jaxgraph.ops.arguments import (
     check_same_axes,
 )
 from jaxgraph.ops.blocks import Block, pull_block
+from jaxgraph.ops.cpu.calls import KERNEL_TYPES, edge_products
+from jaxgraph.ops.cpu.library import missing
 from jaxgraph.ops.dispatch import Implementation, by_preference, call
 from jaxgraph.ops.edge_maps import map_edges
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.message_functions import weighted_message
 from jaxgraph.ops.messages import Inputs, Wanted
 from jaxgraph.ops.precision import to_accumulation
-from jaxgraph.ops.propagation import propagate_block
+from jaxgraph.ops.propagation import propagate_block, with_implementation
 from jaxgraph.ops.reducers import Sum
 from jaxgraph.ops.self_check import check_sddmm
 
@@ -64,6 +68,18 @@ def sddmm(
 
 @jax.jit
 def _portable(block: Block, sender: jax.Array, receiver: jax.Array) -> jax.Array:
+    block = with_implementation(block, "xla")
+    return _products(block, *match_variation((sender, receiver), (block, sender, receiver)))
+
+
+@jax.jit
+def _native(block: Block, sender: jax.Array, receiver: jax.Array) -> jax.Array:
+    if sender.dtype != receiver.dtype or sender.dtype not in KERNEL_TYPES:
+        raise NotImplementedError(
+            f"no kernel multiplies {sender.dtype} by {receiver.dtype}; it takes two arrays of one "
+            f"of the types {', '.join(map(str, KERNEL_TYPES))}"
+        )
+    block = with_implementation(block, "cpu")
     return _products(block, *match_variation((sender, receiver), (block, sender, receiver)))
 
 
@@ -74,6 +90,17 @@ def _product(params: tuple, sender: jax.Array, receiver: jax.Array, edge: tuple)
 
 @jax.custom_vjp
 def _products(block: Block, sender: jax.Array, receiver: jax.Array) -> jax.Array:
+    if block.edges.implementation == "cpu":
+        heads = sender.shape[1:-1]
+        products = edge_products(
+            block.edges.by_receiver,
+            0,
+            receiver,
+            sender,
+            block.edge_slots,
+            heads=math.prod(heads),
+        )
+        return products.reshape(-1, *heads)
     return map_edges(block, _product, Inputs((), sender, receiver, ()))
 
 
@@ -93,4 +120,7 @@ def _backward(residuals, gradient):
 
 _products.defvjp(_forward, _backward)
 
-SDDMM = by_preference(Implementation("sddmm", "xla", _portable, check_sddmm))
+SDDMM = by_preference(
+    Implementation("sddmm", "xla", _portable, check_sddmm),
+    Implementation("sddmm", "cpu", _native, check_sddmm, ("cpu",), missing),
+)

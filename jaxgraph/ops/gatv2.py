@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +16,11 @@ from jaxgraph.ops.arguments import (
     check_slope,
 )
 from jaxgraph.ops.blocks import Block
+from jaxgraph.ops.cpu.library import missing
 from jaxgraph.ops.dispatch import Implementation, by_preference, call
 from jaxgraph.ops.message_functions import gatv2_message
-from jaxgraph.ops.messages import Inputs
-from jaxgraph.ops.propagation import propagate_block
+from jaxgraph.ops.messages import Inputs, MessageFn
+from jaxgraph.ops.propagation import propagate_block, with_implementation, with_kernels
 from jaxgraph.ops.reducers import Softmax
 from jaxgraph.ops.self_check import check_gatv2_attention
 
@@ -79,19 +81,28 @@ def gatv2_attention(
     return call(GATV2_ATTENTION, implementation, block, sender, receiver, attention, slope, reducer)
 
 
-@partial(jax.jit, static_argnums=4)
-def _portable(
-    block: Block,
+def _recipe(
     sender: jax.Array,
     receiver: jax.Array,
     attention: jax.Array,
     negative_slope: float,
     reducer: Softmax,
-) -> jax.Array:
-    inputs = Inputs(attention, sender, receiver, ())
-    return propagate_block(block, gatv2_message(negative_slope), reducer, inputs)
+) -> tuple[MessageFn, Softmax, Inputs]:
+    return gatv2_message(negative_slope), reducer, Inputs(attention, sender, receiver, ())
+
+
+@partial(jax.jit, static_argnums=4)
+def _portable(block: Block, *arguments: Any) -> jax.Array:
+    return propagate_block(with_implementation(block, "xla"), *_recipe(*arguments))
+
+
+@partial(jax.jit, static_argnums=4)
+def _native(block: Block, *arguments: Any) -> jax.Array:
+    recipe = _recipe(*arguments)
+    return propagate_block(with_kernels(block, "cpu", *recipe), *recipe)
 
 
 GATV2_ATTENTION = by_preference(
-    Implementation("gatv2_attention", "xla", _portable, check_gatv2_attention)
+    Implementation("gatv2_attention", "xla", _portable, check_gatv2_attention),
+    Implementation("gatv2_attention", "cpu", _native, check_gatv2_attention, ("cpu",), missing),
 )

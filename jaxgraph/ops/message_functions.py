@@ -16,7 +16,16 @@ import jax.numpy as jnp
 
 from jaxgraph.ops.precision import to_accumulation
 
-__all__ = ["gat_message", "gatv2_message", "mean_message", "sum_message", "weighted_message"]
+__all__ = [
+    "DotMessage",
+    "GatMessage",
+    "GatV2Message",
+    "dot_message",
+    "gat_message",
+    "gatv2_message",
+    "sum_message",
+    "weighted_message",
+]
 
 Pytree = Any
 MessageFn = Callable[[Pytree, Pytree, Pytree, Pytree], Pytree]
@@ -55,27 +64,10 @@ def weighted_message(
     return product.astype(sender.dtype)
 
 
-def mean_message(
-    params: Pytree, sender: jax.Array, receiver: Pytree, edge: jax.Array | None
-) -> tuple[jax.Array, jax.Array]:
-    """m_ij = (w_ij x_j, 1): the sums of both, divided, are the mean over the edges.
-
-    Args:
-      params: unused.
-      sender: [edges, ...].
-      receiver: unused.
-      edge: weights as for `weighted_message`, or None: 1.
-
-    Returns:
-      The shape of `sender` in the type that sums are kept in, and ones [edges].
-    """
-    values = sender if edge is None else weighted_message(params, sender, receiver, edge)
-    values = to_accumulation(values)
-    return values, jnp.ones(values.shape[:1], values.dtype)
-
-
 @dataclasses.dataclass(frozen=True)
-class _GatMessage:
+class GatMessage:
+    """What `gat_message` returns."""
+
     negative_slope: float
 
     def __call__(
@@ -103,11 +95,13 @@ def gat_message(negative_slope: float) -> MessageFn:
     References:
       Velickovic et al., "Graph attention networks", 2018, equation 3.
     """
-    return _GatMessage(float(negative_slope))
+    return GatMessage(float(negative_slope))
 
 
 @dataclasses.dataclass(frozen=True)
-class _GatV2Message:
+class GatV2Message:
+    """What `gatv2_message` returns."""
+
     negative_slope: float
 
     def __call__(
@@ -131,4 +125,38 @@ def gatv2_message(negative_slope: float) -> MessageFn:
     References:
       Brody, Alon and Yahav, "How attentive are graph attention networks?", 2022, equation 7.
     """
-    return _GatV2Message(float(negative_slope))
+    return GatV2Message(float(negative_slope))
+
+
+@dataclasses.dataclass(frozen=True)
+class DotMessage:
+    """What `dot_message` returns."""
+
+    scale: float
+
+    def __call__(
+        self,
+        params: Pytree,
+        sender: tuple[jax.Array, jax.Array],
+        receiver: jax.Array,
+        edge: Pytree,
+    ) -> tuple[jax.Array, jax.Array]:
+        keys, values = sender
+        products = to_accumulation(keys) * to_accumulation(receiver)
+        return self.scale * jnp.sum(products, -1), values
+
+
+def dot_message(scale: float) -> MessageFn:
+    """m_ij = (scale <q_i, k_j>, v_j): logits and values of dot-product attention.
+
+    Args:
+      scale: of the products.
+
+    Returns:
+      A function of sender `(keys, values)` and receiver queries, each [edges, heads, features].
+      Equal scales give equal functions.
+
+    References:
+      Vaswani et al., "Attention is all you need", 2017, equation 1.
+    """
+    return DotMessage(float(scale))

@@ -11,6 +11,7 @@ import jax
 
 from jaxgraph.ops.aggregation import AGGREGATE, aggregate
 from jaxgraph.ops.dispatch import Implementation, check_name, first_supporting
+from jaxgraph.ops.dot import DOT_ATTENTION, dot_attention
 from jaxgraph.ops.edge_normalization import EDGE_SOFTMAX, edge_softmax
 from jaxgraph.ops.edge_products import SDDMM, sddmm
 from jaxgraph.ops.gat import GAT_ATTENTION, gat_attention
@@ -32,6 +33,7 @@ _OPS: Mapping[str, _Op] = MappingProxyType(
         "edge_softmax": _Op(edge_softmax, EDGE_SOFTMAX),
         "gat_attention": _Op(gat_attention, GAT_ATTENTION),
         "gatv2_attention": _Op(gatv2_attention, GATV2_ATTENTION),
+        "dot_attention": _Op(dot_attention, DOT_ATTENTION),
     }
 )
 

@@ -22,6 +22,7 @@ from jaxgraph.ops.reducers import Softmax
 __all__ = [
     "Example",
     "check_aggregate",
+    "check_dot_attention",
     "check_edge_softmax",
     "check_gat_attention",
     "check_gatv2_attention",
@@ -215,30 +216,41 @@ def _compare(
     return f"{'ok' if worst <= TOLERANCE else 'failed'}: largest error {worst:.1e}"
 
 
-def _aggregate(reduce: str, graph: Example, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    messages = weight[:, None] * x[graph.senders]
-    if reduce in ("sum", "mean"):
-        counts = np.maximum(graph.sums(np.ones(NUM_EDGES)), 1)
-        return graph.sums(messages) / (counts[:, None] if reduce == "mean" else 1)
-    sign = 1.0 if reduce == "max" else -1.0
+def _extreme(sign: float, graph: Example, x: np.ndarray) -> np.ndarray:
     best = np.full((NUM_NODES, FEATURES), -np.inf)
-    np.maximum.at(best, graph.receivers, sign * messages)
+    np.maximum.at(best, graph.receivers, sign * x[graph.senders])
     return np.where(np.isneginf(best), 0.0, sign * best)
+
+
+def _total(reduce: str, graph: Example, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    total = graph.sums(weight[:, None] * x[graph.senders])
+    counts = np.maximum(graph.sums(np.ones(NUM_EDGES)), 1)
+    return total / counts[:, None] if reduce == "mean" else total
 
 
 def check_aggregate(function: Callable[..., jax.Array]) -> str:
     """Checks `function(block, x, weight, reduce)` for every reduction; see `_compare`."""
-    shapes = [(NUM_NODES, FEATURES), (NUM_EDGES,)]
+    rows, slots = (NUM_NODES, FEATURES), (NUM_EDGES,)
     lines = [
+        _compare(partial(_with_reduction, function, reduce), partial(_total, reduce), [rows, slots])
+        for reduce in ("sum", "mean")
+    ]
+    lines += [
         _compare(
-            lambda block, x, weight, reduce=reduce: function(block, x, weight, reduce),
-            partial(_aggregate, reduce),
-            shapes,
+            lambda block, x, reduce=reduce: function(block, x, None, reduce),
+            partial(_extreme, sign),
+            [rows],
         )
-        for reduce in ("sum", "mean", "max", "min")
+        for reduce, sign in (("max", 1.0), ("min", -1.0))
     ]
     failed = [line for line in lines if line.startswith("failed")]
     return failed[0] if failed else max(lines, key=lambda line: float(line.split()[-1]))
+
+
+def _with_reduction(
+    function: Callable[..., jax.Array], reduce: str, block: Block, x: jax.Array, weight: jax.Array
+) -> jax.Array:
+    return function(block, x, weight, reduce)
 
 
 def _products(graph: Example, sender: np.ndarray, receiver: np.ndarray) -> np.ndarray:
@@ -282,3 +294,15 @@ def check_gatv2_attention(function: Callable[..., jax.Array]) -> str:
     shapes = [(NUM_NODES, HEADS, FEATURES)] * 2 + [(HEADS, FEATURES)]
     reducer = Softmax(heads=HEADS)
     return _compare(lambda *arrays: function(*arrays, SLOPE, reducer), _gatv2, shapes)
+
+
+def _dot(graph: Example, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
+    alpha = graph.softmax((queries[graph.receivers] * keys[graph.senders]).sum(-1))
+    return graph.sums(alpha[..., None] * values[graph.senders])
+
+
+def check_dot_attention(function: Callable[..., jax.Array]) -> str:
+    """Checks `function(block, queries, keys, values, scale, reducer)`."""
+    shapes = [(NUM_NODES, HEADS, FEATURES)] * 3
+    reducer = Softmax(heads=HEADS)
+    return _compare(lambda *arrays: function(*arrays, 1.0, reducer), _dot, shapes)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -32,6 +34,9 @@ FEWER_SEGMENTS_RATIO = 1.05
 """Rows that may be sent beside those needed to have fewer permutations: each one is a latency, and
 XLA hides one at a time under the work on another part."""
 
+WHOLE_ANSWER_RATIO = 1.2
+"""Rows that may be sent beside those needed to send an answer without cutting it up."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
@@ -54,16 +59,23 @@ class Route:
     steps: tuple[tuple[Segment, ...], ...]
     rows: int
 
-    def reverse(self) -> Route:
-        """The route on which the answer to each message travels."""
+    def answers(self) -> Route:
+        """The route on which the answer to each message travels back.
+
+        Answers are made in a table of all rows, at a time when most memory is in use. Where they
+        nearly fill it, it travels whole: cut into segments it would be held three times.
+        """
+        return Route(tuple(self._answers_of(step) for step in self.steps), self.rows)
+
+    def _answers_of(self, step: tuple[Segment, ...]) -> tuple[Segment, ...]:
         back = tuple(
-            tuple(
-                dataclasses.replace(segment, pairs=tuple((b, a) for a, b in segment.pairs))
-                for segment in step
-            )
-            for step in self.steps
+            dataclasses.replace(segment, pairs=tuple((b, a) for a, b in segment.pairs))
+            for segment in step
         )
-        return Route(back, self.rows)
+        needed = sum((segment.stop - segment.start) * len(segment.pairs) for segment in step)
+        if back and self.rows * len(back[0].pairs) <= WHOLE_ANSWER_RATIO * needed:
+            return (Segment(0, self.rows, back[0].pairs),)
+        return back
 
 
 def _segments(counts: dict[tuple[int, int], int], unit: int) -> tuple[Segment, ...]:
@@ -146,15 +158,17 @@ def send_rows(
     """
     leaves, structure = jax.tree.flatten(tree)
 
-    def branch(segments: tuple[Segment, ...], leaves: list[jax.Array]) -> list[jax.Array]:
-        size = segments[-1].stop if segments else 0
+    def rows_of(segment: Segment, leaf: jax.Array) -> jax.Array:
+        size = segment.stop - segment.start
         if table is None:
-            chosen = [_resized(leaf, size) for leaf in leaves]
-        else:
-            rows = lax.dynamic_slice_in_dim(table.rows, table.ptr[step - 1], size, 0)
-            rows = rows if after is None else rows + after
-            chosen = [leaf.at[rows].get(mode="promise_in_bounds") for leaf in leaves]
-        return _travel(segments, chosen, route.rows, axis)
+            return _resized(leaf[segment.start :], size)
+        start = table.ptr[step - 1] + segment.start
+        rows = lax.dynamic_slice_in_dim(table.rows, start, size, 0)
+        rows = rows if after is None else rows + after
+        return leaf.at[rows].get(mode="promise_in_bounds")
+
+    def branch(segments: tuple[Segment, ...], leaves: list[jax.Array]) -> list[jax.Array]:
+        return _travel(segments, rows_of, leaves, route.rows, axis)
 
     if isinstance(step, int):
         return jax.tree.unflatten(structure, branch(route.steps[step - 1], leaves))
@@ -163,21 +177,30 @@ def send_rows(
 
 
 def _travel(
-    segments: tuple[Segment, ...], leaves: list[jax.Array], rows: int, axis: str
+    segments: tuple[Segment, ...],
+    rows_of: Callable[[Segment, jax.Array], jax.Array],
+    leaves: list[jax.Array],
+    rows: int,
+    axis: str,
 ) -> list[jax.Array]:
-    """Packs arrays of one dtype into one message, permutes it and unpacks it."""
+    """Packs the rows of arrays of one dtype into one message per segment and permutes it."""
     if not segments:
         empty = [jnp.zeros((rows, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]
         return [match_variation(zeros, leaf) for zeros, leaf in zip(empty, leaves, strict=True)]
     arrived: dict[int, jax.Array] = {}
     for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
         members = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
-        flat = [leaves[i].reshape(leaves[i].shape[0], -1) for i in members]
-        packed = flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=1)
-        pieces = [lax.ppermute(packed[s.start : s.stop], axis, s.pairs) for s in segments]
+        pieces = []
+        for segment in segments:
+            # Row by row and segment by segment, so that no message is copied to be cut.
+            chosen = [rows_of(segment, leaves[i]) for i in members]
+            flat = [part.reshape(part.shape[0], -1) for part in chosen]
+            packed = flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=1)
+            pieces.append(lax.ppermute(packed, axis, segment.pairs))
         message = jnp.concatenate(pieces) if len(pieces) > 1 else pieces[0]
-        message = match_variation(_resized(message, rows), packed)
-        ends = np.cumsum([part.shape[1] for part in flat])[:-1]
+        message = match_variation(_resized(message, rows), leaves[members[0]])
+        widths = [math.prod(leaves[i].shape[1:]) for i in members]
+        ends = np.cumsum(widths)[:-1]
         for i, part in zip(members, jnp.split(message, ends, axis=1), strict=True):
             arrived[i] = part.reshape(rows, *leaves[i].shape[1:])
     return [arrived[i] for i in range(len(leaves))]

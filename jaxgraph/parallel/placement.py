@@ -13,6 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxgraph.graph import Graph
 from jaxgraph.ops.edges import EdgeGroups, Orientation
+from jaxgraph.ops.kernels import usable_implementation
 from jaxgraph.parallel.exchange import rows_sent
 from jaxgraph.parallel.shard import HaloTable, Shard
 from jaxgraph.partition.assignment import Partition
@@ -100,6 +101,7 @@ def shard(
     *,
     prefetch: bool = False,
     pad_to: ShardedGraph | Manifest | None = None,
+    implementation: str | None = None,
 ) -> ShardedGraph:
     """Splits a graph over the devices of a mesh.
 
@@ -113,13 +115,16 @@ def shard(
       pad_to: a sharded graph, or the result of `common_shapes`, whose shapes to take on, so that
         compiled programs fit both. A graph without labels or masks takes on those too: no label,
         and masks of no node.
+      implementation: which kernels reduce the library's own messages: "cpu" or "xla"; None takes
+        the fastest that the mesh's devices can run. Messages of one's own are always "xla".
 
     Returns:
       The sharded graph.
 
     Raises:
-      ValueError: the partition does not fit the graph or the mesh, the mode is unknown, or the
-        graph does not fit into `pad_to`.
+      ValueError: the partition does not fit the graph or the mesh, the mode or the implementation
+        is unknown, or the graph does not fit into `pad_to`.
+      NotImplementedError: the implementation named cannot be used here.
     """
     if partition is None:
         partition = Partition(np.zeros(graph.num_nodes, np.int32), 1, "whole")
@@ -131,11 +136,22 @@ def shard(
             f"pad_to is of type {type(target).__name__}; expected a sharded graph or the result "
             "of jaxgraph.parallel.common_shapes"
         )
-    return place(tabulate(graph, partition, mode, target), mesh, mode, prefetch=prefetch)
+    return place(
+        tabulate(graph, partition, mode, target),
+        mesh,
+        mode,
+        prefetch=prefetch,
+        implementation=implementation,
+    )
 
 
 def place(
-    source: PartSource, mesh: Mesh, mode: str | None = None, *, prefetch: bool = False
+    source: PartSource,
+    mesh: Mesh,
+    mode: str | None = None,
+    *,
+    prefetch: bool = False,
+    implementation: str | None = None,
 ) -> ShardedGraph:
     """Places the parts of a source on the devices of a mesh; a process reads only its own parts.
 
@@ -144,13 +160,15 @@ def place(
         read and the leaves are `jax.ShapeDtypeStruct`: enough to compile a step.
       mesh: a mesh with one axis and one device per part; it may span processes.
       mode: the schedule that the source was made for, to be checked; None takes the source's.
-      prefetch: as for `shard`.
+      prefetch, implementation: as for `shard`.
 
     Returns:
       The sharded graph.
 
     Raises:
-      ValueError: the mesh or the mode does not fit the source, or a part does not fit its manifest.
+      ValueError: the mesh or the mode does not fit the source, a part does not fit its manifest, or
+        the implementation is unknown.
+      NotImplementedError: the implementation named cannot be used here.
     """
     manifest = source.manifest
     _check_mesh(mesh, manifest.num_parts)
@@ -158,6 +176,7 @@ def place(
         raise ValueError(f"mode is {mode!r}, but the source was made for mode {manifest.mode!r}")
     if prefetch and manifest.mode != "sar":
         raise ValueError(f"prefetch=True needs mode='sar'; mode is {manifest.mode!r}")
+    implementation = usable_implementation(implementation, mesh.devices.flat[0].platform)
     axis = mesh.axis_names[0]
     sharding = NamedSharding(mesh, PartitionSpec(axis))
     if isinstance(source, AbstractSource):
@@ -168,7 +187,8 @@ def place(
     else:
         arrays = _placed_arrays(source, mesh, sharding)
     shared = dataclasses.replace(manifest, counts=None)
-    return ShardedGraph(_assemble(arrays, shared, axis, prefetch), mesh, manifest.counts)
+    shards = _assemble(arrays, shared, axis, prefetch, implementation)
+    return ShardedGraph(shards, mesh, manifest.counts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,7 +266,9 @@ def _padded(
     return padded
 
 
-def _assemble(arrays: Mapping[str, Any], manifest: Manifest, axis: str, prefetch: bool) -> Shard:
+def _assemble(
+    arrays: Mapping[str, Any], manifest: Manifest, axis: str, prefetch: bool, implementation: str
+) -> Shard:
     """The `Shard` whose leaves are the arrays, whatever they are."""
     names = [field.name for field in dataclasses.fields(Shard)]
     plain: dict[str, Any] = {name: arrays.get(name) for name in names if name not in _COMPOSED}
@@ -262,6 +284,7 @@ def _assemble(arrays: Mapping[str, Any], manifest: Manifest, axis: str, prefetch
         chunk=manifest.chunk,
         receiver_capacity=manifest.receiver_capacity,
         sender_capacity=manifest.sender_capacity,
+        implementation=implementation,
     )
     outgoing = None
     if "outgoing/receiver_ids" in arrays:
@@ -277,6 +300,7 @@ def _assemble(arrays: Mapping[str, Any], manifest: Manifest, axis: str, prefetch
             chunk=manifest.chunk,
             receiver_capacity=manifest.outgoing_receiver_capacity,
             sender_capacity=manifest.outgoing_sender_capacity,
+            implementation=implementation,
         )
     return Shard(
         **plain,

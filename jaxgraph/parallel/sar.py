@@ -25,21 +25,20 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.blocks import (
+    Places,
     add_at,
-    add_pullback,
     fold_block,
-    merge_at,
+    fold_group,
     pull_block,
+    pull_group,
 )
-from jaxgraph.ops.edges import match_variation, to_slot_order, when_ready
+from jaxgraph.ops.edges import EdgeGroups, match_variation
+from jaxgraph.ops.kernels import gradients_by_slot
 from jaxgraph.ops.messages import (
     Inputs,
-    Pullback,
     Wanted,
     finish_messages,
     floating_leaves,
-    pull_messages,
-    reduce_messages,
 )
 from jaxgraph.ops.propagation import (
     Static,
@@ -109,7 +108,8 @@ def _backward(message, self_loops, residuals, gradient):
         grads = visit_parts(shard, _PLANS[plan](task))
     else:
         grads = task.local(None)
-    grads = dataclasses.replace(grads, edge=to_slot_order(shard.incoming, grads.edge))
+    edge = gradients_by_slot(shard.incoming, message, reducer, inputs, grads.edge)
+    grads = dataclasses.replace(grads, edge=edge)
     return None, None, cotangents(inputs, grads)
 
 
@@ -128,9 +128,11 @@ def _fold(shard: Shard, message, self_loops: bool, reducer: Reducer, inputs: Inp
 
     def work(step: jax.Array | int, arrived: Pytree, state: Pytree, after: Any) -> Work:
         remote = dataclasses.replace(inputs, sender=arrived)
-        compact = reduce_messages(shard.incoming, step, message, reducer, remote, after)
-        state = merge_at(reducer, state, compact, _positions(shard.reach, step))
-        return Work(state, None, compact)
+        position = _positions(shard.reach, step)
+        state, done = fold_group(
+            shard.incoming, step, message, reducer, remote, state, position, after
+        )
+        return Work(state, None, done)
 
     return visit_parts(shard, Visit(local, fetch, work))
 
@@ -157,6 +159,31 @@ class _Task:
         """Gradients from the edges among the own nodes."""
         block = self.shard.block(self_loops=self.self_loops)
         return pull_block(block, self.message, self.reducer, self.inputs, self.adjoint, self.wanted)
+
+    def work(
+        self,
+        edges: EdgeGroups,
+        group: jax.Array | int,
+        inputs: Inputs,
+        adjoint: Pytree,
+        grads: Inputs,
+        places: Places,
+        after: jax.Array | None,
+    ) -> Work:
+        """Adds what one remote part's edges give."""
+        pulled = pull_group(
+            edges,
+            group,
+            self.message,
+            self.reducer,
+            inputs,
+            adjoint,
+            self.wanted,
+            grads,
+            places,
+            after,
+        )
+        return Work(pulled.gradients, pulled.answer, pulled.done)
 
 
 def backward_plan(
@@ -192,7 +219,7 @@ def _row_bytes(tree: Pytree) -> int:
 
 def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
     """Algorithm 2: the receivers' part computes the gradient of the remote senders and sends it."""
-    shard, inputs, wanted = task.shard, task.inputs, task.wanted
+    shard, inputs = task.shard, task.inputs
     route = halo_route(shard)
 
     def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
@@ -204,30 +231,12 @@ def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
         return match_variation(empty, shard.incoming)
 
     def work(step: jax.Array | int, arrived: Pytree, grads: Inputs, after: Any) -> Work:
-        pull = partial(
-            pull_messages,
-            shard.incoming,
-            group=step,
-            message=task.message,
-            reducer=task.reducer,
-            inputs=dataclasses.replace(inputs, sender=arrived),
-            adjoint=task.adjoint,
-        )
-        answer, done = None, Pullback([], [], [])
-        if wanted.by_receiver:
-            running = grads.edge if wanted.edge else None
-            done = pull("receiver", want_params=wanted.params, edge_gradient=running, after=after)
-            after = when_ready((done.rows, done.params, done.edge))
-            rows = add_at(grads.receiver, done.rows, _positions(shard.reach, step))
-            grads = add_pullback(grads, done, receiver=rows)
-        if wanted.by_sender:
-            want_params = wanted.params and not wanted.by_receiver
-            done = pull("sender", want_params=want_params, after=after)
-            grads, answer = add_pullback(grads, done), done.rows
-        return Work(grads, answer, done.rows)
+        remote = dataclasses.replace(inputs, sender=arrived)
+        places = Places(None, _positions(shard.reach, step))
+        return task.work(shard.incoming, step, remote, task.adjoint, grads, places, after)
 
     def reply(step: jax.Array | int, answer: Pytree) -> Pytree:
-        return send_rows(route.reverse(), None, answer, step, shard.axis)
+        return send_rows(route.answers(), None, answer, step, shard.axis)
 
     def settle(step: jax.Array | int, returned: Pytree, grads: Inputs) -> Inputs:
         rows = add_at(grads.sender, returned, _positions(shard.send, step))
@@ -238,7 +247,7 @@ def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
 
 def _at_sender(task: _Task) -> Visit:
     """The senders' part computes all gradients and returns those of the receivers' inputs."""
-    shard, inputs, wanted = task.shard, task.inputs, task.wanted
+    shard, inputs = task.shard, task.inputs
     outgoing = shard.outgoing or shard.incoming  # of one part nothing leaves, and no step is taken
     route = reach_route(shard)
 
@@ -247,29 +256,13 @@ def _at_sender(task: _Task) -> Visit:
         return send_rows(route, shard.reach, rows, step, shard.axis, after)
 
     def work(step: jax.Array | int, arrived: Pytree, grads: Inputs, after: Any) -> Work:
-        pull = partial(
-            pull_messages,
-            outgoing,
-            group=step - 1,
-            message=task.message,
-            reducer=task.reducer,
-            inputs=dataclasses.replace(inputs, receiver=arrived[0]),
-            adjoint=arrived[1],
-        )
-        answer, done = None, Pullback([], [], [])
-        if wanted.receiver:
-            done = pull("receiver", want_params=wanted.params, after=after)
-            after = when_ready(done.rows)
-            grads, answer = add_pullback(grads, done), done.rows
-        if wanted.by_sender:
-            want_params = wanted.params and not wanted.receiver
-            done = pull("sender", want_params=want_params, after=after)
-            rows = add_at(grads.sender, done.rows, _positions(shard.send, step))
-            grads = add_pullback(grads, done, sender=rows)
-        return Work(grads, answer, done.rows)
+        receiver, adjoint = arrived
+        remote = dataclasses.replace(inputs, receiver=receiver)
+        places = Places(_positions(shard.send, step), None)
+        return task.work(outgoing, step - 1, remote, adjoint, grads, places, after)
 
     def reply(step: jax.Array | int, answer: Pytree) -> Pytree:
-        return send_rows(route.reverse(), None, answer, step, shard.axis)
+        return send_rows(route.answers(), None, answer, step, shard.axis)
 
     def settle(step: jax.Array | int, returned: Pytree, grads: Inputs) -> Inputs:
         rows = add_at(grads.receiver, returned, _positions(shard.reach, step))

@@ -11,7 +11,6 @@ import pytest
 from jaxgraph.ops.message_functions import (
     gat_message,
     gatv2_message,
-    mean_message,
     sum_message,
     weighted_message,
 )
@@ -24,7 +23,7 @@ def draw(*shape: int) -> jax.Array:
 
 
 @pytest.mark.parametrize(
-    "message", [sum_message, weighted_message, mean_message, gat_message(0.2), gatv2_message(0.2)]
+    "message", [sum_message, weighted_message, gat_message(0.2), gatv2_message(0.2)]
 )
 def test_survives_pickling_as_an_equal_function(message: Any) -> None:
     copy = pickle.loads(pickle.dumps(message))
@@ -50,15 +49,6 @@ def test_weights_are_of_the_leading_axes(weight: jax.Array) -> None:
     spread = np.asarray(weight).reshape(EDGES, -1, 1)
     np.testing.assert_array_equal(weighted_message((), x, (), weight), spread * np.asarray(x))
     assert weighted_message((), x.astype(jnp.bfloat16), (), weight).dtype == jnp.bfloat16
-
-
-def test_mean_counts_edges_in_the_type_of_its_sums() -> None:
-    x = draw(EDGES, HEADS, FEATURES)
-    values, ones = mean_message((), x, (), None)
-    np.testing.assert_array_equal(values, x)
-    np.testing.assert_array_equal(ones, np.ones(EDGES))
-    values, ones = mean_message((), x.astype(jnp.bfloat16), (), None)
-    assert values.dtype == ones.dtype == jnp.float32
 
 
 def test_attention_computes_logits_in_thirty_two_bits() -> None:

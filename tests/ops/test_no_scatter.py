@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 from jax.extend import core
 
-from jaxgraph.ops import aggregate, edge_softmax, gat_attention, gatv2_attention, sddmm
+from jaxgraph.ops import (
+    aggregate,
+    dot_attention,
+    edge_softmax,
+    gat_attention,
+    gatv2_attention,
+    sddmm,
+)
 from jaxgraph.parallel import make_mesh, propagate, shard, spmd
 from jaxgraph.partition.assignment import Partition
 from tests.ops.blocks import place_block
@@ -56,6 +63,7 @@ def test_the_search_finds_scatters() -> None:
     assert "scatter(" in scatters(gradient, jnp.zeros(100_000))
 
 
+PORTABLE: Any = {"implementation": "xla"}
 PLACED = place_block(SMALL_GRAPHS[-1])
 X = jnp.ones((PLACED.block.sender_rows, HEADS, FEATURES))
 LOGITS = X[..., 0]
@@ -63,20 +71,24 @@ PER_EDGE = jnp.ones((PLACED.block.edge_slots, HEADS))
 OPS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     **{
         f"aggregate-{reduce}": (
-            lambda x, w, reduce=reduce: aggregate(PLACED.block, x, w, reduce),
+            lambda x, w, reduce=reduce: aggregate(PLACED.block, x, w, reduce, **PORTABLE),
             (X, PER_EDGE),
         )
         for reduce in ("sum", "mean", "max", "min")
     },
-    "sddmm": (lambda s, r: sddmm(PLACED.block, s, r), (X, X)),
-    "edge_softmax": (lambda logits: edge_softmax(PLACED.block, logits), (PER_EDGE,)),
+    "sddmm": (lambda s, r: sddmm(PLACED.block, s, r, **PORTABLE), (X, X)),
+    "edge_softmax": (lambda logits: edge_softmax(PLACED.block, logits, **PORTABLE), (PER_EDGE,)),
     "gat_attention": (
-        lambda *arrays: gat_attention(PLACED.block, *arrays, dropout=0.5, key=KEY),
+        lambda *arrays: gat_attention(PLACED.block, *arrays, dropout=0.5, key=KEY, **PORTABLE),
         (X, LOGITS, LOGITS),
     ),
     "gatv2_attention": (
-        lambda *arrays: gatv2_attention(PLACED.block, *arrays, dropout=0.5, key=KEY),
+        lambda *arrays: gatv2_attention(PLACED.block, *arrays, dropout=0.5, key=KEY, **PORTABLE),
         (X, X, X[0]),
+    ),
+    "dot_attention": (
+        lambda *arrays: dot_attention(PLACED.block, *arrays, dropout=0.5, key=KEY, **PORTABLE),
+        (X, X, X),
     ),
 }
 

@@ -21,7 +21,8 @@ def test_every_available_implementation_passes_its_self_check(implementation: An
 
 
 def test_every_public_op_runs_everywhere() -> None:
-    public = {"aggregate", "sddmm", "edge_softmax", "gat_attention", "gatv2_attention"}
+    attentions = {"gat_attention", "gatv2_attention", "dot_attention"}
+    public = {"aggregate", "sddmm", "edge_softmax"} | attentions
     assert public <= set(ops.__all__)
     portable = {each.op for each in ops.implementations() if each.name == "xla" and each.available}
     assert portable == public

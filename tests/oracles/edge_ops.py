@@ -156,3 +156,27 @@ def gatv2_attention(
         return grad_sender, edges.sum_by_receiver(grad_sum), grad_attention
 
     return y, backward
+
+
+def dot_attention(
+    edges: Edges,
+    queries: np.ndarray,
+    keys: np.ndarray,
+    values: np.ndarray,
+    *,
+    scale: float,
+    keep: np.ndarray | None = None,
+    rate: float = 0.0,
+) -> tuple[np.ndarray, Gradients]:
+    """y_i = sum_j dropout(softmax_j(scale <q_i, k_j>)) v_j."""
+    at_receiver, at_sender = queries[edges.receivers], keys[edges.senders]
+    logits = scale * (at_receiver * at_sender).sum(-1)
+    y, backward_attend = attend(edges, logits, values, keep, rate)
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, ...]:
+        grad_logits, grad_values = backward_attend(grad)
+        spread = scale * grad_logits[..., None]
+        grad_keys = edges.sum_by_sender(spread * at_receiver)
+        return edges.sum_by_receiver(spread * at_sender), grad_keys, grad_values
+
+    return y, backward

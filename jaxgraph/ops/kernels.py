@@ -1,0 +1,133 @@
+"""Which messages have kernels of their own, and reductions that take one where there is one.
+
+A kernel reduces the edges of one group in compressed rows and continues from an earlier result in
+place. What no kernel knows is computed a chunk of edges at a time (`jaxgraph.ops.messages`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import jax
+
+from jaxgraph.ops.cpu.library import missing
+from jaxgraph.ops.cpu.messages import cpu_kernel
+from jaxgraph.ops.dispatch import check_name
+from jaxgraph.ops.edges import EdgeGroups, to_slot_order
+from jaxgraph.ops.messages import Inputs, MessageFn, Wanted
+from jaxgraph.ops.reducers import Reducer
+
+__all__ = ["Kernel", "find_kernel", "gradients_by_slot", "usable_implementation"]
+
+Pytree = Any
+
+
+class Kernel(Protocol):
+    """A reduction of messages of one kind."""
+
+    def fold(
+        self,
+        edges: EdgeGroups,
+        group: jax.Array | int,
+        inputs: Inputs,
+        before: Pytree,
+        num_rows: int,
+        missing: jax.Array | None,
+    ) -> Pytree:
+        """The reducer's state [rows, ...] after the messages of a group.
+
+        Args:
+          edges, group: the edges.
+          inputs: what messages are made from.
+          before: the state to continue from; None: nothing has been taken in.
+          num_rows: rows of the state.
+          missing: bool [rows], rows that take in a message from themselves; None: no row does.
+
+        Returns:
+          The state.
+        """
+        ...
+
+    def pull(
+        self,
+        edges: EdgeGroups,
+        group: jax.Array | int,
+        inputs: Inputs,
+        adjoint: Pytree,
+        wanted: Wanted,
+        before: Inputs,
+        missing: jax.Array | None,
+    ) -> Inputs:
+        """Gradients of the floating inputs, as lists.
+
+        Args:
+          edges, group, inputs, missing: as for `fold`.
+          adjoint: `reducer.adjoint(...)`, one row per row of `inputs.receiver`.
+          wanted: which gradients are needed.
+          before: running gradients, as lists; an empty list: none so far.
+
+        Returns:
+          For every wanted part the running gradients with those of the group added, edges in slot
+          order; what is not wanted as it was.
+        """
+        ...
+
+
+def usable_implementation(name: str | None, platform: str) -> str:
+    """Which kernels reduce messages on devices of a platform.
+
+    Args:
+      name: the ones asked for: "cpu" or "xla"; None: the fastest that can be used.
+      platform: of the devices, such as "cpu".
+
+    Returns:
+      The name.
+
+    Raises:
+      ValueError: there are none of that name.
+      NotImplementedError: those asked for cannot be used.
+    """
+    if name is not None:
+        check_name("implementation", name, ("cpu", "xla"))
+    if name == "xla":
+        return "xla"
+    reason = missing() if platform == "cpu" else f"runs on cpu, and the devices are {platform}"
+    if not reason:
+        return "cpu"
+    if name == "cpu":
+        raise NotImplementedError(
+            f"implementation 'cpu' {reason}; implementation=None takes one that can be used"
+        )
+    return "xla"
+
+
+def find_kernel(
+    edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs: Inputs
+) -> Kernel | None:
+    """The kernel for messages on some edges.
+
+    Args:
+      edges: whose `implementation` says which kernels may be used.
+      message, reducer, inputs: what has to be reduced.
+
+    Returns:
+      The kernel, or None: there is none.
+    """
+    return cpu_kernel(message, reducer, inputs) if edges.implementation == "cpu" else None
+
+
+def gradients_by_slot(
+    edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs: Inputs, gradients: Pytree
+) -> Pytree:
+    """Gradients of edge inputs in slot order, from what all groups of edges left.
+
+    Args:
+      edges, message, reducer, inputs: what was reduced.
+      gradients: arrays [slots, ...], from a kernel in slot order, else in that of the walk.
+
+    Returns:
+      The arrays in slot order.
+    """
+    if find_kernel(edges, message, reducer, inputs) is not None:
+        return gradients
+    return to_slot_order(edges, gradients)
