@@ -3,7 +3,8 @@
 #   make demo      train a GAT with SAR on 4 emulated devices on a generated graph
 #   make test      the suite, with a covering subset of the layer x mode x partitioner x devices matrix
 #   make test-all  the suite with the whole matrix
-#   make bench     list the benchmark programs, each with the command that runs it
+#   make bench     list the benchmark programs, each with the command that runs it, such as
+#                  .venv/bin/python -m benchmarks.cpu --quick
 #   make lint      ruff, pyright and the import contract
 #   make clean     remove the environment and the caches
 
@@ -31,6 +32,7 @@ test-all: $(VENV)/.installed-test
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks
+	@echo "Run one with $(BIN)/python, e.g. $(BIN)/python -m benchmarks.cpu --quick"
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check
@@ -49,11 +51,14 @@ $(VENV)/.created:
 	$(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 
-# A stamp for each set of extras; a changed pyproject.toml installs again.
-$(VENV)/.installed: pyproject.toml $(VENV)/.created
+# What an installation is made of: the kernels are compiled by it.
+BUILT_FROM := pyproject.toml setup.py $(wildcard jaxgraph/ops/cpu/source/*)
+
+# A stamp for each set of extras; what it was built from, changed, installs again.
+$(VENV)/.installed: $(BUILT_FROM) $(VENV)/.created
 	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
-$(VENV)/.installed-%: pyproject.toml $(VENV)/.created
+$(VENV)/.installed-%: $(BUILT_FROM) $(VENV)/.created
 	$(BIN)/python -m pip install --quiet --editable '.[$*]'
 	@touch $@ $(VENV)/.installed

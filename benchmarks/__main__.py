@@ -8,13 +8,18 @@ from rich.table import Table
 
 
 def programs(folder: Path) -> dict[str, str]:
-    """First docstring line of every program in the folder, by module name; nothing is imported."""
+    """First docstring line of every program in the folder, by module name; nothing is imported.
+
+    A program is a module that can be run, or a package with such a `__main__`.
+    """
     found = {}
-    for path in sorted(folder.glob("*.py")):
+    modules = {path.stem: path for path in folder.glob("*.py")}
+    packages = {path.parent.name: path for path in folder.glob("*/__main__.py")}
+    for name, path in sorted((modules | packages).items()):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        if path.stem.startswith("_") or not _has_main(tree):
+        if name.startswith("_") or not _has_main(tree):
             continue
-        found[path.stem] = (ast.get_docstring(tree) or "").partition("\n")[0]
+        found[name] = (ast.get_docstring(tree) or "").partition("\n")[0]
     return found
 
 

@@ -1,0 +1,212 @@
+"""Times and memory on CPU: SpMM, attention, epochs and SAR, beside DGL, PyG, torch and scipy.
+
+Every library works in a process of its own on the same graphs, the same float32 numbers, the same
+number of threads and the same malloc setting. Their results are compared first; then they are timed
+by turns, while the others are stopped. A peer that cannot be imported is named with the reason;
+peers may live in another environment (`--peer-python`).
+
+    python -m benchmarks.cpu --quick                # under five minutes on two cores
+    python -m benchmarks.cpu --json cpu.json --markdown cpu.md --peer-python PEERS/bin/python
+    python -m benchmarks.cpu --only sar --plot sar.png
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from benchmarks.cpu import graphs, report
+from benchmarks.cpu.crew import Crew, Settings
+from benchmarks.cpu.inputs import write_data
+from benchmarks.cpu.limits import limits
+from benchmarks.cpu.measure import Measurement, measure_task
+from benchmarks.cpu.plan import (
+    LIMITS,
+    OURS,
+    PORTABLE,
+    TOPICS,
+    Contestant,
+    pace,
+    peers,
+    peers_tasks,
+    sar_contestants,
+    sar_graphs,
+    sar_tasks,
+)
+from benchmarks.cpu.process import MALLOC, environment
+from benchmarks.cpu.record import Record, this_machine
+from benchmarks.cpu.sheets import details, summaries
+from benchmarks.cpu.tasks import Task
+
+MEMORY_SHARE = 0.7
+"""Of the machine's memory, for one worker."""
+
+
+def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.cpu", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--quick", action="store_true", help="a part that takes minutes")
+    parser.add_argument("--only", nargs="+", choices=TOPICS, help="default: all; --quick: not sar")
+    parser.add_argument("--graphs", nargs="+", metavar="NAME", help="generated or real graphs")
+    parser.add_argument("--peers", nargs="*", metavar="NAME", help="default: all that are there")
+    parser.add_argument("--peer-python", default=sys.executable, help="interpreter of the peers")
+    parser.add_argument("--threads", type=int, default=2, help="of every library")
+    parser.add_argument("--malloc", choices=list(MALLOC), default="default")
+    parser.add_argument("--rounds", type=int, help="of every task; default: by its kind")
+    parser.add_argument("--json", type=Path, help="write everything here")
+    parser.add_argument("--markdown", type=Path, help="write the tables here")
+    parser.add_argument("--plot", type=Path, help="draw SAR's cost here; needs matplotlib")
+    options = parser.parse_args(arguments)
+    options.only = options.only or [
+        topic for topic in TOPICS if topic != "sar" or not options.quick
+    ]
+    known = [peer.name for peer in peers(options.quick)]
+    for name in options.peers or []:
+        if name not in known:
+            parser.error(f"--peers: no peer {name!r}; expected some of {', '.join(known)}")
+    if shutil.which(options.peer_python) is None:
+        parser.error(f"--peer-python: {options.peer_python} is no program that can be run")
+    if options.rounds is not None and options.rounds < 1:
+        parser.error(f"--rounds is {options.rounds}; expected at least 1")
+    return options
+
+
+class Run:
+    """A run of the program.
+
+    Args:
+      options: of the command line.
+      settings: how workers are started.
+      record: where everything is written down.
+      console: where everything is shown.
+    """
+
+    def __init__(
+        self, options: argparse.Namespace, settings: Settings, record: Record, console: Console
+    ) -> None:
+        self.options = options
+        self.settings = settings
+        self.record = record
+        self.console = console
+
+    def measure_limits(self) -> None:
+        """What memory and cores can do, by whichever library does it best."""
+        contestants = (OURS, *(peer for peer in self._peers() if peer.library == "torch"))
+        crew = Crew(contestants, self.settings)
+        try:
+            found = self._measure(crew, "limits", LIMITS)
+        finally:
+            crew.close()
+        self.record.limits = limits(found)
+        report.show(details(found, "What the machine can do"), self.console)
+
+    def compare_with_peers(self, graph: str) -> None:
+        """All tasks of a graph, by all libraries."""
+        topics = [topic for topic in self.options.only if topic != "sar"]
+        tasks = peers_tasks(graph, topics, self.options.quick)
+        contestants = (OURS, PORTABLE, *self._peers())
+        self.record.peers += self._compare(contestants, graph, tasks)
+
+    def compare_sar(self, graph: str) -> None:
+        """Epochs of a graph on one device and on several."""
+        quick = self.options.quick
+        self.record.sar += self._compare(sar_contestants(quick), graph, sar_tasks(quick))
+
+    def _peers(self) -> list[Contestant]:
+        chosen = self.options.peers
+        every = peers(self.options.quick)
+        return [peer for peer in every if chosen is None or peer.name in chosen]
+
+    def _compare(
+        self, contestants: Sequence[Contestant], graph: str, tasks: Sequence[Task]
+    ) -> list[Measurement]:
+        data, path = graphs.make(graph), self.settings.scratch / "graph.npz"
+        write_data(path, data)
+        self.record.sizes[graph] = graphs.size_of(data)
+        del data
+        crew = Crew(contestants, self.settings)
+        try:
+            if _is_redundant(crew):
+                crew.drop(PORTABLE.name, f"it is what {OURS.name} itself chooses here")
+            crew.load(path)
+            found = self._measure(crew, graph, tasks)
+        finally:
+            crew.close()
+        self.record.versions |= crew.versions
+        self.record.absent |= crew.absent
+        report.show(details(found, graph), self.console)
+        return found
+
+    def _measure(self, crew: Crew, graph: str, tasks: Sequence[Task]) -> list[Measurement]:
+        found: list[Measurement] = []
+        for task in tasks:
+            start = time.perf_counter()
+            speed = pace(task, self.options.quick, self.options.rounds)
+            found += measure_task(crew, graph, task, speed)
+            seconds = time.perf_counter() - start
+            self.console.print(f"{graph}: {task.label}: {seconds:.0f} s", highlight=False)
+        return found
+
+
+def _is_redundant(crew: Crew) -> bool:
+    """Whether the portable implementations are those that are chosen anyway."""
+    portable = crew.versions.get(PORTABLE.name)
+    return portable is not None and portable == crew.versions.get(OURS.name)
+
+
+def _write(options: argparse.Namespace, record: Record) -> None:
+    """Writes the files, with what has been found so far."""
+    if options.json:
+        record.write(options.json)
+    if options.markdown:
+        options.markdown.write_text(report.markdown(record))
+
+
+def main() -> int:
+    """Measures, shows and writes; 1 where a result was wrong or our own code failed."""
+    options = read_arguments(sys.argv[1:])
+    console = Console(width=None if sys.stdout.isatty() else 180)
+    machine = this_machine()
+    command = shlex.join(["python", "-m", "benchmarks.cpu", *sys.argv[1:]])
+    record = Record(command, machine, options.threads, options.malloc)
+    with tempfile.TemporaryDirectory(prefix="benchmarks-cpu-") as folder:
+        scratch = Path(folder)
+        variables = environment(options.threads, options.malloc, scratch)
+        limit = int(MEMORY_SHARE * machine.memory_bytes)
+        settings = Settings(options.peer_python, options.threads, variables, limit, scratch)
+        run = Run(options, settings, record, console)
+        run.measure_limits()
+        if set(options.only) - {"sar"}:
+            for graph in options.graphs or graphs.names(options.quick):
+                run.compare_with_peers(graph)
+                _write(options, record)
+        if "sar" in options.only:
+            for graph in options.graphs or sar_graphs(options.quick):
+                run.compare_sar(graph)
+                _write(options, record)
+    for sheet in summaries(record):
+        report.show(sheet, console)
+    for line in report.circumstances(record):
+        console.print(escape(line), highlight=False)
+    if options.plot:
+        report.plot_sar(record, options.plot)
+    own = (OURS.name, *(each.name for each in sar_contestants(options.quick)))
+    faults = list(record.faults(own, PORTABLE.name))
+    for fault in faults:
+        console.print(f"[bold red]{escape(fault)}[/]", highlight=False)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""The graphs of the comparison: generated ones of known sizes, and real ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+import jaxgraph as jg
+from benchmarks.cpu.inputs import Data
+from benchmarks.cpu.work import Size
+
+__all__ = ["GENERATED", "REAL", "Shape", "make", "names", "size_of"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A generated graph: block model, power law of degrees, both directions of every edge.
+
+    Attributes:
+      num_nodes: number of nodes.
+      num_edges: directed edges, up to one.
+      num_features: features of a node.
+      num_classes: classes, which are the blocks.
+    """
+
+    num_nodes: int
+    num_edges: int
+    num_features: int
+    num_classes: int
+
+
+GENERATED: Mapping[str, Shape] = MappingProxyType(
+    {
+        "pubmed-size": Shape(19_717, 108_365, 500, 3),
+        "blog-size": Shape(10_312, 667_966, 128, 39),
+        "reddit-small-size": Shape(58_000, 1_400_000, 602, 41),
+        "arxiv-size": Shape(169_343, 2_484_941, 128, 40),
+        "products/8-size": Shape(306_128, 15_465_000, 100, 47),
+    }
+)
+"""Graphs of the sizes of well-known ones, by name."""
+
+REAL = ("cora", "citeseer", "pubmed", "amazon-photo", "coauthor-cs")
+"""Data sets of `jaxgraph.datasets`, read from the folder JAXGRAPH_DATA."""
+
+DEGREE_EXPONENT = 2.5
+
+
+def names(quick: bool) -> tuple[str, ...]:
+    """The graphs of a run; the real ones only where JAXGRAPH_DATA names a folder."""
+    if quick:
+        return ("pubmed-size", "arxiv-size")
+    return (*GENERATED, *REAL) if os.environ.get("JAXGRAPH_DATA") else tuple(GENERATED)
+
+
+def make(name: str, seed: int = 0) -> Data:
+    """Makes or reads a graph, with edge weights drawn from a seed.
+
+    Args:
+      name: one of `GENERATED` or a data set's.
+      seed: of the generator.
+
+    Returns:
+      Its arrays.
+
+    Raises:
+      ValueError: there is no such graph, or it has no features, classes or training nodes.
+    """
+    graph = _generated(GENERATED[name], seed) if name in GENERATED else jg.datasets.load(name)
+    if graph.nodes is None or graph.labels is None or graph.train_mask is None:
+        raise ValueError(f"{name} lacks features, classes or a training mask; take another graph")
+    if graph.labels.ndim != 1:
+        raise ValueError(f"{name} has several labels per node; take a graph with one class each")
+    weights = np.random.default_rng(seed).random(graph.senders.size, np.float32)
+    return Data(
+        np.asarray(graph.senders, np.int32),
+        np.asarray(graph.receivers, np.int32),
+        weights,
+        graph.nodes,
+        graph.labels,
+        graph.train_mask & (graph.labels >= 0),
+        int(graph.labels.max()) + 1,
+    )
+
+
+def _generated(shape: Shape, seed: int) -> jg.Graph:
+    return jg.datasets.load(
+        "sbm",
+        num_nodes=shape.num_nodes,
+        degree=shape.num_edges / shape.num_nodes,
+        num_features=shape.num_features,
+        num_classes=shape.num_classes,
+        degree_exponent=DEGREE_EXPONENT,
+        seed=seed,
+    )
+
+
+def size_of(data: Data) -> Size:
+    """How large a graph is."""
+    return Size(
+        data.num_nodes,
+        data.senders.size,
+        data.nodes.shape[1],
+        data.num_classes,
+        data.missing_loops().size,
+    )

@@ -1,0 +1,56 @@
+"""What a worker asks of a library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from benchmarks.cpu.inputs import Data
+from benchmarks.cpu.tasks import Task
+
+__all__ = ["Library", "Prepared"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A task that is ready to be timed.
+
+    Attributes:
+      results: computes what is compared between libraries, by name. Called once, before `run`; of
+        training it makes the first two steps.
+      run: does the task once; returns when it is done and nothing of its outputs is held.
+      path: which of the library's own ways was taken, for the report.
+      compile_seconds: what compilation took, where the library compiles.
+    """
+
+    results: Callable[[], Mapping[str, np.ndarray]]
+    run: Callable[[], None]
+    path: str = ""
+    compile_seconds: float | None = None
+
+
+class Library(Protocol):
+    """A library in its worker process. Its constructor imports it."""
+
+    def versions(self) -> Mapping[str, str]:
+        """The versions of what does the work."""
+        ...
+
+    def load(self, data: Data) -> None:
+        """Takes a graph, in place of the one before."""
+        ...
+
+    def lay_out(self, task: Task) -> None:
+        """Makes the formats of the graph that the task needs: they count as loaded data.
+
+        Raises:
+          NotImplementedError: the library has no such task.
+        """
+        ...
+
+    def prepare(self, task: Task) -> Prepared:
+        """Makes the task's inputs, compiles and chooses what there is to choose."""
+        ...

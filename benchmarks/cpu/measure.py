@@ -1,0 +1,209 @@
+"""Lets workers do a task by turns, and writes down what it took."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.cpu.comparing import TOLERANCE, relative_error
+from benchmarks.cpu.crew import Crew
+from benchmarks.cpu.plan import Pace
+from benchmarks.cpu.process import Worker, WorkerFailure, WorkerRefusal
+from benchmarks.cpu.tasks import Task, to_json
+
+__all__ = ["Measurement", "Memory", "measure_task", "repeats_per_round"]
+
+MOST_REPEATS = 200
+PREPARE_TIMEOUT = 1800.0
+PATIENCE = 2
+"""Rounds that are tried for each that is wanted, where other processes disturb."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Resident bytes of a worker.
+
+    Attributes:
+      loaded: with the library and the graph in its formats.
+      before: with the task's inputs and compiled programs as well, before a run.
+      peak: the most in a run; None where the system does not tell.
+    """
+
+    loaded: int
+    before: int
+    peak: int | None
+
+    @property
+    def above_loaded(self) -> int | None:
+        """What the task takes: inputs, programs, temporaries and outputs."""
+        return None if self.peak is None else max(self.peak - self.loaded, 0)
+
+    @property
+    def temporary(self) -> int | None:
+        """What one run takes: temporaries and outputs."""
+        return None if self.peak is None else max(self.peak - self.before, 0)
+
+
+@dataclass
+class Measurement:
+    """What one library took for one task on one graph.
+
+    Attributes:
+      graph: its name.
+      task: what was done.
+      contestant: its name.
+      seconds: of one run, one number a round, the median of the round.
+      disturbed: how many of these rounds other processes disturbed.
+      error: relative, against the first that did the task; None for the first.
+      worst: the name of the array with that error.
+      memory: None where the task did not get so far.
+      path: which of the library's own ways was taken.
+      compile_seconds: where the library compiles.
+      failure: why there are no times, "" where there are.
+    """
+
+    graph: str
+    task: Task
+    contestant: str
+    seconds: list[float] = field(default_factory=list)
+    disturbed: int = 0
+    error: float | None = None
+    worst: str = ""
+    memory: Memory | None = None
+    path: str = ""
+    compile_seconds: float | None = None
+    failure: str = ""
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the library computed something else than the others."""
+        return self.error is not None and not self.error <= TOLERANCE
+
+
+def measure_task(crew: Crew, graph: str, task: Task, pace: Pace) -> list[Measurement]:
+    """Takes results and memory of every worker, then times by turns.
+
+    The last of the crew gives the results that the others are compared with; who differs is not
+    timed.
+
+    Args:
+      crew: the workers, with the graph.
+      graph: its name.
+      task: what to do.
+      pace: for how long.
+
+    Returns:
+      One measurement for each worker that has the task, in the order of the crew.
+    """
+    found: list[Measurement] = []
+    firsts: dict[str, _First] = {}
+    expected: Mapping[str, np.ndarray] | None = None
+    for name in reversed(list(crew.workers)):
+        measurement = Measurement(graph, task, name)
+        output = crew.scratch / "results.npz"
+        try:
+            firsts[name] = _prepare(crew.workers[name], measurement, output)
+        except WorkerRefusal:
+            continue
+        except WorkerFailure as reason:
+            measurement.failure = str(reason)
+        else:
+            expected = _compare(measurement, output, expected)
+        found.insert(0, measurement)
+    _time_by_turns(crew, [each for each in found if not each.failure], firsts, pace)
+    crew.release()
+    return found
+
+
+@dataclass(frozen=True)
+class _First:
+    """The run of a worker before the rounds, and whether others disturbed it."""
+
+    seconds: float
+    disturbed: bool
+
+
+def _prepare(worker: Worker, measurement: Measurement, output: Path) -> _First:
+    output.unlink(missing_ok=True)
+    task = to_json(measurement.task)
+    reply = worker.request("prepare", PREPARE_TIMEOUT, task=task, output=str(output))
+    measurement.path = reply["path"]
+    measurement.compile_seconds = reply["compile_seconds"]
+    measurement.memory = Memory(reply["loaded"], reply["before"], reply["peak"])
+    return _First(reply["seconds"], reply["disturbed"])
+
+
+def _compare(
+    measurement: Measurement, output: Path, expected: Mapping[str, np.ndarray] | None
+) -> Mapping[str, np.ndarray]:
+    """Notes the error of what was computed; returns what the next is compared with."""
+    with np.load(output, allow_pickle=False) as file:
+        results = {name: file[name] for name in file.files}
+    if expected is None:
+        return results
+    measurement.error, measurement.worst = relative_error(results, expected)
+    if measurement.is_wrong:
+        measurement.failure = f"wrong: {measurement.worst} is off by {measurement.error:.1e}"
+    return expected
+
+
+def repeats_per_round(seconds: float, pace: Pace) -> int:
+    """How often a run of so many seconds is repeated in a round."""
+    return min(max(round(pace.round_seconds / max(seconds, 1e-9)), 1), MOST_REPEATS)
+
+
+@dataclass
+class _Clock:
+    """The rounds of one worker, behind a first run that counts where there is no round."""
+
+    measurement: Measurement
+    repeats: int
+    first: _First
+    calm: list[float] = field(default_factory=list)
+    disturbed: list[float] = field(default_factory=list)
+    spent: float = 0.0
+
+    def is_over(self, pace: Pace) -> bool:
+        """Whether there are enough rounds, or its time is over."""
+        rounds = len(self.calm) + len(self.disturbed)
+        is_late = self.first.seconds + self.spent >= pace.seconds and rounds >= pace.least
+        return bool(self.measurement.failure) or is_late or len(self.calm) >= pace.rounds
+
+    def run(self, worker: Worker) -> None:
+        """One round."""
+        try:
+            reply = worker.request("run", repeats=self.repeats)
+        except WorkerFailure as reason:
+            self.measurement.failure = str(reason)
+            return
+        rounds = self.disturbed if reply["disturbed"] else self.calm
+        rounds.append(statistics.median(reply["seconds"]))
+        self.spent += sum(reply["seconds"])
+
+    def finish(self, pace: Pace) -> None:
+        """Notes the rounds; disturbed ones only where too few were not."""
+        kept = self.disturbed if len(self.calm) < max(pace.least, 1) else []
+        self.measurement.seconds = self.calm + kept
+        self.measurement.disturbed = len(kept)
+        if not self.measurement.seconds:
+            self.measurement.seconds = [self.first.seconds]
+            self.measurement.disturbed = int(self.first.disturbed)
+
+
+def _time_by_turns(
+    crew: Crew, timed: Sequence[Measurement], firsts: Mapping[str, _First], pace: Pace
+) -> None:
+    clocks = []
+    for each in timed:
+        first = firsts[each.contestant]
+        clocks.append(_Clock(each, repeats_per_round(first.seconds, pace), first))
+    for _ in range(PATIENCE * pace.rounds):
+        for clock in clocks:
+            if not clock.is_over(pace):
+                clock.run(crew.workers[clock.measurement.contestant])
+    for clock in clocks:
+        clock.finish(pace)

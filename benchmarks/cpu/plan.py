@@ -1,0 +1,173 @@
+"""Which libraries do which tasks on which graphs, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from benchmarks.cpu.models import MODELS
+from benchmarks.cpu.tasks import Attention, Epoch, Product, SpMM, Task, Triad
+
+__all__ = [
+    "LIMITS",
+    "OURS",
+    "PORTABLE",
+    "TOPICS",
+    "Contestant",
+    "Pace",
+    "pace",
+    "peers",
+    "peers_tasks",
+    "sar_contestants",
+    "sar_graphs",
+    "sar_tasks",
+]
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A library as it takes part.
+
+    Attributes:
+      name: in the tables.
+      library: one of `benchmarks.cpu.worker.LIBRARIES`.
+      options: of the library's constructor.
+      is_peer: whether it runs in the peers' interpreter.
+    """
+
+    name: str
+    library: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    is_peer: bool = True
+
+
+OURS = Contestant("jaxgraph", "jaxgraph", is_peer=False)
+PORTABLE = Contestant("portable", "jaxgraph", {"implementation": "xla"}, is_peer=False)
+QUICK_PATIENCE = 1.0
+"""Seconds of trying its ways that PyG has in a quick run."""
+
+TOPICS = ("spmm", "attention", "epochs", "sar")
+"""What `--only` can choose."""
+
+LIMITS: tuple[Task, ...] = (Triad(1 << 26), Product(2048))
+"""What the machine can do: arrays of 256 MiB each, matrices of 16 MiB each."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long a task is measured.
+
+    Attributes:
+      rounds: of all libraries in turn, at most.
+      least: rounds that a library runs even where its seconds are over; 0: its first run will do.
+      seconds: of one library on one task.
+      round_seconds: a shorter run is repeated to about this in every round.
+    """
+
+    rounds: int
+    least: int
+    seconds: float
+    round_seconds: float = 0.1
+
+
+def peers(quick: bool) -> tuple[Contestant, ...]:
+    """The libraries that jaxgraph is compared with."""
+    patience = {"patience": QUICK_PATIENCE} if quick else {}
+    return (
+        Contestant("DGL", "dgl"),
+        Contestant("PyG", "pyg", patience),
+        Contestant("torch", "torch"),
+        Contestant("scipy", "scipy"),
+    )
+
+
+def pace(task: Task, quick: bool, rounds: int | None = None) -> Pace:
+    """How long to measure a task.
+
+    Args:
+      task: the task.
+      quick: whether the whole run is to take minutes.
+      rounds: of all tasks, in place of their own.
+
+    Returns:
+      The pace; SpMM is always measured in at least 7 rounds.
+    """
+    if isinstance(task, Triad | Product):
+        own = Pace(11, 5, 5.0)
+    elif isinstance(task, SpMM):
+        own = Pace(7, 7, 5.0) if quick else Pace(15, 7, 20.0)
+    elif isinstance(task, Epoch):
+        own = Pace(5, 0, 3.0) if quick else Pace(9, 3, 60.0)
+    else:
+        own = Pace(5, 0, 3.0) if quick else Pace(11, 5, 40.0)
+    if rounds is None:
+        return own
+    return Pace(rounds, min(own.least, rounds), own.seconds, own.round_seconds)
+
+
+_FULL_WIDTHS = (16, 41, 128, 256)
+_FULL_HEADS = ((4, 32), (8, 16))
+_QUICK: Mapping[str, Mapping[str, tuple[Task, ...]]] = MappingProxyType(
+    {
+        "pubmed-size": {
+            "spmm": (SpMM(16), SpMM(128), SpMM(128, True)),
+            "attention": (Attention(4, 32), Attention(4, 32, True)),
+            "epochs": (Epoch("gcn"), Epoch("sage"), Epoch("gat")),
+        },
+        "arxiv-size": {
+            "spmm": (SpMM(16), SpMM(128), SpMM(128, True)),
+            "attention": (Attention(4, 32), Attention(4, 32, True)),
+            "epochs": (Epoch("gcn"),),
+        },
+    }
+)
+
+
+def peers_tasks(graph: str, topics: Sequence[str], quick: bool) -> tuple[Task, ...]:
+    """The tasks of the comparison with peers.
+
+    Args:
+      graph: its name.
+      topics: some of `TOPICS`.
+      quick: whether a subset is enough; of a graph that has none, everything is.
+
+    Returns:
+      The tasks in order.
+    """
+    if quick and graph in _QUICK:
+        chosen: Mapping[str, tuple[Task, ...]] = _QUICK[graph]
+    else:
+        chosen = {
+            "spmm": tuple(SpMM(n, weighted) for weighted in (False, True) for n in _FULL_WIDTHS),
+            "attention": tuple(
+                Attention(*heads, backward) for backward in (False, True) for heads in _FULL_HEADS
+            ),
+            "epochs": tuple(Epoch(model) for model in MODELS),
+        }
+    return tuple(task for topic in topics for task in chosen.get(topic, ()))
+
+
+def sar_contestants(quick: bool) -> tuple[Contestant, ...]:
+    """One device, and SAR on several that are emulated on the same cores."""
+    counts = (1, 2) if quick else (1, 2, 4, 8, 16)
+    return tuple(
+        Contestant(
+            "1 device" if count == 1 else f"SAR, {count} parts",
+            "jaxgraph",
+            {"parts": count},
+            is_peer=False,
+        )
+        for count in counts
+    )
+
+
+def sar_graphs(quick: bool) -> tuple[str, ...]:
+    """The graphs that SAR is measured on."""
+    return ("pubmed-size",) if quick else ("arxiv-size",)
+
+
+def sar_tasks(quick: bool) -> tuple[Task, ...]:
+    """The epochs that SAR is measured on."""
+    return (Epoch("gcn"), Epoch("gat")) if quick else tuple(Epoch(model) for model in MODELS)

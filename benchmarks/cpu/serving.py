@@ -1,0 +1,154 @@
+"""The worker's side: answers requests, one JSON object a line, until it is told to stop."""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from benchmarks.cpu import resident
+from benchmarks.cpu.inputs import read_data
+from benchmarks.cpu.libraries.interface import Library, Prepared
+from benchmarks.cpu.tasks import from_json
+
+__all__ = ["Answer", "Session", "answer_requests", "failure"]
+
+Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+class Session:
+    """What a worker holds between requests: a library, a graph and a task.
+
+    Every method but `answer` is a command of the protocol; its arguments are those of the request.
+
+    Args:
+      library: whose tasks are timed.
+    """
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._prepared: Prepared | None = None
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Does what a request asks for.
+
+        Args:
+          request: {"command": name, ...arguments}.
+
+        Returns:
+          What the command returns, or {"refused": why} where the library cannot do it, or
+          {"failed": what}.
+        """
+        arguments = dict(request)
+        commands = {
+            "greet": self.greet,
+            "load": self.load,
+            "prepare": self.prepare,
+            "run": self.run,
+            "release": self.release,
+        }
+        try:
+            return commands[arguments.pop("command")](**arguments)
+        except NotImplementedError as refusal:
+            return {"refused": str(refusal)}
+        except Exception as error:
+            # The worker lives on for the next task.
+            return failure(error)
+
+    def greet(self) -> dict[str, Any]:
+        """The versions of the library."""
+        return {"versions": dict(self._library.versions())}
+
+    def load(self, path: str) -> dict[str, Any]:
+        """Takes the graph of a file."""
+        self.release()
+        self._library.load(read_data(Path(path)))
+        return {}
+
+    def prepare(self, task: Mapping[str, Any], output: str) -> dict[str, Any]:
+        """Gets a task ready, writes its results to an .npz file, and times and weighs one run.
+
+        Returns:
+          "seconds" of the run, "path" and "compile_seconds" of the task; resident bytes "loaded",
+          with the graph alone, "before" the run, and "peak", in it, None where the system does not
+          tell.
+        """
+        self.release()
+        wanted = from_json(task)
+        self._library.lay_out(wanted)
+        resident.settle()
+        loaded = resident.resident_bytes()
+        self._prepared = self._library.prepare(wanted)
+        resident.settle()
+        before = resident.resident_bytes()
+        results: dict[str, Any] = dict(self._prepared.results())
+        np.savez(output, **results)
+        del results
+        resident.settle()
+        # The allocator may keep what a first run gave back, for the next to take again.
+        before = min(before, resident.resident_bytes())
+        is_known = resident.reset_peak()
+        (seconds,) = self.run(1)["seconds"]
+        return {
+            "seconds": seconds,
+            "path": self._prepared.path,
+            "compile_seconds": self._prepared.compile_seconds,
+            "loaded": loaded,
+            "before": before,
+            "peak": resident.peak_bytes() if is_known else None,
+        }
+
+    def run(self, repeats: int) -> dict[str, Any]:
+        """Times the task; where it is repeated, once more before, so that caches are its own."""
+        prepared = self._ready()
+        gc.disable()
+        try:
+            if repeats > 1:
+                prepared.run()
+            return {"seconds": [_timed(prepared) for _ in range(repeats)]}
+        finally:
+            gc.enable()
+
+    def release(self) -> dict[str, Any]:
+        """Forgets the task."""
+        self._prepared = None
+        gc.collect()
+        return {}
+
+    def _ready(self) -> Prepared:
+        if self._prepared is None:
+            raise ValueError("no task is prepared; send the command prepare first")
+        return self._prepared
+
+
+def failure(error: Exception) -> dict[str, Any]:
+    """The reply that tells of an error, in one line for the report."""
+    first_line = next(iter(str(error).splitlines()), "")
+    return {"failed": f"{type(error).__name__}: {first_line}"}
+
+
+def _timed(prepared: Prepared) -> float:
+    start = time.perf_counter()
+    prepared.run()
+    return time.perf_counter() - start
+
+
+def answer_requests(answer: Answer, requests: IO[str], replies: IO[str]) -> None:
+    """Answers every line of `requests` with a line of `replies`, to the end or "stop".
+
+    Args:
+      answer: as `Session.answer`.
+      requests: JSON objects, one a line.
+      replies: where the answers go, one a line.
+    """
+    for line in requests:
+        request = json.loads(line)
+        if request["command"] == "stop":
+            return
+        replies.write(json.dumps(answer(request)) + "\n")
+        replies.flush()

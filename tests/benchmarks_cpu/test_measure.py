@@ -1,0 +1,149 @@
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from benchmarks.cpu.crew import Crew
+from benchmarks.cpu.measure import Measurement, Memory, measure_task, repeats_per_round
+from benchmarks.cpu.plan import Pace
+from benchmarks.cpu.process import WorkerFailure, WorkerRefusal
+from benchmarks.cpu.tasks import SpMM
+
+PACE = Pace(rounds=7, least=2, seconds=10.0, round_seconds=1.0)
+
+
+class Scripted:
+    """A worker that answers as it was told, and writes down who was asked."""
+
+    def __init__(
+        self, name: str, log: list, seconds: float = 1.0, y: Any = 1.0, disturbed: int = 0
+    ) -> None:
+        self.name, self.log, self.seconds, self.y = name, log, seconds, y
+        self.disturbed = disturbed
+        self.runs = 0
+
+    def request(self, command: str, timeout: float = 0, **arguments: Any) -> dict[str, Any]:
+        self.log.append((self.name, command))
+        if command == "prepare":
+            if isinstance(self.y, Exception):
+                raise self.y
+            np.savez(arguments["output"], y=np.full(3, self.y))
+            reply = {"seconds": self.seconds, "path": "way", "compile_seconds": None}
+            disturbed = {"disturbed": self.disturbed > 0}
+            return reply | disturbed | {"loaded": 10, "before": 15, "peak": 40}
+        if command == "run":
+            self.runs += 1
+            if self.seconds < 0:
+                raise WorkerFailure("it died")
+            is_disturbed = self.runs <= self.disturbed
+            seconds = 99.0 if is_disturbed else self.seconds
+            return {"seconds": [seconds] * arguments["repeats"], "disturbed": is_disturbed}
+        raise AssertionError(command)
+
+
+class Scene:
+    """A crew of scripted workers."""
+
+    def __init__(self, scratch: Path, workers: Sequence[Scripted]) -> None:
+        self.scratch = scratch
+        self.workers = {worker.name: worker for worker in workers}
+        self.released = 0
+
+    def release(self) -> None:
+        self.released += 1
+
+
+def measured(tmp_path: Path, *workers: Scripted, pace: Pace = PACE) -> list[Measurement]:
+    scene = Scene(tmp_path, workers)
+    found = measure_task(cast(Crew, scene), "graph", SpMM(4), pace)
+    assert scene.released == 1
+    return found
+
+
+def test_workers_take_turns(tmp_path: Path):
+    log: list = []
+    found = measured(tmp_path, Scripted("a", log), Scripted("b", log), Scripted("c", log))
+    runs = [name for name, command in log if command == "run"]
+    assert runs == ["a", "b", "c"] * 7
+    assert [each.contestant for each in found] == ["a", "b", "c"]
+    assert found[0].seconds == [1.0] * 7
+    assert found[0].memory == Memory(10, 15, 40)
+
+
+def test_who_differs_from_the_last_is_not_timed(tmp_path: Path):
+    log: list = []
+    found = measured(tmp_path, Scripted("a", log, y=1.01), Scripted("b", log), Scripted("c", log))
+    assert found[0].is_wrong and "y is off by 1.0e-02" in found[0].failure
+    assert ("a", "run") not in log
+    assert found[1].error == 0 and found[2].error is None and not found[2].is_wrong
+
+
+def test_who_lacks_the_task_is_left_out(tmp_path: Path):
+    log: list = []
+    refusing = Scripted("b", log, y=WorkerRefusal("no such task"))
+    found = measured(tmp_path, Scripted("a", log), refusing)
+    assert [each.contestant for each in found] == ["a"]
+
+
+def test_who_fails_is_named_and_the_others_go_on(tmp_path: Path):
+    log: list = []
+    failing = Scripted("b", log, y=WorkerFailure("no room"))
+    found = measured(tmp_path, Scripted("a", log), failing, Scripted("c", log, seconds=-1))
+    assert [each.failure for each in found] == ["", "no room", "it died"]
+    assert len(found[0].seconds) == 7
+
+
+def test_a_slow_one_stops_when_its_time_is_over(tmp_path: Path):
+    slow, quick = Scripted("slow", [], seconds=4.0), Scripted("quick", [])
+    measured(tmp_path, slow, quick)
+    # The first run and 2 rounds of 4 s pass 10 s.
+    assert (slow.runs, quick.runs) == (2, 7)
+
+
+def test_at_least_so_many_rounds(tmp_path: Path):
+    slow = Scripted("slow", [], seconds=100.0)
+    measured(tmp_path, slow)
+    assert slow.runs == PACE.least
+
+
+def test_disturbed_rounds_are_made_up_for(tmp_path: Path):
+    pace = Pace(rounds=4, least=3, seconds=1000.0)
+    worker = Scripted("a", [], seconds=5.0, disturbed=2)
+    (found,) = measured(tmp_path, worker, pace=pace)
+    assert (found.seconds, found.disturbed, worker.runs) == ([5.0] * 4, 0, 6)
+
+
+def test_where_all_is_disturbed_that_is_said(tmp_path: Path):
+    pace = Pace(rounds=4, least=3, seconds=1000.0)
+    worker = Scripted("a", [], seconds=5.0, disturbed=6)
+    (found,) = measured(tmp_path, worker, pace=pace)
+    assert (found.disturbed, worker.runs) == (6, 8)
+    assert sorted(found.seconds) == [5.0, 5.0] + [99.0] * 6
+
+
+def test_disturbed_rounds_are_better_than_none(tmp_path: Path):
+    worker = Scripted("a", [], disturbed=9)
+    (found,) = measured(tmp_path, worker, pace=Pace(rounds=2, least=0, seconds=1000.0))
+    assert (found.seconds, found.disturbed) == ([99.0] * 4, 4)
+
+
+def test_a_first_run_will_do_where_no_round_has_to_be(tmp_path: Path):
+    pace = Pace(rounds=5, least=0, seconds=10.0)
+    slow = Scripted("slow", [], seconds=100.0)
+    disturbed = Scripted("disturbed", [], seconds=100.0, disturbed=1)
+    found = measured(tmp_path, slow, disturbed, pace=pace)
+    assert slow.runs == 0 and [each.seconds for each in found] == [[100.0], [100.0]]
+    assert [each.disturbed for each in found] == [0, 1]
+
+
+@pytest.mark.parametrize(("seconds", "repeats"), [(5.0, 1), (0.1, 10), (1e-6, 200), (0.0, 200)])
+def test_short_runs_are_repeated(seconds: float, repeats: int):
+    assert repeats_per_round(seconds, PACE) == repeats
+
+
+def test_memory_of_a_run_and_of_a_task():
+    memory = Memory(loaded=100, before=120, peak=200)
+    assert (memory.above_loaded, memory.temporary) == (100, 80)
+    assert Memory(100, 120, None).temporary is None
