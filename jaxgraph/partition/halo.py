@@ -11,7 +11,7 @@ import numpy as np
 __all__ = ["choose_unit", "in_units", "pair_counts"]
 
 SMALLEST_UNIT, LARGEST_UNIT = 16, 65536
-TARGET_RATIO = 1.03
+TARGET_RATIO = 1.0025
 """Rows sent over rows needed that the choice of the unit stays below where it can."""
 
 

@@ -61,8 +61,8 @@ def test_grain_suits_all_graphs():
 
 
 def test_messages_of_one_size_are_not_cut_into_units():
-    graph = complete(*random_edges(4000, 20_000, seed=5), 4000, "uniform")
-    parts = Partition.from_assignment(np.arange(4000) % 2, 2)
+    graph = complete(*random_edges(40_000, 200_000, seed=5), 40_000, "uniform")
+    parts = Partition.from_assignment(np.arange(40_000) % 2, 2)
     assert choose_grain([survey(graph, parts, "sar")])[1] > SMALLEST_UNIT
     assert choose_grain([survey(graph, parts, "domain")])[1] == SMALLEST_UNIT
 
