@@ -9,13 +9,12 @@ import jax.numpy as jnp
 
 from jaxgraph.ops.arguments import check_block, check_no_added_loops, check_rows, check_slots
 from jaxgraph.ops.blocks import Block
-from jaxgraph.ops.cpu.library import missing
-from jaxgraph.ops.dispatch import Implementation, by_preference, call, check_name
+from jaxgraph.ops.dispatch import call, check_name
+from jaxgraph.ops.implementations import implementations_of, propagate_or_refuse
 from jaxgraph.ops.message_functions import sum_message, weighted_message
-from jaxgraph.ops.messages import Inputs, MessageFn
+from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.precision import to_accumulation
-from jaxgraph.ops.propagation import propagate_block, with_implementation, with_kernels
-from jaxgraph.ops.reducers import Extremum, Reducer, Sum
+from jaxgraph.ops.reducers import Extremum, Sum
 from jaxgraph.ops.self_check import check_aggregate
 
 __all__ = ["AGGREGATE", "aggregate"]
@@ -66,36 +65,21 @@ def aggregate(
     return call(AGGREGATE, implementation, block, x, weight, reduce)
 
 
-def _recipe(
-    x: jax.Array, weight: jax.Array | None, reduce: str
-) -> tuple[MessageFn, Reducer, Inputs]:
-    """The messages to reduce; those of a mean are kept as precise as they are summed."""
+@partial(jax.jit, static_argnames="reduce")
+def _aggregate(block: Block, x: jax.Array, weight: jax.Array | None, reduce: str) -> jax.Array:
     message = sum_message if weight is None else weighted_message
+    # A mean is kept as precise as it is summed until it is divided.
+    inputs = Inputs((), to_accumulation(x) if reduce == "mean" else x, (), weight)
     if reduce in ("max", "min"):
-        return message, Extremum(1.0 if reduce == "max" else -1.0), Inputs((), x, (), weight)
-    return message, Sum(), Inputs((), to_accumulation(x) if reduce == "mean" else x, (), weight)
+        reducer = Extremum(1.0 if reduce == "max" else -1.0)
+    else:
+        reducer = Sum(inputs.sender.dtype)
+    total = propagate_or_refuse(block, message, reducer, inputs)
+    if reduce == "mean":
+        ones = jnp.ones((x.shape[0], *(1,) * (x.ndim - 1)), total.dtype)
+        count = propagate_or_refuse(block, sum_message, Sum(), Inputs((), ones, (), ()))
+        total = total / jnp.maximum(count, 1)
+    return total.astype(x.dtype)
 
 
-@partial(jax.jit, static_argnums=3)
-def _portable(block: Block, x: jax.Array, weight: jax.Array | None, reduce: str) -> jax.Array:
-    return _reduced(with_implementation(block, "xla"), x, weight, reduce)
-
-
-@partial(jax.jit, static_argnums=3)
-def _native(block: Block, x: jax.Array, weight: jax.Array | None, reduce: str) -> jax.Array:
-    return _reduced(with_kernels(block, "cpu", *_recipe(x, weight, reduce)), x, weight, reduce)
-
-
-def _reduced(block: Block, x: jax.Array, weight: jax.Array | None, reduce: str) -> jax.Array:
-    total = propagate_block(block, *_recipe(x, weight, reduce))
-    if reduce != "mean":
-        return total
-    ones = jnp.ones((x.shape[0], *(1,) * (x.ndim - 1)), total.dtype)
-    count = propagate_block(block, sum_message, Sum(), Inputs((), ones, (), ()))
-    return (total / jnp.maximum(count, 1)).astype(x.dtype)
-
-
-AGGREGATE = by_preference(
-    Implementation("aggregate", "xla", _portable, check_aggregate),
-    Implementation("aggregate", "cpu", _native, check_aggregate, ("cpu",), missing),
-)
+AGGREGATE = implementations_of("aggregate", _aggregate, check_aggregate)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,38 +10,36 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgraph.ops.edges import EdgeGroups, match_variation, take_rows, when_ready
-from jaxgraph.ops.kernels import Kernel, find_kernel
+from jaxgraph.ops.edges import EdgeGroup, EdgeGroups, match_variation, take_rows, when_ready
+from jaxgraph.ops.kernels import Kernel, WholeKernel, find_kernel
 from jaxgraph.ops.messages import (
     Inputs,
     MessageFn,
     Pullback,
     Wanted,
-    add_rows,
-    evaluate_alone,
-    evaluate_message,
+    finish_messages,
     floating_leaves,
-    merge_rows,
     message_shapes,
-    pull_chunk,
+    pull_edges,
     pull_messages,
     reduce_messages,
     start_after,
     zero_totals,
 )
 from jaxgraph.ops.reducers import Reducer, Sum
+from jaxgraph.ops.self_messages import pull_self_messages, reduce_self_messages
 
 __all__ = [
     "Block",
     "Places",
     "Pulled",
     "add_at",
+    "block_adjoint",
     "fold_block",
     "fold_group",
     "pull_block",
     "pull_group",
-    "pull_self_messages",
-    "reduce_self_messages",
+    "reduce_block",
     "zero_gradients",
 ]
 
@@ -79,111 +76,6 @@ class Block:
     def edge_slots(self) -> int:
         """Slots of an array with one row per edge, padding included."""
         return self.edges.by_receiver.neighbors.shape[0]
-
-
-def reduce_self_messages(
-    node_ids: jax.Array,
-    missing: jax.Array,
-    chunk: int,
-    message: MessageFn,
-    reducer: Reducer,
-    inputs: Inputs,
-    state: Pytree,
-) -> Pytree:
-    """Folds in the message of every node to itself where `missing` says that no edge does.
-
-    Args:
-      node_ids: int32 [rows], global ids.
-      missing: bool [rows].
-      chunk: rows handled at a time.
-      message, reducer, inputs: as for `reduce_messages`; `inputs.edge` holds no arrays.
-      state: the reducer's state, [rows, ...].
-
-    Returns:
-      The new state.
-    """
-
-    compute = evaluate_alone if reducer.compares else evaluate_message
-
-    def body(rows: jax.Array, mask: jax.Array, first: jax.Array, state: Pytree) -> Pytree:
-        messages = compute(message, _at_rows(inputs, rows))
-        ids = take_rows(node_ids, rows)
-        keep = reducer.per_edge(ids, ids, jnp.zeros_like(ids))
-        return merge_rows(reducer, state, first, reducer.lift(messages, mask, keep))
-
-    return _for_each_row_chunk(
-        missing, chunk, body, match_variation(state, (missing, inputs, reducer))
-    )
-
-
-def pull_self_messages(
-    node_ids: jax.Array,
-    missing: jax.Array,
-    chunk: int,
-    message: MessageFn,
-    reducer: Reducer,
-    inputs: Inputs,
-    adjoint: Pytree,
-) -> Inputs:
-    """Gradients, as lists, of the floating inputs of the messages of nodes to themselves.
-
-    Args:
-      node_ids, missing, chunk, message, reducer, inputs: as for `reduce_self_messages`.
-      adjoint: `reducer.adjoint(...)`, [rows, ...].
-
-    Returns:
-      `Inputs` of lists: params, sender [rows, ...], receiver [rows, ...], and no edges.
-    """
-
-    def body(rows: jax.Array, mask: jax.Array, first: jax.Array, carry: Inputs) -> Inputs:
-        ids = take_rows(node_ids, rows)
-        keep = reducer.per_edge(ids, ids, jnp.zeros_like(ids))
-        at_rows = _at_rows(inputs, rows)
-        grads = pull_chunk(message, reducer, at_rows, take_rows(adjoint, rows), keep, mask)
-
-        def add(totals: list[jax.Array], parts: list[jax.Array]) -> list[jax.Array]:
-            return [add_rows(t, first, part) for t, part in zip(totals, parts, strict=True)]
-
-        params = [t + part for t, part in zip(carry.params, grads.params, strict=True)]
-        return Inputs(
-            params, add(carry.sender, grads.sender), add(carry.receiver, grads.receiver), []
-        )
-
-    zeros = zero_totals
-    start = Inputs(zeros(inputs.params), zeros(inputs.sender), zeros(inputs.receiver), [])
-    start = start_after(start, when_ready(adjoint))
-    start = match_variation(start, (missing, inputs, adjoint, reducer))
-    return _for_each_row_chunk(missing, chunk, body, start)
-
-
-def _at_rows(inputs: Inputs, rows: jax.Array) -> Inputs:
-    sender, receiver = take_rows(inputs.sender, rows), take_rows(inputs.receiver, rows)
-    return Inputs(inputs.params, sender, receiver, inputs.edge)
-
-
-def _for_each_row_chunk(
-    missing: jax.Array,
-    chunk: int,
-    body: Callable[[jax.Array, jax.Array, jax.Array, Pytree], Pytree],
-    carry: Pytree,
-) -> Pytree:
-    """`body(rows, mask, first_row, carry)` over consecutive rows, `chunk` at a time.
-
-    Masked lanes see a row that counts, so that what stands in rows of padding is never read.
-    """
-    count = missing.shape[0]
-    lanes = jnp.arange(chunk, dtype=jnp.int32)
-    some = jnp.argmax(missing).astype(jnp.int32)
-
-    def step(index: jax.Array, carry: Pytree) -> Pytree:
-        # The last chunk slides back to end with the rows; what it sees again is masked.
-        first = jnp.minimum(index * chunk, count - chunk)
-        rows = first + lanes
-        mask = take_rows(missing, rows) & (rows >= index * chunk)
-        return body(jnp.where(mask, rows, some), mask, first, carry)
-
-    trips = jnp.where(missing[some], -(-count // chunk), 0)
-    return lax.fori_loop(0, trips, step, carry)
 
 
 def merge_at(reducer: Reducer, state: Pytree, compact: Pytree, position: jax.Array) -> Pytree:
@@ -228,16 +120,74 @@ def fold_block(block: Block, message: MessageFn, reducer: Reducer, inputs: Input
     _check_slots(block, inputs.edge)
     kernel = find_kernel(edges, message, reducer, inputs)
     if kernel is not None:
-        return kernel.fold(edges, 0, inputs, None, rows, block.missing_self_loop)
+        return kernel.fold(EdgeGroup(edges, 0, block.missing_self_loop), inputs, None, rows)
     shapes = message_shapes(message, inputs, edges.chunk)
+    if block.missing_self_loop is None:
+        compact = reduce_messages(edges, 0, message, reducer, inputs)
+        return _spread(compact, edges.by_receiver.position, reducer.empty(shapes, rows))
     state = start_after(reducer.empty(shapes, rows), when_ready(inputs))
     state = match_variation(state, (edges, inputs, reducer))
-    if block.missing_self_loop is not None:
-        state = reduce_self_messages(
-            block.node_ids, block.missing_self_loop, edges.chunk, message, reducer, inputs, state
-        )
+    state = reduce_self_messages(
+        block.node_ids, block.missing_self_loop, edges.chunk, message, reducer, inputs, state
+    )
     compact = reduce_messages(edges, 0, message, reducer, inputs, when_ready(state))
     return merge_at(reducer, state, compact, edges.by_receiver.position)
+
+
+def _spread(compact: Pytree, position: jax.Array, otherwise: Pytree) -> Pytree:
+    """Compact rows at the rows that they stand for."""
+    has = position >= 0
+    found = take_rows(compact, jnp.maximum(position, 0))
+    return jax.tree.map(
+        lambda new, other: jnp.where(has.reshape(-1, *(1,) * (new.ndim - 1)), new, other),
+        found,
+        otherwise,
+    )
+
+
+def reduce_block(
+    block: Block, message: MessageFn, reducer: Reducer, inputs: Inputs
+) -> tuple[Pytree, Pytree]:
+    """What a reducer makes of all messages of a block.
+
+    Args:
+      block, message, reducer, inputs: as for `fold_block`.
+
+    Returns:
+      Outputs [receiver rows, ...] in the type of the messages, and what `block_adjoint` needs.
+
+    Raises:
+      ValueError: as `fold_block` does.
+    """
+    kernel = find_kernel(block.edges, message, reducer, inputs)
+    if isinstance(kernel, WholeKernel):
+        _check_slots(block, inputs.edge)
+        return kernel.reduce(EdgeGroup(block.edges, 0, block.missing_self_loop), inputs)
+    state = fold_block(block, message, reducer, inputs)
+    return finish_messages(message, reducer, inputs, block.edges.chunk, state)
+
+
+def block_adjoint(
+    block: Block,
+    message: MessageFn,
+    reducer: Reducer,
+    inputs: Inputs,
+    results: tuple[Pytree, Pytree],
+    gradient: Pytree,
+) -> Pytree:
+    """What `pull_block` needs of the receivers.
+
+    Args:
+      block, message, reducer, inputs: as for `fold_block`.
+      results: what `reduce_block` returned.
+      gradient: of the outputs.
+
+    Returns:
+      One row per receiver row.
+    """
+    kernel = find_kernel(block.edges, message, reducer, inputs)
+    of = kernel if isinstance(kernel, WholeKernel) else reducer
+    return of.adjoint(*results, gradient)
 
 
 def _check_slots(block: Block, edge: Pytree) -> None:
@@ -272,7 +222,8 @@ def fold_group(
     kernel = find_kernel(edges, message, reducer, inputs)
     if kernel is not None:
         rows = jax.tree.leaves(state)[0].shape[0]
-        state = kernel.fold(edges, _ordered(group, after), inputs, state, rows, None)
+        over = EdgeGroup(edges, _ordered(group, after))
+        state = kernel.fold(over, inputs, state, rows)
         return state, state
     compact = reduce_messages(edges, group, message, reducer, inputs, after)
     return merge_at(reducer, state, compact, position), compact
@@ -295,12 +246,11 @@ def pull_block(
 
     Args:
       block, message, reducer, inputs: as for `fold_block`.
-      adjoint: `reducer.adjoint(...)`, [receiver rows, ...].
+      adjoint: `reducer.adjoint(...)` or `block_adjoint(...)`, [receiver rows, ...].
       wanted: which gradients are needed; the others are zeros.
 
     Returns:
-      `Inputs` of lists of gradients, those of edges as other groups of edges add to them (see
-      `jaxgraph.ops.kernels.gradients_by_slot`).
+      `Inputs` of lists of gradients.
     """
     edges, missing = block.edges, block.missing_self_loop
     after = when_ready(adjoint)
@@ -309,7 +259,8 @@ def pull_block(
     kernel = find_kernel(edges, message, reducer, inputs)
     if kernel is not None:
         nothing = Inputs([], [], [], [])
-        pulled = kernel.pull(edges, 0, inputs, adjoint, wanted, nothing, missing)
+        over = EdgeGroup(edges, 0, missing)
+        pulled = kernel.pull(over, inputs, adjoint, wanted, nothing)
         parts = ("params", "sender", "receiver", "edge")
         return Inputs(*(getattr(pulled, part) or getattr(grads, part) for part in parts))
     if missing is not None:
@@ -378,8 +329,8 @@ def pull_group(
     """
     kernel = find_kernel(edges, message, reducer, inputs)
     if kernel is not None:
-        group = _ordered(group, after)
-        return _pull_by_kernel(kernel, edges, group, inputs, adjoint, wanted, gradients, places)
+        over = EdgeGroup(edges, _ordered(group, after))
+        return _pull_by_kernel(kernel, over, inputs, adjoint, wanted, gradients, places)
     pull = partial(
         pull_messages,
         edges,
@@ -389,15 +340,28 @@ def pull_group(
         inputs=inputs,
         adjoint=adjoint,
     )
-    answer, done = None, Pullback([], [], [])
-    if wanted.by_receiver:
-        running = gradients.edge if wanted.edge else None
-        done = pull("receiver", want_params=wanted.params, edge_gradient=running, after=after)
-        after = when_ready((done.rows, done.params, done.edge))
+    answer, done = None, Pullback([], [])
+    want_params = wanted.params
+    if wanted.receiver:
+        done = pull("receiver", want_params=want_params, after=after)
+        want_params, after = False, when_ready((done.rows, done.params))
         answer, rows = _settled(gradients.receiver, done.rows, places.receiver)
         gradients = add_pullback(gradients, done, receiver=rows)
+    if wanted.edge:
+        edge, params = pull_edges(
+            edges,
+            group,
+            message,
+            reducer,
+            inputs,
+            adjoint,
+            gradients.edge,
+            want_params=want_params,
+            after=after,
+        )
+        want_params, after = False, when_ready((edge, params))
+        gradients = add_pullback(dataclasses.replace(gradients, edge=edge), Pullback([], params))
     if wanted.by_sender:
-        want_params = wanted.params and not wanted.by_receiver
         done = pull("sender", want_params=want_params, after=after)
         sent, rows = _settled(gradients.sender, done.rows, places.sender)
         answer = answer if sent is None else sent
@@ -416,8 +380,7 @@ def _settled(
 
 def _pull_by_kernel(
     kernel: Kernel,
-    edges: EdgeGroups,
-    group: jax.Array | int,
+    over: EdgeGroup,
     inputs: Inputs,
     adjoint: Pytree,
     wanted: Wanted,
@@ -430,7 +393,7 @@ def _pull_by_kernel(
         [] if places.receiver is None else gradients.receiver,
         gradients.edge,
     )
-    pulled = kernel.pull(edges, group, inputs, adjoint, wanted, before, None)
+    pulled = kernel.pull(over, inputs, adjoint, wanted, before)
     answer = None
     if places.sender is None:
         answer = _rounded(pulled.sender, inputs.sender) if wanted.sender else None
@@ -478,7 +441,7 @@ def add_pullback(
         params,
         grads.sender if sender is None else sender,
         grads.receiver if receiver is None else receiver,
-        pulled.edge or grads.edge,
+        grads.edge,
     )
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from functools import partial
 from numbers import Real
-from typing import Any
 
 import jax
 
 from jaxgraph.ops.arguments import attention_reducer, check_block, check_rows, check_same_axes
 from jaxgraph.ops.blocks import Block
-from jaxgraph.ops.cpu.library import missing
-from jaxgraph.ops.dispatch import Implementation, by_preference, call
+from jaxgraph.ops.dispatch import call
+from jaxgraph.ops.implementations import implementations_of, propagate_or_refuse
 from jaxgraph.ops.message_functions import dot_message
-from jaxgraph.ops.messages import Inputs, MessageFn
-from jaxgraph.ops.propagation import propagate_block, with_implementation, with_kernels
+from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.reducers import Softmax
 from jaxgraph.ops.self_check import check_dot_attention
 
@@ -78,24 +76,17 @@ def dot_attention(
     return call(DOT_ATTENTION, implementation, block, queries, keys, values, float(scale), reducer)
 
 
-def _recipe(
-    queries: jax.Array, keys: jax.Array, values: jax.Array, scale: float, reducer: Softmax
-) -> tuple[MessageFn, Softmax, Inputs]:
-    return dot_message(scale), reducer, Inputs((), (keys, values), queries, ())
+@partial(jax.jit, static_argnames="scale")
+def _attend(
+    block: Block,
+    queries: jax.Array,
+    keys: jax.Array,
+    values: jax.Array,
+    scale: float,
+    reducer: Softmax,
+) -> jax.Array:
+    inputs = Inputs((), (keys, values), queries, ())
+    return propagate_or_refuse(block, dot_message(scale), reducer, inputs)
 
 
-@partial(jax.jit, static_argnums=4)
-def _portable(block: Block, *arguments: Any) -> jax.Array:
-    return propagate_block(with_implementation(block, "xla"), *_recipe(*arguments))
-
-
-@partial(jax.jit, static_argnums=4)
-def _native(block: Block, *arguments: Any) -> jax.Array:
-    recipe = _recipe(*arguments)
-    return propagate_block(with_kernels(block, "cpu", *recipe), *recipe)
-
-
-DOT_ATTENTION = by_preference(
-    Implementation("dot_attention", "xla", _portable, check_dot_attention),
-    Implementation("dot_attention", "cpu", _native, check_dot_attention, ("cpu",), missing),
-)
+DOT_ATTENTION = implementations_of("dot_attention", _attend, check_dot_attention)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgraph.ops.blocks import Block
-from jaxgraph.ops.edges import EdgeChunk, for_each_chunk, match_variation, to_slot_order
+from jaxgraph.ops.edges import EdgeChunk, match_variation, visit_slots
 from jaxgraph.ops.messages import (
     Inputs,
     at_edges,
@@ -28,8 +28,7 @@ def map_edges(
 ) -> Pytree:
     """y_e = function(params, sender_j, receiver_i, x_e) for every edge e: j -> i of a block.
 
-    The values of a chunk are written one behind the other, in the order of the walk by receiver,
-    and all are brought to slot order at the end, so that nothing is scattered. Not differentiable:
+    Edges are taken in the order of their slots, so that nothing is scattered. Not differentiable:
     ops define the derivative.
 
     Args:
@@ -44,16 +43,14 @@ def map_edges(
     shapes = message_shapes(function, inputs, edges.chunk)
     empty = jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape[1:]), leaf.dtype), shapes)
 
-    def body(chunk: EdgeChunk, first: jax.Array, written: Pytree) -> Pytree:
+    def visit(chunk: EdgeChunk, first: jax.Array, written: Pytree) -> Pytree:
         values = evaluate_message(function, at_edges(inputs, chunk))
 
         def write(leaf: jax.Array, new: jax.Array) -> jax.Array:
+            # Lanes behind the last edge fall on slots that stay 0.
             mask = chunk.mask.reshape(-1, *(1,) * (new.ndim - 1))
-            old = lax.dynamic_slice_in_dim(leaf, chunk.first_place, edges.chunk, 0)
-            new = jnp.where(mask, new, old)
-            return lax.dynamic_update_slice_in_dim(leaf, new, chunk.first_place, 0)
+            return lax.dynamic_update_slice_in_dim(leaf, jnp.where(mask, new, 0), first, 0)
 
         return jax.tree.map(write, written, values)
 
-    start = match_variation(empty, (edges, inputs))
-    return to_slot_order(edges, for_each_chunk(edges, "receiver", 0, body, start))
+    return visit_slots(edges, 0, visit, match_variation(empty, (edges, inputs)))

@@ -15,14 +15,14 @@ from jaxgraph.ops.arguments import (
 )
 from jaxgraph.ops.blocks import Block, pull_block
 from jaxgraph.ops.cpu.calls import KERNEL_TYPES, edge_products
-from jaxgraph.ops.cpu.library import missing
-from jaxgraph.ops.dispatch import Implementation, by_preference, call
+from jaxgraph.ops.dispatch import call
 from jaxgraph.ops.edge_maps import map_edges
-from jaxgraph.ops.edges import match_variation
+from jaxgraph.ops.edges import EdgeGroup, match_variation
+from jaxgraph.ops.implementations import implementations_of
 from jaxgraph.ops.message_functions import weighted_message
 from jaxgraph.ops.messages import Inputs, Wanted
 from jaxgraph.ops.precision import to_accumulation
-from jaxgraph.ops.propagation import propagate_block, with_implementation
+from jaxgraph.ops.propagation import propagate_block
 from jaxgraph.ops.reducers import Sum
 from jaxgraph.ops.self_check import check_sddmm
 
@@ -67,19 +67,13 @@ def sddmm(
 
 
 @jax.jit
-def _portable(block: Block, sender: jax.Array, receiver: jax.Array) -> jax.Array:
-    block = with_implementation(block, "xla")
-    return _products(block, *match_variation((sender, receiver), (block, sender, receiver)))
-
-
-@jax.jit
-def _native(block: Block, sender: jax.Array, receiver: jax.Array) -> jax.Array:
-    if sender.dtype != receiver.dtype or sender.dtype not in KERNEL_TYPES:
+def _multiply(block: Block, sender: jax.Array, receiver: jax.Array) -> jax.Array:
+    dtype = jnp.result_type(sender, receiver)
+    if block.edges.implementation == "cpu" and dtype not in KERNEL_TYPES:
         raise NotImplementedError(
-            f"no kernel multiplies {sender.dtype} by {receiver.dtype}; it takes two arrays of one "
-            f"of the types {', '.join(map(str, KERNEL_TYPES))}"
+            f"no kernel of 'cpu' multiplies {sender.dtype} by {receiver.dtype}; it multiplies "
+            f"numbers of {', '.join(map(str, KERNEL_TYPES))}"
         )
-    block = with_implementation(block, "cpu")
     return _products(block, *match_variation((sender, receiver), (block, sender, receiver)))
 
 
@@ -92,14 +86,8 @@ def _product(params: tuple, sender: jax.Array, receiver: jax.Array, edge: tuple)
 def _products(block: Block, sender: jax.Array, receiver: jax.Array) -> jax.Array:
     if block.edges.implementation == "cpu":
         heads = sender.shape[1:-1]
-        products = edge_products(
-            block.edges.by_receiver,
-            0,
-            receiver,
-            sender,
-            block.edge_slots,
-            heads=math.prod(heads),
-        )
+        over = EdgeGroup(block.edges, 0)
+        products = edge_products(over, receiver, sender, heads=math.prod(heads))
         return products.reshape(-1, *heads)
     return map_edges(block, _product, Inputs((), sender, receiver, ()))
 
@@ -111,16 +99,13 @@ def _forward(block, sender, receiver):
 def _backward(residuals, gradient):
     block, sender, receiver = residuals
     inputs = Inputs((), sender.astype(gradient.dtype), (), gradient)
-    by_receiver = propagate_block(block, weighted_message, Sum(), inputs)
+    by_receiver = propagate_block(block, weighted_message, Sum(receiver.dtype), inputs)
     wanted = Wanted(params=False, sender=True, receiver=False, edge=False)
     transposed = pull_block(block, weighted_message, Sum(), inputs, receiver, wanted)
     by_sender = transposed.sender[0].astype(sender.dtype)
-    return None, by_sender, by_receiver.astype(receiver.dtype)
+    return None, by_sender, by_receiver
 
 
 _products.defvjp(_forward, _backward)
 
-SDDMM = by_preference(
-    Implementation("sddmm", "xla", _portable, check_sddmm),
-    Implementation("sddmm", "cpu", _native, check_sddmm, ("cpu",), missing),
-)
+SDDMM = implementations_of("sddmm", _multiply, check_sddmm)

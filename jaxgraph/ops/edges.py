@@ -6,16 +6,17 @@ receivers, in "by sender" the senders. Slots are in *row order*: by group, then 
 a row side by side. These are compressed sparse rows, which native kernels reduce row by row. Arrays
 with one row per edge, such as the user's data, are in the row order by receiver.
 
-XLA has no loop over rows of unequal length that is fast; it *walks* the edges instead, in the order
-of jagged diagonal storage, which is a permutation of the slots. For the walk, the rows that have
-edges in a group are renumbered ("compact" rows) by descending degree: slab k holds the k-th edge of
-every row with more than k edges, so that any run of consecutive places of a slab belongs to
-consecutive compact rows, each once, and one chunk is added to a contiguous slice of the
-accumulator. Rows of very high degree would make slabs of a single row; their edges are walked row
-by row instead ("heavy" runs) and a chunk of them is reduced to one row.
+XLA has no loop over rows of unequal length that is fast. For it, the rows that have edges in a
+group are renumbered ("compact" rows) by descending degree, so that neighbouring rows have about
+equal degrees, and are taken a *block* at a time. A step takes the next few edges (a *piece*) of
+every row of the block, a chunk of edges in all, and adds up the messages of each piece by a sum
+that is written out: XLA makes one fused, parallel and vectorised loop of it, gathers included.
+The running result of a block stays where it is until its longest row ends, and is then written to
+consecutive compact rows. Rows of very high degree ("heavy" rows) are blocks of their own: a step
+takes a whole chunk of a row's edges, and the pieces are added up at the end.
 
-No slot is spent on padding inside a group; a chunk that runs past its slab masks its last lanes.
-Trip counts are data, so a device does the work of its own edges, not of the largest shard's.
+What has one value per edge is computed slot after slot. Trip counts are data, so a device does the
+work of its own edges, not of the largest shard's.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ from jax import lax
 
 __all__ = [
     "EdgeChunk",
+    "EdgeGroup",
     "EdgeGroups",
     "Orientation",
-    "for_each_chunk",
     "match_variation",
+    "split_pieces",
     "take_rows",
-    "to_slot_order",
+    "visit_rows",
+    "visit_slots",
     "when_ready",
 ]
 
@@ -87,15 +90,12 @@ class Orientation:
       neighbors: int32 [slots], the row at the other end of each edge.
       edge_ids: int32 [slots], the slot of the same edge in the orientation by receiver; None where
         this is that orientation.
-      walk: int32 [slots], the slot of this orientation to which each step of the walk leads.
-      light_ptr, heavy_ptr: int32 [groups + 1], the chunks of each group.
-      light_slots, light_rows, light_counts: int32 [light chunks], first place in `walk`, first
-        compact row and number of edges of a chunk that lies in one slab.
-      heavy_slots, heavy_rows, heavy_counts: int32 [heavy chunks], the same for chunks of one row.
-      row_ptr: int32 [groups], where the compact rows of a group start in `rows`.
       rows: int32 [compact rows of all groups], the row each compact row stands for.
+      starts, degrees: int32 [compact rows of all groups], the first slot of each, and its edges.
+      heavy_rows: int32 [groups], how many rows, the first compact ones, are heavy.
       position: int32 [rows of group 0], the compact row of each row of group 0, -1: no edges.
-      compressed_ptr: int32 [groups + 1], where the rows of each group start in `compressed_rows`.
+      compressed_ptr: int32 [groups + 1], where the rows of each group start in `compressed_rows`
+        and in `rows`.
       compressed_rows: int32 [rows that have edges, of all groups], in row order, numbered as in
         `rows`, of which they are a permutation within each group.
       compressed_starts: int32 [rows that have edges, of all groups, + 1], the first slot of each;
@@ -104,17 +104,10 @@ class Orientation:
 
     neighbors: jax.Array
     edge_ids: jax.Array | None
-    walk: jax.Array
-    light_ptr: jax.Array
-    light_slots: jax.Array
-    light_rows: jax.Array
-    light_counts: jax.Array
-    heavy_ptr: jax.Array
-    heavy_slots: jax.Array
-    heavy_rows: jax.Array
-    heavy_counts: jax.Array
-    row_ptr: jax.Array
     rows: jax.Array
+    starts: jax.Array
+    degrees: jax.Array
+    heavy_rows: jax.Array
     position: jax.Array
     compressed_ptr: jax.Array
     compressed_rows: jax.Array
@@ -131,9 +124,10 @@ class EdgeGroups:
       sender_ids, receiver_ids: int32, global ids of the rows that `neighbors` and `rows` number;
         group g starts at `sender_ptr[g]` (`receiver_ptr[g]`); None: all groups at 0.
       repetition: int32 [slots], which of several equal edges each one is; None: no equal edges.
-      walk_position: int32 [slots], the place of each slot by receiver in `by_receiver.walk`, -1:
-        no edge; None where edges carry no data.
-      chunk: edges handled at a time.
+      receivers: int32 [slots], the row of the receiver of each slot by receiver; None where edges
+        carry no data.
+      chunk: edges handled at a time, a power of two.
+      piece: edges of a row that are taken at a time, a power of two, at most `chunk`.
       receiver_capacity, sender_capacity: compact rows of the largest group, plus one chunk.
       implementation: which kernels reduce over the edges: "xla", "cpu" or "mosaic_gpu".
     """
@@ -145,11 +139,21 @@ class EdgeGroups:
     receiver_ids: jax.Array
     receiver_ptr: jax.Array | None
     repetition: jax.Array | None
-    walk_position: jax.Array | None
+    receivers: jax.Array | None
     chunk: int = dataclasses.field(metadata={"static": True})
+    piece: int = dataclasses.field(metadata={"static": True})
     receiver_capacity: int = dataclasses.field(metadata={"static": True})
     sender_capacity: int = dataclasses.field(metadata={"static": True})
     implementation: str = dataclasses.field(default="xla", metadata={"static": True})
+
+    @property
+    def rows_at_once(self) -> int:
+        """Rows of a block."""
+        return self.chunk // self.piece
+
+    def orientation(self, side: str) -> Orientation:
+        """The orientation by "receiver" or by "sender"."""
+        return self.by_receiver if side == "receiver" else self.by_sender
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,42 +163,68 @@ class EdgeChunk:
     Attributes:
       senders, receivers: int32 [chunk], rows of the sender and receiver tables of the group.
       edge_ids: int32 [chunk], slots in the orientation by receiver.
-      mask: bool [chunk], False where a lane holds no edge (it then repeats the first lane's).
-      first_place: int32, where the chunk starts in the walk of its orientation.
-      heavy: whether all lanes reduce into one row.
+      mask: bool [chunk], False where a lane holds no edge (it then repeats an edge of its row, or
+        of another row of the group).
     """
 
     senders: jax.Array
     receivers: jax.Array
     edge_ids: jax.Array
     mask: jax.Array
-    first_place: jax.Array
-    heavy: bool
 
 
 def take_rows(tree: Pytree, rows: jax.Array) -> Pytree:
     """Rows [chunk, ...] of every array of a pytree; `rows` must be in bounds."""
-    return jax.tree.map(lambda leaf: leaf.at[rows].get(mode="promise_in_bounds"), tree)
-
-
-def to_slot_order(edges: EdgeGroups, walked: Pytree) -> Pytree:
-    """Brings values per edge from the places of the walk by receiver to their slots.
-
-    Args:
-      edges: the edges; their `walk_position` is known wherever there are values.
-      walked: pytree of arrays [slots, ...], by place in `edges.by_receiver.walk`.
-
-    Returns:
-      Arrays of the same shapes by slot, 0 in slots without an edge.
-    """
-    if not jax.tree.leaves(walked):
-        return walked
-    position = edges.walk_position
-    assert position is not None  # edges without data have no values either
-    has = position >= 0
-    found = take_rows(walked, jnp.maximum(position, 0))
     return jax.tree.map(
-        lambda leaf: jnp.where(has.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, 0), found
+        lambda leaf: leaf.at[rows].get(mode="promise_in_bounds", wrap_negative_indices=False), tree
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Block:
+    """Some rows of a group, or one heavy row, each lane of which has pieces of its edges.
+
+    Attributes:
+      orientation: that of the rows.
+      rows: int32 [rows at once], the row of each lane.
+      starts: int32 [rows at once], the slot of the lane's first edge.
+      spare: int32 [rows at once], the slot of some edge of the lane's row.
+      lengths: int32 [rows at once], how far from its first edge the lane's edges reach.
+      longest: int32, the largest of the lengths.
+      stride: int32, how many edges further a step takes every lane.
+    """
+
+    orientation: Orientation
+    rows: jax.Array
+    starts: jax.Array
+    spare: jax.Array
+    lengths: jax.Array
+    longest: jax.Array
+    stride: jax.Array
+
+    def pieces(self, done: jax.Array, piece: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Neighbors, slots by receiver and mask [rows at once, piece] of the next edges."""
+        first = jnp.where(done < self.lengths, self.starts + done, self.spare)
+        places = jnp.arange(piece, dtype=jnp.int32)
+        mask = done + places < self.lengths[:, None]
+
+        def active(values: jax.Array) -> jax.Array:
+            return jnp.where(mask, values, values[:, :1])
+
+        neighbors = active(_runs(self.orientation.neighbors, first, piece))
+        if self.orientation.edge_ids is None:
+            return neighbors, active(first[:, None] + places), mask
+        return neighbors, active(_runs(self.orientation.edge_ids, first, piece)), mask
+
+
+def _runs(values: jax.Array, starts: jax.Array, length: int) -> jax.Array:
+    """[starts, length]: `length` consecutive values from each start, which must be in bounds."""
+    return lax.gather(
+        values,
+        starts[:, None],
+        lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(), start_index_map=(0,)),
+        (length,),
+        mode="promise_in_bounds",
     )
 
 
@@ -202,75 +232,189 @@ def _slice(array: jax.Array, start: jax.Array, size: int) -> jax.Array:
     return lax.dynamic_slice_in_dim(array, start, size, 0)
 
 
-def for_each_chunk(
+def _block(
+    edges: EdgeGroups, side: str, group: jax.Array | int, first: jax.Array, heavy: jax.Array
+) -> _Block:
+    """The block that starts at a compact row of a group."""
+    orientation, size = edges.orientation(side), edges.rows_at_once
+    group_start = orientation.compressed_ptr[group]
+    lanes = jnp.arange(size, dtype=jnp.int32)
+    rows, starts, degrees = (
+        _slice(array, group_start + first, size)
+        for array in (orientation.rows, orientation.starts, orientation.degrees)
+    )
+    inside = first + lanes < orientation.compressed_ptr[group + 1] - group_start
+    # All lanes of a heavy row are that row, each with another piece of every chunk.
+    own = inside & ~heavy
+    shift = lanes * edges.piece
+    spare = jnp.where(own, starts, starts[0])
+    return _Block(
+        orientation=orientation,
+        rows=jnp.where(own, rows, rows[0]),
+        starts=jnp.where(heavy, starts[0] + shift, spare),
+        spare=spare,
+        lengths=jnp.where(heavy, degrees[0] - shift, jnp.where(inside, degrees, 0)),
+        longest=degrees[0],
+        stride=jnp.where(heavy, edges.chunk, edges.piece),
+    )
+
+
+def split_pieces(tree: Pytree, rows: int) -> list[Pytree]:
+    """What stands first, second, ... in each of `rows` runs of equal length, as [rows, ...]."""
+
+    def pieces(leaf: jax.Array) -> list[jax.Array]:
+        by_row = leaf.reshape(rows, leaf.shape[0] // rows, *leaf.shape[1:])
+        return [by_row[:, place] for place in range(by_row.shape[1])]
+
+    leaves, structure = jax.tree.flatten(tree)
+    return [jax.tree.unflatten(structure, each) for each in zip(*map(pieces, leaves), strict=True)]
+
+
+def visit_rows(
     edges: EdgeGroups,
     side: str,
     group: jax.Array | int,
-    body: Callable[[EdgeChunk, jax.Array, Pytree], Pytree],
+    visit: Callable[[EdgeChunk, Pytree, Pytree], tuple[Pytree, Pytree]],
+    merge: Callable[..., Pytree],
+    empty: Pytree,
+    table: Pytree,
     carry: Pytree,
-) -> Pytree:
-    """Runs `body(chunk, first_compact_row, carry)` over the chunks of one group, one at a time.
+) -> tuple[Pytree, Pytree]:
+    """Reduces the edges of every row of a group, block by block.
 
     Args:
       edges: the edges.
       side: "receiver" or "sender", the orientation.
       group: which group, static or traced.
-      body: returns the new carry; a heavy chunk has `chunk.heavy` True and one compact row.
+      visit: `(chunk, state, carry) -> (state, carry)`: takes the edges of a chunk, `piece` lanes
+        of which belong to each row of the block, into the state [rows of a block, ...].
+      merge: one state of several, which have taken in different edges of the same rows.
+      empty: a state of no edges.
+      table: pytree of arrays [capacity, ...], whose first rows are replaced by the states of the
+        group's compact rows.
+      carry: what else is handed from one visit to the next. All arrays vary as `edges` does.
+
+    Returns:
+      The table and the last carry.
+    """
+    orientation, size = edges.orientation(side), edges.rows_at_once
+    count = orientation.compressed_ptr[group + 1] - orientation.compressed_ptr[group]
+    heavy_count = orientation.heavy_rows[group]
+
+    def collapse(state: Pytree) -> Pytree:
+        rows = size
+        while rows > 1:
+            rows = rows // min(rows, edges.piece)
+            state = merge(*split_pieces(state, rows))
+        return jax.tree.map(
+            lambda one, none: lax.dynamic_update_slice_in_dim(none, one, 0, 0), state, empty
+        )
+
+    def body(loop: tuple[jax.Array, Pytree, Pytree]) -> tuple[jax.Array, Pytree, Pytree]:
+        first, table, carry = loop
+        heavy = first < heavy_count
+        block = _block(edges, side, group, first, heavy)
+        state, carry = _reduce_block(edges, side, block, visit, empty, carry)
+        if size > 1:
+            state = lax.cond(heavy, collapse, lambda state: state, state)
+        # Rows that this leaves empty behind a heavy row are written when their turn comes.
+        table = jax.tree.map(
+            lambda leaf, new: lax.dynamic_update_slice_in_dim(
+                leaf, new.astype(leaf.dtype), first, 0
+            ),
+            table,
+            state,
+        )
+        return first + jnp.where(heavy, 1, size), table, carry
+
+    start = match_variation(jnp.int32(0), (count, table, carry))
+    return lax.while_loop(lambda loop: loop[0] < count, body, (start, table, carry))[1:]
+
+
+def _reduce_block(
+    edges: EdgeGroups,
+    side: str,
+    block: _Block,
+    visit: Callable[[EdgeChunk, Pytree, Pytree], tuple[Pytree, Pytree]],
+    empty: Pytree,
+    carry: Pytree,
+) -> tuple[Pytree, Pytree]:
+    """The state of a block's rows after all their edges."""
+    shape = (edges.rows_at_once, edges.piece)
+    own_rows = jnp.broadcast_to(block.rows[:, None], shape).reshape(-1)
+
+    def body(loop: tuple[jax.Array, Any, Pytree, Pytree]) -> tuple[jax.Array, Any, Pytree, Pytree]:
+        done, (neighbors, edge_ids, mask), state, carry = loop
+        senders, receivers = neighbors.reshape(-1), own_rows
+        if side == "sender":
+            senders, receivers = receivers, senders
+        chunk = EdgeChunk(senders, receivers, edge_ids.reshape(-1), mask.reshape(-1))
+        state, carry = visit(chunk, state, carry)
+        done = done + block.stride
+        return done, block.pieces(done, edges.piece), state, carry
+
+    # Carried, the indices of a step are an array: fused into the gathers that use them, they
+    # would be computed again for every element of a row.
+    done = match_variation(jnp.int32(0), (block.longest, empty, carry))
+    start = (done, block.pieces(done, edges.piece), empty, carry)
+    return lax.while_loop(lambda loop: loop[0] < block.longest, body, start)[2:]
+
+
+def visit_slots(
+    edges: EdgeGroups,
+    group: jax.Array | int,
+    visit: Callable[[EdgeChunk, jax.Array, Pytree], Pytree],
+    carry: Pytree,
+) -> Pytree:
+    """Runs `visit(chunk, first_slot, carry)` over the slots of a group, a chunk at a time.
+
+    Args:
+      edges: the edges, whose `receivers` are known.
+      group: which group, static or traced.
+      visit: returns the new carry; lanes are consecutive slots by receiver, and those behind the
+        group's last slot are masked.
       carry: pytree of arrays that vary as `edges` does.
 
     Returns:
       The last carry.
     """
-    orientation = edges.by_receiver if side == "receiver" else edges.by_sender
+    orientation, all_receivers = edges.by_receiver, edges.receivers
+    assert all_receivers is not None  # edges without data have no values either
+    start, stop = (
+        orientation.compressed_starts[orientation.compressed_ptr[group + more]] for more in (0, 1)
+    )
     lanes = jnp.arange(edges.chunk, dtype=jnp.int32)
 
-    def load(place: jax.Array, count: jax.Array, rows: jax.Array, heavy: bool) -> EdgeChunk:
-        mask = lanes < count
+    def body(loop: tuple[jax.Array, Pytree]) -> tuple[jax.Array, Pytree]:
+        first, carry = loop
+        mask = first + lanes < stop
 
         def active(values: jax.Array) -> jax.Array:
             return jnp.where(mask, values, values[0])
 
-        slots = active(_slice(orientation.walk, place, edges.chunk))
-        neighbors = take_rows(orientation.neighbors, slots)
-        by_sender = orientation.edge_ids
-        edge_ids = slots if by_sender is None else take_rows(by_sender, slots)
-        rows = active(rows)
-        senders, receivers = (neighbors, rows) if side == "receiver" else (rows, neighbors)
-        return EdgeChunk(senders, receivers, edge_ids, mask, place, heavy)
+        senders, receivers = (
+            active(_slice(array, first, edges.chunk))
+            for array in (orientation.neighbors, all_receivers)
+        )
+        chunk = EdgeChunk(senders, receivers, active(first + lanes), mask)
+        return first + edges.chunk, visit(chunk, first, carry)
 
-    def light(index: jax.Array, carry: Pytree) -> Pytree:
-        first = orientation.light_rows[index]
-        rows = _slice(orientation.rows, orientation.row_ptr[group] + first, edges.chunk)
-        place, count = orientation.light_slots[index], orientation.light_counts[index]
-        return body(load(place, count, rows, False), first, carry)
-
-    def heavy(index: jax.Array, carry: Pytree) -> Pytree:
-        first = orientation.heavy_rows[index]
-        row = orientation.rows[orientation.row_ptr[group] + first]
-        place, count = orientation.heavy_slots[index], orientation.heavy_counts[index]
-        return body(load(place, count, jnp.broadcast_to(row, lanes.shape), True), first, carry)
-
-    # A shard may have chunks of one kind only, or none at all.
-    if orientation.light_slots.shape[0]:
-        carry = _loop(orientation.light_ptr, group, light, carry)
-    if orientation.heavy_slots.shape[0]:
-        carry = _loop(orientation.heavy_ptr, group, heavy, carry)
-    return carry
+    start = match_variation(start, (start, stop, carry))
+    return lax.while_loop(lambda loop: loop[0] < stop, body, (start, carry))[1]
 
 
-def _loop(
-    pointers: jax.Array,
-    group: jax.Array | int,
-    step: Callable[[jax.Array, Pytree], Pytree],
-    carry: Pytree,
-) -> Pytree:
-    """`for index in range(pointers[group], pointers[group + 1])` with a trip count that is data."""
-    stop = pointers[group + 1]
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class EdgeGroup:
+    """One group of edges, as a kernel reduces it.
 
-    def body(state: tuple[jax.Array, Pytree]) -> tuple[jax.Array, Pytree]:
-        index, carry = state
-        return index + 1, step(index, carry)
+    Attributes:
+      edges: all groups.
+      group: which of them, static or traced.
+      missing: bool [receiver rows], rows that take in a message from themselves that no edge
+        carries; the first rows of the senders are then the receivers. None: no row does.
+    """
 
-    start, stop = pointers[group], stop
-    start = match_variation(start, (start, carry))
-    return lax.while_loop(lambda state: state[0] < stop, body, (start, carry))[1]
+    edges: EdgeGroups
+    group: jax.Array | int
+    missing: jax.Array | None = None

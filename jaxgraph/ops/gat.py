@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import jax
 
 from jaxgraph.ops.arguments import attention_reducer, check_block, check_rows, check_slope
 from jaxgraph.ops.blocks import Block
-from jaxgraph.ops.cpu.library import missing
-from jaxgraph.ops.dispatch import Implementation, by_preference, call
+from jaxgraph.ops.dispatch import call
+from jaxgraph.ops.implementations import implementations_of, propagate_or_refuse
 from jaxgraph.ops.message_functions import gat_message
-from jaxgraph.ops.messages import Inputs, MessageFn
-from jaxgraph.ops.propagation import propagate_block, with_implementation, with_kernels
+from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.reducers import Softmax
 from jaxgraph.ops.self_check import check_gat_attention
 
@@ -79,32 +77,17 @@ def gat_attention(
     )
 
 
-def _recipe(
+@partial(jax.jit, static_argnames="negative_slope")
+def _attend(
+    block: Block,
     values: jax.Array,
     sender_logits: jax.Array,
     receiver_logits: jax.Array,
     negative_slope: float,
     reducer: Softmax,
-) -> tuple[MessageFn, Softmax, Inputs]:
-    return (
-        gat_message(negative_slope),
-        reducer,
-        Inputs((), (values, sender_logits), receiver_logits, ()),
-    )
+) -> jax.Array:
+    inputs = Inputs((), (values, sender_logits), receiver_logits, ())
+    return propagate_or_refuse(block, gat_message(negative_slope), reducer, inputs)
 
 
-@partial(jax.jit, static_argnums=4)
-def _portable(block: Block, *arguments: Any) -> jax.Array:
-    return propagate_block(with_implementation(block, "xla"), *_recipe(*arguments))
-
-
-@partial(jax.jit, static_argnums=4)
-def _native(block: Block, *arguments: Any) -> jax.Array:
-    recipe = _recipe(*arguments)
-    return propagate_block(with_kernels(block, "cpu", *recipe), *recipe)
-
-
-GAT_ATTENTION = by_preference(
-    Implementation("gat_attention", "xla", _portable, check_gat_attention),
-    Implementation("gat_attention", "cpu", _native, check_gat_attention, ("cpu",), missing),
-)
+GAT_ATTENTION = implementations_of("gat_attention", _attend, check_gat_attention)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +15,10 @@ from jaxgraph.ops.arguments import (
     check_slope,
 )
 from jaxgraph.ops.blocks import Block
-from jaxgraph.ops.cpu.library import missing
-from jaxgraph.ops.dispatch import Implementation, by_preference, call
+from jaxgraph.ops.dispatch import call
+from jaxgraph.ops.implementations import implementations_of, propagate_or_refuse
 from jaxgraph.ops.message_functions import gatv2_message
-from jaxgraph.ops.messages import Inputs, MessageFn
-from jaxgraph.ops.propagation import propagate_block, with_implementation, with_kernels
+from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.reducers import Softmax
 from jaxgraph.ops.self_check import check_gatv2_attention
 
@@ -81,28 +79,17 @@ def gatv2_attention(
     return call(GATV2_ATTENTION, implementation, block, sender, receiver, attention, slope, reducer)
 
 
-def _recipe(
+@partial(jax.jit, static_argnames="negative_slope")
+def _attend(
+    block: Block,
     sender: jax.Array,
     receiver: jax.Array,
     attention: jax.Array,
     negative_slope: float,
     reducer: Softmax,
-) -> tuple[MessageFn, Softmax, Inputs]:
-    return gatv2_message(negative_slope), reducer, Inputs(attention, sender, receiver, ())
+) -> jax.Array:
+    inputs = Inputs(attention, sender, receiver, ())
+    return propagate_or_refuse(block, gatv2_message(negative_slope), reducer, inputs)
 
 
-@partial(jax.jit, static_argnums=4)
-def _portable(block: Block, *arguments: Any) -> jax.Array:
-    return propagate_block(with_implementation(block, "xla"), *_recipe(*arguments))
-
-
-@partial(jax.jit, static_argnums=4)
-def _native(block: Block, *arguments: Any) -> jax.Array:
-    recipe = _recipe(*arguments)
-    return propagate_block(with_kernels(block, "cpu", *recipe), *recipe)
-
-
-GATV2_ATTENTION = by_preference(
-    Implementation("gatv2_attention", "xla", _portable, check_gatv2_attention),
-    Implementation("gatv2_attention", "cpu", _native, check_gatv2_attention, ("cpu",), missing),
-)
+GATV2_ATTENTION = implementations_of("gatv2_attention", _attend, check_gatv2_attention)

@@ -6,18 +6,16 @@ place. What no kernel knows is computed a chunk of edges at a time (`jaxgraph.op
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
-import jax
+from typing import Any, Protocol, runtime_checkable
 
 from jaxgraph.ops.cpu.library import missing
 from jaxgraph.ops.cpu.messages import cpu_kernel
 from jaxgraph.ops.dispatch import check_name
-from jaxgraph.ops.edges import EdgeGroups, to_slot_order
+from jaxgraph.ops.edges import EdgeGroup, EdgeGroups
 from jaxgraph.ops.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.reducers import Reducer
 
-__all__ = ["Kernel", "find_kernel", "gradients_by_slot", "usable_implementation"]
+__all__ = ["Kernel", "WholeKernel", "find_kernel", "usable_implementation"]
 
 Pytree = Any
 
@@ -25,23 +23,15 @@ Pytree = Any
 class Kernel(Protocol):
     """A reduction of messages of one kind."""
 
-    def fold(
-        self,
-        edges: EdgeGroups,
-        group: jax.Array | int,
-        inputs: Inputs,
-        before: Pytree,
-        num_rows: int,
-        missing: jax.Array | None,
-    ) -> Pytree:
+    def fold(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
         """The reducer's state [rows, ...] after the messages of a group.
 
         Args:
-          edges, group: the edges.
+          over: the edges.
           inputs: what messages are made from.
-          before: the state to continue from; None: nothing has been taken in.
+          before: the state to continue from, not with `over.missing`; None: nothing has been taken
+            in.
           num_rows: rows of the state.
-          missing: bool [rows], rows that take in a message from themselves; None: no row does.
 
         Returns:
           The state.
@@ -49,26 +39,48 @@ class Kernel(Protocol):
         ...
 
     def pull(
-        self,
-        edges: EdgeGroups,
-        group: jax.Array | int,
-        inputs: Inputs,
-        adjoint: Pytree,
-        wanted: Wanted,
-        before: Inputs,
-        missing: jax.Array | None,
+        self, over: EdgeGroup, inputs: Inputs, adjoint: Pytree, wanted: Wanted, before: Inputs
     ) -> Inputs:
         """Gradients of the floating inputs, as lists.
 
         Args:
-          edges, group, inputs, missing: as for `fold`.
-          adjoint: `reducer.adjoint(...)`, one row per row of `inputs.receiver`.
+          over, inputs: as for `fold`.
+          adjoint: `reducer.adjoint(...)`, or that of a `WholeKernel`, one row per row of
+            `inputs.receiver`.
           wanted: which gradients are needed.
-          before: running gradients, as lists; an empty list: none so far.
+          before: running gradients, as lists, not with `over.missing`; an empty list: none so far.
 
         Returns:
           For every wanted part the running gradients with those of the group added, edges in slot
           order; what is not wanted as it was.
+        """
+        ...
+
+
+@runtime_checkable
+class WholeKernel(Kernel, Protocol):
+    """A kernel that is faster where the edges of one group are all that there are."""
+
+    def reduce(self, over: EdgeGroup, inputs: Inputs) -> tuple[Pytree, Pytree]:
+        """What `reducer.finish` makes of the state that `fold` returns.
+
+        Args:
+          over, inputs: as for `fold`.
+
+        Returns:
+          Outputs, one row per row of `inputs.receiver`, and what is kept for the backward.
+        """
+        ...
+
+    def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
+        """What `pull` may be given in place of `reducer.adjoint(...)`.
+
+        Args:
+          outputs, kept: what `reduce` returned.
+          gradient: of the outputs.
+
+        Returns:
+          One row per row of `inputs.receiver`.
         """
         ...
 
@@ -114,20 +126,3 @@ def find_kernel(
       The kernel, or None: there is none.
     """
     return cpu_kernel(message, reducer, inputs) if edges.implementation == "cpu" else None
-
-
-def gradients_by_slot(
-    edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs: Inputs, gradients: Pytree
-) -> Pytree:
-    """Gradients of edge inputs in slot order, from what all groups of edges left.
-
-    Args:
-      edges, message, reducer, inputs: what was reduced.
-      gradients: arrays [slots, ...], from a kernel in slot order, else in that of the walk.
-
-    Returns:
-      The arrays in slot order.
-    """
-    if find_kernel(edges, message, reducer, inputs) is not None:
-        return gradients
-    return to_slot_order(edges, gradients)

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.precision import to_accumulation
+from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
 
 __all__ = [
     "DotMessage",
@@ -49,7 +49,7 @@ def sum_message(params: Pytree, sender: Pytree, receiver: Pytree, edge: Pytree) 
 def weighted_message(
     params: Pytree, sender: jax.Array, receiver: Pytree, edge: jax.Array
 ) -> jax.Array:
-    """m_ij = w_ij x_j.
+    """m_ij = w_ij x_j, not rounded to 16 bits: weights that cancel leave what they differ by.
 
     Args:
       params: unused.
@@ -58,10 +58,10 @@ def weighted_message(
       edge: weights of the leading axes of `sender`: [edges], or [edges, heads].
 
     Returns:
-      The shape and type of `sender`, whatever that of the weights.
+      The shape of `sender`, in the type in which it is accumulated, whatever that of the weights.
     """
-    product = edge.reshape(edge.shape + (1,) * (sender.ndim - edge.ndim)) * sender
-    return product.astype(sender.dtype)
+    edge = to_accumulation(edge.reshape(edge.shape + (1,) * (sender.ndim - edge.ndim)))
+    return (edge * to_accumulation(sender)).astype(accumulation_dtype(sender.dtype))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,13 +2,14 @@
 
 y_i = reduce_{e: j -> i} f(theta, s_j, r_i, x_e): no array of the size [edges, features] is ever
 made, forward or backward. The backward recomputes the messages of a chunk and pulls the gradient
-through them, once in the orientation by sender (for s) and, where the message looks at them, once
-by receiver (for r, x and theta): both add to contiguous rows.
+through them, once per input that needs a gradient: by sender (for s), by receiver (for r) and slot
+after slot (for x); that of theta comes with one of these. All write to contiguous rows.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -21,9 +22,11 @@ from jax import lax
 from jaxgraph.ops.edges import (
     EdgeChunk,
     EdgeGroups,
-    for_each_chunk,
     match_variation,
+    split_pieces,
     take_rows,
+    visit_rows,
+    visit_slots,
     when_ready,
 )
 from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
@@ -43,6 +46,7 @@ __all__ = [
     "merge_rows",
     "message_shapes",
     "pull_chunk",
+    "pull_edges",
     "pull_messages",
     "reduce_messages",
     "start_after",
@@ -82,27 +86,20 @@ class Wanted:
     edge: bool
 
     @property
-    def by_receiver(self) -> bool:
-        """Whether the edges must be walked by receiver."""
-        return self.receiver or self.edge
-
-    @property
     def by_sender(self) -> bool:
-        """Whether the edges must be walked by sender."""
-        return self.sender or (self.params and not self.by_receiver)
+        """Whether the edges must be visited by sender."""
+        return self.sender or (self.params and not (self.receiver or self.edge))
 
 
 @dataclasses.dataclass(frozen=True)
 class Pullback:
     """Gradients of the floating leaves of `Inputs`, in the order of their flattening.
 
-    `rows` are those of the sender or of the receiver, whichever side was asked for; `edge` is by
-    place in the walk by receiver (see `jaxgraph.ops.edges.to_slot_order`).
+    `rows` are those of the sender or of the receiver, whichever side was asked for.
     """
 
     rows: list[jax.Array]
     params: list[jax.Array]
-    edge: list[jax.Array]
 
 
 def is_floating(leaf: Any) -> bool:
@@ -204,19 +201,18 @@ def reduce_messages(
       The reducer's state, one row per compact row of the group.
     """
     shapes = message_shapes(message, inputs, edges.chunk)
-    empty = reducer.empty(shapes, edges.receiver_capacity)
-
+    table = reducer.empty(shapes, edges.receiver_capacity)
+    table = start_after(table, when_ready(inputs) if after is None else after)
+    empty = reducer.empty(shapes, edges.rows_at_once)
+    table, empty = match_variation((table, empty), (edges, inputs, reducer))
     compute = evaluate_alone if reducer.compares else evaluate_message
 
-    def body(chunk: EdgeChunk, first: jax.Array, state: Pytree) -> Pytree:
+    def visit(chunk: EdgeChunk, state: Pytree, carry: Pytree) -> tuple[Pytree, Pytree]:
         messages = compute(message, at_edges(inputs, chunk))
-        keep = _per_edge(edges, group, reducer, chunk)
-        gather = reducer.collapse if chunk.heavy else reducer.lift
-        return merge_rows(reducer, state, first, gather(messages, chunk.mask, keep))
+        lifted = reducer.lift(messages, chunk.mask, _per_edge(edges, group, reducer, chunk))
+        return reducer.merge(state, *split_pieces(lifted, edges.rows_at_once)), carry
 
-    empty = start_after(empty, when_ready(inputs) if after is None else after)
-    start = match_variation(empty, (edges, inputs, reducer))
-    return for_each_chunk(edges, "receiver", group, body, start)
+    return visit_rows(edges, "receiver", group, visit, reducer.merge, empty, table, ())[0]
 
 
 def start_after(tree: Pytree, after: jax.Array) -> Pytree:
@@ -259,55 +255,88 @@ def pull_messages(
     adjoint: Pytree,
     *,
     want_params: bool = False,
-    edge_gradient: list[jax.Array] | None = None,
     after: jax.Array | None = None,
 ) -> Pullback:
-    """Pulls the gradient of the outputs back through the messages of one group.
+    """Pulls the gradient of the outputs back to the rows at one end of a group of edges.
 
     Args:
       edges, group, message, reducer, inputs: as for `reduce_messages`.
-      side: "sender" or "receiver", whose gradient is wanted (and the orientation that is walked).
+      side: "sender" or "receiver", whose gradient is wanted.
       adjoint: `reducer.adjoint(...)`, one row per row of `inputs.receiver`.
       want_params: whether the gradient of the parameters is wanted as well.
-      edge_gradient: running gradient of the floating edge inputs, by place in the walk by receiver,
-        to be added to; by receiver only.
       after: as for `reduce_messages`.
 
     Returns:
-      Gradients, `rows` by compact row of the group, `edge` by place in the walk.
+      Gradients, `rows` by compact row of the group.
     """
     capacity = edges.receiver_capacity if side == "receiver" else edges.sender_capacity
-    wanted = inputs.receiver if side == "receiver" else inputs.sender
-    wanted = floating_leaves(wanted)
-    rows = [jnp.zeros((capacity, *x.shape[1:]), accumulation_dtype(x.dtype)) for x in wanted]
+    wanted = floating_leaves(inputs.receiver if side == "receiver" else inputs.sender)
+    # Rounded when a row is done, so that rows of 16 bits travel to other parts as such.
+    table = [jnp.zeros((capacity, *x.shape[1:]), x.dtype) for x in wanted]
     params = zero_totals(inputs.params) if want_params else []
-    rows, params = start_after((rows, params), when_ready(adjoint) if after is None else after)
-    start = match_variation((rows, params, edge_gradient or []), (edges, inputs, adjoint, reducer))
+    table, params = start_after((table, params), when_ready(adjoint) if after is None else after)
+    empty = _zero_rows(wanted, edges.rows_at_once)
+    likes = (edges, inputs, adjoint, reducer)
+    table, params, empty = match_variation((table, params, empty), likes)
 
-    def body(chunk: EdgeChunk, first: jax.Array, carry: Pytree) -> Pytree:
-        rows, params, edge = carry
-        seen = at_edges(inputs, chunk)
-        keep = _per_edge(edges, group, reducer, chunk)
-        grads = pull_chunk(
-            message, reducer, seen, take_rows(adjoint, chunk.receivers), keep, chunk.mask
-        )
-        row_grads = grads.receiver if side == "receiver" else grads.sender
-        if chunk.heavy:
-            row_grads = [jnp.sum(to_accumulation(leaf), 0, keepdims=True) for leaf in row_grads]
-        rows = [add_rows(total, first, leaf) for total, leaf in zip(rows, row_grads, strict=True)]
-        if params:
-            params = [total + leaf for total, leaf in zip(params, grads.params, strict=True)]
-        if edge:
-            edge = [
-                add_rows(total, chunk.first_place, leaf)
-                for total, leaf in zip(edge, grads.edge, strict=True)
-            ]
-        return rows, params, edge
+    def visit(
+        chunk: EdgeChunk, rows: list[jax.Array], params: list[jax.Array]
+    ) -> tuple[list[jax.Array], list[jax.Array]]:
+        grads = _pull_edges(edges, group, message, reducer, inputs, adjoint, chunk)
+        lanes = grads.receiver if side == "receiver" else grads.sender
+        pieces = split_pieces([to_accumulation(leaf) for leaf in lanes], edges.rows_at_once)
+        return _sum_lists(rows, *pieces), _sum_lists(params, grads.params) if params else []
 
-    rows, params, edge = for_each_chunk(edges, side, group, body, start)
-    # Rounded here, so that rows of 16 bits travel to other parts as such.
-    rows = [leaf.astype(like.dtype) for leaf, like in zip(rows, wanted, strict=True)]
-    return Pullback(rows, params, edge)
+    table, params = visit_rows(edges, side, group, visit, _sum_lists, empty, table, params)
+    return Pullback(table, params)
+
+
+def pull_edges(
+    edges: EdgeGroups,
+    group: jax.Array | int,
+    message: MessageFn,
+    reducer: Reducer,
+    inputs: Inputs,
+    adjoint: Pytree,
+    totals: list[jax.Array],
+    *,
+    want_params: bool = False,
+    after: jax.Array | None = None,
+) -> tuple[list[jax.Array], list[jax.Array]]:
+    """Pulls the gradient of the outputs back to the edges of a group.
+
+    Args:
+      edges, group, message, reducer, inputs, adjoint, want_params, after: as for `pull_messages`.
+      totals: gradients of the floating edge inputs [slots, ...], to be added to.
+
+    Returns:
+      The totals with the group's edges, and the gradient of the parameters or an empty list.
+    """
+    params = zero_totals(inputs.params) if want_params else []
+    params = start_after(params, when_ready(adjoint) if after is None else after)
+    start = match_variation((totals, params), (edges, inputs, adjoint, reducer))
+
+    def visit(chunk: EdgeChunk, first: jax.Array, carry: Any) -> Any:
+        totals, params = carry
+        grads = _pull_edges(edges, group, message, reducer, inputs, adjoint, chunk)
+        totals = [add_rows(t, first, part) for t, part in zip(totals, grads.edge, strict=True)]
+        return totals, _sum_lists(params, grads.params) if params else []
+
+    return visit_slots(edges, group, visit, start)
+
+
+def _pull_edges(edges, group, message, reducer, inputs, adjoint, chunk: EdgeChunk) -> Inputs:
+    keep = _per_edge(edges, group, reducer, chunk)
+    rows = take_rows(adjoint, chunk.receivers)
+    return pull_chunk(message, reducer, at_edges(inputs, chunk), rows, keep, chunk.mask)
+
+
+def _sum_lists(*lists: list[jax.Array]) -> list[jax.Array]:
+    return [functools.reduce(jnp.add, parts) for parts in zip(*lists, strict=True)]
+
+
+def _zero_rows(leaves: list[jax.Array], rows: int) -> list[jax.Array]:
+    return [jnp.zeros((rows, *x.shape[1:]), accumulation_dtype(x.dtype)) for x in leaves]
 
 
 def zero_totals(tree: Pytree) -> list[jax.Array]:

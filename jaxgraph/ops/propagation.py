@@ -13,19 +13,17 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import SymbolicZero
 
-from jaxgraph.ops.blocks import Block, fold_block, pull_block
+from jaxgraph.ops.blocks import Block, block_adjoint, pull_block, reduce_block
 from jaxgraph.ops.edges import match_variation
-from jaxgraph.ops.kernels import find_kernel, gradients_by_slot
 from jaxgraph.ops.messages import (
     Inputs,
     Wanted,
-    finish_messages,
     floating_leaves,
     with_floating_leaves,
 )
 from jaxgraph.ops.reducers import Reducer
 
-__all__ = ["REDUCED", "propagate_block", "with_implementation", "with_kernels"]
+__all__ = ["REDUCED", "propagate_block"]
 
 REDUCED = "reduced_messages"
 """Checkpoint name of what a reduction of messages puts out and keeps for its backward."""
@@ -56,63 +54,23 @@ def propagate_block(
     return _propagate(message, block, reducer, inputs)
 
 
-def with_implementation(block: Block, name: str) -> Block:
-    """The same edges, reduced by the kernels of that name."""
-    return dataclasses.replace(block, edges=dataclasses.replace(block.edges, implementation=name))
-
-
-def with_kernels(
-    block: Block,
-    name: str,
-    message: Callable[[Pytree, Pytree, Pytree, Pytree], Pytree],
-    reducer: Reducer,
-    inputs: Inputs,
-) -> Block:
-    """The same edges, reduced by the kernels of that name.
-
-    Args:
-      block: the edges.
-      name: of the kernels.
-      message, reducer, inputs: what will be reduced.
-
-    Returns:
-      The edges.
-
-    Raises:
-      NotImplementedError: none of these kernels can reduce this.
-    """
-    block = with_implementation(block, name)
-    if find_kernel(block.edges, message, reducer, inputs) is None:
-        types = sorted({str(leaf.dtype) for leaf in jax.tree.leaves(inputs.sender)})
-        raise NotImplementedError(
-            f"no kernel of {name!r} reduces these messages of {', '.join(types)}"
-        )
-    return block
-
-
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _propagate(message, block: Block, reducer: Reducer, inputs: Inputs) -> Pytree:
-    return _fold_and_finish(message, block, reducer, inputs)[0]
-
-
-def _fold_and_finish(message, block, reducer, inputs) -> tuple[Pytree, Pytree]:
-    state = fold_block(block, message, reducer, inputs)
-    return finish_messages(message, reducer, inputs, block.edges.chunk, state)
+    return reduce_block(block, message, reducer, inputs)[0]
 
 
 def _propagate_forward(message, block, reducer, inputs):
     block, reducer = primal_values(block), primal_values(reducer)
     wanted, inputs = wanted_gradients(inputs), primal_values(inputs)
-    outputs, kept = named(_fold_and_finish(message, block, reducer, inputs))
+    outputs, kept = named(reduce_block(block, message, reducer, inputs))
     return outputs, (block, reducer, inputs, outputs, kept, Static(wanted))
 
 
 def _propagate_backward(message, residuals, gradient):
     block, reducer, inputs, outputs, kept, wanted = residuals
-    adjoint = reducer.adjoint(outputs, kept, materialize(gradient, outputs))
+    gradient = materialize(gradient, outputs)
+    adjoint = block_adjoint(block, message, reducer, inputs, (outputs, kept), gradient)
     grads = pull_block(block, message, reducer, inputs, adjoint, wanted.value)
-    edge = gradients_by_slot(block.edges, message, reducer, inputs, grads.edge)
-    grads = dataclasses.replace(grads, edge=edge)
     return None, None, cotangents(inputs, grads)
 
 

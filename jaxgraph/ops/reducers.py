@@ -8,10 +8,12 @@ of another subset. That is what lets SAR fold in one partition after another (SA
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxgraph.ops import randomness
 from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
@@ -41,12 +43,8 @@ class Reducer(Protocol):
         """One state per edge."""
         ...
 
-    def collapse(self, messages: Pytree, mask: jax.Array, keep: jax.Array | None) -> Pytree:
-        """The state, [1, ...], of a receiver that has taken in all the edges."""
-        ...
-
-    def merge(self, left: Pytree, right: Pytree) -> Pytree:
-        """The states of receivers that have taken in what both have."""
+    def merge(self, *states: Pytree) -> Pytree:
+        """The states of receivers that have taken in what all of these have."""
         ...
 
     def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
@@ -78,6 +76,11 @@ def _empty(leaf: Any, rows: int, value: float) -> jax.Array:
     return jnp.full((rows, *leaf.shape[1:]), value, accumulation_dtype(leaf.dtype))
 
 
+def _total(*terms: jax.Array) -> jax.Array:
+    """The sum, written out: XLA makes one loop of it and of what computes the terms."""
+    return functools.reduce(jnp.add, terms)
+
+
 def _rounded(values: Pytree, messages: Pytree) -> Pytree:
     return jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), values, messages)
 
@@ -85,8 +88,9 @@ def _rounded(values: Pytree, messages: Pytree) -> Pytree:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Sum:
-    """y_i = sum_j m_ij."""
+    """y_i = sum_j m_ij, in `dtype`; None: in the type of the messages."""
 
+    dtype: np.dtype | None = dataclasses.field(default=None, metadata={"static": True})
     compares = False
 
     def empty(self, messages: Pytree, rows: int) -> Pytree:
@@ -95,15 +99,13 @@ class Sum:
     def lift(self, messages: Pytree, mask: jax.Array, keep: jax.Array | None) -> Pytree:
         return jax.tree.map(lambda leaf: _masked(mask, leaf, 0.0), messages)
 
-    def collapse(self, messages: Pytree, mask: jax.Array, keep: jax.Array | None) -> Pytree:
-        lifted = self.lift(messages, mask, keep)
-        return jax.tree.map(lambda leaf: jnp.sum(leaf, 0, keepdims=True), lifted)
-
-    def merge(self, left: Pytree, right: Pytree) -> Pytree:
-        return jax.tree.map(jnp.add, left, right)
+    def merge(self, *states: Pytree) -> Pytree:
+        return jax.tree.map(_total, *states)
 
     def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
-        return _rounded(state, messages), ()
+        if self.dtype is None:
+            return _rounded(state, messages), ()
+        return jax.tree.map(lambda leaf: leaf.astype(self.dtype), state), ()
 
     def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
         return gradient
@@ -142,19 +144,10 @@ class Extremum:
 
         return jax.tree.map(one, messages)
 
-    def collapse(self, messages: Pytree, mask: jax.Array, keep: jax.Array | None) -> Pytree:
-        reduce = jnp.max if self.sign > 0 else jnp.min
+    def merge(self, *states: Pytree) -> Pytree:
+        return functools.reduce(self._merge_two, states)
 
-        def all_edges(leaf: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-            best, one, identity = self.lift(leaf, mask, keep)
-            top = reduce(best, 0, keepdims=True)
-            count = jnp.sum(jnp.where(best == top, one, 0), 0, keepdims=True)
-            winners = jnp.where((best == top) & (one > 0), identity, 0)
-            return top, count, jnp.max(winners, 0, keepdims=True)
-
-        return jax.tree.map(all_edges, messages)
-
-    def merge(self, left: Pytree, right: Pytree) -> Pytree:
+    def _merge_two(self, left: Pytree, right: Pytree) -> Pytree:
         pick = jnp.maximum if self.sign > 0 else jnp.minimum
 
         def both(left: Any, right: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -240,22 +233,14 @@ class Softmax:
         total = _masked(mask, jnp.ones_like(logits), 0.0)
         return peak, total, self._drop(_masked(mask, values, 0.0), keep)
 
-    def collapse(self, messages: Pytree, mask: jax.Array, keep: jax.Array | None) -> Pytree:
-        logits, values = messages
-        logits = _masked(mask, logits, -jnp.inf)
-        peak = jnp.max(logits, 0, keepdims=True)
-        weights = jnp.exp(logits - _finite(peak))
-        total = jnp.sum(weights, 0, keepdims=True)
-        kept = self._drop(_masked(mask, values, 0.0), keep)
-        return peak, total, jnp.sum(weights[..., None] * kept, 0, keepdims=True)
-
-    def merge(self, left: Pytree, right: Pytree) -> Pytree:
-        peak = jnp.maximum(left[0], right[0])
+    def merge(self, *states: Pytree) -> Pytree:
+        peaks, totals, values = zip(*states, strict=True)
+        peak = functools.reduce(jnp.maximum, peaks)
         shift = _finite(peak)
-        scale_left, scale_right = jnp.exp(left[0] - shift), jnp.exp(right[0] - shift)
-        total = scale_left * left[1] + scale_right * right[1]
-        values = scale_left[..., None] * left[2] + scale_right[..., None] * right[2]
-        return peak, total, values
+        scales = [jnp.exp(each - shift) for each in peaks]
+        total = _total(*(scale * each for scale, each in zip(scales, totals, strict=True)))
+        scaled = (scale[..., None] * each for scale, each in zip(scales, values, strict=True))
+        return peak, total, _total(*scaled)
 
     def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
         peak, total, values = state

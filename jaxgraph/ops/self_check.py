@@ -30,7 +30,7 @@ __all__ = [
     "example",
 ]
 
-NUM_NODES, NUM_EDGES, CHUNK, HEAVY_DEGREE = 24, 100, 8, 12
+NUM_NODES, NUM_EDGES, CHUNK, PIECE, HEAVY_DEGREE = 24, 100, 8, 4, 12
 HEADS, FEATURES, SLOPE = 2, 5, 0.2
 TOLERANCE = 1e-5
 STEP = 1e-6
@@ -77,19 +77,18 @@ def example(seed: int = 0) -> Example:
     receivers[: NUM_EDGES // 4] = 3
     order = np.argsort(receivers, kind="stable")
     senders, receivers = senders[order], receivers[order]
-    by_receiver, position = _orientation(receivers, senders, None)
-    by_sender, _ = _orientation(senders, receivers, np.arange(NUM_EDGES))
     ids = jnp.arange(NUM_NODES, dtype=jnp.int32)
     edges = EdgeGroups(
-        by_receiver=by_receiver,
-        by_sender=by_sender,
+        by_receiver=_orientation(receivers, senders, None),
+        by_sender=_orientation(senders, receivers, np.arange(NUM_EDGES)),
         sender_ids=ids,
         sender_ptr=None,
         receiver_ids=ids,
         receiver_ptr=None,
         repetition=_repetitions(senders * NUM_NODES + receivers),
-        walk_position=jnp.asarray(np.pad(position, (0, CHUNK), constant_values=-1), jnp.int32),
+        receivers=_padded(receivers),
         chunk=CHUNK,
+        piece=PIECE,
         receiver_capacity=NUM_NODES + CHUNK,
         sender_capacity=NUM_NODES + CHUNK,
     )
@@ -104,58 +103,31 @@ def _repetitions(pairs: np.ndarray) -> jax.Array:
 
 def _orientation(
     rows: np.ndarray, neighbors: np.ndarray, edge_ids: np.ndarray | None
-) -> tuple[Orientation, np.ndarray]:
-    """Edges in the order of their rows, and the place of each in the walk, int [100]."""
+) -> Orientation:
+    """Edges in the order of their rows, and the rows by descending degree."""
     by_row = np.argsort(rows, kind="stable")
     degrees = np.bincount(rows, minlength=NUM_NODES)
     starts = np.cumsum(degrees) - degrees
     with_edges = np.flatnonzero(degrees)
-    active = [row for row in np.argsort(-degrees, kind="stable") if degrees[row]]
-    walk, chunks = _diagonals([range(starts[row], starts[row] + degrees[row]) for row in active])
+    by_degree = with_edges[np.argsort(-degrees[with_edges], kind="stable")]
     position = np.full(NUM_NODES, -1)
-    position[active] = np.arange(len(active))
-    orientation = Orientation(
+    position[by_degree] = np.arange(len(by_degree))
+    return Orientation(
         neighbors=_padded(neighbors[by_row]),
         edge_ids=None if edge_ids is None else _padded(edge_ids[by_row]),
-        walk=_padded(walk),
-        row_ptr=jnp.zeros(1, jnp.int32),
-        rows=_padded(active),
+        rows=_padded(by_degree),
+        starts=_padded(starts[by_degree]),
+        degrees=_padded(degrees[by_degree]),
+        heavy_rows=jnp.asarray([np.sum(degrees >= HEAVY_DEGREE)], jnp.int32),
         position=jnp.asarray(position, jnp.int32),
         compressed_ptr=jnp.asarray([0, len(with_edges)], jnp.int32),
         compressed_rows=jnp.asarray(with_edges, jnp.int32),
         compressed_starts=jnp.asarray(np.append(starts[with_edges], NUM_EDGES), jnp.int32),
-        **chunks,
     )
-    return orientation, np.argsort(walk)
 
 
 def _padded(values: Any) -> jax.Array:
     return jnp.asarray(np.concatenate([values, np.zeros(CHUNK)]), jnp.int32)
-
-
-def _diagonals(slots_of: Sequence[Sequence[int]]) -> tuple[list[int], dict[str, jax.Array]]:
-    """The walk over the slots of each row, longest row first, and its chunks by name."""
-    num_heavy = sum(len(slots) >= HEAVY_DEGREE for slots in slots_of)
-    walk: list[int] = []
-    pieces: dict[str, list[tuple[int, int, int]]] = {"heavy": [], "light": []}
-
-    def add(kind: str, row: int, step: int, run: Sequence[int]) -> None:
-        for start in range(0, len(run), CHUNK):
-            piece = run[start : start + CHUNK]
-            pieces[kind].append((len(walk), row + start * step, len(piece)))
-            walk.extend(piece)
-
-    for row in range(num_heavy):
-        add("heavy", row, 0, slots_of[row])
-    for rank in range(HEAVY_DEGREE):
-        add("light", num_heavy, 1, [s[rank] for s in slots_of[num_heavy:] if len(s) > rank])
-    chunks = {}
-    for kind, listed in pieces.items():
-        table = np.asarray(listed, np.int32).reshape(-1, 3)
-        for name, column in zip(("slots", "rows", "counts"), table.T, strict=True):
-            chunks[f"{kind}_{name}"] = jnp.asarray(column)
-        chunks[f"{kind}_ptr"] = jnp.asarray([0, len(table)], jnp.int32)
-    return walk, chunks
 
 
 def _error(actual: Any, expected: np.ndarray) -> float:

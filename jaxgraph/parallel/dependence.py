@@ -66,7 +66,9 @@ def looks_at_senders(
 
         messages, pull = jax.vjp(evaluate, floating)
         some = jnp.zeros(chunk, jnp.int32)
-        return pull(reducer.cotangent(messages, adjoint, reducer.per_edge(some, some, some)))[0]
+        cotangent = reducer.cotangent(messages, adjoint, reducer.per_edge(some, some, some))
+        # Computed in 32 bits, also where the messages have 16.
+        return pull(jax.tree.map(lambda c, m: c.astype(m.dtype), cotangent, messages))[0]
 
     examples = chunk_examples(inputs, chunk)
     rows = chunk_examples(Inputs((), adjoint, (), ()), chunk).sender

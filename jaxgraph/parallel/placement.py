@@ -17,6 +17,7 @@ from jaxgraph.ops.kernels import usable_implementation
 from jaxgraph.parallel.exchange import rows_sent
 from jaxgraph.parallel.shard import HaloTable, Shard
 from jaxgraph.partition.assignment import Partition
+from jaxgraph.partition.degrees import PIECE
 from jaxgraph.partition.manifest import Counts, Manifest, Padding, fill_value
 from jaxgraph.partition.shard_tables import PartSource, tabulate
 
@@ -280,8 +281,9 @@ def _assemble(
         receiver_ids=arrays["node_ids"],
         receiver_ptr=None,
         repetition=arrays.get("incoming/repetition"),
-        walk_position=arrays["incoming/walk_position"],
+        receivers=arrays["incoming/receivers"],
         chunk=manifest.chunk,
+        piece=PIECE,
         receiver_capacity=manifest.receiver_capacity,
         sender_capacity=manifest.sender_capacity,
         implementation=implementation,
@@ -296,8 +298,9 @@ def _assemble(
             receiver_ids=arrays["outgoing/receiver_ids"],
             receiver_ptr=arrays["outgoing/receiver_ptr"],
             repetition=arrays.get("outgoing/repetition"),
-            walk_position=None,
+            receivers=None,
             chunk=manifest.chunk,
+            piece=PIECE,
             receiver_capacity=manifest.outgoing_receiver_capacity,
             sender_capacity=manifest.outgoing_sender_capacity,
             implementation=implementation,

@@ -33,7 +33,6 @@ from jaxgraph.ops.blocks import (
     pull_group,
 )
 from jaxgraph.ops.edges import EdgeGroups, match_variation
-from jaxgraph.ops.kernels import gradients_by_slot
 from jaxgraph.ops.messages import (
     Inputs,
     Wanted,
@@ -108,8 +107,6 @@ def _backward(message, self_loops, residuals, gradient):
         grads = visit_parts(shard, _PLANS[plan](task))
     else:
         grads = task.local(None)
-    edge = gradients_by_slot(shard.incoming, message, reducer, inputs, grads.edge)
-    grads = dataclasses.replace(grads, edge=edge)
     return None, None, cotangents(inputs, grads)
 
 

@@ -5,6 +5,7 @@ contiguous ranges. Everything here is NumPy on the host.
 """
 
 from jaxgraph.partition.assignment import Partition
+from jaxgraph.partition.locality import locality_rank, orders
 from jaxgraph.partition.ranges import balanced_ranges
 from jaxgraph.partition.registry import methods, partition
 from jaxgraph.partition.report import PartitionReport, report
@@ -13,7 +14,9 @@ __all__ = [
     "Partition",
     "PartitionReport",
     "balanced_ranges",
+    "locality_rank",
     "methods",
+    "orders",
     "partition",
     "report",
 ]

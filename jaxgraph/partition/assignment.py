@@ -23,27 +23,38 @@ class Partition:
             copy. Parts may be empty.
         num_parts: number of parts, at least 1.
         method: the name of the partitioner that made it, for reports.
+        rank: int [num_nodes], from 0 to num_nodes - 1; inside their part, and apart from those with
+            an edge to another part, which come first, nodes stand by ascending rank, then by id.
+            Stored as a read-only int32 copy. None: by id. See ``locality_rank``.
 
     Raises:
-        ValueError: the assignment is not a vector of integers in [0, num_parts).
+        ValueError: the assignment is not a vector of integers in [0, num_parts), or the rank none
+            of integers in [0, num_nodes).
     """
 
     assignment: np.ndarray
     num_parts: int
     method: str = "given"
+    rank: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         num_parts = checked_num_parts(self.num_parts)
         object.__setattr__(self, "num_parts", num_parts)
         object.__setattr__(self, "assignment", _checked_assignment(self.assignment, num_parts))
+        if self.rank is not None:
+            object.__setattr__(self, "rank", _checked_rank(self.rank, self.num_nodes))
 
     @classmethod
-    def from_assignment(cls, assignment: ArrayLike, num_parts: int) -> Partition:
+    def from_assignment(
+        cls, assignment: ArrayLike, num_parts: int, rank: ArrayLike | None = None
+    ) -> Partition:
         """Makes a partition from parts chosen elsewhere.
 
         Args:
             assignment: int [num_nodes], the part of each node, from 0.
             num_parts: number of parts; larger than the largest part used leaves parts empty.
+            rank: int [num_nodes], where nodes are to stand among those of their part, such as their
+                community; None: by id.
 
         Returns:
             The validated partition, with method "given".
@@ -51,7 +62,9 @@ class Partition:
         Raises:
             ValueError: as ``Partition``.
         """
-        return cls(np.asarray(assignment), num_parts)
+        return cls(
+            np.asarray(assignment), num_parts, rank=None if rank is None else np.asarray(rank)
+        )
 
     @property
     def num_nodes(self) -> int:
@@ -109,6 +122,26 @@ def _checked_assignment(assignment: ArrayLike, num_parts: int) -> np.ndarray:
             f"for num_parts = {num_parts}. np.unique(assignment, return_inverse=True) numbers "
             "parts through."
         )
+    return _stored(array)
+
+
+def _checked_rank(rank: ArrayLike, num_nodes: int) -> np.ndarray:
+    array = np.asarray(rank)
+    if array.shape != (num_nodes,) or array.dtype.kind not in "iu":
+        raise ValueError(
+            f"rank: got {array.dtype} {list(array.shape)}; expected integers [{num_nodes}], one "
+            "per node."
+        )
+    smallest, largest = int(array.min()), int(array.max())
+    if smallest < 0 or largest >= num_nodes:
+        raise ValueError(
+            f"rank: values run from {smallest} to {largest}; expected 0 to {num_nodes - 1}. "
+            "np.unique(rank, return_inverse=True) numbers them through."
+        )
+    return _stored(array)
+
+
+def _stored(array: np.ndarray) -> np.ndarray:
     stored = array.astype(np.int32)
     stored.flags.writeable = False
     return stored

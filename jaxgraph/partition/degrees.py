@@ -1,9 +1,9 @@
-"""What it costs to walk the edges of rows of given degrees, and which rows to walk on their own.
+"""What it costs to visit the edges of rows of given degrees, and which rows to visit on their own.
 
-Edges are handled a chunk at a time. A chunk lies in one slab (the k-th edge of every row with more
-than k edges), or holds edges of one row only: rows of very high degree are kept apart, as SpMM
-kernels that split rows do. Everything here follows from the distinct degrees of a group, which are
-few.
+Edges are handled a chunk at a time. A chunk takes the next few edges of every row of a block of
+rows of about equal degree, or holds edges of one row only: rows of very high degree are kept apart,
+as SpMM kernels that split rows do. Everything here follows from the distinct degrees of a group,
+which are few.
 """
 
 from __future__ import annotations
@@ -17,14 +17,18 @@ from jaxgraph.partition.row_order import RowOrder
 from jaxgraph.partition.sorting import run_starts
 
 __all__ = [
+    "PIECE",
     "DegreeCounts",
     "choose_chunk",
     "count_chunks",
     "count_degrees",
+    "heavy_rows",
     "join_counts",
     "split_rows",
 ]
 
+PIECE = 8
+"""Edges of a row that are taken at a time. XLA writes a fused loop of up to 15 terms."""
 CHUNK_OVERHEAD = 128
 """Cost of starting a chunk, in edges: what a loop trip costs beside the work of its lanes."""
 SMALLEST_CHUNK, LARGEST_CHUNK = 16, 4096
@@ -39,15 +43,13 @@ class DegreeCounts:
     Attributes:
       groups: int [entries], ascending.
       degrees: int64 [entries].
-      lower: int64 [entries], the next lower degree of the group, 0 if there is none.
-      rows: int64 [entries], rows of that degree.
+        rows: int64 [entries], rows of that degree.
       reach: int64 [entries], rows of that degree or a higher one.
       num_groups: number of groups; some may be without entries.
     """
 
     groups: np.ndarray
     degrees: np.ndarray
-    lower: np.ndarray
     rows: np.ndarray
     reach: np.ndarray
     num_groups: int
@@ -82,10 +84,8 @@ def count_degrees(orders: Sequence[RowOrder], *, whole: bool = False) -> DegreeC
     rows = np.diff(starts, append=len(key))
     groups, inverted = np.divmod(key[starts], largest + 1)
     degrees = largest - inverted
-    last = np.append(groups[1:] != groups[:-1], True)[: len(groups)]
-    lower = np.where(last, 0, np.append(degrees[1:], 0)[: len(degrees)])
     before = np.searchsorted(key, groups * (largest + 1))
-    return DegreeCounts(groups, degrees, lower, rows, starts + rows - before, num_groups)
+    return DegreeCounts(groups, degrees, rows, starts + rows - before, num_groups)
 
 
 def join_counts(counts: Sequence[DegreeCounts]) -> DegreeCounts:
@@ -99,11 +99,24 @@ def join_counts(counts: Sequence[DegreeCounts]) -> DegreeCounts:
     return DegreeCounts(
         np.concatenate(groups),
         joined("degrees"),
-        joined("lower"),
         joined("rows"),
         joined("reach"),
         int(first[-1]),
     )
+
+
+def heavy_rows(counts: DegreeCounts, threshold: np.ndarray | int) -> np.ndarray:
+    """How many rows of each group are heavy.
+
+    Args:
+      counts: the degrees.
+      threshold: int [groups] or one for all, the degree from which rows are heavy.
+
+    Returns:
+      int64 [groups].
+    """
+    threshold = np.broadcast_to(threshold, counts.num_groups)[counts.groups]
+    return counts.by_group(np.where(counts.degrees >= threshold, counts.rows, 0))
 
 
 def count_chunks(
@@ -114,36 +127,36 @@ def count_chunks(
     Args:
       counts: the degrees.
       threshold: int [groups] or one for all, the degree from which rows are heavy.
-      chunk: edges handled at a time.
+      chunk: edges handled at a time, a multiple of `PIECE`.
 
     Returns:
-      int64 [groups], the chunks that lie in slabs, and int64 [groups], those of single rows.
+      int64 [groups], the chunks of blocks of rows, and int64 [groups], those of single rows.
     """
-    threshold = np.broadcast_to(threshold, counts.num_groups)[counts.groups]
-    is_heavy = counts.degrees >= threshold
-    heavy_rows = counts.by_group(np.where(is_heavy, counts.rows, 0))[counts.groups]
-    slabs = np.maximum(np.minimum(counts.degrees, threshold - 1) - counts.lower, 0)
-    in_slab = -(-np.maximum(counts.reach - heavy_rows, 0) // chunk)
-    per_row = np.where(is_heavy, counts.rows * -(-counts.degrees // chunk), 0)
-    return counts.by_group(slabs * in_slab), counts.by_group(per_row)
+    block = chunk // PIECE
+    heavy = heavy_rows(counts, threshold)[counts.groups]
+    # A block goes on until its first row ends: count those that start with a row of each degree.
+    stop = np.maximum(counts.reach - heavy, 0)
+    start = np.maximum(stop - counts.rows, 0)
+    blocks = -(-stop // block) + (-start // block)
+    per_row = np.where(counts.reach <= heavy, counts.rows * -(-counts.degrees // chunk), 0)
+    return counts.by_group(blocks * -(-counts.degrees // PIECE)), counts.by_group(per_row)
 
 
-def split_rows(counts: DegreeCounts, chunk: int, least: int = 1) -> tuple[np.ndarray, int]:
-    """The cheapest degree from which to walk rows on their own.
+def split_rows(counts: DegreeCounts, chunk: int) -> tuple[np.ndarray, int]:
+    """The cheapest degree from which to visit rows on their own.
 
     Args:
       counts: the degrees.
       chunk: edges handled at a time.
-      least: the lowest degree to consider, a power of two.
 
     Returns:
       int64 [groups], a power of two, or one more than the largest degree of all: nowhere; and what
-      walking all edges then costs, in edge slots.
+      visiting all edges then costs, in edge slots.
     """
     largest = int(counts.degrees.max(initial=0))
     best = np.full(counts.num_groups, largest + 1)
     fewest = np.sum(count_chunks(counts, best, chunk), axis=0)
-    threshold = max(least, 2)
+    threshold = 2
     while threshold <= largest:
         chunks = np.sum(count_chunks(counts, threshold, chunk), axis=0)
         best = np.where(chunks < fewest, threshold, best)

@@ -11,8 +11,8 @@ from jaxgraph.partition.degrees import choose_chunk, join_counts
 from jaxgraph.partition.halo import SMALLEST_UNIT, choose_unit, in_units
 from jaxgraph.partition.manifest import Counts, Manifest
 from jaxgraph.partition.node_tables import edge_arrays, node_arrays
+from jaxgraph.partition.row_counts import RowCounts, count_rows, leaving
 from jaxgraph.partition.survey import Survey
-from jaxgraph.partition.walks import Walk, choose_walks, leaving
 
 __all__ = ["choose_grain", "describe", "with_slack"]
 
@@ -38,20 +38,19 @@ def choose_grain(surveys: Sequence[Survey]) -> tuple[int, int]:
     return chunk, min(choose_unit(found.halo) for found in surveys)
 
 
-def describe(survey: Survey, chunk: int, unit: int, within: Manifest | None = None) -> Manifest:
+def describe(survey: Survey, chunk: int, unit: int) -> Manifest:
     """What is known of a surveyed graph, with the shapes that its parts need.
 
     Args:
       survey: the graph.
       chunk: edges handled at a time.
       unit: rows by which messages between parts are rounded up.
-      within: shapes into which those of the graph have to fit, as far as there is a choice.
 
     Returns:
       The manifest.
     """
     graph, order = survey.graph, survey.order
-    by_receiver, by_sender = walks = choose_walks(survey, chunk, within)
+    by_receiver, by_sender = row_counts = count_rows(survey, chunk)
     leave = survey.mode == "sar" and survey.num_parts > 1
     manifest = Manifest(
         mode=survey.mode,
@@ -72,7 +71,7 @@ def describe(survey: Survey, chunk: int, unit: int, within: Manifest | None = No
         counts=Counts(graph.num_nodes, graph.num_edges, int(survey.halo.sum())),
     )
     extents = _data_extents(survey)
-    for name, shape in _table_extents(survey, walks, room=within is None):
+    for name, shape in _table_extents(survey, row_counts):
         extents.append((name, shape, np.dtype(np.int32)))
     # Sorted by name, so that the order in which they were found makes no difference.
     shapes = tuple(
@@ -100,15 +99,15 @@ def _data_extents(survey: Survey) -> list[tuple[str, Shape, np.dtype]]:
 
 
 def _table_extents(
-    survey: Survey, walks: tuple[Walk, Walk], *, room: bool
+    survey: Survey, row_counts: tuple[RowCounts, RowCounts]
 ) -> Iterator[tuple[str, Shape]]:
     """Arrays of int32 that say where edges and halos are."""
     order, parts = survey.order, survey.num_parts
-    by_receiver, by_sender = walks
+    by_receiver, by_sender = row_counts
     edges = int(np.diff(order.edge_ptr).max())
-    yield from by_receiver.extents("incoming/by_receiver", edges, room=room)
-    yield from by_sender.extents("incoming/by_sender", edges, room=room)
-    yield "incoming/walk_position", (edges,)
+    yield from by_receiver.extents("incoming/by_receiver", edges)
+    yield from by_sender.extents("incoming/by_sender", edges)
+    yield "incoming/receivers", (edges,)
     if survey.has_repetitions:
         yield "incoming/repetition", (edges,)
     if survey.mode == "domain":
@@ -123,8 +122,8 @@ def _table_extents(
     if survey.mode == "sar":
         by_group = np.stack([np.diff(edges.by_sender.edge_ptr) for edges in survey.incoming])
         cut = int(leaving(by_group).sum(axis=1).max())
-        yield from by_receiver.leaving().extents("outgoing/by_receiver", cut, room=room)
-        yield from by_sender.leaving().extents("outgoing/by_sender", cut, room=room)
+        yield from by_receiver.leaving().extents("outgoing/by_receiver", cut)
+        yield from by_sender.leaving().extents("outgoing/by_sender", cut)
         if survey.has_repetitions:
             yield "outgoing/repetition", (cut,)
         yield "outgoing/receiver_ids", (int(survey.reach.sum(axis=0).max()),)

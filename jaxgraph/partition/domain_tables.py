@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxgraph.partition.edge_order import lay_out
 from jaxgraph.partition.edge_tables import Side, edge_tables, halo_arrays, positions
 from jaxgraph.partition.manifest import Manifest
 from jaxgraph.partition.node_tables import edge_arrays
 from jaxgraph.partition.part_edges import outgoing_rows
+from jaxgraph.partition.row_counts import RowCounts
 from jaxgraph.partition.row_order import renumbered
 from jaxgraph.partition.survey import Survey
-from jaxgraph.partition.walks import Walk
 
 __all__ = ["domain_arrays"]
 
@@ -22,7 +21,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def domain_arrays(
-    survey: Survey, part: int, manifest: Manifest, walks: tuple[Walk, Walk]
+    survey: Survey, part: int, manifest: Manifest, row_counts: tuple[RowCounts, RowCounts]
 ) -> Arrays:
     """The edges that end in a part, and the rows that it sends.
 
@@ -30,7 +29,7 @@ def domain_arrays(
       survey: the graph, ordered.
       part: the part.
       manifest: the sizes that all parts agree on.
-      walks: how edges are walked by receiver, and by sender.
+      row_counts: of edges by receiver, and by sender.
 
     Returns:
       The arrays by name, without room behind the end.
@@ -42,21 +41,20 @@ def domain_arrays(
         owner == part, halo.rows, manifest.node_rows + owner * manifest.halo_rows + halo.numbers()
     ).astype(np.int32)
     senders = renumbered(halo, place)
-    by_receiver = lay_out(receivers, walks[0].thresholds[part], manifest.chunk)
-    by_sender = lay_out(senders, walks[1].thresholds[part], manifest.chunk)
+    heavy_receivers, heavy_senders = (counts.heavy_rows[part] for counts in row_counts)
     first = range(1)
     arrays = edge_tables(
         "incoming",
         Side(
             receivers,
-            by_receiver,
+            heavy_receivers,
             receivers.rows,
             senders.rows[senders.compact_of_edge()],
             positions(receivers, first, manifest.node_rows)[0],
         ),
         Side(
             senders,
-            by_sender,
+            heavy_senders,
             senders.rows,
             edges.receiver_rows,
             positions(senders, first, manifest.sender_rows)[0],
@@ -64,7 +62,7 @@ def domain_arrays(
         edges.repetition,
     )
     arrays |= edge_arrays(survey.graph, receivers.in_row_order(edges.edges))
-    arrays["incoming/walk_position"] = by_receiver.walk_position()
+    arrays["incoming/receivers"] = receivers.in_row_order(edges.receiver_rows)
     own = order.nodes_of(part)
     ids = np.zeros(manifest.sender_rows, order.nodes.dtype)
     ids[: len(own)] = own

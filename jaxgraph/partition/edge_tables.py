@@ -6,7 +6,6 @@ import dataclasses
 
 import numpy as np
 
-from jaxgraph.partition.edge_order import Layout
 from jaxgraph.partition.manifest import Manifest
 from jaxgraph.partition.row_order import RowOrder
 
@@ -21,14 +20,14 @@ class Side:
 
     Attributes:
       order: the rows at this end.
-      layout: how the edges are walked.
+      heavy_rows: int [groups], how many rows are visited on their own.
       rows: int [compact rows of all groups], what each row is called in the table it is taken from.
       neighbors: int [edges], what the row at the other end is called there.
       position: int32 [...], the compact row of each row of the first group.
     """
 
     order: RowOrder
-    layout: Layout
+    heavy_rows: np.ndarray
     rows: np.ndarray
     neighbors: np.ndarray
     position: np.ndarray
@@ -50,13 +49,11 @@ def edge_tables(
     arrays: Arrays = {}
     for side, name_of_side in ((by_receiver, "by_receiver"), (by_sender, "by_sender")):
         prefix = f"{name}/{name_of_side}"
-        chunks = side.layout.chunks
-        for field in dataclasses.fields(chunks):
-            arrays[f"{prefix}/{field.name}"] = getattr(chunks, field.name)
         arrays[f"{prefix}/neighbors"] = side.order.in_row_order(side.neighbors)
-        arrays[f"{prefix}/walk"] = side.layout.walk
         arrays[f"{prefix}/rows"] = side.rows
-        arrays[f"{prefix}/row_ptr"] = side.order.pointers[:-1]
+        arrays[f"{prefix}/starts"] = side.order.starts
+        arrays[f"{prefix}/degrees"] = side.order.degrees
+        arrays[f"{prefix}/heavy_rows"] = side.heavy_rows
         arrays[f"{prefix}/position"] = side.position
         arrays |= _compressed_rows(prefix, side)
     slots = by_receiver.order.slot_of_edge()

@@ -26,7 +26,7 @@ _CAPACITIES = (
 )
 _SIZES = ("num_classes", "node_rows", "boundary_rows", *_CAPACITIES)
 _UNITS = ("halo_units", "reach_units")
-_PER_GROUP = ("ptr", "/position")
+_PER_GROUP = ("ptr", "/position", "/heavy_rows")
 """Ends of the names of arrays whose first axis counts groups or is given by the sizes alone."""
 _ADVICE = "make shapes that hold all graphs with jaxgraph.parallel.common_shapes"
 

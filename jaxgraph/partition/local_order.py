@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxgraph.graph import Graph
 from jaxgraph.partition.assignment import Partition
-from jaxgraph.partition.sorting import index_dtype, smallest_unsigned
+from jaxgraph.partition.sorting import counting_argsort, index_dtype, smallest_unsigned
 
 __all__ = ["LocalOrder", "local_order"]
 
@@ -18,7 +18,7 @@ _EDGES_AT_A_TIME = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class LocalOrder:
-    """Rows of the nodes inside their parts: nodes with an edge to another part first, then by id.
+    """Rows of the nodes inside their parts: nodes with an edge to another part first, then by rank.
 
     Attributes:
       part: unsigned [nodes], the part of each node.
@@ -58,17 +58,21 @@ def local_order(graph: Graph, partition: Partition) -> LocalOrder:
 
     Args:
       graph: the graph.
-      partition: a part for every node.
+      partition: a part for every node, and perhaps a rank.
 
     Returns:
-      The order. An edge belongs to the part of its receiver.
+      The order; without a rank, nodes stand by id. An edge belongs to the part of its receiver.
     """
     parts = partition.num_parts
     part = partition.assignment.astype(smallest_unsigned(parts - 1))
     receiver_part, edge_counts, on_boundary = _scan_edges(graph, part, parts)
 
     key = part.astype(smallest_unsigned(2 * parts - 1)) * 2 + ~on_boundary
-    nodes = np.argsort(key, kind="stable")
+    if partition.rank is None:
+        nodes = np.argsort(key, kind="stable")
+    else:
+        by_rank = counting_argsort(partition.rank, graph.num_nodes)
+        nodes = by_rank[np.argsort(key[by_rank], kind="stable")]
     part_ptr = _pointers(np.bincount(part, minlength=parts))
     row = np.empty(graph.num_nodes, np.int32)
     row[nodes] = np.arange(graph.num_nodes) - part_ptr[part[nodes]]

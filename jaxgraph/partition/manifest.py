@@ -13,7 +13,7 @@ MODES = ("sar", "domain")
 EDGE_DATA = ("edges", "edge_weight", "edge_type")
 """Arrays of a part that hold the user's data of each edge, in row order by receiver."""
 
-_CHUNK_BEHIND = ("/neighbors", "/edge_ids", "/walk", "/walk_position", "/rows")
+_CHUNK_BEHIND = ("/neighbors", "/edge_ids", "/receivers", "/rows", "/starts", "/degrees")
 """Ends of the names of arrays of slots and of rows, into which a chunk may reach behind the end."""
 
 
@@ -173,5 +173,4 @@ def fill_value(name: str, dimensions: int) -> int:
     Returns:
       -1 for positions and class labels, which mean "none" by it, otherwise 0.
     """
-    is_position = name.endswith(("/position", "/walk_position"))
-    return -1 if is_position or (name == "labels" and dimensions == 1) else 0
+    return -1 if name.endswith("/position") or (name == "labels" and dimensions == 1) else 0

@@ -202,5 +202,5 @@ def _reason(return_code: int, output: str) -> str:
 def _failure(reason: str) -> RuntimeError:
     return RuntimeError(
         f"METIS {reason}. Another seed or objective may avoid it; method='hash' or "
-        "'equal-edges' needs no METIS."
+        "'equal-edges', and order='rcm' or 'degree', need no METIS."
     )

@@ -4,44 +4,44 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxgraph.partition.edge_order import lay_out
 from jaxgraph.partition.edge_tables import Side, edge_tables, halo_arrays, positions
 from jaxgraph.partition.manifest import Manifest
 from jaxgraph.partition.node_tables import edge_arrays
 from jaxgraph.partition.part_edges import outgoing_edges
+from jaxgraph.partition.row_counts import RowCounts
 from jaxgraph.partition.survey import Survey
-from jaxgraph.partition.walks import Walk
 
 __all__ = ["sar_arrays"]
 
 Arrays = dict[str, np.ndarray]
-Walks = tuple[Walk, Walk]
-"""How edges are walked by receiver, and by sender."""
+BothCounts = tuple[RowCounts, RowCounts]
+"""By receiver, and by sender."""
 
 
-def sar_arrays(survey: Survey, part: int, manifest: Manifest, walks: Walks) -> Arrays:
+def sar_arrays(survey: Survey, part: int, manifest: Manifest, row_counts: BothCounts) -> Arrays:
     """The edges that end in a part, by step on the ring of their senders, and those that leave it.
 
     Args:
       survey: the graph, ordered.
       part: the part.
       manifest: the sizes that all parts agree on.
-      walks: how edges are walked by receiver, and by sender.
+      row_counts: of edges by receiver, and by sender.
 
     Returns:
       The arrays by name, without room behind the end.
     """
-    arrays = _incoming_arrays(survey, part, manifest, walks)
+    arrays = _incoming_arrays(survey, part, manifest, row_counts)
     if survey.num_parts > 1:
-        arrays |= _outgoing_arrays(survey, part, manifest, walks)
+        arrays |= _outgoing_arrays(survey, part, manifest, row_counts)
     return arrays
 
 
-def _incoming_arrays(survey: Survey, part: int, manifest: Manifest, walks: Walks) -> Arrays:
+def _incoming_arrays(
+    survey: Survey, part: int, manifest: Manifest, row_counts: BothCounts
+) -> Arrays:
     order, edges = survey.order, survey.incoming[part]
     senders, receivers = edges.by_sender, edges.by_receiver
-    by_receiver = lay_out(receivers, walks[0].thresholds[part], manifest.chunk)
-    by_sender = lay_out(senders, walks[1].thresholds[part], manifest.chunk)
+    heavy_receivers, heavy_senders = (counts.heavy_rows[part] for counts in row_counts)
     # Own rows for the first group, compact rows of what arrived for the others.
     own_edges, own_senders = senders.edge_ptr[1], senders.pointers[1]
     sender = senders.compact_of_edge()
@@ -53,14 +53,14 @@ def _incoming_arrays(survey: Survey, part: int, manifest: Manifest, walks: Walks
         "incoming",
         Side(
             receivers,
-            by_receiver,
+            heavy_receivers,
             receivers.rows,
             sender,
             positions(receivers, first, manifest.node_rows)[0],
         ),
         Side(
             senders,
-            by_sender,
+            heavy_senders,
             sender_rows,
             edges.receiver_rows,
             positions(senders, first, manifest.node_rows)[0],
@@ -68,7 +68,7 @@ def _incoming_arrays(survey: Survey, part: int, manifest: Manifest, walks: Walks
         edges.repetition,
     )
     arrays |= edge_arrays(survey.graph, receivers.in_row_order(edges.edges))
-    arrays["incoming/walk_position"] = by_receiver.walk_position()
+    arrays["incoming/receivers"] = receivers.in_row_order(edges.receiver_rows)
     own = order.nodes_of(part)
     owner = (part - senders.groups()[own_senders:].astype(np.int64)) % survey.num_parts
     halo = order.nodes[order.part_ptr[owner] + senders.rows[own_senders:]]
@@ -79,18 +79,19 @@ def _incoming_arrays(survey: Survey, part: int, manifest: Manifest, walks: Walks
     return arrays
 
 
-def _outgoing_arrays(survey: Survey, part: int, manifest: Manifest, walks: Walks) -> Arrays:
+def _outgoing_arrays(
+    survey: Survey, part: int, manifest: Manifest, row_counts: BothCounts
+) -> Arrays:
     """The edges that leave a part, the rows that it sends along them, and those that it answers."""
     order, parts = survey.order, survey.num_parts
     edges = outgoing_edges(survey.incoming, part)
     senders, receivers = edges.by_sender, edges.by_receiver
-    by_receiver = lay_out(receivers, walks[0].leaving().thresholds[part], manifest.chunk)
-    by_sender = lay_out(senders, walks[1].leaving().thresholds[part], manifest.chunk)
+    heavy_receivers, heavy_senders = (counts.leaving().heavy_rows[part] for counts in row_counts)
     none = np.zeros(0, np.int32)
     arrays = edge_tables(
         "outgoing",
-        Side(receivers, by_receiver, receivers.numbers(), edges.sender_rows, none),
-        Side(senders, by_sender, senders.rows, receivers.compact_of_edge(), none),
+        Side(receivers, heavy_receivers, receivers.numbers(), edges.sender_rows, none),
+        Side(senders, heavy_senders, senders.rows, receivers.compact_of_edge(), none),
         edges.repetition,
     )
     owner = (part + 1 + receivers.groups().astype(np.int64)) % parts

@@ -19,9 +19,9 @@ from jaxgraph.partition.domain_tables import domain_arrays
 from jaxgraph.partition.fitting import fit
 from jaxgraph.partition.manifest import Manifest
 from jaxgraph.partition.node_tables import node_arrays
+from jaxgraph.partition.row_counts import RowCounts, count_rows
 from jaxgraph.partition.sar_tables import sar_arrays
 from jaxgraph.partition.survey import Survey, survey
-from jaxgraph.partition.walks import Walk, choose_walks
 
 __all__ = ["PartSource", "PartTables", "tabulate"]
 
@@ -48,19 +48,19 @@ class PartTables:
     Attributes:
       manifest: counts and padded shapes.
       survey: the graph, ordered.
-      walks: how its edges are walked by receiver, and by sender.
+      row_counts: of its edges by receiver, and by sender.
     """
 
     manifest: Manifest
     survey: Survey
-    walks: tuple[Walk, Walk]
+    row_counts: tuple[RowCounts, RowCounts]
 
     def part(self, index: int) -> Arrays:
         """The arrays of one part by name, not padded."""
         manifest, found = self.manifest, self.survey
         arrays = node_arrays(found.graph, found.degrees, found.order.nodes_of(index))
         tables = sar_arrays if manifest.mode == "sar" else domain_arrays
-        arrays |= tables(found, index, manifest, self.walks)
+        arrays |= tables(found, index, manifest, self.row_counts)
         missing = [shape for shape in manifest.shapes if shape[0] not in arrays]
         return arrays | {name: np.zeros((0,) * len(shape), dtype) for name, shape, dtype in missing}
 
@@ -87,5 +87,5 @@ def tabulate(
     if pad_to is None:
         manifest = describe(found, *choose_grain([found]))
     else:
-        manifest = fit(describe(found, pad_to.chunk, pad_to.halo_unit, pad_to), pad_to)
-    return PartTables(manifest, found, choose_walks(found, manifest.chunk, manifest))
+        manifest = fit(describe(found, pad_to.chunk, pad_to.halo_unit), pad_to)
+    return PartTables(manifest, found, count_rows(found, manifest.chunk))

@@ -36,7 +36,7 @@ class Survey:
         "domain".
       degrees: arrays [nodes] by name, from `global_degrees`.
       sender_degrees, receiver_degrees: degrees of the rows, in as many groups per part as the mode
-        walks edges in.
+        visits edges in.
     """
 
     graph: Graph

@@ -12,6 +12,7 @@ from jax.test_util import check_grads
 
 from jaxgraph import Graph
 from jaxgraph.ops import aggregate
+from jaxgraph.ops.cpu.library import missing
 from tests.ops.blocks import Placed, place_block, shared_shapes
 from tests.oracles import edge_ops
 from tests.strategies import SMALL_GRAPHS, complete, graphs
@@ -213,6 +214,25 @@ def test_the_result_is_of_the_type_of_x(reduce: str) -> None:
     weight = jnp.ones(placed.block.edge_slots, jnp.float32)
     y, (grad_x, grad_weight) = value_and_gradients(placed.block, x, weight, x, reduce)
     assert (y.dtype, grad_x.dtype, grad_weight.dtype) == (x.dtype, x.dtype, weight.dtype)
+
+
+@pytest.mark.parametrize("implementation", ["cpu", "xla"])
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+def test_weights_are_not_rounded_to_the_sixteen_bits_of_x(implementation: str, reduce: str) -> None:
+    """1 + 2^-10 is 1 in bfloat16: what is left of two weights that cancel would be nothing."""
+    if implementation == "cpu" and missing():
+        pytest.skip(missing())
+    placed = place_block(complete([1, 2], [0, 0], 3, "two"))
+    x = jnp.full((placed.block.sender_rows, 1), 1.0, jnp.bfloat16)
+    weight = jnp.asarray(placed.slots(np.asarray([1 + 2**-10, -1.0], np.float32)))
+    y, pull = jax.vjp(
+        lambda w: aggregate(placed.block, x, w, reduce, implementation=implementation), weight
+    )
+    edges = 1 if reduce == "sum" else 2
+    assert y.dtype == jnp.bfloat16
+    assert float(placed.nodes(y)[0, 0]) == 2**-10 / edges
+    (grad,) = pull(jnp.full_like(y, 1.0))
+    np.testing.assert_array_equal(placed.edges(grad), 1 / edges)
 
 
 # ------------------------------------------------------------------ bad input

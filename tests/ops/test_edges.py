@@ -1,6 +1,7 @@
-"""The layout of edges: each once per orientation, in a walk along consecutive compact rows."""
+"""The layout of edges: each once per orientation, visited block by block or slot by slot."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,48 +12,81 @@ from hypothesis import given
 from jax.sharding import PartitionSpec as P
 
 from jaxgraph import Graph
-from jaxgraph.ops.edges import EdgeChunk, for_each_chunk, match_variation, to_slot_order
+from jaxgraph.ops.edges import (
+    EdgeChunk,
+    match_variation,
+    split_pieces,
+    visit_rows,
+    visit_slots,
+)
 from jaxgraph.parallel import make_mesh
 from tests.ops.blocks import Placed, place_block, shared_shapes
 from tests.strategies import SMALL_GRAPHS, graphs
 
 
+def totals(block: Any, chunk: EdgeChunk, carry: Any) -> Any:
+    """By slot: visits, and the sums of the ends of the edge."""
+    values = (jnp.ones_like(chunk.senders), chunk.senders, chunk.receivers)
+    return tuple(
+        total.at[chunk.edge_ids].add(jnp.where(chunk.mask, value, 0))
+        for total, value in zip(carry, values, strict=True)
+    )
+
+
+@partial(jax.jit, static_argnums=1)
+def visited_by_row(block: Any, side: str) -> Any:
+    """What `totals` finds, and by row the number of its edges and the sum of their slots."""
+    edges = block.edges
+
+    def visit(chunk: EdgeChunk, state: Any, carry: Any) -> Any:
+        lanes = (chunk.mask.astype(jnp.int32), jnp.where(chunk.mask, chunk.edge_ids, 0))
+        return merge(state, *split_pieces(lanes, edges.rows_at_once)), totals(block, chunk, carry)
+
+    def merge(*states: Any) -> Any:
+        return jax.tree.map(lambda *each: sum(each), *states)
+
+    capacity = edges.receiver_capacity if side == "receiver" else edges.sender_capacity
+    empty, table = ((jnp.zeros(size, jnp.int32),) * 2 for size in (edges.rows_at_once, capacity))
+    slots = (jnp.zeros(block.edge_slots, jnp.int32),) * 3
+    table, slots = visit_rows(edges, side, 0, visit, merge, empty, table, slots)
+    position = edges.orientation(side).position
+    rows = (jnp.where(position >= 0, leaf[jnp.maximum(position, 0)], 0) for leaf in table)
+    return slots, tuple(rows)
+
+
 @jax.jit
-def walk(block: Any) -> Any:
-    """By orientation and slot: visits, ends of the edge, whether its lane is where it belongs."""
+def visited_by_slot(block: Any) -> Any:
+    """What `totals` finds, and whether each slot was in its lane."""
 
-    def one_side(side: str) -> Any:
-        orientation = block.edges.by_receiver if side == "receiver" else block.edges.by_sender
+    def visit(chunk: EdgeChunk, first: jax.Array, carry: Any) -> Any:
+        lanes = first + jnp.arange(block.edges.chunk)
+        in_lane = carry[1] & jnp.all((chunk.edge_ids == lanes) | ~chunk.mask)
+        return totals(block, chunk, carry[0]), in_lane
 
-        def body(chunk: EdgeChunk, first: jax.Array, carry: Any) -> Any:
-            lanes = jnp.arange(block.edges.chunk)
-            rows = chunk.receivers if side == "receiver" else chunk.senders
-            expected_row = first + (0 if chunk.heavy else lanes)
-            in_place = orientation.position[rows] == expected_row
-            if side == "receiver":
-                in_place &= block.edges.walk_position[chunk.edge_ids] == chunk.first_place + lanes
-            values = (jnp.ones_like(lanes), chunk.senders, chunk.receivers, in_place)
-            return tuple(
-                total.at[chunk.edge_ids].add(jnp.where(chunk.mask, value, 0))
-                for total, value in zip(carry, values, strict=True)
-            )
-
-        zeros = jnp.zeros(block.edge_slots, jnp.int32)
-        return for_each_chunk(block.edges, side, 0, body, (zeros,) * 4)
-
-    return one_side("receiver"), one_side("sender")
+    slots = (jnp.zeros(block.edge_slots, jnp.int32),) * 3
+    return visit_slots(block.edges, 0, visit, (slots, jnp.bool_(True)))
 
 
 def check_layout(placed: Placed) -> None:
-    graph = placed.graph
-    for visits, senders, receivers, in_place in walk(placed.block):
+    graph, block = placed.graph, placed.block
+    rows_of = {
+        "sender": placed.row_of_node[graph.senders],
+        "receiver": placed.row_of_node[graph.receivers],
+    }
+    by_slot, in_lane = visited_by_slot(block)
+    assert in_lane
+    found = [by_slot]
+    for side, rows in rows_of.items():
+        slots, (counts, sums) = visited_by_row(block, side)
+        found.append(slots)
+        np.testing.assert_array_equal(counts, np.bincount(rows, minlength=len(counts)))
+        expected = np.bincount(rows, placed.slot_of_edge, minlength=len(sums))
+        np.testing.assert_array_equal(sums, expected)
+    for visits, senders, receivers in found:
         np.testing.assert_array_equal(placed.edges(visits), 1)
-        np.testing.assert_array_equal(placed.edges(in_place), 1)
+        np.testing.assert_array_equal(np.asarray(senders)[placed.slot_of_edge], rows_of["sender"])
         np.testing.assert_array_equal(
-            np.asarray(senders)[placed.slot_of_edge], placed.row_of_node[graph.senders]
-        )
-        np.testing.assert_array_equal(
-            np.asarray(receivers)[placed.slot_of_edge], placed.row_of_node[graph.receivers]
+            np.asarray(receivers)[placed.slot_of_edge], rows_of["receiver"]
         )
 
 
@@ -71,22 +105,14 @@ def test_every_edge_of_random_graphs_is_visited_once_in_place(graph: Graph) -> N
     check_layout(place_block(graph, pad_to=shared_shapes()))
 
 
-@pytest.mark.parametrize("name", ["one-node", "no-edges", "star-in", "directed-random"])
-def test_values_by_place_are_brought_to_their_slots(name: str) -> None:
-    placed = place_block(next(graph for graph in SMALL_GRAPHS if graph.name == name))
-    edges, count = placed.block.edges, placed.graph.num_edges
-    slots = np.asarray(edges.by_receiver.walk)[:count]
-    walked = np.full((placed.block.edge_slots, 2), np.nan, np.float32)
-    walked[:count] = np.stack([slots, np.arange(count)], 1)
-    (found,) = to_slot_order(edges, [jnp.asarray(walked)])
-    assert found[:count, 0].tolist() == list(range(count))
-    assert slots[np.asarray(found[:count, 1], np.int64)].tolist() == list(range(count))
-    np.testing.assert_array_equal(found[count:], 0)
-
-
-def test_edges_without_data_need_no_positions() -> None:
-    edges = dataclasses.replace(place_block(SMALL_GRAPHS[3]).block.edges, walk_position=None)
-    assert to_slot_order(edges, []) == []
+def test_pieces_are_the_runs_of_each_row() -> None:
+    pieces = split_pieces({"a": jnp.arange(12).reshape(6, 2)}, 2)
+    assert [piece["a"].tolist() for piece in pieces] == [
+        [[0, 1], [6, 7]],
+        [[2, 3], [8, 9]],
+        [[4, 5], [10, 11]],
+    ]
+    assert [piece.shape for piece in split_pieces(jnp.zeros((6, 0)), 2)] == [(2, 0)] * 3
 
 
 def test_kernels_are_part_of_the_program() -> None:
@@ -97,29 +123,41 @@ def test_kernels_are_part_of_the_program() -> None:
     assert len(jax.tree.leaves(other)) == len(jax.tree.leaves(edges))
 
 
-def test_hubs_are_reduced_by_heavy_chunks() -> None:
-    """Else a star would cost one chunk per edge."""
+def test_hubs_are_visited_on_their_own() -> None:
+    """Else a star would cost one chunk for every few edges."""
     star = place_block(next(graph for graph in SMALL_GRAPHS if graph.name == "star-in"))
-    by_receiver = star.block.edges.by_receiver
-    assert int(by_receiver.heavy_ptr[1]) == -(-66 // star.block.edges.chunk)
-    assert int(by_receiver.light_ptr[1]) == 0
+    edges = star.block.edges
+    assert edges.by_receiver.heavy_rows.tolist() == [1]
+    visits = []
 
+    def visit(chunk: EdgeChunk, state: jax.Array, carry: jax.Array) -> Any:
+        jax.debug.callback(visits.append, chunk.mask.sum())
+        return state, carry
 
-def test_lanes_without_an_edge_repeat_the_first() -> None:
-    placed = place_block(SMALL_GRAPHS[3])
-    seen = []
-
-    def body(chunk: EdgeChunk, first: jax.Array, carry: jax.Array) -> jax.Array:
-        lanes = (chunk.senders, chunk.receivers, chunk.edge_ids)
-        jax.debug.callback(lambda *arrays: seen.append(arrays), chunk.mask, *lanes)
-        return carry
-
-    for_each_chunk(placed.block.edges, "receiver", 0, body, jnp.zeros(()))
+    empty, table = (jnp.zeros(size) for size in (edges.rows_at_once, edges.receiver_capacity))
+    visit_rows(edges, "receiver", 0, visit, lambda *each: each[0], empty, table, jnp.zeros(()))
     jax.effects_barrier()
-    ((mask, *lanes),) = seen
-    assert mask.sum() == 1 and mask[0]
-    for values in lanes:
-        assert (values == values[0]).all()
+    assert len(visits) == -(-66 // edges.chunk) and sum(visits) == 66
+
+
+@pytest.mark.parametrize("side", ["sender", "receiver"])
+def test_lanes_without_an_edge_repeat_an_edge_of_the_group(side: str) -> None:
+    placed = place_block(SMALL_GRAPHS[3])
+    edges, seen = placed.block.edges, []
+
+    def visit(chunk: EdgeChunk, state: jax.Array, carry: jax.Array) -> Any:
+        lanes = (chunk.mask, chunk.edge_ids, chunk.senders, chunk.receivers)
+        jax.debug.callback(lambda *arrays: seen.append(arrays), *lanes)
+        return state, carry
+
+    empty, table = (jnp.zeros(size) for size in (edges.rows_at_once, edges.receiver_capacity))
+    visit_rows(edges, side, 0, visit, lambda *each: each[0], empty, table, jnp.zeros(()))
+    jax.effects_barrier()
+    ((mask, edge_ids, senders, receivers),) = seen
+    assert mask.sum() == placed.graph.num_edges < len(mask)
+    assert set(edge_ids.tolist()) == set(placed.slot_of_edge.tolist())
+    assert set(senders.tolist()) == set(placed.row_of_node[placed.graph.senders].tolist())
+    assert set(receivers.tolist()) == set(placed.row_of_node[placed.graph.receivers].tolist())
 
 
 def test_match_variation_makes_replicated_values_vary() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from jaxgraph.ops import kernels
 from jaxgraph.ops.cpu.library import missing
+from jaxgraph.ops.implementations import propagate_or_refuse, with_implementation
 from jaxgraph.ops.kernels import find_kernel, usable_implementation
 from jaxgraph.ops.message_functions import (
     gat_message,
@@ -18,7 +19,6 @@ from jaxgraph.ops.message_functions import (
     weighted_message,
 )
 from jaxgraph.ops.messages import Inputs
-from jaxgraph.ops.propagation import propagate_block, with_implementation, with_kernels
 from jaxgraph.ops.reducers import Extremum, Softmax, Sum
 from tests.ops.blocks import place_block
 from tests.strategies import SMALL_GRAPHS
@@ -43,6 +43,11 @@ def known(dtype: Any = jnp.float32) -> dict[str, tuple[Any, Any, Inputs]]:
     return {
         "sum": (sum_message, Sum(), Inputs((), (x, heads), (), ())),
         "weighted": (weighted_message, Sum(), Inputs((), x, (), weights)),
+        "float32-weights": (
+            weighted_message,
+            Sum(jnp.dtype(dtype)),
+            Inputs((), x, (), weights.astype(jnp.float32)),
+        ),
         "per-head": (weighted_message, Sum(), Inputs((), heads, (), per_head)),
         "max": (sum_message, Extremum(), Inputs((), x, (), ())),
         "min": (sum_message, Extremum(-1.0), Inputs((), x, (), ())),
@@ -61,20 +66,18 @@ def a_message_of_ones_own(params: Any, sender: Any, receiver: Any, edge: Any) ->
 def test_kernels_equal_chunks_of_edges(name: str, dtype: Any) -> None:
     message, reducer, inputs = known(dtype)[name]
     block = place_block(GRAPH).block
-    tolerance = 2e-6 if dtype == jnp.float32 else 2e-2
+    # Each of the two is within half of this of what float64 gives.
+    tolerance = 4e-6 if dtype == jnp.float32 else 2e-2
 
     def loss(floating: tuple[Any, ...], block: Any) -> tuple[Any, Any]:
-        outputs = propagate_block(block, message, reducer, Inputs(*floating))
+        outputs = propagate_or_refuse(block, message, reducer, Inputs(*floating))
         leaves = jax.tree.leaves(outputs)
         return sum((leaf.astype(jnp.float32) ** 2).sum() for leaf in leaves), outputs
 
     floating = (inputs.params, inputs.sender, inputs.receiver, inputs.edge)
     both = [
-        jax.grad(loss, has_aux=True)(floating, edges)
-        for edges in (
-            with_kernels(block, "cpu", message, reducer, inputs),
-            with_implementation(block, "xla"),
-        )
+        jax.grad(loss, has_aux=True)(floating, with_implementation(block, name))
+        for name in ("cpu", "xla")
     ]
     for native, portable in zip(*map(jax.tree.leaves, both), strict=True):
         assert native.dtype == portable.dtype
@@ -93,14 +96,15 @@ def test_the_librarys_own_messages_have_kernels(name: str) -> None:
 
 def test_other_messages_and_types_are_refused() -> None:
     block = place_block(GRAPH).block
-    edges = with_implementation(block, "cpu").edges
+    native = with_implementation(block, "cpu")
+    edges = native.edges
     message, reducer, inputs = known()["sum"]
     assert find_kernel(edges, a_message_of_ones_own, reducer, inputs) is None
     for name in known():
         assert find_kernel(edges, *known(jnp.float16)[name]) is None
     message, reducer, inputs = known(jnp.float16)["sum"]
     with pytest.raises(NotImplementedError, match=r"no kernel of 'cpu' reduces .* float16"):
-        with_kernels(block, "cpu", message, reducer, inputs)
+        propagate_or_refuse(native, message, reducer, inputs)
 
 
 def test_what_is_missing_is_told_to_those_who_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,15 @@ def test_weights_are_of_the_leading_axes(weight: jax.Array) -> None:
     x = draw(EDGES, HEADS, FEATURES)
     spread = np.asarray(weight).reshape(EDGES, -1, 1)
     np.testing.assert_array_equal(weighted_message((), x, (), weight), spread * np.asarray(x))
-    assert weighted_message((), x.astype(jnp.bfloat16), (), weight).dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_products_with_weights_are_not_rounded_to_sixteen_bits(dtype: Any) -> None:
+    x, weight = draw(EDGES, FEATURES).astype(jnp.bfloat16), draw(EDGES).astype(dtype)
+    product = weighted_message((), x, (), weight)
+    assert product.dtype == jnp.float32
+    exact = np.asarray(weight).astype(np.float64)[:, None] * np.asarray(x).astype(np.float64)
+    np.testing.assert_array_equal(product, exact.astype(np.float32))
 
 
 def test_attention_computes_logits_in_thirty_two_bits() -> None:

@@ -41,6 +41,12 @@ def keep_of(reducer: Any, count: int = EDGES) -> Any:
     return reducer.per_edge(ids, ids + 1, jnp.zeros_like(ids))
 
 
+def merged_at_once(reducer: Any, messages: Any, mask: Any, keep: Any) -> Any:
+    lifted = reducer.lift(messages, mask, keep)
+    edges = range(len(mask))
+    return reducer.merge(*(jax.tree.map(lambda leaf, e=e: leaf[e : e + 1], lifted) for e in edges))
+
+
 def merged_one_by_one(reducer: Any, messages: Any, order: np.ndarray) -> Any:
     keep = keep_of(reducer)
     lifted = reducer.lift(messages, jnp.ones(EDGES, bool), keep)
@@ -64,11 +70,11 @@ def test_order_and_grouping_do_not_matter(name: str) -> None:
     with jax.enable_x64(True):
         reducer, messages = REDUCERS[name], draw_messages(name)
         keep, everything = keep_of(reducer), jnp.ones(EDGES, bool)
-        at_once = reducer.collapse(messages, everything, keep)
+        at_once = merged_at_once(reducer, messages, everything, keep)
         forward = merged_one_by_one(reducer, messages, np.arange(EDGES))
         shuffled = merged_one_by_one(reducer, messages, np.random.default_rng(1).permutation(EDGES))
-        first = reducer.collapse(messages, jnp.arange(EDGES) < 5, keep)
-        second = reducer.collapse(messages, jnp.arange(EDGES) >= 5, keep)
+        first = merged_at_once(reducer, messages, jnp.arange(EDGES) < 5, keep)
+        second = merged_at_once(reducer, messages, jnp.arange(EDGES) >= 5, keep)
         halves = reducer.merge(first, second), reducer.merge(second, first)
         for state in (forward, shuffled, *halves):
             assert_same_state(reducer, messages, state, at_once)
@@ -78,9 +84,9 @@ def test_order_and_grouping_do_not_matter(name: str) -> None:
 def test_an_empty_state_changes_nothing_and_finishes_as_zero(name: str) -> None:
     with jax.enable_x64(True):
         reducer, messages = REDUCERS[name], draw_messages(name)
-        state = reducer.collapse(messages, jnp.ones(EDGES, bool), keep_of(reducer))
+        state = merged_at_once(reducer, messages, jnp.ones(EDGES, bool), keep_of(reducer))
         empty = reducer.empty(messages, 1)
-        masked = reducer.collapse(messages, jnp.zeros(EDGES, bool), keep_of(reducer))
+        masked = merged_at_once(reducer, messages, jnp.zeros(EDGES, bool), keep_of(reducer))
         for nothing in (empty, masked):
             assert_same_state(reducer, messages, reducer.merge(state, nothing), state)
             assert_same_state(reducer, messages, reducer.merge(nothing, state), state)
@@ -95,9 +101,8 @@ def test_masked_messages_are_not_read(name: str) -> None:
         mask = jnp.arange(EDGES) % 3 > 0
         poisoned = jax.tree.map(lambda leaf: leaf.at[~mask].set(jnp.nan), messages)
         keep = keep_of(reducer)
-        for take in (reducer.lift, reducer.collapse):
-            clean, dirty = take(messages, mask, keep), take(poisoned, mask, keep)
-            jax.tree.map(np.testing.assert_array_equal, clean, dirty)
+        clean, dirty = (reducer.lift(each, mask, keep) for each in (messages, poisoned))
+        jax.tree.map(np.testing.assert_array_equal, clean, dirty)
 
 
 def test_softmax_of_nothing_but_minus_infinity_is_zero() -> None:
@@ -105,7 +110,7 @@ def test_softmax_of_nothing_but_minus_infinity_is_zero() -> None:
     messages = jnp.full((EDGES, HEADS), -jnp.inf), jnp.ones((EDGES, HEADS, FEATURES))
     everything = jnp.ones(EDGES, bool)
     one_by_one = merged_one_by_one(reducer, messages, np.arange(EDGES))
-    for state in (reducer.collapse(messages, everything, None), one_by_one):
+    for state in (merged_at_once(reducer, messages, everything, None), one_by_one):
         outputs, kept = reducer.finish(state, messages)
         np.testing.assert_array_equal(outputs, np.zeros((1, HEADS, FEATURES)))
         adjoint = reducer.adjoint(outputs, kept, jnp.ones_like(outputs))
@@ -122,7 +127,7 @@ def test_states_are_of_thirty_two_bits_and_outputs_of_the_messages_type(
     with jax.enable_x64(True):
         reducer = REDUCERS[name]
         messages = jax.tree.map(lambda leaf: leaf.astype(dtype), draw_messages(name))
-        state = reducer.collapse(messages, jnp.ones(EDGES, bool), keep_of(reducer))
+        state = merged_at_once(reducer, messages, jnp.ones(EDGES, bool), keep_of(reducer))
         wide = jnp.float64 if dtype == jnp.float64 else jnp.float32
         lifted = reducer.lift(messages, jnp.ones(EDGES, bool), keep_of(reducer))
         for leaf in jax.tree.leaves((state, lifted, reducer.empty(messages, 2))):
@@ -136,11 +141,25 @@ def test_states_are_of_thirty_two_bits_and_outputs_of_the_messages_type(
         assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(cotangent))
 
 
+def test_sums_are_rounded_to_the_type_that_is_asked_for() -> None:
+    messages = {"a": jnp.full((EDGES, 2), 1 / 3), "b": jnp.ones(EDGES, jnp.bfloat16)}
+    reducer = Sum(jnp.dtype(jnp.bfloat16))
+    outputs, kept = reducer.finish(
+        merged_at_once(reducer, messages, jnp.ones(EDGES, bool), None), messages
+    )
+    assert outputs["a"].dtype == outputs["b"].dtype == jnp.bfloat16
+    np.testing.assert_array_equal(outputs["a"], jnp.full((1, 2), EDGES / 3, jnp.bfloat16))
+    np.testing.assert_array_equal(outputs["b"], jnp.full(1, EDGES, jnp.bfloat16))
+    assert reducer.adjoint(outputs, kept, outputs) is outputs
+
+
 def test_winners_are_counted() -> None:
     values = jnp.asarray([[3.0], [1.0], [3.0], [-2.0], [3.0]])
     for sign, count in ((1.0, 3), (-1.0, 1)):
         reducer = Extremum(sign)
-        _, winners, identity = reducer.collapse(values, jnp.ones(5, bool), keep_of(reducer, 5))
+        _, winners, identity = merged_at_once(
+            reducer, values, jnp.ones(5, bool), keep_of(reducer, 5)
+        )
         assert int(winners[0, 0]) == count
         best = np.flatnonzero(sign * values[:, 0] == np.max(sign * values[:, 0]))
         assert int(identity[0, 0]) in keep_of(reducer, 5)[best]

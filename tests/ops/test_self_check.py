@@ -19,8 +19,9 @@ def test_the_example_has_light_and_heavy_rows_and_isolated_nodes() -> None:
     degrees = np.bincount(graph.receivers, minlength=NUM_NODES)
     assert degrees.max() >= 25 and degrees.min() == 0
     for orientation in (graph.block.edges.by_receiver, graph.block.edges.by_sender):
-        assert orientation.light_slots.shape[0] and orientation.neighbors.shape[0] > NUM_EDGES
-    assert graph.block.edges.by_receiver.heavy_slots.shape[0] > 1
+        assert orientation.heavy_rows[0] < orientation.compressed_ptr[1]
+        assert orientation.neighbors.shape[0] > NUM_EDGES
+    assert graph.block.edges.by_receiver.heavy_rows[0] > 0
     repetition = graph.block.edges.repetition
     assert repetition is not None
     pairs = np.stack([graph.senders, graph.receivers, repetition[:NUM_EDGES]])
@@ -35,7 +36,7 @@ def test_both_orientations_hold_the_same_edges() -> None:
     np.testing.assert_array_equal(by_sender.neighbors[:NUM_EDGES], graph.receivers[slots])
 
 
-def test_rows_and_walk_of_the_example_are_those_of_its_edges() -> None:
+def test_rows_of_the_example_are_those_of_its_edges() -> None:
     graph = example()
     edges = graph.block.edges
     senders = graph.senders[np.asarray(edges.by_sender.edge_ids)[:NUM_EDGES]]
@@ -44,11 +45,15 @@ def test_rows_and_walk_of_the_example_are_those_of_its_edges() -> None:
         assert starts[-1] == NUM_EDGES and len(starts) == 1 + orientation.compressed_ptr[1]
         assert len(set(orientation.compressed_rows.tolist())) == len(starts) - 1
         np.testing.assert_array_equal(np.repeat(orientation.compressed_rows, np.diff(starts)), rows)
-        assert sorted(orientation.walk[:NUM_EDGES].tolist()) == list(range(NUM_EDGES))
-    assert edges.walk_position is not None
-    walk, position = np.asarray(edges.by_receiver.walk), np.asarray(edges.walk_position)
-    assert walk[position[:NUM_EDGES]].tolist() == list(range(NUM_EDGES))
-    assert len(position) == len(walk) and np.all(position[NUM_EDGES:] == -1)
+        count = len(starts) - 1
+        by_degree = np.asarray(orientation.degrees)[:count]
+        assert sorted(by_degree) == sorted(np.diff(starts)) and np.all(np.diff(by_degree) <= 0)
+        for row, start, degree in zip(
+            orientation.rows[:count], orientation.starts[:count], by_degree, strict=True
+        ):
+            assert np.all(rows[start : start + degree] == row) and np.sum(rows == row) == degree
+    assert edges.receivers is not None
+    np.testing.assert_array_equal(edges.receivers[:NUM_EDGES], graph.receivers)
 
 
 @jax.custom_vjp

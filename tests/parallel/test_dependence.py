@@ -54,6 +54,15 @@ def test_maximum_and_attention_look_at_the_senders():
     assert decide(lambda p, s, r, e: s, Extremum(), inputs, adjoint)
 
 
+def test_attention_of_16_bits():
+    """Its gradients are computed in 32, and handed on in the type of the messages."""
+    values, logits = jnp.ones((4, 2, 3), jnp.bfloat16), jnp.ones((4, 2), jnp.bfloat16)
+    inputs = Inputs((), (values, logits), logits, ())
+    of_rows = jnp.ones((4, 2))
+    message = lambda p, s, r, e: (jax.nn.leaky_relu(s[1] + r), s[0])  # noqa: E731
+    assert decide(message, Softmax(heads=2), inputs, (values, of_rows, of_rows))
+
+
 def attention(receiver_width):
     values, logits = jnp.ones((4, 2, 16)), jnp.ones((4, 2))
     receiver = jnp.ones((4, 2, receiver_width))

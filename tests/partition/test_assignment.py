@@ -24,6 +24,33 @@ def test_does_not_follow_changes_of_its_input() -> None:
         parts.assignment[0] = 1
 
 
+def test_stores_ranks_as_read_only_int32() -> None:
+    given = np.array([2, 0, 2], np.uint8)
+    parts = Partition.from_assignment([0, 1, 1], 2, given)
+    given[0] = 1
+    assert parts.rank is not None and parts.rank.dtype == np.int32
+    assert parts.rank.tolist() == [2, 0, 2]
+    with pytest.raises(ValueError, match="read-only"):
+        parts.rank[0] = 1
+    assert Partition.from_assignment([0, 1, 1], 2).rank is None
+
+
+@pytest.mark.parametrize(
+    ("rank", "message"),
+    [
+        ([0, 1], r"rank: got int64 \[2\]; expected integers \[3\]"),
+        ([[0], [1], [2]], r"rank: got int64 \[3, 1\]"),
+        ([0.0, 1.0, 2.0], r"rank: got float64"),
+        ([0, 1, 3], r"run from 0 to 3; expected 0 to 2\. np\.unique"),
+        ([0, -1, 2], r"run from -1 to 2"),
+        ([0, 2**32, 1], r"run from 0 to 4294967296"),
+    ],
+)
+def test_refuses_ranks(rank: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Partition.from_assignment([0, 1, 1], 2, rank)
+
+
 def test_takes_numpy_integers_and_shows_itself() -> None:
     parts = Partition(np.array([0, 1], np.uint8), np.int64(2), "mine")  # type: ignore[arg-type]
     assert type(parts.num_parts) is int

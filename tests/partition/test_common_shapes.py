@@ -7,8 +7,8 @@ from jaxgraph import Graph
 from jaxgraph.partition import Partition, partition
 from jaxgraph.partition.common_shapes import common_shapes
 from jaxgraph.partition.shard_tables import tabulate
+from tests.lanes import check_orientation, padded_parts
 from tests.strategies import complete, random_edges
-from tests.walking import check_orientation, padded_parts
 
 PARTS = 4
 MODES = ("sar", "domain")

@@ -1,4 +1,4 @@
-"""Chunks counted from distinct degrees, compared with cutting every slab and row by hand."""
+"""Chunks counted from distinct degrees, compared with cutting every block and row by hand."""
 
 import math
 from collections import Counter
@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from jaxgraph.partition.degrees import (
     CHUNK_OVERHEAD,
+    PIECE,
     DegreeCounts,
     choose_chunk,
     count_chunks,
     count_degrees,
+    heavy_rows,
     join_counts,
     split_rows,
 )
@@ -33,11 +35,10 @@ def order_of(groups: Groups) -> RowOrder:
 
 
 def chunks_by_hand(degrees: list[int], threshold: float, chunk: int) -> tuple[int, int]:
-    light = [degree for degree in degrees if degree < threshold]
-    slabs = [sum(degree > k for degree in light) for k in range(max(light, default=0))]
+    light = sorted((degree for degree in degrees if degree < threshold), reverse=True)
     heavy = [degree for degree in degrees if degree >= threshold]
     return (
-        sum(math.ceil(slab / chunk) for slab in slabs),
+        sum(math.ceil(longest / PIECE) for longest in light[:: chunk // PIECE]),
         sum(math.ceil(degree / chunk) for degree in heavy),
     )
 
@@ -53,9 +54,6 @@ def test_count_degrees(groups):
         assert counts.reach[own].tolist() == [
             sum(other >= degree for other in degrees) for degree, _ in expected
         ]
-        assert counts.lower[own].tolist() == [degree for degree, _ in expected[1:]] + [0] * bool(
-            expected
-        )
 
 
 @given(degree_lists)
@@ -75,18 +73,24 @@ def test_joined_counts_are_those_of_all_orders(groups, others):
 
 def assert_equal(found: DegreeCounts, expected: DegreeCounts) -> None:
     assert found.num_groups == expected.num_groups
-    for name in ("groups", "degrees", "lower", "rows", "reach"):
+    for name in ("groups", "degrees", "rows", "reach"):
         assert np.array_equal(getattr(found, name), getattr(expected, name)), name
 
 
-@given(degree_lists, st.integers(1, 50), st.integers(1, 9))
+@given(degree_lists, st.integers(1, 50))
+def test_heavy_rows(groups, threshold):
+    found = heavy_rows(count_degrees([order_of(groups)]), threshold)
+    assert found.tolist() == [sum(d >= threshold for d in degrees) for degrees in groups]
+
+
+@given(degree_lists, st.integers(1, 50), st.sampled_from([8, 16, 32]))
 def test_count_chunks(groups, threshold, chunk):
     light, heavy = count_chunks(count_degrees([order_of(groups)]), threshold, chunk)
     expected = [chunks_by_hand(degrees, threshold, chunk) for degrees in groups]
     assert list(zip(light, heavy, strict=True)) == expected
 
 
-@given(degree_lists, st.integers(1, 9))
+@given(degree_lists, st.sampled_from([8, 16, 32]))
 def test_split_rows_takes_the_cheapest_power_of_two(groups, chunk):
     thresholds, cost = split_rows(count_degrees([order_of(groups)]), chunk)
     powers = [2**power for power in range(1, 6)]
@@ -100,10 +104,10 @@ def test_split_rows_takes_the_cheapest_power_of_two(groups, chunk):
 
 
 def test_a_hub_is_walked_on_its_own():
-    # One row of 1000 edges among 1000 rows of one: slabs alone would take 1000 chunks.
-    thresholds, cost = split_rows(count_degrees([order_of([[1000] + [1] * 1000])]), 100)
+    # One row of 1000 edges among 1000 rows of one: its block alone would take 125 chunks.
+    thresholds, cost = split_rows(count_degrees([order_of([[1000] + [1] * 1000])]), 128)
     assert 1 < thresholds[0] <= 1000
-    assert cost == (10 + 10) * (100 + CHUNK_OVERHEAD)
+    assert cost == (8 + 63) * (128 + CHUNK_OVERHEAD)
 
 
 @pytest.mark.parametrize(("rows", "expected"), [(10_000, 1024), (512, 64), (1, 16)])

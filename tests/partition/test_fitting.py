@@ -24,10 +24,9 @@ def manifest_of(
     mode: str = "sar",
     chunk: int = 16,
     unit: int = 16,
-    within: Manifest | None = None,
 ) -> Manifest:
     parts = Partition.from_assignment(np.arange(graph.num_nodes) % PARTS, PARTS)
-    return describe(survey(graph, parts, mode), chunk, unit, within)
+    return describe(survey(graph, parts, mode), chunk, unit)
 
 
 def random_graph(num_nodes: int, num_edges: int, **changes: Any) -> Graph:
@@ -46,7 +45,7 @@ def large() -> Manifest:
 
 
 def test_a_small_graph_takes_on_the_shapes_of_a_large_one(large):
-    small = manifest_of(random_graph(60, 200), within=large)
+    small = manifest_of(random_graph(60, 200))
     fitted = fit(small, large)
     assert fitted == large
     assert fitted.counts == small.counts

@@ -53,13 +53,14 @@ def test_sizes_of_messages(manifest):
         ("edges", 2, (16, 0)),
         ("incoming/by_sender/edge_ids", 1, (16,)),
         ("outgoing/by_receiver/neighbors", 1, (16,)),
-        ("outgoing/by_sender/walk", 1, (16,)),
-        ("incoming/walk_position", 1, (16,)),
+        ("outgoing/by_sender/starts", 1, (16,)),
+        ("incoming/receivers", 1, (16,)),
         ("incoming/by_receiver/compressed_ptr", 1, (0,)),
         ("incoming/by_receiver/compressed_rows", 1, (0,)),
         ("outgoing/by_sender/compressed_starts", 1, (1,)),
         ("incoming/by_receiver/rows", 1, (16,)),
-        ("incoming/by_receiver/light_rows", 1, (0,)),
+        ("incoming/by_receiver/degrees", 1, (16,)),
+        ("incoming/by_receiver/heavy_rows", 1, (0,)),
         ("incoming/by_receiver/position", 1, (40,)),
         ("incoming/sender_ids", 1, (0,)),
         ("incoming/repetition", 1, (0,)),
@@ -81,8 +82,8 @@ def test_senders_of_domain_are_known_by_number(manifest):
 
 def test_padding_means_none():
     assert fill_value("send/position", 2) == -1
-    assert fill_value("incoming/walk_position", 1) == -1
-    assert fill_value("incoming/by_receiver/walk", 1) == 0
+    assert fill_value("incoming/by_receiver/position", 1) == -1
+    assert fill_value("incoming/receivers", 1) == 0
     assert fill_value("incoming/by_receiver/compressed_starts", 1) == 0
     assert fill_value("labels", 1) == -1
     assert fill_value("labels", 2) == 0

@@ -61,6 +61,7 @@ def test_metis_and_seed_zero_are_the_defaults() -> None:
         ({"method": "equal_edges"}, r"Did you mean 'equal-edges'\?"),
         ({"balance": "node"}, r"Did you mean 'nodes'\?"),
         ({"objective": "Volume"}, r"Did you mean 'volume'\?"),
+        ({"order": "metsi"}, r"order: got 'metsi'; .*rcm, degree, metis.*Did you mean 'metis'\?"),
         ({"method": "hash", "balance": "edges"}, r"'hash' cannot aim at 'edges', only at nodes"),
         ({"method": "random", "objective": "volume"}, r"'random' cannot aim at 'volume'"),
         ({"balance": "labels"}, r"training mask and the graph has none"),

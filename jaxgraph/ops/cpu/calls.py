@@ -1,9 +1,9 @@
 """The kernels as functions of arrays, under the checks and the shapes that they rely on.
 
-Every function reduces the edges of one group, found in compressed rows (`jaxgraph.ops.edges`). The
-rows of the orientation are those that are written; its neighbors are those that are looked up. A
-`before` continues from an earlier result (its memory is reused), else rows without edges are 0 or,
-where `missing` says so, take in their own value. None is differentiable: ops define derivatives.
+Every function reduces the edges of one group, found in compressed rows (`jaxgraph.ops.edges`). A
+`before` continues from an earlier result (its memory is reused), and only where no row takes in a
+message from itself; without it rows without edges are 0. None is differentiable: ops define
+derivatives.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgraph.ops.cpu.custom_call import Group, call_kernel, optional
-from jaxgraph.ops.edges import Orientation
+from jaxgraph.ops.cpu.custom_call import call_kernel, check_start, optional
+from jaxgraph.ops.edges import EdgeGroup
 from jaxgraph.ops.precision import accumulation_dtype
 
 __all__ = ["KERNEL_TYPES", "edge_products", "neighbor_extremum", "neighbor_sum", "winner_gradient"]
@@ -24,49 +24,52 @@ KERNEL_TYPES = tuple(map(jnp.dtype, (jnp.float32, jnp.bfloat16, jnp.float64)))
 
 
 def neighbor_sum(
-    orientation: Orientation,
-    group: Group,
+    over: EdgeGroup,
+    side: str,
     x: jax.Array,
     num_rows: int,
     *,
     weights: jax.Array | None = None,
-    missing: jax.Array | None = None,
     before: jax.Array | None = None,
 ) -> jax.Array:
     """y_i = sum_{e: j -> i} w_e x_j, added to `before`.
 
     Args:
-      orientation, group: whose edges.
-      x: [neighbor rows, ...], float32, bfloat16 or float64.
+      over: the edges; rows that take in their own x add it unweighted.
+      side: "receiver" or "sender", whose sums.
+      x: of the other side, [rows, ...], float32, bfloat16 or float64.
       num_rows: rows of the result.
-      weights: [slots], or [slots, heads] for x [neighbor rows, heads, ...], of x's type; None: 1.
-      missing: bool [rows], rows that take in their own x (which then are the first of x); not with
-        `before`.
-      before: [rows, ...], of the type in which x is accumulated.
+      weights: [slots], or [slots, heads] for x [rows, heads, ...]; None: 1. Both are cast to their
+        common type.
+      before: [rows, ...], of the type of the result; not with `over.missing`.
 
     Returns:
-      [rows, ...], of the type in which x is accumulated.
+      [rows, ...], of the type in which x, or the common type, is accumulated.
+
+    Raises:
+      ValueError: `before` and `over.missing` are both given.
     """
-    dtype = accumulation_dtype(x.dtype)
+    check_start(over, before)
     heads = 1 if weights is None or weights.ndim == 1 else weights.shape[1]
+    if weights is not None:
+        x, weights = _of_one_type(x, weights)
+    dtype = accumulation_dtype(x.dtype)
     arrays = (
         x,
         optional(weights, x.dtype),
-        optional(missing, jnp.bool_),
+        _own_rows(over, num_rows),
         optional(before, dtype),
     )
     results = [((num_rows, *x.shape[1:]), dtype)]
-    return call_kernel(
-        "jaxgraph_sum", orientation, group, arrays, results, {0: 3}, heads=np.int64(heads)
-    )[0]
+    return call_kernel("jaxgraph_sum", over, side, arrays, results, {0: 3}, heads=np.int64(heads))[
+        0
+    ]
 
 
 def edge_products(
-    orientation: Orientation,
-    group: Group,
+    over: EdgeGroup,
     x: jax.Array,
     z: jax.Array,
-    num_slots: int,
     *,
     heads: int = 1,
     before: jax.Array | None = None,
@@ -74,67 +77,63 @@ def edge_products(
     """y_e = <x_i, z_j> for e: j -> i, per head.
 
     Args:
-      orientation, group: whose edges.
-      x: [rows, heads, features] or any shape of as many numbers per row.
-      z: [neighbor rows, ...], of the same shape and type otherwise.
-      num_slots: rows of the result.
+      over: the edges; what rows send themselves has no slot and is left out.
+      x: [receivers, heads, features] or any shape of as many numbers per row.
+      z: [senders, ...], of the same shape otherwise. Both are cast to their common type.
       heads: into how many products the numbers of a row are split.
-      before: [slots, heads], of the slots of other groups.
+      before: [slots, heads], of the slots of other groups, of the common type.
 
     Returns:
-      [slots, heads], of x's type; without `before` 0 in the slots of other groups.
+      [slots, heads], of the common type; without `before` 0 in the slots of other groups.
     """
+    x, z = _of_one_type(x, z)
     arrays = (x, z, optional(before, x.dtype))
-    results = [((num_slots, heads), x.dtype)]
+    results = [((over.edges.by_receiver.neighbors.shape[0], heads), x.dtype)]
     return call_kernel(
-        "jaxgraph_product", orientation, group, arrays, results, {0: 2}, heads=np.int64(heads)
+        "jaxgraph_product", over, "receiver", arrays, results, {0: 2}, heads=np.int64(heads)
     )[0]
 
 
 def neighbor_extremum(
-    orientation: Orientation,
-    group: Group,
+    over: EdgeGroup,
     x: jax.Array,
-    ids: jax.Array,
-    repetition: jax.Array | None,
     num_rows: int,
     *,
     maximum: bool,
-    missing: jax.Array | None = None,
     before: tuple[jax.Array, jax.Array, jax.Array] | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The state of `jaxgraph.ops.reducers.Extremum` after all messages m_ij = x_j of a group.
 
     Args:
-      orientation, group: whose edges.
-      x: [neighbor rows, ...].
-      ids: int32 [neighbor rows], global ids.
-      repetition: int32 [slots], or None.
+      over: the edges.
+      x: [senders, ...].
       num_rows: rows of the result.
       maximum: whether the largest wins, or the smallest.
-      missing: bool [rows], rows that take in their own x.
-      before: the state to continue from.
+      before: the state to continue from; not with `over.missing`.
 
     Returns:
       best and count [rows, ...], of the type in which x is accumulated, and identity uint32.
+
+    Raises:
+      ValueError: `before` and `over.missing` are both given.
     """
+    state = before or (None, None, None)
+    check_start(over, *state)
     dtype, shape = accumulation_dtype(x.dtype), (num_rows, *x.shape[1:])
     kinds = (dtype, dtype, jnp.uint32)
-    state = before or (None, None, None)
     arrays = (
         x,
-        ids,
-        optional(repetition, jnp.int32),
-        optional(missing, jnp.bool_),
+        _sender_ids(over, x.shape[0]),
+        optional(over.edges.repetition, jnp.int32),
+        _own_rows(over, num_rows),
         *(optional(part, kind) for part, kind in zip(state, kinds, strict=True)),
     )
-    results = [(shape, kind) for kind in kinds]
     best, count, identity = call_kernel(
         "jaxgraph_extremum",
-        orientation,
-        group,
+        over,
+        "receiver",
         arrays,
-        results,
+        [(shape, kind) for kind in kinds],
         {0: 4, 1: 5, 2: 6},
         maximum=np.bool_(maximum),
     )
@@ -142,42 +141,56 @@ def neighbor_extremum(
 
 
 def winner_gradient(
-    orientation: Orientation,
-    group: Group,
+    over: EdgeGroup,
     x: jax.Array,
-    ids: jax.Array,
-    repetition: jax.Array | None,
     adjoint: tuple[jax.Array, jax.Array, jax.Array, jax.Array],
     *,
-    missing: jax.Array | None = None,
     before: jax.Array | None = None,
 ) -> jax.Array:
     """dx_j = sum_{e: j -> i} g_i where x_j won at i, added to `before`.
 
     Args:
-      orientation: by sender.
-      group: whose edges.
-      x: [rows, ...], the senders' values.
-      ids: int32 [rows], global ids of the senders.
-      repetition: int32 [slots], or None.
-      adjoint: what `Extremum.adjoint` returns, [neighbor rows, ...].
-      missing: bool [rows], rows that took in their own x.
-      before: [rows, ...].
+      over: the edges.
+      x: [senders, ...].
+      adjoint: what `Extremum.adjoint` returns, [receivers, ...].
+      before: [senders, ...], of the type of the result; not with `over.missing`.
 
     Returns:
-      [rows, ...], of the type in which x is accumulated.
+      [senders, ...], of the type in which x is accumulated.
+
+    Raises:
+      ValueError: `before` and `over.missing` are both given.
     """
-    dtype = accumulation_dtype(x.dtype)
-    y, gradient, several, identity = adjoint
+    check_start(over, before)
+    dtype, num_rows = accumulation_dtype(x.dtype), x.shape[0]
     arrays = (
         x,
-        ids,
-        optional(repetition, jnp.int32),
-        optional(missing, jnp.bool_),
-        y,
-        gradient,
-        several,
-        identity,
+        _sender_ids(over, num_rows),
+        optional(over.edges.repetition, jnp.int32),
+        _own_rows(over, num_rows),
+        *adjoint,
         optional(before, dtype),
     )
-    return call_kernel("jaxgraph_winner", orientation, group, arrays, [(x.shape, dtype)], {0: 8})[0]
+    return call_kernel("jaxgraph_winner", over, "sender", arrays, [(x.shape, dtype)], {0: 8})[0]
+
+
+def _of_one_type(left: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Both in their common type, in which a kernel multiplies numbers of one type."""
+    dtype = jnp.promote_types(left.dtype, right.dtype)
+    return left.astype(dtype), right.astype(dtype)
+
+
+def _own_rows(over: EdgeGroup, num_rows: int) -> jax.Array:
+    """`over.missing` with an entry for each row of a table whose first rows it is about."""
+    if over.missing is None:
+        return optional(None, jnp.bool_)
+    return jnp.pad(over.missing, (0, num_rows - over.missing.shape[0]))
+
+
+def _sender_ids(over: EdgeGroup, num_rows: int) -> jax.Array:
+    """Global ids of the rows of a group's senders; rows behind those that it has hold any id."""
+    edges = over.edges
+    if edges.sender_ptr is None:
+        return edges.sender_ids
+    rows = edges.sender_ptr[over.group] + jnp.arange(num_rows, dtype=jnp.int32)
+    return edges.sender_ids.at[rows].get(mode="clip")

@@ -9,18 +9,15 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxgraph.ops.edges import Orientation, match_variation
+from jaxgraph.ops.edges import EdgeGroup, match_variation
 
-__all__ = ["Group", "call_kernel", "optional"]
-
-Group = jax.Array | int
-"""Which group of edges, static or traced."""
+__all__ = ["call_kernel", "check_start", "optional"]
 
 
 def call_kernel(
     target: str,
-    orientation: Orientation,
-    group: Group,
+    over: EdgeGroup,
+    side: str,
     arrays: Sequence[jax.Array],
     results: Sequence[tuple[tuple[int, ...], Any]],
     before: Mapping[int, int],
@@ -30,7 +27,8 @@ def call_kernel(
 
     Args:
       target: name of the custom call.
-      orientation, group: whose edges.
+      over: the edges.
+      side: "receiver" or "sender", which of both ends are the rows.
       arrays: what comes after the edges.
       results: shape and dtype of each result.
       before: place in `arrays` of what each result continues from, by result.
@@ -39,14 +37,14 @@ def call_kernel(
     Returns:
       The results.
     """
-    none = jnp.zeros(0, jnp.int32)
+    orientation = over.edges.by_receiver if side == "receiver" else over.edges.by_sender
     edges = (
-        jnp.asarray(group, jnp.int32).reshape(1),
+        jnp.asarray(over.group, jnp.int32).reshape(1),
         orientation.compressed_ptr,
         orientation.compressed_rows,
         orientation.compressed_starts,
         orientation.neighbors,
-        none if orientation.edge_ids is None else orientation.edge_ids,
+        optional(orientation.edge_ids, jnp.int32),
     )
     operands = match_variation((*edges, *arrays), (edges, arrays))
     like = jax.typeof(operands[0])
@@ -65,6 +63,15 @@ def call_kernel(
 def optional(array: jax.Array | None, dtype: Any) -> jax.Array:
     """`array`, or the empty array of that type that stands for None in a call."""
     return jnp.zeros(0, dtype) if array is None else array
+
+
+def check_start(over: EdgeGroup, *before: jax.Array | None) -> None:
+    """Raises `ValueError` if messages of rows to themselves would be added to an earlier result."""
+    if over.missing is not None and any(part is not None for part in before):
+        raise ValueError(
+            "`before` came with rows that take in a message from themselves; expected one or the "
+            "other: reduce the group with `missing` first and continue from what it gives"
+        )
 
 
 def _shape(shape: tuple[int, ...], dtype: Any, like: Any) -> jax.ShapeDtypeStruct:

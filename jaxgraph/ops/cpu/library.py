@@ -60,8 +60,8 @@ def library() -> Library:
         reason = f"cannot be loaded: {error}"
     if not LIBRARY.exists():
         reason = (
-            "was not built: pip found no C++17 compiler when it installed jaxgraph; install one "
-            "(g++ or clang++) and install jaxgraph again"
+            "was not built when jaxgraph was installed (no C++17 compiler, or an error that "
+            "`pip install -v` shows)"
         )
     logger.warning("the CPU kernels are not used: %s %s", LIBRARY.name, reason)
     return Library("", f"needs {LIBRARY.name}, which {reason}")

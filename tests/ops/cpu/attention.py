@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph.ops.cpu.attention_calls import (
-    AttentionEdges,
     dot_backward,
     dot_forward,
     gat_backward,
@@ -19,7 +18,7 @@ from jaxgraph.ops.cpu.attention_calls import (
     gatv2_backward,
     gatv2_forward,
 )
-from jaxgraph.ops.edges import EdgeGroups
+from jaxgraph.ops.edges import EdgeGroup, EdgeGroups
 from jaxgraph.ops.reducers import Softmax
 from tests.ops.cpu.groups import node_ids
 from tests.oracles import edge_ops
@@ -32,9 +31,9 @@ PARAMETER = 0.3
 
 def dot_oracle(
     edges: Edges,
-    queries: np.ndarray,
     keys: np.ndarray,
     values: np.ndarray,
+    queries: np.ndarray,
     *,
     slope: float,
     keep: np.ndarray | None,
@@ -49,7 +48,7 @@ def dot_oracle(
         grad_logits, grad_values = backward_attend(grad)
         scaled = slope * grad_logits[..., None]
         by_receiver = edges.sum_by_receiver(scaled * keys_by_edge)
-        return by_receiver, edges.sum_by_sender(scaled * queries_by_edge), grad_values
+        return edges.sum_by_sender(scaled * queries_by_edge), grad_values, by_receiver
 
     return y, backward
 
@@ -91,7 +90,7 @@ KINDS = {
     "gatv2": Kind(
         gatv2_forward, gatv2_backward, edge_ops.gatv2_attention, (ROWS, ROWS, "heads features"), 0
     ),
-    "dot": Kind(dot_forward, dot_backward, dot_oracle, (ROWS, ROWS, ROWS), 2),
+    "dot": Kind(dot_forward, dot_backward, dot_oracle, (ROWS, ROWS, ROWS), 1),
 }
 
 
@@ -124,18 +123,17 @@ def compute(
     seed = (jnp.uint32(SEED[0]), jnp.uint32(SEED[1])) if rate else None
     reducer = Softmax(seed=seed, rate=rate, heads=gradient.shape[1])
     over = [
-        AttentionEdges(groups, jnp.int32(group), reducer, missing if group == 0 else None)
+        EdgeGroup(groups, jnp.int32(group), missing if group == 0 else None)
         for group in range(num_groups)
     ]
     state = None
     for each in over:
-        state = kind.forward(each, *inputs, PARAMETER, before=state)
+        state = kind.forward(each, *inputs, PARAMETER, reducer, before=state)
     y, kept = reducer.finish(state, (None, inputs[kind.values]))
     adjoint = reducer.adjoint(y, kept, gradient)
     gradients = (None, None, None)
-    # The other way round, so that missing loops meet gradients that are already there.
-    for each in reversed(over):
+    for each in over:
         gradients = kind.backward(
-            each, *inputs, PARAMETER, adjoint, wanted=wanted, before=gradients
+            each, *inputs, PARAMETER, reducer, adjoint, wanted=wanted, before=gradients
         )
     return y, gradients

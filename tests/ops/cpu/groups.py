@@ -43,7 +43,6 @@ def group_edges(edges: Edges, group_of_edge: np.ndarray | None = None) -> EdgeGr
     by_sender = np.lexsort((edges.senders, group_of_edge))
     slot_of_edge = np.argsort(by_receiver)
     ids = jnp.asarray(node_ids(edges.num_nodes), jnp.int32)
-    none = jnp.zeros(0, jnp.int32)
     return EdgeGroups(
         by_receiver=_orientation(
             edges.receivers[by_receiver], edges.senders[by_receiver], group_of_edge[by_receiver]
@@ -59,8 +58,9 @@ def group_edges(edges: Edges, group_of_edge: np.ndarray | None = None) -> EdgeGr
         receiver_ids=jnp.concatenate([jnp.full(7, -1, jnp.int32), ids]),
         receiver_ptr=jnp.full(int(group_of_edge.max(initial=0)) + 1, 7, jnp.int32),
         repetition=jnp.asarray(np.pad(edges.repetitions()[by_receiver], (0, PADDING)), jnp.int32),
-        walk_position=none,
+        receivers=None,
         chunk=PADDING,
+        piece=PADDING,
         receiver_capacity=0,
         sender_capacity=0,
         implementation="cpu",
@@ -97,17 +97,10 @@ def _orientation(
     return Orientation(
         neighbors=padded(neighbors),
         edge_ids=None if edge_ids is None else padded(edge_ids),
-        walk=none,
-        light_ptr=none,
-        light_slots=none,
-        light_rows=none,
-        light_counts=none,
-        heavy_ptr=none,
-        heavy_slots=none,
         heavy_rows=none,
-        heavy_counts=none,
-        row_ptr=none,
         rows=none,
+        starts=none,
+        degrees=none,
         position=none,
         compressed_ptr=jnp.asarray(pointers, jnp.int32),
         compressed_rows=jnp.asarray(rows[starts], jnp.int32),

@@ -1,11 +1,6 @@
 """Attention kernels: values and gradients against the oracle, hubs, dropout, threads, meshes."""
 
-import json
-import os
-import subprocess
-import sys
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.ops.cpu.attention_calls import MOST_HEADS, AttentionEdges, gat_forward, gatv2_forward
+from jaxgraph.ops.cpu.attention_calls import gat_forward, gatv2_forward
+from jaxgraph.ops.cpu.attention_passes import MOST_HEADS
 from jaxgraph.ops.cpu.library import missing as missing_library
+from jaxgraph.ops.edges import EdgeGroup
 from jaxgraph.ops.reducers import Softmax
 from jaxgraph.parallel import make_mesh
 from tests.ops.cpu.attention import KINDS, PARAMETER, compute, expected
@@ -138,10 +135,10 @@ def test_no_edges(name):
 
 def test_the_state_of_rows_without_edges():
     edges = hub_edges(500)
-    over = AttentionEdges(group_edges(edges), 0, Softmax(heads=2))
+    over = EdgeGroup(group_edges(edges), 0)
     values, sender, receiver, _ = KINDS["gat"].draw(edges.num_nodes, 2, 3)
     arrays = (jnp.float32(values), jnp.float32(sender), jnp.float32(receiver))
-    state = gat_forward(over, *arrays, PARAMETER)
+    state = gat_forward(over, *arrays, PARAMETER, Softmax(heads=2))
     peak, total, sums = (np.asarray(part)[edges.in_degrees() == 0] for part in state)
     assert len(peak) > 0
     assert np.isneginf(peak).all() and not total.any() and not sums.any()
@@ -170,59 +167,46 @@ def test_devices_of_a_mesh_at_once(name):
             np.testing.assert_array_equal(found[device], found[0])
 
 
-PROGRAM = """
-import hashlib, json, os, sys
-cores = {int(core) for core in sys.argv[1].split(",")}
-os.sched_setaffinity(0, cores)
-import jax
-import numpy as np
-from functools import partial
-from jaxgraph.ops.cpu.library import library
-from tests.ops.cpu.attention import KINDS, compute
-from tests.ops.cpu.groups import group_edges, hub_edges
-import jax.numpy as jnp
-library()
-edges = hub_edges()
-found = {}
-for name, kind in KINDS.items():
-    arrays = [jnp.asarray(array, jnp.float32) for array in kind.draw(edges.num_nodes, 3, 41)]
-    function = jax.jit(partial(compute, kind, rate=0.3))
-    leaves = jax.tree.leaves(function(group_edges(edges), arrays[:-1], arrays[-1]))
-    found[name] = [hashlib.sha256(np.asarray(leaf).tobytes()).hexdigest() for leaf in leaves]
-print(json.dumps(found))
-"""
-
-
-def results_on(cores: list[int]) -> dict[str, list[str]]:
-    command = [sys.executable, "-c", PROGRAM, ",".join(map(str, cores))]
-    root = Path(__file__).resolve().parents[3]
-    env = {**os.environ, "PYTHONPATH": str(root), "JAX_PLATFORMS": "cpu"}
-    output = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=300)
-    assert output.returncode == 0, output.stderr
-    return json.loads(output.stdout.splitlines()[-1])
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be chosen here")
-def test_the_same_bits_on_any_number_of_threads():
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < 2:
-        pytest.skip("one core only")
-    assert results_on(cores[:1]) == results_on(cores)
-
-
 def test_more_heads_than_the_kernels_take():
     edges = hub_edges(50)
-    over = AttentionEdges(group_edges(edges), 0, Softmax(heads=MOST_HEADS + 1))
+    over = EdgeGroup(group_edges(edges), 0)
     values, sender, receiver, _ = KINDS["gat"].draw(edges.num_nodes, MOST_HEADS + 1, 1)
     arrays = (jnp.float32(values), jnp.float32(sender), jnp.float32(receiver))
     with pytest.raises(ValueError, match=f"at most {MOST_HEADS} heads"):
-        gat_forward(over, *arrays, PARAMETER)
+        gat_forward(over, *arrays, PARAMETER, Softmax(heads=MOST_HEADS + 1))
 
 
 def test_inputs_of_different_types():
     edges = hub_edges(50)
-    over = AttentionEdges(group_edges(edges), 0, Softmax(heads=2))
+    over = EdgeGroup(group_edges(edges), 0)
     sender, receiver, attention, _ = KINDS["gatv2"].draw(edges.num_nodes, 2, 3)
     arrays = (jnp.float32(sender), jnp.bfloat16(receiver), jnp.float32(attention))
     with pytest.raises(ValueError, match="one type and shape"):
-        gatv2_forward(over, *arrays, PARAMETER)
+        gatv2_forward(over, *arrays, PARAMETER, Softmax(heads=2))
+
+
+@every_kind
+def test_a_start_and_messages_from_rows_to_themselves(name):
+    kind, edges = KINDS[name], hub_edges(50)
+    over = EdgeGroup(group_edges(edges), 0, jnp.asarray(without_loop(edges)))
+    reducer, drawn = Softmax(heads=2), kind.draw(edges.num_nodes, 2, 3)
+    inputs = [jnp.float32(array) for array in drawn[:-1]]
+    adjoint = (jnp.float32(drawn[-1]), *jnp.zeros((2, edges.num_nodes, 2), jnp.float32))
+    state = kind.forward(over, *inputs, PARAMETER, reducer)
+    with pytest.raises(ValueError, match="expected one or the other"):
+        kind.forward(over, *inputs, PARAMETER, reducer, before=state)
+    for index in range(3):
+        before = tuple(inputs[each] if each == index else None for each in range(3))
+        with pytest.raises(ValueError, match="expected one or the other"):
+            kind.backward(over, *inputs, PARAMETER, reducer, adjoint, before=before)
+
+
+@pytest.mark.parametrize("name", ["gat", "dot"])
+def test_one_of_the_gradients_that_senders_sum_up_has_no_start(name):
+    kind, edges = KINDS[name], hub_edges(50)
+    drawn = kind.draw(edges.num_nodes, 2, 3)
+    inputs = [jnp.float32(array) for array in drawn[:-1]]
+    adjoint = (jnp.float32(drawn[-1]), *jnp.zeros((2, edges.num_nodes, 2), jnp.float32))
+    over, before = EdgeGroup(group_edges(edges), 0), (inputs[0], None, None)
+    with pytest.raises(ValueError, match="expected both or none"):
+        kind.backward(over, *inputs, PARAMETER, Softmax(heads=2), adjoint, before=before)

@@ -9,6 +9,7 @@ import pytest
 
 from jaxgraph.ops.cpu.calls import edge_products, neighbor_extremum, neighbor_sum, winner_gradient
 from jaxgraph.ops.cpu.library import missing as missing_library
+from jaxgraph.ops.edges import EdgeGroup
 from jaxgraph.ops.reducers import Extremum
 from tests.ops.cpu.groups import HUB, group_edges, hub_edges, without_loop
 from tests.oracles.edges import Edges
@@ -36,20 +37,17 @@ def by_edge(slots: np.ndarray, edges: Edges) -> np.ndarray:
 @every_type
 def test_neighbor_sum(width, dtype):
     with jax.enable_x64(dtype == np.float64):
-        groups = group_edges(EDGES)
+        groups, missing = group_edges(EDGES), without_loop(EDGES)
         x, exact = draw((EDGES.num_nodes, width), dtype)
-        missing = without_loop(EDGES)
+        sums = jax.jit(neighbor_sum, static_argnums=(1, 3))
         expected = EDGES.sum_by_receiver(exact[EDGES.senders]) + missing[:, None] * exact
-        y = jax.jit(neighbor_sum, static_argnums=3)(
-            groups.by_receiver, 0, x, EDGES.num_nodes, missing=jnp.asarray(missing)
-        )
+        with_loops = EdgeGroup(groups, 0, jnp.asarray(missing))
+        y = sums(with_loops, "receiver", x, EDGES.num_nodes)
         # Sums are kept in 32 bits, whatever x has.
         kept = np.float64 if dtype == np.float64 else np.float32
         assert y.dtype == kept
         assert_close(y, expected, dtype=kept, reduction_length=5000)
-        again = jax.jit(neighbor_sum, static_argnums=3)(
-            groups.by_receiver, 0, x, EDGES.num_nodes, before=y
-        )
+        again = sums(EdgeGroup(groups, 0), "receiver", x, EDGES.num_nodes, before=y)
         assert_close(
             again,
             expected + EDGES.sum_by_receiver(exact[EDGES.senders]),
@@ -68,14 +66,41 @@ def test_weighted_neighbor_sum(heads, features, dtype, side):
         weights, exact_weights = draw((groups.by_receiver.neighbors.shape[0], heads), dtype, 1)
         w = by_edge(exact_weights[: len(EDGES.senders)], EDGES)[..., None]
         if side == "receiver":
-            orientation = groups.by_receiver
             expected = EDGES.sum_by_receiver(w * exact[EDGES.senders])
         else:
-            orientation = groups.by_sender
             expected = EDGES.sum_by_sender(w * exact[EDGES.receivers])
-        y = neighbor_sum(orientation, 0, x, EDGES.num_nodes, weights=weights)
+        y = neighbor_sum(EdgeGroup(groups, 0), side, x, EDGES.num_nodes, weights=weights)
         kept = np.float64 if dtype == np.float64 else np.float32
         assert_close(y, expected, dtype=kept, reduction_length=5000)
+
+
+@pytest.mark.parametrize("side", ["receiver", "sender"])
+def test_weights_are_not_rounded_to_the_type_of_what_they_weight(side):
+    groups = group_edges(EDGES)
+    x, exact = draw((EDGES.num_nodes, 3), jnp.bfloat16)
+    weights, exact_weights = draw((groups.by_receiver.neighbors.shape[0],), np.float32, 1)
+    w = by_edge(exact_weights[: len(EDGES.senders)], EDGES)[:, None]
+    if side == "receiver":
+        expected = EDGES.sum_by_receiver(w * exact[EDGES.senders])
+    else:
+        expected = EDGES.sum_by_sender(w * exact[EDGES.receivers])
+    y = neighbor_sum(EdgeGroup(groups, 0), side, x, EDGES.num_nodes, weights=weights)
+    assert y.dtype == np.float32
+    assert_close(y, expected, reduction_length=5000)
+
+
+def test_a_start_and_rows_that_take_in_their_own_value():
+    over = EdgeGroup(group_edges(EDGES), 0, jnp.asarray(without_loop(EDGES)))
+    x, _ = draw((EDGES.num_nodes, 3), np.float32)
+    state = neighbor_extremum(over, x, EDGES.num_nodes, maximum=True)
+    reducer = Extremum()
+    y, kept = reducer.finish(state, x)
+    with pytest.raises(ValueError, match="expected one or the other"):
+        neighbor_sum(over, "receiver", x, EDGES.num_nodes, before=x)
+    with pytest.raises(ValueError, match="expected one or the other"):
+        neighbor_extremum(over, x, EDGES.num_nodes, maximum=True, before=state)
+    with pytest.raises(ValueError, match="expected one or the other"):
+        winner_gradient(over, x, reducer.adjoint(y, kept, x), before=x)
 
 
 def test_groups_are_summed_one_by_one():
@@ -85,7 +110,7 @@ def test_groups_are_summed_one_by_one():
     for group in range(3):
         mine = group_of_edge == group
         some = Edges.of(EDGES.senders[mine], EDGES.receivers[mine], EDGES.num_nodes)
-        y = neighbor_sum(groups.by_receiver, group, x, EDGES.num_nodes)
+        y = neighbor_sum(EdgeGroup(groups, group), "receiver", x, EDGES.num_nodes)
         expected = some.sum_by_receiver(exact[some.senders])
         assert_close(y, expected, reduction_length=5000)
 
@@ -97,14 +122,24 @@ def test_edge_products(heads, features, dtype):
         groups = group_edges(EDGES)
         x, exact_x = draw((EDGES.num_nodes, heads, features), dtype)
         z, exact_z = draw((EDGES.num_nodes, heads, features), dtype, 1)
-        slots = groups.by_receiver.neighbors.shape[0]
-        y = edge_products(groups.by_receiver, 0, x, z, slots, heads=heads)
+        y = edge_products(EdgeGroup(groups, 0), x, z, heads=heads)
         expected = (exact_x[EDGES.receivers] * exact_z[EDGES.senders]).sum(-1)
         found = np.asarray(y).astype(np.float64)
         assert not found[len(EDGES.senders) :].any()
         actual = by_edge(found[: len(EDGES.senders)], EDGES)
         terms = 1 if dtype == jnp.bfloat16 else features
         assert_close(actual, expected, dtype=dtype, reduction_length=terms)
+
+
+@pytest.mark.parametrize("short", ["receiver", "sender"])
+def test_ends_of_two_types_are_multiplied_in_their_common_type(short):
+    x, exact_x = draw((EDGES.num_nodes, 9), jnp.bfloat16 if short == "receiver" else np.float32)
+    z, exact_z = draw((EDGES.num_nodes, 9), jnp.bfloat16 if short == "sender" else np.float32, 1)
+    y = edge_products(EdgeGroup(group_edges(EDGES), 0), x, z)
+    assert y.dtype == np.float32
+    expected = (exact_x[EDGES.receivers] * exact_z[EDGES.senders]).sum(-1, keepdims=True)
+    actual = by_edge(np.asarray(y)[: len(EDGES.senders)], EDGES)
+    assert_close(actual, expected, reduction_length=9)
 
 
 @every_width
@@ -122,29 +157,13 @@ def test_extremum_and_its_winners(width, maximum):
     wins = sign * x[full.senders] == best[full.receivers]
     count = full.sum_by_receiver(wins.astype(np.float64))
 
-    state = neighbor_extremum(
-        groups.by_receiver,
-        0,
-        jnp.float32(x),
-        groups.sender_ids,
-        groups.repetition,
-        EDGES.num_nodes,
-        maximum=maximum,
-        missing=jnp.asarray(missing),
-    )
+    over = EdgeGroup(groups, 0, jnp.asarray(missing))
+    state = neighbor_extremum(over, jnp.float32(x), EDGES.num_nodes, maximum=maximum)
     np.testing.assert_array_equal(state[0], sign * best)
     np.testing.assert_array_equal(state[1], count)
     reducer = Extremum(1.0 if maximum else -1.0)
     y, kept = reducer.finish(state, jnp.float32(x))
-    dx = winner_gradient(
-        groups.by_sender,
-        0,
-        jnp.float32(x),
-        groups.sender_ids,
-        groups.repetition,
-        reducer.adjoint(y, kept, jnp.float32(gradient)),
-        missing=jnp.asarray(missing),
-    )
+    dx = winner_gradient(over, jnp.float32(x), reducer.adjoint(y, kept, jnp.float32(gradient)))
     share = (gradient / np.maximum(count, 1))[full.receivers]
     assert_close(dx, full.sum_by_sender(np.where(wins, share, 0)), reduction_length=3000)
 
@@ -154,16 +173,8 @@ def test_extremum_group_after_group_is_that_of_all():
     x, _ = draw((EDGES.num_nodes, 5), np.float32)
     state = None
     for group in range(2):
-        state = neighbor_extremum(
-            groups.by_receiver,
-            group,
-            x,
-            groups.sender_ids,
-            groups.repetition,
-            EDGES.num_nodes,
-            maximum=True,
-            before=state,
-        )
+        over = EdgeGroup(groups, group)
+        state = neighbor_extremum(over, x, EDGES.num_nodes, maximum=True, before=state)
     assert state is not None
     expected = np.full(x.shape, -np.inf)
     np.maximum.at(expected, EDGES.receivers, np.asarray(x)[EDGES.senders])
@@ -177,7 +188,7 @@ def test_nothing_but_padding():
     nothing = np.zeros(0, np.int64)
     groups = group_edges(Edges.of(nothing, nothing, 6))
     x = jnp.ones((6, 3), jnp.float32)
-    assert not np.asarray(neighbor_sum(groups.by_receiver, 0, x, 6)).any()
+    assert not np.asarray(neighbor_sum(EdgeGroup(groups, 0), "receiver", x, 6)).any()
     missing = jnp.arange(6) < 2
-    y = neighbor_sum(groups.by_receiver, 0, x, 6, missing=missing)
+    y = neighbor_sum(EdgeGroup(groups, 0, missing), "receiver", x, 6)
     np.testing.assert_array_equal(y, np.where(np.arange(6)[:, None] < 2, 1, 0) * np.ones((6, 3)))

@@ -27,11 +27,11 @@ struct AttentionOp {
   using V = Vector<A, kLanes<A>>;
   const AttentionArguments<T>& a;
   WeightedSum<T> weighted_sum;
-  TileShape shape;
+  Heads<A> heads;
   Slopes<A> slopes;
 
   explicit AttentionOp(const AttentionArguments<T>& a)
-      : a(a), weighted_sum(a.heads, a.width), shape(a.heads), slopes(a.logits) {}
+      : a(a), weighted_sum(a.heads, a.width), heads(a.heads), slopes(a.logits) {}
 
   struct State {
     A* peak;
@@ -56,45 +56,43 @@ struct AttentionOp {
 
   void Take(int64_t row, const Tile& tile, const State& state) const {
     A numbers[kTileNumbers];
-    A scale[kMostHeads];
-    TileHidden(a.logits, row, a.width, tile, shape, numbers);
-    TileLogits(slopes, tile, shape, numbers, numbers);
+    A scale[kMostHeads + kLanes<A>];
+    TileHidden(a.logits, row, a.width, tile, heads, numbers);
+    TileLogits(slopes, tile, heads, numbers, numbers);
     bool rescaled = false;
-    for (int64_t head = 0; head < a.heads; ++head) {
-      A* logits = numbers + head * shape.stride;
-      const A before = state.peak[head];
-      const A top = Top(tile, logits, before);
-      // Where nothing came before, there is nothing to rescale.
-      scale[head] = state.total[head] == 0 ? A{1} : Rescale(before, top);
-      rescaled |= scale[head] != 1;
-      state.peak[head] = top;
-      state.total[head] = state.total[head] * scale[head] + Powers(tile, Finite(top), logits);
+    for (int64_t block = 0; block < heads.blocks; ++block) {
+      const V factor = TakeLogits(tile, block, state, numbers);
+      Store<A, kLanes<A>>(scale + block * kLanes<A>, factor);
+      for (int i = 0; i < kLanes<A>; ++i) rescaled |= factor[i] != 1;
     }
     if (a.dropout.seed != nullptr) {
-      DropTile(a.dropout, tile, row, false, shape, numbers, numbers);
+      DropTile(a.dropout, tile, row, false, heads, numbers, numbers);
     }
     const bool fetch = a.logits.kind == Attention::kGat;
-    weighted_sum({tile, shape, numbers}, a.values, fetch, rescaled ? scale : nullptr, state.sums);
+    weighted_sum({tile, heads, numbers}, a.values, fetch, rescaled ? scale : nullptr, state.sums);
   }
 
-  JAXGRAPH_INLINE static A Top(const Tile& tile, const A* logits, A before) {
-    V top = All<A, kLanes<A>>(before);
-    for (int t = 0; t < tile.count; t += kLanes<A>) {
-      const V some = Load<A, kLanes<A>>(logits + t);
-      top = some > top ? some : top;
+  // Makes the logits of a block of heads powers; what the sums so far have to be multiplied with.
+  JAXGRAPH_INLINE V TakeLogits(const Tile& tile, int64_t block, const State& state,
+                               A* numbers) const {
+    const V before = heads.Repeat(state.peak, block);
+    const V total = heads.Repeat(state.total, block);
+    const V top = heads.Over(numbers, tile.count, block, before,
+                             [](V x, V y) JAXGRAPH_LAMBDA { return x > y ? x : y; });
+    const V shift = top == -std::numeric_limits<A>::infinity() ? V{} : top;
+    V powers{};
+    for (int64_t v = block; v < heads.Vectors(tile.count); v += heads.blocks) {
+      A* place = numbers + v * kLanes<A>;
+      const V power = Exp<kLanes<A>>(V(Load<A, kLanes<A>>(place) - shift));
+      powers += power;
+      Store<A, kLanes<A>>(place, power);
     }
-    return Largest<A, kLanes<A>>(top);
-  }
-
-  // Makes logits powers e^(logit - shift); their sum.
-  JAXGRAPH_INLINE static A Powers(const Tile& tile, A shift, A* logits) {
-    V total{};
-    for (int t = 0; t < tile.count; t += kLanes<A>) {
-      const V powers = Exp<kLanes<A>>(V(Load<A, kLanes<A>>(logits + t) - shift));
-      total += powers;
-      Store<A, kLanes<A>>(logits + t, powers);
-    }
-    return Total<A, kLanes<A>>(total);
+    powers = heads.Fold(powers, [](V x, V y) JAXGRAPH_LAMBDA { return x + y; });
+    // Where nothing came before, there is nothing to rescale.
+    const V factor = total == V{} ? V{} + A{1} : Exp<kLanes<A>>(V(before - shift));
+    heads.Unpack(top, block, state.peak);
+    heads.Unpack(V(total * factor + powers), block, state.total);
+    return factor;
   }
 
   void Merge(const State& to, const State& from) const {
@@ -109,13 +107,24 @@ struct AttentionOp {
       }
     }
   }
+
+  void Finish(const State& state) const {
+    if (!a.finish) return;
+    for (int64_t head = 0; head < a.heads; ++head) {
+      if (state.total[head] == 0) state.total[head] = 1;
+      state.peak[head] = Finite(state.peak[head]);
+      const A scale = 1 / state.total[head];
+      for (int64_t c = head * a.width; c < (head + 1) * a.width; ++c) state.sums[c] *= scale;
+    }
+  }
 };
 
 template <class T>
 void Attend(const AttentionArguments<T>& a, Workers& workers) {
   if (a.heads == 0) return;
   const AttentionOp<T> op(a);
-  ReduceTiles<Accumulator<T>>(a.edges, a.self, a.heads, a.resume, a.heads * a.width, workers, op);
+  const Cuts cuts(a.edges, !a.resume, a.heads * a.width);
+  ReduceTiles<Accumulator<T>>(cuts, a.self, workers, op);
 }
 
 }  // namespace JAXGRAPH_LEVEL

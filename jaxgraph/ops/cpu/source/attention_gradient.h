@@ -17,14 +17,14 @@ struct AttentionGradientOp {
   const AttentionGradientArguments<T>& a;
   WeightedSum<T> weighted_sum;
   HiddenSum<T> hidden_sum;
-  TileShape shape;
+  Heads<A> heads;
   Slopes<A> slopes;
 
   explicit AttentionGradientOp(const AttentionGradientArguments<T>& a)
       : a(a),
         weighted_sum(a.heads, a.width),
         hidden_sum(a.logits, a.heads, a.width),
-        shape(a.heads),
+        heads(a.heads),
         slopes(a.logits) {}
 
   // Null where it is not wanted.
@@ -63,6 +63,8 @@ struct AttentionGradientOp {
     for (int64_t i = 0; i < count; ++i) to[i] += from[i];
   }
 
+  void Finish(const State&) const {}
+
   bool WantsLogits() const {
     return a.logits.kind == Attention::kGatV2 || a.dsender != nullptr || a.per_edge != nullptr;
   }
@@ -70,12 +72,12 @@ struct AttentionGradientOp {
   void Take(int64_t row, const Tile& tile, const State& state) const {
     FetchKept(tile);
     A hidden[kTileNumbers], powers[kTileNumbers], dropped[kTileNumbers];
-    TileHidden(a.logits, row, a.width, tile, shape, hidden);
-    TileLogits(slopes, tile, shape, hidden, powers);
+    TileHidden(a.logits, row, a.width, tile, heads, hidden);
+    TileLogits(slopes, tile, heads, hidden, powers);
     Exponentiate(tile, powers);
     const A* weights = powers;
     if (a.dropout.seed != nullptr) {
-      DropTile(a.dropout, tile, row, true, shape, powers, dropped);
+      DropTile(a.dropout, tile, row, true, heads, powers, dropped);
       weights = dropped;
     }
     A cotangents[kTileNumbers];
@@ -85,32 +87,41 @@ struct AttentionGradientOp {
       AddSender(row, tile, cotangents, state);
     }
     if (state.values == nullptr) return;
-    weighted_sum({tile, shape, weights}, a.gradient, !WantsLogits(), nullptr, state.values);
+    weighted_sum({tile, heads, weights}, a.gradient, !WantsLogits(), nullptr, state.values);
   }
 
-  // p = exp(e - peak), in place.
+  // p = exp(e - peak) / z, in place; 0 behind the edges.
   void Exponentiate(const Tile& tile, A* logits) const {
-    A peak[kTileNumbers];
-    GatherHeads(a.peak, a.stride, tile, shape, peak);
-    ForEachVector<A>(tile, shape, [&](int64_t place) JAXGRAPH_LAMBDA {
+    A peak[kTileNumbers], inverse[kTileNumbers];
+    GatherHeads(a.peak, a.stride, tile, heads, peak);
+    if (a.inverse == nullptr) {
+      std::fill_n(inverse, tile.count * heads.stride, A{1});
+    } else {
+      GatherHeads(a.inverse, a.stride, tile, heads, inverse);
+    }
+    heads.Pad(tile.count, A{0}, peak);
+    heads.Pad(tile.count, A{0}, inverse);
+    heads.ForEachVector(tile.count, [&](int64_t place, int64_t) JAXGRAPH_LAMBDA {
       const V shifted = Load<A, kLanes<A>>(logits + place) - Load<A, kLanes<A>>(peak + place);
-      Store<A, kLanes<A>>(logits + place, Exp<kLanes<A>>(shifted));
+      const V power = Exp<kLanes<A>>(shifted) * Load<A, kLanes<A>>(inverse + place);
+      Store<A, kLanes<A>>(logits + place, power);
     });
   }
 
-  // (d p <g, v> - p <g, y>) times the derivative of the logit by `hidden`.
+  // (d p <g, v> - p <g, y>) times the derivative of the logit by `hidden`; 0 behind the edges.
   void Cotangents(int64_t row, const Tile& tile, const A* hidden, const A* powers,
                   const A* weights, A* cotangents) const {
     A inner[kTileNumbers];
-    GatherHeads(a.inner, a.stride, tile, shape, inner);
-    TileDots(a.values + row * ValuesSize(), a.gradient, a.width, tile, shape, cotangents);
-    ForEachVector<A>(tile, shape, [&](int64_t place) JAXGRAPH_LAMBDA {
+    GatherHeads(a.inner, a.stride, tile, heads, inner);
+    TileDots(a.values + row * ValuesSize(), a.gradient, a.width, tile, heads, cotangents);
+    heads.ForEachVector(tile.count, [&](int64_t place, int64_t) JAXGRAPH_LAMBDA {
       const auto load = [&](const A* from) JAXGRAPH_LAMBDA {
         return Load<A, kLanes<A>>(from + place);
       };
       const V change = load(weights) * load(cotangents) - load(powers) * load(inner);
       Store<A, kLanes<A>>(cotangents + place, change * slopes.At(load(hidden)));
     });
+    heads.Pad(tile.count, A{0}, cotangents);
   }
 
   // What Keep writes to, all over the slots.
@@ -126,12 +137,12 @@ struct AttentionGradientOp {
     if (a.per_edge == nullptr) return;
     for (int t = 0; t < tile.count; ++t) {
       A* to = t < tile.own ? a.per_self + row * a.heads : a.per_edge + tile.Slot(t) * a.heads;
-      for (int64_t head = 0; head < a.heads; ++head) to[head] = cotangents[head * shape.stride + t];
+      CopyHeads(to, cotangents + t * heads.stride, a.heads);
     }
   }
 
   void AddSender(int64_t row, const Tile& tile, const A* cotangents, const State& state) const {
-    const TileWeights<A> weights{tile, shape, cotangents};
+    const TileWeights<A> weights{tile, heads, cotangents};
     if (a.logits.kind == Attention::kGatV2) {
       if (state.values != nullptr) hidden_sum(weights, row, state.values, nullptr);
     } else if (state.sender == nullptr) {
@@ -139,12 +150,10 @@ struct AttentionGradientOp {
     } else if (a.logits.kind == Attention::kDot) {
       weighted_sum(weights, a.logits.neighbor, false, nullptr, state.sender);
     } else {
-      for (int64_t head = 0; head < a.heads; ++head) {
-        V total{};
-        for (int t = 0; t < tile.count; t += kLanes<A>) {
-          total += Load<A, kLanes<A>>(cotangents + head * shape.stride + t);
-        }
-        state.sender[head] += Total<A, kLanes<A>>(total);
+      for (int64_t block = 0; block < heads.blocks; ++block) {
+        const V total = heads.Over(cotangents, tile.count, block, V{},
+                                   [](V x, V y) JAXGRAPH_LAMBDA { return x + y; });
+        heads.Unpack(V(total + heads.Repeat(state.sender, block)), block, state.sender);
       }
     }
   }
@@ -154,8 +163,8 @@ template <class T>
 void AttendGradient(const AttentionGradientArguments<T>& a, Workers& workers) {
   if (a.heads == 0) return;
   const AttentionGradientOp<T> op(a);
-  ReduceTiles<Accumulator<T>>(a.edges, a.self, a.heads, a.resume, 2 * a.heads * a.width, workers,
-                              op);
+  const Cuts cuts(a.edges, !a.resume, 2 * a.heads * a.width);
+  ReduceTiles<Accumulator<T>>(cuts, a.self, workers, op);
 }
 
 }  // namespace JAXGRAPH_LEVEL

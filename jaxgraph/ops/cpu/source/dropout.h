@@ -52,31 +52,37 @@ struct TileIds {
   }
 };
 
-// to_ht = d_ht from_ht, with d_ht the scale where head h keeps edge t of the tile, else 0.
+// to_th = d_th from_th, with d_th the scale where head h keeps edge t of the tile, else 0.
 template <class A>
 void DropTile(const Dropout& dropout, const Tile& tile, int64_t row, bool rows_are_senders,
-              const TileShape& shape, const A* from, A* to) {
+              const Heads<A>& heads, const A* from, A* to) {
   constexpr int lanes = kLanes<A>;
   using U = Vector<uint32_t, lanes>;
   using Mask = decltype(Vector<A, lanes>{} == Vector<A, lanes>{});
   const SeedWords seed(dropout.seed);
   const TileIds ids(dropout, tile, row, rows_are_senders);
-  const Vector<A, lanes> scale = All<A, lanes>(static_cast<A>(dropout.scale));
+  // Of every edge and head the word that is mixed once more.
+  uint32_t words[kTileNumbers];
   for (int t = 0; t < tile.count; t += lanes) {
     const U receivers = LoadBits<U>(ids.receivers + t);
     const U pair = Mix(receivers ^ seed.first) +
                    Mix(Mix(LoadBits<U>(ids.senders + t) + seed.second) ^ seed.first);
     const U start = Mix(pair ^ Mix(LoadBits<U>(ids.repetition + t) + seed.second));
-    const U stride = Mix((start ^ seed.second) + receivers) | 1u;
-    U bits = start;
-    for (int64_t head = 0; head < shape.heads; ++head, bits += stride) {
-      const auto kept = Mix(bits) >= U{} + dropout.threshold;
-      const auto keep = __builtin_convertvector(kept, Mask);
-      const int64_t place = head * shape.stride + t;
-      const auto weight = Load<A, lanes>(from + place);
-      Store<A, lanes>(to + place, keep ? weight * scale : Vector<A, lanes>{});
+    const U step = Mix((start ^ seed.second) + receivers) | 1u;
+    for (int i = 0; i < lanes && t + i < tile.count; ++i) {
+      uint32_t* word = words + (t + i) * heads.stride;
+      for (int64_t head = 0; head < heads.count; ++head) {
+        word[head] = start[i] + static_cast<uint32_t>(head) * step[i];
+      }
     }
   }
+  const Vector<A, lanes> scale = All<A, lanes>(static_cast<A>(dropout.scale));
+  heads.ForEachVector(tile.count, [&](int64_t place, int64_t) JAXGRAPH_LAMBDA {
+    const auto kept = Mix(LoadBits<U>(words + place)) >= U{} + dropout.threshold;
+    const auto keep = __builtin_convertvector(kept, Mask);
+    const auto weight = Load<A, lanes>(from + place);
+    Store<A, lanes>(to + place, keep ? weight * scale : Vector<A, lanes>{});
+  });
 }
 
 }  // namespace JAXGRAPH_LEVEL

@@ -18,7 +18,7 @@ struct EdgeSumOp {
 
   int64_t StateSize() const { return a.heads; }
 
-  void Fill(int64_t row) const { std::fill_n(a.y + row * a.heads, a.heads, A{0}); }
+  void Fill(int64_t row, int64_t) const { std::fill_n(a.y + row * a.heads, a.heads, A{0}); }
 
   void Reduce(int64_t begin, int64_t end, const A* before, A* y) const {
     for (const Run& run : columns.runs) {
@@ -40,20 +40,20 @@ struct EdgeSumOp {
     }
   }
 
-  void Row(int64_t row, int64_t begin, int64_t end) const {
+  void Row(int64_t row, const Span& span) const {
     A* y = a.y + row * a.heads;
-    Reduce(begin, end, a.resume ? y : nullptr, y);
+    Reduce(span.begin, span.end, a.resume ? y : nullptr, y);
   }
 
-  void Part(int64_t, int64_t begin, int64_t end, A* state) const {
-    Reduce(begin, end, nullptr, state);
+  void Part(int64_t, const Span& span, A* state) const {
+    Reduce(span.begin, span.end, nullptr, state);
   }
 
-  void Join(int64_t row, const A* states, int64_t stride, int64_t parts) const {
-    if (!a.resume) Fill(row);
+  void Join(int64_t row, int64_t piece, const Parts<A>& parts) const {
+    if (!a.resume) Fill(row, piece);
     A* y = a.y + row * a.heads;
-    for (int64_t part = 0; part < parts; ++part) {
-      const A* from = StateOfPart(states, stride, part);
+    for (int64_t part = 0; part < parts.count; ++part) {
+      const A* from = parts[part];
       for (int64_t head = 0; head < a.heads; ++head) y[head] += from[head];
     }
   }
@@ -65,8 +65,7 @@ void EdgeSum(const EdgeSumArguments<A>& a, Workers& workers) {
   const Columns columns = SplitColumns(1, a.heads, LanesFor<A>(a.heads), kMostVectors);
   WithLanes<A>(columns.lanes, [&](auto constant) {
     const EdgeSumOp<A, decltype(constant)::kValue> op{a, columns};
-    if (!a.resume) FillRows(a.edges, workers, [&](int64_t row) { op.Fill(row); });
-    ReduceRows<A>(a.edges, EdgesPerPiece(a.heads), workers, op);
+    ReduceRows<A>(Cuts(a.edges, !a.resume, a.heads), workers, op);
   });
 }
 

@@ -87,7 +87,7 @@ struct ExtremumOp {
     std::memcpy(a.identity + place, &identity, sizeof(identity));
   }
 
-  void Fill(int64_t row) const {
+  void Fill(int64_t row, int64_t) const {
     ForEachVector([&](int64_t offset) { Write(row, offset, Before(row, offset)); });
   }
 
@@ -100,14 +100,14 @@ struct ExtremumOp {
 
   // The states of a run of columns; all are read before any is written.
   template <class Start, class Finish>
-  void Reduce(int64_t begin, int64_t end, Start start, Finish finish) const {
+  void Reduce(const Span& span, Start start, Finish finish) const {
     for (const Run& run : columns.runs) {
       WithCount<kMostStates>(run.count, [&](auto constant) JAXGRAPH_LAMBDA {
         constexpr int count = decltype(constant)::kValue;
         Best<A, lanes> states[count];
         JAXGRAPH_UNROLL
         for (int v = 0; v < count; ++v) states[v] = start(run.offset[v]);
-        for (int64_t edge = begin; edge < end; ++edge) {
+        for (int64_t edge = span.begin; edge < span.end; ++edge) {
           const int64_t neighbor = a.edges.neighbors[edge];
           const int64_t slot = a.edges.Slot(edge);
           JAXGRAPH_UNROLL
@@ -121,16 +121,16 @@ struct ExtremumOp {
     }
   }
 
-  void Row(int64_t row, int64_t begin, int64_t end) const {
+  void Row(int64_t row, const Span& span) const {
     Reduce(
-        begin, end, [&](int64_t offset) JAXGRAPH_LAMBDA { return Before(row, offset); },
+        span, [&](int64_t offset) JAXGRAPH_LAMBDA { return Before(row, offset); },
         [&](int64_t offset, const auto& state) JAXGRAPH_LAMBDA { Write(row, offset, state); });
   }
 
   // A partial state is best, count and identity of all columns, one behind the other.
-  void Part(int64_t, int64_t begin, int64_t end, A* to) const {
+  void Part(int64_t, const Span& span, A* to) const {
     Reduce(
-        begin, end,
+        span,
         [&](int64_t) JAXGRAPH_LAMBDA { return Best<A, lanes>::Nothing(a.maximum); },
         [&](int64_t offset, const auto& state) JAXGRAPH_LAMBDA {
           Store<A, lanes>(to + offset, state.best);
@@ -139,14 +139,14 @@ struct ExtremumOp {
         });
   }
 
-  void Join(int64_t row, const A* states, int64_t stride, int64_t parts) const {
+  void Join(int64_t row, int64_t, const Parts<A>& parts) const {
     for (const Run& run : columns.runs) {
       Best<A, lanes> joined[kMostStates];
       for (int v = 0; v < run.count; ++v) {
         const int64_t offset = run.offset[v];
         joined[v] = Before(row, offset);
-        for (int64_t part = 0; part < parts; ++part) {
-          const A* from = StateOfPart(states, stride, part) + offset;
+        for (int64_t part = 0; part < parts.count; ++part) {
+          const A* from = parts[part] + offset;
           joined[v].Merge({Load<A, lanes>(from), Load<A, lanes>(from + a.width),
                            LoadBits<U>(from + 2 * a.width)},
                           a.maximum);
@@ -164,8 +164,7 @@ void Extremum(const ExtremumArguments<T>& a, Workers& workers) {
   const Columns columns = SplitColumns(1, a.width, LanesFor<A>(a.width), kMostStates);
   WithLanes<A>(columns.lanes, [&](auto constant) {
     const ExtremumOp<T, decltype(constant)::kValue> op{a, columns};
-    if (!a.resume) FillRows(a.edges, workers, [&](int64_t row) { op.Fill(row); });
-    ReduceRows<A>(a.edges, EdgesPerPiece(a.width), workers, op);
+    ReduceRows<A>(Cuts(a.edges, !a.resume, a.width), workers, op);
   });
 }
 
@@ -200,7 +199,7 @@ struct WinnerOp {
     return V{};
   }
 
-  void Fill(int64_t row) const {
+  void Fill(int64_t row, int64_t) const {
     for (const Run& run : columns.runs) {
       for (int v = 0; v < run.count; ++v) {
         Store<A, lanes>(a.dx + row * a.width + run.offset[v], Before(row, run.offset[v]));
@@ -209,7 +208,7 @@ struct WinnerOp {
   }
 
   template <class Start, class Finish>
-  void Reduce(int64_t row, int64_t begin, int64_t end, Start start, Finish finish) const {
+  void Reduce(int64_t row, const Span& span, Start start, Finish finish) const {
     for (const Run& run : columns.runs) {
       WithCount<kMostStates>(run.count, [&](auto constant) JAXGRAPH_LAMBDA {
         constexpr int count = decltype(constant)::kValue;
@@ -219,7 +218,7 @@ struct WinnerOp {
           sums[v] = start(run.offset[v]);
           x[v] = Load<A, lanes>(a.x + row * a.width + run.offset[v]);
         }
-        for (int64_t edge = begin; edge < end; ++edge) {
+        for (int64_t edge = span.begin; edge < span.end; ++edge) {
           const Bits<A> own = Identity(a.ids[row], a.repetition, a.edges.Slot(edge));
           JAXGRAPH_UNROLL
           for (int v = 0; v < count; ++v) {
@@ -232,27 +231,27 @@ struct WinnerOp {
     }
   }
 
-  void Row(int64_t row, int64_t begin, int64_t end) const {
+  void Row(int64_t row, const Span& span) const {
     Reduce(
-        row, begin, end, [&](int64_t offset) JAXGRAPH_LAMBDA { return Before(row, offset); },
+        row, span, [&](int64_t offset) JAXGRAPH_LAMBDA { return Before(row, offset); },
         [&](int64_t offset, const V& sum) JAXGRAPH_LAMBDA {
           Store<A, lanes>(a.dx + row * a.width + offset, sum);
         });
   }
 
-  void Part(int64_t row, int64_t begin, int64_t end, A* to) const {
+  void Part(int64_t row, const Span& span, A* to) const {
     Reduce(
-        row, begin, end, [&](int64_t) JAXGRAPH_LAMBDA { return V{}; },
+        row, span, [&](int64_t) JAXGRAPH_LAMBDA { return V{}; },
         [&](int64_t offset, const V& sum) JAXGRAPH_LAMBDA { Store<A, lanes>(to + offset, sum); });
   }
 
-  void Join(int64_t row, const A* states, int64_t stride, int64_t parts) const {
+  void Join(int64_t row, int64_t, const Parts<A>& parts) const {
     for (const Run& run : columns.runs) {
       V sums[kMostStates];
       for (int v = 0; v < run.count; ++v) {
         sums[v] = Before(row, run.offset[v]);
-        for (int64_t part = 0; part < parts; ++part) {
-          sums[v] += Load<A, lanes>(StateOfPart(states, stride, part) + run.offset[v]);
+        for (int64_t part = 0; part < parts.count; ++part) {
+          sums[v] += Load<A, lanes>(parts[part] + run.offset[v]);
         }
       }
       for (int v = 0; v < run.count; ++v) {
@@ -269,8 +268,7 @@ void Winner(const WinnerArguments<T>& a, Workers& workers) {
   const Columns columns = SplitColumns(1, a.width, LanesFor<A>(a.width), kMostStates);
   WithLanes<A>(columns.lanes, [&](auto constant) {
     const WinnerOp<T, decltype(constant)::kValue> op{a, columns};
-    if (!a.resume) FillRows(a.edges, workers, [&](int64_t row) { op.Fill(row); });
-    ReduceRows<A>(a.edges, EdgesPerPiece(4 * a.width), workers, op);
+    ReduceRows<A>(Cuts(a.edges, !a.resume, 4 * a.width), workers, op);
   });
 }
 

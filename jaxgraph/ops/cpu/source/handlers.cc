@@ -1,93 +1,87 @@
 // The sums, products and extrema as XLA custom calls.
 
+#include <algorithm>
+#include <cstring>
+
 #include "binding.h"
 
 namespace jaxgraph {
 namespace {
 
-ffi::Error SumHandler(ffi::ThreadPool pool, Integers group, Integers pointers, Integers rows,
-                      Integers starts, Integers neighbors, Integers slots, ffi::AnyBuffer x,
-                      ffi::AnyBuffer weights, ffi::AnyBuffer missing, ffi::AnyBuffer before,
-                      ffi::Result<ffi::AnyBuffer> y, int64_t heads) {
-  const int64_t num_rows = y->dimensions().front();
+constexpr char kHeads[] = "heads";
+constexpr char kMaximum[] = "maximum";
+
+ffi::Error CheckHeads(int64_t width, int64_t heads) {
+  return Check(heads > 0 && width % heads == 0, "columns are no multiple of the heads");
+}
+
+ffi::Error SumHandler(const Call& call, Array x, Array weights, Array missing, Array before,
+                      Output y, ffi::Attr<int64_t, kHeads> heads) {
   const int64_t width = Width(x);
-  if (auto error = Check(heads > 0 && width % heads == 0, "columns are no multiple of the heads");
-      error.failure()) {
-    return error;
-  }
-  const Edges edges = Group(group, pointers, rows, starts, neighbors, slots, num_rows);
-  PoolWorkers workers(pool);
-  return WithType(x.element_type(), [&](auto zero) {
+  if (auto error = CheckHeads(width, *heads); error.failure()) return error;
+  const Edges edges = call.To(y->dimensions().front());
+  return WithType(x, [&](auto zero) {
     using T = decltype(zero);
-    KernelsFor<T>().sum({edges, static_cast<const T*>(x.untyped_data()),
-                         DataOrNull<const T>(weights), DataOrNull<const bool>(missing),
-                         static_cast<Accumulator<T>*>(y->untyped_data()),
-                         before.element_count() > 0, heads, width / heads},
-                        workers);
+    KernelsFor<T>().sum({edges, Data<const T>(x), DataOrNull<const T>(weights),
+                         DataOrNull<const bool>(missing), Data<Accumulator<T>>(*y),
+                         IsGiven(before), *heads, width / *heads},
+                        call.workers);
   });
 }
 
-ffi::Error ProductHandler(ffi::ThreadPool pool, Integers group, Integers pointers, Integers rows,
-                          Integers starts, Integers neighbors, Integers slots, ffi::AnyBuffer x,
-                          ffi::AnyBuffer z, ffi::AnyBuffer before, ffi::Result<ffi::AnyBuffer> y,
-                          int64_t heads) {
+// Clears the slots of `y` without an edge of the group. By receiver, slots are the edges' own
+// places, so the group's lie side by side and are written one and all.
+void ClearOtherSlots(const Edges& edges, const Array& y) {
+  const bool all = edges.slots != nullptr || edges.first >= edges.last;
+  const int64_t begin = all ? 0 : edges.starts[edges.first];
+  const int64_t end = all ? 0 : edges.starts[edges.last];
+  const int64_t bytes = static_cast<int64_t>(y.size_bytes());
+  const int64_t slot_bytes = bytes / std::max<int64_t>(y.dimensions().front(), 1);
+  std::memset(Data<char>(y), 0, begin * slot_bytes);
+  std::memset(Data<char>(y) + end * slot_bytes, 0, bytes - end * slot_bytes);
+}
+
+ffi::Error ProductHandler(const Call& call, Array x, Array z, Array before, Output y,
+                          ffi::Attr<int64_t, kHeads> heads) {
   const int64_t width = Width(x);
-  const Edges edges =
-      Group(group, pointers, rows, starts, neighbors, slots, x.dimensions().front());
-  PoolWorkers workers(pool);
-  if (before.element_count() == 0) {
-    // Slots without an edge.
-    std::memset(y->untyped_data(), 0, y->size_bytes());
-  }
-  return WithType(x.element_type(), [&](auto zero) {
+  if (auto error = CheckHeads(width, *heads); error.failure()) return error;
+  const Edges edges = call.To(x.dimensions().front());
+  if (!IsGiven(before)) ClearOtherSlots(edges, *y);
+  return WithType(x, [&](auto zero) {
     using T = decltype(zero);
     KernelsFor<T>().product(
-        {edges, static_cast<const T*>(x.untyped_data()), static_cast<const T*>(z.untyped_data()),
-         static_cast<T*>(y->untyped_data()), heads, width / heads},
-        workers);
+        {edges, Data<const T>(x), Data<const T>(z), Data<T>(*y), *heads, width / *heads},
+        call.workers);
   });
 }
 
-ffi::Error ExtremumHandler(ffi::ThreadPool pool, Integers group, Integers pointers, Integers rows,
-                           Integers starts, Integers neighbors, Integers slots, ffi::AnyBuffer x,
-                           Integers ids, Integers repetition, ffi::AnyBuffer missing,
-                           ffi::AnyBuffer before, ffi::AnyBuffer, ffi::AnyBuffer,
-                           ffi::Result<ffi::AnyBuffer> best, ffi::Result<ffi::AnyBuffer> count,
-                           ffi::Result<ffi::Buffer<ffi::U32>> identity, bool maximum) {
-  const int64_t num_rows = best->dimensions().front();
-  const Edges edges = Group(group, pointers, rows, starts, neighbors, slots, num_rows);
-  PoolWorkers workers(pool);
-  return WithType(x.element_type(), [&](auto zero) {
+ffi::Error ExtremumHandler(const Call& call, Array x, Integers ids, Integers repetition,
+                           Array missing, Array before, Array, Array, Output best, Output count,
+                           ffi::Result<Words> identity, ffi::Attr<bool, kMaximum> maximum) {
+  const Edges edges = call.To(best->dimensions().front());
+  return WithType(x, [&](auto zero) {
     using T = decltype(zero);
     using A = Accumulator<T>;
     KernelsFor<T>().extremum(
-        {edges, static_cast<const T*>(x.untyped_data()), ids.typed_data(),
-         DataOrNull<const int32_t>(repetition), DataOrNull<const bool>(missing),
-         static_cast<A*>(best->untyped_data()), static_cast<A*>(count->untyped_data()),
-         identity->typed_data(), before.element_count() > 0, maximum, Width(x)},
-        workers);
+        {edges, Data<const T>(x), ids.typed_data(), DataOrNull<const int32_t>(repetition),
+         DataOrNull<const bool>(missing), Data<A>(*best), Data<A>(*count), identity->typed_data(),
+         IsGiven(before), *maximum, Width(x)},
+        call.workers);
   });
 }
 
-ffi::Error WinnerHandler(ffi::ThreadPool pool, Integers group, Integers pointers, Integers rows,
-                         Integers starts, Integers neighbors, Integers slots, ffi::AnyBuffer x,
-                         Integers ids, Integers repetition, ffi::AnyBuffer missing,
-                         ffi::AnyBuffer y, ffi::AnyBuffer gradient, ffi::AnyBuffer several,
-                         ffi::Buffer<ffi::U32> identity, ffi::AnyBuffer before,
-                         ffi::Result<ffi::AnyBuffer> dx) {
-  const int64_t num_rows = dx->dimensions().front();
-  const Edges edges = Group(group, pointers, rows, starts, neighbors, slots, num_rows);
-  PoolWorkers workers(pool);
-  return WithType(x.element_type(), [&](auto zero) {
+ffi::Error WinnerHandler(const Call& call, Array x, Integers ids, Integers repetition,
+                         Array missing, Array y, Array gradient, Array several, Words identity,
+                         Array before, Output dx) {
+  const Edges edges = call.To(dx->dimensions().front());
+  return WithType(x, [&](auto zero) {
     using T = decltype(zero);
     using A = Accumulator<T>;
     KernelsFor<T>().winner(
-        {edges, static_cast<const T*>(x.untyped_data()), ids.typed_data(),
-         DataOrNull<const int32_t>(repetition), DataOrNull<const bool>(missing),
-         static_cast<const T*>(y.untyped_data()), static_cast<const A*>(gradient.untyped_data()),
-         static_cast<const bool*>(several.untyped_data()), identity.typed_data(),
-         static_cast<A*>(dx->untyped_data()), before.element_count() > 0, Width(x)},
-        workers);
+        {edges, Data<const T>(x), ids.typed_data(), DataOrNull<const int32_t>(repetition),
+         DataOrNull<const bool>(missing), Data<const T>(y), Data<const A>(gradient),
+         Data<const bool>(several), identity.typed_data(), Data<A>(*dx), IsGiven(before), Width(x)},
+        call.workers);
   });
 }
 
@@ -96,46 +90,7 @@ ffi::Error WinnerHandler(ffi::ThreadPool pool, Integers group, Integers pointers
 
 JAXGRAPH_EXPORT const char* jaxgraph_level() { return jaxgraph::LevelName(); }
 
-using AnyBuffer = xla::ffi::AnyBuffer;
-using Integers = jaxgraph::Integers;
-
-JAXGRAPH_HANDLER(jaxgraph_sum, jaxgraph::SumHandler,
-                 jaxgraph::BindEdges()
-                     .Arg<AnyBuffer>()
-                     .Arg<AnyBuffer>()
-                     .Arg<AnyBuffer>()
-                     .Arg<AnyBuffer>()
-                     .Ret<AnyBuffer>()
-                     .Attr<int64_t>("heads"))
-JAXGRAPH_HANDLER(jaxgraph_product, jaxgraph::ProductHandler,
-                 jaxgraph::BindEdges()
-                     .Arg<AnyBuffer>()
-                     .Arg<AnyBuffer>()
-                     .Arg<AnyBuffer>()
-                     .Ret<AnyBuffer>()
-                     .Attr<int64_t>("heads"))
-JAXGRAPH_HANDLER(jaxgraph_extremum, jaxgraph::ExtremumHandler,
-                 jaxgraph::BindEdges()
-                     .Arg<AnyBuffer>()
-                     .Arg<Integers>()
-                     .Arg<Integers>()
-                     .Arg<AnyBuffer>()
-                     .Arg<AnyBuffer>()
-                     .Arg<AnyBuffer>()
-                     .Arg<AnyBuffer>()
-                     .Ret<AnyBuffer>()
-                     .Ret<AnyBuffer>()
-                     .Ret<xla::ffi::Buffer<xla::ffi::U32>>()
-                     .Attr<bool>("maximum"))
-JAXGRAPH_HANDLER(jaxgraph_winner, jaxgraph::WinnerHandler,
-                 jaxgraph::BindEdges()
-                     .Arg<AnyBuffer>()
-                     .Arg<Integers>()
-                     .Arg<Integers>()
-                     .Arg<AnyBuffer>()
-                     .Arg<AnyBuffer>()
-                     .Arg<AnyBuffer>()
-                     .Arg<AnyBuffer>()
-                     .Arg<xla::ffi::Buffer<xla::ffi::U32>>()
-                     .Arg<AnyBuffer>()
-                     .Ret<AnyBuffer>())
+JAXGRAPH_HANDLER(jaxgraph_sum, jaxgraph::SumHandler)
+JAXGRAPH_HANDLER(jaxgraph_product, jaxgraph::ProductHandler)
+JAXGRAPH_HANDLER(jaxgraph_extremum, jaxgraph::ExtremumHandler)
+JAXGRAPH_HANDLER(jaxgraph_winner, jaxgraph::WinnerHandler)

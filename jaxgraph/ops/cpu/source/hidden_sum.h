@@ -58,14 +58,14 @@ struct HiddenSum {
     for (int v = 0; v < count; ++v) {
       rows[v] = Load<A, lanes>(x + run.offset[v]);
       sums[v] = products[v] = V{};
-      weights[v] = w.weights + run.head[v] * w.shape.stride;
+      weights[v] = w.weights + run.head[v];
     }
     for (int t = 0; t < w.tile.count; ++t) {
       const T* z = logits.neighbor + int64_t{w.tile.neighbors[t]} * stride;
       JAXGRAPH_UNROLL
       for (int v = 0; v < count; ++v) {
         const V h = rows[v] + Load<A, lanes>(z + run.offset[v]);
-        const A weight = weights[v][t];
+        const A weight = weights[v][t * w.heads.stride];
         const V derivative = h >= V{} ? V{} + weight : V{} + weight * slope;
         sums[v] += derivative;
         if constexpr (both) products[v] += derivative * h;

@@ -125,12 +125,13 @@ struct AttentionArguments {
   A* total;         // z [rows, heads]
   A* sums;          // y [rows, heads * width]
   bool resume;
+  bool finish;      // whether y is divided by z in the end, and m made finite
   int64_t heads;
   int64_t width;
 };
 
 // The gradients of attention that senders sum up; rows are the senders. With g_i the gradient of
-// y_i / z_i divided by z_i, and p_ij = exp(e_ij - m_i): dv_j = sum_i d_ij p_ij g_i and
+// y_i / z_i, and p_ij = exp(e_ij - m_i) / z_i: dv_j = sum_i d_ij p_ij g_i and
 // de_ij = p_ij (d_ij <g_i, v_j> - <g_i, y_i / z_i>).
 template <class T>
 struct AttentionGradientArguments {
@@ -141,10 +142,12 @@ struct AttentionGradientArguments {
   SelfMessages self;
   const T* values;    // v [rows, heads * width]
   const T* gradient;  // g [neighbor rows, heads * width]
-  // m, finite, and <g_i, y_i / z_i>, both [neighbor rows, heads], rows `stride` numbers apart: what
-  // is needed of a neighbor stands side by side, in one line of the cache.
+  // m, finite, <g_i, y_i / z_i> and 1 / z_i (null where g_i has been divided), all
+  // [neighbor rows, heads], rows `stride` numbers apart: what is needed of a neighbor stands side by
+  // side, in one line of the cache.
   const A* peak;
   const A* inner;
+  const A* inverse;
   int64_t stride;
   // What is written, each null where it is not wanted. GATv2: `dvalues` is the gradient of senders
   // as values and in the logits. GAT: the sender's logits, else the keys.

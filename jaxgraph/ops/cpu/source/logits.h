@@ -58,53 +58,55 @@ JAXGRAPH_INLINE Accumulator<T> HiddenDot(const T* x, const T* z, const Accumulat
 
 template <class T>
 void TileHiddenDots(const LogitArguments<T>& logits, const T* row, int64_t width, const Tile& tile,
-                    const TileShape& shape, Accumulator<T>* to) {
-  const int64_t stride = shape.heads * width;
-  const auto slope = static_cast<Accumulator<T>>(logits.parameter);
+                    const Heads<Accumulator<T>>& heads, Accumulator<T>* to) {
+  using A = Accumulator<T>;
+  const int64_t row_size = heads.count * width;
+  const auto slope = static_cast<A>(logits.parameter);
+  heads.Clear(tile.count, to);
   for (int t = 0; t < tile.count; ++t) {
-    FetchAhead(logits.neighbor, stride, tile, t);
-    const T* z = logits.neighbor + int64_t{tile.neighbors[t]} * stride;
-    for (int64_t head = 0; head < shape.heads; ++head) {
-      const int64_t c = head * width;
-      to[head * shape.stride + t] =
-          HiddenDot(row + c, z + c, logits.attention + c, width, slope);
-    }
+    FetchAhead(logits.neighbor, row_size, tile, t);
+    const T* z = logits.neighbor + int64_t{tile.neighbors[t]} * row_size;
+    HeadProducts(
+        heads, width, to + t * heads.stride,
+        [&](int64_t c) JAXGRAPH_LAMBDA {
+          return HiddenTerm<T, kLanes<A>>(row + c, z + c, logits.attention + c, slope);
+        },
+        [&](int64_t c) JAXGRAPH_LAMBDA {
+          return HiddenDot(row + c, z + c, logits.attention + c, width, slope);
+        });
   }
 }
 
 // What `Slopes` turns into logits, for a row and the neighbors of a tile.
 template <class T>
 void TileHidden(const LogitArguments<T>& logits, int64_t row, int64_t width, const Tile& tile,
-                const TileShape& shape, Accumulator<T>* h) {
+                const Heads<Accumulator<T>>& heads, Accumulator<T>* h) {
   using A = Accumulator<T>;
   if (logits.kind == Attention::kGatV2) {
-    TileHiddenDots(logits, logits.row + row * shape.heads * width, width, tile, shape, h);
+    TileHiddenDots(logits, logits.row + row * heads.count * width, width, tile, heads, h);
   } else if (logits.kind == Attention::kDot) {
-    const T* x = logits.row + row * shape.heads * width;
-    TileDots(x, logits.neighbor, width, tile, shape, h);
+    const T* x = logits.row + row * heads.count * width;
+    TileDots(x, logits.neighbor, width, tile, heads, h);
   } else {
-    GatherHeads(logits.neighbor_logits, logits.neighbor_stride, tile, shape, h);
-    const A* x = logits.row_logits + row * shape.heads;
-    for (int64_t head = 0; head < shape.heads; ++head) {
-      const A own = x[head];
-      for (int t = 0; t < tile.count; t += kLanes<A>) {
-        A* place = h + head * shape.stride + t;
-        Store<A, kLanes<A>>(place, Load<A, kLanes<A>>(place) + own);
-      }
-    }
+    GatherHeads(logits.neighbor_logits, logits.neighbor_stride, tile, heads, h);
+    const A* x = logits.row_logits + row * heads.count;
+    const auto own = heads.Repeat(x, 0);
+    heads.ForEachVector(tile.count, [&](int64_t place, int64_t block) JAXGRAPH_LAMBDA {
+      const auto added = block == 0 ? own : heads.Repeat(x, block);
+      Store<A, kLanes<A>>(h + place, Load<A, kLanes<A>>(h + place) + added);
+    });
   }
-  Pad(tile, shape, A{0}, h);
 }
 
 // The logits, -inf behind the edges of the tile, where exp is then 0.
 template <class A>
-void TileLogits(const Slopes<A>& slopes, const Tile& tile, const TileShape& shape, const A* h,
+void TileLogits(const Slopes<A>& slopes, const Tile& tile, const Heads<A>& heads, const A* h,
                 A* logits) {
-  ForEachVector<A>(tile, shape, [&](int64_t place) JAXGRAPH_LAMBDA {
+  heads.ForEachVector(tile.count, [&](int64_t place, int64_t) JAXGRAPH_LAMBDA {
     const auto hidden = Load<A, kLanes<A>>(h + place);
     Store<A, kLanes<A>>(logits + place, hidden * slopes.At(hidden));
   });
-  Pad(tile, shape, -std::numeric_limits<A>::infinity(), logits);
+  heads.Pad(tile.count, -std::numeric_limits<A>::infinity(), logits);
 }
 
 }  // namespace JAXGRAPH_LEVEL

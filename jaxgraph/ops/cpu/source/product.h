@@ -39,10 +39,12 @@ struct ProductOp {
 
   int64_t StateSize() const { return 0; }
 
-  void Row(int64_t row, int64_t begin, int64_t end) const {
+  void Fill(int64_t, int64_t) const {}
+
+  void Row(int64_t row, const Span& span) const {
     const int64_t stride = a.heads * a.width;
     const T* x = a.x + row * stride;
-    for (int64_t edge = begin; edge < end; ++edge) {
+    for (int64_t edge = span.begin; edge < span.end; ++edge) {
       const int64_t ahead = std::min(edge + 8, a.edges.num_slots - 1);
       const T* next = a.z + int64_t{a.edges.neighbors[ahead]} * stride;
       for (int64_t c = 0; c < stride; c += 64 / int64_t{sizeof(T)}) __builtin_prefetch(next + c);
@@ -55,14 +57,14 @@ struct ProductOp {
     }
   }
 
-  void Part(int64_t row, int64_t begin, int64_t end, A*) const { Row(row, begin, end); }
-  void Join(int64_t, const A*, int64_t, int64_t) const {}
+  void Part(int64_t row, const Span& span, A*) const { Row(row, span); }
+  void Join(int64_t, int64_t, const Parts<A>&) const {}
 };
 
 template <class T>
 void Product(const ProductArguments<T>& a, Workers& workers) {
-  const int64_t pieces = EdgesPerPiece(a.heads * a.width);
-  ReduceRows<Accumulator<T>>(a.edges, pieces, workers, ProductOp<T>{a});
+  const Cuts cuts(a.edges, false, a.heads * a.width);
+  ReduceRows<Accumulator<T>>(cuts, workers, ProductOp<T>{a});
 }
 
 }  // namespace JAXGRAPH_LEVEL

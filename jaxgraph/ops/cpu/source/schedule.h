@@ -6,8 +6,10 @@
 #define JAXGRAPH_SCHEDULE_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "edges.h"
 
@@ -15,98 +17,180 @@ namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
 
 // Numbers gathered by one piece of work: enough to forget the cost of fetching a piece, few enough
-// that the last pieces end together.
-constexpr int64_t kNumbersPerPiece = int64_t{1} << 18;
-constexpr int64_t kFewestEdgesPerPiece = 512;
-constexpr int64_t kRowsPerFill = 2048;
+// that the last pieces end together, also where there are few edges in all.
+constexpr int64_t kFewestNumbersPerPiece = int64_t{1} << 14;
+constexpr int64_t kMostNumbersPerPiece = int64_t{1} << 18;
+constexpr int64_t kPieces = 64;
 
-inline int64_t EdgesPerPiece(int64_t numbers_per_edge) {
-  return std::max(kFewestEdgesPerPiece,
-                  kNumbersPerPiece / std::max<int64_t>(numbers_per_edge, 1));
-}
+// Edges of one row, handled by one piece of work.
+struct Span {
+  int64_t begin;
+  int64_t end;
+  int64_t piece;
+};
+
+// The partial results of one row.
+template <class A>
+struct Parts {
+  const A* first;
+  int64_t size;
+  int64_t count;
+
+  // The first stands right before the second, the others behind it with one between them.
+  const A* operator[](int64_t part) const {
+    return part == 0 ? first : first + (2 * part - 1) * size;
+  }
+};
 
 inline bool IsAscending(const Edges& edges) {
-  for (int32_t entry = edges.first + 1; entry < edges.last; ++entry) {
-    if (edges.rows[entry] <= edges.rows[entry - 1]) return false;
+  constexpr int32_t kStep = 1024;
+  for (int32_t entry = edges.first + 1; entry < edges.last; entry += kStep) {
+    const int32_t end = std::min(entry + kStep, edges.last);
+    int32_t descents = 0;
+    for (int32_t e = entry; e < end; ++e) descents += edges.rows[e] <= edges.rows[e - 1];
+    if (descents > 0) return false;
   }
   return true;
 }
 
-// Calls fill(row) for every row of the table without edges (for every row where the rows do not
-// ascend, so that it must come before the rows are written).
-template <class Fill>
-void FillRows(const Edges& edges, Workers& workers, Fill fill) {
-  const bool ascending = IsAscending(edges);
-  const int64_t blocks = (edges.num_rows + kRowsPerFill - 1) / kRowsPerFill;
-  ForEachPiece(workers, blocks, [&](int64_t block) {
-    const int64_t begin = block * kRowsPerFill;
-    const int64_t end = std::min(begin + kRowsPerFill, edges.num_rows);
-    const int32_t* entry = edges.rows + edges.last;
-    const int32_t* const stop = entry;
-    if (ascending) entry = std::lower_bound(edges.rows + edges.first, stop, begin);
-    for (int64_t row = begin; row < end; ++row) {
-      if (entry < stop && *entry == row) {
-        ++entry;
+// The edges of a group cut into pieces, and with them, where rows without edges are written too, the
+// rows of the table. An entry's place is the number of edges, and of rows, that come before it; its
+// edges follow.
+class Cuts {
+ public:
+  // `fill`: whether rows without edges are written.
+  Cuts(const Edges& edges, bool fill, int64_t numbers_per_edge)
+      : edges(edges),
+        fill(fill),
+        ascending(!fill || IsAscending(edges)),
+        origin_(edges.first < edges.last ? edges.starts[edges.first] : 0) {
+    const int64_t work = PlaceOf(edges.last, edges.num_rows);
+    const int64_t numbers = std::max<int64_t>(numbers_per_edge, 1);
+    size_ = std::clamp(work / kPieces, kFewestNumbersPerPiece / numbers + 1,
+                       kMostNumbersPerPiece / numbers + 1);
+    pieces = (work + size_ - 1) / size_;
+  }
+
+  const Edges& edges;
+  const bool fill;
+  const bool ascending;
+  int64_t pieces;
+
+  int64_t Begin(int64_t piece) const { return piece * size_; }
+  int64_t Place(int32_t entry) const { return PlaceOf(entry, edges.rows[entry]); }
+  bool IsLong(int32_t entry) const { return Count(entry) > size_; }
+
+  // The first entry at `place` or behind it.
+  int32_t EntryFrom(int64_t place) const {
+    int32_t low = edges.first, high = edges.last;
+    while (low < high) {
+      const int32_t middle = low + (high - low) / 2;
+      if (Place(middle) < place) {
+        low = middle + 1;
       } else {
-        fill(row);
+        high = middle;
       }
+    }
+    return low;
+  }
+
+  // The first row of a piece, of which `entry` is the first entry.
+  int64_t FirstRow(int32_t entry, int64_t piece) const {
+    const int64_t after = entry == edges.first ? 0 : int64_t{edges.rows[entry - 1]} + 1;
+    const int64_t stop = entry == edges.last ? edges.num_rows : edges.rows[entry];
+    return std::clamp(Begin(piece) - PlaceOf(entry, 0), after, stop);
+  }
+
+  // The edges of a long entry that a piece handles.
+  Span Part(int32_t entry, int64_t piece) const {
+    const int64_t done = Begin(piece) - Place(entry);
+    const int64_t begin = std::clamp<int64_t>(done, 0, Count(entry));
+    const int64_t end = std::clamp<int64_t>(done + size_, 0, Count(entry));
+    return {edges.starts[entry] + begin, edges.starts[entry] + end, piece};
+  }
+
+  // How many pieces handle a long entry.
+  int64_t Parts(int32_t entry) const {
+    return (Place(entry) + Count(entry) - 1) / size_ - Place(entry) / size_ + 1;
+  }
+
+ private:
+  int64_t Count(int32_t entry) const { return edges.starts[entry + 1] - edges.starts[entry]; }
+
+  int64_t PlaceOf(int32_t entry, int64_t row) const {
+    const int64_t before = edges.first < edges.last ? edges.starts[entry] - origin_ : 0;
+    return before + (fill && ascending ? row : 0);
+  }
+
+  int64_t origin_;
+  int64_t size_;
+};
+
+// Calls fill(row, piece) for the rows without edges where the rows of the entries do not ascend.
+template <class Fill>
+void FillUnordered(const Cuts& cuts, Workers& workers, Fill fill) {
+  const Edges& edges = cuts.edges;
+  std::vector<char> has_edges(edges.num_rows);
+  for (int32_t entry = edges.first; entry < edges.last; ++entry) has_edges[edges.rows[entry]] = 1;
+  ForEachPiece(workers, cuts.pieces, [&](int64_t piece) {
+    const int64_t end = (piece + 1) * edges.num_rows / cuts.pieces;
+    for (int64_t row = piece * edges.num_rows / cuts.pieces; row < end; ++row) {
+      if (!has_edges[row]) fill(row, piece);
     }
   });
 }
 
 // Reduces the edges of every row.
 //
-//   op.StateSize()                        numbers of a partial result
-//   op.Row(row, begin, end)               a whole row: edges [begin, end), written where it belongs
-//   op.Part(row, begin, end, state)       a part of a row, into `state`
-//   op.Join(row, states, stride, count)   a row from the states of its parts, `stride` numbers apart
+//   op.StateSize()                         numbers of a partial result
+//   op.Fill(row, piece)                    a row without edges
+//   op.Row(row, span)                      a whole row, written where it belongs
+//   op.Part(row, span, state)              a part of a row, into `state`
+//   op.Join(row, piece, parts)             a row from the states of its parts
 template <class A, class Op>
-void ReduceRows(const Edges& edges, int64_t edges_per_piece, Workers& workers, const Op& op) {
-  if (edges.first >= edges.last) return;
-  const int32_t* const starts = edges.starts;
-  const int64_t origin = starts[edges.first];
-  const int64_t pieces = (starts[edges.last] - origin + edges_per_piece - 1) / edges_per_piece;
+void ReduceRows(const Cuts& cuts, Workers& workers, const Op& op) {
+  const Edges& edges = cuts.edges;
   const int64_t size = op.StateSize();
-  // Piece p ends at most one row that another piece started and starts at most one that it does not
-  // end: states 2 p and 2 p + 1. What is not used is not touched.
-  std::unique_ptr<A[]> states(new A[2 * pieces * size]);
-  const auto is_long = [&](int32_t entry) {
-    return starts[entry + 1] - starts[entry] > edges_per_piece;
-  };
-  const auto first_from = [&](int64_t edge) {
-    return static_cast<int32_t>(
-        std::lower_bound(starts + edges.first, starts + edges.last, edge) - starts);
-  };
-  ForEachPiece(workers, pieces, [&](int64_t piece) {
-    const int64_t low = origin + piece * edges_per_piece;
-    const int64_t high = low + edges_per_piece;
-    int32_t entry = first_from(low);
-    if (entry > edges.first && starts[entry] > low && is_long(entry - 1)) {
-      const int64_t end = std::min<int64_t>(starts[entry], high);
-      op.Part(edges.rows[entry - 1], low, end, states.get() + 2 * piece * size);
-    }
-    for (; entry < edges.last && starts[entry] < high; ++entry) {
-      if (is_long(entry)) {
-        op.Part(edges.rows[entry], starts[entry], high, states.get() + (2 * piece + 1) * size);
-      } else {
-        op.Row(edges.rows[entry], starts[entry], starts[entry + 1]);
+  // A piece ends at most one row that another started and starts at most one that it does not end:
+  // states 2 p and 2 p + 1. What is not used is not touched.
+  const std::unique_ptr<A[]> states(new A[2 * cuts.pieces * size]);
+  std::atomic<bool> some_are_cut{false};
+  const bool fill = cuts.fill && cuts.ascending;
+  if (cuts.fill && !cuts.ascending) {
+    FillUnordered(cuts, workers, [&](int64_t row, int64_t piece) { op.Fill(row, piece); });
+  }
+  ForEachPiece(workers, cuts.pieces, [&](int64_t piece) {
+    const int32_t first = cuts.EntryFrom(cuts.Begin(piece));
+    const int32_t last = cuts.EntryFrom(cuts.Begin(piece + 1));
+    if (first > edges.first && cuts.IsLong(first - 1)) {
+      const Span span = cuts.Part(first - 1, piece);
+      if (span.begin < span.end) {
+        op.Part(edges.rows[first - 1], span, states.get() + 2 * piece * size);
       }
     }
+    int64_t row = fill ? cuts.FirstRow(first, piece) : 0;
+    for (int32_t entry = first; entry < last; ++entry) {
+      for (; fill && row < edges.rows[entry]; ++row) op.Fill(row, piece);
+      row = edges.rows[entry];
+      if (cuts.IsLong(entry)) {
+        some_are_cut.store(true, std::memory_order_relaxed);
+        op.Part(row, cuts.Part(entry, piece), states.get() + (2 * piece + 1) * size);
+      } else {
+        op.Row(row, {edges.starts[entry], edges.starts[entry + 1], piece});
+      }
+      ++row;
+    }
+    if (!fill) return;
+    for (const int64_t end = cuts.FirstRow(last, piece + 1); row < end; ++row) op.Fill(row, piece);
   });
-  ForEachPiece(workers, pieces, [&](int64_t piece) {
-    const int64_t low = origin + piece * edges_per_piece;
-    const int32_t after = first_from(low + edges_per_piece);
-    if (after == edges.first || starts[after - 1] < low || !is_long(after - 1)) return;
+  if (!some_are_cut) return;
+  ForEachPiece(workers, cuts.pieces, [&](int64_t piece) {
+    const int32_t last = cuts.EntryFrom(cuts.Begin(piece + 1)) - 1;
+    if (last < edges.first || cuts.Place(last) < cuts.Begin(piece) || !cuts.IsLong(last)) return;
     // The states of the row: the second of this piece, the first of each of the next ones.
-    const int64_t count = (starts[after] - 1 - origin) / edges_per_piece - piece + 1;
-    op.Join(edges.rows[after - 1], states.get() + (2 * piece + 1) * size, size, count);
+    const A* own = states.get() + (2 * piece + 1) * size;
+    op.Join(edges.rows[last], piece, Parts<A>{own, size, cuts.Parts(last)});
   });
-}
-
-// State number `part` of a row handed to Join: the first stands right before the second.
-template <class A>
-inline const A* StateOfPart(const A* states, int64_t stride, int64_t part) {
-  return part == 0 ? states : states + (2 * part - 1) * stride;
 }
 
 }  // namespace JAXGRAPH_LEVEL

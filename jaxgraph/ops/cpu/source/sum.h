@@ -83,7 +83,7 @@ struct SumOp {
     return V{};
   }
 
-  void Fill(int64_t row) const {
+  void Fill(int64_t row, int64_t) const {
     for (const Run& run : columns.runs) {
       for (int v = 0; v < run.count; ++v) {
         Store<A, lanes>(a.y + row * StateSize() + run.offset[v], Before(row, run.offset[v]));
@@ -91,7 +91,7 @@ struct SumOp {
     }
   }
 
-  void Row(int64_t row, int64_t begin, int64_t end) const {
+  void Row(int64_t row, const Span& span) const {
     for (const Run& run : columns.runs) {
       WithCount<kMostVectors>(run.count, [&](auto constant) JAXGRAPH_LAMBDA {
         constexpr int count = decltype(constant)::kValue;
@@ -100,7 +100,7 @@ struct SumOp {
         V before[count];
         JAXGRAPH_UNROLL
         for (int v = 0; v < count; ++v) before[v] = Before(row, run.offset[v]);
-        sum.AddAll(a, run, begin, end);
+        sum.AddAll(a, run, span.begin, span.end);
         A* y = a.y + row * StateSize();
         JAXGRAPH_UNROLL
         for (int v = 0; v < count; ++v) Store<A, lanes>(y + run.offset[v], before[v] + sum.Result(v));
@@ -108,26 +108,26 @@ struct SumOp {
     }
   }
 
-  void Part(int64_t, int64_t begin, int64_t end, A* state) const {
+  void Part(int64_t, const Span& span, A* state) const {
     for (const Run& run : columns.runs) {
       WithCount<kMostVectors>(run.count, [&](auto constant) JAXGRAPH_LAMBDA {
         constexpr int count = decltype(constant)::kValue;
         RunningSum<T, lanes, count, weighted> sum;
         sum.Clear();
-        sum.AddAll(a, run, begin, end);
+        sum.AddAll(a, run, span.begin, span.end);
         JAXGRAPH_UNROLL
         for (int v = 0; v < count; ++v) Store<A, lanes>(state + run.offset[v], sum.Result(v));
       });
     }
   }
 
-  void Join(int64_t row, const A* states, int64_t stride, int64_t parts) const {
+  void Join(int64_t row, int64_t, const Parts<A>& parts) const {
     for (const Run& run : columns.runs) {
       V sums[kMostVectors];
       for (int v = 0; v < run.count; ++v) {
         sums[v] = Before(row, run.offset[v]);
-        for (int64_t part = 0; part < parts; ++part) {
-          sums[v] += Load<A, lanes>(StateOfPart(states, stride, part) + run.offset[v]);
+        for (int64_t part = 0; part < parts.count; ++part) {
+          sums[v] += Load<A, lanes>(parts[part] + run.offset[v]);
         }
       }
       A* y = a.y + row * StateSize();
@@ -151,8 +151,7 @@ void Sum(const SumArguments<T>& a, Workers& workers) {
   WithLanes<A>(columns.lanes, [&](auto constant) {
     constexpr int lanes = decltype(constant)::kValue;
     const auto reduce = [&](const auto& op) {
-      if (!a.resume) FillRows(a.edges, workers, [&](int64_t row) { op.Fill(row); });
-      ReduceRows<A>(a.edges, EdgesPerPiece(op.StateSize()), workers, op);
+      ReduceRows<A>(Cuts(a.edges, !a.resume, op.StateSize()), workers, op);
     };
     if (a.weights == nullptr) {
       reduce(SumOp<T, lanes, false>{joined, columns});

@@ -17,25 +17,44 @@ JAXGRAPH_INLINE void FetchAhead(const T* table, int64_t stride, const Tile& tile
   for (int64_t c = 0; c < stride; c += 64 / int64_t{sizeof(T)}) __builtin_prefetch(next + c);
 }
 
-// The products of a row with the neighbors of a tile, per head, 0 behind them.
+// to_h = the sum over the columns of head h: term(c) is that of a vector of columns at c, all(c) that
+// of all columns of a head that starts at c.
+template <class A, class Term, class All>
+JAXGRAPH_INLINE void HeadProducts(const Heads<A>& heads, int64_t width, A* to, Term term, All all) {
+  if (width % kLanes<A> != 0) {
+    for (int64_t head = 0; head < heads.count; ++head) to[head] = all(head * width);
+    return;
+  }
+  StoreTotals(heads, to, [&](int64_t head) JAXGRAPH_LAMBDA {
+    auto sum = term(head * width);
+    for (int64_t c = kLanes<A>; c < width; c += kLanes<A>) sum += term(head * width + c);
+    return sum;
+  });
+}
+
+// The products of a row with the neighbors of a tile, per head.
 template <class T>
 void TileDots(const T* row, const T* table, int64_t width, const Tile& tile,
-              const TileShape& shape, Accumulator<T>* to) {
-  const int64_t stride = shape.heads * width;
+              const Heads<Accumulator<T>>& heads, Accumulator<T>* to) {
+  using A = Accumulator<T>;
+  const int64_t row_size = heads.count * width;
+  heads.Clear(tile.count, to);
   for (int t = 0; t < tile.count; ++t) {
-    FetchAhead(table, stride, tile, t);
-    const T* z = table + int64_t{tile.neighbors[t]} * stride;
-    for (int64_t head = 0; head < shape.heads; ++head) {
-      to[head * shape.stride + t] = Dot(row + head * width, z + head * width, width);
-    }
+    FetchAhead(table, row_size, tile, t);
+    const T* z = table + int64_t{tile.neighbors[t]} * row_size;
+    HeadProducts(
+        heads, width, to + t * heads.stride,
+        [&](int64_t c) JAXGRAPH_LAMBDA {
+          return Load<A, kLanes<A>>(row + c) * Load<A, kLanes<A>>(z + c);
+        },
+        [&](int64_t c) JAXGRAPH_LAMBDA { return Dot(row + c, z + c, width); });
   }
-  Pad(tile, shape, Accumulator<T>{0}, to);
 }
 
 template <class A>
 struct TileWeights {
   const Tile& tile;
-  const TileShape& shape;
+  const Heads<A>& heads;
   const A* weights;  // per edge and head
 };
 
@@ -54,7 +73,7 @@ JAXGRAPH_INLINE void AddWeightedRun(const Run& run, const TileWeights<Accumulato
   for (int v = 0; v < count; ++v) {
     sums[0][v] = Load<A, lanes>(y + run.offset[v]);
     if (scale != nullptr) sums[0][v] *= scale[run.head[v]];
-    weights[v] = w.weights + run.head[v] * w.shape.stride;
+    weights[v] = w.weights + run.head[v];
   }
   const auto add = [&](int t, V (&to)[count]) JAXGRAPH_LAMBDA {
     if (fetch) {
@@ -64,7 +83,9 @@ JAXGRAPH_INLINE void AddWeightedRun(const Run& run, const TileWeights<Accumulato
     }
     const T* z = table + int64_t{w.tile.neighbors[t]} * stride;
     JAXGRAPH_UNROLL
-    for (int v = 0; v < count; ++v) to[v] += weights[v][t] * Load<A, lanes>(z + run.offset[v]);
+    for (int v = 0; v < count; ++v) {
+      to[v] += weights[v][t * w.heads.stride] * Load<A, lanes>(z + run.offset[v]);
+    }
   };
   int t = 0;
   for (; t + unrolled <= w.tile.count; t += unrolled) {

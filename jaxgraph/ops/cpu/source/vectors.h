@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "numbers.h"
 
@@ -92,6 +93,37 @@ template <class A, int lanes>
 JAXGRAPH_INLINE Vector<A, lanes> All(A value) {
   return Vector<A, lanes>{} + value;
 }
+
+// Lane i of the result is lane order[i] of `value`.
+template <class A, int lanes, class Order>
+JAXGRAPH_INLINE Vector<A, lanes> Shuffle(const Vector<A, lanes>& value, const Order& order) {
+#if defined(__clang__)
+  Vector<A, lanes> result;
+  for (int i = 0; i < lanes; ++i) result[i] = value[order[i]];
+  return result;
+#else
+  return __builtin_shuffle(value, order);
+#endif
+}
+
+// The same of two vectors: lanes of `other` are counted behind those of `value`.
+template <class A, int lanes, class Order>
+JAXGRAPH_INLINE Vector<A, lanes> Shuffle(const Vector<A, lanes>& value,
+                                         const Vector<A, lanes>& other, const Order& order) {
+#if defined(__clang__)
+  Vector<A, lanes> result;
+  for (int i = 0; i < lanes; ++i) {
+    result[i] = order[i] < lanes ? value[order[i]] : other[order[i] - lanes];
+  }
+  return result;
+#else
+  return __builtin_shuffle(value, other, order);
+#endif
+}
+
+// Integers as wide as A: what a shuffle takes.
+template <class A, int lanes>
+using Order = Vector<std::conditional_t<sizeof(A) == 4, int32_t, int64_t>, lanes>;
 
 // The sum of all lanes, halves first.
 template <class A, int lanes>

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxgraph.partition.degrees import PIECE
 from jaxgraph.partition.manifest import Manifest, fill_value
 from jaxgraph.partition.shard_tables import PartSource
 
@@ -12,7 +13,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Lane(NamedTuple):
-    """One edge as an orientation walks it: its slot there, compact row, row and neighbour."""
+    """One edge as an orientation visits it: its slot there, compact row, row and neighbour."""
 
     slot: int
     compact: int
@@ -42,34 +43,24 @@ def padded_parts(source: PartSource) -> list[dict[str, np.ndarray]]:
 
 
 def lanes(arrays: Arrays, prefix: str, group: int, chunk: int) -> Iterator[Lane]:
-    """The lanes of all chunks of one group of an orientation.
+    """The edges of one group of an orientation, compact row by compact row.
 
-    Every chunk is read as the device reads it, by a slice of the walk of full length; a slice that
-    does not fit into its array fails.
+    Every row is read as the device reads it: with the rows of a block behind it, and a piece behind
+    each of its edges. A slice that does not fit into its array fails.
     """
 
-    def table(name: str) -> np.ndarray:
-        return arrays[f"{prefix}/{name}"]
-
-    def window(values: np.ndarray, start: int) -> np.ndarray:
-        found = values[start : start + chunk]
-        assert len(found) == chunk, f"{prefix}: a chunk from {start} leaves its array"
+    def window(name: str, start: int, size: int) -> np.ndarray:
+        found = arrays[f"{prefix}/{name}"][start : start + size]
+        assert len(found) == size, f"{prefix}: {name} from {start} leaves its array"
         return found
 
-    for kind in ("light", "heavy"):
-        first, last = table(f"{kind}_ptr")[group], table(f"{kind}_ptr")[group + 1]
-        for index in range(first, last):
-            place, compact = int(table(f"{kind}_slots")[index]), int(table(f"{kind}_rows")[index])
-            count = int(table(f"{kind}_counts")[index])
-            assert 0 < count <= chunk
-            row_start = int(table("row_ptr")[group]) + compact
-            rows = window(table("rows"), row_start)
-            slots = window(table("walk"), place)
-            neighbors = table("neighbors")[slots]
-            for lane in range(count):
-                shift = lane if kind == "light" else 0
-                row, neighbor = int(rows[shift]), int(neighbors[lane])
-                yield Lane(int(slots[lane]), compact + shift, row, neighbor)
+    own = compressed_range(arrays, prefix, group)
+    for compact, at in enumerate(own):
+        row, start, degree = (
+            int(window(name, at, chunk // PIECE)[0]) for name in ("rows", "starts", "degrees")
+        )
+        for slot in range(start, start + degree):
+            yield Lane(slot, compact, row, int(window("neighbors", slot, PIECE)[0]))
 
 
 def edges_by_receiver(arrays: Arrays, name: str, group: int, chunk: int) -> list[Edge]:
@@ -117,7 +108,7 @@ def compressed_range(arrays: Arrays, prefix: str, group: int) -> range:
 
 def num_groups(arrays: Arrays, name: str) -> int:
     """How many groups some edges are in."""
-    return len(arrays[f"{name}/by_receiver/row_ptr"])
+    return len(arrays[f"{name}/by_receiver/heavy_rows"])
 
 
 def global_ends(arrays: Arrays, name: str, group: int, edge: Edge) -> tuple[int, int]:
@@ -158,10 +149,14 @@ def check_orientation(arrays: Arrays, name: str, manifest: Manifest) -> None:
             assert len(set(compact.values())) == len(compact)
             assert len(compact) + chunk <= capacity
             own = compressed_range(arrays, f"{name}/{side}", group)
-            rows = arrays[f"{name}/{side}/compressed_rows"][own.start : own.stop]
+            rows, degrees = (
+                arrays[f"{name}/{side}/{field}"][own.start : own.stop]
+                for field in ("compressed_rows", "degrees")
+            )
             assert sorted(rows.tolist()) == sorted(compact.values())
+            assert np.all(np.diff(degrees) <= 0)
+            assert 0 <= arrays[f"{name}/{side}/heavy_rows"][group] <= len(own)
         check_compressed_ends(arrays, f"{name}/{side}", len(slots))
-        assert len(arrays[f"{name}/{side}/neighbors"]) == len(arrays[f"{name}/{side}/walk"])
     for group in range(num_groups(arrays, name)):
         by_receiver = edges_by_receiver(arrays, name, group, chunk)
         assert by_receiver == edges_by_sender(arrays, name, group, chunk)
@@ -178,10 +173,10 @@ def check_compressed_ends(arrays: Arrays, prefix: str, num_edges: int) -> None:
     assert starts[pointers[-1]] == num_edges
 
 
-def check_walk_position(arrays: Arrays, num_edges: int) -> None:
-    """Asserts that positions lead back from every slot to its place in the walk, and no further."""
-    walk, position = arrays["incoming/by_receiver/walk"], arrays["incoming/walk_position"]
-    assert len(position) == len(walk)
-    assert walk[position[:num_edges]].tolist() == list(range(num_edges))
-    assert np.all(position[:num_edges] < num_edges)
-    assert np.all(position[num_edges:] == -1)
+def check_receivers(arrays: Arrays, chunk: int) -> None:
+    """Asserts that every slot by receiver knows its receiver, with room for a chunk behind."""
+    receivers = arrays["incoming/receivers"]
+    for group in range(num_groups(arrays, "incoming")):
+        for edge in edges_by_receiver(arrays, "incoming", group, chunk):
+            assert receivers[edge.slot] == edge.receiver
+            assert edge.slot + chunk <= len(receivers)

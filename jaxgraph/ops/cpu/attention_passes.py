@@ -1,0 +1,310 @@
+"""The passes over the edges that attention is made of, forward and backward.
+
+Logits are computed from both ends of an edge wherever they are needed. Of the size of the edges, a
+backward keeps one number per edge and head for the time between its two passes: the first is by
+sender, sums up what senders get and leaves what each edge hands to its receiver, and the second
+sums that up by receiver.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgraph.ops.cpu.custom_call import call_kernel, check_start, optional
+from jaxgraph.ops.edges import EdgeGroup
+from jaxgraph.ops.precision import accumulation_dtype
+from jaxgraph.ops.randomness import keep_threshold
+from jaxgraph.ops.reducers import Softmax
+
+__all__ = [
+    "DOT",
+    "GAT",
+    "GATV2",
+    "MOST_HEADS",
+    "Attention",
+    "State",
+    "attention_state",
+    "edge_sum",
+    "hidden_gradient",
+    "sender_gradients",
+]
+
+MOST_HEADS = 64
+"""More heads than this the kernels refuse."""
+
+GAT, GATV2, DOT = np.int64(0), np.int64(1), np.int64(2)
+"""Kinds of logits, as the kernels number them."""
+
+State = tuple[jax.Array, jax.Array, jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Attention:
+    """What attention is computed from.
+
+    Attributes:
+      kind: of the logits.
+      parameter: the slope or scale of the logits.
+      sender, receiver: what logits see of both ends: [rows, heads] of GAT, in the type in which
+        values are accumulated, else [rows, heads, features] of the type of the values.
+      vector: [heads, features] of GATv2, in the type of accumulation, else None.
+      values: [senders, heads, features], float32, bfloat16 or float64.
+      reducer: the softmax, with the seed and rate of its dropout.
+
+    Raises:
+      ValueError: there are more than `MOST_HEADS` heads, or rows of `sender`, `receiver` and
+        `values` differ where they must not.
+    """
+
+    kind: np.int64
+    parameter: float
+    sender: jax.Array
+    receiver: jax.Array
+    vector: jax.Array | None
+    values: jax.Array
+    reducer: Softmax
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 3 or self.values.shape[1] > MOST_HEADS:
+            raise ValueError(
+                f"values have shape {self.values.shape}; expected [senders, heads, features] with "
+                f"at most {MOST_HEADS} heads; use implementation='xla' for more"
+            )
+        tables = (self.sender, self.receiver) + (() if self.kind == GAT else (self.values,))
+        if len({(table.dtype, table.shape[1:]) for table in tables}) > 1:
+            described = ", ".join(f"{table.dtype} {table.shape}" for table in tables)
+            raise ValueError(
+                f"logits and values are made from {described}; the kernels need rows of one type "
+                "and shape: cast all to the same type"
+            )
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type in which values are accumulated."""
+        return accumulation_dtype(self.values.dtype)
+
+
+def attention_state(
+    over: EdgeGroup, attention: Attention, before: State | None, finish: bool = False
+) -> State:
+    """The state of `Softmax` after all messages of a group.
+
+    Args:
+      over: the edges.
+      attention: what it is computed from.
+      before: the state to continue from; not with `over.missing`.
+      finish: whether no more messages come.
+
+    Returns:
+      peak and total [receivers, heads] and sums [receivers, heads, features], in the type in which
+      values are accumulated. With `finish` peak is finite, total positive, and sums are divided by
+      it, as `Softmax.finish` has them.
+
+    Raises:
+      ValueError: `before` and `over.missing` are both given.
+    """
+    parts = before or (None, None, None)
+    check_start(over, *parts)
+    dtype, rows = attention.dtype, attention.receiver.shape[0]
+    arrays = (
+        attention.receiver,
+        attention.sender,
+        optional(attention.vector, dtype),
+        attention.values,
+        *_dropout_arrays(over, attention.reducer),
+        *(optional(part, dtype) for part in parts),
+    )
+    heads, features = attention.values.shape[1:]
+    results = [((rows, heads), dtype), ((rows, heads), dtype), ((rows, heads, features), dtype)]
+    first = len(arrays) - len(results)
+    peak, total, sums = call_kernel(
+        "jaxgraph_attention",
+        over,
+        "receiver",
+        arrays,
+        results,
+        {result: first + result for result in range(3)},
+        finish=np.bool_(finish),
+        **_attributes(attention),
+    )
+    return peak, total, sums
+
+
+def sender_gradients(
+    over: EdgeGroup,
+    attention: Attention,
+    adjoint: Sequence[jax.Array],
+    wanted: Sequence[bool],
+    before: Sequence[jax.Array | None],
+) -> tuple[jax.Array | None, jax.Array | None, jax.Array, jax.Array]:
+    """The gradients that senders sum up, and what edges hand to their receivers.
+
+    Args:
+      over: the edges.
+      attention: what the forward computed.
+      adjoint: g, peak and inner, as `Softmax.adjoint` returns them; or, where g has not been
+        divided by the total, 1 / total [receivers, heads] behind them.
+      wanted: whether the gradient of the values, that of the senders' side of the logits, and what
+        the edges hand to receivers.
+      before: what the first two are added to; either both or none, and not with `over.missing`.
+
+    Returns:
+      The two gradients, None where not wanted; de [slots, heads]; de [missing rows, heads] of
+      messages from rows to themselves. The last two are empty where not wanted.
+
+    Raises:
+      ValueError: `before` is not as above.
+    """
+    check_start(over, *before)
+    starts = [part if want else None for part, want in zip(before, wanted[:2], strict=True)]
+    if all(wanted[:2]) and len({start is None for start in starts}) > 1:
+        raise ValueError(
+            "`before` holds one of the gradients that senders sum up; expected both or none"
+        )
+    dtype, values, heads = attention.dtype, attention.values, attention.values.shape[1]
+    receiver, packed, gradient = _receiver_rows(attention, adjoint)
+    arrays = (
+        attention.sender,
+        receiver,
+        optional(attention.vector, dtype),
+        values,
+        gradient,
+        packed,
+        *_dropout_arrays(over, attention.reducer),
+        *(optional(start, dtype) for start in starts),
+    )
+    slots = over.edges.by_receiver.neighbors.shape[0] if wanted[2] else 0
+    own_rows = over.missing.shape[0] if wanted[2] and over.missing is not None else 0
+    shapes = (
+        values.shape if wanted[0] else (0,),
+        attention.sender.shape if wanted[1] else (0,),
+        (slots, heads),
+        (own_rows, heads),
+    )
+    dvalues, dsender, per_edge, per_self = call_kernel(
+        "jaxgraph_attention_gradient",
+        over,
+        "sender",
+        arrays,
+        [(shape, dtype) for shape in shapes],
+        {0: len(arrays) - 2, 1: len(arrays) - 1},
+        inverse=np.bool_(len(adjoint) == 4),
+        **_attributes(attention),
+    )
+    return dvalues if wanted[0] else None, dsender if wanted[1] else None, per_edge, per_self
+
+
+def _receiver_rows(
+    attention: Attention, adjoint: Sequence[jax.Array]
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """What the gradient looks up of receivers: the logits' side, numbers per head, and g."""
+    gradient, *heads = adjoint
+    # What is looked up together stands together.
+    if attention.kind == GAT:
+        heads.insert(0, attention.receiver)
+    packed = jnp.concatenate([part.astype(attention.dtype) for part in heads], 1)
+    receiver = packed if attention.kind == GAT else attention.receiver
+    return receiver, packed, gradient.astype(attention.values.dtype)
+
+
+def hidden_gradient(
+    over: EdgeGroup,
+    attention: Attention,
+    per_edge: jax.Array,
+    per_self: jax.Array,
+    before: Sequence[jax.Array | None],
+) -> tuple[jax.Array, jax.Array]:
+    """The gradients of GATv2's receivers and of its vector.
+
+    Args:
+      over: the edges.
+      attention: what the forward computed.
+      per_edge, per_self: de, as `sender_gradients` returns them.
+      before: what each is added to; not with `over.missing`.
+
+    Returns:
+      [receivers, heads, features] and [heads, features].
+
+    Raises:
+      ValueError: `before` and `over.missing` are both given.
+    """
+    check_start(over, *before)
+    dtype, vector = attention.dtype, optional(attention.vector, attention.dtype)
+    arrays = (
+        attention.receiver,
+        attention.sender,
+        vector,
+        per_edge,
+        per_self,
+        optional(over.missing, jnp.bool_),
+        *(optional(part, dtype) for part in before),
+    )
+    dreceiver, dvector = call_kernel(
+        "jaxgraph_hidden_gradient",
+        over,
+        "receiver",
+        arrays,
+        [(attention.receiver.shape, dtype), (vector.shape, dtype)],
+        {0: 6, 1: 7},
+        slope=np.float64(attention.parameter),
+    )
+    return dreceiver, dvector
+
+
+def edge_sum(
+    over: EdgeGroup, per_edge: jax.Array, num_rows: int, before: jax.Array | None
+) -> jax.Array:
+    """y_i = sum_e w_e over the edges e that enter i, added to `before`.
+
+    Args:
+      over: the edges; what rows send themselves is left out.
+      per_edge: w [slots, heads].
+      num_rows: rows of the result.
+      before: [rows, heads], of the same type.
+
+    Returns:
+      [rows, heads].
+    """
+    dtype = per_edge.dtype
+    arrays = (per_edge, optional(before, dtype))
+    results = [((num_rows, per_edge.shape[1]), dtype)]
+    return call_kernel("jaxgraph_edge_sum", over, "receiver", arrays, results, {0: 1})[0]
+
+
+def _dropout_arrays(over: EdgeGroup, reducer: Softmax) -> tuple[jax.Array, ...]:
+    edges = over.edges
+    drops = reducer.seed is not None and reducer.rate > 0
+    seed = jnp.stack(reducer.seed) if drops and reducer.seed else None
+    starts = None
+    if edges.sender_ptr is not None or edges.receiver_ptr is not None:
+        zero = jnp.zeros((), jnp.int32)
+        starts = jnp.stack(
+            [
+                zero if pointer is None else pointer[over.group]
+                for pointer in (edges.sender_ptr, edges.receiver_ptr)
+            ]
+        )
+    return (
+        optional(seed, jnp.uint32),
+        edges.sender_ids,
+        edges.receiver_ids,
+        optional(starts, jnp.int32),
+        optional(edges.repetition, jnp.int32),
+        optional(over.missing, jnp.bool_),
+    )
+
+
+def _attributes(attention: Attention) -> dict[str, Any]:
+    rate = attention.reducer.rate
+    return {
+        "kind": attention.kind,
+        "parameter": np.float64(attention.parameter),
+        "threshold": np.int64(keep_threshold(rate)),
+        "scale": np.float64(1.0 / (1.0 - rate)),
+    }

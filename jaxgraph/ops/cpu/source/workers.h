@@ -1,0 +1,82 @@
+// Work on the threads of a pool.
+
+#ifndef JAXGRAPH_WORKERS_H_
+#define JAXGRAPH_WORKERS_H_
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "edges.h"
+
+namespace jaxgraph {
+
+// Pieces of work that any number of threads take from.
+class Job {
+ public:
+  Job(int64_t count, void (*task)(void*, int64_t), void* data)
+      : count_(count), task_(task), data_(data) {}
+
+  // Works on pieces until none is left to take.
+  void Work() {
+    int64_t finished = 0;
+    for (int64_t piece; (piece = next_.fetch_add(1)) < count_; ++finished) task_(data_, piece);
+    if (finished > 0 && done_.fetch_add(finished) + finished == count_) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      all_done_.notify_all();
+    }
+  }
+
+  // Waits for the pieces that other threads have taken.
+  void Wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    all_done_.wait(lock, [&] { return done_.load() == count_; });
+  }
+
+ private:
+  const int64_t count_;
+  void (*const task_)(void*, int64_t);
+  void* const data_;
+  std::atomic<int64_t> next_{0};
+  std::atomic<int64_t> done_{0};
+  std::mutex mutex_;
+  std::condition_variable all_done_;
+};
+
+// The calling thread and those of a pool, to which schedule(function) hands a function. The calling
+// thread takes pieces like any other and at the end waits only for pieces that another thread is
+// working on, never for a task that stands in the queue: so calls that run at once cannot wait for
+// each other, however few threads there are.
+template <class Schedule>
+class PoolWorkers : public Workers {
+ public:
+  PoolWorkers(int64_t num_threads, Schedule schedule)
+      : num_threads_(num_threads), schedule_(std::move(schedule)) {}
+
+  void Run(int64_t count, void (*task)(void*, int64_t), void* data) override {
+    const int64_t helpers = std::min(count, num_threads_) - 1;
+    if (helpers < 1) {
+      for (int64_t piece = 0; piece < count; ++piece) task(data, piece);
+      return;
+    }
+    // Outlives this call: a helper that starts late finds no piece left, and touches nothing else.
+    const auto job = std::make_shared<Job>(count, task, data);
+    for (int64_t i = 0; i < helpers; ++i) {
+      schedule_([job] { job->Work(); });
+    }
+    job->Work();
+    job->Wait();
+  }
+
+ private:
+  const int64_t num_threads_;
+  Schedule schedule_;
+};
+
+}  // namespace jaxgraph
+
+#endif  // JAXGRAPH_WORKERS_H_

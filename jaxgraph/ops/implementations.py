@@ -1,0 +1,77 @@
+"""Both implementations of an op from one function: kernels where they reduce what it asks for, XLA.
+
+Which of them reduces over edges is written on the edges, so that a function of a block is the same
+for both, and is compiled once for each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from jaxgraph.ops.blocks import Block
+from jaxgraph.ops.cpu.library import missing
+from jaxgraph.ops.dispatch import Implementation, by_preference
+from jaxgraph.ops.kernels import find_kernel
+from jaxgraph.ops.messages import Inputs, MessageFn
+from jaxgraph.ops.propagation import propagate_block
+from jaxgraph.ops.reducers import Reducer
+
+__all__ = ["implementations_of", "propagate_or_refuse", "with_implementation"]
+
+Pytree = Any
+
+
+def with_implementation(block: Block, name: str) -> Block:
+    """The same edges, reduced by the kernels of that name."""
+    return dataclasses.replace(block, edges=dataclasses.replace(block.edges, implementation=name))
+
+
+def propagate_or_refuse(
+    block: Block, message: MessageFn, reducer: Reducer, inputs: Inputs
+) -> Pytree:
+    """`propagate_block` by the implementation that the block names, and by no other.
+
+    Args:
+      block, message, reducer, inputs: as for `propagate_block`.
+
+    Returns:
+      One row per receiver row of the block.
+
+    Raises:
+      NotImplementedError: the block asks for kernels, and none reduces these messages.
+    """
+    name = block.edges.implementation
+    if name != "xla" and find_kernel(block.edges, message, reducer, inputs) is None:
+        types = sorted({str(leaf.dtype) for leaf in jax.tree.leaves((inputs.sender, inputs.edge))})
+        raise NotImplementedError(
+            f"no kernel of {name!r} reduces these messages of {', '.join(types)}"
+        )
+    return propagate_block(block, message, reducer, inputs)
+
+
+def implementations_of(
+    op: str, compute: Callable[..., jax.Array], self_check: Callable[[Callable[..., Any]], str]
+) -> tuple[Implementation, ...]:
+    """The implementations of an op over a block of edges, in the order in which they are tried.
+
+    Args:
+      op: its name.
+      compute: `compute(block, *arguments)`, jitted, by the implementation that the block names;
+        raises `NotImplementedError` where that cannot.
+      self_check: see `Implementation`.
+
+    Returns:
+      "cpu" and "xla".
+    """
+
+    def by(name: str) -> Callable[..., jax.Array]:
+        return lambda block, *arguments: compute(with_implementation(block, name), *arguments)
+
+    return by_preference(
+        Implementation(op, "xla", by("xla"), self_check),
+        Implementation(op, "cpu", by("cpu"), self_check, ("cpu",), missing),
+    )

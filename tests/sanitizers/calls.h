@@ -1,0 +1,294 @@
+// Calls of every kernel on random tables, with what they wrote.
+
+#ifndef JAXGRAPH_TESTS_SANITIZERS_CALLS_H_
+#define JAXGRAPH_TESTS_SANITIZERS_CALLS_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "graph.h"
+#include "levels.h"
+
+namespace jaxgraph {
+
+template <class T>
+T Rounded(double value) {
+  return static_cast<T>(value);
+}
+template <>
+inline BFloat16 Rounded<BFloat16>(double value) {
+  const float number = static_cast<float>(value);
+  uint32_t bits;
+  std::memcpy(&bits, &number, sizeof(bits));
+  return {static_cast<uint16_t>(bits >> 16)};
+}
+
+template <class T>
+double Exact(T value) {
+  return value;
+}
+inline double Exact(BFloat16 value) {
+  const uint32_t bits = uint32_t{value.bits} << 16;
+  float number;
+  std::memcpy(&number, &bits, sizeof(number));
+  return number;
+}
+
+// What the calls wrote, by name.
+using Results = std::map<std::string, std::vector<char>>;
+
+template <class T>
+class Calls {
+ public:
+  using A = Accumulator<T>;
+
+  Calls(const Graph& graph, int64_t heads, int64_t width)
+      : graph_(graph), heads_(heads), width_(width), slots_(int64_t(graph.edges.groups.size())) {
+    std::mt19937 random(7);
+    x_ = Draw<T>(graph.num_nodes * heads * width, random);
+    z_ = Draw<T>(graph.num_nodes * heads * width, random);
+    weights_ = Draw<T>(slots_ * heads, random);
+    row_logits_ = Draw<A>(graph.num_nodes * heads, random);
+    neighbor_logits_ = Draw<A>(graph.num_nodes * heads, random);
+    attention_ = Draw<A>(heads * width, random);
+    gradient_ = Draw<A>(graph.num_nodes * heads * width, random);
+    several_ = std::make_unique<bool[]>(gradient_.size());
+    std::generate_n(several_.get(), gradient_.size(), [&] { return random() % 2 == 0; });
+  }
+
+  // `garbage`: the byte that results are full of before: what a kernel leaves out is seen as a
+  // difference between calls with different garbage.
+  Results All(Workers& workers, int garbage) {
+    results_.clear();
+    workers_ = &workers;
+    garbage_ = garbage;
+    Sum(nullptr, "plain sum");
+    Sum(weights_.data(), "weighted sum");
+    Product();
+    for (const bool maximum : {false, true}) Extremum(maximum);
+    for (const auto kind : {Attention::kGat, Attention::kGatV2, Attention::kDot}) {
+      for (const bool drops : {false, true}) Attend(kind, drops);
+    }
+    return std::move(results_);
+  }
+
+  // Whether "weighted sum" is, to `tolerance` times the sum of the terms' sizes, what plain loops
+  // over the edges make in double precision.
+  bool SumIsRight(const Results& results, double tolerance) const {
+    const int64_t size = heads_ * width_;
+    std::vector<double> sums(graph_.num_nodes * size), sizes(sums);
+    const auto add = [&](int64_t place, double term) {
+      sums[place] += term;
+      sizes[place] += std::abs(term);
+    };
+    for (int64_t c = 0; c < graph_.num_nodes * size; ++c) {
+      if (graph_.missing[c / size]) add(c, Exact(x_[c]));
+    }
+    for (int64_t slot = 0; slot < slots_; ++slot) {
+      const int64_t to = graph_.edges.receivers[slot] * size;
+      const int64_t from = graph_.edges.senders[slot] * size;
+      for (int64_t c = 0; c < size; ++c) {
+        add(to + c, Exact(weights_[slot * heads_ + c / width_]) * Exact(x_[from + c]));
+      }
+    }
+    std::vector<A> y(sums.size());
+    std::memcpy(y.data(), results.at("weighted sum").data(), y.size() * sizeof(A));
+    for (size_t i = 0; i < y.size(); ++i) {
+      // Not `>`, which would let a NaN pass.
+      if (!(std::abs(y[i] - sums[i]) <= tolerance * sizes[i])) return false;
+    }
+    return true;
+  }
+
+ private:
+  template <class U>
+  static std::vector<U> Draw(int64_t count, std::mt19937& random) {
+    std::uniform_real_distribution<double> number(-1, 1);
+    std::vector<U> numbers(count);
+    for (U& each : numbers) each = Rounded<U>(number(random));
+    return numbers;
+  }
+
+  template <class U>
+  std::vector<U> Garbage(int64_t count) const {
+    std::vector<U> numbers(count);
+    if (count > 0) std::memset(numbers.data(), garbage_, count * sizeof(U));
+    return numbers;
+  }
+
+  template <class U>
+  void Keep(const std::string& name, const std::vector<U>& numbers) {
+    const char* bytes = reinterpret_cast<const char*>(numbers.data());
+    results_[name].assign(bytes, bytes + numbers.size() * sizeof(U));
+  }
+
+  int64_t NumNodes() const { return graph_.num_nodes; }
+  int64_t TableSize() const { return NumNodes() * heads_ * width_; }
+  const Kernels<T>& Level() const { return JAXGRAPH_LEVEL::LevelKernels<T>(); }
+  Edges ByReceiver(int group) const { return graph_.by_receiver.Group(group, NumNodes()); }
+  Edges BySender(int group) const { return graph_.by_sender.Group(group, NumNodes()); }
+
+  // Of the first group: the others continue from it.
+  const bool* Missing(int group) const { return group == 0 ? graph_.missing.get() : nullptr; }
+  SelfMessages Self(int group) const {
+    return {Missing(group), group == 0 ? NumNodes() : 0};
+  }
+
+  void Sum(const T* weights, const char* name) {
+    auto y = Garbage<A>(TableSize());
+    for (int group = 0; group < kGroups; ++group) {
+      Level().sum({ByReceiver(group), x_.data(), weights, Missing(group), y.data(), group > 0,
+                   heads_, width_},
+                  *workers_);
+    }
+    Keep(name, y);
+  }
+
+  void Product() {
+    auto y = Garbage<T>(slots_ * heads_);
+    for (int group = 0; group < kGroups; ++group) {
+      Level().product({ByReceiver(group), x_.data(), z_.data(), y.data(), heads_, width_},
+                      *workers_);
+    }
+    Keep("product", y);
+  }
+
+  void Extremum(bool maximum) {
+    const std::string name = maximum ? "maximum" : "minimum";
+    const int64_t width = heads_ * width_;
+    auto best = Garbage<A>(TableSize()), count = Garbage<A>(TableSize());
+    auto identity = Garbage<uint32_t>(TableSize());
+    for (int group = 0; group < kGroups; ++group) {
+      Level().extremum(
+          {ByReceiver(group), x_.data(), graph_.ids.data(), graph_.repetition.data(),
+           Missing(group), best.data(), count.data(), identity.data(), group > 0, maximum, width},
+          *workers_);
+    }
+    Keep(name, best);
+    Keep(name + ": count", count);
+    Keep(name + ": identity", identity);
+    std::vector<T> y(best.size());
+    std::transform(best.begin(), best.end(), y.begin(), [](A each) { return Rounded<T>(each); });
+    auto dx = Garbage<A>(TableSize());
+    for (int group = 0; group < kGroups; ++group) {
+      Level().winner({BySender(group), x_.data(), graph_.ids.data(), graph_.repetition.data(),
+                      Missing(group), y.data(), gradient_.data(), several_.get(), identity.data(),
+                      dx.data(), group > 0, width},
+                     *workers_);
+    }
+    Keep(name + ": gradient", dx);
+  }
+
+  // Of the messages from `neighbors` to `rows`.
+  LogitArguments<T> Logits(Attention kind, bool by_receiver) const {
+    LogitArguments<T> logits{};
+    logits.kind = kind;
+    logits.parameter = 0.3;
+    if (kind == Attention::kGat) {
+      logits.row_logits = (by_receiver ? row_logits_ : neighbor_logits_).data();
+      logits.neighbor_logits = (by_receiver ? neighbor_logits_ : row_logits_).data();
+      logits.neighbor_stride = heads_;
+    } else {
+      logits.row = (by_receiver ? z_ : x_).data();
+      logits.neighbor = (by_receiver ? x_ : z_).data();
+    }
+    if (kind == Attention::kGatV2) logits.attention = attention_.data();
+    return logits;
+  }
+
+  void Attend(Attention kind, bool drops) {
+    static const char* const names[] = {"GAT", "GATv2", "dot product"};
+    static const uint32_t seed[] = {17, 4'000'000'001};
+    const std::string name =
+        names[static_cast<int>(kind)] + std::string(drops ? " with dropout: " : ": ");
+    const Dropout dropout{drops ? seed : nullptr,   graph_.ids.data(), graph_.ids.data(),
+                          graph_.repetition.data(), uint32_t{1} << 30, 4.0 / 3};
+    auto peak = Garbage<A>(NumNodes() * heads_), total = Garbage<A>(NumNodes() * heads_);
+    auto sums = Garbage<A>(TableSize());
+    for (int group = 0; group < kGroups; ++group) {
+      Level().attention({ByReceiver(group), Logits(kind, true), dropout, Self(group), x_.data(),
+                         peak.data(), total.data(), sums.data(), group > 0,
+                         drops && group == kGroups - 1, heads_, width_},
+                        *workers_);
+    }
+    Keep(name + "peak", peak);
+    Keep(name + "total", total);
+    Keep(name + "sums", sums);
+    AttendGradient(name, kind, dropout, peak, total);
+  }
+
+  // With dropout the receivers' gradient is divided here, else it counts as divided.
+  void AttendGradient(const std::string& name, Attention kind, const Dropout& dropout,
+                      const std::vector<A>& peak, const std::vector<A>& total) {
+    const int64_t stride = 3 * heads_;
+    std::vector<A> packed(NumNodes() * stride);
+    for (int64_t i = 0; i < NumNodes() * heads_; ++i) {
+      A* row = packed.data() + i / heads_ * stride + i % heads_;
+      row[0] = std::isfinite(peak[i]) ? peak[i] : A{0};
+      row[heads_] = row_logits_[i];
+      row[2 * heads_] = total[i] > 0 ? 1 / total[i] : A{0};
+    }
+    const A* inverse = dropout.seed == nullptr ? nullptr : packed.data() + 2 * heads_;
+    const bool is_dot = kind == Attention::kDot;
+    auto dvalues = Garbage<A>(TableSize());
+    auto dsender = Garbage<A>(is_dot ? TableSize() : NumNodes() * heads_);
+    auto per_edge = Garbage<A>(slots_ * heads_);
+    std::vector<A> per_self(NumNodes() * heads_);
+    for (int group = 0; group < kGroups; ++group) {
+      Level().attention_gradient(
+          {BySender(group), Logits(kind, false), dropout, Self(group), x_.data(), z_.data(),
+           packed.data(), packed.data() + heads_, inverse, stride, dvalues.data(),
+           kind == Attention::kGatV2 ? nullptr : dsender.data(), per_edge.data(), per_self.data(),
+           group > 0, heads_, width_},
+          *workers_);
+    }
+    Keep(name + "gradient of values", dvalues);
+    if (kind != Attention::kGatV2) Keep(name + "gradient of senders", dsender);
+    Keep(name + "per edge", per_edge);
+    Keep(name + "per self", per_self);
+    if (kind == Attention::kGatV2) HiddenGradient(name, per_edge, per_self);
+    if (kind == Attention::kGat) EdgeSum(name, per_edge);
+  }
+
+  void HiddenGradient(const std::string& name, const std::vector<A>& per_edge,
+                      const std::vector<A>& per_self) {
+    auto drow = Garbage<A>(TableSize());
+    std::vector<A> dattention(heads_ * width_);
+    for (int group = 0; group < kGroups; ++group) {
+      Level().hidden_gradient({ByReceiver(group), Logits(Attention::kGatV2, true), Self(group),
+                               per_edge.data(), per_self.data(), drow.data(), group > 0,
+                               dattention.data(), heads_, width_},
+                              *workers_);
+    }
+    Keep(name + "gradient of receivers", drow);
+    Keep(name + "gradient of the attention vector", dattention);
+  }
+
+  void EdgeSum(const std::string& name, const std::vector<A>& per_edge) {
+    auto y = Garbage<A>(NumNodes() * heads_);
+    for (int group = 0; group < kGroups; ++group) {
+      Level().edge_sum({ByReceiver(group), per_edge.data(), y.data(), group > 0, heads_},
+                       *workers_);
+    }
+    Keep(name + "gradient of receivers", y);
+  }
+
+  const Graph& graph_;
+  const int64_t heads_, width_, slots_;
+  std::vector<T> x_, z_, weights_;
+  std::vector<A> row_logits_, neighbor_logits_, attention_, gradient_;
+  std::unique_ptr<bool[]> several_;
+  Workers* workers_ = nullptr;
+  int garbage_ = 0;
+  Results results_;
+};
+
+}  // namespace jaxgraph
+
+#endif  // JAXGRAPH_TESTS_SANITIZERS_CALLS_H_
