@@ -1,7 +1,11 @@
 from pathlib import Path
 
+import pytest
+
 import benchmarks
+from benchmarks import compile_time, locality
 from benchmarks.__main__ import programs
+from benchmarks.cpu.graphs import Shape
 
 
 def test_programs_are_listed_with_their_first_line(tmp_path: Path):
@@ -23,4 +27,34 @@ def test_a_package_that_runs_is_a_program(tmp_path: Path):
 
 def test_the_comparison_on_cpu_is_listed():
     folder = Path(benchmarks.__file__).parent
-    assert {"cpu", "memory"} <= programs(folder).keys()
+    assert {"compile_time", "cpu", "locality", "memory"} <= programs(folder).keys()
+
+
+@pytest.mark.parametrize(
+    ("wall", "cpu", "is_over"),
+    [
+        (14.0, 20.0, False),  # on several cores at once
+        (60.0, 14.0, False),  # waiting for another program
+        (16.0, 20.0, True),
+    ],
+)
+def test_when_a_compilation_is_over_the_goal(wall: float, cpu: float, is_over: bool):
+    assert compile_time.Row("GAT", 8, "xla", wall, cpu).is_over is is_over
+
+
+def test_a_model_is_compiled_on_each_number_of_devices(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(compile_time, "SHAPE", Shape(40, 160, 8, 3))
+    rows = list(compile_time.measure(["GAT"], [1, 2], ["xla"], "bfloat16"))
+    assert [(row.model, row.devices, row.implementation) for row in rows] == [
+        ("GAT", 1, "xla"),
+        ("GAT", 2, "xla"),
+    ]
+    assert all(row.cpu_seconds > 0 for row in rows)
+
+
+def test_every_order_does_every_task():
+    graph = locality.load_graph("sbm", 60, None)
+    rows = locality.measure("sbm", graph, ["SpMM 16", "GCN epoch"], rounds=1)
+    assert [row.order for row in rows] == ["as given", "as given, again", "rcm", "degree", "metis"]
+    assert all(set(row.tasks) == {"SpMM 16", "GCN epoch"} for row in rows)
+    assert len(list(locality.cells(rows))[-1]) == 4

@@ -101,10 +101,9 @@ def random_params(model: models.Model, num_layers: int = NUM_LAYERS) -> list[Lay
 
 
 def module_of(
-    model: models.Model, params: Sequence[LayerParams]
+    model: models.Model, params: Sequence[LayerParams], **options: Any
 ) -> nn.GCN | nn.GraphSAGE | nn.GAT | nn.GATv2 | nn.GIN:
     """The library's model that the oracle's description means, with these parameters."""
-    options: dict[str, Any] = {}
     if model.conv == "sage":
         options["reduce"] = model.reduce
     if model.conv in ("gat", "gatv2"):

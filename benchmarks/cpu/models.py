@@ -56,6 +56,11 @@ class Model:
         norm = ", BatchNorm" if self.batch_norm else ""
         return f"{self.name.upper()} {self.num_layers} x {width}{norm}"
 
+    @property
+    def aggregates_once(self) -> bool:
+        """Whether the first layer aggregates the same in every epoch: by no parameter."""
+        return self.name != "gat"
+
     def layers(self, in_features: int, out_features: int) -> tuple[Layer, ...]:
         """The convolutions for a graph.
 

@@ -136,10 +136,10 @@ def _epoch(model: Model, size: Size) -> Work:
             total += _attention(edges, model.heads, layer.out_features)
             total += _attention_backward(edges, model.heads, layer.out_features)
             continue
-        maps_first = layer.out_features <= layer.in_features
-        once = _sum(edges, min(layer.in_features, layer.out_features))
-        # The features of the input need no gradient, their products with a matrix do.
-        total += once + once if maps_first or index else once
+        # What the first layer sums of the graph's own features is the same in every epoch.
+        if index or not model.aggregates_once:
+            once = _sum(edges, min(layer.in_features, layer.out_features))
+            total += once + once
     return total
 
 

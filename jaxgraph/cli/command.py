@@ -13,8 +13,8 @@ from rich.text import Text
 __all__ = ["clean_errors", "command_of"]
 
 # What is the caller's to mend: a wrong value, a file that is not there, a learning rate that makes
-# the loss infinite.
-CALLERS_MISTAKES = (ValueError, OSError, FloatingPointError)
+# the loss infinite, kernels that cannot be used here.
+CALLERS_MISTAKES = (ValueError, OSError, FloatingPointError, NotImplementedError)
 
 Options = TypeVar("Options")
 ShowTraceback = Annotated[

@@ -72,13 +72,14 @@ def recipe(model: str) -> Recipe:
     raise ValueError(f"--model: got {model!r}; expected one of {', '.join(RECIPES)}.{advice}")
 
 
-def build_model(settings: Recipe, graph: Graph, seed: int) -> "nnx.Module":
+def build_model(settings: Recipe, graph: Graph, seed: int, dtype: str = "float32") -> "nnx.Module":
     """Makes the model for a graph; one without features gets an embedding of its nodes.
 
     Args:
         settings: Class, widths and rates.
         graph: The graph, whose features and classes the model fits.
         seed: Of the initial parameters.
+        dtype: Name of the type of activations and messages; parameters are float32.
 
     Returns:
         The model, called as `model(shard, x, key=key, train=train)`.
@@ -102,6 +103,7 @@ def build_model(settings: Recipe, graph: Graph, seed: int) -> "nnx.Module":
         num_layers=settings.layers,
         dropout=settings.dropout,
         norm=None if settings.norm == "none" else settings.norm,
+        dtype=dtype,
         rngs=rngs,
         **of_attention,
     )

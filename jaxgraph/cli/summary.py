@@ -48,10 +48,10 @@ def result_summary(history: Any, evaluation: Mapping[str, Mapping[str, float]]) 
 
 
 def cost_summary(compiled: Any, sharded: Any) -> dict[str, Any]:
-    """What one training step takes from each device.
+    """What one epoch takes from each device: a training step and the evaluation after it.
 
     Args:
-        compiled: The compiled train step, a `jax.stages.Compiled`.
+        compiled: The program of an epoch, a `jax.stages.Compiled`, that `jaxgraph.train.fit` runs.
         sharded: What `jaxgraph.parallel.shard` returned.
 
     Returns:
@@ -73,7 +73,7 @@ def cost_summary(compiled: Any, sharded: Any) -> dict[str, Any]:
             - memory.alias_size_in_bytes,
         },
         "traffic": sent,
-        "bytes_sent_per_step": sum(sent.values()),
+        "bytes_sent_per_epoch": sum(sent.values()),
         "padding": {name: getattr(padding, name) for name in _PADDING},
     }
 
@@ -88,7 +88,7 @@ def summary_table(result: Mapping[str, Any]) -> Table:
     rows = {
         "graph": f"{result['graph']['name']}: {result['graph']['nodes']:,} nodes, "
         f"{result['graph']['edges']:,} edges",
-        "model": f"{options['model']}, {options['layers']} layers",
+        "model": f"{options['model']}, {options['layers']} layers, {options['dtype']}",
         "devices": f"{options['parts']}, {options['mode']}"
         + (" with prefetch" if options["prefetch"] else ""),
     }
@@ -104,7 +104,7 @@ def summary_table(result: Mapping[str, Any]) -> Table:
     by_collective = ", ".join(
         f"{name} {byte_text(count)}" for name, count in result["traffic"].items() if count
     )
-    rows["bytes sent per step"] = byte_text(result["bytes_sent_per_step"]) + (
+    rows["bytes sent per epoch"] = byte_text(result["bytes_sent_per_epoch"]) + (
         f" ({by_collective})" if by_collective else ""
     )
     rows["padding"] = (

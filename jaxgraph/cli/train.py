@@ -37,6 +37,9 @@ class TrainOptions(GraphOptions):
     heads: Annotated[int | None, _model_option(help="Attention heads.", min=1)] = None
     dropout: Annotated[float | None, _model_option(help="Dropout rate.")] = None
     norm: Annotated[str | None, _model_option(help="none, batch or layer.")] = None
+    dtype: Annotated[
+        str, _model_option(help="Type of activations and messages: float32, bfloat16 or float16.")
+    ] = "float32"
     parts: Annotated[
         int,
         _device_option(
@@ -49,12 +52,23 @@ class TrainOptions(GraphOptions):
     prefetch: Annotated[
         bool, _device_option("--prefetch", help="Fetch the next part while aggregating.")
     ] = False
+    implementation: Annotated[
+        str | None,
+        _device_option(help="Kernels: cpu or xla; the fastest that can be used where not given."),
+    ] = None
     partitioner: Annotated[
         str, _device_option(help="metis, hash, random, equal-vertices or equal-edges.")
     ] = "metis"
     balance: Annotated[str, _device_option(help="What METIS balances: nodes, edges or labels.")] = (
         "nodes"
     )
+    order: Annotated[
+        str | None,
+        _device_option(
+            help="How nodes stand in memory, for speed: rcm, degree or metis; as given where not "
+            "given."
+        ),
+    ] = None
     epochs: Annotated[int, _training_option(help="Passes over the graph.", min=1)] = 200
     lr: Annotated[float | None, _training_option(help="Step size of Adam.")] = None
     weight_decay: Annotated[float | None, _training_option(help="L2 penalty.")] = None
@@ -79,6 +93,7 @@ def run_train(options: TrainOptions) -> None:
         method=options.partitioner,
         seed=options.seed,
         balance=options.balance,
+        order=options.order,
     )
     console = Console()
     result = _train(options, settings, graph, parts, console)
@@ -118,11 +133,19 @@ def _train(
     from jaxgraph import parallel, train
 
     mesh = mesh_of(options.parts)
-    sharded = parallel.shard(graph, parts, mesh, mode=options.mode, prefetch=options.prefetch)
-    model = build_model(settings, graph, options.seed)
+    sharded = parallel.shard(
+        graph,
+        parts,
+        mesh,
+        mode=options.mode,
+        prefetch=options.prefetch,
+        implementation=options.implementation,
+    )
+    model = build_model(settings, graph, options.seed, options.dtype)
     optimizer = optax.chain(
         optax.add_decayed_weights(settings.weight_decay), optax.adam(settings.lr)
     )
+    compiled: list[Any] = []
     with EpochBar(options.epochs, console) as bar:
         history = train.fit(
             model,
@@ -132,13 +155,13 @@ def _train(
             seed=options.seed,
             patience=options.patience,
             on_epoch=bar.update,
+            on_compile=compiled.extend,
         )
-    with console.status("measuring a training step"):
-        costs = cost_summary(train.compile_train_step(model, optimizer, sharded), sharded)
+    (epoch,) = compiled
     return {
         "versions": versions(),
         "options": asdict(options) | asdict(settings),
         "graph": graph_summary(graph),
         **result_summary(history, train.evaluate(model, sharded)),
-        **costs,
+        **cost_summary(epoch, sharded),
     }

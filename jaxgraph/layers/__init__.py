@@ -1,16 +1,41 @@
 """The mathematics of layers, as pure functions of parameters, a shard and features."""
 
+from jaxgraph.layers.aggregated import (
+    AggregatedFeatures,
+    Aggregation,
+    Features,
+    FirstAggregation,
+    aggregate_by_columns,
+    plain_features,
+)
 from jaxgraph.layers.attention import gat_conv, gatv2_conv
-from jaxgraph.layers.convolutions import check_reduction, gcn_conv, gin_conv, sage_conv
-from jaxgraph.layers.dense import check_rate, dropout, linear, require_rows
+from jaxgraph.layers.convolutions import (
+    NeighborReduction,
+    SymmetricSum,
+    check_reduction,
+    first_aggregation,
+    gcn_conv,
+    gin_conv,
+    sage_conv,
+)
+from jaxgraph.layers.dense import MAPPED, check_rate, dropout, linear, require_rows
 from jaxgraph.layers.normalization import batch_statistics, layer_norm, normalize
 from jaxgraph.layers.recompute import recompute
 
 __all__ = [
+    "MAPPED",
+    "AggregatedFeatures",
+    "Aggregation",
+    "Features",
+    "FirstAggregation",
+    "NeighborReduction",
+    "SymmetricSum",
+    "aggregate_by_columns",
     "batch_statistics",
     "check_rate",
     "check_reduction",
     "dropout",
+    "first_aggregation",
     "gat_conv",
     "gatv2_conv",
     "gcn_conv",
@@ -18,6 +43,7 @@ __all__ = [
     "layer_norm",
     "linear",
     "normalize",
+    "plain_features",
     "recompute",
     "require_rows",
     "sage_conv",

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.layers.dense import check_rate, linear
+from jaxgraph.layers.aggregated import Features
+from jaxgraph.layers.dense import add_bias, at_use, check_rate, linear
 from jaxgraph.ops.message_functions import gat_message, gatv2_message
 from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.randomness import seed_words
 from jaxgraph.ops.reducers import Softmax
-from jaxgraph.parallel import FeatureColumns, Shard
+from jaxgraph.parallel import Shard
 from jaxgraph.parallel.propagate import aggregate_messages
 
 __all__ = ["gat_conv", "gatv2_conv"]
@@ -23,7 +24,7 @@ Params = Mapping[str, jax.Array]
 def gat_conv(
     params: Params,
     shard: Shard,
-    x: jax.Array | FeatureColumns,
+    x: Features,
     *,
     concat: bool = True,
     negative_slope: float = 0.2,
@@ -59,8 +60,10 @@ def gat_conv(
     """
     heads, width = params["attention_sender"].shape
     flat = linear(shard, x, params["kernel"])
-    sender_score = flat @ _per_head(params["attention_sender"])
-    receiver_score = flat @ _per_head(params["attention_receiver"])
+    # As one product, whose gradient is one as well.
+    both = [_per_head(params[f"attention_{end}"]) for end in ("sender", "receiver")]
+    scores = flat @ at_use(jnp.concatenate(both, 1), flat)
+    sender_score, receiver_score = scores[:, :heads], scores[:, heads:]
     z = flat.reshape(-1, heads, width)
     inputs = Inputs((), (z, sender_score), receiver_score, ())
     y = aggregate_messages(
@@ -86,7 +89,7 @@ def _per_head(vectors: jax.Array) -> jax.Array:
 def gatv2_conv(
     params: Params,
     shard: Shard,
-    x: jax.Array | FeatureColumns,
+    x: Features,
     *,
     concat: bool = True,
     negative_slope: float = 0.2,
@@ -122,11 +125,12 @@ def gatv2_conv(
         flat = linear(shard, x, params[f"{end}_kernel"], params.get(f"{end}_bias"))
         return flat.reshape(-1, heads, width)
 
+    sender, receiver = projected("sender"), projected("receiver")
     y = aggregate_messages(
         shard,
         gatv2_message(negative_slope),
         _softmax(heads, dropout, key),
-        Inputs(params["attention"], projected("sender"), projected("receiver"), ()),
+        Inputs(at_use(params["attention"], sender), sender, receiver, ()),
         self_loops=add_self_loops,
     )
     return _join_heads(params, y, concat)
@@ -143,4 +147,4 @@ def _softmax(heads: int, dropout: float, key: jax.Array | None) -> Softmax:
 
 def _join_heads(params: Params, y: jax.Array, concat: bool) -> jax.Array:
     y = y.reshape(y.shape[0], -1) if concat else jnp.mean(y, 1)
-    return y + params["bias"] if "bias" in params else y
+    return add_bias(y, params.get("bias"))

@@ -1,33 +1,55 @@
-"""What acts on every node alone, and on features that are split by column as well."""
+"""What acts on every node alone; on features that are split by column or aggregated as well."""
 
 from __future__ import annotations
 
 import dataclasses
 from numbers import Real
+from typing import overload
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
+from jaxgraph.layers.aggregated import AggregatedFeatures, Features, plain_features
+from jaxgraph.ops.edges import match_variation
+from jaxgraph.ops.precision import to_accumulation
 from jaxgraph.ops.randomness import node_keep_mask
 from jaxgraph.parallel import FeatureColumns, Shard
 from jaxgraph.parallel.features import project_columns
 
-__all__ = ["check_rate", "dropout", "linear", "require_rows"]
+__all__ = [
+    "MAPPED",
+    "add_bias",
+    "at_use",
+    "check_rate",
+    "dropout",
+    "linear",
+    "require_rows",
+    "rounded",
+]
+
+MAPPED = "mapped_features"
+"""Checkpoint name of what `linear` returns."""
 
 
 def linear(
     shard: Shard,
-    x: jax.Array | FeatureColumns,
+    x: Features,
     kernel: jax.Array,
     bias: jax.Array | None = None,
+    *,
+    is_masked: bool = False,
 ) -> jax.Array:
     """y = x W + b
 
+    In the type of x: W is cast to it, and b is added before the sum is rounded.
+
     Args:
       shard: the shard, under `spmd`.
-      x: float [rows, in_features], or this device's columns of all nodes.
+      x: float [rows, in_features], aggregated or not, or this device's columns of all nodes.
       kernel: float [in_features, out_features], W.
       bias: float [out_features], b, or None.
+      is_masked: whether x is known to be 0 in the rows of padding.
 
     Returns:
       float [rows, out_features] of the own nodes; b in the rows of padding.
@@ -35,6 +57,8 @@ def linear(
     Raises:
       ValueError: x does not have the features that W expects.
     """
+    is_masked |= isinstance(x, AggregatedFeatures)
+    x = plain_features(x)
     width = x.num_features if isinstance(x, FeatureColumns) else _width(shard, x)
     if width != kernel.shape[0]:
         raise ValueError(
@@ -42,11 +66,43 @@ def linear(
             f"in_features={width}"
         )
     if isinstance(x, FeatureColumns):
-        y = project_columns(x, kernel, shard.axis)
+        y = project_columns(x, at_use(kernel, x.values), shard.axis)
     else:
         # The kernel's gradient multiplies the rows of padding by 0, which keeps a NaN.
-        y = shard.mask_rows(x) @ kernel
-    return y if bias is None else y + bias
+        y = (x if is_masked else shard.mask_rows(x)) @ at_use(kernel, x)
+    return checkpoint_name(add_bias(y, bias), MAPPED)
+
+
+def at_use(parameter: jax.Array, x: jax.Array) -> jax.Array:
+    """A parameter in the type of what it meets, so that activations of 16 bits stay that.
+
+    Args:
+      parameter: float, of any shape and type.
+      x: the activations.
+
+    Returns:
+      The parameter in the type of x. Its gradient is summed over the devices in its own type.
+    """
+    return rounded(match_variation(parameter, x), x)
+
+
+def add_bias(y: jax.Array, bias: jax.Array | None) -> jax.Array:
+    """y + b in the type of y.
+
+    Args:
+      y: float [rows, features].
+      bias: float [features], b, or None; not cast first, or its gradient, a sum over all rows,
+        would be summed in 16 bits.
+
+    Returns:
+      float [rows, features].
+    """
+    return y if bias is None else rounded(y + bias, y)
+
+
+def rounded(values: jax.Array, like: jax.Array) -> jax.Array:
+    """`values` in the type of `like`, where that is a floating one."""
+    return values.astype(like.dtype) if jnp.issubdtype(like.dtype, jnp.floating) else values
 
 
 def _width(shard: Shard, x: jax.Array) -> int:
@@ -59,9 +115,11 @@ def _width(shard: Shard, x: jax.Array) -> int:
     return x.shape[1]
 
 
-def dropout(
-    shard: Shard, x: jax.Array | FeatureColumns, key: jax.Array | None, *, rate: float
-) -> jax.Array | FeatureColumns:
+@overload
+def dropout(shard: Shard, x: jax.Array, key: jax.Array | None, *, rate: float) -> jax.Array: ...
+@overload
+def dropout(shard: Shard, x: Features, key: jax.Array | None, *, rate: float) -> Features: ...
+def dropout(shard: Shard, x: Features, key: jax.Array | None, *, rate: float) -> Features:
     """y = x keep / (1 - rate), where keep is 0 with probability `rate` and else 1.
 
     The mask is drawn from the key, the node's id in the whole graph and the column, so that it does
@@ -69,12 +127,12 @@ def dropout(
 
     Args:
       shard: the shard, under `spmd`.
-      x: float [rows, features], or this device's columns of all nodes.
+      x: float [rows, features], aggregated or not, or this device's columns of all nodes.
       key: scalar random key, the same on every device; may be None where the rate is 0.
       rate: probability of dropping, static, in [0, 1).
 
     Returns:
-      What x is.
+      What x is; without the aggregate if anything may have been dropped.
 
     Raises:
       ValueError: the rate is not in [0, 1), or there is no key.
@@ -87,6 +145,7 @@ def dropout(
         return x
     if key is None:
         raise ValueError("dropout needs a random key: pass key=jax.random.key(...)")
+    x = plain_features(x)
     if isinstance(x, FeatureColumns):
         values = _drop(x.values, key, x.node_ids, rate, x.offset)
         return dataclasses.replace(x, values=values)
@@ -104,23 +163,26 @@ def _drop(
     x: jax.Array, key: jax.Array, node_ids: jax.Array, rate: float, offset: jax.Array | int
 ) -> jax.Array:
     keep = node_keep_mask(key, node_ids, x.shape[1], rate, offset)
-    return jnp.where(keep, x * jnp.asarray(1.0 / (1.0 - rate), x.dtype), jnp.zeros((), x.dtype))
+    # Not by a factor of 16 bits: all that is kept would be too large, or too small, by 2^-9 of it.
+    scaled = rounded(to_accumulation(x) * (1.0 / (1.0 - rate)), x)
+    return jnp.where(keep, scaled, jnp.zeros((), scaled.dtype))
 
 
-def require_rows(x: jax.Array | FeatureColumns, purpose: str) -> jax.Array:
+def require_rows(x: Features, purpose: str) -> jax.Array:
     """`x`, if it holds rows of the own nodes.
 
     Args:
-      x: float [rows, features], or columns of all nodes, which are refused.
+      x: float [rows, features], aggregated or not, or columns of all nodes, which are refused.
       purpose: what the rows are needed for.
 
     Returns:
-      x.
+      x, without an aggregate.
 
     Raises:
       TypeError: x is split by column.
       ValueError: x is None, since the graph has no features.
     """
+    x = plain_features(x)
     _check_given(x)
     if isinstance(x, FeatureColumns):
         raise TypeError(

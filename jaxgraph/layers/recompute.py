@@ -90,5 +90,7 @@ def _after(zero: jax.Array, kept: jax.Array) -> jax.Array:
     """`kept`, known only when `zero` is, if it holds a row per node and differs between devices."""
     if kept.ndim < 2 or not jnp.issubdtype(kept.dtype, jnp.floating):
         return kept
-    late = kept + zero.astype(kept.dtype)
+    # By bits: a sum of 16 bits is one of 32 on CPU, and the copy that it starts from would be kept.
+    bits = lax.bitcast_convert_type(kept, f"uint{8 * kept.dtype.itemsize}")
+    late = lax.bitcast_convert_type(bits | zero.astype(bits.dtype), kept.dtype)
     return late if jax.typeof(late) == jax.typeof(kept) else kept

@@ -1,21 +1,25 @@
 """Graph convolutions that own their parameters; all are called as `(shard, x, key, train)`.
 
-`key` is needed in training where a layer has attention dropout; the other layers ignore it.
+`key` is needed in training where a layer has attention dropout; the other layers ignore it. Those
+that aggregate by no parameter say so by `first_aggregation`, which a model whose first layer they
+are hands on, so that `jaxgraph.train.fit` aggregates its features once.
 """
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.typing import DTypeLike
 
 from jaxgraph import layers
+from jaxgraph.layers import Features, FirstAggregation
 from jaxgraph.nn import parameters
-from jaxgraph.parallel import FeatureColumns, Shard
+from jaxgraph.parallel import Shard
 
 __all__ = ["GATConv", "GATv2Conv", "GCNConv", "GINConv", "SAGEConv"]
-
-Features = jax.Array | FeatureColumns
 
 
 class GCNConv(nnx.Module):
@@ -26,6 +30,8 @@ class GCNConv(nnx.Module):
       out_features: features of y.
       add_self_loops: whether a node without an edge to itself counts as having one, of weight 1.
       use_bias: whether there is b.
+      dtype: type to compute in, such as jnp.bfloat16; None: that of x.
+      param_dtype: type of the parameters.
       rngs: source of the initial W (Glorot uniform); b starts at 0.
 
     References:
@@ -39,19 +45,28 @@ class GCNConv(nnx.Module):
         *,
         add_self_loops: bool = True,
         use_bias: bool = True,
+        dtype: DTypeLike | None = None,
+        param_dtype: DTypeLike = jnp.float32,
         rngs: nnx.Rngs,
     ) -> None:
         parameters.check_sizes(in_features=in_features, out_features=out_features)
-        self.kernel = parameters.kernel(rngs, in_features, out_features)
+        self.dtype = parameters.checked_dtype(dtype, param_dtype)
+        self.kernel = parameters.kernel(rngs, in_features, out_features, param_dtype)
         if use_bias:
-            self.bias = parameters.zeros(out_features)
+            self.bias = parameters.zeros(out_features, param_dtype)
         self.add_self_loops = add_self_loops
+
+    @property
+    def first_aggregation(self) -> FirstAggregation:
+        """What a model aggregates whose first layer this is."""
+        aggregation = layers.SymmetricSum(self.add_self_loops)
+        return layers.first_aggregation(aggregation, self.kernel.get_value())
 
     def __call__(
         self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False
     ) -> jax.Array:
         """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
-        params = parameters.values(self)
+        params, x = parameters.values(self), parameters.in_dtype(x, self.dtype)
         return layers.gcn_conv(params, shard, x, add_self_loops=self.add_self_loops)
 
 
@@ -63,6 +78,8 @@ class SAGEConv(nnx.Module):
       out_features: features of y.
       reduce: "mean", "sum" or "max".
       use_bias: whether there is b.
+      dtype: type to compute in, such as jnp.bfloat16; None: that of x.
+      param_dtype: type of the parameters.
       rngs: source of the initial W (Glorot uniform); b starts at 0.
 
     Raises:
@@ -79,20 +96,30 @@ class SAGEConv(nnx.Module):
         *,
         reduce: str = "mean",
         use_bias: bool = True,
+        dtype: DTypeLike | None = None,
+        param_dtype: DTypeLike = jnp.float32,
         rngs: nnx.Rngs,
     ) -> None:
         parameters.check_sizes(in_features=in_features, out_features=out_features)
         layers.check_reduction(reduce)
-        self.self_kernel = parameters.kernel(rngs, in_features, out_features)
-        self.neighbor_kernel = parameters.kernel(rngs, in_features, out_features)
+        self.dtype = parameters.checked_dtype(dtype, param_dtype)
+        self.self_kernel = parameters.kernel(rngs, in_features, out_features, param_dtype)
+        self.neighbor_kernel = parameters.kernel(rngs, in_features, out_features, param_dtype)
         if use_bias:
-            self.bias = parameters.zeros(out_features)
+            self.bias = parameters.zeros(out_features, param_dtype)
         self.reduce = reduce
+
+    @property
+    def first_aggregation(self) -> FirstAggregation:
+        """What a model aggregates whose first layer this is."""
+        aggregation = layers.NeighborReduction(self.reduce)
+        return layers.first_aggregation(aggregation, self.neighbor_kernel.get_value())
 
     def __call__(
         self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False
     ) -> jax.Array:
         """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
+        x = parameters.in_dtype(x, self.dtype)
         return layers.sage_conv(parameters.values(self), shard, x, reduce=self.reduce)
 
 
@@ -110,22 +137,32 @@ class _AttentionConv(nnx.Module):
         dropout: float = 0.0,
         add_self_loops: bool = True,
         use_bias: bool = True,
+        dtype: DTypeLike | None = None,
+        param_dtype: DTypeLike = jnp.float32,
         rngs: nnx.Rngs,
     ) -> None:
         parameters.check_sizes(
             in_features=in_features, out_features=out_features, num_heads=num_heads
         )
         layers.check_rate(dropout)
-        self._make_score(in_features, out_features, num_heads, use_bias, rngs)
+        self.dtype = parameters.checked_dtype(dtype, param_dtype)
+        self._make_score(in_features, out_features, num_heads, use_bias, param_dtype, rngs)
         if use_bias:
-            self.bias = parameters.zeros(num_heads * out_features if concat else out_features)
+            width = num_heads * out_features if concat else out_features
+            self.bias = parameters.zeros(width, param_dtype)
         self.concat = concat
         self.negative_slope = negative_slope
         self.dropout = dropout
         self.add_self_loops = add_self_loops
 
     def _make_score(
-        self, in_features: int, out_features: int, num_heads: int, use_bias: bool, rngs: nnx.Rngs
+        self,
+        in_features: int,
+        out_features: int,
+        num_heads: int,
+        use_bias: bool,
+        param_dtype: DTypeLike,
+        rngs: nnx.Rngs,
     ) -> None:
         raise NotImplementedError
 
@@ -153,6 +190,8 @@ class GATConv(_AttentionConv):
       dropout: probability of dropping a coefficient in training.
       add_self_loops: whether a node without an edge to itself attends to itself all the same.
       use_bias: whether there is b.
+      dtype: type to compute in, such as jnp.bfloat16; None: that of x.
+      param_dtype: type of the parameters.
       rngs: source of the initial W and attention vectors (Glorot uniform); b starts at 0.
 
     References:
@@ -160,11 +199,18 @@ class GATConv(_AttentionConv):
     """
 
     def _make_score(
-        self, in_features: int, out_features: int, num_heads: int, use_bias: bool, rngs: nnx.Rngs
+        self,
+        in_features: int,
+        out_features: int,
+        num_heads: int,
+        use_bias: bool,
+        param_dtype: DTypeLike,
+        rngs: nnx.Rngs,
     ) -> None:
-        self.kernel = parameters.kernel(rngs, in_features, num_heads * out_features)
-        self.attention_sender = parameters.attention_vector(rngs, num_heads, out_features)
-        self.attention_receiver = parameters.attention_vector(rngs, num_heads, out_features)
+        vector = (rngs, num_heads, out_features, param_dtype)
+        self.kernel = parameters.kernel(rngs, in_features, num_heads * out_features, param_dtype)
+        self.attention_sender = parameters.attention_vector(*vector)
+        self.attention_receiver = parameters.attention_vector(*vector)
 
     def __call__(
         self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False
@@ -173,7 +219,7 @@ class GATConv(_AttentionConv):
 
         Of x [rows, in_features] or this device's columns of x.
         """
-        options = self._options(key, train)
+        options, x = self._options(key, train), parameters.in_dtype(x, self.dtype)
         return layers.gat_conv(parameters.values(self), shard, x, **options)
 
 
@@ -191,6 +237,8 @@ class GATv2Conv(_AttentionConv):
       dropout: probability of dropping a coefficient in training.
       add_self_loops: whether a node without an edge to itself attends to itself all the same.
       use_bias: whether there are b, b_s and b_r.
+      dtype: type to compute in, such as jnp.bfloat16; None: that of x.
+      param_dtype: type of the parameters.
       rngs: source of the initial W and attention vectors (Glorot uniform); biases start at 0.
 
     References:
@@ -198,15 +246,21 @@ class GATv2Conv(_AttentionConv):
     """
 
     def _make_score(
-        self, in_features: int, out_features: int, num_heads: int, use_bias: bool, rngs: nnx.Rngs
+        self,
+        in_features: int,
+        out_features: int,
+        num_heads: int,
+        use_bias: bool,
+        param_dtype: DTypeLike,
+        rngs: nnx.Rngs,
     ) -> None:
         width = num_heads * out_features
-        self.sender_kernel = parameters.kernel(rngs, in_features, width)
-        self.receiver_kernel = parameters.kernel(rngs, in_features, width)
-        self.attention = parameters.attention_vector(rngs, num_heads, out_features)
+        self.sender_kernel = parameters.kernel(rngs, in_features, width, param_dtype)
+        self.receiver_kernel = parameters.kernel(rngs, in_features, width, param_dtype)
+        self.attention = parameters.attention_vector(rngs, num_heads, out_features, param_dtype)
         if use_bias:
-            self.sender_bias = parameters.zeros(width)
-            self.receiver_bias = parameters.zeros(width)
+            self.sender_bias = parameters.zeros(width, param_dtype)
+            self.receiver_bias = parameters.zeros(width, param_dtype)
 
     def __call__(
         self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False
@@ -215,7 +269,7 @@ class GATv2Conv(_AttentionConv):
 
         Of x [rows, in_features] or this device's columns of x.
         """
-        options = self._options(key, train)
+        options, x = self._options(key, train), parameters.in_dtype(x, self.dtype)
         return layers.gatv2_conv(parameters.values(self), shard, x, **options)
 
 
@@ -230,6 +284,8 @@ class GINConv(nnx.Module):
       hidden_features: features between W_1 and W_2; None takes `out_features`.
       eps: initial eps.
       use_bias: whether there are b_1 and b_2.
+      dtype: type to compute in, such as jnp.bfloat16; None: that of x.
+      param_dtype: type of the parameters.
       rngs: source of the initial W_1 and W_2 (Glorot uniform); biases start at 0.
 
     References:
@@ -244,21 +300,37 @@ class GINConv(nnx.Module):
         hidden_features: int | None = None,
         eps: float = 0.0,
         use_bias: bool = True,
+        dtype: DTypeLike | None = None,
+        param_dtype: DTypeLike = jnp.float32,
         rngs: nnx.Rngs,
     ) -> None:
         hidden = out_features if hidden_features is None else hidden_features
         parameters.check_sizes(
             in_features=in_features, out_features=out_features, hidden_features=hidden
         )
-        self.eps = nnx.Param(jnp.asarray(eps, jnp.float32))
-        self.first_kernel = parameters.kernel(rngs, in_features, hidden)
-        self.second_kernel = parameters.kernel(rngs, hidden, out_features)
+        self.dtype = parameters.checked_dtype(dtype, param_dtype)
+        self.eps = nnx.Param(jnp.asarray(eps, param_dtype))
+        self.first_kernel = parameters.kernel(rngs, in_features, hidden, param_dtype)
+        self.second_kernel = parameters.kernel(rngs, hidden, out_features, param_dtype)
         if use_bias:
-            self.first_bias = parameters.zeros(hidden)
-            self.second_bias = parameters.zeros(out_features)
+            self.first_bias = parameters.zeros(hidden, param_dtype)
+            self.second_bias = parameters.zeros(out_features, param_dtype)
+
+    @property
+    def first_aggregation(self) -> FirstAggregation | None:
+        """What a model aggregates whose first layer this is; None where that would save nothing.
+
+        With (1 + eps) x apart from the sum, W_1 maps two arrays instead of one, which costs more
+        than a sum over neighbours of what it has made narrower.
+        """
+        kernel = self.first_kernel.get_value()
+        if kernel.shape[1] <= kernel.shape[0]:
+            return None
+        found = layers.first_aggregation(layers.NeighborReduction("sum"), kernel)
+        return dataclasses.replace(found, is_followed_by_maps=False)
 
     def __call__(
         self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False
     ) -> jax.Array:
         """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
-        return layers.gin_conv(parameters.values(self), shard, x)
+        return layers.gin_conv(parameters.values(self), shard, parameters.in_dtype(x, self.dtype))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.typing import DTypeLike
 
 from jaxgraph.nn import parameters
 from jaxgraph.parallel import Shard
@@ -23,12 +24,24 @@ class NodeEmbedding(nnx.Module):
     Args:
       num_nodes: nodes of the whole graph.
       features: length of a row.
+      dtype: type of the rows that the model reads, such as jnp.bfloat16; None: that of the
+        parameters.
+      param_dtype: type of the rows that are learned.
       rngs: source of the initial rows, normal with variance 1 / features.
     """
 
-    def __init__(self, num_nodes: int, features: int, *, rngs: nnx.Rngs) -> None:
+    def __init__(
+        self,
+        num_nodes: int,
+        features: int,
+        *,
+        dtype: DTypeLike | None = None,
+        param_dtype: DTypeLike = jnp.float32,
+        rngs: nnx.Rngs,
+    ) -> None:
         parameters.check_sizes(num_nodes=num_nodes, features=features)
-        rows = _normal(rngs.params(), (num_nodes, features), jnp.float32)
+        self.dtype = parameters.checked_dtype(dtype, param_dtype)
+        rows = _normal(rngs.params(), (num_nodes, features), param_dtype)
         self.rows = nnx.Param(rows, rows="nodes")
 
     def __call__(self, shard: Shard) -> jax.Array:
@@ -43,4 +56,4 @@ class NodeEmbedding(nnx.Module):
                 f"the embedding has {rows.shape[0]} rows and the shard {shard.num_rows}; split "
                 "the state with jaxgraph.parallel.place_rows(state, sharded) first"
             )
-        return rows
+        return parameters.in_dtype(rows, self.dtype)

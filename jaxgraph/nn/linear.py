@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
+from jax.typing import DTypeLike
 
 from jaxgraph import layers
 from jaxgraph.nn import parameters
@@ -22,17 +24,28 @@ class Linear(nnx.Module):
       in_features: features of x.
       out_features: features of y.
       use_bias: whether there is b.
+      dtype: type to compute in, such as jnp.bfloat16; None: that of x.
+      param_dtype: type of W and b.
       rngs: source of the initial W (Glorot uniform); b starts at 0.
     """
 
     def __init__(
-        self, in_features: int, out_features: int, use_bias: bool = True, *, rngs: nnx.Rngs
+        self,
+        in_features: int,
+        out_features: int,
+        use_bias: bool = True,
+        *,
+        dtype: DTypeLike | None = None,
+        param_dtype: DTypeLike = jnp.float32,
+        rngs: nnx.Rngs,
     ) -> None:
         parameters.check_sizes(in_features=in_features, out_features=out_features)
-        self.kernel = parameters.kernel(rngs, in_features, out_features)
+        self.dtype = parameters.checked_dtype(dtype, param_dtype)
+        self.kernel = parameters.kernel(rngs, in_features, out_features, param_dtype)
         if use_bias:
-            self.bias = parameters.zeros(out_features)
+            self.bias = parameters.zeros(out_features, param_dtype)
 
     def __call__(self, shard: Shard, x: jax.Array | FeatureColumns) -> jax.Array:
         """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
-        return layers.linear(shard, x, **parameters.values(self))
+        x, values = parameters.in_dtype(x, self.dtype), parameters.values(self)
+        return layers.linear(shard, x, values["kernel"], values.get("bias"))

@@ -2,26 +2,89 @@
 
 All are called as `model(shard, x, key=key, train=train) -> [rows, out_features]`, where x is
 `shard.nodes`, or the rows of a `NodeEmbedding` where the graph has no features.
+
+Models are dataclasses: an argument of a constructor is a field, inherited or with a default of the
+model's own. What a model adds to them is its convolution.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
+from dataclasses import KW_ONLY, InitVar, dataclass, field
+from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
+from jax.typing import DTypeLike
 
 from jaxgraph.nn import parameters
 from jaxgraph.nn.convolutions import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv
-from jaxgraph.nn.stack import Stack, layer_widths
+from jaxgraph.nn.stack import Convolution, Stack, layer_widths
 
 __all__ = ["GAT", "GCN", "GIN", "DeepGCN", "GATv2", "GraphSAGE"]
 
 Activation = Callable[[jax.Array], jax.Array]
 
 
-class GCN(Stack):
+@dataclass(eq=False, repr=False)
+class _Model(Stack):
+    """The arguments that all models share, and how convolutions are stacked by them."""
+
+    in_features: int
+    hidden_features: int
+    out_features: int
+    _: KW_ONLY
+    num_layers: int = 2
+    dropout: float = 0.0
+    norm: str | None = None
+    residual: bool = False
+    activation: Activation = jax.nn.relu
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+    rngs: InitVar[nnx.Rngs]
+
+    _outer_residual: ClassVar[bool] = False
+
+    def __post_init__(self, rngs: nnx.Rngs) -> None:
+        per_head = layer_widths(
+            self.in_features, self.hidden_features, self.out_features, self.num_layers
+        )
+        heads = self._heads()
+        widths = [self.in_features, *(heads * width for width in per_head[1:-1]), per_head[-1]]
+        shared: dict[str, Any] = {
+            "dtype": self.dtype,
+            "param_dtype": self.param_dtype,
+            "rngs": rngs,
+        }
+        last = self.num_layers - 1
+        convolutions = [
+            self._convolution(width_in, width, is_last=index == last, **shared)
+            for index, (width_in, width) in enumerate(zip(widths, per_head[1:], strict=False))
+        ]
+        super().__init__(
+            convolutions,
+            widths,
+            dropout=self.dropout,
+            norm=self.norm,
+            residual=self.residual,
+            outer_residual=self._outer_residual,
+            activation=self.activation,
+            **shared,
+        )
+
+    def _heads(self) -> int:
+        """Heads that a layer before the last joins."""
+        return 1
+
+    def _convolution(
+        self, in_features: int, out_features: int, *, is_last: bool, **shared: Any
+    ) -> Convolution:
+        raise NotImplementedError
+
+
+@dataclass(eq=False, repr=False)
+class GCN(_Model):
     """Layers of `GCNConv`.
 
     Args:
@@ -33,6 +96,9 @@ class GCN(Stack):
         where their widths differ.
       activation: elementwise function after every layer but the last.
       add_self_loops: whether a node without an edge to itself counts as having one.
+      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
+        at least, for the loss. None: that of x.
+      param_dtype: type of the parameters.
       rngs: source of the initial parameters.
 
     Raises:
@@ -42,36 +108,17 @@ class GCN(Stack):
       Kipf and Welling, "Semi-supervised classification with graph convolutional networks", 2017.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        hidden_features: int,
-        out_features: int,
-        *,
-        num_layers: int = 2,
-        dropout: float = 0.0,
-        norm: str | None = None,
-        residual: bool = False,
-        activation: Activation = jax.nn.relu,
-        add_self_loops: bool = True,
-        rngs: nnx.Rngs,
-    ) -> None:
-        widths = layer_widths(in_features, hidden_features, out_features, num_layers)
-        convolutions = [
-            GCNConv(*pair, add_self_loops=add_self_loops, rngs=rngs) for pair in pairwise(widths)
-        ]
-        super().__init__(
-            convolutions,
-            widths,
-            dropout=dropout,
-            norm=norm,
-            residual=residual,
-            activation=activation,
-            rngs=rngs,
-        )
+    add_self_loops: bool = True
+
+    def _convolution(
+        self, in_features: int, out_features: int, *, is_last: bool, **shared: Any
+    ) -> Convolution:
+        loops = self.add_self_loops
+        return GCNConv(in_features, out_features, add_self_loops=loops, **shared)
 
 
-class DeepGCN(Stack):
+@dataclass(eq=False, repr=False)
+class DeepGCN(GCN):
     """GCN for many layers: H' = relu(GCN(H)) + H, or + H W where the widths differ.
 
     Every layer has the residual connection; the last has no activation.
@@ -83,6 +130,9 @@ class DeepGCN(Stack):
       norm: "batch", "layer" or None, between a convolution and its activation.
       activation: elementwise function after every convolution but the last.
       add_self_loops: whether a node without an edge to itself counts as having one.
+      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
+        at least, for the loss. None: that of x.
+      param_dtype: type of the parameters.
       rngs: source of the initial parameters.
 
     Raises:
@@ -93,35 +143,14 @@ class DeepGCN(Stack):
       with ROC", 2020, section 7.5.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        hidden_features: int,
-        out_features: int,
-        *,
-        num_layers: int = 8,
-        dropout: float = 0.0,
-        norm: str | None = None,
-        activation: Activation = jax.nn.relu,
-        add_self_loops: bool = True,
-        rngs: nnx.Rngs,
-    ) -> None:
-        widths = layer_widths(in_features, hidden_features, out_features, num_layers)
-        convolutions = [
-            GCNConv(*pair, add_self_loops=add_self_loops, rngs=rngs) for pair in pairwise(widths)
-        ]
-        super().__init__(
-            convolutions,
-            widths,
-            dropout=dropout,
-            norm=norm,
-            outer_residual=True,
-            activation=activation,
-            rngs=rngs,
-        )
+    num_layers: int = 8
+    residual: bool = field(default=False, init=False)
+
+    _outer_residual: ClassVar[bool] = True
 
 
-class GraphSAGE(Stack):
+@dataclass(eq=False, repr=False)
+class GraphSAGE(_Model):
     """Layers of `SAGEConv`.
 
     Args:
@@ -133,6 +162,9 @@ class GraphSAGE(Stack):
       residual: whether a layer before the last adds its input to its output, through a linear map
         where their widths differ.
       activation: elementwise function after every layer but the last.
+      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
+        at least, for the loss. None: that of x.
+      param_dtype: type of the parameters.
       rngs: source of the initial parameters.
 
     Raises:
@@ -142,34 +174,16 @@ class GraphSAGE(Stack):
       Hamilton et al., "Inductive representation learning on large graphs", 2017.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        hidden_features: int,
-        out_features: int,
-        *,
-        num_layers: int = 2,
-        reduce: str = "mean",
-        dropout: float = 0.0,
-        norm: str | None = None,
-        residual: bool = False,
-        activation: Activation = jax.nn.relu,
-        rngs: nnx.Rngs,
-    ) -> None:
-        widths = layer_widths(in_features, hidden_features, out_features, num_layers)
-        convolutions = [SAGEConv(*pair, reduce=reduce, rngs=rngs) for pair in pairwise(widths)]
-        super().__init__(
-            convolutions,
-            widths,
-            dropout=dropout,
-            norm=norm,
-            residual=residual,
-            activation=activation,
-            rngs=rngs,
-        )
+    reduce: str = "mean"
+
+    def _convolution(
+        self, in_features: int, out_features: int, *, is_last: bool, **shared: Any
+    ) -> Convolution:
+        return SAGEConv(in_features, out_features, reduce=self.reduce, **shared)
 
 
-class GIN(Stack):
+@dataclass(eq=False, repr=False)
+class GIN(_Model):
     """Layers of `GINConv`.
 
     Args:
@@ -180,6 +194,9 @@ class GIN(Stack):
       residual: whether a layer before the last adds its input to its output, through a linear map
         where their widths differ.
       activation: elementwise function after every layer but the last.
+      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
+        at least, for the loss. None: that of x.
+      param_dtype: type of the parameters.
       rngs: source of the initial parameters.
 
     Raises:
@@ -189,80 +206,43 @@ class GIN(Stack):
       Xu et al., "How powerful are graph neural networks?", 2019.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        hidden_features: int,
-        out_features: int,
-        *,
-        num_layers: int = 2,
-        dropout: float = 0.0,
-        norm: str | None = None,
-        residual: bool = False,
-        activation: Activation = jax.nn.relu,
-        rngs: nnx.Rngs,
-    ) -> None:
-        widths = layer_widths(in_features, hidden_features, out_features, num_layers)
-        convolutions = [GINConv(*pair, rngs=rngs) for pair in pairwise(widths)]
-        super().__init__(
-            convolutions,
-            widths,
-            dropout=dropout,
-            norm=norm,
-            residual=residual,
-            activation=activation,
-            rngs=rngs,
+    def _convolution(
+        self, in_features: int, out_features: int, *, is_last: bool, **shared: Any
+    ) -> Convolution:
+        return GINConv(in_features, out_features, **shared)
+
+
+@dataclass(eq=False, repr=False)
+class _AttentionModel(_Model):
+    """All layers but the last join their heads, the last averages them."""
+
+    num_heads: int = 1
+    negative_slope: float = 0.2
+    add_self_loops: bool = True
+
+    _kind: ClassVar[type[GATConv] | type[GATv2Conv]]
+
+    def _heads(self) -> int:
+        parameters.check_sizes(num_heads=self.num_heads)
+        return self.num_heads
+
+    def _convolution(
+        self, in_features: int, out_features: int, *, is_last: bool, **shared: Any
+    ) -> Convolution:
+        return self._kind(
+            in_features,
+            out_features,
+            num_heads=self.num_heads,
+            concat=not is_last,
+            negative_slope=self.negative_slope,
+            dropout=self.dropout,
+            add_self_loops=self.add_self_loops,
+            **shared,
         )
 
 
-class _AttentionStack(Stack):
-    """Layers of attention: all but the last join their heads, the last averages them."""
-
-    def __init__(
-        self,
-        convolution: type[GATConv] | type[GATv2Conv],
-        in_features: int,
-        hidden_features: int,
-        out_features: int,
-        *,
-        num_layers: int,
-        num_heads: int,
-        dropout: float,
-        norm: str | None,
-        residual: bool,
-        activation: Activation,
-        negative_slope: float,
-        add_self_loops: bool,
-        rngs: nnx.Rngs,
-    ) -> None:
-        parameters.check_sizes(num_heads=num_heads)
-        per_head = layer_widths(in_features, hidden_features, out_features, num_layers)[1:]
-        widths = [in_features, *(num_heads * width for width in per_head[:-1]), out_features]
-        convolutions = [
-            convolution(
-                width_in,
-                width,
-                num_heads=num_heads,
-                concat=index < num_layers - 1,
-                negative_slope=negative_slope,
-                dropout=dropout,
-                add_self_loops=add_self_loops,
-                rngs=rngs,
-            )
-            for index, (width_in, width) in enumerate(zip(widths, per_head, strict=False))
-        ]
-        super().__init__(
-            convolutions,
-            widths,
-            dropout=dropout,
-            norm=norm,
-            residual=residual,
-            activation=activation,
-            rngs=rngs,
-        )
-
-
-class GAT(_AttentionStack):
+@dataclass(eq=False, repr=False)
+class GAT(_AttentionModel):
     """Layers of `GATConv`.
 
     Args:
@@ -279,6 +259,9 @@ class GAT(_AttentionStack):
       activation: elementwise function after every layer but the last.
       negative_slope: of the leaky ReLU in the attention.
       add_self_loops: whether a node without an edge to itself attends to itself all the same.
+      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
+        at least, for the loss. None: that of x.
+      param_dtype: type of the parameters.
       rngs: source of the initial parameters.
 
     Raises:
@@ -288,40 +271,13 @@ class GAT(_AttentionStack):
       Veličković et al., "Graph attention networks", 2018.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        hidden_features: int,
-        out_features: int,
-        *,
-        num_layers: int = 2,
-        num_heads: int = 1,
-        dropout: float = 0.0,
-        norm: str | None = None,
-        residual: bool = False,
-        activation: Activation = jax.nn.elu,
-        negative_slope: float = 0.2,
-        add_self_loops: bool = True,
-        rngs: nnx.Rngs,
-    ) -> None:
-        super().__init__(
-            GATConv,
-            in_features,
-            hidden_features,
-            out_features,
-            num_layers=num_layers,
-            num_heads=num_heads,
-            dropout=dropout,
-            norm=norm,
-            residual=residual,
-            activation=activation,
-            negative_slope=negative_slope,
-            add_self_loops=add_self_loops,
-            rngs=rngs,
-        )
+    activation: Activation = jax.nn.elu
+
+    _kind: ClassVar[type[GATConv]] = GATConv
 
 
-class GATv2(_AttentionStack):
+@dataclass(eq=False, repr=False)
+class GATv2(_AttentionModel):
     """Layers of `GATv2Conv`.
 
     Args:
@@ -338,6 +294,9 @@ class GATv2(_AttentionStack):
       activation: elementwise function after every layer but the last.
       negative_slope: of the leaky ReLU in the attention.
       add_self_loops: whether a node without an edge to itself attends to itself all the same.
+      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
+        at least, for the loss. None: that of x.
+      param_dtype: type of the parameters.
       rngs: source of the initial parameters.
 
     Raises:
@@ -347,34 +306,4 @@ class GATv2(_AttentionStack):
       Brody et al., "How attentive are graph attention networks?", 2022.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        hidden_features: int,
-        out_features: int,
-        *,
-        num_layers: int = 2,
-        num_heads: int = 1,
-        dropout: float = 0.0,
-        norm: str | None = None,
-        residual: bool = False,
-        activation: Activation = jax.nn.relu,
-        negative_slope: float = 0.2,
-        add_self_loops: bool = True,
-        rngs: nnx.Rngs,
-    ) -> None:
-        super().__init__(
-            GATv2Conv,
-            in_features,
-            hidden_features,
-            out_features,
-            num_layers=num_layers,
-            num_heads=num_heads,
-            dropout=dropout,
-            norm=norm,
-            residual=residual,
-            activation=activation,
-            negative_slope=negative_slope,
-            add_self_loops=add_self_loops,
-            rngs=rngs,
-        )
+    _kind: ClassVar[type[GATv2Conv]] = GATv2Conv

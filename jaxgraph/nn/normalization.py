@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.typing import DTypeLike
 
 from jaxgraph import layers
 from jaxgraph.nn import parameters
@@ -18,20 +19,32 @@ class BatchNorm(nnx.Module):
 
     In training, mean and variance (divided by the number of nodes) are those of this pass, and the
     running ones become momentum * old + (1 - momentum) * new; elsewhere the running ones are used.
+    Statistics are of 32 bits at least, whatever the type of x.
 
     Args:
       features: features of x.
       momentum: weight of the old running statistics.
       epsilon: added to the variance.
+      dtype: type of y, to which x is cast first, such as jnp.bfloat16; None: that of x.
+      param_dtype: type of scale and bias.
 
     References:
       Ioffe and Szegedy, "Batch normalization", 2015; SAR, section 3.4.
     """
 
-    def __init__(self, features: int, *, momentum: float = 0.9, epsilon: float = 1e-5) -> None:
+    def __init__(
+        self,
+        features: int,
+        *,
+        momentum: float = 0.9,
+        epsilon: float = 1e-5,
+        dtype: DTypeLike | None = None,
+        param_dtype: DTypeLike = jnp.float32,
+    ) -> None:
         parameters.check_sizes(features=features)
-        self.scale = nnx.Param(jnp.ones((features,), jnp.float32))
-        self.bias = parameters.zeros(features)
+        self.dtype = parameters.checked_dtype(dtype, param_dtype)
+        self.scale = nnx.Param(jnp.ones((features,), param_dtype))
+        self.bias = parameters.zeros(features, param_dtype)
         self.mean = nnx.BatchStat(jnp.zeros((features,), jnp.float32))
         self.var = nnx.BatchStat(jnp.ones((features,), jnp.float32))
         self.momentum = momentum
@@ -47,7 +60,7 @@ class BatchNorm(nnx.Module):
     def statistics(self, shard: Shard, x: jax.Array, train: bool) -> tuple[jax.Array, jax.Array]:
         """Mean and variance [features], of x if `train`, else the running ones."""
         if train:
-            return layers.batch_statistics(shard, x)
+            return layers.batch_statistics(shard, parameters.in_dtype(x, self.dtype))
         return self.mean.get_value(), self.var.get_value()
 
     def update(self, mean: jax.Array, var: jax.Array) -> None:
@@ -59,6 +72,7 @@ class BatchNorm(nnx.Module):
 
     def normalize(self, shard: Shard, x: jax.Array, mean: jax.Array, var: jax.Array) -> jax.Array:
         """float [rows, features] of x [rows, features] and the statistics [features]."""
+        x = parameters.in_dtype(x, self.dtype)
         scale, bias = self.scale.get_value(), self.bias.get_value()
         return layers.normalize(shard, x, mean, var, scale, bias, epsilon=self.epsilon)
 
@@ -69,18 +83,29 @@ class LayerNorm(nnx.Module):
     Args:
       features: features of x.
       epsilon: added to the variance.
+      dtype: type of y, to which x is cast first, such as jnp.bfloat16; None: that of x.
+      param_dtype: type of scale and bias.
 
     References:
       Ba et al., "Layer normalization", 2016.
     """
 
-    def __init__(self, features: int, *, epsilon: float = 1e-5) -> None:
+    def __init__(
+        self,
+        features: int,
+        *,
+        epsilon: float = 1e-5,
+        dtype: DTypeLike | None = None,
+        param_dtype: DTypeLike = jnp.float32,
+    ) -> None:
         parameters.check_sizes(features=features)
-        self.scale = nnx.Param(jnp.ones((features,), jnp.float32))
-        self.bias = parameters.zeros(features)
+        self.dtype = parameters.checked_dtype(dtype, param_dtype)
+        self.scale = nnx.Param(jnp.ones((features,), param_dtype))
+        self.bias = parameters.zeros(features, param_dtype)
         self.epsilon = epsilon
 
     def __call__(self, shard: Shard, x: jax.Array) -> jax.Array:
         """float [rows, features] of x [rows, features]."""
+        x = parameters.in_dtype(x, self.dtype)
         scale, bias = self.scale.get_value(), self.bias.get_value()
         return layers.layer_norm(shard, x, scale, bias, epsilon=self.epsilon)

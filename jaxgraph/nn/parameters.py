@@ -1,34 +1,51 @@
-"""Parameters as the modules make and hand them on."""
+"""Parameters as the modules make and hand them on, and the types of numbers."""
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import jax
+import numpy as np
 from flax import nnx
 from jax import numpy as jnp
+from jax.typing import DTypeLike
 
-__all__ = ["attention_vector", "check_sizes", "kernel", "values", "zeros"]
+__all__ = [
+    "attention_vector",
+    "check_sizes",
+    "checked_dtype",
+    "in_dtype",
+    "kernel",
+    "values",
+    "zeros",
+]
 
+Pytree = TypeVar("Pytree")
 _glorot = nnx.initializers.glorot_uniform()
 
 
-def kernel(rngs: nnx.Rngs, in_features: int, out_features: int) -> nnx.Param:
+def kernel(
+    rngs: nnx.Rngs, in_features: int, out_features: int, dtype: DTypeLike = jnp.float32
+) -> nnx.Param:
     """[in_features, out_features], uniform in +-sqrt(6 / (in_features + out_features)).
 
     References:
       Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural
       networks", 2010, equation 16.
     """
-    return nnx.Param(_glorot(rngs.params(), (in_features, out_features), jnp.float32))
+    return nnx.Param(_glorot(rngs.params(), (in_features, out_features), dtype))
 
 
-def attention_vector(rngs: nnx.Rngs, num_heads: int, features: int) -> nnx.Param:
+def attention_vector(
+    rngs: nnx.Rngs, num_heads: int, features: int, dtype: DTypeLike = jnp.float32
+) -> nnx.Param:
     """[num_heads, features], uniform in +-sqrt(6 / (num_heads + features))."""
-    return nnx.Param(_glorot(rngs.params(), (num_heads, features), jnp.float32))
+    return nnx.Param(_glorot(rngs.params(), (num_heads, features), dtype))
 
 
-def zeros(features: int) -> nnx.Param:
+def zeros(features: int, dtype: DTypeLike = jnp.float32) -> nnx.Param:
     """[features]"""
-    return nnx.Param(jnp.zeros((features,), jnp.float32))
+    return nnx.Param(jnp.zeros((features,), dtype))
 
 
 def values(module: nnx.Module) -> dict[str, jax.Array]:
@@ -38,6 +55,59 @@ def values(module: nnx.Module) -> dict[str, jax.Array]:
         for name, variable in vars(module).items()
         if isinstance(variable, nnx.Param)
     }
+
+
+def in_dtype(x: Pytree, dtype: DTypeLike | None) -> Pytree:
+    """What a module computes with.
+
+    Args:
+      x: pytree of arrays.
+      dtype: the module's, or None.
+
+    Returns:
+      x with its floating arrays in that type; x itself for None.
+    """
+    if dtype is None:
+        return x
+
+    def cast(leaf: jax.Array) -> jax.Array:
+        return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+    return jax.tree.map(cast, x)
+
+
+def checked_dtype(dtype: DTypeLike | None, param_dtype: DTypeLike) -> np.dtype | None:
+    """The type that a module computes in, after a look at that of its parameters.
+
+    Args:
+      dtype: a floating type, or None for that of the inputs.
+      param_dtype: a floating type.
+
+    Returns:
+      `dtype`, as NumPy knows it, or None.
+
+    Raises:
+      ValueError: one of them is no floating type.
+    """
+    if not _is_floating(param_dtype):
+        raise ValueError(
+            f"param_dtype is {param_dtype!r}; expected a floating type such as jax.numpy.float32"
+        )
+    if dtype is None:
+        return None
+    if not _is_floating(dtype):
+        raise ValueError(
+            f"dtype is {dtype!r}; expected None, for the type of the inputs, or a floating type "
+            "such as jax.numpy.bfloat16"
+        )
+    return jnp.dtype(dtype)
+
+
+def _is_floating(dtype: DTypeLike | None) -> bool:
+    try:
+        return dtype is not None and jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
+    except TypeError:
+        return False
 
 
 def check_sizes(**sizes: int) -> None:

@@ -9,6 +9,7 @@ ends with what the convolution put out.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -16,10 +17,13 @@ from types import MappingProxyType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
+from jax.typing import DTypeLike
 
 from jaxgraph import layers
+from jaxgraph.layers import AggregatedFeatures, Features, FirstAggregation
 from jaxgraph.layers.normalization import STATISTICS
 from jaxgraph.nn import parameters
 from jaxgraph.nn.linear import Linear
@@ -61,6 +65,8 @@ class Layer(nnx.Module):
       norm: "batch", "layer" or None.
       residual: whether the input is added to the output, through a linear map where their widths
         differ.
+      dtype: type to compute in; None: that of x.
+      param_dtype: type of the parameters.
       rngs: source of the initial parameters.
     """
 
@@ -72,28 +78,27 @@ class Layer(nnx.Module):
         *,
         norm: str | None,
         residual: bool,
+        dtype: DTypeLike | None,
+        param_dtype: DTypeLike,
         rngs: nnx.Rngs,
     ) -> None:
+        types: dict[str, Any] = {"dtype": dtype, "param_dtype": param_dtype}
         self.convolution = convolution
-        self.norm = _norm(norm, out_features)
+        self.norm = None if norm is None else NORMS[norm](out_features, **types)
         self.has_residual = residual
         self.residual = (
-            Linear(in_features, out_features, use_bias=False, rngs=rngs)
+            Linear(in_features, out_features, use_bias=False, **types, rngs=rngs)
             if residual and in_features != out_features
             else None
         )
 
-    def skip(self, shard: Shard, x: jax.Array | FeatureColumns) -> jax.Array | None:
+    def skip(self, shard: Shard, x: Features) -> jax.Array | None:
         """What the residual connection carries past the convolution, [rows, out_features]."""
         if not self.has_residual:
             return None
         if self.residual is not None:
-            return self.residual(shard, x)
+            return self.residual(shard, layers.plain_features(x))
         return shard.mask_rows(layers.require_rows(x, "a residual connection"))
-
-
-def _norm(norm: str | None, features: int) -> BatchNorm | LayerNorm | None:
-    return None if norm is None else NORMS[norm](features)
 
 
 def _check_norm(norm: str | None) -> None:
@@ -115,6 +120,9 @@ class Stack(nnx.Module):
       outer_residual: whether every layer, the last as well, has one that goes around its norm and
         activation: x_{l+1} = activation(norm(conv_l(h))) + residual_l(h).
       activation: elementwise function.
+      dtype: type of activations and messages, such as jnp.bfloat16; outputs are then of 32 bits at
+        least, for the loss. None: that of x.
+      param_dtype: type of the parameters.
       rngs: source of the initial parameters.
     """
 
@@ -128,6 +136,8 @@ class Stack(nnx.Module):
         residual: bool = False,
         outer_residual: bool = False,
         activation: Callable[[jax.Array], jax.Array],
+        dtype: DTypeLike | None = None,
+        param_dtype: DTypeLike = jnp.float32,
         rngs: nnx.Rngs,
     ) -> None:
         layers.check_rate(dropout)
@@ -139,20 +149,30 @@ class Stack(nnx.Module):
                 *pair,
                 norm=norm if index < last else None,
                 residual=outer_residual or (residual and index < last),
+                dtype=dtype,
+                param_dtype=param_dtype,
                 rngs=rngs,
             )
             for index, (convolution, pair) in enumerate(
                 zip(convolutions, pairwise(widths), strict=True)
             )
         )
+        self.dtype = parameters.checked_dtype(dtype, param_dtype)
+        self.param_dtype = jnp.dtype(param_dtype)
         self.dropout = dropout
         self.outer_residual = outer_residual
         self.activation = activation
 
+    @property
+    def first_aggregation(self) -> FirstAggregation | None:
+        """What is aggregated of the features, if that has no parameter."""
+        found = getattr(self.layers[0].convolution, "first_aggregation", None)
+        return found and dataclasses.replace(found, in_training=self.dropout == 0)
+
     def __call__(
         self,
         shard: Shard,
-        x: jax.Array | FeatureColumns,
+        x: Features,
         *,
         key: jax.Array | None = None,
         train: bool = False,
@@ -161,8 +181,8 @@ class Stack(nnx.Module):
 
         Args:
           shard: the shard, under `spmd`.
-          x: float [rows, in_features], such as `shard.nodes`, or this device's columns of all
-            nodes.
+          x: float [rows, in_features], such as `shard.nodes`, aggregated or not, or this device's
+            columns of all nodes.
           key: scalar random key, the same on every device; needed in training with dropout.
           train: whether to drop, and to normalise by and update the statistics of this pass.
 
@@ -177,13 +197,30 @@ class Stack(nnx.Module):
         for index, layer in enumerate(self.layers):
             layer_key = jax.random.fold_in(key, index) if train and key is not None else None
             block = partial(self._block, is_first=index == 0, train=train)
-            y, skip, statistics = layers.recompute(
-                block, shard, norm, layer, layer_key, y, skip, keep=_KEPT
-            )
+            arguments = (shard, norm, layer, layer_key, y, skip)
+            # Products are computed again only where memory is what the shards are for.
+            keep = _KEPT if shard.manifest.num_parts > 1 else (*_KEPT, layers.MAPPED)
+            if self._maps_alone(y, train):
+                y, skip, statistics = block(*arguments)
+            else:
+                y, skip, statistics = layers.recompute(block, *arguments, keep=keep)
             if isinstance(norm, BatchNorm) and train:
+                assert statistics is not None
                 norm.update(*statistics)
             norm = layer.norm
-        return y if skip is None else y + skip
+        y = y if skip is None else y + skip
+        return y if self.dtype is None else y.astype(jnp.promote_types(y.dtype, jnp.float32))
+
+    def _maps_alone(self, x: Features, train: bool) -> bool:
+        """Whether the first layer takes products of features that are kept anyway and nothing else.
+
+        To compute those again would save nothing, and copy the features.
+        """
+        found = self.first_aggregation
+        if found is None or not isinstance(x, AggregatedFeatures) or (train and self.dropout):
+            return False
+        is_cast = self.dtype is not None and self.dtype != x.features.dtype
+        return found.is_followed_by_maps and found.aggregation == x.aggregation and not is_cast
 
     def _block(
         self,
@@ -191,7 +228,7 @@ class Stack(nnx.Module):
         norm: BatchNorm | LayerNorm | None,
         layer: Layer,
         key: jax.Array | None,
-        x: jax.Array | FeatureColumns,
+        x: Features,
         skip: jax.Array | None,
         *,
         is_first: bool,
@@ -199,8 +236,11 @@ class Stack(nnx.Module):
     ) -> tuple[jax.Array, jax.Array | None, Statistics | None]:
         """What is left of the layer before, and a layer up to what its convolution puts out."""
         statistics = None
-        if not is_first:
-            assert not isinstance(x, FeatureColumns)  # a convolution puts out rows
+        if is_first:
+            x = parameters.in_dtype(x, self.dtype)
+        else:
+            # A convolution puts out rows.
+            assert not isinstance(x, FeatureColumns | AggregatedFeatures)
             x, statistics = _normalized(norm, shard, x, train)
             x = self.activation(x)
             x = x if skip is None else x + skip

@@ -1,5 +1,6 @@
 """Training, evaluation and prediction on sharded graphs."""
 
+from jaxgraph.train.aggregates import aggregate_once
 from jaxgraph.train.evaluation import compile_inference, evaluate, predict
 from jaxgraph.train.fit import fit
 from jaxgraph.train.history import EpochRecord, History
@@ -13,6 +14,7 @@ __all__ = [
     "NodeClassification",
     "Task",
     "TrainState",
+    "aggregate_once",
     "compile_inference",
     "compile_train_step",
     "evaluate",

@@ -10,6 +10,7 @@ import numpy as np
 import optax
 from flax import nnx
 
+from jaxgraph.layers import plain_features
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.train.task import NodeClassification, Task
 
@@ -109,7 +110,7 @@ def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
         )
     width = getattr(model, "in_features", None)
     for graph in graphs:
-        nodes = graph.shards.nodes
+        nodes = plain_features(graph.shards.nodes)
         features = getattr(nodes, "shape", (None,))[-1]
         if isinstance(width, int) and features is not None and width != features:
             raise ValueError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -111,7 +110,9 @@ class EpochProgram:
         )
         return state, kept, outcome
 
-    def compile(self, state: TrainState, kept: Kept, key: jax.Array) -> float:
+    def compile(
+        self, state: TrainState, kept: Kept, key: jax.Array
+    ) -> tuple[jax.stages.Compiled, ...]:
         """Compiles what `run` runs; runs nothing.
 
         Args:
@@ -119,14 +120,13 @@ class EpochProgram:
           key: a random key.
 
         Returns:
-          Seconds that it took.
+          The programs that an epoch consists of.
         """
-        started = time.perf_counter()
         learner, number = self.learner, np.int32(0)
         if len(self.graphs) == 1:
             (graph,) = self.graphs
-            _epoch.lower(learner, state, kept, graph, key, number, self.restore_best).compile()
-            return time.perf_counter() - started
+            epoch = _epoch.lower(learner, state, kept, graph, key, number, self.restore_best)
+            return (epoch.compile(),)
         of_graph = _graph_key(key, number, number)
         steps = [_step.lower(learner, state, self.graphs[i], of_graph) for i in self._trained()]
         evaluations = [_evaluate.lower(learner, state, graph) for graph in self.graphs]
@@ -139,9 +139,7 @@ class EpochProgram:
             [self._scalars(lowered.out_info) for lowered in evaluations],
             self.restore_best,
         )
-        for lowered in (*steps, *evaluations, choice):
-            lowered.compile()
-        return time.perf_counter() - started
+        return tuple(lowered.compile() for lowered in (*steps, *evaluations, choice))
 
     def _trained(self) -> list[int]:
         """The graphs that have nodes to train on."""

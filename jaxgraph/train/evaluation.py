@@ -13,7 +13,7 @@ from flax import nnx
 from jaxgraph.parallel import Shard, ShardedGraph, gather_rows, spmd
 from jaxgraph.parallel.spmd import local_rows
 from jaxgraph.train.arguments import check_model, checked_graphs, checked_task
-from jaxgraph.train.objective import apply_model, split_model
+from jaxgraph.train.objective import apply_model, plain_shard, split_model
 from jaxgraph.train.state import abstract_variables, place_variables
 from jaxgraph.train.task import SPLITS, Sums, Task
 
@@ -40,7 +40,8 @@ def evaluation_sums(
 
     def on_shard(params: nnx.State, statistics: nnx.State, shard: Shard) -> dict[str, Sums]:
         outputs, _ = apply_model(graphdef, params, statistics, shard)
-        return shard.sum({s: task.sums(outputs, shard, s) for s in task.splits(shard)})
+        plain = plain_shard(shard)
+        return shard.sum({s: task.sums(outputs, plain, s) for s in task.splits(plain)})
 
     return spmd(on_shard)(params, statistics, sharded)
 

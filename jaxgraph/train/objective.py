@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
 from flax import nnx
 
+from jaxgraph.layers import plain_features
 from jaxgraph.parallel import Shard, ShardedGraph, rows_prefix, spmd
 from jaxgraph.train.task import Sums, Task
 
-__all__ = ["apply_model", "gradients", "objective", "split_model"]
+__all__ = ["apply_model", "gradients", "objective", "plain_shard", "split_model"]
 
 
 def split_model(model: nnx.Module) -> tuple[nnx.GraphDef, nnx.State, nnx.State]:
@@ -40,8 +42,17 @@ def apply_model(
     """
     # Copied: the variables belong to the caller, perhaps to an outer trace, and the model writes.
     model = nnx.merge(graphdef, params, statistics, copy=True)
-    outputs = model(shard, shard.nodes, key=key, train=train)
+    plain = plain_shard(shard)
+    # A model that knows of no aggregates may do to its features what they do not bear.
+    takes_aggregates = getattr(model, "first_aggregation", None) is not None
+    x = shard.nodes if takes_aggregates else plain.nodes
+    outputs = model(plain, x, key=key, train=train)
     return outputs, split_model(model)[2]
+
+
+def plain_shard(shard: Shard) -> Shard:
+    """The shard with its features alone, which models and tasks find in `shard.nodes`."""
+    return dataclasses.replace(shard, nodes=plain_features(shard.nodes))
 
 
 def objective(
@@ -66,7 +77,7 @@ def objective(
       The loss, and (the task's sums over all shards, new statistics).
     """
     outputs, statistics = apply_model(graphdef, params, statistics, shard, key, train)
-    sums = shard.sum(task.sums(outputs, shard, "train"))
+    sums = shard.sum(task.sums(outputs, plain_shard(shard), "train"))
     return task.metrics(sums)["loss"], (sums, statistics)
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxgraph.metrics import accuracy_counts, f1_counts, f1_from_counts
+from jaxgraph.ops.precision import to_accumulation
 from jaxgraph.parallel import Shard
 
 __all__ = ["SPLITS", "NodeClassification", "Sums", "Task"]
@@ -111,6 +112,8 @@ class NodeClassification:
         multilabel = shard.labels.ndim == 2
         _check_outputs(outputs, shard, multilabel)
         chosen = mask & shard.node_mask
+        # The loss is a sum over nodes, and counts have no exact bfloat16 above 256.
+        outputs = to_accumulation(outputs)
         if multilabel:
             # Before the arithmetic: a gradient through NaN would be NaN even where it is masked.
             logits = jnp.where(chosen[:, None], outputs, 0)

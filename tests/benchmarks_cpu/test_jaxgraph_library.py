@@ -83,6 +83,7 @@ def test_models_own_the_parameters_that_all_start_from(name: str):
     sharded = jg.parallel.shard(graph, None, jg.parallel.make_mesh(1))
     loss, gradients = jg.train.loss_and_grad(made, sharded, train=True)
     ready = prepared(Epoch(name))
+    assert ready.path.endswith("first aggregation once") == (name != "gat")
     results = dict(ready.results())
     losses = results.pop("losses")
     assert losses[0] == pytest.approx(float(loss), rel=1e-5) and losses[1] < losses[0]

@@ -11,6 +11,10 @@ def test_widths_follow_from_layer_to_layer():
     assert [layer.is_last for layer in layers] == [False, False, True]
 
 
+def test_attention_aggregates_anew_in_every_epoch():
+    assert {name for name in MODELS if not MODELS[name].aggregates_once} == {"gat"}
+
+
 def test_parameters_of_attention():
     shapes = Model("gat", num_layers=2, hidden=5, heads=2).parameter_shapes(7, 3)
     assert shapes == {

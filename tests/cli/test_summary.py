@@ -55,14 +55,21 @@ def test_cost_summary_measures_the_compiled_program():
     assert summary["memory_per_device"]["arguments"] == 256 * 4
     assert summary["memory_per_device"]["total"] >= 2 * 256 * 4
     # 2 (N - 1) / N of the array leaves each of N = 2 devices.
-    assert summary["bytes_sent_per_step"] == 256 * 4
+    assert summary["bytes_sent_per_epoch"] == 256 * 4
     assert summary["padding"]["edge_ratio"] == pytest.approx(1.25)
     assert summary["padding"]["halo_ratio"] == pytest.approx(2.0)
 
 
 def test_the_table_shows_all_of_it():
     result = {
-        "options": {"model": "gat", "layers": 3, "parts": 2, "mode": "sar", "prefetch": True},
+        "options": {
+            "model": "gat",
+            "layers": 3,
+            "dtype": "bfloat16",
+            "parts": 2,
+            "mode": "sar",
+            "prefetch": True,
+        },
         "graph": {"name": "karate", "nodes": 34, "edges": 156},
         **result_summary(HISTORY, EVALUATION),
         **cost_summary(summed_over_two_devices(), SimpleNamespace(padding=lambda: PADDING)),
@@ -73,7 +80,7 @@ def test_the_table_shows_all_of_it():
     text = console.file.getvalue()
     for shown in (
         "karate: 34 nodes",
-        "gat, 3 layers",
+        "gat, 3 layers, bfloat16",
         "2, sar with prefetch",
         "accuracy 0.6250",
         "3, the best one is number 2",

@@ -8,7 +8,9 @@ import jax
 import pytest
 from typer.testing import CliRunner
 
+from jaxgraph import parallel
 from jaxgraph.cli.main import app
+from jaxgraph.ops import kernels
 
 GENERATED = {"num-nodes": 200, "num-classes": 4, "num-features": 8, "degree": 8}
 TRAINED = {"layers": 1, "hidden": 8, "epochs": 12, "lr": 0.05, "dropout": 0.1}
@@ -23,7 +25,7 @@ def run(*arguments: str, out: Path | None = None) -> dict:
     write = [] if out is None else ["--json", str(out)]
     result = CliRunner().invoke(app, [*SMALL, *arguments, *write], env={"COLUMNS": "140"})
     assert result.exit_code == 0, result.output
-    for shown in ("median epoch time", "memory per device", "bytes sent per step", "padding"):
+    for shown in ("median epoch time", "memory per device", "bytes sent per epoch", "padding"):
         assert shown in result.output
     return {} if out is None else json.loads(out.read_text())
 
@@ -58,13 +60,71 @@ def test_all_three_masks_are_evaluated(written: dict):
 
 def test_costs_are_measured(written: dict):
     assert written["memory_per_device"]["total"] > written["memory_per_device"]["temporary"] > 0
-    assert written["bytes_sent_per_step"] == sum(written["traffic"].values()) > 0
+    assert written["bytes_sent_per_epoch"] == sum(written["traffic"].values()) > 0
     assert written["compile_seconds"] > 0 and written["median_epoch_seconds"] > 0
 
 
 def test_one_part_trains_to_the_same_loss(written: dict, tmp_path: Path):
     alone = run("--model", "gat", "--heads", "2", "--seed", "3", out=tmp_path / "one.json")
     assert alone["history"]["loss"] == pytest.approx(written["history"]["loss"], rel=1e-3)
+
+
+def test_the_step_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """The figures of the summary are those of the program that trained."""
+    programs = []
+    compile_program = jax.stages.Lowered.compile
+
+    def counted(self, *arguments, **options):
+        programs.append(compile_program(self, *arguments, **options))
+        return programs[-1]
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", counted)
+    written = run("--epochs", "2", out=tmp_path / "run.json")
+    (epoch,) = programs
+    temporary = written["memory_per_device"]["temporary"]
+    assert temporary == epoch.memory_analysis().temp_size_in_bytes > 0
+
+
+def test_activations_of_16_bits_take_less_memory_and_learn_as_much(tmp_path: Path):
+    size = ("--layers", "3", "--hidden", "64", "--epochs", "5")
+    wide, short = (
+        run("--dtype", dtype, *size, out=tmp_path / dtype) for dtype in ("float32", "bfloat16")
+    )
+    assert (wide["options"]["dtype"], short["options"]["dtype"]) == ("float32", "bfloat16")
+    assert short["history"]["loss"] != wide["history"]["loss"]
+    assert short["history"]["loss"] == pytest.approx(wide["history"]["loss"], rel=0.02)
+    temporary = [each["memory_per_device"]["temporary"] for each in (short, wide)]
+    assert temporary[0] < temporary[1]
+
+
+def test_the_implementation_is_that_of_the_graph(monkeypatch: pytest.MonkeyPatch):
+    asked = []
+    shard = parallel.shard
+
+    def recorded(*arguments, **options):
+        asked.append(options["implementation"])
+        return shard(*arguments, **options)
+
+    monkeypatch.setattr(parallel, "shard", recorded)
+    for arguments in ((), ("--implementation", "xla")):
+        run("--epochs", "1", *arguments)
+    assert asked == [None, "xla"]
+
+
+def test_an_implementation_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kernels, "missing", lambda: "was not built")
+    result = CliRunner().invoke(app, [*SMALL, "--implementation", "cpu"])
+    assert result.exit_code == 2 and "'cpu' was not built" in result.stderr
+    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
+
+
+def test_the_order_of_nodes_changes_no_result(tmp_path: Path):
+    arguments = ("--epochs", "3", "--parts", "2", "--partitioner", "hash")
+    given = run(*arguments, out=tmp_path / "given.json")
+    moved = run(*arguments, "--order", "rcm", out=tmp_path / "moved.json")
+    assert (given["options"]["order"], moved["options"]["order"]) == (None, "rcm")
+    assert moved["history"]["loss"] == pytest.approx(given["history"]["loss"], rel=1e-4)
+    assert moved["padding"] == given["padding"]
 
 
 def test_a_graph_without_features_gets_an_embedding_of_its_nodes(tmp_path: Path):
@@ -109,7 +169,10 @@ def test_devices_are_emulated_without_the_user_setting_anything(tmp_path: Path):
         (["--model", "gta"], "Did you mean 'gat'?"),
         (["--mode", "sarr"], "sar"),
         (["--norm", "bach"], "batch"),
+        (["--dtype", "int8"], "expected None, for the type of the inputs, or a floating type"),
+        (["--implementation", "cuda"], "cpu, xla"),
         (["--partitioner", "metsi"], "Did you mean 'metis'?"),
+        (["--order", "cmr"], "order: got 'cmr'; expected one of rcm, degree, metis. Did you mean"),
         (["--parts", "500"], "at most one part per node"),
         (["--model", "gcn", "--heads", "4"], "no attention heads"),
         (["--dropout", "1.5"], "dropout"),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jaxgraph.layers import dropout, linear, require_rows
+from jaxgraph.layers.dense import add_bias, at_use
 from jaxgraph.parallel import FeatureColumns, ShardedGraph, gather_rows, spmd
 from tests.columns import columns_of
 from tests.oracles import randomness
@@ -102,6 +103,39 @@ def test_padding_reaches_no_kernel_gradient() -> None:
     sharded = sharded_in(4)
     clean, dirty = (spmd(step)(KERNEL, graph) for graph in (sharded, poisoned(sharded)))
     np.testing.assert_array_equal(dirty, clean)
+
+
+# ------------------------------------------------------------------ 16 bits
+
+
+def test_parameters_are_cast_to_what_they_meet() -> None:
+    short, wide = (jnp.ones((3, 2), dtype) for dtype in (jnp.bfloat16, jnp.float32))
+    assert at_use(wide, short).dtype == add_bias(short, wide).dtype == jnp.bfloat16
+    assert at_use(short, wide).dtype == add_bias(wide, short).dtype == jnp.float32
+    whole = jnp.ones((3, 2), jnp.int32)  # no type to compute in
+    assert at_use(0.5 * wide, whole).dtype == add_bias(whole, 0.5 * wide).dtype == jnp.float32
+    assert add_bias(short, None) is short
+
+
+def test_the_gradient_of_a_bias_is_summed_in_32_bits() -> None:
+    """In 16 bits a sum of ones stops at 256, and 701 is not among their numbers."""
+    rows = jnp.zeros((701, 2), jnp.bfloat16)
+    gradient = jax.grad(lambda bias: jnp.sum(add_bias(rows, bias).astype(jnp.float32)))
+    np.testing.assert_array_equal(gradient(jnp.zeros(2)), 701)
+
+
+def test_dropout_of_16_bits_rounds_once() -> None:
+    """By the factor of 16 bits nearest to 1 / 0.7 all that is kept would be 0.08% too large."""
+
+    def step(key: jax.Array, shard: Any) -> list[Any]:
+        x = shard.nodes.astype(jnp.bfloat16)
+        return [x, dropout(shard, x, key, rate=0.3)]
+
+    sharded = sharded_in(1)
+    x, y = (gather_rows(rows, sharded) for rows in spmd(step, outputs="rows")(KEY, sharded))
+    kept = y != 0
+    exact = x[kept].astype(np.float64) / 0.7
+    np.testing.assert_array_equal(y[kept], exact.astype(jnp.bfloat16))
 
 
 def raises(error: type[Exception], match: str, function: Any) -> None:

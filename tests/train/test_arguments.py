@@ -99,6 +99,7 @@ def test_tasks(task: Any) -> None:
         ({"epochs": 1, "seed": jax.random.key(0)}, "seed is Array"),
         ({"epochs": 1, "patience": 0}, "patience is 0"),
         ({"epochs": 1, "on_epoch": 3}, "on_epoch is 3"),
+        ({"epochs": 1, "on_compile": 3}, "on_compile is 3; expected a function of a sequence"),
     ],
 )
 def test_options_of_fit(options: dict[str, Any], message: str) -> None:

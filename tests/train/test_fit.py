@@ -9,6 +9,7 @@ import optax
 import pytest
 from flax import nnx
 
+from jaxgraph.parallel import traffic
 from jaxgraph.train import EpochRecord, evaluate, fit, loss_and_grad, predict
 from tests.tolerance import assert_close
 from tests.train.small_model import (
@@ -249,6 +250,32 @@ def test_compilation_is_apart_and_happens_once() -> None:
     with counted_compilations() as compiled:
         fit(SmallNet(seed=1), sharded, optimizer, epochs=2, seed=9)
     assert compiled == []
+
+
+@pytest.mark.parametrize("num_graphs", [1, 2])
+def test_what_was_compiled_is_what_runs(num_graphs: int) -> None:
+    sharded = [on_devices(small_graph(60, seed=seed), 2) for seed in range(num_graphs)]
+    programs: list[jax.stages.Compiled] = []
+    counts: list[int] = []
+    with counted_compilations() as compiled:
+
+        def seen(handed: Any) -> None:
+            programs.extend(handed)
+            counts.append(len(compiled))
+
+        fit(
+            SmallNet(),
+            sharded,
+            optax.adam(0.02),
+            epochs=1,
+            on_compile=seen,
+            on_epoch=lambda record: counts.append(len(compiled)),
+        )
+    # A step and an evaluation of each of several graphs, and the choice of what is kept.
+    assert len(programs) == (1 if num_graphs == 1 else 5)
+    assert sum(traffic(programs[0]).values()) > 0
+    # Between them lies the first epoch, which of several graphs makes its keys as well.
+    assert counts[0] > 0 and counts[1] - counts[0] <= (0 if num_graphs == 1 else 1)
 
 
 # ------------------------------------------------------------------ several graphs

@@ -108,6 +108,20 @@ def test_multilabel_gradient_is_the_oracle_and_finite_beside_padding() -> None:
     assert_close(gradient(on_devices(graph, 4)), backward(), reduction_length=4)
 
 
+@pytest.mark.parametrize("make", [small_graph, multilabel_graph])
+def test_outputs_of_16_bits_are_counted_in_32(make: Any) -> None:
+    graph = with_logits(make(900), 4)
+    short = jnp.asarray(graph.nodes, jnp.bfloat16)
+    sharded = on_devices(graph.replace(nodes=np.asarray(short, np.float32)), 2)
+
+    def on_shard(shard: Any) -> Any:
+        outputs = shard.nodes.astype(jnp.bfloat16)
+        return TASK.metrics(shard.sum(TASK.sums(outputs, shard, "train")))
+
+    result = {name: float(value) for name, value in spmd(on_shard)(sharded).items()}
+    assert result == measured(sharded, "train")
+
+
 def test_nodes_without_a_label_do_not_count() -> None:
     graph = with_logits(small_graph(), CLASSES)
     assert graph.labels is not None and graph.train_mask is not None

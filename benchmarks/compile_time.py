@@ -1,0 +1,149 @@
+"""Seconds to compile a train step (forward, backward, Adam), by model, devices and kernels.
+
+The graph has the shapes of the arxiv-size one of `benchmarks.cpu` and is cut by hash. The models
+have 3 layers of the widths of `benchmarks.cpu`, batch normalisation and dropout. Nothing is run,
+and no compilation cache is read: what counts is what a new model costs. One device has one shard,
+several have as many under the schedule sar.
+
+A row is over the goal if both its wall and its CPU seconds are: where other programs use the same
+cores, wall seconds say too much, and where a compilation uses several cores, CPU seconds do.
+
+    python -m benchmarks.compile_time
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import optax
+from flax import nnx
+from rich.console import Console
+from rich.table import Table
+
+import jaxgraph as jg
+from benchmarks.cpu.graphs import GENERATED
+from jaxgraph.partition.shard_tables import tabulate
+
+GOAL_SECONDS = 15.0
+"""On two cores."""
+SHAPE = GENERATED["arxiv-size"]
+WIDTHS = {"GCN": 128, "GraphSAGE": 256, "GIN": 128, "DeepGCN": 128, "GAT": 32, "GATv2": 32}
+"""Of hidden layers by model; per head, of which those of attention have four."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One compilation."""
+
+    model: str
+    devices: int
+    implementation: str
+    wall_seconds: float
+    cpu_seconds: float
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the goal is missed."""
+        return min(self.wall_seconds, self.cpu_seconds) > GOAL_SECONDS
+
+
+def make_model(name: str, dtype: str | None) -> nnx.Module:
+    """The 3-layer model of the given name."""
+    options: dict[str, Any] = {"num_heads": 4} if name.startswith("GAT") else {}
+    return getattr(jg.nn, name)(
+        SHAPE.num_features,
+        WIDTHS[name],
+        SHAPE.num_classes,
+        num_layers=3,
+        dropout=0.5,
+        norm="batch",
+        dtype=dtype,
+        rngs=nnx.Rngs(0),
+        **options,
+    )
+
+
+def abstract_graphs(
+    device_counts: Sequence[int], implementations: Sequence[str]
+) -> Iterator[jg.parallel.ShardedGraph]:
+    """The graph on so many devices, for every implementation; shapes without data."""
+    graph = jg.datasets.load(
+        "random",
+        num_nodes=SHAPE.num_nodes,
+        degree=SHAPE.num_edges / SHAPE.num_nodes,
+        num_features=SHAPE.num_features,
+        num_classes=SHAPE.num_classes,
+        seed=0,
+    )
+    for devices in device_counts:
+        parts = jg.partition.partition(graph, devices, method="hash", seed=0)
+        source = jg.parallel.AbstractSource(tabulate(graph, parts, "sar").manifest)
+        mesh = jg.parallel.make_mesh(devices)
+        for implementation in implementations:
+            yield jg.parallel.place(source, mesh, "sar", implementation=implementation)
+
+
+def measure(
+    models: Sequence[str],
+    device_counts: Sequence[int],
+    implementations: Sequence[str],
+    dtype: str | None,
+) -> Iterator[Row]:
+    """Compiles every combination, as if it were the first."""
+    for sharded in abstract_graphs(device_counts, implementations):
+        for name in models:
+            model = make_model(name, dtype)
+            jax.clear_caches()
+            wall, cpu = time.perf_counter(), time.process_time()
+            jg.train.compile_train_step(model, optax.adam(1e-2), sharded)
+            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+            yield Row(name, sharded.num_parts, sharded.shards.incoming.implementation, wall, cpu)
+
+
+def show(rows: Sequence[Row]) -> None:
+    """Prints the table."""
+    table = Table(title=f"Seconds to compile a train step; the goal is {GOAL_SECONDS:.0f}")
+    numbers = ("devices", "wall", "CPU")
+    for column in ("model", "devices", "kernels", "wall", "CPU", ""):
+        table.add_column(column, justify="right" if column in numbers else "left")
+    for row in rows:
+        table.add_row(
+            row.model,
+            str(row.devices),
+            row.implementation,
+            f"{row.wall_seconds:.1f}",
+            f"{row.cpu_seconds:.1f}",
+            "over" if row.is_over else "",
+        )
+    Console(width=100).print(table)
+
+
+def main() -> None:
+    """Reads the command line, compiles and prints."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--models", nargs="+", choices=WIDTHS, default=list(WIDTHS))
+    parser.add_argument("--devices", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--implementations", nargs="+", default=["cpu", "xla"])
+    parser.add_argument("--dtype", help="of the models, such as bfloat16; default: float32")
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    arguments = parser.parse_args()
+    jax.config.update("jax_enable_compilation_cache", False)
+    jg.parallel.emulate_devices(max(arguments.devices))
+    rows = list(
+        measure(arguments.models, arguments.devices, arguments.implementations, arguments.dtype)
+    )
+    show(rows)
+    if arguments.json:
+        figures = [dataclasses.asdict(row) for row in rows]
+        arguments.json.write_text(json.dumps({"jax": jax.__version__, "rows": figures}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

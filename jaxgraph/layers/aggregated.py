@@ -1,0 +1,124 @@
+"""Features that carry what the first layer's aggregation makes of them, computed once.
+
+The features of a graph do not change in training. Where the first layer sums them over neighbours
+by no parameter, and nothing random stands before it, the sums do not change either.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Protocol, overload
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxgraph.ops.edges import match_variation
+from jaxgraph.parallel import FeatureColumns, Shard
+
+__all__ = [
+    "AggregatedFeatures",
+    "Aggregation",
+    "Features",
+    "FirstAggregation",
+    "aggregate_by_columns",
+    "plain_features",
+]
+
+
+class Aggregation(Protocol):
+    """What is computed of the neighbours' features, by no parameter; hashable, holds no arrays."""
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether features may as well be mapped before."""
+        ...
+
+    def __call__(self, shard: Shard, x: jax.Array, /) -> jax.Array:
+        """float [rows, features] of x [rows, features]; every column by itself."""
+        ...
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class AggregatedFeatures:
+    """Features and their aggregate; layers take it in place of features, under `spmd`.
+
+    A layer whose aggregation is this one takes the aggregate; every other one, and dropout, take
+    the features. So what a layer puts out does not depend on which of the two it is given.
+
+    Attributes:
+      features: float [rows, features], x; 0 in the rows of padding.
+      aggregate: float [rows, features], the aggregation of x; 0 in the rows of padding.
+      aggregation: which one.
+    """
+
+    features: jax.Array
+    aggregate: jax.Array
+    aggregation: Aggregation = dataclasses.field(metadata={"static": True})
+
+
+Features = jax.Array | FeatureColumns | AggregatedFeatures
+"""What layers are given: rows of the own nodes, this device's columns of all, or with sums."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstAggregation:
+    """What a model aggregates first, if it does so by no parameter.
+
+    Attributes:
+      aggregation: of its features.
+      width: columns that a pass aggregates where the aggregate is not at hand.
+      in_training: whether nothing random stands before it in training; in inference nothing does.
+      is_followed_by_maps: whether the layer takes linear maps of features and aggregate and nothing
+        else, so that nothing but what it puts out need be kept for its backward.
+    """
+
+    aggregation: Aggregation
+    width: int
+    in_training: bool = True
+    is_followed_by_maps: bool = True
+
+
+@overload
+def plain_features(x: Features) -> jax.Array | FeatureColumns: ...
+@overload
+def plain_features(x: None) -> None: ...
+def plain_features(x: Features | None) -> jax.Array | FeatureColumns | None:
+    """x without its aggregate."""
+    return x.features if isinstance(x, AggregatedFeatures) else x
+
+
+def aggregate_by_columns(
+    shard: Shard, x: jax.Array, aggregation: Aggregation, *, width: int
+) -> jax.Array:
+    """The aggregation of x, some columns after the others.
+
+    So no more is fetched from other parts at once than in a layer of that width.
+
+    Args:
+      shard: the shard, under `spmd`.
+      x: float [rows, features].
+      aggregation: what is computed of it.
+      width: columns that are aggregated at once.
+
+    Returns:
+      float [rows, features], 0 in the rows of padding.
+    """
+    features = x.shape[1]
+
+    def aggregated(columns: jax.Array) -> jax.Array:
+        return shard.mask_rows(aggregation(shard, columns)).astype(x.dtype)
+
+    if width >= features:
+        return aggregated(x)
+
+    def of_columns(index: jax.Array, aggregate: jax.Array) -> jax.Array:
+        # The last columns begin where all of them fit, and repeat some.
+        start = jnp.minimum(index * width, features - width)
+        columns = aggregated(lax.dynamic_slice_in_dim(x, start, width, 1))
+        return lax.dynamic_update_slice_in_dim(aggregate, columns, start, 1)
+
+    empty = match_variation(jnp.zeros_like(x), x)
+    return lax.fori_loop(0, math.ceil(features / width), of_columns, empty)

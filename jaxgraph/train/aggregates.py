@@ -1,0 +1,152 @@
+"""The features of sharded graphs, aggregated once for the first layer of a model."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jaxgraph.layers import (
+    AggregatedFeatures,
+    Aggregation,
+    FirstAggregation,
+    aggregate_by_columns,
+    plain_features,
+)
+from jaxgraph.parallel import FeatureColumns, Shard, ShardedGraph, spmd
+
+__all__ = ["aggregate_once", "with_aggregates"]
+
+LEAST_WIDTH = 128
+"""Columns that are aggregated at once, if a pass of the model does not take more anyway."""
+
+
+def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
+    """A graph whose features carry what the first layer of a model aggregates of them.
+
+    Steps, evaluation and prediction on it skip the aggregation of the first layer, its
+    communication and its gradient; what they return is the same but for rounding. In training with
+    dropout the features are aggregated anew, since others are dropped in every step. The result
+    serves every model: one with another first layer takes the features alone. A step of one's own
+    passes `shard.nodes` to the model as ever.
+
+    Each device holds one more array [rows, features]; two, if the features given are not 0 in the
+    rows of padding.
+
+    Args:
+      model: has `first_aggregation`, a `jaxgraph.layers.FirstAggregation`, as models of
+        `jaxgraph.nn` without attention have.
+      sharded: the graph; its leaves may be `jax.ShapeDtypeStruct`.
+
+    Returns:
+      The same graph, `nodes` of its shards `jaxgraph.layers.AggregatedFeatures`.
+
+    Raises:
+      ValueError: the model aggregates by parameters first, or the graph has no rows of features.
+    """
+    first = first_aggregation(model)
+    if first is None:
+        raise ValueError(
+            f"the first layer of {type(model).__name__} aggregates nothing that stays the same "
+            "from step to step; train on the graph as it is"
+        )
+    x = plain_features(sharded.shards.nodes)
+    if x is None or isinstance(x, FeatureColumns):
+        raise ValueError(
+            "the graph has no features in rows of nodes, so that nothing can be aggregated once; "
+            "train on the graph as it is"
+        )
+    if isinstance(sharded.shards.nodes, AggregatedFeatures):
+        if sharded.shards.nodes.aggregation == first.aggregation:
+            return sharded
+        sharded = _with_nodes(sharded, x)
+    if isinstance(x, jax.ShapeDtypeStruct):
+        return _with_nodes(sharded, AggregatedFeatures(x, x, first.aggregation))
+    width = max(first.width, LEAST_WIDTH)
+    aggregate, is_masked = _aggregate(first.aggregation, width, sharded)
+    # As a graph is placed, its features are 0 in the rows of padding, and need no copy.
+    features = x if is_masked else _masked(sharded)
+    return _with_nodes(sharded, AggregatedFeatures(features, aggregate, first.aggregation))
+
+
+def with_aggregates(
+    model: nnx.Module, graphs: tuple[ShardedGraph, ...], epochs: int
+) -> tuple[ShardedGraph, ...]:
+    """The graphs, aggregated once for the model where that saves more than it costs.
+
+    Args:
+      model: to be trained and evaluated.
+      graphs: in the order of their steps.
+      epochs: in which they are passed.
+
+    Returns:
+      Graphs in the same order.
+    """
+    return tuple(
+        aggregate_once(model, graph) if _pays(model, graph, epochs) else graph for graph in graphs
+    )
+
+
+def first_aggregation(model: Any) -> FirstAggregation | None:
+    """What a model says of its first layer."""
+    return getattr(model, "first_aggregation", None)
+
+
+def _pays(model: nnx.Module, sharded: ShardedGraph, epochs: int) -> bool:
+    """Whether fewer numbers are read and written with aggregates than without, over all epochs.
+
+    To aggregate a column takes a number of every edge and node. Once, that is all columns of the
+    features; without, in each pass, the width of what the first layer makes of them, and a copy of
+    the features without the rows of padding. An epoch has three passes: forward and backward of the
+    step, unless dropout forbids it, and evaluation. Products with matrices are as many either way,
+    one of them of the aggregate instead of the features.
+    """
+    first, x = first_aggregation(model), plain_features(sharded.shards.nodes)
+    if first is None or x is None or isinstance(x, FeatureColumns):
+        return False
+    of_column, of_copy = _numbers_moved(sharded)
+    features, passes = x.shape[-1], epochs * (3 if first.in_training else 1)
+    return features * of_column <= passes * (first.width * of_column + features * of_copy)
+
+
+def _numbers_moved(sharded: ShardedGraph) -> tuple[int, int]:
+    """For a column that is aggregated, and for one that is copied."""
+    counts = sharded.counts
+    if counts is None:
+        return 1, 0  # as if there were very many edges
+    return counts.num_edges + counts.num_nodes, 2 * counts.num_nodes
+
+
+@partial(jax.jit, static_argnames=("aggregation", "width"))
+def _aggregate(
+    aggregation: Aggregation, width: int, sharded: ShardedGraph
+) -> tuple[jax.Array, jax.Array]:
+    """The aggregate [parts, rows, features], and whether x is 0 in the rows of padding."""
+
+    def on_shard(shard: Shard) -> tuple[jax.Array, jax.Array]:
+        x = _rows(shard)
+        others = jnp.sum(~shard.node_mask[:, None] & (x != 0), dtype=jnp.int32)
+        aggregate = aggregate_by_columns(shard, x, aggregation, width=width)
+        return aggregate[None], shard.sum(others) == 0
+
+    return spmd(on_shard, outputs=("rows", "replicated"))(sharded)
+
+
+@jax.jit
+def _masked(sharded: ShardedGraph) -> jax.Array:
+    """The features [parts, rows, features] with zeros in the rows of padding."""
+    return spmd(lambda shard: shard.mask_rows(_rows(shard))[None], outputs="rows")(sharded)
+
+
+def _rows(shard: Shard) -> jax.Array:
+    x = shard.nodes
+    assert isinstance(x, jax.Array)
+    return x
+
+
+def _with_nodes(sharded: ShardedGraph, nodes: Any) -> ShardedGraph:
+    return dataclasses.replace(sharded, shards=dataclasses.replace(sharded.shards, nodes=nodes))

@@ -1,0 +1,214 @@
+"""Features with their aggregate: what it is, who takes it, and that it changes nothing."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxgraph.layers import (
+    AggregatedFeatures,
+    NeighborReduction,
+    SymmetricSum,
+    aggregate_by_columns,
+    dropout,
+    first_aggregation,
+    gat_conv,
+    gcn_conv,
+    gin_conv,
+    linear,
+    plain_features,
+    require_rows,
+    sage_conv,
+)
+from jaxgraph.parallel import gather_rows, spmd
+from tests.layers.convolution_cases import TERMS, WIDE, check_convolution, normal, refused
+from tests.oracles import convolutions
+from tests.strategies import NUM_FEATURES
+from tests.tolerance import assert_close
+from tests.training import crooked_graph, crooked_sharded, oracle_edges, poisoned
+
+MEAN, SUM, MAX = (NeighborReduction(name) for name in ("mean", "sum", "max"))
+KERNELS: dict[str, Any] = {"kernel": normal(NUM_FEATURES, 3), "bias": normal(3)}
+SAGE: dict[str, Any] = {
+    "self_kernel": normal(NUM_FEATURES, 3),
+    "neighbor_kernel": normal(NUM_FEATURES, 3),
+}
+
+
+def gin_params(hidden: int) -> dict[str, Any]:
+    first, second = normal(NUM_FEATURES, hidden), normal(hidden, 3)
+    return {"eps": normal(), "first_kernel": first, "second_kernel": second}
+
+
+# ------------------------------------------------------------------ the aggregate
+
+
+def expected_aggregate(aggregation: Any) -> np.ndarray:
+    """The aggregation of the crooked graph's features, in float64."""
+    graph = crooked_graph(edge_weight=True)
+    edges, x = oracle_edges(graph), np.asarray(graph.nodes, np.float64)
+    one, nothing = np.eye(NUM_FEATURES), np.zeros((NUM_FEATURES, NUM_FEATURES))
+    if isinstance(aggregation, SymmetricSum):
+        return convolutions.gcn({"kernel": one}, edges, x, aggregation.add_self_loops)[0]
+    params = {"self_kernel": nothing, "neighbor_kernel": one}
+    return convolutions.sage(params, edges, x, aggregation.reduce)[0]
+
+
+@pytest.mark.parametrize("mode", ["sar", "domain"])
+@pytest.mark.parametrize("aggregation", [SymmetricSum(), SymmetricSum(False), MEAN, SUM, MAX])
+def test_the_aggregate_is_that_of_the_reference(aggregation: Any, mode: str) -> None:
+    """All columns at once, and a few at a time whose number does not divide them."""
+    widths = (NUM_FEATURES, NUM_FEATURES - 2)
+    assert NUM_FEATURES % widths[1]
+
+    def step(shard: Any) -> list[jax.Array]:
+        aggregate = partial(aggregate_by_columns, shard, shard.nodes, aggregation)
+        return [aggregate(width=width) for width in widths]
+
+    sharded = crooked_sharded(3, "hash", mode, edge_weight=True)
+    expected = expected_aggregate(aggregation)
+    for found in spmd(step, outputs="rows")(sharded):
+        assert_close(gather_rows(found, sharded), expected, reduction_length=TERMS)
+
+
+@pytest.mark.parametrize("width", [NUM_FEATURES, 2])
+@pytest.mark.parametrize("aggregation", [SymmetricSum(), MEAN, MAX])
+def test_the_aggregate_of_padding_is_0(aggregation: Any, width: int) -> None:
+    sharded = poisoned(crooked_sharded(4, "hash", "sar"))
+
+    def step(shard: Any) -> jax.Array:
+        return aggregate_by_columns(shard, shard.nodes, aggregation, width=width)
+
+    found = np.asarray(spmd(step, outputs="rows")(sharded))
+    np.testing.assert_array_equal(found[~np.asarray(sharded.shards.node_mask).reshape(-1)], 0)
+    assert np.isfinite(found).all()
+
+
+def test_a_few_columns_at_a_time_take_less_memory() -> None:
+    """Under domain, where the rows of all other parts are held at once."""
+    sharded = crooked_sharded(4, "hash", "domain")
+
+    def temporary(width: int) -> int:
+        def step(shard: Any) -> jax.Array:
+            x = jnp.tile(shard.nodes, (1, 64))
+            return aggregate_by_columns(shard, x, SUM, width=width)
+
+        compiled = spmd(step, outputs="rows").lower(sharded).compile()
+        memory = compiled.memory_analysis()
+        assert memory is not None
+        return memory.temp_size_in_bytes
+
+    assert temporary(8) < temporary(64 * NUM_FEATURES) / 2
+
+
+# ------------------------------------------------------------------ who takes it
+
+
+def aggregated(shard: Any, x: Any, aggregation: Any) -> AggregatedFeatures:
+    return AggregatedFeatures(shard.mask_rows(x), aggregation(shard, x), aggregation)
+
+
+CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], Any]] = {
+    "gcn": (gcn_conv, convolutions.gcn, KERNELS, SymmetricSum()),
+    "gcn-no-loops": (
+        partial(gcn_conv, add_self_loops=False),
+        partial(convolutions.gcn, add_self_loops=False),
+        {"kernel": normal(NUM_FEATURES, WIDE)},
+        SymmetricSum(False),
+    ),
+    "sage-mean": (sage_conv, convolutions.sage, SAGE, MEAN),
+    "sage-max": (
+        partial(sage_conv, reduce="max"),
+        partial(convolutions.sage, reduce="max"),
+        SAGE,
+        MAX,
+    ),
+    "gin-wide": (gin_conv, convolutions.gin, gin_params(WIDE), SUM),
+    "gin-narrow": (gin_conv, convolutions.gin, gin_params(3), SUM),
+    "of-another-layer": (sage_conv, convolutions.sage, SAGE, SymmetricSum()),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients(name: str) -> None:
+    """Those of the reference, which knows of no aggregate; through it, gradients of x as well."""
+    conv, oracle, params, aggregation = CASES[name]
+
+    def of_aggregated(params: Any, shard: Any, x: Any) -> jax.Array:
+        return conv(params, shard, aggregated(shard, x, aggregation))
+
+    check_convolution(of_aggregated, oracle, params, edge_weight=name.startswith("gcn"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_layer_takes_the_aggregate_that_is_its_own(name: str) -> None:
+    """An aggregate of 0 shows in what a layer puts out if, and only if, the layer takes it."""
+    conv, _, params, aggregation = CASES[name]
+
+    def step(shard: Any) -> Any:
+        x = shard.mask_rows(shard.nodes)
+        wrong = AggregatedFeatures(x, jnp.zeros_like(x), aggregation)
+        return conv(params, shard, wrong), conv(params, shard, x)
+
+    sharded = crooked_sharded(2, "hash", "sar")
+    of_wrong, of_x = (gather_rows(y, sharded) for y in spmd(step, outputs="rows")(sharded))
+    takes_it = name not in ("gin-narrow", "of-another-layer")
+    assert np.allclose(of_wrong, of_x, atol=1e-5) != takes_it
+
+
+def test_attention_maps_and_dropout_take_the_features() -> None:
+    vectors = {f"attention_{end}": normal(1, 3) for end in ("sender", "receiver")}
+    params: dict[str, Any] = KERNELS | vectors
+
+    def step(shard: Any) -> Any:
+        x = shard.mask_rows(shard.nodes)
+        both, key = AggregatedFeatures(x, jnp.zeros_like(x), MEAN), jax.random.key(0)
+        return [
+            (
+                gat_conv(params, shard, each),
+                linear(shard, each, KERNELS["kernel"]),
+                dropout(shard, each, key, rate=0.5),
+                require_rows(each, "a test"),
+                plain_features(each),
+            )
+            for each in (both, x)
+        ]
+
+    of_both, of_x = spmd(step, outputs="rows")(crooked_sharded(2, "hash", "sar"))
+    jax.tree.map(np.testing.assert_array_equal, of_both, of_x)
+
+
+def test_dropout_of_nothing_keeps_the_aggregate() -> None:
+    def step(shard: Any) -> jax.Array:
+        x = aggregated(shard, shard.nodes, MEAN)
+        assert dropout(shard, x, None, rate=0.0) is x
+        return shard.node_mask
+
+    spmd(step, outputs="rows")(crooked_sharded(2, "hash", "sar"))
+
+
+def test_aggregates_of_other_widths_are_refused() -> None:
+    params: dict[str, Any] = {"kernel": normal(NUM_FEATURES + 1, 3)}
+
+    def step(shard: Any) -> jax.Array:
+        return gcn_conv(params, shard, aggregated(shard, shard.nodes, SymmetricSum()))
+
+    refused(ValueError, f"in_features={NUM_FEATURES}", step)
+
+
+# ------------------------------------------------------------------ what is saved
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "out_features", "width"),
+    [(SymmetricSum(), 3, 3), (MEAN, 9, 5), (MEAN, 5, 5), (MAX, 3, 5)],
+)
+def test_the_width_is_that_of_the_cheaper_order(
+    aggregation: Any, out_features: int, width: int
+) -> None:
+    first = first_aggregation(aggregation, jnp.zeros((5, out_features)))
+    assert (first.aggregation, first.width, first.in_training) == (aggregation, width, True)

@@ -1,0 +1,270 @@
+"""Models of 16 bits: what is stored in them, what is not, and that they compute the same."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from jax.extend import core
+
+import jaxgraph as jg
+from jaxgraph import nn
+from jaxgraph.parallel import AbstractSource, ShardedGraph, make_mesh, place, spmd
+from jaxgraph.partition import partition
+from jaxgraph.partition.shard_tables import tabulate
+from jaxgraph.train import compile_train_step, loss_and_grad, predict
+from tests.oracles.models import Model
+from tests.strategies import NUM_CLASSES, NUM_FEATURES
+from tests.tolerance import tolerance
+from tests.training import (
+    SEED,
+    Pass,
+    by_layer,
+    crooked_graph,
+    crooked_sharded,
+    gradient_errors,
+    module_of,
+    oracle_pass,
+    random_params,
+)
+
+SHORT = jnp.bfloat16
+NODES = 8192
+"""Of the graph whose memory is counted."""
+MODELS = {
+    "gcn": Model("gcn", residual=True, norm="layer"),
+    "sage": Model("sage", dropout=0.3),
+    "sage-max": Model("sage", reduce="max"),
+    "gat": Model("gat", 2, norm="layer", activation="elu"),
+    "gat-dropout": Model("gat", 2, activation="elu", dropout=0.3),
+    "gatv2": Model("gatv2", 2),
+    "gin": Model("gin", residual=True),
+}
+
+
+# ------------------------------------------------------------------ values and gradients
+
+
+@pytest.mark.parametrize(
+    ("name", "num_parts", "mode"),
+    [
+        ("gcn", 1, "sar"),
+        ("gat-dropout", 1, "sar"),
+        ("sage", 3, "domain"),
+        ("sage-max", 3, "domain"),
+        ("gatv2", 3, "domain"),
+        ("gin", 3, "sar"),
+        ("gat", 3, "sar"),
+        ("gcn", 3, "prefetch"),
+    ],
+)
+def test_gradients_are_of_32_bits_and_near_the_reference(
+    name: str, num_parts: int, mode: str
+) -> None:
+    model = MODELS[name]
+    params = random_params(model)
+    module = module_of(model, params, dtype=SHORT)
+    sharded = crooked_sharded(num_parts, "hash", mode)
+    loss, gradients = loss_and_grad(module, sharded, SEED, train=True)
+    described = [jax.tree.map(describe, tree) for tree in (gradients, nnx.state(module, nnx.Param))]
+    assert described[0] == described[1]
+    assert {dtype for _, dtype in jax.tree.leaves(described[0], is_leaf=is_pair)} == {"float32"}
+    graphdef, _, rest = nnx.split(module, nnx.Param, ...)
+    gradient = by_layer(nnx.merge(graphdef, gradients, rest), nnx.Param)
+    expected = replace(oracle_pass(model, params, crooked_graph()), statistics=[])
+    errors = gradient_errors(Pass(float(loss), gradient, []), expected)
+    # Activations are rounded after each of the four products of a pass; and rounded they must be.
+    assert 1e-4 < max(errors.values()) <= tolerance(SHORT, 4), errors
+
+
+def describe(leaf: Any) -> tuple[tuple[int, ...], str]:
+    return leaf.shape, leaf.dtype.name
+
+
+def is_pair(part: Any) -> bool:
+    return isinstance(part, tuple)
+
+
+def test_outputs_are_of_32_bits_for_the_loss() -> None:
+    wide, short = (model_of("GAT", dtype=dtype) for dtype in (None, SHORT))
+    sharded = crooked_sharded(2, "hash", "sar")
+    rows = predict(short, sharded)
+    assert rows.dtype == np.float32
+    exact = np.abs(rows - predict(wide, sharded)).max()
+    assert 0 < exact <= tolerance(SHORT)
+
+
+def model_of(name: str, **options: Any) -> Any:
+    heads = {"num_heads": 2} if name.startswith("GAT") else {}
+    return getattr(nn, name)(
+        NUM_FEATURES, 4, NUM_CLASSES, rngs=nnx.Rngs(0), **heads, **{"norm": "layer"} | options
+    )
+
+
+@pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GIN", "GAT", "GATv2", "DeepGCN"])
+def test_without_a_type_a_model_computes_in_that_of_its_input(name: str) -> None:
+    graphdef, state = nnx.split(model_of(name))
+
+    def step(state: Any, shard: Any) -> list[jax.Array]:
+        model = nnx.merge(graphdef, state)
+        return [model(shard, shard.nodes.astype(dtype)) for dtype in (SHORT, jnp.float32)]
+
+    outputs = jax.eval_shape(spmd(step, outputs="rows"), state, crooked_sharded(2, "hash", "sar"))
+    assert [rows.dtype for rows in outputs] == [SHORT, jnp.float32]
+
+
+# ------------------------------------------------------------------ what is stored and sent
+
+
+@pytest.mark.parametrize("mode", ["domain", "sar"])
+@pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GIN", "GATv2"])
+def test_rows_are_sent_in_16_bits_and_sums_over_devices_taken_in_32(name: str, mode: str) -> None:
+    """Read off the program as written: the CPU compiler sends 16 bits as 32."""
+    graphdef, params = nnx.split(model_of(name, num_layers=3, dtype=SHORT))
+
+    def step(params: Any, shard: Any) -> Any:
+        def loss(params: Any) -> jax.Array:
+            y = nnx.merge(graphdef, params)(shard, shard.nodes)
+            return shard.sum(jnp.sum(shard.mask_rows(y) ** 2))
+
+        return jax.grad(loss)(params)
+
+    traced = jax.jit(spmd(step)).trace(params, crooked_sharded(3, "hash", mode))
+    summed, sent = set(), set()
+    for primitive, variable in operands(traced.jaxpr.jaxpr):
+        if jnp.issubdtype(variable.aval.dtype, jnp.floating):
+            if primitive.startswith("psum"):
+                summed.add(variable.aval.dtype)
+            elif primitive in ("ppermute", "all_to_all") and variable.aval.shape[-1] >= 4:
+                sent.add(variable.aval.dtype)
+    assert summed == {jnp.dtype(jnp.float32)}
+    assert sent == {jnp.dtype(SHORT)}
+
+
+def operands(jaxpr: Any) -> Iterator[tuple[str, Any]]:
+    """The name and each operand of all operations of a program, those inside of others included."""
+    for equation in jaxpr.eqns:
+        for variable in equation.invars:
+            yield equation.primitive.name, variable
+        for value in jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda leaf: hasattr(leaf, "eqns")
+        ):
+            inner = value.jaxpr if isinstance(value, core.ClosedJaxpr) else value
+            if hasattr(inner, "eqns"):
+                yield from operands(inner)
+
+
+@pytest.mark.parametrize(
+    ("name", "num_parts", "mode"),
+    [("GraphSAGE", 1, "sar"), ("GraphSAGE", 4, "sar"), ("GCN", 4, "domain")],
+)
+def test_a_layer_keeps_half_the_memory(name: str, num_parts: int, mode: str) -> None:
+    """Of a deeper model more is kept until the backward: of 16 bits, half as much more.
+
+    Within a layer, products are taken in 32 bits on CPU, whatever the type of what they are of.
+    """
+    wide, short = (
+        temporary_bytes(name, 6, dtype, num_parts, mode)
+        - temporary_bytes(name, 3, dtype, num_parts, mode)
+        for dtype in (None, SHORT)
+    )
+    block = NODES // num_parts * 64 * 4
+    assert wide >= 2.9 * block
+    assert short <= 0.6 * wide
+
+
+def test_attention_takes_less_memory() -> None:
+    """XLA keeps one array of 32 bits a layer, but two of 16 bits, which differ by the bias."""
+    wide, short = (temporary_bytes("GAT", 4, dtype, 1, "sar") for dtype in (None, SHORT))
+    assert short < wide
+
+
+def temporary_bytes(name: str, num_layers: int, dtype: Any, num_parts: int, mode: str) -> int:
+    """What a compiled train step needs on each device."""
+    heads = {"num_heads": 4} if name == "GAT" else {}
+    model = getattr(nn, name)(
+        64,
+        16 if heads else 64,
+        8,
+        num_layers=num_layers,
+        norm="batch",
+        dtype=dtype,
+        rngs=nnx.Rngs(0),
+        **heads,
+    )
+    compiled = compile_train_step(model, optax.sgd(0.1), wide_graph(num_parts, mode))
+    analysis = compiled.memory_analysis()
+    assert analysis is not None
+    return analysis.temp_size_in_bytes
+
+
+@cache
+def wide_graph(num_parts: int, mode: str) -> ShardedGraph:
+    """Shapes of a graph with 64 features."""
+    graph = jg.datasets.load("random", num_nodes=NODES, degree=8, num_features=64, seed=0)
+    parts = partition(graph, num_parts, method="hash", seed=0)
+    source = AbstractSource(tabulate(graph, parts, mode).manifest)
+    return place(source, make_mesh(num_parts), mode)
+
+
+# ------------------------------------------------------------------ parameters
+
+MODULES = {
+    "GCNConv": lambda **types: nn.GCNConv(4, 3, **types),
+    "SAGEConv": lambda **types: nn.SAGEConv(4, 3, **types),
+    "GATConv": lambda **types: nn.GATConv(4, 3, num_heads=2, **types),
+    "GATv2Conv": lambda **types: nn.GATv2Conv(4, 3, num_heads=2, **types),
+    "GINConv": lambda **types: nn.GINConv(4, 3, **types),
+    "Linear": lambda **types: nn.Linear(4, 3, **types),
+    "NodeEmbedding": lambda **types: nn.NodeEmbedding(5, 3, **types),
+    "GCN": lambda **types: nn.GCN(4, 6, 3, norm="batch", residual=True, **types),
+    "GAT": lambda **types: nn.GAT(4, 6, 3, norm="layer", residual=True, **types),
+    "DeepGCN": lambda **types: nn.DeepGCN(4, 6, 3, norm="batch", **types),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_type_of_parameters(name: str) -> None:
+    make = MODULES[name]
+    for param_dtype in (jnp.float32, jnp.float16):
+        module = make(param_dtype=param_dtype, rngs=nnx.Rngs(0))
+        params = jax.tree.leaves(nnx.state(module, nnx.Param))
+        assert {leaf.dtype for leaf in params} == {jnp.dtype(param_dtype)}
+        statistics = jax.tree.leaves(nnx.state(module, nnx.BatchStat))
+        assert all(leaf.dtype == jnp.float32 for leaf in statistics)
+    short = make(dtype=SHORT, rngs=nnx.Rngs(0))
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(nnx.state(short))} == {"float32"}
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm, nn.LayerNorm])
+def test_norms_learn_in_32_bits(norm: Any) -> None:
+    assert norm(4, dtype=SHORT).scale.get_value().dtype == jnp.float32
+    assert norm(4, param_dtype=SHORT).scale.get_value().dtype == SHORT
+
+
+@pytest.mark.parametrize("name", ["GCN", "Linear", "NodeEmbedding", "GATv2Conv"])
+def test_types_that_are_not_floating_are_refused(name: str) -> None:
+    make, rngs = MODULES[name], nnx.Rngs(0)
+    for wrong in ("int8", "bfloat", 16):
+        with pytest.raises(ValueError, match=r"^dtype is .*; expected None, .* floating type"):
+            make(dtype=wrong, rngs=rngs)
+    with pytest.raises(ValueError, match="param_dtype is None; expected a floating type"):
+        make(param_dtype=None, rngs=rngs)
+
+
+def test_an_embedding_is_read_in_16_bits() -> None:
+    embedding = nn.NodeEmbedding(120, 3, dtype=SHORT, rngs=nnx.Rngs(0))
+    graphdef, state = nnx.split(embedding)
+    placed = jg.parallel.place_rows(state, crooked_sharded(2, "hash", "sar"))
+
+    def rows(state: Any, shard: Any) -> jax.Array:
+        return nnx.merge(graphdef, state)(shard)
+
+    read = spmd(rows, outputs="rows")(placed, crooked_sharded(2, "hash", "sar"))
+    assert read.dtype == SHORT

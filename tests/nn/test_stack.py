@@ -1,0 +1,105 @@
+"""What models say of their first layer, and what they send when its aggregate is at hand."""
+
+from typing import Any
+
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from jaxgraph import nn
+from jaxgraph.layers import FirstAggregation, NeighborReduction, SymmetricSum
+from jaxgraph.parallel import ShardedGraph, make_mesh, shard, traffic
+from jaxgraph.train import aggregate_once, compile_inference, compile_train_step
+from tests.strategies import NUM_CLASSES, NUM_FEATURES
+from tests.training import crooked_graph, crooked_sharded
+
+MEAN, MAX = NeighborReduction("mean"), NeighborReduction("max")
+WIDE = 2 * NUM_FEATURES
+
+
+def make(name: str, hidden: int = 3, **options: Any) -> Any:
+    return getattr(nn, name)(NUM_FEATURES, hidden, NUM_CLASSES, rngs=nnx.Rngs(0), **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "aggregation", "width"),
+    [
+        ("GCN", {}, SymmetricSum(), 3),
+        ("GCN", {"hidden": WIDE, "add_self_loops": False}, SymmetricSum(False), NUM_FEATURES),
+        ("DeepGCN", {}, SymmetricSum(), 3),
+        ("GraphSAGE", {}, MEAN, 3),
+        ("GraphSAGE", {"reduce": "max"}, MAX, NUM_FEATURES),
+        ("GIN", {"hidden": WIDE}, NeighborReduction("sum"), NUM_FEATURES),
+    ],
+)
+def test_aggregations_without_parameters(
+    name: str, options: dict[str, Any], aggregation: Any, width: int
+) -> None:
+    maps_follow = name != "GIN"
+    for dropout, in_training in ((0.0, True), (0.1, False)):
+        found = make(name, **options, dropout=dropout).first_aggregation
+        assert found == FirstAggregation(aggregation, width, in_training, maps_follow)
+
+
+@pytest.mark.parametrize(
+    ("name", "hidden"), [("GAT", 3), ("GATv2", 3), ("GIN", 3), ("GIN", NUM_FEATURES)]
+)
+def test_models_that_save_nothing(name: str, hidden: int) -> None:
+    """Attention has parameters; GIN would map its own features apart from the sum."""
+    assert make(name, hidden=hidden).first_aggregation is None
+
+
+def halo_bytes(compiled: Any) -> float:
+    """What travels of features and their gradients."""
+    return sum(value for name, value in traffic(compiled).items() if name != "all-reduce")
+
+
+def sent(model: Any, sharded: ShardedGraph) -> tuple[float, float]:
+    """Bytes of halos in a training step and in inference."""
+    step = compile_train_step(model, optax.sgd(0.1), sharded)
+    return halo_bytes(step), halo_bytes(compile_inference(model, sharded))
+
+
+@pytest.mark.parametrize("mode", ["sar", "domain", "prefetch"])
+@pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
+def test_the_first_layer_sends_nothing(name: str, mode: str) -> None:
+    sharded = crooked_sharded(4, "hash", mode)
+    one = make(name, num_layers=1)
+    assert min(sent(one, sharded)) > 0
+    assert sent(one, aggregate_once(one, sharded)) == (0, 0)
+
+
+@pytest.mark.parametrize("mode", ["sar", "domain"])
+def test_the_other_layers_send_what_they_sent(mode: str) -> None:
+    """The second layer of a deep model is as wide as the first, and sends half of it all."""
+    sharded = crooked_sharded(4, "hash", mode)
+    model = make("GCN", hidden=NUM_CLASSES, norm="batch")
+    plain, aggregated = sent(model, sharded), sent(model, aggregate_once(model, sharded))
+    assert [2 * each for each in aggregated] == list(plain)
+
+
+@pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
+def test_a_step_holds_no_copy_of_aggregated_features(name: str) -> None:
+    """What it needs beside its arguments does not grow with their width."""
+
+    def temporary(features: int) -> int:
+        graph = crooked_graph()
+        nodes = np.ones((graph.num_nodes, features), np.float32)
+        sharded = shard(graph.replace(nodes=nodes), None, make_mesh(1))
+        model = getattr(nn, name)(features, 3, NUM_CLASSES, rngs=nnx.Rngs(0))
+        step = compile_train_step(model, optax.sgd(0.1), aggregate_once(model, sharded))
+        memory = step.memory_analysis()
+        assert memory is not None
+        return memory.temp_size_in_bytes
+
+    rows = crooked_graph().num_nodes * np.dtype(np.float32).itemsize
+    assert temporary(200) - temporary(100) < 100 * rows / 2
+
+
+def test_dropout_leaves_the_savings_to_inference() -> None:
+    sharded = crooked_sharded(4, "hash", "sar")
+    model = make("GraphSAGE", num_layers=1, dropout=0.5)
+    plain, aggregated = sent(model, sharded), sent(model, aggregate_once(model, sharded))
+    assert plain[0] == aggregated[0] > 0
+    assert plain[1] > aggregated[1] == 0

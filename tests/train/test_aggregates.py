@@ -1,0 +1,278 @@
+"""Features that are aggregated once: the same training, evaluation and prediction without it."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from jaxgraph import nn
+from jaxgraph.layers import AggregatedFeatures, SymmetricSum
+from jaxgraph.parallel import AbstractSource, ShardedGraph, make_mesh, place, shard, traffic
+from jaxgraph.train import (
+    NodeClassification,
+    aggregate_once,
+    compile_train_step,
+    evaluate,
+    fit,
+    loss_and_grad,
+    predict,
+)
+from jaxgraph.train.aggregates import LEAST_WIDTH, with_aggregates
+from tests.oracles.models import Model
+from tests.strategies import NUM_CLASSES, NUM_FEATURES
+from tests.tolerance import assert_close
+from tests.train.small_model import (
+    CLASSES,
+    FEATURES,
+    SmallNet,
+    counted_compilations,
+    memory_of,
+    on_devices,
+    random_partition,
+    small_graph,
+)
+from tests.training import (
+    crooked_graph,
+    crooked_sharded,
+    gradient_errors,
+    module_of,
+    oracle_pass,
+    poisoned,
+    random_params,
+    sharded_pass,
+)
+
+ADAM = optax.adam(0.02)
+TOLERANCE = 2e-5
+
+
+def make(name: str, hidden: int = 4, **options: Any) -> Any:
+    return getattr(nn, name)(FEATURES, hidden, CLASSES, rngs=nnx.Rngs(0), **options)
+
+
+# ------------------------------------------------------------------ the same numbers
+
+MODELS = {
+    "gcn": Model("gcn", norm="batch", residual=True),
+    "gcn-no-loops": Model("gcn", add_self_loops=False),
+    "sage": Model("sage", norm="batch"),
+    "sage-max": Model("sage", reduce="max", residual=True),
+    "gin": Model("gin", norm="layer"),
+}
+
+
+@pytest.mark.parametrize("train", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("dropout", [0.0, 0.4], ids=["", "dropout"])
+@pytest.mark.parametrize("name", MODELS)
+def test_loss_and_gradient_are_those_of_the_reference(
+    name: str, dropout: float, train: bool
+) -> None:
+    model = replace(MODELS[name], dropout=dropout)
+    module = module_of(model, random_params(model))
+    sharded = aggregate_once(nn.GCN(NUM_FEATURES, 1, 1, rngs=nnx.Rngs(0)), weighted())
+    if module.first_aggregation is not None:
+        sharded = aggregate_once(module, sharded)
+    actual = sharded_pass(module, sharded, train)
+    graph = crooked_graph(edge_weight=True)
+    errors = gradient_errors(actual, oracle_pass(model, random_params(model), graph, train))
+    assert max(errors.values()) <= TOLERANCE, errors
+
+
+def test_attention_takes_the_features_alone() -> None:
+    model = nn.GAT(NUM_FEATURES, 3, NUM_CLASSES, num_heads=2, rngs=nnx.Rngs(0))
+    gcn = nn.GCN(NUM_FEATURES, 3, NUM_CLASSES, rngs=nnx.Rngs(0))
+    plain, aggregated = (
+        sharded_pass(model, graph) for graph in (weighted(), aggregate_once(gcn, weighted()))
+    )
+    assert aggregated.loss == plain.loss
+    jax.tree.map(np.testing.assert_array_equal, aggregated.gradients, plain.gradients)
+
+
+def weighted() -> ShardedGraph:
+    return crooked_sharded(3, "hash", "sar", edge_weight=True)
+
+
+RUNS = [
+    ("GCN", {"norm": "batch"}, 1, {}),
+    ("GCN", {"norm": "batch"}, 4, {"mode": "domain"}),
+    ("GraphSAGE", {"residual": True}, 4, {"mode": "sar"}),
+    ("GraphSAGE", {"residual": True}, 3, {"prefetch": True}),
+    ("GraphSAGE", {"reduce": "max", "dropout": 0.3}, 3, {"mode": "domain"}),
+    ("GIN", {"hidden": 2 * FEATURES}, 4, {"mode": "sar"}),
+    ("DeepGCN", {"num_layers": 3}, 1, {}),
+]
+
+
+@pytest.mark.parametrize(("name", "model_options", "parts", "options"), RUNS)
+def test_training_is_the_same(
+    name: str, model_options: dict[str, Any], parts: int, options: dict[str, Any]
+) -> None:
+    sharded = on_devices(small_graph(), parts, **options)
+    models = [make(name, **model_options) for _ in range(2)]
+    # Not Adam, which makes steps of the rounding that is the gradient of a bias before a norm.
+    sgd = optax.sgd(0.05)
+    once, anew = (
+        fit(model, sharded, sgd, epochs=5, seed=1, aggregate_once=choice)
+        for model, choice in zip(models, (True, False), strict=True)
+    )
+    assert anew.loss[-1] < anew.loss[0]
+    assert_close(once.loss, anew.loss, reduction_length=60, name="loss")
+    assert_close(once.val_loss, anew.val_loss, reduction_length=60, name="val_loss")
+    assert_close(predict(models[0], sharded), predict(models[1], sharded), reduction_length=240)
+
+
+def test_evaluation_and_prediction_are_the_same() -> None:
+    sharded, model = on_devices(small_graph(), 3), make("GCN", dropout=0.5)
+    aggregated = aggregate_once(model, sharded)
+    for split, metrics in evaluate(model, sharded).items():
+        assert evaluate(model, aggregated)[split] == pytest.approx(metrics, rel=1e-5)
+    assert_close(predict(model, aggregated), predict(model, sharded), reduction_length=60)
+
+
+def test_features_that_are_not_0_in_padding_reach_nothing() -> None:
+    model = nn.GraphSAGE(NUM_FEATURES, 4, NUM_CLASSES, norm="batch", rngs=nnx.Rngs(0))
+    sharded = crooked_sharded(4, "hash", "domain")
+    passes = [
+        sharded_pass(model, aggregate_once(model, graph)) for graph in (sharded, poisoned(sharded))
+    ]
+    assert np.isfinite(passes[0].loss)
+    assert passes[0].loss == passes[1].loss
+    jax.tree.map(np.testing.assert_array_equal, passes[0].gradients, passes[1].gradients)
+
+
+# ------------------------------------------------------------------ who gets it
+
+SEEN: list[type] = []
+
+
+class Watched(nn.GCN):
+    """Notes what it is given while it is traced."""
+
+    def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> jax.Array:
+        SEEN.append(type(x))
+        assert isinstance(shard.nodes, jax.Array)
+        return super().__call__(shard, x, key=key, train=train)
+
+
+class Watching(NodeClassification):
+    """A task that looks at features."""
+
+    def sums(self, outputs: Any, shard: Any, split: str) -> Any:
+        assert isinstance(shard.nodes, jax.Array)
+        return super().sums(outputs, shard, split)
+
+
+def seen_by(model: nnx.Module, *, epochs: int = 2, **options: Any) -> set[bool]:
+    """Whether a model is given aggregates, in any pass of training."""
+    SEEN.clear()
+    graphs = [on_devices(small_graph(size), 2) for size in (60, 40)]
+    fit(model, graphs, optax.adam(0.02), epochs=epochs, task=Watching(), **options)
+    return {kind is AggregatedFeatures for kind in SEEN}
+
+
+def test_fit_aggregates_once_unless_told_not_to() -> None:
+    model = Watched(FEATURES, 4, CLASSES, rngs=nnx.Rngs(0))
+    assert seen_by(model) == {True}
+    assert seen_by(model, aggregate_once=False) == {False}
+
+
+def test_models_that_say_nothing_of_their_first_layer_are_given_features() -> None:
+    sharded = on_devices(small_graph(), 2)
+    aggregated = aggregate_once(make("GCN"), sharded)
+    model = SmallNet()
+    expected, _ = loss_and_grad(model, sharded)
+    assert float(loss_and_grad(model, aggregated)[0]) == float(expected)
+    fit(model, aggregated, ADAM, epochs=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_counted", "epochs", "pays"),
+    [
+        # Once 6 columns; in each of 3 passes, or in evaluation alone, 1 column.
+        ({"hidden": 1}, False, 2, True),
+        ({"hidden": 1}, False, 1, False),
+        ({"hidden": 1, "dropout": 0.5}, False, 6, True),
+        ({"hidden": 1, "dropout": 0.5}, False, 5, False),
+        ({"hidden": FEATURES}, False, 1, True),
+        # With 4 edges to a node, 6 * 5 numbers of it; in a pass 5, and 6 * 2 for a copy.
+        ({"hidden": 1}, True, 1, True),
+        ({"hidden": 1, "dropout": 0.5}, True, 2, True),
+        ({"hidden": 1, "dropout": 0.5}, True, 1, False),
+    ],
+)
+def test_it_pays_where_fewer_numbers_are_moved(
+    options: dict[str, Any], is_counted: bool, epochs: int, pays: bool
+) -> None:
+    graph = on_devices(small_graph(), 2)
+    assert FEATURES == 6 and graph.counts is not None
+    assert graph.counts.num_edges == 4 * graph.counts.num_nodes
+    graph = graph if is_counted else replace(graph, counts=None)
+    (found,) = with_aggregates(make("GCN", **options), (graph,), epochs)
+    assert isinstance(found.shards.nodes, AggregatedFeatures) == pays
+
+
+def test_graphs_without_features_and_attention_are_left_alone() -> None:
+    graph, bare = (on_devices(each, 2) for each in (small_graph(), small_graph(nodes=None)))
+    for model, given in ((make("GAT"), graph), (make("GCN"), bare), (SmallNet(), graph)):
+        assert with_aggregates(model, (given,), 100) == (given,)
+    with pytest.raises(ValueError, match="the first layer of GAT aggregates nothing"):
+        aggregate_once(make("GAT"), graph)
+    with pytest.raises(ValueError, match="no features in rows of nodes"):
+        aggregate_once(make("GCN"), bare)
+
+
+# ------------------------------------------------------------------ the aggregated graph
+
+
+def test_a_graph_is_aggregated_once_for_each_aggregation() -> None:
+    sharded, gcn = on_devices(small_graph(), 2), make("GCN")
+    once: Any = aggregate_once(gcn, sharded)
+    assert aggregate_once(gcn, once) is once
+    assert once.shards.nodes.features is sharded.shards.nodes
+    assert once.shards.nodes.aggregation == SymmetricSum()
+    other: Any = aggregate_once(make("GraphSAGE"), once)
+    assert other.shards.nodes.features is sharded.shards.nodes
+    fresh: Any = aggregate_once(make("GraphSAGE"), sharded)
+    np.testing.assert_array_equal(other.shards.nodes.aggregate, fresh.shards.nodes.aggregate)
+
+
+def test_features_wider_than_are_aggregated_at_once() -> None:
+    rng = np.random.default_rng(1)
+    graph = small_graph(40)
+    graph = graph.replace(nodes=rng.standard_normal((40, LEAST_WIDTH + 9)).astype(np.float32))
+    model = nn.GCN(LEAST_WIDTH + 9, 4, CLASSES, rngs=nnx.Rngs(0))
+    sharded = shard(graph, random_partition(graph, 3), make_mesh(3))
+    plain, aggregated = (predict(model, each) for each in (sharded, aggregate_once(model, sharded)))
+    assert_close(aggregated, plain, reduction_length=LEAST_WIDTH)
+
+
+def test_abstract_graphs_compile_to_the_same_step() -> None:
+    model, sharded = make("GCN"), on_devices(small_graph(), 4)
+    abstract = place(AbstractSource(sharded.manifest), make_mesh(4))
+    steps = [
+        compile_train_step(model, ADAM, aggregate_once(model, graph))
+        for graph in (sharded, abstract)
+    ]
+    assert traffic(steps[0]) == traffic(steps[1])
+    sizes = [memory_of(step).argument_size_in_bytes for step in steps]
+    assert sizes[0] == sizes[1]
+
+
+def test_a_second_run_compiles_nothing() -> None:
+    sharded, optimizer = on_devices(small_graph(), 2), optax.adam(0.02)
+    fit(make("GCN"), sharded, optimizer, epochs=1)
+    with counted_compilations() as compiled:
+        fit(make("GCN"), sharded, optimizer, epochs=2, seed=9)
+    assert compiled == []
+
+
+def test_features_of_another_width_are_refused() -> None:
+    aggregated = aggregate_once(make("GCN"), on_devices(small_graph(), 2))
+    model = nn.GCN(FEATURES + 1, 4, CLASSES, rngs=nnx.Rngs(0))
+    model.in_features = FEATURES + 1
+    with pytest.raises(ValueError, match=f"in_features={FEATURES}"):
+        predict(model, aggregated)
