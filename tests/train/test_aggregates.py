@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -90,6 +91,17 @@ def test_attention_takes_the_features_alone() -> None:
     )
     assert aggregated.loss == plain.loss
     jax.tree.map(np.testing.assert_array_equal, aggregated.gradients, plain.gradients)
+
+
+@pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
+def test_models_of_16_bits_round_the_aggregate(name: str) -> None:
+    kind = getattr(nn, name)
+    model = kind(NUM_FEATURES, 8, NUM_CLASSES, dtype=jnp.bfloat16, rngs=nnx.Rngs(0))
+    plain, aggregated = (
+        sharded_pass(model, graph) for graph in (weighted(), aggregate_once(model, weighted()))
+    )
+    assert aggregated.loss != plain.loss
+    np.testing.assert_allclose(aggregated.loss, plain.loss, rtol=0.02)
 
 
 def weighted() -> ShardedGraph:
