@@ -13,7 +13,7 @@
 namespace jaxgraph {
 
 // Asks for large pages under a large array. XLA takes the memory of large results anew for every
-// call, and with pages of 4 KiB a sum over neighbors spends a third of its time on their first use.
+// call, and a sum over neighbors spends a fifth of its time on the first use of pages of 4 KiB.
 inline void PreferLargePages(void* data, size_t bytes) {
 #if defined(MADV_HUGEPAGE)
   constexpr uintptr_t kPage = uintptr_t{1} << 21;
