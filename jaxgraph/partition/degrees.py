@@ -43,7 +43,7 @@ class DegreeCounts:
     Attributes:
       groups: int [entries], ascending.
       degrees: int64 [entries].
-        rows: int64 [entries], rows of that degree.
+      rows: int64 [entries], rows of that degree.
       reach: int64 [entries], rows of that degree or a higher one.
       num_groups: number of groups; some may be without entries.
     """

@@ -37,7 +37,7 @@ def call_kernel(
     Returns:
       The results.
     """
-    orientation = over.edges.by_receiver if side == "receiver" else over.edges.by_sender
+    orientation = over.edges.orientation(side)
     edges = (
         jnp.asarray(over.group, jnp.int32).reshape(1),
         orientation.compressed_ptr,

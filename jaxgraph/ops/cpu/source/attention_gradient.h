@@ -93,11 +93,12 @@ struct AttentionGradientOp {
   // p = exp(e - peak) / z, in place; 0 behind the edges.
   void Exponentiate(const Tile& tile, A* logits) const {
     A peak[kTileNumbers], inverse[kTileNumbers];
-    GatherHeads(a.peak, a.stride, tile, heads, peak);
+    // GAT has looked at the logits that stand in front.
+    GatherHeads(a.peak, a.stride, a.logits.kind != Attention::kGat, tile, heads, peak);
     if (a.inverse == nullptr) {
       std::fill_n(inverse, tile.count * heads.stride, A{1});
     } else {
-      GatherHeads(a.inverse, a.stride, tile, heads, inverse);
+      GatherHeads(a.inverse, a.stride, false, tile, heads, inverse);
     }
     heads.Pad(tile.count, A{0}, peak);
     heads.Pad(tile.count, A{0}, inverse);
@@ -112,7 +113,7 @@ struct AttentionGradientOp {
   void Cotangents(int64_t row, const Tile& tile, const A* hidden, const A* powers,
                   const A* weights, A* cotangents) const {
     A inner[kTileNumbers];
-    GatherHeads(a.inner, a.stride, tile, heads, inner);
+    GatherHeads(a.inner, a.stride, false, tile, heads, inner);
     TileDots(a.values + row * ValuesSize(), a.gradient, a.width, tile, heads, cotangents);
     heads.ForEachVector(tile.count, [&](int64_t place, int64_t) JAXGRAPH_LAMBDA {
       const auto load = [&](const A* from) JAXGRAPH_LAMBDA {

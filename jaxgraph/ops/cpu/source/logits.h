@@ -88,7 +88,7 @@ void TileHidden(const LogitArguments<T>& logits, int64_t row, int64_t width, con
     const T* x = logits.row + row * heads.count * width;
     TileDots(x, logits.neighbor, width, tile, heads, h);
   } else {
-    GatherHeads(logits.neighbor_logits, logits.neighbor_stride, tile, heads, h);
+    GatherHeads(logits.neighbor_logits, logits.neighbor_stride, true, tile, heads, h);
     const A* x = logits.row_logits + row * heads.count;
     const auto own = heads.Repeat(x, 0);
     heads.ForEachVector(tile.count, [&](int64_t place, int64_t block) JAXGRAPH_LAMBDA {

@@ -109,12 +109,14 @@ void ReduceTiles(const Cuts& cuts, const SelfMessages& self, Workers& workers, c
   ReduceRows<A>(cuts, workers, reducer);
 }
 
-// Numbers per head of the neighbors of a tile.
+// Numbers per head of the neighbors of a tile. `fetch`: whether this is the first look at the rows of
+// the table, of which others stand beside these.
 template <class A>
-void GatherHeads(const A* table, int64_t row_size, const Tile& tile, const Heads<A>& heads, A* to) {
+void GatherHeads(const A* table, int64_t row_size, bool fetch, const Tile& tile,
+                 const Heads<A>& heads, A* to) {
   heads.Clear(tile.count, to);
   for (int t = 0; t < tile.count; ++t) {
-    __builtin_prefetch(table + tile.Ahead(t, kHeadsAhead) * row_size);
+    if (fetch) __builtin_prefetch(table + tile.Ahead(t, kHeadsAhead) * row_size);
     CopyHeads(to + t * heads.stride, table + int64_t{tile.neighbors[t]} * row_size, heads.count);
   }
 }

@@ -138,19 +138,6 @@ JAXGRAPH_INLINE A Total(const Vector<A, lanes>& value) {
   }
 }
 
-// The largest of all lanes.
-template <class A, int lanes>
-JAXGRAPH_INLINE A Largest(const Vector<A, lanes>& value) {
-  if constexpr (lanes == 1) {
-    return value[0];
-  } else {
-    Vector<A, lanes / 2> low, high;
-    std::memcpy(&low, &value, sizeof(low));
-    std::memcpy(&high, reinterpret_cast<const char*>(&value) + sizeof(low), sizeof(high));
-    return Largest<A, lanes / 2>(low > high ? low : high);
-  }
-}
-
 // e^x for x <= 88; 0 below -87.3, where the result would be subnormal. Error below 2 units in the
 // last place: Cephes' polynomial after reduction by a two-part ln 2.
 template <int lanes>
