@@ -79,9 +79,12 @@ def main() -> None:
     for name in arguments.datasets:
         graph = jg.datasets.load(name, data_dir=arguments.data_dir)
         parts = jg.partition.partition(graph, arguments.parts, method="metis", seed=0)
-        sharded = jg.parallel.shard(graph, parts, mesh, arguments.mode)
+        sharded = {
+            dtype: jg.parallel.shard(graph, parts, mesh, arguments.mode, node_dtype=dtype)
+            for dtype in arguments.dtype
+        }
         for model, dtype in product(arguments.models, arguments.dtype):
-            row = run(sharded, graph, model, dtype, arguments.seeds, arguments.epochs)
+            row = run(sharded[dtype], graph, model, dtype, arguments.seeds, arguments.epochs)
             rows.append(row)
             table.add_row(
                 name,

@@ -132,6 +132,7 @@ def _train(
 
     from jaxgraph import parallel, train
 
+    model = build_model(settings, graph, options.seed, options.dtype)
     mesh = mesh_of(options.parts)
     sharded = parallel.shard(
         graph,
@@ -140,8 +141,8 @@ def _train(
         mode=options.mode,
         prefetch=options.prefetch,
         implementation=options.implementation,
+        node_dtype=None if graph.nodes is None else options.dtype,
     )
-    model = build_model(settings, graph, options.seed, options.dtype)
     optimizer = optax.chain(
         optax.add_decayed_weights(settings.weight_decay), optax.adam(settings.lr)
     )

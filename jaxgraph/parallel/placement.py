@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -103,6 +104,7 @@ def shard(
     prefetch: bool = False,
     pad_to: ShardedGraph | Manifest | None = None,
     implementation: str | None = None,
+    node_dtype: Any = None,
 ) -> ShardedGraph:
     """Splits a graph over the devices of a mesh.
 
@@ -118,13 +120,16 @@ def shard(
         and masks of no node.
       implementation: which kernels reduce the library's own messages: "cpu" or "xla"; None takes
         the fastest that the mesh's devices can run. Messages of one's own are always "xla".
+      node_dtype: floating type in which devices hold node features, such as that of the model that
+        reads them; None: that of the graph, or of `pad_to`.
 
     Returns:
       The sharded graph.
 
     Raises:
       ValueError: the partition does not fit the graph or the mesh, the mode or the implementation
-        is unknown, or the graph does not fit into `pad_to`.
+        is unknown, the graph does not fit into `pad_to`, or it has no features to hold in
+        `node_dtype`.
       NotImplementedError: the implementation named cannot be used here.
     """
     if partition is None:
@@ -137,12 +142,18 @@ def shard(
             f"pad_to is of type {type(target).__name__}; expected a sharded graph or the result "
             "of jaxgraph.parallel.common_shapes"
         )
+    if target is not None and graph.nodes is not None:
+        held = target.array_shapes().get("nodes")
+        if held is not None:
+            node_dtype = held[1] if node_dtype is None else node_dtype
+            target = target.storing("nodes", graph.nodes.dtype)
     return place(
         tabulate(graph, partition, mode, target),
         mesh,
         mode,
         prefetch=prefetch,
         implementation=implementation,
+        node_dtype=node_dtype,
     )
 
 
@@ -153,6 +164,7 @@ def place(
     *,
     prefetch: bool = False,
     implementation: str | None = None,
+    node_dtype: Any = None,
 ) -> ShardedGraph:
     """Places the parts of a source on the devices of a mesh; a process reads only its own parts.
 
@@ -161,14 +173,14 @@ def place(
         read and the leaves are `jax.ShapeDtypeStruct`: enough to compile a step.
       mesh: a mesh with one axis and one device per part; it may span processes.
       mode: the schedule that the source was made for, to be checked; None takes the source's.
-      prefetch, implementation: as for `shard`.
+      prefetch, implementation, node_dtype: as for `shard`.
 
     Returns:
       The sharded graph.
 
     Raises:
-      ValueError: the mesh or the mode does not fit the source, a part does not fit its manifest, or
-        the implementation is unknown.
+      ValueError: the mesh or the mode does not fit the source, a part does not fit its manifest,
+        the implementation is unknown, or there are no features to hold in `node_dtype`.
       NotImplementedError: the implementation named cannot be used here.
     """
     manifest = source.manifest
@@ -178,6 +190,8 @@ def place(
     if prefetch and manifest.mode != "sar":
         raise ValueError(f"prefetch=True needs mode='sar'; mode is {manifest.mode!r}")
     implementation = usable_implementation(implementation, mesh.devices.flat[0].platform)
+    if node_dtype is not None:
+        manifest = manifest.storing("nodes", _floating(node_dtype))
     axis = mesh.axis_names[0]
     sharding = NamedSharding(mesh, PartitionSpec(axis))
     if isinstance(source, AbstractSource):
@@ -186,7 +200,7 @@ def place(
             for name, (shape, dtype) in manifest.array_shapes().items()
         }
     else:
-        arrays = _placed_arrays(source, mesh, sharding)
+        arrays = _placed_arrays(source, manifest, mesh, sharding)
     shared = dataclasses.replace(manifest, counts=None)
     shards = _assemble(arrays, shared, axis, prefetch, implementation)
     return ShardedGraph(shards, mesh, manifest.counts)
@@ -216,27 +230,41 @@ def _check_mesh(mesh: Mesh, num_parts: int) -> None:
         )
 
 
-def _placed_arrays(source: PartSource, mesh: Mesh, sharding: NamedSharding) -> dict[str, jax.Array]:
-    shapes = source.manifest.array_shapes()
+def _floating(dtype: Any) -> np.dtype:
+    try:
+        found = jnp.dtype(dtype)
+    except TypeError:
+        found = None
+    if found is None or not jnp.issubdtype(found, jnp.floating):
+        raise ValueError(
+            f"node_dtype is {dtype!r}; expected a floating type, such as jnp.bfloat16, or None"
+        )
+    return found
+
+
+def _placed_arrays(
+    source: PartSource, manifest: Manifest, mesh: Mesh, sharding: NamedSharding
+) -> dict[str, jax.Array]:
+    shapes = manifest.array_shapes()
     pieces: dict[str, list[jax.Array]] = {name: [] for name in shapes}
     for index, device in enumerate(mesh.devices.flat):
         if device.process_index != jax.process_index():
             continue
         # One part after the other: what the host makes of it is gone before the next.
-        placed = jax.device_put(_padded_part(source, index), device)
+        placed = jax.device_put(_padded_part(source, manifest, index), device)
         for name in shapes:
             pieces[name].append(placed[name])
     return {
         name: jax.make_array_from_single_device_arrays(
-            (source.manifest.num_parts, *shape), sharding, pieces[name], dtype=dtype
+            (manifest.num_parts, *shape), sharding, pieces[name], dtype=dtype
         )
         for name, (shape, dtype) in shapes.items()
     }
 
 
-def _padded_part(source: PartSource, index: int) -> dict[str, np.ndarray]:
+def _padded_part(source: PartSource, manifest: Manifest, index: int) -> dict[str, np.ndarray]:
     """The arrays of a part, [1, ...], in the shapes of the manifest."""
-    shapes, part = source.manifest.array_shapes(), source.part(index)
+    shapes, part = manifest.array_shapes(), source.part(index)
     missing = sorted(shapes.keys() - part.keys())
     if missing:
         raise ValueError(f"part {index} lacks {', '.join(missing)}, which its manifest lists")

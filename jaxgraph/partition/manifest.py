@@ -131,6 +131,23 @@ class Manifest:
         """Shape and dtype of each array of a part, by name."""
         return {name: (shape, np.dtype(dtype)) for name, shape, dtype in self.shapes}
 
+    def storing(self, name: str, dtype: np.dtype) -> Manifest:
+        """The same with an array of another dtype.
+
+        Args:
+          name: of the array.
+          dtype: the dtype.
+
+        Raises:
+          ValueError: there is no array of that name.
+        """
+        if name not in (listed for listed, _, _ in self.shapes):
+            raise ValueError(f"the graph has no {name!r} that could be stored as {dtype}")
+        # NumPy reads its own types back from this text, and those of others from their names.
+        text = dtype.str if dtype.isbuiltin == 1 else dtype.name
+        shapes = tuple((n, shape, text if n == name else old) for n, shape, old in self.shapes)
+        return dataclasses.replace(self, shapes=shapes)
+
     def slack(self, name: str, dimensions: int) -> tuple[int, ...]:
         """What the sizes add to each dimension of an array, whatever is stored in it.
 

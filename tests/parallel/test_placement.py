@@ -288,6 +288,30 @@ def test_a_sharded_graph_can_be_padded_to():
     assert function._cache_size() == 1  # pyright: ignore[reportFunctionMemberAccess]
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, "float16"])
+def test_features_are_held_in_the_dtype_asked_for(dtype):
+    graph, parts = random_pair(90)
+    wide = shard(graph, parts, make_mesh(PARTS))
+    short = shard(graph, parts, make_mesh(PARTS), node_dtype=dtype)
+    assert short.shards.nodes.dtype == jnp.dtype(dtype)
+    assert np.array_equal(short.shards.nodes, wide.shards.nodes.astype(dtype))
+    assert jnp.max(jnp.abs(wide.shards.nodes)) > 0
+    again = shard(*random_pair(60, seed=1), make_mesh(PARTS), pad_to=short)
+    assert again.manifest == short.manifest
+    assert again.shards.nodes.dtype == jnp.dtype(dtype)
+
+
+def test_wrong_dtypes_of_features():
+    graph, parts = random_pair(90)
+    mesh = make_mesh(PARTS)
+    for dtype in ("int8", "halve", graph):
+        with pytest.raises(ValueError, match=r"node_dtype is .*; expected a floating type"):
+            shard(graph, parts, mesh, node_dtype=dtype)
+    bare = graph.replace(nodes=None)
+    with pytest.raises(ValueError, match="no 'nodes' that could be stored as bfloat16"):
+        shard(bare, parts, mesh, node_dtype=jnp.bfloat16)
+
+
 # ---------------------------------------------------------------- edge data
 
 

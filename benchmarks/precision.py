@@ -1,0 +1,164 @@
+"""Epoch time and memory with 16-bit features and activations, beside float32.
+
+Parameters, sums over neighbours and the optimizer are float32 in both. Rounds take both by turns on
+the same generated graph; numbers are medians. Accuracy beside it: `python -m benchmarks.accuracy`.
+
+    python -m benchmarks.precision
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import optax
+from flax import nnx
+from rich.console import Console
+from rich.table import Table
+
+import jaxgraph as jg
+from benchmarks.cpu import graphs
+from benchmarks.cpu.models import LEARNING_RATE, MODELS
+
+DTYPES = ("float32", "bfloat16")
+
+Sharded = jg.parallel.ShardedGraph
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One model on one graph.
+
+    Attributes:
+      graph, model: their names.
+      seconds: median of an epoch, by dtype.
+      temporary_bytes: of the compiled step, by dtype.
+    """
+
+    graph: str
+    model: str
+    seconds: dict[str, float]
+    temporary_bytes: dict[str, int]
+
+
+def load_graph(name: str) -> jg.Graph:
+    """A graph of `benchmarks.cpu`."""
+    data = graphs.make(name)
+    return jg.Graph(
+        data.senders,
+        data.receivers,
+        data.num_nodes,
+        nodes=data.nodes,
+        labels=data.labels,
+        train_mask=data.train_mask,
+    )
+
+
+def make_model(name: str, graph: jg.Graph, dtype: str) -> nnx.Module:
+    """A model of `benchmarks.cpu` that computes in a dtype."""
+    model = MODELS[name]
+    options: dict[str, Any] = {"num_heads": model.heads} if model.heads > 1 else {}
+    kind = {"gcn": jg.nn.GCN, "sage": jg.nn.GraphSAGE, "gat": jg.nn.GAT}[name]
+    return kind(
+        graph.num_features,
+        model.hidden,
+        graph.num_classes,
+        num_layers=model.num_layers,
+        norm="batch" if model.batch_norm else None,
+        dtype=dtype,
+        rngs=nnx.Rngs(0),
+        **options,
+    )
+
+
+class Training:
+    """A model in training.
+
+    Args:
+      model: the model.
+      sharded: the graph.
+    """
+
+    def __init__(self, model: nnx.Module, sharded: Sharded) -> None:
+        optimizer = optax.adam(LEARNING_RATE)
+        self._sharded = sharded
+        self._step = jg.train.compile_train_step(model, optimizer, sharded)
+        self._state = jg.train.initial_state(model, optimizer, sharded)
+
+    @property
+    def temporary_bytes(self) -> int:
+        """Memory of a step beside its arguments and results."""
+        return self._step.memory_analysis().temp_size_in_bytes
+
+    def epoch(self) -> float:
+        """Trains for one epoch; returns its seconds."""
+        start = time.perf_counter()
+        self._state, loss = self._step(self._state, self._sharded, jax.random.key(0))
+        jax.block_until_ready((self._state, loss))
+        return time.perf_counter() - start
+
+
+def measure(graph_name: str, graph: jg.Graph, model: str, rounds: int) -> Row:
+    """Times a model in every dtype by turns, after a round that touches memory first."""
+    mesh = jg.parallel.make_mesh(1)
+    trainings = {}
+    for dtype in DTYPES:
+        sharded = jg.parallel.shard(graph, None, mesh, node_dtype=dtype)
+        module = make_model(model, graph, dtype)
+        if MODELS[model].aggregates_once:
+            sharded = jg.train.aggregate_once(module, sharded)
+        trainings[dtype] = Training(module, sharded)
+    taken: dict[str, list[float]] = {dtype: [] for dtype in DTYPES}
+    for turn in range(-1, rounds):
+        for dtype, training in trainings.items():
+            seconds = training.epoch()
+            if turn >= 0:
+                taken[dtype].append(seconds)
+    return Row(
+        graph_name,
+        MODELS[model].label,
+        {dtype: statistics.median(times) for dtype, times in taken.items()},
+        {dtype: training.temporary_bytes for dtype, training in trainings.items()},
+    )
+
+
+def show(rows: Sequence[Row], console: Console) -> None:
+    """Prints all rows as a table."""
+    table = Table(title="An epoch: median ms, and MB of temporary memory of the compiled step")
+    for column in ("graph", "model", *DTYPES, "times faster", "memory"):
+        table.add_column(column, justify="left" if column in ("graph", "model") else "right")
+    for row in rows:
+        wide, narrow = (row.seconds[dtype] for dtype in DTYPES)
+        memory = " / ".join(f"{row.temporary_bytes[dtype] / 1e6:.0f}" for dtype in DTYPES)
+        times = (f"{1e3 * wide:.1f}", f"{1e3 * narrow:.1f}", f"{wide / narrow:.2f}")
+        table.add_row(row.graph, row.model, *times, memory)
+    console.print(table)
+
+
+def main() -> None:
+    """Reads the command line, measures and prints."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--graphs", nargs="+", default=["pubmed-size", "arxiv-size"])
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    options = parser.parse_args()
+    rows = []
+    for name in options.graphs:
+        graph = load_graph(name)
+        rows += [measure(name, graph, model, options.rounds) for model in options.models]
+    show(rows, Console(width=110))
+    if options.json:
+        figures = [dataclasses.asdict(row) for row in rows]
+        options.json.write_text(json.dumps({"jax": jax.__version__, "rows": figures}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
