@@ -13,12 +13,9 @@ cores, wall seconds say too much, and where a compilation uses several cores, CP
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -28,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxgraph as jg
+from benchmarks.command_line import make_parser, write_figures
 from benchmarks.cpu.graphs import GENERATED
 from jaxgraph.partition.shard_tables import tabulate
 
@@ -127,12 +125,11 @@ def show(rows: Sequence[Row]) -> None:
 
 def main() -> None:
     """Reads the command line, compiles and prints."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--models", nargs="+", choices=WIDTHS, default=list(WIDTHS))
     parser.add_argument("--devices", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--implementations", nargs="+", default=["cpu", "xla"])
     parser.add_argument("--dtype", help="of the models, such as bfloat16; default: float32")
-    parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_compilation_cache", False)
     jg.parallel.emulate_devices(max(arguments.devices))
@@ -140,9 +137,7 @@ def main() -> None:
         measure(arguments.models, arguments.devices, arguments.implementations, arguments.dtype)
     )
     show(rows)
-    if arguments.json:
-        figures = [dataclasses.asdict(row) for row in rows]
-        arguments.json.write_text(json.dumps({"jax": jax.__version__, "rows": figures}, indent=2))
+    write_figures(arguments.json, map(dataclasses.asdict, rows))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
+import json
 from pathlib import Path
 
+import jax
 import pytest
 
 import benchmarks
 from benchmarks import compile_time, locality
 from benchmarks.__main__ import programs
+from benchmarks.command_line import make_parser, write_figures
 from benchmarks.cpu.graphs import Shape
 
 
@@ -28,6 +31,16 @@ def test_a_package_that_runs_is_a_program(tmp_path: Path):
 def test_the_comparison_on_cpu_is_listed():
     folder = Path(benchmarks.__file__).parent
     assert {"compile_time", "cpu", "locality", "memory"} <= programs(folder).keys()
+
+
+def test_figures_are_written_on_request(tmp_path: Path):
+    parser = make_parser("Memory per device.\n\nMore of it.")
+    assert parser.description == "Memory per device."
+    write_figures(parser.parse_args([]).json, [{"seconds": 1.5}])
+    assert not any(tmp_path.iterdir())
+    write_figures(parser.parse_args(["--json", str(tmp_path / "a.json")]).json, [{"seconds": 1.5}])
+    written = json.loads((tmp_path / "a.json").read_text())
+    assert written == {"jax": jax.__version__, "rows": [{"seconds": 1.5}]}
 
 
 @pytest.mark.parametrize(
