@@ -32,6 +32,7 @@ from jaxgraph.partition.shard_tables import tabulate
 GOAL_SECONDS = 15.0
 """On two cores."""
 SHAPE = GENERATED["arxiv-size"]
+LAYERS = 3
 WIDTHS = {"GCN": 128, "GraphSAGE": 256, "GIN": 128, "DeepGCN": 128, "GAT": 32, "GATv2": 32}
 """Of hidden layers by model; per head, of which those of attention have four."""
 
@@ -53,13 +54,13 @@ class Row:
 
 
 def make_model(name: str, dtype: str | None) -> nnx.Module:
-    """The 3-layer model of the given name."""
+    """The model of the given name, of `LAYERS` layers."""
     options: dict[str, Any] = {"num_heads": 4} if name.startswith("GAT") else {}
     return getattr(jg.nn, name)(
         SHAPE.num_features,
         WIDTHS[name],
         SHAPE.num_classes,
-        num_layers=3,
+        num_layers=LAYERS,
         dropout=0.5,
         norm="batch",
         dtype=dtype,
