@@ -9,8 +9,6 @@ and of 16 bits. A seed starts from the same parameters and drops the same in bot
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from itertools import product
@@ -22,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxgraph as jg
+from benchmarks.command_line import make_parser, write_figures
 from jaxgraph.cli.recipes import build_model, recipe
 
 
@@ -60,7 +59,7 @@ def run(
 
 def main() -> None:
     """Reads the command line, trains and prints."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--datasets", nargs="+", default=["cora", "citeseer"])
     parser.add_argument("--models", nargs="+", default=["gcn", "gat"])
@@ -69,7 +68,6 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--parts", type=int, default=4)
     parser.add_argument("--mode", default="sar")
-    parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args()
     jg.parallel.emulate_devices(arguments.parts)
     mesh = jg.parallel.make_mesh(arguments.parts)
@@ -96,8 +94,7 @@ def main() -> None:
                 f"{row['seconds']:.0f}",
             )
     Console(width=100).print(table)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=2))
+    write_figures(arguments.json, rows)
 
 
 if __name__ == "__main__":

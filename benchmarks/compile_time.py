@@ -13,12 +13,9 @@ cores, wall seconds say too much, and where a compilation uses several cores, CP
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -28,12 +25,14 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxgraph as jg
+from benchmarks.command_line import make_parser, write_figures
 from benchmarks.cpu.graphs import GENERATED
 from jaxgraph.partition.shard_tables import tabulate
 
 GOAL_SECONDS = 15.0
 """On two cores."""
 SHAPE = GENERATED["arxiv-size"]
+LAYERS = 3
 WIDTHS = {"GCN": 128, "GraphSAGE": 256, "GIN": 128, "DeepGCN": 128, "GAT": 32, "GATv2": 32}
 """Of hidden layers by model; per head, of which those of attention have four."""
 
@@ -55,13 +54,13 @@ class Row:
 
 
 def make_model(name: str, dtype: str | None) -> nnx.Module:
-    """The 3-layer model of the given name."""
+    """The model of the given name, of `LAYERS` layers."""
     options: dict[str, Any] = {"num_heads": 4} if name.startswith("GAT") else {}
     return getattr(jg.nn, name)(
         SHAPE.num_features,
         WIDTHS[name],
         SHAPE.num_classes,
-        num_layers=3,
+        num_layers=LAYERS,
         dropout=0.5,
         norm="batch",
         dtype=dtype,
@@ -127,12 +126,11 @@ def show(rows: Sequence[Row]) -> None:
 
 def main() -> None:
     """Reads the command line, compiles and prints."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--models", nargs="+", choices=WIDTHS, default=list(WIDTHS))
     parser.add_argument("--devices", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--implementations", nargs="+", default=["cpu", "xla"])
     parser.add_argument("--dtype", help="of the models, such as bfloat16; default: float32")
-    parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_compilation_cache", False)
     jg.parallel.emulate_devices(max(arguments.devices))
@@ -140,9 +138,7 @@ def main() -> None:
         measure(arguments.models, arguments.devices, arguments.implementations, arguments.dtype)
     )
     show(rows)
-    if arguments.json:
-        figures = [dataclasses.asdict(row) for row in rows]
-        arguments.json.write_text(json.dumps({"jax": jax.__version__, "rows": figures}, indent=2))
+    write_figures(arguments.json, map(dataclasses.asdict, rows))
 
 
 if __name__ == "__main__":

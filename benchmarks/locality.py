@@ -13,9 +13,7 @@ are normal, 128 a node, for the data set too.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import os
 import statistics
 import time
@@ -33,6 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxgraph as jg
+from benchmarks.command_line import make_parser, write_figures
 
 COMMUNITY = 300
 DEGREE = 14.7
@@ -211,13 +210,12 @@ def show(rows: Sequence[Row], console: Console) -> None:
 
 def main() -> None:
     """Reads the command line, measures and prints."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--graphs", nargs="+", default=["sbm", "chung-lu", "coauthor-cs"])
     parser.add_argument("--nodes", type=int, default=169_343, help="of the generated graphs")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--data-dir", type=Path, default=os.environ.get("JAXGRAPH_DATA"))
-    parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
     console, rows = Console(width=130), []
     for name in options.graphs:
@@ -225,9 +223,7 @@ def main() -> None:
         found = measure(name, graph, options.tasks, options.rounds)
         show(found, console)
         rows += found
-    if options.json:
-        figures = [dataclasses.asdict(row) for row in rows]
-        options.json.write_text(json.dumps({"jax": jax.__version__, "rows": figures}, indent=2))
+    write_figures(options.json, map(dataclasses.asdict, rows))
 
 
 if __name__ == "__main__":

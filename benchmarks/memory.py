@@ -10,12 +10,9 @@ Nothing is run: the figures are those of the compiled programs.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import jax
 import optax
@@ -24,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxgraph as jg
+from benchmarks.command_line import make_parser, write_figures
 from jaxgraph.partition.shard_tables import tabulate
 
 NODES, DEGREE, FEATURES, CLASSES = 16_384, 16, 64, 16
@@ -124,18 +122,15 @@ def show(rows: list[Row]) -> None:
 
 def main() -> None:
     """Reads the command line, measures and prints."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--devices", type=int, nargs="+", default=[2, 4, 8, 16])
     parser.add_argument("--models", nargs="+", default=["sage", "gcn", "gat", "gatv2"])
     parser.add_argument("--modes", nargs="+", default=["sar", "sar+prefetch", "domain"])
-    parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args()
     jg.parallel.emulate_devices(max(arguments.devices))
     rows = list(measure(arguments.models, arguments.modes, arguments.devices))
     show(rows)
-    if arguments.json:
-        figures = [dataclasses.asdict(row) for row in rows]
-        arguments.json.write_text(json.dumps({"jax": jax.__version__, "rows": figures}, indent=2))
+    write_figures(arguments.json, map(dataclasses.asdict, rows))
 
 
 if __name__ == "__main__":

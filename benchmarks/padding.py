@@ -9,9 +9,7 @@ that need them, mode "domain" one message of the same size between all pairs.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxgraph as jg
+from benchmarks.command_line import make_parser, write_figures
 from jaxgraph.partition.manifest import Padding
 from jaxgraph.partition.shard_tables import tabulate
 
@@ -69,17 +68,15 @@ def report(rows: list[Row], title: str, console: Console) -> None:
 
 def main() -> None:
     """Parses the command line, measures and prints."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--dataset", default="coauthor-cs")
     parser.add_argument("--data-dir", type=Path, default=os.environ.get("JAXGRAPH_DATA"))
     parser.add_argument("--parts", type=int, default=8)
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     jg.parallel.emulate_devices(options.parts)
     rows = list(measure(options.dataset, options.data_dir, options.parts))
     report(rows, f"Padding of {options.dataset} in {options.parts} parts", Console())
-    if options.json:
-        options.json.write_text(json.dumps([dataclasses.asdict(row) for row in rows]))
+    write_figures(options.json, map(dataclasses.asdict, rows))
 
 
 if __name__ == "__main__":

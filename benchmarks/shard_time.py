@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import resource
 import sys
 import time
@@ -26,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxgraph as jg
+from benchmarks.command_line import make_parser, write_figures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +120,7 @@ def report(stages: list[Stage], console: Console) -> None:
 
 def main() -> None:
     """Parses the command line, runs the stages and prints them."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--edges", type=int, default=20_000_000)
     parser.add_argument("--parts", type=int, default=8)
@@ -128,13 +128,11 @@ def main() -> None:
     parser.add_argument("--skew", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--modes", nargs="+", default=["sar", "domain"])
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     jg.parallel.emulate_devices(options.parts)
     stages = measure(options)
     report(stages, Console())
-    if options.json:
-        options.json.write_text(json.dumps([dataclasses.asdict(stage) for stage in stages]))
+    write_figures(options.json, map(dataclasses.asdict, stages))
 
 
 if __name__ == "__main__":

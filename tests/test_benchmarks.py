@@ -1,10 +1,13 @@
+import json
 from pathlib import Path
 
+import jax
 import pytest
 
 import benchmarks
 from benchmarks import compile_time, locality
 from benchmarks.__main__ import programs
+from benchmarks.command_line import make_parser, write_figures
 from benchmarks.cpu.graphs import Shape
 
 
@@ -30,6 +33,16 @@ def test_the_comparison_on_cpu_is_listed():
     assert {"compile_time", "cpu", "locality", "memory"} <= programs(folder).keys()
 
 
+def test_figures_are_written_on_request(tmp_path: Path):
+    parser = make_parser("Memory per device.\n\nMore of it.")
+    assert parser.description == "Memory per device."
+    write_figures(parser.parse_args([]).json, [{"seconds": 1.5}])
+    assert not any(tmp_path.iterdir())
+    write_figures(parser.parse_args(["--json", str(tmp_path / "a.json")]).json, [{"seconds": 1.5}])
+    written = json.loads((tmp_path / "a.json").read_text())
+    assert written == {"jax": jax.__version__, "rows": [{"seconds": 1.5}]}
+
+
 @pytest.mark.parametrize(
     ("wall", "cpu", "is_over"),
     [
@@ -44,6 +57,7 @@ def test_when_a_compilation_is_over_the_goal(wall: float, cpu: float, is_over: b
 
 def test_a_model_is_compiled_on_each_number_of_devices(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(compile_time, "SHAPE", Shape(40, 160, 8, 3))
+    monkeypatch.setattr(compile_time, "LAYERS", 1)
     rows = list(compile_time.measure(["GCN"], [1, 2], ["xla"], "bfloat16"))
     assert [(row.model, row.devices, row.implementation) for row in rows] == [
         ("GCN", 1, "xla"),

@@ -1,9 +1,7 @@
-import subprocess
-import sys
-
 import pytest
 
 import jaxgraph
+from tests.interpreter import run_alone
 
 # One interpreter for all, each module imported with what it pulls in reported.
 HOST_MODULES = (
@@ -26,9 +24,7 @@ def test_host_modules_never_import_jax():
         "jaxgraph.datasets, jaxgraph.partition, jaxgraph.transforms\n"
         "assert 'jax' not in sys.modules\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
+    result = run_alone(program)
     assert result.returncode == 0, result.stderr
 
 

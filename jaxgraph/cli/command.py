@@ -10,11 +10,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-__all__ = ["clean_errors", "command_of"]
+__all__ = ["command_of"]
 
 # What is the caller's to mend: a wrong value, a file that is not there, a learning rate that makes
 # the loss infinite, kernels that cannot be used here.
-CALLERS_MISTAKES = (ValueError, OSError, FloatingPointError, NotImplementedError)
+_CALLERS_MISTAKES = (ValueError, OSError, FloatingPointError, NotImplementedError)
 
 Options = TypeVar("Options")
 ShowTraceback = Annotated[
@@ -23,7 +23,7 @@ ShowTraceback = Annotated[
 
 
 @contextmanager
-def clean_errors(show_traceback: bool) -> Iterator[None]:
+def _clean_errors(show_traceback: bool) -> Iterator[None]:
     """Turns a mistake of the caller into one red line on standard error and exit code 2.
 
     Args:
@@ -34,7 +34,7 @@ def clean_errors(show_traceback: bool) -> Iterator[None]:
     """
     try:
         yield
-    except CALLERS_MISTAKES as error:
+    except _CALLERS_MISTAKES as error:
         if show_traceback:
             raise
         message = " ".join(str(error).split()) or type(error).__name__
@@ -54,7 +54,7 @@ def command_of(options_type: type[Options], run: Callable[[Options], None]) -> C
     """
 
     def command(traceback: bool, **values: Any) -> None:
-        with clean_errors(traceback):
+        with _clean_errors(traceback):
             run(options_type(**values))
 
     hints = get_type_hints(options_type, include_extras=True)

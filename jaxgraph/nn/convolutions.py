@@ -8,6 +8,8 @@ are hands on, so that `jaxgraph.train.fit` aggregates its features once.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -126,6 +128,8 @@ class SAGEConv(nnx.Module):
 class _AttentionConv(nnx.Module):
     """What GATConv and GATv2Conv share: everything but the parameters and the score."""
 
+    _layer: ClassVar[Callable[..., jax.Array]]
+
     def __init__(
         self,
         in_features: int,
@@ -166,14 +170,23 @@ class _AttentionConv(nnx.Module):
     ) -> None:
         raise NotImplementedError
 
-    def _options(self, key: jax.Array | None, train: bool) -> dict:
-        return {
-            "concat": self.concat,
-            "negative_slope": self.negative_slope,
-            "add_self_loops": self.add_self_loops,
-            "dropout": self.dropout if train else 0.0,
-            "key": key,
-        }
+    def __call__(
+        self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False
+    ) -> jax.Array:
+        """float [rows, heads * out_features], or [rows, out_features] without `concat`.
+
+        Of x [rows, in_features] or this device's columns of x.
+        """
+        return type(self)._layer(
+            parameters.values(self),
+            shard,
+            parameters.in_dtype(x, self.dtype),
+            concat=self.concat,
+            negative_slope=self.negative_slope,
+            add_self_loops=self.add_self_loops,
+            dropout=self.dropout if train else 0.0,
+            key=key,
+        )
 
 
 class GATConv(_AttentionConv):
@@ -198,6 +211,8 @@ class GATConv(_AttentionConv):
       Veličković et al., "Graph attention networks", 2018.
     """
 
+    _layer = staticmethod(layers.gat_conv)
+
     def _make_score(
         self,
         in_features: int,
@@ -211,16 +226,6 @@ class GATConv(_AttentionConv):
         self.kernel = parameters.kernel(rngs, in_features, num_heads * out_features, param_dtype)
         self.attention_sender = parameters.attention_vector(*vector)
         self.attention_receiver = parameters.attention_vector(*vector)
-
-    def __call__(
-        self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False
-    ) -> jax.Array:
-        """float [rows, heads * out_features], or [rows, out_features] without `concat`.
-
-        Of x [rows, in_features] or this device's columns of x.
-        """
-        options, x = self._options(key, train), parameters.in_dtype(x, self.dtype)
-        return layers.gat_conv(parameters.values(self), shard, x, **options)
 
 
 class GATv2Conv(_AttentionConv):
@@ -245,6 +250,8 @@ class GATv2Conv(_AttentionConv):
       Brody et al., "How attentive are graph attention networks?", 2022.
     """
 
+    _layer = staticmethod(layers.gatv2_conv)
+
     def _make_score(
         self,
         in_features: int,
@@ -261,16 +268,6 @@ class GATv2Conv(_AttentionConv):
         if use_bias:
             self.sender_bias = parameters.zeros(width, param_dtype)
             self.receiver_bias = parameters.zeros(width, param_dtype)
-
-    def __call__(
-        self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False
-    ) -> jax.Array:
-        """float [rows, heads * out_features], or [rows, out_features] without `concat`.
-
-        Of x [rows, in_features] or this device's columns of x.
-        """
-        options, x = self._options(key, train), parameters.in_dtype(x, self.dtype)
-        return layers.gatv2_conv(parameters.values(self), shard, x, **options)
 
 
 class GINConv(nnx.Module):

@@ -19,7 +19,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.ad_checkpoint import checkpoint_name
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
@@ -30,13 +29,10 @@ from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.normalization import BatchNorm, LayerNorm
 from jaxgraph.parallel import KEPT, FeatureColumns, Shard
 
-__all__ = ["LAYER_OUTPUT", "NORMS", "Layer", "Stack", "layer_widths"]
+__all__ = ["Layer", "Stack", "layer_widths"]
 
-NORMS = MappingProxyType({"batch": BatchNorm, "layer": LayerNorm})
+_NORMS = MappingProxyType({"batch": BatchNorm, "layer": LayerNorm})
 """What may follow a convolution, by the name that models take."""
-
-LAYER_OUTPUT = "layer_output"
-"""Checkpoint name of what a convolution puts out, residual connection included."""
 
 Convolution = Callable[..., jax.Array]
 Statistics = tuple[jax.Array, jax.Array]
@@ -84,7 +80,7 @@ class Layer(nnx.Module):
     ) -> None:
         types: dict[str, Any] = {"dtype": dtype, "param_dtype": param_dtype}
         self.convolution = convolution
-        self.norm = None if norm is None else NORMS[norm](out_features, **types)
+        self.norm = None if norm is None else _NORMS[norm](out_features, **types)
         self.has_residual = residual
         self.residual = (
             Linear(in_features, out_features, use_bias=False, **types, rngs=rngs)
@@ -102,8 +98,8 @@ class Layer(nnx.Module):
 
 
 def _check_norm(norm: str | None) -> None:
-    if norm is not None and norm not in NORMS:
-        raise ValueError(f"norm is {norm!r}; expected None or one of {', '.join(NORMS)}")
+    if norm is not None and norm not in _NORMS:
+        raise ValueError(f"norm is {norm!r}; expected None or one of {', '.join(_NORMS)}")
 
 
 class Stack(nnx.Module):
@@ -251,7 +247,7 @@ class Stack(nnx.Module):
         skip = layer.skip(shard, x)
         if skip is not None and not self.outer_residual:
             y, skip = y + skip, None
-        return checkpoint_name(y, LAYER_OUTPUT), skip, statistics
+        return y, skip, statistics
 
 
 def _normalized(

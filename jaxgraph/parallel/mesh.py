@@ -7,6 +7,8 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
+__all__ = ["emulate_devices", "make_mesh"]
+
 _HOW_TO_EMULATE = (
     "call jaxgraph.parallel.emulate_devices({n}) before the first use of jax, or start Python with "
     "XLA_FLAGS=--xla_force_host_platform_device_count={n}"

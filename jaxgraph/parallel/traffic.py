@@ -11,6 +11,8 @@ import jax
 from jaxgraph.parallel.hlo import Computation, Instruction, Module, num_bytes, parse, split_list
 from jaxgraph.parallel.trip_count import trip_count
 
+__all__ = ["PermuteOverlap", "overlapped", "overlapped_in_hlo", "traffic", "traffic_from_hlo"]
+
 # Bytes that leave a device over bytes of its operand, by the number of devices in the group.
 _RULES: dict[str, Callable[[int], Fraction]] = {
     "all-gather": lambda size: Fraction(size - 1),

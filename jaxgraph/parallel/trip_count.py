@@ -14,6 +14,8 @@ from fractions import Fraction
 
 from jaxgraph.parallel.hlo import Computation, Instruction, Module
 
+__all__ = ["trip_count"]
+
 _KNOWN = re.compile(r'known_trip_count\\?"\s*:\s*\{\s*\\?"n\\?"\s*:\s*\\?"(\d+)')
 _IDENTITIES = ("copy", "bitcast", "convert", "reshape", "optimization-barrier")
 

@@ -115,14 +115,7 @@ def _checked_assignment(assignment: ArrayLike, num_parts: int) -> np.ndarray:
             f"assignment: got dtype {array.dtype}; expected integers. Convert with "
             "assignment.astype(np.int32) if its values are whole numbers."
         )
-    smallest, largest = int(array.min()), int(array.max())
-    if smallest < 0 or largest >= num_parts:
-        raise ValueError(
-            f"assignment: parts run from {smallest} to {largest}; expected 0 to {num_parts - 1} "
-            f"for num_parts = {num_parts}. np.unique(assignment, return_inverse=True) numbers "
-            "parts through."
-        )
-    return _stored(array)
+    return _stored("assignment", array, num_parts)
 
 
 def _checked_rank(rank: ArrayLike, num_nodes: int) -> np.ndarray:
@@ -132,16 +125,16 @@ def _checked_rank(rank: ArrayLike, num_nodes: int) -> np.ndarray:
             f"rank: got {array.dtype} {list(array.shape)}; expected integers [{num_nodes}], one "
             "per node."
         )
+    return _stored("rank", array, num_nodes)
+
+
+def _stored(name: str, array: np.ndarray, end: int) -> np.ndarray:
     smallest, largest = int(array.min()), int(array.max())
-    if smallest < 0 or largest >= num_nodes:
+    if smallest < 0 or largest >= end:
         raise ValueError(
-            f"rank: values run from {smallest} to {largest}; expected 0 to {num_nodes - 1}. "
-            "np.unique(rank, return_inverse=True) numbers them through."
+            f"{name}: values run from {smallest} to {largest}; expected 0 to {end - 1}. "
+            f"np.unique({name}, return_inverse=True) numbers them through."
         )
-    return _stored(array)
-
-
-def _stored(array: np.ndarray) -> np.ndarray:
     stored = array.astype(np.int32)
     stored.flags.writeable = False
     return stored

@@ -1,24 +1,11 @@
-import os
-import subprocess
-import sys
-
 import pytest
 
+from tests.interpreter import run_alone
 
-def run_alone(program: str) -> str:
-    """Output of a program in a new process, in which nobody has asked for emulated devices."""
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")
-    }
-    result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment | {"JAX_PLATFORMS": "cpu"},
-    )
+
+def output_of(program: str) -> str:
+    """What a program prints where nobody has asked for emulated devices."""
+    result = run_alone(program, "-W", "error")
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -32,7 +19,7 @@ def test_missing_devices_are_emulated(parts: int):
         "assert float(jnp.ones(3).sum()) == 3\n"
         "print(mesh.size, mesh.devices.flat[-1].platform)\n"
     )
-    assert run_alone(program).split() == [str(parts), "cpu"]
+    assert output_of(program).split() == [str(parts), "cpu"]
 
 
 def test_devices_that_are_there_are_taken():
@@ -44,4 +31,4 @@ def test_devices_that_are_there_are_taken():
         "mesh = mesh_of(2)\n"
         "assert list(mesh.devices.flat) == started[:2] and jax.device_count() == 4\n"
     )
-    run_alone(program)
+    output_of(program)

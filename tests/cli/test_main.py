@@ -1,9 +1,7 @@
-import subprocess
-import sys
-
 from typer.testing import CliRunner
 
 from jaxgraph.cli.main import app
+from tests.interpreter import run_alone
 
 
 def test_without_a_command_the_commands_are_shown():
@@ -22,8 +20,6 @@ def test_the_program_does_not_wait_for_jax_to_say_what_is_wrong():
         "    assert stop.code == 2, stop.code\n"
         "assert 'jax' not in sys.modules\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
+    result = run_alone(program)
     assert result.returncode == 0, result.stderr
     assert "did you mean 'cora'?" in result.stderr

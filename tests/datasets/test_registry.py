@@ -2,17 +2,15 @@
 
 import inspect
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import jaxgraph
 from jaxgraph import datasets
 from tests.datasets.structure import present
+from tests.interpreter import run_alone
 
 REAL = ["cora", "citeseer", "pubmed", "amazon-photo", "coauthor-cs", "blogcatalog", "ppi"]
 GENERATED = ["sbm", "random", "rmat", "chung-lu"]
@@ -114,5 +112,5 @@ def test_reading_data_imports_no_accelerator_library() -> None:
         "jaxgraph.datasets.load('karate'); "
         "sys.exit(bool({'jax', 'jaxlib', 'flax', 'networkx'} & set(sys.modules)))"
     )
-    root = Path(jaxgraph.__file__).parents[1]
-    assert subprocess.run([sys.executable, "-c", program], cwd=root, check=False).returncode == 0
+    result = run_alone(program)
+    assert result.returncode == 0, result.stderr

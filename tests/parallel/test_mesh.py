@@ -1,10 +1,5 @@
 """The mesh of one automatic axis, and emulated devices in processes of their own."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,20 +7,8 @@ import optax
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from jaxgraph.parallel import mesh as mesh_module
 from jaxgraph.parallel.mesh import emulate_devices, make_mesh
-
-ROOT = Path(mesh_module.__file__).resolve().parents[2]
-
-
-def run_alone(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program in a process where jax has not started and no device count is set."""
-    kept = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    path = os.pathsep.join([str(ROOT), *filter(None, [kept.get("PYTHONPATH")])])
-    kept |= {"PYTHONPATH": path, "JAX_PLATFORMS": "cpu"} | environment
-    return subprocess.run(
-        [sys.executable, "-c", program], env=kept, capture_output=True, text=True, timeout=300
-    )
+from tests.interpreter import run_alone
 
 
 class TestMakeMesh:

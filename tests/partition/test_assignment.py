@@ -60,8 +60,8 @@ def test_takes_numpy_integers_and_shows_itself() -> None:
 @pytest.mark.parametrize(
     ("assignment", "num_parts", "message"),
     [
-        ([0, 1, 2], 2, r"parts run from 0 to 2; expected 0 to 1"),
-        ([0, -1], 2, r"parts run from -1 to 0"),
+        ([0, 1, 2], 2, r"assignment: values run from 0 to 2; expected 0 to 1"),
+        ([0, -1], 2, r"values run from -1 to 0"),
         ([[0, 1]], 2, r"got shape \[1, 2\]; expected \[num_nodes\]"),
         ([], 2, r"got shape \[0\]"),
         ([0.0, 1.0], 2, r"got dtype float64; expected integers"),
@@ -78,5 +78,5 @@ def test_refuses(assignment: Any, num_parts: Any, message: str) -> None:
 
 
 def test_refuses_ids_that_int32_would_wrap() -> None:
-    with pytest.raises(ValueError, match="parts run from 0 to 4294967296"):
+    with pytest.raises(ValueError, match="values run from 0 to 4294967296"):
         Partition.from_assignment(np.array([0, 2**32]), 2)

@@ -1,8 +1,7 @@
-"""The attention kernels as functions of arrays: GAT, GATv2 and dot products, each both ways.
+"""Attention by kind: what GAT, GATv2 and dot products are computed from, and their gradients.
 
-All work on the edges of one group, and take what they see of senders first, then of receivers,
-then parameters. The state is that of `jaxgraph.ops.reducers.Softmax`. A `before` continues from an
-earlier result (its memory is reused), and only where no row takes in a message from itself. None is
+All take what they see of senders first, then of receivers, then parameters.
+`jaxgraph.ops.cpu.attention_passes.attention_state` is the forward of every kind. None is
 differentiable.
 """
 
@@ -19,8 +18,6 @@ from jaxgraph.ops.cpu.attention_passes import (
     GAT,
     GATV2,
     Attention,
-    State,
-    attention_state,
     edge_sum,
     hidden_gradient,
     sender_gradients,
@@ -31,163 +28,156 @@ from jaxgraph.ops.edges import EdgeGroup
 from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
 from jaxgraph.ops.reducers import Softmax
 
-__all__ = [
-    "Gradients",
-    "dot_backward",
-    "dot_forward",
-    "gat_backward",
-    "gat_forward",
-    "gatv2_backward",
-    "gatv2_forward",
-]
+__all__ = ["attention_gradients", "dot_attention", "gat_attention", "gatv2_attention"]
 
-Gradients = tuple[jax.Array | None, jax.Array | None, jax.Array | None]
-
-_NONE = (None, None, None)
-_ALL = (True, True, True)
+_Gradients = tuple[jax.Array | None, ...]
 
 
-def gat_forward(
-    over: EdgeGroup,
+def gat_attention(
     values: jax.Array,
     sender_logits: jax.Array,
     receiver_logits: jax.Array,
     negative_slope: float,
     reducer: Softmax,
-    *,
-    before: State | None = None,
-    finish: bool = False,
-) -> State:
-    """The state after all messages (leaky_relu(l_j + r_i), v_j) of a group.
+) -> Attention:
+    """Messages (leaky_relu(l_j + r_i), v_j).
 
     Args:
-      over: the edges.
       values: v [senders, heads, features], float32, bfloat16 or float64.
       sender_logits: l [senders, heads].
       receiver_logits: r [receivers, heads].
       negative_slope: of the leaky ReLU.
       reducer: the softmax, with the seed and rate of its dropout.
-      before: the state to continue from; not with `over.missing`.
-      finish: whether no more messages come: then sums are divided by total, and peak is finite.
 
     Returns:
-      peak, total and sums.
+      What the passes take.
 
     Raises:
-      ValueError: there are too many heads, or `before` and `over.missing` are both given.
+      ValueError: there are too many heads.
 
     References:
       Velickovic et al., "Graph attention networks", 2018, equations 3 and 6.
     """
-    attention = _gat(values, sender_logits, receiver_logits, negative_slope, reducer)
-    return attention_state(over, attention, before, finish)
+    dtype = accumulation_dtype(values.dtype)
+    sender, receiver = sender_logits.astype(dtype), receiver_logits.astype(dtype)
+    return Attention(GAT, negative_slope, sender, receiver, None, values, reducer)
 
 
-def gat_backward(
-    over: EdgeGroup,
-    values: jax.Array,
-    sender_logits: jax.Array,
-    receiver_logits: jax.Array,
-    negative_slope: float,
-    reducer: Softmax,
-    adjoint: Sequence[jax.Array],
-    *,
-    wanted: tuple[bool, bool, bool] = _ALL,
-    before: Gradients = _NONE,
-) -> Gradients:
-    """The gradients of v, l and r.
-
-    dv_j = sum_i d_ij p_ij g_i,  dl_j = sum_i de_ij leaky',  dr_i = sum_j de_ij leaky',
-    de_ij = p_ij (d_ij <g_i, v_j> - inner_i)
-
-    Args:
-      over, values, sender_logits, receiver_logits, negative_slope, reducer: as for `gat_forward`.
-      adjoint: g [receivers, heads, features], peak and inner [receivers, heads], as
-        `Softmax.adjoint` returns them; or, where g has not been divided by the total, 1 / total
-        [receivers, heads] behind them.
-      wanted: which gradients.
-      before: what each is added to; those that senders sum up both or none of them, and not with
-        `over.missing`.
-
-    Returns:
-      Of the shapes of v, l and r, in the type in which v is accumulated; None where not wanted.
-
-    Raises:
-      ValueError: there are too many heads, or `before` is not as above.
-    """
-    check_start(over, *before)
-    attention = _gat(values, sender_logits, receiver_logits, negative_slope, reducer)
-    dv, dl, per_edge, per_self = sender_gradients(over, attention, adjoint, wanted, before[:2])
-    dr = None
-    if wanted[2]:
-        start = before[2] if over.missing is None else per_self
-        dr = edge_sum(over, per_edge, receiver_logits.shape[0], start)
-    return dv, dl, dr
-
-
-def gatv2_forward(
-    over: EdgeGroup,
+def gatv2_attention(
     sender: jax.Array,
     receiver: jax.Array,
     vector: jax.Array,
     negative_slope: float,
     reducer: Softmax,
-    *,
-    before: State | None = None,
-    finish: bool = False,
-) -> State:
-    """The state after all messages (<a, leaky_relu(s_j + r_i)>, s_j) of a group.
+) -> Attention:
+    """Messages (<a, leaky_relu(s_j + r_i)>, s_j).
 
     Args:
-      over: the edges.
       sender: s [senders, heads, features], float32, bfloat16 or float64.
       receiver: r [receivers, heads, features], of the same type.
       vector: a [heads, features].
-      negative_slope, reducer, before, finish: as for `gat_forward`.
+      negative_slope, reducer: as for `gat_attention`.
 
     Returns:
-      peak, total and sums.
+      What the passes take.
 
     Raises:
-      ValueError: there are too many heads, s and r differ in type or shape, or `before` and
-        `over.missing` are both given.
+      ValueError: there are too many heads, or s and r differ in type or shape.
 
     References:
       Brody, Alon and Yahav, "How attentive are graph attention networks?", 2022, equation 7.
     """
-    attention = _gatv2(sender, receiver, vector, negative_slope, reducer)
-    return attention_state(over, attention, before, finish)
+    vector = vector.astype(accumulation_dtype(sender.dtype))
+    return Attention(GATV2, negative_slope, sender, receiver, vector, sender, reducer)
 
 
-def gatv2_backward(
-    over: EdgeGroup,
-    sender: jax.Array,
-    receiver: jax.Array,
-    vector: jax.Array,
-    negative_slope: float,
-    reducer: Softmax,
-    adjoint: Sequence[jax.Array],
-    *,
-    wanted: tuple[bool, bool, bool] = _ALL,
-    before: Gradients = _NONE,
-) -> Gradients:
-    """The gradients of s, r and a.
-
-    With h_ij = s_j + r_i: ds_j = sum_i d_ij p_ij g_i + a de_ij leaky'(h_ij),
-    dr_i = a sum_j de_ij leaky'(h_ij),  da = sum_ij de_ij leaky(h_ij)
+def dot_attention(
+    keys: jax.Array, values: jax.Array, queries: jax.Array, scale: float, reducer: Softmax
+) -> Attention:
+    """Messages (scale <q_i, k_j>, v_j).
 
     Args:
-      over, sender, receiver, vector, negative_slope, reducer: as for `gatv2_forward`.
-      adjoint, wanted, before: as for `gat_backward`.
+      keys: k [senders, heads, features], float32, bfloat16 or float64.
+      values: v [senders, heads, features], of the same type.
+      queries: q [receivers, heads, features], of the same type.
+      scale: of the products.
+      reducer: as for `gat_attention`.
 
     Returns:
-      Of the shapes of s, r and a, in the type in which s is accumulated; None where not wanted.
+      What the passes take.
 
     Raises:
-      ValueError: the arrays do not fit, or `before` and `over.missing` are both given.
+      ValueError: there are too many heads, or k, v and q differ in type or shape.
+
+    References:
+      Vaswani et al., "Attention is all you need", 2017, equation 1.
+    """
+    return Attention(DOT, scale, keys, queries, None, values, reducer)
+
+
+def attention_gradients(
+    over: EdgeGroup,
+    attention: Attention,
+    adjoint: Sequence[jax.Array],
+    *,
+    wanted: Sequence[bool] = (True, True, True),
+    before: _Gradients = (None, None, None),
+) -> _Gradients:
+    """The gradients of the three arrays that `attention` was made from.
+
+    With g the gradient of the output, p the probabilities, d the dropout of attention and
+    de_ij = p_ij (d_ij <g_i, v_j> - inner_i):
+
+      GAT    dv_j = sum_i d_ij p_ij g_i,  dl_j = sum_i de_ij leaky',  dr_i = sum_j de_ij leaky'
+      GATv2  ds_j = sum_i d_ij p_ij g_i + a de_ij leaky'(h_ij),  dr_i = a sum_j de_ij leaky'(h_ij),
+             da = sum_ij de_ij leaky(h_ij),  with h_ij = s_j + r_i
+      dot    dk_j = scale sum_i de_ij q_i,  dv_j = sum_i d_ij p_ij g_i,
+             dq_i = scale sum_j de_ij k_j
+
+    Args:
+      over: the edges.
+      attention: what the forward computed.
+      adjoint: g [receivers, heads, features], peak and inner [receivers, heads], as
+        `Softmax.adjoint` returns them; or, where g has not been divided by the total, 1 / total
+        [receivers, heads] behind them.
+      wanted: which gradients.
+      before: what each is added to (its memory is reused); those that senders sum up both or none
+        of them, and none with `over.missing`.
+
+    Returns:
+      Of the shapes of the arrays, in the type in which values are accumulated; None where not
+      wanted.
+
+    Raises:
+      ValueError: `before` is not as above.
     """
     check_start(over, *before)
-    attention = _gatv2(sender, receiver, vector, negative_slope, reducer)
+    by_kind = {GAT: _gat_gradients, GATV2: _gatv2_gradients, DOT: _dot_gradients}
+    return by_kind[attention.kind](over, attention, adjoint, wanted, before)
+
+
+def _gat_gradients(
+    over: EdgeGroup,
+    attention: Attention,
+    adjoint: Sequence[jax.Array],
+    wanted: Sequence[bool],
+    before: _Gradients,
+) -> _Gradients:
+    dv, dl, per_edge, per_self = sender_gradients(over, attention, adjoint, wanted, before[:2])
+    dr = None
+    if wanted[2]:
+        start = before[2] if over.missing is None else per_self
+        dr = edge_sum(over, per_edge, attention.receiver.shape[0], start)
+    return dv, dl, dr
+
+
+def _gatv2_gradients(
+    over: EdgeGroup,
+    attention: Attention,
+    adjoint: Sequence[jax.Array],
+    wanted: Sequence[bool],
+    before: _Gradients,
+) -> _Gradients:
     by_receiver = wanted[1] or wanted[2]
     # The values are the senders' side of the logits: both gradients are one.
     ds, _, per_edge, per_self = sender_gradients(
@@ -199,108 +189,27 @@ def gatv2_backward(
     return ds, dr if wanted[1] else None, da if wanted[2] else None
 
 
-def dot_forward(
+def _dot_gradients(
     over: EdgeGroup,
-    keys: jax.Array,
-    values: jax.Array,
-    queries: jax.Array,
-    scale: float,
-    reducer: Softmax,
-    *,
-    before: State | None = None,
-    finish: bool = False,
-) -> State:
-    """The state after all messages (scale <q_i, k_j>, v_j) of a group.
-
-    Args:
-      over: the edges.
-      keys: k [senders, heads, features], float32, bfloat16 or float64.
-      values: v [senders, heads, features], of the same type.
-      queries: q [receivers, heads, features], of the same type.
-      scale: of the products.
-      reducer, before: as for `gat_forward`.
-
-    Returns:
-      peak, total and sums.
-
-    Raises:
-      ValueError: there are too many heads, k, v and q differ in type or shape, or `before` and
-        `over.missing` are both given.
-
-    References:
-      Vaswani et al., "Attention is all you need", 2017, equation 1.
-    """
-    attention = _dot(keys, values, queries, scale, reducer)
-    return attention_state(over, attention, before, finish)
-
-
-def dot_backward(
-    over: EdgeGroup,
-    keys: jax.Array,
-    values: jax.Array,
-    queries: jax.Array,
-    scale: float,
-    reducer: Softmax,
+    attention: Attention,
     adjoint: Sequence[jax.Array],
-    *,
-    wanted: tuple[bool, bool, bool] = _ALL,
-    before: Gradients = _NONE,
-) -> Gradients:
-    """The gradients of k, v and q.
-
-    dk_j = scale sum_i de_ij q_i,  dv_j = sum_i d_ij p_ij g_i,  dq_i = scale sum_j de_ij k_j
-
-    Args:
-      over, keys, values, queries, scale, reducer: as for `dot_forward`.
-      adjoint, wanted, before: as for `gat_backward`.
-
-    Returns:
-      Of the shapes of k, v and q, in the type in which v is accumulated; None where not wanted.
-
-    Raises:
-      ValueError: the arrays or `before` do not fit.
-    """
-    check_start(over, *before)
-    attention = _dot(keys, values, queries, scale, reducer)
+    wanted: Sequence[bool],
+    before: _Gradients,
+) -> _Gradients:
     dv, dk, per_edge, per_self = sender_gradients(
         over, attention, adjoint, (wanted[1], wanted[0], wanted[2]), (before[1], before[0])
     )
     dq = None
     if wanted[2]:
-        start = before[2] if over.missing is None else _own_gradient(over, keys, per_self)
+        keys, rows = attention.sender, attention.receiver.shape[0]
+        start = before[2] if over.missing is None else _own_gradient(over.missing, keys, per_self)
         # What rows send themselves is in the start, with a weight.
         edges = dataclasses.replace(over, missing=None)
-        dq = neighbor_sum(edges, "receiver", keys, queries.shape[0], weights=per_edge, before=start)
+        dq = neighbor_sum(edges, "receiver", keys, rows, weights=per_edge, before=start)
     return dk, dv, dq
 
 
-def _own_gradient(over: EdgeGroup, keys: jax.Array, per_self: jax.Array) -> jax.Array:
+def _own_gradient(missing: jax.Array, keys: jax.Array, per_self: jax.Array) -> jax.Array:
     """de_ii k_i where a row sends itself a message, else 0."""
-    assert over.missing is not None
-    mine = to_accumulation(keys[: over.missing.shape[0]])
-    return jnp.where(over.missing[:, None, None], per_self[..., None] * mine, 0)
-
-
-def _gat(
-    values: jax.Array,
-    sender_logits: jax.Array,
-    receiver_logits: jax.Array,
-    slope: float,
-    reducer: Softmax,
-) -> Attention:
-    dtype = accumulation_dtype(values.dtype)
-    sender, receiver = sender_logits.astype(dtype), receiver_logits.astype(dtype)
-    return Attention(GAT, slope, sender, receiver, None, values, reducer)
-
-
-def _gatv2(
-    sender: jax.Array, receiver: jax.Array, vector: jax.Array, slope: float, reducer: Softmax
-) -> Attention:
-    vector = vector.astype(accumulation_dtype(sender.dtype))
-    return Attention(GATV2, slope, sender, receiver, vector, sender, reducer)
-
-
-def _dot(
-    keys: jax.Array, values: jax.Array, queries: jax.Array, scale: float, reducer: Softmax
-) -> Attention:
-    return Attention(DOT, scale, keys, queries, None, values, reducer)
+    mine = to_accumulation(keys[: missing.shape[0]])
+    return jnp.where(missing[:, None, None], per_self[..., None] * mine, 0)

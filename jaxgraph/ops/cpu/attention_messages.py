@@ -10,15 +10,12 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.cpu.attention_calls import (
-    Gradients,
-    dot_backward,
-    dot_forward,
-    gat_backward,
-    gat_forward,
-    gatv2_backward,
-    gatv2_forward,
+    attention_gradients,
+    dot_attention,
+    gat_attention,
+    gatv2_attention,
 )
-from jaxgraph.ops.cpu.attention_passes import MOST_HEADS, State
+from jaxgraph.ops.cpu.attention_passes import MOST_HEADS, Attention, State, attention_state
 from jaxgraph.ops.cpu.calls import KERNEL_TYPES
 from jaxgraph.ops.edges import EdgeGroup
 from jaxgraph.ops.message_functions import DotMessage, GatMessage, GatV2Message
@@ -31,7 +28,7 @@ __all__ = ["attention_kernel"]
 Pytree = Any
 
 _PARTS = ("sender", "receiver", "params")
-"""The parts of `Inputs` in the order in which the calls take their leaves."""
+"""The parts of `Inputs` in the order in which attention is made from their leaves."""
 
 
 def attention_kernel(message: MessageFn, reducer: Softmax, inputs: Inputs) -> Any:
@@ -47,11 +44,11 @@ def attention_kernel(message: MessageFn, reducer: Softmax, inputs: Inputs) -> An
     if len(types) != 1 or not types <= set(KERNEL_TYPES) or reducer.heads > MOST_HEADS:
         return None
     if isinstance(message, GatMessage):
-        return _AttentionKernel(gat_forward, gat_backward, message.negative_slope, reducer)
+        return _AttentionKernel(gat_attention, message.negative_slope, reducer)
     if isinstance(message, GatV2Message) and inputs.params.dtype in types:
-        return _AttentionKernel(gatv2_forward, gatv2_backward, message.negative_slope, reducer)
+        return _AttentionKernel(gatv2_attention, message.negative_slope, reducer)
     if isinstance(message, DotMessage):
-        return _AttentionKernel(dot_forward, dot_backward, message.scale, reducer)
+        return _AttentionKernel(dot_attention, message.scale, reducer)
     return None
 
 
@@ -60,26 +57,24 @@ class _AttentionKernel:
     """Messages of logits and values, reduced by a softmax.
 
     Attributes:
-      forward, backward: the calls.
+      make: the `Attention` of arrays, the parameter and the reducer.
       parameter: the slope or scale of the logits.
       reducer: the softmax.
     """
 
-    forward: Callable[..., State]
-    backward: Callable[..., Gradients]
+    make: Callable[..., Attention]
     parameter: float
     reducer: Softmax
 
     def fold(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> State:
-        return self.forward(over, *_arrays(inputs), self.parameter, self.reducer, before=before)
+        return attention_state(over, self._attention(inputs), before)
 
     def reduce(
         self, over: EdgeGroup, inputs: Inputs
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        peak, total, outputs = self.forward(
-            over, *_arrays(inputs), self.parameter, self.reducer, finish=True
-        )
-        return outputs.astype(_arrays(inputs)[0].dtype), (peak, total)
+        attention = self._attention(inputs)
+        peak, total, outputs = attention_state(over, attention, None, finish=True)
+        return outputs.astype(attention.values.dtype), (peak, total)
 
     def adjoint(
         self, outputs: jax.Array, kept: tuple[jax.Array, jax.Array], gradient: jax.Array
@@ -97,18 +92,15 @@ class _AttentionKernel:
         wanted: Wanted,
         before: Inputs,
     ) -> Inputs:
-        arrays = _arrays(inputs)
         parts = [part for part in _PARTS for _ in jax.tree.leaves(getattr(inputs, part))]
         running = [
             previous
             for part in _PARTS
             for previous in getattr(before, part) or [None] * parts.count(part)
         ]
-        gradients = self.backward(
+        gradients = attention_gradients(
             over,
-            *arrays,
-            self.parameter,
-            self.reducer,
+            self._attention(inputs),
             adjoint,
             wanted=tuple(getattr(wanted, part) for part in parts),
             before=tuple(running),
@@ -121,6 +113,6 @@ class _AttentionKernel:
         }
         return dataclasses.replace(before, **found)
 
-
-def _arrays(inputs: Inputs) -> list[jax.Array]:
-    return jax.tree.leaves([getattr(inputs, part) for part in _PARTS])
+    def _attention(self, inputs: Inputs) -> Attention:
+        arrays = jax.tree.leaves([getattr(inputs, part) for part in _PARTS])
+        return self.make(*arrays, self.parameter, self.reducer)

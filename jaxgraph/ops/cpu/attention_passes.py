@@ -98,7 +98,7 @@ def attention_state(
     Args:
       over: the edges.
       attention: what it is computed from.
-      before: the state to continue from; not with `over.missing`.
+      before: the state to continue from (its memory is reused); not with `over.missing`.
       finish: whether no more messages come.
 
     Returns:
@@ -152,16 +152,15 @@ def sender_gradients(
         divided by the total, 1 / total [receivers, heads] behind them.
       wanted: whether the gradient of the values, that of the senders' side of the logits, and what
         the edges hand to receivers.
-      before: what the first two are added to; either both or none, and not with `over.missing`.
+      before: what the first two are added to; either both or none, and none with `over.missing`.
 
     Returns:
       The two gradients, None where not wanted; de [slots, heads]; de [missing rows, heads] of
       messages from rows to themselves. The last two are empty where not wanted.
 
     Raises:
-      ValueError: `before` is not as above.
+      ValueError: `before` holds one of two.
     """
-    check_start(over, *before)
     starts = [part if want else None for part, want in zip(before, wanted[:2], strict=True)]
     if all(wanted[:2]) and len({start is None for start in starts}) > 1:
         raise ValueError(
@@ -226,15 +225,11 @@ def hidden_gradient(
       over: the edges.
       attention: what the forward computed.
       per_edge, per_self: de, as `sender_gradients` returns them.
-      before: what each is added to; not with `over.missing`.
+      before: what each is added to; none with `over.missing`.
 
     Returns:
       [receivers, heads, features] and [heads, features].
-
-    Raises:
-      ValueError: `before` and `over.missing` are both given.
     """
-    check_start(over, *before)
     dtype, vector = attention.dtype, optional(attention.vector, attention.dtype)
     arrays = (
         attention.receiver,

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import jax
 
-__all__ = ["LIBRARY", "TARGETS", "Library", "library", "missing"]
+__all__ = ["LIBRARY", "Library", "library", "missing"]
 
 LIBRARY = Path(__file__).with_name("kernels.so")
-TARGETS = (
+_TARGETS = (
     "jaxgraph_sum",
     "jaxgraph_product",
     "jaxgraph_extremum",
@@ -51,7 +51,7 @@ def library() -> Library:
     """
     try:
         handle = ctypes.CDLL(str(LIBRARY))
-        for target in TARGETS:
+        for target in _TARGETS:
             capsule = jax.ffi.pycapsule(getattr(handle, target))
             jax.ffi.register_ffi_target(target, capsule, platform="cpu")
         handle.jaxgraph_level.restype = ctypes.c_char_p

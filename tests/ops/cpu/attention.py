@@ -11,13 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph.ops.cpu.attention_calls import (
-    dot_backward,
-    dot_forward,
-    gat_backward,
-    gat_forward,
-    gatv2_backward,
-    gatv2_forward,
+    attention_gradients,
+    dot_attention,
+    gat_attention,
+    gatv2_attention,
 )
+from jaxgraph.ops.cpu.attention_passes import Attention, attention_state
 from jaxgraph.ops.edges import EdgeGroup, EdgeGroups
 from jaxgraph.ops.reducers import Softmax
 from tests.ops.cpu.groups import node_ids
@@ -58,14 +57,13 @@ class Kind:
     """One kind of attention.
 
     Attributes:
-        forward, backward: The calls.
+        make: The attention of inputs, a parameter and a softmax.
         oracle: What they are compared with.
         shapes: Of the three inputs: "nodes" and "heads", and "features" where it has them.
         values: Which input holds the values.
     """
 
-    forward: Callable[..., Any]
-    backward: Callable[..., Any]
+    make: Callable[..., Attention]
     oracle: Callable[..., Any]
     shapes: tuple[str, str, str]
     values: int
@@ -80,17 +78,9 @@ class Kind:
 
 ROWS = "nodes heads features"
 KINDS = {
-    "gat": Kind(
-        gat_forward,
-        gat_backward,
-        edge_ops.gat_attention,
-        (ROWS, "nodes heads", "nodes heads"),
-        0,
-    ),
-    "gatv2": Kind(
-        gatv2_forward, gatv2_backward, edge_ops.gatv2_attention, (ROWS, ROWS, "heads features"), 0
-    ),
-    "dot": Kind(dot_forward, dot_backward, dot_oracle, (ROWS, ROWS, ROWS), 1),
+    "gat": Kind(gat_attention, edge_ops.gat_attention, (ROWS, "nodes heads", "nodes heads"), 0),
+    "gatv2": Kind(gatv2_attention, edge_ops.gatv2_attention, (ROWS, ROWS, "heads features"), 0),
+    "dot": Kind(dot_attention, dot_oracle, (ROWS, ROWS, ROWS), 1),
 }
 
 
@@ -126,14 +116,12 @@ def compute(
         EdgeGroup(groups, jnp.int32(group), missing if group == 0 else None)
         for group in range(num_groups)
     ]
-    state = None
+    attention, state = kind.make(*inputs, PARAMETER, reducer), None
     for each in over:
-        state = kind.forward(each, *inputs, PARAMETER, reducer, before=state)
+        state = attention_state(each, attention, state)
     y, kept = reducer.finish(state, (None, inputs[kind.values]))
     adjoint = reducer.adjoint(y, kept, gradient)
     gradients = (None, None, None)
     for each in over:
-        gradients = kind.backward(
-            each, *inputs, PARAMETER, reducer, adjoint, wanted=wanted, before=gradients
-        )
+        gradients = attention_gradients(each, attention, adjoint, wanted=wanted, before=gradients)
     return y, gradients

@@ -8,8 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.ops.cpu.attention_calls import gat_forward, gatv2_forward
-from jaxgraph.ops.cpu.attention_passes import MOST_HEADS
+from jaxgraph.ops.cpu.attention_calls import (
+    attention_gradients,
+    gat_attention,
+    gatv2_attention,
+)
+from jaxgraph.ops.cpu.attention_passes import MOST_HEADS, attention_state
 from jaxgraph.ops.cpu.library import missing as missing_library
 from jaxgraph.ops.edges import EdgeGroup
 from jaxgraph.ops.reducers import Softmax
@@ -138,7 +142,7 @@ def test_the_state_of_rows_without_edges():
     over = EdgeGroup(group_edges(edges), 0)
     values, sender, receiver, _ = KINDS["gat"].draw(edges.num_nodes, 2, 3)
     arrays = (jnp.float32(values), jnp.float32(sender), jnp.float32(receiver))
-    state = gat_forward(over, *arrays, PARAMETER, Softmax(heads=2))
+    state = attention_state(over, gat_attention(*arrays, PARAMETER, Softmax(heads=2)), None)
     peak, total, sums = (np.asarray(part)[edges.in_degrees() == 0] for part in state)
     assert len(peak) > 0
     assert np.isneginf(peak).all() and not total.any() and not sums.any()
@@ -168,37 +172,34 @@ def test_devices_of_a_mesh_at_once(name):
 
 
 def test_more_heads_than_the_kernels_take():
-    edges = hub_edges(50)
-    over = EdgeGroup(group_edges(edges), 0)
-    values, sender, receiver, _ = KINDS["gat"].draw(edges.num_nodes, MOST_HEADS + 1, 1)
+    values, sender, receiver, _ = KINDS["gat"].draw(10, MOST_HEADS + 1, 1)
     arrays = (jnp.float32(values), jnp.float32(sender), jnp.float32(receiver))
     with pytest.raises(ValueError, match=f"at most {MOST_HEADS} heads"):
-        gat_forward(over, *arrays, PARAMETER, Softmax(heads=MOST_HEADS + 1))
+        gat_attention(*arrays, PARAMETER, Softmax(heads=MOST_HEADS + 1))
 
 
 def test_inputs_of_different_types():
-    edges = hub_edges(50)
-    over = EdgeGroup(group_edges(edges), 0)
-    sender, receiver, attention, _ = KINDS["gatv2"].draw(edges.num_nodes, 2, 3)
+    sender, receiver, attention, _ = KINDS["gatv2"].draw(10, 2, 3)
     arrays = (jnp.float32(sender), jnp.bfloat16(receiver), jnp.float32(attention))
     with pytest.raises(ValueError, match="one type and shape"):
-        gatv2_forward(over, *arrays, PARAMETER, Softmax(heads=2))
+        gatv2_attention(*arrays, PARAMETER, Softmax(heads=2))
 
 
 @every_kind
 def test_a_start_and_messages_from_rows_to_themselves(name):
     kind, edges = KINDS[name], hub_edges(50)
     over = EdgeGroup(group_edges(edges), 0, jnp.asarray(without_loop(edges)))
-    reducer, drawn = Softmax(heads=2), kind.draw(edges.num_nodes, 2, 3)
+    drawn = kind.draw(edges.num_nodes, 2, 3)
     inputs = [jnp.float32(array) for array in drawn[:-1]]
     adjoint = (jnp.float32(drawn[-1]), *jnp.zeros((2, edges.num_nodes, 2), jnp.float32))
-    state = kind.forward(over, *inputs, PARAMETER, reducer)
+    attention = kind.make(*inputs, PARAMETER, Softmax(heads=2))
+    state = attention_state(over, attention, None)
     with pytest.raises(ValueError, match="expected one or the other"):
-        kind.forward(over, *inputs, PARAMETER, reducer, before=state)
+        attention_state(over, attention, state)
     for index in range(3):
         before = tuple(inputs[each] if each == index else None for each in range(3))
         with pytest.raises(ValueError, match="expected one or the other"):
-            kind.backward(over, *inputs, PARAMETER, reducer, adjoint, before=before)
+            attention_gradients(over, attention, adjoint, before=before)
 
 
 @pytest.mark.parametrize("name", ["gat", "dot"])
@@ -207,6 +208,7 @@ def test_one_of_the_gradients_that_senders_sum_up_has_no_start(name):
     drawn = kind.draw(edges.num_nodes, 2, 3)
     inputs = [jnp.float32(array) for array in drawn[:-1]]
     adjoint = (jnp.float32(drawn[-1]), *jnp.zeros((2, edges.num_nodes, 2), jnp.float32))
+    attention = kind.make(*inputs, PARAMETER, Softmax(heads=2))
     over, before = EdgeGroup(group_edges(edges), 0), (inputs[0], None, None)
     with pytest.raises(ValueError, match="expected both or none"):
-        kind.backward(over, *inputs, PARAMETER, Softmax(heads=2), adjoint, before=before)
+        attention_gradients(over, attention, adjoint, before=before)
