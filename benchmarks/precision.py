@@ -8,13 +8,10 @@ the same generated graph; numbers are medians. Accuracy beside it: `python -m be
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import statistics
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -24,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxgraph as jg
+from benchmarks.command_line import make_parser, write_figures
 from benchmarks.cpu import graphs
 from benchmarks.cpu.models import LEARNING_RATE, MODELS
 
@@ -95,7 +93,9 @@ class Training:
     @property
     def temporary_bytes(self) -> int:
         """Memory of a step beside its arguments and results."""
-        return self._step.memory_analysis().temp_size_in_bytes
+        analysis = self._step.memory_analysis()
+        assert analysis is not None
+        return analysis.temp_size_in_bytes
 
     def epoch(self) -> float:
         """Trains for one epoch; returns its seconds."""
@@ -144,20 +144,17 @@ def show(rows: Sequence[Row], console: Console) -> None:
 
 def main() -> None:
     """Reads the command line, measures and prints."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--graphs", nargs="+", default=["pubmed-size", "arxiv-size"])
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
     rows = []
     for name in options.graphs:
         graph = load_graph(name)
         rows += [measure(name, graph, model, options.rounds) for model in options.models]
     show(rows, Console(width=110))
-    if options.json:
-        figures = [dataclasses.asdict(row) for row in rows]
-        options.json.write_text(json.dumps({"jax": jax.__version__, "rows": figures}, indent=2))
+    write_figures(options.json, map(dataclasses.asdict, rows))
 
 
 if __name__ == "__main__":
