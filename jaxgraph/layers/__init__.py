@@ -1,5 +1,6 @@
 """The mathematics of layers, as pure functions of parameters, a shard and features."""
 
+from jaxgraph.layers.activations import elu
 from jaxgraph.layers.aggregated import (
     AggregatedFeatures,
     Aggregation,
@@ -18,12 +19,11 @@ from jaxgraph.layers.convolutions import (
     gin_conv,
     sage_conv,
 )
-from jaxgraph.layers.dense import MAPPED, check_rate, dropout, linear, require_rows
+from jaxgraph.layers.dense import check_rate, dropout, linear, require_rows
 from jaxgraph.layers.normalization import batch_statistics, layer_norm, normalize
 from jaxgraph.layers.recompute import recompute
 
 __all__ = [
-    "MAPPED",
     "AggregatedFeatures",
     "Aggregation",
     "Features",
@@ -35,6 +35,7 @@ __all__ = [
     "check_rate",
     "check_reduction",
     "dropout",
+    "elu",
     "first_aggregation",
     "gat_conv",
     "gatv2_conv",

@@ -8,7 +8,6 @@ from typing import overload
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.layers.aggregated import AggregatedFeatures, Features, plain_features
 from jaxgraph.ops.edges import match_variation
@@ -18,7 +17,6 @@ from jaxgraph.parallel import FeatureColumns, Shard
 from jaxgraph.parallel.features import project_columns
 
 __all__ = [
-    "MAPPED",
     "add_bias",
     "at_use",
     "check_rate",
@@ -27,9 +25,6 @@ __all__ = [
     "require_rows",
     "rounded",
 ]
-
-MAPPED = "mapped_features"
-"""Checkpoint name of what `linear` returns."""
 
 
 def linear(
@@ -70,7 +65,7 @@ def linear(
     else:
         # The kernel's gradient multiplies the rows of padding by 0, which keeps a NaN.
         y = (x if is_masked else shard.mask_rows(x)) @ at_use(kernel, x)
-    return checkpoint_name(add_bias(y, bias), MAPPED)
+    return add_bias(y, bias)
 
 
 def at_use(parameter: jax.Array, x: jax.Array) -> jax.Array:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
+from jaxgraph import layers
 from jaxgraph.nn import parameters
 from jaxgraph.nn.convolutions import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv
 from jaxgraph.nn.stack import Convolution, Stack, layer_widths
@@ -271,7 +272,7 @@ class GAT(_AttentionModel):
       Veličković et al., "Graph attention networks", 2018.
     """
 
-    activation: Activation = jax.nn.elu
+    activation: Activation = layers.elu
 
     _kind: ClassVar[type[GATConv]] = GATConv
 

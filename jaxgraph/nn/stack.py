@@ -1,10 +1,13 @@
 """What all models share: convolutions on top of each other, and what happens between two of them.
 
-Of every layer is kept for the backward what its convolution put out, the statistics of its norm,
-and what message passing names as worth keeping (`jaxgraph.parallel.KEPT`), so that nothing is sent
-or aggregated again. Norm, activation, dropout and linear maps are computed a second time. To that
-end a block, the unit of recomputation, starts with the norm and activation of the layer before, and
-ends with what the convolution put out.
+On several devices, of every layer is kept for the backward what its convolution put out, the
+statistics of its norm, and what message passing names as worth keeping (`jaxgraph.parallel.KEPT`),
+so that nothing is sent or aggregated again. Norm, activation, dropout and linear maps are computed
+a second time. To that end a block, the unit of recomputation, starts with the norm and activation
+of the layer before, and ends with what the convolution put out.
+
+On one device nothing is: XLA fuses cheap steps into the backward by itself, and the copies that a
+recomputation starts from would take as much memory as it saves.
 """
 
 from __future__ import annotations
@@ -194,12 +197,10 @@ class Stack(nnx.Module):
             layer_key = jax.random.fold_in(key, index) if train and key is not None else None
             block = partial(self._block, is_first=index == 0, train=train)
             arguments = (shard, norm, layer, layer_key, y, skip)
-            # Products are computed again only where memory is what the shards are for.
-            keep = _KEPT if shard.manifest.num_parts > 1 else (*_KEPT, layers.MAPPED)
-            if self._maps_alone(y, train):
+            if shard.manifest.num_parts == 1 or self._maps_alone(y, train):
                 y, skip, statistics = block(*arguments)
             else:
-                y, skip, statistics = layers.recompute(block, *arguments, keep=keep)
+                y, skip, statistics = layers.recompute(block, *arguments, keep=_KEPT)
             if isinstance(norm, BatchNorm) and train:
                 assert statistics is not None
                 norm.update(*statistics)

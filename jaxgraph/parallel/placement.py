@@ -116,8 +116,9 @@ def shard(
         exchanges all halos at once and keeps what autodiff keeps.
       prefetch: in mode "sar", fetch the next partition while the current one is aggregated.
       pad_to: a sharded graph, or the result of `common_shapes`, whose shapes to take on, so that
-        compiled programs fit both. A graph without labels or masks takes on those too: no label,
-        and masks of no node.
+        compiled programs fit both; to the rows of a sharded graph without any padding, that is a
+        graph of as many nodes. A graph without labels or masks takes on those too: no label, and
+        masks of no node.
       implementation: which kernels reduce the library's own messages: "cpu" or "xla"; None takes
         the fastest that the mesh's devices can run. Messages of one's own are always "xla".
       node_dtype: floating type in which devices hold node features, such as that of the model that

@@ -101,7 +101,7 @@ def aggregate_messages(
     Returns:
       Pytree of arrays [rows, ...].
     """
-    if shard.manifest.mode == "sar":
+    if shard.manifest.mode == "sar" and shard.manifest.num_parts > 1:
         return propagate_sequentially(shard, message, reducer, inputs, self_loops=self_loops)
     everything = Inputs(
         inputs.params, exchange_all(shard, inputs.sender), inputs.receiver, inputs.edge

@@ -107,6 +107,8 @@ class Shard:
 
     def mask_rows(self, values: jax.Array) -> jax.Array:
         """`values` [rows, ...] with zeros in the rows of padding."""
+        if not self.manifest.has_padding:
+            return values
         mask = self.node_mask.reshape(-1, *(1,) * (values.ndim - 1))
         return jnp.where(mask, values, jnp.zeros((), values.dtype))
 

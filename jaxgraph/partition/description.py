@@ -52,12 +52,13 @@ def describe(survey: Survey, chunk: int, unit: int) -> Manifest:
     graph, order = survey.graph, survey.order
     by_receiver, by_sender = row_counts = count_rows(survey, chunk)
     leave = survey.mode == "sar" and survey.num_parts > 1
+    node_rows = max(order.largest_part, chunk)
     manifest = Manifest(
         mode=survey.mode,
         num_parts=survey.num_parts,
         num_classes=graph.num_classes,
         multilabel=graph.is_multilabel,
-        node_rows=max(order.largest_part, chunk),
+        node_rows=node_rows,
         boundary_rows=int(order.boundary.max()),
         chunk=chunk,
         halo_unit=unit,
@@ -68,6 +69,7 @@ def describe(survey: Survey, chunk: int, unit: int) -> Manifest:
         outgoing_receiver_capacity=by_receiver.leaving().capacity(chunk) if leave else 0,
         outgoing_sender_capacity=by_sender.leaving().capacity(chunk) if leave else 0,
         shapes=(),
+        has_padding=bool(np.diff(order.part_ptr).min() < node_rows),
         counts=Counts(graph.num_nodes, graph.num_edges, int(survey.halo.sum())),
     )
     extents = _data_extents(survey)

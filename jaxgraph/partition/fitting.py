@@ -39,7 +39,7 @@ def fit(manifest: Manifest, pad_to: Manifest) -> Manifest:
       pad_to: the shapes to take on.
 
     Returns:
-      A manifest equal to `pad_to`.
+      A manifest equal to `pad_to`, unless that has room for nothing but nodes and they are fewer.
 
     Raises:
       ValueError: `pad_to` is of another kind of graph, or the graph does not fit into it.
@@ -69,7 +69,10 @@ def fit(manifest: Manifest, pad_to: Manifest) -> Manifest:
         raise ValueError(
             f"the graph does not fit into pad_to: {', '.join(small[:4])}{more}; {_ADVICE}"
         )
-    return dataclasses.replace(pad_to, counts=manifest.counts)
+    has_padding = (
+        pad_to.has_padding or manifest.has_padding or manifest.node_rows < pad_to.node_rows
+    )
+    return dataclasses.replace(pad_to, has_padding=has_padding, counts=manifest.counts)
 
 
 def merge(manifests: Sequence[Manifest]) -> Manifest:
@@ -92,6 +95,7 @@ def merge(manifests: Sequence[Manifest]) -> Manifest:
         first,
         multilabel=any(manifest.multilabel for manifest in manifests),
         shapes=(),
+        has_padding=True,
         counts=None,
         **{name: max(getattr(manifest, name) for manifest in manifests) for name in _SIZES},
         **{name: _largest([getattr(manifest, name) for manifest in manifests]) for name in _UNITS},

@@ -90,6 +90,7 @@ class Manifest:
       outgoing_receiver_capacity, outgoing_sender_capacity: of those that leave it, 0 where the mode
         has no use for them.
       shapes: (name, shape, dtype) of every array of a part.
+      has_padding: whether there may be a row that stands for no node.
       counts: the graph's size, or None where the manifest stands for graphs of several sizes.
     """
 
@@ -108,6 +109,7 @@ class Manifest:
     outgoing_receiver_capacity: int
     outgoing_sender_capacity: int
     shapes: tuple[tuple[str, tuple[int, ...], str], ...]
+    has_padding: bool = True
     counts: Counts | None = dataclasses.field(default=None, compare=False)
 
     @property

@@ -47,6 +47,15 @@ def test_counts_are_those_of_the_graph():
     assert dataclasses.astuple(tables.manifest.counts) == (4, 4, 1)
 
 
+@pytest.mark.parametrize("counts", [(16, 16), (16, 17), (15, 15)])
+def test_padding_is_foretold(counts):
+    num_nodes = sum(counts)
+    parts = Partition.from_assignment(np.repeat([0, 1], counts), 2)
+    graph = complete(*random_edges(num_nodes, 100, seed=1), num_nodes, "blocks")
+    manifest = describe(survey(graph, parts, "sar"), 16, 16)
+    assert manifest.has_padding == (num_nodes < 2 * manifest.node_rows)
+
+
 def test_grain_suits_all_graphs():
     edges = random_edges(2000, 30_000, seed=5)
     large = complete(*edges, 2000, "large")

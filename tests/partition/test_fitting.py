@@ -47,8 +47,16 @@ def large() -> Manifest:
 def test_a_small_graph_takes_on_the_shapes_of_a_large_one(large):
     small = manifest_of(random_graph(60, 200))
     fitted = fit(small, large)
-    assert fitted == large
+    assert not large.has_padding
+    assert fitted == dataclasses.replace(large, has_padding=True)
     assert fitted.counts == small.counts
+
+
+def test_shapes_of_several_graphs_may_be_padded(small, large):
+    common = merge([large])
+    assert common.has_padding
+    assert fit(large, common) == fit(small, common) == common
+    assert fit(large, large) == large
 
 
 def test_a_large_graph_does_not_fit_into_a_small_one(small, large):
@@ -116,7 +124,7 @@ def test_what_padding_alone_can_say_is_filled_in(large):
     bare = manifest_of(
         random_graph(60, 100, labels=None, train_mask=None, val_mask=None, test_mask=None)
     )
-    assert fit(bare, large) == large
+    assert fit(bare, large) == dataclasses.replace(large, has_padding=True)
     assert merge([bare, large]).array_shapes().keys() == large.array_shapes().keys()
     with pytest.raises(ValueError, match="no room for labels, test_mask, train_mask, val_mask"):
         fit(large, merge([bare]))
