@@ -20,7 +20,7 @@ from jaxgraph.layers.convolutions import (
     sage_conv,
 )
 from jaxgraph.layers.dense import check_rate, dropout, linear, require_rows
-from jaxgraph.layers.normalization import batch_statistics, layer_norm, normalize
+from jaxgraph.layers.normalization import batch_norm, batch_statistics, layer_norm, normalize
 from jaxgraph.layers.recompute import recompute
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "NeighborReduction",
     "SymmetricSum",
     "aggregate_by_columns",
+    "batch_norm",
     "batch_statistics",
     "check_rate",
     "check_reduction",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.layers.dense import require_rows
+from jaxgraph.ops.edges import match_variation, when_ready
 from jaxgraph.ops.precision import to_accumulation
 from jaxgraph.parallel import FeatureColumns, Shard
 
-__all__ = ["STATISTICS", "batch_statistics", "layer_norm", "normalize"]
+__all__ = ["STATISTICS", "batch_norm", "batch_statistics", "layer_norm", "normalize"]
 
 STATISTICS = "batch_statistics"
 """Checkpoint name of what is reduced over all devices: computed again, it would be sent again."""
@@ -45,6 +48,71 @@ def batch_statistics(shard: Shard, x: jax.Array | FeatureColumns) -> tuple[jax.A
     mean = checkpoint_name(total / count, STATISTICS)
     squares = jnp.square(shard.mask_rows(x - mean))
     return mean, checkpoint_name(shard.sum(jnp.sum(squares, 0)) / count, STATISTICS)
+
+
+def batch_norm(
+    shard: Shard,
+    x: jax.Array | FeatureColumns,
+    scale: jax.Array,
+    bias: jax.Array,
+    *,
+    epsilon: float = 1e-5,
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    """y = (x - mean) / sqrt(var + epsilon) * scale + bias, with `batch_statistics` of x.
+
+    Its backward reads x and the gradient g of y once for two sums, and once for
+
+    dx = scale / sqrt(var + epsilon) (g - sum_j g_j / n - h sum_j g_j h_j / n)
+
+    where h is the normal (x - mean) / sqrt(var + epsilon), and keeps nothing but x.
+
+    Args:
+      shard: the shard, under `spmd`.
+      x: float [rows, features].
+      scale, bias: float [features].
+      epsilon: added to the variance.
+
+    Returns:
+      y, float [rows, features], and the mean and variance, through which no gradient flows.
+
+    Raises:
+      TypeError: x is split by column.
+
+    References:
+      Ioffe and Szegedy, "Batch normalization", 2015, section 3.
+    """
+    x = require_rows(x, "batch normalisation")
+    y, statistics = _batch_norm(epsilon, shard, *match_variation((x, scale, bias), x))
+    return y, jax.lax.stop_gradient(statistics)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _batch_norm(epsilon: float, shard: Shard, x: jax.Array, scale: jax.Array, bias: jax.Array):
+    statistics = batch_statistics(shard, x)
+    return normalize(shard, x, *statistics, scale, bias, epsilon=epsilon), statistics
+
+
+def _batch_norm_forward(epsilon, shard, x, scale, bias):
+    y, (mean, var) = _batch_norm(epsilon, shard, x, scale, bias)
+    return (y, (mean, var)), (shard, x, mean, lax.rsqrt(var + epsilon), scale)
+
+
+def _batch_norm_backward(epsilon, residuals, gradients):
+    shard, x, mean, inverse, scale = residuals
+    gradient = to_accumulation(shard.mask_rows(gradients[0]))
+    # Else XLA would compute it in the forward already, and keep it.
+    late_mean = mean + when_ready(gradient)
+    normal = (to_accumulation(shard.mask_rows(x)) - late_mean) * inverse
+    own = jnp.sum(gradient, 0), jnp.sum(gradient * normal, 0)
+    own_count = jnp.sum(shard.node_mask, dtype=gradient.dtype)
+    total, along, count = shard.sum((*own, own_count))
+    count = jnp.maximum(count, 1)
+    dx = (gradient - total / count - normal * (along / count)) * (inverse * scale)
+    dscale, dbias = own[1].astype(scale.dtype), own[0].astype(scale.dtype)
+    return None, shard.mask_rows(dx).astype(x.dtype), dscale, dbias
+
+
+_batch_norm.defvjp(_batch_norm_forward, _batch_norm_backward)
 
 
 def normalize(

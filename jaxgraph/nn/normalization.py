@@ -52,16 +52,10 @@ class BatchNorm(nnx.Module):
 
     def __call__(self, shard: Shard, x: jax.Array, train: bool = False) -> jax.Array:
         """float [rows, features] of x [rows, features]; updates the statistics if `train`."""
-        statistics = self.statistics(shard, x, train)
+        y, statistics = self.normalize(shard, x, train)
         if train:
             self.update(*statistics)
-        return self.normalize(shard, x, *statistics)
-
-    def statistics(self, shard: Shard, x: jax.Array, train: bool) -> tuple[jax.Array, jax.Array]:
-        """Mean and variance [features], of x if `train`, else the running ones."""
-        if train:
-            return layers.batch_statistics(shard, parameters.in_dtype(x, self.dtype))
-        return self.mean.get_value(), self.var.get_value()
+        return y
 
     def update(self, mean: jax.Array, var: jax.Array) -> None:
         """Moves the running statistics towards `mean` and `var` [features]."""
@@ -70,11 +64,19 @@ class BatchNorm(nnx.Module):
             new = jax.lax.stop_gradient(new).astype(old.dtype)
             running.set_value(self.momentum * old + (1 - self.momentum) * new)
 
-    def normalize(self, shard: Shard, x: jax.Array, mean: jax.Array, var: jax.Array) -> jax.Array:
-        """float [rows, features] of x [rows, features] and the statistics [features]."""
+    def normalize(
+        self, shard: Shard, x: jax.Array, train: bool
+    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        """float [rows, features] of x [rows, features], and the statistics [features] it took.
+
+        Those are of x if `train`, else the running ones.
+        """
         x = parameters.in_dtype(x, self.dtype)
         scale, bias = self.scale.get_value(), self.bias.get_value()
-        return layers.normalize(shard, x, mean, var, scale, bias, epsilon=self.epsilon)
+        if train:
+            return layers.batch_norm(shard, x, scale, bias, epsilon=self.epsilon)
+        running = self.mean.get_value(), self.var.get_value()
+        return layers.normalize(shard, x, *running, scale, bias, epsilon=self.epsilon), running
 
 
 class LayerNorm(nnx.Module):

@@ -256,8 +256,7 @@ def _normalized(
 ) -> tuple[jax.Array, Statistics | None]:
     """x after the norm, and the statistics that were used if it is a batch norm."""
     if isinstance(norm, BatchNorm):
-        statistics = norm.statistics(shard, x, train)
-        return norm.normalize(shard, x, *statistics), statistics
+        return norm.normalize(shard, x, train)
     return x if norm is None else norm(shard, x), None
 
 

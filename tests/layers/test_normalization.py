@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.layers import batch_statistics, layer_norm, normalize
+from jaxgraph.layers import batch_norm, batch_statistics, layer_norm, normalize
 from jaxgraph.parallel import ShardedGraph, gather_rows, make_mesh, shard, spmd, traffic
 from jaxgraph.partition import Partition
 from tests.columns import columns_of
@@ -33,8 +33,13 @@ def batch(shard: Any, x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Ar
     return normalize(shard, x, *batch_statistics(shard, x), scale, bias)
 
 
+def batch_at_once(shard: Any, x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
+    return batch_norm(shard, x, scale, bias)[0]
+
+
 LAYERS = {
     "batch": (batch, functions.batch_norm),
+    "batch at once": (batch_at_once, functions.batch_norm),
     "layer": (layer_norm, functions.layer_norm),
 }
 
