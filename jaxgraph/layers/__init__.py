@@ -19,11 +19,12 @@ from jaxgraph.layers.convolutions import (
     gin_conv,
     sage_conv,
 )
-from jaxgraph.layers.dense import check_rate, dropout, linear, require_rows
+from jaxgraph.layers.dense import MAPPED, check_rate, dropout, linear, require_rows
 from jaxgraph.layers.normalization import batch_norm, batch_statistics, layer_norm, normalize
 from jaxgraph.layers.recompute import recompute
 
 __all__ = [
+    "MAPPED",
     "AggregatedFeatures",
     "Aggregation",
     "Features",

@@ -8,6 +8,7 @@ from typing import overload
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.layers.aggregated import AggregatedFeatures, Features, plain_features
 from jaxgraph.ops.edges import match_variation
@@ -17,6 +18,7 @@ from jaxgraph.parallel import FeatureColumns, Shard
 from jaxgraph.parallel.features import project_columns
 
 __all__ = [
+    "MAPPED",
     "add_bias",
     "at_use",
     "check_rate",
@@ -25,6 +27,9 @@ __all__ = [
     "require_rows",
     "rounded",
 ]
+
+MAPPED = "mapped_features"
+"""Checkpoint name of what `linear` returns."""
 
 
 def linear(
@@ -65,7 +70,7 @@ def linear(
     else:
         # The kernel's gradient multiplies the rows of padding by 0, which keeps a NaN.
         y = (x if is_masked else shard.mask_rows(x)) @ at_use(kernel, x)
-    return add_bias(y, bias)
+    return checkpoint_name(add_bias(y, bias), MAPPED)
 
 
 def at_use(parameter: jax.Array, x: jax.Array) -> jax.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -87,7 +88,9 @@ def batch_norm(
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _batch_norm(epsilon: float, shard: Shard, x: jax.Array, scale: jax.Array, bias: jax.Array):
+def _batch_norm(
+    epsilon: float, shard: Shard, x: jax.Array, scale: jax.Array, bias: jax.Array
+) -> Any:
     statistics = batch_statistics(shard, x)
     return normalize(shard, x, *statistics, scale, bias, epsilon=epsilon), statistics
 

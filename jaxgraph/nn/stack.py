@@ -6,8 +6,8 @@ so that nothing is sent or aggregated again. Norm, activation, dropout and linea
 a second time. To that end a block, the unit of recomputation, starts with the norm and activation
 of the layer before, and ends with what the convolution put out.
 
-On one device nothing is: XLA fuses cheap steps into the backward by itself, and the copies that a
-recomputation starts from would take as much memory as it saves.
+On one device nothing of 32 bits is: XLA fuses cheap steps into the backward by itself, and the
+copies that a recomputation starts from would take as much memory as it saves.
 """
 
 from __future__ import annotations
@@ -197,16 +197,27 @@ class Stack(nnx.Module):
             layer_key = jax.random.fold_in(key, index) if train and key is not None else None
             block = partial(self._block, is_first=index == 0, train=train)
             arguments = (shard, norm, layer, layer_key, y, skip)
-            if shard.manifest.num_parts == 1 or self._maps_alone(y, train):
+            # Products are computed again only where memory is what the shards are for.
+            keep = _KEPT if shard.manifest.num_parts > 1 else (*_KEPT, layers.MAPPED)
+            if self._keeps_everything(shard, x) or self._maps_alone(y, train):
                 y, skip, statistics = block(*arguments)
             else:
-                y, skip, statistics = layers.recompute(block, *arguments, keep=_KEPT)
+                y, skip, statistics = layers.recompute(block, *arguments, keep=keep)
             if isinstance(norm, BatchNorm) and train:
                 assert statistics is not None
                 norm.update(*statistics)
             norm = layer.norm
         y = y if skip is None else y + skip
         return y if self.dtype is None else y.astype(jnp.promote_types(y.dtype, jnp.float32))
+
+    def _keeps_everything(self, shard: Shard, x: Features) -> bool:
+        """Whether nothing is computed again: on one device, in types that XLA multiplies as such.
+
+        Of 16 bits its CPU compiler would keep what it multiplied, in 32.
+        """
+        values = layers.plain_features(x)
+        kept = self.dtype or (values.values if isinstance(values, FeatureColumns) else values).dtype
+        return shard.manifest.num_parts == 1 and jnp.dtype(kept).itemsize > 2
 
     def _maps_alone(self, x: Features, train: bool) -> bool:
         """Whether the first layer takes products of features that are kept anyway and nothing else.

@@ -10,6 +10,7 @@ import pytest
 from flax import nnx
 
 from jaxgraph import nn
+from jaxgraph.layers import elu
 from jaxgraph.parallel import ShardedGraph, place_rows, rows_prefix, spmd, traffic
 from jaxgraph.parallel.exchange import WHOLE_ANSWER_RATIO
 from tests.columns import columns_of
@@ -78,7 +79,7 @@ def test_dropout_is_that_of_features_and_of_attention() -> None:
 
 def test_default_activations() -> None:
     activations = {name: make(name).activation for name in MODELS}
-    assert activations.pop("GAT") is jax.nn.elu
+    assert activations.pop("GAT") is elu
     assert set(activations.values()) == {jax.nn.relu}
 
 
