@@ -83,20 +83,21 @@ def batch_norm(
       Ioffe and Szegedy, "Batch normalization", 2015, section 3.
     """
     x = require_rows(x, "batch normalisation")
-    y, statistics = _batch_norm(epsilon, shard, *match_variation((x, scale, bias), x))
-    return y, jax.lax.stop_gradient(statistics)
+    results: Any = _batch_norm(epsilon, shard, *match_variation((x, scale, bias), x))
+    return results[0], lax.stop_gradient(results[1])
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _batch_norm(
     epsilon: float, shard: Shard, x: jax.Array, scale: jax.Array, bias: jax.Array
-) -> Any:
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     statistics = batch_statistics(shard, x)
     return normalize(shard, x, *statistics, scale, bias, epsilon=epsilon), statistics
 
 
 def _batch_norm_forward(epsilon, shard, x, scale, bias):
-    y, (mean, var) = _batch_norm(epsilon, shard, x, scale, bias)
+    mean, var = batch_statistics(shard, x)
+    y = normalize(shard, x, mean, var, scale, bias, epsilon=epsilon)
     return (y, (mean, var)), (shard, x, mean, lax.rsqrt(var + epsilon), scale)
 
 
