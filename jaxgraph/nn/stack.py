@@ -215,9 +215,13 @@ class Stack(nnx.Module):
 
         Of 16 bits its CPU compiler would keep what it multiplied, in 32.
         """
-        values = layers.plain_features(x)
-        kept = self.dtype or (values.values if isinstance(values, FeatureColumns) else values).dtype
-        return shard.manifest.num_parts == 1 and jnp.dtype(kept).itemsize > 2
+        leaves = jax.tree.leaves(layers.plain_features(x))
+        is_short = any(
+            jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.dtype.itemsize <= 2 for leaf in leaves
+        )
+        if self.dtype is not None:
+            is_short = self.dtype.itemsize <= 2
+        return shard.manifest.num_parts == 1 and not is_short
 
     def _maps_alone(self, x: Features, train: bool) -> bool:
         """Whether the first layer takes products of features that are kept anyway and nothing else.
