@@ -50,13 +50,23 @@ class AggregatedFeatures:
 
     Attributes:
       features: float [rows, features], x; 0 in the rows of padding.
-      aggregate: float [rows, features], the aggregation of x; 0 in the rows of padding.
+      aggregate: float [rows, features], the aggregation of x, or [rows, 2 features], behind x in
+        each row; 0 in the rows of padding.
       aggregation: which one.
     """
 
     features: jax.Array
     aggregate: jax.Array
     aggregation: Aggregation = dataclasses.field(metadata={"static": True})
+
+    @property
+    def is_behind_features(self) -> bool:
+        """Whether `aggregate` holds x too, for layers that map both by one product."""
+        return self.aggregate.shape[-1] > self.features.shape[-1]
+
+    def aggregate_alone(self) -> jax.Array:
+        """float [rows, features], the aggregation of x."""
+        return self.aggregate[..., -self.features.shape[-1] :]
 
 
 Features = jax.Array | FeatureColumns | AggregatedFeatures
@@ -73,12 +83,15 @@ class FirstAggregation:
       in_training: whether nothing random stands before it in training; in inference nothing does.
       is_followed_by_maps: whether the layer takes linear maps of features and aggregate and nothing
         else, so that nothing but what it puts out need be kept for its backward.
+      is_behind_features: whether the layer maps features and aggregate by matrices of their own,
+        which is one product where they stand in the same rows.
     """
 
     aggregation: Aggregation
     width: int
     in_training: bool = True
     is_followed_by_maps: bool = True
+    is_behind_features: bool = False
 
 
 @overload

@@ -128,7 +128,7 @@ def _narrows(aggregation: Aggregation, kernel: jax.Array) -> bool:
 
 def _known_aggregate(x: Features, aggregation: Aggregation) -> jax.Array | None:
     if isinstance(x, AggregatedFeatures) and x.aggregation == aggregation:
-        return x.aggregate
+        return x.aggregate_alone()
     return None
 
 
@@ -193,7 +193,11 @@ def sage_conv(params: Params, shard: Shard, x: Features, *, reduce: str = "mean"
     check_reduction(reduce)
     if reduce == "max":
         require_rows(x, "reduce='max'")
-    neighbors = _map_aggregate(shard, x, params["neighbor_kernel"], NeighborReduction(reduce))
+    aggregation = NeighborReduction(reduce)
+    if isinstance(x, AggregatedFeatures) and x.is_behind_features and x.aggregation == aggregation:
+        kernel = jnp.concatenate((params["self_kernel"], params["neighbor_kernel"]))
+        return linear(shard, x.aggregate, kernel, params.get("bias"), is_masked=True)
+    neighbors = _map_aggregate(shard, x, params["neighbor_kernel"], aggregation)
     return linear(shard, x, params["self_kernel"], params.get("bias")) + neighbors
 
 

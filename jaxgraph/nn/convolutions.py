@@ -115,7 +115,8 @@ class SAGEConv(nnx.Module):
     def first_aggregation(self) -> FirstAggregation:
         """What a model aggregates whose first layer this is."""
         aggregation = layers.NeighborReduction(self.reduce)
-        return layers.first_aggregation(aggregation, self.neighbor_kernel.get_value())
+        found = layers.first_aggregation(aggregation, self.neighbor_kernel.get_value())
+        return dataclasses.replace(found, is_behind_features=True)
 
     def __call__(
         self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False

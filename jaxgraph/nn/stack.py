@@ -166,7 +166,10 @@ class Stack(nnx.Module):
     def first_aggregation(self) -> FirstAggregation | None:
         """What is aggregated of the features, if that has no parameter."""
         found = getattr(self.layers[0].convolution, "first_aggregation", None)
-        return found and dataclasses.replace(found, in_training=self.dropout == 0)
+        if found is None or self.dropout == 0:
+            return found
+        # Evaluation alone takes the aggregate, which is no reason to hold features twice.
+        return dataclasses.replace(found, in_training=False, is_behind_features=False)
 
     def __call__(
         self,

@@ -12,7 +12,6 @@ from flax import nnx
 
 from jaxgraph.layers import (
     AggregatedFeatures,
-    Aggregation,
     FirstAggregation,
     aggregate_by_columns,
     plain_features,
@@ -34,8 +33,8 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
     serves every model: one with another first layer takes the features alone. A step of one's own
     passes `shard.nodes` to the model as ever.
 
-    Each device holds one more array [rows, features]; two, if the features given are not 0 in the
-    rows of padding.
+    Each device holds one more array [rows, features], or two: for GraphSAGE, which maps features
+    and sums by one product, or if the features given are not 0 in the rows of padding.
 
     Args:
       model: has `first_aggregation`, a `jaxgraph.layers.FirstAggregation`, as models of
@@ -61,13 +60,16 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
             "train on the graph as it is"
         )
     if isinstance(sharded.shards.nodes, AggregatedFeatures):
-        if sharded.shards.nodes.aggregation == first.aggregation:
+        known = sharded.shards.nodes
+        is_same = known.is_behind_features == first.is_behind_features
+        if known.aggregation == first.aggregation and is_same:
             return sharded
         sharded = _with_nodes(sharded, x)
     if isinstance(x, jax.ShapeDtypeStruct):
-        return _with_nodes(sharded, AggregatedFeatures(x, x, first.aggregation))
-    width = max(first.width, LEAST_WIDTH)
-    aggregate, is_masked = _aggregate(first.aggregation, width, sharded)
+        columns = x.shape[-1] * (2 if first.is_behind_features else 1)
+        aggregate: Any = x.update(shape=(*x.shape[:-1], columns))
+        return _with_nodes(sharded, AggregatedFeatures(x, aggregate, first.aggregation))
+    aggregate, is_masked = _aggregate(first, sharded)
     # As a graph is placed, its features are 0 in the rows of padding, and need no copy.
     features = x if is_masked else _masked(sharded)
     return _with_nodes(sharded, AggregatedFeatures(features, aggregate, first.aggregation))
@@ -121,16 +123,17 @@ def _numbers_moved(sharded: ShardedGraph) -> tuple[int, int]:
     return counts.num_edges + counts.num_nodes, 2 * counts.num_nodes
 
 
-@partial(jax.jit, static_argnames=("aggregation", "width"))
-def _aggregate(
-    aggregation: Aggregation, width: int, sharded: ShardedGraph
-) -> tuple[jax.Array, jax.Array]:
-    """The aggregate [parts, rows, features], and whether x is 0 in the rows of padding."""
+@partial(jax.jit, static_argnames="first")
+def _aggregate(first: FirstAggregation, sharded: ShardedGraph) -> tuple[jax.Array, jax.Array]:
+    """The aggregate of `AggregatedFeatures`, and whether x is 0 in the rows of padding."""
+    width = max(first.width, LEAST_WIDTH)
 
     def on_shard(shard: Shard) -> tuple[jax.Array, jax.Array]:
         x = _rows(shard)
         others = jnp.sum(~shard.node_mask[:, None] & (x != 0), dtype=jnp.int32)
-        aggregate = aggregate_by_columns(shard, x, aggregation, width=width)
+        aggregate = aggregate_by_columns(shard, x, first.aggregation, width=width)
+        if first.is_behind_features:
+            aggregate = jnp.concatenate((shard.mask_rows(x), aggregate), axis=1)
         return aggregate[None], shard.sum(others) == 0
 
     return spmd(on_shard, outputs=("rows", "replicated"))(sharded)

@@ -108,8 +108,14 @@ def test_a_few_columns_at_a_time_take_less_memory() -> None:
 # ------------------------------------------------------------------ who takes it
 
 
-def aggregated(shard: Any, x: Any, aggregation: Any) -> AggregatedFeatures:
-    return AggregatedFeatures(shard.mask_rows(x), aggregation(shard, x), aggregation)
+def aggregated(shard: Any, x: Any, aggregation: Any, *, behind: bool = False) -> AggregatedFeatures:
+    own, aggregate = shard.mask_rows(x), aggregation(shard, x)
+    return carrying(own, aggregate, aggregation, behind=behind)
+
+
+def carrying(x: Any, aggregate: Any, aggregation: Any, *, behind: bool) -> AggregatedFeatures:
+    aggregate = jnp.concatenate((x, aggregate), axis=1) if behind else aggregate
+    return AggregatedFeatures(x, aggregate, aggregation)
 
 
 CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], Any]] = {
@@ -133,25 +139,27 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], A
 }
 
 
+@pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("name", CASES)
-def test_values_and_gradients(name: str) -> None:
+def test_values_and_gradients(name: str, behind: bool) -> None:
     """Those of the reference, which knows of no aggregate; through it, gradients of x as well."""
     conv, oracle, params, aggregation = CASES[name]
 
     def of_aggregated(params: Any, shard: Any, x: Any) -> jax.Array:
-        return conv(params, shard, aggregated(shard, x, aggregation))
+        return conv(params, shard, aggregated(shard, x, aggregation, behind=behind))
 
     check_convolution(of_aggregated, oracle, params, edge_weight=name.startswith("gcn"))
 
 
+@pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("name", CASES)
-def test_a_layer_takes_the_aggregate_that_is_its_own(name: str) -> None:
+def test_a_layer_takes_the_aggregate_that_is_its_own(name: str, behind: bool) -> None:
     """An aggregate of 0 shows in what a layer puts out if, and only if, the layer takes it."""
     conv, _, params, aggregation = CASES[name]
 
     def step(shard: Any) -> Any:
         x = shard.mask_rows(shard.nodes)
-        wrong = AggregatedFeatures(x, jnp.zeros_like(x), aggregation)
+        wrong = carrying(x, jnp.zeros_like(x), aggregation, behind=behind)
         return conv(params, shard, wrong), conv(params, shard, x)
 
     sharded = crooked_sharded(2, "hash", "sar")

@@ -250,6 +250,21 @@ def test_a_graph_is_aggregated_once_for_each_aggregation() -> None:
     assert other.shards.nodes.features is sharded.shards.nodes
     fresh: Any = aggregate_once(make("GraphSAGE"), sharded)
     np.testing.assert_array_equal(other.shards.nodes.aggregate, fresh.shards.nodes.aggregate)
+    assert other.shards.nodes.aggregate.shape[-1] == 2 * FEATURES
+    np.testing.assert_array_equal(
+        other.shards.nodes.aggregate[..., :FEATURES], sharded.shards.nodes
+    )
+
+
+def test_features_are_not_held_twice_for_evaluation_alone() -> None:
+    sharded: Any = on_devices(small_graph(), 2)
+    random: Any = aggregate_once(make("GraphSAGE", dropout=0.5), sharded)
+    certain: Any = aggregate_once(make("GraphSAGE"), random)
+    assert random.shards.nodes.aggregate.shape == sharded.shards.nodes.shape
+    assert certain.shards.nodes.is_behind_features
+    np.testing.assert_array_equal(
+        certain.shards.nodes.aggregate_alone(), random.shards.nodes.aggregate
+    )
 
 
 def test_features_wider_than_are_aggregated_at_once() -> None:
