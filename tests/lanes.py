@@ -45,8 +45,8 @@ def padded_parts(source: PartSource) -> list[dict[str, np.ndarray]]:
 def lanes(arrays: Arrays, prefix: str, group: int, chunk: int) -> Iterator[Lane]:
     """The edges of one group of an orientation, compact row by compact row.
 
-    Every row is read as the device reads it: with the rows of a block behind it, and a piece behind
-    each of its edges. A slice that does not fit into its array fails.
+    Every row is read as the device reads it: with the rows of a block behind it, and a heavy one
+    run by run. A slice that does not fit into its array fails.
     """
 
     def window(name: str, start: int, size: int) -> np.ndarray:
@@ -54,13 +54,22 @@ def lanes(arrays: Arrays, prefix: str, group: int, chunk: int) -> Iterator[Lane]
         assert len(found) == size, f"{prefix}: {name} from {start} leaves its array"
         return found
 
-    own = compressed_range(arrays, prefix, group)
-    for compact, at in enumerate(own):
+    first = arrays[f"{prefix}/run_ptr"][group]
+    count = len(compressed_range(arrays, prefix, group))
+    for compact, at in enumerate(range(first, first + count)):
         row, start, degree = (
             int(window(name, at, chunk // PIECE)[0]) for name in ("rows", "starts", "degrees")
         )
-        for slot in range(start, start + degree):
-            yield Lane(slot, compact, row, int(window("neighbors", slot, PIECE)[0]))
+        cut = [(start, degree)]
+        if compact < arrays[f"{prefix}/heavy_rows"][group]:
+            first = arrays[f"{prefix}/run_ptr"][group] + start
+            cut = []
+            for run in range(first, first + degree):
+                assert window("rows", run, 1)[0] == row
+                cut.append([int(window(name, run, 1)[0]) for name in ("starts", "degrees")])
+        for start, degree in cut:
+            for slot in range(start, start + degree):
+                yield Lane(slot, compact, row, int(window("neighbors", slot, 1)[0]))
 
 
 def edges_by_receiver(arrays: Arrays, name: str, group: int, chunk: int) -> list[Edge]:
@@ -147,15 +156,18 @@ def check_orientation(arrays: Arrays, name: str, manifest: Manifest) -> None:
             compact = {lane.compact: lane.row for lane in found}
             assert sorted(compact) == list(range(len(compact)))
             assert len(set(compact.values())) == len(compact)
-            assert len(compact) + chunk <= capacity
             own = compressed_range(arrays, f"{name}/{side}", group)
-            rows, degrees = (
-                arrays[f"{name}/{side}/{field}"][own.start : own.stop]
-                for field in ("compressed_rows", "degrees")
-            )
+            rows = arrays[f"{name}/{side}/compressed_rows"][own.start : own.stop]
             assert sorted(rows.tolist()) == sorted(compact.values())
-            assert np.all(np.diff(degrees) <= 0)
-            assert 0 <= arrays[f"{name}/{side}/heavy_rows"][group] <= len(own)
+            first, last = arrays[f"{name}/{side}/run_ptr"][group : group + 2]
+            assert len(compact) <= last - first <= capacity - chunk // PIECE
+            degrees = arrays[f"{name}/{side}/degrees"][first : first + len(own)]
+            heavy = arrays[f"{name}/{side}/heavy_rows"][group]
+            assert 0 <= heavy <= len(own)
+            # Runs of heavy rows, and edges of the others.
+            assert np.all(np.diff(degrees[:heavy]) <= 0)
+            assert np.all(np.diff(degrees[heavy:]) <= 0)
+            assert degrees[:heavy].sum() == last - first - len(own)
         check_compressed_ends(arrays, f"{name}/{side}", len(slots))
     for group in range(num_groups(arrays, name)):
         by_receiver = edges_by_receiver(arrays, name, group, chunk)

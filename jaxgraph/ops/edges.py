@@ -12,8 +12,9 @@ equal degrees, and are taken a *block* at a time. A step takes the next few edge
 every row of the block, a chunk of edges in all, and adds up the messages of each piece by a sum
 that is written out: XLA makes one fused, parallel and vectorised loop of it, gathers included.
 The running result of a block stays where it is until its longest row ends, and is then written to
-consecutive compact rows. Rows of very high degree ("heavy" rows) are blocks of their own: a step
-takes a whole chunk of a row's edges, and the pieces are added up at the end.
+consecutive compact rows. Rows of high degree ("heavy" rows, the first compact ones) are cut into
+*runs* of edges, which are visited like rows, behind the compact rows; at the end the results of a
+row's runs are merged.
 
 What has one value per edge is computed slot after slot. Trip counts are data, so a device does the
 work of its own edges, not of the largest shard's.
@@ -34,8 +35,8 @@ __all__ = [
     "EdgeGroup",
     "EdgeGroups",
     "Orientation",
+    "by_row",
     "match_variation",
-    "split_pieces",
     "take_rows",
     "visit_rows",
     "visit_slots",
@@ -90,14 +91,16 @@ class Orientation:
       neighbors: int32 [slots], the row at the other end of each edge.
       edge_ids: int32 [slots], the slot of the same edge in the orientation by receiver; None where
         this is that orientation.
-      rows: int32 [compact rows of all groups], the row each compact row stands for.
-      starts, degrees: int32 [compact rows of all groups], the first slot of each, and its edges.
+      rows: int32 [compact rows and runs of all groups], the row that each stands for: of every
+        group the compact rows and then the runs of its heavy rows, row by row.
+      starts, degrees: int32 [compact rows and runs of all groups], the first slot of each, and its
+        edges; of a heavy row its first run, in that order of the group, and its runs.
+      run_ptr: int32 [groups + 1], where each group starts in these.
       heavy_rows: int32 [groups], how many rows, the first compact ones, are heavy.
       position: int32 [rows of group 0], the compact row of each row of group 0, -1: no edges.
-      compressed_ptr: int32 [groups + 1], where the rows of each group start in `compressed_rows`
-        and in `rows`.
+      compressed_ptr: int32 [groups + 1], where the rows of each group start in `compressed_rows`.
       compressed_rows: int32 [rows that have edges, of all groups], in row order, numbered as in
-        `rows`, of which they are a permutation within each group.
+        `rows`, of whose compact rows they are a permutation within each group.
       compressed_starts: int32 [rows that have edges, of all groups, + 1], the first slot of each;
         behind the last row, the number of edges.
     """
@@ -107,6 +110,7 @@ class Orientation:
     rows: jax.Array
     starts: jax.Array
     degrees: jax.Array
+    run_ptr: jax.Array
     heavy_rows: jax.Array
     position: jax.Array
     compressed_ptr: jax.Array
@@ -128,7 +132,8 @@ class EdgeGroups:
         carry no data.
       chunk: edges handled at a time, a power of two.
       piece: edges of a row that are taken at a time, a power of two, at most `chunk`.
-      receiver_capacity, sender_capacity: compact rows of the largest group, plus one chunk.
+      receiver_capacity, sender_capacity: compact rows and runs of the largest group, plus one
+        block of rows.
       implementation: which kernels reduce over the edges: "xla", "cpu" or "mosaic_gpu".
     """
 
@@ -165,12 +170,38 @@ class EdgeChunk:
       edge_ids: int32 [chunk], slots in the orientation by receiver.
       mask: bool [chunk], False where a lane holds no edge (it then repeats an edge of its row, or
         of another row of the group).
+      side: "sender" or "receiver", at which end equally many lanes on end have the same row; None:
+        at no end.
+      rows: int32 [rows of a block], these rows, or None.
     """
 
     senders: jax.Array
     receivers: jax.Array
     edge_ids: jax.Array
     mask: jax.Array
+    side: str | None = None
+    rows: jax.Array | None = None
+
+    def at_end(self, side: str, tree: Pytree) -> Pytree:
+        """What the edges see of the arrays of the senders or of the receivers, [chunk, ...].
+
+        Args:
+          side: "sender" or "receiver".
+          tree: arrays [rows, ...].
+
+        Returns:
+          Their rows at that end.
+        """
+        if self.rows is None or side != self.side:
+            return take_rows(tree, self.senders if side == "sender" else self.receivers)
+        lanes, size = len(self.mask), len(self.rows)
+
+        # A row that many lanes share is read once, and never stored for each of them.
+        def spread(leaf: jax.Array) -> jax.Array:
+            shape = (size, lanes // size, *leaf.shape[1:])
+            return jnp.broadcast_to(leaf[:, None], shape).reshape(lanes, *leaf.shape[1:])
+
+        return jax.tree.map(spread, take_rows(tree, self.rows))
 
 
 def take_rows(tree: Pytree, rows: jax.Array) -> Pytree:
@@ -182,92 +213,66 @@ def take_rows(tree: Pytree, rows: jax.Array) -> Pytree:
 
 @dataclasses.dataclass(frozen=True)
 class _Block:
-    """Some rows of a group, or one heavy row, each lane of which has pieces of its edges.
+    """Some consecutive rows or runs of a group.
 
     Attributes:
       orientation: that of the rows.
       rows: int32 [rows at once], the row of each lane.
       starts: int32 [rows at once], the slot of the lane's first edge.
-      spare: int32 [rows at once], the slot of some edge of the lane's row.
-      lengths: int32 [rows at once], how far from its first edge the lane's edges reach.
-      longest: int32, the largest of the lengths.
-      stride: int32, how many edges further a step takes every lane.
+      lengths: int32 [rows at once], the lane's edges; 0 behind the end of the group, where the
+        lane stands for the first one.
     """
 
     orientation: Orientation
     rows: jax.Array
     starts: jax.Array
-    spare: jax.Array
     lengths: jax.Array
-    longest: jax.Array
-    stride: jax.Array
 
     def pieces(self, done: jax.Array, piece: int) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Neighbors, slots by receiver and mask [rows at once, piece] of the next edges."""
-        first = jnp.where(done < self.lengths, self.starts + done, self.spare)
-        places = jnp.arange(piece, dtype=jnp.int32)
-        mask = done + places < self.lengths[:, None]
+        places = done + jnp.arange(piece, dtype=jnp.int32)
+        mask = places < self.lengths[:, None]
+        slots = self.starts[:, None] + jnp.minimum(
+            places, jnp.maximum(self.lengths - 1, 0)[:, None]
+        )
 
-        def active(values: jax.Array) -> jax.Array:
-            return jnp.where(mask, values, values[:, :1])
+        def known() -> tuple[jax.Array, jax.Array]:
+            ids = self.orientation.edge_ids
+            ids = slots if ids is None else take_rows(ids, slots)
+            return take_rows(self.orientation.neighbors, slots), ids
 
-        neighbors = active(_runs(self.orientation.neighbors, first, piece))
-        if self.orientation.edge_ids is None:
-            return neighbors, active(first[:, None] + places), mask
-        return neighbors, active(_runs(self.orientation.edge_ids, first, piece)), mask
-
-
-def _runs(values: jax.Array, starts: jax.Array, length: int) -> jax.Array:
-    """[starts, length]: `length` consecutive values from each start, which must be in bounds."""
-    return lax.gather(
-        values,
-        starts[:, None],
-        lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(), start_index_map=(0,)),
-        (length,),
-        mode="promise_in_bounds",
-    )
+        # What a branch returns is an array. Fused into the gathers that use them, indices would be
+        # computed again for every element of a row, and XLA drops optimization barriers too early.
+        neighbors, ids = lax.cond(done >= 0, known, lambda: (slots, slots))
+        return neighbors, ids, mask
 
 
 def _slice(array: jax.Array, start: jax.Array, size: int) -> jax.Array:
     return lax.dynamic_slice_in_dim(array, start, size, 0)
 
 
-def _block(
-    edges: EdgeGroups, side: str, group: jax.Array | int, first: jax.Array, heavy: jax.Array
-) -> _Block:
-    """The block that starts at a compact row of a group."""
+def _block(edges: EdgeGroups, side: str, group: jax.Array | int, first: jax.Array) -> _Block:
+    """The block that starts at a compact row or run of a group."""
     orientation, size = edges.orientation(side), edges.rows_at_once
-    group_start = orientation.compressed_ptr[group]
-    lanes = jnp.arange(size, dtype=jnp.int32)
+    start, stop = (orientation.run_ptr[group + more] for more in (0, 1))
+    inside = start + first + jnp.arange(size, dtype=jnp.int32) < stop
     rows, starts, degrees = (
-        _slice(array, group_start + first, size)
+        _slice(array, start + first, size)
         for array in (orientation.rows, orientation.starts, orientation.degrees)
     )
-    inside = first + lanes < orientation.compressed_ptr[group + 1] - group_start
-    # All lanes of a heavy row are that row, each with another piece of every chunk.
-    own = inside & ~heavy
-    shift = lanes * edges.piece
-    spare = jnp.where(own, starts, starts[0])
     return _Block(
         orientation=orientation,
-        rows=jnp.where(own, rows, rows[0]),
-        starts=jnp.where(heavy, starts[0] + shift, spare),
-        spare=spare,
-        lengths=jnp.where(heavy, degrees[0] - shift, jnp.where(inside, degrees, 0)),
-        longest=degrees[0],
-        stride=jnp.where(heavy, edges.chunk, edges.piece),
+        rows=jnp.where(inside, rows, rows[0]),
+        starts=jnp.where(inside, starts, starts[0]),
+        lengths=jnp.where(inside, degrees, 0),
     )
 
 
-def split_pieces(tree: Pytree, rows: int) -> list[Pytree]:
-    """What stands first, second, ... in each of `rows` runs of equal length, as [rows, ...]."""
-
-    def pieces(leaf: jax.Array) -> list[jax.Array]:
-        by_row = leaf.reshape(rows, leaf.shape[0] // rows, *leaf.shape[1:])
-        return [by_row[:, place] for place in range(by_row.shape[1])]
-
-    leaves, structure = jax.tree.flatten(tree)
-    return [jax.tree.unflatten(structure, each) for each in zip(*map(pieces, leaves), strict=True)]
+def by_row(tree: Pytree, rows: int) -> Pytree:
+    """Arrays [chunk, ...] as [rows, lanes of a row, ...]."""
+    return jax.tree.map(
+        lambda leaf: leaf.reshape(rows, leaf.shape[0] // rows, *leaf.shape[1:]), tree
+    )
 
 
 def visit_rows(
@@ -298,37 +303,28 @@ def visit_rows(
       The table and the last carry.
     """
     orientation, size = edges.orientation(side), edges.rows_at_once
-    count = orientation.compressed_ptr[group + 1] - orientation.compressed_ptr[group]
-    heavy_count = orientation.heavy_rows[group]
-
-    def collapse(state: Pytree) -> Pytree:
-        rows = size
-        while rows > 1:
-            rows = rows // min(rows, edges.piece)
-            state = merge(*split_pieces(state, rows))
-        return jax.tree.map(
-            lambda one, none: lax.dynamic_update_slice_in_dim(none, one, 0, 0), state, empty
-        )
+    stop = orientation.run_ptr[group + 1] - orientation.run_ptr[group]
 
     def body(loop: tuple[jax.Array, Pytree, Pytree]) -> tuple[jax.Array, Pytree, Pytree]:
         first, table, carry = loop
-        heavy = first < heavy_count
-        block = _block(edges, side, group, first, heavy)
+        block = _block(edges, side, group, first)
         state, carry = _reduce_block(edges, side, block, visit, empty, carry)
-        if size > 1:
-            state = lax.cond(heavy, collapse, lambda state: state, state)
-        # Rows that this leaves empty behind a heavy row are written when their turn comes.
-        table = jax.tree.map(
-            lambda leaf, new: lax.dynamic_update_slice_in_dim(
-                leaf, new.astype(leaf.dtype), first, 0
-            ),
-            table,
-            state,
-        )
-        return first + jnp.where(heavy, 1, size), table, carry
+        table = _written(table, state, first)
+        return first + size, table, carry
 
-    start = match_variation(jnp.int32(0), (count, table, carry))
-    return lax.while_loop(lambda loop: loop[0] < count, body, (start, table, carry))[1:]
+    start = match_variation(orientation.heavy_rows[group], (stop, table, carry))
+    loop = (start, table, carry)
+    _, table, carry = lax.while_loop(lambda loop: loop[0] < stop, body, loop)
+    return _merge_runs(edges, side, group, merge, empty, table), carry
+
+
+def _written(table: Pytree, rows: Pytree, first: jax.Array) -> Pytree:
+    """`table` with other rows from the first on."""
+
+    def write(leaf: jax.Array, new: jax.Array) -> jax.Array:
+        return lax.dynamic_update_slice_in_dim(leaf, new.astype(leaf.dtype), first, 0)
+
+    return jax.tree.map(write, table, rows)
 
 
 def _reduce_block(
@@ -342,22 +338,62 @@ def _reduce_block(
     """The state of a block's rows after all their edges."""
     shape = (edges.rows_at_once, edges.piece)
     own_rows = jnp.broadcast_to(block.rows[:, None], shape).reshape(-1)
+    longest = jnp.max(block.lengths)
 
-    def body(loop: tuple[jax.Array, Any, Pytree, Pytree]) -> tuple[jax.Array, Any, Pytree, Pytree]:
-        done, (neighbors, edge_ids, mask), state, carry = loop
-        senders, receivers = neighbors.reshape(-1), own_rows
-        if side == "sender":
-            senders, receivers = receivers, senders
-        chunk = EdgeChunk(senders, receivers, edge_ids.reshape(-1), mask.reshape(-1))
-        state, carry = visit(chunk, state, carry)
-        done = done + block.stride
-        return done, block.pieces(done, edges.piece), state, carry
+    def body(loop: tuple[jax.Array, Pytree, Pytree]) -> tuple[jax.Array, Pytree, Pytree]:
+        done, state, carry = loop
+        neighbors, edge_ids, mask = (each.reshape(-1) for each in block.pieces(done, edges.piece))
+        senders, receivers = (own_rows, neighbors) if side == "sender" else (neighbors, own_rows)
+        chunk = EdgeChunk(senders, receivers, edge_ids, mask, side, block.rows)
+        return done + edges.piece, *visit(chunk, state, carry)
 
-    # Carried, the indices of a step are an array: fused into the gathers that use them, they
-    # would be computed again for every element of a row.
-    done = match_variation(jnp.int32(0), (block.longest, empty, carry))
-    start = (done, block.pieces(done, edges.piece), empty, carry)
-    return lax.while_loop(lambda loop: loop[0] < block.longest, body, start)[2:]
+    start = match_variation(jnp.int32(0), (longest, empty, carry))
+    return lax.while_loop(lambda loop: loop[0] < longest, body, (start, empty, carry))[1:]
+
+
+def _merge_runs(
+    edges: EdgeGroups,
+    side: str,
+    group: jax.Array | int,
+    merge: Callable[..., Pytree],
+    empty: Pytree,
+    table: Pytree,
+) -> Pytree:
+    """`table` with the states of the heavy rows, each that of its runs merged, at their places."""
+    orientation, size = edges.orientation(side), edges.rows_at_once
+    heavy = orientation.heavy_rows[group]
+    lanes = jnp.arange(size, dtype=jnp.int32)
+
+    def where(mask: jax.Array, some: Pytree, others: Pytree) -> Pytree:
+        def pick(one: jax.Array, other: jax.Array) -> jax.Array:
+            shape = (size,) + (1,) * (one.ndim - 1)
+            return jnp.where(mask.reshape(shape), one, other).astype(other.dtype)
+
+        return jax.tree.map(pick, some, others)
+
+    def body(loop: tuple[jax.Array, Pytree]) -> tuple[jax.Array, Pytree]:
+        first, table = loop
+        starts, counts = (
+            _slice(array, orientation.run_ptr[group] + first, size)
+            for array in (orientation.starts, orientation.degrees)
+        )
+        inside = first + lanes < heavy
+
+        def take_in(inner: tuple[jax.Array, Pytree]) -> tuple[jax.Array, Pytree]:
+            done, state = inner
+            some = inside & (done < counts)
+            runs = take_rows(table, jnp.where(some, starts + done, 0))
+            return done + 1, merge(state, where(some, runs, empty))
+
+        # The first row of all has the most runs.
+        most = counts[0]
+        start = match_variation(jnp.int32(0), (most, table))
+        state = lax.while_loop(lambda inner: inner[0] < most, take_in, (start, empty))[1]
+        old = jax.tree.map(lambda leaf: _slice(leaf, first, size), table)
+        return first + size, _written(table, where(inside, state, old), first)
+
+    start = match_variation(jnp.int32(0), (heavy, table))
+    return lax.while_loop(lambda loop: loop[0] < heavy, body, (start, table))[1]
 
 
 def visit_slots(

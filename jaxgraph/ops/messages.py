@@ -22,15 +22,15 @@ from jax import lax
 from jaxgraph.ops.edges import (
     EdgeChunk,
     EdgeGroups,
+    by_row,
     match_variation,
-    split_pieces,
     take_rows,
     visit_rows,
     visit_slots,
     when_ready,
 )
 from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
-from jaxgraph.ops.reducers import Reducer
+from jaxgraph.ops.reducers import Reducer, Sum
 
 __all__ = [
     "Inputs",
@@ -126,8 +126,8 @@ def at_edges(inputs: Inputs, chunk: EdgeChunk) -> Inputs:
     """The inputs as the edges of a chunk see them, [chunk, ...]."""
     return Inputs(
         inputs.params,
-        take_rows(inputs.sender, chunk.senders),
-        take_rows(inputs.receiver, chunk.receivers),
+        chunk.at_end("sender", inputs.sender),
+        chunk.at_end("receiver", inputs.receiver),
         take_rows(inputs.edge, chunk.edge_ids),
     )
 
@@ -210,7 +210,7 @@ def reduce_messages(
     def visit(chunk: EdgeChunk, state: Pytree, carry: Pytree) -> tuple[Pytree, Pytree]:
         messages = compute(message, at_edges(inputs, chunk))
         lifted = reducer.lift(messages, chunk.mask, _per_edge(edges, group, reducer, chunk))
-        return reducer.merge(state, *split_pieces(lifted, edges.rows_at_once)), carry
+        return reducer.take_in(state, by_row(lifted, edges.rows_at_once)), carry
 
     return visit_rows(edges, "receiver", group, visit, reducer.merge, empty, table, ())[0]
 
@@ -284,8 +284,8 @@ def pull_messages(
     ) -> tuple[list[jax.Array], list[jax.Array]]:
         grads = _pull_edges(edges, group, message, reducer, inputs, adjoint, chunk)
         lanes = grads.receiver if side == "receiver" else grads.sender
-        pieces = split_pieces([to_accumulation(leaf) for leaf in lanes], edges.rows_at_once)
-        return _sum_lists(rows, *pieces), _sum_lists(params, grads.params) if params else []
+        pieces = by_row([to_accumulation(leaf) for leaf in lanes], edges.rows_at_once)
+        return Sum().take_in(rows, pieces), _sum_lists(params, grads.params) if params else []
 
     table, params = visit_rows(edges, side, group, visit, _sum_lists, empty, table, params)
     return Pullback(table, params)
@@ -327,7 +327,7 @@ def pull_edges(
 
 def _pull_edges(edges, group, message, reducer, inputs, adjoint, chunk: EdgeChunk) -> Inputs:
     keep = _per_edge(edges, group, reducer, chunk)
-    rows = take_rows(adjoint, chunk.receivers)
+    rows = chunk.at_end("receiver", adjoint)
     return pull_chunk(message, reducer, at_edges(inputs, chunk), rows, keep, chunk.mask)
 
 

@@ -6,13 +6,16 @@ half a unit of its last place; so everything accumulates in 32 bits and is round
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-__all__ = ["accumulation_dtype", "to_accumulation"]
+__all__ = ["accumulation_dtype", "inner_product", "to_accumulation"]
 
 
 def accumulation_dtype(dtype: Any) -> np.dtype:
@@ -32,3 +35,32 @@ def accumulation_dtype(dtype: Any) -> np.dtype:
 def to_accumulation(values: jax.Array) -> jax.Array:
     """`values` in the type in which they are accumulated."""
     return values.astype(accumulation_dtype(values.dtype))
+
+
+@jax.custom_jvp
+def inner_product(left: jax.Array, right: jax.Array) -> jax.Array:
+    """<a_i, b_i> over the last axis, of arrays of at least two axes.
+
+    Args:
+      left, right: [rows, ..., features], of shapes that broadcast.
+
+    Returns:
+      [rows, ...].
+    """
+    shape = jnp.broadcast_shapes(left.shape, right.shape)
+    rows, features = shape[0], shape[-1]
+    inner = math.prod(shape[1:-1])
+    flat = (jnp.broadcast_to(each, shape).reshape(rows, inner * features) for each in (left, right))
+    products = functools.reduce(jnp.multiply, flat)
+    # XLA's CPU compiler does not vectorise a fused sum over the last axis. As a matrix product, it
+    # computes the products, gathers included, in a loop that is, and then calls a library.
+    ones = jnp.repeat(jnp.eye(inner, dtype=products.dtype), features, axis=0)
+    sums = jnp.dot(products, ones, precision=lax.Precision.HIGHEST)
+    return sums.reshape(shape[:-1])
+
+
+@inner_product.defjvp
+def _inner_product_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    (left, right), (left_dot, right_dot) = primals, tangents
+    change = jnp.sum(left_dot * right, -1) + jnp.sum(left * right_dot, -1)
+    return inner_product(left, right), change

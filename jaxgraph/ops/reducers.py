@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph.ops import randomness
-from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
+from jaxgraph.ops.precision import accumulation_dtype, inner_product, to_accumulation
 
 __all__ = ["Extremum", "Reducer", "Softmax", "Sum"]
 
@@ -45,6 +45,10 @@ class Reducer(Protocol):
 
     def merge(self, *states: Pytree) -> Pytree:
         """The states of receivers that have taken in what all of these have."""
+        ...
+
+    def take_in(self, state: Pytree, lanes: Pytree) -> Pytree:
+        """`state` [rows, ...] after what `lift` returned, here as [rows, lanes of a row, ...]."""
         ...
 
     def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
@@ -81,6 +85,13 @@ def _total(*terms: jax.Array) -> jax.Array:
     return functools.reduce(jnp.add, terms)
 
 
+def _each_lane(tree: Pytree) -> list[Pytree]:
+    """The first, second, ... lane of every row, [rows, ...] each."""
+    leaves, structure = jax.tree.flatten(tree)
+    lanes = zip(*([leaf[:, i] for i in range(leaf.shape[1])] for leaf in leaves), strict=True)
+    return [jax.tree.unflatten(structure, each) for each in lanes]
+
+
 def _rounded(values: Pytree, messages: Pytree) -> Pytree:
     return jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), values, messages)
 
@@ -101,6 +112,9 @@ class Sum:
 
     def merge(self, *states: Pytree) -> Pytree:
         return jax.tree.map(_total, *states)
+
+    def take_in(self, state: Pytree, lanes: Pytree) -> Pytree:
+        return self.merge(state, *_each_lane(lanes))
 
     def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
         if self.dtype is None:
@@ -146,6 +160,9 @@ class Extremum:
 
     def merge(self, *states: Pytree) -> Pytree:
         return functools.reduce(self._merge_two, states)
+
+    def take_in(self, state: Pytree, lanes: Pytree) -> Pytree:
+        return self.merge(state, *_each_lane(lanes))
 
     def _merge_two(self, left: Pytree, right: Pytree) -> Pytree:
         pick = jnp.maximum if self.sign > 0 else jnp.minimum
@@ -242,6 +259,20 @@ class Softmax:
         scaled = (scale[..., None] * each for scale, each in zip(scales, values, strict=True))
         return peak, total, _total(*scaled)
 
+    def take_in(self, state: Pytree, lanes: Pytree) -> Pytree:
+        peaks, totals, values = lanes
+        peak = functools.reduce(jnp.maximum, (state[0], *_each_lane(peaks)))
+        shift = _finite(peak)
+        # All powers in one array: as many loops as lanes would take long to compile.
+        scales = jnp.exp(peaks - shift[:, None])
+        old = jnp.exp(state[0] - shift)
+        total = _total(old * state[1], *_each_lane(scales * totals))
+        scaled = (
+            scale[..., None] * each
+            for scale, each in zip(_each_lane(scales), _each_lane(values), strict=True)
+        )
+        return peak, total, _total(old[..., None] * state[2], *scaled)
+
     def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
         peak, total, values = state
         total = jnp.where(total > 0, total, 1)
@@ -251,7 +282,7 @@ class Softmax:
     def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
         peak, total = kept
         scaled = to_accumulation(gradient) / total[..., None]
-        inner = jnp.sum(scaled * outputs, -1)
+        inner = inner_product(scaled, outputs)
         # A quotient can underflow float16, not bfloat16, which has the range of float32.
         if gradient.dtype != jnp.float16:
             scaled = scaled.astype(gradient.dtype)
@@ -263,7 +294,7 @@ class Softmax:
         powers = jnp.exp(logits - peak)
         dropped = self._drop(powers[..., None], keep)[..., 0]
         gradient = to_accumulation(gradient)
-        product = jnp.sum(gradient * values, -1)
+        product = inner_product(gradient, values)
         return dropped * product - powers * inner, dropped[..., None] * gradient
 
     def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:

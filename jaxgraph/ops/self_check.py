@@ -30,7 +30,7 @@ __all__ = [
     "example",
 ]
 
-NUM_NODES, NUM_EDGES, CHUNK, PIECE, HEAVY_DEGREE = 24, 100, 8, 4, 12
+NUM_NODES, NUM_EDGES, CHUNK, PIECE, LONGEST = 24, 100, 8, 4, 8
 HEADS, FEATURES, SLOPE = 2, 5, 0.2
 TOLERANCE = 1e-5
 STEP = 1e-6
@@ -89,8 +89,8 @@ def example(seed: int = 0) -> Example:
         receivers=_padded(receivers),
         chunk=CHUNK,
         piece=PIECE,
-        receiver_capacity=NUM_NODES + CHUNK,
-        sender_capacity=NUM_NODES + CHUNK,
+        receiver_capacity=NUM_NODES + NUM_EDGES,
+        sender_capacity=NUM_NODES + NUM_EDGES,
     )
     return Example(Block(edges, ids, None), senders, receivers)
 
@@ -112,13 +112,25 @@ def _orientation(
     by_degree = with_edges[np.argsort(-degrees[with_edges], kind="stable")]
     position = np.full(NUM_NODES, -1)
     position[by_degree] = np.arange(len(by_degree))
+    runs = [
+        (row, starts[row] + done, min(degrees[row] - done, LONGEST))
+        for row in by_degree
+        if degrees[row] > LONGEST
+        for done in range(0, degrees[row], LONGEST)
+    ]
+    heavy = np.sum(degrees > LONGEST)
+    visited = np.stack([by_degree, starts[by_degree], degrees[by_degree]], 1)
+    counts = -(-visited[:heavy, 2] // LONGEST)
+    visited[:heavy, 1:] = np.stack([len(by_degree) + np.cumsum(counts) - counts, counts], 1)
+    visited = np.concatenate([visited, np.asarray(runs).reshape(-1, 3)])
     return Orientation(
         neighbors=_padded(neighbors[by_row]),
         edge_ids=None if edge_ids is None else _padded(edge_ids[by_row]),
-        rows=_padded(by_degree),
-        starts=_padded(starts[by_degree]),
-        degrees=_padded(degrees[by_degree]),
-        heavy_rows=jnp.asarray([np.sum(degrees >= HEAVY_DEGREE)], jnp.int32),
+        rows=_padded(visited[:, 0]),
+        starts=_padded(visited[:, 1]),
+        degrees=_padded(visited[:, 2]),
+        run_ptr=jnp.asarray([0, len(visited)], jnp.int32),
+        heavy_rows=jnp.asarray([heavy], jnp.int32),
         position=jnp.asarray(position, jnp.int32),
         compressed_ptr=jnp.asarray([0, len(with_edges)], jnp.int32),
         compressed_rows=jnp.asarray(with_edges, jnp.int32),

@@ -1,9 +1,9 @@
-"""What it costs to visit the edges of rows of given degrees, and which rows to visit on their own.
+"""What it costs to visit the edges of rows of given degrees, and which rows to cut into runs.
 
 Edges are handled a chunk at a time. A chunk takes the next few edges of every row of a block of
-rows of about equal degree, or holds edges of one row only: rows of very high degree are kept apart,
-as SpMM kernels that split rows do. Everything here follows from the distinct degrees of a group,
-which are few.
+rows of about equal degree. Rows of high degree are cut into runs of edges, each of which is visited
+like a row, as SpMM kernels that split rows do. Everything here follows from the distinct degrees of
+a group, which are few.
 """
 
 from __future__ import annotations
@@ -20,20 +20,23 @@ __all__ = [
     "PIECE",
     "DegreeCounts",
     "choose_chunk",
+    "choose_longest",
     "count_chunks",
     "count_degrees",
+    "count_runs",
     "heavy_rows",
     "join_counts",
-    "split_rows",
 ]
 
-PIECE = 8
-"""Edges of a row that are taken at a time. XLA writes a fused loop of up to 15 terms."""
-CHUNK_OVERHEAD = 128
+PIECE = 4
+"""Edges of a row that are taken at a time: more of them make more lanes without an edge."""
+CHUNK_OVERHEAD = 512
 """Cost of starting a chunk, in edges: what a loop trip costs beside the work of its lanes."""
 SMALLEST_CHUNK, LARGEST_CHUNK = 16, 4096
 CHUNKS_PER_SHARD = 8
 """Chunks in a shard's rows at least: what is live for one stays small beside the shard."""
+CHUNKS_ALONE = 2
+"""The same of a graph on one device, which holds all its rows in any case."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,82 +108,98 @@ def join_counts(counts: Sequence[DegreeCounts]) -> DegreeCounts:
     )
 
 
-def heavy_rows(counts: DegreeCounts, threshold: np.ndarray | int) -> np.ndarray:
-    """How many rows of each group are heavy.
+def heavy_rows(counts: DegreeCounts, longest: int) -> np.ndarray:
+    """How many rows of each group are heavy: longer than a run may be.
 
     Args:
       counts: the degrees.
-      threshold: int [groups] or one for all, the degree from which rows are heavy.
+      longest: edges of a run.
 
     Returns:
       int64 [groups].
     """
-    threshold = np.broadcast_to(threshold, counts.num_groups)[counts.groups]
-    return counts.by_group(np.where(counts.degrees >= threshold, counts.rows, 0))
+    return counts.by_group(np.where(counts.degrees > longest, counts.rows, 0))
 
 
-def count_chunks(
-    counts: DegreeCounts, threshold: np.ndarray | int, chunk: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Chunks of light and of heavy rows.
+def count_runs(counts: DegreeCounts, longest: int) -> np.ndarray:
+    """Into how many runs the heavy rows of each group are cut.
 
     Args:
       counts: the degrees.
-      threshold: int [groups] or one for all, the degree from which rows are heavy.
+      longest: edges of a run.
+
+    Returns:
+      int64 [groups].
+    """
+    runs = counts.rows * -(-counts.degrees // longest)
+    return counts.by_group(np.where(counts.degrees > longest, runs, 0))
+
+
+def count_chunks(counts: DegreeCounts, longest: int, chunk: int) -> np.ndarray:
+    """Chunks of the rows that are not heavy, and then of the runs.
+
+    Args:
+      counts: the degrees.
+      longest: edges of a run.
       chunk: edges handled at a time, a multiple of `PIECE`.
 
     Returns:
-      int64 [groups], the chunks of blocks of rows, and int64 [groups], those of single rows.
+      int64 [groups]; a block that holds rows and runs counts twice.
     """
     block = chunk // PIECE
-    heavy = heavy_rows(counts, threshold)[counts.groups]
+    heavy = heavy_rows(counts, longest)[counts.groups]
     # A block goes on until its first row ends: count those that start with a row of each degree.
     stop = np.maximum(counts.reach - heavy, 0)
     start = np.maximum(stop - counts.rows, 0)
     blocks = -(-stop // block) + (-start // block)
-    per_row = np.where(counts.reach <= heavy, counts.rows * -(-counts.degrees // chunk), 0)
-    return counts.by_group(blocks * -(-counts.degrees // PIECE)), counts.by_group(per_row)
+    light = counts.by_group(blocks * -(-counts.degrees // PIECE))
+    return light + -(-count_runs(counts, longest) // block) * -(-longest // PIECE)
 
 
-def split_rows(counts: DegreeCounts, chunk: int) -> tuple[np.ndarray, int]:
-    """The cheapest degree from which to visit rows on their own.
+def choose_longest(counts: DegreeCounts, chunk: int) -> tuple[int, int]:
+    """The length of runs at which visiting all edges costs least.
+
+    The runs of a group are no more than a chunk has edges, less one block: what is summed over a
+    run has to be stored until the runs of a row are added up.
 
     Args:
       counts: the degrees.
       chunk: edges handled at a time.
 
     Returns:
-      int64 [groups], a power of two, or one more than the largest degree of all: nowhere; and what
-      visiting all edges then costs, in edge slots.
+      A power of two, or the largest degree of all: no row is cut; and what visiting all edges then
+      costs, in edge slots.
     """
-    largest = int(counts.degrees.max(initial=0))
-    best = np.full(counts.num_groups, largest + 1)
-    fewest = np.sum(count_chunks(counts, best, chunk), axis=0)
-    threshold = 2
-    while threshold <= largest:
-        chunks = np.sum(count_chunks(counts, threshold, chunk), axis=0)
-        best = np.where(chunks < fewest, threshold, best)
-        fewest = np.minimum(chunks, fewest)
-        threshold *= 2
-    return best, int(fewest.sum()) * (chunk + CHUNK_OVERHEAD)
+    best = max(int(counts.degrees.max(initial=1)), 1)
+    fewest = int(count_chunks(counts, best, chunk).sum())
+    longest = PIECE
+    while longest < counts.degrees.max(initial=0):
+        chunks = int(count_chunks(counts, longest, chunk).sum())
+        fits = count_runs(counts, longest).max(initial=0) <= chunk - chunk // PIECE
+        if fits and chunks < fewest:
+            best, fewest = longest, chunks
+        longest *= 2
+    return best, fewest * (chunk + CHUNK_OVERHEAD)
 
 
-def choose_chunk(counts: DegreeCounts, node_rows: int) -> int:
+def choose_chunk(counts: DegreeCounts, node_rows: int, num_parts: int) -> int:
     """The number of edges handled at a time that costs least.
 
     Args:
       counts: the degrees in all groups of all shards, in both orientations.
       node_rows: rows of the largest shard.
+      num_parts: number of shards.
 
     Returns:
       A power of two.
     """
-    limit = max(SMALLEST_CHUNK, min(LARGEST_CHUNK, node_rows // CHUNKS_PER_SHARD))
+    least = CHUNKS_ALONE if num_parts == 1 else CHUNKS_PER_SHARD
+    limit = max(SMALLEST_CHUNK, min(LARGEST_CHUNK, node_rows // least))
     chunk = best = SMALLEST_CHUNK
-    lowest = split_rows(counts, chunk)[1]
+    lowest = choose_longest(counts, chunk)[1]
     while 2 * chunk <= limit:
         chunk *= 2
-        cost = split_rows(counts, chunk)[1]
+        cost = choose_longest(counts, chunk)[1]
         if cost < lowest:
             best, lowest = chunk, cost
     return best

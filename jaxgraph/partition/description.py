@@ -31,7 +31,8 @@ def choose_grain(surveys: Sequence[Survey]) -> tuple[int, int]:
     counts = join_counts(
         [counts for found in surveys for counts in (found.receiver_degrees, found.sender_degrees)]
     )
-    chunk = choose_chunk(counts, max(found.order.largest_part for found in surveys))
+    node_rows = max(found.order.largest_part for found in surveys)
+    chunk = choose_chunk(counts, node_rows, surveys[0].num_parts)
     if surveys[0].mode == "domain":
         # All its messages have one size: rounding it up would gain nothing.
         return chunk, SMALLEST_UNIT

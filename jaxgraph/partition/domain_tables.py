@@ -41,20 +41,20 @@ def domain_arrays(
         owner == part, halo.rows, manifest.node_rows + owner * manifest.halo_rows + halo.numbers()
     ).astype(np.int32)
     senders = renumbered(halo, place)
-    heavy_receivers, heavy_senders = (counts.heavy_rows[part] for counts in row_counts)
+    cut_receivers, cut_senders = (counts.cut(part) for counts in row_counts)
     first = range(1)
     arrays = edge_tables(
         "incoming",
         Side(
             receivers,
-            heavy_receivers,
+            *cut_receivers,
             receivers.rows,
             senders.rows[senders.compact_of_edge()],
             positions(receivers, first, manifest.node_rows)[0],
         ),
         Side(
             senders,
-            heavy_senders,
+            *cut_senders,
             senders.rows,
             edges.receiver_rows,
             positions(senders, first, manifest.sender_rows)[0],

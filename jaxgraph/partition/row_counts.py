@@ -1,4 +1,4 @@
-"""Rows of all parts that have edges, and those of so many edges that they are visited alone."""
+"""Rows of all parts that have edges, and those of so many edges that they are cut into runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from jaxgraph.partition.degrees import DegreeCounts, heavy_rows, split_rows
+from jaxgraph.partition.degrees import (
+    PIECE,
+    DegreeCounts,
+    choose_longest,
+    count_runs,
+    heavy_rows,
+)
 from jaxgraph.partition.survey import Survey
 
 __all__ = ["RowCounts", "count_rows", "leaving"]
@@ -20,20 +26,28 @@ class RowCounts:
     """One orientation of the edges of all parts.
 
     Attributes:
-      rows, heavy_rows: int64 [parts, groups], rows that have edges, and how many of these are
-        visited on their own.
+      rows, heavy_rows: int64 [parts, groups], rows that have edges, and how many of these are cut.
+      runs: int64 [parts, groups], into how many runs.
+      longest: edges of a run.
     """
 
     rows: np.ndarray
     heavy_rows: np.ndarray
+    runs: np.ndarray
+    longest: int
 
     def leaving(self) -> RowCounts:
         """The same by the part that the edges leave, without those that stay."""
-        return RowCounts(leaving(self.rows), leaving(self.heavy_rows))
+        rows, heavy, runs = map(leaving, (self.rows, self.heavy_rows, self.runs))
+        return RowCounts(rows, heavy, runs, self.longest)
+
+    def cut(self, part: int) -> tuple[np.ndarray, int]:
+        """The heavy rows of each group of a part, int64 [groups], and the edges of their runs."""
+        return self.heavy_rows[part], self.longest
 
     def capacity(self, chunk: int) -> int:
-        """Compact rows of the largest group, plus one chunk."""
-        return int(self.rows.max()) + chunk
+        """Compact rows of the largest group and the runs behind them, plus one block of rows."""
+        return int((self.rows + self.runs).max()) + chunk // PIECE
 
     def extents(self, prefix: str, edges: int) -> Iterator[tuple[str, Shape]]:
         """The lengths of the arrays of an orientation, without slack.
@@ -50,9 +64,13 @@ class RowCounts:
         if prefix.endswith("by_sender"):
             yield f"{prefix}/edge_ids", (edges,)
         yield f"{prefix}/heavy_rows", (groups,)
-        yield f"{prefix}/compressed_ptr", (groups + 1,)
+        for field in ("run_ptr", "compressed_ptr"):
+            yield f"{prefix}/{field}", (groups + 1,)
+        visited = int((self.rows + self.runs).sum(axis=1).max())
+        for field in ("rows", "starts", "degrees"):
+            yield f"{prefix}/{field}", (visited,)
         largest = int(self.rows.sum(axis=1).max())
-        for field in ("rows", "starts", "degrees", "compressed_rows", "compressed_starts"):
+        for field in ("compressed_rows", "compressed_starts"):
             yield f"{prefix}/{field}", (largest,)
         yield f"{prefix}/position", (0,)
 
@@ -69,9 +87,11 @@ def count_rows(survey: Survey, chunk: int) -> tuple[RowCounts, RowCounts]:
     """
 
     def choose(counts: DegreeCounts) -> RowCounts:
-        heavy = heavy_rows(counts, split_rows(counts, chunk)[0])
-        rows = counts.by_group(counts.rows)
-        return RowCounts(*(values.reshape(survey.num_parts, -1) for values in (rows, heavy)))
+        longest = choose_longest(counts, chunk)[0]
+        rows, heavy = counts.by_group(counts.rows), heavy_rows(counts, longest)
+        runs = count_runs(counts, longest)
+        rows, heavy, runs = (each.reshape(survey.num_parts, -1) for each in (rows, heavy, runs))
+        return RowCounts(rows, heavy, runs, longest)
 
     return choose(survey.receiver_degrees), choose(survey.sender_degrees)
 

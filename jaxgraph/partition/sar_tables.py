@@ -41,7 +41,7 @@ def _incoming_arrays(
 ) -> Arrays:
     order, edges = survey.order, survey.incoming[part]
     senders, receivers = edges.by_sender, edges.by_receiver
-    heavy_receivers, heavy_senders = (counts.heavy_rows[part] for counts in row_counts)
+    cut_receivers, cut_senders = (counts.cut(part) for counts in row_counts)
     # Own rows for the first group, compact rows of what arrived for the others.
     own_edges, own_senders = senders.edge_ptr[1], senders.pointers[1]
     sender = senders.compact_of_edge()
@@ -53,14 +53,14 @@ def _incoming_arrays(
         "incoming",
         Side(
             receivers,
-            heavy_receivers,
+            *cut_receivers,
             receivers.rows,
             sender,
             positions(receivers, first, manifest.node_rows)[0],
         ),
         Side(
             senders,
-            heavy_senders,
+            *cut_senders,
             sender_rows,
             edges.receiver_rows,
             positions(senders, first, manifest.node_rows)[0],
@@ -86,12 +86,12 @@ def _outgoing_arrays(
     order, parts = survey.order, survey.num_parts
     edges = outgoing_edges(survey.incoming, part)
     senders, receivers = edges.by_sender, edges.by_receiver
-    heavy_receivers, heavy_senders = (counts.leaving().heavy_rows[part] for counts in row_counts)
+    cut_receivers, cut_senders = (counts.leaving().cut(part) for counts in row_counts)
     none = np.zeros(0, np.int32)
     arrays = edge_tables(
         "outgoing",
-        Side(receivers, heavy_receivers, receivers.numbers(), edges.sender_rows, none),
-        Side(senders, heavy_senders, senders.rows, receivers.compact_of_edge(), none),
+        Side(receivers, *cut_receivers, receivers.numbers(), edges.sender_rows, none),
+        Side(senders, *cut_senders, senders.rows, receivers.compact_of_edge(), none),
         edges.repetition,
     )
     owner = (part + 1 + receivers.groups().astype(np.int64)) % parts

@@ -13,11 +13,12 @@ from jaxgraph.partition.degrees import (
     PIECE,
     DegreeCounts,
     choose_chunk,
+    choose_longest,
     count_chunks,
     count_degrees,
+    count_runs,
     heavy_rows,
     join_counts,
-    split_rows,
 )
 from jaxgraph.partition.row_order import RowOrder, order_rows
 
@@ -34,13 +35,16 @@ def order_of(groups: Groups) -> RowOrder:
     return order_rows(np.asarray(rows, np.int32), None, edge_ptr)
 
 
-def chunks_by_hand(degrees: list[int], threshold: float, chunk: int) -> tuple[int, int]:
-    light = sorted((degree for degree in degrees if degree < threshold), reverse=True)
-    heavy = [degree for degree in degrees if degree >= threshold]
-    return (
-        sum(math.ceil(longest / PIECE) for longest in light[:: chunk // PIECE]),
-        sum(math.ceil(degree / chunk) for degree in heavy),
-    )
+def runs_by_hand(degrees: list[int], longest: int) -> list[int]:
+    """How many runs each heavy row is cut into."""
+    return [math.ceil(degree / longest) for degree in degrees if degree > longest]
+
+
+def chunks_by_hand(degrees: list[int], longest: int, chunk: int) -> int:
+    block = chunk // PIECE
+    light = sorted((degree for degree in degrees if degree <= longest), reverse=True)
+    blocks = math.ceil(sum(runs_by_hand(degrees, longest)) / block)
+    return sum(math.ceil(d / PIECE) for d in light[::block]) + blocks * math.ceil(longest / PIECE)
 
 
 @given(degree_lists)
@@ -78,46 +82,49 @@ def assert_equal(found: DegreeCounts, expected: DegreeCounts) -> None:
 
 
 @given(degree_lists, st.integers(1, 50))
-def test_heavy_rows(groups, threshold):
-    found = heavy_rows(count_degrees([order_of(groups)]), threshold)
-    assert found.tolist() == [sum(d >= threshold for d in degrees) for degrees in groups]
+def test_heavy_rows_and_their_runs(groups, longest):
+    counts, expected = count_degrees([order_of(groups)]), [runs_by_hand(g, longest) for g in groups]
+    assert heavy_rows(counts, longest).tolist() == [len(runs) for runs in expected]
+    assert count_runs(counts, longest).tolist() == [sum(runs) for runs in expected]
 
 
 @given(degree_lists, st.integers(1, 50), st.sampled_from([8, 16, 32]))
-def test_count_chunks(groups, threshold, chunk):
-    light, heavy = count_chunks(count_degrees([order_of(groups)]), threshold, chunk)
-    expected = [chunks_by_hand(degrees, threshold, chunk) for degrees in groups]
-    assert list(zip(light, heavy, strict=True)) == expected
+def test_count_chunks(groups, longest, chunk):
+    found = count_chunks(count_degrees([order_of(groups)]), longest, chunk)
+    assert found.tolist() == [chunks_by_hand(degrees, longest, chunk) for degrees in groups]
 
 
 @given(degree_lists, st.sampled_from([8, 16, 32]))
-def test_split_rows_takes_the_cheapest_power_of_two(groups, chunk):
-    thresholds, cost = split_rows(count_degrees([order_of(groups)]), chunk)
-    powers = [2**power for power in range(1, 6)]
-    expected = 0
-    for threshold, degrees in zip(thresholds, groups, strict=True):
-        assert threshold in powers or threshold > max(max(d, default=0) for d in groups)
-        fewest = min(sum(chunks_by_hand(degrees, t, chunk)) for t in [*powers, math.inf])
-        assert sum(chunks_by_hand(degrees, threshold, chunk)) == fewest
-        expected += fewest * (chunk + CHUNK_OVERHEAD)
-    assert cost == expected
+def test_the_longest_run_is_the_cheapest_power_of_two(groups, chunk):
+    longest, cost = choose_longest(count_degrees([order_of(groups)]), chunk)
+    largest = max((degree for degrees in groups for degree in degrees), default=1)
+    room = chunk - chunk // PIECE
+    choices = [power for power in (4, 8, 16, 32) if power < largest] + [largest]
+    costs = {
+        choice: sum(chunks_by_hand(degrees, choice, chunk) for degrees in groups)
+        for choice in choices
+        if max(sum(runs_by_hand(degrees, choice)) for degrees in groups) <= room
+    }
+    assert costs[longest] == min(costs.values())
+    assert cost == costs[longest] * (chunk + CHUNK_OVERHEAD)
 
 
-def test_a_hub_is_walked_on_its_own():
-    # One row of 1000 edges among 1000 rows of one: its block alone would take 125 chunks.
-    thresholds, cost = split_rows(count_degrees([order_of([[1000] + [1] * 1000])]), 128)
-    assert 1 < thresholds[0] <= 1000
-    assert cost == (8 + 63) * (128 + CHUNK_OVERHEAD)
+def test_a_hub_is_cut():
+    # One row of 1000 edges among 1000 rows of one: its block alone would take 250 chunks.
+    longest, cost = choose_longest(count_degrees([order_of([[1000] + [1] * 1000])]), 128)
+    assert longest == 16
+    assert cost == (8 + 32) * (128 + CHUNK_OVERHEAD)
 
 
-@pytest.mark.parametrize(("rows", "expected"), [(10_000, 1024), (512, 64), (1, 16)])
+@pytest.mark.parametrize(("rows", "expected"), [(20_000, 2048), (512, 64), (1, 16)])
 def test_chunk_grows_with_the_slabs_up_to_an_eighth_of_the_rows(rows, expected):
     counts = count_degrees([order_of([[2] * 1024])])
-    assert choose_chunk(counts, rows) == expected
+    assert choose_chunk(counts, rows, 2) == expected
+    assert choose_chunk(counts, rows // 4, 1) == expected
 
 
 def test_without_edges():
     counts = count_degrees([order_of([[], []])])
     assert counts.num_groups == 2
-    assert split_rows(counts, 16)[1] == 0
-    assert choose_chunk(counts, 10**6) == 16
+    assert choose_longest(counts, 16)[1] == 0
+    assert choose_chunk(counts, 10**6, 1) == 16

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jaxgraph.partition import Partition
-from jaxgraph.partition.degrees import split_rows
+from jaxgraph.partition.degrees import PIECE, choose_longest
 from jaxgraph.partition.row_counts import count_rows, leaving
 from jaxgraph.partition.survey import Survey, survey
 from tests.strategies import complete, random_edges
@@ -20,13 +20,14 @@ def surveyed(mode: str = "sar") -> Survey:
 
 
 @pytest.mark.parametrize(("mode", "groups"), [("sar", 3), ("domain", 1)])
-def test_rows_from_the_cheapest_degree_are_heavy(mode, groups):
+def test_rows_longer_than_the_cheapest_run_are_heavy(mode, groups):
     found = surveyed(mode)
     for rows, counts, orders in (
         (count_rows(found, CHUNK)[0], found.receiver_degrees, "by_receiver"),
         (count_rows(found, CHUNK)[1], found.sender_degrees, "by_sender"),
     ):
-        thresholds = split_rows(counts, CHUNK)[0].reshape(3, groups)
+        longest = choose_longest(counts, CHUNK)[0]
+        assert rows.longest == longest
         for part, edges in enumerate(found.incoming):
             order = getattr(edges, orders)
             for group in range(groups):
@@ -35,8 +36,9 @@ def test_rows_from_the_cheapest_degree_are_heavy(mode, groups):
                 if mode == "domain" and orders == "by_sender":
                     assert rows.rows[part, 0] == len(order.degrees)
                 assert rows.rows[part, group] == len(degrees)
-                heavy = np.count_nonzero(degrees >= thresholds[part, group])
-                assert rows.heavy_rows[part, group] == heavy
+                heavy = degrees[degrees > longest]
+                assert rows.heavy_rows[part, group] == len(heavy)
+                assert rows.runs[part, group] == sum(-(-degree // longest) for degree in heavy)
     assert count_rows(found, CHUNK)[0].heavy_rows.sum() > 0
 
 
@@ -45,4 +47,5 @@ def test_edges_that_leave_a_part_are_those_that_end_in_the_next():
     assert leaving(values).tolist() == [[4, 8], [7, 2], [1, 5]]
     counts = count_rows(surveyed(), CHUNK)[0]
     assert np.array_equal(counts.leaving().heavy_rows, leaving(counts.heavy_rows))
-    assert counts.leaving().capacity(CHUNK) == counts.rows[:, 1:].max() + CHUNK
+    most = (counts.rows + counts.runs)[:, 1:].max()
+    assert counts.leaving().capacity(CHUNK) == most + CHUNK // PIECE

@@ -101,6 +101,7 @@ def _orientation(
         rows=none,
         starts=none,
         degrees=none,
+        run_ptr=none,
         position=none,
         compressed_ptr=jnp.asarray(pointers, jnp.int32),
         compressed_rows=jnp.asarray(rows[starts], jnp.int32),
