@@ -78,6 +78,16 @@ class Lanes:
         """[count, lanes] of values [lanes]."""
         return lax.broadcast_in_dim(values, (count, LANES), (1,))
 
+    def split(self, values: jax.Array) -> list[jax.Array]:
+        """The [lanes] of values [count, lanes], one by one."""
+        count = values.shape[0]
+        if self.interpreted:
+            return [values[place] for place in range(count)]
+        return plgpu.inline_mgpu(
+            arg_types=(_layout(values.shape),),
+            return_type=[_result((LANES,), values.dtype)] * count,
+        )(_splitter)(values)
+
     def read(
         self,
         reference: Any,
@@ -143,7 +153,7 @@ class Lanes:
     def exchange(self, values: jax.Array, distance: int) -> jax.Array:
         """[..., lanes]: every lane gets the number of lane XOR distance; distance < 32."""
         if self.interpreted:
-            return jnp.take(values, np.arange(LANES) ^ distance, axis=-1)
+            return jnp.take(values, lax.iota(jnp.int32, LANES) ^ distance, axis=-1)
         return plgpu.inline_mgpu(
             arg_types=(_layout(values.shape),), return_type=_result(values.shape, values.dtype)
         )(_exchanger(distance))(values)
@@ -338,9 +348,7 @@ def _otherwise(numbers: list[Any], mask: Any, otherwise: float) -> list[Any]:
     if otherwise == 0:
         return numbers
     reads = arith.cmpi(arith.CmpIPredicate.ne, _numbers(mask)[0], mgpu.c(0, _integer(32)))
-    return [
-        arith.select(reads, number, mgpu.c(otherwise, number.type)) for number in numbers
-    ]
+    return [arith.select(reads, number, mgpu.c(otherwise, number.type)) for number in numbers]
 
 
 def _writer(shape: tuple[int, ...], dtype: Any, count: int) -> Callable[..., None]:
@@ -383,9 +391,17 @@ def _packed(numbers: list[Any], dtype: Any, words: int, bits: int) -> list[Any]:
     ]
 
 
+def _splitter(context: Any, values: Any) -> list[Any]:
+    return [_array([number], (LANES,), _kind(values)) for number in _numbers(values)]
+
+
+def _kind(values: Any) -> Any:
+    return np.float32 if values.is_signed is None else np.int32
+
+
 def _exchanger(distance: int) -> Callable[..., Any]:
     def body(context: Any, values: Any) -> Any:
         moved = [exchange_with(number, distance) for number in _numbers(values)]
-        return _array(moved, values.shape, np.float32 if values.is_signed is None else np.int32)
+        return _array(moved, values.shape, _kind(values))
 
     return body

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from pallas_kernels.lanes import LANES, Lanes
+from pallas_kernels.lanes import Lanes
 from pallas_kernels.teams import Launch, Team
 
-__all__ = ["OPERANDS", "Item", "RowList", "Rows", "empty_state", "fold_edges", "visit_rows"]
+__all__ = ["OPERANDS", "Item", "RowList", "Rows", "fold_batches", "fold_edges", "visit_rows"]
 
 Pytree = Any
 
@@ -163,6 +163,33 @@ def fold_edges(
       The last state.
     """
 
+    def combine_all(state: Pytree, edges: Sequence[tuple]) -> Pytree:
+        for edge in edges:
+            state = combine(state, *edge)
+        return state
+
+    return fold_batches(lanes, team, item, fetch, load, combine_all, state)
+
+
+def fold_batches(
+    lanes: Lanes,
+    team: Team,
+    item: Item,
+    fetch: Callable[[jax.Array, jax.Array], Pytree],
+    load: Callable[[Pytree, jax.Array, jax.Array], Pytree],
+    combine: Callable[[Pytree, Sequence[tuple[Pytree, Pytree, jax.Array, jax.Array]]], Pytree],
+    state: Pytree,
+) -> Pytree:
+    """Takes the edges of an item into a state, `team.ahead` of them together.
+
+    Args:
+      lanes, team, item, fetch, load, state: as for `fold_edges`.
+      combine: `(state, edges)`, with `(fetched, loaded, slots, mask)` for each: the next state.
+
+    Returns:
+      The last state.
+    """
+
     def slots_from(done: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
         return [
             (item.start + (done + each), done + each < item.length) for each in range(team.ahead)
@@ -174,15 +201,9 @@ def fold_edges(
         coming = [fetch(*edge) for edge in slots_from(done + team.ahead)]
         edges = slots_from(done)
         loaded = [load(each, *edge) for each, edge in zip(fetched, edges, strict=True)]
-        for each, values, edge in zip(fetched, loaded, edges, strict=True):
-            state = combine(state, each, values, *edge)
-        return coming, state
+        known = zip(fetched, loaded, edges, strict=True)
+        return coming, combine(state, [(each, values, *edge) for each, values, edge in known])
 
     turns = lax.div(item.longest + (team.ahead - 1), jnp.int32(team.ahead))
     first = [fetch(*edge) for edge in slots_from(jnp.int32(0))]
     return lax.fori_loop(0, turns, step, (first, state))[1]
-
-
-def empty_state(lanes: Lanes, team: Team, value: float, dtype: Any = jnp.float32) -> list[Any]:
-    """One array [count, lanes] for each read of a lane."""
-    return [lanes.full((team.count, LANES), value, dtype) for _ in range(team.steps)]

@@ -55,9 +55,7 @@ def longest_piece(degrees: np.ndarray) -> int:
     return max(SHORTEST, share, 2 * math.isqrt(int(degrees.max())))
 
 
-def cut_rows(
-    rows: np.ndarray, starts: np.ndarray, degrees: np.ndarray, longest: int
-) -> Pieces:
+def cut_rows(rows: np.ndarray, starts: np.ndarray, degrees: np.ndarray, longest: int) -> Pieces:
     """Cuts the rows of more than `longest` edges into pieces of about equal length.
 
     Args:

@@ -12,27 +12,13 @@ import dataclasses
 import math
 from typing import Any
 
-__all__ = ["HOPPER", "Chip", "Launch", "Team", "team_for"]
+__all__ = ["LANES", "Launch", "Team", "team_for"]
 
 LANES, WARP, WIDEST_READ = 128, 32, 16
 
 
-@dataclasses.dataclass(frozen=True)
-class Chip:
-    """What launches depend on.
-
-    Attributes:
-      multiprocessors: of the chip.
-      warpgroups: how many a multiprocessor is to hold at once.
-      numbers: how many numbers a lane may wait for at once.
-    """
-
-    multiprocessors: int
-    warpgroups: int
-    numbers: int
-
-
-HOPPER = Chip(multiprocessors=132, warpgroups=8, numbers=32)
+MULTIPROCESSORS, RESIDENT = 132, 8
+"""Of an H100 or H200, and the warpgroups that each is to hold at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,11 +54,13 @@ class Launch:
     Attributes:
       programs: blocks of the grid.
       warpgroups: warpgroups of a block.
+      words: of 4 bytes that a lane may wait for at once.
       interpret: settings of Pallas' interpreter; None: compiled.
     """
 
-    programs: int = HOPPER.multiprocessors * HOPPER.warpgroups
+    programs: int = MULTIPROCESSORS * RESIDENT
     warpgroups: int = 1
+    words: int = 32
     interpret: Any = None
 
     @property
@@ -82,7 +70,7 @@ class Launch:
 
 
 def team_for(
-    width: int, itemsize: int, *, heads: int = 1, tables: int = 1, chip: Chip = HOPPER
+    width: int, itemsize: int, *, heads: int = 1, tables: int = 1, words: int = Launch.words
 ) -> Team:
     """The team for rows of a width.
 
@@ -91,7 +79,7 @@ def team_for(
       itemsize: bytes of a number.
       heads: of a row.
       tables: tables that are read by edge, whose numbers a lane waits for together.
-      chip: the chip.
+      words: as in `Launch`.
 
     Returns:
       The team whose lanes read most at once, and of those the one with the fewest idle lanes.
@@ -100,7 +88,8 @@ def team_for(
     vectors = width // count
     lanes = min((1 << power for power in range(6)), key=lambda each: _cost(vectors, each))
     steps = -(-vectors // lanes)
-    ahead = max(1, min(8, chip.numbers // (count * steps * tables)))
+    per_edge = -(-count * itemsize // 4) * steps * tables
+    ahead = max(1, min(8, words // per_edge))
     return Team(heads=heads, width=width, lanes=lanes, count=count, steps=steps, ahead=ahead)
 
 
