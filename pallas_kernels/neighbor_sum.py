@@ -12,7 +12,7 @@ from pallas_kernels.reduction import Part, Reduction, State, empty_state, reduce
 from pallas_kernels.rows import Item, Rows, fold_edges
 from pallas_kernels.teams import Launch, Team, team_for
 
-__all__ = ["SUM", "add_states", "neighbor_sum"]
+__all__ = ["SUM", "add_states", "fold_neighbors", "neighbor_sum"]
 
 SUM = (Part(0.0),)
 """The state of a sum."""
@@ -48,7 +48,7 @@ def neighbor_sum(
     arrays = [x, neighbors]
     if weights is not None:
         arrays += [weights] if slots is None else [weights, slots]
-    reduction = Reduction("neighbor_sum", SUM, _fold, add_states)
+    reduction = Reduction("neighbor_sum", SUM, fold_neighbors, add_states)
     return reduce_rows(reduction, team, rows, arrays, [before], launch)[0]
 
 
@@ -57,7 +57,8 @@ def add_states(left: State, right: State) -> State:
     return ([a + b for a, b in zip(left[0], right[0], strict=True)],)
 
 
-def _fold(lanes: Lanes, team: Team, item: Item, references: Sequence[Any]) -> State:
+def fold_neighbors(lanes: Lanes, team: Team, item: Item, references: Sequence[Any]) -> State:
+    """The sum of an item's edges, of references to x, neighbors and maybe weights and slots."""
     x, neighbors, weights, slots = (*references, None, None)[:4]
 
     def fetch(slot: jax.Array, mask: jax.Array) -> list[jax.Array]:
