@@ -39,8 +39,8 @@ def interpreter(*, detect_races: bool = True) -> Any:
     Returns:
       What `interpret` takes.
     """
-    if hasattr(plgpu, "InterpretGPUParams"):
-        return plgpu.InterpretGPUParams(detect_races=detect_races)
+    if found := getattr(plgpu, "InterpretGPUParams", None):
+        return found(detect_races=detect_races)
     # jax 0.10 has the class, and does not export it.
     from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from pallas_kernels.compatibility import kernel
 from pallas_kernels.lanes import Lanes
@@ -46,7 +48,8 @@ def edge_products(
 
     def put(lanes: Lanes, item: Item, y: Any, own: Any, found: Any, slot: Any, mask: Any) -> None:
         products = [a * b for a, b in zip(own, found, strict=True)]
-        total = sum(number for each in products for number in lanes.split(each))
+        numbers = [number for each in products for number in lanes.split(each)]
+        total = functools.reduce(jnp.add, numbers)
         result = lanes.spread(team_total(lanes, team, total), 1)
         lanes.write(y, slot, item.head, result, mask=mask & (item.lane == 0))
 

@@ -314,7 +314,7 @@ def _read_words(address: Any, mask: Any, size: int, constant: bool) -> list[Any]
     names = [f"${place}" for place in range(words)]
     clear = " ".join(f"mov.b{bits} {name}, 0;" for name in names)
     path = "global.nc" if constant else "global"
-    found = llvm.inline_asm(
+    found: Any = llvm.inline_asm(
         kind if words == 1 else llvm.StructType.get_literal([kind] * words),
         [address, mask],
         f"{{ .reg .pred reads; setp.ne.b32 reads, ${words + 1}, 0; {clear} "

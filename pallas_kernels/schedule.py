@@ -14,9 +14,9 @@ import math
 
 import numpy as np
 
-__all__ = ["Pieces", "cut_rows", "longest_piece"]
+__all__ = ["Pieces", "cut_rows", "longest_piece", "most_pieces"]
 
-SHORTEST, SPREAD = 128, 16384
+SHORTEST, SPREAD = 128, 4096
 """Rows of fewer edges are not cut; a chip deals with about so many rows at once."""
 
 
@@ -39,20 +39,24 @@ class Pieces:
     joined_lengths: np.ndarray
 
 
-def longest_piece(degrees: np.ndarray) -> int:
-    """Edges from which on a row is cut.
+def longest_piece(slots: int, largest: int = 0) -> int:
+    """Edges of a row that is not cut, at most.
 
     Args:
-      degrees: int [rows], of all rows.
+      slots: edges of all rows.
+      largest: edges of the longest row.
 
     Returns:
       About the edges that a team deals with if all share equally; more where the pieces of the
       longest row would else take longer to join than one of them to reduce.
     """
-    if not len(degrees):
-        return SHORTEST
-    share = int(degrees.sum(dtype=np.int64)) // SPREAD
-    return max(SHORTEST, share, 2 * math.isqrt(int(degrees.max())))
+    return max(SHORTEST, -(-slots // SPREAD), 2 * math.isqrt(largest))
+
+
+def most_pieces(slots: int) -> int:
+    """How many pieces rows of that many edges in all may be cut into; 0: none is cut."""
+    longest = longest_piece(slots)
+    return 2 * slots // longest if slots > longest else 0
 
 
 def cut_rows(rows: np.ndarray, starts: np.ndarray, degrees: np.ndarray, longest: int) -> Pieces:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +20,7 @@ FAR = np.iinfo(np.int32).max // 2
 def in_interpreter(warpgroups: int = 1) -> Launch:
     """Two blocks; the interpreter looks for races between the warpgroups of a block.
 
-    It compiles every warpgroup for itself, so that most tests have one, and that reads little ahead.
+    It compiles every warpgroup for itself: most tests have one, which reads little ahead.
     """
     return Launch(programs=2, warpgroups=warpgroups, words=8, interpret=interpreter())
 
@@ -36,8 +37,8 @@ class Graph:
     """
 
     degrees: np.ndarray
-    neighbors: np.ndarray
-    slots: np.ndarray
+    neighbors: Any
+    slots: Any
     rows: Rows
 
     @property
@@ -97,10 +98,11 @@ def schedule(degrees: np.ndarray, longest: int) -> Rows:
 def _listed(
     rows: np.ndarray, starts: np.ndarray, lengths: np.ndarray, bounds: tuple[int, int], largest: int
 ) -> RowList:
-    arrays = (
-        jnp.asarray(np.concatenate([[FAR], _behind(each)])) for each in (rows, starts, lengths)
-    )
-    return RowList(*arrays, jnp.asarray([bounds[0] + 1, bounds[1] + 1, largest], jnp.int32))
+    def shifted(values: np.ndarray) -> Any:
+        return jnp.asarray(np.concatenate([[FAR], _behind(values)]))
+
+    limits = jnp.asarray([bounds[0] + 1, bounds[1] + 1, largest], jnp.int32)
+    return RowList(shifted(rows), shifted(starts), shifted(lengths), limits)
 
 
 def _behind(values: np.ndarray) -> np.ndarray:

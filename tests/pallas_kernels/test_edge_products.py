@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from tests.pallas_kernels.graphs import graph, in_interpreter
 DEGREES, NEIGHBORS = [2, 0, 1, 9, 1], 6
 
 
-def tables(width, dtype="float32"):
+def tables(width, dtype="float32") -> Any:
     rng = np.random.default_rng(1)
     x = rng.standard_normal((len(DEGREES) + 1, width)).astype(dtype)
     z = rng.standard_normal((NEIGHBORS + 1, width)).astype(dtype)
@@ -22,7 +24,7 @@ def tables(width, dtype="float32"):
 def test_multiplies_ends_per_head(heads, width, dtype, longest):
     over = graph(DEGREES, NEIGHBORS, longest=longest)
     x, z = tables(heads * width, dtype)
-    before = np.full((over.num_edges + 2, heads), np.nan, np.float32)
+    before: Any = np.full((over.num_edges + 2, heads), np.nan, np.float32)
     y = edge_products(
         x, z, over.rows, over.neighbors, before, slots=over.slots, launch=in_interpreter()
     )
@@ -36,7 +38,7 @@ def test_multiplies_ends_per_head(heads, width, dtype, longest):
 def test_adds_ends():
     over = graph(DEGREES, NEIGHBORS, longest=4)
     x, z = tables(12)
-    before = np.full((over.num_edges + 2, 12), np.nan, np.float32)
+    before: Any = np.full((over.num_edges + 2, 12), np.nan, np.float32)
     y = edge_sums(x, z, over.rows, over.neighbors, before, launch=in_interpreter())
     expected = before.copy()
     for edge, (row, neighbor, _) in enumerate(over.ends()):

@@ -1,3 +1,5 @@
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from tests.pallas_kernels.graphs import graph, in_interpreter
 NEIGHBORS, SPREAD = 6, 0x9E3779B1
 
 
-def table(rows: int, width: int, seed: int) -> np.ndarray:
+def table(rows: int, width: int, seed: int) -> Any:
     """Few different numbers, so that several win, and a last row of padding."""
     values = np.random.default_rng(seed).integers(-2, 3, (rows + 1, width)).astype(np.float32)
     values[-1] = np.nan
@@ -22,7 +24,7 @@ def identities(ids, over, repetition):
     }
 
 
-def padded(values) -> np.ndarray:
+def padded(values) -> Any:
     return np.concatenate([values, [1 << 30]]).astype(np.int32)
 
 
@@ -33,7 +35,7 @@ def test_finds_winners(width, maximum, longest):
     ids = padded(np.arange(100, 100 + NEIGHBORS))
     repetition = padded(np.arange(over.num_edges) % 3)
     sign = 1 if maximum else -1
-    before = (
+    before: Any = (
         np.full((6, width), -sign * np.inf, np.float32),
         np.zeros((6, width), np.float32),
         np.zeros((6, width), np.uint32),
@@ -78,10 +80,10 @@ def test_gradient_goes_to_winners(longest):
     repetition = padded(rng.integers(0, 2, over.num_edges))
     equal = table(receivers, width, 4)
     equal[0] = np.nan
-    gradient = rng.standard_normal((receivers + 1, width)).astype(np.float32)
+    gradient: Any = rng.standard_normal((receivers + 1, width)).astype(np.float32)
     gradient[-1] = np.nan
-    identity = (50 + rng.integers(0, 5, (receivers + 1, width))).astype(np.uint32)
-    before = np.ones((6, width), np.float32)
+    identity: Any = (50 + rng.integers(0, 5, (receivers + 1, width))).astype(np.uint32)
+    before: Any = np.ones((6, width), np.float32)
     y = winner_gradient(
         x,
         over.rows,

@@ -1,5 +1,7 @@
 """Warpgroups of a block under the race detector, rows cut into pieces among them."""
 
+from typing import Any
+
 import numpy as np
 
 from pallas_kernels.edge_products import edge_products
@@ -9,15 +11,16 @@ from tests.pallas_kernels.graphs import graph, in_interpreter
 
 def test_sums_do_not_race():
     over = graph([40, 0, 1, 1, *[2] * 60], 6, longest=10)
-    x = np.ones((6, 8), np.float32)
-    before = np.zeros((len(over.degrees), 8), np.float32)
+    x: Any = np.ones((6, 8), np.float32)
+    before: Any = np.zeros((len(over.degrees), 8), np.float32)
     y = neighbor_sum(x, over.rows, over.neighbors, before, launch=in_interpreter(2))
     np.testing.assert_array_equal(y[:, 0], over.degrees)
 
 
 def test_products_do_not_race():
     over = graph([40, 0, 1, 1, *[2] * 60], 6, longest=10)
-    x, z = np.ones((len(over.degrees), 8), np.float32), np.ones((6, 8), np.float32)
-    before = np.zeros((over.num_edges, 2), np.float32)
+    x: Any = np.ones((len(over.degrees), 8), np.float32)
+    z: Any = np.ones((6, 8), np.float32)
+    before: Any = np.zeros((over.num_edges, 2), np.float32)
     y = edge_products(x, z, over.rows, over.neighbors, before, launch=in_interpreter(2))
     np.testing.assert_array_equal(y, np.full((over.num_edges, 2), 4))

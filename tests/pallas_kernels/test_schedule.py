@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pallas_kernels.schedule import cut_rows, longest_piece
+from pallas_kernels.schedule import cut_rows, longest_piece, most_pieces
 
 
 def test_pieces_are_the_edges_of_long_rows_in_order():
@@ -28,17 +28,29 @@ def test_pieces_are_the_edges_of_long_rows_in_order():
 @pytest.mark.parametrize("degrees", [[], [5, 4, 1]])
 def test_short_rows_are_whole(degrees):
     values = np.asarray(degrees, np.int64)
-    pieces = cut_rows(values, values, values, longest_piece(values))
+    pieces = cut_rows(values, values, values, longest_piece(int(values.sum())))
     assert len(pieces.rows) == len(pieces.joined_rows) == 0
 
 
 def test_a_hub_is_cut_so_that_joining_is_short():
     degrees = np.asarray([100_000, *[3] * 1000])
-    longest = longest_piece(degrees)
+    longest = longest_piece(int(degrees.sum()), 100_000)
     pieces = cut_rows(np.arange(1001), np.cumsum(degrees) - degrees, degrees, longest)
     assert pieces.joined_lengths[0] == len(pieces.rows)
     assert len(pieces.rows) < longest < 1000
 
 
 def test_rows_are_longer_where_all_are_long():
-    assert longest_piece(np.full(200_000, 500)) > 5000
+    assert longest_piece(200_000 * 500) > 5000
+
+
+@pytest.mark.parametrize("slots", [1, 128, 129, 5000, 10_000_000])
+@pytest.mark.parametrize("one_row", [False, True])
+def test_there_is_room_for_all_pieces(slots, one_row):
+    longest = longest_piece(slots)
+    # As many pieces as can be: rows just too long to be left whole.
+    degrees = np.full(slots // (longest + 1), longest + 1)
+    if one_row:
+        degrees = np.asarray([slots])
+    pieces = cut_rows(degrees, degrees, degrees, longest)
+    assert len(pieces.rows) <= most_pieces(slots)
