@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -91,5 +92,5 @@ def head_product(
 ) -> jax.Array:
     """<x, z> of a head, [lanes], the same bits in all lanes of a team."""
     products = [a * b for a, b in zip(left, right, strict=True)]
-    total = sum(number for each in products for number in lanes.split(each))
-    return team_total(lanes, team, total)
+    numbers = [number for each in products for number in lanes.split(each)]
+    return team_total(lanes, team, functools.reduce(jnp.add, numbers))
