@@ -96,7 +96,8 @@ def cases(shape: Any, array: Callable[..., Any]) -> Iterator[tuple[str, Callable
     from pallas_kernels.schedule import most_pieces
 
     def listed(count: int) -> RowList:
-        return RowList(*(array((count,), "int32") for _ in range(3)), array((3,), "int32"))
+        entries, bounds = array((count,), "int32"), array((3,), "int32")
+        return RowList(entries, entries, entries, bounds)
 
     pieces = most_pieces(shape.edges)
     rows = Rows(listed(shape.rows), listed(pieces), listed(pieces), pieces)

@@ -86,10 +86,14 @@ def when_ready(tree: Pytree) -> jax.Array:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class CutRows:
-    """Rows so long that GPU kernels reduce them in pieces (see `pallas_kernels.schedule`).
+    """The order in which GPU kernels take rows, and which they reduce in pieces.
+
+    See `pallas_kernels.schedule`; groups start in the first three arrays as in `compressed_rows`.
 
     Attributes:
-      counts: int32 [groups], how many rows, the first compact ones, are cut.
+      whole_rows, whole_starts, whole_lengths: int32 [rows that have edges, of all groups], the row,
+        first slot and edges of each, by descending number of edges within its group.
+      counts: int32 [groups], how many rows, the first ones, are cut.
       longest: int32 [groups], edges of the longest piece.
       piece_ptr: int32 [groups + 1], where the pieces of each group start.
       piece_rows, piece_starts, piece_lengths: int32 [pieces of all groups], the row, first slot and
@@ -97,9 +101,12 @@ class CutRows:
       row_ptr: int32 [groups + 1], where the cut rows of each group start.
       rows, firsts, pieces: int32 [cut rows of all groups], each row, its first piece in its group,
         and its pieces.
-      partials: pieces of the group that has most.
+      partials: pieces that a group may have; 0: no row is cut.
     """
 
+    whole_rows: jax.Array
+    whole_starts: jax.Array
+    whole_lengths: jax.Array
     counts: jax.Array
     longest: jax.Array
     piece_ptr: jax.Array
@@ -134,7 +141,7 @@ class Orientation:
         `rows`, of whose compact rows they are a permutation within each group.
       compressed_starts: int32 [rows that have edges, of all groups, + 1], the first slot of each;
         behind the last row, the number of edges.
-      cut: which rows GPU kernels reduce in pieces; None: none.
+      cut: how GPU kernels take the rows; None: by the compressed rows, which takes them longer.
     """
 
     neighbors: jax.Array

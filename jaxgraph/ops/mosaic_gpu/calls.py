@@ -44,13 +44,17 @@ def row_schedule(over: EdgeGroup, side: str) -> Rows:
     first, stop = _between(orientation.compressed_ptr, group)
     cut = orientation.cut
     if cut is None:
-        return Rows(_whole(orientation, first, stop))
-    pieces = jnp.stack([*_between(cut.piece_ptr, group), cut.longest[group]])
-    joined = jnp.stack([*_between(cut.row_ptr, group), jnp.int32(0)])
+        return Rows(_in_row_order(orientation, first, stop))
+    begin = first + cut.counts[group]
+    whole = _listed(cut.whole_rows, cut.whole_starts, cut.whole_lengths, (begin, stop), 0)
+    if not cut.partials:
+        return Rows(whole)
+    between = _between(cut.piece_ptr, group)
+    parts = (cut.piece_rows, cut.piece_starts, cut.piece_lengths)
     return Rows(
-        _whole(orientation, first + cut.counts[group], stop),
-        RowList(cut.piece_rows, cut.piece_starts, cut.piece_lengths, pieces),
-        RowList(cut.rows, cut.firsts, cut.pieces, joined),
+        whole,
+        _listed(*parts, between, cut.longest[group]),
+        _listed(cut.rows, cut.firsts, cut.pieces, _between(cut.row_ptr, group), 0),
         cut.partials,
     )
 
@@ -59,9 +63,24 @@ def _between(pointers: jax.Array, group: jax.Array) -> tuple[jax.Array, jax.Arra
     return pointers[group], pointers[group + 1]
 
 
-def _whole(orientation: Orientation, first: jax.Array, stop: jax.Array) -> RowList:
-    bounds = jnp.stack([first, stop, jnp.int32(0)])
-    return RowList(orientation.rows, orientation.starts, orientation.degrees, bounds)
+def _listed(
+    rows: jax.Array,
+    starts: jax.Array,
+    lengths: jax.Array,
+    between: tuple[jax.Array, jax.Array],
+    longest: jax.Array | int,
+) -> RowList:
+    bounds = jnp.stack([*between, jnp.asarray(longest, jnp.int32)])
+    return RowList(rows, starts, lengths, bounds)
+
+
+def _in_row_order(orientation: Orientation, first: jax.Array, stop: jax.Array) -> RowList:
+    starts = orientation.compressed_starts
+    lengths = starts[1:] - starts[:-1]
+    place = jnp.arange(len(lengths), dtype=jnp.int32)
+    own = jnp.where((place >= first) & (place < stop), lengths, 0)
+    longest = jnp.max(own, initial=0)
+    return _listed(orientation.compressed_rows, starts, lengths, (first, stop), longest)
 
 
 def neighbor_sum(

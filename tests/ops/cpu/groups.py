@@ -90,8 +90,6 @@ def _orientation(
     new[1:] = (rows[1:] != rows[:-1]) | (groups[1:] != groups[:-1])
     starts = np.flatnonzero(new)
     pointers = np.searchsorted(groups[starts], np.arange(groups.max(initial=0) + 2))
-    degrees = np.diff(starts, append=len(rows))
-    by_degree = np.lexsort((-degrees, groups[starts]))
 
     def padded(values: np.ndarray) -> jnp.ndarray:
         return jnp.asarray(np.pad(values, (0, PADDING)), jnp.int32)
@@ -100,9 +98,9 @@ def _orientation(
         neighbors=padded(neighbors),
         edge_ids=None if edge_ids is None else padded(edge_ids),
         heavy_rows=none,
-        rows=padded(rows[starts][by_degree]),
-        starts=padded(starts[by_degree]),
-        degrees=padded(degrees[by_degree]),
+        rows=none,
+        starts=none,
+        degrees=none,
         run_ptr=none,
         position=none,
         compressed_ptr=jnp.asarray(pointers, jnp.int32),
