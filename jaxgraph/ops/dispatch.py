@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 
-__all__ = ["Implementation", "by_preference", "call", "first_supporting", "named"]
+__all__ = ["PREFERENCE", "Implementation", "by_preference", "call", "first_supporting", "named"]
 
 PREFERENCE = ("mosaic_gpu", "cpu", "xla")
 """The names of implementations, those to try first in front."""

@@ -14,11 +14,11 @@ from jaxgraph.ops.arguments import (
     check_same_axes,
 )
 from jaxgraph.ops.blocks import Block, pull_block
-from jaxgraph.ops.cpu.calls import KERNEL_TYPES, edge_products
 from jaxgraph.ops.dispatch import call
 from jaxgraph.ops.edge_maps import map_edges
 from jaxgraph.ops.edges import EdgeGroup, match_variation
 from jaxgraph.ops.implementations import implementations_of
+from jaxgraph.ops.kernels import find_calls
 from jaxgraph.ops.message_functions import weighted_message
 from jaxgraph.ops.messages import Inputs, Wanted
 from jaxgraph.ops.precision import to_accumulation
@@ -69,10 +69,11 @@ def sddmm(
 @jax.jit
 def _multiply(block: Block, sender: jax.Array, receiver: jax.Array) -> jax.Array:
     dtype = jnp.result_type(sender, receiver)
-    if block.edges.implementation == "cpu" and dtype not in KERNEL_TYPES:
+    calls = find_calls(block.edges)
+    if calls is not None and dtype not in calls.types:
         raise NotImplementedError(
-            f"no kernel of 'cpu' multiplies {sender.dtype} by {receiver.dtype}; it multiplies "
-            f"numbers of {', '.join(map(str, KERNEL_TYPES))}"
+            f"no kernel of {block.edges.implementation!r} multiplies {sender.dtype} by "
+            f"{receiver.dtype}; it multiplies numbers of {', '.join(map(str, calls.types))}"
         )
     return _products(block, *match_variation((sender, receiver), (block, sender, receiver)))
 
@@ -84,10 +85,11 @@ def _product(params: tuple, sender: jax.Array, receiver: jax.Array, edge: tuple)
 
 @jax.custom_vjp
 def _products(block: Block, sender: jax.Array, receiver: jax.Array) -> jax.Array:
-    if block.edges.implementation == "cpu":
+    calls = find_calls(block.edges)
+    if calls is not None:
         heads = sender.shape[1:-1]
         over = EdgeGroup(block.edges, 0)
-        products = edge_products(over, receiver, sender, heads=math.prod(heads))
+        products = calls.edge_products(over, receiver, sender, heads=math.prod(heads))
         return products.reshape(-1, *heads)
     return map_edges(block, _product, Inputs((), sender, receiver, ()))
 

@@ -31,6 +31,7 @@ import jax.numpy as jnp
 from jax import lax
 
 __all__ = [
+    "CutRows",
     "EdgeChunk",
     "EdgeGroup",
     "EdgeGroups",
@@ -84,6 +85,43 @@ def when_ready(tree: Pytree) -> jax.Array:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
+class CutRows:
+    """The order in which GPU kernels take rows, and which they reduce in pieces.
+
+    See `pallas_kernels.schedule`; groups start in the first three arrays as in `compressed_rows`.
+
+    Attributes:
+      whole_rows, whole_starts, whole_lengths: int32 [rows that have edges, of all groups], the row,
+        first slot and edges of each, by descending number of edges within its group.
+      counts: int32 [groups], how many rows, the first ones, are cut.
+      longest: int32 [groups], edges of the longest piece.
+      piece_ptr: int32 [groups + 1], where the pieces of each group start.
+      piece_rows, piece_starts, piece_lengths: int32 [pieces of all groups], the row, first slot and
+        edges of each piece.
+      row_ptr: int32 [groups + 1], where the cut rows of each group start.
+      rows, firsts, pieces: int32 [cut rows of all groups], each row, its first piece in its group,
+        and its pieces.
+      partials: pieces that a group may have; 0: no row is cut.
+    """
+
+    whole_rows: jax.Array
+    whole_starts: jax.Array
+    whole_lengths: jax.Array
+    counts: jax.Array
+    longest: jax.Array
+    piece_ptr: jax.Array
+    piece_rows: jax.Array
+    piece_starts: jax.Array
+    piece_lengths: jax.Array
+    row_ptr: jax.Array
+    rows: jax.Array
+    firsts: jax.Array
+    pieces: jax.Array
+    partials: int = dataclasses.field(metadata={"static": True})
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class Orientation:
     """One direction of the edges of several groups (see the module's docstring).
 
@@ -103,6 +141,7 @@ class Orientation:
         `rows`, of whose compact rows they are a permutation within each group.
       compressed_starts: int32 [rows that have edges, of all groups, + 1], the first slot of each;
         behind the last row, the number of edges.
+      cut: how GPU kernels take the rows; None: by the compressed rows, which takes them longer.
     """
 
     neighbors: jax.Array
@@ -116,6 +155,7 @@ class Orientation:
     compressed_ptr: jax.Array
     compressed_rows: jax.Array
     compressed_starts: jax.Array
+    cut: CutRows | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -454,3 +494,11 @@ class EdgeGroup:
     edges: EdgeGroups
     group: jax.Array | int
     missing: jax.Array | None = None
+
+    def sender_ids(self, num_rows: int) -> jax.Array:
+        """Global ids of the group's senders, int32 [num_rows] or longer; any where it has none."""
+        edges = self.edges
+        if edges.sender_ptr is None:
+            return edges.sender_ids
+        rows = edges.sender_ptr[self.group] + jnp.arange(num_rows, dtype=jnp.int32)
+        return edges.sender_ids.at[rows].get(mode="clip")

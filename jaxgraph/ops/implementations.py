@@ -65,7 +65,7 @@ def implementations_of(
       self_check: see `Implementation`.
 
     Returns:
-      "cpu" and "xla".
+      "mosaic_gpu", "cpu" and "xla".
     """
 
     def by(name: str) -> Callable[..., jax.Array]:
@@ -74,4 +74,5 @@ def implementations_of(
     return by_preference(
         Implementation(op, "xla", by("xla"), self_check),
         Implementation(op, "cpu", by("cpu"), self_check, ("cpu",), missing),
+        Implementation(op, "mosaic_gpu", by("mosaic_gpu"), self_check, ("gpu",)),
     )

@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import Any, Protocol, runtime_checkable
 
 from jaxgraph.ops.cpu.library import missing
-from jaxgraph.ops.cpu.messages import cpu_kernel
-from jaxgraph.ops.dispatch import check_name
+from jaxgraph.ops.cpu.messages import CPU_CALLS, cpu_kernel
+from jaxgraph.ops.dispatch import PREFERENCE, check_name
 from jaxgraph.ops.edges import EdgeGroup, EdgeGroups
+from jaxgraph.ops.message_kernels import Calls
 from jaxgraph.ops.messages import Inputs, MessageFn, Wanted
+from jaxgraph.ops.mosaic_gpu.messages import gpu_calls, gpu_kernel
 from jaxgraph.ops.reducers import Reducer
 
-__all__ = ["Kernel", "WholeKernel", "find_kernel", "usable_implementation"]
+__all__ = ["Kernel", "WholeKernel", "find_calls", "find_kernel", "usable_implementation"]
 
 Pytree = Any
 
@@ -85,11 +87,15 @@ class WholeKernel(Kernel, Protocol):
         ...
 
 
+GPU_PLATFORMS = ("gpu", "cuda")
+"""What devices call the platform that the GPU kernels run on."""
+
+
 def usable_implementation(name: str | None, platform: str) -> str:
     """Which kernels reduce messages on devices of a platform.
 
     Args:
-      name: the ones asked for: "cpu" or "xla"; None: the fastest that can be used.
+      name: the ones asked for: "mosaic_gpu", "cpu" or "xla"; None: the fastest that can be used.
       platform: of the devices, such as "cpu".
 
     Returns:
@@ -100,17 +106,21 @@ def usable_implementation(name: str | None, platform: str) -> str:
       NotImplementedError: those asked for cannot be used.
     """
     if name is not None:
-        check_name("implementation", name, ("cpu", "xla"))
-    if name == "xla":
-        return "xla"
-    reason = missing() if platform == "cpu" else f"runs on cpu, and the devices are {platform}"
-    if not reason:
-        return "cpu"
-    if name == "cpu":
+        check_name("implementation", name, PREFERENCE)
+    on_gpu = platform in GPU_PLATFORMS
+    reasons = {
+        "mosaic_gpu": "" if on_gpu else f"runs on gpu, and the devices are {platform}",
+        "cpu": missing() if platform == "cpu" else f"runs on cpu, and the devices are {platform}",
+        "xla": "",
+    }
+    if name is None:
+        return next(each for each in PREFERENCE if not reasons[each])
+    if reasons[name]:
         raise NotImplementedError(
-            f"implementation 'cpu' {reason}; implementation=None takes one that can be used"
+            f"implementation {name!r} {reasons[name]}; implementation=None takes one that can be "
+            "used"
         )
-    return "xla"
+    return name
 
 
 def find_kernel(
@@ -125,4 +135,20 @@ def find_kernel(
     Returns:
       The kernel, or None: there is none.
     """
+    if edges.implementation == "mosaic_gpu":
+        return gpu_kernel(message, reducer, inputs)
     return cpu_kernel(message, reducer, inputs) if edges.implementation == "cpu" else None
+
+
+def find_calls(edges: EdgeGroups) -> Calls | None:
+    """The kernels that may be used on some edges, or None: only XLA.
+
+    Args:
+      edges: whose `implementation` says which.
+
+    Returns:
+      The kernels.
+    """
+    if edges.implementation == "mosaic_gpu":
+        return gpu_calls()
+    return CPU_CALLS if edges.implementation == "cpu" else None

@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxgraph.graph import Graph
 from jaxgraph.ops.edges import EdgeGroups, Orientation
 from jaxgraph.ops.kernels import usable_implementation
+from jaxgraph.parallel.cut_rows import cut_arrays, cut_rows_at, cut_shapes
 from jaxgraph.parallel.exchange import rows_sent
 from jaxgraph.parallel.shard import HaloTable, Shard
 from jaxgraph.partition.assignment import Partition
@@ -119,8 +120,9 @@ def shard(
         compiled programs fit both; to the rows of a sharded graph without any padding, that is a
         graph of as many nodes. A graph without labels or masks takes on those too: no label, and
         masks of no node.
-      implementation: which kernels reduce the library's own messages: "cpu" or "xla"; None takes
-        the fastest that the mesh's devices can run. Messages of one's own are always "xla".
+      implementation: which kernels reduce the library's own messages: "mosaic_gpu", "cpu" or "xla";
+        None takes the fastest that the mesh's devices can run. Messages of one's own are always
+        "xla".
       node_dtype: floating type in which devices hold node features, such as that of the model that
         reads them; None: that of the graph, or of `pad_to`.
 
@@ -198,10 +200,10 @@ def place(
     if isinstance(source, AbstractSource):
         arrays = {
             name: jax.ShapeDtypeStruct((manifest.num_parts, *shape), dtype, sharding=sharding)
-            for name, (shape, dtype) in manifest.array_shapes().items()
+            for name, (shape, dtype) in _shapes(manifest, implementation).items()
         }
     else:
-        arrays = _placed_arrays(source, manifest, mesh, sharding)
+        arrays = _placed_arrays(source, manifest, mesh, sharding, implementation)
     shared = dataclasses.replace(manifest, counts=None)
     shards = _assemble(arrays, shared, axis, prefetch, implementation)
     return ShardedGraph(shards, mesh, manifest.counts)
@@ -243,16 +245,29 @@ def _floating(dtype: Any) -> np.dtype:
     return found
 
 
+def _shapes(manifest: Manifest, implementation: str) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    """Of all arrays of a part, those included that only some kernels need."""
+    shapes = dict(manifest.array_shapes())
+    return shapes | cut_shapes(shapes) if implementation == "mosaic_gpu" else shapes
+
+
 def _placed_arrays(
-    source: PartSource, manifest: Manifest, mesh: Mesh, sharding: NamedSharding
+    source: PartSource,
+    manifest: Manifest,
+    mesh: Mesh,
+    sharding: NamedSharding,
+    implementation: str,
 ) -> dict[str, jax.Array]:
-    shapes = manifest.array_shapes()
+    shapes = _shapes(manifest, implementation)
     pieces: dict[str, list[jax.Array]] = {name: [] for name in shapes}
     for index, device in enumerate(mesh.devices.flat):
         if device.process_index != jax.process_index():
             continue
         # One part after the other: what the host makes of it is gone before the next.
-        placed = jax.device_put(_padded_part(source, manifest, index), device)
+        part = _padded_part(source, manifest, index)
+        if implementation == "mosaic_gpu":
+            part |= cut_arrays(part)
+        placed = jax.device_put(part, device)
         for name in shapes:
             pieces[name].append(placed[name])
     return {
@@ -350,9 +365,11 @@ _COMPOSED = ("incoming", "outgoing", "send", "reach", "manifest", "axis", "prefe
 
 
 def _orientation(arrays: Mapping[str, Any], prefix: str) -> Orientation:
-    names = {field.name for field in dataclasses.fields(Orientation)} - {"edge_ids"}
+    names = {field.name for field in dataclasses.fields(Orientation)} - {"edge_ids", "cut"}
     tables = {name: arrays[f"{prefix}/{name}"] for name in names}
-    return Orientation(**tables, edge_ids=arrays.get(f"{prefix}/edge_ids"))
+    return Orientation(
+        **tables, edge_ids=arrays.get(f"{prefix}/edge_ids"), cut=cut_rows_at(arrays, prefix)
+    )
 
 
 def _halo_table(arrays: Mapping[str, Any], name: str) -> HaloTable | None:

@@ -41,13 +41,15 @@ def test_one_function_is_told_by_the_block_which_implementation_runs() -> None:
 
     made = implementations_of("op", compute, lambda function: f"ok {function(BLOCK, 3)}")
     assert [(each.op, each.name, each.platforms) for each in made] == [
+        ("op", "mosaic_gpu", ("gpu",)),
         ("op", "cpu", ("cpu",)),
         ("op", "xla", ()),
     ]
-    assert [each.function(BLOCK, 2) for each in made] == [("cpu", 2), ("xla", 2)]
-    assert made[0].check() == "ok ('cpu', 3)"
-    assert made[0].available == (missing() == "")
-    assert made[1].available
+    found = [each.function(BLOCK, 2) for each in made]
+    assert found == [("mosaic_gpu", 2), ("cpu", 2), ("xla", 2)]
+    assert made[1].check() == "ok ('cpu', 3)"
+    assert made[1].available == (missing() == "")
+    assert made[2].available and not made[0].available
 
 
 def test_messages_without_a_kernel_are_refused_only_where_kernels_are_asked_for() -> None:

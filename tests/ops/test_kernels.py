@@ -114,7 +114,10 @@ def test_what_is_missing_is_told_to_those_who_ask_for_it(monkeypatch: pytest.Mon
         usable_implementation("cpu", "cpu")
     monkeypatch.setattr(kernels, "missing", lambda: "")
     assert usable_implementation(None, "cpu") == usable_implementation("cpu", "cpu") == "cpu"
-    assert usable_implementation("xla", "cpu") == usable_implementation(None, "cuda") == "xla"
+    assert usable_implementation("xla", "cpu") == usable_implementation(None, "rocm") == "xla"
+    assert usable_implementation(None, "gpu") == usable_implementation(None, "cuda") == "mosaic_gpu"
+    with pytest.raises(NotImplementedError, match="runs on gpu, and the devices are cpu"):
+        usable_implementation("mosaic_gpu", "cpu")
     with pytest.raises(NotImplementedError, match="runs on cpu, and the devices are cuda"):
         usable_implementation("cpu", "cuda")
     with pytest.raises(ValueError, match="did you mean 'cpu'"):

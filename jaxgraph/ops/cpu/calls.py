@@ -123,7 +123,7 @@ def neighbor_extremum(
     kinds = (dtype, dtype, jnp.uint32)
     arrays = (
         x,
-        _sender_ids(over, x.shape[0]),
+        over.sender_ids(x.shape[0]),
         optional(over.edges.repetition, jnp.int32),
         _own_rows(over, num_rows),
         *(optional(part, kind) for part, kind in zip(state, kinds, strict=True)),
@@ -165,7 +165,7 @@ def winner_gradient(
     dtype, num_rows = accumulation_dtype(x.dtype), x.shape[0]
     arrays = (
         x,
-        _sender_ids(over, num_rows),
+        over.sender_ids(num_rows),
         optional(over.edges.repetition, jnp.int32),
         _own_rows(over, num_rows),
         *adjoint,
@@ -185,12 +185,3 @@ def _own_rows(over: EdgeGroup, num_rows: int) -> jax.Array:
     if over.missing is None:
         return optional(None, jnp.bool_)
     return jnp.pad(over.missing, (0, num_rows - over.missing.shape[0]))
-
-
-def _sender_ids(over: EdgeGroup, num_rows: int) -> jax.Array:
-    """Global ids of the rows of a group's senders; rows behind those that it has hold any id."""
-    edges = over.edges
-    if edges.sender_ptr is None:
-        return edges.sender_ids
-    rows = edges.sender_ptr[over.group] + jnp.arange(num_rows, dtype=jnp.int32)
-    return edges.sender_ids.at[rows].get(mode="clip")

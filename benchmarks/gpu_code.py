@@ -1,0 +1,175 @@
+"""What the compiler makes of the GPU kernels, on a machine without a GPU.
+
+    python -m benchmarks.gpu_code [--kernel NAME] [--shape NAME]
+
+Compiles every kernel for H200 at the named shapes (`pip install jaxgraph[cuda]`) and prints, from
+the compiler's report and the PTX: registers, bytes spilled, shared memory, the widest read of
+a lane, and how many reads of that width, and how many bytes, a lane has under way at once. Nothing
+runs, so no speed is claimed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+DUMPS = {"JAX_PLATFORMS": "cpu", "MOSAIC_GPU_DUMP_PTX": "1", "MOSAIC_GPU_DUMP_RESOURCES": "1"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Code:
+    """One compiled kernel.
+
+    Attributes:
+      name: of the kernel.
+      registers, spilled, shared: registers of a lane, bytes that it spills, bytes of a block.
+      widest: bytes of the widest global read of a lane.
+      in_flight: reads of that width that follow each other without a branch.
+    """
+
+    name: str
+    registers: int
+    spilled: int
+    shared: int
+    widest: int
+    in_flight: int
+
+
+def read_code(folder: Path) -> list[Code]:
+    """The kernels that the compiler left in a folder, in the order in which it compiled them.
+
+    Args:
+      folder: with `.ptx` and `.ptxas` files.
+
+    Returns:
+      What they say.
+    """
+    return [
+        _code(report.stem, report.read_text(), report.with_suffix(".ptx").read_text())
+        for report in sorted(folder.glob("*.ptxas"), key=lambda path: path.stat().st_mtime_ns)
+    ]
+
+
+def _code(name: str, report: str, ptx: str) -> Code:
+    def number(pattern: str) -> int:
+        return max((int(found) for found in re.findall(pattern, report)), default=0)
+
+    blocks = [
+        [_bytes(*read) for read in re.findall(r"@reads ld\.global(?:\.nc)?(\.v\d)?\.b(\d+)", block)]
+        for block in re.split(r"\$L__BB\w+:|bra", ptx)
+    ]
+    widest = max((size for block in blocks for size in block), default=0)
+    return Code(
+        name=name.removesuffix("_0"),
+        registers=number(r"[Uu]sed (\d+) registers"),
+        spilled=number(r"(\d+) bytes spill"),
+        shared=number(r"(\d+) bytes smem"),
+        widest=widest,
+        in_flight=max(block.count(widest) for block in blocks),
+    )
+
+
+def _bytes(vector: str, bits: str) -> int:
+    return int(vector[2:] or 1) * int(bits) // 8
+
+
+def cases(shape: Any, array: Callable[..., Any]) -> Iterator[tuple[str, Callable, tuple]]:
+    """Every kernel at a shape: its name, a function of arrays, and the arrays.
+
+    Args:
+      shape: one of `pallas_kernels.shapes.SHAPES`.
+      array: `(shape, dtype)`, an array on the device that is compiled for.
+
+    Yields:
+      Cases.
+    """
+    from pallas_kernels.edge_products import edge_products
+    from pallas_kernels.extremum import neighbor_extremum, winner_gradient
+    from pallas_kernels.neighbor_sum import neighbor_sum
+    from pallas_kernels.rows import RowList, Rows
+    from pallas_kernels.schedule import most_pieces
+
+    def listed(count: int) -> RowList:
+        entries, bounds = array((count,), "int32"), array((3,), "int32")
+        return RowList(entries, entries, entries, bounds)
+
+    pieces = most_pieces(shape.edges)
+    rows = Rows(listed(shape.rows), listed(pieces), listed(pieces), pieces)
+    numbers = (shape.rows, shape.heads * shape.width)
+    x, y = array(numbers, shape.dtype), array(numbers, "float32")
+    identity = array(numbers, "uint32")
+    neighbors, ids = array((shape.edges,), "int32"), array((shape.rows,), "int32")
+    weights = array((shape.edges, shape.heads), "float32")
+
+    yield "sum", neighbor_sum, (x, rows, neighbors, y)
+    yield (
+        "weighted sum, transposed",
+        lambda *a: neighbor_sum(*a[:4], weights=a[4], slots=a[5]),
+        (x, rows, neighbors, y, weights, neighbors),
+    )
+    yield "products per edge", edge_products, (x, x, rows, neighbors, weights)
+    if shape.heads == 1:
+        yield (
+            "maximum",
+            lambda *a: neighbor_extremum(*a, maximum=True),
+            (x, rows, neighbors, ids, (y, y, identity)),
+        )
+        yield (
+            "gradient of a maximum",
+            winner_gradient,
+            (x, rows, neighbors, ids, (x, y, identity), y),
+        )
+
+
+def main() -> None:
+    """Compiles the kernels and prints a table."""
+    from pallas_kernels.shapes import SHAPES
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--kernel", default="", help="only kernels whose name holds this")
+    parser.add_argument("--shape", choices=sorted(SHAPES), help="only this shape")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        # Read once, when the compiler starts.
+        os.environ |= DUMPS | {"MOSAIC_GPU_DUMP_TO": folder}
+        print(f"{'shape':24}{'kernel':28}{'registers':>10}{'spilled':>9}{'shared':>8}", end="")
+        print(f"{'read':>6}{'ahead':>7}{'bytes':>7}")
+        for name, shape in SHAPES.items():
+            if options.shape in (None, name):
+                _compile_all(name, shape, options.kernel, Path(folder))
+
+
+def _compile_all(name: str, shape: Any, wanted: str, folder: Path) -> None:
+    import jax
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    from benchmarks.compile_only import h200_mesh
+
+    placed = NamedSharding(h200_mesh(1), PartitionSpec())
+
+    def array(sizes: tuple[int, ...], dtype: str) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(sizes, dtype, sharding=placed)
+
+    for kernel, function, arrays in cases(shape, array):
+        if wanted not in kernel:
+            continue
+        for stale in folder.iterdir():
+            stale.unlink()
+        jax.jit(function).lower(*arrays).compile()
+        for code in read_code(folder):
+            label = kernel + (" (join)" if "join" in code.name else "")
+            print(
+                f"{name:24}{label:28}{code.registers:10}{code.spilled:9}{code.shared:8}"
+                f"{code.widest:6}{code.in_flight:7}{code.widest * code.in_flight:7}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

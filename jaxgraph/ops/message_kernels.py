@@ -1,0 +1,180 @@
+"""Reductions of the library's own messages by kernels, whichever compute them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgraph.ops.edges import EdgeGroup
+from jaxgraph.ops.message_functions import sum_message, weighted_message
+from jaxgraph.ops.messages import Inputs, MessageFn, Wanted
+from jaxgraph.ops.precision import accumulation_dtype
+from jaxgraph.ops.reducers import Extremum, Reducer, Sum
+
+__all__ = ["Calls", "message_kernel"]
+
+Pytree = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Calls:
+    """The kernels of one implementation, as functions of arrays.
+
+    Attributes:
+      types: of the numbers that they take.
+      neighbor_sum, edge_products, neighbor_extremum, winner_gradient: as in
+        `jaxgraph.ops.cpu.calls`.
+    """
+
+    types: tuple[np.dtype, ...]
+    neighbor_sum: Callable[..., jax.Array]
+    edge_products: Callable[..., jax.Array]
+    neighbor_extremum: Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
+    winner_gradient: Callable[..., jax.Array]
+
+
+def message_kernel(calls: Calls, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Any:
+    """The kernel that sums messages or takes their maximum or minimum.
+
+    Args:
+      calls: what computes it.
+      message, reducer, inputs: as for `jaxgraph.ops.kernels.find_kernel`.
+
+    Returns:
+      A `jaxgraph.ops.kernels.Kernel`, or None.
+    """
+    leaves = jax.tree.leaves(inputs.sender)
+    if not leaves or any(leaf.dtype not in calls.types for leaf in leaves):
+        return None
+    if message is sum_message and isinstance(reducer, Sum):
+        return _SumKernel(calls)
+    if message is weighted_message and isinstance(reducer, Sum) and _exact(calls, inputs):
+        return _WeightedSumKernel(calls)
+    if message is sum_message and isinstance(reducer, Extremum) and len(leaves) == 1:
+        return _ExtremumKernel(calls, reducer.sign > 0)
+    return None
+
+
+def _exact(calls: Calls, inputs: Inputs) -> bool:
+    """Whether the type in which x is accumulated holds the weights as they are."""
+    kept, weights = accumulation_dtype(inputs.sender.dtype), inputs.edge.dtype
+    return weights in calls.types and jnp.promote_types(kept, weights) == kept
+
+
+def _continued(before: list[jax.Array], leaves: list[jax.Array]) -> list[jax.Array | None]:
+    """What each result continues from, or None where nothing has been summed yet."""
+    return list(before) if before else [None] * len(leaves)
+
+
+@dataclasses.dataclass(frozen=True)
+class _SumKernel:
+    """y_i = sum_j x_j."""
+
+    calls: Calls
+
+    def fold(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
+        leaves, structure = jax.tree.flatten(inputs.sender)
+        running = _continued(jax.tree.leaves(before), leaves)
+        sums = [
+            self.calls.neighbor_sum(over, "receiver", leaf, num_rows, before=previous)
+            for leaf, previous in zip(leaves, running, strict=True)
+        ]
+        return jax.tree.unflatten(structure, sums)
+
+    def pull(
+        self, over: EdgeGroup, inputs: Inputs, adjoint: Pytree, wanted: Wanted, before: Inputs
+    ) -> Inputs:
+        if not wanted.sender:
+            return before
+        leaves, gradients = jax.tree.leaves(inputs.sender), jax.tree.leaves(adjoint)
+        running = _continued(before.sender, leaves)
+        sums = [
+            self.calls.neighbor_sum(over, "sender", gradient, leaf.shape[0], before=previous)
+            for leaf, gradient, previous in zip(leaves, gradients, running, strict=True)
+        ]
+        return dataclasses.replace(before, sender=sums)
+
+
+@dataclasses.dataclass(frozen=True)
+class _WeightedSumKernel:
+    """y_i = sum_e w_e x_j; no edge is added, since it would have no weight."""
+
+    calls: Calls
+
+    def fold(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
+        x, weights = inputs.sender, inputs.edge
+        return self.calls.neighbor_sum(
+            over, "receiver", x, num_rows, weights=weights, before=before
+        )
+
+    def pull(
+        self, over: EdgeGroup, inputs: Inputs, adjoint: Pytree, wanted: Wanted, before: Inputs
+    ) -> Inputs:
+        x, weights = inputs.sender, inputs.edge
+        gradients = before
+        if wanted.edge:
+            products = _weight_gradient(self.calls, over, x, weights, adjoint, before.edge)
+            gradients = dataclasses.replace(gradients, edge=[products])
+        if wanted.sender:
+            previous = _continued(before.sender, [x])[0]
+            total = self.calls.neighbor_sum(
+                over, "sender", adjoint, x.shape[0], weights=weights, before=previous
+            )
+            gradients = dataclasses.replace(gradients, sender=[total])
+        return gradients
+
+
+def _weight_gradient(
+    calls: Calls,
+    over: EdgeGroup,
+    x: jax.Array,
+    weights: jax.Array,
+    gradient: jax.Array,
+    before: list[jax.Array],
+) -> jax.Array:
+    """dw_e = <g_i, x_j>, of the shape and type of the weights."""
+    dtype = jnp.result_type(x, weights, gradient)
+    heads = 1 if weights.ndim == 1 else weights.shape[1]
+    previous = before[0].reshape(-1, heads).astype(dtype) if before else None
+    products = calls.edge_products(
+        over, gradient.astype(dtype), x.astype(dtype), heads=heads, before=previous
+    )
+    return products.reshape(weights.shape).astype(weights.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class _ExtremumKernel:
+    """y_i = max_j x_j, or min."""
+
+    calls: Calls
+    maximum: bool
+
+    def fold(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
+        (x,), structure = jax.tree.flatten(inputs.sender)
+        parts = jax.tree.leaves(before)
+        state = self.calls.neighbor_extremum(
+            over,
+            x,
+            num_rows,
+            maximum=self.maximum,
+            before=(parts[0], parts[1], parts[2]) if parts else None,
+        )
+        return jax.tree.unflatten(structure, [state])
+
+    def pull(
+        self, over: EdgeGroup, inputs: Inputs, adjoint: Pytree, wanted: Wanted, before: Inputs
+    ) -> Inputs:
+        if not wanted.sender:
+            return before
+        (x,) = jax.tree.leaves(inputs.sender)
+        y, gradient, several, identity = jax.tree.leaves(adjoint)
+        previous = _continued(before.sender, [x])[0]
+        total = self.calls.winner_gradient(
+            over, x, (y, gradient, several, identity), before=previous
+        )
+        return dataclasses.replace(before, sender=[total])

@@ -1,0 +1,1 @@
+"""Kernels of `pallas_kernels` as implementations of ops, for GPUs."""

@@ -1,0 +1,170 @@
+"""The kernels of attention as functions of what messages are made from and the edges of a group.
+
+None is differentiable. What rows send themselves is no edge: it is in what results start from.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxgraph.ops.edges import EdgeGroup, match_variation
+from jaxgraph.ops.message_functions import DotMessage, GatMessage, GatV2Message
+from jaxgraph.ops.messages import Inputs, MessageFn
+from jaxgraph.ops.mosaic_gpu.calls import row_schedule
+from jaxgraph.ops.randomness import keep_threshold
+from jaxgraph.ops.reducers import Softmax
+from pallas_kernels import attention as kernels
+from pallas_kernels.attention import Attention
+from pallas_kernels.attention_dropout import Dropout, spread_seed
+from pallas_kernels.attention_gradient import Edges, Gradients, make_adjoint
+from pallas_kernels.attention_gradient import attention_gradients as kernel_gradients
+from pallas_kernels.attention_logits import DOT, GAT, GATV2, Logits
+from pallas_kernels.teams import Launch
+
+__all__ = ["State", "attention_gradients", "attention_state", "message_logits", "values_of"]
+
+State = tuple[jax.Array, jax.Array, jax.Array]
+
+
+def message_logits(message: MessageFn) -> Logits | None:
+    """The logits of a message, or None where no kernel knows them."""
+    if isinstance(message, GatMessage):
+        return Logits(GAT, message.negative_slope)
+    if isinstance(message, GatV2Message):
+        return Logits(GATV2, message.negative_slope)
+    return Logits(DOT, message.scale) if isinstance(message, DotMessage) else None
+
+
+def values_of(logits: Logits, inputs: Inputs) -> jax.Array:
+    """The values [senders, heads, features] among the inputs."""
+    if logits.kind == GATV2:
+        return inputs.sender
+    return inputs.sender[0 if logits.kind == GAT else 1]
+
+
+def attention_state(
+    over: EdgeGroup,
+    logits: Logits,
+    reducer: Softmax,
+    inputs: Inputs,
+    before: State,
+    *,
+    launch: Launch | None = None,
+) -> State:
+    """The state of `Softmax` after the edges of a group.
+
+    Args:
+      over: the edges; `missing` is left out.
+      logits: of the messages.
+      reducer: the softmax.
+      inputs: what messages are made from, float32, bfloat16 or float16.
+      before: the state to continue from, float32.
+      launch: how the kernel is started; None: for Hopper.
+
+    Returns:
+      peak and total [receivers, heads] and sums [receivers, heads, features], float32.
+    """
+    peak, total, sums = before
+    edges = over.edges.by_receiver
+    if not sums.size or not edges.neighbors.size:
+        return before
+    operands = (
+        _attention(over, logits, reducer, inputs),
+        row_schedule(over, "receiver"),
+        edges.neighbors,
+        (peak, total, _table(sums)),
+    )
+    peak, total, found = kernels.attention_state(
+        *match_variation(operands, operands), launch=launch
+    )
+    return peak, total, found.reshape(sums.shape)
+
+
+def attention_gradients(
+    over: EdgeGroup,
+    logits: Logits,
+    reducer: Softmax,
+    inputs: Inputs,
+    adjoint: tuple[jax.Array, ...],
+    before: Gradients,
+    *,
+    launch: Launch | None = None,
+) -> Gradients:
+    """The gradients after the edges of a group.
+
+    Args:
+      over, logits, reducer, inputs, launch: as for `attention_state`.
+      adjoint: g [receivers, heads, features], peak and inner [receivers, heads], as
+        `Softmax.adjoint` returns them; or, where g has not been divided by the total, 1 / total
+        [receivers, heads] behind them.
+      before: what is added to, float32, in the shapes of the inputs; None: not wanted. As
+        `pallas_kernels.attention_gradient.attention_gradients` has it.
+
+    Returns:
+      The gradients.
+    """
+    sides = (over.edges.by_sender, over.edges.by_receiver)
+    if not adjoint[0].size or not all(side.neighbors.size for side in sides):
+        return before
+    gradient, peak, inner = adjoint[:3]
+    inverse = adjoint[3] if len(adjoint) > 3 else jnp.ones_like(peak)
+    attention = _attention(over, logits, reducer, inputs)
+    by_sender, by_receiver = (
+        Edges(row_schedule(over, name), side.neighbors, side.edge_ids)
+        for name, side in zip(("sender", "receiver"), sides, strict=True)
+    )
+    start = Gradients(
+        values=None if before.values is None else _table(before.values),
+        sender=None if before.sender is None else _table(before.sender),
+        receiver=None if before.receiver is None else _table(before.receiver),
+        vector=None if before.vector is None else before.vector.reshape(-1),
+    )
+    numbers = make_adjoint(attention, _table(gradient), peak, inverse, inner)
+    operands = (attention, numbers, by_sender, by_receiver, start)
+    found = kernel_gradients(*match_variation(operands, operands), launch=launch)
+    return jax.tree.map(lambda new, old: new.reshape(old.shape), found, before)
+
+
+def _attention(over: EdgeGroup, logits: Logits, reducer: Softmax, inputs: Inputs) -> Attention:
+    vector = values = None
+    if logits.kind == GAT:
+        values, sender = inputs.sender
+        sender, receiver = (each.astype(jnp.float32) for each in (sender, inputs.receiver))
+    elif logits.kind == DOT:
+        (sender, values), receiver = inputs.sender, inputs.receiver
+    else:
+        sender, receiver = inputs.sender, inputs.receiver
+        vector = inputs.params.astype(jnp.float32).reshape(1, -1)
+    return Attention(
+        sender=_table(sender),
+        receiver=_table(receiver),
+        vector=vector,
+        values=None if values is None else _table(values),
+        dropout=_dropout(over, reducer),
+        heads=reducer.heads,
+        logits=logits,
+    )
+
+
+def _dropout(over: EdgeGroup, reducer: Softmax) -> Dropout | None:
+    if reducer.seed is None or reducer.rate == 0:
+        return None
+    edges = over.edges
+    firsts = [
+        jnp.int32(0) if pointer is None else pointer[over.group]
+        for pointer in (edges.receiver_ptr, edges.sender_ptr)
+    ]
+    return Dropout(
+        words=spread_seed(jnp.stack(reducer.seed)),
+        firsts=jnp.stack(firsts),
+        receiver_ids=edges.receiver_ids,
+        sender_ids=edges.sender_ids,
+        repetition=edges.repetition,
+        threshold=keep_threshold(reducer.rate),
+        scale=1.0 / (1.0 - reducer.rate),
+    )
+
+
+def _table(x: jax.Array) -> jax.Array:
+    return x.reshape(x.shape[0], -1)

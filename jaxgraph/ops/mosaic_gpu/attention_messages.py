@@ -1,0 +1,188 @@
+"""The messages of attention that the GPU kernels know."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxgraph.ops.cpu.custom_call import check_start
+from jaxgraph.ops.edges import EdgeGroup, match_variation
+from jaxgraph.ops.messages import Inputs, MessageFn, Wanted, evaluate_message, pull_chunk
+from jaxgraph.ops.mosaic_gpu.attention_calls import (
+    State,
+    attention_gradients,
+    attention_state,
+    message_logits,
+    values_of,
+)
+from jaxgraph.ops.mosaic_gpu.calls import KERNEL_TYPES
+from jaxgraph.ops.precision import to_accumulation
+from jaxgraph.ops.reducers import Softmax
+from pallas_kernels.attention_gradient import Gradients
+from pallas_kernels.attention_logits import DOT, GATV2, Logits
+from pallas_kernels.teams import Launch
+
+__all__ = ["attention_kernel"]
+
+Pytree = Any
+
+
+def attention_kernel(
+    message: MessageFn, reducer: Softmax, inputs: Inputs, launch: Launch | None = None
+) -> Any:
+    """The GPU kernel for messages of attention, or None where there is none.
+
+    Args:
+      message, reducer, inputs: as for `jaxgraph.ops.kernels.find_kernel`.
+      launch: how kernels are started; None: for Hopper.
+
+    Returns:
+      A `jaxgraph.ops.kernels.Kernel`, or None.
+    """
+    logits, leaves = message_logits(message), jax.tree.leaves(inputs)
+    if logits is None or any(leaf.dtype not in KERNEL_TYPES or not leaf.size for leaf in leaves):
+        return None
+    return _AttentionKernel(message, logits, reducer, launch)
+
+
+@dataclasses.dataclass(frozen=True)
+class _AttentionKernel:
+    """Messages of logits and values, reduced by a softmax.
+
+    Attributes:
+      message: which makes them.
+      logits: of the message.
+      reducer: the softmax.
+      launch: how kernels are started.
+    """
+
+    message: MessageFn
+    logits: Logits
+    reducer: Softmax
+    launch: Launch | None
+
+    def fold(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> State:
+        check_start(over, before)
+        start = self._own_state(over, inputs) if before is None else before
+        return attention_state(over, self.logits, self.reducer, inputs, start, launch=self.launch)
+
+    def reduce(self, over: EdgeGroup, inputs: Inputs) -> tuple[Pytree, Pytree]:
+        state = self.fold(over, inputs, None, inputs.receiver.shape[0])
+        return self.reducer.finish(state, (None, values_of(self.logits, inputs)))
+
+    def adjoint(
+        self, outputs: jax.Array, kept: tuple[jax.Array, jax.Array], gradient: jax.Array
+    ) -> tuple[jax.Array, ...]:
+        # Dividing the gradient by the total would be one more array of its size.
+        peak, total = kept
+        inner = jnp.sum(to_accumulation(gradient) * outputs, -1)
+        return gradient, peak, inner, 1 / total
+
+    def pull(
+        self,
+        over: EdgeGroup,
+        inputs: Inputs,
+        adjoint: Sequence[jax.Array],
+        wanted: Wanted,
+        before: Inputs,
+    ) -> Inputs:
+        if not (wanted.params or wanted.sender or wanted.receiver):
+            return before
+        check_start(over, *before.params, *before.sender, *before.receiver)
+        own = self._own_gradients(over, inputs, adjoint)
+        start = Inputs(
+            before.params or _placed(own.params, inputs.params),
+            before.sender or _placed(own.sender, inputs.sender),
+            before.receiver or _placed(own.receiver, inputs.receiver),
+            before.edge,
+        )
+        found = attention_gradients(
+            over,
+            self.logits,
+            self.reducer,
+            inputs,
+            tuple(adjoint),
+            self._wanted(start, wanted),
+            launch=self.launch,
+        )
+        sums = [found.sender] if self.logits.kind == GATV2 else [found.values, found.sender]
+        if self.logits.kind == DOT:
+            sums.reverse()
+        return Inputs(
+            [found.vector] if wanted.params else before.params,
+            sums if wanted.sender else before.sender,
+            [found.receiver] if wanted.receiver else before.receiver,
+            before.edge,
+        )
+
+    def _wanted(self, start: Inputs, wanted: Wanted) -> Gradients:
+        """What the kernels start from; with one gradient comes what is computed beside it."""
+        receiver = start.receiver[0] if wanted.receiver or wanted.params else None
+        if self.logits.kind == GATV2:
+            vector = start.params[0] if wanted.params else None
+            return Gradients(None, start.sender[0] if wanted.sender else None, receiver, vector)
+        values, sender = start.sender[:: -1 if self.logits.kind == DOT else 1]
+        return Gradients(values, sender, receiver if wanted.receiver else None, None)
+
+    def _own_state(self, over: EdgeGroup, inputs: Inputs) -> State:
+        """The state after the messages of rows from themselves."""
+        if over.missing is None:
+            heads, features = values_of(self.logits, inputs).shape[1:]
+            rows = inputs.receiver.shape[0]
+            peak = jnp.full((rows, heads), -jnp.inf, jnp.float32)
+            start = (peak, jnp.zeros_like(peak), jnp.zeros((rows, heads, features), jnp.float32))
+            return match_variation(start, (over.edges, inputs))
+        messages = evaluate_message(self.message, _own_inputs(over.missing, inputs))
+        return self.reducer.lift(messages, over.missing, self._own_keep(over, over.missing))
+
+    def _own_gradients(
+        self, over: EdgeGroup, inputs: Inputs, adjoint: Sequence[jax.Array]
+    ) -> Inputs:
+        """The gradients of the messages of rows from themselves, as lists; none: empty lists."""
+        if over.missing is None:
+            return Inputs([], [], [], [])
+        gradient, peak, inner = adjoint[:3]
+        if len(adjoint) > 3:
+            inverse = adjoint[3]
+            gradient = to_accumulation(gradient) * inverse[..., None]
+            inner = inner * inverse
+        return pull_chunk(
+            self.message,
+            self.reducer,
+            _own_inputs(over.missing, inputs),
+            (gradient, peak, inner),
+            self._own_keep(over, over.missing),
+            over.missing,
+        )
+
+    def _own_keep(self, over: EdgeGroup, missing: jax.Array) -> jax.Array | None:
+        rows = missing.shape[0]
+        ids = over.sender_ids(rows)[:rows]
+        return self.reducer.per_edge(ids, ids, jnp.zeros_like(ids))
+
+
+def _own_inputs(missing: jax.Array, inputs: Inputs) -> Inputs:
+    """What rows see of themselves; 0 in rows that do not ask, which may hold NaN."""
+
+    def own(leaf: jax.Array) -> jax.Array:
+        rows = leaf[: missing.shape[0]]
+        return jnp.where(missing.reshape(-1, *(1,) * (leaf.ndim - 1)), rows, 0)
+
+    sender, receiver = jax.tree.map(own, (inputs.sender, inputs.receiver))
+    return Inputs(inputs.params, sender, receiver, ())
+
+
+def _placed(own: list[jax.Array], inputs: Pytree) -> list[jax.Array]:
+    """Gradients of the first rows, or none, among zeros of the shapes of the inputs, in float32."""
+    leaves = jax.tree.leaves(inputs)
+    if not own:
+        zeros = [jnp.zeros(leaf.shape, jnp.float32) for leaf in leaves]
+        return match_variation(zeros, inputs)
+    return [
+        jnp.pad(to_accumulation(each), ((0, len(leaf) - len(each)), *((0, 0),) * (leaf.ndim - 1)))
+        for each, leaf in zip(own, leaves, strict=True)
+    ]

@@ -1,0 +1,175 @@
+"""Attention over the neighbors of every row, with a maximum that runs with the edges."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from pallas_kernels.attention_dropout import Dropout, EdgeIds
+from pallas_kernels.attention_logits import GATV2, Logits, read_row
+from pallas_kernels.lanes import Lanes
+from pallas_kernels.reduction import Part, Reduction, State, empty_state, reduce_rows
+from pallas_kernels.rows import Item, Rows, fold_batches
+from pallas_kernels.teams import Launch, Team, team_for
+
+__all__ = ["Attention", "attention_state", "attention_team"]
+
+PARTS = (Part(-math.inf, per_head=True), Part(0.0, per_head=True), Part(0.0))
+"""The maximum of the logits, the sum of powers relative to it, and the sum that they weigh."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Attention:
+    """What attention is computed from.
+
+    Attributes:
+      sender, receiver: what logits see of both ends, [rows, heads] of GAT, float32, else
+        [rows, heads * width] of float32, bfloat16 or float16.
+      vector: float32 [1, heads * width] of GATv2, else None.
+      values: [senders, heads * width], None where they are `sender`, as GATv2's are.
+      dropout: of coefficients; None: none.
+      heads: how many there are.
+      logits: of which kind.
+    """
+
+    sender: jax.Array
+    receiver: jax.Array
+    vector: jax.Array | None
+    values: jax.Array | None
+    dropout: Dropout | None
+    heads: int = dataclasses.field(metadata={"static": True})
+    logits: Logits = dataclasses.field(metadata={"static": True})
+
+    def operands(self) -> dict[str, jax.Array]:
+        """The arrays, by name."""
+        found = {"sender": self.sender, "receiver": self.receiver}
+        optional = {"vector": self.vector, "values": self.values}
+        found |= {name: array for name, array in optional.items() if array is not None}
+        return found if self.dropout is None else found | self.dropout.operands()
+
+
+def attention_team(attention: Attention, tables: int, launch: Launch) -> Team:
+    """The team for attention.
+
+    Args:
+      attention: what it is computed from.
+      tables: about how many rows a lane has in its registers for each edge that it waits for.
+      launch: how the kernel is started.
+
+    Returns:
+      The team.
+    """
+    values = attention.sender if attention.values is None else attention.values
+    width = values.shape[1] // attention.heads
+    return team_for(
+        width, values.dtype.itemsize, heads=attention.heads, tables=tables, words=launch.words
+    )
+
+
+def attention_state(
+    attention: Attention,
+    rows: Rows,
+    neighbors: jax.Array,
+    before: tuple[jax.Array, jax.Array, jax.Array],
+    *,
+    launch: Launch | None = None,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """What attention knows of every receiver after its edges.
+
+    m_i = max_e logit_e,  z_i = sum_e exp(logit_e - m_i),  s_i = sum_e d_e exp(logit_e - m_i) v_e
+
+    The output of attention is s_i / z_i.
+
+    Args:
+      attention: what it is computed from.
+      rows: the receivers and their edges.
+      neighbors: int32 [edges], the sender of each edge.
+      before: the state to continue from, float32 [receivers, heads] twice and
+        [receivers, heads * width]; of no edges it is -inf, 0, 0. Written over where a row has
+        edges.
+      launch: how the kernel is started; None: for Hopper.
+
+    Returns:
+      m, z and s.
+
+    References:
+      Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
+    """
+    launch = launch or Launch()
+    arrays = {"neighbors": neighbors, **attention.operands()}
+    team = attention_team(attention, 2, launch)
+
+    def fold(lanes: Lanes, team: Team, item: Item, references: Sequence[Any]) -> State:
+        tables = dict(zip(arrays, references, strict=True))
+        return _fold(attention, lanes, team, item, tables)
+
+    merge = partial(_merge, Lanes(launch.interpret is not None))
+    reduction = Reduction(f"{attention.logits.kind}_attention", PARTS, fold, merge)
+    found = reduce_rows(reduction, team, rows, list(arrays.values()), list(before), launch)
+    return found[0], found[1], found[2]
+
+
+def _fold(
+    attention: Attention, lanes: Lanes, team: Team, item: Item, tables: Mapping[str, Any]
+) -> State:
+    logits, dropout = attention.logits, attention.dropout
+    of_row = partial(read_row, lanes, team, item)
+    own = logits.read(lanes, team, item, tables["receiver"], item.row, item.valid)
+    vector = of_row(tables["vector"], item.row * 0, item.valid) if "vector" in tables else []
+    ids = None if dropout is None else EdgeIds.of_row(lanes, dropout, tables, "receiver", item)
+
+    def fetch(slot: jax.Array, mask: jax.Array) -> jax.Array:
+        return lanes.read(tables["neighbors"], slot, mask=mask)[0]
+
+    def load(neighbor: jax.Array, slot: jax.Array, mask: jax.Array) -> Any:
+        far = logits.read(lanes, team, item, tables["sender"], neighbor, mask)
+        values = far if logits.kind == GATV2 else of_row(tables["values"], neighbor, mask)
+        return far, values, [] if ids is None else ids.read(neighbor, slot, mask)
+
+    def combine(state: State, edges: Sequence[tuple]) -> State:
+        numbers = []
+        for _, (far, _, _), _, mask in edges:
+            logit, _ = logits.of_edge(lanes, team, own, far, vector)
+            numbers.append(jnp.where(mask, logit, -jnp.inf))
+        top, scale, powers = _powers(lanes.split(state[0][0])[0], numbers)
+        total = lanes.split(state[1][0])[0] * scale + sum(powers)
+        sums = _scaled(lanes, state[2], scale)
+        for power, (_, (_, values, read), _, _) in zip(powers, edges, strict=True):
+            weight = power if ids is None else ids.drop(power, read)
+            sums = [a + b for a, b in zip(sums, _scaled(lanes, values, weight), strict=True)]
+        return [lanes.spread(top, 1)], [lanes.spread(total, 1)], sums
+
+    empty = empty_state(lanes, team, PARTS)
+    return fold_batches(lanes, team, item, fetch, load, combine, empty)
+
+
+def _powers(
+    peak: jax.Array, logits: Sequence[jax.Array]
+) -> tuple[jax.Array, jax.Array, list[jax.Array]]:
+    """The new maximum, the power of the old one relative to it, and those of logits."""
+    top = peak
+    for logit in logits:
+        top = jnp.maximum(top, logit)
+    # exp(-inf - -inf) would be NaN.
+    shift = jnp.where(top == -jnp.inf, 0.0, top)
+    return top, jnp.exp(peak - shift), [jnp.exp(logit - shift) for logit in logits]
+
+
+def _scaled(lanes: Lanes, values: Sequence[jax.Array], scale: jax.Array) -> list[jax.Array]:
+    return [each * lanes.spread(scale, each.shape[0]) for each in values]
+
+
+def _merge(lanes: Lanes, left: State, right: State) -> State:
+    peaks, totals = ([lanes.split(side[part][0])[0] for side in (left, right)] for part in (0, 1))
+    top, one, (other,) = _powers(peaks[0], peaks[1:])
+    total = totals[0] * one + totals[1] * other
+    scaled = (_scaled(lanes, left[2], one), _scaled(lanes, right[2], other))
+    sums = [a + b for a, b in zip(*scaled, strict=True)]
+    return [lanes.spread(top, 1)], [lanes.spread(total, 1)], sums

@@ -1,0 +1,402 @@
+"""The gradients of attention: by sender what senders sum up, by receiver what receivers do.
+
+Coefficients are computed again from the maximum and the normaliser of each receiver.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from pallas_kernels.attention import Attention, attention_team
+from pallas_kernels.attention_dropout import EdgeIds
+from pallas_kernels.attention_logits import DOT, GAT, GATV2, head_product, read_row
+from pallas_kernels.lanes import LANES, Lanes
+from pallas_kernels.neighbor_sum import SUM, fold_neighbors
+from pallas_kernels.reduction import (
+    Part,
+    Reduction,
+    Started,
+    State,
+    empty_state,
+    join_rows,
+    start_rows,
+)
+from pallas_kernels.rows import Item, Rows, fold_edges
+from pallas_kernels.teams import Launch, Team, team_for
+
+__all__ = ["Adjoint", "Edges", "Gradients", "attention_gradients", "make_adjoint"]
+
+NUMBERS = 4
+"""How many numbers per head of a receiver are read at once."""
+
+SENDER_PARTS = {
+    GAT: (Part(0.0), Part(0.0, per_head=True)),
+    GATV2: (Part(0.0),),
+    DOT: (Part(0.0), Part(0.0)),
+}
+"""What senders sum up: the gradient of values, and that of their side of logits beside it."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Adjoint:
+    """What the gradients need of receivers.
+
+    Attributes:
+      gradient: g [receivers, heads * width], float32, bfloat16 or float16.
+      numbers: float32 [receivers, heads * 4], for each head m, 1 / z, <g, y> / z, and the
+        receiver's side of GAT's logit.
+    """
+
+    gradient: jax.Array
+    numbers: jax.Array
+
+
+def make_adjoint(
+    attention: Attention,
+    gradient: jax.Array,
+    peak: jax.Array,
+    inverse: jax.Array,
+    inner: jax.Array,
+) -> Adjoint:
+    """What the gradients need of receivers.
+
+    Args:
+      attention: what the forward computed.
+      gradient: g [receivers, heads * width], of the output y.
+      peak, inverse, inner: m, 1 / z and <g, y>, float32 [receivers, heads].
+
+    Returns:
+      The adjoint; what is read together stands together.
+    """
+    logits = attention.receiver if attention.logits.kind == GAT else jnp.zeros_like(peak)
+    numbers = jnp.stack([peak, inverse, inner * inverse, logits], -1)
+    return Adjoint(gradient, numbers.reshape(peak.shape[0], -1).astype(jnp.float32))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Edges:
+    """The edges of every row of one side.
+
+    Attributes:
+      rows: the rows and their edges.
+      neighbors: int32 [edges], the row of the other side of each edge.
+      slots: int32 [edges], the place of each edge among those by receiver; None: its own.
+    """
+
+    rows: Rows
+    neighbors: jax.Array
+    slots: jax.Array | None = None
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Gradients:
+    """Gradients, in float32, of the arrays of an `Attention`, in their shapes.
+
+    Attributes:
+      values, sender: what senders sum up; GATv2 has one for both, `sender`.
+      receiver: what receivers sum up.
+      vector: of GATv2's vector, [heads * width].
+    """
+
+    values: jax.Array | None
+    sender: jax.Array | None
+    receiver: jax.Array | None
+    vector: jax.Array | None
+
+
+def attention_gradients(
+    attention: Attention,
+    adjoint: Adjoint,
+    by_sender: Edges,
+    by_receiver: Edges,
+    before: Gradients,
+    *,
+    launch: Launch | None = None,
+) -> Gradients:
+    """Adds to the gradients of what attention was computed from.
+
+    With p_e the coefficient of an edge, d_e what dropout multiplies it with, and
+    c_e = p_e (d_e <g_i, v_j> - <g_i, y_i>):
+
+      GAT    dv_j = sum_e d_e p_e g_i,  dl_j = sum_e c_e leaky',  dr_i = sum_e c_e leaky'
+      GATV2  ds_j = sum_e d_e p_e g_i + a c_e leaky'(h_e),  dr_i = a sum_e c_e leaky'(h_e),
+             da = sum_e c_e leaky_relu(h_e),  with h_e = s_j + r_i
+      DOT    dv_j = sum_e d_e p_e g_i,  dk_j = parameter sum_e c_e q_i,
+             dq_i = parameter sum_e c_e k_j
+
+    At most three kernels: one by sender, one by receiver, and one that joins the partial results
+    of rows that are cut. For the receivers of GAT and DOT the first leaves one number per edge and
+    head; those of GATv2 see the rows of the senders in any case, and compute it again.
+
+    Args:
+      attention, adjoint: of the forward.
+      by_sender, by_receiver: the edges, twice.
+      before: what is added to, in place, where a row has edges; what is None is not wanted. GAT
+        and DOT want both or none of `values` and `sender`, and both where they want `receiver`;
+        `receiver` is there where `vector` is.
+      launch: how the kernels are started; None: for Hopper.
+
+    Returns:
+      The gradients that are wanted; the same bits on every run.
+    """
+    launch = launch or Launch()
+    if attention.logits.kind == GATV2:
+        return _gatv2_gradients(attention, adjoint, by_sender, by_receiver, before, launch)
+    if before.sender is None or before.values is None:
+        return Gradients(None, None, None, None)
+    sums = [before.values, before.sender]
+    if before.receiver is None:
+        by_rows = _start_senders(attention, adjoint, by_sender, sums, [], launch)
+        values, sender = join_rows([by_rows], launch)[0]
+        return Gradients(values, sender, None, None)
+    slots = by_receiver.neighbors.shape[0]
+    per_edge = jax.ShapeDtypeStruct((slots, attention.heads), jnp.float32)
+    first = _start_senders(attention, adjoint, by_sender, sums, [per_edge], launch)
+    second = _start_receivers(attention, by_receiver, first.written[0], before.receiver, launch)
+    (values, sender), (receiver,) = join_rows([first, second], launch)
+    return Gradients(values, sender, receiver, None)
+
+
+def _gatv2_gradients(
+    attention: Attention,
+    adjoint: Adjoint,
+    by_sender: Edges,
+    by_receiver: Edges,
+    before: Gradients,
+    launch: Launch,
+) -> Gradients:
+    started, sender, receiver, vector = [], None, None, None
+    if before.sender is not None:
+        started = [_start_senders(attention, adjoint, by_sender, [before.sender], [], launch)]
+    if before.receiver is not None:
+        started.append(_start_hidden(attention, adjoint, by_receiver, before.receiver, launch))
+        if before.vector is not None:
+            vector = before.vector + started[-1].written[0].sum(0)
+    joined = join_rows(started, launch)
+    if before.sender is not None:
+        sender = joined[0][0]
+    if before.receiver is not None:
+        receiver = joined[-1][0]
+    return Gradients(None, sender, receiver, vector)
+
+
+def _start_senders(
+    attention: Attention,
+    adjoint: Adjoint,
+    edges: Edges,
+    before: Sequence[jax.Array],
+    per_edge: Sequence[jax.ShapeDtypeStruct],
+    launch: Launch,
+) -> Started:
+    """What senders sum up; edges leave what they hand to their receivers, where it is wanted."""
+    kind = attention.logits.kind
+    arrays = {"receivers": edges.neighbors} | (
+        {} if edges.slots is None else {"slots": edges.slots}
+    )
+    arrays |= {"gradient": adjoint.gradient, "numbers": adjoint.numbers} | attention.operands()
+    names = [*arrays, "per_edge"][: len(arrays) + len(per_edge)]
+
+    def fold(lanes: Lanes, team: Team, item: Item, references: Sequence[Any]) -> State:
+        tables = dict(zip(names, references, strict=True))
+        return _fold_sender(attention, lanes, team, item, tables)
+
+    return start_rows(
+        Reduction(f"{kind}_sender_gradients", SENDER_PARTS[kind], fold, _add),
+        attention_team(attention, 2 if kind == GAT else 4, launch),
+        edges.rows,
+        list(arrays.values()),
+        before,
+        launch,
+        per_edge,
+    )
+
+
+def _start_receivers(
+    attention: Attention, edges: Edges, per_edge: jax.Array, before: jax.Array, launch: Launch
+) -> Started:
+    """The sum of what edges left (GAT), or of the senders' keys weighted with it (DOT)."""
+    if attention.logits.kind == GAT:
+        team = team_for(attention.heads, 4, words=launch.words)
+        reduction = Reduction("gat_receiver_gradients", SUM, _fold_edge_sum, _add)
+        return start_rows(reduction, team, edges.rows, [per_edge], [before], launch)
+    arrays = [attention.sender, edges.neighbors, per_edge]
+    reduction = Reduction("dot_receiver_gradients", SUM, fold_neighbors, _add)
+    team = attention_team(attention, 1, launch)
+    return start_rows(reduction, team, edges.rows, arrays, [before], launch)
+
+
+def _start_hidden(
+    attention: Attention, adjoint: Adjoint, edges: Edges, before: jax.Array, launch: Launch
+) -> Started:
+    """What receivers of GATv2 sum up; writes what teams add up for the vector."""
+    team = attention_team(attention, 4, launch)
+    arrays = {"senders": edges.neighbors, "gradient": adjoint.gradient}
+    arrays |= {"numbers": adjoint.numbers, **attention.operands()}
+    names = [*arrays, "vector_sums"]
+
+    def fold(lanes: Lanes, team: Team, item: Item, references: Sequence[Any]) -> State:
+        tables = dict(zip(names, references, strict=True))
+        return _fold_receiver(attention, lanes, team, launch, item, tables)
+
+    # Every team adds up what comes from the rows that it deals with.
+    vector_sums = jnp.zeros((launch.workers * team.teams, before.shape[1]), jnp.float32)
+    reduction = Reduction("gatv2_receiver_gradients", SUM, fold, _add)
+    arrays = list(arrays.values())
+    return start_rows(reduction, team, edges.rows, arrays, [before], launch, [vector_sums])
+
+
+def _fold_edge_sum(lanes: Lanes, team: Team, item: Item, references: Sequence[Any]) -> State:
+    def fetch(slot: jax.Array, mask: jax.Array) -> tuple[()]:
+        return ()
+
+    def load(fetched: Any, slot: jax.Array, mask: jax.Array) -> list[jax.Array]:
+        return read_row(lanes, team, item, references[0], slot, mask)
+
+    def combine(state: State, fetched: Any, loaded: Any, slot: Any, mask: Any) -> State:
+        return _add(state, (loaded,))
+
+    return fold_edges(lanes, team, item, fetch, load, combine, empty_state(lanes, team, SUM))
+
+
+def _add(left: State, right: State) -> State:
+    return tuple(
+        [a + b for a, b in zip(*part, strict=True)] for part in zip(left, right, strict=True)
+    )
+
+
+def _fold_sender(
+    attention: Attention, lanes: Lanes, team: Team, item: Item, tables: Mapping[str, Any]
+) -> State:
+    logits, dropout = attention.logits, attention.dropout
+    of_row = partial(read_row, lanes, team, item)
+    own = logits.read(lanes, team, item, tables["sender"], item.row, item.valid)
+    values = own if logits.kind == GATV2 else of_row(tables["values"], item.row, item.valid)
+    vector = of_row(tables["vector"], item.row * 0, item.valid) if "vector" in tables else []
+    ids = None if dropout is None else EdgeIds.of_row(lanes, dropout, tables, "sender", item)
+
+    def fetch(slot: jax.Array, mask: jax.Array) -> list[jax.Array]:
+        names = ["receivers"] + (["slots"] if "slots" in tables else [])
+        return [lanes.read(tables[name], slot, mask=mask)[0] for name in names]
+
+    def load(fetched: list[jax.Array], slot: jax.Array, mask: jax.Array) -> Any:
+        receiver, place = fetched[0], fetched[-1] if "slots" in tables else slot
+        gradient = of_row(tables["gradient"], receiver, mask)
+        numbers = _numbers(lanes, item, tables["numbers"], receiver, mask)
+        # The numbers of GAT have the logits' side of the receiver among them.
+        far = numbers[3:] if logits.kind == GAT else of_row(tables["receiver"], receiver, mask)
+        return gradient, numbers, far, [] if ids is None else ids.read(receiver, place, mask)
+
+    def combine(state: State, fetched: Any, loaded: Any, slot: Any, mask: jax.Array) -> State:
+        gradient, numbers, far, read = loaded
+        logit, slope = logits.of_edge(lanes, team, own, far, vector)
+        product = head_product(lanes, team, values, gradient)
+        weight, change = _changes(logit, product, numbers, ids, read, mask)
+        change = change * slope
+        if "per_edge" in tables:
+            place = fetched[-1] if "slots" in tables else slot
+            first = mask & (item.lane == 0)
+            lanes.write(tables["per_edge"], place, item.head, lanes.spread(change, 1), mask=first)
+        weight, wide = (lanes.spread(each, team.count) for each in (weight, change))
+        added = [each * weight for each in gradient]
+        if logits.kind == GAT:
+            return _add(state, (added, [lanes.spread(change, 1)]))
+        if logits.kind == DOT:
+            return _add(state, (added, [each * wide for each in far]))
+        hidden = (x + z for x, z in zip(own, far, strict=True))
+        slopes = [a * logits.slope(h) for a, h in zip(vector, hidden, strict=True)]
+        return _add(state, ([a + b * wide for a, b in zip(added, slopes, strict=True)],))
+
+    empty = empty_state(lanes, team, SENDER_PARTS[logits.kind])
+    return fold_edges(lanes, team, item, fetch, load, combine, empty)
+
+
+def _fold_receiver(
+    attention: Attention,
+    lanes: Lanes,
+    team: Team,
+    launch: Launch,
+    item: Item,
+    tables: Mapping[str, Any],
+) -> State:
+    logits, dropout = attention.logits, attention.dropout
+    of_row = partial(read_row, lanes, team, item)
+    own, gradient = (
+        of_row(tables[name], item.row, item.valid) for name in ("receiver", "gradient")
+    )
+    vector = of_row(tables["vector"], item.row * 0, item.valid)
+    numbers = _numbers(lanes, item, tables["numbers"], item.row, item.valid)
+    ids = None if dropout is None else EdgeIds.of_row(lanes, dropout, tables, "receiver", item)
+
+    def fetch(slot: jax.Array, mask: jax.Array) -> jax.Array:
+        return lanes.read(tables["senders"], slot, mask=mask)[0]
+
+    def load(sender: jax.Array, slot: jax.Array, mask: jax.Array) -> Any:
+        read = [] if ids is None else ids.read(sender, slot, mask)
+        return of_row(tables["sender"], sender, mask), read
+
+    def combine(state: State, fetched: Any, loaded: Any, slot: Any, mask: jax.Array) -> State:
+        far, read = loaded
+        logit, _ = logits.of_edge(lanes, team, own, far, vector)
+        product = head_product(lanes, team, gradient, far)
+        _, change = _changes(logit, product, numbers, ids, read, mask)
+        wide = lanes.spread(change, team.count)
+        hidden = [x + z for x, z in zip(own, far, strict=True)]
+        slopes = [logits.slope(h) * wide for h in hidden]
+        return _add(state, (slopes, [h * slope for h, slope in zip(hidden, slopes, strict=True)]))
+
+    empty = empty_state(lanes, team, (*SUM, *SUM))
+    slopes, products = fold_edges(lanes, team, item, fetch, load, combine, empty)
+    _add_to_own_row(lanes, team, launch, item, tables["vector_sums"], products)
+    return ([a * b for a, b in zip(vector, slopes, strict=True)],)
+
+
+def _add_to_own_row(
+    lanes: Lanes,
+    team: Team,
+    launch: Launch,
+    item: Item,
+    table: Any,
+    values: Sequence[jax.Array],
+) -> None:
+    """Adds to the row of a table that belongs to the team."""
+    worker = lax.axis_index("program") * launch.warpgroups + lax.axis_index("warpgroup")
+    row = worker * (LANES // team.lanes) + lanes.ids() // team.lanes
+    for column, inside, each in zip(item.columns, item.inside, values, strict=True):
+        mask = item.valid & inside
+        old = lanes.read(table, row, column, mask=mask, count=team.count, constant=False)
+        lanes.write(table, row, column, old + each, mask=mask)
+
+
+def _numbers(
+    lanes: Lanes, item: Item, table: Any, row: jax.Array, mask: jax.Array
+) -> list[jax.Array]:
+    found = lanes.read(table, row, item.head * NUMBERS, mask=mask, count=NUMBERS)
+    return lanes.split(found)
+
+
+def _changes(
+    logit: jax.Array,
+    product: jax.Array,
+    numbers: Sequence[jax.Array],
+    ids: EdgeIds | None,
+    read: list[jax.Array],
+    mask: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """d p / z, what the gradient is weighted with; and that of the logit; 0 where masked."""
+    peak, inverse, inner, _ = numbers
+    power = jnp.exp(logit - peak)
+    weight = power * inverse
+    dropped = weight if ids is None else ids.drop(weight, read)
+    # What stands in a row that no edge asks for may be anything.
+    change = jnp.where(mask, dropped * product - power * inner, 0.0)
+    return jnp.where(mask, dropped, 0.0), change

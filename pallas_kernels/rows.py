@@ -1,0 +1,209 @@
+"""The walk that all kernels share: rows in turn, and the edges of a row several at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from pallas_kernels.lanes import Lanes
+from pallas_kernels.teams import Launch, Team
+
+__all__ = ["OPERANDS", "Item", "RowList", "Rows", "fold_batches", "fold_edges", "visit_rows"]
+
+Pytree = Any
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class RowList:
+    """Some rows and their edges.
+
+    Attributes:
+      rows, starts, lengths: int32 [rows], each row, its first edge and its edges.
+      bounds: int32 [3], the first entry that counts, that behind the last, and the largest length
+        where the lengths do not descend; 0 where they do.
+    """
+
+    rows: jax.Array
+    starts: jax.Array
+    lengths: jax.Array
+    bounds: jax.Array
+
+    def operands(self) -> tuple[jax.Array, ...]:
+        """The arrays, in the order in which `visit_rows` takes their references."""
+        return self.bounds, self.rows, self.starts, self.lengths
+
+
+OPERANDS = 4
+"""How many operands a `RowList` is."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """All rows of one group that have edges.
+
+    Attributes:
+      whole: the rows that are reduced at once, by descending length.
+      pieces: parts of the rows that are cut, `joined`: those rows, their first piece and how many
+        they have; entry e of `pieces` has partial result e - bounds[0]. None: no row is cut.
+      partials: how many partial results there may be.
+    """
+
+    whole: RowList
+    pieces: RowList | None = None
+    joined: RowList | None = None
+    partials: int = dataclasses.field(default=0, metadata={"static": True})
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """What the teams of a warpgroup deal with at one time; arrays are int32 [lanes].
+
+    Attributes:
+      entry: which entry of the list, counted from the first that counts.
+      row, start, length: that entry's.
+      head: which head of the row.
+      valid: bool [lanes], whether there is such an entry.
+      longest: int32, the largest length.
+      columns: for each read of a lane, the first column of it in a row of all heads.
+      inside: bool [lanes], for each read of a lane, whether it is inside of the head.
+      lane: which lane of the team.
+    """
+
+    entry: jax.Array
+    row: jax.Array
+    start: jax.Array
+    length: jax.Array
+    head: jax.Array
+    valid: jax.Array
+    longest: jax.Array
+    columns: Sequence[jax.Array]
+    inside: Sequence[jax.Array]
+    lane: jax.Array
+
+
+def visit_rows(
+    lanes: Lanes,
+    team: Team,
+    launch: Launch,
+    references: Sequence[Any],
+    visit: Callable[[Item], None],
+) -> None:
+    """Has the teams of all warpgroups deal with every head of every entry of a list.
+
+    Args:
+      lanes, team, launch: how.
+      references: of `RowList.operands()`.
+      visit: deals with an item.
+    """
+    bounds, rows, starts, lengths = references
+    worker = lax.axis_index("program") * launch.warpgroups + lax.axis_index("warpgroup")
+    ids = lanes.ids()
+    own, lane = ids // team.lanes, ids % team.lanes
+    first, stop, given = bounds[0], bounds[1], bounds[2]
+    pairs = (stop - first) * team.heads
+    batches = lax.div(pairs + (team.teams - 1), jnp.int32(team.teams))
+    inner = [(lane + step * team.lanes) * team.count for step in range(team.steps)]
+
+    def one(turn: jax.Array, carry: jax.Array) -> jax.Array:
+        begin = (worker + turn * launch.workers) * team.teams
+        descending = lengths[first + lax.div(begin, jnp.int32(team.heads))]
+        pair = begin + own
+        valid = pair < pairs
+        entry, head = pair // team.heads, pair % team.heads
+        place = first + entry
+        visit(
+            Item(
+                entry=entry,
+                row=lanes.read(rows, place, mask=valid)[0],
+                start=lanes.read(starts, place, mask=valid)[0],
+                length=lanes.read(lengths, place, mask=valid)[0],
+                head=head,
+                valid=valid,
+                longest=lax.max(descending, given),
+                columns=[head * team.width + column for column in inner],
+                inside=[column < team.width for column in inner],
+                lane=lane,
+            )
+        )
+        return carry
+
+    turns = lax.div(batches - worker + (launch.workers - 1), jnp.int32(launch.workers))
+    lax.fori_loop(0, turns, one, jnp.int32(0))
+
+
+def fold_edges(
+    lanes: Lanes,
+    team: Team,
+    item: Item,
+    fetch: Callable[[jax.Array, jax.Array], Pytree],
+    load: Callable[[Pytree, jax.Array, jax.Array], Pytree],
+    combine: Callable[[Pytree, Pytree, Pytree, jax.Array, jax.Array], Pytree],
+    state: Pytree,
+) -> Pytree:
+    """Takes the edges of an item into a state, in their order, `team.ahead` at a time.
+
+    What `fetch` reads of an edge, such as its neighbor, is under way while the edges before it are
+    loaded; all of `load` for `team.ahead` edges is under way before the first is combined.
+
+    Args:
+      lanes, team, item: which edges.
+      fetch: `(slots, mask)`: what must be known of each team's next edge before it is loaded.
+      load: `(fetched, slots, mask)`: reads of the edge.
+      combine: `(state, fetched, loaded, slots, mask)`: the next state.
+      state: pytree of arrays made by `lanes.full`: a carry must not start from what was read.
+
+    Returns:
+      The last state.
+    """
+
+    def combine_all(state: Pytree, edges: Sequence[tuple]) -> Pytree:
+        for edge in edges:
+            state = combine(state, *edge)
+        return state
+
+    return fold_batches(lanes, team, item, fetch, load, combine_all, state)
+
+
+def fold_batches(
+    lanes: Lanes,
+    team: Team,
+    item: Item,
+    fetch: Callable[[jax.Array, jax.Array], Pytree],
+    load: Callable[[Pytree, jax.Array, jax.Array], Pytree],
+    combine: Callable[[Pytree, Sequence[tuple[Pytree, Pytree, jax.Array, jax.Array]]], Pytree],
+    state: Pytree,
+) -> Pytree:
+    """Takes the edges of an item into a state, `team.ahead` of them together.
+
+    Args:
+      lanes, team, item, fetch, load, state: as for `fold_edges`.
+      combine: `(state, edges)`, with `(fetched, loaded, slots, mask)` for each: the next state.
+
+    Returns:
+      The last state.
+    """
+
+    def slots_from(done: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
+        return [
+            (item.start + (done + each), done + each < item.length) for each in range(team.ahead)
+        ]
+
+    def step(turn: jax.Array, carry: Pytree) -> Pytree:
+        fetched, state = carry
+        done = turn * team.ahead
+        coming = [fetch(*edge) for edge in slots_from(done + team.ahead)]
+        edges = slots_from(done)
+        loaded = [load(each, *edge) for each, edge in zip(fetched, edges, strict=True)]
+        known = zip(fetched, loaded, edges, strict=True)
+        return coming, combine(state, [(each, values, *edge) for each, values, edge in known])
+
+    turns = lax.div(item.longest + (team.ahead - 1), jnp.int32(team.ahead))
+    first = [fetch(*edge) for edge in slots_from(jnp.int32(0))]
+    return lax.fori_loop(0, turns, step, (first, state))[1]

@@ -1,0 +1,99 @@
+"""How the 128 lanes of a warpgroup share out the rows of a table, and how many of them a chip runs.
+
+A *team* is a power of two of neighbouring lanes, at most a warp, that deals with one head of one
+row: each lane reads `count` consecutive numbers of it at a time, as many as 16 bytes hold where the
+width allows, `steps` times. Heads of a row are dealt with by neighbouring teams. Narrow rows have
+small teams, so that a warpgroup deals with several rows at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+__all__ = ["LANES", "Launch", "Team", "team_for"]
+
+LANES, WARP, WIDEST_READ = 128, 32, 16
+
+
+MULTIPROCESSORS, RESIDENT = 132, 8
+"""Of an H100 or H200, and the warpgroups that each is to hold at once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Team:
+    """The lanes that deal with one head of one row.
+
+    Attributes:
+      heads: of a row.
+      width: numbers of a head.
+      lanes: a power of two, at most 32.
+      count: numbers that a lane reads at once; it divides `width`.
+      steps: reads of a lane per head.
+      ahead: edges whose rows are read at once.
+    """
+
+    heads: int
+    width: int
+    lanes: int
+    count: int
+    steps: int
+    ahead: int
+
+    @property
+    def teams(self) -> int:
+        """Teams of a warpgroup."""
+        return LANES // self.lanes
+
+
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """How a kernel is started.
+
+    Attributes:
+      programs: blocks of the grid.
+      warpgroups: warpgroups of a block.
+      words: of 4 bytes that a lane may wait for at once.
+      interpret: settings of Pallas' interpreter; None: compiled.
+    """
+
+    programs: int = MULTIPROCESSORS * RESIDENT
+    warpgroups: int = 1
+    words: int = 32
+    interpret: Any = None
+
+    @property
+    def workers(self) -> int:
+        """Warpgroups of the grid."""
+        return self.programs * self.warpgroups
+
+
+def team_for(
+    width: int, itemsize: int, *, heads: int = 1, tables: int = 1, words: int = Launch.words
+) -> Team:
+    """The team for rows of a width.
+
+    Args:
+      width: numbers of a head.
+      itemsize: bytes of a number.
+      heads: of a row.
+      tables: tables that are read by edge, whose numbers a lane waits for together.
+      words: as in `Launch`.
+
+    Returns:
+      The team whose lanes read most at once, and of those the one with the fewest idle lanes.
+    """
+    count = math.gcd(width, WIDEST_READ // itemsize)
+    vectors = width // count
+    lanes = min((1 << power for power in range(6)), key=lambda each: _cost(vectors, each))
+    steps = -(-vectors // lanes)
+    per_edge = -(-count * itemsize // 4) * steps * tables
+    ahead = max(1, min(8, words // per_edge))
+    return Team(heads=heads, width=width, lanes=lanes, count=count, steps=steps, ahead=ahead)
+
+
+def _cost(vectors: int, lanes: int) -> tuple[float, int]:
+    """Reads of a team per head, idle lanes counted, and some more where a lane reads often."""
+    steps = -(-vectors // lanes)
+    return lanes * steps / vectors + (0.25 if lanes < WARP else 0.0) * (steps - 1), -lanes

@@ -1,0 +1,134 @@
+"""Attention by GPU kernels, in Pallas' interpreter, against XLA's way of reducing it."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxgraph import Graph
+from jaxgraph.ops.edges import EdgeGroup
+from jaxgraph.ops.implementations import propagate_or_refuse, with_implementation
+from jaxgraph.ops.kernels import WholeKernel, find_kernel
+from jaxgraph.ops.message_functions import dot_message, gat_message, gatv2_message
+from jaxgraph.ops.messages import Inputs, Wanted
+from jaxgraph.ops.mosaic_gpu import messages
+from jaxgraph.ops.reducers import Softmax
+from tests.ops.blocks import Placed, place_block, with_one
+from tests.pallas_kernels.graphs import in_interpreter
+
+SENDERS = [0, 1, 2, 2, 3, 1, 1, 4]
+RECEIVERS = [1, 1, 1, 0, 0, 2, 2, 4]
+GRAPH = Graph.from_edges(SENDERS, RECEIVERS, num_nodes=6)
+"""With equal edges, edges from nodes to themselves, and a node without any."""
+HEADS, FEATURES = 2, 4
+KINDS = ("gat", "gatv2", "dot")
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "Launch", in_interpreter)
+
+
+def known(placed: Placed, kind: str, dtype: Any, rate: float) -> tuple[Any, Softmax, Inputs]:
+    rng, nodes = np.random.default_rng(0), placed.graph.num_nodes
+
+    def rows(*shape: int) -> jax.Array:
+        return placed.rows(rng.standard_normal((nodes, *shape)).astype(jnp.dtype(dtype)))
+
+    seed = (jnp.uint32(17), jnp.uint32(4_000_000_001)) if rate else None
+    reducer = Softmax(seed=seed, rate=rate, heads=HEADS)
+    if kind == "gat":
+        sender, receiver = (rows(HEADS, FEATURES), rows(HEADS)), rows(HEADS)
+        return gat_message(0.2), reducer, Inputs((), sender, receiver, ())
+    sender, receiver = rows(HEADS, FEATURES), rows(HEADS, FEATURES)
+    if kind == "dot":
+        return dot_message(0.4), reducer, Inputs((), (sender, rows(HEADS, FEATURES)), receiver, ())
+    vector = jnp.asarray(rng.standard_normal((HEADS, FEATURES)), dtype)
+    return gatv2_message(0.2), reducer, Inputs(vector, sender, receiver, ())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("dtype", "rate", "loops"), [("float32", 0.4, True), ("bfloat16", 0.0, False)]
+)
+def test_kernels_equal_xla(kind: str, dtype: str, rate: float, loops: bool) -> None:
+    placed = place_block(GRAPH, self_loops=loops)
+    message, reducer, inputs = known(placed, kind, dtype, rate)
+    weights = placed.rows(np.random.default_rng(1).standard_normal((6, HEADS, FEATURES)))
+    weights = jnp.nan_to_num(weights).astype(jnp.float32)
+    tolerance = 2e-5 if dtype == "float32" else 3e-2
+
+    @jax.jit
+    def loss(inputs: Inputs, block: Any) -> tuple[Any, Any]:
+        outputs = propagate_or_refuse(block, message, reducer, inputs)
+        return (outputs.astype(jnp.float32) * weights).sum(), outputs
+
+    both = [
+        jax.grad(loss, has_aux=True)(inputs, with_implementation(placed.block, name))
+        for name in ("mosaic_gpu", "xla")
+    ]
+    for mine, plain in zip(*map(jax.tree.leaves, both), strict=True):
+        np.testing.assert_allclose(with_one(mine), with_one(plain), tolerance, tolerance)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_states_and_gradients_continue(kind: str) -> None:
+    placed = place_block(GRAPH)
+    message, reducer, inputs = known(placed, kind, "float32", 0.0)
+    edges = with_implementation(placed.block, "mosaic_gpu").edges
+    kernel, over = find_kernel(edges, message, reducer, inputs), EdgeGroup(edges, 0)
+    assert isinstance(kernel, WholeKernel)
+    once = kernel.fold(over, inputs, None, inputs.receiver.shape[0])
+    peak, total, sums = kernel.fold(over, inputs, once, inputs.receiver.shape[0])
+    for twice, state in zip((peak, total / 2, sums / 2), once, strict=True):
+        np.testing.assert_allclose(twice, state, 1e-6, 1e-6)
+    outputs, kept = kernel.reduce(over, inputs)
+    adjoint = kernel.adjoint(outputs, kept, jnp.ones_like(outputs))
+    wanted = Wanted(kind == "gatv2", True, True, False)
+    first = kernel.pull(over, inputs, adjoint, wanted, Inputs([], [], [], []))
+    second = kernel.pull(over, inputs, adjoint, wanted, first)
+    for twice, gradient in zip(*map(jax.tree.leaves, (second, first)), strict=True):
+        np.testing.assert_allclose(twice, 2 * gradient, 1e-6, 1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_alone_are_the_same(kind: str) -> None:
+    placed = place_block(GRAPH)
+    message, reducer, inputs = known(placed, kind, "float32", 0.0)
+    edges = with_implementation(placed.block, "mosaic_gpu").edges
+    kernel, over = find_kernel(edges, message, reducer, inputs), EdgeGroup(edges, 0)
+    assert isinstance(kernel, WholeKernel)
+    outputs, kept = kernel.reduce(over, inputs)
+    adjoint = kernel.adjoint(outputs, kept, jnp.ones_like(outputs))
+    nothing, params = Inputs([], [], [], []), kind == "gatv2"
+    every = kernel.pull(over, inputs, adjoint, Wanted(params, True, True, False), nothing)
+    parts = ("params", "sender", "receiver") if params else ("sender", "receiver")
+    for part in parts:
+        wanted = Wanted(**{each: each == part for each in ("params", "sender", "receiver", "edge")})
+        alone = kernel.pull(over, inputs, adjoint, wanted, nothing)
+        assert [len(getattr(alone, each)) > 0 for each in parts] == [each == part for each in parts]
+        for mine, same in zip(getattr(alone, part), getattr(every, part), strict=True):
+            np.testing.assert_array_equal(mine, same)
+
+
+def test_a_start_and_messages_from_rows_to_themselves() -> None:
+    placed = place_block(GRAPH, self_loops=True)
+    message, reducer, inputs = known(placed, "gat", "float32", 0.0)
+    edges = with_implementation(placed.block, "mosaic_gpu").edges
+    kernel = find_kernel(edges, message, reducer, inputs)
+    assert isinstance(kernel, WholeKernel)
+    over = EdgeGroup(edges, 0, placed.block.missing_self_loop)
+    rows = inputs.receiver.shape[0]
+    state = (jnp.zeros((rows, HEADS)), jnp.zeros((rows, HEADS)), jnp.zeros((rows, HEADS, FEATURES)))
+    with pytest.raises(ValueError, match="expected one or the other"):
+        kernel.fold(over, inputs, state, rows)
+
+
+def test_types_that_no_kernel_takes() -> None:
+    placed = place_block(GRAPH)
+    message, reducer, inputs = known(placed, "dot", "float32", 0.0)
+    edges = with_implementation(placed.block, "mosaic_gpu").edges
+    integers = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.int32), inputs)
+    assert find_kernel(edges, message, reducer, integers) is None

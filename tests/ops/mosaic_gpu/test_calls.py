@@ -1,0 +1,95 @@
+"""GPU kernels on groups of edges, in Pallas' interpreter, against float64 NumPy."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxgraph.ops.edges import EdgeGroup, EdgeGroups, Orientation
+from jaxgraph.ops.mosaic_gpu.calls import edge_products, neighbor_extremum, neighbor_sum
+from jaxgraph.parallel.cut_rows import cut_arrays, cut_rows_at
+from pallas_kernels import schedule
+from tests.ops.cpu.groups import group_edges, hub_edges, node_ids, without_loop
+from tests.pallas_kernels.graphs import in_interpreter
+
+EDGES = hub_edges(80)
+GROUP_OF_EDGE = np.random.default_rng(5).integers(0, 2, 80)
+IN_SECOND = GROUP_OF_EDGE == 1
+
+
+def cut(edges: EdgeGroups, monkeypatch: pytest.MonkeyPatch) -> EdgeGroups:
+    """The same edges, rows of more than 10 cut."""
+    monkeypatch.setattr(schedule, "SHORTEST", 10)
+
+    def orientation(side: Orientation) -> Orientation:
+        fields = ("neighbors", "compressed_ptr", "compressed_rows", "compressed_starts")
+        part = {f"edges/{name}": np.asarray(getattr(side, name))[None] for name in fields}
+        stacked = cut_rows_at(cut_arrays(part), "edges")
+        assert stacked is not None
+        return dataclasses.replace(side, cut=jax.tree.map(lambda x: jnp.asarray(x[0]), stacked))
+
+    return dataclasses.replace(
+        edges,
+        by_receiver=orientation(edges.by_receiver),
+        by_sender=orientation(edges.by_sender),
+    )
+
+
+def draw(*shape: int) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(len(shape)).standard_normal(shape), jnp.float32)
+
+
+@pytest.mark.parametrize("side", ["receiver", "sender"])
+def test_one_group_after_the_other(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = cut(group_edges(EDGES, GROUP_OF_EDGE), monkeypatch)
+    x, rows = draw(EDGES.num_nodes, 2, 3), EDGES.num_nodes
+
+    @jax.jit
+    def both(x: jax.Array, second: jax.Array) -> jax.Array:
+        first = neighbor_sum(EdgeGroup(groups, 0), side, x, rows, launch=in_interpreter())
+        over = EdgeGroup(groups, second)
+        return neighbor_sum(over, side, x, rows, before=first, launch=in_interpreter())
+
+    exact = np.asarray(x, np.float64)
+    if side == "receiver":
+        expected = EDGES.sum_by_receiver(exact[EDGES.senders])
+    else:
+        expected = EDGES.sum_by_sender(exact[EDGES.receivers])
+    np.testing.assert_allclose(both(x, jnp.int32(1)), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_rows_take_in_their_own() -> None:
+    groups, missing = group_edges(EDGES), without_loop(EDGES)[:250]
+    over = EdgeGroup(groups, 0, jnp.asarray(missing))
+    x = draw(EDGES.num_nodes, 3)
+    exact = np.asarray(x, np.float64)
+    own = np.pad(missing, (0, EDGES.num_nodes - 250))[:, None]
+    y = neighbor_sum(over, "receiver", x, EDGES.num_nodes, launch=in_interpreter())
+    expected = EDGES.sum_by_receiver(exact[EDGES.senders]) + own * exact
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+    best, count, identity = neighbor_extremum(
+        over, x, EDGES.num_nodes, maximum=True, launch=in_interpreter()
+    )
+    alone = own[:, 0] & (np.bincount(EDGES.receivers, minlength=EDGES.num_nodes) == 0)
+    np.testing.assert_array_equal(np.asarray(best)[alone], np.asarray(x)[alone])
+    np.testing.assert_array_equal(np.asarray(count)[alone], 1)
+    ids = np.broadcast_to(node_ids(EDGES.num_nodes)[:, None], x.shape)
+    np.testing.assert_array_equal(np.asarray(identity)[alone], ids[alone])
+
+
+def test_products_of_one_group_leave_the_slots_of_others() -> None:
+    groups = group_edges(EDGES, GROUP_OF_EDGE)
+    x, z = draw(EDGES.num_nodes, 2, 4), draw(EDGES.num_nodes, 2, 4) + 1
+    y = edge_products(EdgeGroup(groups, 1), x, z, heads=2, launch=in_interpreter())
+    products = np.asarray(x, np.float64)[EDGES.receivers] * np.asarray(z)[EDGES.senders]
+    by_slot = np.lexsort((EDGES.receivers, GROUP_OF_EDGE))
+    expected = np.where(IN_SECOND[:, None], products.sum(-1), 0)[by_slot]
+    np.testing.assert_allclose(y[:80], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_nothing_to_reduce() -> None:
+    groups = group_edges(EDGES)
+    x = draw(EDGES.num_nodes, 0)
+    assert neighbor_sum(EdgeGroup(groups, 0), "receiver", x, 7).shape == (7, 0)

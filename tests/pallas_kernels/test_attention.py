@@ -1,0 +1,44 @@
+import jax
+import numpy as np
+import pytest
+
+from pallas_kernels.attention import attention_state
+from pallas_kernels.attention_logits import DOT, GAT, GATV2
+from tests.pallas_kernels.attention_oracle import expected_state, keep_mask, make_attention
+from tests.pallas_kernels.graphs import graph, in_interpreter
+
+DEGREES, SENDERS = [2, 0, 1, 9, 1], 6
+
+
+def states(heads, width, fresh):
+    rng, rows = np.random.default_rng(4), len(DEGREES)
+    peak, total = np.full((rows, heads), -np.inf), np.zeros((rows, heads))
+    sums = np.zeros((rows, heads * width))
+    if not fresh:
+        peak[:-1] = rng.standard_normal((rows - 1, heads))
+        total[:-1] = rng.uniform(1, 2, (rows - 1, heads))
+        sums[:-1] = rng.standard_normal((rows - 1, heads * width))
+    return tuple(part.astype(np.float32) for part in (peak, total, sums))
+
+
+@pytest.mark.parametrize(
+    ("kind", "heads", "width", "dtype", "longest", "dropped"),
+    [
+        (GAT, 3, 7, "float32", 1000, False),
+        (GAT, 4, 8, "bfloat16", 4, True),
+        (GATV2, 2, 41, "float16", 1000, False),
+        (GATV2, 3, 16, "float32", 4, True),
+        (DOT, 1, 128, "bfloat16", 1000, True),
+        (DOT, 4, 8, "float32", 4, False),
+    ],
+)
+def test_state_of_attention(kind, heads, width, dtype, longest, dropped):
+    over = graph(DEGREES, SENDERS, longest=longest)
+    attention = make_attention(over, kind, heads, width, dtype, SENDERS, dropped)
+    before = states(heads, width, fresh=longest == 1000)
+    found = jax.jit(lambda *a: attention_state(*a, launch=in_interpreter()))(
+        attention, over.rows, over.neighbors, before
+    )
+    reference = expected_state(attention, over, before, keep_mask(attention, over, heads))
+    for part, expected in zip(found, reference, strict=True):
+        np.testing.assert_allclose(part, expected, rtol=5e-6, atol=5e-6)

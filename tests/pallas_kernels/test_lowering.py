@@ -1,0 +1,15 @@
+"""Every kernel lowers for CUDA at the named shapes."""
+
+import jax
+import pytest
+from jax import export
+
+from benchmarks.gpu_code import cases
+from pallas_kernels.shapes import SHAPES
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_lowers(name: str) -> None:
+    for kernel, function, arrays in cases(SHAPES[name], jax.ShapeDtypeStruct):
+        text = export.export(jax.jit(function), platforms=["cuda"])(*arrays).mlir_module()
+        assert "@mosaic_gpu" in text, kernel

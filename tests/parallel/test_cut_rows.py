@@ -1,0 +1,47 @@
+"""Rows cut for GPU kernels: every slot of every group stands in one piece or in one whole row."""
+
+import numpy as np
+
+from jaxgraph.parallel.cut_rows import cut_arrays, cut_rows_at, cut_shapes
+
+
+def orientation(degrees_of_groups: list[list[int]], slots: int) -> dict[str, np.ndarray]:
+    """Compressed rows, with padding behind the end."""
+    degrees = np.concatenate([np.asarray(each, np.int32) for each in degrees_of_groups])
+    arrays = {
+        "neighbors": np.zeros(slots),
+        "compressed_ptr": np.cumsum([0, *map(len, degrees_of_groups)]),
+        "compressed_rows": np.append(100 + np.arange(len(degrees)), [9, 9]),
+        "compressed_starts": np.append(np.cumsum([0, *degrees]), [9, 9]),
+    }
+    return {f"edges/{name}": values.astype(np.int32)[None] for name, values in arrays.items()}
+
+
+def test_every_slot_is_in_one_place():
+    part = orientation([[5, 300, 1, 700], [], [2, 1300]], 2400)
+    made = cut_arrays(part)
+    shapes = cut_shapes({name: (x.shape[1:], x.dtype) for name, x in part.items()})
+    assert {name: (x.shape[1:], x.dtype) for name, x in made.items()} == shapes
+    cut = cut_rows_at(made, "edges")
+    assert cut is not None and cut.counts[0].tolist() == [2, 0, 1]
+    pointers, seen = part["edges/compressed_ptr"][0], []
+    for group in range(3):
+        pieces = slice(*cut.piece_ptr[0, group : group + 2])
+        seen += zip(cut.piece_starts[0, pieces], cut.piece_lengths[0, pieces], strict=True)
+        whole = slice(pointers[group] + cut.counts[0, group], pointers[group + 1])
+        seen += zip(cut.whole_starts[0, whole], cut.whole_lengths[0, whole], strict=True)
+        assert (np.diff(cut.whole_lengths[0, whole]) <= 0).all()
+        assert (cut.piece_lengths[0, pieces] <= cut.longest[0, group]).all()
+        rows = slice(*cut.row_ptr[0, group : group + 2])
+        assert cut.pieces[0, rows].sum() == pieces.stop - pieces.start
+        first = pointers[group]
+        long = cut.whole_rows[0, first : first + cut.counts[0, group]]
+        np.testing.assert_array_equal(cut.rows[0, rows], long)
+    slots = np.concatenate([np.arange(start, start + length) for start, length in seen])
+    np.testing.assert_array_equal(np.sort(slots), np.arange(2308))
+
+
+def test_few_edges_are_not_cut():
+    cut = cut_rows_at(cut_arrays(orientation([[10, 90]], 100)), "edges")
+    assert cut is not None and cut.partials == 0
+    assert cut.whole_rows[0, :2].tolist() == [101, 100]
