@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from pallas_kernels.attention_dropout import Dropout, EdgeIds
+from pallas_kernels.attention_dropout import Dropout, EdgeIds, drop
 from pallas_kernels.attention_logits import GATV2, Logits, read_row
 from pallas_kernels.lanes import Lanes
 from pallas_kernels.reduction import Part, Reduction, State, empty_state, reduce_rows
@@ -123,7 +123,7 @@ def _fold(
     of_row = partial(read_row, lanes, team, item)
     own = logits.read(lanes, team, item, tables["receiver"], item.row, item.valid)
     vector = of_row(tables["vector"], item.row * 0, item.valid) if "vector" in tables else []
-    ids = None if dropout is None else EdgeIds.of_row(lanes, dropout, tables, "receiver", item)
+    ids = EdgeIds.of_row(lanes, team, dropout, tables, "receiver", item)
 
     def fetch(slot: jax.Array, mask: jax.Array) -> jax.Array:
         return lanes.read(tables["neighbors"], slot, mask=mask)[0]
@@ -141,8 +141,8 @@ def _fold(
         top, scale, powers = _powers(lanes.split(state[0][0])[0], numbers)
         total = lanes.split(state[1][0])[0] * scale + sum(powers)
         sums = _scaled(lanes, state[2], scale)
-        for power, (_, (_, values, read), _, _) in zip(powers, edges, strict=True):
-            weight = power if ids is None else ids.drop(power, read)
+        weights = drop(ids, powers, [read for _, (_, _, read), _, _ in edges])
+        for weight, (_, (_, values, _), _, _) in zip(weights, edges, strict=True):
             sums = [a + b for a, b in zip(sums, _scaled(lanes, values, weight), strict=True)]
         return [lanes.spread(top, 1)], [lanes.spread(total, 1)], sums
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,8 +13,9 @@ from jax import lax
 
 from pallas_kernels.lanes import Lanes
 from pallas_kernels.rows import Item
+from pallas_kernels.teams import Team
 
-__all__ = ["Dropout", "EdgeIds", "spread_seed"]
+__all__ = ["Dropout", "EdgeIds", "drop", "spread_seed"]
 
 FIRST_WORD, SECOND_WORD, EDGE_MASK = 0x9E3779B9, 0x85EBCA6B, 0x165667B1
 LOWEST = np.int32(-(1 << 31))
@@ -73,10 +74,10 @@ def spread_seed(seed: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class EdgeIds:
-    """The ids of an item's edges.
+    """The ids of an item's edges, and which of its coefficients are kept.
 
     Attributes:
-      lanes: that read them.
+      lanes, team: that read them.
       dropout: of which the static part counts.
       references: of `Dropout.operands()`, by name.
       side: "receiver" or "sender", what the rows are.
@@ -85,6 +86,7 @@ class EdgeIds:
     """
 
     lanes: Lanes
+    team: Team
     dropout: Dropout
     references: Mapping[str, Any]
     side: str
@@ -93,12 +95,20 @@ class EdgeIds:
 
     @classmethod
     def of_row(
-        cls, lanes: Lanes, dropout: Dropout, references: Mapping[str, Any], side: str, item: Item
-    ) -> EdgeIds:
-        """The ids of the edges of a row."""
+        cls,
+        lanes: Lanes,
+        team: Team,
+        dropout: Dropout | None,
+        references: Mapping[str, Any],
+        side: str,
+        item: Item,
+    ) -> EdgeIds | None:
+        """The ids of the edges of a row; None without dropout."""
+        if dropout is None:
+            return None
         place = item.row + references["firsts"][0 if side == "receiver" else 1]
         own = lanes.read(references[f"{side}_ids"], place, mask=item.valid)[0]
-        return cls(lanes, dropout, references, side, item, own)
+        return cls(lanes, team, dropout, references, side, item, own)
 
     def read(self, neighbor: jax.Array, slot: jax.Array, mask: jax.Array) -> list[jax.Array]:
         """The id of a neighbor, and the repetition of the edge at a slot if there are any."""
@@ -109,14 +119,59 @@ class EdgeIds:
             return found
         return [*found, self.lanes.read(self.references["repetition"], slot, mask=mask)[0]]
 
-    def drop(self, weights: jax.Array, read: list[jax.Array]) -> jax.Array:
-        """Weights [lanes] of the edge of which `read` has read, scaled or 0."""
+    def keep(self, reads: Sequence[list[jax.Array]]) -> list[jax.Array]:
+        """bool [lanes] for each of several edges, of which `read` has read.
+
+        What is random costs as much as the rest of an edge does. The lanes of a team, which all
+        need the same, hash an edge each and tell each other.
+        """
+        if not reads:
+            return []
+        shared = min(self.team.lanes, 1 << (len(reads).bit_length() - 1))
+        own = self.item.lane & (shared - 1)
+        mine = [_pick(own, part) for part in zip(*reads[:shared], strict=True)]
+        bit = lax.shift_left(jnp.full_like(own, 1), own)
+        word = jnp.where(self._keep(mine), bit, 0)
+        distance = 1
+        while distance < shared:
+            word = word | self.lanes.exchange(word, distance)
+            distance *= 2
+        return [(word & (1 << each)) != 0 for each in range(shared)] + self.keep(reads[shared:])
+
+    def _keep(self, read: Sequence[jax.Array]) -> jax.Array:
         ends = (self.own, read[0]) if self.side == "receiver" else (read[0], self.own)
         repetition = read[1] if len(read) > 1 else 0
         words = self.references["words"]
         bits = _edge_bits(words[0], words[1], *ends, repetition, self.item.head)
-        kept = (bits ^ LOWEST) >= np.int32(self.dropout.threshold - (1 << 31))
-        return jnp.where(kept, weights * self.dropout.scale, 0.0)
+        return (bits ^ LOWEST) >= np.int32(self.dropout.threshold - (1 << 31))
+
+
+def drop(
+    ids: EdgeIds | None, weights: Sequence[jax.Array], reads: Sequence[list[jax.Array]]
+) -> list[jax.Array]:
+    """The weights [lanes] of several edges, scaled or 0; as they are without ids.
+
+    Args:
+      ids: of the edges; None: nothing is dropped.
+      weights: of the edges.
+      reads: what `ids.read` has read of each.
+
+    Returns:
+      The weights.
+    """
+    if ids is None:
+        return list(weights)
+    pairs = zip(weights, ids.keep(reads), strict=True)
+    return [jnp.where(kept, each * ids.dropout.scale, 0.0) for each, kept in pairs]
+
+
+def _pick(place: jax.Array, numbers: Sequence[jax.Array]) -> jax.Array:
+    """Of as many numbers as a power of two, that at a place."""
+    if len(numbers) == 1:
+        return numbers[0]
+    half = len(numbers) // 2
+    low, high = (_pick(place & (half - 1), part) for part in (numbers[:half], numbers[half:]))
+    return jnp.where(place >= half, high, low)
 
 
 def _edge_bits(

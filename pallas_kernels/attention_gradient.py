@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from pallas_kernels.attention import Attention, attention_team
-from pallas_kernels.attention_dropout import EdgeIds
+from pallas_kernels.attention_dropout import EdgeIds, drop
 from pallas_kernels.attention_logits import DOT, GAT, GATV2, head_product, read_row
 from pallas_kernels.lanes import LANES, Lanes
 from pallas_kernels.neighbor_sum import SUM, fold_neighbors
@@ -28,7 +28,7 @@ from pallas_kernels.reduction import (
     join_rows,
     start_rows,
 )
-from pallas_kernels.rows import Item, Rows, fold_edges
+from pallas_kernels.rows import Item, Rows, fold_batches, fold_edges
 from pallas_kernels.teams import Launch, Team, team_for
 
 __all__ = ["Adjoint", "Edges", "Gradients", "attention_gradients", "make_adjoint"]
@@ -282,7 +282,7 @@ def _fold_sender(
     own = logits.read(lanes, team, item, tables["sender"], item.row, item.valid)
     values = own if logits.kind == GATV2 else of_row(tables["values"], item.row, item.valid)
     vector = of_row(tables["vector"], item.row * 0, item.valid) if "vector" in tables else []
-    ids = None if dropout is None else EdgeIds.of_row(lanes, dropout, tables, "sender", item)
+    ids = EdgeIds.of_row(lanes, team, dropout, tables, "sender", item)
 
     def fetch(slot: jax.Array, mask: jax.Array) -> list[jax.Array]:
         names = ["receivers"] + (["slots"] if "slots" in tables else [])
@@ -296,28 +296,37 @@ def _fold_sender(
         far = numbers[3:] if logits.kind == GAT else of_row(tables["receiver"], receiver, mask)
         return gradient, numbers, far, [] if ids is None else ids.read(receiver, place, mask)
 
-    def combine(state: State, fetched: Any, loaded: Any, slot: Any, mask: jax.Array) -> State:
-        gradient, numbers, far, read = loaded
-        logit, slope = logits.of_edge(lanes, team, own, far, vector)
-        product = head_product(lanes, team, values, gradient)
-        weight, change = _changes(logit, product, numbers, ids, read, mask)
-        change = change * slope
-        if "per_edge" in tables:
-            place = fetched[-1] if "slots" in tables else slot
-            first = mask & (item.lane == 0)
-            lanes.write(tables["per_edge"], place, item.head, lanes.spread(change, 1), mask=first)
+    def combine(state: State, edges: Sequence[tuple]) -> State:
+        powers = []
+        for _, (gradient, numbers, far, _), _, mask in edges:
+            logit, slope = logits.of_edge(lanes, team, own, far, vector)
+            power = _Power.of(logit, slope, head_product(lanes, team, values, gradient), numbers)
+            powers.append((power, mask))
+        reads = [read for _, (_, _, _, read), _, _ in edges]
+        changes = _changes(powers, ids, reads)
+        for edge, (weight, change) in zip(edges, changes, strict=True):
+            if "per_edge" in tables:
+                place = edge[0][-1] if "slots" in tables else edge[2]
+                mask = edge[3] & (item.lane == 0)
+                kept = lanes.spread(change, 1)
+                lanes.write(tables["per_edge"], place, item.head, kept, mask=mask)
+            state = _add(state, added(edge[1], weight, change))
+        return state
+
+    def added(loaded: Any, weight: jax.Array, change: jax.Array) -> State:
+        gradient, _, far, _ = loaded
         weight, wide = (lanes.spread(each, team.count) for each in (weight, change))
-        added = [each * weight for each in gradient]
+        weighted = [each * weight for each in gradient]
         if logits.kind == GAT:
-            return _add(state, (added, [lanes.spread(change, 1)]))
+            return weighted, [lanes.spread(change, 1)]
         if logits.kind == DOT:
-            return _add(state, (added, [each * wide for each in far]))
+            return weighted, [each * wide for each in far]
         hidden = (x + z for x, z in zip(own, far, strict=True))
         slopes = [a * logits.slope(h) for a, h in zip(vector, hidden, strict=True)]
-        return _add(state, ([a + b * wide for a, b in zip(added, slopes, strict=True)],))
+        return ([a + b * wide for a, b in zip(weighted, slopes, strict=True)],)
 
     empty = empty_state(lanes, team, SENDER_PARTS[logits.kind])
-    return fold_edges(lanes, team, item, fetch, load, combine, empty)
+    return fold_batches(lanes, team, item, fetch, load, combine, empty)
 
 
 def _fold_receiver(
@@ -335,7 +344,7 @@ def _fold_receiver(
     )
     vector = of_row(tables["vector"], item.row * 0, item.valid)
     numbers = _numbers(lanes, item, tables["numbers"], item.row, item.valid)
-    ids = None if dropout is None else EdgeIds.of_row(lanes, dropout, tables, "receiver", item)
+    ids = EdgeIds.of_row(lanes, team, dropout, tables, "receiver", item)
 
     def fetch(slot: jax.Array, mask: jax.Array) -> jax.Array:
         return lanes.read(tables["senders"], slot, mask=mask)[0]
@@ -344,18 +353,23 @@ def _fold_receiver(
         read = [] if ids is None else ids.read(sender, slot, mask)
         return of_row(tables["sender"], sender, mask), read
 
-    def combine(state: State, fetched: Any, loaded: Any, slot: Any, mask: jax.Array) -> State:
-        far, read = loaded
-        logit, _ = logits.of_edge(lanes, team, own, far, vector)
-        product = head_product(lanes, team, gradient, far)
-        _, change = _changes(logit, product, numbers, ids, read, mask)
-        wide = lanes.spread(change, team.count)
-        hidden = [x + z for x, z in zip(own, far, strict=True)]
-        slopes = [logits.slope(h) * wide for h in hidden]
-        return _add(state, (slopes, [h * slope for h, slope in zip(hidden, slopes, strict=True)]))
+    def combine(state: State, edges: Sequence[tuple]) -> State:
+        powers = []
+        for _, (far, _), _, mask in edges:
+            logit, slope = logits.of_edge(lanes, team, own, far, vector)
+            power = _Power.of(logit, slope, head_product(lanes, team, gradient, far), numbers)
+            powers.append((power, mask))
+        changes = _changes(powers, ids, [read for _, (_, read), _, _ in edges])
+        for (_, (far, _), _, _), (_, change) in zip(edges, changes, strict=True):
+            wide = lanes.spread(change, team.count)
+            hidden = [x + z for x, z in zip(own, far, strict=True)]
+            slopes = [logits.slope(h) * wide for h in hidden]
+            products = [h * slope for h, slope in zip(hidden, slopes, strict=True)]
+            state = _add(state, (slopes, products))
+        return state
 
     empty = empty_state(lanes, team, (*SUM, *SUM))
-    slopes, products = fold_edges(lanes, team, item, fetch, load, combine, empty)
+    slopes, products = fold_batches(lanes, team, item, fetch, load, combine, empty)
     _add_to_own_row(lanes, team, launch, item, tables["vector_sums"], products)
     return ([a * b for a, b in zip(vector, slopes, strict=True)],)
 
@@ -384,19 +398,47 @@ def _numbers(
     return lanes.split(found)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Power:
+    """What is known of an edge before dropout, [lanes] each.
+
+    Attributes:
+      weight: its coefficient.
+      product: <g, v>.
+      drawn: the coefficient times <g, y>.
+      slope: the derivative of its logit.
+    """
+
+    weight: jax.Array
+    product: jax.Array
+    drawn: jax.Array
+    slope: jax.Array | float
+
+    @classmethod
+    def of(
+        cls,
+        logit: jax.Array,
+        slope: jax.Array | float,
+        product: jax.Array,
+        numbers: Sequence[jax.Array],
+    ) -> _Power:
+        peak, inverse, inner, _ = numbers
+        power = jnp.exp(logit - peak)
+        return cls(power * inverse, product, power * inner, slope)
+
+
 def _changes(
-    logit: jax.Array,
-    product: jax.Array,
-    numbers: Sequence[jax.Array],
+    powers: Sequence[tuple[_Power, jax.Array]],
     ids: EdgeIds | None,
-    read: list[jax.Array],
-    mask: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
-    """d p / z, what the gradient is weighted with; and that of the logit; 0 where masked."""
-    peak, inverse, inner, _ = numbers
-    power = jnp.exp(logit - peak)
-    weight = power * inverse
-    dropped = weight if ids is None else ids.drop(weight, read)
+    reads: Sequence[list[jax.Array]],
+) -> list[tuple[jax.Array, jax.Array]]:
+    """What g is weighted with, and the gradient of the logit, of each edge; 0 where masked."""
+    dropped = drop(ids, [power.weight for power, _ in powers], reads)
     # What stands in a row that no edge asks for may be anything.
-    change = jnp.where(mask, dropped * product - power * inner, 0.0)
-    return jnp.where(mask, dropped, 0.0), change
+    return [
+        (
+            jnp.where(mask, weight, 0.0),
+            jnp.where(mask, (weight * power.product - power.drawn) * power.slope, 0.0),
+        )
+        for weight, (power, mask) in zip(dropped, powers, strict=True)
+    ]

@@ -97,3 +97,24 @@ def test_gradients(kind, heads, width, dtype, longest, dropped):
     else:
         assert_added(found.values, before.values, expected.values)
         assert_added(found.sender, before.sender, expected.sender)
+
+
+def test_what_teams_add_up_for_the_vector_does_not_race():
+    heads, width, rows = 2, 8, 60
+    over = graph([2] * rows, SENDERS)
+    attention = make_attention(over, GATV2, heads, width, "float32", SENDERS, False)
+    gradient, adjoint = adjoint_of(attention, over, None, "float32")
+    zeros = jnp.zeros((rows, heads * width))
+    edges = Edges(over.rows, over.neighbors)
+    found = attention_gradients(
+        attention,
+        adjoint,
+        edges,
+        edges,
+        Gradients(None, None, zeros, zeros[0]),
+        launch=in_interpreter(2),
+    )
+    expected = expected_gradients(attention, over, gradient, None)
+    assert found.sender is None
+    assert_added(found.receiver, zeros, expected.receiver)
+    np.testing.assert_allclose(found.vector, expected.vector.reshape(-1), rtol=1e-4, atol=1e-4)
