@@ -1,7 +1,7 @@
-"""Both implementations of an op from one function: kernels where they reduce what it asks for, XLA.
+"""All implementations of an op from one function: kernels where they reduce what it asks for, XLA.
 
 Which of them reduces over edges is written on the edges, so that a function of a block is the same
-for both, and is compiled once for each.
+for all, and is compiled once for each.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from jaxgraph.ops.dispatch import PREFERENCE, check_name
 from jaxgraph.ops.edges import EdgeGroup, EdgeGroups
 from jaxgraph.ops.message_kernels import Calls
 from jaxgraph.ops.messages import Inputs, MessageFn, Wanted
-from jaxgraph.ops.mosaic_gpu.messages import gpu_calls, gpu_kernel
 from jaxgraph.ops.reducers import Reducer
 
 __all__ = ["Kernel", "WholeKernel", "find_calls", "find_kernel", "usable_implementation"]
@@ -136,6 +135,9 @@ def find_kernel(
       The kernel, or None: there is none.
     """
     if edges.implementation == "mosaic_gpu":
+        # Imported where it is needed: it brings a compiler for GPUs with it.
+        from jaxgraph.ops.mosaic_gpu.messages import gpu_kernel
+
         return gpu_kernel(message, reducer, inputs)
     return cpu_kernel(message, reducer, inputs) if edges.implementation == "cpu" else None
 
@@ -150,5 +152,7 @@ def find_calls(edges: EdgeGroups) -> Calls | None:
       The kernels.
     """
     if edges.implementation == "mosaic_gpu":
+        from jaxgraph.ops.mosaic_gpu.messages import gpu_calls
+
         return gpu_calls()
     return CPU_CALLS if edges.implementation == "cpu" else None

@@ -39,7 +39,7 @@ def arrays(width, dtype="float32", rows=5, neighbors=6) -> Any:
         (16, "float32", 4),
         (41, "float16", 1000),
         (128, "bfloat16", 1000),
-        (602, "float32", 1000),
+        pytest.param(602, "float32", 1000, marks=pytest.mark.full),
     ],
 )
 def test_sums_neighbors(width, dtype, longest):
