@@ -79,6 +79,7 @@ def attention_state(
     neighbors: jax.Array,
     before: tuple[jax.Array, jax.Array, jax.Array],
     *,
+    fresh: bool = False,
     launch: Launch | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """What attention knows of every receiver after its edges.
@@ -94,6 +95,7 @@ def attention_state(
       before: the state to continue from, float32 [receivers, heads] twice and
         [receivers, heads * width]; of no edges it is -inf, 0, 0. Written over where a row has
         edges.
+      fresh: whether `before` is that of no edges where a row has edges, and need not be read.
       launch: how the kernel is started; None: for Hopper.
 
     Returns:
@@ -112,7 +114,9 @@ def attention_state(
 
     merge = partial(_merge, Lanes(launch.interpret is not None))
     reduction = Reduction(f"{attention.logits.kind}_attention", PARTS, fold, merge)
-    found = reduce_rows(reduction, team, rows, list(arrays.values()), list(before), launch)
+    found = reduce_rows(
+        reduction, team, rows, list(arrays.values()), list(before), launch, fresh=fresh
+    )
     return found[0], found[1], found[2]
 
 

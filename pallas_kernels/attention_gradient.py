@@ -121,6 +121,7 @@ def attention_gradients(
     by_receiver: Edges,
     before: Gradients,
     *,
+    fresh: bool = False,
     launch: Launch | None = None,
 ) -> Gradients:
     """Adds to the gradients of what attention was computed from.
@@ -144,27 +145,49 @@ def attention_gradients(
       before: what is added to, in place, where a row has edges; what is None is not wanted. GAT
         and DOT want both or none of `values` and `sender`, and both where they want `receiver`;
         `receiver` is there where `vector` is.
+      fresh: whether what is added to is 0 where a row has edges, and need not be read.
       launch: how the kernels are started; None: for Hopper.
 
     Returns:
       The gradients that are wanted; the same bits on every run.
     """
-    launch = launch or Launch()
+    how = _How(launch or Launch(), fresh)
     if attention.logits.kind == GATV2:
-        return _gatv2_gradients(attention, adjoint, by_sender, by_receiver, before, launch)
+        return _gatv2_gradients(attention, adjoint, by_sender, by_receiver, before, how)
     if before.sender is None or before.values is None:
         return Gradients(None, None, None, None)
     sums = [before.values, before.sender]
     if before.receiver is None:
-        by_rows = _start_senders(attention, adjoint, by_sender, sums, [], launch)
-        values, sender = join_rows([by_rows], launch)[0]
+        by_rows = _start_senders(attention, adjoint, by_sender, sums, [], how)
+        values, sender = join_rows([by_rows], how.launch)[0]
         return Gradients(values, sender, None, None)
     slots = by_receiver.neighbors.shape[0]
     per_edge = jax.ShapeDtypeStruct((slots, attention.heads), jnp.float32)
-    first = _start_senders(attention, adjoint, by_sender, sums, [per_edge], launch)
-    second = _start_receivers(attention, by_receiver, first.written[0], before.receiver, launch)
-    (values, sender), (receiver,) = join_rows([first, second], launch)
+    first = _start_senders(attention, adjoint, by_sender, sums, [per_edge], how)
+    second = _start_receivers(attention, by_receiver, first.written[0], before.receiver, how)
+    (values, sender), (receiver,) = join_rows([first, second], how.launch)
     return Gradients(values, sender, receiver, None)
+
+
+@dataclasses.dataclass(frozen=True)
+class _How:
+    """How reductions are started, and whether what they start from need not be read."""
+
+    launch: Launch
+    fresh: bool
+
+    def start(
+        self,
+        reduction: Reduction,
+        team: Team,
+        edges: Edges,
+        arrays: Sequence[jax.Array],
+        before: Sequence[jax.Array],
+        written: Sequence[jax.Array | jax.ShapeDtypeStruct] = (),
+    ) -> Started:
+        return start_rows(
+            reduction, team, edges.rows, arrays, before, self.launch, written, fresh=self.fresh
+        )
 
 
 def _gatv2_gradients(
@@ -173,16 +196,16 @@ def _gatv2_gradients(
     by_sender: Edges,
     by_receiver: Edges,
     before: Gradients,
-    launch: Launch,
+    how: _How,
 ) -> Gradients:
     started, sender, receiver, vector = [], None, None, None
     if before.sender is not None:
-        started = [_start_senders(attention, adjoint, by_sender, [before.sender], [], launch)]
+        started = [_start_senders(attention, adjoint, by_sender, [before.sender], [], how)]
     if before.receiver is not None:
-        started.append(_start_hidden(attention, adjoint, by_receiver, before.receiver, launch))
+        started.append(_start_hidden(attention, adjoint, by_receiver, before.receiver, how))
         if before.vector is not None:
             vector = before.vector + started[-1].written[0].sum(0)
-    joined = join_rows(started, launch)
+    joined = join_rows(started, how.launch)
     if before.sender is not None:
         sender = joined[0][0]
     if before.receiver is not None:
@@ -196,7 +219,7 @@ def _start_senders(
     edges: Edges,
     before: Sequence[jax.Array],
     per_edge: Sequence[jax.ShapeDtypeStruct],
-    launch: Launch,
+    how: _How,
 ) -> Started:
     """What senders sum up; edges leave what they hand to their receivers, where it is wanted."""
     kind = attention.logits.kind
@@ -210,49 +233,42 @@ def _start_senders(
         tables = dict(zip(names, references, strict=True))
         return _fold_sender(attention, lanes, team, item, tables)
 
-    return start_rows(
-        Reduction(f"{kind}_sender_gradients", SENDER_PARTS[kind], fold, _add),
-        attention_team(attention, 2 if kind == GAT else 4, launch),
-        edges.rows,
-        list(arrays.values()),
-        before,
-        launch,
-        per_edge,
-    )
+    reduction = Reduction(f"{kind}_sender_gradients", SENDER_PARTS[kind], fold, _add)
+    team = attention_team(attention, 2 if kind == GAT else 4, how.launch)
+    return how.start(reduction, team, edges, list(arrays.values()), before, per_edge)
 
 
 def _start_receivers(
-    attention: Attention, edges: Edges, per_edge: jax.Array, before: jax.Array, launch: Launch
+    attention: Attention, edges: Edges, per_edge: jax.Array, before: jax.Array, how: _How
 ) -> Started:
     """The sum of what edges left (GAT), or of the senders' keys weighted with it (DOT)."""
     if attention.logits.kind == GAT:
-        team = team_for(attention.heads, 4, words=launch.words)
+        team = team_for(attention.heads, 4, words=how.launch.words)
         reduction = Reduction("gat_receiver_gradients", SUM, _fold_edge_sum, _add)
-        return start_rows(reduction, team, edges.rows, [per_edge], [before], launch)
+        return how.start(reduction, team, edges, [per_edge], [before])
     arrays = [attention.sender, edges.neighbors, per_edge]
     reduction = Reduction("dot_receiver_gradients", SUM, fold_neighbors, _add)
-    team = attention_team(attention, 1, launch)
-    return start_rows(reduction, team, edges.rows, arrays, [before], launch)
+    team = attention_team(attention, 1, how.launch)
+    return how.start(reduction, team, edges, arrays, [before])
 
 
 def _start_hidden(
-    attention: Attention, adjoint: Adjoint, edges: Edges, before: jax.Array, launch: Launch
+    attention: Attention, adjoint: Adjoint, edges: Edges, before: jax.Array, how: _How
 ) -> Started:
     """What receivers of GATv2 sum up; writes what teams add up for the vector."""
-    team = attention_team(attention, 4, launch)
+    team = attention_team(attention, 4, how.launch)
     arrays = {"senders": edges.neighbors, "gradient": adjoint.gradient}
     arrays |= {"numbers": adjoint.numbers, **attention.operands()}
     names = [*arrays, "vector_sums"]
 
     def fold(lanes: Lanes, team: Team, item: Item, references: Sequence[Any]) -> State:
         tables = dict(zip(names, references, strict=True))
-        return _fold_receiver(attention, lanes, team, launch, item, tables)
+        return _fold_receiver(attention, lanes, team, how.launch, item, tables)
 
     # Every team adds up what comes from the rows that it deals with.
-    vector_sums = jnp.zeros((launch.workers * team.teams, before.shape[1]), jnp.float32)
+    vector_sums = jnp.zeros((how.launch.workers * team.teams, before.shape[1]), jnp.float32)
     reduction = Reduction("gatv2_receiver_gradients", SUM, fold, _add)
-    arrays = list(arrays.values())
-    return start_rows(reduction, team, edges.rows, arrays, [before], launch, [vector_sums])
+    return how.start(reduction, team, edges, list(arrays.values()), [before], [vector_sums])
 
 
 def _fold_edge_sum(lanes: Lanes, team: Team, item: Item, references: Sequence[Any]) -> State:

@@ -83,6 +83,7 @@ class Task:
       written: what `reduction.fold` itself writes to, whose references it gets behind the others;
         shapes and types stand for arrays that start as anything.
       partial: shape and type of each partial result of the pieces.
+      fresh: whether `before` is empty where a row has edges, and need not be read.
     """
 
     reduction: Reduction
@@ -92,6 +93,7 @@ class Task:
     before: Sequence[jax.Array]
     written: Sequence[jax.Array | jax.ShapeDtypeStruct] = ()
     partial: Sequence[jax.ShapeDtypeStruct] = ()
+    fresh: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +118,8 @@ def reduce_rows(
     arrays: Sequence[jax.Array],
     before: Sequence[jax.Array],
     launch: Launch,
+    *,
+    fresh: bool = False,
 ) -> list[jax.Array]:
     """The states of rows after their edges.
 
@@ -125,11 +129,13 @@ def reduce_rows(
       arrays: of which `reduction.fold` gets the references.
       before: the states to continue from, [rows, heads * width] or, of a part that is per head,
         [rows, heads]; written over where a row has edges.
+      fresh: whether `before` is empty where a row has edges, and need not be read.
 
     Returns:
       The states.
     """
-    return join_rows([start_rows(reduction, team, rows, arrays, before, launch)], launch)[0]
+    started = start_rows(reduction, team, rows, arrays, before, launch, fresh=fresh)
+    return join_rows([started], launch)[0]
 
 
 def start_rows(
@@ -140,11 +146,13 @@ def start_rows(
     before: Sequence[jax.Array],
     launch: Launch,
     written: Sequence[jax.Array | jax.ShapeDtypeStruct] = (),
+    *,
+    fresh: bool = False,
 ) -> Started:
     """The states of rows after their edges, as far as one kernel can tell.
 
     Args:
-      reduction, team, rows, arrays, before, launch: as for `reduce_rows`.
+      reduction, team, rows, arrays, before, launch, fresh: as for `reduce_rows`.
       written: what `reduction.fold` itself writes to, whose references it gets behind the others;
         shapes and types stand for arrays that start as anything.
 
@@ -152,13 +160,14 @@ def start_rows(
       What `join_rows` ends.
     """
     if rows.pieces is None or rows.joined is None:
-        task = Task(reduction, team, [rows.whole], arrays, before, written)
+        task = Task(reduction, team, [rows.whole], arrays, before, written, (), fresh)
         found = _call([task], launch)[0]
         return Started(found[: len(before)], found[len(before) :], None)
     partial = [
         jax.ShapeDtypeStruct((rows.partials, *each.shape[1:]), each.dtype) for each in before
     ]
-    task = Task(reduction, team, [rows.pieces, rows.whole], arrays, before, written, partial)
+    lists = [rows.pieces, rows.whole]
+    task = Task(reduction, team, lists, arrays, before, written, partial, fresh)
     found = _call([task], launch)[0]
     kept = len(before) + len(written)
     joining = dataclasses.replace(
@@ -168,7 +177,7 @@ def start_rows(
     count = len(reduction.parts)
     wide = team_for(team.width, 4, heads=team.heads, tables=count, words=launch.words)
     states = found[: len(before)]
-    join = Task(joining, wide, [rows.joined], found[kept:], states)
+    join = Task(joining, wide, [rows.joined], found[kept:], states, fresh=fresh)
     return Started(states, found[len(before) : kept], join)
 
 
@@ -256,9 +265,10 @@ def _walk(
 
     def update_row(item: Item) -> None:
         state = reduction.fold(lanes, team, item, tables)
-        old = _read(lanes, team, item, reduction.parts, states, item.row, item.valid, False)
-        new = reduction.merge(old, state)
-        _write(lanes, team, item, reduction.parts, states, item.row, new)
+        if not task.fresh:
+            old = _read(lanes, team, item, reduction.parts, states, item.row, item.valid, False)
+            state = reduction.merge(old, state)
+        _write(lanes, team, item, reduction.parts, states, item.row, state)
 
     visits = [keep_partial, update_row] if len(task.lists) == 2 else [update_row]
     for place, visit in enumerate(visits):

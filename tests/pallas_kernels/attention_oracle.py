@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +25,7 @@ def make_attention(
     rng = np.random.default_rng(heads + width)
     receivers = len(over.degrees)
 
-    def table(rows: int, columns: int, dtype: str) -> np.ndarray:
+    def table(rows: int, columns: int, dtype: str) -> Any:
         numbers = rng.standard_normal((rows + 1, columns)).astype(jnp.dtype(dtype))
         numbers[-1] = np.nan
         return numbers
@@ -33,7 +34,9 @@ def make_attention(
     return Attention(
         sender=table(senders, *of_logits),
         receiver=table(receivers, *of_logits),
-        vector=rng.standard_normal((1, heads * width)).astype("float32") if kind == GATV2 else None,
+        vector=jnp.asarray(rng.standard_normal((1, heads * width)), "float32")
+        if kind == GATV2
+        else None,
         values=None if kind == GATV2 else table(senders, heads * width, dtype),
         dropout=_dropout(over, senders) if dropped else None,
         heads=heads,
@@ -47,9 +50,9 @@ def _dropout(over: Graph, senders: int) -> Dropout:
     return Dropout(
         words=spread_seed(jnp.asarray([7, 4_000_000_000], jnp.uint32)),
         firsts=jnp.asarray([2, 1], jnp.int32),
-        receiver_ids=np.arange(receivers + 2, dtype=np.int32) * 5,
-        sender_ids=np.arange(senders + 1, dtype=np.int32) * 3 + 2,
-        repetition=rng.integers(0, 3, over.num_edges).astype(np.int32),
+        receiver_ids=jnp.arange(receivers + 2, dtype=jnp.int32) * 5,
+        sender_ids=jnp.arange(senders + 1, dtype=jnp.int32) * 3 + 2,
+        repetition=jnp.asarray(rng.integers(0, 3, over.num_edges), jnp.int32),
         threshold=THRESHOLD,
         scale=SCALE,
     )
@@ -67,7 +70,7 @@ def keep_mask(attention: Attention, over: Graph, heads: int) -> np.ndarray | Non
             words,
             ids.receiver_ids[receivers + 2],
             ids.sender_ids[senders + 1],
-            ids.repetition,
+            0 if ids.repetition is None else ids.repetition,
             heads,
             THRESHOLD / 2**32,
         )
@@ -147,7 +150,7 @@ class Gradients:
     values: np.ndarray
 
 
-def expected_gradients(attention, over: Graph, gradient, keep) -> Gradients:
+def expected_gradients(attention, over: Graph, gradient, keep) -> Any:
     """By the derivative of a softmax, row by row, from the gradient of the output."""
     seen = tables(attention)
     gradient = np.asarray(gradient, np.float64).reshape(-1, *seen.values.shape[1:])

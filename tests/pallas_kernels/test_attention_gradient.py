@@ -1,3 +1,5 @@
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,7 +36,7 @@ def adjoint_of(attention, over, keep, dtype):
     gradient = np.random.default_rng(5).standard_normal((rows, width)).astype(jnp.dtype(dtype))
     by_head = gradient.astype(np.float64).reshape(rows, heads, -1) * sums.reshape(rows, heads, -1)
     inner = by_head.sum(-1) / total
-    numbers = [part.astype(np.float32) for part in (peak, 1 / total, inner)]
+    numbers = [jnp.asarray(part, jnp.float32) for part in (peak, 1 / total, inner)]
     attention = jax.tree.map(jnp.asarray, attention)
     of_rows = Attention(
         attention.sender,
@@ -45,10 +47,10 @@ def adjoint_of(attention, over, keep, dtype):
         heads,
         attention.logits,
     )
-    return gradient, make_adjoint(of_rows, gradient, *numbers)
+    return gradient, make_adjoint(of_rows, jnp.asarray(gradient), *numbers)
 
 
-def start(rows, columns):
+def start(rows, columns) -> Any:
     return np.random.default_rng(6).standard_normal((rows, columns)).astype(np.float32)
 
 
@@ -106,7 +108,7 @@ def test_what_teams_add_up_for_the_vector_does_not_race():
     gradient, adjoint = adjoint_of(attention, over, None, "float32")
     zeros = jnp.zeros((rows, heads * width))
     edges = Edges(over.rows, over.neighbors)
-    found = attention_gradients(
+    found: Any = attention_gradients(
         attention,
         adjoint,
         edges,

@@ -50,6 +50,7 @@ def attention_state(
     inputs: Inputs,
     before: State,
     *,
+    fresh: bool = False,
     launch: Launch | None = None,
 ) -> State:
     """The state of `Softmax` after the edges of a group.
@@ -60,6 +61,7 @@ def attention_state(
       reducer: the softmax.
       inputs: what messages are made from, float32, bfloat16 or float16.
       before: the state to continue from, float32.
+      fresh: whether it is that of no messages, and need not be read.
       launch: how the kernel is started; None: for Hopper.
 
     Returns:
@@ -76,7 +78,7 @@ def attention_state(
         (peak, total, _table(sums)),
     )
     peak, total, found = kernels.attention_state(
-        *match_variation(operands, operands), launch=launch
+        *match_variation(operands, operands), fresh=fresh, launch=launch
     )
     return peak, total, found.reshape(sums.shape)
 
@@ -89,6 +91,7 @@ def attention_gradients(
     adjoint: tuple[jax.Array, ...],
     before: Gradients,
     *,
+    fresh: bool = False,
     launch: Launch | None = None,
 ) -> Gradients:
     """The gradients after the edges of a group.
@@ -100,6 +103,7 @@ def attention_gradients(
         [receivers, heads] behind them.
       before: what is added to, float32, in the shapes of the inputs; None: not wanted. As
         `pallas_kernels.attention_gradient.attention_gradients` has it.
+      fresh: whether `before` is 0, but for that of `vector`, and need not be read.
 
     Returns:
       The gradients.
@@ -122,7 +126,8 @@ def attention_gradients(
     )
     numbers = make_adjoint(attention, _table(gradient), peak, inverse, inner)
     operands = (attention, numbers, by_sender, by_receiver, start)
-    found = kernel_gradients(*match_variation(operands, operands), launch=launch)
+    operands = match_variation(operands, operands)
+    found = kernel_gradients(*operands, fresh=fresh, launch=launch)
     return jax.tree.map(lambda new, old: new.reshape(old.shape), found, before)
 
 

@@ -68,7 +68,15 @@ class _AttentionKernel:
     def fold(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> State:
         check_start(over, before)
         start = self._own_state(over, inputs) if before is None else before
-        return attention_state(over, self.logits, self.reducer, inputs, start, launch=self.launch)
+        return attention_state(
+            over,
+            self.logits,
+            self.reducer,
+            inputs,
+            start,
+            fresh=before is None and over.missing is None,
+            launch=self.launch,
+        )
 
     def reduce(self, over: EdgeGroup, inputs: Inputs) -> tuple[Pytree, Pytree]:
         state = self.fold(over, inputs, None, inputs.receiver.shape[0])
@@ -107,6 +115,7 @@ class _AttentionKernel:
             inputs,
             tuple(adjoint),
             self._wanted(start, wanted),
+            fresh=over.missing is None and not (before.sender or before.receiver),
             launch=self.launch,
         )
         sums = [found.sender] if self.logits.kind == GATV2 else [found.values, found.sender]

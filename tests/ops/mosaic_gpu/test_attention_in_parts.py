@@ -1,0 +1,55 @@
+"""Attention over parts, one at a time, lowered for CUDA with the kernels in it."""
+
+import dataclasses
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import export
+
+import jaxgraph as jg
+from jaxgraph.ops.edges import EdgeGroups
+from jaxgraph.ops.message_functions import dot_message, gat_message, gatv2_message
+from jaxgraph.ops.messages import Inputs
+from jaxgraph.ops.reducers import Softmax
+from jaxgraph.parallel.propagate import aggregate_messages
+from tests.strategies import complete, random_edges
+
+NODES, EDGES, PARTS, HEADS = 61, 400, 3, 2
+
+
+def on_gpu(tree: Any) -> Any:
+    def named(leaf: Any) -> Any:
+        is_edges = isinstance(leaf, EdgeGroups)
+        return dataclasses.replace(leaf, implementation="mosaic_gpu") if is_edges else leaf
+
+    return jax.tree.map(named, tree, is_leaf=lambda leaf: isinstance(leaf, EdgeGroups))
+
+
+@pytest.mark.parametrize("mode", ["sar", "domain"])
+@pytest.mark.parametrize("kind", ["gat", "gatv2", "dot"])
+def test_forward_and_backward(kind: str, mode: str) -> None:
+    graph = complete(*random_edges(NODES, EDGES, seed=3), NODES, "attention")
+    partition = jg.partition.partition(graph, PARTS, method="hash")
+    sharded = jg.parallel.shard(graph, partition, jg.parallel.make_mesh(PARTS), mode)
+
+    def run(shard: Any) -> Any:
+        seed = (jnp.uint32(1), jnp.uint32(2))
+
+        def total(x: jax.Array) -> jax.Array:
+            rows = jnp.stack([x, 2 * x], 1)
+            sides = {"gat": ((rows, rows[..., 0]), rows[..., 0]), "dot": ((rows, rows), rows)}
+            sender, receiver = sides.get(kind, (rows, rows))
+            makers = {"gat": gat_message, "gatv2": gatv2_message, "dot": dot_message}
+            inputs = Inputs(rows[0] if kind == "gatv2" else (), sender, receiver, ())
+            reducer = Softmax(seed=seed, rate=0.5, heads=HEADS)
+            return aggregate_messages(shard, makers[kind](0.2), reducer, inputs)
+
+        y, pull = jax.vjp(total, shard.nodes)
+        return pull(y)[0]
+
+    step = jax.jit(jg.parallel.spmd(run, outputs="rows"))
+    text = export.export(step, platforms=["cuda"])(on_gpu(sharded)).mlir_module()
+    assert len(re.findall(r"custom_call @mosaic_gpu\w*", text)) >= 3
