@@ -144,7 +144,7 @@ class Manifest:
           ValueError: there is no array of that name.
         """
         if name not in (listed for listed, _, _ in self.shapes):
-            raise ValueError(f"the graph has no {name!r} that could be stored as {dtype}")
+            raise ValueError(f"the graph has no {name!r} to hold as {dtype}; leave the dtype out")
         # NumPy reads its own types back from this text, and those of others from their names.
         text = dtype.str if dtype.isbuiltin == 1 else dtype.name
         shapes = tuple((n, shape, text if n == name else old) for n, shape, old in self.shapes)

@@ -309,7 +309,7 @@ def test_wrong_dtypes_of_features():
         with pytest.raises(ValueError, match=r"node_dtype is .*; expected a floating type"):
             shard(graph, parts, mesh, node_dtype=dtype)
     bare = graph.replace(nodes=None)
-    with pytest.raises(ValueError, match="no 'nodes' that could be stored as bfloat16"):
+    with pytest.raises(ValueError, match="no 'nodes' to hold as bfloat16; leave the dtype out"):
         shard(bare, parts, mesh, node_dtype=jnp.bfloat16)
 
 
