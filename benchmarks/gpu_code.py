@@ -100,7 +100,7 @@ def cases(shape: Any, array: Callable[..., Any]) -> Iterator[tuple[str, Callable
         return RowList(entries, entries, entries, bounds)
 
     pieces = most_pieces(shape.edges)
-    rows = Rows(listed(shape.rows), listed(pieces), listed(pieces), pieces)
+    rows: Any = Rows(listed(shape.rows), listed(pieces), listed(pieces), pieces)
     numbers = (shape.rows, shape.heads * shape.width)
     x, y = array(numbers, shape.dtype), array(numbers, "float32")
     identity = array(numbers, "uint32")
@@ -114,6 +114,7 @@ def cases(shape: Any, array: Callable[..., Any]) -> Iterator[tuple[str, Callable
         (x, rows, neighbors, y, weights, neighbors),
     )
     yield "products per edge", edge_products, (x, x, rows, neighbors, weights)
+    yield from attention_cases(shape, array, rows, neighbors)
     if shape.heads == 1:
         yield (
             "maximum",
@@ -125,6 +126,48 @@ def cases(shape: Any, array: Callable[..., Any]) -> Iterator[tuple[str, Callable
             winner_gradient,
             (x, rows, neighbors, ids, (x, y, identity), y),
         )
+
+
+def attention_cases(
+    shape: Any, array: Callable[..., Any], rows: Any, neighbors: Any
+) -> Iterator[tuple[str, Callable, tuple]]:
+    """Every kind of attention at a shape, without dropout, and its gradients.
+
+    Args:
+      shape, array: as for `cases`.
+      rows, neighbors: the rows with their edges, and who is at the other ends.
+
+    Yields:
+      Cases.
+    """
+    from pallas_kernels.attention import Attention, attention_state
+    from pallas_kernels.attention_gradient import (
+        Edges,
+        Gradients,
+        attention_gradients,
+        make_adjoint,
+    )
+    from pallas_kernels.attention_logits import DOT, GAT, GATV2, Logits
+
+    columns = shape.heads * shape.width
+    per_head = array((shape.rows, shape.heads), "float32")
+    x, wide = (array((shape.rows, columns), dtype) for dtype in (shape.dtype, "float32"))
+    edges = Edges(rows, neighbors, neighbors)
+
+    def pull(attention: Any, gradient: Any, numbers: Any, edges: Any, before: Any) -> Any:
+        adjoint = make_adjoint(attention, gradient, *numbers)
+        return attention_gradients(attention, adjoint, edges, edges, before)
+
+    for kind in (GAT, GATV2, DOT):
+        side, slope = (per_head, per_head) if kind == GAT else (x, wide)
+        vector = array((1, columns), "float32") if kind == GATV2 else None
+        values, sums = (None, None) if kind == GATV2 else (x, wide)
+        attention = Attention(side, side, vector, values, None, shape.heads, Logits(kind, 0.2))
+        state = (per_head, per_head, wide)
+        yield f"{kind} attention", attention_state, (attention, rows, neighbors, state)
+        of_vector = array((columns,), "float32") if kind == GATV2 else None
+        before = Gradients(sums, slope, slope, of_vector)
+        yield f"{kind} gradients", pull, (attention, x, (per_head,) * 3, edges, before)
 
 
 def main() -> None:
