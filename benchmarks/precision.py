@@ -12,7 +12,6 @@ import dataclasses
 import statistics
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import optax
@@ -23,6 +22,7 @@ from rich.table import Table
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, write_figures
 from benchmarks.cpu import graphs
+from benchmarks.cpu.libraries.jaxgraph_library import make_graph, make_model
 from benchmarks.cpu.models import LEARNING_RATE, MODELS
 
 DTYPES = ("float32", "bfloat16")
@@ -44,36 +44,6 @@ class Row:
     model: str
     seconds: dict[str, float]
     temporary_bytes: dict[str, int]
-
-
-def load_graph(name: str) -> jg.Graph:
-    """A graph of `benchmarks.cpu`."""
-    data = graphs.make(name)
-    return jg.Graph(
-        data.senders,
-        data.receivers,
-        data.num_nodes,
-        nodes=data.nodes,
-        labels=data.labels,
-        train_mask=data.train_mask,
-    )
-
-
-def make_model(name: str, graph: jg.Graph, dtype: str) -> nnx.Module:
-    """A model of `benchmarks.cpu` that computes in a dtype."""
-    model = MODELS[name]
-    options: dict[str, Any] = {"num_heads": model.heads} if model.heads > 1 else {}
-    kind = {"gcn": jg.nn.GCN, "sage": jg.nn.GraphSAGE, "gat": jg.nn.GAT}[name]
-    return kind(
-        graph.num_features,
-        model.hidden,
-        graph.num_classes,
-        num_layers=model.num_layers,
-        norm="batch" if model.batch_norm else None,
-        dtype=dtype,
-        rngs=nnx.Rngs(0),
-        **options,
-    )
 
 
 class Training:
@@ -111,7 +81,7 @@ def measure(graph_name: str, graph: jg.Graph, model: str, rounds: int) -> Row:
     trainings = {}
     for dtype in DTYPES:
         sharded = jg.parallel.shard(graph, None, mesh, node_dtype=dtype)
-        module = make_model(model, graph, dtype)
+        module = make_model(MODELS[model], graph.num_features, graph.num_classes, dtype=dtype)
         if MODELS[model].aggregates_once:
             sharded = jg.train.aggregate_once(module, sharded)
         trainings[dtype] = Training(module, sharded)
@@ -151,7 +121,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for name in options.graphs:
-        graph = load_graph(name)
+        graph = make_graph(graphs.make(name))
         rows += [measure(name, graph, model, options.rounds) for model in options.models]
     show(rows, Console(width=110))
     write_figures(options.json, map(dataclasses.asdict, rows))

@@ -40,7 +40,6 @@ __all__ = [
     "pull_block",
     "pull_group",
     "reduce_block",
-    "zero_gradients",
 ]
 
 Pytree = Any

@@ -271,8 +271,7 @@ def pull_messages(
     """
     capacity = edges.receiver_capacity if side == "receiver" else edges.sender_capacity
     wanted = floating_leaves(inputs.receiver if side == "receiver" else inputs.sender)
-    # Rounded when a row is done, so that rows of 16 bits travel to other parts as such.
-    table = [jnp.zeros((capacity, *x.shape[1:]), x.dtype) for x in wanted]
+    table = _zero_rows(wanted, capacity)
     params = zero_totals(inputs.params) if want_params else []
     table, params = start_after((table, params), when_ready(adjoint) if after is None else after)
     empty = _zero_rows(wanted, edges.rows_at_once)
@@ -288,7 +287,9 @@ def pull_messages(
         return Sum().take_in(rows, pieces), _sum_lists(params, grads.params) if params else []
 
     table, params = visit_rows(edges, side, group, visit, _sum_lists, empty, table, params)
-    return Pullback(table, params)
+    # Rounded when rows are done, so that those of 16 bits travel to other parts as such.
+    rows = [leaf.astype(x.dtype) for leaf, x in zip(table, wanted, strict=True)]
+    return Pullback(rows, params)
 
 
 def pull_edges(

@@ -6,8 +6,6 @@ half a unit of its last place; so everything accumulates in 32 bits and is round
 
 from __future__ import annotations
 
-import functools
-import math
 from typing import Any
 
 import jax
@@ -48,15 +46,12 @@ def inner_product(left: jax.Array, right: jax.Array) -> jax.Array:
       [rows, ...].
     """
     shape = jnp.broadcast_shapes(left.shape, right.shape)
-    rows, features = shape[0], shape[-1]
-    inner = math.prod(shape[1:-1])
-    flat = (jnp.broadcast_to(each, shape).reshape(rows, inner * features) for each in (left, right))
-    products = functools.reduce(jnp.multiply, flat)
+    left, right = (jnp.broadcast_to(each, shape).reshape(shape[0], -1) for each in (left, right))
+    products = (left * right).reshape(-1, shape[-1])
     # XLA's CPU compiler does not vectorise a fused sum over the last axis. As a matrix product, it
     # computes the products, gathers included, in a loop that is, and then calls a library.
-    ones = jnp.repeat(jnp.eye(inner, dtype=products.dtype), features, axis=0)
-    sums = jnp.dot(products, ones, precision=lax.Precision.HIGHEST)
-    return sums.reshape(shape[:-1])
+    ones = jnp.ones(shape[-1], products.dtype)
+    return jnp.dot(products, ones, precision=lax.Precision.HIGHEST).reshape(shape[:-1])
 
 
 @inner_product.defjvp

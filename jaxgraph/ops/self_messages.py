@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgraph.ops.edges import match_variation, take_rows, when_ready
+from jaxgraph.ops.edges import EdgeGroup, match_variation, take_rows, when_ready
 from jaxgraph.ops.messages import (
     Inputs,
     MessageFn,
@@ -23,9 +23,18 @@ from jaxgraph.ops.messages import (
 )
 from jaxgraph.ops.reducers import Reducer
 
-__all__ = ["pull_self_messages", "reduce_self_messages"]
+__all__ = ["check_start", "pull_self_messages", "reduce_self_messages"]
 
 Pytree = Any
+
+
+def check_start(over: EdgeGroup, *before: jax.Array | None) -> None:
+    """Raises `ValueError` if messages of rows to themselves would be added to an earlier result."""
+    if over.missing is not None and any(part is not None for part in before):
+        raise ValueError(
+            "`before` came with rows that take in a message from themselves; expected one or the "
+            "other: reduce the group with `missing` first and continue from what it gives"
+        )
 
 
 def reduce_self_messages(

@@ -179,6 +179,26 @@ def test_sixteen_bits_are_summed_in_thirty_two(dtype: Any, reduce: str) -> None:
     assert float(outward.nodes(grad.astype(jnp.float32))[0, 0]) == float(jnp.asarray(5000, dtype))
 
 
+@pytest.mark.parametrize("implementation", ["xla", "cpu"])
+def test_gradients_of_hubs_that_cancel_are_rounded_once(implementation: str) -> None:
+    """Runs of a hub's edges, rounded before they are added up, would leave an error of about 1."""
+    if implementation == "cpu" and missing():
+        pytest.skip(missing())
+    half = 2000
+    rng = np.random.default_rng(0)
+    numbers = np.asarray(jnp.asarray(1 + rng.random(half), jnp.bfloat16), np.float64)
+    edges = np.concatenate([numbers, -rng.permutation(numbers), [0.25]])
+    leaves = len(edges)
+    graph = complete(np.zeros(leaves, int), np.arange(1, leaves + 1), leaves + 1, "hub")
+    placed = place_block(graph)
+    x = jnp.ones((placed.block.sender_rows, 1), jnp.bfloat16)
+    cotangent = placed.rows(np.concatenate([[0.0], edges])[:, None])
+    _, pull = jax.vjp(lambda x: aggregate(placed.block, x, implementation=implementation), x)
+    (gradient,) = pull(jnp.nan_to_num(jnp.asarray(cotangent)).astype(jnp.bfloat16))
+    hub = placed.nodes(gradient.astype(jnp.float32))[0, 0]
+    np.testing.assert_allclose(hub, 0.25, atol=0.02)
+
+
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_mean_of_sixteen_bits_does_not_overflow(dtype: Any) -> None:
     leaves = 400

@@ -4,9 +4,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
+from jaxgraph.ops.precision import accumulation_dtype, inner_product, to_accumulation
 
 
 @pytest.mark.parametrize(
@@ -25,3 +26,24 @@ def test_short_floats_accumulate_in_float32(dtype: Any, expected: Any) -> None:
     assert accumulation_dtype(dtype) == expected
     with jax.enable_x64(True):
         assert to_accumulation(jnp.zeros(3, dtype)).dtype == expected
+
+
+def test_inner_products_and_their_gradients() -> None:
+    rng = np.random.default_rng(0)
+    left, right = rng.standard_normal((5, 3, 7)), rng.standard_normal((1, 3, 7))
+    y, pull = jax.vjp(
+        inner_product, jnp.asarray(left, jnp.float32), jnp.asarray(right, jnp.float32)
+    )
+    np.testing.assert_allclose(y, (left * right).sum(-1), rtol=1e-5, atol=1e-5)
+    gradient = rng.standard_normal((5, 3))
+    of_left, of_right = pull(jnp.asarray(gradient, jnp.float32))
+    np.testing.assert_allclose(of_left, gradient[..., None] * right, rtol=1e-5, atol=1e-5)
+    expected = (gradient[..., None] * left).sum(0, keepdims=True)
+    np.testing.assert_allclose(of_right, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_head_that_overflows_leaves_the_others_alone() -> None:
+    left = jnp.ones((4, 3, 7)).at[2, 1, 0].set(jnp.inf)
+    y = np.asarray(inner_product(left, jnp.ones_like(left)))
+    assert y[2, 1] == np.inf
+    assert np.isfinite(y).sum() == y.size - 1

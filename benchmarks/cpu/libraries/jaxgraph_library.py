@@ -20,7 +20,7 @@ from benchmarks.cpu.libraries.interface import Prepared
 from benchmarks.cpu.models import LEARNING_RATE, MODELS, Model
 from benchmarks.cpu.tasks import Attention, Epoch, Product, SpMM, Task, Triad
 
-__all__ = ["JaxgraphLibrary"]
+__all__ = ["JaxgraphLibrary", "make_graph", "make_model"]
 
 Sharded = jg.parallel.ShardedGraph
 _OPS = ("aggregate", "gat_attention")
@@ -72,16 +72,7 @@ class JaxgraphLibrary:
 
     def _graph(self, weighted: bool) -> Sharded:
         if weighted not in self._sharded:
-            data = self._data
-            graph = jg.Graph(
-                data.senders,
-                data.receivers,
-                data.num_nodes,
-                nodes=data.nodes,
-                labels=data.labels,
-                train_mask=data.train_mask,
-                edge_weight=data.edge_weight if weighted else None,
-            )
+            graph = make_graph(self._data, weighted=weighted)
             parts = None
             if self._parts > 1:
                 parts = jg.partition.partition(graph, self._parts, method="metis", seed=0)
@@ -172,13 +163,29 @@ class JaxgraphLibrary:
         return Prepared(results, run, path, compile_seconds)
 
 
-def make_model(model: Model, in_features: int, out_features: int) -> nnx.Module:
+def make_graph(data: Data, *, weighted: bool = False) -> jg.Graph:
+    """The graph, with edge weights or without."""
+    return jg.Graph(
+        data.senders,
+        data.receivers,
+        data.num_nodes,
+        nodes=data.nodes,
+        labels=data.labels,
+        train_mask=data.train_mask,
+        edge_weight=data.edge_weight if weighted else None,
+    )
+
+
+def make_model(
+    model: Model, in_features: int, out_features: int, *, dtype: str | None = None
+) -> nnx.Module:
     """The model of `jaxgraph.nn` with the parameters that every library starts from.
 
     Args:
       model: which one.
       in_features: features of a node.
       out_features: classes.
+      dtype: of activations; None: that of the features.
 
     Returns:
       The model.
@@ -186,6 +193,7 @@ def make_model(model: Model, in_features: int, out_features: int) -> nnx.Module:
     shared: dict[str, Any] = {
         "num_layers": model.num_layers,
         "norm": "batch" if model.batch_norm else None,
+        "dtype": dtype,
         "rngs": nnx.Rngs(0),
     }
     if model.name == "gat":

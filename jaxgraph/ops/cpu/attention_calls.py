@@ -23,10 +23,10 @@ from jaxgraph.ops.cpu.attention_passes import (
     sender_gradients,
 )
 from jaxgraph.ops.cpu.calls import neighbor_sum
-from jaxgraph.ops.cpu.custom_call import check_start
 from jaxgraph.ops.edges import EdgeGroup
 from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
 from jaxgraph.ops.reducers import Softmax
+from jaxgraph.ops.self_messages import check_start
 
 __all__ = ["attention_gradients", "dot_attention", "gat_attention", "gatv2_attention"]
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from jaxgraph.ops.cpu.attention_calls import (
     attention_gradients,
@@ -19,8 +18,8 @@ from jaxgraph.ops.cpu.attention_passes import MOST_HEADS, Attention, State, atte
 from jaxgraph.ops.cpu.calls import KERNEL_TYPES
 from jaxgraph.ops.edges import EdgeGroup
 from jaxgraph.ops.message_functions import DotMessage, GatMessage, GatV2Message
+from jaxgraph.ops.message_kernels import attention_adjoint
 from jaxgraph.ops.messages import Inputs, MessageFn, Wanted
-from jaxgraph.ops.precision import to_accumulation
 from jaxgraph.ops.reducers import Softmax
 
 __all__ = ["attention_kernel"]
@@ -79,10 +78,7 @@ class _AttentionKernel:
     def adjoint(
         self, outputs: jax.Array, kept: tuple[jax.Array, jax.Array], gradient: jax.Array
     ) -> tuple[jax.Array, ...]:
-        # Dividing the gradient by the total would be one more array of its size.
-        peak, total = kept
-        inner = jnp.sum(to_accumulation(gradient) * outputs, -1)
-        return gradient, peak, inner, 1 / total
+        return attention_adjoint(outputs, kept, gradient)
 
     def pull(
         self,

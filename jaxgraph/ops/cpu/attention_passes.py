@@ -16,11 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgraph.ops.cpu.custom_call import call_kernel, check_start, optional
+from jaxgraph.ops.cpu.custom_call import call_kernel, optional
 from jaxgraph.ops.edges import EdgeGroup
 from jaxgraph.ops.precision import accumulation_dtype
 from jaxgraph.ops.randomness import keep_threshold
 from jaxgraph.ops.reducers import Softmax
+from jaxgraph.ops.self_messages import check_start
 
 __all__ = [
     "DOT",

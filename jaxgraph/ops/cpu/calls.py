@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgraph.ops.cpu.custom_call import call_kernel, check_start, optional
+from jaxgraph.ops.cpu.custom_call import call_kernel, optional
 from jaxgraph.ops.edges import EdgeGroup
 from jaxgraph.ops.precision import accumulation_dtype
+from jaxgraph.ops.self_messages import check_start
 
 __all__ = ["KERNEL_TYPES", "edge_products", "neighbor_extremum", "neighbor_sum", "winner_gradient"]
 

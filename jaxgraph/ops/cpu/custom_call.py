@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.ops.edges import EdgeGroup, match_variation
 
-__all__ = ["call_kernel", "check_start", "optional"]
+__all__ = ["call_kernel", "optional"]
 
 
 def call_kernel(
@@ -63,15 +63,6 @@ def call_kernel(
 def optional(array: jax.Array | None, dtype: Any) -> jax.Array:
     """`array`, or the empty array of that type that stands for None in a call."""
     return jnp.zeros(0, dtype) if array is None else array
-
-
-def check_start(over: EdgeGroup, *before: jax.Array | None) -> None:
-    """Raises `ValueError` if messages of rows to themselves would be added to an earlier result."""
-    if over.missing is not None and any(part is not None for part in before):
-        raise ValueError(
-            "`before` came with rows that take in a message from themselves; expected one or the "
-            "other: reduce the group with `missing` first and continue from what it gives"
-        )
 
 
 def _shape(shape: tuple[int, ...], dtype: Any, like: Any) -> jax.ShapeDtypeStruct:

@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.cpu.custom_call import check_start
 from jaxgraph.ops.edges import EdgeGroup, match_variation
+from jaxgraph.ops.message_kernels import attention_adjoint
 from jaxgraph.ops.messages import Inputs, MessageFn, Wanted, evaluate_message, pull_chunk
 from jaxgraph.ops.mosaic_gpu.attention_calls import (
     State,
@@ -22,6 +22,7 @@ from jaxgraph.ops.mosaic_gpu.attention_calls import (
 from jaxgraph.ops.mosaic_gpu.calls import KERNEL_TYPES
 from jaxgraph.ops.precision import to_accumulation
 from jaxgraph.ops.reducers import Softmax
+from jaxgraph.ops.self_messages import check_start
 from pallas_kernels.attention_gradient import Gradients
 from pallas_kernels.attention_logits import DOT, GATV2, Logits
 from pallas_kernels.teams import Launch
@@ -85,10 +86,7 @@ class _AttentionKernel:
     def adjoint(
         self, outputs: jax.Array, kept: tuple[jax.Array, jax.Array], gradient: jax.Array
     ) -> tuple[jax.Array, ...]:
-        # Dividing the gradient by the total would be one more array of its size.
-        peak, total = kept
-        inner = jnp.sum(to_accumulation(gradient) * outputs, -1)
-        return gradient, peak, inner, 1 / total
+        return attention_adjoint(outputs, kept, gradient)
 
     def pull(
         self,

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.edges import EdgeGroup, Orientation, match_variation
+from jaxgraph.ops.self_messages import check_start
 from pallas_kernels import edge_products as products
 from pallas_kernels import extremum
 from pallas_kernels import neighbor_sum as sums
@@ -106,11 +107,13 @@ def neighbor_sum(
 
     Returns:
       float32 [rows, ...].
+
+    Raises:
+      ValueError: `before` and `over.missing` are both given.
     """
+    check_start(over, before)
     shape = (num_rows, *x.shape[1:])
-    start = before
-    if start is None:
-        start = jnp.zeros(shape, jnp.float32)
+    start = jnp.zeros(shape, jnp.float32) if before is None else before
     if over.missing is not None:
         start = start.at[: len(over.missing)].set(_own(over.missing, x, 0.0))
     orientation = over.edges.orientation(side)
@@ -190,8 +193,12 @@ def neighbor_extremum(
 
     Returns:
       best and count float32 [rows, ...], and identity uint32.
+
+    Raises:
+      ValueError: `before` and `over.missing` are both given.
     """
     shape, worst = (num_rows, *x.shape[1:]), -jnp.inf if maximum else jnp.inf
+    check_start(over, *(before or ()))
     ids = over.sender_ids(x.shape[0])
     state = before
     if state is None:
@@ -239,7 +246,11 @@ def winner_gradient(
 
     Returns:
       float32 [senders, ...].
+
+    Raises:
+      ValueError: `before` and `over.missing` are both given.
     """
+    check_start(over, before)
     y, gradient, several, identity = adjoint
     # NaN is equal to nothing, so that one array tells the value and whether it counts.
     equal = jnp.where(several, y, jnp.asarray(jnp.nan, y.dtype))

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from jaxgraph.ops.edges import EdgeGroup, EdgeGroups, Orientation
-from jaxgraph.ops.mosaic_gpu.calls import edge_products, neighbor_extremum, neighbor_sum
+from jaxgraph.ops.mosaic_gpu.calls import (
+    edge_products,
+    neighbor_extremum,
+    neighbor_sum,
+    winner_gradient,
+)
 from jaxgraph.parallel.cut_rows import cut_arrays, cut_rows_at
 from pallas_kernels import schedule
 from tests.ops.cpu.groups import group_edges, hub_edges, node_ids, without_loop
@@ -93,3 +98,17 @@ def test_nothing_to_reduce() -> None:
     groups = group_edges(EDGES)
     x = draw(EDGES.num_nodes, 0)
     assert neighbor_sum(EdgeGroup(groups, 0), "receiver", x, 7).shape == (7, 0)
+
+
+def test_rows_that_take_in_their_own_continue_from_nothing() -> None:
+    over = EdgeGroup(group_edges(EDGES), 0, jnp.asarray(without_loop(EDGES)))
+    x, rows = draw(EDGES.num_nodes, 3), EDGES.num_nodes
+    state = (x, x, x.astype(jnp.uint32))
+    calls = (
+        lambda: neighbor_sum(over, "receiver", x, rows, before=x),
+        lambda: neighbor_extremum(over, x, rows, maximum=True, before=state),
+        lambda: winner_gradient(over, x, (x, x, x > 0, state[2]), before=x),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match="reduce the group with `missing` first"):
+            call()
