@@ -1,9 +1,10 @@
 """Times and memory on CPU: SpMM, attention, epochs and SAR, beside DGL, PyG, torch and scipy.
 
 Every library works in a process of its own on the same graphs, the same float32 numbers, the same
-number of threads and the same malloc setting. Their results are compared first; then they are timed
-by turns, while the others are stopped. A peer that cannot be imported is named with the reason;
-peers may live in another environment (`--peer-python`).
+number of threads and the same malloc setting. jaxgraph orders the nodes when it lays out a graph;
+"as given" is jaxgraph without, and `--renumber` gives that order to all. Results are compared
+first; then the libraries are timed by turns, while the others are stopped. A peer that cannot be
+imported is named with the reason; peers may live in another environment (`--peer-python`).
 
     python -m benchmarks.cpu --quick                # under five minutes on two cores
     python -m benchmarks.cpu --json cpu.json --markdown cpu.md --peer-python PEERS/bin/python
@@ -30,7 +31,9 @@ from benchmarks.cpu.inputs import write_data
 from benchmarks.cpu.limits import limits
 from benchmarks.cpu.measure import Measurement, measure_task
 from benchmarks.cpu.plan import (
+    AS_GIVEN,
     LIMITS,
+    ORDER,
     OURS,
     PORTABLE,
     TOPICS,
@@ -62,6 +65,11 @@ def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--peers", nargs="*", metavar="NAME", help="default: all that are there")
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter of the peers")
     parser.add_argument("--threads", type=int, default=2, help="of every library")
+    parser.add_argument(
+        "--renumber",
+        action="store_true",
+        help=f"give every library the nodes in the order that jaxgraph would take ({ORDER})",
+    )
     parser.add_argument("--malloc", choices=list(MALLOC), default="default")
     parser.add_argument("--rounds", type=int, help="of every task; default: by its kind")
     parser.add_argument("--json", type=Path, help="write everything here")
@@ -115,7 +123,9 @@ class Run:
         """All tasks of a graph, by all libraries."""
         topics = [topic for topic in self.options.only if topic != "sar"]
         tasks = peers_tasks(graph, topics, self.options.quick)
-        contestants = (OURS, PORTABLE, *self._peers())
+        # Renumbered, the graph as it is given is in order; a quick run has no time for both.
+        unordered = () if self.options.quick or self.options.renumber else (AS_GIVEN,)
+        contestants = (OURS, PORTABLE, *unordered, *self._peers())
         self.record.peers += self._compare(contestants, graph, tasks)
 
     def compare_sar(self, graph: str) -> None:
@@ -132,6 +142,8 @@ class Run:
         self, contestants: Sequence[Contestant], graph: str, tasks: Sequence[Task]
     ) -> list[Measurement]:
         data, path = graphs.make(graph), self.settings.scratch / "graph.npz"
+        if self.options.renumber:
+            data = graphs.renumbered(data, ORDER)
         write_data(path, data)
         self.record.sizes[graph] = graphs.size_of(data)
         del data
@@ -201,7 +213,7 @@ def main() -> int:
         console.print(escape(line), highlight=False)
     if options.plot:
         report.plot_sar(record, options.plot)
-    own = (OURS.name, *(each.name for each in sar_contestants(options.quick)))
+    own = (OURS.name, AS_GIVEN.name, *(each.name for each in sar_contestants(options.quick)))
     faults = list(record.faults(own, PORTABLE.name))
     for fault in faults:
         console.print(f"[bold red]{escape(fault)}[/]", highlight=False)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -12,11 +12,12 @@ import numpy as np
 import jaxgraph as jg
 from benchmarks.cpu.inputs import Data
 from benchmarks.cpu.work import Size
+from jaxgraph.partition.locality import locality_rank
 
-__all__ = ["GENERATED", "REAL", "Shape", "make", "names", "size_of"]
+__all__ = ["GENERATED", "REAL", "Shape", "make", "names", "renumbered", "size_of"]
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Shape:
     """A generated graph: block model, power law of degrees, both directions of every edge.
 
@@ -96,6 +97,29 @@ def _generated(shape: Shape, seed: int) -> jg.Graph:
         num_classes=shape.num_classes,
         degree_exponent=DEGREE_EXPONENT,
         seed=seed,
+    )
+
+
+def renumbered(data: Data, order: str) -> Data:
+    """The same graph with other ids of its nodes.
+
+    Args:
+      data: the graph.
+      order: in which `jaxgraph.partition.locality_rank` numbers them.
+
+    Returns:
+      Its arrays, edges as they stood.
+    """
+    graph = jg.Graph(data.senders, data.receivers, data.num_nodes)
+    rank = locality_rank(graph, order)
+    by_rank = np.argsort(rank)
+    return dataclasses.replace(
+        data,
+        senders=rank[data.senders],
+        receivers=rank[data.receivers],
+        nodes=data.nodes[by_rank],
+        labels=data.labels[by_rank],
+        train_mask=data.train_mask[by_rank],
     )
 
 

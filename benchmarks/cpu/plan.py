@@ -11,8 +11,11 @@ from benchmarks.cpu.models import MODELS
 from benchmarks.cpu.tasks import Attention, Epoch, Product, SpMM, Task, Triad
 
 __all__ = [
+    "AS_GIVEN",
     "LIMITS",
+    "ORDER",
     "OURS",
+    "OWN",
     "PORTABLE",
     "TOPICS",
     "Contestant",
@@ -43,8 +46,17 @@ class Contestant:
     is_peer: bool = True
 
 
-OURS = Contestant("jaxgraph", "jaxgraph", is_peer=False)
-PORTABLE = Contestant("portable", "jaxgraph", {"implementation": "xla"}, is_peer=False)
+ORDER = "metis"
+"""In which jaxgraph places the nodes, once, when it lays out a graph."""
+
+OURS = Contestant("jaxgraph", "jaxgraph", {"order": ORDER}, is_peer=False)
+PORTABLE = Contestant(
+    "portable", "jaxgraph", {"implementation": "xla", "order": ORDER}, is_peer=False
+)
+AS_GIVEN = Contestant("as given", "jaxgraph", is_peer=False)
+"""jaxgraph with the nodes where the graph has them."""
+OWN = (OURS, PORTABLE, AS_GIVEN)
+
 QUICK_PATIENCE = 1.0
 """Seconds of trying its ways that PyG has in a quick run."""
 
@@ -156,7 +168,7 @@ def sar_contestants(quick: bool) -> tuple[Contestant, ...]:
         Contestant(
             "1 device" if count == 1 else f"SAR, {count} parts",
             "jaxgraph",
-            {"parts": count},
+            {"parts": count, "order": ORDER},
             is_peer=False,
         )
         for count in counts

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks.cpu.measure import Measurement
-from benchmarks.cpu.plan import OURS, PORTABLE
+from benchmarks.cpu.plan import OURS, OWN
 from benchmarks.cpu.record import Record
 from benchmarks.cpu.summary import Spread, ratios, spread
 from benchmarks.cpu.tasks import SpMM, Task
@@ -90,7 +90,8 @@ def summaries(record: Record) -> Iterator[Sheet]:
     """The tables that compare: times by group of tasks, means, memory, compilation, SAR."""
     for group in _groups(record.peers):
         yield _times(record, group)
-    if any(each.contestant not in (OURS.name, PORTABLE.name) for each in record.peers):
+    own = {each.name for each in OWN}
+    if any(each.contestant not in own for each in record.peers):
         yield _means(record.peers)
     if record.peers:
         yield _memory(record.peers)
@@ -186,7 +187,7 @@ def _shares(record: Record, row: _Row, with_reuse: bool) -> tuple[str, ...]:
 
 
 def _means(measurements: Sequence[Measurement]) -> Sheet:
-    own = [name for name in (OURS.name, PORTABLE.name) if name in _names(measurements)]
+    own = [each.name for each in OWN if each.name in _names(measurements)]
     peers = [name for name in _names(measurements) if name not in own]
     rows = []
     for group in dict.fromkeys(each.task.group for each in measurements):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from jaxgraph import Graph
 from jaxgraph.partition import Partition, locality, locality_rank, orders, partition
+from jaxgraph.partition.metis import metis_assignment
 from jaxgraph.partition.shard_tables import tabulate
 from tests.partition.test_shard_tables import check_law, numbered
 from tests.strategies import SMALL_GRAPHS, assignments, graphs, random_edges
@@ -97,6 +98,19 @@ def test_metis_puts_communities_side_by_side(monkeypatch: pytest.MonkeyPatch) ->
     assert np.all(group == group[:, :1])
     # The same groups with another seed, in another order.
     assert np.any(locality_rank(graph, "metis", 1) != locality_rank(graph, "metis", 0))
+
+
+def test_metis_puts_high_degrees_first_inside_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locality, "_NODES_PER_GROUP", 64)
+    rng = np.random.default_rng(2)
+    receivers = (200 * rng.random(2000) ** 2).astype(np.int32)
+    graph = Graph(rng.integers(0, 200, 2000), receivers, 200)
+    group = metis_assignment(graph, 4, seed=0)
+    degrees = graph.in_degrees() + graph.out_degrees()
+    by_rank = np.argsort(locality_rank(graph, "metis"))
+    same_group = np.diff(group[by_rank]) == 0
+    assert np.sum(~same_group) == 3
+    assert np.all(np.diff(degrees[by_rank])[same_group] <= 0)
 
 
 @pytest.mark.parametrize("order", ["RCM", "rmc", "", None])

@@ -32,13 +32,17 @@ class JaxgraphLibrary:
     Args:
       implementation: of all ops; None leaves the choice to them.
       parts: emulated devices; more than one is for epochs alone, partitioned by METIS.
+      order: of the nodes inside their part, by `jaxgraph.partition.partition`; None: as given.
     """
 
-    def __init__(self, implementation: str | None = None, parts: int = 1) -> None:
+    def __init__(
+        self, implementation: str | None = None, parts: int = 1, order: str | None = None
+    ) -> None:
         if parts > 1:
             jg.parallel.emulate_devices(parts)
         self._implementation = implementation
         self._parts = parts
+        self._order = order
         self._mesh = jg.parallel.make_mesh(parts)
 
     def versions(self) -> Mapping[str, str]:
@@ -73,16 +77,17 @@ class JaxgraphLibrary:
     def _graph(self, weighted: bool) -> Sharded:
         if weighted not in self._sharded:
             graph = make_graph(self._data, weighted=weighted)
-            parts = None
-            if self._parts > 1:
-                parts = jg.partition.partition(graph, self._parts, method="metis", seed=0)
+            parts = jg.partition.partition(
+                graph, self._parts, method="metis", order=self._order, seed=0
+            )
             self._sharded[weighted] = jax.block_until_ready(
                 jg.parallel.shard(graph, parts, self._mesh, implementation=self._implementation)
             )
         return self._sharded[weighted]
 
     def _path(self, op: str) -> str:
-        return self._implementation or jg.ops.chosen(op)
+        chosen = self._implementation or jg.ops.chosen(op)
+        return chosen if self._order is None else f"{chosen}, nodes by {self._order}"
 
     def _spmm(self, task: SpMM) -> Prepared:
         sharded = self._graph(task.weighted)
