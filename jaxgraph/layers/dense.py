@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from numbers import Real
 from typing import overload
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.layers.aggregated import AggregatedFeatures, Features, plain_features
@@ -30,6 +32,9 @@ __all__ = [
 
 MAPPED = "mapped_features"
 """Checkpoint name of what `linear` returns."""
+
+_ROWS_AT_ONCE = 64
+"""How many rows of padding are looked at together."""
 
 
 def linear(
@@ -67,10 +72,53 @@ def linear(
         )
     if isinstance(x, FeatureColumns):
         y = project_columns(x, at_use(kernel, x.values), shard.axis)
+    elif x is shard.nodes and shard.manifest.has_padding and not is_masked:
+        y = _map_features(x, shard.node_mask, at_use(kernel, x))
     else:
         # The kernel's gradient multiplies the rows of padding by 0, which keeps a NaN.
         y = (x if is_masked else shard.mask_rows(x)) @ at_use(kernel, x)
     return checkpoint_name(add_bias(y, bias), MAPPED)
+
+
+@jax.custom_vjp
+def _map_features(x: jax.Array, mask: jax.Array, kernel: jax.Array) -> jax.Array:
+    """x W with 0 in the rows of padding, for x that no computation puts out.
+
+    Nothing before it could leave the rows of padding 0, so that to do it is to copy x.
+    """
+    return _without_padding(x, mask, lambda x: x @ kernel)
+
+
+def _map_features_forward(x, mask, kernel):
+    return _map_features(x, mask, kernel), (x, mask, kernel)
+
+
+def _map_features_backward(residuals, gradient):
+    x, mask, kernel = residuals
+    of_x = jnp.where(mask[:, None], gradient @ kernel.T, 0)
+    return of_x, None, _without_padding(x, mask, lambda x: x.T @ gradient)
+
+
+_map_features.defvjp(_map_features_forward, _map_features_backward)
+
+
+def _without_padding(
+    x: jax.Array, mask: jax.Array, function: Callable[[jax.Array], jax.Array]
+) -> jax.Array:
+    """`function` of x with 0 in the rows of padding, which is x itself as a graph is placed."""
+    rows = min(x.shape[0], _ROWS_AT_ONCE)
+    padding = x.shape[0] - jnp.sum(mask, dtype=jnp.int32)
+
+    def still_zero(chunk: jax.Array, so_far: jax.Array) -> jax.Array:
+        # The rows of padding are the last ones; the first chunk may overlap the second.
+        start = jnp.maximum(x.shape[0] - (chunk + 1) * rows, 0)
+        some = lax.dynamic_slice_in_dim(x, start, rows)
+        real = lax.dynamic_slice_in_dim(mask, start, rows)
+        return so_far & jnp.all(real[:, None] | (some == 0))
+
+    chunks = (padding + rows - 1) // rows
+    is_zero = lax.fori_loop(0, chunks, still_zero, match_variation(jnp.bool_(True), (x, mask)))
+    return lax.cond(is_zero, function, lambda x: function(jnp.where(mask[:, None], x, 0)), x)
 
 
 def at_use(parameter: jax.Array, x: jax.Array) -> jax.Array:

@@ -4,7 +4,8 @@ On several devices, of every layer is kept for the backward what its convolution
 statistics of its norm, and what message passing names as worth keeping (`jaxgraph.parallel.KEPT`),
 so that nothing is sent or aggregated again. Norm, activation, dropout and linear maps are computed
 a second time. To that end a block, the unit of recomputation, starts with the norm and activation
-of the layer before, and ends with what the convolution put out.
+of the layer before, and ends with what the convolution put out. A first layer that maps the
+features as they are keeps their products, which would take the longest to compute again.
 
 On one device nothing of 32 bits is: XLA fuses cheap steps into the backward by itself, and the
 copies that a recomputation starts from would take as much memory as it saves.
@@ -202,7 +203,8 @@ class Stack(nnx.Module):
             arguments = (shard, norm, layer, layer_key, y, skip)
             # Products are computed again only where memory is what the shards are for.
             keep = _KEPT if shard.manifest.num_parts > 1 else (*_KEPT, layers.MAPPED)
-            if self._keeps_everything(shard, x) or self._maps_alone(y, train):
+            is_given = index == 0 and self._keeps_products(x, train)
+            if is_given or self._keeps_everything(shard, x) or self._maps_alone(y, train):
                 y, skip, statistics = block(*arguments)
             else:
                 y, skip, statistics = layers.recompute(block, *arguments, keep=keep)
@@ -225,6 +227,11 @@ class Stack(nnx.Module):
         if self.dtype is not None:
             is_short = self.dtype.itemsize <= 2
         return shard.manifest.num_parts == 1 and not is_short
+
+    def _keeps_products(self, x: Features, train: bool) -> bool:
+        """Whether the first layer maps the features as they are, and not an aggregate of them."""
+        found = self.first_aggregation
+        return found is None and isinstance(x, jax.Array) and not (train and self.dropout)
 
     def _maps_alone(self, x: Features, train: bool) -> bool:
         """Whether the first layer takes products of features that are kept anyway and nothing else.

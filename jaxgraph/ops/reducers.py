@@ -292,10 +292,10 @@ class Softmax:
         logits, values = messages
         gradient, peak, inner = adjoint
         powers = jnp.exp(logits - peak)
-        dropped = self._drop(powers[..., None], keep)[..., 0]
         gradient = to_accumulation(gradient)
-        product = inner_product(gradient, values)
-        return dropped * product - powers * inner, dropped[..., None] * gradient
+        # Dropped after the multiplication: what is dropped may be NaN.
+        product = self._drop((powers * inner_product(gradient, values))[..., None], keep)[..., 0]
+        return product - powers * inner, self._drop(powers[..., None] * gradient, keep)
 
     def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
         if self.seed is None or self.rate == 0.0:

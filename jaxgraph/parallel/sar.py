@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from jaxgraph.ops.blocks import (
     Places,
     add_at,
+    block_adjoint,
     fold_block,
     fold_group,
     pull_block,
@@ -99,11 +100,15 @@ def _forward(message, self_loops, shard, reducer, inputs):
 def _backward(message, self_loops, residuals, gradient):
     shard, reducer, inputs, outputs, kept, wanted = residuals
     wanted = wanted.value
-    adjoint = reducer.adjoint(outputs, kept, materialize(gradient, outputs))
+    gradient = materialize(gradient, outputs)
+    block = shard.block(self_loops=self_loops)
+    adjoint = block_adjoint(block, message, reducer, inputs, (outputs, kept), gradient)
     task = _Task(shard, message, reducer, inputs, adjoint, wanted, self_loops)
     if any(dataclasses.astuple(wanted)):
         chunk = shard.incoming.chunk
-        plan = backward_plan(message, reducer, inputs, adjoint, wanted, chunk)
+        # The adjoint of a kernel is its own; what is not used of the reducer's is never computed.
+        of_reducer = reducer.adjoint(outputs, kept, gradient)
+        plan = backward_plan(message, reducer, inputs, of_reducer, wanted, chunk)
         grads = visit_parts(shard, _PLANS[plan](task))
     else:
         grads = task.local(None)

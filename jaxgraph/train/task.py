@@ -124,7 +124,10 @@ class NodeClassification:
             chosen &= shard.labels >= 0
             logits = jnp.where(chosen[:, None], outputs, 0)
             classes = jnp.where(chosen, shard.labels, 0)
-            losses = optax.softmax_cross_entropy_with_integer_labels(logits, classes)
+            # Compared, not looked up: the gradient of a look-up is a scatter.
+            of_class = classes[:, None] == jnp.arange(logits.shape[1], dtype=classes.dtype)
+            chosen_logits = jnp.where(of_class, logits, 0).sum(1)
+            losses = jax.nn.logsumexp(logits, axis=1) - chosen_logits
             outcomes = accuracy_counts(logits, shard.labels, chosen)[0]
         return {
             "loss": jnp.where(chosen, losses, 0).sum(),

@@ -1,5 +1,7 @@
 """Linear maps and dropout, on rows of nodes and on columns of features."""
 
+import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -103,6 +105,25 @@ def test_padding_reaches_no_kernel_gradient() -> None:
     sharded = sharded_in(4)
     clean, dirty = (spmd(step)(KERNEL, graph) for graph in (sharded, poisoned(sharded)))
     np.testing.assert_array_equal(dirty, clean)
+
+
+@pytest.mark.parametrize("anything", [3.0, np.nan])
+def test_padding_of_the_features_is_taken_for_zero(anything: float) -> None:
+    def step(kernel: jax.Array, shard: Any, value: float) -> Any:
+        def loss(kernel: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+            given = dataclasses.replace(shard, nodes=x)
+            y = linear(given, given.nodes, kernel)
+            return shard.sum(jnp.sum(y**2)), y
+
+        x = jnp.where(shard.node_mask[:, None], shard.nodes, value)
+        gradients, y = jax.grad(loss, argnums=(0, 1), has_aux=True)(kernel, x)
+        return gradients[0], (y, gradients[1])
+
+    sharded = sharded_in(4)
+    assert sharded.manifest.has_padding
+    run = spmd(partial(step, value=anything), outputs=("replicated", "rows"))
+    clean = spmd(partial(step, value=0.0), outputs=("replicated", "rows"))(KERNEL, sharded)
+    jax.tree.map(np.testing.assert_array_equal, run(KERNEL, sharded), clean)
 
 
 # ------------------------------------------------------------------ 16 bits

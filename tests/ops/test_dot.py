@@ -68,6 +68,42 @@ def test_equals_the_oracle_with_nan_in_all_padding(graph: Graph, implementation:
             check_against_oracle(placed, draw(graph), implementation, rate)
 
 
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("anything", [np.nan, np.inf])
+def test_what_is_dropped_is_not_read(implementation: str, anything: float) -> None:
+    graph, rate = SMALL_GRAPHS[-1], 0.8
+    placed = place_block(graph, pad_to=shared_shapes(), self_loops=True)
+    edges, words = placed.oracle(True), jax.random.key_data(KEY)
+    ends = (edges.receivers, edges.senders, edges.repetitions())
+    keep = edge_keep_mask((int(words[0]), int(words[1])), *ends, HEADS, rate)
+    as_sender, as_receiver = (
+        reduce(keep.astype(int)) == 0 for reduce in (edges.sum_by_sender, edges.sum_by_receiver)
+    )
+    assert as_sender.any()
+    assert as_receiver.any()
+    queries, keys, values, cotangent = (array.astype(np.float32) for array in draw(graph))
+
+    def found(values: np.ndarray, cotangent: np.ndarray) -> Any:
+        rows = [placed.rows(x) for x in (queries, keys, values)]
+        y, grads = value_and_gradients(
+            placed.block, rows, placed.rows(cotangent), (rate, implementation)
+        )
+        return [placed.nodes(leaf) for leaf in (y, *grads)]
+
+    def with_dropped(array: np.ndarray, dropped: np.ndarray, value: float) -> np.ndarray:
+        return np.where(dropped[..., None], np.float32(value), array)
+
+    clean, dirty = (
+        found(with_dropped(values, as_sender, value), cotangent) for value in (0, anything)
+    )
+    for expected, actual in zip(clean, dirty, strict=True):
+        np.testing.assert_array_equal(actual, expected)
+    clean, dirty = (
+        found(values, with_dropped(cotangent, as_receiver, value)) for value in (0, anything)
+    )
+    np.testing.assert_array_equal(dirty[-1], clean[-1])
+
+
 @given(graph=graphs())
 def test_equals_the_oracle_on_random_graphs(graph: Graph) -> None:
     with jax.enable_x64(True):

@@ -31,7 +31,10 @@ struct AttentionOp {
   Slopes<A> slopes;
 
   explicit AttentionOp(const AttentionArguments<T>& a)
-      : a(a), weighted_sum(a.heads, a.width), heads(a.heads), slopes(a.logits) {}
+      : a(a),
+        weighted_sum(a.heads, a.width, a.dropout.seed != nullptr),
+        heads(a.heads),
+        slopes(a.logits) {}
 
   struct State {
     A* peak;

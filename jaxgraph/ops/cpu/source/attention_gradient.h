@@ -15,14 +15,16 @@ struct AttentionGradientOp {
   using A = Accumulator<T>;
   using V = Vector<A, kLanes<A>>;
   const AttentionGradientArguments<T>& a;
-  WeightedSum<T> weighted_sum;
+  WeightedSum<T> gradient_sum;
+  WeightedSum<T> neighbor_sum;
   HiddenSum<T> hidden_sum;
   Heads<A> heads;
   Slopes<A> slopes;
 
   explicit AttentionGradientOp(const AttentionGradientArguments<T>& a)
       : a(a),
-        weighted_sum(a.heads, a.width),
+        gradient_sum(a.heads, a.width, a.dropout.seed != nullptr),
+        neighbor_sum(a.heads, a.width, false),
         hidden_sum(a.logits, a.heads, a.width),
         heads(a.heads),
         slopes(a.logits) {}
@@ -87,7 +89,7 @@ struct AttentionGradientOp {
       AddSender(row, tile, cotangents, state);
     }
     if (state.values == nullptr) return;
-    weighted_sum({tile, heads, weights}, a.gradient, !WantsLogits(), nullptr, state.values);
+    gradient_sum({tile, heads, weights}, a.gradient, !WantsLogits(), nullptr, state.values);
   }
 
   // p = exp(e - peak) / z, in place; 0 behind the edges.
@@ -112,6 +114,7 @@ struct AttentionGradientOp {
   // (d p <g, v> - p <g, y>) times the derivative of the logit by `hidden`; 0 behind the edges.
   void Cotangents(int64_t row, const Tile& tile, const A* hidden, const A* powers,
                   const A* weights, A* cotangents) const {
+    const bool drops = a.dropout.seed != nullptr;
     A inner[kTileNumbers];
     GatherHeads(a.inner, a.stride, false, tile, heads, inner);
     TileDots(a.values + row * ValuesSize(), a.gradient, a.width, tile, heads, cotangents);
@@ -119,7 +122,10 @@ struct AttentionGradientOp {
       const auto load = [&](const A* from) JAXGRAPH_LAMBDA {
         return Load<A, kLanes<A>>(from + place);
       };
-      const V change = load(weights) * load(cotangents) - load(powers) * load(inner);
+      const V weight = load(weights);
+      // The value behind a coefficient that was dropped may be NaN.
+      const V product = drops && weight == V{} ? V{} : weight * load(cotangents);
+      const V change = product - load(powers) * load(inner);
       Store<A, kLanes<A>>(cotangents + place, change * slopes.At(load(hidden)));
     });
     heads.Pad(tile.count, A{0}, cotangents);
@@ -149,7 +155,7 @@ struct AttentionGradientOp {
     } else if (state.sender == nullptr) {
       return;
     } else if (a.logits.kind == Attention::kDot) {
-      weighted_sum(weights, a.logits.neighbor, false, nullptr, state.sender);
+      neighbor_sum(weights, a.logits.neighbor, false, nullptr, state.sender);
     } else {
       for (int64_t block = 0; block < heads.blocks; ++block) {
         const V total = heads.Over(cotangents, tile.count, block, V{},

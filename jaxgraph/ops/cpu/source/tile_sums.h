@@ -59,10 +59,12 @@ struct TileWeights {
 };
 
 // `count` sums y = scale y + sum_t w_t z_t, a few edges at a time so that an addition need not wait
-// for the last one.
-template <class T, int lanes, int count>
-JAXGRAPH_INLINE void AddWeightedRun(const Run& run, const TileWeights<Accumulator<T>>& w,
-                                    const T* table, int64_t stride, bool fetch,
+// for the last one. `skips`: whether a row with a weight of 0 is left out, which may hold anything,
+// NaN too. Else nothing is written, and false returned, where that could make a difference and
+// `may_skip` says that it matters.
+template <class T, int lanes, int count, bool skips>
+JAXGRAPH_INLINE bool AddWeightedRun(const Run& run, const TileWeights<Accumulator<T>>& w,
+                                    const T* table, int64_t stride, bool fetch, bool may_skip,
                                     const Accumulator<T>* scale, Accumulator<T>* y) {
   using A = Accumulator<T>;
   using V = Vector<A, lanes>;
@@ -84,7 +86,9 @@ JAXGRAPH_INLINE void AddWeightedRun(const Run& run, const TileWeights<Accumulato
     const T* z = table + int64_t{w.tile.neighbors[t]} * stride;
     JAXGRAPH_UNROLL
     for (int v = 0; v < count; ++v) {
-      to[v] += weights[v][t * w.heads.stride] * Load<A, lanes>(z + run.offset[v]);
+      const A weight = weights[v][t * w.heads.stride];
+      if (skips && weight == 0) continue;
+      to[v] += weight * Load<A, lanes>(z + run.offset[v]);
     }
   };
   int t = 0;
@@ -95,11 +99,19 @@ JAXGRAPH_INLINE void AddWeightedRun(const Run& run, const TileWeights<Accumulato
   for (; t < w.tile.count; ++t) add(t, sums[0]);
   JAXGRAPH_UNROLL
   for (int v = 0; v < count; ++v) {
-    V sum = sums[0][v];
     JAXGRAPH_UNROLL
-    for (int u = 1; u < unrolled; ++u) sum += sums[u][v];
-    Store<A, lanes>(y + run.offset[v], sum);
+    for (int u = 1; u < unrolled; ++u) sums[0][v] += sums[u][v];
   }
+  if (!skips && may_skip) {
+    V zero{};
+    JAXGRAPH_UNROLL
+    for (int v = 0; v < count; ++v) zero += sums[0][v] * A{0};
+    // NaN where a sum is not finite.
+    if (Total<A, lanes>(zero) != 0) return false;
+  }
+  JAXGRAPH_UNROLL
+  for (int v = 0; v < count; ++v) Store<A, lanes>(y + run.offset[v], sums[0][v]);
+  return true;
 }
 
 // y = scale y + sum_t w_t z_t over the columns of all heads.
@@ -108,11 +120,14 @@ struct WeightedSum {
   using A = Accumulator<T>;
   Columns columns;
   int64_t stride;
+  bool may_skip;
   void (*function)(const WeightedSum&, const TileWeights<A>&, const T*, bool, const A*, A*);
 
-  WeightedSum(int64_t heads, int64_t width)
+  // `may_skip`: whether rows with a weight of 0 are left out.
+  WeightedSum(int64_t heads, int64_t width, bool may_skip)
       : columns(SplitColumns(heads, width, LanesFor<A>(width), kMostVectors)),
-        stride(heads * width) {
+        stride(heads * width),
+        may_skip(may_skip) {
     WithLanes<A>(columns.lanes,
                  [&](auto constant) { function = &Add<decltype(constant)::kValue>; });
   }
@@ -128,9 +143,19 @@ struct WeightedSum {
     for (const Run& run : self.columns.runs) {
       WithCount<kMostVectors>(run.count, [&](auto constant) JAXGRAPH_LAMBDA {
         constexpr int count = decltype(constant)::kValue;
-        AddWeightedRun<T, lanes, count>(run, w, table, self.stride, fetch, scale, y);
+        const bool done = AddWeightedRun<T, lanes, count, false>(
+            run, w, table, self.stride, fetch, self.may_skip, scale, y);
+        if (!done) AddSome<lanes, count>(run, w, table, self.stride, scale, y);
       });
     }
+  }
+
+  // Apart from the loop that is taken nearly always.
+  template <int lanes, int count>
+  static __attribute__((noinline)) void AddSome(const Run& run, const TileWeights<A>& w,
+                                                const T* table, int64_t stride, const A* scale,
+                                                A* y) {
+    AddWeightedRun<T, lanes, count, true>(run, w, table, stride, false, false, scale, y);
   }
 };
 
