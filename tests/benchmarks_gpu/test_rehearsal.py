@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxgraph as jg
 from benchmarks.cpu.tasks import SpMM
 from benchmarks.cpu.work import Size
 from benchmarks.gpu import __main__ as program
@@ -146,3 +147,14 @@ def test_every_timed_task_of_the_plan_has_an_expectation() -> None:
             assert (expectation(task) is None) is isinstance(task, Check)
     found = expectation(Layer("gat", 100, 4, 128))
     assert found is not None and (found.read_bytes, found.reads) == (16, 4)
+
+
+def test_what_is_checked_against_numpy_has_gpu_kernels() -> None:
+    known = {each.op for each in jg.ops.implementations() if each.name == "mosaic_gpu"}
+    checked = {
+        task.op
+        for tasks in plan.TASKS.values()
+        for task in tasks
+        if isinstance(task, Check) and task.against == "numpy"
+    }
+    assert checked == known
