@@ -30,6 +30,7 @@ def neighbor_extremum(
     *,
     maximum: bool,
     repetition: jax.Array | None = None,
+    fresh: bool = False,
     launch: Launch | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The largest (or smallest) x_{neighbor of e} of every row, how many are equal to it, and who.
@@ -43,6 +44,7 @@ def neighbor_extremum(
         each; of no edges it is -inf (inf), 0, 0. Written over where a row has edges.
       maximum: whether the largest wins, or the smallest.
       repetition: int32 [edges], which of several equal edges each one is; None: no equal edges.
+      fresh: whether `before` is that of no edges where a row has edges, and need not be read.
       launch: how the kernel is started; None: for Hopper.
 
     Returns:
@@ -58,7 +60,9 @@ def neighbor_extremum(
 
     arrays = [x, neighbors, ids] if repetition is None else [x, neighbors, ids, repetition]
     reduction = Reduction("neighbor_extremum", parts, fold, merge)
-    best, count, identity = reduce_rows(reduction, team, rows, arrays, list(before), launch)
+    best, count, identity = reduce_rows(
+        reduction, team, rows, arrays, list(before), launch, fresh=fresh
+    )
     return best, count, identity
 
 
@@ -140,6 +144,7 @@ def winner_gradient(
     *,
     repetition: jax.Array | None = None,
     slots: jax.Array | None = None,
+    fresh: bool = False,
     launch: Launch | None = None,
 ) -> jax.Array:
     """dx_j = before_j + sum_{e: j -> i} g_i where x_j won at i.
@@ -154,6 +159,7 @@ def winner_gradient(
       before: float32 [rows, width], written over where a row has edges.
       repetition: int32 [slots], which of several equal edges each one is; None: no equal edges.
       slots: int32 [edges], the slot of each edge; needed with `repetition`.
+      fresh: whether `before` is 0 where a row has edges, and need not be read.
       launch: how the kernel is started; None: for Hopper.
 
     Returns:
@@ -165,7 +171,7 @@ def winner_gradient(
     if repetition is not None and slots is not None:
         arrays += [repetition, slots]
     reduction = Reduction("winner_gradient", SUM, _fold_gradient, add_states)
-    return reduce_rows(reduction, team, rows, arrays, [before], launch)[0]
+    return reduce_rows(reduction, team, rows, arrays, [before], launch, fresh=fresh)[0]
 
 
 def _fold_gradient(lanes: Lanes, team: Team, item: Item, references: Sequence[Any]) -> State:

@@ -26,6 +26,7 @@ def neighbor_sum(
     *,
     weights: jax.Array | None = None,
     slots: jax.Array | None = None,
+    fresh: bool = False,
     launch: Launch | None = None,
 ) -> jax.Array:
     """y_i = before_i + sum_{e of row i} w_e x_{neighbor of e}.
@@ -37,6 +38,7 @@ def neighbor_sum(
       before: float32 [rows, heads * width], written over where a row has edges.
       weights: [slots, heads], of any of these types; None: 1.
       slots: int32 [edges], the row of `weights` of each edge; None: its own place.
+      fresh: whether `before` is 0 where a row has edges, and need not be read.
       launch: how the kernel is started; None: for Hopper.
 
     Returns:
@@ -49,7 +51,7 @@ def neighbor_sum(
     if weights is not None:
         arrays += [weights] if slots is None else [weights, slots]
     reduction = Reduction("neighbor_sum", SUM, fold_neighbors, add_states)
-    return reduce_rows(reduction, team, rows, arrays, [before], launch)[0]
+    return reduce_rows(reduction, team, rows, arrays, [before], launch, fresh=fresh)[0]
 
 
 def add_states(left: State, right: State) -> State:

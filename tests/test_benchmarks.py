@@ -5,7 +5,7 @@ import jax
 import pytest
 
 import benchmarks
-from benchmarks import compile_time, locality
+from benchmarks import compile_time, gpu_steps, locality
 from benchmarks.__main__ import programs
 from benchmarks.command_line import make_parser, write_figures
 from benchmarks.cpu.graphs import Shape
@@ -72,3 +72,28 @@ def test_every_order_does_every_task():
     assert [row.order for row in rows] == ["as given", "as given, again", "rcm", "degree", "metis"]
     assert all(set(row.tasks) == {"SpMM 16", "GCN epoch"} for row in rows)
     assert len(list(locality.cells(rows))[-1]) == 4
+
+
+def test_shapes_of_a_large_graph_from_a_small_one():
+    manifest = gpu_steps.scaled_manifest(2, "sar", 2048)
+    shapes = manifest.array_shapes()
+    assert 1 < 2 * manifest.node_rows / gpu_steps.NODES < 1.2
+    assert 1 < 2 * shapes["incoming/by_receiver/neighbors"][0][0] / gpu_steps.EDGES < 1.2
+    # Cut by hash, every row has an edge from the other part.
+    assert manifest.halo_rows > 0.9 * manifest.node_rows
+    assert shapes["nodes"] == ((manifest.node_rows, gpu_steps.FEATURES), "float32")
+
+
+def test_a_compiled_step_is_described():
+    ring = [(0, 1), (1, 0)]
+    mesh = jax.make_mesh((2,), ("graph",), axis_types=(jax.sharding.AxisType.Auto,))
+    shift = jax.shard_map(
+        lambda x: jax.lax.ppermute(x, "graph", ring),
+        mesh=mesh,
+        in_specs=jax.P("graph"),
+        out_specs=jax.P("graph"),
+    )
+    compiled = jax.jit(shift).lower(jax.ShapeDtypeStruct((4, 3), "float32")).compile()
+    row = gpu_steps.describe(compiled, "gat", "sar", "xla", 2, 1.0)
+    assert (row.permutes, row.under_kernels, row.share_under_kernels, row.kernels) == (1, 0, 0, 0)
+    assert row.blocks == pytest.approx(row.gigabytes * 1e9 / (gpu_steps.NODES / 2 * 512 * 4))

@@ -13,7 +13,7 @@ from benchmarks.cpu.record import Record
 from benchmarks.cpu.sheets import Sheet, summaries
 from benchmarks.cpu.summary import spread
 
-__all__ = ["circumstances", "markdown", "plot_sar", "show"]
+__all__ = ["circumstances", "markdown", "pipes", "plot_sar", "show"]
 
 
 def show(sheet: Sheet, console: Console) -> None:
@@ -60,11 +60,12 @@ def circumstances(record: Record) -> list[str]:
 def markdown(record: Record) -> str:
     """The circumstances and all comparing tables as Markdown."""
     blocks = ["\n".join(f"- {line}" for line in circumstances(record))]
-    blocks += [f"**{sheet.title}**\n\n{_pipes(sheet)}" for sheet in summaries(record)]
+    blocks += [f"**{sheet.title}**\n\n{pipes(sheet)}" for sheet in summaries(record)]
     return "\n\n".join(blocks) + "\n"
 
 
-def _pipes(sheet: Sheet) -> str:
+def pipes(sheet: Sheet) -> str:
+    """A table as Markdown."""
     rule = ["---" if index < sheet.num_names else "---:" for index in range(len(sheet.columns))]
     return "\n".join(_line(cells) for cells in (sheet.columns, rule, *sheet.rows))
 

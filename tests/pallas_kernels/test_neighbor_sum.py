@@ -76,3 +76,14 @@ def test_no_rows_leave_what_was_there():
     x, before = arrays(4, rows=2, neighbors=3)
     y = neighbor_sum(x, over.rows, over.neighbors, before, launch=in_interpreter())
     np.testing.assert_array_equal(y, before)
+
+
+def test_what_is_known_to_be_zero_is_not_read():
+    over = graph(DEGREES, 6, longest=4)
+    x, before = arrays(5)
+    before[:] = np.nan
+    before[1] = 3
+    y = neighbor_sum(x, over.rows, over.neighbors, before, fresh=True, launch=in_interpreter())
+    start = np.zeros_like(before)
+    start[1] = 3
+    np.testing.assert_allclose(y[:-1], expected(over, x, start)[:-1], rtol=2e-6, atol=2e-6)

@@ -128,8 +128,9 @@ def neighbor_sum(
         None if weights is None else orientation.edge_ids,
     )
     x, rows, neighbors, start, weights, slots = match_variation(operands, operands)
+    fresh = before is None and over.missing is None
     total = sums.neighbor_sum(
-        x, rows, neighbors, start, weights=weights, slots=slots, launch=launch
+        x, rows, neighbors, start, weights=weights, slots=slots, fresh=fresh, launch=launch
     )
     return total.reshape(shape)
 
@@ -221,8 +222,9 @@ def neighbor_extremum(
         over.edges.repetition,
     )
     *arrays, repetition = match_variation(operands, operands)
+    fresh = before is None and over.missing is None
     best, count, identity = extremum.neighbor_extremum(
-        *arrays, maximum=maximum, repetition=repetition, launch=launch
+        *arrays, maximum=maximum, repetition=repetition, fresh=fresh, launch=launch
     )
     return best.reshape(shape), count.reshape(shape), identity.reshape(shape)
 
@@ -275,7 +277,10 @@ def winner_gradient(
         orientation.edge_ids,
     )
     *arrays, repetition, slots = match_variation(operands, operands)
-    total = extremum.winner_gradient(*arrays, repetition=repetition, slots=slots, launch=launch)
+    fresh = before is None and over.missing is None
+    total = extremum.winner_gradient(
+        *arrays, repetition=repetition, slots=slots, fresh=fresh, launch=launch
+    )
     return total.reshape(x.shape)
 
 

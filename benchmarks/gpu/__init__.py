@@ -1,0 +1,1 @@
+"""The comparison on one GPU: kernels checked on the chip, then timed beside peers and bounds."""

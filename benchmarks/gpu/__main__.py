@@ -1,0 +1,117 @@
+"""Kernels on one GPU: checked on the chip, then timed beside cuSPARSE, PyG and the memory's bound.
+
+Every graph has a process of its own, so that a kernel that breaks the device costs one task. All
+contestants get the same arrays on the device, take turns, and must agree on the result. torch and
+PyG take part where they can be imported, cuSPARSE where its library is.
+
+    python -m benchmarks.gpu --json gpu.json --markdown gpu.md   # under eight minutes on an H200
+    python -m benchmarks.gpu --rehearse                          # tiny, without a GPU
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from benchmarks.cpu import report as tables
+from benchmarks.gpu.plan import GRAPHS, TASKS
+from benchmarks.gpu.process import run_tasks
+from benchmarks.gpu.report import Record, details, faults, goals, markdown, write
+from benchmarks.gpu.timing import Row
+
+MINUTES = 7.5
+SMALL = "tiny"
+
+
+def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--rehearse", action="store_true", help="a tiny graph, on any machine")
+    parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), metavar="NAME")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="when to stop")
+    parser.add_argument("--json", type=Path, help="write everything here")
+    parser.add_argument("--markdown", type=Path, help="write the tables here")
+    options = parser.parse_args(arguments)
+    options.graphs = options.graphs or (
+        [SMALL] if options.rehearse else [name for name in GRAPHS if name != SMALL]
+    )
+    return options
+
+
+def device_name(rehearse: bool) -> str:
+    """What the first device is called.
+
+    Args:
+      rehearse: whether any device will do.
+
+    Raises:
+      ValueError: it has to be a GPU, and is not.
+    """
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    import jax
+
+    if jax.default_backend() != "gpu" and not rehearse:
+        raise ValueError(
+            f"jax runs on {jax.default_backend()} here; this program measures a GPU: run it where "
+            "jax finds one (pip install 'jaxgraph[cuda]'), or try it out with --rehearse"
+        )
+    return jax.devices()[0].device_kind
+
+
+def measure_graph(graph: str, options: argparse.Namespace, deadline: float, record: Record) -> None:
+    """Has all tasks of a graph done, and notes what came of them."""
+
+    def command(tasks: Sequence[int]) -> list[str]:
+        flags = ["--rehearse"] if options.rehearse else []
+        module = [sys.executable, "-m", "benchmarks.gpu.worker", graph]
+        return [*module, *map(str, tasks), *flags]
+
+    for line in run_tasks(command, range(len(TASKS[graph])), deadline):
+        if "bandwidth" in line:
+            record.bandwidth = max(record.bandwidth, line["bandwidth"])
+        elif "size" in line:
+            record.sizes[graph] = line["size"]
+            record.graph_seconds[graph] = line["seconds"]
+        elif "row" in line:
+            record.add(Row(**line["row"]))
+        elif "failed" in line:
+            task = TASKS[graph][line["failed"]].label
+            record.add(Row(graph, task, "worker", failure=line["reason"]))
+
+
+def main() -> int:
+    """Measures, shows and writes; 1 where something of our own failed, 2 without a GPU."""
+    options = read_arguments(sys.argv[1:])
+    start = time.monotonic()
+    try:
+        device = device_name(options.rehearse)
+    except ValueError as reason:
+        print(f"ValueError: {reason}", file=sys.stderr)
+        return 2
+    console = Console(width=None if sys.stdout.isatty() else 180)
+    record = Record(device, options.rehearse)
+    for graph in options.graphs:
+        measure_graph(graph, options, start + 60 * options.minutes, record)
+        tables.show(details(record, graph), console)
+        record.seconds = time.monotonic() - start
+        write(record, options.json, options.markdown)
+    for sheet in goals(record):
+        tables.show(sheet, console)
+    wrong = list(faults(record))
+    for fault in wrong:
+        console.print(f"[bold red]{escape(fault)}[/]", highlight=False)
+    console.print(markdown(record).partition("\n\n")[0], highlight=False)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

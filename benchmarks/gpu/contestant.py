@@ -1,0 +1,75 @@
+"""What takes part in a task: one call to start, one to wait for, and what it needs of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks.gpu.graphs import Placed
+from benchmarks.gpu.plan import Task
+from benchmarks.gpu.programs import program
+
+__all__ = ["OURS", "SHOWN_ROWS", "Contestant", "jaxgraph_contestant"]
+
+OURS = "jaxgraph"
+SHOWN_ROWS = 4096
+"""How many rows of each result are compared."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One that does a task.
+
+    Attributes:
+      take: makes arrays on the device its own, without copying where it can.
+      call: starts a run on what `take` returned; what it returns may not be ready.
+      wait: until all runs are done, given the last result.
+      numbers: the first rows of the results.
+      memory: bytes that a run takes on the device, with the graph and all arrays; given what `take`
+        returned.
+    """
+
+    take: Callable[[Sequence[jax.Array]], Any]
+    call: Callable[[Any], Any]
+    wait: Callable[[Any], None]
+    numbers: Callable[[Any], dict[str, np.ndarray]]
+    memory: Callable[[Any], int | None]
+
+
+def jaxgraph_contestant(task: Task, placed: Placed, implementation: str) -> Contestant:
+    """The library of this repository, compiled.
+
+    Args:
+      task: what to do.
+      placed: the graph.
+      implementation: of the ops.
+
+    Returns:
+      The contestant; only the result and its gradients by the first array are shown.
+    """
+    function, shapes = program(task, placed, implementation)
+    arrays = [jax.ShapeDtypeStruct(shape, "float32") for shape in shapes]
+    compiled = jax.jit(function).lower(placed.block, *arrays).compile()
+
+    def memory(_: Any) -> int | None:
+        found = compiled.memory_analysis()
+        if found is None:
+            return None
+        sizes = (found.argument_size_in_bytes, found.output_size_in_bytes, found.temp_size_in_bytes)
+        return sum(sizes) - found.alias_size_in_bytes
+
+    def numbers(outputs: Sequence[jax.Array]) -> dict[str, np.ndarray]:
+        named = zip(("y", "x"), outputs, strict=False)
+        return {name: np.asarray(output[:SHOWN_ROWS]) for name, output in named}
+
+    return Contestant(
+        take=lambda arrays: arrays,
+        call=lambda arrays: compiled(placed.block, *arrays),
+        wait=lambda outputs: jax.block_until_ready(outputs) and None,
+        numbers=numbers,
+        memory=memory,
+    )

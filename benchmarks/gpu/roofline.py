@@ -1,0 +1,84 @@
+"""What the device's memory can do, what a task asks of it, and what the kernels have under way."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks.cpu.tasks import Attention, SpMM
+from benchmarks.cpu.work import Size, Work, work
+from benchmarks.gpu.plan import Layer, Message, Task
+from pallas_kernels.teams import LANES, Launch, team_for
+
+__all__ = ["Expectation", "copy_bandwidth", "expectation", "task_work"]
+
+LATENCY = 0.8e-6
+"""Seconds of a read from the memory of an H200 under load, about; for `Expectation.share`."""
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What the aggregation of a task should reach.
+
+    Attributes:
+      reads, read_bytes: reads that a lane has under way at once, and bytes of each.
+      in_flight: bytes that all lanes have under way.
+    """
+
+    reads: int
+    read_bytes: int
+    in_flight: int
+
+    def share(self, bandwidth: float) -> float:
+        """The share of a bandwidth that so many bytes under way can draw, at most 1."""
+        return min(1.0, self.in_flight / (bandwidth * LATENCY))
+
+
+def copy_bandwidth(elements: int) -> float:
+    """Bytes per second, read and written, of the best of ten copies of an array.
+
+    Args:
+      elements: float32 numbers of the array.
+
+    Returns:
+      The bandwidth.
+    """
+    add = jax.jit(lambda x: x + 1)
+    x = jax.block_until_ready(add(jnp.zeros(elements, jnp.float32)))
+    best = float("inf")
+    for _ in range(10):
+        start = time.perf_counter()
+        add(x).block_until_ready()
+        best = min(best, time.perf_counter() - start)
+    return 2 * x.nbytes / best
+
+
+def task_work(task: Task, size: Size) -> Work | None:
+    """Bytes of the aggregation alone, without a layer's matrix product; None where nobody counted.
+
+    Args:
+      task: the task.
+      size: of the graph.
+    """
+    if isinstance(task, Layer):
+        if task.kind == "gat":
+            return work(Attention(task.heads, task.features, task.backward), size)
+        once = work(SpMM(task.features), size)
+        return once + once if once and task.backward else once
+    return work(task, size) if isinstance(task, SpMM) else None
+
+
+def expectation(task: Task) -> Expectation | None:
+    """What the forward kernel of a task has under way; None for tasks that are not timed."""
+    if isinstance(task, SpMM):
+        team = team_for(task.features, 4)
+    elif isinstance(task, Layer | Message):
+        tables = 1 if isinstance(task, Layer) and task.kind == "gcn" else 2
+        team = team_for(task.features, 4, heads=task.heads, tables=tables)
+    else:
+        return None
+    reads, read_bytes = team.ahead * team.steps, team.count * 4
+    return Expectation(reads, read_bytes, reads * read_bytes * LANES * Launch().workers)

@@ -1,0 +1,202 @@
+"""Contestants of a task compared with each other, then timed by turns."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from benchmarks.cpu.comparing import TOLERANCE, relative_error
+from benchmarks.cpu.tasks import SpMM
+from benchmarks.gpu.contestant import OURS, Contestant, jaxgraph_contestant
+from benchmarks.gpu.graphs import Placed
+from benchmarks.gpu.plan import Layer, Task
+from benchmarks.gpu.programs import draw, program
+
+__all__ = ["Pace", "Row", "contestants", "measure"]
+
+MOST_COMPILED = 10_000_000
+"""Edges of a graph on which PyG's layers are compiled as well."""
+
+Maker = Callable[[], Contestant]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long contestants are measured.
+
+    Attributes:
+      rounds: of all in turn.
+      round_seconds: a shorter run is repeated to about this in every round.
+      patience: seconds of a first run after which its contestant is timed no more.
+      spread_bytes: how much different inputs hold together at least, so that no cache holds them.
+    """
+
+    rounds: int = 7
+    round_seconds: float = 0.03
+    patience: float = 2.0
+    spread_bytes: int = 1 << 28
+
+
+@dataclass
+class Row:
+    """What one contestant took for one task on one graph.
+
+    Attributes:
+      graph, task, contestant: names.
+      seconds: of one run, the mean of a round each.
+      error: relative, against jaxgraph; against the reference for a check.
+      memory: bytes on the device with the graph and the arrays; None where unknown.
+      prepare_seconds: of getting ready and compiling.
+      failure: why there are no times, "" where there are.
+    """
+
+    graph: str
+    task: str
+    contestant: str
+    seconds: list[float] = field(default_factory=list)
+    error: float | None = None
+    memory: int | None = None
+    prepare_seconds: float | None = None
+    failure: str = ""
+
+
+def contestants(task: Task, placed: Placed, implementation: str) -> dict[str, Maker]:
+    """Who does a task, by name; jaxgraph first. What is not installed fails when it is made."""
+    found: dict[str, Maker] = {OURS: lambda: jaxgraph_contestant(task, placed, implementation)}
+    if isinstance(task, SpMM):
+        found |= _products(task, placed)
+    elif isinstance(task, Layer):
+        ways = ["edge index"] if task.kind == "gat" else ["edge index", "CSR"]
+        # Compiling takes longer than all the rest, and needs as much memory as it does without.
+        ways += ["compiled"] if placed.num_edges < MOST_COMPILED else []
+        found |= {f"PyG {way}": _pyg(task, placed, way) for way in ways}
+    return found
+
+
+def _products(task: SpMM, placed: Placed) -> dict[str, Maker]:
+    from benchmarks.gpu.cusparse import ALGORITHMS, cusparse_contestant
+
+    def sparse(algorithm: int) -> Maker:
+        return lambda: cusparse_contestant(task, placed, algorithm)
+
+    def torch() -> Contestant:
+        from benchmarks.gpu.pyg import torch_contestant
+
+        return torch_contestant(task, placed)
+
+    return {name: sparse(algorithm) for name, algorithm in ALGORITHMS.items()} | {"torch": torch}
+
+
+def _pyg(task: Layer, placed: Placed, way: str) -> Maker:
+    def make() -> Contestant:
+        from benchmarks.gpu.pyg import pyg_contestant
+
+        return pyg_contestant(task, placed, way)
+
+    return make
+
+
+def measure(
+    graph: str, task: Task, placed: Placed, implementation: str, pace: Pace
+) -> Iterator[Row]:
+    """Has everybody do a task once, compares, and times by turns those who agree.
+
+    Args:
+      graph: its name.
+      task: what to do.
+      placed: the graph.
+      implementation: of jaxgraph's ops.
+      pace: for how long.
+
+    Yields:
+      A row for each contestant.
+    """
+    shapes = program(task, placed, implementation)[1]
+    copies = _copies(shapes, pace.spread_bytes)
+    ready: dict[str, tuple[Row, Contestant, int]] = {}
+    expected: Mapping[str, np.ndarray] | None = None
+    for name, make in contestants(task, placed, implementation).items():
+        row = Row(graph, task.label, name)
+        try:
+            contestant, first, numbers = _first_run(make, row, draw(shapes, 0))
+        except Exception as error:
+            row.failure = _reason(error)
+            yield row
+            continue
+        expected = numbers if expected is None else expected
+        row.error = None if numbers is expected else relative_error(numbers, expected)[0]
+        if row.error is not None and not row.error <= TOLERANCE:
+            row.failure = f"computes something else: off by {row.error:.1e}"
+            yield row
+        elif first > pace.patience:
+            row.seconds.append(first)
+            yield row
+        else:
+            repeats = max(1, min(200, round(pace.round_seconds / first)))
+            ready[name] = row, contestant, repeats
+    _time_by_turns(ready, shapes, copies, pace)
+    yield from (row for row, _, _ in ready.values())
+
+
+def _copies(shapes: Sequence[tuple[int, ...]], spread_bytes: int) -> int:
+    """How many sets of inputs are used by turns."""
+    size = 4 * sum(math.prod(shape) for shape in shapes)
+    return max(1, min(8, math.ceil(spread_bytes / max(size, 1))))
+
+
+def _first_run(
+    make: Maker, row: Row, arrays: Sequence[Any]
+) -> tuple[Contestant, float, Mapping[str, np.ndarray]]:
+    """Gets a contestant ready; the time of a second run, since the first may compile."""
+    start = time.perf_counter()
+    contestant = make()
+    taken = contestant.take(arrays)
+    output = contestant.call(taken)
+    contestant.wait(output)
+    numbers = contestant.numbers(output)
+    row.prepare_seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    contestant.wait(contestant.call(taken))
+    seconds = time.perf_counter() - start
+    row.memory = contestant.memory(taken)
+    return contestant, seconds, numbers
+
+
+def _time_by_turns(
+    ready: Mapping[str, tuple[Row, Contestant, int]],
+    shapes: Sequence[tuple[int, ...]],
+    copies: int,
+    pace: Pace,
+) -> None:
+    order = list(ready.values())
+    for turn in range(pace.rounds):
+        sets = [draw(shapes, 1 + turn * copies + copy) for copy in range(copies)]
+        first = turn % max(len(order), 1)
+        for row, contestant, repeats in order[first:] + order[:first]:
+            if row.failure:
+                continue
+            try:
+                row.seconds.append(_round(contestant, sets, repeats))
+            except Exception as error:
+                row.failure = _reason(error)
+
+
+def _round(contestant: Contestant, sets: Sequence[Sequence[Any]], repeats: int) -> float:
+    """Seconds of a run, the mean of several on several sets of inputs."""
+    taken = [contestant.take(arrays) for arrays in sets]
+    contestant.wait(contestant.call(taken[0]))
+    start = time.perf_counter()
+    output = None
+    for run in range(repeats):
+        output = contestant.call(taken[run % len(taken)])
+    contestant.wait(output)
+    return (time.perf_counter() - start) / repeats
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0][:200]

@@ -1,0 +1,232 @@
+"""Train steps with the GPU kernels in them, compiled for H200s at the size of ogbn-products.
+
+    python -m benchmarks.gpu_steps        # needs pip install 'jaxgraph[cuda]', and no GPU or data
+
+The shapes are those of a small graph of the same density, cut by hash, all scaled up: under hash
+nearly every row is needed by every part, which is the most that a schedule can be asked for. The
+models have 3 layers with batch normalisation and dropout, under Adam: GCN of width 256, GAT of 4
+heads of 128. Memory is counted in blocks, nodes / devices x width x 4 bytes. Permutes count as
+overlapped where a kernel runs while they are under way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import jax
+import optax
+from flax import nnx
+from rich.console import Console
+from rich.table import Table
+
+import jaxgraph as jg
+from benchmarks.command_line import make_parser, write_figures
+from benchmarks.compile_only import h200_mesh
+from benchmarks.memory import temporary_bytes
+from jaxgraph.parallel.hlo import num_bytes, parse
+from jaxgraph.partition.fitting import with_headroom
+from jaxgraph.partition.manifest import Manifest
+from jaxgraph.partition.shard_tables import tabulate
+
+NODES, EDGES, FEATURES, CLASSES, SCALE = 2_449_029, 123_718_280, 100, 47, 64
+WIDTHS = {"gcn": 256, "gat": 512}
+MODES = ("sar", "sar+prefetch", "domain")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One compiled train step.
+
+    Attributes:
+      model, mode, implementation, devices: what was compiled.
+      blocks: temporary memory of a device.
+      gigabytes: the same; arguments (graph, features, parameters) are not counted.
+      argument_gigabytes: those.
+      permutes, under_kernels: permutes, and those under which a kernel runs.
+      share_under_kernels: of the bytes of all permutes, those of the latter.
+      kernels: Pallas kernels in the program's text.
+      seconds: of compiling.
+    """
+
+    model: str
+    mode: str
+    implementation: str
+    devices: int
+    blocks: float
+    gigabytes: float
+    argument_gigabytes: float
+    permutes: int
+    under_kernels: int
+    share_under_kernels: float
+    kernels: int
+    seconds: float
+
+
+def make_model(name: str) -> nnx.Module:
+    """The 3-layer model of the given name."""
+    shared = {"num_layers": 3, "dropout": 0.5, "norm": "batch", "rngs": nnx.Rngs(0)}
+    if name == "gcn":
+        return jg.nn.GCN(FEATURES, WIDTHS[name], CLASSES, **shared)
+    return jg.nn.GAT(FEATURES, WIDTHS[name] // 4, CLASSES, num_heads=4, **shared)
+
+
+@cache
+def scaled_manifest(devices: int, mode: str, scale: int = SCALE) -> Manifest:
+    """The shapes of a graph of `NODES` nodes and `EDGES` edges, cut by hash.
+
+    Args:
+      devices: how many parts.
+      mode: "sar" or "domain".
+      scale: how much smaller the graph is that is looked at.
+
+    Returns:
+      The shapes.
+    """
+    nodes = NODES // scale
+    graph = jg.datasets.load(
+        "sbm",
+        num_nodes=nodes,
+        degree=EDGES / NODES,
+        num_features=FEATURES,
+        num_classes=CLASSES,
+        degree_exponent=2.5,
+        seed=0,
+    )
+    parts = jg.partition.partition(graph, devices, method="hash", seed=0)
+    manifest = tabulate(graph, parts, mode).manifest
+    return with_headroom(manifest, NODES / nodes - 1)
+
+
+def compile_step(
+    name: str, mode: str, implementation: str, devices: int
+) -> tuple[jax.stages.Compiled, jg.parallel.ShardedGraph]:
+    """Compiles a train step for H200s.
+
+    Args:
+      name: of the model.
+      mode: of `MODES`.
+      implementation: of messages.
+      devices: how many.
+
+    Returns:
+      The program and the graph without data that it was compiled for.
+    """
+    schedule, _, prefetch = mode.partition("+")
+    source = jg.parallel.AbstractSource(scaled_manifest(devices, schedule))
+    sharded = jg.parallel.place(
+        source, h200_mesh(devices), prefetch=bool(prefetch), implementation=implementation
+    )
+    return jg.train.compile_train_step(make_model(name), optax.adam(1e-2), sharded), sharded
+
+
+def measure(
+    models: Sequence[str], modes: Sequence[str], implementations: Sequence[str], devices: int
+) -> Iterator[Row]:
+    """Compiles every combination; on one device in mode "sar" alone, where all are one."""
+    for name in models:
+        for count in (1, devices):
+            for mode in modes if count > 1 else ("sar",):
+                for implementation in implementations:
+                    start = time.perf_counter()
+                    compiled, _ = compile_step(name, mode, implementation, count)
+                    seconds = time.perf_counter() - start
+                    yield describe(compiled, name, mode, implementation, count, seconds)
+
+
+def describe(
+    compiled: jax.stages.Compiled,
+    name: str,
+    mode: str,
+    implementation: str,
+    devices: int,
+    seconds: float,
+) -> Row:
+    """The figures of a compiled train step.
+
+    Args:
+      compiled: the program.
+      name, mode, implementation, devices: what was compiled.
+      seconds: that it took.
+
+    Returns:
+      The row.
+    """
+    analysis = compiled.memory_analysis()
+    assert analysis is not None
+    text, permutes = compiled.as_text() or "", jg.parallel.overlapped(compiled)
+    module = parse(text)
+    shapes = [module.computations[each.computation][each.name].shape for each in permutes]
+    sizes = [num_bytes(shape) for shape in shapes]
+    hidden = [
+        size for size, each in zip(sizes, permutes, strict=True) if each.custom_calls_between > 0
+    ]
+    temporary = temporary_bytes(compiled)
+    return Row(
+        model=name,
+        mode=mode,
+        implementation=implementation,
+        devices=devices,
+        blocks=temporary / (NODES / devices * WIDTHS[name] * 4),
+        gigabytes=temporary / 1e9,
+        argument_gigabytes=analysis.argument_size_in_bytes / 1e9,
+        permutes=len(permutes),
+        under_kernels=len(hidden),
+        share_under_kernels=sum(hidden) / max(sum(sizes), 1),
+        kernels=text.count('custom_call_target="mosaic_gpu'),
+        seconds=seconds,
+    )
+
+
+def show(rows: Sequence[Row]) -> None:
+    """Prints the table, with ratios to mode "domain" by the kernels and by XLA."""
+    table = Table(title="Train steps of ogbn-products size, compiled for H200s")
+    names = ("model", "devices", "mode", "messages by")
+    numbers = ("blocks", "GB", "/ domain", "/ domain xla", "graph GB", "permutes", "under kernels")
+    for column in names:
+        table.add_column(column)
+    for column in (*numbers, "% of bytes", "kernels", "compile s"):
+        table.add_column(column, justify="right")
+    domain = {
+        (row.model, row.devices, row.implementation): row.blocks
+        for row in rows
+        if row.mode == "domain"
+    }
+    for row in rows:
+        bases = [domain.get((row.model, row.devices, each)) for each in ("mosaic_gpu", "xla")]
+        table.add_row(
+            row.model,
+            str(row.devices),
+            row.mode,
+            row.implementation,
+            f"{row.blocks:.1f}",
+            f"{row.gigabytes:.2f}",
+            *(f"{row.blocks / base:.2f}" if base else "-" for base in bases),
+            f"{row.argument_gigabytes:.2f}",
+            str(row.permutes),
+            str(row.under_kernels),
+            f"{100 * row.share_under_kernels:.0f}" if row.permutes else "-",
+            str(row.kernels),
+            f"{row.seconds:.0f}",
+        )
+    Console(width=160).print(table)
+
+
+def main() -> None:
+    """Reads the command line, compiles and prints."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--devices", type=int, default=8)
+    parser.add_argument("--models", nargs="+", choices=list(WIDTHS), default=list(WIDTHS))
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    choices = ["mosaic_gpu", "xla"]
+    parser.add_argument("--implementations", nargs="+", choices=choices, default=choices)
+    options = parser.parse_args()
+    rows = list(measure(options.models, options.modes, options.implementations, options.devices))
+    show(rows)
+    write_figures(options.json, map(dataclasses.asdict, rows))
+
+
+if __name__ == "__main__":
+    main()
