@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgraph.ops.edges import match_variation
-from jaxgraph.parallel import FeatureColumns, Shard
+from jaxgraph.parallel import FeatureColumns, Shard, ptags
 
 __all__ = [
     "AggregatedFeatures",
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-class Aggregation(Protocol):
+class Aggregation(ptags.Aggregation, Protocol):
     """What is computed of the neighbours' features, by no parameter; hashable, holds no arrays."""
 
     @property

@@ -15,12 +15,23 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxgraph.graph import Graph
 from jaxgraph.ops.edges import EdgeGroups, Orientation
 from jaxgraph.ops.kernels import usable_implementation
+from jaxgraph.parallel.columns import AllNodes, ColumnEdges, ColumnTopology
 from jaxgraph.parallel.cut_rows import cut_arrays, cut_rows_at, cut_shapes
 from jaxgraph.parallel.exchange import rows_sent
+from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.shard import HaloTable, Shard
 from jaxgraph.partition.assignment import Partition
+from jaxgraph.partition.column_tables import ColumnRequest
 from jaxgraph.partition.degrees import PIECE
-from jaxgraph.partition.manifest import Counts, Manifest, Padding, fill_value
+from jaxgraph.partition.manifest import (
+    EDGE_DATA,
+    MODES,
+    ColumnSchedule,
+    Counts,
+    Manifest,
+    Padding,
+    fill_value,
+)
 from jaxgraph.partition.shard_tables import PartSource, tabulate
 
 __all__ = ["AbstractSource", "ShardedGraph", "place", "shard"]
@@ -53,8 +64,8 @@ class ShardedGraph:
         return dataclasses.replace(self.shards.manifest, counts=self.counts)
 
     @property
-    def axis(self) -> str:
-        """Name of the mesh axis over which the graph is split."""
+    def axis(self) -> str | tuple[str, ...]:
+        """Name of the mesh axis over which the graph is split, or of several."""
         return self.shards.axis
 
     @property
@@ -106,6 +117,10 @@ def shard(
     pad_to: ShardedGraph | Manifest | None = None,
     implementation: str | None = None,
     node_dtype: Any = None,
+    rest: str | None = None,
+    topology: str | None = None,
+    chunks: int | None = None,
+    feature_budget: int | None = None,
 ) -> ShardedGraph:
     """Splits a graph over the devices of a mesh.
 
@@ -114,8 +129,9 @@ def shard(
       partition: a part for every node, one part per device; None on a mesh of one device.
       mesh: a mesh with one axis.
       mode: the schedule: "sar" fetches one remote partition at a time and keeps none, "domain"
-        exchanges all halos at once and keeps what autodiff keeps.
-      prefetch: in mode "sar", fetch the next partition while the current one is aggregated.
+        exchanges all halos at once and keeps what autodiff keeps, "p3" splits features by column:
+        the first layer moves activations, never features, and those behind it run by `rest`.
+      prefetch: in mode "sar", also as `rest`, fetch the next partition while the current one is aggregated.
       pad_to: a sharded graph, or the result of `common_shapes`, whose shapes to take on, so that
         compiled programs fit both; to the rows of a sharded graph without any padding, that is a
         graph of as many nodes. A graph without labels or masks takes on those too: no label, and
@@ -125,16 +141,31 @@ def shard(
         "xla".
       node_dtype: floating type in which devices hold node features, such as that of the model that
         reads them; None: that of the graph, or of `pad_to`.
+      rest: in mode "p3", the schedule behind the first layer, "domain" (None) or "sar".
+      topology: in mode "p3", where the edges of the first layer are: "replicated" (None) on every
+        device, or "pushed", each on one, from where it is sent when it is needed.
+      chunks: in mode "p3", into how many chunks the rows of a part are cut; partial activations of
+        all nodes are made and reduced one chunk after the other. None: 1.
+      feature_budget: in mode "p3", bytes that a device may hold of feature columns and edges for
+        the first layer. As few slices of the features are made as fit, each on several devices:
+        the graph's mesh then has two axes. None: a slice for every device.
 
     Returns:
       The sharded graph.
 
     Raises:
       ValueError: the partition does not fit the graph or the mesh, the mode or the implementation
-        is unknown, the graph does not fit into `pad_to`, or it has no features to hold in
-        `node_dtype`.
+        is unknown, the graph does not fit into `pad_to`, it has no features to hold in
+        `node_dtype`, an option does not belong to the mode, or features cannot be split by column
+        as asked.
       NotImplementedError: the implementation named cannot be used here.
+
+    References:
+      Mode "sar": SAR, section 3.2. Mode "p3": P3, sections 3.1, 3.2 and 3.4.
     """
+    columns, schedule = _column_request(
+        mode, rest, topology, chunks, feature_budget, node_dtype, pad_to
+    )
     if partition is None:
         partition = Partition(np.zeros(graph.num_nodes, np.int32), 1, "whole")
     if isinstance(partition, Partition):
@@ -151,13 +182,53 @@ def shard(
             node_dtype = held[1] if node_dtype is None else node_dtype
             target = target.storing("nodes", graph.nodes.dtype)
     return place(
-        tabulate(graph, partition, mode, target),
+        tabulate(graph, partition, schedule, target, columns=columns),
         mesh,
         mode,
         prefetch=prefetch,
         implementation=implementation,
         node_dtype=node_dtype,
     )
+
+
+def _column_request(
+    mode: str,
+    rest: str | None,
+    topology: str | None,
+    chunks: int | None,
+    feature_budget: int | None,
+    node_dtype: Any,
+    pad_to: Any,
+) -> tuple[ColumnRequest | None, str]:
+    """How to split features by column, None: not at all; and the schedule of all other layers."""
+    options = {
+        "rest": rest,
+        "topology": topology,
+        "chunks": chunks,
+        "feature_budget": feature_budget,
+    }
+    given = [name for name, value in options.items() if value is not None]
+    if mode != "p3":
+        if given:
+            raise ValueError(f"{', '.join(given)}: for mode='p3' only; mode is {mode!r}")
+        if mode not in MODES:
+            raise ValueError(f"mode is {mode!r}; expected one of {', '.join((*MODES, 'p3'))}")
+        return None, mode
+    if rest is not None and rest not in MODES:
+        raise ValueError(f"rest is {rest!r}; expected one of {', '.join(MODES)}")
+    if pad_to is not None:
+        raise ValueError(
+            "mode='p3' takes no pad_to: how its edges are cut depends on the graph; shard in mode "
+            "'sar' or 'domain' where one program is to serve several graphs"
+        )
+    dtype = None if node_dtype is None else _floating(node_dtype)
+    request = ColumnRequest(
+        topology="replicated" if topology is None else topology,
+        chunks=1 if chunks is None else chunks,
+        budget=feature_budget,
+        node_dtype=dtype,
+    )
+    return request, "domain" if rest is None else rest
 
 
 def place(
@@ -175,7 +246,8 @@ def place(
       source: a manifest and `part(i)`, the arrays of one part. With `AbstractSource` nothing is
         read and the leaves are `jax.ShapeDtypeStruct`: enough to compile a step.
       mesh: a mesh with one axis and one device per part; it may span processes.
-      mode: the schedule that the source was made for, to be checked; None takes the source's.
+      mode: the schedule that the source was made for, to be checked; None takes the source's. Where
+        features are split by column, "p3".
       prefetch, implementation, node_dtype: as for `shard`.
 
     Returns:
@@ -188,14 +260,18 @@ def place(
     """
     manifest = source.manifest
     _check_mesh(mesh, manifest.num_parts)
-    if mode is not None and mode != manifest.mode:
-        raise ValueError(f"mode is {mode!r}, but the source was made for mode {manifest.mode!r}")
+    made_for = manifest.mode if manifest.columns is None else "p3"
+    if mode is not None and mode != made_for:
+        raise ValueError(f"mode is {mode!r}, but the source was made for mode {made_for!r}")
     if prefetch and manifest.mode != "sar":
-        raise ValueError(f"prefetch=True needs mode='sar'; mode is {manifest.mode!r}")
+        behind = "" if manifest.columns is None else " of the layers behind the first"
+        raise ValueError(f"prefetch=True needs mode='sar'; the mode{behind} is {manifest.mode!r}")
     implementation = usable_implementation(implementation, mesh.devices.flat[0].platform)
     if node_dtype is not None:
         manifest = manifest.storing("nodes", _floating(node_dtype))
-    axis = mesh.axis_names[0]
+    if manifest.columns is not None:
+        mesh = _mesh_of_columns(mesh, manifest.columns)
+    axis = mesh.axis_names[0] if len(mesh.axis_names) == 1 else tuple(mesh.axis_names)
     sharding = NamedSharding(mesh, PartitionSpec(axis))
     if isinstance(source, AbstractSource):
         arrays = {
@@ -233,6 +309,15 @@ def _check_mesh(mesh: Mesh, num_parts: int) -> None:
         )
 
 
+def _mesh_of_columns(mesh: Mesh, schedule: ColumnSchedule) -> Mesh:
+    """The devices in rows that share slices of features, of which each has all."""
+    if schedule.replicas == 1:
+        return mesh
+    (axis,) = mesh.axis_names
+    devices = mesh.devices.reshape(schedule.replicas, schedule.groups)
+    return Mesh(devices, (f"{axis}_replicas", axis), axis_types=mesh.axis_types * 2)
+
+
 def _floating(dtype: Any) -> np.dtype:
     try:
         found = jnp.dtype(dtype)
@@ -248,7 +333,33 @@ def _floating(dtype: Any) -> np.dtype:
 def _shapes(manifest: Manifest, implementation: str) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
     """Of all arrays of a part, those included that only some kernels need."""
     shapes = dict(manifest.array_shapes())
-    return shapes | cut_shapes(shapes) if implementation == "mosaic_gpu" else shapes
+    if implementation != "mosaic_gpu":
+        return shapes
+    if manifest.columns is None:
+        return shapes | cut_shapes(shapes)
+    chunks = manifest.columns.chunks
+    of_piece = {name: (shape[1:], dtype) for name, (shape, dtype) in _of_pieces(shapes).items()}
+    cut = {name: ((chunks, *s), dtype) for name, (s, dtype) in cut_shapes(of_piece).items()}
+    return shapes | cut_shapes(_without_pieces(shapes)) | cut
+
+
+def _of_pieces(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays of edges with a leading axis of pieces."""
+    return {name: array for name, array in arrays.items() if name.startswith("columns/by_")}
+
+
+def _without_pieces(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: array for name, array in arrays.items() if not name.startswith("columns/by_")}
+
+
+def _all_cut_arrays(part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """`cut_arrays` of a part, [1, ...], and of each of its pieces, [1, pieces, ...]."""
+    found, pieces = cut_arrays(_without_pieces(part)), _of_pieces(part)
+    if not pieces:
+        return found
+    count = next(iter(pieces.values())).shape[1]
+    cut = [cut_arrays({name: x[:, i] for name, x in pieces.items()}) for i in range(count)]
+    return found | {name: np.stack([each[name] for each in cut], axis=1) for name in cut[0]}
 
 
 def _placed_arrays(
@@ -266,7 +377,7 @@ def _placed_arrays(
         # One part after the other: what the host makes of it is gone before the next.
         part = _padded_part(source, manifest, index)
         if implementation == "mosaic_gpu":
-            part |= cut_arrays(part)
+            part |= _all_cut_arrays(part)
         placed = jax.device_put(part, device)
         for name in shapes:
             pieces[name].append(placed[name])
@@ -312,7 +423,11 @@ def _padded(
 
 
 def _assemble(
-    arrays: Mapping[str, Any], manifest: Manifest, axis: str, prefetch: bool, implementation: str
+    arrays: Mapping[str, Any],
+    manifest: Manifest,
+    axis: str | tuple[str, ...],
+    prefetch: bool,
+    implementation: str,
 ) -> Shard:
     """The `Shard` whose leaves are the arrays, whatever they are."""
     names = [field.name for field in dataclasses.fields(Shard)]
@@ -349,19 +464,51 @@ def _assemble(
             sender_capacity=manifest.outgoing_sender_capacity,
             implementation=implementation,
         )
+    columns = None
+    if manifest.columns is not None:
+        columns = _column_topology(arrays, manifest.columns, axis, implementation)
+        plain["nodes"] = FeatureColumns(
+            arrays["nodes"],
+            arrays["columns/offset"],
+            manifest.columns.num_features,
+            manifest.columns.groups,
+        )
     return Shard(
         **plain,
         incoming=incoming,
         outgoing=outgoing,
         send=_halo_table(arrays, "send"),
         reach=_halo_table(arrays, "reach"),
+        columns=columns,
         manifest=manifest,
         axis=axis,
         prefetch=prefetch,
     )
 
 
-_COMPOSED = ("incoming", "outgoing", "send", "reach", "manifest", "axis", "prefetch")
+_COMPOSED = ("incoming", "outgoing", "send", "reach", "columns", "manifest", "axis", "prefetch")
+
+
+def _column_topology(
+    arrays: Mapping[str, Any],
+    schedule: ColumnSchedule,
+    axis: str | tuple[str, ...],
+    implementation: str,
+) -> ColumnTopology:
+    names = [field.name for field in dataclasses.fields(AllNodes)]
+    data = {name: arrays[f"columns/{name}"] for name in EDGE_DATA if f"columns/{name}" in arrays}
+    return ColumnTopology(
+        nodes=AllNodes(**{name: arrays.get(f"columns/{name}") for name in names}),
+        edges=ColumnEdges(
+            _orientation(arrays, "columns/by_receiver"),
+            _orientation(arrays, "columns/by_sender"),
+            arrays.get("columns/receivers"),
+            data,
+        ),
+        schedule=schedule,
+        axes=(axis,) if isinstance(axis, str) else axis,
+        implementation=implementation,
+    )
 
 
 def _orientation(arrays: Mapping[str, Any], prefix: str) -> Orientation:
