@@ -71,13 +71,13 @@ class SymmetricSum:
 
     def __call__(self, shard: Shard, x: jax.Array, /) -> jax.Array:
         """float [rows, features] of x [rows, features]."""
-        return self.reduce(shard, self.prepare(shard, x))
+        return self.receive(shard, self.send(shard, x))
 
-    def prepare(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
+    def send(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
         """s x, what nodes send, [rows, features]."""
         return rounded(self._factors(nodes) * x, x)
 
-    def reduce(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
+    def receive(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
         """s (A (s x)) of s x, [receivers, features]."""
         if receivers.edge_weight is None:
             total = _sum_over_neighbors(receivers, sent)
@@ -105,31 +105,31 @@ class NeighborReduction:
     """y_i = reduce_{j -> i}(x_j), the reduction of nothing being 0.
 
     Attributes:
-      reduction: "mean", "sum" or "max".
+      reduce: "mean", "sum" or "max".
     """
 
-    reduction: str
+    reduce: str
 
     @property
     def is_linear(self) -> bool:
         """Whether features may as well be mapped before."""
-        return self.reduction != "max"
+        return self.reduce != "max"
 
     def __call__(self, shard: Shard, x: jax.Array, /) -> jax.Array:
         """float [rows, features] of x [rows, features]."""
-        return self.reduce(shard, x)
+        return self.receive(shard, x)
 
-    def prepare(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
+    def send(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
         """x as it is."""
         return x
 
-    def reduce(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
+    def receive(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
         """float [receivers, features]."""
-        if self.reduction == "max":
+        if self.reduce == "max":
             inputs = Inputs((), sent, (), ())
             return aggregate_messages(receivers, sum_message, Extremum(), inputs)
         total = _sum_over_neighbors(receivers, sent)
-        return mean_over_edges(receivers, total, False) if self.reduction == "mean" else total
+        return mean_over_edges(receivers, total, False) if self.reduce == "mean" else total
 
 
 def first_aggregation(aggregation: Aggregation, kernel: jax.Array) -> FirstAggregation:
@@ -285,7 +285,10 @@ def gin_conv(params: Params, shard: Shard, x: Features) -> jax.Array:
       Xu et al., "How powerful are graph neural networks?", 2019, equation 4.1.
     """
     kernels = {"first_kernel": params["first_kernel"], "eps": params["eps"]}
-    hidden = _map_aggregate(shard, x, kernels, NeighborReduction("sum"), _GIN)
+    neighbors = NeighborReduction("sum")
+    # Mapped in front, what is summed is narrower than what has been summed already.
+    x = plain_features(x) if _narrows(neighbors, params["first_kernel"]) else x
+    hidden = _map_aggregate(shard, x, kernels, neighbors, _GIN)
     hidden = add_bias(hidden, params.get("first_bias"))
     return linear(shard, jax.nn.relu(hidden), params["second_kernel"], params.get("second_bias"))
 

@@ -97,7 +97,9 @@ class Layer(nnx.Module):
             return None
         if self.residual is not None:
             return self.residual(shard, layers.plain_features(x))
-        return shard.mask_rows(layers.require_rows(x, "a residual connection"))
+        # No wider than what the layer puts out: the one case in which columns are brought home.
+        rows = shard.to_nodes(layers.plain_features(x))
+        return shard.mask_rows(layers.require_rows(rows, "a residual connection"))
 
 
 def _check_norm(norm: str | None) -> None:

@@ -230,9 +230,7 @@ class Piece:
         rows = lax.dynamic_index_in_dim(of_parts, self.chunk, 1, keepdims=False)
         return rows.reshape(-1, *rest)
 
-    def propagate(
-        self, message: Callable[..., Pytree], reducer: Reducer, inputs: Inputs
-    ) -> Pytree:
+    def propagate(self, message: Callable[..., Pytree], reducer: Reducer, inputs: Inputs) -> Pytree:
         """Reduces `message(params, sender, receiver, edge)` at the receivers.
 
         Args:

@@ -13,25 +13,16 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxgraph.graph import Graph
-from jaxgraph.ops.edges import EdgeGroups, Orientation
+from jaxgraph.ops.edges import EdgeGroups
 from jaxgraph.ops.kernels import usable_implementation
-from jaxgraph.parallel.columns import AllNodes, ColumnEdges, ColumnTopology
-from jaxgraph.parallel.cut_rows import cut_arrays, cut_rows_at, cut_shapes
+from jaxgraph.parallel.column_placement import column_request, column_topology, mesh_of_columns
+from jaxgraph.parallel.edge_placement import cut_arrays_of_part, orientation, shapes_of_part
 from jaxgraph.parallel.exchange import rows_sent
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.shard import HaloTable, Shard
 from jaxgraph.partition.assignment import Partition
-from jaxgraph.partition.column_tables import ColumnRequest
 from jaxgraph.partition.degrees import PIECE
-from jaxgraph.partition.manifest import (
-    EDGE_DATA,
-    MODES,
-    ColumnSchedule,
-    Counts,
-    Manifest,
-    Padding,
-    fill_value,
-)
+from jaxgraph.partition.manifest import Counts, Manifest, Padding, fill_value
 from jaxgraph.partition.shard_tables import PartSource, tabulate
 
 __all__ = ["AbstractSource", "ShardedGraph", "place", "shard"]
@@ -131,7 +122,8 @@ def shard(
       mode: the schedule: "sar" fetches one remote partition at a time and keeps none, "domain"
         exchanges all halos at once and keeps what autodiff keeps, "p3" splits features by column:
         the first layer moves activations, never features, and those behind it run by `rest`.
-      prefetch: in mode "sar", also as `rest`, fetch the next partition while the current one is aggregated.
+      prefetch: in mode "sar", also as `rest`, fetch the next partition while the current one is
+        aggregated.
       pad_to: a sharded graph, or the result of `common_shapes`, whose shapes to take on, so that
         compiled programs fit both; to the rows of a sharded graph without any padding, that is a
         graph of as many nodes. A graph without labels or masks takes on those too: no label, and
@@ -163,8 +155,11 @@ def shard(
     References:
       Mode "sar": SAR, section 3.2. Mode "p3": P3, sections 3.1, 3.2 and 3.4.
     """
-    columns, schedule = _column_request(
-        mode, rest, topology, chunks, feature_budget, node_dtype, pad_to
+    columns, schedule = column_request(
+        mode,
+        {"rest": rest, "topology": topology, "chunks": chunks, "feature_budget": feature_budget},
+        None if node_dtype is None else _floating(node_dtype),
+        has_target=pad_to is not None,
     )
     if partition is None:
         partition = Partition(np.zeros(graph.num_nodes, np.int32), 1, "whole")
@@ -189,46 +184,6 @@ def shard(
         implementation=implementation,
         node_dtype=node_dtype,
     )
-
-
-def _column_request(
-    mode: str,
-    rest: str | None,
-    topology: str | None,
-    chunks: int | None,
-    feature_budget: int | None,
-    node_dtype: Any,
-    pad_to: Any,
-) -> tuple[ColumnRequest | None, str]:
-    """How to split features by column, None: not at all; and the schedule of all other layers."""
-    options = {
-        "rest": rest,
-        "topology": topology,
-        "chunks": chunks,
-        "feature_budget": feature_budget,
-    }
-    given = [name for name, value in options.items() if value is not None]
-    if mode != "p3":
-        if given:
-            raise ValueError(f"{', '.join(given)}: for mode='p3' only; mode is {mode!r}")
-        if mode not in MODES:
-            raise ValueError(f"mode is {mode!r}; expected one of {', '.join((*MODES, 'p3'))}")
-        return None, mode
-    if rest is not None and rest not in MODES:
-        raise ValueError(f"rest is {rest!r}; expected one of {', '.join(MODES)}")
-    if pad_to is not None:
-        raise ValueError(
-            "mode='p3' takes no pad_to: how its edges are cut depends on the graph; shard in mode "
-            "'sar' or 'domain' where one program is to serve several graphs"
-        )
-    dtype = None if node_dtype is None else _floating(node_dtype)
-    request = ColumnRequest(
-        topology="replicated" if topology is None else topology,
-        chunks=1 if chunks is None else chunks,
-        budget=feature_budget,
-        node_dtype=dtype,
-    )
-    return request, "domain" if rest is None else rest
 
 
 def place(
@@ -264,19 +219,19 @@ def place(
     if mode is not None and mode != made_for:
         raise ValueError(f"mode is {mode!r}, but the source was made for mode {made_for!r}")
     if prefetch and manifest.mode != "sar":
-        behind = "" if manifest.columns is None else " of the layers behind the first"
-        raise ValueError(f"prefetch=True needs mode='sar'; the mode{behind} is {manifest.mode!r}")
+        name = "mode" if manifest.columns is None else "rest"
+        raise ValueError(f"prefetch=True needs {name}='sar'; {name} is {manifest.mode!r}")
     implementation = usable_implementation(implementation, mesh.devices.flat[0].platform)
     if node_dtype is not None:
         manifest = manifest.storing("nodes", _floating(node_dtype))
     if manifest.columns is not None:
-        mesh = _mesh_of_columns(mesh, manifest.columns)
+        mesh = mesh_of_columns(mesh, manifest.columns)
     axis = mesh.axis_names[0] if len(mesh.axis_names) == 1 else tuple(mesh.axis_names)
     sharding = NamedSharding(mesh, PartitionSpec(axis))
     if isinstance(source, AbstractSource):
         arrays = {
             name: jax.ShapeDtypeStruct((manifest.num_parts, *shape), dtype, sharding=sharding)
-            for name, (shape, dtype) in _shapes(manifest, implementation).items()
+            for name, (shape, dtype) in shapes_of_part(manifest, implementation).items()
         }
     else:
         arrays = _placed_arrays(source, manifest, mesh, sharding, implementation)
@@ -309,15 +264,6 @@ def _check_mesh(mesh: Mesh, num_parts: int) -> None:
         )
 
 
-def _mesh_of_columns(mesh: Mesh, schedule: ColumnSchedule) -> Mesh:
-    """The devices in rows that share slices of features, of which each has all."""
-    if schedule.replicas == 1:
-        return mesh
-    (axis,) = mesh.axis_names
-    devices = mesh.devices.reshape(schedule.replicas, schedule.groups)
-    return Mesh(devices, (f"{axis}_replicas", axis), axis_types=mesh.axis_types * 2)
-
-
 def _floating(dtype: Any) -> np.dtype:
     try:
         found = jnp.dtype(dtype)
@@ -330,38 +276,6 @@ def _floating(dtype: Any) -> np.dtype:
     return found
 
 
-def _shapes(manifest: Manifest, implementation: str) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Of all arrays of a part, those included that only some kernels need."""
-    shapes = dict(manifest.array_shapes())
-    if implementation != "mosaic_gpu":
-        return shapes
-    if manifest.columns is None:
-        return shapes | cut_shapes(shapes)
-    chunks = manifest.columns.chunks
-    of_piece = {name: (shape[1:], dtype) for name, (shape, dtype) in _of_pieces(shapes).items()}
-    cut = {name: ((chunks, *s), dtype) for name, (s, dtype) in cut_shapes(of_piece).items()}
-    return shapes | cut_shapes(_without_pieces(shapes)) | cut
-
-
-def _of_pieces(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrays of edges with a leading axis of pieces."""
-    return {name: array for name, array in arrays.items() if name.startswith("columns/by_")}
-
-
-def _without_pieces(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: array for name, array in arrays.items() if not name.startswith("columns/by_")}
-
-
-def _all_cut_arrays(part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """`cut_arrays` of a part, [1, ...], and of each of its pieces, [1, pieces, ...]."""
-    found, pieces = cut_arrays(_without_pieces(part)), _of_pieces(part)
-    if not pieces:
-        return found
-    count = next(iter(pieces.values())).shape[1]
-    cut = [cut_arrays({name: x[:, i] for name, x in pieces.items()}) for i in range(count)]
-    return found | {name: np.stack([each[name] for each in cut], axis=1) for name in cut[0]}
-
-
 def _placed_arrays(
     source: PartSource,
     manifest: Manifest,
@@ -369,7 +283,7 @@ def _placed_arrays(
     sharding: NamedSharding,
     implementation: str,
 ) -> dict[str, jax.Array]:
-    shapes = _shapes(manifest, implementation)
+    shapes = shapes_of_part(manifest, implementation)
     pieces: dict[str, list[jax.Array]] = {name: [] for name in shapes}
     for index, device in enumerate(mesh.devices.flat):
         if device.process_index != jax.process_index():
@@ -377,7 +291,7 @@ def _placed_arrays(
         # One part after the other: what the host makes of it is gone before the next.
         part = _padded_part(source, manifest, index)
         if implementation == "mosaic_gpu":
-            part |= _all_cut_arrays(part)
+            part |= cut_arrays_of_part(part)
         placed = jax.device_put(part, device)
         for name in shapes:
             pieces[name].append(placed[name])
@@ -433,8 +347,8 @@ def _assemble(
     names = [field.name for field in dataclasses.fields(Shard)]
     plain: dict[str, Any] = {name: arrays.get(name) for name in names if name not in _COMPOSED}
     incoming = EdgeGroups(
-        by_receiver=_orientation(arrays, "incoming/by_receiver"),
-        by_sender=_orientation(arrays, "incoming/by_sender"),
+        by_receiver=orientation(arrays, "incoming/by_receiver"),
+        by_sender=orientation(arrays, "incoming/by_sender"),
         sender_ids=arrays["incoming/sender_ids"],
         sender_ptr=arrays["incoming/sender_ptr"],
         receiver_ids=arrays["node_ids"],
@@ -450,8 +364,8 @@ def _assemble(
     outgoing = None
     if "outgoing/receiver_ids" in arrays:
         outgoing = EdgeGroups(
-            by_receiver=_orientation(arrays, "outgoing/by_receiver"),
-            by_sender=_orientation(arrays, "outgoing/by_sender"),
+            by_receiver=orientation(arrays, "outgoing/by_receiver"),
+            by_sender=orientation(arrays, "outgoing/by_sender"),
             sender_ids=arrays["node_ids"],
             sender_ptr=None,
             receiver_ids=arrays["outgoing/receiver_ids"],
@@ -466,7 +380,7 @@ def _assemble(
         )
     columns = None
     if manifest.columns is not None:
-        columns = _column_topology(arrays, manifest.columns, axis, implementation)
+        columns = column_topology(arrays, manifest.columns, axis, implementation)
         plain["nodes"] = FeatureColumns(
             arrays["nodes"],
             arrays["columns/offset"],
@@ -487,36 +401,6 @@ def _assemble(
 
 
 _COMPOSED = ("incoming", "outgoing", "send", "reach", "columns", "manifest", "axis", "prefetch")
-
-
-def _column_topology(
-    arrays: Mapping[str, Any],
-    schedule: ColumnSchedule,
-    axis: str | tuple[str, ...],
-    implementation: str,
-) -> ColumnTopology:
-    names = [field.name for field in dataclasses.fields(AllNodes)]
-    data = {name: arrays[f"columns/{name}"] for name in EDGE_DATA if f"columns/{name}" in arrays}
-    return ColumnTopology(
-        nodes=AllNodes(**{name: arrays.get(f"columns/{name}") for name in names}),
-        edges=ColumnEdges(
-            _orientation(arrays, "columns/by_receiver"),
-            _orientation(arrays, "columns/by_sender"),
-            arrays.get("columns/receivers"),
-            data,
-        ),
-        schedule=schedule,
-        axes=(axis,) if isinstance(axis, str) else axis,
-        implementation=implementation,
-    )
-
-
-def _orientation(arrays: Mapping[str, Any], prefix: str) -> Orientation:
-    names = {field.name for field in dataclasses.fields(Orientation)} - {"edge_ids", "cut"}
-    tables = {name: arrays[f"{prefix}/{name}"] for name in names}
-    return Orientation(
-        **tables, edge_ids=arrays.get(f"{prefix}/edge_ids"), cut=cut_rows_at(arrays, prefix)
-    )
 
 
 def _halo_table(arrays: Mapping[str, Any], name: str) -> HaloTable | None:

@@ -9,8 +9,8 @@ A layer written with these functions runs on rows of nodes and on columns of fea
 
 `scatter`, `gather` and `transform` describe; `sync` computes. On rows it has nothing to add up. On
 columns, under `mode="p3"`, every device computes its share of all nodes, chunk by chunk, and the
-shares are added (`jaxgraph.parallel.push_pull`). The convolutions of `jaxgraph.layers` that aggregate
-before any non-linearity are written with the same `Shares`.
+shares are added (`jaxgraph.parallel.push_pull`). The convolutions of `jaxgraph.layers` that
+aggregate before any non-linearity are written with the same `Shares`.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class Aggregation(Protocol):
     Hashable, and holds no arrays.
     """
 
-    def prepare(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
+    def send(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
         """What nodes send, [rows, features], of their features [rows, features]."""
         ...
 
-    def reduce(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
+    def receive(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
         """What receivers make of what all nodes sent, [receivers, features]."""
         ...
 
@@ -131,11 +131,11 @@ class _Reduction:
     message: MessageFn | None
     edge: str | None
 
-    def prepare(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
+    def send(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
         """x as it is."""
         return x
 
-    def reduce(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
+    def receive(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
         """float [receivers, features]."""
         message, inputs = sum_message, Inputs((), sent, (), ())
         if self.message is not None:
@@ -293,7 +293,7 @@ def sync(shares: Shares) -> jax.Array:
         own = shard.mask_rows(x)
     aggregated = None
     if aggregation is not None:
-        aggregated = aggregation.reduce(shard, aggregation.prepare(shard, sent))
+        aggregated = aggregation.receive(shard, aggregation.send(shard, sent))
     return shares.after(shares.kernels, own, aggregated)
 
 
@@ -315,7 +315,7 @@ def _sync_columns(shares: Shares, x: FeatureColumns) -> jax.Array:
         mask = mask & x.in_range() if x.has_padding else mask
         own, sent = shares.before(kernels, jnp.where(mask, x.values, 0))
     if aggregation is not None:
-        sent = aggregation.prepare(topology.nodes, sent)
+        sent = aggregation.send(topology.nodes, sent)
     function = partial(_share, shares.after, aggregation)
     return push_pull(topology, function, (kernels, columns), (own, sent))
 
@@ -336,7 +336,7 @@ def _share(
     own = jax.tree.map(lambda values: in_range(piece.own_rows(values)), table[0])
     aggregated = None
     if aggregation is not None:
-        aggregated = in_range(aggregation.reduce(piece, table[1]))
+        aggregated = in_range(aggregation.receive(piece, table[1]))
     return after(kernels, own, aggregated)
 
 

@@ -8,6 +8,7 @@ device holds the pieces of all parts of its row of devices, or those of its own 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from numbers import Integral
@@ -205,8 +206,8 @@ def column_tables(
     features = graph.nodes.shape[1]
     if request.budget is None and features < parts:
         raise ValueError(
-            f"the graph has {features} feature column(s) for {parts} devices; mode='p3' gives every "
-            "device a slice of its own: take fewer devices, mode='domain' or 'sar', or let devices "
+            f"the graph has {features} feature column(s) for {parts} devices; mode='p3' gives "
+            "every device a slice of its own: take fewer devices or another mode, or let devices "
             "share slices with feature_budget=<bytes per device>"
         )
     candidates = [g for g in range(1, parts + 1) if parts % g == 0 and g <= features]
@@ -226,14 +227,16 @@ def column_tables(
             return _with_columns(manifest, tables), tables
     raise ValueError(
         f"feature_budget is {request.budget} bytes, but the smallest slice of the features, "
-        f"1 of {candidates[-1]}, needs {least} with its edges on every device; raise the budget, "
-        "take more devices, or topology='pushed'"
+        f"1 of {candidates[-1]}, needs {least} with the edges that a device holds; raise the "
+        f"budget, or take more devices{_or_push(request)}"
     )
 
 
-def _bytes_of_nodes(
-    survey: Survey, manifest: Manifest, request: ColumnRequest, groups: int
-) -> int:
+def _or_push(request: ColumnRequest) -> str:
+    return ", or topology='pushed'" if request.topology == "replicated" else ""
+
+
+def _bytes_of_nodes(survey: Survey, manifest: Manifest, request: ColumnRequest, groups: int) -> int:
     nodes = survey.graph.nodes
     assert nodes is not None
     dtype = nodes.dtype if request.node_dtype is None else request.node_dtype
@@ -332,7 +335,7 @@ def _pieces(survey: Survey, node_rows: int, parts: range, chunks: int) -> tuple[
         np.int32
     )
     found = []
-    for first, stop in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, stop in itertools.pairwise(bounds):
         some = by_chunk[first:stop]
         some = some[counting_argsort(senders[some], order.num_parts * node_rows)]
         ends = np.asarray([0, len(some)])

@@ -97,7 +97,9 @@ def tabulate(
     found = survey(graph, partition, mode)
     if columns is not None:
         if pad_to is not None:
-            raise ValueError("features that are split by column have shapes of their own: no pad_to")
+            raise ValueError(
+                "features that are split by column have shapes of their own: no pad_to"
+            )
         manifest = describe(found, *choose_grain([found]), int(columns.chunks))
         manifest, of_columns = column_tables(found, manifest, columns)
         return PartTables(manifest, found, count_rows(found, manifest.chunk), of_columns)
