@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -138,21 +137,20 @@ class _Reduction:
 
     def receive(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
         """float [receivers, features]."""
+        edge = None if self.edge is None else getattr(receivers, self.edge)
         message, inputs = sum_message, Inputs((), sent, (), ())
-        if self.message is not None and not _is_sender(self.message, sent):
+        if self.message is not None and not _is_sender(self.message, sent, edge):
             message = _Message(self.message)
-            edge = () if self.edge is None else getattr(receivers, self.edge)
             inputs = Inputs((), sent, receivers.own_rows(sent), edge)
         y = aggregate_messages(receivers, message, _reducer(self.reduction), inputs)
         return mean_over_edges(receivers, y, False) if self.reduction == "mean" else y
 
 
-def _is_sender(message: MessageFn, sent: jax.Array) -> bool:
+def _is_sender(message: MessageFn, sent: jax.Array, edge: jax.Array | None) -> bool:
     """Whether a message is what the sender sent, for which there are kernels."""
-    with suppress(Exception):
-        jaxpr = jax.make_jaxpr(lambda sender: message(sender, None, None))(sent[:1]).jaxpr
-        return not jaxpr.eqns and list(jaxpr.outvars) == list(jaxpr.invars)
-    return False
+    some = sent[:1]
+    jaxpr = jax.make_jaxpr(message)(some, None if edge is None else edge[:1], some).jaxpr
+    return not jaxpr.eqns and list(jaxpr.outvars) == jaxpr.invars[:1]
 
 
 def _reducer(reduction: str) -> Reducer:

@@ -62,11 +62,18 @@ def _push_pull(function, topology: ColumnTopology, params: Pytree, table: Pytree
     if chunks == 1:
         return complete(share(0))
 
-    def step(waiting: jax.Array, chunk: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return share(chunk), complete(waiting)
+    def step(carry: Any, chunk: jax.Array) -> tuple[Any, jax.Array]:
+        waiting, completed = carry
+        # What was completed is stored a step later: XLA would move a reduction whose result is only
+        # stored to where nothing is left to compute meanwhile.
+        return (share(chunk), complete(waiting)), completed
 
-    last, rows = lax.scan(step, share(0), jnp.arange(1, chunks))
-    return jnp.concatenate([rows.reshape(-1, *rows.shape[2:]), complete(last)])
+    first = share(0)
+    empty = jnp.zeros((first.shape[0] // topology.schedule.groups, *first.shape[1:]), first.dtype)
+    carry, stored = lax.scan(step, (first, match_variation(empty, first)), jnp.arange(1, chunks))
+    last, completed = carry
+    stored = stored[1:].reshape(-1, *first.shape[1:])
+    return jnp.concatenate([stored, completed, complete(last)])
 
 
 def _forward(function, topology, params, table):
