@@ -11,8 +11,10 @@ import pytest
 
 from jaxgraph.ops.cpu.library import missing
 from tests.oracles.models import Model
+from tests.strategies import NUM_FEATURES
 from tests.training import (
     MODES,
+    P3_MODES,
     crooked_graph,
     crooked_sharded,
     gradient_errors,
@@ -23,6 +25,8 @@ from tests.training import (
 )
 
 TOLERANCE = 2e-5
+WIDE = 29
+"""Features for P3: some counts of devices map them before they aggregate, others after it."""
 
 
 class Case(NamedTuple):
@@ -92,10 +96,14 @@ def check(case: Case, num_layers: int = 2) -> None:
     weighted = case.conv == "gcn"
     heads = 2 if case.conv in ("gat", "gatv2") else 1
     model = Model(case.conv, heads, norm="batch", dropout=case.dropout, activation="elu")
-    params = random_params(model, num_layers)
-    expected = oracle_pass(model, params, crooked_graph(edge_weight=weighted))
-    sharded = crooked_sharded(case.num_parts, case.method, case.mode, weighted, case.implementation)
-    actual = sharded_pass(module_of(model, params), sharded)
+    features = WIDE if case.mode in P3_MODES else NUM_FEATURES
+    params = random_params(model, num_layers, features)
+    graph = crooked_graph(edge_weight=weighted, num_features=features)
+    expected = oracle_pass(model, params, graph)
+    sharded = crooked_sharded(
+        case.num_parts, case.method, case.mode, weighted, case.implementation, features
+    )
+    actual = sharded_pass(module_of(model, params, features), sharded)
     errors = gradient_errors(actual, expected)
     worst = max(errors, key=lambda name: errors[name])
     assert errors[worst] <= TOLERANCE, f"{worst}: {errors[worst]:.3g}"

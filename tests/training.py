@@ -24,9 +24,15 @@ from tests.tolerance import relative_error
 HIDDEN = 6
 NUM_LAYERS = 2
 SEED = 11
+P3_MODES: dict[str, dict[str, Any]] = {
+    "p3-domain": {"rest": "domain"},
+    "p3-sar": {"rest": "sar", "chunks": 2},
+    "p3-domain-pushed": {"rest": "domain", "topology": "pushed", "chunks": 2},
+    "p3-sar-pushed": {"rest": "sar", "topology": "pushed"},
+}
+MODES = ("sar", "domain", "prefetch", *P3_MODES)
 VANISHING = 1e-12
 """Relative size below which a gradient in float64 is rounding of 0."""
-MODES = ("sar", "domain", "prefetch")
 
 _CLASSES = {
     "gcn": nn.GCN,
@@ -47,19 +53,26 @@ class Pass:
     statistics: list[dict[str, np.ndarray]]
 
 
-def crooked_graph(num_nodes: int = 120, edge_weight: bool = False) -> Graph:
+def crooked_graph(
+    num_nodes: int = 120, edge_weight: bool = False, num_features: int = NUM_FEATURES
+) -> Graph:
     """Repeated edges, self-loops, a node with very many edges in, one with as many out, lone ones.
 
     Args:
         num_nodes: Number of nodes.
         edge_weight: Whether edges have weights.
+        num_features: Features of a node.
     """
     senders, receivers = random_edges(num_nodes - 3, 4 * num_nodes, seed=5)
     hub = np.arange(num_nodes // 2)
     senders = np.concatenate([senders, senders[:20], hub, np.full(len(hub), 7), [4, 9]])
     receivers = np.concatenate([receivers, receivers[:20], np.full(len(hub), 3), hub, [4, 9]])
     graph = complete(senders, receivers, num_nodes, "crooked", edge_data=edge_weight)
-    return graph.replace(edges=None, edge_type=None)
+    graph = graph.replace(edges=None, edge_type=None)
+    if num_features == NUM_FEATURES:
+        return graph
+    rng = np.random.default_rng(6)
+    return graph.replace(nodes=rng.standard_normal((num_nodes, num_features), np.float32))
 
 
 def crooked_features() -> np.ndarray:
@@ -74,34 +87,36 @@ def crooked_sharded(
     mode: str,
     edge_weight: bool = False,
     implementation: str | None = None,
+    num_features: int = NUM_FEATURES,
 ) -> ShardedGraph:
     """The crooked graph in a mode of `MODES`."""
-    graph = crooked_graph(edge_weight=edge_weight)
+    graph = crooked_graph(edge_weight=edge_weight, num_features=num_features)
     parts = partition(graph, num_parts, method=method, seed=0)
-    schedule = "domain" if mode == "domain" else "sar"
-    return shard(
-        graph,
-        parts,
-        make_mesh(num_parts),
-        schedule,
-        prefetch=mode == "prefetch",
-        implementation=implementation,
-    )
+    options: dict[str, Any] = {"mode": "sar", "prefetch": True} if mode == "prefetch" else {}
+    if mode in P3_MODES:
+        options = {"mode": "p3", **P3_MODES[mode]}
+    options = {"mode": mode} | options
+    return shard(graph, parts, make_mesh(num_parts), implementation=implementation, **options)
 
 
 def oracle_edges(graph: Graph) -> Edges:
     return Edges.of(graph.senders, graph.receivers, graph.num_nodes, graph.edge_weight)
 
 
-def random_params(model: models.Model, num_layers: int = NUM_LAYERS) -> list[LayerParams]:
+def random_params(
+    model: models.Model, num_layers: int = NUM_LAYERS, num_features: int = NUM_FEATURES
+) -> list[LayerParams]:
     """Parameters in float64, but representable in float32."""
     rng = np.random.default_rng(3)
-    params = models.init_params(model, NUM_FEATURES, HIDDEN, NUM_CLASSES, num_layers, rng)
+    params = models.init_params(model, num_features, HIDDEN, NUM_CLASSES, num_layers, rng)
     return jax.tree.map(lambda array: array.astype(np.float32).astype(np.float64), params)
 
 
 def module_of(
-    model: models.Model, params: Sequence[LayerParams], **options: Any
+    model: models.Model,
+    params: Sequence[LayerParams],
+    num_features: int = NUM_FEATURES,
+    **options: Any,
 ) -> nn.GCN | nn.GraphSAGE | nn.GAT | nn.GATv2 | nn.GIN:
     """The library's model that the oracle's description means, with these parameters."""
     if model.conv == "sage":
@@ -111,7 +126,7 @@ def module_of(
     if model.conv in ("gcn", "gat", "gatv2"):
         options["add_self_loops"] = model.add_self_loops
     module = _CLASSES[model.conv](
-        NUM_FEATURES,
+        num_features,
         HIDDEN,
         NUM_CLASSES,
         num_layers=len(params),

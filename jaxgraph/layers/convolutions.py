@@ -1,15 +1,17 @@
 """Graph convolutions whose messages are the senders' features: GCN, GraphSAGE and GIN.
 
 A linear map and a sum over neighbours commute, so a convolution maps its features before it sums
-them where that makes them narrower, and after it where not. Features that are split by column are
-always mapped first: that brings them together. Features that come with what the convolution would
-sum of them (`AggregatedFeatures`) leave the map alone to be done.
+them where that makes them narrower, and after it where not; of features that are split by column,
+those of this device count. It is written once for both, as shares of a sum
+(`jaxgraph.parallel.ptags`). Features that come with what the convolution would sum of them
+(`AggregatedFeatures`) leave the map alone to be done.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,12 +23,14 @@ from jaxgraph.layers.aggregated import (
     FirstAggregation,
     plain_features,
 )
-from jaxgraph.layers.dense import add_bias, linear, require_rows, rounded
+from jaxgraph.layers.dense import add_bias, at_use, check_width, linear, product, rounded
 from jaxgraph.ops.message_functions import sum_message, weighted_message
 from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.reducers import Extremum, Sum
 from jaxgraph.parallel import FeatureColumns, Shard
+from jaxgraph.parallel.columns import AllNodes, Piece
 from jaxgraph.parallel.propagate import aggregate_messages, mean_over_edges
+from jaxgraph.parallel.ptags import Shares, sync
 
 __all__ = [
     "REDUCTIONS",
@@ -44,8 +48,8 @@ REDUCTIONS = ("mean", "sum", "max")
 """How GraphSAGE can reduce the neighbours."""
 
 
-def _sum_over_neighbors(shard: Shard, x: jax.Array) -> jax.Array:
-    return aggregate_messages(shard, sum_message, Sum(), Inputs((), x, (), ()))
+def _sum_over_neighbors(receivers: Shard | Piece, sent: jax.Array) -> jax.Array:
+    return aggregate_messages(receivers, sum_message, Sum(), Inputs((), sent, (), ()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,22 +72,33 @@ class SymmetricSum:
 
     def __call__(self, shard: Shard, x: jax.Array, /) -> jax.Array:
         """float [rows, features] of x [rows, features]."""
-        degree = shard.in_degree if shard.edge_weight is None else shard.weighted_in_degree
-        assert degree is not None
-        missing = shard.missing_self_loop & shard.node_mask
-        if self.add_self_loops:
-            degree = degree + missing
-        some = degree > 0
-        root = jnp.where(some, jax.lax.rsqrt(jnp.where(some, degree, 1)), 0)[:, None]
-        scaled = rounded(root * x, x)
-        if shard.edge_weight is None:
-            total = _sum_over_neighbors(shard, scaled)
+        return self.receive(shard, self.send(shard, x))
+
+    def send(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
+        """s x, what nodes send, [rows, features]."""
+        return rounded(self._factors(nodes) * x, x)
+
+    def receive(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
+        """s (A (s x)) of s x, [receivers, features]."""
+        if receivers.edge_weight is None:
+            total = _sum_over_neighbors(receivers, sent)
         else:
-            inputs = Inputs((), scaled, (), shard.edge_weight)
-            total = aggregate_messages(shard, weighted_message, Sum(scaled.dtype), inputs)
+            inputs = Inputs((), sent, (), receivers.edge_weight)
+            total = aggregate_messages(receivers, weighted_message, Sum(sent.dtype), inputs)
         if self.add_self_loops:
-            total = total + jnp.where(missing[:, None], scaled, 0)
-        return rounded(root * total, x)
+            missing = receivers.missing_self_loop & receivers.node_mask
+            own = receivers.own_rows(sent)
+            total = total + jnp.where(missing[:, None], own, jnp.zeros((), own.dtype))
+        return rounded(self._factors(receivers) * total, sent)
+
+    def _factors(self, nodes: Shard | AllNodes | Piece) -> jax.Array:
+        """s, float32 [rows, 1]."""
+        weighted = nodes.weighted_in_degree
+        degree = nodes.in_degree if weighted is None else weighted
+        if self.add_self_loops:
+            degree = degree + (nodes.missing_self_loop & nodes.node_mask)
+        some = degree > 0
+        return jnp.where(some, jax.lax.rsqrt(jnp.where(some, degree, 1)), 0)[:, None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,10 +118,19 @@ class NeighborReduction:
 
     def __call__(self, shard: Shard, x: jax.Array, /) -> jax.Array:
         """float [rows, features] of x [rows, features]."""
+        return self.receive(shard, x)
+
+    def send(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
+        """x as it is."""
+        return x
+
+    def receive(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
+        """float [receivers, features]."""
         if self.reduce == "max":
-            return aggregate_messages(shard, sum_message, Extremum(), Inputs((), x, (), ()))
-        total = _sum_over_neighbors(shard, x)
-        return mean_over_edges(shard, total, False) if self.reduce == "mean" else total
+            inputs = Inputs((), sent, (), ())
+            return aggregate_messages(receivers, sum_message, Extremum(), inputs)
+        total = _sum_over_neighbors(receivers, sent)
+        return mean_over_edges(receivers, total, False) if self.reduce == "mean" else total
 
 
 def first_aggregation(aggregation: Aggregation, kernel: jax.Array) -> FirstAggregation:
@@ -132,18 +156,38 @@ def _known_aggregate(x: Features, aggregation: Aggregation) -> jax.Array | None:
     return None
 
 
+class _Orders(NamedTuple):
+    """A convolution up to its first non-linearity, in the two orders of map and aggregation.
+
+    Attributes:
+      map: `(kernels, x) -> (own, sent)`, the linear map of all rows, in front.
+      combine: `(kernels, own, aggregated) -> y`, what is then left to do behind the aggregation.
+      map_behind: `(kernels, x, aggregated) -> y`, both of what is aggregated first.
+    """
+
+    map: Callable[[Params, jax.Array], tuple[jax.Array | None, jax.Array]]
+    combine: Callable[[Params, Any, jax.Array], jax.Array]
+    map_behind: Callable[[Params, jax.Array, jax.Array], jax.Array]
+
+
 def _map_aggregate(
-    shard: Shard, x: Features, kernel: jax.Array, aggregation: Aggregation
+    shard: Shard, x: Features, kernels: Params, aggregation: Aggregation, orders: _Orders
 ) -> jax.Array:
-    """The aggregation of x times W, in the order that aggregates fewer columns, if any."""
-    aggregate = _known_aggregate(x, aggregation)
-    if aggregate is not None:
-        return linear(shard, aggregate, kernel, is_masked=True)
-    x = plain_features(x)
-    if isinstance(x, FeatureColumns) or _narrows(aggregation, kernel):
-        return aggregation(shard, linear(shard, x, kernel))
-    rows = require_rows(x, "aggregating over neighbours")
-    return linear(shard, aggregation(shard, rows), kernel)
+    """The convolution in the order that aggregates fewer columns, if it aggregates any."""
+    aggregate, features = _known_aggregate(x, aggregation), plain_features(x)
+    (kernel, *_) = [kernel for kernel in kernels.values() if jnp.ndim(kernel)]
+    check_width(shard, features, kernel)
+    values = features.values if isinstance(features, FeatureColumns) else features
+    # What is no matrix is not cast, but the result it is used for.
+    kernels = {
+        name: at_use(kernel, values) if jnp.ndim(kernel) else kernel
+        for name, kernel in kernels.items()
+    }
+    shares = Shares(shard, features, kernels, aggregation, orders.map_behind, aggregate=aggregate)
+    is_narrower = aggregation.is_linear and kernel.shape[1] <= values.shape[1]
+    if aggregate is None and is_narrower:
+        shares = dataclasses.replace(shares, before=orders.map, after=orders.combine)
+    return sync(shares)
 
 
 def gcn_conv(
@@ -166,8 +210,16 @@ def gcn_conv(
       Kipf and Welling, "Semi-supervised classification with graph convolutional networks", 2017,
       equation 8.
     """
-    y = _map_aggregate(shard, x, params["kernel"], SymmetricSum(add_self_loops))
+    kernels = {"kernel": params["kernel"]}
+    y = _map_aggregate(shard, x, kernels, SymmetricSum(add_self_loops), _GCN)
     return add_bias(y, params.get("bias"))
+
+
+_GCN = _Orders(
+    map=lambda kernels, x: (None, product(x, kernels["kernel"])),
+    combine=lambda kernels, own, aggregated: aggregated,
+    map_behind=lambda kernels, x, aggregated: product(aggregated, kernels["kernel"]),
+)
 
 
 def sage_conv(params: Params, shard: Shard, x: Features, *, reduce: str = "mean") -> jax.Array:
@@ -177,28 +229,38 @@ def sage_conv(params: Params, shard: Shard, x: Features, *, reduce: str = "mean"
       params: "self_kernel", "neighbor_kernel" float [in_features, out_features]; optionally "bias"
         [out_features], b.
       shard: the shard, under `spmd`.
-      x: float [rows, in_features], or, not for "max", this device's columns of all nodes.
+      x: float [rows, in_features], or this device's columns of all nodes.
       reduce: "mean", "sum" or "max"; equal winners of the maximum share its gradient.
 
     Returns:
       float [rows, out_features].
 
     Raises:
-      TypeError: x is split by column and the reduction is the maximum.
       ValueError: the reduction is unknown.
 
     References:
       Hamilton et al., "Inductive representation learning on large graphs", 2017, algorithm 1.
     """
     check_reduction(reduce)
-    if reduce == "max":
-        require_rows(x, "reduce='max'")
     aggregation = NeighborReduction(reduce)
     if isinstance(x, AggregatedFeatures) and x.is_behind_features and x.aggregation == aggregation:
         kernel = jnp.concatenate((params["self_kernel"], params["neighbor_kernel"]))
         return linear(shard, x.aggregate, kernel, params.get("bias"), is_masked=True)
-    neighbors = _map_aggregate(shard, x, params["neighbor_kernel"], aggregation)
-    return linear(shard, x, params["self_kernel"], params.get("bias")) + neighbors
+    kernels = {name: params[name] for name in ("self_kernel", "neighbor_kernel")}
+    y = _map_aggregate(shard, x, kernels, aggregation, _SAGE)
+    return add_bias(y, params.get("bias"))
+
+
+_SAGE = _Orders(
+    map=lambda kernels, x: (
+        product(x, kernels["self_kernel"]),
+        product(x, kernels["neighbor_kernel"]),
+    ),
+    combine=lambda kernels, own, aggregated: own + aggregated,
+    map_behind=lambda kernels, x, aggregated: (
+        product(x, kernels["self_kernel"]) + product(aggregated, kernels["neighbor_kernel"])
+    ),
+)
 
 
 def check_reduction(reduce: str) -> None:
@@ -222,19 +284,31 @@ def gin_conv(params: Params, shard: Shard, x: Features) -> jax.Array:
     References:
       Xu et al., "How powerful are graph neural networks?", 2019, equation 4.1.
     """
-    kernel, neighbors = params["first_kernel"], NeighborReduction("sum")
-    own = plain_features(x)
-    if isinstance(own, FeatureColumns) or _narrows(neighbors, kernel):
-        mapped = linear(shard, own, kernel)
-        hidden = _with_own(params, mapped, neighbors(shard, mapped))
-    else:
-        own = shard.mask_rows(require_rows(own, "summing over neighbours"))
-        total = _known_aggregate(x, neighbors)
-        total = neighbors(shard, own) if total is None else total
-        hidden = linear(shard, _with_own(params, own, total), kernel)
+    kernels = {"first_kernel": params["first_kernel"], "eps": params["eps"]}
+    neighbors = NeighborReduction("sum")
+    if _narrows(neighbors, params["first_kernel"]) and not isinstance(
+        plain_features(x), FeatureColumns
+    ):
+        # Mapped in front, what is summed is narrower than what has been summed already.
+        x = plain_features(x)
+    hidden = _map_aggregate(shard, x, kernels, neighbors, _GIN)
     hidden = add_bias(hidden, params.get("first_bias"))
     return linear(shard, jax.nn.relu(hidden), params["second_kernel"], params.get("second_bias"))
 
 
-def _with_own(params: Params, own: jax.Array, total: jax.Array) -> jax.Array:
-    return rounded((1 + params["eps"]) * own + total, own)
+def _with_own(kernels: Params, own: jax.Array, total: jax.Array) -> jax.Array:
+    return rounded((1 + kernels["eps"]) * own + total, own)
+
+
+def _map_alone(kernels: Params, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    mapped = product(x, kernels["first_kernel"])
+    return mapped, mapped
+
+
+_GIN = _Orders(
+    map=_map_alone,
+    combine=_with_own,
+    map_behind=lambda kernels, x, aggregated: product(
+        _with_own(kernels, x, aggregated), kernels["first_kernel"]
+    ),
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import overload
 
@@ -17,15 +17,18 @@ from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.precision import to_accumulation
 from jaxgraph.ops.randomness import node_keep_mask
 from jaxgraph.parallel import FeatureColumns, Shard
-from jaxgraph.parallel.features import project_columns
+from jaxgraph.parallel.columns import AllNodes
+from jaxgraph.parallel.ptags import Shares, sync
 
 __all__ = [
     "MAPPED",
     "add_bias",
     "at_use",
     "check_rate",
+    "check_width",
     "dropout",
     "linear",
+    "product",
     "require_rows",
     "rounded",
 ]
@@ -64,20 +67,43 @@ def linear(
     """
     is_masked |= isinstance(x, AggregatedFeatures)
     x = plain_features(x)
-    width = x.num_features if isinstance(x, FeatureColumns) else _width(shard, x)
-    if width != kernel.shape[0]:
-        raise ValueError(
-            f"x has {width} features, but the kernel has shape {kernel.shape}; make the layer with "
-            f"in_features={width}"
-        )
+    check_width(shard, x, kernel)
     if isinstance(x, FeatureColumns):
-        y = project_columns(x, at_use(kernel, x.values), shard.axis)
+        kernels = {"kernel": at_use(kernel, x.values)}
+        y = sync(Shares(shard, x, kernels, None, _product_alone))
     elif x is shard.nodes and shard.manifest.has_padding and not is_masked:
         y = _map_features(x, shard.node_mask, at_use(kernel, x))
     else:
         # The kernel's gradient multiplies the rows of padding by 0, which keeps a NaN.
         y = (x if is_masked else shard.mask_rows(x)) @ at_use(kernel, x)
     return checkpoint_name(add_bias(y, bias), MAPPED)
+
+
+def _product_alone(kernels: Mapping[str, jax.Array], x: jax.Array, _: None) -> jax.Array:
+    return x @ kernels["kernel"]
+
+
+def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """x W, under the name by which a checkpoint policy can keep it.
+
+    Args:
+      x: float [rows, in_features], 0 in the rows of padding.
+      kernel: float [in_features, out_features], W, in the type of x.
+
+    Returns:
+      float [rows, out_features].
+    """
+    return checkpoint_name(x @ kernel, MAPPED)
+
+
+def check_width(shard: Shard, x: jax.Array | FeatureColumns, kernel: jax.Array) -> None:
+    """Raises ValueError unless x has rows of nodes, and as many features as a kernel expects."""
+    width = x.num_features if isinstance(x, FeatureColumns) else _width(shard, x)
+    if width != kernel.shape[0]:
+        raise ValueError(
+            f"x has {width} features, but the kernel has shape {kernel.shape}; make the layer with "
+            f"in_features={width}"
+        )
 
 
 @jax.custom_vjp
@@ -195,10 +221,24 @@ def dropout(shard: Shard, x: Features, key: jax.Array | None, *, rate: float) ->
         raise ValueError("dropout needs a random key: pass key=jax.random.key(...)")
     x = plain_features(x)
     if isinstance(x, FeatureColumns):
-        values = _drop(x.values, key, x.node_ids, rate, x.offset)
+        values = _drop(x.values, key, all_nodes(shard).node_ids, rate, x.offset)
         return dataclasses.replace(x, values=values)
     _width(shard, x)
     return _drop(x, key, shard.node_ids, rate, 0)
+
+
+def all_nodes(shard: Shard) -> AllNodes:
+    """The nodes of all parts, which features that are split by column belong to.
+
+    Raises:
+      ValueError: the graph is not in mode "p3".
+    """
+    if shard.columns is None:
+        raise ValueError(
+            "x is FeatureColumns, but the graph does not say how layers run on them; shard it with "
+            "mode='p3'"
+        )
+    return shard.columns.nodes
 
 
 def check_rate(rate: float) -> None:

@@ -98,7 +98,9 @@ class Layer(nnx.Module):
             return None
         if self.residual is not None:
             return self.residual(shard, layers.plain_features(x))
-        return shard.mask_rows(layers.require_rows(x, "a residual connection"))
+        # No wider than what the layer puts out: the one case in which columns are brought home.
+        rows = shard.to_nodes(layers.plain_features(x))
+        return shard.mask_rows(layers.require_rows(rows, "a residual connection"))
 
 
 def _check_norm(norm: str | None) -> None:
@@ -241,7 +243,7 @@ class Stack(nnx.Module):
         found = self.first_aggregation
         if found is None or not isinstance(x, AggregatedFeatures) or (train and self.dropout):
             return False
-        is_cast = self.dtype is not None and self.dtype != x.features.dtype
+        is_cast = self.dtype is not None and self.dtype != x.values.dtype
         return found.is_followed_by_maps and found.aggregation == x.aggregation and not is_cast
 
     def _block(

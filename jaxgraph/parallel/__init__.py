@@ -1,6 +1,7 @@
 """Graphs sharded over a device mesh: placement, exchange and the schedules."""
 
 from jaxgraph.ops.propagation import REDUCED
+from jaxgraph.parallel import ptags
 from jaxgraph.parallel.exchange import HALOS
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.mesh import emulate_devices, make_mesh
@@ -29,6 +30,7 @@ __all__ = [
     "place",
     "place_rows",
     "propagate",
+    "ptags",
     "rows_prefix",
     "shard",
     "spmd",

@@ -140,7 +140,7 @@ def send_rows(
     table: HaloTable | None,
     tree: Pytree,
     step: jax.Array | int,
-    axis: str,
+    axis: str | tuple[str, ...],
     after: jax.Array | None = None,
 ) -> Pytree:
     """Sends rows to the partner of one step and returns those that came.
@@ -181,7 +181,7 @@ def _travel(
     rows_of: Callable[[Segment, jax.Array], jax.Array],
     leaves: list[jax.Array],
     rows: int,
-    axis: str,
+    axis: str | tuple[str, ...],
 ) -> list[jax.Array]:
     """Packs the rows of arrays of one dtype into one message per segment and permutes it."""
     if not segments:
@@ -236,7 +236,9 @@ def _with_halos(shard: Shard, leaf: jax.Array) -> jax.Array:
     return _all_rows(shard.axis, shard.manifest.halo_rows, shard.send, leaf)
 
 
-def _message_rows(axis: str, table: HaloTable, size: int) -> tuple[jax.Array, jax.Array]:
+def _message_rows(
+    axis: str | tuple[str, ...], table: HaloTable, size: int
+) -> tuple[jax.Array, jax.Array]:
     """For each device, as target: the rows it gets, int32 [devices, size], and its step."""
     parts = table.ptr.shape[0]
     steps = (jnp.arange(parts) - lax.axis_index(axis)) % parts
@@ -245,7 +247,9 @@ def _message_rows(axis: str, table: HaloTable, size: int) -> tuple[jax.Array, ja
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _all_rows(axis: str, size: int, table: HaloTable, leaf: jax.Array) -> jax.Array:
+def _all_rows(
+    axis: str | tuple[str, ...], size: int, table: HaloTable, leaf: jax.Array
+) -> jax.Array:
     rows, _ = _message_rows(axis, table, size)
     halos = lax.all_to_all(leaf[rows], axis, split_axis=0, concat_axis=0)
     # Part by part, so that XLA joins what arrived with the own rows at once.

@@ -6,9 +6,10 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-__all__ = ["FeatureColumns", "gather_columns", "project_columns"]
+__all__ = ["FeatureColumns", "gather_columns"]
 
 
 @jax.tree_util.register_dataclass
@@ -17,50 +18,51 @@ class FeatureColumns:
     """This device's columns of the features of all nodes, under `spmd`.
 
     Attributes:
-      values: float [devices * rows, columns], the nodes of device 0 first; columns at or past
-        `num_features` are padding.
+      values: float [parts * rows, columns], the nodes of part 0 first; the last column of some
+        devices is padding, where the number of features cannot be divided.
       offset: int32 [], the first column.
-      node_ids: int32 [devices * rows], ids of the rows in the whole graph.
       num_features: columns in all.
+      groups: into how many slices they are cut.
     """
 
     values: jax.Array
     offset: jax.Array
-    node_ids: jax.Array
     num_features: int = dataclasses.field(metadata={"static": True})
+    groups: int = dataclasses.field(metadata={"static": True})
+
+    @property
+    def has_padding(self) -> bool:
+        """Whether there are columns of padding on some devices."""
+        return self.num_features % self.groups != 0
 
     def in_range(self) -> jax.Array:
         """bool [columns], False for padding columns."""
-        return self.offset + jnp.arange(self.values.shape[1]) < self.num_features
+        width, longer = self.values.shape[-1], self.num_features % self.groups
+        is_full = self.offset < longer * width if longer else True
+        return jnp.arange(width) < jnp.where(is_full, width, width - 1)
+
+    def rows_of(self, kernel: jax.Array) -> jax.Array:
+        """The rows of a kernel [num_features, ...] that belong to the columns, [columns, ...].
+
+        What stands at a column of padding is another device's.
+        """
+        width = self.values.shape[-1]
+        padded = jnp.pad(kernel, ((0, width), *((0, 0),) * (kernel.ndim - 1)))
+        return lax.dynamic_slice_in_dim(padded, self.offset, width, 0)
 
 
 def gather_columns(columns: FeatureColumns, axis: str) -> jax.Array:
-    """All columns of the own nodes.
+    """All columns of the own nodes; moves features, which layers on columns do not.
 
     Args:
-      columns: this device's columns, which start at its index times their number.
+      columns: this device's columns, of the parts of its row of devices.
       axis: the mesh axis over which the columns are split.
 
     Returns:
       float [rows, num_features].
     """
     rows = lax.all_to_all(columns.values, axis, split_axis=0, concat_axis=1, tiled=True)
-    return rows[:, : columns.num_features]
-
-
-def project_columns(columns: FeatureColumns, kernel: jax.Array, axis: str) -> jax.Array:
-    """y = x W for the own nodes, from partial products over columns (P3, section 3.2).
-
-    Args:
-      columns: this device's columns of x.
-      kernel: float [num_features, out_features], W, the same on every device.
-      axis: the mesh axis over which the columns are split.
-
-    Returns:
-      float [rows, out_features].
-    """
-    width = columns.values.shape[1]
-    padded = jnp.pad(kernel, ((0, width), (0, 0)))
-    own = lax.dynamic_slice_in_dim(padded, columns.offset, width, 0)
-    values = jnp.where(columns.in_range(), columns.values, 0)
-    return lax.psum_scatter(values @ own, axis, scatter_dimension=0, tiled=True)
+    width, (fewer, longer) = columns.values.shape[1], divmod(columns.num_features, columns.groups)
+    counts = fewer + (np.arange(columns.groups) < longer)
+    kept = np.flatnonzero(np.arange(width) < counts[:, None])
+    return rows if len(kept) == rows.shape[1] else rows[:, kept]

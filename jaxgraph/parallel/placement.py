@@ -13,10 +13,12 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxgraph.graph import Graph
-from jaxgraph.ops.edges import EdgeGroups, Orientation
+from jaxgraph.ops.edges import EdgeGroups
 from jaxgraph.ops.kernels import usable_implementation
-from jaxgraph.parallel.cut_rows import cut_arrays, cut_rows_at, cut_shapes
+from jaxgraph.parallel.column_placement import column_request, column_topology, mesh_of_columns
+from jaxgraph.parallel.edge_placement import cut_arrays_of_part, orientation, shapes_of_part
 from jaxgraph.parallel.exchange import rows_sent
+from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.shard import HaloTable, Shard
 from jaxgraph.partition.assignment import Partition
 from jaxgraph.partition.degrees import PIECE
@@ -53,8 +55,8 @@ class ShardedGraph:
         return dataclasses.replace(self.shards.manifest, counts=self.counts)
 
     @property
-    def axis(self) -> str:
-        """Name of the mesh axis over which the graph is split."""
+    def axis(self) -> str | tuple[str, ...]:
+        """Name of the mesh axis over which the graph is split, or of several."""
         return self.shards.axis
 
     @property
@@ -106,6 +108,10 @@ def shard(
     pad_to: ShardedGraph | Manifest | None = None,
     implementation: str | None = None,
     node_dtype: Any = None,
+    rest: str | None = None,
+    topology: str | None = None,
+    chunks: int | None = None,
+    feature_budget: int | None = None,
 ) -> ShardedGraph:
     """Splits a graph over the devices of a mesh.
 
@@ -114,8 +120,10 @@ def shard(
       partition: a part for every node, one part per device; None on a mesh of one device.
       mesh: a mesh with one axis.
       mode: the schedule: "sar" fetches one remote partition at a time and keeps none, "domain"
-        exchanges all halos at once and keeps what autodiff keeps.
-      prefetch: in mode "sar", fetch the next partition while the current one is aggregated.
+        exchanges all halos at once and keeps what autodiff keeps, "p3" splits features by column:
+        the first layer moves activations, never features, and those behind it run by `rest`.
+      prefetch: in mode "sar", also as `rest`, fetch the next partition while the current one is
+        aggregated.
       pad_to: a sharded graph, or the result of `common_shapes`, whose shapes to take on, so that
         compiled programs fit both; to the rows of a sharded graph without any padding, that is a
         graph of as many nodes. A graph without labels or masks takes on those too: no label, and
@@ -125,16 +133,34 @@ def shard(
         "xla".
       node_dtype: floating type in which devices hold node features, such as that of the model that
         reads them; None: that of the graph, or of `pad_to`.
+      rest: in mode "p3", the schedule behind the first layer, "domain" (None) or "sar".
+      topology: in mode "p3", where the edges of the first layer are: "replicated" (None) on every
+        device, or "pushed", each on one, from where it is sent when it is needed.
+      chunks: in mode "p3", into how many chunks the rows of a part are cut; partial activations of
+        all nodes are made and reduced one chunk after the other. None: 1.
+      feature_budget: in mode "p3", bytes that a device may hold of feature columns and edges for
+        the first layer. As few slices of the features are made as fit, each on several devices:
+        the graph's mesh then has two axes. None: a slice for every device.
 
     Returns:
       The sharded graph.
 
     Raises:
       ValueError: the partition does not fit the graph or the mesh, the mode or the implementation
-        is unknown, the graph does not fit into `pad_to`, or it has no features to hold in
-        `node_dtype`.
+        is unknown, the graph does not fit into `pad_to`, it has no features to hold in
+        `node_dtype`, an option does not belong to the mode, or features cannot be split by column
+        as asked.
       NotImplementedError: the implementation named cannot be used here.
+
+    References:
+      Mode "sar": SAR, section 3.2. Mode "p3": P3, sections 3.1, 3.2 and 3.4.
     """
+    columns, schedule = column_request(
+        mode,
+        {"rest": rest, "topology": topology, "chunks": chunks, "feature_budget": feature_budget},
+        None if node_dtype is None else _floating(node_dtype),
+        has_target=pad_to is not None,
+    )
     if partition is None:
         partition = Partition(np.zeros(graph.num_nodes, np.int32), 1, "whole")
     if isinstance(partition, Partition):
@@ -151,7 +177,7 @@ def shard(
             node_dtype = held[1] if node_dtype is None else node_dtype
             target = target.storing("nodes", graph.nodes.dtype)
     return place(
-        tabulate(graph, partition, mode, target),
+        tabulate(graph, partition, schedule, target, columns=columns),
         mesh,
         mode,
         prefetch=prefetch,
@@ -175,7 +201,8 @@ def place(
       source: a manifest and `part(i)`, the arrays of one part. With `AbstractSource` nothing is
         read and the leaves are `jax.ShapeDtypeStruct`: enough to compile a step.
       mesh: a mesh with one axis and one device per part; it may span processes.
-      mode: the schedule that the source was made for, to be checked; None takes the source's.
+      mode: the schedule that the source was made for, to be checked; None takes the source's. Where
+        features are split by column, "p3".
       prefetch, implementation, node_dtype: as for `shard`.
 
     Returns:
@@ -188,19 +215,23 @@ def place(
     """
     manifest = source.manifest
     _check_mesh(mesh, manifest.num_parts)
-    if mode is not None and mode != manifest.mode:
-        raise ValueError(f"mode is {mode!r}, but the source was made for mode {manifest.mode!r}")
+    made_for = manifest.mode if manifest.columns is None else "p3"
+    if mode is not None and mode != made_for:
+        raise ValueError(f"mode is {mode!r}, but the source was made for mode {made_for!r}")
     if prefetch and manifest.mode != "sar":
-        raise ValueError(f"prefetch=True needs mode='sar'; mode is {manifest.mode!r}")
+        name = "mode" if manifest.columns is None else "rest"
+        raise ValueError(f"prefetch=True needs {name}='sar'; {name} is {manifest.mode!r}")
     implementation = usable_implementation(implementation, mesh.devices.flat[0].platform)
     if node_dtype is not None:
         manifest = manifest.storing("nodes", _floating(node_dtype))
-    axis = mesh.axis_names[0]
+    if manifest.columns is not None:
+        mesh = mesh_of_columns(mesh, manifest.columns)
+    axis = mesh.axis_names[0] if len(mesh.axis_names) == 1 else tuple(mesh.axis_names)
     sharding = NamedSharding(mesh, PartitionSpec(axis))
     if isinstance(source, AbstractSource):
         arrays = {
             name: jax.ShapeDtypeStruct((manifest.num_parts, *shape), dtype, sharding=sharding)
-            for name, (shape, dtype) in _shapes(manifest, implementation).items()
+            for name, (shape, dtype) in shapes_of_part(manifest, implementation).items()
         }
     else:
         arrays = _placed_arrays(source, manifest, mesh, sharding, implementation)
@@ -245,12 +276,6 @@ def _floating(dtype: Any) -> np.dtype:
     return found
 
 
-def _shapes(manifest: Manifest, implementation: str) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Of all arrays of a part, those included that only some kernels need."""
-    shapes = dict(manifest.array_shapes())
-    return shapes | cut_shapes(shapes) if implementation == "mosaic_gpu" else shapes
-
-
 def _placed_arrays(
     source: PartSource,
     manifest: Manifest,
@@ -258,7 +283,7 @@ def _placed_arrays(
     sharding: NamedSharding,
     implementation: str,
 ) -> dict[str, jax.Array]:
-    shapes = _shapes(manifest, implementation)
+    shapes = shapes_of_part(manifest, implementation)
     pieces: dict[str, list[jax.Array]] = {name: [] for name in shapes}
     for index, device in enumerate(mesh.devices.flat):
         if device.process_index != jax.process_index():
@@ -266,7 +291,7 @@ def _placed_arrays(
         # One part after the other: what the host makes of it is gone before the next.
         part = _padded_part(source, manifest, index)
         if implementation == "mosaic_gpu":
-            part |= cut_arrays(part)
+            part |= cut_arrays_of_part(part)
         placed = jax.device_put(part, device)
         for name in shapes:
             pieces[name].append(placed[name])
@@ -312,14 +337,18 @@ def _padded(
 
 
 def _assemble(
-    arrays: Mapping[str, Any], manifest: Manifest, axis: str, prefetch: bool, implementation: str
+    arrays: Mapping[str, Any],
+    manifest: Manifest,
+    axis: str | tuple[str, ...],
+    prefetch: bool,
+    implementation: str,
 ) -> Shard:
     """The `Shard` whose leaves are the arrays, whatever they are."""
     names = [field.name for field in dataclasses.fields(Shard)]
     plain: dict[str, Any] = {name: arrays.get(name) for name in names if name not in _COMPOSED}
     incoming = EdgeGroups(
-        by_receiver=_orientation(arrays, "incoming/by_receiver"),
-        by_sender=_orientation(arrays, "incoming/by_sender"),
+        by_receiver=orientation(arrays, "incoming/by_receiver"),
+        by_sender=orientation(arrays, "incoming/by_sender"),
         sender_ids=arrays["incoming/sender_ids"],
         sender_ptr=arrays["incoming/sender_ptr"],
         receiver_ids=arrays["node_ids"],
@@ -335,8 +364,8 @@ def _assemble(
     outgoing = None
     if "outgoing/receiver_ids" in arrays:
         outgoing = EdgeGroups(
-            by_receiver=_orientation(arrays, "outgoing/by_receiver"),
-            by_sender=_orientation(arrays, "outgoing/by_sender"),
+            by_receiver=orientation(arrays, "outgoing/by_receiver"),
+            by_sender=orientation(arrays, "outgoing/by_sender"),
             sender_ids=arrays["node_ids"],
             sender_ptr=None,
             receiver_ids=arrays["outgoing/receiver_ids"],
@@ -349,27 +378,29 @@ def _assemble(
             sender_capacity=manifest.outgoing_sender_capacity,
             implementation=implementation,
         )
+    columns = None
+    if manifest.columns is not None:
+        columns = column_topology(arrays, manifest.columns, axis, implementation)
+        plain["nodes"] = FeatureColumns(
+            arrays["nodes"],
+            arrays["columns/offset"],
+            manifest.columns.num_features,
+            manifest.columns.groups,
+        )
     return Shard(
         **plain,
         incoming=incoming,
         outgoing=outgoing,
         send=_halo_table(arrays, "send"),
         reach=_halo_table(arrays, "reach"),
+        columns=columns,
         manifest=manifest,
         axis=axis,
         prefetch=prefetch,
     )
 
 
-_COMPOSED = ("incoming", "outgoing", "send", "reach", "manifest", "axis", "prefetch")
-
-
-def _orientation(arrays: Mapping[str, Any], prefix: str) -> Orientation:
-    names = {field.name for field in dataclasses.fields(Orientation)} - {"edge_ids", "cut"}
-    tables = {name: arrays[f"{prefix}/{name}"] for name in names}
-    return Orientation(
-        **tables, edge_ids=arrays.get(f"{prefix}/edge_ids"), cut=cut_rows_at(arrays, prefix)
-    )
+_COMPOSED = ("incoming", "outgoing", "send", "reach", "columns", "manifest", "axis", "prefetch")
 
 
 def _halo_table(arrays: Mapping[str, Any], name: str) -> HaloTable | None:

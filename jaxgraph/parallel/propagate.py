@@ -15,6 +15,7 @@ from jaxgraph.ops.propagation import propagate_block
 from jaxgraph.ops.randomness import seed_words
 from jaxgraph.ops.reducers import Extremum, Reducer, Softmax, Sum
 from jaxgraph.parallel.closures import hoist
+from jaxgraph.parallel.columns import Piece
 from jaxgraph.parallel.exchange import exchange_all
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.sar import propagate_sequentially
@@ -82,7 +83,7 @@ def propagate(
 
 
 def aggregate_messages(
-    shard: Shard,
+    shard: Shard | Piece,
     message: Callable[[Pytree, Pytree, Pytree, Pytree], Pytree],
     reducer: Reducer,
     inputs: Inputs,
@@ -92,15 +93,19 @@ def aggregate_messages(
     """Reduces `message(params, sender, receiver, edge)` at the receivers.
 
     Args:
-      shard: the shard, under `spmd`.
+      shard: the shard, under `spmd`, or a piece of the graph whose senders are all nodes.
       message: evaluated on chunks of edges; closes over nothing that needs a gradient.
       reducer: how messages meet.
       inputs: what messages are made from, rows of this shard's nodes and slots of its edges.
-      self_loops: whether nodes without an edge to themselves send themselves a message.
+      self_loops: whether nodes without an edge to themselves send themselves a message; not of a
+        piece.
 
     Returns:
       Pytree of arrays [rows, ...].
     """
+    if isinstance(shard, Piece):
+        assert not self_loops
+        return shard.propagate(message, reducer, inputs)
     if shard.manifest.mode == "sar" and shard.manifest.num_parts > 1:
         return propagate_sequentially(shard, message, reducer, inputs, self_loops=self_loops)
     everything = Inputs(
@@ -109,7 +114,7 @@ def aggregate_messages(
     return propagate_block(shard.block(self_loops=self_loops), message, reducer, everything)
 
 
-def mean_over_edges(shard: Shard, sums: Pytree, self_loops: bool) -> Pytree:
+def mean_over_edges(shard: Shard | Piece, sums: Pytree, self_loops: bool) -> Pytree:
     """Sums [rows, ...] divided by the number of edges that enter each node, 0 where none does."""
     count = shard.in_degree
     if self_loops:
@@ -153,7 +158,8 @@ def _check(shard, sender, receiver, edge, reduce, self_loops, dropout, key) -> N
             if is_columns(leaf):
                 raise TypeError(
                     f"{name} is FeatureColumns (this device's columns of all nodes); pass it "
-                    "through jaxgraph.nn.Linear first, or gather the rows with shard.to_nodes(x)"
+                    "through jaxgraph.nn.Linear first, write the layer with "
+                    "jaxgraph.parallel.ptags, or gather the rows with shard.to_nodes(x)"
                 )
             if leaf.ndim < 1 or leaf.shape[0] != shard.num_rows:
                 raise ValueError(

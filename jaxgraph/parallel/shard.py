@@ -11,6 +11,7 @@ from jax import lax
 
 from jaxgraph.ops.blocks import Block
 from jaxgraph.ops.edges import EdgeGroups
+from jaxgraph.parallel.columns import ColumnTopology
 from jaxgraph.parallel.features import FeatureColumns, gather_columns
 from jaxgraph.partition.manifest import Manifest
 
@@ -60,7 +61,8 @@ class Shard:
       send: the rows that other parts aggregate.
       reach: the rows that have edges from other parts.
       manifest: shapes and schedule of the whole sharded graph, without its counts.
-      axis: name of the mesh axis.
+      columns: what layers on feature columns need, or None: features are split by node.
+      axis: name of the mesh axis, or of several that together count the parts.
       prefetch: whether the next partition is fetched while the current one is aggregated.
     """
 
@@ -82,8 +84,9 @@ class Shard:
     outgoing: EdgeGroups | None
     send: HaloTable | None
     reach: HaloTable | None
+    columns: ColumnTopology | None
     manifest: Manifest = dataclasses.field(metadata={"static": True})
-    axis: str = dataclasses.field(metadata={"static": True})
+    axis: str | tuple[str, ...] = dataclasses.field(metadata={"static": True})
     prefetch: bool = dataclasses.field(metadata={"static": True})
 
     @property
@@ -114,7 +117,16 @@ class Shard:
 
     def to_nodes(self, values: jax.Array | FeatureColumns) -> jax.Array:
         """All features of the own nodes, [rows, features], from this device's columns of all."""
-        return gather_columns(values, self.axis) if isinstance(values, FeatureColumns) else values
+        if not isinstance(values, FeatureColumns):
+            return values
+        if self.columns is None:
+            raise ValueError("features are split by column under mode='p3' only")
+        own = dataclasses.replace(values, values=self.columns.own_parts(values.values))
+        return gather_columns(own, self.columns.axis)
+
+    def own_rows(self, values: jax.Array) -> jax.Array:
+        """The rows of receivers among those of senders: `values` [rows, ...], 0 in padding."""
+        return self.mask_rows(values)
 
     def block(self, *, self_loops: bool = False) -> Block:
         """The edges whose senders are on this device (with all halos, in mode "domain")."""

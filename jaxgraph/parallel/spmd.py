@@ -92,7 +92,7 @@ def _own_shard(part: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[0], part.shards) if _is_graph(part) else part
 
 
-def _mesh_of(arguments: Any) -> tuple[jax.sharding.Mesh, str]:
+def _mesh_of(arguments: Any) -> tuple[jax.sharding.Mesh, str | tuple[str, ...]]:
     graphs = [p for p in jax.tree.leaves(arguments, is_leaf=_is_graph) if _is_graph(p)]
     if not graphs:
         raise ValueError(

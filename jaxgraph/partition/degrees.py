@@ -18,6 +18,7 @@ from jaxgraph.partition.sorting import run_starts
 
 __all__ = [
     "PIECE",
+    "SMALLEST_CHUNK",
     "DegreeCounts",
     "choose_chunk",
     "choose_longest",

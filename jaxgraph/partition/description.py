@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from jaxgraph.partition.degrees import choose_chunk, join_counts
+from jaxgraph.partition.degrees import SMALLEST_CHUNK, choose_chunk, join_counts
 from jaxgraph.partition.halo import SMALLEST_UNIT, choose_unit, in_units
 from jaxgraph.partition.manifest import Counts, Manifest
 from jaxgraph.partition.node_tables import edge_arrays, node_arrays
@@ -39,13 +39,14 @@ def choose_grain(surveys: Sequence[Survey]) -> tuple[int, int]:
     return chunk, min(choose_unit(found.halo) for found in surveys)
 
 
-def describe(survey: Survey, chunk: int, unit: int) -> Manifest:
+def describe(survey: Survey, chunk: int, unit: int, divisor: int = 1) -> Manifest:
     """What is known of a surveyed graph, with the shapes that its parts need.
 
     Args:
       survey: the graph.
       chunk: edges handled at a time.
       unit: rows by which messages between parts are rounded up.
+      divisor: into how many runs of equal length the rows of a part can be cut.
 
     Returns:
       The manifest.
@@ -53,7 +54,8 @@ def describe(survey: Survey, chunk: int, unit: int) -> Manifest:
     graph, order = survey.graph, survey.order
     by_receiver, by_sender = row_counts = count_rows(survey, chunk)
     leave = survey.mode == "sar" and survey.num_parts > 1
-    node_rows = max(order.largest_part, chunk)
+    least = max(order.largest_part, chunk, SMALLEST_CHUNK * divisor)
+    node_rows = -(-least // divisor) * divisor
     manifest = Manifest(
         mode=survey.mode,
         num_parts=survey.num_parts,

@@ -137,6 +137,11 @@ def _scaled_units(matrix: Units, scale: float) -> Units:
 
 def _check_kind(manifest: Manifest, pad_to: Manifest) -> None:
     """That `manifest` could take on shapes like those of `pad_to`, whatever the sizes."""
+    if manifest.columns is not None or pad_to.columns is not None:
+        raise ValueError(
+            "a graph in mode 'p3' has shapes of its own, which no other graph takes on; shard each "
+            "graph without pad_to, or all of them in mode 'sar' or 'domain'"
+        )
     for name in ("mode", "num_parts", "chunk", "halo_unit"):
         mine, theirs = getattr(manifest, name), getattr(pad_to, name)
         if mine != theirs:

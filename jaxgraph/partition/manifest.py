@@ -7,9 +7,21 @@ from collections.abc import Mapping
 
 import numpy as np
 
-__all__ = ["EDGE_DATA", "MODES", "Counts", "Manifest", "Padding", "fill_value"]
+__all__ = [
+    "EDGE_DATA",
+    "MODES",
+    "TOPOLOGIES",
+    "ColumnSchedule",
+    "Counts",
+    "Manifest",
+    "Padding",
+    "fill_value",
+    "room_behind",
+]
 
 MODES = ("sar", "domain")
+TOPOLOGIES = ("replicated", "pushed")
+"""Where the edges of a layer on feature columns are: on every device, or sent when needed."""
 EDGE_DATA = ("edges", "edge_weight", "edge_type")
 """Arrays of a part that hold the user's data of each edge, in row order by receiver."""
 
@@ -68,6 +80,51 @@ class Counts:
 
 
 @dataclasses.dataclass(frozen=True)
+class ColumnSchedule:
+    """How features are split by column, and the first layer with them (P3, sections 3.1 to 3.4).
+
+    Devices stand in rows of a two-axis mesh: `replicas` rows of `groups` devices each. Those of a
+    row hold different columns, and compute the first layer for the nodes of their row's parts.
+
+    Attributes:
+      num_features: columns in all.
+      groups: into how many slices they are cut.
+      replicas: how many devices hold each slice.
+      topology: "replicated" (a device holds the edges that its row of devices needs) or "pushed"
+        (those of its own part, which it sends to its row).
+      chunks: into how many runs of equal length the rows of every part are cut; partial results are
+        made and reduced one run after the other.
+      edge_chunk: edges handled at a time.
+      receiver_capacity, sender_capacity: of the edges of a chunk (see `EdgeGroups`).
+    """
+
+    num_features: int
+    groups: int
+    replicas: int
+    topology: str
+    chunks: int
+    edge_chunk: int
+    receiver_capacity: int
+    sender_capacity: int
+
+    @property
+    def width(self) -> int:
+        """Columns of a slice, padding included."""
+        return -(-self.num_features // self.groups)
+
+    def slice_of(self, group: int) -> slice:
+        """The columns of a group, as many as of any other or one more."""
+        fewer, more = divmod(self.num_features, self.groups)
+        first = group * fewer + min(group, more)
+        return slice(first, first + fewer + (group < more))
+
+    @property
+    def blocks(self) -> int:
+        """Tables of edges that a chunk's rows are visited in."""
+        return 1 if self.topology == "replicated" else self.groups
+
+
+@dataclasses.dataclass(frozen=True)
 class Manifest:
     """The exchange schedule and the padded shape of every array of every part, and counts.
 
@@ -91,6 +148,8 @@ class Manifest:
         has no use for them.
       shapes: (name, shape, dtype) of every array of a part.
       has_padding: whether there may be a row that stands for no node.
+      columns: how features are split by column, or None: by node. The mode is then that of the
+        layers behind the first.
       counts: the graph's size, or None where the manifest stands for graphs of several sizes.
     """
 
@@ -110,6 +169,7 @@ class Manifest:
     outgoing_sender_capacity: int
     shapes: tuple[tuple[str, tuple[int, ...], str], ...]
     has_padding: bool = True
+    columns: ColumnSchedule | None = None
     counts: Counts | None = dataclasses.field(default=None, compare=False)
 
     @property
@@ -172,14 +232,28 @@ class Manifest:
         }
         if name in by_name:
             added = by_name[name]
-        elif name.endswith(_CHUNK_BEHIND) or name in EDGE_DATA:
-            added = self.chunk
-        elif name.endswith("/compressed_starts"):
-            added = 1
+        elif "/" in name or name in EDGE_DATA:
+            added = room_behind(name, self.chunk)
         else:
-            added = 0 if "/" in name else self.node_rows
+            added = self.node_rows
         added = added if isinstance(added, tuple) else (added,)
         return added + (0,) * (dimensions - len(added))
+
+
+def room_behind(name: str, chunk: int) -> int:
+    """Entries that an array of edges needs behind the last one that is stored.
+
+    Args:
+      name: of the array.
+      chunk: edges handled at a time.
+
+    Returns:
+      Room for a chunk in arrays of slots and of rows, one where an array tells as well where the
+      last row ends, otherwise 0.
+    """
+    if name.endswith(_CHUNK_BEHIND) or name in EDGE_DATA:
+        return chunk
+    return 1 if name.endswith("/compressed_starts") else 0
 
 
 def fill_value(name: str, dimensions: int) -> int:

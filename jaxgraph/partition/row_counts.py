@@ -16,7 +16,7 @@ from jaxgraph.partition.degrees import (
 )
 from jaxgraph.partition.survey import Survey
 
-__all__ = ["RowCounts", "count_rows", "leaving"]
+__all__ = ["RowCounts", "choose_runs", "count_rows", "leaving"]
 
 Shape = tuple[int, ...]
 
@@ -86,14 +86,27 @@ def count_rows(survey: Survey, chunk: int) -> tuple[RowCounts, RowCounts]:
       Both counts.
     """
 
-    def choose(counts: DegreeCounts) -> RowCounts:
-        longest = choose_longest(counts, chunk)[0]
-        rows, heavy = counts.by_group(counts.rows), heavy_rows(counts, longest)
-        runs = count_runs(counts, longest)
-        rows, heavy, runs = (each.reshape(survey.num_parts, -1) for each in (rows, heavy, runs))
-        return RowCounts(rows, heavy, runs, longest)
+    degrees = (survey.receiver_degrees, survey.sender_degrees)
+    by_receiver, by_sender = (choose_runs(each, chunk, survey.num_parts) for each in degrees)
+    return by_receiver, by_sender
 
-    return choose(survey.receiver_degrees), choose(survey.sender_degrees)
+
+def choose_runs(counts: DegreeCounts, chunk: int, num_tables: int) -> RowCounts:
+    """Counts the rows of one orientation, and chooses which are cut into runs.
+
+    Args:
+      counts: the degrees in all groups of some tables of edges, as many groups in each.
+      chunk: edges handled at a time.
+      num_tables: how many tables, such as one for each part.
+
+    Returns:
+      The counts, [tables, groups].
+    """
+    longest = choose_longest(counts, chunk)[0]
+    rows, heavy = counts.by_group(counts.rows), heavy_rows(counts, longest)
+    runs = count_runs(counts, longest)
+    rows, heavy, runs = (each.reshape(num_tables, -1) for each in (rows, heavy, runs))
+    return RowCounts(rows, heavy, runs, longest)
 
 
 def leaving(values: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxgraph.graph import Graph
 from jaxgraph.partition.assignment import Partition
+from jaxgraph.partition.column_tables import ColumnRequest, ColumnTables, column_tables
 from jaxgraph.partition.description import choose_grain, describe
 from jaxgraph.partition.domain_tables import domain_arrays
 from jaxgraph.partition.fitting import fit
@@ -49,11 +50,13 @@ class PartTables:
       manifest: counts and padded shapes.
       survey: the graph, ordered.
       row_counts: of its edges by receiver, and by sender.
+      columns: the arrays of features by column, or None: they are by node.
     """
 
     manifest: Manifest
     survey: Survey
     row_counts: tuple[RowCounts, RowCounts]
+    columns: ColumnTables | None = None
 
     def part(self, index: int) -> Arrays:
         """The arrays of one part by name, not padded."""
@@ -61,12 +64,19 @@ class PartTables:
         arrays = node_arrays(found.graph, found.degrees, found.order.nodes_of(index))
         tables = sar_arrays if manifest.mode == "sar" else domain_arrays
         arrays |= tables(found, index, manifest, self.row_counts)
+        if self.columns is not None:
+            arrays |= self.columns.arrays(index)
         missing = [shape for shape in manifest.shapes if shape[0] not in arrays]
         return arrays | {name: np.zeros((0,) * len(shape), dtype) for name, shape, dtype in missing}
 
 
 def tabulate(
-    graph: Graph, partition: Partition, mode: str = "sar", pad_to: Manifest | None = None
+    graph: Graph,
+    partition: Partition,
+    mode: str = "sar",
+    pad_to: Manifest | None = None,
+    *,
+    columns: ColumnRequest | None = None,
 ) -> PartTables:
     """Orders the edges of every part and finds the shapes that all parts share.
 
@@ -75,15 +85,24 @@ def tabulate(
       partition: a part for every node.
       mode: "sar" (edges grouped by the part of their sender) or "domain" (one group).
       pad_to: a manifest whose shapes to take on, so that a compiled program fits both graphs.
+      columns: how to split features by column (mode "p3"); None: features are split by node.
 
     Returns:
       A source of the arrays.
 
     Raises:
       ValueError: the mode is unknown, the partition is of another graph, or the graph does not fit
-        into `pad_to`.
+        into `pad_to`; or its features cannot be split by column as asked.
     """
     found = survey(graph, partition, mode)
+    if columns is not None:
+        if pad_to is not None:
+            raise ValueError(
+                "features that are split by column have shapes of their own: no pad_to"
+            )
+        manifest = describe(found, *choose_grain([found]), int(columns.chunks))
+        manifest, of_columns = column_tables(found, manifest, columns)
+        return PartTables(manifest, found, count_rows(found, manifest.chunk), of_columns)
     if pad_to is None:
         manifest = describe(found, *choose_grain([found]))
     else:

@@ -11,7 +11,6 @@ import pytest
 from jaxgraph.layers import gcn_conv, gin_conv, sage_conv
 from jaxgraph.parallel import gather_rows, make_mesh, shard, spmd
 from jaxgraph.partition import Partition
-from tests.columns import columns_of
 from tests.layers.convolution_cases import (
     SPECIAL_GRAPHS,
     WIDE,
@@ -119,16 +118,10 @@ def test_weights_that_cancel_leave_the_bias() -> None:
     np.testing.assert_array_equal(actual, np.broadcast_to(params["bias"], actual.shape))
 
 
-@pytest.mark.parametrize("name", ["gcn-wide", "sage-mean-wide", "gin-narrow"])
+@pytest.mark.parametrize("name", ["gcn-wide", "sage-mean-wide", "sage-max", "gin-narrow"])
 def test_columns_give_what_rows_give(name: str) -> None:
     conv, _, params = CASES[name]
     columns_match_rows(conv, params)
-
-
-def test_columns_are_refused_by_the_maximum() -> None:
-    conv, _, params = CASES["sage-max"]
-    message = r"reduce='max' needs all features .* shard\.to_nodes\(x\)"
-    refused(TypeError, message, lambda s: conv(params, s, columns_of(s, s.nodes)))
 
 
 def test_an_unknown_reduction_is_refused() -> None:

@@ -12,7 +12,6 @@ import pytest
 from jaxgraph.layers import dropout, linear, require_rows
 from jaxgraph.layers.dense import add_bias, at_use
 from jaxgraph.parallel import FeatureColumns, ShardedGraph, gather_rows, spmd
-from tests.columns import columns_of
 from tests.oracles import randomness
 from tests.strategies import NUM_FEATURES
 from tests.tolerance import assert_close
@@ -27,12 +26,8 @@ NO_FEATURES: Any = None
 KEY = jax.random.key(5)
 
 
-def sharded_in(num_parts: int) -> ShardedGraph:
-    return crooked_sharded(num_parts, "hash", "sar")
-
-
-def features_in(layout: str, shard: Any) -> Any:
-    return columns_of(shard, shard.nodes) if layout == "columns" else shard.nodes
+def sharded_in(num_parts: int, layout: str = "rows") -> ShardedGraph:
+    return crooked_sharded(num_parts, "hash", "sar" if layout == "rows" else "p3-sar")
 
 
 @pytest.mark.parametrize("layout", ["rows", "columns"])
@@ -40,13 +35,13 @@ def features_in(layout: str, shard: Any) -> Any:
 def test_linear_and_its_gradients(num_parts: int, layout: str) -> None:
     def step(kernel: jax.Array, bias: jax.Array, shard: Any) -> Any:
         def loss(kernel: jax.Array, bias: jax.Array) -> Any:
-            y = linear(shard, features_in(layout, shard), kernel, bias)
+            y = linear(shard, shard.nodes, kernel, bias)
             return shard.sum(jnp.sum(shard.mask_rows(y * jnp.sin(shard.node_ids)[:, None]))), y
 
         (_, y), grads = jax.value_and_grad(loss, (0, 1), has_aux=True)(kernel, bias)
         return y, grads
 
-    sharded = sharded_in(num_parts)
+    sharded = sharded_in(num_parts, layout)
     y, (of_kernel, of_bias) = spmd(step, outputs=("rows", "replicated"))(KERNEL, BIAS, sharded)
     nodes = crooked_features()
     adjoint = np.broadcast_to(np.sin(np.arange(len(nodes)))[:, None], (len(nodes), OUT))
@@ -60,11 +55,11 @@ def test_linear_and_its_gradients(num_parts: int, layout: str) -> None:
 @pytest.mark.parametrize("num_parts", PARTS)
 def test_dropout_draws_by_node_and_column(num_parts: int, layout: str) -> None:
     def step(key: jax.Array, shard: Any) -> jax.Array:
-        dropped = dropout(shard, features_in(layout, shard), key, rate=RATE)
+        dropped = dropout(shard, shard.nodes, key, rate=RATE)
         assert isinstance(dropped, FeatureColumns) == (layout == "columns")
         return shard.to_nodes(dropped)
 
-    sharded = sharded_in(num_parts)
+    sharded = sharded_in(num_parts, layout)
     actual = gather_rows(spmd(step, outputs="rows")(KEY, sharded), sharded)
     nodes = crooked_features()
     words = tuple(np.asarray(jax.random.key_data(KEY)).tolist())
@@ -76,11 +71,11 @@ def test_dropout_draws_by_node_and_column(num_parts: int, layout: str) -> None:
 def test_dropout_then_linear_is_the_same_for_rows_and_columns() -> None:
     def step(key: jax.Array, kernel: jax.Array, shard: Any) -> list[jax.Array]:
         return [
-            linear(shard, dropout(shard, features_in(layout, shard), key, rate=RATE), kernel)
-            for layout in ("rows", "columns")
+            linear(shard, dropout(shard, x, key, rate=RATE), kernel)
+            for x in (shard.to_nodes(shard.nodes), shard.nodes)
         ]
 
-    rows, columns = spmd(step, outputs="rows")(KEY, KERNEL, sharded_in(4))
+    rows, columns = spmd(step, outputs="rows")(KEY, KERNEL, sharded_in(4, "columns"))
     assert_close(columns, rows, reduction_length=NUM_FEATURES)
     assert float(jnp.abs(rows).max()) > 1
 
@@ -159,16 +154,16 @@ def test_dropout_of_16_bits_rounds_once() -> None:
     np.testing.assert_array_equal(y[kept], exact.astype(jnp.bfloat16))
 
 
-def raises(error: type[Exception], match: str, function: Any) -> None:
+def raises(error: type[Exception], match: str, function: Any, layout: str = "rows") -> None:
     with pytest.raises(error, match=match):
-        spmd(function, outputs="rows")(sharded_in(2))
+        spmd(function, outputs="rows")(sharded_in(2, layout))
 
 
 def test_wrong_features_are_refused() -> None:
     wide = jnp.ones((NUM_FEATURES + 1, OUT))
     message = rf"x has {NUM_FEATURES} features, but the kernel has shape"
     raises(ValueError, message, lambda shard: linear(shard, shard.nodes, wide))
-    raises(ValueError, message, lambda s: linear(s, columns_of(s, s.nodes), wide))
+    raises(ValueError, message, lambda shard: linear(shard, shard.nodes, wide), "columns")
     raises(ValueError, "one row per node", lambda s: linear(s, s.nodes[:-1], KERNEL))
     raises(ValueError, "NodeEmbedding", lambda s: linear(s, NO_FEATURES, KERNEL))
 
@@ -185,6 +180,6 @@ def test_dropout_without_a_key_is_refused() -> None:
 
 def test_columns_are_refused_where_rows_are_needed() -> None:
     def step(shard: Any) -> jax.Array:
-        return require_rows(columns_of(shard, shard.nodes), "a test")
+        return require_rows(shard.nodes, "a test")
 
-    raises(TypeError, r"a test needs all features .* shard\.to_nodes\(x\)", step)
+    raises(TypeError, r"a test needs all features .* shard\.to_nodes\(x\)", step, "columns")

@@ -11,11 +11,10 @@ import pytest
 from jaxgraph.layers import batch_norm, batch_statistics, layer_norm, normalize
 from jaxgraph.parallel import ShardedGraph, gather_rows, make_mesh, shard, spmd, traffic
 from jaxgraph.partition import Partition
-from tests.columns import columns_of
 from tests.oracles import functions
 from tests.strategies import NUM_FEATURES, skewed_assignment
 from tests.tolerance import assert_close
-from tests.training import crooked_features, crooked_graph, poisoned
+from tests.training import crooked_features, crooked_graph, crooked_sharded, poisoned
 
 RNG = np.random.default_rng(1)
 SCALE, BIAS = RNG.standard_normal((2, NUM_FEATURES)).astype(np.float32)
@@ -121,7 +120,7 @@ def test_columns_are_refused(name: str) -> None:
     layer, _ = LAYERS[name]
 
     def step(shard: Any) -> jax.Array:
-        return layer(shard, columns_of(shard, shard.nodes), SCALE, BIAS)
+        return layer(shard, shard.nodes, SCALE, BIAS)
 
     with pytest.raises(TypeError, match=r"normalisation needs .* shard\.to_nodes\(x\)"):
-        spmd(step, outputs="rows")(skewed(2))
+        spmd(step, outputs="rows")(crooked_sharded(2, "hash", "p3-sar"))

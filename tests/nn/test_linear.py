@@ -9,7 +9,6 @@ from flax import nnx
 
 from jaxgraph.nn import Linear
 from jaxgraph.parallel import spmd
-from tests.columns import columns_of
 from tests.strategies import NUM_FEATURES
 from tests.tolerance import assert_close
 from tests.training import crooked_sharded
@@ -32,9 +31,9 @@ def test_rows_and_columns_share_the_parameters() -> None:
 
     def step(state: Any, shard: Any) -> tuple[jax.Array, jax.Array]:
         linear = nnx.merge(graphdef, state)
-        return linear(shard, shard.nodes), linear(shard, columns_of(shard, shard.nodes))
+        return linear(shard, shard.to_nodes(shard.nodes)), linear(shard, shard.nodes)
 
-    rows, columns = spmd(step, outputs="rows")(state, crooked_sharded(4, "hash", "sar"))
+    rows, columns = spmd(step, outputs="rows")(state, crooked_sharded(4, "hash", "p3-sar"))
     assert_close(columns, rows, reduction_length=NUM_FEATURES)
 
 

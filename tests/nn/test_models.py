@@ -11,9 +11,8 @@ from flax import nnx
 
 from jaxgraph import nn
 from jaxgraph.layers import elu
-from jaxgraph.parallel import ShardedGraph, place_rows, rows_prefix, spmd, traffic
+from jaxgraph.parallel import ShardedGraph, gather_rows, place_rows, rows_prefix, spmd, traffic
 from jaxgraph.parallel.exchange import WHOLE_ANSWER_RATIO
-from tests.columns import columns_of
 from tests.oracles import convolutions, functions, losses
 from tests.oracles.models import Model
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
@@ -187,23 +186,25 @@ def test_columns_of_features_give_what_rows_give(name: str) -> None:
     def step(state: Any, key: jax.Array, shard: Any) -> list[jax.Array]:
         return [
             shard.mask_rows(nnx.merge(graphdef, state, copy=True)(shard, x, key=key, train=True))
-            for x in (shard.nodes, columns_of(shard, shard.nodes))
+            for x in (shard.to_nodes(shard.nodes), shard.nodes)
         ]
 
-    sharded = crooked_sharded(4, "hash", "domain")
+    sharded = crooked_sharded(4, "hash", "p3-domain")
     rows, columns = spmd(step, outputs="rows")(state, KEY, sharded)
     assert_close(columns, rows, reduction_length=1000)
 
 
-def test_columns_are_refused_by_a_residual_connection_without_a_map() -> None:
+def test_a_residual_connection_without_a_map_takes_the_rows_of_columns() -> None:
     module = nn.GCN(NUM_FEATURES, NUM_FEATURES, 3, residual=True, rngs=nnx.Rngs(0))
     graphdef, state = nnx.split(module)
 
-    def step(state: Any, shard: Any) -> jax.Array:
-        return nnx.merge(graphdef, state)(shard, columns_of(shard, shard.nodes))
+    def step(state: Any, shard: Any) -> list[jax.Array]:
+        model = nnx.merge(graphdef, state)
+        return [model(shard, x) for x in (shard.to_nodes(shard.nodes), shard.nodes)]
 
-    with pytest.raises(TypeError, match=r"a residual connection needs .*shard\.to_nodes\(x\)"):
-        spmd(step, outputs="rows")(state, crooked_sharded(2, "hash", "sar"))
+    sharded = crooked_sharded(2, "hash", "p3-sar")
+    rows, columns = (gather_rows(y, sharded) for y in spmd(step, outputs="rows")(state, sharded))
+    assert_close(columns, rows, reduction_length=1000)
 
 
 def test_a_graph_without_features_asks_for_an_embedding() -> None:

@@ -395,7 +395,7 @@ def test_wrong_modes(tables):
         place(tables, make_mesh(PARTS), "domain")
     with pytest.raises(ValueError, match="prefetch=True needs mode='sar'; mode is 'domain'"):
         shard(*random_pair(90), make_mesh(PARTS), "domain", prefetch=True)
-    with pytest.raises(ValueError, match="mode is 'ring'; expected one of sar, domain"):
+    with pytest.raises(ValueError, match="mode is 'ring'; expected one of sar, domain, p3"):
         shard(*random_pair(90), make_mesh(PARTS), "ring")
 
 

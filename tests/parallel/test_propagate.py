@@ -187,7 +187,7 @@ def test_feature_columns_are_refused_with_the_way_out():
 
     def run(shard):
         columns = jg.parallel.FeatureColumns(
-            jnp.ones((shard.num_rows, 2)), jnp.int32(0), shard.node_ids, 2
+            jnp.ones((shard.num_rows, 2)), jnp.int32(0), num_features=2, groups=1
         )
         return shard.sum(jnp.sum(jg.parallel.propagate(shard, lambda s, r, e: s, columns)))
 

@@ -1,0 +1,109 @@
+"""How features split by column lie on the devices of a mesh, and what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxgraph.parallel.columns import AllNodes, ColumnEdges, ColumnTopology
+from jaxgraph.parallel.edge_placement import orientation
+from jaxgraph.partition.column_tables import ColumnRequest
+from jaxgraph.partition.manifest import EDGE_DATA, MODES, ColumnSchedule
+
+__all__ = ["column_request", "column_topology", "mesh_of_columns"]
+
+
+def column_request(
+    mode: str, options: Mapping[str, Any], node_dtype: np.dtype | None, *, has_target: bool
+) -> tuple[ColumnRequest | None, str]:
+    """What was asked for.
+
+    Args:
+      mode: "p3", or a schedule for features by node.
+      options: "rest", "topology", "chunks" and "feature_budget" of `jaxgraph.parallel.shard`; None
+        where not given.
+      node_dtype: type in which devices hold features; None: that of the graph.
+      has_target: whether shapes of another graph are to be taken on.
+
+    Returns:
+      How to split features by column, or None: not at all; and the schedule of all other layers.
+
+    Raises:
+      ValueError: the mode is unknown, an option does not belong to it, or is not of its kind.
+    """
+    given = [name for name, value in options.items() if value is not None]
+    if mode != "p3":
+        if mode not in MODES:
+            raise ValueError(f"mode is {mode!r}; expected one of {', '.join((*MODES, 'p3'))}")
+        if given:
+            raise ValueError(f"{', '.join(given)}: for mode='p3' only; mode is {mode!r}")
+        return None, mode
+    rest = options["rest"]
+    if rest is not None and rest not in MODES:
+        raise ValueError(f"rest is {rest!r}; expected one of {', '.join(MODES)}")
+    if has_target:
+        raise ValueError(
+            "mode='p3' takes no pad_to: how its edges are cut depends on the graph; shard in mode "
+            "'sar' or 'domain' where one program is to serve several graphs"
+        )
+    names = {"topology": "topology", "chunks": "chunks", "budget": "feature_budget"}
+    wanted = {name: options[key] for name, key in names.items() if key in given}
+    return ColumnRequest(**wanted, node_dtype=node_dtype), "domain" if rest is None else rest
+
+
+def mesh_of_columns(mesh: Mesh, schedule: ColumnSchedule) -> Mesh:
+    """The devices in rows, each of which holds every slice of the features once.
+
+    Args:
+      mesh: of one axis.
+      schedule: how features are split.
+
+    Returns:
+      The mesh itself where each slice is on one device, else one of two axes.
+    """
+    if schedule.replicas == 1:
+        return mesh
+    (axis,) = mesh.axis_names
+    devices = mesh.devices.reshape(schedule.replicas, schedule.groups)
+    return Mesh(devices, (f"{axis}_replicas", axis), axis_types=mesh.axis_types * 2)
+
+
+def column_topology(
+    arrays: Mapping[str, Any],
+    schedule: ColumnSchedule,
+    axis: str | tuple[str, ...],
+    implementation: str,
+) -> ColumnTopology:
+    """The `ColumnTopology` whose leaves are the arrays, whatever they are.
+
+    Args:
+      arrays: of all devices, by name.
+      schedule: how features and rows are split.
+      axis: of the mesh, or several.
+      implementation: which kernels reduce over the edges.
+
+    Returns:
+      The topology.
+    """
+    data = {name: arrays[f"columns/{name}"] for name in EDGE_DATA if f"columns/{name}" in arrays}
+    return ColumnTopology(
+        nodes=AllNodes(
+            node_ids=arrays["columns/node_ids"],
+            node_mask=arrays["columns/node_mask"],
+            in_degree=arrays["columns/in_degree"],
+            missing_self_loop=arrays["columns/missing_self_loop"],
+            weighted_in_degree=arrays.get("columns/weighted_in_degree"),
+        ),
+        edges=ColumnEdges(
+            orientation(arrays, "columns/by_receiver"),
+            orientation(arrays, "columns/by_sender"),
+            arrays.get("columns/receivers"),
+            data,
+        ),
+        schedule=schedule,
+        axes=(axis,) if isinstance(axis, str) else axis,
+        implementation=implementation,
+    )

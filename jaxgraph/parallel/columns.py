@@ -1,0 +1,259 @@
+"""The graph as layers on feature columns see it: all nodes, and edges among them in pieces (P3).
+
+It is what `jaxgraph.partition.column_tables` makes, on the devices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxgraph.ops.blocks import Block
+from jaxgraph.ops.edges import EdgeGroups, Orientation
+from jaxgraph.ops.messages import Inputs
+from jaxgraph.ops.propagation import propagate_block
+from jaxgraph.ops.reducers import Reducer
+from jaxgraph.partition.degrees import PIECE
+from jaxgraph.partition.manifest import ColumnSchedule
+
+__all__ = ["AllNodes", "ColumnEdges", "ColumnTopology", "Piece"]
+
+Pytree = Any
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class AllNodes:
+    """What is known of the nodes of all parts, part after part.
+
+    Attributes:
+      node_ids: int32 [parts * rows], ids in the whole graph.
+      node_mask: bool [parts * rows], False for padding.
+      in_degree: float32 [parts * rows], edges that enter a node.
+      missing_self_loop: bool [parts * rows], which nodes have no edge to themselves.
+      weighted_in_degree: float32 [parts * rows], sum of the weights of those edges, or None.
+    """
+
+    node_ids: jax.Array
+    node_mask: jax.Array
+    in_degree: jax.Array
+    missing_self_loop: jax.Array
+    weighted_in_degree: jax.Array | None
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ColumnEdges:
+    """The edges of a piece, or of several along a leading axis.
+
+    Attributes:
+      by_receiver, by_sender: the edges in both orientations, as one group; senders are numbered
+        among all nodes.
+      receivers: int32 [slots], as in `EdgeGroups`, or None: the edges have no data.
+      data: [slots, ...], the user's data of the edges by name.
+    """
+
+    by_receiver: Orientation
+    by_sender: Orientation
+    receivers: jax.Array | None
+    data: Mapping[str, jax.Array]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ColumnTopology:
+    """What a device knows of the graph for layers on its columns of all nodes.
+
+    Attributes:
+      nodes: of all parts.
+      edges: the device's pieces, one per chunk.
+      schedule: how features and rows are split.
+      axes: names of the mesh axes; columns differ over the last one.
+      implementation: which kernels reduce over the edges.
+    """
+
+    nodes: AllNodes
+    edges: ColumnEdges
+    schedule: ColumnSchedule = dataclasses.field(metadata={"static": True})
+    axes: tuple[str, ...] = dataclasses.field(metadata={"static": True})
+    implementation: str = dataclasses.field(metadata={"static": True})
+
+    @property
+    def axis(self) -> str:
+        """Name of the mesh axis over which columns are split."""
+        return self.axes[-1]
+
+    def first_part(self) -> jax.Array:
+        """The first part of this device's row of devices, int32 []."""
+        row = lax.axis_index(self.axes[0]) if len(self.axes) > 1 else jnp.int32(0)
+        return row * self.schedule.groups
+
+    def own_parts(self, values: jax.Array) -> jax.Array:
+        """Of `values` [parts * rows, ...] those of the parts of this device's row of devices."""
+        rows = values.shape[0] // self.schedule.replicas
+        start = self.first_part() // self.schedule.groups * rows
+        return lax.dynamic_slice_in_dim(values, start, rows, 0)
+
+    def each_piece(self, chunk: jax.Array | int, function: Callable[[Piece], Pytree]) -> Pytree:
+        """What a function makes of the pieces of a chunk, [rows of the chunk in all parts, ...]."""
+        edges = _at(self.edges, chunk)
+        first, groups = self.first_part(), self.schedule.groups
+        if self.schedule.topology == "replicated":
+            return function(Piece(self, edges, first, chunk, groups))
+        everything = self._pushed(edges)
+
+        def of_part(part: tuple[jax.Array, ColumnEdges]) -> Pytree:
+            return function(Piece(self, part[1], first + part[0], chunk, 1))
+
+        found = lax.map(of_part, (jnp.arange(groups), everything))
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
+
+    def fold_pieces(
+        self,
+        chunk: jax.Array | int,
+        function: Callable[[Piece, Pytree, Pytree], Pytree],
+        rows: Pytree,
+        state: Pytree,
+    ) -> Pytree:
+        """The state after `function(piece, rows of the piece, state)` on the pieces of a chunk.
+
+        Args:
+          chunk: which one.
+          function: what is done with a piece.
+          rows: arrays [rows of the chunk in all parts, ...].
+          state: to start from.
+
+        Returns:
+          The last state.
+        """
+        edges = _at(self.edges, chunk)
+        first, groups = self.first_part(), self.schedule.groups
+        if self.schedule.topology == "replicated":
+            return function(Piece(self, edges, first, chunk, groups), rows, state)
+
+        def step(state: Pytree, part: tuple[jax.Array, ColumnEdges, Pytree]) -> Any:
+            piece = Piece(self, part[1], first + part[0], chunk, 1)
+            return function(piece, part[2], state), None
+
+        by_part = jax.tree.map(lambda leaf: leaf.reshape(groups, -1, *leaf.shape[1:]), rows)
+        return lax.scan(step, state, (jnp.arange(groups), self._pushed(edges), by_part))[0]
+
+    def _pushed(self, edges: ColumnEdges) -> ColumnEdges:
+        """The pieces of all parts of this row of devices, [groups, ...]: indices, no features."""
+        return jax.tree.map(lambda leaf: lax.all_gather(leaf, self.axis), edges)
+
+
+def _at(tree: Pytree, index: jax.Array | int) -> Pytree:
+    return jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, 0, False), tree)
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """The rows of a chunk in some parts, as receivers, and the edges that enter them.
+
+    Aggregations take it in place of a `Shard`: it has the same to say of its receivers. Senders are
+    all nodes.
+
+    Attributes:
+      topology: what it is a piece of.
+      between: its edges.
+      part, chunk: int32 [], the first part, and the chunk of its rows.
+      num_parts: how many parts, one after the other.
+    """
+
+    topology: ColumnTopology
+    between: ColumnEdges
+    part: jax.Array
+    chunk: jax.Array | int
+    num_parts: int
+
+    @property
+    def node_ids(self) -> jax.Array:
+        """int32 [receivers], ids in the whole graph."""
+        return self._rows(self.topology.nodes.node_ids)
+
+    @property
+    def node_mask(self) -> jax.Array:
+        """bool [receivers], False for padding."""
+        return self._rows(self.topology.nodes.node_mask)
+
+    @property
+    def in_degree(self) -> jax.Array:
+        """float32 [receivers], edges that enter a node."""
+        return self._rows(self.topology.nodes.in_degree)
+
+    @property
+    def missing_self_loop(self) -> jax.Array:
+        """bool [receivers], which nodes have no edge to themselves."""
+        return self._rows(self.topology.nodes.missing_self_loop)
+
+    @property
+    def weighted_in_degree(self) -> jax.Array | None:
+        """float32 [receivers], sum of the weights of the edges that enter a node, or None."""
+        degree = self.topology.nodes.weighted_in_degree
+        return None if degree is None else self._rows(degree)
+
+    @property
+    def edges(self) -> jax.Array | None:
+        """[slots, ...], the features of its edges, or None."""
+        return self.between.data.get("edges")
+
+    @property
+    def edge_weight(self) -> jax.Array | None:
+        """[slots], the weights of its edges, or None."""
+        return self.between.data.get("edge_weight")
+
+    @property
+    def edge_type(self) -> jax.Array | None:
+        """[slots], the types of its edges, or None."""
+        return self.between.data.get("edge_type")
+
+    def mask_rows(self, values: jax.Array) -> jax.Array:
+        """`values` [receivers, ...] with zeros in the rows of padding."""
+        mask = self.node_mask.reshape(-1, *(1,) * (values.ndim - 1))
+        return jnp.where(mask, values, jnp.zeros((), values.dtype))
+
+    def own_rows(self, values: jax.Array) -> jax.Array:
+        """The receivers' rows of `values` [parts * rows, ...], 0 in those of padding."""
+        return self.mask_rows(self._rows(values))
+
+    def _rows(self, values: jax.Array) -> jax.Array:
+        schedule = self.topology.schedule
+        parts, rest = schedule.groups * schedule.replicas, values.shape[1:]
+        by_chunk = values.reshape(parts, schedule.chunks, -1, *rest)
+        of_parts = lax.dynamic_slice_in_dim(by_chunk, self.part, self.num_parts, 0)
+        rows = lax.dynamic_index_in_dim(of_parts, self.chunk, 1, keepdims=False)
+        return rows.reshape(-1, *rest)
+
+    def propagate(self, message: Callable[..., Pytree], reducer: Reducer, inputs: Inputs) -> Pytree:
+        """Reduces `message(params, sender, receiver, edge)` at the receivers.
+
+        Args:
+          message, reducer: as for `propagate_block`.
+          inputs: senders [parts * rows, ...], receivers [receivers, ...], edges [slots, ...].
+
+        Returns:
+          Pytree of arrays [receivers, ...].
+        """
+        schedule, node_ids = self.topology.schedule, self.node_ids
+        edges = EdgeGroups(
+            by_receiver=self.between.by_receiver,
+            by_sender=self.between.by_sender,
+            sender_ids=self.topology.nodes.node_ids,
+            sender_ptr=None,
+            receiver_ids=node_ids,
+            receiver_ptr=None,
+            repetition=None,
+            receivers=self.between.receivers,
+            chunk=schedule.edge_chunk,
+            piece=PIECE,
+            receiver_capacity=schedule.receiver_capacity,
+            sender_capacity=schedule.sender_capacity,
+            implementation=self.topology.implementation,
+        )
+        return propagate_block(Block(edges, node_ids, None), message, reducer, inputs)

@@ -1,0 +1,66 @@
+"""The arrays of edges that a device holds, those included that only some kernels need."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from jaxgraph.ops.edges import Orientation
+from jaxgraph.parallel.cut_rows import cut_arrays, cut_rows_at, cut_shapes
+from jaxgraph.partition.manifest import Manifest
+
+__all__ = ["cut_arrays_of_part", "orientation", "shapes_of_part"]
+
+
+def shapes_of_part(
+    manifest: Manifest, implementation: str
+) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    """Shapes and types of all arrays of a part, those included that only some kernels need.
+
+    Args:
+      manifest: what a source lists.
+      implementation: which kernels reduce over the edges.
+
+    Returns:
+      The shapes by name.
+    """
+    shapes = dict(manifest.array_shapes())
+    if implementation != "mosaic_gpu":
+        return shapes
+    if manifest.columns is None:
+        return shapes | cut_shapes(shapes)
+    chunks = manifest.columns.chunks
+    of_piece = {name: (shape[1:], dtype) for name, (shape, dtype) in _of_pieces(shapes).items()}
+    cut = {name: ((chunks, *s), dtype) for name, (s, dtype) in cut_shapes(of_piece).items()}
+    return shapes | cut_shapes(_without_pieces(shapes)) | cut
+
+
+def _of_pieces(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays of edges with a leading axis of pieces."""
+    return {name: array for name, array in arrays.items() if name.startswith("columns/by_")}
+
+
+def _without_pieces(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: array for name, array in arrays.items() if not name.startswith("columns/by_")}
+
+
+def cut_arrays_of_part(part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """`cut_arrays` of a part, [1, ...], and of each of its pieces, [1, pieces, ...]."""
+    found, pieces = cut_arrays(_without_pieces(part)), _of_pieces(part)
+    if not pieces:
+        return found
+    count = next(iter(pieces.values())).shape[1]
+    cut = [cut_arrays({name: x[:, i] for name, x in pieces.items()}) for i in range(count)]
+    return found | {name: np.stack([each[name] for each in cut], axis=1) for name in cut[0]}
+
+
+def orientation(arrays: Mapping[str, Any], prefix: str) -> Orientation:
+    """The orientation whose arrays have names that start with a prefix."""
+    names = {field.name for field in dataclasses.fields(Orientation)} - {"edge_ids", "cut"}
+    tables = {name: arrays[f"{prefix}/{name}"] for name in names}
+    return Orientation(
+        **tables, edge_ids=arrays.get(f"{prefix}/edge_ids"), cut=cut_rows_at(arrays, prefix)
+    )

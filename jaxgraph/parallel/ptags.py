@@ -1,0 +1,417 @@
+"""P-TAGS: partition, scatter, gather, transform, sync, apply (P3, section 3.5, table 2).
+
+A layer written with these functions runs on rows of nodes and on columns of features:
+
+    messages = scatter(shard, x, lambda sender, edge, receiver: sender)
+    neighbors = gather(messages, "mean")
+    shares = transform(x, neighbors, kernels, lambda kernels, x, a: x @ kernels[0] + a @ kernels[1])
+    y = apply(jax.nn.relu, sync(shares))
+
+`scatter`, `gather` and `transform` describe; `sync` computes. On rows it has nothing to add up. On
+columns, under `mode="p3"`, every device computes its share of all nodes, chunk by chunk, and the
+shares are added (`jaxgraph.parallel.push_pull`). The convolutions of `jaxgraph.layers` that
+aggregate before any non-linearity are written with the same `Shares`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import Mesh
+
+from jaxgraph.graph import Graph
+from jaxgraph.ops.edges import match_variation
+from jaxgraph.ops.message_functions import sum_message
+from jaxgraph.ops.messages import Inputs
+from jaxgraph.ops.reducers import Extremum, Reducer, Sum
+from jaxgraph.parallel.columns import AllNodes, Piece
+from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.placement import ShardedGraph
+from jaxgraph.parallel.placement import shard as shard_graph
+from jaxgraph.parallel.propagate import aggregate_messages, mean_over_edges
+from jaxgraph.parallel.push_pull import push_pull
+from jaxgraph.parallel.shard import Shard
+from jaxgraph.partition.assignment import Partition
+
+__all__ = [
+    "Aggregation",
+    "Messages",
+    "Neighbors",
+    "Shares",
+    "aggregate_columns",
+    "apply",
+    "gather",
+    "partition",
+    "scatter",
+    "sync",
+    "transform",
+]
+
+Pytree = Any
+MessageFn = Callable[[Any, Any, Any], Any]
+TransformFn = Callable[[Any, Any, Any], jax.Array]
+REDUCTIONS = ("sum", "mean", "max", "min")
+EDGE_DATA = ("edges", "edge_weight", "edge_type")
+
+
+class Aggregation(Protocol):
+    """What is computed of the neighbours' features, column by column, by no parameter.
+
+    Hashable, and holds no arrays.
+    """
+
+    def send(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
+        """What nodes send, [rows, features], of their features [rows, features]."""
+        ...
+
+    def receive(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
+        """What receivers make of what all nodes sent, [receivers, features]."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Shares:
+    """This device's share of what a layer puts out, not computed yet.
+
+    Attributes:
+      shard: the shard.
+      x: features of the layer.
+      kernels: pytree of parameters; arrays have a row per feature of x, scalars go to all devices.
+      aggregation: how neighbours are aggregated; None: they are not.
+      after: `(kernels, x, aggregated) -> [rows, ...]`, linear in the columns of both.
+      before: `(kernels, x) -> (own, sent)`, what replaces x for the node itself and for its
+        neighbours; None: x does.
+      aggregate: [all rows, features], the aggregation of x where it is known already, with rows and
+        columns as x has them, 0 in padding; None: it is computed.
+    """
+
+    shard: Shard
+    x: jax.Array | FeatureColumns
+    kernels: Pytree
+    aggregation: Aggregation | None
+    after: TransformFn
+    before: Callable[[Any, Any], tuple[Any, Any]] | None = None
+    aggregate: jax.Array | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Messages:
+    """What `scatter` returns: messages along all edges, not computed yet."""
+
+    shard: Shard
+    x: jax.Array | FeatureColumns
+    message: MessageFn | None
+    edge: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Neighbors:
+    """What `gather` returns: messages and their reduction, not computed yet."""
+
+    messages: Messages
+    aggregation: Aggregation
+
+
+@dataclasses.dataclass(frozen=True)
+class _Message:
+    """A message function of the user's with its arguments in the order of `aggregate_messages`."""
+
+    function: MessageFn
+
+    def __call__(self, params: Pytree, sender: Pytree, receiver: Pytree, edge: Pytree) -> Pytree:
+        return self.function(sender, edge, receiver)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reduction:
+    """y_i = reduce_{e: j -> i} message(x_j, x_e, x_i)"""
+
+    reduction: str
+    message: MessageFn | None
+    edge: str | None
+
+    def send(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
+        """x as it is."""
+        return x
+
+    def receive(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
+        """float [receivers, features]."""
+        edge = None if self.edge is None else getattr(receivers, self.edge)
+        message, inputs = sum_message, Inputs((), sent, (), ())
+        if self.message is not None and not _is_sender(self.message, sent, edge):
+            message = _Message(self.message)
+            inputs = Inputs((), sent, receivers.own_rows(sent), edge)
+        y = aggregate_messages(receivers, message, _reducer(self.reduction), inputs)
+        return mean_over_edges(receivers, y, False) if self.reduction == "mean" else y
+
+
+@dataclasses.dataclass(frozen=True)
+class _AtHand:
+    """What has been aggregated already."""
+
+    def send(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
+        """x as it is."""
+        return x
+
+    def receive(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
+        """The receivers' own rows."""
+        return receivers.own_rows(sent)
+
+
+def aggregate_columns(shard: Shard, x: FeatureColumns, aggregation: Aggregation) -> jax.Array:
+    """The aggregation of this device's columns, for the nodes that its row of devices owns.
+
+    Args:
+      shard: the shard, under `spmd`.
+      x: this device's columns of all nodes.
+      aggregation: what is computed of them.
+
+    Returns:
+      float [parts * rows, columns]; 0 in padding and for all other nodes.
+
+    Raises:
+      ValueError: the graph is not in mode "p3".
+    """
+    topology = shard.columns
+    if topology is None:
+        raise ValueError("features are split by column under mode='p3' only")
+    sent = aggregation.send(topology.nodes, x.values)
+    schedule = topology.schedule
+    shape = (schedule.groups * schedule.replicas, schedule.chunks, -1, x.values.shape[1])
+
+    def of_chunk(chunk: jax.Array, table: jax.Array) -> jax.Array:
+        rows = topology.each_piece(chunk, lambda piece: aggregation.receive(piece, sent))
+        rows = rows.reshape(schedule.groups, 1, *table.shape[2:]).astype(table.dtype)
+        return lax.dynamic_update_slice(table, rows, (topology.first_part(), chunk, 0, 0))
+
+    empty = match_variation(jnp.zeros_like(x.values), (x, topology)).reshape(shape)
+    return lax.fori_loop(0, schedule.chunks, of_chunk, empty).reshape(x.values.shape)
+
+
+def _is_sender(message: MessageFn, sent: jax.Array, edge: jax.Array | None) -> bool:
+    """Whether a message is what the sender sent, for which there are kernels."""
+    some = sent[:1]
+    jaxpr = jax.make_jaxpr(message)(some, None if edge is None else edge[:1], some).jaxpr
+    return not jaxpr.eqns and list(jaxpr.outvars) == jaxpr.invars[:1]
+
+
+def _reducer(reduction: str) -> Reducer:
+    if reduction in ("sum", "mean"):
+        return Sum()
+    return Extremum(1.0 if reduction == "max" else -1.0)
+
+
+def partition(
+    graph: Graph,
+    mesh: Mesh,
+    topology_partitioner: Callable[[Graph, int], Partition],
+    **options: Any,
+) -> ShardedGraph:
+    """Partitions topology and features independently: nodes as told, features by column.
+
+    Args:
+      graph: the graph.
+      mesh: a mesh with one axis.
+      topology_partitioner: `(graph, num_parts) -> Partition`, such as
+        `jaxgraph.partition.partition` with `method="hash"`.
+      options: of `jaxgraph.parallel.shard`, such as `rest`, `topology` and `feature_budget`.
+
+    Returns:
+      The graph in mode "p3".
+
+    Raises:
+      ValueError: as `jaxgraph.parallel.shard`.
+    """
+    parts = topology_partitioner(graph, mesh.size)
+    return shard_graph(graph, parts, mesh, "p3", **options)
+
+
+def scatter(
+    shard: Shard,
+    x: jax.Array | FeatureColumns,
+    message: MessageFn | None = None,
+    *,
+    edge: str | None = None,
+) -> Messages:
+    """Messages along all edges.
+
+    m_e = message(x_j, x_e, x_i) for every edge e: j -> i
+
+    Args:
+      shard: the shard, under `spmd`.
+      x: float [rows, features], or this device's columns of all nodes.
+      message: `(sender, edge, receiver) -> [edges, ...]`, called with a bounded chunk of edges and
+        with some columns of x; must treat every edge and every column by itself, and close over no
+        array. None: the sender's features.
+      edge: which data of the edges it is given: "edges", "edge_weight" or "edge_type"; None: none.
+
+    Returns:
+      The messages, for `gather`.
+
+    Raises:
+      ValueError: there is no such data of edges, or x is None.
+    """
+    if x is None:
+        raise ValueError("x is None: the graph has no node features")
+    if edge is not None and (edge not in EDGE_DATA or getattr(shard, edge) is None):
+        raise ValueError(
+            f"edge is {edge!r}; expected None, or the name of data that the graph's edges have: "
+            f"{', '.join(EDGE_DATA)}"
+        )
+    if message is None and edge is not None:
+        raise ValueError("edge data goes into messages by a message function: pass message=...")
+    return Messages(shard, x, message, edge)
+
+
+def gather(messages: Messages, reduce: str = "sum") -> Neighbors:
+    """The reduction of the messages that reach a node, 0 where none does.
+
+    Args:
+      messages: from `scatter`.
+      reduce: "sum", "mean", "max" or "min".
+
+    Returns:
+      The aggregated neighbourhoods, for `transform`.
+
+    Raises:
+      ValueError: the reduction is unknown.
+    """
+    if reduce not in REDUCTIONS:
+        raise ValueError(f"reduce is {reduce!r}; expected one of {', '.join(REDUCTIONS)}")
+    return Neighbors(messages, _Reduction(reduce, messages.message, messages.edge))
+
+
+def transform(
+    x: jax.Array | FeatureColumns, neighbors: Neighbors, kernels: Pytree, function: TransformFn
+) -> Shares:
+    """This device's share of a layer's output, before any non-linearity.
+
+    t_i = function(kernels, x_i, a_i)
+
+    Args:
+      x: the features that `scatter` was given.
+      neighbors: from `gather`.
+      kernels: pytree of parameters. Arrays have one row per feature of x; on columns the function
+        is given the rows of these. Scalars are given as they are.
+      function: `(kernels, x, a) -> [rows, out_features]`; the sum over features of what it makes of
+        each of them, so element-wise steps and then one product with kernels. Closes over no array.
+
+    Returns:
+      The share, for `sync`.
+
+    Raises:
+      ValueError: an array among the kernels has another number of rows, or x is not that of
+        `scatter`.
+    """
+    if x is not neighbors.messages.x:
+        raise ValueError("x is not the features whose messages were gathered; pass the same")
+    shard = neighbors.messages.shard
+    return Shares(shard, x, _checked(kernels, x), neighbors.aggregation, function)
+
+
+def _checked(kernels: Pytree, x: jax.Array | FeatureColumns) -> Pytree:
+    width = x.num_features if isinstance(x, FeatureColumns) else x.shape[-1]
+    for kernel in jax.tree.leaves(kernels):
+        if jnp.ndim(kernel) and kernel.shape[0] != width:
+            raise ValueError(
+                f"x has {width} features, but a kernel has shape {kernel.shape}; expected one row "
+                "per feature"
+            )
+    return kernels
+
+
+def sync(shares: Shares) -> jax.Array:
+    """The sum of all devices' shares of the own rows; on rows there is one share, and no sum.
+
+    Args:
+      shares: from `transform`.
+
+    Returns:
+      float [rows, out_features].
+
+    Raises:
+      ValueError: x is split by column, but the graph is not in mode "p3".
+    """
+    shard, x, aggregation = shares.shard, shares.x, shares.aggregation
+    if isinstance(x, FeatureColumns):
+        return _sync_columns(shares, x)
+    own, sent = shard.mask_rows(x), x
+    if shares.before is not None:
+        own, sent = shares.before(shares.kernels, own)
+    aggregated = shares.aggregate
+    if aggregation is not None and aggregated is None:
+        aggregated = aggregation.receive(shard, aggregation.send(shard, sent))
+    return shares.after(shares.kernels, own, aggregated)
+
+
+def _sync_columns(shares: Shares, x: FeatureColumns) -> jax.Array:
+    topology, aggregation = shares.shard.columns, shares.aggregation
+    if topology is None:
+        raise ValueError(
+            "x is FeatureColumns, but the graph does not say how layers run on them; shard it with "
+            "mode='p3'"
+        )
+    kernels = jax.tree.map(
+        lambda kernel: x.rows_of(kernel) if jnp.ndim(kernel) else kernel,
+        match_variation(shares.kernels, x),
+    )
+    own, sent = x.values, x.values
+    columns = x.in_range() if x.has_padding and shares.before is None else None
+    if shares.before is not None:
+        mask = topology.nodes.node_mask[:, None]
+        mask = mask & x.in_range() if x.has_padding else mask
+        own, sent = shares.before(kernels, jnp.where(mask, x.values, 0))
+    if shares.aggregate is not None:
+        sent, aggregation = shares.aggregate, _AtHand()
+    elif aggregation is not None:
+        sent = aggregation.send(topology.nodes, sent)
+    function = partial(_share, shares.after, aggregation)
+    return push_pull(topology, function, (kernels, columns), (own, sent))
+
+
+def _share(
+    after: TransformFn,
+    aggregation: Aggregation | None,
+    params: tuple[Pytree, jax.Array | None],
+    table: tuple[Pytree, Pytree],
+    piece: Piece,
+) -> jax.Array:
+    """What the columns of a device add to the rows of a piece."""
+    kernels, columns = params
+
+    def in_range(values: jax.Array) -> jax.Array:
+        return values if columns is None else jnp.where(columns, values, 0)
+
+    own = jax.tree.map(lambda values: in_range(piece.own_rows(values)), table[0])
+    aggregated = None
+    if aggregation is not None:
+        aggregated = in_range(aggregation.receive(piece, table[1]))
+    return after(kernels, own, aggregated)
+
+
+def apply(function: Callable[..., Pytree], *rows: jax.Array) -> Pytree:
+    """`function(*rows)`, of complete rows of the own nodes.
+
+    Args:
+      function: any, such as an activation.
+      rows: float [rows, ...] each, such as what `sync` returned.
+
+    Returns:
+      What the function returns.
+
+    Raises:
+      ValueError: a share that was not synchronised, or features that are split by column.
+    """
+    for each in rows:
+        if isinstance(each, Shares | FeatureColumns):
+            raise ValueError(
+                f"apply takes complete rows, but was given {type(each).__name__}; pass what "
+                "sync(...) returned"
+            )
+    return function(*rows)
