@@ -90,6 +90,7 @@ def summary_table(result: Mapping[str, Any]) -> Table:
         f"{result['graph']['edges']:,} edges",
         "model": f"{options['model']}, {options['layers']} layers, {options['dtype']}",
         "devices": f"{options['parts']}, {options['mode']}"
+        + (f" ({options['rest'] or 'domain'} behind)" if options["mode"] == "p3" else "")
         + (" with prefetch" if options["prefetch"] else ""),
     }
     for split, metrics in result["evaluation"].items():

@@ -47,8 +47,30 @@ class TrainOptions(GraphOptions):
         ),
     ] = 1
     mode: Annotated[
-        str, _device_option(help="sar (one remote part at a time) or domain (all at once).")
+        str,
+        _device_option(
+            help="sar (one remote part at a time), domain (all at once) or p3 (features by column)."
+        ),
     ] = "sar"
+    rest: Annotated[
+        str | None, _device_option(help="Mode p3: how layers behind the first run, domain or sar.")
+    ] = None
+    topology: Annotated[
+        str | None,
+        _device_option(help="Mode p3: edges of the first layer, replicated or pushed."),
+    ] = None
+    chunks: Annotated[
+        int | None,
+        _device_option(help="Mode p3: chunks of rows in which activations are reduced.", min=1),
+    ] = None
+    feature_budget: Annotated[
+        int | None,
+        _device_option(
+            help="Mode p3: bytes of feature columns and edges of the first layer on a device; a "
+            "slice for every device where not given.",
+            min=1,
+        ),
+    ] = None
     prefetch: Annotated[
         bool, _device_option("--prefetch", help="Fetch the next part while aggregating.")
     ] = False
@@ -142,6 +164,10 @@ def _train(
         prefetch=options.prefetch,
         implementation=options.implementation,
         node_dtype=None if graph.nodes is None else options.dtype,
+        rest=options.rest,
+        topology=options.topology,
+        chunks=options.chunks,
+        feature_budget=options.feature_budget,
     )
     optimizer = optax.chain(
         optax.add_decayed_weights(settings.weight_decay), optax.adam(settings.lr)

@@ -1,9 +1,10 @@
 """Graph convolutions whose messages are the senders' features: GCN, GraphSAGE and GIN.
 
 A linear map and a sum over neighbours commute, so a convolution maps its features before it sums
-them where that makes them narrower, and after it where not. Features that are split by column are
-always mapped first: that brings them together. Features that come with what the convolution would
-sum of them (`AggregatedFeatures`) leave the map alone to be done.
+them where that makes them narrower, and after it where not; of features that are split by column,
+those of this device count. It is written once for both, as shares of a sum
+(`jaxgraph.parallel.ptags`). Features that come with what the convolution would sum of them
+(`AggregatedFeatures`) leave the map alone to be done.
 """
 
 from __future__ import annotations

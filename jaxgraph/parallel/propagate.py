@@ -158,7 +158,8 @@ def _check(shard, sender, receiver, edge, reduce, self_loops, dropout, key) -> N
             if is_columns(leaf):
                 raise TypeError(
                     f"{name} is FeatureColumns (this device's columns of all nodes); pass it "
-                    "through jaxgraph.nn.Linear first, or gather the rows with shard.to_nodes(x)"
+                    "through jaxgraph.nn.Linear first, write the layer with "
+                    "jaxgraph.parallel.ptags, or gather the rows with shard.to_nodes(x)"
                 )
             if leaf.ndim < 1 or leaf.shape[0] != shard.num_rows:
                 raise ValueError(

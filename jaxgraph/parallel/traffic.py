@@ -11,7 +11,7 @@ import jax
 from jaxgraph.parallel.hlo import Computation, Instruction, Module, num_bytes, parse, split_list
 from jaxgraph.parallel.trip_count import trip_count
 
-__all__ = ["PermuteOverlap", "overlapped", "overlapped_in_hlo", "traffic", "traffic_from_hlo"]
+__all__ = ["Overlap", "overlapped", "overlapped_in_hlo", "traffic", "traffic_from_hlo"]
 
 # Bytes that leave a device over bytes of its operand, by the number of devices in the group.
 _RULES: dict[str, Callable[[int], Fraction]] = {
@@ -77,8 +77,8 @@ def traffic_from_hlo(text: str) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class PermuteOverlap:
-    """What the schedule puts between the start and the end of one collective-permute.
+class Overlap:
+    """What the schedule puts between the start and the end of one collective.
 
     Attributes:
       name: of the instruction that starts it.
@@ -108,33 +108,42 @@ class PermuteOverlap:
         return self.between.count("custom-call")
 
 
-def overlapped(compiled: jax.stages.Compiled) -> list[PermuteOverlap]:
-    """What runs while each collective-permute of a compiled program is under way.
+def overlapped(
+    compiled: jax.stages.Compiled, collective: str = "collective-permute"
+) -> list[Overlap]:
+    """What runs while each collective of one kind of a compiled program is under way.
 
     Args:
       compiled: a program as `jax.jit(f).lower(...).compile()` returns it, for any platform.
+      collective: which kind, as `traffic` names it.
 
     Returns:
-      One entry for each collective-permute, in the order of the text.
+      One entry for each collective, in the order of the text.
 
     Raises:
-      ValueError: the program is not scheduled, so that its order says nothing.
+      ValueError: the program is not scheduled, so that its order says nothing, or there is no such
+        kind.
     """
-    return overlapped_in_hlo(_text(compiled))
+    return overlapped_in_hlo(_text(compiled), collective)
 
 
-def overlapped_in_hlo(text: str) -> list[PermuteOverlap]:
+def overlapped_in_hlo(text: str, collective: str = _PERMUTE) -> list[Overlap]:
     """`overlapped` from the optimised HLO text of a program.
 
     Args:
       text: what `compiled.as_text()` returned.
+      collective: which kind.
 
     Returns:
-      One entry for each collective-permute, in the order of the text.
+      One entry for each collective, in the order of the text.
 
     Raises:
-      ValueError: the program is not scheduled, or a permute that starts does not end.
+      ValueError: the program is not scheduled, a collective that starts does not end, or there is
+        no such kind.
     """
+    kinds = (_PERMUTE, *_RULES)
+    if collective not in kinds:
+        raise ValueError(f"collective is {collective!r}; expected one of {', '.join(kinds)}")
     module = parse(text)
     if not module.is_scheduled:
         raise ValueError(
@@ -147,7 +156,7 @@ def overlapped_in_hlo(text: str) -> list[PermuteOverlap]:
         for computation in module.computations.values()
         if computation.name not in wrapped
         for position, instruction in enumerate(computation.instructions)
-        if _permutes(module, instruction)
+        if _is_of_kind(module, instruction, collective)
     ]
 
 
@@ -265,11 +274,13 @@ def _collective(instruction: Instruction) -> str:
     return opcode if opcode in _RULES or opcode == _PERMUTE else ""
 
 
-def _permutes(module: Module, instruction: Instruction) -> bool:
+def _is_of_kind(module: Module, instruction: Instruction, collective: str) -> bool:
     if instruction.opcode == "async-start":
         called = (module.computations[name] for name in instruction.calls)
-        return any(_collective(inner) == _PERMUTE for body in called for inner in body.instructions)
-    return _collective(instruction) == _PERMUTE
+        return any(
+            _collective(inner) == collective for body in called for inner in body.instructions
+        )
+    return _collective(instruction) == collective
 
 
 def _async_computations(module: Module) -> set[str]:
@@ -283,18 +294,18 @@ def _async_computations(module: Module) -> set[str]:
     }
 
 
-def _overlap(computation: Computation, position: int) -> PermuteOverlap:
+def _overlap(computation: Computation, position: int) -> Overlap:
     start = computation.instructions[position]
     # Older compilers keep the pair of a permute that they nevertheless run synchronously.
     synchronous = re.search(r'is_sync\\?":\s*true', start.attributes.get("backend_config", ""))
     if not start.opcode.endswith("-start") or synchronous:
-        return PermuteOverlap(start.name, computation.name, False, ())
+        return Overlap(start.name, computation.name, False, ())
     stages = {start.name}
     between: list[str] = []
     for instruction in computation.instructions[position + 1 :]:
         if stages.intersection(instruction.operands):
             if instruction.opcode.endswith("-done"):
-                return PermuteOverlap(start.name, computation.name, True, tuple(between))
+                return Overlap(start.name, computation.name, True, tuple(between))
             stages.add(instruction.name)
         between.append(instruction.opcode)
     raise ValueError(f"{start.name!r} starts in {computation.name!r} but does not end there")

@@ -216,8 +216,8 @@ def column_tables(
     least = 0
     for groups in candidates:
         of_slice = _bytes_of_nodes(survey, manifest, request, groups)
-        if request.budget is not None and of_slice > request.budget:
-            least = of_slice
+        is_too_large = request.budget is not None and of_slice > request.budget
+        if is_too_large and groups != candidates[-1]:
             continue
         tables = _tables(survey, manifest, request, groups)
         least = of_slice + _num_bytes(

@@ -11,7 +11,7 @@ import optax
 from flax import nnx
 
 from jaxgraph.layers import plain_features
-from jaxgraph.parallel import ShardedGraph
+from jaxgraph.parallel import FeatureColumns, ShardedGraph
 from jaxgraph.train.task import NodeClassification, Task
 
 __all__ = [
@@ -112,6 +112,8 @@ def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
     for graph in graphs:
         nodes = plain_features(graph.shards.nodes)
         features = getattr(nodes, "shape", (None,))[-1]
+        if isinstance(nodes, FeatureColumns):
+            features = nodes.num_features
         if isinstance(width, int) and features is not None and width != features:
             raise ValueError(
                 f"the model expects in_features={width}, but the nodes of the graph have "

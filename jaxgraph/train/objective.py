@@ -9,7 +9,7 @@ import jax
 from flax import nnx
 
 from jaxgraph.layers import plain_features
-from jaxgraph.parallel import Shard, ShardedGraph, rows_prefix, spmd
+from jaxgraph.parallel import FeatureColumns, Shard, ShardedGraph, rows_prefix, spmd
 from jaxgraph.train.task import Sums, Task
 
 __all__ = ["apply_model", "gradients", "objective", "plain_shard", "split_model"]
@@ -39,6 +39,9 @@ def apply_model(
 
     Returns:
       The model's outputs and its new statistics.
+
+    Raises:
+      ValueError: features are split by column, and the model's first layer cannot be.
     """
     # Copied: the variables belong to the caller, perhaps to an outer trace, and the model writes.
     model = nnx.merge(graphdef, params, statistics, copy=True)
@@ -46,7 +49,17 @@ def apply_model(
     # A model that knows of no aggregates may do to its features what they do not bear.
     takes_aggregates = getattr(model, "first_aggregation", None) is not None
     x = shard.nodes if takes_aggregates else plain.nodes
-    outputs = model(plain, x, key=key, train=train)
+    try:
+        outputs = model(plain, x, key=key, train=train)
+    except (TypeError, AttributeError) as error:
+        if not isinstance(plain.nodes, FeatureColumns):
+            raise
+        raise ValueError(
+            f"the first layer of {type(model).__name__} cannot be split by column of features, "
+            f"which mode='p3' does: {error}. Start with a layer that can (jaxgraph.nn.Linear, a "
+            "convolution of jaxgraph.nn, one written with jaxgraph.parallel.ptags), or shard the "
+            "graph in mode 'domain' or 'sar'"
+        ) from error
     return outputs, split_model(model)[2]
 
 

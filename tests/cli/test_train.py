@@ -64,6 +64,13 @@ def test_costs_are_measured(written: dict):
     assert written["compile_seconds"] > 0 and written["median_epoch_seconds"] > 0
 
 
+def test_features_by_column_train_to_the_same_loss(written: dict, tmp_path: Path):
+    columns = ("--parts", "3", "--mode", "p3", "--rest", "sar", "--chunks", "2")
+    split = run("--model", "gat", "--heads", "2", "--seed", "3", *columns, out=tmp_path / "p3.json")
+    assert split["history"]["loss"] == pytest.approx(written["history"]["loss"], rel=1e-3)
+    assert split["traffic"]["reduce-scatter"] > 0
+
+
 def test_one_part_trains_to_the_same_loss(written: dict, tmp_path: Path):
     alone = run("--model", "gat", "--heads", "2", "--seed", "3", out=tmp_path / "one.json")
     assert alone["history"]["loss"] == pytest.approx(written["history"]["loss"], rel=1e-3)
@@ -168,6 +175,8 @@ def test_devices_are_emulated_without_the_user_setting_anything(tmp_path: Path):
     [
         (["--model", "gta"], "Did you mean 'gat'?"),
         (["--mode", "sarr"], "sar"),
+        (["--rest", "sar"], "rest: for mode='p3' only; mode is 'sar'"),
+        (["--mode", "p3", "--topology", "ring"], "expected one of replicated, pushed"),
         (["--norm", "bach"], "batch"),
         (["--dtype", "int8"], "expected None, for the type of the inputs, or a floating type"),
         (["--implementation", "cuda"], "cpu, xla"),

@@ -17,6 +17,7 @@ from tests.tolerance import assert_close
 from tests.training import P3_MODES, crooked_graph, crooked_sharded
 
 OUT = 4
+NO_FEATURES: Any = None
 RNG = np.random.default_rng(4)
 KERNELS: Any = {
     name: np.asarray(RNG.standard_normal((NUM_FEATURES, OUT)), np.float32)
@@ -108,7 +109,7 @@ def test_wrong_arguments_are_refused() -> None:
     wide: Any = {"self_kernel": jnp.ones((NUM_FEATURES + 1, OUT))}
     refused("reduce is 'median'", lambda s: ptags.gather(ptags.scatter(s, s.nodes), "median"))
     refused("edge is 'edge_weight'", lambda s: neighbors(s, edge="edge_weight"))
-    refused("x is None", lambda s: ptags.scatter(s, None))
+    refused("x is None", lambda s: ptags.scatter(s, NO_FEATURES))
     refused(
         "one row per feature",
         lambda s: ptags.transform(s.nodes, neighbors(s), wide, fully_connected),
@@ -119,12 +120,12 @@ def test_wrong_arguments_are_refused() -> None:
         "sar",
     )
     refused("takes complete rows", lambda s: ptags.apply(jax.nn.relu, s.nodes))
-    refused(
-        "takes complete rows",
-        lambda s: ptags.apply(
-            jax.nn.relu, ptags.transform(s.nodes, neighbors(s), KERNELS, fully_connected)
-        ),
-    )
+
+    def unsynchronised(of: Any) -> Any:
+        shares: Any = ptags.transform(of.nodes, neighbors(of), KERNELS, fully_connected)
+        return ptags.apply(jax.nn.relu, shares)
+
+    refused("was given Shares", unsynchronised)
 
 
 def test_columns_need_a_graph_in_mode_p3() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import re
 from typing import Any
@@ -13,7 +14,15 @@ import pytest
 from flax import nnx
 
 from jaxgraph import nn
-from jaxgraph.parallel import AbstractSource, ShardedGraph, make_mesh, place, spmd, traffic
+from jaxgraph.parallel import (
+    AbstractSource,
+    ShardedGraph,
+    make_mesh,
+    overlapped,
+    place,
+    spmd,
+    traffic,
+)
 from jaxgraph.parallel.hlo import Instruction, parse
 from jaxgraph.partition import partition
 from jaxgraph.partition.column_tables import ColumnRequest
@@ -150,6 +159,31 @@ def test_no_collective_of_a_training_step_carries_features(name: str) -> None:
             assert shape[-1] not in (features, width(sharded)), (kind, shape)
     reduced = [shape for kind, _, shape in shapes_sent(compiled) if kind == "all-reduce"]
     assert all(math.prod(shape) <= features * 2 * HIDDEN for shape in reduced)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("jax_plugins") is None,
+    reason="compiling for H200 needs the CUDA plugin of jax: pip install 'jaxgraph[cuda]'",
+)
+@pytest.mark.parametrize("implementation", ["mosaic_gpu", "xla"])
+def test_compiled_for_h200_a_chunk_is_reduced_while_the_next_is_computed(
+    implementation: str,
+) -> None:
+    from benchmarks.compile_only import h200_mesh
+
+    graph = crooked_graph(2400, num_features=100)
+    parts = partition(graph, 8, method="hash", seed=0)
+    found = tabulate(graph, parts, "domain", columns=ColumnRequest(chunks=4))
+    source = AbstractSource(found.manifest)
+    sharded = place(source, h200_mesh(8), "p3", implementation=implementation)
+    model = nn.GraphSAGE(100, 64, 3, rngs=nnx.Rngs(0))
+    compiled = compile_train_step(model, optax.adam(1e-2), sharded)
+    for collective in ("reduce-scatter", "all-gather"):
+        found_here = overlapped(compiled, collective)
+        in_loops = [each for each in found_here if "main" not in each.computation]
+        assert in_loops
+        for each in in_loops:
+            assert each.custom_calls_between or each.loops_between, each
 
 
 def test_work_is_equal_to_within_one_column() -> None:

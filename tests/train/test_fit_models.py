@@ -42,10 +42,56 @@ def test_loss_curves_do_not_depend_on_the_number_of_devices(name: str) -> None:
     graph = small_graph()
     curves = [
         fit(make(name), on_devices(graph, parts, **options), OPTIMIZER, epochs=8, seed=1)
-        for parts, options in ((1, {}), (4, {"mode": "sar"}))
+        for parts, options in ((1, {}), (4, {"mode": "sar"}), (3, {"mode": "p3", "chunks": 2}))
     ]
     assert curves[0].loss[-1] < curves[0].loss[0]
-    assert_close(curves[1].loss, curves[0].loss, reduction_length=60)
+    for curve in curves[1:]:
+        assert_close(curve.loss, curves[0].loss, reduction_length=60)
+
+
+def test_devices_that_share_slices_of_features_train_the_same_model() -> None:
+    """On a mesh of two axes; a variable with a row per node among the parameters."""
+    graph = small_graph()
+    whole = on_devices(graph, 1)
+    shared = on_devices(graph, 4, mode="p3", rest="sar", topology="pushed", feature_budget=4900)
+    schedule = shared.manifest.columns
+    assert schedule is not None and (schedule.groups, schedule.replicas) == (2, 2)
+    models = [Both(graph.num_nodes), Both(graph.num_nodes)]
+    alone = fit(models[0], whole, OPTIMIZER, epochs=5)
+    together = fit(models[1], shared, OPTIMIZER, epochs=5)
+    assert_close(together.loss, alone.loss, reduction_length=60)
+    found = [predict(model, shared) for model in models]
+    assert_close(found[1], found[0], reduction_length=60)
+
+
+class Both(Embedded):
+    """Features and a row of a table of every node."""
+
+    def __init__(self, num_nodes: int) -> None:
+        super().__init__(num_nodes)
+        self.first = nn.GINConv(FEATURES, FEATURES, rngs=nnx.Rngs(1))
+
+    def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> jax.Array:
+        x = jax.nn.tanh(self.first(shard, x)) + self.embedding(shard)
+        return self.model(shard, x, key=key, train=train)
+
+
+def test_a_model_that_cannot_start_on_columns_is_named() -> None:
+    class Normalised(nnx.Module):
+        def __init__(self) -> None:
+            self.norm = nn.BatchNorm(FEATURES)
+            self.model = nn.GCN(FEATURES, 8, CLASSES, rngs=nnx.Rngs(0))
+
+        def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> Any:
+            return self.model(shard, self.norm(shard, x, train=train), key=key, train=train)
+
+    sharded = on_devices(small_graph(), 2, mode="p3")
+    message = r"first layer of Normalised cannot be split .* batch normalisation needs .*ptags"
+    with pytest.raises(ValueError, match=message):
+        fit(Normalised(), sharded, OPTIMIZER, epochs=1)
+    wide = nn.GCN(FEATURES + 1, 8, CLASSES, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match=f"in_features={FEATURES + 1}, but the nodes"):
+        fit(wide, sharded, OPTIMIZER, epochs=1)
 
 
 def test_statistics_of_batch_norm_are_left_in_the_model() -> None:
