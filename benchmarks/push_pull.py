@@ -132,7 +132,7 @@ def abstract_graph(
         seed=0,
     )
     parts = jg.partition.partition(graph, devices, method="hash", seed=0)
-    columns = ColumnRequest(topology, chunks, None, None)
+    columns = ColumnRequest(topology, chunks)
     manifest = enlarged(tabulate(graph, parts, rest, columns=columns).manifest, factor)
     return jg.parallel.place(jg.parallel.AbstractSource(manifest), h200_mesh(devices))
 

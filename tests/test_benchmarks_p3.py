@@ -100,8 +100,8 @@ class TestReport:
             transfer("transform first", 2, 3, hidden=16),
         ]
         steps = [
-            Step(POINT, "p3", 1, 1, 1, 1, (3, 1), 0.0),
-            Step(POINT, "sar", 1, 1, 1, 1, (1, 4), 0.0),
+            Step(POINT, "p3", 1, 1, 60, 1, (9, 3), 0.0),
+            Step(POINT, "transform first", 1, 1, 20, 1, (1, 4), 0.0),
         ]
         partitionings = [Partitioning("small", "hash", 4, 0.5, 1.0)]
         lines = list(report.conclusions(transfers, steps, partitionings))
@@ -113,8 +113,10 @@ class TestReport:
         assert lines[1].startswith(
             "small, hash: P3 LOSES to transform first everywhere, it sends 1.60 up to 2.00 times"
         )
-        assert "at most 1.500 (the others 1.600)" in lines[3]
-        assert "hash 0.50 s" in lines[4]
+        assert "3.0 times the bytes" in lines[3]
+        assert "2.4 times as many columns x edges" in lines[3]
+        assert "at most 1.500 (transform first 1.600)" in lines[4]
+        assert "hash 0.50 s" in lines[5]
 
     def test_tables_show_every_row(self):
         console = Console(width=200, record=True)
@@ -145,7 +147,7 @@ class TestPushPull:
         def manifest(num_nodes: int):
             graph = small_graph(num_nodes)
             parts = jg.partition.partition(graph, 2, method="hash", seed=0)
-            columns = ColumnRequest("replicated", 2, None, None)
+            columns = ColumnRequest(chunks=2)
             return tabulate(graph, parts, "domain", columns=columns).manifest
 
         small, large = manifest(200), manifest(1600)

@@ -41,7 +41,7 @@ NODES, EDGES, FEATURES = 169_343, 2_484_941, 128
 """Of ogbn-arxiv, both directions of every edge."""
 SWEPT_HIDDEN, SWEPT_FEATURES = 32, 100
 METHODS = ("hash", "metis")
-COAUTHOR_DEVICES, COAUTHOR_HIDDEN = 8, 16
+COAUTHOR_DEVICES, COAUTHOR_HIDDEN = [8, 16], 16
 # Code is not run, so that it need not be fast; collectives and buffers are chosen before.
 NO_CODE = "--xla_backend_optimization_level=0"
 
@@ -95,7 +95,7 @@ def measure(options: argparse.Namespace) -> Results:
     if options.data_dir is not None:
         graph = jg.datasets.load("coauthor-cs", data_dir=options.data_dir)
         width = (graph.num_features, COAUTHOR_HIDDEN)
-        for made in cuts("coauthor-cs", graph, [COAUTHOR_DEVICES]):
+        for made in cuts("coauthor-cs", graph, COAUTHOR_DEVICES):
             results.partitionings.append(made.summary)
             results.transfers += measure_transfers(made, [width], [width])
             results.steps += measure_steps(made, *width)
@@ -121,7 +121,7 @@ def main() -> None:
     """Reads the command line, measures, prints and draws."""
     options = read_arguments(sys.argv[1:])
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {NO_CODE}"
-    jg.parallel.emulate_devices(max(*options.devices, COAUTHOR_DEVICES))
+    jg.parallel.emulate_devices(max(*options.devices, *COAUTHOR_DEVICES))
     results = measure(options)
     console = Console(width=170)
     report.show_transfers(results.transfers, console)

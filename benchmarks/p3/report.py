@@ -141,14 +141,7 @@ def conclusions(
         "cached: sends nothing in the first layer after the first epoch, which no P3 can beat, "
         "where the first aggregation has no parameter and no dropout stands before it"
     )
-    p3 = [step for step in steps if step.system.startswith("p3")]
-    if p3:
-        worst = max(step.imbalance for step in p3)
-        other = max(step.imbalance for step in steps if not step.system.startswith("p3"))
-        yield (
-            f"what P3 gives: work of the first layer most / mean at most {worst:.3f} "
-            f"(the others {other:.3f})"
-        )
+    yield from _of_steps(steps)
     seconds = {
         method: sum(each.seconds for each in partitionings if each.partition == method)
         for method in dict.fromkeys(each.partition for each in partitionings)
@@ -159,6 +152,29 @@ def conclusions(
         "what P3 gives: a device reads 1/N of the feature columns; and layers that must aggregate "
         "before they transform (a maximum, messages that are no linear map) have no other choice "
         "under domain than aggregate first"
+    )
+
+
+def _of_steps(steps: Sequence[Step]) -> Iterator[str]:
+    """What P3 costs in edges and work, and its balance."""
+    found: dict[Point, dict[str, Step]] = {}
+    for step in steps:
+        found.setdefault(step.point, {})[step.system] = step
+    pairs = {point: (row["p3"], row["transform first"]) for point, row in found.items()}
+    edges = {point: p3.table_bytes / other.table_bytes for point, (p3, other) in pairs.items()}
+    work = {point: sum(p3.work) / sum(other.work) for point, (p3, other) in pairs.items()}
+    most_edges, most_work = (max(ratios, key=lambda p: ratios[p]) for ratios in (edges, work))
+    yield (
+        f"what P3 costs: every device holds all edges unless they are pushed, up to "
+        f"{edges[most_edges]:.1f} times the bytes of transform first ({_where(most_edges)}); it "
+        f"aggregates up to {work[most_work]:.1f} times as many columns x edges "
+        f"({_where(most_work)})"
+    )
+    worst = max(p3.imbalance for p3, _ in pairs.values())
+    other = max(other.imbalance for _, other in pairs.values())
+    yield (
+        f"what P3 gives: work of the first layer most / mean at most {worst:.3f} "
+        f"(transform first {other:.3f})"
     )
 
 

@@ -89,6 +89,7 @@ class System:
       name: in the tables.
       mode: the schedule of the layers behind the first, and of the first where `chunks` is 0.
       chunks: in which P3's partial activations are made; 0: not mode "p3".
+      topology: where P3's edges of the first layer are.
       convolution: of the first layer.
       is_cached: whether the first aggregation is made once, before training.
     """
@@ -96,6 +97,7 @@ class System:
     name: str
     mode: str
     chunks: int = 0
+    topology: str = "replicated"
     convolution: type[SAGEConv] = SAGEConv
     is_cached: bool = False
 
@@ -158,6 +160,7 @@ def _rows(route: Route) -> list[int]:
 SYSTEMS = (
     System("p3", "domain", chunks=1),
     System("p3, 8 chunks", "domain", chunks=8),
+    System("p3, 8 chunks, pushed", "domain", chunks=8, topology="pushed"),
     System("p3, rest sar", "sar", chunks=1),
     System("p3, rest sar, 8 chunks", "sar", chunks=8),
     System("aggregate first", "domain", convolution=AggregateFirst),
@@ -181,7 +184,9 @@ def place(
     system: System, graph: jg.Graph, parts: Partition, model: nnx.Module
 ) -> jg.parallel.ShardedGraph:
     """The shapes of a graph as a system holds it, on as many devices as there are parts."""
-    request = ColumnRequest("replicated", system.chunks, None, None) if system.chunks else None
+    request = None
+    if system.chunks:
+        request = ColumnRequest(topology=system.topology, chunks=system.chunks)
     manifest = tabulate(graph, parts, system.mode, columns=request).manifest
     mesh = jg.parallel.make_mesh(parts.num_parts)
     sharded = jg.parallel.place(jg.parallel.AbstractSource(manifest), mesh)
