@@ -49,24 +49,31 @@ class AggregatedFeatures:
     the features. So what a layer puts out does not depend on which of the two it is given.
 
     Attributes:
-      features: float [rows, features], x; 0 in the rows of padding.
+      features: float [rows, features], x; 0 in the rows of padding. Or this device's columns of all
+        nodes.
       aggregate: float [rows, features], the aggregation of x, or [rows, 2 features], behind x in
-        each row; 0 in the rows of padding.
+        each row; 0 in the rows of padding. Of columns float [parts * rows, columns].
       aggregation: which one.
     """
 
-    features: jax.Array
+    features: jax.Array | FeatureColumns
     aggregate: jax.Array
     aggregation: Aggregation = dataclasses.field(metadata={"static": True})
 
     @property
     def is_behind_features(self) -> bool:
         """Whether `aggregate` holds x too, for layers that map both by one product."""
-        return self.aggregate.shape[-1] > self.features.shape[-1]
+        return self.aggregate.shape[-1] > self.values.shape[-1]
+
+    @property
+    def values(self) -> jax.Array:
+        """x, or this device's columns of it."""
+        features = self.features
+        return features.values if isinstance(features, FeatureColumns) else features
 
     def aggregate_alone(self) -> jax.Array:
         """float [rows, features], the aggregation of x."""
-        return self.aggregate[..., -self.features.shape[-1] :]
+        return self.aggregate[..., -self.values.shape[-1] :]
 
 
 Features = jax.Array | FeatureColumns | AggregatedFeatures

@@ -183,10 +183,9 @@ def _map_aggregate(
         name: at_use(kernel, values) if jnp.ndim(kernel) else kernel
         for name, kernel in kernels.items()
     }
-    if aggregate is not None:
-        return orders.map_behind(kernels, values, aggregate)
-    shares = Shares(shard, features, kernels, aggregation, orders.map_behind)
-    if aggregation.is_linear and kernel.shape[1] <= values.shape[1]:
+    shares = Shares(shard, features, kernels, aggregation, orders.map_behind, aggregate=aggregate)
+    is_narrower = aggregation.is_linear and kernel.shape[1] <= values.shape[1]
+    if aggregate is None and is_narrower:
         shares = dataclasses.replace(shares, before=orders.map, after=orders.combine)
     return sync(shares)
 
@@ -287,8 +286,11 @@ def gin_conv(params: Params, shard: Shard, x: Features) -> jax.Array:
     """
     kernels = {"first_kernel": params["first_kernel"], "eps": params["eps"]}
     neighbors = NeighborReduction("sum")
-    # Mapped in front, what is summed is narrower than what has been summed already.
-    x = plain_features(x) if _narrows(neighbors, params["first_kernel"]) else x
+    if _narrows(neighbors, params["first_kernel"]) and not isinstance(
+        plain_features(x), FeatureColumns
+    ):
+        # Mapped in front, what is summed is narrower than what has been summed already.
+        x = plain_features(x)
     hidden = _map_aggregate(shard, x, kernels, neighbors, _GIN)
     hidden = add_bias(hidden, params.get("first_bias"))
     return linear(shard, jax.nn.relu(hidden), params["second_kernel"], params.get("second_bias"))

@@ -236,7 +236,7 @@ class Stack(nnx.Module):
         found = self.first_aggregation
         if found is None or not isinstance(x, AggregatedFeatures) or (train and self.dropout):
             return False
-        is_cast = self.dtype is not None and self.dtype != x.features.dtype
+        is_cast = self.dtype is not None and self.dtype != x.values.dtype
         return found.is_followed_by_maps and found.aggregation == x.aggregation and not is_cast
 
     def _block(

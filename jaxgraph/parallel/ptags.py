@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.sharding import Mesh
 
 from jaxgraph.graph import Graph
@@ -43,6 +44,7 @@ __all__ = [
     "Messages",
     "Neighbors",
     "Shares",
+    "aggregate_columns",
     "apply",
     "gather",
     "partition",
@@ -85,6 +87,8 @@ class Shares:
       after: `(kernels, x, aggregated) -> [rows, ...]`, linear in the columns of both.
       before: `(kernels, x) -> (own, sent)`, what replaces x for the node itself and for its
         neighbours; None: x does.
+      aggregate: [all rows, features], the aggregation of x where it is known already, with rows and
+        columns as x has them, 0 in padding; None: it is computed.
     """
 
     shard: Shard
@@ -93,6 +97,7 @@ class Shares:
     aggregation: Aggregation | None
     after: TransformFn
     before: Callable[[Any, Any], tuple[Any, Any]] | None = None
+    aggregate: jax.Array | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +149,49 @@ class _Reduction:
             inputs = Inputs((), sent, receivers.own_rows(sent), edge)
         y = aggregate_messages(receivers, message, _reducer(self.reduction), inputs)
         return mean_over_edges(receivers, y, False) if self.reduction == "mean" else y
+
+
+@dataclasses.dataclass(frozen=True)
+class _AtHand:
+    """What has been aggregated already."""
+
+    def send(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
+        """x as it is."""
+        return x
+
+    def receive(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
+        """The receivers' own rows."""
+        return receivers.own_rows(sent)
+
+
+def aggregate_columns(shard: Shard, x: FeatureColumns, aggregation: Aggregation) -> jax.Array:
+    """The aggregation of this device's columns, for the nodes that its row of devices owns.
+
+    Args:
+      shard: the shard, under `spmd`.
+      x: this device's columns of all nodes.
+      aggregation: what is computed of them.
+
+    Returns:
+      float [parts * rows, columns]; 0 in padding and for all other nodes.
+
+    Raises:
+      ValueError: the graph is not in mode "p3".
+    """
+    topology = shard.columns
+    if topology is None:
+        raise ValueError("features are split by column under mode='p3' only")
+    sent = aggregation.send(topology.nodes, x.values)
+    schedule = topology.schedule
+    shape = (schedule.groups * schedule.replicas, schedule.chunks, -1, x.values.shape[1])
+
+    def of_chunk(chunk: jax.Array, table: jax.Array) -> jax.Array:
+        rows = topology.each_piece(chunk, lambda piece: aggregation.receive(piece, sent))
+        rows = rows.reshape(schedule.groups, 1, *table.shape[2:]).astype(table.dtype)
+        return lax.dynamic_update_slice(table, rows, (topology.first_part(), chunk, 0, 0))
+
+    empty = match_variation(jnp.zeros_like(x.values), (x, topology)).reshape(shape)
+    return lax.fori_loop(0, schedule.chunks, of_chunk, empty).reshape(x.values.shape)
 
 
 def _is_sender(message: MessageFn, sent: jax.Array, edge: jax.Array | None) -> bool:
@@ -293,13 +341,11 @@ def sync(shares: Shares) -> jax.Array:
     shard, x, aggregation = shares.shard, shares.x, shares.aggregation
     if isinstance(x, FeatureColumns):
         return _sync_columns(shares, x)
-    own, sent = x, x
+    own, sent = shard.mask_rows(x), x
     if shares.before is not None:
-        own, sent = shares.before(shares.kernels, shard.mask_rows(x))
-    else:
-        own = shard.mask_rows(x)
-    aggregated = None
-    if aggregation is not None:
+        own, sent = shares.before(shares.kernels, own)
+    aggregated = shares.aggregate
+    if aggregation is not None and aggregated is None:
         aggregated = aggregation.receive(shard, aggregation.send(shard, sent))
     return shares.after(shares.kernels, own, aggregated)
 
@@ -321,7 +367,9 @@ def _sync_columns(shares: Shares, x: FeatureColumns) -> jax.Array:
         mask = topology.nodes.node_mask[:, None]
         mask = mask & x.in_range() if x.has_padding else mask
         own, sent = shares.before(kernels, jnp.where(mask, x.values, 0))
-    if aggregation is not None:
+    if shares.aggregate is not None:
+        sent, aggregation = shares.aggregate, _AtHand()
+    elif aggregation is not None:
         sent = aggregation.send(topology.nodes, sent)
     function = partial(_share, shares.after, aggregation)
     return push_pull(topology, function, (kernels, columns), (own, sent))

@@ -16,7 +16,7 @@ from jaxgraph.layers import (
     aggregate_by_columns,
     plain_features,
 )
-from jaxgraph.parallel import FeatureColumns, Shard, ShardedGraph, spmd
+from jaxgraph.parallel import FeatureColumns, Shard, ShardedGraph, ptags, spmd
 
 __all__ = ["aggregate_once", "with_aggregates"]
 
@@ -34,7 +34,8 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
     passes `shard.nodes` to the model as ever.
 
     Each device holds one more array [rows, features], or two: for GraphSAGE, which maps features
-    and sums by one product, or if the features given are not 0 in the rows of padding.
+    and sums by one product, or if the features given are not 0 in the rows of padding. Of features
+    that are split by column it holds the aggregate of its columns, for all nodes.
 
     Args:
       model: has `first_aggregation`, a `jaxgraph.layers.FirstAggregation`, as models of
@@ -45,7 +46,7 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
       The same graph, `nodes` of its shards `jaxgraph.layers.AggregatedFeatures`.
 
     Raises:
-      ValueError: the model aggregates by parameters first, or the graph has no rows of features.
+      ValueError: the model aggregates by parameters first, or the graph has no features.
     """
     first = first_aggregation(model)
     if first is None:
@@ -54,17 +55,24 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
             "from step to step; train on the graph as it is"
         )
     x = plain_features(sharded.shards.nodes)
-    if x is None or isinstance(x, FeatureColumns):
+    if x is None:
         raise ValueError(
-            "the graph has no features in rows of nodes, so that nothing can be aggregated once; "
-            "train on the graph as it is"
+            "the graph has no features, so that nothing can be aggregated once; train on the graph "
+            "as it is"
         )
+    if isinstance(x, FeatureColumns):
+        first = dataclasses.replace(first, is_behind_features=False)
     if isinstance(sharded.shards.nodes, AggregatedFeatures):
         known = sharded.shards.nodes
         is_same = known.is_behind_features == first.is_behind_features
         if known.aggregation == first.aggregation and is_same:
             return sharded
         sharded = _with_nodes(sharded, x)
+    if isinstance(x, FeatureColumns):
+        aggregate = x.values
+        if not isinstance(aggregate, jax.ShapeDtypeStruct):
+            aggregate = _aggregate_columns(first, sharded)
+        return _with_nodes(sharded, AggregatedFeatures(x, aggregate, first.aggregation))
     if isinstance(x, jax.ShapeDtypeStruct):
         columns = x.shape[-1] * (2 if first.is_behind_features else 1)
         aggregate: Any = x.update(shape=(*x.shape[:-1], columns))
@@ -108,11 +116,12 @@ def _pays(model: nnx.Module, sharded: ShardedGraph, epochs: int) -> bool:
     one of them of the aggregate instead of the features.
     """
     first, x = first_aggregation(model), plain_features(sharded.shards.nodes)
-    if first is None or x is None or isinstance(x, FeatureColumns):
+    if first is None or x is None:
         return False
     of_column, of_copy = _numbers_moved(sharded)
-    features, passes = x.shape[-1], epochs * (3 if first.in_training else 1)
-    return features * of_column <= passes * (first.width * of_column + features * of_copy)
+    features = (x.values if isinstance(x, FeatureColumns) else x).shape[-1]
+    width, passes = min(first.width, features), epochs * (3 if first.in_training else 1)
+    return features * of_column <= passes * (width * of_column + features * of_copy)
 
 
 def _numbers_moved(sharded: ShardedGraph) -> tuple[int, int]:
@@ -137,6 +146,18 @@ def _aggregate(first: FirstAggregation, sharded: ShardedGraph) -> tuple[jax.Arra
         return aggregate[None], shard.sum(others) == 0
 
     return spmd(on_shard, outputs=("rows", "replicated"))(sharded)
+
+
+@partial(jax.jit, static_argnames="first")
+def _aggregate_columns(first: FirstAggregation, sharded: ShardedGraph) -> jax.Array:
+    """The aggregate of the columns of every device, [parts, parts * rows, columns]."""
+
+    def on_shard(shard: Shard) -> jax.Array:
+        x = plain_features(shard.nodes)
+        assert isinstance(x, FeatureColumns)
+        return ptags.aggregate_columns(shard, x, first.aggregation)[None]
+
+    return spmd(on_shard, outputs="rows")(sharded)
 
 
 @jax.jit

@@ -13,6 +13,7 @@ from flax import nnx
 from jaxgraph import nn
 from jaxgraph.layers import AggregatedFeatures, SymmetricSum
 from jaxgraph.parallel import AbstractSource, ShardedGraph, make_mesh, place, shard, traffic
+from jaxgraph.partition import partition
 from jaxgraph.train import (
     NodeClassification,
     aggregate_once,
@@ -80,6 +81,43 @@ def test_loss_and_gradient_are_those_of_the_reference(
     actual = sharded_pass(module, sharded, train)
     graph = crooked_graph(edge_weight=True)
     errors = gradient_errors(actual, oracle_pass(model, random_params(model), graph, train))
+    assert max(errors.values()) <= TOLERANCE, errors
+
+
+@pytest.mark.parametrize("mode", ["p3-sar", "p3-domain-pushed"])
+@pytest.mark.parametrize("name", MODELS)
+def test_columns_are_aggregated_once(name: str, mode: str) -> None:
+    """For every model that aggregates by no parameter in the order that it would take for rows."""
+    model = replace(MODELS[name], residual=False)
+    module = module_of(model, random_params(model))
+    plain = crooked_sharded(3, "hash", mode, edge_weight=True)
+    sharded = aggregate_once(module, plain)
+    held: Any = sharded.shards.nodes
+    assert held.aggregate.shape == held.features.values.shape
+    graph = crooked_graph(edge_weight=True)
+    expected = oracle_pass(model, random_params(model), graph)
+    errors = gradient_errors(sharded_pass(module, sharded), expected)
+    assert max(errors.values()) <= TOLERANCE, errors
+    assert aggregate_once(module, sharded) is sharded
+
+
+def test_devices_that_share_columns_aggregate_for_their_own_nodes() -> None:
+    graph = crooked_graph()
+    sharded = shard(
+        graph,
+        partition(graph, 4, method="hash", seed=0),
+        make_mesh(4),
+        "p3",
+        feature_budget=40_000,
+        chunks=2,
+    )
+    assert len(sharded.mesh.axis_names) == 2
+    model = MODELS["sage"]
+    module = module_of(model, random_params(model))
+    errors = gradient_errors(
+        sharded_pass(module, aggregate_once(module, sharded)),
+        oracle_pass(model, random_params(model), graph),
+    )
     assert max(errors.values()) <= TOLERANCE, errors
 
 
@@ -233,7 +271,7 @@ def test_graphs_without_features_and_attention_are_left_alone() -> None:
         assert with_aggregates(model, (given,), 100) == (given,)
     with pytest.raises(ValueError, match="the first layer of GAT aggregates nothing"):
         aggregate_once(make("GAT"), graph)
-    with pytest.raises(ValueError, match="no features in rows of nodes"):
+    with pytest.raises(ValueError, match="the graph has no features"):
         aggregate_once(make("GCN"), bare)
 
 
