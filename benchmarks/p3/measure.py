@@ -35,7 +35,7 @@ __all__ = [
 FIRST_LAYERS = tuple(
     system
     for system in SYSTEMS
-    if system.chunks < 2 and not (system.chunks and system.mode == "sar")
+    if system.name in ("p3", "aggregate first", "transform first", "cached", "sar")
 )
 """Systems whose first layers differ in what they send."""
 

@@ -138,8 +138,9 @@ def conclusions(
         for rival in RIVALS:
             yield f"{graph}, {partition}: {_against(rows, rival)}"
     yield (
-        "cached: sends nothing in the first layer after the first epoch, which no P3 can beat, "
-        "where the first aggregation has no parameter and no dropout stands before it"
+        "cached: domain sends nothing in the first layer after the first epoch, which P3 cannot "
+        "beat, where the aggregation has no parameter and no dropout stands before it; P3 then "
+        "saves the aggregation, and sends the same"
     )
     yield from _of_steps(steps)
     seconds = {
@@ -189,7 +190,8 @@ def _against(rows: ByPoint, rival: str) -> str:
     worst = max(lost, key=lambda point: lost[point])
     loses = f"up to {lost[worst]:.2f} times as much ({_where(worst)})"
     if len(lost) == len(ratios):
-        return f"P3 LOSES to {rival} everywhere, it sends {min(lost.values()):.2f} {loses}"
+        least = min(lost.values())
+        return f"P3 LOSES to {rival} everywhere, it sends at least {least:.2f} and {loses}"
     return f"P3 LOSES to {rival} at {len(lost)} of {len(ratios)} points, it sends {loses}; {won}"
 
 

@@ -104,7 +104,7 @@ class System:
     def rows_sent(self, sharded: jg.parallel.ShardedGraph) -> Rows:
         """Rows that leave a device in the first layer forward and, if any, backward."""
         manifest = sharded.manifest
-        if self.is_cached:
+        if self.is_cached and not self.chunks:
             return 0, 0
         if steps := self._ring(sharded):
             forward, backward = (sum(rows) / manifest.num_parts for rows in steps)
@@ -161,6 +161,7 @@ SYSTEMS = (
     System("p3", "domain", chunks=1),
     System("p3, 8 chunks", "domain", chunks=8),
     System("p3, 8 chunks, pushed", "domain", chunks=8, topology="pushed"),
+    System("p3, cached", "domain", chunks=1, is_cached=True),
     System("p3, rest sar", "sar", chunks=1),
     System("p3, rest sar, 8 chunks", "sar", chunks=8),
     System("aggregate first", "domain", convolution=AggregateFirst),
