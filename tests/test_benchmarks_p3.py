@@ -137,10 +137,10 @@ class TestReport:
         assert "1.500" in text
 
     def test_curves_follow_one_width(self):
-        transfers = [transfer("p3", 10**6 * hidden, 0, hidden=hidden) for hidden in (8, 16)] + [
+        transfers = [transfer("p3", 10**6 * hidden, 0, hidden=hidden) for hidden in (16, 8)] + [
             transfer("p3", 10**6, 0, features=16, hidden=32)
         ]
-        assert report.curves(transfers, 4, "hidden") == {"p3, hash": ([8, 16], [8.0, 16.0])}
+        assert report.curves(transfers, 4, "hidden") == {("p3", "hash"): ([8, 16], [8.0, 16.0])}
 
 
 class TestPushPull:

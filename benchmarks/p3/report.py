@@ -214,9 +214,12 @@ def plot(transfers: Sequence[Transfer], devices: int, path: Path) -> None:
 
     figure = Figure(figsize=(10, 4), layout="constrained")
     for axes, name in zip(figure.subplots(1, 2), ("features", "hidden"), strict=True):
-        for label, (widths, sizes) in curves(transfers, devices, name).items():
-            style = "--" if label.endswith("metis") else "-"
-            axes.plot(widths, sizes, style, marker="o", label=label)
+        drawn = curves(transfers, devices, name)
+        systems = list(dict.fromkeys(system for system, _ in drawn))
+        for (system, partition), (widths, sizes) in drawn.items():
+            style = {"color": f"C{systems.index(system)}", "marker": "o"}
+            line = "--" if partition == "metis" else "-"
+            axes.plot(widths, sizes, line, label=f"{system}, {partition}", **style)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set(xlabel=name, ylabel="MB per device, first layer", title=f"{devices} devices")
@@ -226,7 +229,7 @@ def plot(transfers: Sequence[Transfer], devices: int, path: Path) -> None:
 
 def curves(
     transfers: Iterable[Transfer], devices: int, name: str
-) -> dict[str, tuple[list[int], list[float]]]:
+) -> dict[tuple[str, str], tuple[list[int], list[float]]]:
     """What each system sends over one width, where it is varied at one value of the other.
 
     Args:
@@ -235,7 +238,8 @@ def curves(
       name: the width: "features" or "hidden".
 
     Returns:
-      {system and partition: (widths, MB of both directions)}, without those that send nothing.
+      {(system, partition): (ascending widths, MB of both directions)}, without those that send
+      nothing.
     """
     other = "hidden" if name == "features" else "features"
     some = [each for each in transfers if each.point.devices == devices and each.both]
@@ -247,9 +251,9 @@ def curves(
         key=lambda block: len({getattr(each.point, name) for each in block}),
         default=[],
     )
-    found: dict[str, tuple[list[int], list[float]]] = {}
-    for each in swept:
-        widths, sizes = found.setdefault(f"{each.system}, {each.point.partition}", ([], []))
+    found: dict[tuple[str, str], tuple[list[int], list[float]]] = {}
+    for each in sorted(swept, key=lambda each: getattr(each.point, name)):
+        widths, sizes = found.setdefault((each.system, each.point.partition), ([], []))
         widths.append(getattr(each.point, name))
         sizes.append(each.both / 1e6)
     return found
