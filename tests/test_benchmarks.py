@@ -28,9 +28,11 @@ def test_a_package_that_runs_is_a_program(tmp_path: Path):
     assert programs(tmp_path) == {"cpu": "Times."}
 
 
-def test_the_comparison_on_cpu_is_listed():
+def test_programs_and_packages_here_are_listed():
     folder = Path(benchmarks.__file__).parent
-    assert {"compile_time", "cpu", "locality", "memory"} <= programs(folder).keys()
+    assert {"compile_time", "cpu", "locality", "memory", "p3", "push_pull"} <= programs(
+        folder
+    ).keys()
 
 
 def test_figures_are_written_on_request(tmp_path: Path):

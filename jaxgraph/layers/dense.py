@@ -17,7 +17,6 @@ from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.precision import to_accumulation
 from jaxgraph.ops.randomness import node_keep_mask
 from jaxgraph.parallel import FeatureColumns, Shard
-from jaxgraph.parallel.columns import AllNodes
 from jaxgraph.parallel.ptags import Shares, sync
 
 __all__ = [
@@ -221,24 +220,10 @@ def dropout(shard: Shard, x: Features, key: jax.Array | None, *, rate: float) ->
         raise ValueError("dropout needs a random key: pass key=jax.random.key(...)")
     x = plain_features(x)
     if isinstance(x, FeatureColumns):
-        values = _drop(x.values, key, all_nodes(shard).node_ids, rate, x.offset)
+        values = _drop(x.values, key, shard.require_columns().nodes.node_ids, rate, x.offset)
         return dataclasses.replace(x, values=values)
     _width(shard, x)
     return _drop(x, key, shard.node_ids, rate, 0)
-
-
-def all_nodes(shard: Shard) -> AllNodes:
-    """The nodes of all parts, which features that are split by column belong to.
-
-    Raises:
-      ValueError: the graph is not in mode "p3".
-    """
-    if shard.columns is None:
-        raise ValueError(
-            "x is FeatureColumns, but the graph does not say how layers run on them; shard it with "
-            "mode='p3'"
-        )
-    return shard.columns.nodes
 
 
 def check_rate(rate: float) -> None:

@@ -178,9 +178,7 @@ def aggregate_columns(shard: Shard, x: FeatureColumns, aggregation: Aggregation)
     Raises:
       ValueError: the graph is not in mode "p3".
     """
-    topology = shard.columns
-    if topology is None:
-        raise ValueError("features are split by column under mode='p3' only")
+    topology = shard.require_columns()
     sent = aggregation.send(topology.nodes, x.values)
     schedule = topology.schedule
     shape = (schedule.groups * schedule.replicas, schedule.chunks, -1, x.values.shape[1])
@@ -351,12 +349,7 @@ def sync(shares: Shares) -> jax.Array:
 
 
 def _sync_columns(shares: Shares, x: FeatureColumns) -> jax.Array:
-    topology, aggregation = shares.shard.columns, shares.aggregation
-    if topology is None:
-        raise ValueError(
-            "x is FeatureColumns, but the graph does not say how layers run on them; shard it with "
-            "mode='p3'"
-        )
+    topology, aggregation = shares.shard.require_columns(), shares.aggregation
     kernels = jax.tree.map(
         lambda kernel: x.rows_of(kernel) if jnp.ndim(kernel) else kernel,
         match_variation(shares.kernels, x),

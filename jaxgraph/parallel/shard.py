@@ -119,10 +119,22 @@ class Shard:
         """All features of the own nodes, [rows, features], from this device's columns of all."""
         if not isinstance(values, FeatureColumns):
             return values
+        topology = self.require_columns()
+        own = dataclasses.replace(values, values=topology.own_parts(values.values))
+        return gather_columns(own, topology.axis)
+
+    def require_columns(self) -> ColumnTopology:
+        """What layers on feature columns need.
+
+        Raises:
+          ValueError: the graph is not in mode "p3".
+        """
         if self.columns is None:
-            raise ValueError("features are split by column under mode='p3' only")
-        own = dataclasses.replace(values, values=self.columns.own_parts(values.values))
-        return gather_columns(own, self.columns.axis)
+            raise ValueError(
+                "x is FeatureColumns, but the graph does not say how layers run on them; shard it "
+                "with mode='p3'"
+            )
+        return self.columns
 
     def own_rows(self, values: jax.Array) -> jax.Array:
         """The rows of receivers among those of senders: `values` [rows, ...], 0 in padding."""

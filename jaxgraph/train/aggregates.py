@@ -69,10 +69,9 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
             return sharded
         sharded = _with_nodes(sharded, x)
     if isinstance(x, FeatureColumns):
-        aggregate = x.values
-        if not isinstance(aggregate, jax.ShapeDtypeStruct):
-            aggregate = _aggregate_columns(first, sharded)
-        return _with_nodes(sharded, AggregatedFeatures(x, aggregate, first.aggregation))
+        is_abstract = isinstance(x.values, jax.ShapeDtypeStruct)
+        of_columns = x.values if is_abstract else _aggregate_columns(first, sharded)
+        return _with_nodes(sharded, AggregatedFeatures(x, of_columns, first.aggregation))
     if isinstance(x, jax.ShapeDtypeStruct):
         columns = x.shape[-1] * (2 if first.is_behind_features else 1)
         aggregate: Any = x.update(shape=(*x.shape[:-1], columns))

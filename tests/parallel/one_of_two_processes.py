@@ -10,6 +10,8 @@ import jax
 import numpy as np
 
 import jaxgraph as jg
+from jaxgraph.parallel import ptags
+from jaxgraph.partition.column_tables import ColumnRequest
 from jaxgraph.partition.shard_tables import tabulate
 
 
@@ -30,17 +32,30 @@ def main(address: str, process: int) -> None:
     jax.config.update("jax_num_cpu_devices", 2)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(address, num_processes=2, process_id=process)
-    graph = jg.datasets.load("random", num_nodes=60, degree=6, num_features=3, seed=0)
-    source = Recorder(tabulate(graph, jg.partition.partition(graph, 4, method="hash")))
+    graph = jg.datasets.load("random", num_nodes=60, degree=6, num_features=5, seed=0)
+    parts = jg.partition.partition(graph, 4, method="hash")
+    source = Recorder(tabulate(graph, parts))
     sharded = jg.parallel.place(source, jg.parallel.make_mesh(4))
     sums = jg.parallel.spmd(
         lambda shard: jg.parallel.propagate(shard, lambda s, r, e: s, shard.nodes), outputs="rows"
     )(sharded)
-    expected = np.zeros((60, 3))
+    expected = np.zeros((60, 5))
     assert graph.nodes is not None
     np.add.at(expected, graph.receivers, graph.nodes[graph.senders])
     found = jg.parallel.gather_rows(sums, sharded)
     print("read", source.read, "equal", np.allclose(found, expected, rtol=1e-4, atol=1e-5))
+    columns = Recorder(tabulate(graph, parts, "domain", columns=ColumnRequest(chunks=2)))
+    sharded = jg.parallel.place(columns, jg.parallel.make_mesh(4), "p3")
+    found = jg.parallel.gather_rows(
+        jg.parallel.spmd(summed_by_columns, outputs="rows")(sharded), sharded
+    )
+    print("read", columns.read, "equal", np.allclose(found, expected, rtol=1e-4, atol=1e-5))
+
+
+def summed_by_columns(shard):
+    """The features of all in-neighbours, from columns of them."""
+    neighbors = ptags.gather(ptags.scatter(shard, shard.nodes))
+    return ptags.sync(ptags.transform(shard.nodes, neighbors, np.eye(5), lambda w, x, a: a @ w))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,12 @@
 import numpy as np
 
 from jaxgraph.parallel.cut_rows import cut_arrays, cut_rows_at, cut_shapes
+from jaxgraph.parallel.edge_placement import cut_arrays_of_part, shapes_of_part
+from jaxgraph.partition import partition
+from jaxgraph.partition.column_tables import ColumnRequest
+from jaxgraph.partition.shard_tables import tabulate
+from tests.lanes import padded_parts
+from tests.training import crooked_graph
 
 
 def orientation(degrees_of_groups: list[list[int]], slots: int) -> dict[str, np.ndarray]:
@@ -45,3 +51,18 @@ def test_few_edges_are_not_cut():
     cut = cut_rows_at(cut_arrays(orientation([[10, 90]], 100)), "edges")
     assert cut is not None and cut.partials == 0
     assert cut.whole_rows[0, :2].tolist() == [101, 100]
+
+
+def test_pieces_of_columns_are_cut_one_by_one():
+    graph = crooked_graph(num_features=8)
+    parts = partition(graph, 2, method="hash", seed=0)
+    tables = tabulate(graph, parts, "domain", columns=ColumnRequest(chunks=3))
+    part = {name: values[None] for name, values in padded_parts(tables)[1].items()}
+    made = part | cut_arrays_of_part(part)
+    shapes = shapes_of_part(tables.manifest, "mosaic_gpu")
+    assert {name: x.shape[1:] for name, x in made.items()} == {n: s for n, (s, _) in shapes.items()}
+    for name in ("columns/by_receiver", "columns/by_sender"):
+        for chunk in range(3):
+            alone = {key: x[:, chunk] for key, x in part.items() if key.startswith(name)}
+            for key, expected in cut_arrays(alone).items():
+                np.testing.assert_array_equal(made[key][:, chunk], expected)

@@ -139,7 +139,7 @@ def test_two_processes_read_the_parts_of_their_own_devices():
         for process in processes:
             process.kill()
     for (output, errors), parts in zip(outputs, ("[0, 1]", "[2, 3]"), strict=True):
-        assert output.splitlines()[-1:] == [f"read {parts} equal True"], errors
+        assert output.splitlines()[-2:] == [f"read {parts} equal True"] * 2, errors
 
 
 # ---------------------------------------------------------------- planning without data

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import math
 import re
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -28,7 +30,7 @@ from jaxgraph.partition import partition
 from jaxgraph.partition.column_tables import ColumnRequest
 from jaxgraph.partition.shard_tables import tabulate
 from jaxgraph.train import compile_train_step
-from tests.training import crooked_graph
+from tests.training import crooked_graph, crooked_sharded
 
 PARTS, HIDDEN = 4, 12
 COLLECTIVES = ("all-gather", "all-to-all", "reduce-scatter", "collective-permute", "all-reduce")
@@ -46,14 +48,14 @@ def abstract(features: int, parts: int = PARTS, **options: Any) -> ShardedGraph:
     return place(AbstractSource(found.manifest), make_mesh(parts), "p3")
 
 
-def first_layer(name: str, features: int) -> Any:
+def first_layer(name: str, features: int, hidden: int = HIDDEN) -> Any:
     convolutions: dict[str, Any] = {
         "gcn": nn.GCNConv,
         "sage": nn.SAGEConv,
         "gin": nn.GINConv,
         "gat": nn.GATConv,
     }
-    return convolutions[name](features, HIDDEN, rngs=nnx.Rngs(0))
+    return convolutions[name](features, hidden, rngs=nnx.Rngs(0))
 
 
 def compiled_layer(name: str, sharded: ShardedGraph, features: int) -> jax.stages.Compiled:
@@ -184,6 +186,33 @@ def test_compiled_for_h200_a_chunk_is_reduced_while_the_next_is_computed(
         assert in_loops
         for each in in_loops:
             assert each.custom_calls_between or each.loops_between, each
+
+
+@pytest.mark.parametrize("hidden", [2, HIDDEN])
+@pytest.mark.parametrize("name", ["gcn", "sage", "gin"])
+def test_padding_of_rows_and_columns_reaches_nothing(name: str, hidden: int) -> None:
+    """Mapped in front with two features behind, and aggregated in front with more."""
+    clean = crooked_sharded(4, "hash", "p3-sar", num_features=9)
+    graphdef, state = nnx.split(first_layer(name, 9, hidden))
+
+    def poisoned(shard: Any) -> Any:
+        x = shard.nodes
+        known = shard.columns.nodes.node_mask[:, None] & x.in_range()
+        return dataclasses.replace(x, values=jnp.where(known, x.values, jnp.nan)), known.all()
+
+    def step(state: Any, shard: Any) -> Any:
+        def loss(state: Any, x: Any) -> Any:
+            y = nnx.merge(graphdef, state)(shard, x)
+            return shard.sum((shard.mask_rows(y) ** 2).sum())
+
+        dirty, is_full = poisoned(shard)
+        pulled = [jax.value_and_grad(loss)(state, x) for x in (shard.nodes, dirty)]
+        return pulled, shard.sum(is_full.astype(int))
+
+    (of_clean, of_dirty), full = spmd(step)(state, clean)
+    assert full == 0
+    for dirty, expected in zip(jax.tree.leaves(of_dirty), jax.tree.leaves(of_clean), strict=True):
+        np.testing.assert_allclose(dirty, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_work_is_equal_to_within_one_column() -> None:

@@ -1,0 +1,1 @@
+"""Traffic, memory and balance of P3 against the other schedules."""
