@@ -52,7 +52,8 @@ def apply_model(
     try:
         outputs = model(plain, x, key=key, train=train)
     except (TypeError, AttributeError) as error:
-        if not isinstance(plain.nodes, FeatureColumns):
+        is_about_columns = FeatureColumns.__name__ in str(error)
+        if not (isinstance(plain.nodes, FeatureColumns) and is_about_columns):
             raise
         raise ValueError(
             f"the first layer of {type(model).__name__} cannot be split by column of features, "

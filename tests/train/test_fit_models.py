@@ -94,6 +94,19 @@ def test_a_model_that_cannot_start_on_columns_is_named() -> None:
         fit(wide, sharded, OPTIMIZER, epochs=1)
 
 
+def test_other_errors_of_a_model_on_columns_stay_what_they_are() -> None:
+    class Forgetful(nnx.Module):
+        def __init__(self) -> None:
+            self.model = nn.GCN(FEATURES, 8, CLASSES, rngs=nnx.Rngs(0))
+
+        def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> Any:
+            return self.mode(shard, x)  # pyright: ignore[reportAttributeAccessIssue]
+
+    sharded = on_devices(small_graph(), 2, mode="p3")
+    with pytest.raises(AttributeError, match="'Forgetful' object has no attribute 'mode'"):
+        fit(Forgetful(), sharded, OPTIMIZER, epochs=1)
+
+
 def test_statistics_of_batch_norm_are_left_in_the_model() -> None:
     model, sharded = make("sage"), on_devices(small_graph(), 2)
     history = fit(model, sharded, OPTIMIZER, epochs=4)
