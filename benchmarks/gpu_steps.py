@@ -25,13 +25,14 @@ from rich.table import Table
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, write_figures
 from benchmarks.compile_only import h200_mesh
+from benchmarks.generated import OGBN_PRODUCTS, generate
 from benchmarks.memory import temporary_bytes
 from jaxgraph.parallel.hlo import num_bytes, parse
 from jaxgraph.partition.fitting import with_headroom
 from jaxgraph.partition.manifest import Manifest
 from jaxgraph.partition.shard_tables import tabulate
 
-NODES, EDGES, FEATURES, CLASSES, SCALE = 2_449_029, 123_718_280, 100, 47, 64
+SCALE = 64
 WIDTHS = {"gcn": 256, "gat": 512}
 MODES = ("sar", "sar+prefetch", "domain")
 
@@ -68,14 +69,15 @@ class Row:
 def make_model(name: str) -> nnx.Module:
     """The 3-layer model of the given name."""
     shared = {"num_layers": 3, "dropout": 0.5, "norm": "batch", "rngs": nnx.Rngs(0)}
+    features, classes = OGBN_PRODUCTS.num_features, OGBN_PRODUCTS.num_classes
     if name == "gcn":
-        return jg.nn.GCN(FEATURES, WIDTHS[name], CLASSES, **shared)
-    return jg.nn.GAT(FEATURES, WIDTHS[name] // 4, CLASSES, num_heads=4, **shared)
+        return jg.nn.GCN(features, WIDTHS[name], classes, **shared)
+    return jg.nn.GAT(features, WIDTHS[name] // 4, classes, num_heads=4, **shared)
 
 
 @cache
 def scaled_manifest(devices: int, mode: str, scale: int = SCALE) -> Manifest:
-    """The shapes of a graph of `NODES` nodes and `EDGES` edges, cut by hash.
+    """The shapes of a graph of ogbn-products' size, cut by hash.
 
     Args:
       devices: how many parts.
@@ -85,19 +87,10 @@ def scaled_manifest(devices: int, mode: str, scale: int = SCALE) -> Manifest:
     Returns:
       The shapes.
     """
-    nodes = NODES // scale
-    graph = jg.datasets.load(
-        "sbm",
-        num_nodes=nodes,
-        degree=EDGES / NODES,
-        num_features=FEATURES,
-        num_classes=CLASSES,
-        degree_exponent=2.5,
-        seed=0,
-    )
+    graph = generate(OGBN_PRODUCTS, scale=scale)
     parts = jg.partition.partition(graph, devices, method="hash", seed=0)
     manifest = tabulate(graph, parts, mode).manifest
-    return with_headroom(manifest, NODES / nodes - 1)
+    return with_headroom(manifest, OGBN_PRODUCTS.num_nodes / graph.num_nodes - 1)
 
 
 def compile_step(
@@ -169,7 +162,7 @@ def describe(
         mode=mode,
         implementation=implementation,
         devices=devices,
-        blocks=temporary / (NODES / devices * WIDTHS[name] * 4),
+        blocks=temporary / (OGBN_PRODUCTS.num_nodes / devices * WIDTHS[name] * 4),
         gigabytes=temporary / 1e9,
         argument_gigabytes=analysis.argument_size_in_bytes / 1e9,
         permutes=len(permutes),

@@ -23,6 +23,7 @@ from rich.table import Table
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, write_figures
 from benchmarks.compile_only import h200_mesh
+from benchmarks.generated import OGBN_PRODUCTS
 from benchmarks.memory import temporary_bytes
 from jaxgraph.parallel.traffic import Overlap
 from jaxgraph.partition.column_tables import ColumnRequest
@@ -30,8 +31,6 @@ from jaxgraph.partition.fitting import with_headroom
 from jaxgraph.partition.manifest import Manifest, room_behind
 from jaxgraph.partition.shard_tables import tabulate
 
-NODES, EDGES, FEATURES, CLASSES = 2_449_029, 123_718_280, 100, 47
-"""Of ogbn-products, both directions of every edge."""
 HIDDEN, LAYERS = 256, 3
 MODELS = {"gcn": jg.nn.GCN, "sage": jg.nn.GraphSAGE}
 
@@ -126,9 +125,9 @@ def abstract_graph(
     graph = jg.datasets.load(
         "random",
         num_nodes=nodes // factor,
-        degree=EDGES / NODES,
-        num_features=FEATURES,
-        num_classes=CLASSES,
+        degree=OGBN_PRODUCTS.num_edges / OGBN_PRODUCTS.num_nodes,
+        num_features=OGBN_PRODUCTS.num_features,
+        num_classes=OGBN_PRODUCTS.num_classes,
         seed=0,
     )
     parts = jg.partition.partition(graph, devices, method="hash", seed=0)
@@ -146,7 +145,8 @@ def measure(
     model: str, sharded: jg.parallel.ShardedGraph, rest: str, topology: str, chunks: int
 ) -> Row:
     """Compiles the train step of a model."""
-    module = MODELS[model](FEATURES, HIDDEN, CLASSES, num_layers=LAYERS, rngs=nnx.Rngs(0))
+    features, classes = OGBN_PRODUCTS.num_features, OGBN_PRODUCTS.num_classes
+    module = MODELS[model](features, HIDDEN, classes, num_layers=LAYERS, rngs=nnx.Rngs(0))
     start = time.perf_counter()
     compiled = jg.train.compile_train_step(module, optax.adam(1e-2), sharded)
     seconds = time.perf_counter() - start
@@ -223,7 +223,12 @@ def main() -> None:
         for topology in options.topologies:
             for chunks in options.chunks:
                 sharded = abstract_graph(
-                    NODES, options.devices, rest, topology, chunks, factor=options.factor
+                    OGBN_PRODUCTS.num_nodes,
+                    options.devices,
+                    rest,
+                    topology,
+                    chunks,
+                    factor=options.factor,
                 )
                 rows += [
                     measure(model, sharded, rest, topology, chunks) for model in options.models

@@ -8,7 +8,7 @@ import benchmarks
 from benchmarks import compile_time, gpu_steps, locality
 from benchmarks.__main__ import programs
 from benchmarks.command_line import make_parser, write_figures
-from benchmarks.cpu.graphs import Shape
+from benchmarks.generated import OGBN_PRODUCTS, Shape
 
 
 def test_programs_are_listed_with_their_first_line(tmp_path: Path):
@@ -79,11 +79,11 @@ def test_every_order_does_every_task():
 def test_shapes_of_a_large_graph_from_a_small_one():
     manifest = gpu_steps.scaled_manifest(2, "sar", 2048)
     shapes = manifest.array_shapes()
-    assert 1 < 2 * manifest.node_rows / gpu_steps.NODES < 1.2
-    assert 1 < 2 * shapes["incoming/by_receiver/neighbors"][0][0] / gpu_steps.EDGES < 1.2
+    assert 1 < 2 * manifest.node_rows / OGBN_PRODUCTS.num_nodes < 1.2
+    assert 1 < 2 * shapes["incoming/by_receiver/neighbors"][0][0] / OGBN_PRODUCTS.num_edges < 1.2
     # Cut by hash, every row has an edge from the other part.
     assert manifest.halo_rows > 0.9 * manifest.node_rows
-    assert shapes["nodes"] == ((manifest.node_rows, gpu_steps.FEATURES), "float32")
+    assert shapes["nodes"] == ((manifest.node_rows, OGBN_PRODUCTS.num_features), "float32")
 
 
 def test_a_compiled_step_is_described():
@@ -98,4 +98,6 @@ def test_a_compiled_step_is_described():
     compiled = jax.jit(shift).lower(jax.ShapeDtypeStruct((4, 3), "float32")).compile()
     row = gpu_steps.describe(compiled, "gat", "sar", "xla", 2, 1.0)
     assert (row.permutes, row.under_kernels, row.share_under_kernels, row.kernels) == (1, 0, 0, 0)
-    assert row.blocks == pytest.approx(row.gigabytes * 1e9 / (gpu_steps.NODES / 2 * 512 * 4))
+    assert row.blocks == pytest.approx(
+        row.gigabytes * 1e9 / (OGBN_PRODUCTS.num_nodes / 2 * 512 * 4)
+    )

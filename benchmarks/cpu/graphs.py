@@ -12,26 +12,10 @@ import numpy as np
 import jaxgraph as jg
 from benchmarks.cpu.inputs import Data
 from benchmarks.cpu.work import Size
+from benchmarks.generated import OGBN_ARXIV, Shape, generate
 from jaxgraph.partition.locality import locality_rank
 
-__all__ = ["GENERATED", "REAL", "Shape", "make", "names", "renumbered", "size_of"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    """A generated graph: block model, power law of degrees, both directions of every edge.
-
-    Attributes:
-      num_nodes: number of nodes.
-      num_edges: directed edges, up to one.
-      num_features: features of a node.
-      num_classes: classes, which are the blocks.
-    """
-
-    num_nodes: int
-    num_edges: int
-    num_features: int
-    num_classes: int
+__all__ = ["GENERATED", "REAL", "make", "names", "renumbered", "size_of"]
 
 
 GENERATED: Mapping[str, Shape] = MappingProxyType(
@@ -39,7 +23,7 @@ GENERATED: Mapping[str, Shape] = MappingProxyType(
         "pubmed-size": Shape(19_717, 108_365, 500, 3),
         "blog-size": Shape(10_312, 667_966, 128, 39),
         "reddit-small-size": Shape(58_000, 1_400_000, 602, 41),
-        "arxiv-size": Shape(169_343, 2_484_941, 128, 40),
+        "arxiv-size": OGBN_ARXIV,
         "products/8-size": Shape(306_128, 15_465_000, 100, 47),
     }
 )
@@ -47,8 +31,6 @@ GENERATED: Mapping[str, Shape] = MappingProxyType(
 
 REAL = ("cora", "citeseer", "pubmed", "amazon-photo", "coauthor-cs")
 """Data sets of `jaxgraph.datasets`, read from the folder JAXGRAPH_DATA."""
-
-DEGREE_EXPONENT = 2.5
 
 
 def names(quick: bool) -> tuple[str, ...]:
@@ -71,7 +53,7 @@ def make(name: str, seed: int = 0) -> Data:
     Raises:
       ValueError: there is no such graph, or it has no features, classes or training nodes.
     """
-    graph = _generated(GENERATED[name], seed) if name in GENERATED else jg.datasets.load(name)
+    graph = generate(GENERATED[name], seed=seed) if name in GENERATED else jg.datasets.load(name)
     if graph.nodes is None or graph.labels is None or graph.train_mask is None:
         raise ValueError(f"{name} lacks features, classes or a training mask; take another graph")
     if graph.labels.ndim != 1:
@@ -85,18 +67,6 @@ def make(name: str, seed: int = 0) -> Data:
         graph.labels,
         graph.train_mask & (graph.labels >= 0),
         int(graph.labels.max()) + 1,
-    )
-
-
-def _generated(shape: Shape, seed: int) -> jg.Graph:
-    return jg.datasets.load(
-        "sbm",
-        num_nodes=shape.num_nodes,
-        degree=shape.num_edges / shape.num_nodes,
-        num_features=shape.num_features,
-        num_classes=shape.num_classes,
-        degree_exponent=DEGREE_EXPONENT,
-        seed=seed,
     )
 
 

@@ -9,7 +9,8 @@ import jax
 import numpy as np
 
 import jaxgraph as jg
-from benchmarks.gpu.plan import CHECKS, DEGREE_EXPONENT, GRAPHS
+from benchmarks.generated import generate
+from benchmarks.gpu.plan import CHECKS, GRAPHS
 from jaxgraph.ops.blocks import Block
 
 __all__ = ["Placed", "make_graph", "place"]
@@ -63,15 +64,7 @@ def make_graph(name: str) -> jg.Graph:
     shape = GRAPHS[name]
     if name == CHECKS:
         return _uneven(shape.num_nodes, shape.num_edges)
-    graph = jg.datasets.load(
-        "sbm",
-        num_nodes=shape.num_nodes,
-        degree=shape.num_edges / shape.num_nodes,
-        num_features=shape.num_features,
-        num_classes=shape.num_classes,
-        degree_exponent=DEGREE_EXPONENT,
-        seed=0,
-    )
+    graph = generate(shape)
     apart = graph.senders != graph.receivers
     loops = np.arange(graph.num_nodes)
     ends = (np.concatenate([end[apart], loops]) for end in (graph.senders, graph.receivers))

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from benchmarks.cpu.graphs import DEGREE_EXPONENT, Shape
 from benchmarks.cpu.tasks import SpMM
+from benchmarks.generated import Shape
 
-__all__ = ["CHECKS", "DEGREE_EXPONENT", "GRAPHS", "TASKS", "Check", "Layer", "Message", "Task"]
+__all__ = ["CHECKS", "GRAPHS", "TASKS", "Check", "Layer", "Message", "Task"]
 
 
 @dataclass(frozen=True)

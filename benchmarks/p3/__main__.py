@@ -27,6 +27,7 @@ from rich.console import Console
 
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, write_figures
+from benchmarks.generated import OGBN_ARXIV, generate
 from benchmarks.p3 import report
 from benchmarks.p3.measure import (
     Cut,
@@ -37,10 +38,7 @@ from benchmarks.p3.measure import (
     measure_steps,
     measure_transfers,
 )
-from benchmarks.p3.systems import CLASSES
 
-NODES, EDGES, FEATURES = 169_343, 2_484_941, 128
-"""Of ogbn-arxiv, both directions of every edge."""
 SWEPT_HIDDEN, SWEPT_FEATURES = 32, 100
 METHODS = ("hash", "metis")
 COAUTHOR_DEVICES, COAUTHOR_HIDDEN = [8, 16], 16
@@ -63,19 +61,6 @@ class Results:
                 yield {"kind": kind, **dataclasses.asdict(row)}
 
 
-def like_arxiv(scale: int) -> jg.Graph:
-    """A generated graph of ogbn-arxiv's degrees, with 1/scale of its nodes."""
-    return jg.datasets.load(
-        "sbm",
-        num_nodes=NODES // scale,
-        degree=EDGES / NODES,
-        num_features=FEATURES,
-        num_classes=CLASSES,
-        degree_exponent=2.5,
-        seed=0,
-    )
-
-
 def cuts(name: str, graph: jg.Graph, device_counts: list[int]) -> Iterator[Cut]:
     """The graph in parts by every method, for every number of devices."""
     for method in METHODS:
@@ -90,10 +75,11 @@ def measure(options: argparse.Namespace) -> Results:
     by_hidden = [(SWEPT_FEATURES, hidden) for hidden in options.hidden]
     widths = list(dict.fromkeys(by_features + by_hidden))
     ends = widths if options.compile_all else [by_features[-1], by_hidden[-1]]
-    for made in cuts("like arxiv", like_arxiv(options.scale), options.devices):
+    like_arxiv = generate(OGBN_ARXIV, scale=options.scale)
+    for made in cuts("like arxiv", like_arxiv, options.devices):
         results.partitionings.append(made.summary)
         results.transfers += measure_transfers(made, widths, ends)
-        results.steps += measure_steps(made, FEATURES, SWEPT_HIDDEN)
+        results.steps += measure_steps(made, OGBN_ARXIV.num_features, SWEPT_HIDDEN)
     if options.data_dir is not None:
         graph = jg.datasets.load("coauthor-cs", data_dir=options.data_dir)
         width = (graph.num_features, COAUTHOR_HIDDEN)

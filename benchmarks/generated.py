@@ -1,0 +1,58 @@
+"""Generated graphs of the sizes and degrees of well-known ones."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jaxgraph as jg
+
+__all__ = ["DEGREE_EXPONENT", "OGBN_ARXIV", "OGBN_PRODUCTS", "Shape", "generate"]
+
+DEGREE_EXPONENT = 2.5
+"""Of the power law of degrees."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """A generated graph: block model, power law of degrees, both directions of every edge.
+
+    Attributes:
+      num_nodes: number of nodes.
+      num_edges: directed edges, up to one.
+      num_features: features of a node.
+      num_classes: classes, which are the blocks.
+    """
+
+    num_nodes: int
+    num_edges: int
+    num_features: int
+    num_classes: int
+
+
+OGBN_ARXIV = Shape(169_343, 2_484_941, 128, 40)
+"""With both directions of its edges and a loop at every node."""
+
+OGBN_PRODUCTS = Shape(2_449_029, 123_718_280, 100, 47)
+"""As published."""
+
+
+def generate(shape: Shape, *, scale: int = 1, seed: int = 0) -> jg.Graph:
+    """Makes a graph.
+
+    Args:
+      shape: of the graph.
+      scale: how many times fewer its nodes are, of the same degree.
+      seed: of the generator.
+
+    Returns:
+      The graph.
+    """
+    return jg.datasets.load(
+        "sbm",
+        num_nodes=shape.num_nodes // scale,
+        degree=shape.num_edges / shape.num_nodes,
+        num_features=shape.num_features,
+        num_classes=shape.num_classes,
+        degree_exponent=DEGREE_EXPONENT,
+        seed=seed,
+    )
