@@ -339,7 +339,8 @@ def sync(shares: Shares) -> jax.Array:
     shard, x, aggregation = shares.shard, shares.x, shares.aggregation
     if isinstance(x, FeatureColumns):
         return _sync_columns(shares, x)
-    own, sent = shard.mask_rows(x), x
+    # Features come with an aggregate as they were placed, 0 in padding: to mask them is to copy.
+    own, sent = x if shares.aggregate is not None else shard.mask_rows(x), x
     if shares.before is not None:
         own, sent = shares.before(shares.kernels, own)
     aggregated = shares.aggregate
