@@ -10,6 +10,7 @@ those of this device count. It is written once for both, as shares of a sum
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -159,15 +160,17 @@ def _known_aggregate(x: Features, aggregation: Aggregation) -> jax.Array | None:
 class _Orders(NamedTuple):
     """A convolution up to its first non-linearity, in the two orders of map and aggregation.
 
+    `by` is the implementation of the maps.
+
     Attributes:
-      map: `(kernels, x) -> (own, sent)`, the linear map of all rows, in front.
+      map: `(by, kernels, x) -> (own, sent)`, the linear map of all rows, in front.
       combine: `(kernels, own, aggregated) -> y`, what is then left to do behind the aggregation.
-      map_behind: `(kernels, x, aggregated) -> y`, both of what is aggregated first.
+      map_behind: `(by, kernels, x, aggregated) -> y`, both of what is aggregated first.
     """
 
-    map: Callable[[Params, jax.Array], tuple[jax.Array | None, jax.Array]]
+    map: Callable[[str, Params, jax.Array], tuple[jax.Array | None, jax.Array]]
     combine: Callable[[Params, Any, jax.Array], jax.Array]
-    map_behind: Callable[[Params, jax.Array, jax.Array], jax.Array]
+    map_behind: Callable[[str, Params, jax.Array, jax.Array], jax.Array]
 
 
 def _map_aggregate(
@@ -183,10 +186,13 @@ def _map_aggregate(
         name: at_use(kernel, values) if jnp.ndim(kernel) else kernel
         for name, kernel in kernels.items()
     }
-    shares = Shares(shard, features, kernels, aggregation, orders.map_behind, aggregate=aggregate)
+    by = shard.incoming.implementation
+    after = functools.partial(orders.map_behind, by)
+    shares = Shares(shard, features, kernels, aggregation, after, aggregate=aggregate)
     is_narrower = aggregation.is_linear and kernel.shape[1] <= values.shape[1]
     if aggregate is None and is_narrower:
-        shares = dataclasses.replace(shares, before=orders.map, after=orders.combine)
+        before = functools.partial(orders.map, by)
+        shares = dataclasses.replace(shares, before=before, after=orders.combine)
     return sync(shares)
 
 
@@ -216,9 +222,9 @@ def gcn_conv(
 
 
 _GCN = _Orders(
-    map=lambda kernels, x: (None, product(x, kernels["kernel"])),
+    map=lambda by, kernels, x: (None, product(by, x, kernels["kernel"])),
     combine=lambda kernels, own, aggregated: aggregated,
-    map_behind=lambda kernels, x, aggregated: product(aggregated, kernels["kernel"]),
+    map_behind=lambda by, kernels, x, aggregated: product(by, aggregated, kernels["kernel"]),
 )
 
 
@@ -252,13 +258,13 @@ def sage_conv(params: Params, shard: Shard, x: Features, *, reduce: str = "mean"
 
 
 _SAGE = _Orders(
-    map=lambda kernels, x: (
-        product(x, kernels["self_kernel"]),
-        product(x, kernels["neighbor_kernel"]),
+    map=lambda by, kernels, x: (
+        product(by, x, kernels["self_kernel"]),
+        product(by, x, kernels["neighbor_kernel"]),
     ),
     combine=lambda kernels, own, aggregated: own + aggregated,
-    map_behind=lambda kernels, x, aggregated: (
-        product(x, kernels["self_kernel"]) + product(aggregated, kernels["neighbor_kernel"])
+    map_behind=lambda by, kernels, x, aggregated: (
+        product(by, x, kernels["self_kernel"]) + product(by, aggregated, kernels["neighbor_kernel"])
     ),
 )
 
@@ -300,15 +306,15 @@ def _with_own(kernels: Params, own: jax.Array, total: jax.Array) -> jax.Array:
     return rounded((1 + kernels["eps"]) * own + total, own)
 
 
-def _map_alone(kernels: Params, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    mapped = product(x, kernels["first_kernel"])
+def _map_alone(by: str, kernels: Params, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    mapped = product(by, x, kernels["first_kernel"])
     return mapped, mapped
 
 
 _GIN = _Orders(
     map=_map_alone,
     combine=_with_own,
-    map_behind=lambda kernels, x, aggregated: product(
-        _with_own(kernels, x, aggregated), kernels["first_kernel"]
+    map_behind=lambda by, kernels, x, aggregated: product(
+        by, _with_own(kernels, x, aggregated), kernels["first_kernel"]
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import overload
@@ -16,6 +17,7 @@ from jaxgraph.layers.aggregated import AggregatedFeatures, Features, plain_featu
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.precision import to_accumulation
 from jaxgraph.ops.randomness import node_keep_mask
+from jaxgraph.ops.row_maps import map_rows
 from jaxgraph.parallel import FeatureColumns, Shard
 from jaxgraph.parallel.ptags import Shares, sync
 
@@ -67,32 +69,35 @@ def linear(
     is_masked |= isinstance(x, AggregatedFeatures)
     x = plain_features(x)
     check_width(shard, x, kernel)
+    by = shard.incoming.implementation
     if isinstance(x, FeatureColumns):
         kernels = {"kernel": at_use(kernel, x.values)}
-        y = sync(Shares(shard, x, kernels, None, _product_alone))
+        y = sync(Shares(shard, x, kernels, None, functools.partial(_product_alone, by)))
     elif x is shard.nodes and shard.manifest.has_padding and not is_masked:
         y = _map_features(x, shard.node_mask, at_use(kernel, x))
     else:
         # The kernel's gradient multiplies the rows of padding by 0, which keeps a NaN.
-        y = (x if is_masked else shard.mask_rows(x)) @ at_use(kernel, x)
+        rows = x if is_masked else shard.mask_rows(x)
+        y = map_rows(rows, at_use(kernel, x), by)
     return checkpoint_name(add_bias(y, bias), MAPPED)
 
 
-def _product_alone(kernels: Mapping[str, jax.Array], x: jax.Array, _: None) -> jax.Array:
-    return x @ kernels["kernel"]
+def _product_alone(by: str, kernels: Mapping[str, jax.Array], x: jax.Array, _: None) -> jax.Array:
+    return map_rows(x, kernels["kernel"], by)
 
 
-def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
+def product(by: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
     """x W, under the name by which a checkpoint policy can keep it.
 
     Args:
+      by: the implementation, as of `map_rows`.
       x: float [rows, in_features], 0 in the rows of padding.
       kernel: float [in_features, out_features], W, in the type of x.
 
     Returns:
       float [rows, out_features].
     """
-    return checkpoint_name(x @ kernel, MAPPED)
+    return checkpoint_name(map_rows(x, kernel, by), MAPPED)
 
 
 def check_width(shard: Shard, x: jax.Array | FeatureColumns, kernel: jax.Array) -> None:

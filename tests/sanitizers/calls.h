@@ -75,6 +75,7 @@ class Calls {
     for (const auto kind : {Attention::kGat, Attention::kGatV2, Attention::kDot}) {
       for (const bool drops : {false, true}) Attend(kind, drops);
     }
+    WeightGradient();
     return std::move(results_);
   }
 
@@ -157,6 +158,13 @@ class Calls {
                       *workers_);
     }
     Keep("product", y);
+  }
+
+  void WeightGradient() {
+    const int64_t width = heads_ * width_;
+    auto y = Garbage<A>(width * width);
+    Level().weight_gradient({x_.data(), z_.data(), y.data(), NumNodes(), width, width}, *workers_);
+    Keep("gradient of weights", y);
   }
 
   void Extremum(bool maximum) {

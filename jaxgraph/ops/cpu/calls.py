@@ -1,9 +1,9 @@
 """The kernels as functions of arrays, under the checks and the shapes that they rely on.
 
-Every function reduces the edges of one group, found in compressed rows (`jaxgraph.ops.edges`). A
-`before` continues from an earlier result (its memory is reused), and only where no row takes in a
-message from itself; without it rows without edges are 0. None is differentiable: ops define
-derivatives.
+Every function but `weight_gradient` reduces the edges of one group, found in compressed rows
+(`jaxgraph.ops.edges`). A `before` continues from an earlier result (its memory is reused), and only
+where no row takes in a message from itself; without it rows without edges are 0. None is
+differentiable: ops define derivatives.
 """
 
 from __future__ import annotations
@@ -12,12 +12,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgraph.ops.cpu.custom_call import call_kernel, optional
+from jaxgraph.ops.cpu.custom_call import call_kernel, call_on_arrays, optional
 from jaxgraph.ops.edges import EdgeGroup
 from jaxgraph.ops.precision import accumulation_dtype
 from jaxgraph.ops.self_messages import check_start
 
-__all__ = ["KERNEL_TYPES", "edge_products", "neighbor_extremum", "neighbor_sum", "winner_gradient"]
+__all__ = [
+    "KERNEL_TYPES",
+    "edge_products",
+    "neighbor_extremum",
+    "neighbor_sum",
+    "weight_gradient",
+    "winner_gradient",
+]
 
 
 KERNEL_TYPES = tuple(map(jnp.dtype, (jnp.float32, jnp.bfloat16, jnp.float64)))
@@ -173,6 +180,21 @@ def winner_gradient(
         optional(before, dtype),
     )
     return call_kernel("jaxgraph_winner", over, "sender", arrays, [(x.shape, dtype)], {0: 8})[0]
+
+
+def weight_gradient(x: jax.Array, gradient: jax.Array) -> jax.Array:
+    """dW = x^T g, of tables with very many rows.
+
+    Args:
+      x: [rows, in_features], float32, bfloat16 or float64.
+      gradient: g [rows, out_features], of the type of x.
+
+    Returns:
+      [in_features, out_features], of the type in which x is accumulated.
+    """
+    shape = (x.shape[1], gradient.shape[1])
+    results = [(shape, accumulation_dtype(x.dtype))]
+    return call_on_arrays("jaxgraph_weight_gradient", (x, gradient), results)[0]
 
 
 def _of_one_type(left: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -1,4 +1,4 @@
-"""Calls of the compiled kernels, which all take the edges of one group first."""
+"""Calls of the compiled kernels; all but one take the edges of a group first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.ops.edges import EdgeGroup, match_variation
 
-__all__ = ["call_kernel", "optional"]
+__all__ = ["call_kernel", "call_on_arrays", "optional"]
 
 
 def call_kernel(
@@ -46,17 +46,33 @@ def call_kernel(
         orientation.neighbors,
         optional(orientation.edge_ids, jnp.int32),
     )
-    operands = match_variation((*edges, *arrays), (edges, arrays))
+    aliases = {len(edges) + place: result for result, place in before.items() if arrays[place].size}
+    return call_on_arrays(target, (*edges, *arrays), results, aliases, **attributes)
+
+
+def call_on_arrays(
+    target: str,
+    arrays: Sequence[jax.Array],
+    results: Sequence[tuple[tuple[int, ...], Any]],
+    aliases: dict[int, int] | None = None,
+    **attributes: Any,
+) -> list[jax.Array]:
+    """Calls a kernel that has nothing to do with edges.
+
+    Args:
+      target: name of the custom call.
+      arrays: its arguments.
+      results: shape and dtype of each result.
+      aliases: place in `arrays` and place of the result that is written over it.
+      attributes: static arguments, as NumPy scalars or bool.
+
+    Returns:
+      The results.
+    """
+    operands = match_variation(tuple(arrays), tuple(arrays))
     like = jax.typeof(operands[0])
-    call = jax.ffi.ffi_call(
-        target,
-        [_shape(shape, dtype, like) for shape, dtype in results],
-        input_output_aliases={
-            len(edges) + place: result
-            for result, place in before.items()
-            if operands[len(edges) + place].size
-        },
-    )
+    shapes = [_shape(shape, dtype, like) for shape, dtype in results]
+    call = jax.ffi.ffi_call(target, shapes, input_output_aliases=aliases)
     return list(call(*operands, **attributes))
 
 

@@ -22,6 +22,7 @@ _TARGETS = (
     "jaxgraph_attention_gradient",
     "jaxgraph_hidden_gradient",
     "jaxgraph_edge_sum",
+    "jaxgraph_weight_gradient",
 )
 """Symbols of the library, and the names of the custom calls."""
 

@@ -25,7 +25,9 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxgraph.ops.cpu.calls import edge_products, neighbor_extremum, neighbor_sum
+from jaxgraph.ops.cpu.calls import (
+    edge_products, neighbor_extremum, neighbor_sum, weight_gradient,
+)
 from jaxgraph.ops.cpu.library import library
 from jaxgraph.ops.edges import EdgeGroup
 from tests.ops.cpu.attention import KINDS, compute
@@ -49,6 +51,7 @@ def reduce(groups, x, z):
         *(neighbor_sum(over, side, x, edges.num_nodes, weights=weights)
           for side in ("receiver", "sender")),
         neighbor_extremum(over, x, edges.num_nodes, maximum=True),
+        weight_gradient(x, z),
     )
 
 

@@ -27,7 +27,7 @@ using Integers = ffi::Buffer<ffi::S32>;
 using Words = ffi::Buffer<ffi::U32>;
 using Output = ffi::Result<Array>;
 
-// What every call starts with: threads, and a group of edges.
+// What calls that have to do with edges start with: threads, and a group of edges.
 struct Call {
   Workers& workers;
   Edges edges;
@@ -61,17 +61,31 @@ void PrepareResult(ffi::Result<Buffer> result) {
   PreferLargePages(result->untyped_data(), result->size_bytes());
 }
 
+inline auto WorkersOf(ffi::ThreadPool pool) {
+  return PoolWorkers(pool.num_threads(),
+                     [pool](auto task) mutable { pool.Schedule(std::move(task)); });
+}
+
 // `handler` as XLA calls it: with the threads and the arrays of a group in place of the call.
 template <class... Rest>
 auto Bind(ffi::Error (*handler)(const Call&, Rest...)) {
   return ffi::Ffi::BindTo([handler](ffi::ThreadPool pool, Integers group, Integers pointers,
                                     Integers rows, Integers starts, Integers neighbors,
                                     Integers slots, Rest... rest) {
-    PoolWorkers workers(pool.num_threads(),
-                        [pool](auto task) mutable { pool.Schedule(std::move(task)); });
+    auto workers = WorkersOf(pool);
     const Edges edges = BindGroup(group, pointers, rows, starts, neighbors, slots);
     (PrepareResult(rest), ...);
     return handler(Call{workers, edges}, rest...);
+  });
+}
+
+// The same for one that has nothing to do with edges.
+template <class... Rest>
+auto Bind(ffi::Error (*handler)(Workers&, Rest...)) {
+  return ffi::Ffi::BindTo([handler](ffi::ThreadPool pool, Rest... rest) {
+    auto workers = WorkersOf(pool);
+    (PrepareResult(rest), ...);
+    return handler(workers, rest...);
   });
 }
 

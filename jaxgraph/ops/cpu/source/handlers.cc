@@ -1,4 +1,4 @@
-// The sums, products and extrema as XLA custom calls.
+// The sums, products, extrema and gradients of weights as XLA custom calls.
 
 #include <algorithm>
 #include <cstring>
@@ -85,6 +85,17 @@ ffi::Error WinnerHandler(const Call& call, Array x, Integers ids, Integers repet
   });
 }
 
+ffi::Error WeightGradientHandler(Workers& workers, Array x, Array gradient, Output y) {
+  const int64_t rows = x.dimensions().front();
+  return WithType(x, [&](auto zero) {
+    using T = decltype(zero);
+    KernelsFor<T>().weight_gradient({Data<const T>(x), Data<const T>(gradient),
+                                     Data<Accumulator<T>>(*y), rows, y->dimensions()[0],
+                                     y->dimensions()[1]},
+                                    workers);
+  });
+}
+
 }  // namespace
 }  // namespace jaxgraph
 
@@ -94,3 +105,4 @@ JAXGRAPH_HANDLER(jaxgraph_sum, jaxgraph::SumHandler)
 JAXGRAPH_HANDLER(jaxgraph_product, jaxgraph::ProductHandler)
 JAXGRAPH_HANDLER(jaxgraph_extremum, jaxgraph::ExtremumHandler)
 JAXGRAPH_HANDLER(jaxgraph_winner, jaxgraph::WinnerHandler)
+JAXGRAPH_HANDLER(jaxgraph_weight_gradient, jaxgraph::WeightGradientHandler)

@@ -188,6 +188,18 @@ struct EdgeSumArguments {
   int64_t heads;
 };
 
+// y = sum_k x_k g_k^T, the gradient of W in x W, of which g is the gradient.
+template <class T>
+struct WeightGradientArguments {
+  using A = Accumulator<T>;
+  const T* x;         // [rows, in_width]
+  const T* gradient;  // [rows, out_width]
+  A* y;               // [in_width, out_width]
+  int64_t rows;
+  int64_t in_width;
+  int64_t out_width;
+};
+
 // The most heads that attention is computed for.
 constexpr int64_t kMostHeads = 64;
 
@@ -201,6 +213,7 @@ struct Kernels {
   void (*attention_gradient)(const AttentionGradientArguments<T>&, Workers&);
   void (*hidden_gradient)(const HiddenGradientArguments<T>&, Workers&);
   void (*edge_sum)(const EdgeSumArguments<Accumulator<T>>&, Workers&);
+  void (*weight_gradient)(const WeightGradientArguments<T>&, Workers&);
 };
 
 // The kernels of the highest level that this processor has.

@@ -13,6 +13,7 @@
 #include "levels.h"
 #include "product.h"
 #include "sum.h"
+#include "weight_gradient.h"
 
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
@@ -20,8 +21,9 @@ namespace JAXGRAPH_LEVEL {
 template <class T>
 const Kernels<T>& LevelKernels() {
   static constexpr Kernels<T> kernels{
-      &Sum<T>,       &Product<T>,           &Extremum<T>,       &Winner<T>,
-      &Attend<T>,    &AttendGradient<T>,    &HiddenGradient<T>, &EdgeSum<Accumulator<T>>};
+      &Sum<T>,    &Product<T>,        &Extremum<T>,       &Winner<T>,
+      &Attend<T>, &AttendGradient<T>, &HiddenGradient<T>, &EdgeSum<Accumulator<T>>,
+      &WeightGradient<T>};
   return kernels;
 }
 

@@ -1,0 +1,212 @@
+// The gradient of a matrix that maps rows: a product of two tables that are very long and narrow.
+
+#ifndef JAXGRAPH_WEIGHT_GRADIENT_H_
+#define JAXGRAPH_WEIGHT_GRADIENT_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include "columns.h"
+#include "kernels.h"
+
+namespace jaxgraph {
+namespace JAXGRAPH_LEVEL {
+
+// A tile of the result stays in registers, and there is one more for each vector that is read.
+constexpr int kTileRows = 6;
+constexpr int kTileVectors = kRegisterBytes == 64 ? 4 : 2;
+
+// Rows that are taken at once: of both tables, what a tile needs fits into the nearest cache.
+constexpr int64_t kChunkRows = 128;
+
+// Rows that a piece of work takes at least, and how many times smaller than the tables the partial
+// results of all pieces are.
+constexpr int64_t kFewestRowsPerPiece = 512;
+constexpr int64_t kSmallerResults = 8;
+constexpr int64_t kMostRowPieces = 64;
+
+constexpr int64_t kLineBytes = 64;
+
+// One after another, cache lines of what is needed next.
+struct Ahead {
+  const char* next;
+  const char* end;
+
+  JAXGRAPH_INLINE void Fetch() {
+    if (next >= end) return;
+    __builtin_prefetch(next, /*rw=*/0, /*locality=*/2);
+    next += kLineBytes;
+  }
+};
+
+// Columns of a table, `panel` at a time: of each panel all rows of a chunk, side by side. What has
+// no column is 0.
+template <class A, int64_t panel>
+struct Panels {
+  // Not a multiple of a page, or the same rows of all panels would compete for one place of the
+  // cache.
+  static constexpr int64_t kStride = kChunkRows * panel + kLineBytes / sizeof(A);
+
+  explicit Panels(int64_t width)
+      : width(width), numbers(new A[(width + panel - 1) / panel * kStride]()) {}
+
+  const A* operator[](int64_t place) const { return numbers.get() + place * kStride; }
+
+  template <class T>
+  void Fill(const T* from, int64_t rows) {
+    for (int64_t row = 0; row < rows; ++row, from += width) {
+      A* to = numbers.get() + row * panel;
+      int64_t column = 0;
+      for (; column + panel <= width; column += panel, to += kStride) {
+        for (int64_t c = 0; c < panel; c += kTogether) Copy<kTogether>(from + column + c, to + c);
+      }
+      for (int64_t c = 0; column + c < width; ++c) Copy<1>(from + column + c, to + c);
+    }
+  }
+
+  const int64_t width;
+  const std::unique_ptr<A[]> numbers;
+
+ private:
+  static constexpr int kTogether = panel % kLanes<A> == 0 ? kLanes<A> : 2;
+  static_assert(panel % kTogether == 0);
+
+  template <int lanes, class T>
+  static void Copy(const T* from, A* to) {
+    Store<A, lanes>(to, Load<A, lanes>(from));
+  }
+};
+
+// sums += x^T g for a panel of either.
+template <class A, int vectors>
+void AddTile(int64_t rows, const A* x, const A* g, A* sums, Ahead& lines) {
+  constexpr int lanes = kLanes<A>;
+  Ahead ahead = lines;
+  Vector<A, lanes> tile[kTileRows][vectors];
+  JAXGRAPH_UNROLL
+  for (int r = 0; r < kTileRows; ++r) {
+    JAXGRAPH_UNROLL
+    for (int v = 0; v < vectors; ++v) {
+      tile[r][v] = Load<A, lanes>(sums + (r * kTileVectors + v) * lanes);
+    }
+  }
+  for (int64_t row = 0; row < rows; ++row, x += kTileRows, g += kTileVectors * lanes) {
+    if (row % 2 == 0) ahead.Fetch();
+    Vector<A, lanes> right[vectors];
+    JAXGRAPH_UNROLL
+    for (int v = 0; v < vectors; ++v) right[v] = Load<A, lanes>(g + v * lanes);
+    JAXGRAPH_UNROLL
+    for (int r = 0; r < kTileRows; ++r) {
+      JAXGRAPH_UNROLL
+      for (int v = 0; v < vectors; ++v) tile[r][v] += x[r] * right[v];
+    }
+  }
+  JAXGRAPH_UNROLL
+  for (int r = 0; r < kTileRows; ++r) {
+    JAXGRAPH_UNROLL
+    for (int v = 0; v < vectors; ++v) {
+      Store<A, lanes>(sums + (r * kTileVectors + v) * lanes, tile[r][v]);
+    }
+  }
+  lines = ahead;
+}
+
+template <class T>
+class WeightGradientOp {
+ public:
+  using A = Accumulator<T>;
+
+  explicit WeightGradientOp(const WeightGradientArguments<T>& a) : a_(a) {
+    const int64_t smaller =
+        a.rows * (a.in_width + a.out_width) / (kSmallerResults * a.in_width * a.out_width);
+    pieces = std::clamp<int64_t>(std::min(a.rows / kFewestRowsPerPiece, smaller), 1,
+                                 kMostRowPieces);
+    in_panels = (a.in_width + kTileRows - 1) / kTileRows;
+    out_panels = (a.out_width + kPanel - 1) / kPanel;
+    sums_.reset(new A[pieces * Size()]);
+  }
+
+  int64_t pieces, in_panels, out_panels;
+
+  // The share of some of the rows.
+  void Piece(int64_t piece) const {
+    A* sums = sums_.get() + piece * Size();
+    std::fill_n(sums, Size(), A{0});
+    Inputs x(a_.in_width);
+    Outputs g(a_.out_width);
+    const int64_t end = (piece + 1) * a_.rows / pieces;
+    for (int64_t row = piece * a_.rows / pieces; row < end; row += kChunkRows) {
+      const int64_t rows = std::min(kChunkRows, end - row);
+      x.Fill(a_.x + row * a_.in_width, rows);
+      g.Fill(a_.gradient + row * a_.out_width, rows);
+      AddChunk(rows, x, g, sums, row + rows, std::min(kChunkRows, end - row - rows));
+    }
+  }
+
+  // Some rows of the result, from those of all pieces.
+  void Join(int64_t in_panel) const {
+    const int64_t first = in_panel * kTileRows;
+    for (int64_t r = 0; r < std::min<int64_t>(kTileRows, a_.in_width - first); ++r) {
+      A* y = a_.y + (first + r) * a_.out_width;
+      for (int64_t column = 0; column < a_.out_width; column += kPanel) {
+        const A* from = Tile(sums_.get(), in_panel, column / kPanel) + r * kPanel;
+        const int64_t last = std::min(kPanel, a_.out_width - column);
+        std::copy_n(from, last, y + column);
+        for (int64_t piece = 1; piece < pieces; ++piece) {
+          from += Size();
+          for (int64_t c = 0; c < last; ++c) y[column + c] += from[c];
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kPanel = kTileVectors * kLanes<A>;
+  using Inputs = Panels<A, kTileRows>;
+  using Outputs = Panels<A, kPanel>;
+
+  int64_t Size() const { return in_panels * out_panels * kTileRows * kPanel; }
+
+  A* Tile(A* sums, int64_t in_panel, int64_t out_panel) const {
+    return sums + (out_panel * in_panels + in_panel) * kTileRows * kPanel;
+  }
+
+  // Fetches the rows behind the chunk meanwhile, as many lines with each tile.
+  void AddChunk(int64_t rows, const Inputs& x, const Outputs& g, A* sums, int64_t next,
+                int64_t next_rows) const {
+    Ahead aheads[] = {Rows(a_.x, a_.in_width, next, next_rows),
+                      Rows(a_.gradient, a_.out_width, next, next_rows)};
+    for (int64_t out_panel = 0; out_panel < out_panels; ++out_panel) {
+      const int64_t columns = std::min(kPanel, a_.out_width - out_panel * kPanel);
+      WithCount<kTileVectors>((columns + kLanes<A> - 1) / kLanes<A>, [&](auto constant) {
+        for (int64_t in_panel = 0; in_panel < in_panels; ++in_panel) {
+          Ahead& ahead = aheads[0].next < aheads[0].end ? aheads[0] : aheads[1];
+          AddTile<A, decltype(constant)::kValue>(rows, x[in_panel], g[out_panel],
+                                                 Tile(sums, in_panel, out_panel), ahead);
+        }
+      });
+    }
+  }
+
+  static Ahead Rows(const T* table, int64_t width, int64_t first, int64_t rows) {
+    const char* begin = reinterpret_cast<const char*>(table + first * width);
+    return {begin, begin + std::max<int64_t>(rows, 0) * width * sizeof(T)};
+  }
+
+  const WeightGradientArguments<T>& a_;
+  std::unique_ptr<A[]> sums_;
+};
+
+template <class T>
+void WeightGradient(const WeightGradientArguments<T>& a, Workers& workers) {
+  if (a.in_width == 0 || a.out_width == 0) return;
+  const WeightGradientOp<T> op(a);
+  ForEachPiece(workers, op.pieces, [&](int64_t piece) { op.Piece(piece); });
+  ForEachPiece(workers, op.in_panels, [&](int64_t panel) { op.Join(panel); });
+}
+
+}  // namespace JAXGRAPH_LEVEL
+}  // namespace jaxgraph
+
+#endif  // JAXGRAPH_WEIGHT_GRADIENT_H_

@@ -1,0 +1,55 @@
+"""Linear maps of rows against float64 NumPy, values and gradients."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxgraph.ops.cpu.library import missing as missing_library
+from jaxgraph.ops.row_maps import map_rows
+from tests.tolerance import assert_close
+
+needs_kernels = pytest.mark.skipif(bool(missing_library()), reason=missing_library())
+IMPLEMENTATIONS = ["xla", pytest.param("cpu", marks=needs_kernels)]
+
+# Fewer rows than are taken at once, a last chunk that is not full, several pieces of work;
+# columns that fill no tile, one, and more than one.
+SHAPES = [(0, 3, 5), (1, 1, 1), (5, 7, 3), (130, 6, 64), (1700, 41, 130), (3000, 130, 17)]
+
+
+def draw(shape: tuple[int, ...], dtype: np.dtype, seed: int) -> tuple[jax.Array, np.ndarray]:
+    values = jnp.asarray(np.random.default_rng(seed).standard_normal(shape), dtype)
+    return values, np.asarray(values).astype(np.float64)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16, np.float16, np.float64])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_values_and_gradients(shape, dtype, implementation):
+    rows, in_features, out_features = shape
+    with jax.enable_x64(dtype == np.float64):
+        x, exact_x = draw((rows, in_features), dtype, 0)
+        kernel, exact_kernel = draw((in_features, out_features), dtype, 1)
+        gradient, exact_gradient = draw((rows, out_features), dtype, 2)
+        y, pull = jax.vjp(lambda x, kernel: map_rows(x, kernel, implementation), x, kernel)
+        dx, dkernel = jax.jit(pull)(gradient)
+        assert (y.dtype, dx.dtype, dkernel.dtype) == (dtype,) * 3
+        assert_close(y, exact_x @ exact_kernel, dtype=dtype, reduction_length=in_features)
+        expected = exact_gradient @ exact_kernel.T
+        assert_close(dx, expected, dtype=dtype, reduction_length=out_features)
+        expected = exact_x.T @ exact_gradient
+        assert_close(dkernel, expected, dtype=dtype, reduction_length=max(rows, 1))
+
+
+@needs_kernels
+def test_who_computes_the_gradient():
+    def calls(implementation: str, dtype: np.dtype) -> int:
+        def loss(kernel: jax.Array, x: jax.Array) -> jax.Array:
+            return jnp.sum(map_rows(x, kernel, implementation))
+
+        shapes = (jax.ShapeDtypeStruct(shape, dtype) for shape in ((4, 2), (9, 4)))
+        return jax.jit(jax.grad(loss)).lower(*shapes).as_text().count("jaxgraph_weight_gradient")
+
+    assert calls("cpu", np.dtype("float32")) == 1
+    assert calls("cpu", np.dtype("float16")) == 0
+    assert calls("xla", np.dtype("float32")) == 0
