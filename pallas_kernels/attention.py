@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from pallas_kernels.attention_dropout import Dropout, EdgeIds, drop
+from pallas_kernels.attention_dropout import Dropout, EdgeIds, keep_masks, kept, kept_scale
 from pallas_kernels.attention_logits import GATV2, Logits, read_row
 from pallas_kernels.lanes import Lanes
 from pallas_kernels.reduction import Part, Reduction, State, empty_state, reduce_rows
@@ -145,9 +145,10 @@ def _fold(
         top, scale, powers = _powers(lanes.split(state[0][0])[0], numbers)
         total = lanes.split(state[1][0])[0] * scale + sum(powers)
         sums = _scaled(lanes, state[2], scale)
-        weights = drop(ids, powers, [read for _, (_, _, read), _, _ in edges])
-        for weight, (_, (_, values, _), _, _) in zip(weights, edges, strict=True):
-            sums = [a + b for a, b in zip(sums, _scaled(lanes, values, weight), strict=True)]
+        masks = keep_masks(ids, [read for _, (_, _, read), _, _ in edges])
+        for power, keep, (_, (_, values, _), _, _) in zip(powers, masks, edges, strict=True):
+            weighted = _scaled(lanes, values, power * kept_scale(ids))
+            sums = [a + b for a, b in zip(sums, kept(lanes, keep, weighted), strict=True)]
         return [lanes.spread(top, 1)], [lanes.spread(total, 1)], sums
 
     empty = empty_state(lanes, team, PARTS)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from pallas_kernels.attention import Attention, attention_team
-from pallas_kernels.attention_dropout import EdgeIds, drop
+from pallas_kernels.attention_dropout import EdgeIds, keep_masks, kept, kept_scale
 from pallas_kernels.attention_logits import DOT, GAT, GATV2, head_product, read_row
 from pallas_kernels.lanes import LANES, Lanes
 from pallas_kernels.neighbor_sum import SUM, fold_neighbors
@@ -318,21 +318,23 @@ def _fold_sender(
             logit, slope = logits.of_edge(lanes, team, own, far, vector)
             power = _Power.of(logit, slope, head_product(lanes, team, values, gradient), numbers)
             powers.append((power, mask))
-        reads = [read for _, (_, _, _, read), _, _ in edges]
-        changes = _changes(powers, ids, reads)
-        for edge, (weight, change) in zip(edges, changes, strict=True):
+        masks = keep_masks(ids, [read for _, (_, _, _, read), _, _ in edges])
+        changes = _changes(powers, masks, kept_scale(ids))
+        for edge, keep, (weight, change) in zip(edges, masks, changes, strict=True):
             if "per_edge" in tables:
                 place = edge[0][-1] if "slots" in tables else edge[2]
                 mask = edge[3] & (item.lane == 0)
                 kept = lanes.spread(change, 1)
                 lanes.write(tables["per_edge"], place, item.head, kept, mask=mask)
-            state = _add(state, added(edge[1], weight, change))
+            state = _add(state, added(edge[1], keep, weight, change))
         return state
 
-    def added(loaded: Any, weight: jax.Array, change: jax.Array) -> State:
+    def added(
+        loaded: Any, keep: jax.Array | None, weight: jax.Array, change: jax.Array
+    ) -> State:
         gradient, _, far, _ = loaded
         weight, wide = (lanes.spread(each, team.count) for each in (weight, change))
-        weighted = [each * weight for each in gradient]
+        weighted = kept(lanes, keep, [each * weight for each in gradient])
         if logits.kind == GAT:
             return weighted, [lanes.spread(change, 1)]
         if logits.kind == DOT:
@@ -375,7 +377,8 @@ def _fold_receiver(
             logit, slope = logits.of_edge(lanes, team, own, far, vector)
             power = _Power.of(logit, slope, head_product(lanes, team, gradient, far), numbers)
             powers.append((power, mask))
-        changes = _changes(powers, ids, [read for _, (_, read), _, _ in edges])
+        masks = keep_masks(ids, [read for _, (_, read), _, _ in edges])
+        changes = _changes(powers, masks, kept_scale(ids))
         for (_, (far, _), _, _), (_, change) in zip(edges, changes, strict=True):
             wide = lanes.spread(change, team.count)
             hidden = [x + z for x, z in zip(own, far, strict=True)]
@@ -445,16 +448,18 @@ class _Power:
 
 def _changes(
     powers: Sequence[tuple[_Power, jax.Array]],
-    ids: EdgeIds | None,
-    reads: Sequence[list[jax.Array]],
+    masks: Sequence[jax.Array | None],
+    scale: float,
 ) -> list[tuple[jax.Array, jax.Array]]:
-    """What g is weighted with, and the gradient of the logit, of each edge; 0 where masked."""
-    dropped = drop(ids, [power.weight for power, _ in powers], reads)
-    # What stands in a row that no edge asks for may be anything.
-    return [
-        (
-            jnp.where(mask, weight, 0.0),
-            jnp.where(mask, (weight * power.product - power.drawn) * power.slope, 0.0),
-        )
-        for weight, (power, mask) in zip(dropped, powers, strict=True)
-    ]
+    """What g is weighted with where it is kept, and the gradient of the logit, of each edge."""
+
+    def one(power: _Power, mask: jax.Array, keep: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+        weight = power.weight * scale
+        # Of what is dropped, the values may be anything.
+        product = weight * power.product
+        product = product if keep is None else jnp.where(keep, product, 0.0)
+        change = (product - power.drawn) * power.slope
+        # What stands in a row that no edge asks for may be anything.
+        return jnp.where(mask, weight, 0.0), jnp.where(mask, change, 0.0)
+
+    return [one(*each, keep) for each, keep in zip(powers, masks, strict=True)]
