@@ -89,9 +89,11 @@ def cases(shape: Any, array: Callable[..., Any]) -> Iterator[tuple[str, Callable
     Yields:
       Cases.
     """
+    import jax
+
     from pallas_kernels.edge_products import edge_products
     from pallas_kernels.extremum import neighbor_extremum, winner_gradient
-    from pallas_kernels.neighbor_sum import neighbor_sum
+    from pallas_kernels.neighbor_sum import Neighbors, neighbor_mean, neighbor_sum
     from pallas_kernels.rows import RowList, Rows
     from pallas_kernels.schedule import most_pieces
 
@@ -107,12 +109,14 @@ def cases(shape: Any, array: Callable[..., Any]) -> Iterator[tuple[str, Callable
     neighbors, ids = array((shape.edges,), "int32"), array((shape.rows,), "int32")
     weights = array((shape.edges, shape.heads), "float32")
 
-    yield "sum", neighbor_sum, (x, rows, neighbors, y)
-    yield (
-        "weighted sum, transposed",
-        lambda *a: neighbor_sum(*a[:4], weights=a[4], slots=a[5]),
-        (x, rows, neighbors, y, weights, neighbors),
-    )
+    scale = array((shape.rows,), "float32")
+    yield "sum", neighbor_sum, (Neighbors(x, neighbors), rows, y)
+    weighted = Neighbors(x, neighbors, weights, neighbors)
+    yield "weighted sum, transposed", neighbor_sum, (weighted, rows, y)
+    wanted = ((numbers, shape.dtype), ((shape.rows, 1), "float32"))
+    results = tuple(jax.ShapeDtypeStruct(*each) for each in wanted)
+    yield "mean", lambda *a: neighbor_mean(*a, results), (Neighbors(x, neighbors), rows)
+    yield "mean, transposed", neighbor_sum, (Neighbors(x, neighbors, scale=scale), rows, y)
     yield "products per edge", edge_products, (x, x, rows, neighbors, weights)
     yield from attention_cases(shape, array, rows, neighbors)
     if shape.heads == 1:
@@ -140,7 +144,9 @@ def attention_cases(
     Yields:
       Cases.
     """
-    from pallas_kernels.attention import Attention, attention_state
+    import jax
+
+    from pallas_kernels.attention import Attention, attention_output, attention_state
     from pallas_kernels.attention_gradient import (
         Edges,
         Gradients,
@@ -164,7 +170,13 @@ def attention_cases(
         values, sums = (None, None) if kind == GATV2 else (x, wide)
         attention = Attention(side, side, vector, values, None, shape.heads, Logits(kind, 0.2))
         state = (per_head, per_head, wide)
-        yield f"{kind} attention", attention_state, (attention, rows, neighbors, state)
+        results = tuple(jax.ShapeDtypeStruct(each.shape, each.dtype) for each in (*state[:2], x))
+        yield (
+            f"{kind} attention",
+            lambda *a, results=results: attention_output(*a, results),
+            (attention, rows, neighbors),
+        )
+        yield f"{kind} attention, resumed", attention_state, (attention, rows, neighbors, state)
         of_vector = array((columns,), "float32") if kind == GATV2 else None
         before = Gradients(sums, slope, slope, of_vector)
         yield f"{kind} gradients", pull, (attention, x, (per_head,) * 3, edges, before)

@@ -146,9 +146,7 @@ class EdgeIds:
         return (bits ^ LOWEST) >= np.int32(self.dropout.threshold - (1 << 31))
 
 
-def keep_masks(
-    ids: EdgeIds | None, reads: Sequence[list[jax.Array]]
-) -> list[jax.Array | None]:
+def keep_masks(ids: EdgeIds | None, reads: Sequence[list[jax.Array]]) -> list[jax.Array | None]:
     """Which coefficients of several edges are kept, bool [lanes] each; None: nothing is dropped.
 
     Args:

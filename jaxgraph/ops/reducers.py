@@ -18,7 +18,7 @@ import numpy as np
 from jaxgraph.ops import randomness
 from jaxgraph.ops.precision import accumulation_dtype, inner_product, to_accumulation
 
-__all__ = ["Extremum", "Reducer", "Softmax", "Sum"]
+__all__ = ["Extremum", "Mean", "Reducer", "Softmax", "Sum"]
 
 Pytree = Any
 
@@ -129,6 +129,52 @@ class Sum:
 
     def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
         return None
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Mean:
+    """y_i = sum_j m_ij / n_i, with n_i the number of messages, in their type; 0 without messages.
+
+    A state holds the sums and n, float32 [rows]. Backward: dm_ij = g_i / n_i.
+    """
+
+    compares = False
+
+    def empty(self, messages: Pytree, rows: int) -> Pytree:
+        return Sum().empty(messages, rows), jnp.zeros(rows)
+
+    def lift(self, messages: Pytree, mask: jax.Array, keep: jax.Array | None) -> Pytree:
+        return Sum().lift(messages, mask, keep), mask.astype(jnp.float32)
+
+    def merge(self, *states: Pytree) -> Pytree:
+        return jax.tree.map(_total, *states)
+
+    def take_in(self, state: Pytree, lanes: Pytree) -> Pytree:
+        return self.merge(state, *_each_lane(lanes))
+
+    def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
+        sums, count = state
+        return _rounded(_divided(sums, count), messages), count
+
+    def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
+        return _divided(jax.tree.map(to_accumulation, gradient), kept)
+
+    def cotangent(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
+        return adjoint
+
+    def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
+        return None
+
+
+def _divided(tree: Pytree, count: jax.Array) -> Pytree:
+    """Every row divided by its count, and by 1 where that is 0."""
+    count = jnp.maximum(count, 1)
+
+    def one(leaf: jax.Array) -> jax.Array:
+        return leaf / count.astype(leaf.dtype).reshape(-1, *(1,) * (leaf.ndim - 1))
+
+    return jax.tree.map(one, tree)
 
 
 @jax.tree_util.register_dataclass

@@ -12,6 +12,7 @@ from jaxgraph.ops.mosaic_gpu.calls import (
     KERNEL_TYPES,
     edge_products,
     neighbor_extremum,
+    neighbor_mean,
     neighbor_sum,
     winner_gradient,
 )
@@ -37,6 +38,7 @@ def gpu_calls(launch: Launch | None = None) -> Calls:
         partial(edge_products, launch=launch),
         partial(neighbor_extremum, launch=launch),
         partial(winner_gradient, launch=launch),
+        partial(neighbor_mean, launch=launch),
     )
 
 
