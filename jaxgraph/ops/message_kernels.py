@@ -31,6 +31,7 @@ class Calls:
         `jaxgraph.ops.cpu.calls`.
       neighbor_mean: as in `jaxgraph.ops.mosaic_gpu.calls`, with whose `neighbor_sum` it goes
         together; None: means are divided after they are summed.
+      edge_sums, edge_total: as there; both or none.
     """
 
     types: tuple[np.dtype, ...]
@@ -39,6 +40,8 @@ class Calls:
     neighbor_extremum: Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
     winner_gradient: Callable[..., jax.Array]
     neighbor_mean: Callable[..., tuple[jax.Array, jax.Array]] | None = None
+    edge_sums: Callable[..., jax.Array] | None = None
+    edge_total: Callable[..., jax.Array] | None = None
 
 
 def attention_adjoint(

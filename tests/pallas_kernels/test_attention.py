@@ -60,13 +60,13 @@ def test_outputs_are_divided_in_every_row(kind, heads, width, dtype, longest, co
     over = graph(DEGREES, SENDERS, longest=longest, every=True)
     attention = make_attention(over, kind, heads, width, dtype, SENDERS, False)
     before, rows = states(heads, width, fresh=not continued), len(DEGREES)
-    results = tuple(
-        jax.ShapeDtypeStruct((rows, columns), kept)
-        for columns, kept in ((heads, "float32"), (heads, "float32"), (heads * width, dtype))
-    )
+    number = jax.ShapeDtypeStruct((rows, heads), "float32")
+    results = (number, number, jax.ShapeDtypeStruct((rows, heads * width), dtype))
     start = before if continued else None
     peak, total, y = jax.jit(
-        lambda *a: attention_output(*a[:3], results, a[3], launch=in_interpreter())
+        lambda a, rows, neighbors, start: attention_output(
+            a, rows, neighbors, results, start, launch=in_interpreter()
+        )
     )(attention, over.rows, over.neighbors, start)
     top, count, sums = expected_state(attention, over, before, None)
     top, count = np.where(count > 0, top, 0), np.where(count > 0, count, 1)

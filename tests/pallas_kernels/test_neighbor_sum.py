@@ -132,10 +132,11 @@ def test_means(heads, width, dtype, longest, continued):
     over = graph(DEGREES, 6, longest=longest, every=True)
     columns, rows = heads * width, len(DEGREES)
     x, _ = arrays(columns, dtype)
-    weights = np.ones((over.num_edges, 1), np.float32)
+    weights: Any = np.ones((over.num_edges, 1), np.float32)
     if heads > 1:
         weights = np.random.default_rng(2).standard_normal((over.num_edges, heads))
-    edges = Neighbors(x, over.neighbors, None if heads == 1 else weights.astype(np.float32))
+    given: Any = None if heads == 1 else weights.astype(np.float32)
+    edges = Neighbors(x, over.neighbors, given)
     rng: Any = np.random.default_rng(5)
     before: Any = (np.zeros((rows, columns)), np.zeros((rows, heads)))
     if continued:

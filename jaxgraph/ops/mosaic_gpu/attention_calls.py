@@ -171,7 +171,7 @@ def attention_gradients(
         for name, side in zip(("sender", "receiver"), sides, strict=True)
     )
 
-    def started(part: jax.Array | None) -> Any:
+    def started(part: Any) -> Any:
         if part is None or not every:
             return None if part is None else _table(part)
         return jax.ShapeDtypeStruct(_table(part).shape, jnp.float32)

@@ -23,6 +23,8 @@ from pallas_kernels.teams import Launch
 __all__ = [
     "KERNEL_TYPES",
     "edge_products",
+    "edge_sums",
+    "edge_total",
     "has_every_row",
     "match_operands",
     "neighbor_extremum",
@@ -284,7 +286,65 @@ def edge_products(
         orientation.neighbors,
         start,
     )
-    return products.edge_products(*match_variation(operands, operands), launch=launch)
+    return products.edge_products(*match_operands(operands), launch=launch)
+
+
+def edge_sums(
+    over: EdgeGroup, x: jax.Array, z: jax.Array, *, launch: Launch | None = None
+) -> jax.Array:
+    """y_e = x_i + z_j for e: j -> i.
+
+    Args:
+      over: the edges; what rows send themselves has no slot and is left out.
+      x: [receivers, ...].
+      z: [senders, ...], of the same shape otherwise.
+      launch: how the kernel is started; None: for Hopper.
+
+    Returns:
+      [slots, ...], of the common type; 0 in the slots of other groups.
+    """
+    orientation, dtype = over.edges.by_receiver, jnp.promote_types(x.dtype, z.dtype)
+    shape = (orientation.neighbors.shape[0], *x.shape[1:])
+    start = jnp.zeros(shape, dtype)
+    if not start.size or not x.size or not z.size:
+        return start
+    rows = row_schedule(over, "receiver")
+    operands = (_table(x), _table(z), rows, orientation.neighbors, _table(start))
+    return products.edge_sums(*match_operands(operands), launch=launch).reshape(shape)
+
+
+def edge_total(
+    over: EdgeGroup,
+    side: str,
+    values: jax.Array,
+    num_rows: int,
+    *,
+    launch: Launch | None = None,
+) -> jax.Array:
+    """y_i = sum_e v_e over the edges that enter i, or those that leave it.
+
+    Args:
+      over: the edges; what rows send themselves has no slot and is left out.
+      side: "receiver" or "sender", whose sums.
+      values: [slots, ...], float32, bfloat16 or float16.
+      num_rows: rows of the result.
+      launch: how the kernel is started; None: for Hopper.
+
+    Returns:
+      float32 [rows, ...].
+    """
+    orientation, shape = over.edges.orientation(side), (num_rows, *values.shape[1:])
+    start = jnp.zeros(shape, jnp.float32)
+    if not start.size or not values.size:
+        return start
+    every, start = has_every_row(over, side, num_rows), _table(start)
+    operands = (
+        sums.Neighbors(_table(values), orientation.edge_ids),
+        row_schedule(over, side, every=every),
+        _anything(start) if every else start,
+    )
+    total = sums.neighbor_sum(*match_operands(operands), fresh=True, launch=launch)
+    return total.reshape(shape)
 
 
 def neighbor_extremum(

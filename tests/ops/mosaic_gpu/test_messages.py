@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from jaxgraph.ops.aggregation import _aggregate, aggregate
+from jaxgraph.ops.edge_products import _combine
 from jaxgraph.ops.edges import EdgeGroup
 from jaxgraph.ops.implementations import propagate_or_refuse, with_implementation
 from jaxgraph.ops.kernels import find_kernel
@@ -88,6 +89,24 @@ def test_means_are_divided_by_the_kernel(loops: bool, monkeypatch: pytest.Monkey
     y, pull = jax.vjp(jax.jit(lambda x: _aggregate(block, x, None, "mean")), rows[0])
     assert_close(placed.nodes(y), expected)
     assert_close(placed.nodes(pull(rows[1])[0]), backward(grad)[0])
+
+
+@pytest.mark.parametrize("op", ["dot", "add"])
+def test_both_ends_of_edges(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "Launch", in_interpreter)
+    graph = complete([0, 1, 1, 2, 3, 3, 3], [0, 1, 2, 2, 3, 0, 3], 7, "some-loops")
+    placed = place_block(graph)
+    block = with_implementation(placed.block, "mosaic_gpu")
+    ends = np.random.default_rng(1).standard_normal((2, graph.num_nodes, 2, 3))
+    grad = np.random.default_rng(2).standard_normal((7, 2, 3)[: 2 if op == "dot" else 3])
+    oracle = edge_ops.sddmm if op == "dot" else edge_ops.sum_of_ends
+    expected, backward = oracle(placed.oracle(), *ends)
+    given = [placed.rows(end.astype(np.float32)) for end in ends]
+    y, pull = jax.vjp(jax.jit(lambda *ends: _combine(block, *ends, op)), *given)
+    assert_close(placed.edges(y), expected)
+    gradients = pull(placed.slots(grad.astype(np.float32)))
+    for mine, exact in zip(gradients, backward(grad), strict=True):
+        assert_close(placed.nodes(mine), exact)
 
 
 def test_means_continue() -> None:
