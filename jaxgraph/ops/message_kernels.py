@@ -77,9 +77,9 @@ def message_kernel(calls: Calls, message: MessageFn, reducer: Reducer, inputs: I
     leaves = jax.tree.leaves(inputs.sender)
     if not leaves or any(leaf.dtype not in calls.types for leaf in leaves):
         return None
-    if isinstance(reducer, Sum | Mean):
-        sums = _sum_kernel(calls, message, inputs)
-        return sums if sums is None or isinstance(reducer, Sum) else _mean_kernel(sums, inputs)
+    if isinstance(reducer, Sum):
+        sums, is_mean = _sum_kernel(calls, message, inputs), isinstance(reducer, Mean)
+        return _mean_kernel(sums, inputs) if is_mean and sums is not None else sums
     if message is sum_message and isinstance(reducer, Extremum) and len(leaves) == 1:
         return _ExtremumKernel(calls, reducer.sign > 0)
     return None
@@ -197,7 +197,8 @@ class _MeanKernel:
     def fold(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
         sums, count = (None, None) if before is None else before
         leaves = jax.tree.leaves(inputs.sender)
-        ones = match_variation(jnp.ones((leaves[0].shape[0], 1)), (over.edges, inputs))
+        dtype = accumulation_dtype(jnp.result_type(*leaves))
+        ones = match_variation(jnp.ones((leaves[0].shape[0], 1), dtype), (over.edges, inputs))
         count = self.sums.calls.neighbor_sum(
             over, "receiver", ones, num_rows, before=None if count is None else count[:, None]
         )

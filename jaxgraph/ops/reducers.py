@@ -133,38 +133,28 @@ class Sum:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Mean:
-    """y_i = sum_j m_ij / n_i, with n_i the number of messages, in their type; 0 without messages.
+class Mean(Sum):
+    """y_i = sum_j m_ij / n_i, with n_i the number of messages; 0 without messages.
 
-    A state holds the sums and n, float32 [rows]. Backward: dm_ij = g_i / n_i.
+    A state holds the sums and n [rows], which are added up alike. Backward: dm_ij = g_i / n_i.
     """
 
-    compares = False
-
     def empty(self, messages: Pytree, rows: int) -> Pytree:
-        return Sum().empty(messages, rows), jnp.zeros(rows)
+        return super().empty(messages, rows), jnp.zeros(rows, _kept_dtype(messages))
 
     def lift(self, messages: Pytree, mask: jax.Array, keep: jax.Array | None) -> Pytree:
-        return Sum().lift(messages, mask, keep), mask.astype(jnp.float32)
-
-    def merge(self, *states: Pytree) -> Pytree:
-        return jax.tree.map(_total, *states)
-
-    def take_in(self, state: Pytree, lanes: Pytree) -> Pytree:
-        return self.merge(state, *_each_lane(lanes))
+        return super().lift(messages, mask, keep), mask.astype(_kept_dtype(messages))
 
     def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
         sums, count = state
-        return _rounded(_divided(sums, count), messages), count
+        return super().finish(_divided(sums, count), messages)[0], count
 
     def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
         return _divided(jax.tree.map(to_accumulation, gradient), kept)
 
-    def cotangent(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
-        return adjoint
 
-    def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
-        return None
+def _kept_dtype(messages: Pytree) -> np.dtype:
+    return accumulation_dtype(jnp.result_type(*jax.tree.leaves(messages)))
 
 
 def _divided(tree: Pytree, count: jax.Array) -> Pytree:
