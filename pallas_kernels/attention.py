@@ -1,4 +1,10 @@
-"""Attention over the neighbors of every row, with a maximum that runs with the edges."""
+"""Attention over the neighbors of every row, with a maximum that runs with the edges.
+
+Expected: an edge reads 4 bytes of index, the row of values and what logits see of its sender: 4
+bytes per head of GAT, nothing more of GATv2, a row of keys of dot products. A row writes its
+output, once, and 8 bytes per head. With 2 such tables in registers, 4 edges are read at a time: 4
+reads of 16 bytes (8 of dot products), and 41 to 131 kB per multiprocessor.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +17,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from pallas_kernels.attention_dropout import Dropout, EdgeIds, drop
+from pallas_kernels.attention_dropout import Dropout, EdgeIds, keep_masks, kept, kept_scale
 from pallas_kernels.attention_logits import GATV2, Logits, read_row
 from pallas_kernels.lanes import Lanes
-from pallas_kernels.reduction import Part, Reduction, State, empty_state, reduce_rows
+from pallas_kernels.reduction import (
+    Part,
+    Reduction,
+    Result,
+    State,
+    empty_state,
+    reduce_rows,
+)
 from pallas_kernels.rows import Item, Rows, fold_batches
 from pallas_kernels.teams import Launch, Team, team_for
 
-__all__ = ["Attention", "attention_state", "attention_team"]
+__all__ = ["Attention", "attention_output", "attention_state", "attention_team"]
 
 PARTS = (Part(-math.inf, per_head=True), Part(0.0, per_head=True), Part(0.0))
 """The maximum of the logits, the sum of powers relative to it, and the sum that they weigh."""
@@ -77,7 +90,7 @@ def attention_state(
     attention: Attention,
     rows: Rows,
     neighbors: jax.Array,
-    before: tuple[jax.Array, jax.Array, jax.Array],
+    before: tuple[Result, Result, Result],
     *,
     fresh: bool = False,
     launch: Launch | None = None,
@@ -93,9 +106,10 @@ def attention_state(
       rows: the receivers and their edges.
       neighbors: int32 [edges], the sender of each edge.
       before: the state to continue from, float32 [receivers, heads] twice and
-        [receivers, heads * width]; of no edges it is -inf, 0, 0. Written over where a row has
-        edges.
-      fresh: whether `before` is that of no edges where a row has edges, and need not be read.
+        [receivers, heads * width]; of no edges it is -inf, 0, 0. Written over where a row is in
+        `rows`.
+      fresh: whether `before` is that of no edges there, and need not be read; it may then be shapes
+        and types, and starts as anything.
       launch: how the kernel is started; None: for Hopper.
 
     Returns:
@@ -105,8 +119,60 @@ def attention_state(
       Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
     """
     launch = launch or Launch()
+    reduction, team, arrays = _reduction(attention, neighbors, launch)
+    found = reduce_rows(reduction, team, rows, arrays, list(before), launch, fresh=fresh)
+    return found[0], found[1], found[2]
+
+
+def attention_output(
+    attention: Attention,
+    rows: Rows,
+    neighbors: jax.Array,
+    results: tuple[Result, Result, Result],
+    before: tuple[jax.Array, jax.Array, jax.Array] | None = None,
+    *,
+    launch: Launch | None = None,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """What attention puts out, y_i = s_i / z_i of `attention_state`, divided where it is summed.
+
+    Args:
+      attention, rows, neighbors, launch: as for `attention_state`.
+      results: what m and z, float32 [receivers, heads], and y [receivers, heads * width], of any
+        type of values, are written to, as in `reduce_rows`.
+      before: the state to continue from, as for `attention_state`; None: that of no edges.
+
+    Returns:
+      m and z, 0 and 1 of no edges, and y, 0 of no edges.
+    """
+    launch = launch or Launch()
+    reduction, team, arrays = _reduction(attention, neighbors, launch)
+    lanes = Lanes(launch.interpret is not None)
+
+    def divide(state: State) -> State:
+        peak, total = (lanes.split(part[0])[0] for part in state[:2])
+        peak = jnp.where(peak == -jnp.inf, 0.0, peak)
+        total = jnp.where(total > 0, total, 1.0)
+        y = [each / lanes.spread(total, each.shape[0]) for each in state[2]]
+        return [lanes.spread(peak, 1)], [lanes.spread(total, 1)], y
+
+    found = reduce_rows(
+        dataclasses.replace(reduction, finish=divide),
+        team,
+        rows,
+        arrays,
+        results,
+        launch,
+        before=before or (),
+        fresh=before is None,
+    )
+    return found[0], found[1], found[2]
+
+
+def _reduction(
+    attention: Attention, neighbors: jax.Array, launch: Launch
+) -> tuple[Reduction, Team, list[jax.Array]]:
+    """How the edges of a row become the state of attention, and what is read for it."""
     arrays = {"neighbors": neighbors, **attention.operands()}
-    team = attention_team(attention, 2, launch)
 
     def fold(lanes: Lanes, team: Team, item: Item, references: Sequence[Any]) -> State:
         tables = dict(zip(arrays, references, strict=True))
@@ -114,10 +180,7 @@ def attention_state(
 
     merge = partial(_merge, Lanes(launch.interpret is not None))
     reduction = Reduction(f"{attention.logits.kind}_attention", PARTS, fold, merge)
-    found = reduce_rows(
-        reduction, team, rows, list(arrays.values()), list(before), launch, fresh=fresh
-    )
-    return found[0], found[1], found[2]
+    return reduction, attention_team(attention, 2, launch), list(arrays.values())
 
 
 def _fold(
@@ -125,8 +188,8 @@ def _fold(
 ) -> State:
     logits, dropout = attention.logits, attention.dropout
     of_row = partial(read_row, lanes, team, item)
-    own = logits.read(lanes, team, item, tables["receiver"], item.row, item.valid)
-    vector = of_row(tables["vector"], item.row * 0, item.valid) if "vector" in tables else []
+    own = logits.read(lanes, team, item, tables["receiver"], item.row, item.asks)
+    vector = of_row(tables["vector"], item.row * 0, item.asks) if "vector" in tables else []
     ids = EdgeIds.of_row(lanes, team, dropout, tables, "receiver", item)
 
     def fetch(slot: jax.Array, mask: jax.Array) -> jax.Array:
@@ -145,9 +208,10 @@ def _fold(
         top, scale, powers = _powers(lanes.split(state[0][0])[0], numbers)
         total = lanes.split(state[1][0])[0] * scale + sum(powers)
         sums = _scaled(lanes, state[2], scale)
-        weights = drop(ids, powers, [read for _, (_, _, read), _, _ in edges])
-        for weight, (_, (_, values, _), _, _) in zip(weights, edges, strict=True):
-            sums = [a + b for a, b in zip(sums, _scaled(lanes, values, weight), strict=True)]
+        masks = keep_masks(ids, [read for _, (_, _, read), _, _ in edges])
+        for power, keep, (_, (_, values, _), _, _) in zip(powers, masks, edges, strict=True):
+            weighted = _scaled(lanes, values, power * kept_scale(ids))
+            sums = [a + b for a, b in zip(sums, kept(lanes, keep, weighted), strict=True)]
         return [lanes.spread(top, 1)], [lanes.spread(total, 1)], sums
 
     empty = empty_state(lanes, team, PARTS)

@@ -15,7 +15,7 @@ from pallas_kernels.lanes import Lanes
 from pallas_kernels.rows import Item
 from pallas_kernels.teams import Team
 
-__all__ = ["Dropout", "EdgeIds", "drop", "spread_seed"]
+__all__ = ["Dropout", "EdgeIds", "keep_masks", "kept", "kept_scale", "spread_seed"]
 
 FIRST_WORD, SECOND_WORD, EDGE_MASK = 0x9E3779B9, 0x85EBCA6B, 0x165667B1
 LOWEST = np.int32(-(1 << 31))
@@ -146,23 +146,39 @@ class EdgeIds:
         return (bits ^ LOWEST) >= np.int32(self.dropout.threshold - (1 << 31))
 
 
-def drop(
-    ids: EdgeIds | None, weights: Sequence[jax.Array], reads: Sequence[list[jax.Array]]
-) -> list[jax.Array]:
-    """The weights [lanes] of several edges, scaled or 0; as they are without ids.
+def keep_masks(ids: EdgeIds | None, reads: Sequence[list[jax.Array]]) -> list[jax.Array | None]:
+    """Which coefficients of several edges are kept, bool [lanes] each; None: nothing is dropped.
 
     Args:
       ids: of the edges; None: nothing is dropped.
-      weights: of the edges.
       reads: what `ids.read` has read of each.
 
     Returns:
-      The weights.
+      The masks.
     """
-    if ids is None:
-        return list(weights)
-    pairs = zip(weights, ids.keep(reads), strict=True)
-    return [jnp.where(kept, each * ids.dropout.scale, 0.0) for each, kept in pairs]
+    return [None] * len(reads) if ids is None else [*ids.keep(reads)]
+
+
+def kept_scale(ids: EdgeIds | None) -> float:
+    """What coefficients that are kept are multiplied with."""
+    return 1.0 if ids is None else ids.dropout.scale
+
+
+def kept(lanes: Lanes, keep: jax.Array | None, values: Sequence[jax.Array]) -> list[jax.Array]:
+    """Values [count, lanes], and 0 where they are dropped, whatever they are.
+
+    Args:
+      lanes: whose.
+      keep: bool [lanes]; None: nothing is dropped.
+      values: several.
+
+    Returns:
+      As many.
+    """
+    if keep is None:
+        return list(values)
+    number = jnp.where(keep, 1, 0)
+    return [jnp.where(lanes.spread(number, each.shape[0]) != 0, each, 0.0) for each in values]
 
 
 def _pick(place: jax.Array, numbers: Sequence[jax.Array]) -> jax.Array:

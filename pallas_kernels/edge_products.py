@@ -1,4 +1,8 @@
-"""One product, or one sum, per edge of what its two ends hold."""
+"""One product, or one sum, per edge of what its two ends hold.
+
+Expected: an edge reads a row of z and 4 bytes of index, and writes 4 bytes per head, or a row; the
+row of x is read once for all its edges. Under way: as in `neighbor_sum`.
+"""
 
 from __future__ import annotations
 

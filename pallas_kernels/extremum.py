@@ -1,4 +1,11 @@
-"""Maxima and minima over the neighbors of every row, and the gradient to those that won."""
+"""Maxima and minima over the neighbors of every row, and the gradient to those that won.
+
+Expected: forward an edge reads a row of x, 4 bytes of index and 4 of its neighbor's identity, and a
+row writes three numbers per column; backward an edge reads three numbers per column of its receiver
+(the value that won, the gradient, the identity). Under way: 4 to 6 reads of 16 bytes at 128
+columns, 30 of 8 bytes at 602, 49 to 115 kB per multiprocessor; the state is three times that of a
+sum, and so are the registers.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +18,7 @@ import jax.numpy as jnp
 
 from pallas_kernels.lanes import Lanes
 from pallas_kernels.neighbor_sum import SUM, add_states
-from pallas_kernels.reduction import Part, Reduction, State, empty_state, reduce_rows
+from pallas_kernels.reduction import Part, Reduction, Result, State, empty_state, reduce_rows
 from pallas_kernels.rows import Item, Rows, fold_edges
 from pallas_kernels.teams import Launch, Team, team_for
 
@@ -26,7 +33,7 @@ def neighbor_extremum(
     rows: Rows,
     neighbors: jax.Array,
     ids: jax.Array,
-    before: tuple[jax.Array, jax.Array, jax.Array],
+    before: tuple[Result, Result, Result],
     *,
     maximum: bool,
     repetition: jax.Array | None = None,
@@ -41,10 +48,11 @@ def neighbor_extremum(
       neighbors: int32 [edges], the row of `x` that each edge brings.
       ids: int32 [neighbors' rows], what identifies each.
       before: the state to continue from, best and count float32, identity uint32, [rows, width]
-        each; of no edges it is -inf (inf), 0, 0. Written over where a row has edges.
+        each; of no edges it is -inf (inf), 0, 0. Written over where a row is in `rows`.
       maximum: whether the largest wins, or the smallest.
       repetition: int32 [edges], which of several equal edges each one is; None: no equal edges.
-      fresh: whether `before` is that of no edges where a row has edges, and need not be read.
+      fresh: whether `before` is that of no edges there, and need not be read; it may then be shapes
+        and types, and starts as anything.
       launch: how the kernel is started; None: for Hopper.
 
     Returns:
@@ -140,7 +148,7 @@ def winner_gradient(
     neighbors: jax.Array,
     ids: jax.Array,
     adjoint: tuple[jax.Array, jax.Array, jax.Array],
-    before: jax.Array,
+    before: Result,
     *,
     repetition: jax.Array | None = None,
     slots: jax.Array | None = None,
@@ -156,10 +164,11 @@ def winner_gradient(
       ids: int32 [rows], what identifies each.
       adjoint: [receivers, width] each: what x_j must be equal to, of any of these types, NaN where
         only the identity tells; g, float32; and the identity of a winner, uint32.
-      before: float32 [rows, width], written over where a row has edges.
+      before: float32 [rows, width], written over where a row is in `rows`.
       repetition: int32 [slots], which of several equal edges each one is; None: no equal edges.
       slots: int32 [edges], the slot of each edge; needed with `repetition`.
-      fresh: whether `before` is 0 where a row has edges, and need not be read.
+      fresh: whether `before` is 0 there, and need not be read; it may then be a shape and a type,
+        and starts as anything.
       launch: how the kernel is started; None: for Hopper.
 
     Returns:

@@ -25,6 +25,9 @@ __all__ = [
     "start_rows",
 ]
 
+Result = jax.Array | jax.ShapeDtypeStruct
+"""An array that is written over, or the shape and type of one that starts as anything."""
+
 State = tuple[list[jax.Array], ...]
 """For each part, [count, lanes] for each read of a lane, or [1, lanes] if it is per head."""
 
@@ -53,12 +56,14 @@ class Reduction:
       parts: of the state.
       fold: `(lanes, team, item, references)`: the state of an item's edges alone.
       merge: `(left, right)`: the state after the edges of both, those of `left` first.
+      finish: what is written of the last state of a row, of the same shapes; None: the state.
     """
 
     name: str
     parts: tuple[Part, ...]
     fold: Callable[[Lanes, Team, Item, Sequence[Any]], State]
     merge: Callable[[State, State], State]
+    finish: Callable[[State], State] | None = None
 
 
 def empty_state(lanes: Lanes, team: Team, parts: Sequence[Part]) -> State:
@@ -79,19 +84,21 @@ class Task:
       reduction, team: how.
       lists: of rows; of two lists, the first is of pieces.
       arrays: of which `reduction.fold` gets the references.
-      before: the states to continue from.
+      results: what is written of each row: arrays, which are written over, or shapes and types.
+      before: the states to continue from; none: the results, if they are read.
       written: what `reduction.fold` itself writes to, whose references it gets behind the others;
         shapes and types stand for arrays that start as anything.
       partial: shape and type of each partial result of the pieces.
-      fresh: whether `before` is empty where a row has edges, and need not be read.
+      fresh: whether rows start from the state of no edges, and nothing is read of them.
     """
 
     reduction: Reduction
     team: Team
     lists: Sequence[RowList]
     arrays: Sequence[jax.Array]
-    before: Sequence[jax.Array]
-    written: Sequence[jax.Array | jax.ShapeDtypeStruct] = ()
+    results: Sequence[Result]
+    before: Sequence[jax.Array] = ()
+    written: Sequence[Result] = ()
     partial: Sequence[jax.ShapeDtypeStruct] = ()
     fresh: bool = False
 
@@ -101,12 +108,12 @@ class Started:
     """A reduction whose partial results have not been joined.
 
     Attributes:
-      states: of the rows that are not cut.
+      results: of the rows that are not cut.
       written: what has been written to.
       join: what is left to do; None: nothing.
     """
 
-    states: list[jax.Array]
+    results: list[jax.Array]
     written: list[jax.Array]
     join: Task | None
 
@@ -116,25 +123,29 @@ def reduce_rows(
     team: Team,
     rows: Rows,
     arrays: Sequence[jax.Array],
-    before: Sequence[jax.Array],
+    results: Sequence[Result],
     launch: Launch,
     *,
+    before: Sequence[jax.Array] = (),
     fresh: bool = False,
 ) -> list[jax.Array]:
-    """The states of rows after their edges.
+    """The states of rows after their edges, or what `reduction.finish` makes of them.
 
     Args:
       reduction, team, launch: how.
       rows: the rows and their edges.
       arrays: of which `reduction.fold` gets the references.
-      before: the states to continue from, [rows, heads * width] or, of a part that is per head,
-        [rows, heads]; written over where a row has edges.
-      fresh: whether `before` is empty where a row has edges, and need not be read.
+      results: [rows, heads * width] or, of a part that is per head, [rows, heads]. Arrays are
+        written over where a row is in `rows`; shapes and types stand for arrays that start as
+        anything.
+      before: the states to continue from, in the same shapes; none: the results, which are then
+        arrays unless `fresh`.
+      fresh: whether rows start from the state of no edges, and nothing is read of them.
 
     Returns:
-      The states.
+      The results.
     """
-    started = start_rows(reduction, team, rows, arrays, before, launch, fresh=fresh)
+    started = start_rows(reduction, team, rows, arrays, results, launch, before=before, fresh=fresh)
     return join_rows([started], launch)[0]
 
 
@@ -143,48 +154,55 @@ def start_rows(
     team: Team,
     rows: Rows,
     arrays: Sequence[jax.Array],
-    before: Sequence[jax.Array],
+    results: Sequence[Result],
     launch: Launch,
-    written: Sequence[jax.Array | jax.ShapeDtypeStruct] = (),
+    written: Sequence[Result] = (),
     *,
+    before: Sequence[jax.Array] = (),
     fresh: bool = False,
 ) -> Started:
-    """The states of rows after their edges, as far as one kernel can tell.
+    """The results of rows after their edges, as far as one kernel can tell.
 
     Args:
-      reduction, team, rows, arrays, before, launch, fresh: as for `reduce_rows`.
-      written: what `reduction.fold` itself writes to, whose references it gets behind the others;
-        shapes and types stand for arrays that start as anything.
+      reduction, team, rows, arrays, results, launch, before, fresh: as for `reduce_rows`.
+      written: what `reduction.fold` itself writes to, whose references it gets behind the others.
 
     Returns:
       What `join_rows` ends.
     """
-    if rows.pieces is None or rows.joined is None:
-        task = Task(reduction, team, [rows.whole], arrays, before, written, (), fresh)
-        found = _call([task], launch)[0]
-        return Started(found[: len(before)], found[len(before) :], None)
-    partial = [
-        jax.ShapeDtypeStruct((rows.partials, *each.shape[1:]), each.dtype) for each in before
-    ]
-    lists = [rows.pieces, rows.whole]
-    task = Task(reduction, team, lists, arrays, before, written, partial, fresh)
+    lists = [rows.whole]
+    partial: list[jax.ShapeDtypeStruct] = []
+    if rows.pieces is not None:
+        lists, partial = [rows.pieces, rows.whole], _partial_shapes(reduction, team, rows.partials)
+    task = Task(reduction, team, lists, arrays, results, before, written, partial, fresh)
     found = _call([task], launch)[0]
-    kept = len(before) + len(written)
+    kept = len(results) + len(written)
+    done, of_fold, partials = found[: len(results)], found[len(results) : kept], found[kept:]
+    if rows.joined is None:
+        return Started(done, of_fold, None)
     joining = dataclasses.replace(
         reduction, name=f"{reduction.name}_join", fold=_folding_partials(reduction)
     )
     # Partial results are of 32 bits, whatever was reduced.
     count = len(reduction.parts)
     wide = team_for(team.width, 4, heads=team.heads, tables=count, words=launch.words)
-    states = found[: len(before)]
-    join = Task(joining, wide, [rows.joined], found[kept:], states, fresh=fresh)
-    return Started(states, found[len(before) : kept], join)
+    join = Task(joining, wide, [rows.joined], partials, done, before, fresh=fresh)
+    return Started(done, of_fold, join)
+
+
+def _partial_shapes(reduction: Reduction, team: Team, count: int) -> list[jax.ShapeDtypeStruct]:
+    return [
+        jax.ShapeDtypeStruct(
+            (count, team.heads if part.per_head else team.heads * team.width), part.dtype
+        )
+        for part in reduction.parts
+    ]
 
 
 def join_rows(started: Sequence[Started], launch: Launch) -> list[list[jax.Array]]:
-    """The states of reductions, with what is left to do of all of them in one kernel."""
+    """The results of reductions, with what is left to do of all of them in one kernel."""
     joined = iter(_call([each.join for each in started if each.join is not None], launch))
-    return [each.states if each.join is None else next(joined) for each in started]
+    return [each.results if each.join is None else next(joined) for each in started]
 
 
 def _folding_partials(reduction: Reduction) -> Callable[..., State]:
@@ -205,15 +223,15 @@ def _folding_partials(reduction: Reduction) -> Callable[..., State]:
 
 
 def _call(tasks: Sequence[Task], launch: Launch) -> list[list[jax.Array]]:
-    """States, written arrays and partial results of tasks that do not depend on each other."""
+    """Results, written arrays and partial results of tasks that do not depend on each other."""
     if not tasks:
         return []
     lanes = Lanes(launch.interpret is not None)
     operands = [
-        [*(array for each in task.lists for array in each.operands()), *task.arrays]
+        [*(array for each in task.lists for array in each.operands()), *task.arrays, *task.before]
         for task in tasks
     ]
-    results = [[*task.before, *task.written, *task.partial] for task in tasks]
+    results = [[*task.results, *task.written, *task.partial] for task in tasks]
     counts = [[len(part) for part in parts] for parts in (operands, results)]
     flat = [each for some in results for each in some]
     continued = [
@@ -255,20 +273,25 @@ def _walk(
     task: Task, lanes: Lanes, launch: Launch, inputs: Sequence[Any], outputs: Sequence[Any]
 ) -> None:
     reduction, team = task.reduction, task.team
-    described, kept = OPERANDS * len(task.lists), len(task.before) + len(task.written)
-    tables = [*inputs[described:], *outputs[len(task.before) : kept]]
-    states, partials = outputs[: len(task.before)], outputs[kept:]
+    described, kept = OPERANDS * len(task.lists), len(task.results) + len(task.written)
+    arrays, before = _parted(inputs[described:], [len(task.arrays), len(task.before)])
+    results, written, partials = _parted(
+        outputs, [len(task.results), len(task.written), len(outputs) - kept]
+    )
+    parts, tables, constant = reduction.parts, [*arrays, *written], bool(before)
 
     def keep_partial(item: Item) -> None:
         state = reduction.fold(lanes, team, item, tables)
-        _write(lanes, team, item, reduction.parts, partials, item.entry, state)
+        _write(lanes, team, item, parts, partials, item.entry, state)
 
     def update_row(item: Item) -> None:
         state = reduction.fold(lanes, team, item, tables)
         if not task.fresh:
-            old = _read(lanes, team, item, reduction.parts, states, item.row, item.valid, False)
+            source = before or results
+            old = _read(lanes, team, item, parts, source, item.row, item.valid, constant)
             state = reduction.merge(old, state)
-        _write(lanes, team, item, reduction.parts, states, item.row, state)
+        finished = state if reduction.finish is None else reduction.finish(state)
+        _write(lanes, team, item, parts, results, item.row, finished)
 
     visits = [keep_partial, update_row] if len(task.lists) == 2 else [update_row]
     for place, visit in enumerate(visits):

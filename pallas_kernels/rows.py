@@ -24,7 +24,7 @@ class RowList:
     """Some rows and their edges.
 
     Attributes:
-      rows, starts, lengths: int32 [rows], each row, its first edge and its edges.
+      rows, starts, lengths: int32 [rows], each row, its first edge and its edges; -1: no row.
       bounds: int32 [3], the first entry that counts, that behind the last, and the largest length
         where the lengths do not descend; 0 where they do.
     """
@@ -46,10 +46,11 @@ OPERANDS = 4
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """All rows of one group that have edges.
+    """All rows of one group that have edges, and maybe those that have none.
 
     Attributes:
-      whole: the rows that are reduced at once, by descending length.
+      whole: the rows that are reduced at once, by descending length; rows without edges are among
+        them where a result that starts as anything has to be written everywhere.
       pieces: parts of the rows that are cut, `joined`: those rows, their first piece and how many
         they have; entry e of `pieces` has partial result e - bounds[0]. None: no row is cut.
       partials: how many partial results there may be.
@@ -87,6 +88,11 @@ class Item:
     inside: Sequence[jax.Array]
     lane: jax.Array
 
+    @property
+    def asks(self) -> jax.Array:
+        """bool [lanes], whether there are edges; what other rows hold may be anything."""
+        return self.valid & (self.length > 0)
+
 
 def visit_rows(
     lanes: Lanes,
@@ -118,14 +124,15 @@ def visit_rows(
         valid = pair < pairs
         entry, head = pair // team.heads, pair % team.heads
         place = first + entry
+        row = lanes.read(rows, place, mask=valid)[0]
         visit(
             Item(
                 entry=entry,
-                row=lanes.read(rows, place, mask=valid)[0],
+                row=row,
                 start=lanes.read(starts, place, mask=valid)[0],
                 length=lanes.read(lengths, place, mask=valid)[0],
                 head=head,
-                valid=valid,
+                valid=valid & (row >= 0),
                 longest=lax.max(descending, given),
                 columns=[head * team.width + column for column in inner],
                 inside=[column < team.width for column in inner],

@@ -12,7 +12,7 @@ import dataclasses
 import math
 from typing import Any
 
-__all__ = ["LANES", "Launch", "Team", "team_for"]
+__all__ = ["LANES", "RESIDENT", "Launch", "Team", "team_for"]
 
 LANES, WARP, WIDEST_READ = 128, 32, 16
 

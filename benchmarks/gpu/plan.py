@@ -44,7 +44,7 @@ class Message:
     """An op that no peer has fused, forward and backward.
 
     Attributes:
-      op: "max", "sddmm", "gatv2" or "dot".
+      op: "mean", "max", "sddmm", "gatv2" or "dot".
       heads, features: of a row.
     """
 
@@ -98,7 +98,7 @@ GRAPHS: Mapping[str, Shape] = MappingProxyType(
 )
 """Power laws of the sizes of well-known graphs, and one for a rehearsal; a loop at every node."""
 
-OPS = ("sum", "weighted", "mean", "max", "min", "sddmm", "gat", "gatv2", "dot")
+OPS = ("sum", "weighted", "mean", "max", "min", "sddmm", "add", "gat", "gatv2", "dot")
 
 
 def _layers(*sizes: tuple[str, int, int, int]) -> tuple[Layer, ...]:
@@ -111,12 +111,19 @@ def _checks() -> tuple[Check, ...]:
     found += [Check("xla", "sum", 1, features) for features in (1, 7, 41, 128, 602)]
     found += [Check("xla", op, 1, features) for op in ("max", "sddmm") for features in (7, 602)]
     found += [Check("xla", op, 4, 32) for op in OPS]
-    found += [Check("xla", op, 4, 32, "bfloat16") for op in ("sum", "max", "sddmm", "gat", "dot")]
+    found += [
+        Check("xla", op, 4, 32, "bfloat16") for op in ("sum", "mean", "max", "sddmm", "gat", "dot")
+    ]
     found += [Check("xla", op, 4, 32, "float16") for op in ("sum", "gatv2")]
     return tuple(found)
 
 
-_MESSAGES = (Message("max", 1, 128), Message("sddmm", 1, 128), Message("gatv2", 4, 32))
+_MESSAGES = (
+    Message("mean", 1, 128),
+    Message("max", 1, 128),
+    Message("sddmm", 1, 128),
+    Message("gatv2", 4, 32),
+)
 
 TASKS: Mapping[str, tuple[Task, ...]] = MappingProxyType(
     {
@@ -140,7 +147,7 @@ TASKS: Mapping[str, tuple[Task, ...]] = MappingProxyType(
         ),
         "tiny": (
             Check("numpy", "sddmm"),
-            *(Check("xla", op, 2, 3) for op in ("sum", "gat")),
+            *(Check("xla", op, 2, 3) for op in ("mean", "gat")),
             Check("xla", "max", 1, 5, "bfloat16"),
             SpMM(4),
             SpMM(4, weighted=True),

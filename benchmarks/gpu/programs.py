@@ -94,6 +94,8 @@ def _op(
         return jg.ops.aggregate, (table, (slots, heads) if heads else (slots,)), table
     if name == "sddmm":
         return jg.ops.sddmm, (table, table), (slots, heads)
+    if name == "add":
+        return partial(jg.ops.sddmm, op="add"), (table, table), (slots, *table[1:])
     if name == "gat":
         return jg.ops.gat_attention, (table, numbers, numbers), table
     if name == "gatv2":

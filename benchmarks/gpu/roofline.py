@@ -76,7 +76,8 @@ def expectation(task: Task) -> Expectation | None:
     if isinstance(task, SpMM):
         team = team_for(task.features, 4)
     elif isinstance(task, Layer | Message):
-        tables = 1 if isinstance(task, Layer) and task.kind == "gcn" else 2
+        is_sum = task.kind == "gcn" if isinstance(task, Layer) else task.op in ("mean", "sddmm")
+        tables = 1 if is_sum else 2
         team = team_for(task.features, 4, heads=task.heads, tables=tables)
     else:
         return None

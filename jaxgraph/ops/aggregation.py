@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 
 from jaxgraph.ops.arguments import check_block, check_no_added_loops, check_rows, check_slots
 from jaxgraph.ops.blocks import Block
@@ -13,8 +12,7 @@ from jaxgraph.ops.dispatch import call, check_name
 from jaxgraph.ops.implementations import implementations_of, propagate_or_refuse
 from jaxgraph.ops.message_functions import sum_message, weighted_message
 from jaxgraph.ops.messages import Inputs
-from jaxgraph.ops.precision import to_accumulation
-from jaxgraph.ops.reducers import Extremum, Sum
+from jaxgraph.ops.reducers import Extremum, Mean, Reducer, Sum
 from jaxgraph.ops.self_check import check_aggregate
 
 __all__ = ["AGGREGATE", "aggregate"]
@@ -68,18 +66,14 @@ def aggregate(
 @partial(jax.jit, static_argnames="reduce")
 def _aggregate(block: Block, x: jax.Array, weight: jax.Array | None, reduce: str) -> jax.Array:
     message = sum_message if weight is None else weighted_message
-    # A mean is kept as precise as it is summed until it is divided.
-    inputs = Inputs((), to_accumulation(x) if reduce == "mean" else x, (), weight)
+    reducer = _reducer(reduce, x)
+    return propagate_or_refuse(block, message, reducer, Inputs((), x, (), weight)).astype(x.dtype)
+
+
+def _reducer(reduce: str, x: jax.Array) -> Reducer:
     if reduce in ("max", "min"):
-        reducer = Extremum(1.0 if reduce == "max" else -1.0)
-    else:
-        reducer = Sum(inputs.sender.dtype)
-    total = propagate_or_refuse(block, message, reducer, inputs)
-    if reduce == "mean":
-        ones = jnp.ones((x.shape[0], *(1,) * (x.ndim - 1)), total.dtype)
-        count = propagate_or_refuse(block, sum_message, Sum(), Inputs((), ones, (), ()))
-        total = total / jnp.maximum(count, 1)
-    return total.astype(x.dtype)
+        return Extremum(1.0 if reduce == "max" else -1.0)
+    return Mean() if reduce == "mean" else Sum(x.dtype)
 
 
 AGGREGATE = implementations_of("aggregate", _aggregate, check_aggregate)

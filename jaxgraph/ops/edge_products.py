@@ -1,8 +1,12 @@
-"""Dot products of sender and receiver along edges: sampled dense-dense matrix multiplication."""
+"""Products or sums of sender and receiver along edges: sampled dense-dense matrix multiplication.
+
+"mosaic_gpu" computes both; "cpu" has products alone, and leaves sums to "xla".
+"""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +18,7 @@ from jaxgraph.ops.arguments import (
     check_same_axes,
 )
 from jaxgraph.ops.blocks import Block, pull_block
-from jaxgraph.ops.dispatch import call
+from jaxgraph.ops.dispatch import call, check_name
 from jaxgraph.ops.edge_maps import map_edges
 from jaxgraph.ops.edges import EdgeGroup, match_variation
 from jaxgraph.ops.implementations import implementations_of
@@ -29,25 +33,35 @@ from jaxgraph.ops.self_check import check_sddmm
 __all__ = ["SDDMM", "sddmm"]
 
 
+OPERATIONS = ("dot", "add")
+
+
 def sddmm(
-    block: Block, sender: jax.Array, receiver: jax.Array, *, implementation: str | None = None
+    block: Block,
+    sender: jax.Array,
+    receiver: jax.Array,
+    op: str = "dot",
+    *,
+    implementation: str | None = None,
 ) -> jax.Array:
-    """Multiplies the two ends of every edge.
+    """Multiplies, or adds, the two ends of every edge.
 
-    y_e = <s_j, r_i>  for e: j -> i
+    y_e = <s_j, r_i>  or  y_e = s_j + r_i  for e: j -> i
 
-    Differentiable by both: ds_j = sum_{e: j -> i} g_e r_i and dr_i = sum_{e: j -> i} g_e s_j, each
-    an `aggregate` with weights.
+    Differentiable by both. Of products, ds_j = sum_{e: j -> i} g_e r_i and
+    dr_i = sum_{e: j -> i} g_e s_j, each an `aggregate` with weights; of sums,
+    ds_j = sum_{e: j -> i} g_e and dr_i = sum_{e: j -> i} g_e.
 
     Args:
       block: the edges.
       sender: [sender rows, features] or [sender rows, heads, features], floating.
       receiver: [receiver rows, ...], of the same axes behind the first.
+      op: "dot" or "add".
       implementation: "mosaic_gpu", "cpu" or "xla"; None takes the first that can.
 
     Returns:
-      [slots] or [slots, heads], as `weight` of `aggregate` and `logits` of `edge_softmax`; 0 in
-      slots without an edge.
+      Products [slots] or [slots, heads], as `weight` of `aggregate` and `logits` of `edge_softmax`,
+      or sums [slots, ...], of the axes of `sender`; 0 in slots without an edge.
 
     Raises:
       ValueError: an array has the wrong shape or type, the block adds self-loops (which have no
@@ -63,19 +77,23 @@ def sddmm(
     check_rows(block, "receiver", "receiver", receiver, axes)
     check_same_axes("sender", sender, "receiver", receiver)
     check_no_added_loops(block, "the result")
-    return call(SDDMM, implementation, block, sender, receiver)
+    check_name("op", op, OPERATIONS)
+    return call(SDDMM, implementation, block, sender, receiver, op)
 
 
-@jax.jit
-def _multiply(block: Block, sender: jax.Array, receiver: jax.Array) -> jax.Array:
+@partial(jax.jit, static_argnames="op")
+def _combine(block: Block, sender: jax.Array, receiver: jax.Array, op: str) -> jax.Array:
     dtype = jnp.result_type(sender, receiver)
     calls = find_calls(block.edges)
     if calls is not None and dtype not in calls.types:
         raise NotImplementedError(
-            f"no kernel of {block.edges.implementation!r} multiplies {sender.dtype} by "
-            f"{receiver.dtype}; it multiplies numbers of {', '.join(map(str, calls.types))}"
+            f"no kernel of {block.edges.implementation!r} takes {sender.dtype} and "
+            f"{receiver.dtype}; it takes numbers of {', '.join(map(str, calls.types))}"
         )
-    return _products(block, *match_variation((sender, receiver), (block, sender, receiver)))
+    if calls is not None and op == "add" and calls.edge_sums is None:
+        raise NotImplementedError(f"no kernel of {block.edges.implementation!r} adds both ends")
+    ends = match_variation((sender, receiver), (block, sender, receiver))
+    return _products(block, *ends) if op == "dot" else _sums(block, *ends)
 
 
 def _product(params: tuple, sender: jax.Array, receiver: jax.Array, edge: tuple) -> jax.Array:
@@ -110,4 +128,55 @@ def _backward(residuals, gradient):
 
 _products.defvjp(_forward, _backward)
 
-SDDMM = implementations_of("sddmm", _multiply, check_sddmm)
+
+def _sum(params: tuple, sender: jax.Array, receiver: jax.Array, edge: tuple) -> jax.Array:
+    total = to_accumulation(sender) + to_accumulation(receiver)
+    return total.astype(jnp.result_type(sender, receiver))
+
+
+@jax.custom_vjp
+def _sums(block: Block, sender: jax.Array, receiver: jax.Array) -> jax.Array:
+    calls = find_calls(block.edges)
+    if calls is not None and calls.edge_sums is not None:
+        return calls.edge_sums(EdgeGroup(block.edges, 0), receiver, sender)
+    return map_edges(block, _sum, Inputs((), sender, receiver, ()))
+
+
+def _forward_of_sums(block, sender, receiver):
+    return _sums(block, sender, receiver), (block, sender, receiver)
+
+
+def _backward_of_sums(residuals, gradient):
+    block, *ends = residuals
+    calls, over = find_calls(block.edges), EdgeGroup(block.edges, 0)
+    if calls is not None and calls.edge_total is not None:
+        sides = zip(("sender", "receiver"), ends, strict=True)
+        totals = (calls.edge_total(over, side, gradient, len(end)) for side, end in sides)
+    else:
+        totals = (_total_by_sender(block, gradient, ends[1]), _total_by_receiver(block, gradient))
+    return None, *(total.astype(end.dtype) for total, end in zip(totals, ends, strict=True))
+
+
+def _edge(params: tuple, sender: tuple, receiver: tuple, edge: jax.Array) -> jax.Array:
+    return to_accumulation(edge)
+
+
+def _total_by_receiver(block: Block, values: jax.Array) -> jax.Array:
+    return propagate_block(block, _edge, Sum(), Inputs((), (), (), values))
+
+
+def _total_by_sender(block: Block, values: jax.Array, receiver: jax.Array) -> jax.Array:
+    """As the gradient, by ones of the senders, of a sum that the values weigh."""
+    weights = values.reshape(values.shape[0], -1)
+    shape = (weights.shape[1], 1)
+    ones = match_variation(jnp.ones((block.sender_rows, *shape)), (block, values))
+    like = match_variation(jnp.ones((receiver.shape[0], *shape)), (block, values))
+    wanted = Wanted(params=False, sender=True, receiver=False, edge=False)
+    inputs = Inputs((), ones, (), weights)
+    pulled = pull_block(block, weighted_message, Sum(), inputs, like, wanted)
+    return pulled.sender[0].reshape(-1, *values.shape[1:])
+
+
+_sums.defvjp(_forward_of_sums, _backward_of_sums)
+
+SDDMM = implementations_of("sddmm", _combine, check_sddmm)

@@ -88,11 +88,13 @@ def when_ready(tree: Pytree) -> jax.Array:
 class CutRows:
     """The order in which GPU kernels take rows, and which they reduce in pieces.
 
-    See `pallas_kernels.schedule`; groups start in the first three arrays as in `compressed_rows`.
+    See `pallas_kernels.schedule`.
 
     Attributes:
-      whole_rows, whole_starts, whole_lengths: int32 [rows that have edges, of all groups], the row,
-        first slot and edges of each, by descending number of edges within its group.
+      whole_ptr: int32 [groups + 1], where each group starts in the next three arrays.
+      whole_rows, whole_starts, whole_lengths: int32 [rows of group 0 and rows that have edges, of
+        the other groups], the row, first slot and edges of each, by descending number of edges
+        within its group; of group 0 the rows without edges are there, too, at its end.
       counts: int32 [groups], how many rows, the first ones, are cut.
       longest: int32 [groups], edges of the longest piece.
       piece_ptr: int32 [groups + 1], where the pieces of each group start.
@@ -104,6 +106,7 @@ class CutRows:
       partials: pieces that a group may have; 0: no row is cut.
     """
 
+    whole_ptr: jax.Array
     whole_rows: jax.Array
     whole_starts: jax.Array
     whole_lengths: jax.Array

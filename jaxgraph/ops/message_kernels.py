@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgraph.ops.edges import EdgeGroup
+from jaxgraph.ops.edges import EdgeGroup, match_variation
 from jaxgraph.ops.message_functions import sum_message, weighted_message
 from jaxgraph.ops.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
-from jaxgraph.ops.reducers import Extremum, Reducer, Sum
+from jaxgraph.ops.reducers import Extremum, Mean, Reducer, Sum
 
 __all__ = ["Calls", "attention_adjoint", "message_kernel"]
 
@@ -29,6 +29,9 @@ class Calls:
       types: of the numbers that they take.
       neighbor_sum, edge_products, neighbor_extremum, winner_gradient: as in
         `jaxgraph.ops.cpu.calls`.
+      neighbor_mean: as in `jaxgraph.ops.mosaic_gpu.calls`, with whose `neighbor_sum` it goes
+        together; None: means are divided after they are summed.
+      edge_sums, edge_total: as there; both or none.
     """
 
     types: tuple[np.dtype, ...]
@@ -36,6 +39,9 @@ class Calls:
     edge_products: Callable[..., jax.Array]
     neighbor_extremum: Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
     winner_gradient: Callable[..., jax.Array]
+    neighbor_mean: Callable[..., tuple[jax.Array, jax.Array]] | None = None
+    edge_sums: Callable[..., jax.Array] | None = None
+    edge_total: Callable[..., jax.Array] | None = None
 
 
 def attention_adjoint(
@@ -71,13 +77,28 @@ def message_kernel(calls: Calls, message: MessageFn, reducer: Reducer, inputs: I
     leaves = jax.tree.leaves(inputs.sender)
     if not leaves or any(leaf.dtype not in calls.types for leaf in leaves):
         return None
-    if message is sum_message and isinstance(reducer, Sum):
-        return _SumKernel(calls)
-    if message is weighted_message and isinstance(reducer, Sum) and _exact(calls, inputs):
-        return _WeightedSumKernel(calls)
+    if isinstance(reducer, Sum):
+        sums, is_mean = _sum_kernel(calls, message, inputs), isinstance(reducer, Mean)
+        return _mean_kernel(sums, inputs) if is_mean and sums is not None else sums
     if message is sum_message and isinstance(reducer, Extremum) and len(leaves) == 1:
         return _ExtremumKernel(calls, reducer.sign > 0)
     return None
+
+
+def _sum_kernel(
+    calls: Calls, message: MessageFn, inputs: Inputs
+) -> _SumKernel | _WeightedSumKernel | None:
+    if message is sum_message:
+        return _SumKernel(calls)
+    if message is weighted_message and _exact(calls, inputs):
+        return _WeightedSumKernel(calls)
+    return None
+
+
+def _mean_kernel(sums: _SumKernel | _WeightedSumKernel, inputs: Inputs) -> _MeanKernel:
+    # Of one array, that is.
+    whole = sums.calls.neighbor_mean is not None and hasattr(inputs.sender, "dtype")
+    return _WholeMeanKernel(sums) if whole else _MeanKernel(sums)
 
 
 def _exact(calls: Calls, inputs: Inputs) -> bool:
@@ -165,6 +186,69 @@ def _weight_gradient(
         over, gradient.astype(dtype), x.astype(dtype), heads=heads, before=previous
     )
     return products.reshape(weights.shape).astype(weights.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class _MeanKernel:
+    """The mean of what another kernel sums."""
+
+    sums: _SumKernel | _WeightedSumKernel
+
+    def fold(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
+        sums, count = (None, None) if before is None else before
+        leaves = jax.tree.leaves(inputs.sender)
+        dtype = accumulation_dtype(jnp.result_type(*leaves))
+        ones = match_variation(jnp.ones((leaves[0].shape[0], 1), dtype), (over.edges, inputs))
+        count = self.sums.calls.neighbor_sum(
+            over, "receiver", ones, num_rows, before=None if count is None else count[:, None]
+        )
+        return self.sums.fold(over, inputs, sums, num_rows), count[:, 0]
+
+    def pull(
+        self, over: EdgeGroup, inputs: Inputs, adjoint: Pytree, wanted: Wanted, before: Inputs
+    ) -> Inputs:
+        return self.sums.pull(over, inputs, adjoint, wanted, before)
+
+
+@dataclasses.dataclass(frozen=True)
+class _WholeMeanKernel(_MeanKernel):
+    """The same, divided by the kernel; pulls back gradients that have not been divided."""
+
+    def reduce(self, over: EdgeGroup, inputs: Inputs) -> tuple[jax.Array, jax.Array]:
+        mean = self.sums.calls.neighbor_mean
+        assert mean is not None
+        rows = over.edges.by_receiver.position.shape[0]
+        return mean(over, inputs.sender, rows, weights=self._weights(inputs))
+
+    def adjoint(
+        self, outputs: jax.Array, kept: jax.Array, gradient: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        return gradient, kept
+
+    def pull(
+        self, over: EdgeGroup, inputs: Inputs, adjoint: Pytree, wanted: Wanted, before: Inputs
+    ) -> Inputs:
+        if not isinstance(adjoint, tuple):
+            return super().pull(over, inputs, adjoint, wanted, before)
+        gradient, inverse = adjoint
+        if wanted.edge:
+            scale = inverse.reshape(-1, *(1,) * (gradient.ndim - 1))
+            return super().pull(over, inputs, gradient * scale, wanted, before)
+        if not wanted.sender:
+            return before
+        total = self.sums.calls.neighbor_sum(
+            over,
+            "sender",
+            gradient,
+            inputs.sender.shape[0],
+            weights=self._weights(inputs),
+            scale=inverse,
+            before=_continued(before.sender, [inputs.sender])[0],
+        )
+        return dataclasses.replace(before, sender=[total])
+
+    def _weights(self, inputs: Inputs) -> jax.Array | None:
+        return inputs.edge if isinstance(self.sums, _WeightedSumKernel) else None
 
 
 @dataclasses.dataclass(frozen=True)

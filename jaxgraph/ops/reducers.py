@@ -18,7 +18,7 @@ import numpy as np
 from jaxgraph.ops import randomness
 from jaxgraph.ops.precision import accumulation_dtype, inner_product, to_accumulation
 
-__all__ = ["Extremum", "Reducer", "Softmax", "Sum"]
+__all__ = ["Extremum", "Mean", "Reducer", "Softmax", "Sum"]
 
 Pytree = Any
 
@@ -129,6 +129,42 @@ class Sum:
 
     def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
         return None
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Mean(Sum):
+    """y_i = sum_j m_ij / n_i, with n_i the number of messages; 0 without messages.
+
+    A state holds the sums and n [rows], which are added up alike. Backward: dm_ij = g_i / n_i.
+    """
+
+    def empty(self, messages: Pytree, rows: int) -> Pytree:
+        return super().empty(messages, rows), jnp.zeros(rows, _kept_dtype(messages))
+
+    def lift(self, messages: Pytree, mask: jax.Array, keep: jax.Array | None) -> Pytree:
+        return super().lift(messages, mask, keep), mask.astype(_kept_dtype(messages))
+
+    def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
+        sums, count = state
+        return super().finish(_divided(sums, count), messages)[0], count
+
+    def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
+        return _divided(jax.tree.map(to_accumulation, gradient), kept)
+
+
+def _kept_dtype(messages: Pytree) -> np.dtype:
+    return accumulation_dtype(jnp.result_type(*jax.tree.leaves(messages)))
+
+
+def _divided(tree: Pytree, count: jax.Array) -> Pytree:
+    """Every row divided by its count, and by 1 where that is 0."""
+    count = jnp.maximum(count, 1)
+
+    def one(leaf: jax.Array) -> jax.Array:
+        return leaf / count.astype(leaf.dtype).reshape(-1, *(1,) * (leaf.ndim - 1))
+
+    return jax.tree.map(one, tree)
 
 
 @jax.tree_util.register_dataclass

@@ -6,6 +6,7 @@ works from one that loads but computes something else.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -227,6 +228,10 @@ def check_aggregate(function: Callable[..., jax.Array]) -> str:
         )
         for reduce, sign in (("max", 1.0), ("min", -1.0))
     ]
+    return _worst(lines)
+
+
+def _worst(lines: Sequence[str]) -> str:
     failed = [line for line in lines if line.startswith("failed")]
     return failed[0] if failed else max(lines, key=lambda line: float(line.split()[-1]))
 
@@ -241,9 +246,24 @@ def _products(graph: Example, sender: np.ndarray, receiver: np.ndarray) -> np.nd
     return (sender[graph.senders] * receiver[graph.receivers]).sum(-1)
 
 
+def _end_sums(graph: Example, sender: np.ndarray, receiver: np.ndarray) -> np.ndarray:
+    return sender[graph.senders] + receiver[graph.receivers]
+
+
 def check_sddmm(function: Callable[..., jax.Array]) -> str:
-    """Checks `function(block, sender, receiver)`; see `_compare`."""
-    return _compare(function, _products, [(NUM_NODES, HEADS, FEATURES)] * 2, edge_result=True)
+    """Checks `function(block, sender, receiver, op)` for all that it computes; see `_compare`."""
+    shapes, lines = [(NUM_NODES, HEADS, FEATURES)] * 2, []
+    for op, reference in (("dot", _products), ("add", _end_sums)):
+        combine = partial(_with_operation, function, op)
+        with contextlib.suppress(NotImplementedError):
+            lines.append(_compare(combine, reference, shapes, edge_result=True))
+    return _worst(lines)
+
+
+def _with_operation(
+    function: Callable[..., jax.Array], op: str, block: Block, *ends: jax.Array
+) -> jax.Array:
+    return function(block, *ends, op)
 
 
 def check_edge_softmax(function: Callable[..., jax.Array]) -> str:

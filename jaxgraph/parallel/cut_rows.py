@@ -17,7 +17,7 @@ Shapes = Mapping[str, tuple[tuple[int, ...], np.dtype]]
 
 _WHOLE = ("whole_rows", "whole_starts", "whole_lengths")
 _PER_GROUP = ("counts", "longest")
-_POINTERS = ("piece_ptr", "row_ptr")
+_POINTERS = ("whole_ptr", "piece_ptr", "row_ptr")
 _PER_PIECE = ("piece_rows", "piece_starts", "piece_lengths", "rows", "firsts", "pieces")
 
 
@@ -35,10 +35,16 @@ def cut_shapes(shapes: Shapes) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
         groups = shapes[f"{prefix}/compressed_ptr"][0][0] - 1
         rows = shapes[f"{prefix}/compressed_rows"][0][0]
         sizes = dict.fromkeys(_PER_GROUP, groups) | dict.fromkeys(_POINTERS, groups + 1)
-        sizes |= dict.fromkeys(_WHOLE, rows)
+        of_first = shapes[f"{prefix}/position"][0][-1]
+        sizes |= dict.fromkeys(_WHOLE, _room(groups, rows, of_first))
         for field, size in (sizes | dict.fromkeys(_PER_PIECE, capacity)).items():
             found[f"{prefix}/cut/{field}"] = ((size,), np.dtype(np.int32))
     return found
+
+
+def _room(groups: int, compressed: int, of_first: int) -> int:
+    """Entries for all rows of the first group, and those with edges of the others."""
+    return max(compressed, of_first) if groups == 1 else compressed + of_first
 
 
 def _orientations(shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, int]]:
@@ -63,13 +69,20 @@ def cut_arrays(part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         degrees = np.diff(starts[: pointers[-1] + 1])
         slots = part[f"{prefix}/neighbors"].shape[1]
         longest = longest_piece(slots, int(degrees.max(initial=0)))
-        groups = []
-        whole = np.zeros((len(_WHOLE), len(rows)), np.int32)
-        for first, stop in itertools.pairwise(pointers):
-            order = first + np.argsort(-degrees[first:stop], kind="stable")
+        groups, of_first = [], part[f"{prefix}/position"].shape[-1]
+        room = _room(len(pointers) - 1, len(rows), of_first)
+        whole = np.zeros((len(_WHOLE), room), np.int32)
+        # Of the first group, the rows without edges stand behind the others.
+        with_edges = pointers[1]
+        empty = np.setdiff1d(np.arange(of_first), rows[:with_edges], assume_unique=True)
+        whole[0, with_edges : with_edges + len(empty)] = empty
+        whole_ptr = pointers + np.where(np.arange(len(pointers)) > 0, len(empty), 0)
+        for first, (start, stop) in zip(whole_ptr, itertools.pairwise(pointers), strict=False):
+            order = start + np.argsort(-degrees[start:stop], kind="stable")
             ordered = (rows[order], starts[order], degrees[order])
-            whole[:, first:stop] = ordered
+            whole[:, first : first + stop - start] = ordered
             groups.append(cut_rows(*ordered, longest))
+        arrays[f"{prefix}/cut/whole_ptr"] = whole_ptr.astype(np.int32)[None]
         for field, values in zip(_WHOLE, whole, strict=True):
             arrays[f"{prefix}/cut/{field}"] = values[None]
         for field, values in _tables(groups, capacity).items():

@@ -21,25 +21,29 @@ HEADS, FEATURES = 2, 3
 RANDOM = SMALL_GRAPHS[-1]
 
 
-def draw(graph: Graph, heads: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def draw(graph: Graph, heads: bool, op: str = "dot") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(1)
     shape = (graph.num_nodes, HEADS, FEATURES) if heads else (graph.num_nodes, FEATURES)
     sender, receiver = rng.standard_normal((2, *shape))
-    return sender, receiver, rng.standard_normal((graph.num_edges, *shape[1:-1]))
+    of_edge = shape[1:-1] if op == "dot" else shape[1:]
+    return sender, receiver, rng.standard_normal((graph.num_edges, *of_edge))
 
 
-@jax.jit
-def value_and_gradients(block: Any, sender: Any, receiver: Any, cotangent: Any) -> Any:
-    y, pull = jax.vjp(partial(sddmm, block), sender, receiver)
+@partial(jax.jit, static_argnames="op")
+def value_and_gradients(
+    block: Any, sender: Any, receiver: Any, cotangent: Any, op: str = "dot"
+) -> Any:
+    y, pull = jax.vjp(partial(sddmm, block, op=op), sender, receiver)
     return y, pull(cotangent)
 
 
-def check_against_oracle(placed: Placed, heads: bool) -> None:
-    sender, receiver, grad = draw(placed.graph, heads)
-    expected, backward = edge_ops.sddmm(placed.oracle(), sender, receiver)
+def check_against_oracle(placed: Placed, heads: bool, op: str = "dot") -> None:
+    sender, receiver, grad = draw(placed.graph, heads, op)
+    oracle = edge_ops.sddmm if op == "dot" else edge_ops.sum_of_ends
+    expected, backward = oracle(placed.oracle(), sender, receiver)
     expected_sender, expected_receiver = backward(grad)
     y, (grad_sender, grad_receiver) = value_and_gradients(
-        placed.block, placed.rows(sender), placed.rows(receiver), placed.slots(grad)
+        placed.block, placed.rows(sender), placed.rows(receiver), placed.slots(grad), op
     )
     same = partial(assert_close, dtype=np.float64, reduction_length=300)
     same(placed.edges(y), expected, name="y")
@@ -49,9 +53,10 @@ def check_against_oracle(placed: Placed, heads: bool) -> None:
 
 @pytest.mark.parametrize("graph", SMALL_GRAPHS, ids=lambda graph: graph.name)
 @pytest.mark.parametrize("heads", [False, True])
-def test_equals_the_oracle_with_nan_in_all_padding(graph: Graph, heads: bool) -> None:
+@pytest.mark.parametrize("op", ["dot", "add"])
+def test_equals_the_oracle_with_nan_in_all_padding(graph: Graph, heads: bool, op: str) -> None:
     with jax.enable_x64(True):
-        check_against_oracle(place_block(graph, pad_to=shared_shapes()), heads)
+        check_against_oracle(place_block(graph, pad_to=shared_shapes()), heads, op)
 
 
 @pytest.mark.parametrize("name", ["no-edges", "star-in"])
@@ -104,6 +109,18 @@ def test_sixteen_bits_are_summed_in_thirty_two(dtype: Any) -> None:
     assert float(grad[placed.row_of_node[0], 0]) == float(jnp.asarray(count, dtype))
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_gradients_of_sums_are_summed_in_thirty_two(dtype: Any) -> None:
+    count = 5000
+    placed = place_block(complete(np.arange(1, count + 1), np.zeros(count, int), count + 1, "hub"))
+    ones = jnp.ones((placed.block.sender_rows, 1), dtype)
+    cotangent = jnp.ones((placed.block.edge_slots, 1), dtype)
+    y, (by_sender, by_receiver) = value_and_gradients(placed.block, ones, ones, cotangent, "add")
+    assert y.dtype == by_sender.dtype == by_receiver.dtype == dtype
+    assert float(by_receiver[placed.row_of_node[0], 0]) == float(jnp.asarray(count, dtype))
+    np.testing.assert_array_equal(placed.edges(y), 2)
+
+
 def test_types_of_both_ends_may_differ() -> None:
     placed = place_block(RANDOM)
     sender = jnp.ones((placed.block.sender_rows, 2), jnp.bfloat16)
@@ -128,6 +145,7 @@ def test_bad_input_is_refused() -> None:
         ("same axes", lambda: sddmm(block, x, x[:, :1])),
         ("add_self_loops", lambda: sddmm(looped, x, x)),
         ("did you mean 'xla'", lambda: sddmm(block, x, x, implementation="xlaa")),
+        ("did you mean 'add'", lambda: sddmm(block, x, x, "ad")),
     ]
     for words, call in bad:
         with pytest.raises(ValueError, match=words):

@@ -76,7 +76,10 @@ OPS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         )
         for reduce in ("sum", "mean", "max", "min")
     },
-    "sddmm": (lambda s, r: sddmm(PLACED.block, s, r, **PORTABLE), (X, X)),
+    **{
+        f"sddmm-{op}": (lambda s, r, op=op: sddmm(PLACED.block, s, r, op, **PORTABLE), (X, X))
+        for op in ("dot", "add")
+    },
     "edge_softmax": (lambda logits: edge_softmax(PLACED.block, logits, **PORTABLE), (PER_EDGE,)),
     "gat_attention": (
         lambda *arrays: gat_attention(PLACED.block, *arrays, dropout=0.5, key=KEY, **PORTABLE),

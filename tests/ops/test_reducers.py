@@ -11,7 +11,7 @@ from jaxgraph.ops.blocks import fold_block
 from jaxgraph.ops.message_functions import gat_message
 from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.randomness import seed_words
-from jaxgraph.ops.reducers import Extremum, Softmax, Sum
+from jaxgraph.ops.reducers import Extremum, Mean, Softmax, Sum
 from tests.ops.blocks import place_block, shared_shapes
 from tests.strategies import SMALL_GRAPHS, complete
 from tests.tolerance import assert_close
@@ -19,6 +19,7 @@ from tests.tolerance import assert_close
 EDGES, HEADS, FEATURES = 13, 2, 3
 REDUCERS = {
     "sum": Sum(),
+    "mean": Mean(),
     "max": Extremum(1.0),
     "min": Extremum(-1.0),
     "softmax": Softmax(heads=HEADS),

@@ -67,6 +67,17 @@ def sddmm(edges: Edges, sender: np.ndarray, receiver: np.ndarray) -> tuple[np.nd
     return (left * right).sum(-1), backward
 
 
+def sum_of_ends(
+    edges: Edges, sender: np.ndarray, receiver: np.ndarray
+) -> tuple[np.ndarray, Gradients]:
+    """y_e = s_j + r_i, [num_edges, ...]."""
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, ...]:
+        return edges.sum_by_sender(grad), edges.sum_by_receiver(grad)
+
+    return sender[edges.senders] + receiver[edges.receivers], backward
+
+
 def edge_softmax(edges: Edges, logits: np.ndarray) -> tuple[np.ndarray, Gradients]:
     """alpha_e = exp(l_e) / sum over the edges of the same receiver; 0 where all are at -inf."""
     largest = np.full((edges.num_nodes, logits.shape[1]), -np.inf)

@@ -52,13 +52,21 @@ class Graph:
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def graph(degrees: list[int], neighbors: int, *, longest: int = 1000, seed: int = 0) -> Graph:
+def graph(
+    degrees: list[int],
+    neighbors: int,
+    *,
+    longest: int = 1000,
+    every: bool = False,
+    seed: int = 0,
+) -> Graph:
     """A random graph.
 
     Args:
       degrees: of the rows.
       neighbors: how many there are.
       longest: edges of a row that is not cut.
+      every: whether rows without edges are dealt with.
       seed: of the edges.
 
     Returns:
@@ -70,14 +78,14 @@ def graph(degrees: list[int], neighbors: int, *, longest: int = 1000, seed: int 
         degrees=count,
         neighbors=_behind(rng.integers(0, neighbors, total)),
         slots=_behind(rng.permutation(total)),
-        rows=schedule(count, longest),
+        rows=schedule(count, longest, every),
     )
 
 
-def schedule(degrees: np.ndarray, longest: int) -> Rows:
-    """The rows that have edges, behind a row that belongs to another group."""
+def schedule(degrees: np.ndarray, longest: int, every: bool = False) -> Rows:
+    """The rows that have edges, or all, behind a row that belongs to another group."""
     order = np.argsort(-degrees, kind="stable")
-    order = order[degrees[order] > 0]
+    order = order if every else order[degrees[order] > 0]
     starts = (np.cumsum(degrees) - degrees)[order]
     pieces = cut_rows(order, starts, degrees[order], longest)
     cut, count = len(pieces.joined_rows), len(order)

@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from pallas_kernels.attention import attention_state
+from pallas_kernels.attention import attention_output, attention_state
 from pallas_kernels.attention_logits import DOT, GAT, GATV2
 from tests.pallas_kernels.attention_oracle import expected_state, keep_mask, make_attention
 from tests.pallas_kernels.graphs import graph, in_interpreter
@@ -46,3 +46,33 @@ def test_state_of_attention(kind, heads, width, dtype, longest, dropped):
     reference = expected_state(attention, over, before, keep_mask(attention, over, heads))
     for part, expected in zip(found, reference, strict=True):
         np.testing.assert_allclose(part, expected, rtol=5e-6, atol=5e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "heads", "width", "dtype", "longest", "continued"),
+    [
+        (GAT, 3, 7, "float32", 1000, False),
+        (GATV2, 2, 16, "bfloat16", 4, True),
+        (DOT, 4, 8, "float16", 4, False),
+    ],
+)
+def test_outputs_are_divided_in_every_row(kind, heads, width, dtype, longest, continued):
+    over = graph(DEGREES, SENDERS, longest=longest, every=True)
+    attention = make_attention(over, kind, heads, width, dtype, SENDERS, False)
+    before, rows = states(heads, width, fresh=not continued), len(DEGREES)
+    number = jax.ShapeDtypeStruct((rows, heads), "float32")
+    results = (number, number, jax.ShapeDtypeStruct((rows, heads * width), dtype))
+    start = before if continued else None
+    peak, total, y = jax.jit(
+        lambda a, rows, neighbors, start: attention_output(
+            a, rows, neighbors, results, start, launch=in_interpreter()
+        )
+    )(attention, over.rows, over.neighbors, start)
+    top, count, sums = expected_state(attention, over, before, None)
+    top, count = np.where(count > 0, top, 0), np.where(count > 0, count, 1)
+    outputs = (sums.reshape(rows, heads, -1) / count[..., None]).reshape(rows, -1)
+    for found, expected in ((peak, top), (total, count)):
+        np.testing.assert_allclose(found, expected, rtol=5e-6, atol=5e-6)
+    assert y.dtype == dtype
+    rounding = 5e-6 if dtype == "float32" else 1e-2
+    np.testing.assert_allclose(np.asarray(y, np.float64), outputs, rtol=rounding, atol=rounding)

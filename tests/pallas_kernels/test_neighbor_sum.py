@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels.neighbor_sum import neighbor_sum
+from pallas_kernels.neighbor_sum import Neighbors, neighbor_mean, neighbor_sum
 from tests.pallas_kernels.graphs import Graph, graph, in_interpreter
 
 DEGREES = [2, 0, 1, 9, 1]
@@ -46,7 +46,7 @@ def test_sums_neighbors(width, dtype, longest):
     over = graph(DEGREES, 6, longest=longest)
     x, before = arrays(width, dtype)
     y = jax.jit(lambda *a: neighbor_sum(*a, launch=in_interpreter()))(
-        x, over.rows, over.neighbors, before
+        Neighbors(x, over.neighbors), over.rows, before
     )
     assert np.isnan(y[-1]).all()
     np.testing.assert_allclose(y[:-1], expected(over, x, before)[:-1], rtol=2e-6, atol=2e-6)
@@ -58,15 +58,9 @@ def test_weighs_messages_per_head(heads, width, by_slot):
     x, before = arrays(heads * width)
     weights: Any = np.random.default_rng(2).standard_normal((over.num_edges + 2, heads))
     weights[over.num_edges :] = np.nan
-    y = neighbor_sum(
-        x,
-        over.rows,
-        over.neighbors,
-        before,
-        weights=weights.astype(np.float32),
-        slots=over.slots if by_slot else None,
-        launch=in_interpreter(),
-    )
+    slots = over.slots if by_slot else None
+    edges = Neighbors(x, over.neighbors, weights.astype(np.float32), slots)
+    y = neighbor_sum(edges, over.rows, before, launch=in_interpreter())
     reference = expected(over, x, before, weights, by_slot)
     np.testing.assert_allclose(y[:-1], reference[:-1], rtol=2e-6, atol=2e-6)
 
@@ -74,7 +68,7 @@ def test_weighs_messages_per_head(heads, width, by_slot):
 def test_no_rows_leave_what_was_there():
     over = graph([0, 0], 3)
     x, before = arrays(4, rows=2, neighbors=3)
-    y = neighbor_sum(x, over.rows, over.neighbors, before, launch=in_interpreter())
+    y = neighbor_sum(Neighbors(x, over.neighbors), over.rows, before, launch=in_interpreter())
     np.testing.assert_array_equal(y, before)
 
 
@@ -83,7 +77,78 @@ def test_what_is_known_to_be_zero_is_not_read():
     x, before = arrays(5)
     before[:] = np.nan
     before[1] = 3
-    y = neighbor_sum(x, over.rows, over.neighbors, before, fresh=True, launch=in_interpreter())
+    edges = Neighbors(x, over.neighbors)
+    y = neighbor_sum(edges, over.rows, before, fresh=True, launch=in_interpreter())
     start = np.zeros_like(before)
     start[1] = 3
     np.testing.assert_allclose(y[:-1], expected(over, x, start)[:-1], rtol=2e-6, atol=2e-6)
+
+
+def anything(rows: int, columns: int, dtype: str = "float32") -> Any:
+    return jax.ShapeDtypeStruct((rows, columns), dtype)
+
+
+def test_every_row_is_written():
+    over = graph(DEGREES, 6, longest=4, every=True)
+    x, _ = arrays(5)
+    edges, start = Neighbors(x, over.neighbors), anything(5, 5)
+    y = neighbor_sum(edges, over.rows, start, fresh=True, launch=in_interpreter())
+    reference = expected(over, x, np.zeros((5, 5)))
+    np.testing.assert_allclose(y, reference, rtol=2e-6, atol=2e-6)
+
+
+def test_neighbors_are_scaled():
+    over = graph(DEGREES, 6, longest=4)
+    x, before = arrays(8)
+    scale: Any = np.random.default_rng(3).standard_normal(7).astype(np.float32)
+    scale[-1] = np.nan
+    weights: Any = np.random.default_rng(2).standard_normal((over.num_edges, 2)).astype("float32")
+    edges = Neighbors(x, over.neighbors, weights, scale=scale)
+    y = neighbor_sum(edges, over.rows, before, launch=in_interpreter())
+    reference = expected(over, x.astype(np.float64) * scale[:, None], before, weights, False)
+    np.testing.assert_allclose(y[:-1], reference[:-1], rtol=2e-6, atol=2e-6)
+
+
+def test_numbers_of_edges_are_summed():
+    over = graph(DEGREES, 6, longest=4)
+    _, before = arrays(3)
+    x: Any = np.random.default_rng(4).standard_normal((over.num_edges, 3)).astype(np.float32)
+    own = neighbor_sum(Neighbors(x, None), over.rows, before, launch=in_interpreter())
+    by_slot = Neighbors(x, over.slots)
+    others = neighbor_sum(by_slot, over.rows, before, launch=in_interpreter())
+    sums = [before.astype(np.float64) for _ in range(2)]
+    for edge, (row, _, slot) in enumerate(over.ends()):
+        sums[0][row] += x[edge]
+        sums[1][row] += x[slot]
+    for y, reference in zip((own, others), sums, strict=True):
+        np.testing.assert_allclose(y[:-1], reference[:-1], rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("heads", "width", "dtype", "longest", "continued"),
+    [(1, 7, "float32", 1000, False), (2, 16, "bfloat16", 4, True), (1, 41, "float16", 4, False)],
+)
+def test_means(heads, width, dtype, longest, continued):
+    over = graph(DEGREES, 6, longest=longest, every=True)
+    columns, rows = heads * width, len(DEGREES)
+    x, _ = arrays(columns, dtype)
+    weights: Any = np.ones((over.num_edges, 1), np.float32)
+    if heads > 1:
+        weights = np.random.default_rng(2).standard_normal((over.num_edges, heads))
+    given: Any = None if heads == 1 else weights.astype(np.float32)
+    edges = Neighbors(x, over.neighbors, given)
+    rng: Any = np.random.default_rng(5)
+    before: Any = (np.zeros((rows, columns)), np.zeros((rows, heads)))
+    if continued:
+        before = rng.standard_normal((rows, columns)), np.ones((rows, heads))
+    start = tuple(part.astype(np.float32) for part in before) if continued else None
+    results = (anything(rows, columns, dtype), anything(rows, heads))
+    y, inverse = jax.jit(
+        lambda *a: neighbor_mean(a[0], a[1], results, a[2], launch=in_interpreter())
+    )(edges, over.rows, start)
+    count = np.maximum(np.asarray(DEGREES) + before[1][:, 0], 1)
+    reference = expected(over, x, before[0], weights, False) / count[:, None]
+    rounding = 2e-6 if dtype == "float32" else 1e-2
+    assert y.dtype == dtype
+    np.testing.assert_allclose(np.asarray(y, np.float64), reference, rtol=rounding, atol=rounding)
+    np.testing.assert_allclose(inverse, np.stack([1 / count] * heads, 1), rtol=1e-6)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from pallas_kernels.edge_products import edge_products
-from pallas_kernels.neighbor_sum import neighbor_sum
+from pallas_kernels.neighbor_sum import Neighbors, neighbor_sum
 from tests.pallas_kernels.graphs import graph, in_interpreter
 
 
@@ -13,7 +13,7 @@ def test_sums_do_not_race():
     over = graph([40, 0, 1, 1, *[2] * 60], 6, longest=10)
     x: Any = np.ones((6, 8), np.float32)
     before: Any = np.zeros((len(over.degrees), 8), np.float32)
-    y = neighbor_sum(x, over.rows, over.neighbors, before, launch=in_interpreter(2))
+    y = neighbor_sum(Neighbors(x, over.neighbors), over.rows, before, launch=in_interpreter(2))
     np.testing.assert_array_equal(y[:, 0], over.degrees)
 
 

@@ -11,14 +11,17 @@ from tests.lanes import padded_parts
 from tests.training import crooked_graph
 
 
-def orientation(degrees_of_groups: list[list[int]], slots: int) -> dict[str, np.ndarray]:
-    """Compressed rows, with padding behind the end."""
+def orientation(
+    degrees_of_groups: list[list[int]], slots: int, of_first: int = 0
+) -> dict[str, np.ndarray]:
+    """Compressed rows, with padding behind the end, and how many rows the first group has."""
     degrees = np.concatenate([np.asarray(each, np.int32) for each in degrees_of_groups])
     arrays = {
         "neighbors": np.zeros(slots),
         "compressed_ptr": np.cumsum([0, *map(len, degrees_of_groups)]),
         "compressed_rows": np.append(100 + np.arange(len(degrees)), [9, 9]),
         "compressed_starts": np.append(np.cumsum([0, *degrees]), [9, 9]),
+        "position": np.zeros(of_first),
     }
     return {f"edges/{name}": values.astype(np.int32)[None] for name, values in arrays.items()}
 
@@ -35,6 +38,7 @@ def test_every_slot_is_in_one_place():
         pieces = slice(*cut.piece_ptr[0, group : group + 2])
         seen += zip(cut.piece_starts[0, pieces], cut.piece_lengths[0, pieces], strict=True)
         whole = slice(pointers[group] + cut.counts[0, group], pointers[group + 1])
+        np.testing.assert_array_equal(cut.whole_ptr[0], pointers)
         seen += zip(cut.whole_starts[0, whole], cut.whole_lengths[0, whole], strict=True)
         assert (np.diff(cut.whole_lengths[0, whole]) <= 0).all()
         assert (cut.piece_lengths[0, pieces] <= cut.longest[0, group]).all()
@@ -51,6 +55,16 @@ def test_few_edges_are_not_cut():
     cut = cut_rows_at(cut_arrays(orientation([[10, 90]], 100)), "edges")
     assert cut is not None and cut.partials == 0
     assert cut.whole_rows[0, :2].tolist() == [101, 100]
+
+
+def test_rows_without_edges_stand_behind_those_of_the_first_group():
+    cut = cut_rows_at(cut_arrays(orientation([[5, 9], [2, 3]], 20, of_first=103)), "edges")
+    assert cut is not None
+    np.testing.assert_array_equal(cut.whole_ptr[0], [0, 103, 105])
+    np.testing.assert_array_equal(cut.whole_rows[0, :103], [101, 100, *range(100), 102])
+    np.testing.assert_array_equal(cut.whole_lengths[0, :103], [9, 5, *[0] * 101])
+    np.testing.assert_array_equal(cut.whole_rows[0, 103:105], [103, 102])
+    np.testing.assert_array_equal(cut.whole_lengths[0, 103:105], [3, 2])
 
 
 def test_pieces_of_columns_are_cut_one_by_one():

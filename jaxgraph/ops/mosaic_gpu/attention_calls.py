@@ -5,13 +5,15 @@ None is differentiable. What rows send themselves is no edge: it is in what resu
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.edges import EdgeGroup, match_variation
+from jaxgraph.ops.edges import EdgeGroup
 from jaxgraph.ops.message_functions import DotMessage, GatMessage, GatV2Message
 from jaxgraph.ops.messages import Inputs, MessageFn
-from jaxgraph.ops.mosaic_gpu.calls import row_schedule
+from jaxgraph.ops.mosaic_gpu.calls import has_every_row, match_operands, row_schedule
 from jaxgraph.ops.randomness import keep_threshold
 from jaxgraph.ops.reducers import Softmax
 from pallas_kernels import attention as kernels
@@ -22,7 +24,14 @@ from pallas_kernels.attention_gradient import attention_gradients as kernel_grad
 from pallas_kernels.attention_logits import DOT, GAT, GATV2, Logits
 from pallas_kernels.teams import Launch
 
-__all__ = ["State", "attention_gradients", "attention_state", "message_logits", "values_of"]
+__all__ = [
+    "State",
+    "attention_gradients",
+    "attention_output",
+    "attention_state",
+    "message_logits",
+    "values_of",
+]
 
 State = tuple[jax.Array, jax.Array, jax.Array]
 
@@ -78,9 +87,50 @@ def attention_state(
         (peak, total, _table(sums)),
     )
     peak, total, found = kernels.attention_state(
-        *match_variation(operands, operands), fresh=fresh, launch=launch
+        *match_operands(operands), fresh=fresh, launch=launch
     )
     return peak, total, found.reshape(sums.shape)
+
+
+def attention_output(
+    over: EdgeGroup,
+    logits: Logits,
+    reducer: Softmax,
+    inputs: Inputs,
+    before: State | None,
+    *,
+    launch: Launch | None = None,
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    """What `Softmax.finish` makes of `attention_state`, by the kernels of it alone.
+
+    Args:
+      over, logits, reducer, inputs, launch: as for `attention_state`.
+      before: the state to continue from; None: that of no messages.
+
+    Returns:
+      Outputs [receivers, heads, features], of the type of values, and peak and total.
+    """
+    edges, values = over.edges.by_receiver, values_of(logits, inputs)
+    rows, shape = inputs.receiver.shape[0], (inputs.receiver.shape[0], *values.shape[1:])
+    every = has_every_row(over, "receiver", rows)
+    if before is not None and not (every and edges.neighbors.size):
+        state = attention_state(over, logits, reducer, inputs, before, launch=launch)
+        return reducer.finish(state, (None, values))
+    numbers = jnp.zeros((rows, reducer.heads))
+    results = (numbers, numbers + 1, _table(jnp.zeros(shape, values.dtype)))
+    if not values.size or not edges.neighbors.size:
+        return results[2].reshape(shape), results[:2]
+    if every:
+        results = tuple(jax.ShapeDtypeStruct(each.shape, each.dtype) for each in results)
+    operands = (
+        _attention(over, logits, reducer, inputs),
+        row_schedule(over, "receiver", every=every),
+        edges.neighbors,
+        results,
+        None if before is None else (*before[:2], _table(before[2])),
+    )
+    peak, total, y = kernels.attention_output(*match_operands(operands), launch=launch)
+    return y.reshape(shape), (peak, total)
 
 
 def attention_gradients(
@@ -114,19 +164,26 @@ def attention_gradients(
     gradient, peak, inner = adjoint[:3]
     inverse = adjoint[3] if len(adjoint) > 3 else jnp.ones_like(peak)
     attention = _attention(over, logits, reducer, inputs)
+    rows = (values_of(logits, inputs).shape[0], inputs.receiver.shape[0])
+    every = fresh and all(map(has_every_row, (over, over), ("sender", "receiver"), rows))
     by_sender, by_receiver = (
-        Edges(row_schedule(over, name), side.neighbors, side.edge_ids)
+        Edges(row_schedule(over, name, every=every), side.neighbors, side.edge_ids)
         for name, side in zip(("sender", "receiver"), sides, strict=True)
     )
+
+    def started(part: Any) -> Any:
+        if part is None or not every:
+            return None if part is None else _table(part)
+        return jax.ShapeDtypeStruct(_table(part).shape, jnp.float32)
+
     start = Gradients(
-        values=None if before.values is None else _table(before.values),
-        sender=None if before.sender is None else _table(before.sender),
-        receiver=None if before.receiver is None else _table(before.receiver),
+        values=started(before.values),
+        sender=started(before.sender),
+        receiver=started(before.receiver),
         vector=None if before.vector is None else before.vector.reshape(-1),
     )
     numbers = make_adjoint(attention, _table(gradient), peak, inverse, inner)
-    operands = (attention, numbers, by_sender, by_receiver, start)
-    operands = match_variation(operands, operands)
+    operands = match_operands((attention, numbers, by_sender, by_receiver, start))
     found = kernel_gradients(*operands, fresh=fresh, launch=launch)
     return jax.tree.map(lambda new, old: new.reshape(old.shape), found, before)
 

@@ -15,6 +15,7 @@ from jaxgraph.ops.messages import Inputs, MessageFn, Wanted, evaluate_message, p
 from jaxgraph.ops.mosaic_gpu.attention_calls import (
     State,
     attention_gradients,
+    attention_output,
     attention_state,
     message_logits,
     values_of,
@@ -80,8 +81,8 @@ class _AttentionKernel:
         )
 
     def reduce(self, over: EdgeGroup, inputs: Inputs) -> tuple[Pytree, Pytree]:
-        state = self.fold(over, inputs, None, inputs.receiver.shape[0])
-        return self.reducer.finish(state, (None, values_of(self.logits, inputs)))
+        start = None if over.missing is None else self._own_state(over, inputs)
+        return attention_output(over, self.logits, self.reducer, inputs, start, launch=self.launch)
 
     def adjoint(
         self, outputs: jax.Array, kept: tuple[jax.Array, jax.Array], gradient: jax.Array

@@ -1,11 +1,13 @@
 """The kernels as functions of the edges of one group, under the shapes that they rely on.
 
-The counterpart of `jaxgraph.ops.cpu.calls`. A result is written over `before`, or over zeros; where
-a row takes in a message from itself, it starts from that. None is differentiable: ops define
-derivatives.
+The counterpart of `jaxgraph.ops.cpu.calls`. A result is written over `before`; without it, kernels
+write every row of the first group themselves, and rows of other groups over zeros; where a row
+takes in a message from itself, it starts from that. None is differentiable: ops define derivatives.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,33 +23,42 @@ from pallas_kernels.teams import Launch
 __all__ = [
     "KERNEL_TYPES",
     "edge_products",
+    "edge_sums",
+    "edge_total",
+    "has_every_row",
+    "match_operands",
     "neighbor_extremum",
+    "neighbor_mean",
     "neighbor_sum",
     "row_schedule",
     "winner_gradient",
 ]
 
+Pytree = Any
+
 KERNEL_TYPES = tuple(map(jnp.dtype, (jnp.float32, jnp.bfloat16, jnp.float16)))
 """Types of the numbers that the kernels take."""
 
 
-def row_schedule(over: EdgeGroup, side: str) -> Rows:
+def row_schedule(over: EdgeGroup, side: str, *, every: bool = False) -> Rows:
     """The rows of a group as kernels walk over them.
 
     Args:
       over: the edges.
       side: "receiver" or "sender", which of both ends are the rows.
+      every: whether the rows without edges are among them; as `has_every_row` says.
 
     Returns:
-      The rows that have edges.
+      The rows that have edges, or all.
     """
     orientation, group = over.edges.orientation(side), jnp.asarray(over.group, jnp.int32)
     first, stop = _between(orientation.compressed_ptr, group)
     cut = orientation.cut
     if cut is None:
-        return Rows(_in_row_order(orientation, first, stop))
-    begin = first + cut.counts[group]
-    whole = _listed(cut.whole_rows, cut.whole_starts, cut.whole_lengths, (begin, stop), 0)
+        return Rows(_in_row_order(orientation, first, stop, every))
+    start, end = _between(cut.whole_ptr, group)
+    begin, end = start + cut.counts[group], end if every else start + stop - first
+    whole = _listed(cut.whole_rows, cut.whole_starts, cut.whole_lengths, (begin, end), 0)
     if not cut.partials:
         return Rows(whole)
     between = _between(cut.piece_ptr, group)
@@ -58,6 +69,18 @@ def row_schedule(over: EdgeGroup, side: str) -> Rows:
         _listed(cut.rows, cut.firsts, cut.pieces, _between(cut.row_ptr, group), 0),
         cut.partials,
     )
+
+
+def has_every_row(over: EdgeGroup, side: str, num_rows: int) -> bool:
+    """Whether `row_schedule(every=True)` has all rows of a table, so that kernels write them all.
+
+    Args:
+      over: the edges.
+      side: "receiver" or "sender", which of both ends are the rows.
+      num_rows: of the table.
+    """
+    is_first = isinstance(over.group, int) and over.group == 0
+    return is_first and over.edges.orientation(side).position.shape[0] == num_rows
 
 
 def _between(pointers: jax.Array, group: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -75,13 +98,34 @@ def _listed(
     return RowList(rows, starts, lengths, bounds)
 
 
-def _in_row_order(orientation: Orientation, first: jax.Array, stop: jax.Array) -> RowList:
-    starts = orientation.compressed_starts
+def _in_row_order(
+    orientation: Orientation, first: jax.Array, stop: jax.Array, every: bool
+) -> RowList:
+    starts, rows = orientation.compressed_starts, orientation.compressed_rows
     lengths = starts[1:] - starts[:-1]
     place = jnp.arange(len(lengths), dtype=jnp.int32)
-    own = jnp.where((place >= first) & (place < stop), lengths, 0)
-    longest = jnp.max(own, initial=0)
-    return _listed(orientation.compressed_rows, starts, lengths, (first, stop), longest)
+    own = (place >= first) & (place < stop)
+    longest = jnp.max(jnp.where(own, lengths, 0), initial=0)
+    if not every:
+        return _listed(rows, starts, lengths, (first, stop), longest)
+    # Behind the last row come the rows without edges, each at its own place.
+    position = orientation.position
+    numbers = jnp.arange(len(position), dtype=jnp.int32)
+    rows = jnp.concatenate([jnp.where(own, rows, -1), jnp.where(position < 0, numbers, -1)])
+    behind = jnp.zeros(len(position), jnp.int32)
+    lengths = jnp.concatenate([jnp.where(own, lengths, 0), behind])
+    starts = jnp.concatenate([starts[:-1], behind])
+    between = (jnp.int32(0), jnp.int32(len(rows)))
+    return _listed(rows, starts, lengths, between, longest)
+
+
+def match_operands(operands: Pytree) -> Pytree:
+    """`match_variation` of operands, shapes among them as they are."""
+    leaves, structure = jax.tree.flatten(operands)
+    arrays = [leaf for leaf in leaves if not isinstance(leaf, jax.ShapeDtypeStruct)]
+    matched = iter(match_variation(arrays, arrays))
+    found = [leaf if isinstance(leaf, jax.ShapeDtypeStruct) else next(matched) for leaf in leaves]
+    return jax.tree.unflatten(structure, found)
 
 
 def neighbor_sum(
@@ -91,17 +135,19 @@ def neighbor_sum(
     num_rows: int,
     *,
     weights: jax.Array | None = None,
+    scale: jax.Array | None = None,
     before: jax.Array | None = None,
     launch: Launch | None = None,
 ) -> jax.Array:
-    """y_i = sum_{e: j -> i} w_e x_j, added to `before`.
+    """y_i = sum_{e: j -> i} w_e s_j x_j, added to `before`.
 
     Args:
-      over: the edges; rows that take in their own x add it unweighted.
+      over: the edges; rows that take in their own x add s_i x_i.
       side: "receiver" or "sender", whose sums.
       x: of the other side, [rows, ...], float32, bfloat16 or float16.
       num_rows: rows of the result.
       weights: [slots], or [slots, heads] for x [rows, heads, ...]; None: 1.
+      scale: float32 [rows of x]; None: 1.
       before: float32 [rows, ...]; not with `over.missing`.
       launch: how the kernel is started; None: for Hopper.
 
@@ -113,26 +159,96 @@ def neighbor_sum(
     """
     check_start(over, before)
     shape = (num_rows, *x.shape[1:])
-    start = jnp.zeros(shape, jnp.float32) if before is None else before
-    if over.missing is not None:
-        start = start.at[: len(over.missing)].set(_own(over.missing, x, 0.0))
+    fresh = before is None and over.missing is None
+    start = before if before is not None else _own_start(over, x, shape, scale)
     orientation = over.edges.orientation(side)
     if not start.size or not orientation.neighbors.size:
         return start
+    every = fresh and has_every_row(over, side, num_rows)
+    start = _table(start)
     operands = (
-        _table(x),
-        row_schedule(over, side),
-        orientation.neighbors,
-        _table(start),
-        None if weights is None else weights.reshape(weights.shape[0], -1),
-        None if weights is None else orientation.edge_ids,
+        _neighbors(over, side, x, weights, scale),
+        row_schedule(over, side, every=every),
+        _anything(start) if every else start,
     )
-    x, rows, neighbors, start, weights, slots = match_variation(operands, operands)
-    fresh = before is None and over.missing is None
-    total = sums.neighbor_sum(
-        x, rows, neighbors, start, weights=weights, slots=slots, fresh=fresh, launch=launch
-    )
+    total = sums.neighbor_sum(*match_operands(operands), fresh=fresh, launch=launch)
     return total.reshape(shape)
+
+
+def neighbor_mean(
+    over: EdgeGroup,
+    x: jax.Array,
+    num_rows: int,
+    *,
+    weights: jax.Array | None = None,
+    launch: Launch | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """y_i = sum_{e: j -> i} w_e x_j / n_i, with n_i the number of edges that enter i, at least 1.
+
+    Args:
+      over: the edges; rows that take in their own x add it unweighted, and 1 to n.
+      x: of the senders, [rows, ...], float32, bfloat16 or float16.
+      num_rows: rows of the result.
+      weights: as for `neighbor_sum`.
+      launch: how the kernel is started; None: for Hopper.
+
+    Returns:
+      y [rows, ...], of the type of x, and 1 / n, float32 [rows].
+    """
+    shape, missing = (num_rows, *x.shape[1:]), over.missing
+    start = _own_start(over, x, shape, None)
+    neighbors = _neighbors(over, "receiver", x, weights, None)
+    ones = jnp.ones((num_rows, neighbors.heads))
+    if not start.size or not over.edges.by_receiver.neighbors.size:
+        return start.astype(x.dtype), ones[:, 0]
+    start = _table(start)
+    # Where there are no edges, what a row takes in itself is the mean.
+    results = (start.astype(x.dtype), ones)
+    before = None
+    if missing is not None:
+        own = jnp.pad(missing.astype(jnp.float32), (0, num_rows - len(missing)))
+        before = (start, ones * own[:, None])
+    every = has_every_row(over, "receiver", num_rows)
+    operands = (
+        neighbors,
+        row_schedule(over, "receiver", every=every),
+        tuple(map(_anything, results)) if every else results,
+        before,
+    )
+    y, inverse = sums.neighbor_mean(*match_operands(operands), launch=launch)
+    return y.reshape(shape), inverse[:, 0]
+
+
+def _own_start(
+    over: EdgeGroup, x: jax.Array, shape: tuple[int, ...], scale: jax.Array | None
+) -> jax.Array:
+    """What rows take in themselves, float32, and 0 elsewhere."""
+    start = jnp.zeros(shape, jnp.float32)
+    if over.missing is None:
+        return start
+    own = _own(over.missing, x, 0.0)
+    if scale is not None:
+        own = own * _like(scale[: len(own)], own)
+    return start.at[: len(over.missing)].set(own)
+
+
+def _neighbors(
+    over: EdgeGroup,
+    side: str,
+    x: jax.Array,
+    weights: jax.Array | None,
+    scale: jax.Array | None,
+) -> sums.Neighbors:
+    orientation = over.edges.orientation(side)
+    if weights is None:
+        return sums.Neighbors(_table(x), orientation.neighbors, scale=scale)
+    weights = weights.reshape(weights.shape[0], -1)
+    return sums.Neighbors(_table(x), orientation.neighbors, weights, orientation.edge_ids, scale)
+
+
+def _anything(like: jax.Array) -> jax.ShapeDtypeStruct:
+    """An array that kernels write to wherever it is read later."""
+    return jax.ShapeDtypeStruct(like.shape, like.dtype)
 
 
 def edge_products(
@@ -170,7 +286,65 @@ def edge_products(
         orientation.neighbors,
         start,
     )
-    return products.edge_products(*match_variation(operands, operands), launch=launch)
+    return products.edge_products(*match_operands(operands), launch=launch)
+
+
+def edge_sums(
+    over: EdgeGroup, x: jax.Array, z: jax.Array, *, launch: Launch | None = None
+) -> jax.Array:
+    """y_e = x_i + z_j for e: j -> i.
+
+    Args:
+      over: the edges; what rows send themselves has no slot and is left out.
+      x: [receivers, ...].
+      z: [senders, ...], of the same shape otherwise.
+      launch: how the kernel is started; None: for Hopper.
+
+    Returns:
+      [slots, ...], of the common type; 0 in the slots of other groups.
+    """
+    orientation, dtype = over.edges.by_receiver, jnp.promote_types(x.dtype, z.dtype)
+    shape = (orientation.neighbors.shape[0], *x.shape[1:])
+    start = jnp.zeros(shape, dtype)
+    if not start.size or not x.size or not z.size:
+        return start
+    rows = row_schedule(over, "receiver")
+    operands = (_table(x), _table(z), rows, orientation.neighbors, _table(start))
+    return products.edge_sums(*match_operands(operands), launch=launch).reshape(shape)
+
+
+def edge_total(
+    over: EdgeGroup,
+    side: str,
+    values: jax.Array,
+    num_rows: int,
+    *,
+    launch: Launch | None = None,
+) -> jax.Array:
+    """y_i = sum_e v_e over the edges that enter i, or those that leave it.
+
+    Args:
+      over: the edges; what rows send themselves has no slot and is left out.
+      side: "receiver" or "sender", whose sums.
+      values: [slots, ...], float32, bfloat16 or float16.
+      num_rows: rows of the result.
+      launch: how the kernel is started; None: for Hopper.
+
+    Returns:
+      float32 [rows, ...].
+    """
+    orientation, shape = over.edges.orientation(side), (num_rows, *values.shape[1:])
+    start = jnp.zeros(shape, jnp.float32)
+    if not start.size or not values.size:
+        return start
+    every, start = has_every_row(over, side, num_rows), _table(start)
+    operands = (
+        sums.Neighbors(_table(values), orientation.edge_ids),
+        row_schedule(over, side, every=every),
+        _anything(start) if every else start,
+    )
+    total = sums.neighbor_sum(*match_operands(operands), fresh=True, launch=launch)
+    return total.reshape(shape)
 
 
 def neighbor_extremum(
@@ -213,16 +387,18 @@ def neighbor_extremum(
     orientation = over.edges.by_receiver
     if not state[0].size or not orientation.neighbors.size:
         return state[0], state[1], state[2]
+    fresh = before is None and over.missing is None
+    every = fresh and has_every_row(over, "receiver", num_rows)
+    start = tuple(map(_table, state))
     operands = (
         _table(x),
-        row_schedule(over, "receiver"),
+        row_schedule(over, "receiver", every=every),
         orientation.neighbors,
         ids,
-        tuple(map(_table, state)),
+        tuple(map(_anything, start)) if every else start,
         over.edges.repetition,
     )
-    *arrays, repetition = match_variation(operands, operands)
-    fresh = before is None and over.missing is None
+    *arrays, repetition = match_operands(operands)
     best, count, identity = extremum.neighbor_extremum(
         *arrays, maximum=maximum, repetition=repetition, fresh=fresh, launch=launch
     )
@@ -266,18 +442,20 @@ def winner_gradient(
     orientation = over.edges.by_sender
     if not start.size or not gradient.size or not orientation.neighbors.size:
         return start
+    fresh = before is None and over.missing is None
+    every = fresh and has_every_row(over, "sender", x.shape[0])
+    start = _table(start)
     operands = (
         _table(x),
-        row_schedule(over, "sender"),
+        row_schedule(over, "sender", every=every),
         orientation.neighbors,
         ids,
         tuple(map(_table, (equal, gradient, identity))),
-        _table(start),
+        _anything(start) if every else start,
         over.edges.repetition,
         orientation.edge_ids,
     )
-    *arrays, repetition, slots = match_variation(operands, operands)
-    fresh = before is None and over.missing is None
+    *arrays, repetition, slots = match_operands(operands)
     total = extremum.winner_gradient(
         *arrays, repetition=repetition, slots=slots, fresh=fresh, launch=launch
     )

@@ -11,7 +11,10 @@ from jaxgraph.ops.mosaic_gpu.attention_messages import attention_kernel
 from jaxgraph.ops.mosaic_gpu.calls import (
     KERNEL_TYPES,
     edge_products,
+    edge_sums,
+    edge_total,
     neighbor_extremum,
+    neighbor_mean,
     neighbor_sum,
     winner_gradient,
 )
@@ -37,6 +40,9 @@ def gpu_calls(launch: Launch | None = None) -> Calls:
         partial(edge_products, launch=launch),
         partial(neighbor_extremum, launch=launch),
         partial(winner_gradient, launch=launch),
+        partial(neighbor_mean, launch=launch),
+        partial(edge_sums, launch=launch),
+        partial(edge_total, launch=launch),
     )
 
 

@@ -1,5 +1,6 @@
 """Attention by GPU kernels, in Pallas' interpreter, against XLA's way of reducing it."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from jaxgraph.ops.messages import Inputs, Wanted
 from jaxgraph.ops.mosaic_gpu import messages
 from jaxgraph.ops.reducers import Softmax
 from tests.ops.blocks import Placed, place_block, with_one
+from tests.oracles.randomness import edge_keep_mask
 from tests.pallas_kernels.graphs import in_interpreter
 
 SENDERS = [0, 1, 2, 2, 3, 1, 1, 4]
@@ -132,3 +134,39 @@ def test_types_that_no_kernel_takes() -> None:
     edges = with_implementation(placed.block, "mosaic_gpu").edges
     integers = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.int32), inputs)
     assert find_kernel(edges, message, reducer, integers) is None
+
+
+@pytest.mark.parametrize("kind", ["gat", "dot"])
+def test_what_is_dropped_is_not_read(kind: str) -> None:
+    placed, place = place_block(GRAPH), 0 if kind == "gat" else 1
+    message, reducer, inputs = known(placed, kind, "float32", 0.8)
+    block, edges = with_implementation(placed.block, "mosaic_gpu"), placed.oracle()
+    ends = (edges.receivers, edges.senders, edges.repetitions())
+    keep = edge_keep_mask((17, 4_000_000_001), *ends, HEADS, 0.8).astype(int)
+    never_sent, never_seen = (
+        placed.rows(reduce(keep) == 0)[..., None] != 0
+        for reduce in (edges.sum_by_sender, edges.sum_by_receiver)
+    )
+    assert never_sent.any()
+    assert never_seen.any()
+
+    @jax.jit
+    def found(values: jax.Array, cotangent: jax.Array) -> Any:
+        sender = tuple(values if at == place else leaf for at, leaf in enumerate(inputs.sender))
+        given = Inputs((), sender, inputs.receiver, ())
+        call = partial(propagate_or_refuse, block, message, reducer)
+        y, pull = jax.vjp(call, given)
+        return y, pull(cotangent)[0]
+
+    values = jnp.nan_to_num(inputs.sender[place])
+    clean, dirty = (
+        found(jnp.where(never_sent, value, values), jnp.ones_like(values))
+        for value in (0.0, jnp.nan)
+    )
+    for expected, actual in zip(*map(jax.tree.leaves, (clean, dirty)), strict=True):
+        np.testing.assert_array_equal(actual, expected)
+    clean, dirty = (
+        found(values, jnp.where(never_seen, value, jnp.ones_like(values)))[1].sender[place]
+        for value in (0.0, jnp.nan)
+    )
+    np.testing.assert_array_equal(dirty, clean)

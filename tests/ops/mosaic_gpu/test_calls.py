@@ -29,7 +29,7 @@ def cut(edges: EdgeGroups, monkeypatch: pytest.MonkeyPatch) -> EdgeGroups:
     monkeypatch.setattr(schedule, "SHORTEST", 10)
 
     def orientation(side: Orientation) -> Orientation:
-        fields = ("neighbors", "compressed_ptr", "compressed_rows", "compressed_starts")
+        fields = ("neighbors", "compressed_ptr", "compressed_rows", "compressed_starts", "position")
         part = {f"edges/{name}": np.asarray(getattr(side, name))[None] for name in fields}
         stacked = cut_rows_at(cut_arrays(part), "edges")
         assert stacked is not None

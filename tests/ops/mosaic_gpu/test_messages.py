@@ -8,16 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.ops.aggregation import aggregate
+from jaxgraph.ops.aggregation import _aggregate, aggregate
+from jaxgraph.ops.edge_products import _combine
+from jaxgraph.ops.edges import EdgeGroup
 from jaxgraph.ops.implementations import propagate_or_refuse, with_implementation
 from jaxgraph.ops.kernels import find_kernel
 from jaxgraph.ops.message_functions import sum_message, weighted_message
-from jaxgraph.ops.messages import Inputs
+from jaxgraph.ops.message_kernels import message_kernel
+from jaxgraph.ops.messages import Inputs, Wanted
 from jaxgraph.ops.mosaic_gpu import messages
-from jaxgraph.ops.reducers import Extremum, Sum
+from jaxgraph.ops.mosaic_gpu.messages import gpu_calls
+from jaxgraph.ops.reducers import Extremum, Mean, Sum
 from tests.ops.blocks import place_block
+from tests.oracles import edge_ops
 from tests.pallas_kernels.graphs import in_interpreter
-from tests.strategies import SMALL_GRAPHS
+from tests.strategies import SMALL_GRAPHS, complete
+from tests.tolerance import assert_close
 
 GRAPH = next(graph for graph in SMALL_GRAPHS if graph.name == "star-in")
 
@@ -33,12 +39,21 @@ def known(block: Any, dtype: Any = jnp.float32) -> dict[str, tuple[Any, Any, Inp
     return {
         "sum": (sum_message, Sum(), Inputs((), x, (), ())),
         "per-head": (weighted_message, Sum(), Inputs((), heads, (), per_head)),
+        "mean": (sum_message, Mean(), Inputs((), x, (), ())),
+        "mean-per-head": (weighted_message, Mean(), Inputs((), heads, (), per_head)),
         "max": (sum_message, Extremum(), Inputs((), x, (), ())),
     }
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), [("sum", jnp.bfloat16), ("per-head", jnp.float32), ("max", jnp.float32)]
+    ("name", "dtype"),
+    [
+        ("sum", jnp.bfloat16),
+        ("per-head", jnp.float32),
+        ("mean", jnp.bfloat16),
+        ("mean-per-head", jnp.float32),
+        ("max", jnp.float32),
+    ],
 )
 def test_kernels_equal_xla(name: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "Launch", in_interpreter)
@@ -59,6 +74,62 @@ def test_kernels_equal_xla(name: str, dtype: Any, monkeypatch: pytest.MonkeyPatc
         np.testing.assert_allclose(
             np.asarray(mine, np.float64), np.asarray(plain, np.float64), tolerance, tolerance
         )
+
+
+@pytest.mark.parametrize("loops", [False, True])
+def test_means_are_divided_by_the_kernel(loops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "Launch", in_interpreter)
+    graph = complete([0, 1, 1, 2, 3, 3, 3], [0, 1, 2, 2, 3, 0, 3], 7, "some-loops")
+    placed = place_block(graph, self_loops=loops)
+    block = with_implementation(placed.block, "mosaic_gpu")
+    x, grad = np.random.default_rng(1).standard_normal((2, graph.num_nodes, 5))
+    oracle = placed.oracle(loops)
+    expected, backward = edge_ops.aggregate(oracle, x, oracle.weight, "mean")
+    rows = [placed.rows(each.astype(np.float32)) for each in (x, grad)]
+    y, pull = jax.vjp(jax.jit(lambda x: _aggregate(block, x, None, "mean")), rows[0])
+    assert_close(placed.nodes(y), expected)
+    assert_close(placed.nodes(pull(rows[1])[0]), backward(grad)[0])
+
+
+@pytest.mark.parametrize("op", ["dot", "add"])
+def test_both_ends_of_edges(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "Launch", in_interpreter)
+    graph = complete([0, 1, 1, 2, 3, 3, 3], [0, 1, 2, 2, 3, 0, 3], 7, "some-loops")
+    placed = place_block(graph)
+    block = with_implementation(placed.block, "mosaic_gpu")
+    ends = np.random.default_rng(1).standard_normal((2, graph.num_nodes, 2, 3))
+    grad = np.random.default_rng(2).standard_normal((7, 2, 3)[: 2 if op == "dot" else 3])
+    oracle = edge_ops.sddmm if op == "dot" else edge_ops.sum_of_ends
+    expected, backward = oracle(placed.oracle(), *ends)
+    given = [placed.rows(end.astype(np.float32)) for end in ends]
+    y, pull = jax.vjp(jax.jit(lambda *ends: _combine(block, *ends, op)), *given)
+    assert_close(placed.edges(y), expected)
+    gradients = pull(placed.slots(grad.astype(np.float32)))
+    for mine, exact in zip(gradients, backward(grad), strict=True):
+        assert_close(placed.nodes(mine), exact)
+
+
+def test_means_continue() -> None:
+    """Of parts that come one after the other; the last step divides."""
+    placed = place_block(GRAPH)
+    block = with_implementation(placed.block, "mosaic_gpu")
+    calls = gpu_calls(in_interpreter())
+    inputs = Inputs((), rows(block.sender_rows, 4), (), ())
+    kernel = message_kernel(calls, sum_message, Mean(), inputs)
+    over = EdgeGroup(block.edges, 0)
+    once = kernel.fold(over, inputs, None, block.receiver_rows)
+    twice = kernel.fold(over, inputs, once, block.receiver_rows)
+    for state, doubled in zip(once, twice, strict=True):
+        np.testing.assert_allclose(doubled, 2 * state, 1e-6, 1e-6)
+    y, count = Mean().finish(twice, inputs.sender)
+    np.testing.assert_allclose(y, kernel.reduce(over, inputs)[0], 1e-6, 1e-6)
+    adjoint, nothing = Mean().adjoint(y, count, jnp.ones_like(y)), Inputs([], [], [], [])
+    wanted = Wanted(params=False, sender=True, receiver=False, edge=False)
+    pulled = kernel.pull(over, inputs, adjoint, wanted, nothing)
+    (fused,) = kernel.pull(
+        over, inputs, (jnp.ones_like(y), 1 / jnp.maximum(count, 1)), wanted, nothing
+    ).sender
+    np.testing.assert_allclose(pulled.sender[0], fused, 1e-6, 1e-6)
 
 
 def test_a_kernel_is_found_for_what_it_knows_only() -> None:
