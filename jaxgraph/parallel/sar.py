@@ -28,6 +28,7 @@ from jaxgraph.ops.blocks import (
     Places,
     add_at,
     block_adjoint,
+    finish_block,
     fold_block,
     fold_group,
     pull_block,
@@ -37,7 +38,6 @@ from jaxgraph.ops.edges import EdgeGroups, match_variation
 from jaxgraph.ops.messages import (
     Inputs,
     Wanted,
-    finish_messages,
     floating_leaves,
 )
 from jaxgraph.ops.propagation import (
@@ -87,7 +87,7 @@ def _propagate(message, self_loops, shard: Shard, reducer: Reducer, inputs: Inpu
 
 def _fold_and_finish(message, self_loops, shard, reducer, inputs) -> tuple[Pytree, Pytree]:
     state = _fold(shard, message, self_loops, reducer, inputs)
-    return finish_messages(message, reducer, inputs, shard.incoming.chunk, state)
+    return finish_block(shard.block(self_loops=self_loops), message, reducer, inputs, state)
 
 
 def _forward(message, self_loops, shard, reducer, inputs):

@@ -79,8 +79,7 @@ class _AttentionKernel:
             launch=self.launch,
         )
 
-    def reduce(self, over: EdgeGroup, inputs: Inputs) -> tuple[Pytree, Pytree]:
-        state = self.fold(over, inputs, None, inputs.receiver.shape[0])
+    def finish(self, state: State, inputs: Inputs) -> tuple[Pytree, Pytree]:
         return self.reducer.finish(state, (None, values_of(self.logits, inputs)))
 
     def adjoint(
