@@ -41,6 +41,7 @@ from jaxgraph.ops.messages import (
     floating_leaves,
 )
 from jaxgraph.ops.propagation import (
+    Results,
     Static,
     cotangents,
     materialize,
@@ -93,13 +94,14 @@ def _fold_and_finish(message, self_loops, shard, reducer, inputs) -> tuple[Pytre
 def _forward(message, self_loops, shard, reducer, inputs):
     shard, reducer = primal_values(shard), primal_values(reducer)
     wanted, inputs = wanted_gradients(inputs), primal_values(inputs)
-    outputs, kept = named(_fold_and_finish(message, self_loops, shard, reducer, inputs))
-    return outputs, (shard, reducer, inputs, outputs, kept, Static(wanted))
+    outputs, kept = _fold_and_finish(message, self_loops, shard, reducer, inputs)
+    return named(outputs), (shard, reducer, inputs, Results.of(outputs, kept), Static(wanted))
 
 
 def _backward(message, self_loops, residuals, gradient):
-    shard, reducer, inputs, outputs, kept, wanted = residuals
+    shard, reducer, inputs, results, wanted = residuals
     wanted = wanted.value
+    outputs, kept = results.restored()
     gradient = materialize(gradient, outputs)
     block = shard.block(self_loops=self_loops)
     adjoint = block_adjoint(block, message, reducer, inputs, (outputs, kept), gradient)
