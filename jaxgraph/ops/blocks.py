@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgraph.ops.edges import EdgeGroup, EdgeGroups, match_variation, take_rows, when_ready
-from jaxgraph.ops.kernels import Kernel, WholeKernel, find_kernel
+from jaxgraph.ops.kernels import FinishingKernel, Kernel, WholeKernel, find_kernel
 from jaxgraph.ops.messages import (
     Inputs,
     MessageFn,
@@ -35,6 +35,7 @@ __all__ = [
     "Pulled",
     "add_at",
     "block_adjoint",
+    "finish_block",
     "fold_block",
     "fold_group",
     "pull_block",
@@ -103,7 +104,7 @@ def merge_at(reducer: Reducer, state: Pytree, compact: Pytree, position: jax.Arr
 
 
 def fold_block(block: Block, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:
-    """The reducer's state [receiver rows, ...] after all messages of a block.
+    """The state [receiver rows, ...] of the reducer, or its kernel, after all messages of a block.
 
     Args:
       block: the edges.
@@ -163,6 +164,24 @@ def reduce_block(
         _check_slots(block, inputs.edge)
         return kernel.reduce(EdgeGroup(block.edges, 0, block.missing_self_loop), inputs)
     state = fold_block(block, message, reducer, inputs)
+    return finish_block(block, message, reducer, inputs, state)
+
+
+def finish_block(
+    block: Block, message: MessageFn, reducer: Reducer, inputs: Inputs, state: Pytree
+) -> tuple[Pytree, Pytree]:
+    """What a reducer makes of a state that has taken in all messages, of this block and others.
+
+    Args:
+      block, message, reducer, inputs: as for `fold_block`.
+      state: what `fold_block` returned, or `fold_group` after it.
+
+    Returns:
+      As `reduce_block`.
+    """
+    kernel = find_kernel(block.edges, message, reducer, inputs)
+    if isinstance(kernel, FinishingKernel):
+        return kernel.finish(state, inputs)
     return finish_messages(message, reducer, inputs, block.edges.chunk, state)
 
 
@@ -178,14 +197,14 @@ def block_adjoint(
 
     Args:
       block, message, reducer, inputs: as for `fold_block`.
-      results: what `reduce_block` returned.
+      results: what `reduce_block` or `finish_block` returned.
       gradient: of the outputs.
 
     Returns:
       One row per receiver row.
     """
     kernel = find_kernel(block.edges, message, reducer, inputs)
-    of = kernel if isinstance(kernel, WholeKernel) else reducer
+    of = kernel if isinstance(kernel, FinishingKernel) else reducer
     return of.adjoint(*results, gradient)
 
 
@@ -212,7 +231,7 @@ def fold_group(
 
     Args:
       edges, group, message, reducer, inputs, after: as for `reduce_messages`.
-      state: the reducer's state [rows, ...].
+      state: what `fold_block` returned, [rows, ...].
       position: int32 [rows to change], the compact row of each row, -1: none.
 
     Returns:

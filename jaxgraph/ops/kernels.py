@@ -16,7 +16,14 @@ from jaxgraph.ops.message_kernels import Calls
 from jaxgraph.ops.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.reducers import Reducer
 
-__all__ = ["Kernel", "WholeKernel", "find_calls", "find_kernel", "usable_implementation"]
+__all__ = [
+    "FinishingKernel",
+    "Kernel",
+    "WholeKernel",
+    "find_calls",
+    "find_kernel",
+    "usable_implementation",
+]
 
 Pytree = Any
 
@@ -25,7 +32,7 @@ class Kernel(Protocol):
     """A reduction of messages of one kind."""
 
     def fold(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
-        """The reducer's state [rows, ...] after the messages of a group.
+        """The state [rows, ...], of the reducer or its own, after the messages of a group.
 
         Args:
           over: the edges.
@@ -46,7 +53,7 @@ class Kernel(Protocol):
 
         Args:
           over, inputs: as for `fold`.
-          adjoint: `reducer.adjoint(...)`, or that of a `WholeKernel`, one row per row of
+          adjoint: `reducer.adjoint(...)`, or that of a `FinishingKernel`, one row per row of
             `inputs.receiver`.
           wanted: which gradients are needed.
           before: running gradients, as lists, not with `over.missing`; an empty list: none so far.
@@ -59,14 +66,15 @@ class Kernel(Protocol):
 
 
 @runtime_checkable
-class WholeKernel(Kernel, Protocol):
-    """A kernel that is faster where the edges of one group are all that there are."""
+class FinishingKernel(Kernel, Protocol):
+    """A kernel whose states and adjoints have a form of their own."""
 
-    def reduce(self, over: EdgeGroup, inputs: Inputs) -> tuple[Pytree, Pytree]:
-        """What `reducer.finish` makes of the state that `fold` returns.
+    def finish(self, state: Pytree, inputs: Inputs) -> tuple[Pytree, Pytree]:
+        """What `reducer.finish` makes of the reducer's own state.
 
         Args:
-          over, inputs: as for `fold`.
+          state: what `fold` returned, of all messages.
+          inputs: as for `fold`.
 
         Returns:
           Outputs, one row per row of `inputs.receiver`, and what is kept for the backward.
@@ -77,11 +85,27 @@ class WholeKernel(Kernel, Protocol):
         """What `pull` may be given in place of `reducer.adjoint(...)`.
 
         Args:
-          outputs, kept: what `reduce` returned.
+          outputs, kept: what `finish` returned, or `WholeKernel.reduce`.
           gradient: of the outputs.
 
         Returns:
           One row per row of `inputs.receiver`.
+        """
+        ...
+
+
+@runtime_checkable
+class WholeKernel(FinishingKernel, Protocol):
+    """A kernel that leaves the output itself where one group has all edges that there are."""
+
+    def reduce(self, over: EdgeGroup, inputs: Inputs) -> tuple[Pytree, Pytree]:
+        """What `finish` makes of the state that `fold` returns.
+
+        Args:
+          over, inputs: as for `fold`.
+
+        Returns:
+          As `finish`.
         """
         ...
 

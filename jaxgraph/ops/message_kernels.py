@@ -220,6 +220,10 @@ class _WholeMeanKernel(_MeanKernel):
         rows = over.edges.by_receiver.position.shape[0]
         return mean(over, inputs.sender, rows, weights=self._weights(inputs))
 
+    def finish(self, state: Pytree, inputs: Inputs) -> tuple[jax.Array, jax.Array]:
+        outputs, count = Mean().finish(state, inputs.sender)
+        return outputs, 1 / jnp.maximum(count, 1)
+
     def adjoint(
         self, outputs: jax.Array, kept: jax.Array, gradient: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
@@ -228,8 +232,6 @@ class _WholeMeanKernel(_MeanKernel):
     def pull(
         self, over: EdgeGroup, inputs: Inputs, adjoint: Pytree, wanted: Wanted, before: Inputs
     ) -> Inputs:
-        if not isinstance(adjoint, tuple):
-            return super().pull(over, inputs, adjoint, wanted, before)
         gradient, inverse = adjoint
         if wanted.edge:
             scale = inverse.reshape(-1, *(1,) * (gradient.ndim - 1))

@@ -23,7 +23,7 @@ from jaxgraph.ops.messages import (
 )
 from jaxgraph.ops.reducers import Reducer
 
-__all__ = ["REDUCED", "propagate_block"]
+__all__ = ["REDUCED", "Results", "propagate_block"]
 
 REDUCED = "reduced_messages"
 """Checkpoint name of what a reduction of messages puts out and keeps for its backward."""
@@ -62,12 +62,13 @@ def _propagate(message, block: Block, reducer: Reducer, inputs: Inputs) -> Pytre
 def _propagate_forward(message, block, reducer, inputs):
     block, reducer = primal_values(block), primal_values(reducer)
     wanted, inputs = wanted_gradients(inputs), primal_values(inputs)
-    outputs, kept = named(reduce_block(block, message, reducer, inputs))
-    return outputs, (block, reducer, inputs, outputs, kept, Static(wanted))
+    outputs, kept = reduce_block(block, message, reducer, inputs)
+    return named(outputs), (block, reducer, inputs, Results.of(outputs, kept), Static(wanted))
 
 
 def _propagate_backward(message, residuals, gradient):
-    block, reducer, inputs, outputs, kept, wanted = residuals
+    block, reducer, inputs, results, wanted = residuals
+    outputs, kept = results.restored()
     gradient = materialize(gradient, outputs)
     adjoint = block_adjoint(block, message, reducer, inputs, (outputs, kept), gradient)
     grads = pull_block(block, message, reducer, inputs, adjoint, wanted.value)
@@ -80,6 +81,37 @@ _propagate.defvjp(_propagate_forward, _propagate_backward, symbolic_zeros=True)
 def named(tree: Pytree) -> Pytree:
     """`tree` under the name by which a checkpoint policy can keep it."""
     return jax.tree.map(lambda leaf: checkpoint_name(leaf, REDUCED), tree)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["vectors"], meta_fields=["shapes"])
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """What a reduction put out and keeps, for its own backward.
+
+    As vectors under the name `REDUCED`: what a recomputation keeps with a row per node it holds
+    back until the gradient is there (`jaxgraph.layers.recompute`), by one more array. The backward
+    of a reduction takes them together with the gradient anyway.
+
+    Attributes:
+      vectors: pytree of arrays [rows * ...].
+      shapes: theirs, before they were made vectors, in the order of the leaves.
+    """
+
+    vectors: Pytree
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, outputs: Pytree, kept: Pytree) -> Results:
+        """Outputs and what is kept, as pytrees of arrays [rows, ...]."""
+        results = (outputs, kept)
+        shapes = tuple(leaf.shape for leaf in jax.tree.leaves(results))
+        return cls(named(jax.tree.map(jnp.ravel, results)), shapes)
+
+    def restored(self) -> tuple[Pytree, Pytree]:
+        """What the results were made of."""
+        vectors, structure = jax.tree.flatten(self.vectors)
+        arrays = [each.reshape(shape) for each, shape in zip(vectors, self.shapes, strict=True)]
+        return jax.tree.unflatten(structure, arrays)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["value"])

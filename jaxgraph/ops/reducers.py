@@ -18,7 +18,7 @@ import numpy as np
 from jaxgraph.ops import randomness
 from jaxgraph.ops.precision import accumulation_dtype, inner_product, to_accumulation
 
-__all__ = ["Extremum", "Mean", "Reducer", "Softmax", "Sum"]
+__all__ = ["Extremum", "Mean", "Reducer", "Softmax", "Sum", "kept_of_softmax"]
 
 Pytree = Any
 
@@ -255,6 +255,11 @@ def _finite(peak: jax.Array) -> jax.Array:
     return jnp.where(jnp.isneginf(peak), jnp.zeros((), peak.dtype), peak)
 
 
+def kept_of_softmax(peak: jax.Array, total: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """What `Softmax` keeps of a state: a finite peak and a positive total, of no messages too."""
+    return _finite(peak), jnp.where(total > 0, total, 1)
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Softmax:
@@ -311,9 +316,8 @@ class Softmax:
 
     def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
         peak, total, values = state
-        total = jnp.where(total > 0, total, 1)
-        outputs = (values / total[..., None]).astype(messages[1].dtype)
-        return outputs, (_finite(peak), total)
+        kept = kept_of_softmax(peak, total)
+        return (values / kept[1][..., None]).astype(messages[1].dtype), kept
 
     def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
         peak, total = kept

@@ -28,6 +28,7 @@ from jaxgraph.ops.blocks import (
     Places,
     add_at,
     block_adjoint,
+    finish_block,
     fold_block,
     fold_group,
     pull_block,
@@ -37,10 +38,10 @@ from jaxgraph.ops.edges import EdgeGroups, match_variation
 from jaxgraph.ops.messages import (
     Inputs,
     Wanted,
-    finish_messages,
     floating_leaves,
 )
 from jaxgraph.ops.propagation import (
+    Results,
     Static,
     cotangents,
     materialize,
@@ -87,19 +88,20 @@ def _propagate(message, self_loops, shard: Shard, reducer: Reducer, inputs: Inpu
 
 def _fold_and_finish(message, self_loops, shard, reducer, inputs) -> tuple[Pytree, Pytree]:
     state = _fold(shard, message, self_loops, reducer, inputs)
-    return finish_messages(message, reducer, inputs, shard.incoming.chunk, state)
+    return finish_block(shard.block(self_loops=self_loops), message, reducer, inputs, state)
 
 
 def _forward(message, self_loops, shard, reducer, inputs):
     shard, reducer = primal_values(shard), primal_values(reducer)
     wanted, inputs = wanted_gradients(inputs), primal_values(inputs)
-    outputs, kept = named(_fold_and_finish(message, self_loops, shard, reducer, inputs))
-    return outputs, (shard, reducer, inputs, outputs, kept, Static(wanted))
+    outputs, kept = _fold_and_finish(message, self_loops, shard, reducer, inputs)
+    return named(outputs), (shard, reducer, inputs, Results.of(outputs, kept), Static(wanted))
 
 
 def _backward(message, self_loops, residuals, gradient):
-    shard, reducer, inputs, outputs, kept, wanted = residuals
+    shard, reducer, inputs, results, wanted = residuals
     wanted = wanted.value
+    outputs, kept = results.restored()
     gradient = materialize(gradient, outputs)
     block = shard.block(self_loops=self_loops)
     adjoint = block_adjoint(block, message, reducer, inputs, (outputs, kept), gradient)

@@ -221,8 +221,7 @@ class Calls {
     auto sums = Garbage<A>(TableSize());
     for (int group = 0; group < kGroups; ++group) {
       Level().attention({ByReceiver(group), Logits(kind, true), dropout, Self(group), x_.data(),
-                         peak.data(), total.data(), sums.data(), group > 0,
-                         drops && group == kGroups - 1, heads_, width_},
+                         peak.data(), total.data(), sums.data(), group > 0, heads_, width_},
                         *workers_);
     }
     Keep(name + "peak", peak);

@@ -14,7 +14,13 @@ from jaxgraph.ops.cpu.attention_calls import (
     gat_attention,
     gatv2_attention,
 )
-from jaxgraph.ops.cpu.attention_passes import MOST_HEADS, Attention, State, attention_state
+from jaxgraph.ops.cpu.attention_passes import (
+    MOST_HEADS,
+    Attention,
+    State,
+    attention_state,
+    finished,
+)
 from jaxgraph.ops.cpu.calls import KERNEL_TYPES
 from jaxgraph.ops.edges import EdgeGroup
 from jaxgraph.ops.message_functions import DotMessage, GatMessage, GatV2Message
@@ -68,12 +74,8 @@ class _AttentionKernel:
     def fold(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> State:
         return attention_state(over, self._attention(inputs), before)
 
-    def reduce(
-        self, over: EdgeGroup, inputs: Inputs
-    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        attention = self._attention(inputs)
-        peak, total, outputs = attention_state(over, attention, None, finish=True)
-        return outputs.astype(attention.values.dtype), (peak, total)
+    def finish(self, state: State, inputs: Inputs) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        return finished(state, self._attention(inputs))
 
     def adjoint(
         self, outputs: jax.Array, kept: tuple[jax.Array, jax.Array], gradient: jax.Array

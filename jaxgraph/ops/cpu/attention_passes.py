@@ -20,7 +20,7 @@ from jaxgraph.ops.cpu.custom_call import call_kernel, optional
 from jaxgraph.ops.edges import EdgeGroup
 from jaxgraph.ops.precision import accumulation_dtype
 from jaxgraph.ops.randomness import keep_threshold
-from jaxgraph.ops.reducers import Softmax
+from jaxgraph.ops.reducers import Softmax, kept_of_softmax
 from jaxgraph.ops.self_messages import check_start
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "State",
     "attention_state",
     "edge_sum",
+    "finished",
     "hidden_gradient",
     "sender_gradients",
 ]
@@ -91,21 +92,19 @@ class Attention:
         return accumulation_dtype(self.values.dtype)
 
 
-def attention_state(
-    over: EdgeGroup, attention: Attention, before: State | None, finish: bool = False
-) -> State:
-    """The state of `Softmax` after all messages of a group.
+def attention_state(over: EdgeGroup, attention: Attention, before: State | None) -> State:
+    """The state of `Softmax` after all messages of a group, with sums that have been divided.
+
+    So what the last group leaves is the output, without one more pass over all rows.
 
     Args:
       over: the edges.
       attention: what it is computed from.
       before: the state to continue from (its memory is reused); not with `over.missing`.
-      finish: whether no more messages come.
 
     Returns:
-      peak and total [receivers, heads] and sums [receivers, heads, features], in the type in which
-      values are accumulated. With `finish` peak is finite, total positive, and sums are divided by
-      it, as `Softmax.finish` has them.
+      peak and total [receivers, heads] and sums / total [receivers, heads, features], 0 where total
+      is, in the type in which values are accumulated.
 
     Raises:
       ValueError: `before` and `over.missing` are both given.
@@ -131,10 +130,23 @@ def attention_state(
         arrays,
         results,
         {result: first + result for result in range(3)},
-        finish=np.bool_(finish),
         **_attributes(attention),
     )
     return peak, total, sums
+
+
+def finished(state: State, attention: Attention) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    """What `Softmax.finish` makes of a state of its own.
+
+    Args:
+      state: as `attention_state` returns it, after all groups.
+      attention: what it is computed from.
+
+    Returns:
+      Outputs [receivers, heads, features] in the type of the values; peak and total.
+    """
+    peak, total, outputs = state
+    return outputs.astype(attention.values.dtype), kept_of_softmax(peak, total)
 
 
 def sender_gradients(

@@ -84,6 +84,9 @@ class _AttentionKernel:
         start = None if over.missing is None else self._own_state(over, inputs)
         return attention_output(over, self.logits, self.reducer, inputs, start, launch=self.launch)
 
+    def finish(self, state: State, inputs: Inputs) -> tuple[Pytree, Pytree]:
+        return self.reducer.finish(state, (None, values_of(self.logits, inputs)))
+
     def adjoint(
         self, outputs: jax.Array, kept: tuple[jax.Array, jax.Array], gradient: jax.Array
     ) -> tuple[jax.Array, ...]:

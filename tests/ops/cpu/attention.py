@@ -16,7 +16,7 @@ from jaxgraph.ops.cpu.attention_calls import (
     gat_attention,
     gatv2_attention,
 )
-from jaxgraph.ops.cpu.attention_passes import Attention, attention_state
+from jaxgraph.ops.cpu.attention_passes import Attention, attention_state, finished
 from jaxgraph.ops.edges import EdgeGroup, EdgeGroups
 from jaxgraph.ops.reducers import Softmax
 from tests.ops.cpu.groups import node_ids
@@ -116,10 +116,11 @@ def compute(
         EdgeGroup(groups, jnp.int32(group), missing if group == 0 else None)
         for group in range(num_groups)
     ]
-    attention, state = kind.make(*inputs, PARAMETER, reducer), None
-    for each in over:
+    attention = kind.make(*inputs, PARAMETER, reducer)
+    state = attention_state(over[0], attention, None)
+    for each in over[1:]:
         state = attention_state(each, attention, state)
-    y, kept = reducer.finish(state, (None, inputs[kind.values]))
+    y, kept = finished(state, attention)
     adjoint = reducer.adjoint(y, kept, gradient)
     gradients = (None, None, None)
     for each in over:

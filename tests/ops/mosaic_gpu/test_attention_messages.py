@@ -11,7 +11,7 @@ import pytest
 from jaxgraph import Graph
 from jaxgraph.ops.edges import EdgeGroup
 from jaxgraph.ops.implementations import propagate_or_refuse, with_implementation
-from jaxgraph.ops.kernels import WholeKernel, find_kernel
+from jaxgraph.ops.kernels import FinishingKernel, find_kernel
 from jaxgraph.ops.message_functions import dot_message, gat_message, gatv2_message
 from jaxgraph.ops.messages import Inputs, Wanted
 from jaxgraph.ops.mosaic_gpu import messages
@@ -81,12 +81,12 @@ def test_states_and_gradients_continue(kind: str) -> None:
     message, reducer, inputs = known(placed, kind, "float32", 0.0)
     edges = with_implementation(placed.block, "mosaic_gpu").edges
     kernel, over = find_kernel(edges, message, reducer, inputs), EdgeGroup(edges, 0)
-    assert isinstance(kernel, WholeKernel)
+    assert isinstance(kernel, FinishingKernel)
     once = kernel.fold(over, inputs, None, inputs.receiver.shape[0])
     peak, total, sums = kernel.fold(over, inputs, once, inputs.receiver.shape[0])
     for twice, state in zip((peak, total / 2, sums / 2), once, strict=True):
         np.testing.assert_allclose(twice, state, 1e-6, 1e-6)
-    outputs, kept = kernel.reduce(over, inputs)
+    outputs, kept = kernel.finish(once, inputs)
     adjoint = kernel.adjoint(outputs, kept, jnp.ones_like(outputs))
     wanted = Wanted(kind == "gatv2", True, True, False)
     first = kernel.pull(over, inputs, adjoint, wanted, Inputs([], [], [], []))
@@ -101,8 +101,9 @@ def test_gradients_alone_are_the_same(kind: str) -> None:
     message, reducer, inputs = known(placed, kind, "float32", 0.0)
     edges = with_implementation(placed.block, "mosaic_gpu").edges
     kernel, over = find_kernel(edges, message, reducer, inputs), EdgeGroup(edges, 0)
-    assert isinstance(kernel, WholeKernel)
-    outputs, kept = kernel.reduce(over, inputs)
+    assert isinstance(kernel, FinishingKernel)
+    state = kernel.fold(over, inputs, None, inputs.receiver.shape[0])
+    outputs, kept = kernel.finish(state, inputs)
     adjoint = kernel.adjoint(outputs, kept, jnp.ones_like(outputs))
     nothing, params = Inputs([], [], [], []), kind == "gatv2"
     every = kernel.pull(over, inputs, adjoint, Wanted(params, True, True, False), nothing)
@@ -120,7 +121,7 @@ def test_a_start_and_messages_from_rows_to_themselves() -> None:
     message, reducer, inputs = known(placed, "gat", "float32", 0.0)
     edges = with_implementation(placed.block, "mosaic_gpu").edges
     kernel = find_kernel(edges, message, reducer, inputs)
-    assert isinstance(kernel, WholeKernel)
+    assert isinstance(kernel, FinishingKernel)
     over = EdgeGroup(edges, 0, placed.block.missing_self_loop)
     rows = inputs.receiver.shape[0]
     state = (jnp.zeros((rows, HEADS)), jnp.zeros((rows, HEADS)), jnp.zeros((rows, HEADS, FEATURES)))

@@ -15,7 +15,7 @@ from jaxgraph.ops.implementations import propagate_or_refuse, with_implementatio
 from jaxgraph.ops.kernels import find_kernel
 from jaxgraph.ops.message_functions import sum_message, weighted_message
 from jaxgraph.ops.message_kernels import message_kernel
-from jaxgraph.ops.messages import Inputs, Wanted
+from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.mosaic_gpu import messages
 from jaxgraph.ops.mosaic_gpu.messages import gpu_calls
 from jaxgraph.ops.reducers import Extremum, Mean, Sum
@@ -121,15 +121,14 @@ def test_means_continue() -> None:
     twice = kernel.fold(over, inputs, once, block.receiver_rows)
     for state, doubled in zip(once, twice, strict=True):
         np.testing.assert_allclose(doubled, 2 * state, 1e-6, 1e-6)
-    y, count = Mean().finish(twice, inputs.sender)
-    np.testing.assert_allclose(y, kernel.reduce(over, inputs)[0], 1e-6, 1e-6)
-    adjoint, nothing = Mean().adjoint(y, count, jnp.ones_like(y)), Inputs([], [], [], [])
-    wanted = Wanted(params=False, sender=True, receiver=False, edge=False)
-    pulled = kernel.pull(over, inputs, adjoint, wanted, nothing)
-    (fused,) = kernel.pull(
-        over, inputs, (jnp.ones_like(y), 1 / jnp.maximum(count, 1)), wanted, nothing
-    ).sender
-    np.testing.assert_allclose(pulled.sender[0], fused, 1e-6, 1e-6)
+    whole = kernel.reduce(over, inputs)
+    for mine, other in zip(kernel.finish(once, inputs), whole, strict=True):
+        np.testing.assert_allclose(mine, other, 1e-6, 1e-6)
+    # Twice the edges: the same means, of halves.
+    y, inverse = kernel.finish(twice, inputs)
+    np.testing.assert_allclose(y, whole[0], 1e-6, 1e-6)
+    has_edges = np.asarray(once[1]) > 0
+    np.testing.assert_allclose(inverse[has_edges], whole[1][has_edges] / 2, 1e-6)
 
 
 def test_a_kernel_is_found_for_what_it_knows_only() -> None:

@@ -111,12 +111,19 @@ struct AttentionOp {
     }
   }
 
+  void Resume(const State& state) const {
+    Multiply(state, [](A total) { return total; });
+  }
+
   void Finish(const State& state) const {
-    if (!a.finish) return;
+    Multiply(state, [](A total) { return total == 0 ? A{1} : 1 / total; });
+  }
+
+ private:
+  template <class Factor>
+  void Multiply(const State& state, Factor factor) const {
     for (int64_t head = 0; head < a.heads; ++head) {
-      if (state.total[head] == 0) state.total[head] = 1;
-      state.peak[head] = Finite(state.peak[head]);
-      const A scale = 1 / state.total[head];
+      const A scale = factor(state.total[head]);
       for (int64_t c = head * a.width; c < (head + 1) * a.width; ++c) state.sums[c] *= scale;
     }
   }

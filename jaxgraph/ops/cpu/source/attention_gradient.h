@@ -65,6 +65,8 @@ struct AttentionGradientOp {
     for (int64_t i = 0; i < count; ++i) to[i] += from[i];
   }
 
+  void Resume(const State&) const {}
+
   void Finish(const State&) const {}
 
   bool WantsLogits() const {

@@ -12,7 +12,6 @@ constexpr char kParameter[] = "parameter";
 constexpr char kThreshold[] = "threshold";
 constexpr char kScale[] = "scale";
 constexpr char kSlope[] = "slope";
-constexpr char kFinish[] = "finish";
 constexpr char kInverse[] = "inverse";
 
 using Kind = ffi::Attr<int64_t, kKind>;
@@ -64,8 +63,7 @@ ffi::Error AttentionHandler(const Call& call, Array receiver, Array sender, Arra
                             Array values, Words seed, Integers sender_ids, Integers receiver_ids,
                             Integers id_starts, Integers repetition, Array missing, Array before,
                             Array, Array, Output peak, Output total, Output sums, Kind kind,
-                            Parameter parameter, Threshold threshold, Scale scale,
-                            ffi::Attr<bool, kFinish> finish) {
+                            Parameter parameter, Threshold threshold, Scale scale) {
   const auto shape = sums->dimensions();
   if (auto error = CheckHeads(shape[1]); error.failure()) return error;
   const Edges edges = call.To(shape[0]);
@@ -78,7 +76,7 @@ ffi::Error AttentionHandler(const Call& call, Array receiver, Array sender, Arra
         BindLogits<T>(static_cast<Attention>(*kind), *parameter, receiver, sender, attention);
     KernelsFor<T>().attention(
         {edges, logits, dropout, BindSelf(missing), Data<const T>(values), Data<A>(*peak),
-         Data<A>(*total), Data<A>(*sums), IsGiven(before), *finish, shape[1], shape[2]},
+         Data<A>(*total), Data<A>(*sums), IsGiven(before), shape[1], shape[2]},
         call.workers);
   });
 }

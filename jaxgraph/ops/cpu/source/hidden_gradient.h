@@ -33,6 +33,8 @@ struct HiddenGradientOp {
     for (int64_t c = 0; c < StateSize(); ++c) to.drow[c] += from.drow[c];
   }
 
+  void Resume(const State&) const {}
+
   void Finish(const State&) const {}
 
   void Take(int64_t row, const Tile& tile, const State& state) const {

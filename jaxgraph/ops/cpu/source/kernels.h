@@ -112,7 +112,7 @@ struct SelfMessages {
 };
 
 // The state of a softmax and of what it weights, per row and head: m_i = max_j e_ij,
-// z_i = sum_j exp(e_ij - m_i) and y_i = sum_j d_ij exp(e_ij - m_i) v_j.
+// z_i = sum_j exp(e_ij - m_i) and y_i = sum_j d_ij exp(e_ij - m_i) v_j / z_i, 0 where z_i is.
 template <class T>
 struct AttentionArguments {
   using A = Accumulator<T>;
@@ -125,7 +125,6 @@ struct AttentionArguments {
   A* total;         // z [rows, heads]
   A* sums;          // y [rows, heads * width]
   bool resume;
-  bool finish;      // whether y is divided by z in the end, and m made finite
   int64_t heads;
   int64_t width;
 };

@@ -60,6 +60,7 @@ void ForEachTile(const Edges& edges, int64_t most, int64_t row, bool own, const 
 //   op.At(row)                   the state of a row, where it belongs
 //   op.In(memory)                a state elsewhere
 //   op.Start(state)              makes it that of a row that has taken in nothing
+//   op.Resume(state)             before more is taken in than what `Finish` has seen
 //   op.Take(row, tile, state)    takes in the edges of a tile
 //   op.Merge(state, other)       takes in another state of the same row
 //   op.Finish(state)             after everything has been taken in
@@ -74,7 +75,7 @@ struct TileReducer {
 
   void TakeAll(int64_t row, const Span& span) const {
     const auto state = op.At(row);
-    if (!resume) op.Start(state);
+    resume ? op.Resume(state) : op.Start(state);
     ForEachTile(edges, op.heads.tile_edges, row, self.At(row), span,
                 [&](const Tile& tile) { op.Take(row, tile, state); });
   }
