@@ -85,9 +85,9 @@ def test_training_equals_the_oracle(case: Case) -> None:
 
 
 @pytest.mark.parametrize("implementation", ["cpu", "xla"])
-@pytest.mark.parametrize("conv", ["sage", "gat"])
-def test_three_layers_equal_the_oracle(conv: str, implementation: str) -> None:
-    check(Case(conv, 4, "hash", "sar", 0.4, implementation), num_layers=3)
+@pytest.mark.parametrize(("conv", "num_parts"), [("sage", 4), ("gat", 4), ("gat", 1), ("gatv2", 1)])
+def test_three_layers_equal_the_oracle(conv: str, num_parts: int, implementation: str) -> None:
+    check(Case(conv, num_parts, "hash", "sar", 0.4, implementation), num_layers=3)
 
 
 def check(case: Case, num_layers: int = 2) -> None:

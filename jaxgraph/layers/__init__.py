@@ -20,6 +20,7 @@ from jaxgraph.layers.convolutions import (
     sage_conv,
 )
 from jaxgraph.layers.dense import MAPPED, check_rate, dropout, linear, require_rows
+from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.layers.normalization import batch_norm, batch_statistics, layer_norm, normalize
 from jaxgraph.layers.recompute import recompute
 
@@ -27,6 +28,7 @@ __all__ = [
     "MAPPED",
     "AggregatedFeatures",
     "Aggregation",
+    "DerivedFeatures",
     "Features",
     "FirstAggregation",
     "NeighborReduction",

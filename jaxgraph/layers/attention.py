@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxgraph.layers.aggregated import Features
-from jaxgraph.layers.dense import add_bias, at_use, check_rate, linear
+from jaxgraph.layers.dense import add_bias, at_use, check_rate, linear, narrow_product
+from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.ops.message_functions import gat_message, gatv2_message
-from jaxgraph.ops.messages import Inputs
+from jaxgraph.ops.messages import Inputs, MessageFn
 from jaxgraph.ops.randomness import seed_words
 from jaxgraph.ops.reducers import Softmax
 from jaxgraph.parallel import Shard
-from jaxgraph.parallel.propagate import aggregate_messages
+from jaxgraph.parallel.propagate import aggregate_derived, aggregate_messages
 
 __all__ = ["gat_conv", "gatv2_conv"]
 
@@ -24,7 +26,7 @@ Params = Mapping[str, jax.Array]
 def gat_conv(
     params: Params,
     shard: Shard,
-    x: Features,
+    x: Features | DerivedFeatures,
     *,
     concat: bool = True,
     negative_slope: float = 0.2,
@@ -58,22 +60,57 @@ def gat_conv(
     References:
       Veličković et al., "Graph attention networks", 2018, equations 1 to 6.
     """
+    heads, _ = params["attention_sender"].shape
+    reducer = _softmax(heads, dropout, key)
+    message = gat_message(negative_slope)
+    y = _attend(shard, message, reducer, _gat_inputs, params, x, add_self_loops)
+    return _join_heads(params, y, concat)
+
+
+def _attend(
+    shard: Shard,
+    message: MessageFn,
+    reducer: Softmax,
+    make: Callable[[Params, Shard, Features, bool], Inputs],
+    params: Params,
+    x: Features | DerivedFeatures,
+    self_loops: bool,
+) -> jax.Array:
+    """The messages that are made from `make(params, shard, x, is_derived)`, reduced."""
+    if not isinstance(x, DerivedFeatures):
+        inputs = make(params, shard, x, False)
+        return aggregate_messages(shard, message, reducer, inputs, self_loops=self_loops)
+
+    def made(shard: Shard, late: tuple[Params, tuple[Any, ...]]) -> Inputs:
+        params, arguments = late
+        return make(params, shard, x.function(shard, *arguments), True)
+
+    return aggregate_derived(
+        shard,
+        message,
+        reducer,
+        made,
+        x.shard,
+        (params, x.arguments),
+        keep=x.keeps_products,
+        self_loops=self_loops,
+    )
+
+
+def _gat_inputs(params: Params, shard: Shard, x: Features, is_derived: bool) -> Inputs:
     heads, width = params["attention_sender"].shape
     flat = linear(shard, x, params["kernel"])
     # As one product, whose gradient is one as well.
     both = [_per_head(params[f"attention_{end}"]) for end in ("sender", "receiver")]
-    scores = flat @ at_use(jnp.concatenate(both, 1), flat)
+    vectors = jnp.concatenate(both, 1)
+    if is_derived:
+        assert isinstance(x, jax.Array)
+        # Where z is no factor of a product, no gradient needs it once messages have theirs.
+        scores = narrow_product(shard.mask_rows(x), at_use(params["kernel"] @ vectors, x))
+    else:
+        scores = flat @ at_use(vectors, flat)
     sender_score, receiver_score = scores[:, :heads], scores[:, heads:]
-    z = flat.reshape(-1, heads, width)
-    inputs = Inputs((), (z, sender_score), receiver_score, ())
-    y = aggregate_messages(
-        shard,
-        gat_message(negative_slope),
-        _softmax(heads, dropout, key),
-        inputs,
-        self_loops=add_self_loops,
-    )
-    return _join_heads(params, y, concat)
+    return Inputs((), (flat.reshape(-1, heads, width), sender_score), receiver_score, ())
 
 
 def _per_head(vectors: jax.Array) -> jax.Array:
@@ -89,7 +126,7 @@ def _per_head(vectors: jax.Array) -> jax.Array:
 def gatv2_conv(
     params: Params,
     shard: Shard,
-    x: Features,
+    x: Features | DerivedFeatures,
     *,
     concat: bool = True,
     negative_slope: float = 0.2,
@@ -119,6 +156,14 @@ def gatv2_conv(
     References:
       Brody et al., "How attentive are graph attention networks?", 2022, equation 7.
     """
+    heads, _ = params["attention"].shape
+    reducer = _softmax(heads, dropout, key)
+    message = gatv2_message(negative_slope)
+    y = _attend(shard, message, reducer, _gatv2_inputs, params, x, add_self_loops)
+    return _join_heads(params, y, concat)
+
+
+def _gatv2_inputs(params: Params, shard: Shard, x: Features, is_derived: bool) -> Inputs:
     heads, width = params["attention"].shape
 
     def projected(end: str) -> jax.Array:
@@ -126,14 +171,7 @@ def gatv2_conv(
         return flat.reshape(-1, heads, width)
 
     sender, receiver = projected("sender"), projected("receiver")
-    y = aggregate_messages(
-        shard,
-        gatv2_message(negative_slope),
-        _softmax(heads, dropout, key),
-        Inputs(at_use(params["attention"], sender), sender, receiver, ()),
-        self_loops=add_self_loops,
-    )
-    return _join_heads(params, y, concat)
+    return Inputs(at_use(params["attention"], sender), sender, receiver, ())
 
 
 def _softmax(heads: int, dropout: float, key: jax.Array | None) -> Softmax:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
+from jaxgraph.ops.derived import known_after
 from jaxgraph.ops.edges import when_ready
 from jaxgraph.ops.propagation import Static
 
@@ -70,7 +71,7 @@ def _forward(function, keep, *leaves):
 def _backward(function, keep, residuals, gradient):
     pull, is_wanted = residuals
     gradient = jax.tree.map(_materialized, gradient)
-    gradients = iter(jax.tree.map(partial(_after, when_ready(gradient)), pull)(gradient))
+    gradients = iter(jax.tree.map(partial(known_after, when_ready(gradient)), pull)(gradient))
     return tuple(next(gradients) if wanted else None for wanted in is_wanted.value)
 
 
@@ -84,13 +85,3 @@ def _materialized(gradient: Any) -> jax.Array:
     zeros = jnp.zeros(aval.shape, aval.dtype)
     axes = tuple(sorted(aval.manual_axis_type.varying))
     return lax.pcast(zeros, axes, to="varying") if axes else zeros
-
-
-def _after(zero: jax.Array, kept: jax.Array) -> jax.Array:
-    """`kept`, known only when `zero` is, if it holds a row per node and differs between devices."""
-    if kept.ndim < 2 or not jnp.issubdtype(kept.dtype, jnp.floating):
-        return kept
-    # By bits: a sum of 16 bits is one of 32 on CPU, and the copy that it starts from would be kept.
-    bits = lax.bitcast_convert_type(kept, f"uint{8 * kept.dtype.itemsize}")
-    late = lax.bitcast_convert_type(bits | zero.astype(bits.dtype), kept.dtype)
-    return late if jax.typeof(late) == jax.typeof(kept) else kept

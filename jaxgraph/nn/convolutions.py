@@ -17,7 +17,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
-from jaxgraph.layers import Features, FirstAggregation
+from jaxgraph.layers import DerivedFeatures, Features, FirstAggregation
 from jaxgraph.nn import parameters
 from jaxgraph.parallel import Shard
 
@@ -127,7 +127,11 @@ class SAGEConv(nnx.Module):
 
 
 class _AttentionConv(nnx.Module):
-    """What GATConv and GATv2Conv share: everything but the parameters and the score."""
+    """What GATConv and GATv2Conv share: everything but the parameters and the score.
+
+    They take `DerivedFeatures` as well, of the type that they compute in, and say by
+    `mapped_features` how many columns they map x to.
+    """
 
     _layer: ClassVar[Callable[..., jax.Array]]
 
@@ -155,6 +159,7 @@ class _AttentionConv(nnx.Module):
         if use_bias:
             width = num_heads * out_features if concat else out_features
             self.bias = parameters.zeros(width, param_dtype)
+        self.mapped_features = num_heads * out_features
         self.concat = concat
         self.negative_slope = negative_slope
         self.dropout = dropout
@@ -172,7 +177,11 @@ class _AttentionConv(nnx.Module):
         raise NotImplementedError
 
     def __call__(
-        self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False
+        self,
+        shard: Shard,
+        x: Features | DerivedFeatures,
+        key: jax.Array | None = None,
+        train: bool = False,
     ) -> jax.Array:
         """float [rows, heads * out_features], or [rows, out_features] without `concat`.
 
@@ -181,7 +190,7 @@ class _AttentionConv(nnx.Module):
         return type(self)._layer(
             parameters.values(self),
             shard,
-            parameters.in_dtype(x, self.dtype),
+            x if isinstance(x, DerivedFeatures) else parameters.in_dtype(x, self.dtype),
             concat=self.concat,
             negative_slope=self.negative_slope,
             add_self_loops=self.add_self_loops,

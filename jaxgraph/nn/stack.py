@@ -7,8 +7,10 @@ a second time. To that end a block, the unit of recomputation, starts with the n
 of the layer before, and ends with what the convolution put out. A first layer that maps the
 features as they are keeps their products, which would take the longest to compute again.
 
-On one device nothing of 32 bits is: XLA fuses cheap steps into the backward by itself, and the
-copies that a recomputation starts from would take as much memory as it saves.
+On one device no block of 32 bits is: XLA fuses cheap steps into the backward by itself, and the
+copies that `jax.checkpoint` starts from would take as much memory as it saves. Layers of attention
+alone, which need their inputs and their products twice in a backward, make both again from what the
+layer before put out (`jaxgraph.layers.DerivedFeatures`).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
-from jaxgraph.layers import AggregatedFeatures, Features, FirstAggregation
+from jaxgraph.layers import AggregatedFeatures, DerivedFeatures, Features, FirstAggregation
 from jaxgraph.layers.normalization import STATISTICS
 from jaxgraph.nn import parameters
 from jaxgraph.nn.linear import Linear
@@ -201,7 +203,7 @@ class Stack(nnx.Module):
         skip, norm = None, None
         for index, layer in enumerate(self.layers):
             layer_key = jax.random.fold_in(key, index) if train and key is not None else None
-            block = partial(self._block, is_first=index == 0, train=train)
+            block = partial(self._block, index=index, train=train)
             arguments = (shard, norm, layer, layer_key, y, skip)
             # Products are computed again only where memory is what the shards are for.
             keep = _KEPT if shard.manifest.num_parts > 1 else (*_KEPT, layers.MAPPED)
@@ -218,7 +220,7 @@ class Stack(nnx.Module):
         return y if self.dtype is None else y.astype(jnp.promote_types(y.dtype, jnp.float32))
 
     def _keeps_everything(self, shard: Shard, x: Features) -> bool:
-        """Whether nothing is computed again: on one device, in types that XLA multiplies as such.
+        """Whether no block is computed again: on one device, in types that XLA multiplies as such.
 
         Of 16 bits its CPU compiler would keep what it multiplied, in 32.
         """
@@ -246,6 +248,28 @@ class Stack(nnx.Module):
         is_cast = self.dtype is not None and self.dtype != x.values.dtype
         return found.is_followed_by_maps and found.aggregation == x.aggregation and not is_cast
 
+    def _derived(
+        self,
+        index: int,
+        shard: Shard,
+        x: Features,
+        ready: Callable[..., Features],
+        arguments: tuple[Any, ...],
+    ) -> Features | DerivedFeatures:
+        """x = ready(shard, *arguments), as a convolution takes it that makes x again.
+
+        Products are kept in the last layer, whose backward comes at once, and in the first where
+        the features are wider.
+        """
+        mapped = getattr(self.layers[index].convolution, "mapped_features", None)
+        if mapped is None or not isinstance(x, jax.Array) or not self._keeps_everything(shard, x):
+            return x
+        keeps = index == len(self.layers) - 1 or (index == 0 and mapped < x.shape[1])
+        if x is arguments[0]:
+            is_read = x is shard.nodes and not keeps and not shard.manifest.has_padding
+            return DerivedFeatures(shard, (), _features, False) if is_read else x
+        return DerivedFeatures(shard, arguments, ready, keeps)
+
     def _block(
         self,
         shard: Shard,
@@ -255,27 +279,50 @@ class Stack(nnx.Module):
         x: Features,
         skip: jax.Array | None,
         *,
-        is_first: bool,
+        index: int,
         train: bool,
     ) -> tuple[jax.Array, jax.Array | None, Statistics | None]:
         """What is left of the layer before, and a layer up to what its convolution puts out."""
         statistics = None
-        if is_first:
+        if index == 0:
             x = parameters.in_dtype(x, self.dtype)
         else:
             # A convolution puts out rows.
             assert not isinstance(x, FeatureColumns | AggregatedFeatures)
             x, statistics = _normalized(norm, shard, x, train)
-            x = self.activation(x)
-            x = x if skip is None else x + skip
         of_features, of_attention = (None, None) if key is None else _two_keys(key)
-        if train:
-            x = layers.dropout(shard, x, of_features, rate=self.dropout)
-        y = layer.convolution(shard, x, key=of_attention, train=train)
+        activation = self.activation if index else None
+        ready = partial(_ready, activation, self.dropout if train else 0.0)
+        arguments = (x, skip, of_features)
+        x = ready(shard, *arguments)
+        y = layer.convolution(
+            shard, self._derived(index, shard, x, ready, arguments), key=of_attention, train=train
+        )
         skip = layer.skip(shard, x)
         if skip is not None and not self.outer_residual:
             y, skip = y + skip, None
         return y, skip, statistics
+
+
+def _features(shard: Shard) -> Features:
+    assert shard.nodes is not None
+    return shard.nodes
+
+
+def _ready(
+    activation: Callable[[jax.Array], jax.Array] | None,
+    rate: float,
+    shard: Shard,
+    x: Features,
+    skip: jax.Array | None,
+    key: jax.Array | None,
+) -> Features:
+    """What a convolution is given, of what the norm before it puts out."""
+    if activation is not None:
+        assert isinstance(x, jax.Array)
+        x = activation(x)
+        x = x if skip is None else x + skip
+    return layers.dropout(shard, x, key, rate=rate)
 
 
 def _normalized(

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.ops.derived import propagate_derived
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.messages import Inputs, chunk_examples, message_shapes
 from jaxgraph.ops.precision import to_accumulation
@@ -21,7 +22,7 @@ from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.sar import propagate_sequentially
 from jaxgraph.parallel.shard import Shard
 
-__all__ = ["aggregate_messages", "propagate"]
+__all__ = ["aggregate_derived", "aggregate_messages", "propagate"]
 
 Pytree = Any
 REDUCTIONS = ("sum", "mean", "max", "min", "softmax")
@@ -112,6 +113,33 @@ def aggregate_messages(
         inputs.params, exchange_all(shard, inputs.sender), inputs.receiver, inputs.edge
     )
     return propagate_block(shard.block(self_loops=self_loops), message, reducer, everything)
+
+
+def aggregate_derived(
+    shard: Shard,
+    message: Callable[[Pytree, Pytree, Pytree, Pytree], Pytree],
+    reducer: Reducer,
+    make: Callable[[Pytree, Pytree], Inputs],
+    given: Pytree,
+    late: Pytree,
+    *,
+    keep: bool,
+    self_loops: bool = False,
+) -> Pytree:
+    """Reduces messages made from `make(given, late)`, which the backward makes again.
+
+    Args:
+      shard: the shard of a graph on one device, under `spmd`.
+      message, reducer, self_loops: as for `aggregate_messages`.
+      make, given, late, keep: as for `jaxgraph.ops.derived.propagate_derived`.
+
+    Returns:
+      Pytree of arrays [rows, ...].
+    """
+    assert shard.manifest.num_parts == 1
+    late = match_variation(late, shard.incoming)
+    block = shard.block(self_loops=self_loops)
+    return propagate_derived(block, message, reducer, make, given, late, keep=keep)
 
 
 def mean_over_edges(shard: Shard | Piece, sums: Pytree, self_loops: bool) -> Pytree:

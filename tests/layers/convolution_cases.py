@@ -31,14 +31,16 @@ def check_convolution(
     params: dict[str, Any],
     *,
     edge_weight: bool = False,
+    num_parts: int = 3,
 ) -> None:
-    """Values, and gradients of features and parameters, on three parts.
+    """Values, and gradients of features and parameters.
 
     Args:
         conv: `(params, shard, x)`.
         oracle: `(params, edges, x)`.
         params: for both.
         edge_weight: whether the edges have weights.
+        num_parts: of the graph.
     """
 
     def step(params: dict[str, jax.Array], shard: Any) -> Any:
@@ -52,7 +54,7 @@ def check_convolution(
         return (y, of_x), of_params
 
     graph = crooked_graph(edge_weight=edge_weight)
-    sharded = crooked_sharded(3, "hash", "sar", edge_weight)
+    sharded = crooked_sharded(num_parts, "hash", "sar", edge_weight)
     rows, of_params = spmd(step, outputs=("rows", "replicated"))(params, sharded)
     y, of_x = (gather_rows(value, sharded) for value in rows)
 

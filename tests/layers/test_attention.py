@@ -5,14 +5,16 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.layers import gat_conv, gatv2_conv
+from jaxgraph.layers import DerivedFeatures, gat_conv, gatv2_conv
 from jaxgraph.parallel import gather_rows, make_mesh, shard, spmd
 from jaxgraph.partition import Partition
 from tests.layers.convolution_cases import (
     SPECIAL_GRAPHS,
+    TERMS,
     check_convolution,
     columns_match_rows,
     normal,
@@ -22,7 +24,7 @@ from tests.oracles import convolutions, randomness
 from tests.oracles.edges import Edges
 from tests.strategies import NUM_FEATURES, skewed_assignment
 from tests.tolerance import assert_close
-from tests.training import oracle_edges
+from tests.training import crooked_sharded, oracle_edges
 
 HEADS, OUT = 2, 3
 WIDTH = HEADS * OUT
@@ -79,6 +81,42 @@ def test_mean_of_heads_without_added_loops(name: str) -> None:
 def test_joined_heads_with_attention_dropout(name: str) -> None:
     conv, oracle, params = LAYERS[name]
     check_convolution(partial(conv, dropout=0.4, key=KEY), dropped(oracle, 0.4), params())
+
+
+@pytest.mark.parametrize("keeps_products", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_features_that_are_made_again(name: str, keeps_products: bool) -> None:
+    """The layer's own references, on features made of parts; and of features as they are."""
+    conv, oracle, params = LAYERS[name]
+
+    def halves(shard: Any, x: jax.Array, rest: tuple[jax.Array]) -> jax.Array:
+        return 2 * x + rest[0]
+
+    def derived(params: Any, shard: Any, x: jax.Array) -> jax.Array:
+        made = DerivedFeatures(shard, (0.25 * x, (0.5 * x,)), halves, keeps_products)
+        return conv(params, shard, made, dropout=0.4, key=KEY)
+
+    check_convolution(derived, dropped(oracle, 0.4), params(), num_parts=1)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_features_that_are_read_again(name: str) -> None:
+    """Where x has no gradient; those of the parameters are as without."""
+    conv, _, params = LAYERS[name]
+
+    def gradients(is_derived: bool, shard: Any) -> Any:
+        x = DerivedFeatures(shard, (), lambda shard: shard.nodes, False)
+
+        def loss(params: Any) -> jax.Array:
+            y = conv(params, shard, x if is_derived else shard.nodes)
+            return shard.sum(jnp.sum(jnp.sin(y)))
+
+        return jax.grad(loss)(given)
+
+    given, sharded = params(), crooked_sharded(1, "hash", "sar")
+    mine, theirs = (spmd(partial(gradients, each))(sharded) for each in (True, False))
+    for name, expected in theirs.items():
+        assert_close(mine[name], expected, reduction_length=TERMS, name=name)
 
 
 @pytest.mark.parametrize("graph", SPECIAL_GRAPHS, ids=lambda graph: graph.name)

@@ -98,6 +98,25 @@ def test_a_step_holds_no_copy_of_aggregated_features(name: str) -> None:
     assert temporary(200) - temporary(100) < 100 * rows / 2
 
 
+@pytest.mark.parametrize("name", ["GAT", "GATv2"])
+def test_a_hidden_layer_of_attention_keeps_what_it_puts_out(name: str) -> None:
+    """Neither its inputs nor their products wait for the backward, which would be 3 arrays or 4."""
+    width = 64
+    graph = crooked_graph(2000)
+    nodes = np.ones((graph.num_nodes, width), np.float32)
+    sharded = shard(graph.replace(nodes=nodes), None, make_mesh(1))
+
+    def temporary(num_layers: int) -> int:
+        options: Any = {"num_layers": num_layers, "num_heads": 2, "rngs": nnx.Rngs(0)}
+        model = getattr(nn, name)(width, width // 2, NUM_CLASSES, **options)
+        memory = compile_train_step(model, optax.sgd(0.1), sharded).memory_analysis()
+        assert memory is not None
+        return memory.temp_size_in_bytes
+
+    row = width * np.dtype(np.float32).itemsize
+    assert temporary(5) - temporary(3) < 2 * 2.4 * row * graph.num_nodes
+
+
 def test_dropout_leaves_the_savings_to_inference() -> None:
     sharded = crooked_sharded(4, "hash", "sar")
     model = make("GraphSAGE", num_layers=1, dropout=0.5)
