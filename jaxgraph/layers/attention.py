@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.layers.aggregated import Features
-from jaxgraph.layers.dense import add_bias, at_use, check_rate, linear, narrow_product
+from jaxgraph.layers.dense import add_bias, at_use, check_rate, linear
 from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.ops.message_functions import gat_message, gatv2_message
 from jaxgraph.ops.messages import Inputs, MessageFn
 from jaxgraph.ops.randomness import seed_words
 from jaxgraph.ops.reducers import Softmax
+from jaxgraph.ops.row_maps import map_rows, map_rows_to_few
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.propagate import aggregate_derived, aggregate_messages
 
@@ -102,13 +103,13 @@ def _gat_inputs(params: Params, shard: Shard, x: Features, is_derived: bool) -> 
     flat = linear(shard, x, params["kernel"])
     # As one product, whose gradient is one as well.
     both = [_per_head(params[f"attention_{end}"]) for end in ("sender", "receiver")]
-    vectors = jnp.concatenate(both, 1)
+    vectors, by = jnp.concatenate(both, 1), shard.incoming.implementation
     if is_derived:
         assert isinstance(x, jax.Array)
         # Where z is no factor of a product, no gradient needs it once messages have theirs.
-        scores = narrow_product(shard.mask_rows(x), at_use(params["kernel"] @ vectors, x))
+        scores = map_rows_to_few(shard.mask_rows(x), at_use(params["kernel"] @ vectors, x), by)
     else:
-        scores = flat @ at_use(vectors, flat)
+        scores = map_rows(flat, at_use(vectors, flat), by)
     sender_score, receiver_score = scores[:, :heads], scores[:, heads:]
     return Inputs((), (flat.reshape(-1, heads, width), sender_score), receiver_score, ())
 

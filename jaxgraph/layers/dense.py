@@ -29,7 +29,6 @@ __all__ = [
     "check_width",
     "dropout",
     "linear",
-    "narrow_product",
     "product",
     "require_rows",
     "rounded",
@@ -37,9 +36,6 @@ __all__ = [
 
 MAPPED = "mapped_features"
 """Checkpoint name of what `linear` returns."""
-
-_FEW_COLUMNS = 16
-"""Of a product, so few that its gradient is written out as a sum over them."""
 
 _ROWS_AT_ONCE = 64
 """How many rows of padding are looked at together."""
@@ -102,35 +98,6 @@ def product(by: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
       float [rows, out_features].
     """
     return checkpoint_name(map_rows(x, kernel, by), MAPPED)
-
-
-@jax.custom_vjp
-def narrow_product(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """x W of few columns, whose gradient of x XLA fuses with what it is added to.
-
-    Args:
-      x: float [rows, in_features], 0 in the rows of padding.
-      kernel: float [in_features, out_features], W, in the type of x.
-
-    Returns:
-      float [rows, out_features].
-    """
-    return x @ kernel
-
-
-def _narrow_product_forward(x, kernel):
-    return x @ kernel, (x, kernel)
-
-
-def _narrow_product_backward(residuals, gradient):
-    x, kernel = residuals
-    columns = range(kernel.shape[1])
-    if len(columns) > _FEW_COLUMNS:
-        return gradient @ kernel.T, x.T @ gradient
-    return sum(gradient[:, c, None] * kernel[:, c] for c in columns), x.T @ gradient
-
-
-narrow_product.defvjp(_narrow_product_forward, _narrow_product_backward)
 
 
 def check_width(shard: Shard, x: jax.Array | FeatureColumns, kernel: jax.Array) -> None:

@@ -1,44 +1,88 @@
-"""Linear maps of rows, whose parameters have a gradient that sums over all of them."""
+"""Linear maps of rows, whose parameters have a gradient that sums over all of them.
+
+In all, y = x W, with dx = g W^T and dW = x^T g, g being the gradient of y. "cpu" has a kernel for
+dW, for which XLA takes up to 2.5 times as long; by every other name of an implementation all is
+XLA's.
+"""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from jaxgraph.ops.cpu.calls import KERNEL_TYPES, weight_gradient
 
-__all__ = ["map_rows"]
+__all__ = ["map_rows", "map_rows_to_few"]
+
+_FEW_COLUMNS = 16
+"""So few that the gradient of x is written out as a sum over them."""
 
 
 def map_rows(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
-    """y = x W, with dx = g W^T and dW = x^T g, g being the gradient of y.
+    """y = x W
 
     Args:
       x: float [rows, in_features].
       kernel: W [in_features, out_features], of the type of x.
-      implementation: "cpu" has a kernel for dW, for which XLA takes up to twice as long; by every
-        other name all is XLA's.
+      implementation: "mosaic_gpu", "cpu" or "xla".
 
     Returns:
       float [rows, out_features].
     """
-    is_known = x.dtype in KERNEL_TYPES and x.dtype == kernel.dtype
-    return _map_rows(x, kernel) if implementation == "cpu" and is_known else x @ kernel
+    return _map_rows(implementation, x, kernel) if implementation == "cpu" else x @ kernel
 
 
-@jax.custom_vjp
-def _map_rows(x: jax.Array, kernel: jax.Array) -> jax.Array:
+def map_rows_to_few(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
+    """y = x W of few columns, whose gradient of x XLA fuses with what it is added to.
+
+    Args:
+      x, kernel, implementation: as for `map_rows`.
+
+    Returns:
+      float [rows, out_features].
+    """
+    return _map_rows_to_few(implementation, x, kernel)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _map_rows(implementation: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
     return x @ kernel
 
 
-def _forward(x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, Any]:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _map_rows_to_few(implementation: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
+    return x @ kernel
+
+
+def _forward(implementation: str, x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, Any]:
     return x @ kernel, (x, kernel)
 
 
-def _backward(residuals: Any, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _backward(
+    implementation: str, residuals: Any, gradient: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     x, kernel = residuals
-    return gradient @ kernel.T, weight_gradient(x, gradient).astype(kernel.dtype)
+    return gradient @ kernel.T, _of_kernel(implementation, x, gradient)
+
+
+def _backward_of_few(
+    implementation: str, residuals: Any, gradient: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    x, kernel = residuals
+    if kernel.shape[1] > _FEW_COLUMNS:
+        return _backward(implementation, residuals, gradient)
+    terms = (gradient[:, c, None] * kernel[:, c] for c in range(kernel.shape[1]))
+    return functools.reduce(jnp.add, terms), _of_kernel(implementation, x, gradient)
+
+
+def _of_kernel(implementation: str, x: jax.Array, gradient: jax.Array) -> jax.Array:
+    if implementation == "cpu" and x.dtype in KERNEL_TYPES:
+        return weight_gradient(x, gradient).astype(x.dtype)
+    return x.T @ gradient
 
 
 _map_rows.defvjp(_forward, _backward)
+_map_rows_to_few.defvjp(_forward, _backward_of_few)

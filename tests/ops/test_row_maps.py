@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxgraph.ops.cpu.library import missing as missing_library
-from jaxgraph.ops.row_maps import map_rows
+from jaxgraph.ops.row_maps import map_rows, map_rows_to_few
 from tests.tolerance import assert_close
 
 needs_kernels = pytest.mark.skipif(bool(missing_library()), reason=missing_library())
@@ -22,16 +22,17 @@ def draw(shape: tuple[int, ...], dtype: np.dtype, seed: int) -> tuple[jax.Array,
     return values, np.asarray(values).astype(np.float64)
 
 
+@pytest.mark.parametrize("function", [map_rows, map_rows_to_few])
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16, np.float16, np.float64])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_values_and_gradients(shape, dtype, implementation):
+def test_values_and_gradients(shape, dtype, implementation, function):
     rows, in_features, out_features = shape
     with jax.enable_x64(dtype == np.float64):
         x, exact_x = draw((rows, in_features), dtype, 0)
         kernel, exact_kernel = draw((in_features, out_features), dtype, 1)
         gradient, exact_gradient = draw((rows, out_features), dtype, 2)
-        y, pull = jax.vjp(lambda x, kernel: map_rows(x, kernel, implementation), x, kernel)
+        y, pull = jax.vjp(lambda x, kernel: function(x, kernel, implementation), x, kernel)
         dx, dkernel = jax.jit(pull)(gradient)
         assert (y.dtype, dx.dtype, dkernel.dtype) == (dtype,) * 3
         assert_close(y, exact_x @ exact_kernel, dtype=dtype, reduction_length=in_features)
