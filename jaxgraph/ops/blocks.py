@@ -28,6 +28,7 @@ from jaxgraph.ops.messages import (
 )
 from jaxgraph.ops.reducers import Reducer, Sum
 from jaxgraph.ops.self_messages import pull_self_messages, reduce_self_messages
+from jaxgraph.ops.whole_graph import fits_whole, pull_whole, reduce_whole, weigh_edges
 
 __all__ = [
     "Block",
@@ -122,6 +123,9 @@ def fold_block(block: Block, message: MessageFn, reducer: Reducer, inputs: Input
     if kernel is not None:
         return kernel.fold(EdgeGroup(edges, 0, block.missing_self_loop), inputs, None, rows)
     shapes = message_shapes(message, inputs, edges.chunk)
+    whole = not reducer.compares and fits_whole(edges, message)
+    if block.missing_self_loop is None and whole:
+        return reduce_whole(edges, message, reducer, inputs)
     if block.missing_self_loop is None:
         compact = reduce_messages(edges, 0, message, reducer, inputs)
         return _spread(compact, edges.by_receiver.position, reducer.empty(shapes, rows))
@@ -130,6 +134,8 @@ def fold_block(block: Block, message: MessageFn, reducer: Reducer, inputs: Input
     state = reduce_self_messages(
         block.node_ids, block.missing_self_loop, edges.chunk, message, reducer, inputs, state
     )
+    if whole:
+        return reducer.merge(state, reduce_whole(edges, message, reducer, inputs))
     compact = reduce_messages(edges, 0, message, reducer, inputs, when_ready(state))
     return merge_at(reducer, state, compact, edges.by_receiver.position)
 
@@ -288,10 +294,37 @@ def pull_block(
         sender = _head_replaced(grads.sender, own.sender)
         grads = Inputs(own.params, sender, own.receiver, grads.edge)
         after = when_ready(own.sender)
+    wanted, grads = _pull_whole(edges, message, reducer, inputs, adjoint, wanted, grads)
     places = Places(edges.by_sender.position, edges.by_receiver.position)
     return pull_group(
         edges, 0, message, reducer, inputs, adjoint, wanted, grads, places, after
     ).gradients
+
+
+def _pull_whole(
+    edges: EdgeGroups,
+    message: MessageFn,
+    reducer: Reducer,
+    inputs: Inputs,
+    adjoint: Pytree,
+    wanted: Wanted,
+    gradients: Inputs,
+) -> tuple[Wanted, Inputs]:
+    """What remains to be pulled, and the gradients after what could be for all rows together."""
+    if reducer.compares or not fits_whole(edges, message):
+        return wanted, gradients
+    # The gradient of parameters comes with that of one end, a chunk of edges at a time.
+    with_params = wanted.params and not wanted.edge
+    weights = weigh_edges(edges, message, reducer, inputs, adjoint)
+    for side in (
+        ("sender", "receiver") if not with_params else ("sender",) if wanted.receiver else ()
+    ):
+        if getattr(wanted, side):
+            rows = pull_whole(edges, side, message, reducer, inputs, adjoint, weights)
+            totals = [t + part for t, part in zip(getattr(gradients, side), rows, strict=True)]
+            wanted = dataclasses.replace(wanted, **{side: False})
+            gradients = dataclasses.replace(gradients, **{side: totals})
+    return wanted, gradients
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,6 +16,8 @@ consecutive compact rows. Rows of high degree ("heavy" rows, the first compact o
 *runs* of edges, which are visited like rows, behind the compact rows; at the end the results of a
 row's runs are merged.
 
+Where all edges of a graph are on one device, `jaxgraph.ops.whole_graph` needs no loop over blocks.
+
 What has one value per edge is computed slot after slot. Trip counts are data, so a device does the
 work of its own edges, not of the largest shard's.
 """
@@ -180,6 +182,9 @@ class EdgeGroups:
       receiver_capacity, sender_capacity: compact rows and runs of the largest group, plus one
         block of rows.
       implementation: which kernels reduce over the edges: "xla", "cpu" or "mosaic_gpu".
+      longest: edges of a run at most, where these are all edges of a graph and its rows may be
+        reduced together (see `jaxgraph.ops.whole_graph`); 0: they may not.
+      receiver_runs, sender_runs: how many runs there may be, where `longest` is not 0.
     """
 
     by_receiver: Orientation
@@ -195,6 +200,9 @@ class EdgeGroups:
     receiver_capacity: int = dataclasses.field(metadata={"static": True})
     sender_capacity: int = dataclasses.field(metadata={"static": True})
     implementation: str = dataclasses.field(default="xla", metadata={"static": True})
+    longest: int = dataclasses.field(default=0, metadata={"static": True})
+    receiver_runs: int = dataclasses.field(default=0, metadata={"static": True})
+    sender_runs: int = dataclasses.field(default=0, metadata={"static": True})
 
     @property
     def rows_at_once(self) -> int:

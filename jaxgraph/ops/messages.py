@@ -30,7 +30,7 @@ from jaxgraph.ops.edges import (
     when_ready,
 )
 from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
-from jaxgraph.ops.reducers import Reducer, Sum
+from jaxgraph.ops.reducers import Reducer, Sum, cotangent
 
 __all__ = [
     "Inputs",
@@ -45,8 +45,10 @@ __all__ = [
     "floating_leaves",
     "merge_rows",
     "message_shapes",
+    "per_edge",
     "pull_chunk",
     "pull_edges",
+    "pull_lane",
     "pull_messages",
     "reduce_messages",
     "start_after",
@@ -146,9 +148,10 @@ def evaluate_alone(message: MessageFn, inputs: Inputs) -> Pytree:
     return lax.optimization_barrier(evaluate_message(message, lax.optimization_barrier(inputs)))
 
 
-def _per_edge(
+def per_edge(
     edges: EdgeGroups, group: jax.Array | int, reducer: Reducer, chunk: EdgeChunk
 ) -> jax.Array | None:
+    """What a reducer needs to know of the edges of a chunk, or None."""
     receivers, senders = chunk.receivers, chunk.senders
     if edges.receiver_ptr is not None:
         receivers = receivers + edges.receiver_ptr[group]
@@ -209,7 +212,7 @@ def reduce_messages(
 
     def visit(chunk: EdgeChunk, state: Pytree, carry: Pytree) -> tuple[Pytree, Pytree]:
         messages = compute(message, at_edges(inputs, chunk))
-        lifted = reducer.lift(messages, chunk.mask, _per_edge(edges, group, reducer, chunk))
+        lifted = reducer.lift(messages, chunk.mask, per_edge(edges, group, reducer, chunk))
         return reducer.take_in(state, by_row(lifted, edges.rows_at_once)), carry
 
     return visit_rows(edges, "receiver", group, visit, reducer.merge, empty, table, ())[0]
@@ -327,7 +330,7 @@ def pull_edges(
 
 
 def _pull_edges(edges, group, message, reducer, inputs, adjoint, chunk: EdgeChunk) -> Inputs:
-    keep = _per_edge(edges, group, reducer, chunk)
+    keep = per_edge(edges, group, reducer, chunk)
     rows = chunk.at_end("receiver", adjoint)
     return pull_chunk(message, reducer, at_edges(inputs, chunk), rows, keep, chunk.mask)
 
@@ -375,7 +378,44 @@ def pull_chunk(
     floating = match_variation(floating, (inputs, adjoint))
     messages, pull = jax.vjp(evaluate, floating)
     seen = evaluate_alone(message, inputs) if reducer.compares else messages
-    cotangent = reducer.cotangent(seen, adjoint, keep)
+    gradient = cotangent(reducer, seen, adjoint, keep)
+    return pull(_masked_cotangent(gradient, messages, mask))[0]
+
+
+def pull_lane(
+    message: MessageFn,
+    reducer: Reducer,
+    side: str,
+    inputs: Inputs,
+    adjoint: Pytree,
+    keep: jax.Array | None,
+    mask: jax.Array,
+    weights: Pytree,
+) -> list[jax.Array]:
+    """Gradients of the floating leaves at one end of some edges.
+
+    Args:
+      message, reducer, inputs, adjoint, keep, mask: as for `pull_chunk`.
+      side: "sender" or "receiver".
+      weights: what `reducer.weigh` returned for the edges.
+
+    Returns:
+      Gradients [edges, ...], zero where there is no edge.
+    """
+    ends = getattr(inputs, side)
+
+    def evaluate(floating: list[jax.Array]) -> Pytree:
+        seen = dataclasses.replace(inputs, **{side: with_floating_leaves(ends, floating)})
+        return evaluate_message(message, seen)
+
+    floating = match_variation(floating_leaves(ends), (inputs, adjoint))
+    messages, pull = jax.vjp(evaluate, floating)
+    gradient = reducer.spread(messages, adjoint, keep, weights)
+    return pull(_masked_cotangent(gradient, messages, mask))[0]
+
+
+def _masked_cotangent(gradient: Pytree, messages: Pytree, mask: jax.Array) -> Pytree:
+    """The gradient of messages as `jax.vjp` takes it, zero where there is no edge."""
 
     def masked(gradient: jax.Array, value: jax.Array) -> jax.Array | np.ndarray:
         if not is_floating(value):
@@ -384,4 +424,4 @@ def pull_chunk(
         kept = jnp.where(mask.reshape(shape), gradient, 0).astype(value.dtype)
         return match_variation(kept, value)
 
-    return pull(jax.tree.map(masked, cotangent, messages))[0]
+    return jax.tree.map(masked, gradient, messages)

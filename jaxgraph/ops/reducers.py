@@ -18,7 +18,7 @@ import numpy as np
 from jaxgraph.ops import randomness
 from jaxgraph.ops.precision import accumulation_dtype, inner_product, to_accumulation
 
-__all__ = ["Extremum", "Mean", "Reducer", "Softmax", "Sum", "kept_of_softmax"]
+__all__ = ["Extremum", "Mean", "Reducer", "Softmax", "Sum", "cotangent", "kept_of_softmax"]
 
 Pytree = Any
 
@@ -51,6 +51,15 @@ class Reducer(Protocol):
         """`state` [rows, ...] after what `lift` returned, here as [rows, lanes of a row, ...]."""
         ...
 
+    def take_lanes(self, flat: Pytree, lanes: list[Pytree]) -> Pytree:
+        """The state of rows that have taken in one edge of each lane.
+
+        `lanes` holds what `lift` returned for each lane, [rows, ...], and `flat` the same in one
+        tree, [lanes * rows, ...]: each number is used of one of them only, of `flat` where there
+        are few for each edge, so that XLA stores no more than these.
+        """
+        ...
+
     def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
         """The outputs, in the type of the messages, and what the backward needs of the state."""
         ...
@@ -59,8 +68,14 @@ class Reducer(Protocol):
         """What the backward needs per receiver, before any edge is looked at."""
         ...
 
-    def cotangent(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
-        """The gradient of the messages, from the `adjoint` rows of their receivers."""
+    def weigh(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
+        """What `spread` needs of every edge, a few numbers."""
+        ...
+
+    def spread(
+        self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None, weights: Pytree
+    ) -> Pytree:
+        """The gradient of the messages, from the `adjoint` rows of their receivers and `weigh`."""
         ...
 
     def per_edge(
@@ -68,6 +83,23 @@ class Reducer(Protocol):
     ) -> jax.Array | None:
         """What the reduction needs to know of every edge, such as its dropout mask, or None."""
         ...
+
+
+def cotangent(
+    reducer: Reducer, messages: Pytree, adjoint: Pytree, keep: jax.Array | None
+) -> Pytree:
+    """The gradient of messages.
+
+    Args:
+      reducer: of the messages.
+      messages: [edges, ...].
+      adjoint: `reducer.adjoint(...)` of their receivers, [edges, ...].
+      keep: what `reducer.per_edge` returned for the edges.
+
+    Returns:
+      Like the messages.
+    """
+    return reducer.spread(messages, adjoint, keep, reducer.weigh(messages, adjoint, keep))
 
 
 def _masked(mask: jax.Array, values: jax.Array, otherwise: float) -> jax.Array:
@@ -116,6 +148,9 @@ class Sum:
     def take_in(self, state: Pytree, lanes: Pytree) -> Pytree:
         return self.merge(state, *_each_lane(lanes))
 
+    def take_lanes(self, flat: Pytree, lanes: list[Pytree]) -> Pytree:
+        return self.merge(*lanes)
+
     def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
         if self.dtype is None:
             return _rounded(state, messages), ()
@@ -124,7 +159,12 @@ class Sum:
     def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
         return gradient
 
-    def cotangent(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
+    def weigh(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
+        return ()
+
+    def spread(
+        self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None, weights: Pytree
+    ) -> Pytree:
         return adjoint
 
     def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
@@ -200,6 +240,9 @@ class Extremum:
     def take_in(self, state: Pytree, lanes: Pytree) -> Pytree:
         return self.merge(state, *_each_lane(lanes))
 
+    def take_lanes(self, flat: Pytree, lanes: list[Pytree]) -> Pytree:
+        return self.merge(*lanes)
+
     def _merge_two(self, left: Pytree, right: Pytree) -> Pytree:
         pick = jnp.maximum if self.sign > 0 else jnp.minimum
 
@@ -226,7 +269,12 @@ class Extremum:
 
         return jax.tree.map(rows, outputs, gradient, kept)
 
-    def cotangent(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
+    def weigh(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
+        return ()
+
+    def spread(
+        self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None, weights: Pytree
+    ) -> Pytree:
         def share(m: jax.Array, rows: tuple[jax.Array, ...]) -> jax.Array:
             y, gradient, several, identity = rows
             wins = (_like_messages(keep, m) == identity) | (several & (m == y))
@@ -314,6 +362,13 @@ class Softmax:
         )
         return peak, total, _total(old[..., None] * state[2], *scaled)
 
+    def take_lanes(self, flat: Pytree, lanes: list[Pytree]) -> Pytree:
+        by_lane = [leaf.reshape(len(lanes), -1, *leaf.shape[1:]) for leaf in flat[:2]]
+        peak = functools.reduce(jnp.maximum, by_lane[0])
+        scales = jnp.exp(by_lane[0] - _finite(peak))
+        scaled = (scale[..., None] * each[2] for scale, each in zip(scales, lanes, strict=True))
+        return peak, _total(*(scales * by_lane[1])), _total(*scaled)
+
     def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
         peak, total, values = state
         kept = kept_of_softmax(peak, total)
@@ -328,14 +383,20 @@ class Softmax:
             scaled = scaled.astype(gradient.dtype)
         return scaled, peak, inner
 
-    def cotangent(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
+    def weigh(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
         logits, values = messages
         gradient, peak, inner = adjoint
         powers = jnp.exp(logits - peak)
-        gradient = to_accumulation(gradient)
         # Dropped after the multiplication: what is dropped may be NaN.
-        product = self._drop((powers * inner_product(gradient, values))[..., None], keep)[..., 0]
-        return product - powers * inner, self._drop(powers[..., None] * gradient, keep)
+        product = powers * inner_product(to_accumulation(gradient), values)
+        return powers, self._drop(product[..., None], keep)[..., 0] - powers * inner
+
+    def spread(
+        self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None, weights: Pytree
+    ) -> Pytree:
+        powers, of_logits = weights
+        gradient = to_accumulation(adjoint[0])
+        return of_logits, self._drop(powers[..., None] * gradient, keep)
 
     def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
         if self.seed is None or self.rate == 0.0:

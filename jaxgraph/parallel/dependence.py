@@ -16,7 +16,7 @@ from jaxgraph.ops.messages import (
     floating_leaves,
     with_floating_leaves,
 )
-from jaxgraph.ops.reducers import Reducer
+from jaxgraph.ops.reducers import Reducer, cotangent
 
 __all__ = ["looks_at_senders"]
 
@@ -66,9 +66,10 @@ def looks_at_senders(
 
         messages, pull = jax.vjp(evaluate, floating)
         some = jnp.zeros(chunk, jnp.int32)
-        cotangent = reducer.cotangent(messages, adjoint, reducer.per_edge(some, some, some))
+        keep = reducer.per_edge(some, some, some)
+        gradient = cotangent(reducer, messages, adjoint, keep)
         # Computed in 32 bits, also where the messages have 16.
-        return pull(jax.tree.map(lambda c, m: c.astype(m.dtype), cotangent, messages))[0]
+        return pull(jax.tree.map(lambda c, m: c.astype(m.dtype), gradient, messages))[0]
 
     examples = chunk_examples(inputs, chunk)
     rows = chunk_examples(Inputs((), adjoint, (), ()), chunk).sender

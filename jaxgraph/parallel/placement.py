@@ -360,6 +360,9 @@ def _assemble(
         receiver_capacity=manifest.receiver_capacity,
         sender_capacity=manifest.sender_capacity,
         implementation=implementation,
+        longest=manifest.longest,
+        receiver_runs=manifest.receiver_runs,
+        sender_runs=manifest.sender_runs,
     )
     outgoing = None
     if "outgoing/receiver_ids" in arrays:

@@ -17,6 +17,7 @@ from jaxgraph.partition.row_order import RowOrder
 from jaxgraph.partition.sorting import run_starts
 
 __all__ = [
+    "LONGEST_ALONE",
     "PIECE",
     "SMALLEST_CHUNK",
     "DegreeCounts",
@@ -36,6 +37,8 @@ CHUNK_OVERHEAD = 512
 SMALLEST_CHUNK, LARGEST_CHUNK = 16, 4096
 CHUNKS_PER_SHARD = 8
 """Chunks in a shard's rows at least: what is live for one stays small beside the shard."""
+LONGEST_ALONE = 16
+"""Edges of a run of a graph on one device, whose rows are reduced together."""
 CHUNKS_ALONE = 2
 """The same of a graph on one device, which holds all its rows in any case."""
 

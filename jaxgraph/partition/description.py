@@ -53,6 +53,7 @@ def describe(survey: Survey, chunk: int, unit: int, divisor: int = 1) -> Manifes
     """
     graph, order = survey.graph, survey.order
     by_receiver, by_sender = row_counts = count_rows(survey, chunk)
+    alone = survey.num_parts == 1
     leave = survey.mode == "sar" and survey.num_parts > 1
     least = max(order.largest_part, chunk, SMALLEST_CHUNK * divisor)
     node_rows = -(-least // divisor) * divisor
@@ -72,6 +73,9 @@ def describe(survey: Survey, chunk: int, unit: int, divisor: int = 1) -> Manifes
         outgoing_receiver_capacity=by_receiver.leaving().capacity(chunk) if leave else 0,
         outgoing_sender_capacity=by_sender.leaving().capacity(chunk) if leave else 0,
         shapes=(),
+        longest=by_receiver.longest if alone else 0,
+        receiver_runs=int(by_receiver.runs.max()) if alone else 0,
+        sender_runs=int(by_sender.runs.max()) if alone else 0,
         has_padding=bool(np.diff(order.part_ptr).min() < node_rows),
         counts=Counts(graph.num_nodes, graph.num_edges, int(survey.halo.sum())),
     )

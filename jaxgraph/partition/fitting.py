@@ -24,7 +24,14 @@ _CAPACITIES = (
     "outgoing_receiver_capacity",
     "outgoing_sender_capacity",
 )
-_SIZES = ("num_classes", "node_rows", "boundary_rows", *_CAPACITIES)
+_SIZES = (
+    "num_classes",
+    "node_rows",
+    "boundary_rows",
+    "receiver_runs",
+    "sender_runs",
+    *_CAPACITIES,
+)
 _UNITS = ("halo_units", "reach_units")
 _PER_GROUP = ("ptr", "/position", "/heavy_rows")
 """Ends of the names of arrays whose first axis counts groups or is given by the sizes alone."""
@@ -142,7 +149,7 @@ def _check_kind(manifest: Manifest, pad_to: Manifest) -> None:
             "a graph in mode 'p3' has shapes of its own, which no other graph takes on; shard each "
             "graph without pad_to, or all of them in mode 'sar' or 'domain'"
         )
-    for name in ("mode", "num_parts", "chunk", "halo_unit"):
+    for name in ("mode", "num_parts", "chunk", "halo_unit", "longest"):
         mine, theirs = getattr(manifest, name), getattr(pad_to, name)
         if mine != theirs:
             raise ValueError(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from jaxgraph.partition.degrees import (
+    LONGEST_ALONE,
     PIECE,
     DegreeCounts,
     choose_longest,
@@ -97,12 +98,13 @@ def choose_runs(counts: DegreeCounts, chunk: int, num_tables: int) -> RowCounts:
     Args:
       counts: the degrees in all groups of some tables of edges, as many groups in each.
       chunk: edges handled at a time.
-      num_tables: how many tables, such as one for each part.
+      num_tables: how many tables, such as one for each part; the rows of a single one are cut for
+        `jaxgraph.ops.whole_graph`.
 
     Returns:
       The counts, [tables, groups].
     """
-    longest = choose_longest(counts, chunk)[0]
+    longest = LONGEST_ALONE if num_tables == 1 else choose_longest(counts, chunk)[0]
     rows, heavy = counts.by_group(counts.rows), heavy_rows(counts, longest)
     runs = count_runs(counts, longest)
     rows, heavy, runs = (each.reshape(num_tables, -1) for each in (rows, heavy, runs))

@@ -274,4 +274,4 @@ def test_no_array_of_edges_times_features(name: str) -> None:
     memory = compiled.memory_analysis()
     assert memory is not None
     per_node = memory.temp_size_in_bytes / (placed.block.sender_rows * width * 4)
-    assert per_node < 16  # an array [edges, features] alone is 64
+    assert per_node < 20  # an array [edges, features] alone is 64

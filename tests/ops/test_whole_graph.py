@@ -1,0 +1,86 @@
+"""Rows of a graph on one device, reduced together: which messages may be, and what it stores."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxgraph import Graph
+from jaxgraph.ops import gat_attention
+from jaxgraph.ops.blocks import pull_block, reduce_block
+from jaxgraph.ops.implementations import with_implementation
+from jaxgraph.ops.message_functions import gat_message, sum_message
+from jaxgraph.ops.messages import Inputs, Wanted
+from jaxgraph.ops.reducers import Sum
+from jaxgraph.ops.whole_graph import fits_whole
+from jaxgraph.partition.degrees import LONGEST_ALONE
+from tests.ops.blocks import place_block
+from tests.strategies import complete, random_edges
+
+HUB = LONGEST_ALONE * 5 + 3
+
+
+def graph_with_hubs() -> Graph:
+    """Two hubs with runs enough for two steps of merging at either end, and some light rows."""
+    senders, receivers = random_edges(40, 120, seed=3)
+    ends = np.arange(HUB) % 40
+    into, out_of = np.full(HUB, 3), np.full(HUB, 5)
+    return complete(
+        np.concatenate([senders, ends, out_of]), np.concatenate([receivers, into, ends]), 40, "hubs"
+    )
+
+
+def multiplied(params: Any, sender: Any, receiver: Any, edge: Any) -> Any:
+    return sender @ params
+
+
+def test_sums_over_hubs_and_their_gradient():
+    graph = graph_with_hubs()
+    placed = place_block(graph)
+    block = with_implementation(placed.block, "xla")
+    assert block.edges.receiver_runs > 4 and block.edges.sender_runs > 4
+    rng = np.random.default_rng(0)
+    x, gradient = rng.standard_normal((2, 40, 3))
+    inputs = Inputs((), placed.rows(x.astype(np.float32)), (), ())
+    assert fits_whole(block.edges, sum_message)
+    y = reduce_block(block, sum_message, Sum(), inputs)[0]
+    adjoint = placed.rows(gradient.astype(np.float32))
+    wanted = Wanted(params=False, sender=True, receiver=False, edge=False)
+    pulled = pull_block(block, sum_message, Sum(), inputs, adjoint, wanted).sender[0]
+    dense = np.zeros((40, 40))
+    np.add.at(dense, (graph.receivers, graph.senders), 1)
+    np.testing.assert_allclose(placed.nodes(y), dense @ x, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(placed.nodes(pulled), dense.T @ gradient, rtol=1e-5, atol=1e-4)
+
+
+def test_what_xla_would_store_for_every_edge_is_reduced_by_chunks():
+    placed = place_block(graph_with_hubs())
+    edges = with_implementation(placed.block, "xla").edges
+    assert fits_whole(edges, sum_message)
+    assert not fits_whole(edges, multiplied)
+    assert not fits_whole(dataclasses.replace(edges, longest=0), sum_message)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_no_array_of_edges_and_features(backward):
+    nodes, count, heads, features = 512, 8192, 2, 64
+    placed = place_block(complete(*random_edges(nodes, count, seed=1), nodes, "dense"))
+    values = jnp.ones((placed.block.receiver_rows, heads, features))
+    logits = values[..., 0]
+    assert fits_whole(placed.block.edges, gat_message(0.2))
+
+    def attend(*arrays: jax.Array) -> jax.Array:
+        return gat_attention(placed.block, *arrays, implementation="xla")
+
+    def both(*arrays: jax.Array) -> Any:
+        # Outputs are used twice: by the caller and by the backward.
+        y, pull = jax.vjp(attend, *arrays)
+        return y, pull(y)
+
+    compiled = jax.jit(both if backward else attend).lower(values, logits, logits).compile()
+    memory = compiled.memory_analysis()
+    assert memory is not None
+    assert memory.temp_size_in_bytes < count * heads * features * 4
