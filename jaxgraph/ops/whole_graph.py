@@ -210,11 +210,12 @@ def _reduce(
         found = take_rows(merged, jnp.maximum(heavy, 0))
         return reducer.merge(state, _where(heavy >= 0, found, empty(1)))
 
-    # The result of a branch is an array. Were a sum with two users fused into both, XLA would
-    # store everything that is gathered for it.
-    rows = len(edges.orientation(side).position)
-    always = edges.orientation(side).run_ptr[0] == 0
-    return lax.cond(always, states, lambda: empty(rows))
+    # Lanes without an edge read the first slot, which is padding where there is no edge at all.
+    # Moreover, the result of a branch is an array: were a sum with two users fused into both, XLA
+    # would store everything that is gathered for it.
+    orientation = edges.orientation(side)
+    has_edges = orientation.compressed_ptr[1] > 0
+    return lax.cond(has_edges, states, lambda: empty(len(orientation.position)))
 
 
 def _where(mask: jax.Array, some: Pytree, others: Pytree) -> Pytree:
