@@ -191,7 +191,7 @@ def test_attention_keeps_little_memory() -> None:
     """Of 32 bits one array a layer; of 16 bits two, which differ by the bias, and some widened."""
 
     def per_layer(dtype: Any) -> float:
-        deep, shallow = (temporary_bytes("GAT", layers, dtype, 1, "sar") for layers in (4, 2))
+        deep, shallow = (temporary_bytes("GAT", layers, dtype, 1, "sar") for layers in (5, 3))
         return (deep - shallow) / 2 / (NODES * 64 * 4)
 
     assert per_layer(None) < 1.6
