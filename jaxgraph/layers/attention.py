@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -64,7 +65,8 @@ def gat_conv(
     heads, _ = params["attention_sender"].shape
     reducer = _softmax(heads, dropout, key)
     message = gat_message(negative_slope)
-    y = _attend(shard, message, reducer, _gat_inputs, params, x, add_self_loops)
+    make = partial(_gat_inputs, is_derived=isinstance(x, DerivedFeatures))
+    y = _attend(shard, message, reducer, make, params, x, add_self_loops)
     return _join_heads(params, y, concat)
 
 
@@ -72,19 +74,19 @@ def _attend(
     shard: Shard,
     message: MessageFn,
     reducer: Softmax,
-    make: Callable[[Params, Shard, Features, bool], Inputs],
+    make: Callable[[Params, Shard, Features], Inputs],
     params: Params,
     x: Features | DerivedFeatures,
     self_loops: bool,
 ) -> jax.Array:
-    """The messages that are made from `make(params, shard, x, is_derived)`, reduced."""
+    """The messages that are made from `make(params, shard, x)`, reduced."""
     if not isinstance(x, DerivedFeatures):
-        inputs = make(params, shard, x, False)
+        inputs = make(params, shard, x)
         return aggregate_messages(shard, message, reducer, inputs, self_loops=self_loops)
 
     def made(shard: Shard, late: tuple[Params, tuple[Any, ...]]) -> Inputs:
         params, arguments = late
-        return make(params, shard, x.function(shard, *arguments), True)
+        return make(params, shard, x.function(shard, *arguments))
 
     return aggregate_derived(
         shard,
@@ -98,7 +100,7 @@ def _attend(
     )
 
 
-def _gat_inputs(params: Params, shard: Shard, x: Features, is_derived: bool) -> Inputs:
+def _gat_inputs(params: Params, shard: Shard, x: Features, *, is_derived: bool) -> Inputs:
     heads, width = params["attention_sender"].shape
     flat = linear(shard, x, params["kernel"])
     # As one product, whose gradient is one as well.
@@ -164,7 +166,7 @@ def gatv2_conv(
     return _join_heads(params, y, concat)
 
 
-def _gatv2_inputs(params: Params, shard: Shard, x: Features, is_derived: bool) -> Inputs:
+def _gatv2_inputs(params: Params, shard: Shard, x: Features) -> Inputs:
     heads, width = params["attention"].shape
 
     def projected(end: str) -> jax.Array:

@@ -17,7 +17,7 @@ from jaxgraph.layers.aggregated import AggregatedFeatures, Features, plain_featu
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.precision import to_accumulation
 from jaxgraph.ops.randomness import node_keep_mask
-from jaxgraph.ops.row_maps import map_rows
+from jaxgraph.ops.row_maps import kernel_gradient, map_rows
 from jaxgraph.parallel import FeatureColumns, Shard
 from jaxgraph.parallel.ptags import Shares, sync
 
@@ -74,7 +74,7 @@ def linear(
         kernels = {"kernel": at_use(kernel, x.values)}
         y = sync(Shares(shard, x, kernels, None, functools.partial(_product_alone, by)))
     elif x is shard.nodes and shard.manifest.has_padding and not is_masked:
-        y = _map_features(x, shard.node_mask, at_use(kernel, x))
+        y: jax.Array = _map_features(by, x, shard.node_mask, at_use(kernel, x))
     else:
         # The kernel's gradient multiplies the rows of padding by 0, which keeps a NaN.
         rows = x if is_masked else shard.mask_rows(x)
@@ -110,8 +110,8 @@ def check_width(shard: Shard, x: jax.Array | FeatureColumns, kernel: jax.Array) 
         )
 
 
-@jax.custom_vjp
-def _map_features(x: jax.Array, mask: jax.Array, kernel: jax.Array) -> jax.Array:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _map_features(by: str, x: jax.Array, mask: jax.Array, kernel: jax.Array) -> jax.Array:
     """x W with 0 in the rows of padding, for x that no computation puts out.
 
     Nothing before it could leave the rows of padding 0, so that to do it is to copy x.
@@ -119,14 +119,14 @@ def _map_features(x: jax.Array, mask: jax.Array, kernel: jax.Array) -> jax.Array
     return _without_padding(x, mask, lambda x: x @ kernel)
 
 
-def _map_features_forward(x, mask, kernel):
-    return _map_features(x, mask, kernel), (x, mask, kernel)
+def _map_features_forward(by, x, mask, kernel):
+    return _map_features(by, x, mask, kernel), (x, mask, kernel)
 
 
-def _map_features_backward(residuals, gradient):
+def _map_features_backward(by, residuals, gradient):
     x, mask, kernel = residuals
     of_x = jnp.where(mask[:, None], gradient @ kernel.T, 0)
-    return of_x, None, _without_padding(x, mask, lambda x: x.T @ gradient)
+    return of_x, None, _without_padding(x, mask, lambda x: kernel_gradient(x, gradient, by))
 
 
 _map_features.defvjp(_map_features_forward, _map_features_backward)

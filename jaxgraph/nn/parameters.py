@@ -24,6 +24,7 @@ __all__ = [
 Pytree = TypeVar("Pytree")
 _glorot = nnx.initializers.glorot_uniform()
 _DRAWN_AT_ONCE = 1 << 16
+"""Of how many numbers a parameter is drawn a multiple."""
 
 
 def kernel(

@@ -128,9 +128,25 @@ def _rounded(values: Pytree, messages: Pytree) -> Pytree:
     return jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), values, messages)
 
 
+class _Merging:
+    """Reducers whose lanes are states, and merged as such."""
+
+    def merge(self, *states: Pytree) -> Pytree:
+        raise NotImplementedError
+
+    def take_in(self, state: Pytree, lanes: Pytree) -> Pytree:
+        return self.merge(state, *_each_lane(lanes))
+
+    def take_lanes(self, flat: Pytree, lanes: list[Pytree]) -> Pytree:
+        return self.merge(*lanes)
+
+    def weigh(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
+        return ()
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Sum:
+class Sum(_Merging):
     """y_i = sum_j m_ij, in `dtype`; None: in the type of the messages."""
 
     dtype: np.dtype | None = dataclasses.field(default=None, metadata={"static": True})
@@ -145,12 +161,6 @@ class Sum:
     def merge(self, *states: Pytree) -> Pytree:
         return jax.tree.map(_total, *states)
 
-    def take_in(self, state: Pytree, lanes: Pytree) -> Pytree:
-        return self.merge(state, *_each_lane(lanes))
-
-    def take_lanes(self, flat: Pytree, lanes: list[Pytree]) -> Pytree:
-        return self.merge(*lanes)
-
     def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
         if self.dtype is None:
             return _rounded(state, messages), ()
@@ -158,9 +168,6 @@ class Sum:
 
     def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
         return gradient
-
-    def weigh(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
-        return ()
 
     def spread(
         self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None, weights: Pytree
@@ -209,7 +216,7 @@ def _divided(tree: Pytree, count: jax.Array) -> Pytree:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Extremum:
+class Extremum(_Merging):
     """y_i = max_j m_ij (or min), 0 without messages; equal winners share the gradient equally.
 
     A message that is computed again in the backward can be rounded in another way, so that the
@@ -237,12 +244,6 @@ class Extremum:
     def merge(self, *states: Pytree) -> Pytree:
         return functools.reduce(self._merge_two, states)
 
-    def take_in(self, state: Pytree, lanes: Pytree) -> Pytree:
-        return self.merge(state, *_each_lane(lanes))
-
-    def take_lanes(self, flat: Pytree, lanes: list[Pytree]) -> Pytree:
-        return self.merge(*lanes)
-
     def _merge_two(self, left: Pytree, right: Pytree) -> Pytree:
         pick = jnp.maximum if self.sign > 0 else jnp.minimum
 
@@ -268,9 +269,6 @@ class Extremum:
             return y, to_accumulation(g) / jnp.maximum(count, 1), count > 1, identity
 
         return jax.tree.map(rows, outputs, gradient, kept)
-
-    def weigh(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
-        return ()
 
     def spread(
         self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None, weights: Pytree

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from jaxgraph.ops.cpu.calls import KERNEL_TYPES, weight_gradient
 
-__all__ = ["map_rows", "map_rows_to_few"]
+__all__ = ["kernel_gradient", "map_rows", "map_rows_to_few"]
 
 _FEW_COLUMNS = 16
 """So few that the gradient of x is written out as a sum over them."""
@@ -47,6 +47,22 @@ def map_rows_to_few(x: jax.Array, kernel: jax.Array, implementation: str) -> jax
     return _map_rows_to_few(implementation, x, kernel)
 
 
+def kernel_gradient(x: jax.Array, gradient: jax.Array, implementation: str) -> jax.Array:
+    """dW = x^T g
+
+    Args:
+      x: float [rows, in_features].
+      gradient: g [rows, out_features], of the type of x.
+      implementation: as for `map_rows`.
+
+    Returns:
+      [in_features, out_features], of the type of x.
+    """
+    if implementation == "cpu" and x.dtype in KERNEL_TYPES:
+        return weight_gradient(x, gradient).astype(x.dtype)
+    return x.T @ gradient
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _map_rows(implementation: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
     return x @ kernel
@@ -65,7 +81,7 @@ def _backward(
     implementation: str, residuals: Any, gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     x, kernel = residuals
-    return gradient @ kernel.T, _of_kernel(implementation, x, gradient)
+    return gradient @ kernel.T, kernel_gradient(x, gradient, implementation)
 
 
 def _backward_of_few(
@@ -75,13 +91,7 @@ def _backward_of_few(
     if kernel.shape[1] > _FEW_COLUMNS:
         return _backward(implementation, residuals, gradient)
     terms = (gradient[:, c, None] * kernel[:, c] for c in range(kernel.shape[1]))
-    return functools.reduce(jnp.add, terms), _of_kernel(implementation, x, gradient)
-
-
-def _of_kernel(implementation: str, x: jax.Array, gradient: jax.Array) -> jax.Array:
-    if implementation == "cpu" and x.dtype in KERNEL_TYPES:
-        return weight_gradient(x, gradient).astype(x.dtype)
-    return x.T @ gradient
+    return functools.reduce(jnp.add, terms), kernel_gradient(x, gradient, implementation)
 
 
 _map_rows.defvjp(_forward, _backward)

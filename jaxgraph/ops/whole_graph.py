@@ -41,7 +41,7 @@ _ROWS_MERGED_AT_ONCE, _RUNS_MERGED_AT_ONCE = 2048, 4
 """Heavy rows whose runs are merged together, and runs of each in one step: most have few."""
 
 
-def fits_whole(edges: EdgeGroups, message: MessageFn) -> bool:
+def fits_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer) -> bool:
     """Whether messages can be reduced here without an array of the size [edges, features].
 
     XLA stores, for all edges at once, matrix products, sums over features, and what is costly to
@@ -49,13 +49,14 @@ def fits_whole(edges: EdgeGroups, message: MessageFn) -> bool:
 
     Args:
       edges: the edges.
-      message: as for `reduce_messages`.
+      message, reducer: as for `reduce_messages`.
 
     Returns:
-      False for other messages, and where the graph has several parts.
+      False for other messages, for reducers that compare them, and where the graph has several
+      parts.
     """
     passes_on = message in (sum_message, weighted_message) or isinstance(message, GatMessage)
-    return edges.longest > 0 and passes_on
+    return edges.longest > 0 and passes_on and not reducer.compares
 
 
 @dataclasses.dataclass(frozen=True)

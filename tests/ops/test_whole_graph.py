@@ -14,7 +14,7 @@ from jaxgraph.ops.blocks import pull_block, reduce_block
 from jaxgraph.ops.implementations import with_implementation
 from jaxgraph.ops.message_functions import gat_message, sum_message
 from jaxgraph.ops.messages import Inputs, Wanted
-from jaxgraph.ops.reducers import Sum
+from jaxgraph.ops.reducers import Extremum, Softmax, Sum
 from jaxgraph.ops.whole_graph import fits_whole
 from jaxgraph.partition.degrees import LONGEST_ALONE
 from tests.ops.blocks import place_block
@@ -45,7 +45,7 @@ def test_sums_over_hubs_and_their_gradient():
     rng = np.random.default_rng(0)
     x, gradient = rng.standard_normal((2, 40, 3))
     inputs = Inputs((), placed.rows(x.astype(np.float32)), (), ())
-    assert fits_whole(block.edges, sum_message)
+    assert fits_whole(block.edges, sum_message, Sum())
     y = reduce_block(block, sum_message, Sum(), inputs)[0]
     adjoint = placed.rows(gradient.astype(np.float32))
     wanted = Wanted(params=False, sender=True, receiver=False, edge=False)
@@ -59,9 +59,10 @@ def test_sums_over_hubs_and_their_gradient():
 def test_what_xla_would_store_for_every_edge_is_reduced_by_chunks():
     placed = place_block(graph_with_hubs())
     edges = with_implementation(placed.block, "xla").edges
-    assert fits_whole(edges, sum_message)
-    assert not fits_whole(edges, multiplied)
-    assert not fits_whole(dataclasses.replace(edges, longest=0), sum_message)
+    assert fits_whole(edges, sum_message, Sum())
+    assert not fits_whole(edges, multiplied, Sum())
+    assert not fits_whole(dataclasses.replace(edges, longest=0), sum_message, Sum())
+    assert not fits_whole(edges, sum_message, Extremum())
 
 
 @pytest.mark.parametrize("backward", [False, True])
@@ -70,7 +71,7 @@ def test_no_array_of_edges_and_features(backward):
     placed = place_block(complete(*random_edges(nodes, count, seed=1), nodes, "dense"))
     values = jnp.ones((placed.block.receiver_rows, heads, features))
     logits = values[..., 0]
-    assert fits_whole(placed.block.edges, gat_message(0.2))
+    assert fits_whole(placed.block.edges, gat_message(0.2), Softmax(heads=heads))
 
     def attend(*arrays: jax.Array) -> jax.Array:
         return gat_attention(placed.block, *arrays, implementation="xla")
