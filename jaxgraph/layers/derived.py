@@ -17,7 +17,9 @@ __all__ = ["DerivedFeatures"]
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class DerivedFeatures:
-    """x = function(shard, *arguments), rows, for layers of attention, under `spmd` on one device.
+    """x = function(shard, *arguments), rows, for layers of attention, under `spmd`.
+
+    Not in mode "domain" of several parts, whose layers take in rows of other parts as well.
 
     Attributes:
       shard: the shard, kept as it is.

@@ -220,17 +220,19 @@ class Stack(nnx.Module):
         return y if self.dtype is None else y.astype(jnp.promote_types(y.dtype, jnp.float32))
 
     def _keeps_everything(self, shard: Shard, x: Features) -> bool:
-        """Whether no block is computed again: on one device, in types that XLA multiplies as such.
+        """Whether no block is computed again: on one device."""
+        return shard.manifest.num_parts == 1 and self._is_multiplied_as_such(x)
+
+    def _is_multiplied_as_such(self, x: Features) -> bool:
+        """Whether XLA multiplies what blocks compute with in its type.
 
         Of 16 bits its CPU compiler would keep what it multiplied, in 32.
         """
-        leaves = jax.tree.leaves(layers.plain_features(x))
-        is_short = any(
-            jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.dtype.itemsize <= 2 for leaf in leaves
-        )
         if self.dtype is not None:
-            is_short = self.dtype.itemsize <= 2
-        return shard.manifest.num_parts == 1 and not is_short
+            return self.dtype.itemsize > 2
+        leaves = jax.tree.leaves(layers.plain_features(x))
+        types = [leaf.dtype for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
+        return all(dtype.itemsize > 2 for dtype in types)
 
     def _keeps_products(self, x: Features, train: bool) -> bool:
         """Whether the first layer maps the features as they are, and not an aggregate of them."""
@@ -262,7 +264,10 @@ class Stack(nnx.Module):
         the features are wider.
         """
         mapped = getattr(self.layers[index].convolution, "mapped_features", None)
-        if mapped is None or not isinstance(x, jax.Array) or not self._keeps_everything(shard, x):
+        makes_again = shard.manifest.num_parts == 1 or shard.manifest.mode == "sar"
+        if mapped is None or not makes_again or not isinstance(x, jax.Array):
+            return x
+        if not self._is_multiplied_as_such(x):
             return x
         keeps = index == len(self.layers) - 1 or (index == 0 and mapped < x.shape[1])
         if x is arguments[0]:

@@ -1,4 +1,4 @@
-"""Message passing over one block whose inputs are made again for the backward, and not kept."""
+"""Message passing whose inputs are made again for the backward, and not kept."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgraph.ops.blocks import Block, block_adjoint, pull_block, reduce_block
 from jaxgraph.ops.edges import match_variation, when_ready
-from jaxgraph.ops.messages import Inputs, Wanted, floating_leaves
-from jaxgraph.ops.propagation import Static, cotangents, materialize, primal_values
+from jaxgraph.ops.messages import Inputs, MessageFn, Wanted, floating_leaves
+from jaxgraph.ops.propagation import (
+    Results,
+    Schedule,
+    Static,
+    cotangents,
+    materialize,
+    named,
+    primal_values,
+)
 from jaxgraph.ops.reducers import Reducer
 
 __all__ = ["known_after", "propagate_derived"]
@@ -22,8 +29,8 @@ Pytree = Any
 
 
 def propagate_derived(
-    block: Block,
-    message: Callable[[Pytree, Pytree, Pytree, Pytree], Pytree],
+    schedule: Schedule,
+    message: MessageFn,
     reducer: Reducer,
     make: Callable[[Pytree, Pytree], Inputs],
     given: Pytree,
@@ -31,14 +38,14 @@ def propagate_derived(
     *,
     keep: bool,
 ) -> Pytree:
-    """Reduces messages, as `propagate_block`, whose inputs are `make(given, late)`.
+    """Reduces messages, as `propagate_by`, whose inputs are `make(given, late)`.
 
     The backward makes the inputs twice: when the gradient of the outputs has come, for the
     gradients of the inputs, and when these are there, to pull them back to `late` and `given`.
     Between the two nothing is kept that `make` has made on its way.
 
     Args:
-      block: the edges of group 0 of `block.edges`.
+      schedule: which messages, and in which order.
       message: evaluated on chunks of edges; must not close over anything that needs a gradient.
       reducer: how messages meet.
       make: pure; closes over nothing but constants.
@@ -48,7 +55,7 @@ def propagate_derived(
       keep: whether the inputs are kept as well, so that they are made once less.
 
     Returns:
-      One row per receiver row of the block.
+      One row per receiver row.
 
     References:
       Chen et al., "Training deep nets with sublinear memory cost", 2016.
@@ -61,33 +68,34 @@ def propagate_derived(
             some = [known_after(after, leaf) for leaf in leaves[first_late:]]
             leaves = [*leaves[:first_late], *some]
         inputs = make(*jax.tree.unflatten(structure, leaves))
-        return match_variation(inputs, (block, inputs))
+        return match_variation(inputs, (schedule, inputs))
 
-    return _propagate(message, inputs_of, keep, block, reducer, *leaves)
+    return _propagate(message, inputs_of, keep, schedule, reducer, *leaves)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _propagate(message, inputs_of, keep, block, reducer, *leaves):
-    return reduce_block(block, message, reducer, inputs_of(leaves))[0]
+def _propagate(message, inputs_of, keep, schedule, reducer, *leaves):
+    return schedule.reduce(message, reducer, inputs_of(leaves))[0]
 
 
-def _forward(message, inputs_of, keep, block, reducer, *leaves):
-    block, reducer, values = primal_values((block, reducer, list(leaves)))
+def _forward(message, inputs_of, keep, schedule, reducer, *leaves):
+    schedule, reducer, values = primal_values((schedule, reducer, list(leaves)))
     inputs = inputs_of(values)
-    outputs, kept = reduce_block(block, message, reducer, inputs)
+    outputs, kept = schedule.reduce(message, reducer, inputs)
     wanted = Static(tuple(leaf.perturbed for leaf in leaves))
-    return outputs, (block, reducer, values, inputs if keep else None, outputs, kept, wanted)
+    results, inputs = Results.of(outputs, kept), inputs if keep else None
+    return named(outputs), (schedule, reducer, values, inputs, results, wanted)
 
 
 def _backward(message, inputs_of, keep, residuals, gradient):
-    block, reducer, values, inputs, outputs, kept, is_wanted = residuals
+    schedule, reducer, values, inputs, results, is_wanted = residuals
+    outputs, kept = results.restored()
     gradient = materialize(gradient, outputs)
     if inputs is None:
         inputs = inputs_of(values, when_ready(gradient))
-    adjoint = block_adjoint(block, message, reducer, inputs, (outputs, kept), gradient)
     parts = (inputs.params, inputs.sender, inputs.receiver, inputs.edge)
     wanted = Wanted(*(bool(floating_leaves(part)) for part in parts))
-    pulled = pull_block(block, message, reducer, inputs, adjoint, wanted)
+    pulled = schedule.pull(message, reducer, inputs, (outputs, kept), gradient, wanted)
     gradients = iter(_pull_back(inputs_of, values, is_wanted.value, cotangents(inputs, pulled)))
     return None, None, *(next(gradients) if wanted else None for wanted in is_wanted.value)
 

@@ -1,11 +1,10 @@
-"""Message passing over one block of edges, differentiable, without a scatter either way."""
+"""Message passing by a schedule, differentiable, without a scatter either way."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +16,14 @@ from jaxgraph.ops.blocks import Block, block_adjoint, pull_block, reduce_block
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.messages import (
     Inputs,
+    MessageFn,
     Wanted,
     floating_leaves,
     with_floating_leaves,
 )
 from jaxgraph.ops.reducers import Reducer
 
-__all__ = ["REDUCED", "Results", "propagate_block"]
+__all__ = ["REDUCED", "OneBlock", "Results", "Schedule", "propagate_block", "propagate_by"]
 
 REDUCED = "reduced_messages"
 """Checkpoint name of what a reduction of messages puts out and keeps for its backward."""
@@ -31,12 +31,73 @@ REDUCED = "reduced_messages"
 Pytree = Any
 
 
-def propagate_block(
-    block: Block,
-    message: Callable[[Pytree, Pytree, Pytree, Pytree], Pytree],
-    reducer: Reducer,
-    inputs: Inputs,
-) -> Pytree:
+class Schedule(Protocol):
+    """Which messages are reduced, and in which order: a pytree of the edges that it needs."""
+
+    def reduce(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> tuple[Pytree, Pytree]:
+        """What a reducer makes of all messages.
+
+        Args:
+          message: evaluated on chunks of edges; closes over nothing that needs a gradient.
+          reducer: how messages meet.
+          inputs: arrays by sender row, receiver row and edge slot.
+
+        Returns:
+          Outputs [receiver rows, ...], and what `pull` needs of them.
+        """
+        ...
+
+    def pull(
+        self,
+        message: MessageFn,
+        reducer: Reducer,
+        inputs: Inputs,
+        results: tuple[Pytree, Pytree],
+        gradient: Pytree,
+        wanted: Wanted,
+    ) -> Inputs:
+        """Gradients, as lists, of the floating inputs.
+
+        Args:
+          message, reducer, inputs: as for `reduce`.
+          results: what it returned.
+          gradient: of the outputs.
+          wanted: which gradients are needed; the others are zeros.
+
+        Returns:
+          `Inputs` of lists of gradients.
+        """
+        ...
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["block"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class OneBlock:
+    """All edges of a block at once.
+
+    Attributes:
+      block: the edges of group 0 of `block.edges`.
+    """
+
+    block: Block
+
+    def reduce(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> tuple[Pytree, Pytree]:
+        return reduce_block(self.block, message, reducer, inputs)
+
+    def pull(
+        self,
+        message: MessageFn,
+        reducer: Reducer,
+        inputs: Inputs,
+        results: tuple[Pytree, Pytree],
+        gradient: Pytree,
+        wanted: Wanted,
+    ) -> Inputs:
+        adjoint = block_adjoint(self.block, message, reducer, inputs, results, gradient)
+        return pull_block(self.block, message, reducer, inputs, adjoint, wanted)
+
+
+def propagate_block(block: Block, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:
     """Reduces messages at their receivers.
 
     y_i = reduce_{e: j -> i} message(params, sender_j, receiver_i, edge_e)
@@ -50,28 +111,44 @@ def propagate_block(
     Returns:
       One row per receiver row of the block.
     """
-    inputs = match_variation(inputs, (block, inputs))
-    return _propagate(message, block, reducer, inputs)
+    return propagate_by(OneBlock(block), message, reducer, inputs)
+
+
+def propagate_by(
+    schedule: Schedule, message: MessageFn, reducer: Reducer, inputs: Inputs
+) -> Pytree:
+    """Reduces messages at their receivers by a schedule, as `propagate_block` does.
+
+    Args:
+      schedule: which messages, and in which order.
+      message, reducer, inputs: as for `propagate_block`.
+
+    Returns:
+      One row per receiver row.
+    """
+    # Gradients of replicated parameters are summed over the mesh once, where they leave.
+    inputs = match_variation(inputs, (schedule, inputs))
+    return _propagate(message, schedule, reducer, inputs)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _propagate(message, block: Block, reducer: Reducer, inputs: Inputs) -> Pytree:
-    return reduce_block(block, message, reducer, inputs)[0]
+def _propagate(message, schedule: Schedule, reducer: Reducer, inputs: Inputs) -> Pytree:
+    return schedule.reduce(message, reducer, inputs)[0]
 
 
-def _propagate_forward(message, block, reducer, inputs):
-    block, reducer = primal_values(block), primal_values(reducer)
+def _propagate_forward(message, schedule, reducer, inputs):
+    schedule, reducer = primal_values(schedule), primal_values(reducer)
     wanted, inputs = wanted_gradients(inputs), primal_values(inputs)
-    outputs, kept = reduce_block(block, message, reducer, inputs)
-    return named(outputs), (block, reducer, inputs, Results.of(outputs, kept), Static(wanted))
+    outputs, kept = schedule.reduce(message, reducer, inputs)
+    residuals = (schedule, reducer, inputs, Results.of(outputs, kept), Static(wanted))
+    return named(outputs), residuals
 
 
 def _propagate_backward(message, residuals, gradient):
-    block, reducer, inputs, results, wanted = residuals
+    schedule, reducer, inputs, results, wanted = residuals
     outputs, kept = results.restored()
     gradient = materialize(gradient, outputs)
-    adjoint = block_adjoint(block, message, reducer, inputs, (outputs, kept), gradient)
-    grads = pull_block(block, message, reducer, inputs, adjoint, wanted.value)
+    grads = schedule.pull(message, reducer, inputs, (outputs, kept), gradient, wanted.value)
     return None, None, cotangents(inputs, grads)
 
 

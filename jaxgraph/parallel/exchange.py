@@ -34,6 +34,10 @@ FEWER_SEGMENTS_RATIO = 1.05
 """Rows that may be sent beside those needed to have fewer permutations: each one is a latency, and
 XLA hides one at a time under the work on another part."""
 
+WIDE_ROW = 128
+"""Bytes of a row from which on an array travels on its own: packed and unpacked, it is copied twice
+more, at the time when a remote part takes memory."""
+
 WHOLE_ANSWER_RATIO = 1.2
 """Rows that may be sent beside those needed to send an answer without cutting it up."""
 
@@ -183,27 +187,35 @@ def _travel(
     rows: int,
     axis: str | tuple[str, ...],
 ) -> list[jax.Array]:
-    """Packs the rows of arrays of one dtype into one message per segment and permutes it."""
+    """Permutes the rows of arrays, one message per segment and bundle."""
     if not segments:
         empty = [jnp.zeros((rows, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]
         return [match_variation(zeros, leaf) for zeros, leaf in zip(empty, leaves, strict=True)]
     arrived: dict[int, jax.Array] = {}
-    for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
-        members = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
+    for bundle in _bundles(leaves):
         pieces = []
         for segment in segments:
             # Row by row and segment by segment, so that no message is copied to be cut.
-            chosen = [rows_of(segment, leaves[i]) for i in members]
+            chosen = [rows_of(segment, leaves[i]) for i in bundle]
             flat = [part.reshape(part.shape[0], -1) for part in chosen]
             packed = flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=1)
             pieces.append(lax.ppermute(packed, axis, segment.pairs))
         message = jnp.concatenate(pieces) if len(pieces) > 1 else pieces[0]
-        message = match_variation(_resized(message, rows), leaves[members[0]])
-        widths = [math.prod(leaves[i].shape[1:]) for i in members]
+        message = match_variation(_resized(message, rows), leaves[bundle[0]])
+        widths = [math.prod(leaves[i].shape[1:]) for i in bundle]
         ends = np.cumsum(widths)[:-1]
-        for i, part in zip(members, jnp.split(message, ends, axis=1), strict=True):
+        for i, part in zip(bundle, jnp.split(message, ends, axis=1), strict=True):
             arrived[i] = part.reshape(rows, *leaves[i].shape[1:])
     return [arrived[i] for i in range(len(leaves))]
+
+
+def _bundles(leaves: list[jax.Array]) -> list[list[int]]:
+    """Which arrays travel in one message: wide ones each on their own, others by their type."""
+    bundles: dict[tuple[Any, int | None], list[int]] = {}
+    for index, leaf in enumerate(leaves):
+        is_wide = math.prod(leaf.shape[1:]) * leaf.dtype.itemsize >= WIDE_ROW
+        bundles.setdefault((leaf.dtype, index if is_wide else None), []).append(index)
+    return list(bundles.values())
 
 
 def _resized(leaf: jax.Array, rows: int) -> jax.Array:

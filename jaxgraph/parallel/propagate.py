@@ -12,14 +12,14 @@ from jaxgraph.ops.derived import propagate_derived
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.messages import Inputs, chunk_examples, message_shapes
 from jaxgraph.ops.precision import to_accumulation
-from jaxgraph.ops.propagation import propagate_block
+from jaxgraph.ops.propagation import OneBlock, Schedule, propagate_block, propagate_by
 from jaxgraph.ops.randomness import seed_words
 from jaxgraph.ops.reducers import Extremum, Reducer, Softmax, Sum
 from jaxgraph.parallel.closures import hoist
 from jaxgraph.parallel.columns import Piece
 from jaxgraph.parallel.exchange import exchange_all
 from jaxgraph.parallel.features import FeatureColumns
-from jaxgraph.parallel.sar import propagate_sequentially
+from jaxgraph.parallel.sar import Sequential
 from jaxgraph.parallel.shard import Shard
 
 __all__ = ["aggregate_derived", "aggregate_messages", "propagate"]
@@ -107,8 +107,8 @@ def aggregate_messages(
     if isinstance(shard, Piece):
         assert not self_loops
         return shard.propagate(message, reducer, inputs)
-    if shard.manifest.mode == "sar" and shard.manifest.num_parts > 1:
-        return propagate_sequentially(shard, message, reducer, inputs, self_loops=self_loops)
+    if _is_sequential(shard):
+        return propagate_by(Sequential(shard, self_loops), message, reducer, inputs)
     everything = Inputs(
         inputs.params, exchange_all(shard, inputs.sender), inputs.receiver, inputs.edge
     )
@@ -129,17 +129,23 @@ def aggregate_derived(
     """Reduces messages made from `make(given, late)`, which the backward makes again.
 
     Args:
-      shard: the shard of a graph on one device, under `spmd`.
+      shard: the shard of a graph on one device or in mode "sar", under `spmd`.
       message, reducer, self_loops: as for `aggregate_messages`.
       make, given, late, keep: as for `jaxgraph.ops.derived.propagate_derived`.
 
     Returns:
       Pytree of arrays [rows, ...].
     """
-    assert shard.manifest.num_parts == 1
     late = match_variation(late, shard.incoming)
-    block = shard.block(self_loops=self_loops)
-    return propagate_derived(block, message, reducer, make, given, late, keep=keep)
+    schedule: Schedule = Sequential(shard, self_loops)
+    if not _is_sequential(shard):
+        assert shard.manifest.num_parts == 1
+        schedule = OneBlock(shard.block(self_loops=self_loops))
+    return propagate_derived(schedule, message, reducer, make, given, late, keep=keep)
+
+
+def _is_sequential(shard: Shard) -> bool:
+    return shard.manifest.mode == "sar" and shard.manifest.num_parts > 1
 
 
 def mean_over_edges(shard: Shard | Piece, sums: Pytree, self_loops: bool) -> Pytree:

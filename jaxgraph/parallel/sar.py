@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.blocks import (
+    Block,
     Places,
     add_at,
     block_adjoint,
@@ -35,97 +36,64 @@ from jaxgraph.ops.blocks import (
     pull_group,
 )
 from jaxgraph.ops.edges import EdgeGroups, match_variation
-from jaxgraph.ops.messages import (
-    Inputs,
-    Wanted,
-    floating_leaves,
-)
-from jaxgraph.ops.propagation import (
-    Results,
-    Static,
-    cotangents,
-    materialize,
-    named,
-    primal_values,
-    wanted_gradients,
-)
+from jaxgraph.ops.messages import Inputs, MessageFn, Wanted, floating_leaves
 from jaxgraph.ops.reducers import Reducer
 from jaxgraph.parallel.dependence import looks_at_senders
 from jaxgraph.parallel.exchange import halo_route, reach_route, send_rows
 from jaxgraph.parallel.ring import Visit, Work, visit_parts
 from jaxgraph.parallel.shard import HaloTable, Shard
 
-__all__ = ["backward_plan", "propagate_sequentially"]
+__all__ = ["Sequential", "backward_plan"]
 
 Pytree = Any
-MessageFn = Callable[[Pytree, Pytree, Pytree, Pytree], Pytree]
 
 
-def propagate_sequentially(
-    shard: Shard, message: MessageFn, reducer: Reducer, inputs: Inputs, *, self_loops: bool = False
-) -> Pytree:
-    """Reduces messages at their receivers, fetching one remote partition at a time.
+@partial(jax.tree_util.register_dataclass, data_fields=["shard"], meta_fields=["self_loops"])
+@dataclasses.dataclass(frozen=True)
+class Sequential:
+    """The messages of a shard, fetching one remote partition at a time.
 
-    Args:
+    Attributes:
       shard: a shard of a graph in mode "sar".
-      message: evaluated on chunks of edges; closes over nothing that needs a gradient.
-      reducer: how messages meet.
-      inputs: senders and receivers [rows, ...], edges [slots, ...].
       self_loops: whether nodes without an edge to themselves send themselves a message.
-
-    Returns:
-      The reduced messages, [rows, ...].
     """
-    # Gradients of replicated parameters are summed over the mesh once, where they leave.
-    inputs = match_variation(inputs, (shard.incoming, inputs))
-    return _propagate(message, self_loops, shard, reducer, inputs)
 
+    shard: Shard
+    self_loops: bool
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _propagate(message, self_loops, shard: Shard, reducer: Reducer, inputs: Inputs) -> Pytree:
-    return _fold_and_finish(message, self_loops, shard, reducer, inputs)[0]
+    def reduce(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> tuple[Pytree, Pytree]:
+        block = self.shard.block(self_loops=self.self_loops)
+        state = _fold(self.shard, block, message, reducer, inputs)
+        return finish_block(block, message, reducer, inputs, state)
 
-
-def _fold_and_finish(message, self_loops, shard, reducer, inputs) -> tuple[Pytree, Pytree]:
-    state = _fold(shard, message, self_loops, reducer, inputs)
-    return finish_block(shard.block(self_loops=self_loops), message, reducer, inputs, state)
-
-
-def _forward(message, self_loops, shard, reducer, inputs):
-    shard, reducer = primal_values(shard), primal_values(reducer)
-    wanted, inputs = wanted_gradients(inputs), primal_values(inputs)
-    outputs, kept = _fold_and_finish(message, self_loops, shard, reducer, inputs)
-    return named(outputs), (shard, reducer, inputs, Results.of(outputs, kept), Static(wanted))
-
-
-def _backward(message, self_loops, residuals, gradient):
-    shard, reducer, inputs, results, wanted = residuals
-    wanted = wanted.value
-    outputs, kept = results.restored()
-    gradient = materialize(gradient, outputs)
-    block = shard.block(self_loops=self_loops)
-    adjoint = block_adjoint(block, message, reducer, inputs, (outputs, kept), gradient)
-    task = _Task(shard, message, reducer, inputs, adjoint, wanted, self_loops)
-    if any(dataclasses.astuple(wanted)):
-        chunk = shard.incoming.chunk
+    def pull(
+        self,
+        message: MessageFn,
+        reducer: Reducer,
+        inputs: Inputs,
+        results: tuple[Pytree, Pytree],
+        gradient: Pytree,
+        wanted: Wanted,
+    ) -> Inputs:
+        shard, block = self.shard, self.shard.block(self_loops=self.self_loops)
+        adjoint = block_adjoint(block, message, reducer, inputs, results, gradient)
+        task = _Task(shard, block, message, reducer, inputs, adjoint, wanted)
+        if not any(dataclasses.astuple(wanted)):
+            return task.local(None)
         # The adjoint of a kernel is its own; what is not used of the reducer's is never computed.
-        of_reducer = reducer.adjoint(outputs, kept, gradient)
-        plan = backward_plan(message, reducer, inputs, of_reducer, wanted, chunk)
-        grads = visit_parts(shard, _PLANS[plan](task))
-    else:
-        grads = task.local(None)
-    return None, None, cotangents(inputs, grads)
+        of_reducer = reducer.adjoint(*results, gradient)
+        plan = backward_plan(message, reducer, inputs, of_reducer, wanted, shard.incoming.chunk)
+        return visit_parts(shard, _PLANS[plan](task))
 
 
-_propagate.defvjp(_forward, _backward, symbolic_zeros=True)
-
-
-def _fold(shard: Shard, message, self_loops: bool, reducer: Reducer, inputs: Inputs) -> Pytree:
+def _fold(
+    shard: Shard, block: Block, message: MessageFn, reducer: Reducer, inputs: Inputs
+) -> Pytree:
     """Algorithm 1: the own partition, then one remote partition after another."""
     route = halo_route(shard)
 
     def local(_: Pytree) -> Pytree:
-        return fold_block(shard.block(self_loops=self_loops), message, reducer, inputs)
+        return fold_block(block, message, reducer, inputs)
 
     def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
         return send_rows(route, shard.send, inputs.sender, step, shard.axis, after)
@@ -152,17 +120,18 @@ class _Task:
     """What every way of pulling a gradient back from remote partitions starts from."""
 
     shard: Shard
+    block: Block
     message: MessageFn
     reducer: Reducer
     inputs: Inputs
     adjoint: Pytree
     wanted: Wanted
-    self_loops: bool
 
     def local(self, _: Pytree) -> Inputs:
         """Gradients from the edges among the own nodes."""
-        block = self.shard.block(self_loops=self.self_loops)
-        return pull_block(block, self.message, self.reducer, self.inputs, self.adjoint, self.wanted)
+        return pull_block(
+            self.block, self.message, self.reducer, self.inputs, self.adjoint, self.wanted
+        )
 
     def work(
         self,
