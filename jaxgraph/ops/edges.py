@@ -32,6 +32,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxgraph.ops.lanes import Lanes
+
 __all__ = [
     "CutRows",
     "EdgeChunk",
@@ -149,6 +151,8 @@ class Orientation:
       compressed_starts: int32 [rows that have edges, of all groups, + 1], the first slot of each;
         behind the last row, the number of edges.
       cut: how GPU kernels take the rows; None: by the compressed rows, which takes them longer.
+      lanes: how XLA takes all rows together, where these are all edges of a graph (see
+        `jaxgraph.ops.whole_graph`); None: a block at a time.
     """
 
     neighbors: jax.Array
@@ -163,6 +167,7 @@ class Orientation:
     compressed_rows: jax.Array
     compressed_starts: jax.Array
     cut: CutRows | None = None
+    lanes: Lanes | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -182,9 +187,6 @@ class EdgeGroups:
       receiver_capacity, sender_capacity: compact rows and runs of the largest group, plus one
         block of rows.
       implementation: which kernels reduce over the edges: "xla", "cpu" or "mosaic_gpu".
-      longest: edges of a run at most, where these are all edges of a graph and its rows may be
-        reduced together (see `jaxgraph.ops.whole_graph`); 0: they may not.
-      receiver_runs, sender_runs: how many runs there may be, where `longest` is not 0.
     """
 
     by_receiver: Orientation
@@ -200,9 +202,6 @@ class EdgeGroups:
     receiver_capacity: int = dataclasses.field(metadata={"static": True})
     sender_capacity: int = dataclasses.field(metadata={"static": True})
     implementation: str = dataclasses.field(default="xla", metadata={"static": True})
-    longest: int = dataclasses.field(default=0, metadata={"static": True})
-    receiver_runs: int = dataclasses.field(default=0, metadata={"static": True})
-    sender_runs: int = dataclasses.field(default=0, metadata={"static": True})
 
     @property
     def rows_at_once(self) -> int:
