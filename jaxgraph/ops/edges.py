@@ -16,7 +16,8 @@ consecutive compact rows. Rows of high degree ("heavy" rows, the first compact o
 *runs* of edges, which are visited like rows, behind the compact rows; at the end the results of a
 row's runs are merged.
 
-Where all edges of a graph are on one device, `jaxgraph.ops.whole_graph` needs no loop over blocks.
+Where all edges of a graph are on one device, placed for XLA, `jaxgraph.ops.whole_graph` needs no
+loop over blocks.
 
 What has one value per edge is computed slot after slot. Trip counts are data, so a device does the
 work of its own edges, not of the largest shard's.

@@ -69,21 +69,19 @@ def _lanes(
     # A row, or of a heavy row the first of its runs, which has as many edges as there are lanes.
     first = np.where(is_heavy, starts[position], position)
     own = np.where(has, np.arange(len(position)), rows[0])
-    found = _table("rows", own, *_masked(has, starts[first], degrees[first]), tables, lanes)
+    firsts, lengths = (np.where(has, values[first], 0) for values in (starts, degrees))
+    found = _table("rows", own, firsts, lengths, tables, lanes)
     behind = np.arange(tables["compressed_ptr"][1], tables["run_ptr"][1])
     runs = _padded(np.setdiff1d(behind, starts[:heavy], assume_unique=True), num_runs, -1)
-    some = _masked(runs >= 0, starts[runs], degrees[runs])
-    found |= _table("runs", np.where(runs >= 0, rows[runs], rows[0]), *some, tables, lanes)
+    own = np.where(runs >= 0, rows[runs], rows[0])
+    firsts, lengths = (np.where(runs >= 0, values[runs], 0) for values in (starts, degrees))
+    found |= _table("runs", own, firsts, lengths, tables, lanes)
     counts = degrees[:heavy] - 1
     return found | {
         "heavy": np.where(is_heavy, position, -1),
         "firsts": _padded(np.cumsum(counts) - counts, num_heavy, 0),
         "counts": _padded(counts, num_heavy, 0),
     }
-
-
-def _masked(mask: np.ndarray, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-    return tuple(np.where(mask, array, 0) for array in arrays)
 
 
 def _padded(values: np.ndarray, size: int, fill: int) -> np.ndarray:

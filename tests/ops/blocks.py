@@ -99,7 +99,9 @@ def place_block(
     slot_of_edge = np.empty(graph.num_edges, np.int64)
     slots = np.flatnonzero(numbers)
     slot_of_edge[numbers[slots] - 1] = slots
-    block = with_implementation(own.block(self_loops=self_loops), usable_implementation(None, "cpu"))
+    block = with_implementation(
+        own.block(self_loops=self_loops), usable_implementation(None, "cpu")
+    )
     return Placed(graph, block, row_of_node, slot_of_edge)
 
 
