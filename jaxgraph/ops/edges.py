@@ -16,7 +16,8 @@ consecutive compact rows. Rows of high degree ("heavy" rows, the first compact o
 *runs* of edges, which are visited like rows, behind the compact rows; at the end the results of a
 row's runs are merged.
 
-Where all edges of a graph are on one device, `jaxgraph.ops.whole_graph` needs no loop over blocks.
+Where all edges of a graph are on one device, placed for XLA, `jaxgraph.ops.whole_graph` needs no
+loop over blocks.
 
 What has one value per edge is computed slot after slot. Trip counts are data, so a device does the
 work of its own edges, not of the largest shard's.
@@ -31,6 +32,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+
+from jaxgraph.ops.lanes import Lanes
 
 __all__ = [
     "CutRows",
@@ -149,6 +152,8 @@ class Orientation:
       compressed_starts: int32 [rows that have edges, of all groups, + 1], the first slot of each;
         behind the last row, the number of edges.
       cut: how GPU kernels take the rows; None: by the compressed rows, which takes them longer.
+      lanes: how XLA takes all rows together, where these are all edges of a graph (see
+        `jaxgraph.ops.whole_graph`); None: a block at a time.
     """
 
     neighbors: jax.Array
@@ -163,6 +168,7 @@ class Orientation:
     compressed_rows: jax.Array
     compressed_starts: jax.Array
     cut: CutRows | None = None
+    lanes: Lanes | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -182,9 +188,6 @@ class EdgeGroups:
       receiver_capacity, sender_capacity: compact rows and runs of the largest group, plus one
         block of rows.
       implementation: which kernels reduce over the edges: "xla", "cpu" or "mosaic_gpu".
-      longest: edges of a run at most, where these are all edges of a graph and its rows may be
-        reduced together (see `jaxgraph.ops.whole_graph`); 0: they may not.
-      receiver_runs, sender_runs: how many runs there may be, where `longest` is not 0.
     """
 
     by_receiver: Orientation
@@ -200,9 +203,6 @@ class EdgeGroups:
     receiver_capacity: int = dataclasses.field(metadata={"static": True})
     sender_capacity: int = dataclasses.field(metadata={"static": True})
     implementation: str = dataclasses.field(default="xla", metadata={"static": True})
-    longest: int = dataclasses.field(default=0, metadata={"static": True})
-    receiver_runs: int = dataclasses.field(default=0, metadata={"static": True})
-    sender_runs: int = dataclasses.field(default=0, metadata={"static": True})
 
     @property
     def rows_at_once(self) -> int:

@@ -4,8 +4,10 @@ XLA makes one fused, parallel and vectorised loop of a sum that is written out,
 x[n_0] + x[n_1] + ... + x[n_15], gathers included, as long as nothing else uses what is gathered.
 So the messages of the first, second, ... edge of *every* row are computed as one *lane* each, and
 added up. What has a few numbers per edge, such as the logits of attention, is computed once for all
-lanes and stored; features of edges never are. Rows of high degree are cut into runs of as many
-edges as there are lanes (see `jaxgraph.ops.edges`); runs are reduced first, and merged.
+lanes and stored; features of edges never are. The further edges of rows of high degree are cut into
+runs of as many edges as there are lanes, which are reduced in the same way and merged. Which edges
+the lanes hold is laid out on the host (`jaxgraph.ops.lanes`): looking it up in every call would
+take about as long as a sum of 16 features.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgraph.ops.edges import EdgeChunk, EdgeGroups, match_variation, take_rows, visit_slots
+from jaxgraph.ops.lanes import Lanes, LaneTable
 from jaxgraph.ops.message_functions import GatMessage, sum_message, weighted_message
 from jaxgraph.ops.messages import (
     Inputs,
@@ -37,8 +40,8 @@ __all__ = ["fits_whole", "pull_whole", "reduce_whole", "weigh_edges"]
 
 Pytree = Any
 
-_ROWS_MERGED_AT_ONCE, _RUNS_MERGED_AT_ONCE = 2048, 4
-"""Heavy rows whose runs are merged together, and runs of each in one step: most have few."""
+_RUNS_MERGED_AT_ONCE, _ROWS_MERGED_AT_ONCE = 4, 1024
+"""Runs of a heavy row that are merged in one step, and rows with more that are merged together."""
 
 
 def fits_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer) -> bool:
@@ -52,25 +55,11 @@ def fits_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer) -> bool:
       message, reducer: as for `reduce_messages`.
 
     Returns:
-      False for other messages, for reducers that compare them, and where the graph has several
-      parts.
+      False for other messages, for reducers that compare them, and where the edges have no lanes:
+      they are those of several parts, or were placed for other kernels.
     """
     passes_on = message in (sum_message, weighted_message) or isinstance(message, GatMessage)
-    return edges.longest > 0 and passes_on and not reducer.compares
-
-
-@dataclasses.dataclass(frozen=True)
-class _Rows:
-    """Rows or runs that are reduced together.
-
-    Attributes:
-      rows: int32 [rows], what each is called at its end of the edges.
-      starts, lengths: int32 [rows], the slot of the first edge, and the edges, at most `longest`.
-    """
-
-    rows: jax.Array
-    starts: jax.Array
-    lengths: jax.Array
+    return edges.by_receiver.lanes is not None and passes_on and not reducer.compares
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,22 +68,24 @@ class _Lanes:
 
     Attributes:
       side: "receiver" or "sender", the end at which the rows are.
-      rows: int32 [rows].
+      table: the rows.
+      masks: bool [rows] for each lane, which rows have an edge there.
       edges: [lanes * rows], all of them.
     """
 
     side: str
-    rows: jax.Array
+    table: LaneTable
+    masks: list[jax.Array]
     edges: EdgeChunk
 
     @property
     def count(self) -> int:
         """How many lanes."""
-        return len(self.edges.mask) // len(self.rows)
+        return len(self.masks)
 
     def each(self, tree: Pytree) -> list[Pytree]:
         """Arrays [lanes * rows, ...] as one tree [rows, ...] for each lane."""
-        size = len(self.rows)
+        size = len(self.table.rows)
         return [
             jax.tree.map(lambda leaf, at=lane * size: leaf[at : at + size], tree)
             for lane in range(self.count)
@@ -109,13 +100,13 @@ class _Lanes:
         """Rows of one end's arrays for all edges, [lanes * rows, ...]."""
         if side != self.side:
             return take_rows(tree, getattr(self.edges, f"{side}s"))
-        lanes, size = self.count, len(self.rows)
+        lanes, size = self.count, len(self.table.rows)
 
         def spread(leaf: jax.Array) -> jax.Array:
             shape = (lanes, size, *leaf.shape[1:])
             return jnp.broadcast_to(leaf[None], shape).reshape(lanes * size, *leaf.shape[1:])
 
-        return jax.tree.map(spread, take_rows(tree, self.rows))
+        return jax.tree.map(spread, take_rows(tree, self.table.rows))
 
     def lane_inputs(self, inputs: Inputs) -> list[Inputs]:
         """What the edges of each lane see, [rows, ...]."""
@@ -127,57 +118,36 @@ class _Lanes:
     def lanes_at(self, side: str, tree: Pytree) -> list[Pytree]:
         """Rows of one end's arrays for each lane, [rows, ...]."""
         if side == self.side:
-            return [take_rows(tree, self.rows)] * self.count
-        return [take_rows(tree, rows) for rows in self.each(getattr(self.edges, f"{side}s"))]
+            return [take_rows(tree, self.table.rows)] * self.count
+        return [take_rows(tree, rows) for rows in self.table.neighbors]
 
 
-def _lanes(edges: EdgeGroups, side: str, some: _Rows) -> _Lanes:
-    orientation = edges.orientation(side)
-    places = jnp.arange(edges.longest, dtype=jnp.int32)[:, None]
-    mask = places < some.lengths
-    slots = some.starts + jnp.minimum(places, jnp.maximum(some.lengths - 1, 0))
-
-    def known() -> tuple[jax.Array, jax.Array]:
-        ids = orientation.edge_ids
-        ids = slots if ids is None else take_rows(ids, slots)
-        return take_rows(orientation.neighbors, slots), ids
-
-    # What a branch returns is an array (see `visit_rows`).
-    neighbors, ids = lax.cond(some.starts[0] >= 0, known, lambda: (slots, slots))
-    own = jnp.broadcast_to(some.rows, slots.shape)
+def _lanes(edges: EdgeGroups, side: str, table: LaneTable) -> _Lanes:
+    shape = table.neighbors.shape
+    places = jnp.arange(shape[0], dtype=jnp.int32)[:, None]
+    slots = table.starts + jnp.minimum(places, jnp.maximum(table.lengths - 1, 0))
+    slots, neighbors = slots.reshape(-1), table.neighbors.reshape(-1)
+    own = jnp.broadcast_to(table.rows, shape).reshape(-1)
     senders, receivers = (own, neighbors) if side == "sender" else (neighbors, own)
-    senders, receivers, ids, mask = (each.reshape(-1) for each in (senders, receivers, ids, mask))
-    return _Lanes(side, some.rows, EdgeChunk(senders, receivers, ids, mask))
+    known = edges.orientation(side).edge_ids
+    ids = slots if known is None else _stored(slots, lambda: take_rows(known, slots), slots)
+    masks = [table.lengths > lane for lane in range(shape[0])]
+    mask = (places < table.lengths).reshape(-1)
+    return _Lanes(side, table, masks, EdgeChunk(senders, receivers, ids, mask))
 
 
-def _whole_rows(edges: EdgeGroups, side: str) -> tuple[_Rows, jax.Array]:
-    """All rows of a table, heavy ones without edges, and the number of each heavy row, or -1."""
-    orientation = edges.orientation(side)
-    position, heavy = orientation.position, orientation.heavy_rows[0]
-    compact = jnp.maximum(position, 0)
-    light = position >= heavy
-    number = jnp.where(light, -1, position)
-    rows = jnp.arange(len(position), dtype=jnp.int32)
-    # Lanes without an edge see a row that counts, not padding.
-    rows = jnp.where(light, rows, orientation.rows[0])
-    starts, lengths = (
-        take_rows(each, compact) for each in (orientation.starts, orientation.degrees)
-    )
-    return _Rows(rows, jnp.where(light, starts, 0), jnp.where(light, lengths, 0)), number
+def _stored(some: jax.Array, make: Callable[[], Pytree], otherwise: Pytree) -> Pytree:
+    """`make()` as arrays: fused into what uses them, they would be computed again for every use.
 
+    Args:
+      some: int32 numbers from 0 up.
+      make: makes the arrays.
+      otherwise: arrays of the same shapes.
 
-def _runs(edges: EdgeGroups, side: str, runs: int) -> _Rows:
-    """The runs of the heavy rows."""
-    orientation = edges.orientation(side)
-    first, stop = orientation.compressed_ptr[1], orientation.run_ptr[1]
-    places = first + jnp.arange(runs, dtype=jnp.int32)
-    inside = places < stop
-    places = jnp.where(inside, places, 0)
-    rows, starts, lengths = (
-        take_rows(each, places)
-        for each in (orientation.rows, orientation.starts, orientation.degrees)
-    )
-    return _Rows(rows, jnp.where(inside, starts, 0), jnp.where(inside, lengths, 0))
+    Returns:
+      The arrays; what a branch returns is stored, and XLA drops optimization barriers too early.
+    """
+    return lax.cond(some[0] >= 0, make, lambda: otherwise)
 
 
 def _reduce(
@@ -199,22 +169,25 @@ def _reduce(
     Returns:
       The states, [rows, ...].
     """
+    orientation = edges.orientation(side)
+    lanes = orientation.lanes
+    assert lanes is not None  # or they do not fit
 
     def states() -> Pytree:
-        some, heavy = _whole_rows(edges, side)
-        state = visit(_lanes(edges, side, some))
-        runs = edges.receiver_runs if side == "receiver" else edges.sender_runs
-        if not runs:
+        state = visit(_lanes(edges, side, lanes.rows))
+        if not len(lanes.counts):
             return state
-        of_runs = visit(_lanes(edges, side, _runs(edges, side, runs)))
-        merged = _merge_runs(edges, side, reducer, of_runs, empty)
-        found = take_rows(merged, jnp.maximum(heavy, 0))
-        return reducer.merge(state, _where(heavy >= 0, found, empty(1)))
+        runs, heavy = len(lanes.runs.rows), len(lanes.counts)
+        of_runs = _stored(lanes.firsts, lambda: visit(_lanes(edges, side, lanes.runs)), empty(runs))
+        merged = _stored(
+            lanes.firsts, lambda: _merge_runs(lanes, reducer, of_runs, empty), empty(heavy)
+        )
+        found = take_rows(merged, jnp.maximum(lanes.heavy, 0))
+        return reducer.merge(state, _where(lanes.heavy >= 0, found, empty(1)))
 
     # Lanes without an edge read the first slot, which is padding where there is no edge at all.
     # Moreover, the result of a branch is an array: were a sum with two users fused into both, XLA
     # would store everything that is gathered for it.
-    orientation = edges.orientation(side)
     has_edges = orientation.compressed_ptr[1] > 0
     return lax.cond(has_edges, states, lambda: empty(len(orientation.position)))
 
@@ -227,53 +200,50 @@ def _where(mask: jax.Array, some: Pytree, others: Pytree) -> Pytree:
 
 
 def _merge_runs(
-    edges: EdgeGroups,
-    side: str,
-    reducer: Reducer,
-    of_runs: Pytree,
-    empty: Callable[[int], Pytree],
+    lanes: Lanes, reducer: Reducer, of_runs: Pytree, empty: Callable[[int], Pytree]
 ) -> Pytree:
-    """The states of the heavy rows, [heavy rows or more, ...], from those of their runs."""
-    orientation, lanes = edges.orientation(side), _RUNS_MERGED_AT_ONCE
-    runs = jax.tree.leaves(of_runs)[0].shape[0]
-    # A heavy row has two runs at least.
-    size = max(min(_ROWS_MERGED_AT_ONCE, runs // 2), 1)
-    capacity = -(-(runs // 2) // size) * size
-    heavy, before = orientation.heavy_rows[0], orientation.compressed_ptr[1]
-    nothing = empty(size)
-    places = jnp.arange(lanes, dtype=jnp.int32)[:, None]
+    """The states of the heavy rows, [heavy rows, ...], from those of their runs."""
+    at_once = _RUNS_MERGED_AT_ONCE
+
+    def merged(firsts: jax.Array, counts: jax.Array, done: jax.Array | int) -> Pytree:
+        """The states of the next few runs of some rows."""
+        masks = [done + place < counts for place in range(at_once)]
+        which = [jnp.where(m, firsts + done + k, 0) for k, m in enumerate(masks)]
+        each = [
+            _where(mask, take_rows(of_runs, runs), empty(1))
+            for mask, runs in zip(masks, which, strict=True)
+        ]
+        runs, mask = jnp.concatenate(which), jnp.concatenate(masks)
+        return reducer.take_lanes(_where(mask, take_rows(of_runs, runs), empty(1)), each)
+
+    # The first rows of all have more runs than the others, most of which are done now.
+    state = merged(lanes.firsts, lanes.counts, 0)
+    size = min(_ROWS_MERGED_AT_ONCE, len(lanes.counts))
+    stop = jnp.sum(lanes.counts > at_once, dtype=jnp.int32)
 
     def body(loop: tuple[jax.Array, Pytree]) -> tuple[jax.Array, Pytree]:
-        first, table = loop
-        rows = first + jnp.arange(size, dtype=jnp.int32)
-        inside = rows < heavy
-        rows = jnp.where(inside, rows, 0)
-        counts = jnp.where(inside, take_rows(orientation.degrees, rows), 0)
-        starts = jnp.where(inside, take_rows(orientation.starts, rows) - before, 0)
+        row, state = loop
+        start = jnp.minimum(row, len(lanes.counts) - size)
+        firsts, counts, old = jax.tree.map(
+            lambda leaf: lax.dynamic_slice_in_dim(leaf, start, size, 0),
+            (lanes.firsts, lanes.counts, state),
+        )
+        counts = jnp.where(start + jnp.arange(size) >= row, counts, 0)
+        most = jnp.max(counts)
 
         def take_in(inner: tuple[jax.Array, Pytree]) -> tuple[jax.Array, Pytree]:
             done, state = inner
-            mask = done + places < counts
-            which = jnp.where(mask, starts + done + places, 0)
-            each = [
-                _where(mask[lane], take_rows(of_runs, which[lane]), empty(1))
-                for lane in range(lanes)
-            ]
-            flat = _where(mask.reshape(-1), take_rows(of_runs, which.reshape(-1)), empty(1))
-            return done + lanes, reducer.merge(state, reducer.take_lanes(flat, each))
+            return done + at_once, reducer.merge(state, merged(firsts, counts, done))
 
-        # The first row of all has the most runs.
-        most = counts[0]
-        start = match_variation(jnp.int32(0), (most, table))
-        state = lax.while_loop(lambda inner: inner[0] < most, take_in, (start, nothing))[1]
-        table = jax.tree.map(
-            lambda leaf, new: lax.dynamic_update_slice_in_dim(leaf, new, first, 0), table, state
+        first = match_variation(jnp.int32(at_once), (most, old))
+        new = lax.while_loop(lambda inner: inner[0] < most, take_in, (first, old))[1]
+        state = jax.tree.map(
+            lambda leaf, part: lax.dynamic_update_slice_in_dim(leaf, part, start, 0), state, new
         )
-        return first + size, table
+        return row + size, state
 
-    table = empty(capacity)
-    start = match_variation(jnp.int32(0), (heavy, table))
-    return lax.while_loop(lambda loop: loop[0] < heavy, body, (start, table))[1]
+    start = match_variation(jnp.int32(0), (stop, state))
+    return lax.while_loop(lambda loop: loop[0] < stop, body, (start, state))[1]
 
 
 def reduce_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:
@@ -293,14 +263,12 @@ def reduce_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs
 
     def visit(lanes: _Lanes) -> Pytree:
         keep = per_edge(edges, 0, reducer, lanes.edges)
-        mask = lanes.edges.mask
-        flat = reducer.lift(evaluate_message(message, lanes.inputs(inputs)), mask, keep)
+        seen_by_all = lanes.inputs(inputs)
+        flat = reducer.lift(evaluate_message(message, seen_by_all), lanes.edges.mask, keep)
         kept = [None] * lanes.count if keep is None else lanes.each(keep)
         each = [
             reducer.lift(evaluate_message(message, seen), valid, keep)
-            for seen, valid, keep in zip(
-                lanes.lane_inputs(inputs), lanes.each(mask), kept, strict=True
-            )
+            for seen, valid, keep in zip(lanes.lane_inputs(inputs), lanes.masks, kept, strict=True)
         ]
         return reducer.take_lanes(flat, each)
 
@@ -373,7 +341,7 @@ def pull_whole(
             lanes.lane_inputs(inputs),
             lanes.lanes_at("receiver", adjoint),
             kept,
-            lanes.each(lanes.edges.mask),
+            lanes.masks,
             [take_rows(weights, ids) for ids in lanes.each(lanes.edges.edge_ids)],
             strict=True,
         )

@@ -1,4 +1,4 @@
-"""The arrays of edges that a device holds, those included that only some kernels need."""
+"""The arrays of edges that a device holds, those included that only some implementations need."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import numpy as np
 
 from jaxgraph.ops.edges import Orientation
 from jaxgraph.parallel.cut_rows import cut_arrays, cut_rows_at, cut_shapes
+from jaxgraph.parallel.lane_placement import lane_arrays, lane_shapes, lanes_at
 from jaxgraph.partition.manifest import Manifest
 
-__all__ = ["cut_arrays_of_part", "orientation", "shapes_of_part"]
+__all__ = ["derived_arrays", "orientation", "shapes_of_part"]
 
 
 def shapes_of_part(
     manifest: Manifest, implementation: str
 ) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Shapes and types of all arrays of a part, those included that only some kernels need.
+    """Shapes and types of all arrays of a part, those of `derived_arrays` included.
 
     Args:
       manifest: what a source lists.
@@ -28,6 +29,8 @@ def shapes_of_part(
       The shapes by name.
     """
     shapes = dict(manifest.array_shapes())
+    if implementation == "xla" and manifest.longest:
+        return shapes | lane_shapes(manifest)
     if implementation != "mosaic_gpu":
         return shapes
     if manifest.columns is None:
@@ -47,7 +50,25 @@ def _without_pieces(arrays: Mapping[str, Any]) -> dict[str, Any]:
     return {name: array for name, array in arrays.items() if not name.startswith("columns/by_")}
 
 
-def cut_arrays_of_part(part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def derived_arrays(
+    part: Mapping[str, np.ndarray], manifest: Manifest, implementation: str
+) -> dict[str, np.ndarray]:
+    """What an implementation needs of the edges of a part beside the arrays that a source lists.
+
+    Args:
+      part: the arrays of a part, [1, ...] each, in their padded shapes.
+      manifest: what the source lists.
+      implementation: which kernels reduce over the edges.
+
+    Returns:
+      Arrays [1, ...] by name.
+    """
+    if implementation == "xla" and manifest.longest:
+        return lane_arrays(part, manifest)
+    return _cut_arrays(part) if implementation == "mosaic_gpu" else {}
+
+
+def _cut_arrays(part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """`cut_arrays` of a part, [1, ...], and of each of its pieces, [1, pieces, ...]."""
     found, pieces = cut_arrays(_without_pieces(part)), _of_pieces(part)
     if not pieces:
@@ -59,8 +80,11 @@ def cut_arrays_of_part(part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def orientation(arrays: Mapping[str, Any], prefix: str) -> Orientation:
     """The orientation whose arrays have names that start with a prefix."""
-    names = {field.name for field in dataclasses.fields(Orientation)} - {"edge_ids", "cut"}
+    names = {field.name for field in dataclasses.fields(Orientation)} - {"edge_ids", "cut", "lanes"}
     tables = {name: arrays[f"{prefix}/{name}"] for name in names}
     return Orientation(
-        **tables, edge_ids=arrays.get(f"{prefix}/edge_ids"), cut=cut_rows_at(arrays, prefix)
+        **tables,
+        edge_ids=arrays.get(f"{prefix}/edge_ids"),
+        cut=cut_rows_at(arrays, prefix),
+        lanes=lanes_at(arrays, prefix),
     )

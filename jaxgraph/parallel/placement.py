@@ -16,7 +16,7 @@ from jaxgraph.graph import Graph
 from jaxgraph.ops.edges import EdgeGroups
 from jaxgraph.ops.kernels import usable_implementation
 from jaxgraph.parallel.column_placement import column_request, column_topology, mesh_of_columns
-from jaxgraph.parallel.edge_placement import cut_arrays_of_part, orientation, shapes_of_part
+from jaxgraph.parallel.edge_placement import derived_arrays, orientation, shapes_of_part
 from jaxgraph.parallel.exchange import rows_sent
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.shard import HaloTable, Shard
@@ -290,8 +290,7 @@ def _placed_arrays(
             continue
         # One part after the other: what the host makes of it is gone before the next.
         part = _padded_part(source, manifest, index)
-        if implementation == "mosaic_gpu":
-            part |= cut_arrays_of_part(part)
+        part |= derived_arrays(part, manifest, implementation)
         placed = jax.device_put(part, device)
         for name in shapes:
             pieces[name].append(placed[name])
@@ -360,9 +359,6 @@ def _assemble(
         receiver_capacity=manifest.receiver_capacity,
         sender_capacity=manifest.sender_capacity,
         implementation=implementation,
-        longest=manifest.longest,
-        receiver_runs=manifest.receiver_runs,
-        sender_runs=manifest.sender_runs,
     )
     outgoing = None
     if "outgoing/receiver_ids" in arrays:

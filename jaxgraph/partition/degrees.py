@@ -38,7 +38,8 @@ SMALLEST_CHUNK, LARGEST_CHUNK = 16, 4096
 CHUNKS_PER_SHARD = 8
 """Chunks in a shard's rows at least: what is live for one stays small beside the shard."""
 LONGEST_ALONE = 16
-"""Edges of a run of a graph on one device, whose rows are reduced together."""
+"""Edges of a run of a graph on one device, whose rows are reduced together: longer sums
+take XLA long to compile."""
 CHUNKS_ALONE = 2
 """The same of a graph on one device, which holds all its rows in any case."""
 

@@ -74,8 +74,10 @@ def describe(survey: Survey, chunk: int, unit: int, divisor: int = 1) -> Manifes
         outgoing_sender_capacity=by_sender.leaving().capacity(chunk) if leave else 0,
         shapes=(),
         longest=by_receiver.longest if alone else 0,
-        receiver_runs=int(by_receiver.runs.max()) if alone else 0,
-        sender_runs=int(by_sender.runs.max()) if alone else 0,
+        receiver_heavy=int(by_receiver.heavy_rows.max()) if alone else 0,
+        sender_heavy=int(by_sender.heavy_rows.max()) if alone else 0,
+        receiver_runs=int((by_receiver.runs - by_receiver.heavy_rows).max()) if alone else 0,
+        sender_runs=int((by_sender.runs - by_sender.heavy_rows).max()) if alone else 0,
         has_padding=bool(np.diff(order.part_ptr).min() < node_rows),
         counts=Counts(graph.num_nodes, graph.num_edges, int(survey.halo.sum())),
     )

@@ -28,6 +28,8 @@ _SIZES = (
     "num_classes",
     "node_rows",
     "boundary_rows",
+    "receiver_heavy",
+    "sender_heavy",
     "receiver_runs",
     "sender_runs",
     *_CAPACITIES,

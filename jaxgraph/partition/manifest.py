@@ -147,8 +147,9 @@ class Manifest:
       outgoing_receiver_capacity, outgoing_sender_capacity: of those that leave it, 0 where the mode
         has no use for them.
       shapes: (name, shape, dtype) of every array of a part.
-      longest, receiver_runs, sender_runs: of the edges of a graph in one part (see `EdgeGroups`); 0
-        where there are several.
+      longest: edges of a run of a graph in one part; 0 where there are several.
+      receiver_heavy, sender_heavy: its rows with more edges, or 0.
+      receiver_runs, sender_runs: runs of these behind the first of each, or 0.
       has_padding: whether there may be a row that stands for no node.
       columns: how features are split by column, or None: by node. The mode is then that of the
         layers behind the first.
@@ -171,6 +172,8 @@ class Manifest:
     outgoing_sender_capacity: int
     shapes: tuple[tuple[str, tuple[int, ...], str], ...]
     longest: int = 0
+    receiver_heavy: int = 0
+    sender_heavy: int = 0
     receiver_runs: int = 0
     sender_runs: int = 0
     has_padding: bool = True

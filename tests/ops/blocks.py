@@ -12,6 +12,8 @@ import numpy as np
 
 from jaxgraph import Graph
 from jaxgraph.ops import Block
+from jaxgraph.ops.implementations import with_implementation
+from jaxgraph.ops.kernels import usable_implementation
 from jaxgraph.parallel import make_mesh, shard
 from jaxgraph.partition.assignment import Partition
 from jaxgraph.partition.common_shapes import common_shapes
@@ -87,7 +89,8 @@ def place_block(
       self_loops: whether the block sends every node without a self-loop a message from itself.
       pad_to: shapes to take on.
     """
-    sharded = shard(_numbered(graph), None, make_mesh(1), pad_to=pad_to)
+    # Laid out for XLA, whose edges serve other implementations as well.
+    sharded = shard(_numbered(graph), None, make_mesh(1), pad_to=pad_to, implementation="xla")
     own = jax.tree.map(lambda leaf: leaf[0], sharded.shards)
     row_of_node = np.empty(graph.num_nodes, np.int64)
     real = np.flatnonzero(np.asarray(own.node_mask))
@@ -96,7 +99,10 @@ def place_block(
     slot_of_edge = np.empty(graph.num_edges, np.int64)
     slots = np.flatnonzero(numbers)
     slot_of_edge[numbers[slots] - 1] = slots
-    return Placed(graph, own.block(self_loops=self_loops), row_of_node, slot_of_edge)
+    block = with_implementation(
+        own.block(self_loops=self_loops), usable_implementation(None, "cpu")
+    )
+    return Placed(graph, block, row_of_node, slot_of_edge)
 
 
 @cache

@@ -3,7 +3,7 @@
 import numpy as np
 
 from jaxgraph.parallel.cut_rows import cut_arrays, cut_rows_at, cut_shapes
-from jaxgraph.parallel.edge_placement import cut_arrays_of_part, shapes_of_part
+from jaxgraph.parallel.edge_placement import derived_arrays, shapes_of_part
 from jaxgraph.partition import partition
 from jaxgraph.partition.column_tables import ColumnRequest
 from jaxgraph.partition.shard_tables import tabulate
@@ -72,7 +72,7 @@ def test_pieces_of_columns_are_cut_one_by_one():
     parts = partition(graph, 2, method="hash", seed=0)
     tables = tabulate(graph, parts, "domain", columns=ColumnRequest(chunks=3))
     part = {name: values[None] for name, values in padded_parts(tables)[1].items()}
-    made = part | cut_arrays_of_part(part)
+    made = part | derived_arrays(part, tables.manifest, "mosaic_gpu")
     shapes = shapes_of_part(tables.manifest, "mosaic_gpu")
     assert {name: x.shape[1:] for name, x in made.items()} == {n: s for n, (s, _) in shapes.items()}
     for name in ("columns/by_receiver", "columns/by_sender"):

@@ -1,0 +1,50 @@
+"""The edges of all rows of a graph on one device, in lanes (see `jaxgraph.ops.whole_graph`)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+
+__all__ = ["LaneTable", "Lanes"]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class LaneTable:
+    """A few edges of each of some rows: lane k holds edge k of every row.
+
+    Attributes:
+      rows: int32 [rows], what each is called at its end of the edges; where there is no edge,
+        another row that has one.
+      starts, lengths: int32 [rows], the slot of the first edge, and the edges, at most as many as
+        there are lanes.
+      neighbors: int32 [lanes, rows], the row at the other end of each edge; behind the last edge of
+        a row that edge again.
+    """
+
+    rows: jax.Array
+    starts: jax.Array
+    lengths: jax.Array
+    neighbors: jax.Array
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Lanes:
+    """One direction of all edges of a graph.
+
+    Attributes:
+      rows: the first edges of every row.
+      runs: the further edges of rows that have more of them than there are lanes, the "heavy" ones,
+        a run of edges each, row by row.
+      heavy: int32 [rows], which heavy row each row is, or -1.
+      firsts, counts: int32 [heavy rows], the first run of each, and its runs, descending; 0 behind
+        the last.
+    """
+
+    rows: LaneTable
+    runs: LaneTable
+    heavy: jax.Array
+    firsts: jax.Array
+    counts: jax.Array
