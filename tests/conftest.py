@@ -1,11 +1,14 @@
 """What every test starts from: eight emulated devices, a compilation cache, the real data."""
 
+import gc
 import os
 from pathlib import Path
 
 import jax
 import pytest
 from hypothesis import settings
+
+from tests.compilation import compile_quickly
 
 NUM_DEVICES = 8
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +42,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run the whole matrix of layers, modes, partitioners and device counts",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The whole matrix is compiled as users compile."""
+    if not config.getoption("--full"):
+        compile_quickly()
+
+
+def pytest_collection_finish() -> None:
+    """Spares the collector what was imported and most of its rounds: tracing makes much."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -25,6 +25,7 @@ from jaxgraph.layers import (
     sage_conv,
 )
 from jaxgraph.parallel import gather_rows, spmd
+from tests.compilation import AS_USERS_DO
 from tests.layers.convolution_cases import TERMS, WIDE, check_convolution, normal, refused
 from tests.oracles import convolutions
 from tests.strategies import NUM_FEATURES
@@ -97,7 +98,7 @@ def test_a_few_columns_at_a_time_take_less_memory() -> None:
             x = jnp.tile(shard.nodes, (1, 64))
             return aggregate_by_columns(shard, x, SUM, width=width)
 
-        compiled = spmd(step, outputs="rows").lower(sharded).compile()
+        compiled = spmd(step, outputs="rows").lower(sharded).compile(compiler_options=AS_USERS_DO)
         memory = compiled.memory_analysis()
         assert memory is not None
         return memory.temp_size_in_bytes

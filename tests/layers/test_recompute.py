@@ -11,6 +11,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.layers import recompute
 from jaxgraph.parallel import spmd, traffic
+from tests.compilation import AS_USERS_DO
 from tests.tolerance import assert_close
 from tests.training import crooked_sharded
 
@@ -96,7 +97,9 @@ def test_memory_is_that_of_one_block_and_the_inputs_of_all() -> None:
             return jnp.sum(x)
 
         shapes = jax.ShapeDtypeStruct((4096, 16), jnp.float32), jnp.ones((16, 16))
-        compiled = jax.jit(jax.grad(loss, (0, 1))).lower(*shapes).compile()
+        compiled = (
+            jax.jit(jax.grad(loss, (0, 1))).lower(*shapes).compile(compiler_options=AS_USERS_DO)
+        )
         memory = compiled.memory_analysis()
         assert memory is not None
         return memory.temp_size_in_bytes / (4096 * 16 * 4)

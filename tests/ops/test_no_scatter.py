@@ -21,6 +21,7 @@ from jaxgraph.ops import (
 )
 from jaxgraph.parallel import make_mesh, propagate, shard, spmd
 from jaxgraph.partition.assignment import Partition
+from tests.compilation import AS_USERS_DO
 from tests.ops.blocks import place_block
 from tests.strategies import SMALL_GRAPHS, complete, random_edges
 
@@ -45,7 +46,8 @@ def scatters(function: Any, *arguments: Any) -> set[str]:
     traced = jax.jit(function).trace(*arguments)
     found = {name for name in primitives(traced.jaxpr.jaxpr) if "scatter" in name}
     # `reduce-scatter` is a collective; `scatter.12` would be the name of one, not the operation.
-    texts = traced.lower().as_text(), traced.lower().compile().as_text()
+    lowered = traced.lower()
+    texts = lowered.as_text(), lowered.compile(compiler_options=AS_USERS_DO).as_text()
     pattern = r"stablehlo\.(?:select_and_)?scatter|(?<!reduce-)\bscatter\("
     return found.union(*(re.findall(pattern, text) for text in texts if text))
 

@@ -12,6 +12,7 @@ from jaxgraph import Graph
 from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.propagation import propagate_block
 from jaxgraph.ops.reducers import Extremum, Softmax, Sum
+from tests.compilation import AS_USERS_DO
 from tests.ops.blocks import Placed, place_block, shared_shapes
 from tests.strategies import SMALL_GRAPHS, complete, random_edges
 from tests.tolerance import assert_close
@@ -87,7 +88,7 @@ def with_floating(inputs: Inputs, values: Any) -> Inputs:
     return Inputs(params, sender, receiver, {**inputs.edge, "weight": weight})
 
 
-@partial(jax.jit, static_argnums=(0,))
+@partial(jax.jit, static_argnums=(0,), compiler_options=AS_USERS_DO)
 def block_gradients(message: Any, reducer: Any, block: Any, inputs: Inputs, grad: Any) -> Any:
     def op(values: Any) -> Any:
         return propagate_block(block, message, reducer, with_floating(inputs, values))
@@ -140,7 +141,8 @@ def test_equals_autodiff_with_nan_in_all_padding(graph: Graph, name: str) -> Non
         grad = jax.tree.map(
             lambda shape: rng.standard_normal((graph.num_nodes, *shape)), shapes, is_leaf=is_shape
         )
-        expected, expected_grads = reference_gradients(graph, message, reducer, inputs, grad)
+        reference = partial(reference_gradients, graph, message, reducer)
+        expected, expected_grads = jax.jit(reference, compiler_options=AS_USERS_DO)(inputs, grad)
         on_rows = place_inputs(placed, inputs), jax.tree.map(placed.rows, grad)
         y, grads = block_gradients(message, reducer, placed.block, *on_rows)
         params, sender, receiver, weight = grads
@@ -191,7 +193,7 @@ def test_the_backward_finds_every_winner(message: Any, dtype: Any) -> None:
     x = jnp.asarray(placed.rows(rng.standard_normal((500, 16)))).astype(dtype)
     params = jnp.asarray(rng.standard_normal((1, 16))).astype(dtype)
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=AS_USERS_DO)
     def shares(x: jax.Array, shift: jax.Array) -> jax.Array:
         def total(shift: jax.Array) -> jax.Array:
             inputs = Inputs(params, x, (x, shift), ())
@@ -270,7 +272,8 @@ def test_no_array_of_edges_times_features(name: str) -> None:
 
     x = jax.ShapeDtypeStruct((placed.block.sender_rows, width), jnp.float32)
     params = jax.ShapeDtypeStruct((width,), jnp.float32)
-    compiled = jax.jit(jax.grad(total, argnums=(0, 1, 2))).lower(params, x, x).compile()
+    lowered = jax.jit(jax.grad(total, argnums=(0, 1, 2))).lower(params, x, x)
+    compiled = lowered.compile(compiler_options=AS_USERS_DO)
     memory = compiled.memory_analysis()
     assert memory is not None
     per_node = memory.temp_size_in_bytes / (placed.block.sender_rows * width * 4)

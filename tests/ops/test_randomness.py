@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxgraph.ops import randomness
 from jaxgraph.ops.randomness import keep_threshold, seed_words
+from tests.compilation import AS_USERS_DO
 from tests.oracles import randomness as oracle
 
 KEY = jax.random.key(17)
@@ -198,7 +199,12 @@ def test_a_mask_is_fused_into_its_use() -> None:
         return jnp.where(keep, x * 2.0, 0.0)
 
     features = jax.ShapeDtypeStruct((num_nodes, num_columns), jnp.float32)
-    memory = jax.jit(dropped).lower(KEY, features).compile().memory_analysis()
+    memory = (
+        jax.jit(dropped)
+        .lower(KEY, features)
+        .compile(compiler_options=AS_USERS_DO)
+        .memory_analysis()
+    )
     assert memory is not None
     assert memory.temp_size_in_bytes < num_nodes * num_columns  # bytes of the mask, were it stored
 

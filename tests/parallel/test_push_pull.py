@@ -30,6 +30,7 @@ from jaxgraph.partition import partition
 from jaxgraph.partition.column_tables import ColumnRequest
 from jaxgraph.partition.shard_tables import tabulate
 from jaxgraph.train import compile_train_step
+from tests.compilation import AS_USERS_DO
 from tests.training import crooked_graph, crooked_sharded
 
 PARTS, HIDDEN = 4, 12
@@ -69,7 +70,7 @@ def compiled_layer(name: str, sharded: ShardedGraph, features: int) -> jax.stage
 
         return jax.grad(loss)(state)
 
-    return spmd(step).lower(state, sharded).compile()
+    return spmd(step).lower(state, sharded).compile(compiler_options=AS_USERS_DO)
 
 
 def pulled_bytes(sharded: ShardedGraph, groups: int, width: int = HIDDEN) -> float:

@@ -1,6 +1,7 @@
 """Features that are aggregated once: the same training, evaluation and prediction without it."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -127,8 +128,9 @@ def test_attention_takes_the_features_alone() -> None:
     plain, aggregated = (
         sharded_pass(model, graph) for graph in (weighted(), aggregate_once(gcn, weighted()))
     )
-    assert aggregated.loss == plain.loss
-    jax.tree.map(np.testing.assert_array_equal, aggregated.gradients, plain.gradients)
+    # Two programs: each may round in its own way.
+    equal = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
+    jax.tree.map(equal, (aggregated.loss, aggregated.gradients), (plain.loss, plain.gradients))
 
 
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
