@@ -10,6 +10,7 @@ from flax import nnx
 from jaxgraph import nn
 from jaxgraph.layers import FirstAggregation, NeighborReduction, SymmetricSum
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard, traffic
+from jaxgraph.partition import partition
 from jaxgraph.train import aggregate_once, compile_inference, compile_train_step
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
 from tests.training import crooked_graph, crooked_sharded
@@ -98,23 +99,31 @@ def test_a_step_holds_no_copy_of_aggregated_features(name: str) -> None:
     assert temporary(200) - temporary(100) < 100 * rows / 2
 
 
+def arrays_of_a_step(name: str, num_layers: int, parts: int) -> float:
+    """Temporary memory of a training step of attention, in arrays with 64 features per node."""
+    width, num_nodes = 64, 2000
+    graph = crooked_graph(num_nodes)
+    graph = graph.replace(nodes=np.ones((num_nodes, width), np.float32))
+    by = partition(graph, parts, method="metis", seed=0)
+    sharded = shard(graph, by, make_mesh(parts), mode="sar")
+    options: Any = {"num_layers": num_layers, "num_heads": 2, "rngs": nnx.Rngs(0)}
+    model = getattr(nn, name)(width, width // 2, NUM_CLASSES, **options)
+    memory = compile_train_step(model, optax.sgd(0.1), sharded).memory_analysis()
+    assert memory is not None
+    array = num_nodes // parts * width * np.dtype(np.float32).itemsize
+    return memory.temp_size_in_bytes / array
+
+
 @pytest.mark.parametrize("name", ["GAT", "GATv2"])
 def test_a_hidden_layer_of_attention_keeps_what_it_puts_out(name: str) -> None:
     """Neither its inputs nor their products wait for the backward, which would be 3 arrays or 4."""
-    width = 64
-    graph = crooked_graph(2000)
-    nodes = np.ones((graph.num_nodes, width), np.float32)
-    sharded = shard(graph.replace(nodes=nodes), None, make_mesh(1))
+    assert arrays_of_a_step(name, 5, 1) - arrays_of_a_step(name, 3, 1) < 2 * 2.4
 
-    def temporary(num_layers: int) -> int:
-        options: Any = {"num_layers": num_layers, "num_heads": 2, "rngs": nnx.Rngs(0)}
-        model = getattr(nn, name)(width, width // 2, NUM_CLASSES, **options)
-        memory = compile_train_step(model, optax.sgd(0.1), sharded).memory_analysis()
-        assert memory is not None
-        return memory.temp_size_in_bytes
 
-    row = width * np.dtype(np.float32).itemsize
-    assert temporary(5) - temporary(3) < 2 * 2.4 * row * graph.num_nodes
+@pytest.mark.parametrize(("name", "arrays"), [("GAT", 6.4), ("GATv2", 8.9)])
+def test_attention_in_parts_makes_its_inputs_when_they_are_needed(name: str, arrays: float) -> None:
+    """Made once for the whole backward of a layer, they would be 2 arrays more, or 4."""
+    assert arrays_of_a_step(name, 3, 2) < arrays
 
 
 def test_dropout_leaves_the_savings_to_inference() -> None:

@@ -154,6 +154,27 @@ def test_send_rows(num_parts, table, traced):
             assert np.array_equal(wide[part].shape[1:], (1, 3))
 
 
+def test_wide_arrays_travel_on_their_own():
+    """And the narrow ones of a type together; all arrive as they left."""
+    tables = tables_of(2, "sar")
+    sharded = jg.parallel.place(tables, jg.parallel.make_mesh(2))
+
+    @partial(jg.parallel.spmd, outputs="rows")
+    def exchange(sharded):
+        ids = sharded.node_ids.astype(jnp.float32)[:, None]
+        arrays = [ids, ids + jnp.arange(32), ids + jnp.arange(2), ids + jnp.arange(40)]
+        arrays = [jnp.where(sharded.node_mask[:, None], array, jnp.nan) for array in arrays]
+        return send_rows(halo_route(sharded), sharded.send, arrays, 1, sharded.axis)
+
+    (segments,) = halo_route(sharded.shards).steps
+    assert str(jax.make_jaxpr(exchange)(sharded)).count("ppermute[") == 3 * len(segments)
+    arrived = [np.asarray(a).reshape(2, -1, a.shape[-1]) for a in exchange(sharded)]
+    for part, expected in enumerate(arrivals(tables, "send", 1, forward=True)):
+        for array in arrived:
+            columns = expected[:, None] + np.arange(array.shape[-1])
+            assert np.array_equal(array[part, : len(expected)], columns)
+
+
 @pytest.mark.parametrize("num_parts", [2, 5])
 def test_answers_arrive_where_the_rows_came_from(num_parts):
     sharded = jg.parallel.place(tables_of(num_parts, "sar"), jg.parallel.make_mesh(num_parts))
