@@ -220,7 +220,7 @@ class Stack(nnx.Module):
         return y if self.dtype is None else y.astype(jnp.promote_types(y.dtype, jnp.float32))
 
     def _keeps_everything(self, shard: Shard, x: Features) -> bool:
-        """Whether no block is computed again: on one device."""
+        """Whether no block is computed again: on one device, but for 16 bits."""
         return shard.manifest.num_parts == 1 and self._is_multiplied_as_such(x)
 
     def _is_multiplied_as_such(self, x: Features) -> bool:
@@ -265,9 +265,8 @@ class Stack(nnx.Module):
         """
         mapped = getattr(self.layers[index].convolution, "mapped_features", None)
         makes_again = shard.manifest.num_parts == 1 or shard.manifest.mode == "sar"
+        makes_again = makes_again and self._is_multiplied_as_such(x)
         if mapped is None or not makes_again or not isinstance(x, jax.Array):
-            return x
-        if not self._is_multiplied_as_such(x):
             return x
         keeps = index == len(self.layers) - 1 or (index == 0 and mapped < x.shape[1])
         if x is arguments[0]:
