@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "edges.h"
+#include "vectors.h"
 
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
@@ -43,12 +44,22 @@ struct Parts {
 };
 
 inline bool IsAscending(const Edges& edges) {
-  constexpr int32_t kStep = 1024;
-  for (int32_t entry = edges.first + 1; entry < edges.last; entry += kStep) {
-    const int32_t end = std::min(entry + kStep, edges.last);
-    int32_t descents = 0;
-    for (int32_t e = entry; e < end; ++e) descents += edges.rows[e] <= edges.rows[e - 1];
-    if (descents > 0) return false;
+  constexpr int lanes = kLanes<int32_t>;
+  constexpr int32_t kStep = 64 * lanes;
+  using V = Vector<int32_t, lanes>;
+  int32_t entry = edges.first + 1;
+  while (entry + lanes <= edges.last) {
+    const int32_t end = std::min(entry + kStep, edges.last - lanes + 1);
+    V descents{};
+    for (; entry < end; entry += lanes) {
+      descents |= LoadBits<V>(edges.rows + entry) <= LoadBits<V>(edges.rows + entry - 1);
+    }
+    for (int lane = 0; lane < lanes; ++lane) {
+      if (descents[lane] != 0) return false;
+    }
+  }
+  for (; entry < edges.last; ++entry) {
+    if (edges.rows[entry] <= edges.rows[entry - 1]) return false;
   }
   return true;
 }
@@ -78,7 +89,9 @@ class Cuts {
 
   int64_t Begin(int64_t piece) const { return piece * size_; }
   int64_t Place(int32_t entry) const { return PlaceOf(entry, edges.rows[entry]); }
-  bool IsLong(int32_t entry) const { return Count(entry) > size_; }
+  // The most edges of a row that is not cut.
+  int64_t MostWhole() const { return size_; }
+  bool IsLong(int32_t entry) const { return Count(entry) > MostWhole(); }
 
   // The first entry at `place` or behind it.
   int32_t EntryFrom(int64_t place) const {
@@ -168,20 +181,32 @@ void ReduceRows(const Cuts& cuts, Workers& workers, const Op& op) {
         op.Part(edges.rows[first - 1], span, states.get() + 2 * piece * size);
       }
     }
-    int64_t row = fill ? cuts.FirstRow(first, piece) : 0;
+    // Copies: a compiler must take it that writing a row may change what others can see, and would
+    // read it again for every row.
+    const Op own = op;
+    const int32_t* const rows = edges.rows;
+    const int32_t* const starts = edges.starts;
+    const int64_t most_whole = cuts.MostWhole();
+    const bool fills = fill;
+    int64_t next = fill ? cuts.FirstRow(first, piece) : 0;
     for (int32_t entry = first; entry < last; ++entry) {
-      for (; fill && row < edges.rows[entry]; ++row) op.Fill(row, piece);
-      row = edges.rows[entry];
-      if (cuts.IsLong(entry)) {
+      const int64_t row = rows[entry];
+      if (fills) {
+        for (; next < row; ++next) own.Fill(next, piece);
+        ++next;
+      }
+      const Span span{starts[entry], starts[entry + 1], piece};
+      if (span.end - span.begin > most_whole) {
         some_are_cut.store(true, std::memory_order_relaxed);
         op.Part(row, cuts.Part(entry, piece), states.get() + (2 * piece + 1) * size);
       } else {
-        op.Row(row, {edges.starts[entry], edges.starts[entry + 1], piece});
+        own.Row(row, span);
       }
-      ++row;
     }
     if (!fill) return;
-    for (const int64_t end = cuts.FirstRow(last, piece + 1); row < end; ++row) op.Fill(row, piece);
+    for (const int64_t end = cuts.FirstRow(last, piece + 1); next < end; ++next) {
+      own.Fill(next, piece);
+    }
   });
   if (!some_are_cut) return;
   ForEachPiece(workers, cuts.pieces, [&](int64_t piece) {

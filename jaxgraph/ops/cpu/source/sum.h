@@ -10,16 +10,43 @@
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
 
-// How many edges ahead, in this row or the next ones, rows are fetched into the cache.
-constexpr int64_t kFetchAhead = 8;
+// What the edges bring to the sums.
+template <class T>
+struct Terms {
+  const T* x;
+  const T* weights;
+  const int32_t* neighbors;
+  const int32_t* slots;
+  int64_t last;
+  int64_t heads;
+  int64_t stride;
 
-// `count` sums over the same edges, `unrolled` edges at a time so that an addition need not wait
+  explicit Terms(const SumArguments<T>& a)
+      : x(a.x),
+        weights(a.weights),
+        neighbors(a.edges.neighbors),
+        slots(a.edges.slots),
+        last(a.edges.num_slots - 1),
+        heads(a.heads),
+        stride(a.heads * a.width) {}
+
+  JAXGRAPH_INLINE const T* Row(int64_t edge) const { return x + neighbors[edge] * stride; }
+  JAXGRAPH_INLINE const T* Weights(int64_t edge) const {
+    return weights + (slots == nullptr ? edge : slots[edge]) * heads;
+  }
+};
+
+// `count` sums over the same edges, `kUnrolled` edges at a time so that an addition need not wait
 // for the last one.
 template <class T, int lanes, int count, bool weighted>
 struct RunningSum {
   using A = Accumulator<T>;
   using V = Vector<A, lanes>;
-  static constexpr int kUnrolled = count <= 2 ? 4 : count <= 4 ? 2 : 1;
+  static constexpr int kUnrolled = count <= 4 ? 2 : 1;
+  // Where a row is a cache line or two, the processor itself has enough of them under way.
+  static constexpr bool kFetches = count > 2;
+  // How many edges ahead, in this row or the next ones, rows are fetched into the cache.
+  static constexpr int64_t kFetchAhead = count > 4 ? 8 : 16;
   V sums[kUnrolled][count];
 
   JAXGRAPH_INLINE void Clear() {
@@ -30,9 +57,10 @@ struct RunningSum {
     }
   }
 
-  JAXGRAPH_INLINE void Add(const SumArguments<T>& a, const Run& run, int64_t edge, V (&to)[count]) {
-    const T* x = a.x + int64_t{a.edges.neighbors[edge]} * a.heads * a.width;
-    const T* weights = weighted ? a.weights + a.edges.Slot(edge) * a.heads : nullptr;
+  JAXGRAPH_INLINE static void Add(const Terms<T>& terms, const Run& run, int64_t edge,
+                                  V (&to)[count]) {
+    const T* x = terms.Row(edge);
+    const T* weights = weighted ? terms.Weights(edge) : nullptr;
     JAXGRAPH_UNROLL
     for (int v = 0; v < count; ++v) {
       V value = Load<A, lanes>(x + run.offset[v]);
@@ -41,20 +69,20 @@ struct RunningSum {
     }
   }
 
-  JAXGRAPH_INLINE void AddAll(const SumArguments<T>& a, const Run& run, int64_t begin, int64_t end) {
+  JAXGRAPH_INLINE void AddAll(const Terms<T>& terms, const Run& run, int64_t begin, int64_t end) {
     int64_t edge = begin;
     for (; edge + kUnrolled <= end; edge += kUnrolled) {
       JAXGRAPH_UNROLL
       for (int u = 0; u < kUnrolled; ++u) {
-        Fetch(a, run, std::min(edge + u + kFetchAhead, a.edges.num_slots - 1));
-        Add(a, run, edge + u, sums[u]);
+        if constexpr (kFetches) Fetch(terms, run, std::min(edge + u + kFetchAhead, terms.last));
+        Add(terms, run, edge + u, sums[u]);
       }
     }
-    for (; edge < end; ++edge) Add(a, run, edge, sums[0]);
+    for (; edge < end; ++edge) Add(terms, run, edge, sums[0]);
   }
 
-  JAXGRAPH_INLINE static void Fetch(const SumArguments<T>& a, const Run& run, int64_t edge) {
-    const T* x = a.x + int64_t{a.edges.neighbors[edge]} * a.heads * a.width;
+  JAXGRAPH_INLINE static void Fetch(const Terms<T>& terms, const Run& run, int64_t edge) {
+    const T* x = terms.Row(edge);
     JAXGRAPH_UNROLL
     for (int v = 0; v < count; ++v) __builtin_prefetch(x + run.offset[v]);
   }
@@ -62,18 +90,36 @@ struct RunningSum {
   JAXGRAPH_INLINE V Result(int v) const {
     if constexpr (kUnrolled == 1) return sums[0][v];
     if constexpr (kUnrolled == 2) return sums[0][v] + sums[1][v];
-    if constexpr (kUnrolled == 4) return (sums[0][v] + sums[1][v]) + (sums[2][v] + sums[3][v]);
   }
 };
 
-template <class T, int lanes, bool weighted>
+// `only`: how many vectors the one run of columns has; 0: there may be several runs.
+template <class T, int lanes, bool weighted, int only>
 struct SumOp {
   using A = Accumulator<T>;
   using V = Vector<A, lanes>;
-  const SumArguments<T>& a;
+  const SumArguments<T> a;
+  const Terms<T> terms;
   const Columns& columns;
+  const Run first;
 
-  int64_t StateSize() const { return a.heads * a.width; }
+  SumOp(const SumArguments<T>& a, const Columns& columns)
+      : a(a), terms(a), columns(columns), first(columns.runs[0]) {}
+
+  int64_t StateSize() const { return terms.stride; }
+
+  // function(count, run) for every run of columns.
+  template <class Function>
+  JAXGRAPH_INLINE void ForEachRun(Function function) const {
+    if constexpr (only > 0) {
+      function(Constant<only>{}, first);
+    } else {
+      for (const Run& run : columns.runs) {
+        WithCount<kMostVectors>(run.count,
+                                [&](auto count) JAXGRAPH_LAMBDA { function(count, run); });
+      }
+    }
+  }
 
   // What a row holds before any edge: V of its columns at `offset`.
   JAXGRAPH_INLINE V Before(int64_t row, int64_t offset) const {
@@ -83,42 +129,41 @@ struct SumOp {
     return V{};
   }
 
-  void Fill(int64_t row, int64_t) const {
-    for (const Run& run : columns.runs) {
-      for (int v = 0; v < run.count; ++v) {
-        Store<A, lanes>(a.y + row * StateSize() + run.offset[v], Before(row, run.offset[v]));
+  JAXGRAPH_INLINE void Fill(int64_t row, int64_t) const {
+    ForEachRun([&](auto constant, const Run& run) JAXGRAPH_LAMBDA {
+      constexpr int count = decltype(constant)::kValue;
+      A* y = a.y + row * StateSize();
+      JAXGRAPH_UNROLL
+      for (int v = 0; v < count; ++v) {
+        Store<A, lanes>(y + run.offset[v], Before(row, run.offset[v]));
       }
-    }
+    });
   }
 
-  void Row(int64_t row, const Span& span) const {
-    for (const Run& run : columns.runs) {
-      WithCount<kMostVectors>(run.count, [&](auto constant) JAXGRAPH_LAMBDA {
-        constexpr int count = decltype(constant)::kValue;
-        RunningSum<T, lanes, count, weighted> sum;
-        sum.Clear();
-        V before[count];
-        JAXGRAPH_UNROLL
-        for (int v = 0; v < count; ++v) before[v] = Before(row, run.offset[v]);
-        sum.AddAll(a, run, span.begin, span.end);
-        A* y = a.y + row * StateSize();
-        JAXGRAPH_UNROLL
-        for (int v = 0; v < count; ++v) Store<A, lanes>(y + run.offset[v], before[v] + sum.Result(v));
-      });
-    }
+  JAXGRAPH_INLINE void Row(int64_t row, const Span& span) const {
+    ForEachRun([&](auto constant, const Run& run) JAXGRAPH_LAMBDA {
+      constexpr int count = decltype(constant)::kValue;
+      RunningSum<T, lanes, count, weighted> sum;
+      sum.Clear();
+      V before[count];
+      JAXGRAPH_UNROLL
+      for (int v = 0; v < count; ++v) before[v] = Before(row, run.offset[v]);
+      sum.AddAll(terms, run, span.begin, span.end);
+      A* y = a.y + row * StateSize();
+      JAXGRAPH_UNROLL
+      for (int v = 0; v < count; ++v) Store<A, lanes>(y + run.offset[v], before[v] + sum.Result(v));
+    });
   }
 
   void Part(int64_t, const Span& span, A* state) const {
-    for (const Run& run : columns.runs) {
-      WithCount<kMostVectors>(run.count, [&](auto constant) JAXGRAPH_LAMBDA {
-        constexpr int count = decltype(constant)::kValue;
-        RunningSum<T, lanes, count, weighted> sum;
-        sum.Clear();
-        sum.AddAll(a, run, span.begin, span.end);
-        JAXGRAPH_UNROLL
-        for (int v = 0; v < count; ++v) Store<A, lanes>(state + run.offset[v], sum.Result(v));
-      });
-    }
+    ForEachRun([&](auto constant, const Run& run) JAXGRAPH_LAMBDA {
+      constexpr int count = decltype(constant)::kValue;
+      RunningSum<T, lanes, count, weighted> sum;
+      sum.Clear();
+      sum.AddAll(terms, run, span.begin, span.end);
+      JAXGRAPH_UNROLL
+      for (int v = 0; v < count; ++v) Store<A, lanes>(state + run.offset[v], sum.Result(v));
+    });
   }
 
   void Join(int64_t row, int64_t, const Parts<A>& parts) const {
@@ -153,11 +198,16 @@ void Sum(const SumArguments<T>& a, Workers& workers) {
     const auto reduce = [&](const auto& op) {
       ReduceRows<A>(Cuts(a.edges, !a.resume, op.StateSize()), workers, op);
     };
-    if (a.weights == nullptr) {
-      reduce(SumOp<T, lanes, false>{joined, columns});
-    } else {
-      reduce(SumOp<T, lanes, true>{joined, columns});
-    }
+    const auto with = [&](auto only) {
+      constexpr int count = decltype(only)::kValue;
+      if (a.weights == nullptr) {
+        reduce(SumOp<T, lanes, false, count>(joined, columns));
+      } else {
+        reduce(SumOp<T, lanes, true, count>(joined, columns));
+      }
+    };
+    if (columns.runs.size() > 1) return with(Constant<0>{});
+    WithCount<kMostVectors>(columns.runs[0].count, with);
   });
 }
 
