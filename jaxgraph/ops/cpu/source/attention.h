@@ -21,13 +21,13 @@ JAXGRAPH_INLINE A Rescale(A peak, A top) {
   return peak == top ? A{1} : Exp<1>(Vector<A, 1>{peak - Finite(top)})[0];
 }
 
-template <class T>
+template <class T, int fixed>
 struct AttentionOp {
   using A = Accumulator<T>;
   using V = Vector<A, kLanes<A>>;
   const AttentionArguments<T>& a;
   WeightedSum<T> weighted_sum;
-  Heads<A> heads;
+  Heads<A, fixed> heads;
   Slopes<A> slopes;
 
   explicit AttentionOp(const AttentionArguments<T>& a)
@@ -42,19 +42,19 @@ struct AttentionOp {
     A* sums;
   };
 
-  int64_t StateSize() const { return a.heads * (2 + a.width); }
+  int64_t StateSize() const { return heads.count * (2 + a.width); }
 
   State At(int64_t row) const {
-    const int64_t place = row * a.heads;
+    const int64_t place = row * heads.count;
     return {a.peak + place, a.total + place, a.sums + place * a.width};
   }
 
-  State In(A* memory) const { return {memory, memory + a.heads, memory + 2 * a.heads}; }
+  State In(A* memory) const { return {memory, memory + heads.count, memory + 2 * heads.count}; }
 
   void Start(const State& state) const {
-    std::fill_n(state.peak, a.heads, -std::numeric_limits<A>::infinity());
-    std::fill_n(state.total, a.heads, A{0});
-    std::fill_n(state.sums, a.heads * a.width, A{0});
+    std::fill_n(state.peak, heads.count, -std::numeric_limits<A>::infinity());
+    std::fill_n(state.total, heads.count, A{0});
+    std::fill_n(state.sums, heads.count * a.width, A{0});
   }
 
   void Take(int64_t row, const Tile& tile, const State& state) const {
@@ -72,7 +72,8 @@ struct AttentionOp {
       DropTile(a.dropout, tile, row, false, heads, numbers, numbers);
     }
     const bool fetch = a.logits.kind == Attention::kGat;
-    weighted_sum({tile, heads, numbers}, a.values, fetch, rescaled ? scale : nullptr, state.sums);
+    weighted_sum({tile, heads.stride, numbers}, a.values, fetch, rescaled ? scale : nullptr,
+                 state.sums);
   }
 
   // Makes the logits of a block of heads powers; what the sums so far have to be multiplied with.
@@ -99,7 +100,7 @@ struct AttentionOp {
   }
 
   void Merge(const State& to, const State& from) const {
-    for (int64_t head = 0; head < a.heads; ++head) {
+    for (int64_t head = 0; head < heads.count; ++head) {
       const A top = std::max(to.peak[head], from.peak[head]);
       const A left = Rescale(to.peak[head], top);
       const A right = Rescale(from.peak[head], top);
@@ -122,7 +123,7 @@ struct AttentionOp {
  private:
   template <class Factor>
   void Multiply(const State& state, Factor factor) const {
-    for (int64_t head = 0; head < a.heads; ++head) {
+    for (int64_t head = 0; head < heads.count; ++head) {
       const A scale = factor(state.total[head]);
       for (int64_t c = head * a.width; c < (head + 1) * a.width; ++c) state.sums[c] *= scale;
     }
@@ -132,9 +133,11 @@ struct AttentionOp {
 template <class T>
 void Attend(const AttentionArguments<T>& a, Workers& workers) {
   if (a.heads == 0) return;
-  const AttentionOp<T> op(a);
   const Cuts cuts(a.edges, !a.resume, a.heads * a.width);
-  ReduceTiles<Accumulator<T>>(cuts, a.self, workers, op);
+  WithHeads(a.heads, [&](auto constant) {
+    const AttentionOp<T, decltype(constant)::kValue> op(a);
+    ReduceTiles<Accumulator<T>>(cuts, a.self, workers, op);
+  });
 }
 
 }  // namespace JAXGRAPH_LEVEL

@@ -10,7 +10,7 @@
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
 
-template <class T>
+template <class T, int fixed>
 struct AttentionGradientOp {
   using A = Accumulator<T>;
   using V = Vector<A, kLanes<A>>;
@@ -18,7 +18,7 @@ struct AttentionGradientOp {
   WeightedSum<T> gradient_sum;
   WeightedSum<T> neighbor_sum;
   HiddenSum<T> hidden_sum;
-  Heads<A> heads;
+  Heads<A, fixed> heads;
   Slopes<A> slopes;
 
   explicit AttentionGradientOp(const AttentionGradientArguments<T>& a)
@@ -35,9 +35,9 @@ struct AttentionGradientOp {
     A* sender;
   };
 
-  int64_t ValuesSize() const { return a.heads * a.width; }
+  int64_t ValuesSize() const { return heads.count * a.width; }
   int64_t SenderSize() const {
-    return a.logits.kind == Attention::kGat ? a.heads : a.heads * a.width;
+    return a.logits.kind == Attention::kGat ? heads.count : heads.count * a.width;
   }
   int64_t StateSize() const { return ValuesSize() + SenderSize(); }
 
@@ -91,7 +91,7 @@ struct AttentionGradientOp {
       AddSender(row, tile, cotangents, state);
     }
     if (state.values == nullptr) return;
-    gradient_sum({tile, heads, weights}, a.gradient, !WantsLogits(), nullptr, state.values);
+    gradient_sum({tile, heads.stride, weights}, a.gradient, !WantsLogits(), nullptr, state.values);
   }
 
   // p = exp(e - peak) / z, in place; 0 behind the edges.
@@ -137,7 +137,7 @@ struct AttentionGradientOp {
   void FetchKept(const Tile& tile) const {
     if (a.per_edge == nullptr) return;
     for (int t = tile.own; t < tile.count; ++t) {
-      __builtin_prefetch(a.per_edge + tile.Slot(t) * a.heads, 1);
+      __builtin_prefetch(a.per_edge + tile.Slot(t) * heads.count, 1);
     }
   }
 
@@ -145,13 +145,14 @@ struct AttentionGradientOp {
   void Keep(int64_t row, const Tile& tile, const A* cotangents) const {
     if (a.per_edge == nullptr) return;
     for (int t = 0; t < tile.count; ++t) {
-      A* to = t < tile.own ? a.per_self + row * a.heads : a.per_edge + tile.Slot(t) * a.heads;
-      CopyHeads(to, cotangents + t * heads.stride, a.heads);
+      A* to = t < tile.own ? a.per_self + row * heads.count
+                           : a.per_edge + tile.Slot(t) * heads.count;
+      CopyHeads(to, cotangents + t * heads.stride, heads.count);
     }
   }
 
   void AddSender(int64_t row, const Tile& tile, const A* cotangents, const State& state) const {
-    const TileWeights<A> weights{tile, heads, cotangents};
+    const TileWeights<A> weights{tile, heads.stride, cotangents};
     if (a.logits.kind == Attention::kGatV2) {
       if (state.values != nullptr) hidden_sum(weights, row, state.values, nullptr);
     } else if (state.sender == nullptr) {
@@ -171,9 +172,11 @@ struct AttentionGradientOp {
 template <class T>
 void AttendGradient(const AttentionGradientArguments<T>& a, Workers& workers) {
   if (a.heads == 0) return;
-  const AttentionGradientOp<T> op(a);
   const Cuts cuts(a.edges, !a.resume, 2 * a.heads * a.width);
-  ReduceTiles<Accumulator<T>>(cuts, a.self, workers, op);
+  WithHeads(a.heads, [&](auto constant) {
+    const AttentionGradientOp<T, decltype(constant)::kValue> op(a);
+    ReduceTiles<Accumulator<T>>(cuts, a.self, workers, op);
+  });
 }
 
 }  // namespace JAXGRAPH_LEVEL

@@ -53,9 +53,9 @@ struct TileIds {
 };
 
 // to_th = d_th from_th, with d_th the scale where head h keeps edge t of the tile, else 0.
-template <class A>
+template <class A, int fixed>
 void DropTile(const Dropout& dropout, const Tile& tile, int64_t row, bool rows_are_senders,
-              const Heads<A>& heads, const A* from, A* to) {
+              const Heads<A, fixed>& heads, const A* from, A* to) {
   constexpr int lanes = kLanes<A>;
   using U = Vector<uint32_t, lanes>;
   using Mask = decltype(Vector<A, lanes>{} == Vector<A, lanes>{});

@@ -29,25 +29,65 @@ JAXGRAPH_INLINE void CopyHeads(A* to, const A* from, int64_t heads) {
   }
 }
 
-// The numbers of an edge stand side by side, so that a vector holds all heads of several edges, or
-// (`blocks` > 1) some heads of one: edges are `stride` numbers apart, a power of two or a multiple
-// of a vector. What stands between the last head and the next edge means nothing.
+// How far edges are apart that have so many numbers each.
 template <class A>
-struct Heads {
-  static constexpr int kWidth = kLanes<A>;
-  using V = Vector<A, kWidth>;
+constexpr int64_t HeadStride(int64_t count) {
+  constexpr int64_t kWidth = kLanes<A>;
+  if (count > kWidth) return (count + kWidth - 1) / kWidth * kWidth;
+  int64_t stride = 1;
+  while (stride < count) stride *= 2;
+  return stride;
+}
 
+// How many numbers per edge there are and how they lie. `fixed`: how many, where code is made for
+// that alone; 0: any number.
+template <class A, int fixed>
+struct HeadLayout {
+  static constexpr int64_t count = fixed;
+  static constexpr int64_t stride = HeadStride<A>(fixed);
+  static constexpr int64_t blocks = std::max<int64_t>(stride / kLanes<A>, 1);
+  static constexpr int64_t tile_edges = std::min<int64_t>(kTileEdges, kTileNumbers / stride);
+
+  explicit HeadLayout(int64_t) {}
+};
+
+template <class A>
+struct HeadLayout<A, 0> {
   int64_t count;
   int64_t stride;
   int64_t blocks;
   int64_t tile_edges;
 
-  explicit Heads(int64_t count) : count(count), stride(1) {
-    while (stride < std::min<int64_t>(count, kWidth)) stride *= 2;
-    if (count > kWidth) stride = (count + kWidth - 1) / kWidth * kWidth;
-    blocks = std::max<int64_t>(stride / kWidth, 1);
-    tile_edges = std::min<int64_t>(kTileEdges, kTileNumbers / stride);
+  explicit HeadLayout(int64_t count)
+      : count(count),
+        stride(HeadStride<A>(count)),
+        blocks(std::max<int64_t>(stride / kLanes<A>, 1)),
+        tile_edges(std::min<int64_t>(kTileEdges, kTileNumbers / stride)) {}
+};
+
+// function(Constant<heads>) for the numbers of heads that are common, else Constant<0>.
+template <class Function>
+void WithHeads(int64_t heads, Function function) {
+  switch (heads) {
+    case 1: return function(Constant<1>{});
+    case 4: return function(Constant<4>{});
+    case 8: return function(Constant<8>{});
+    default: return function(Constant<0>{});
   }
+}
+
+// The numbers of an edge stand side by side, so that a vector holds all heads of several edges, or
+// (`blocks` > 1) some heads of one: edges are `stride` numbers apart, a power of two or a multiple
+// of a vector. What stands between the last head and the next edge means nothing.
+template <class A, int fixed>
+struct Heads : HeadLayout<A, fixed> {
+  static constexpr int kWidth = kLanes<A>;
+  using V = Vector<A, kWidth>;
+  using Layout = HeadLayout<A, fixed>;
+  using Layout::blocks;
+  using Layout::count;
+  using Layout::Layout;
+  using Layout::stride;
 
   // Vectors of so many edges.
   JAXGRAPH_INLINE int64_t Vectors(int64_t edges) const {
@@ -141,8 +181,8 @@ JAXGRAPH_INLINE Vector<A, kLanes<A>> Totals(int first, Term term) {
 }
 
 // to_h = the sum of the lanes of term(h), for all heads.
-template <class A, class Term>
-JAXGRAPH_INLINE void StoreTotals(const Heads<A>& heads, A* to, Term term) {
+template <class A, int fixed, class Term>
+JAXGRAPH_INLINE void StoreTotals(const Heads<A, fixed>& heads, A* to, Term term) {
   const auto store = [&](auto constant) JAXGRAPH_LAMBDA {
     constexpr int count = decltype(constant)::kValue;
     const auto totals = heads.Fold(Totals<A, count>(0, term), [](auto x, auto y) { return x + y; });

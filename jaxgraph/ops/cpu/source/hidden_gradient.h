@@ -15,7 +15,7 @@ struct HiddenGradientOp {
   using A = Accumulator<T>;
   const HiddenGradientArguments<T>& a;
   HiddenSum<T> hidden_sum;
-  Heads<A> heads;
+  Heads<A, 0> heads;
   // The gradient of the attention vector has no row. Each piece of work sums up its own, so that the
   // order of the sum does not depend on the threads.
   A* dattention;
@@ -46,7 +46,8 @@ struct HiddenGradientOp {
                                    : a.per_edge + tile.Slot(t) * a.heads;
       CopyHeads(weights + t * heads.stride, from, a.heads);
     }
-    hidden_sum({tile, heads, weights}, row, state.drow, dattention + tile.piece * StateSize());
+    hidden_sum({tile, heads.stride, weights}, row, state.drow,
+               dattention + tile.piece * StateSize());
   }
 };
 
@@ -57,7 +58,7 @@ void HiddenGradient(const HiddenGradientArguments<T>& a, Workers& workers) {
   const int64_t size = a.heads * a.width;
   const Cuts cuts(a.edges, !a.resume, size);
   std::vector<A> partial(cuts.pieces * size);
-  const HiddenGradientOp<T> op{a, HiddenSum<T>(a.logits, a.heads, a.width), Heads<A>(a.heads),
+  const HiddenGradientOp<T> op{a, HiddenSum<T>(a.logits, a.heads, a.width), Heads<A, 0>(a.heads),
                                partial.data()};
   ReduceTiles<A>(cuts, a.self, workers, op);
   for (int64_t piece = 0; piece < cuts.pieces; ++piece) {

@@ -65,7 +65,7 @@ struct HiddenSum {
       JAXGRAPH_UNROLL
       for (int v = 0; v < count; ++v) {
         const V h = rows[v] + Load<A, lanes>(z + run.offset[v]);
-        const A weight = weights[v][t * w.heads.stride];
+        const A weight = weights[v][t * w.stride];
         const V derivative = h >= V{} ? V{} + weight : V{} + weight * slope;
         sums[v] += derivative;
         if constexpr (both) products[v] += derivative * h;

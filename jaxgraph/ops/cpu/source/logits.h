@@ -56,9 +56,9 @@ JAXGRAPH_INLINE Accumulator<T> HiddenDot(const T* x, const T* z, const Accumulat
   return total;
 }
 
-template <class T>
+template <class T, int fixed>
 void TileHiddenDots(const LogitArguments<T>& logits, const T* row, int64_t width, const Tile& tile,
-                    const Heads<Accumulator<T>>& heads, Accumulator<T>* to) {
+                    const Heads<Accumulator<T>, fixed>& heads, Accumulator<T>* to) {
   using A = Accumulator<T>;
   const int64_t row_size = heads.count * width;
   const auto slope = static_cast<A>(logits.parameter);
@@ -78,9 +78,9 @@ void TileHiddenDots(const LogitArguments<T>& logits, const T* row, int64_t width
 }
 
 // What `Slopes` turns into logits, for a row and the neighbors of a tile.
-template <class T>
+template <class T, int fixed>
 void TileHidden(const LogitArguments<T>& logits, int64_t row, int64_t width, const Tile& tile,
-                const Heads<Accumulator<T>>& heads, Accumulator<T>* h) {
+                const Heads<Accumulator<T>, fixed>& heads, Accumulator<T>* h) {
   using A = Accumulator<T>;
   if (logits.kind == Attention::kGatV2) {
     TileHiddenDots(logits, logits.row + row * heads.count * width, width, tile, heads, h);
@@ -99,9 +99,9 @@ void TileHidden(const LogitArguments<T>& logits, int64_t row, int64_t width, con
 }
 
 // The logits, -inf behind the edges of the tile, where exp is then 0.
-template <class A>
-void TileLogits(const Slopes<A>& slopes, const Tile& tile, const Heads<A>& heads, const A* h,
-                A* logits) {
+template <class A, int fixed>
+void TileLogits(const Slopes<A>& slopes, const Tile& tile, const Heads<A, fixed>& heads,
+                const A* h, A* logits) {
   heads.ForEachVector(tile.count, [&](int64_t place, int64_t) JAXGRAPH_LAMBDA {
     const auto hidden = Load<A, kLanes<A>>(h + place);
     Store<A, kLanes<A>>(logits + place, hidden * slopes.At(hidden));

@@ -19,8 +19,9 @@ JAXGRAPH_INLINE void FetchAhead(const T* table, int64_t stride, const Tile& tile
 
 // to_h = the sum over the columns of head h: term(c) is that of a vector of columns at c, all(c) that
 // of all columns of a head that starts at c.
-template <class A, class Term, class All>
-JAXGRAPH_INLINE void HeadProducts(const Heads<A>& heads, int64_t width, A* to, Term term, All all) {
+template <class A, int fixed, class Term, class All>
+JAXGRAPH_INLINE void HeadProducts(const Heads<A, fixed>& heads, int64_t width, A* to, Term term,
+                                  All all) {
   if (width % kLanes<A> != 0) {
     for (int64_t head = 0; head < heads.count; ++head) to[head] = all(head * width);
     return;
@@ -33,9 +34,9 @@ JAXGRAPH_INLINE void HeadProducts(const Heads<A>& heads, int64_t width, A* to, T
 }
 
 // The products of a row with the neighbors of a tile, per head.
-template <class T>
+template <class T, int fixed>
 void TileDots(const T* row, const T* table, int64_t width, const Tile& tile,
-              const Heads<Accumulator<T>>& heads, Accumulator<T>* to) {
+              const Heads<Accumulator<T>, fixed>& heads, Accumulator<T>* to) {
   using A = Accumulator<T>;
   const int64_t row_size = heads.count * width;
   heads.Clear(tile.count, to);
@@ -54,7 +55,7 @@ void TileDots(const T* row, const T* table, int64_t width, const Tile& tile,
 template <class A>
 struct TileWeights {
   const Tile& tile;
-  const Heads<A>& heads;
+  int64_t stride;    // of the edges in `weights`
   const A* weights;  // per edge and head
 };
 
@@ -86,7 +87,7 @@ JAXGRAPH_INLINE bool AddWeightedRun(const Run& run, const TileWeights<Accumulato
     const T* z = table + int64_t{w.tile.neighbors[t]} * stride;
     JAXGRAPH_UNROLL
     for (int v = 0; v < count; ++v) {
-      const A weight = weights[v][t * w.heads.stride];
+      const A weight = weights[v][t * w.stride];
       if (skips && weight == 0) continue;
       to[v] += weight * Load<A, lanes>(z + run.offset[v]);
     }

@@ -112,9 +112,9 @@ void ReduceTiles(const Cuts& cuts, const SelfMessages& self, Workers& workers, c
 
 // Numbers per head of the neighbors of a tile. `fetch`: whether this is the first look at the rows of
 // the table, of which others stand beside these.
-template <class A>
+template <class A, int fixed>
 void GatherHeads(const A* table, int64_t row_size, bool fetch, const Tile& tile,
-                 const Heads<A>& heads, A* to) {
+                 const Heads<A, fixed>& heads, A* to) {
   heads.Clear(tile.count, to);
   for (int t = 0; t < tile.count; ++t) {
     if (fetch) __builtin_prefetch(table + tile.Ahead(t, kHeadsAhead) * row_size);
