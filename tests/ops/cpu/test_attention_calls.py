@@ -25,7 +25,7 @@ from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.skipif(bool(missing_library()), reason=missing_library())
 
-SIZES = [(1, 1), (3, 7), (4, 16), (3, 41), (MOST_HEADS, 1), (17, 9)]
+SIZES = [(1, 1), (3, 7), (4, 16), (8, 5), (3, 41), (MOST_HEADS, 1), (17, 9)]
 every_kind = pytest.mark.parametrize("name", KINDS)
 run = partial(jax.jit, static_argnames=("rate", "num_groups", "wanted"))
 

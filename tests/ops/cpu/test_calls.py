@@ -18,7 +18,7 @@ from tests.tolerance import assert_close
 pytestmark = pytest.mark.skipif(bool(missing_library()), reason=missing_library())
 
 EDGES = hub_edges()
-every_width = pytest.mark.parametrize("width", [1, 7, 16, 41, 130])
+every_width = pytest.mark.parametrize("width", [1, 7, 16, 41, 64, 128, 130])
 every_type = pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16, np.float64])
 
 
