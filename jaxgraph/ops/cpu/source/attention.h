@@ -134,7 +134,7 @@ template <class T>
 void Attend(const AttentionArguments<T>& a, Workers& workers) {
   if (a.heads == 0) return;
   const Cuts cuts(a.edges, !a.resume, a.heads * a.width);
-  WithHeads(a.heads, [&](auto constant) {
+  WithHeads<Accumulator<T>>(a.heads, [&](auto constant) {
     const AttentionOp<T, decltype(constant)::kValue> op(a);
     ReduceTiles<Accumulator<T>>(cuts, a.self, workers, op);
   });

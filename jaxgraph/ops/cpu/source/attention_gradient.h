@@ -173,7 +173,7 @@ template <class T>
 void AttendGradient(const AttentionGradientArguments<T>& a, Workers& workers) {
   if (a.heads == 0) return;
   const Cuts cuts(a.edges, !a.resume, 2 * a.heads * a.width);
-  WithHeads(a.heads, [&](auto constant) {
+  WithHeads<Accumulator<T>>(a.heads, [&](auto constant) {
     const AttentionGradientOp<T, decltype(constant)::kValue> op(a);
     ReduceTiles<Accumulator<T>>(cuts, a.self, workers, op);
   });

@@ -66,14 +66,16 @@ struct HeadLayout<A, 0> {
 };
 
 // function(Constant<heads>) for the numbers of heads that are common, else Constant<0>.
-template <class Function>
+template <class A, class Function>
 void WithHeads(int64_t heads, Function function) {
-  switch (heads) {
-    case 1: return function(Constant<1>{});
-    case 4: return function(Constant<4>{});
-    case 8: return function(Constant<8>{});
-    default: return function(Constant<0>{});
+  if constexpr (kIsFast<A>) {
+    switch (heads) {
+      case 1: return function(Constant<1>{});
+      case 4: return function(Constant<4>{});
+      case 8: return function(Constant<8>{});
+    }
   }
+  function(Constant<0>{});
 }
 
 // The numbers of an edge stand side by side, so that a vector holds all heads of several edges, or

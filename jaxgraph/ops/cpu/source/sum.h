@@ -206,8 +206,8 @@ void Sum(const SumArguments<T>& a, Workers& workers) {
         reduce(SumOp<T, lanes, true, count>(joined, columns));
       }
     };
-    if (columns.runs.size() > 1) return with(Constant<0>{});
-    WithCount<kMostVectors>(columns.runs[0].count, with);
+    if (!kIsFast<A> || columns.runs.size() > 1) return with(Constant<0>{});
+    if constexpr (kIsFast<A>) WithCount<kMostVectors>(columns.runs[0].count, with);
   });
 }
 

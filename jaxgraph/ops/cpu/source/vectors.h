@@ -44,6 +44,10 @@ constexpr int kRegisterBytes = 16;
 template <class A>
 constexpr int kLanes = kRegisterBytes / sizeof(A);
 
+// Whether sums of this type are worth code for single cases. Those of 64 bits serve comparisons.
+template <class A>
+constexpr bool kIsFast = sizeof(A) <= 4;
+
 template <class V>
 JAXGRAPH_INLINE V LoadBits(const void* from) {
   V value;
