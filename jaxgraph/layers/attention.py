@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.layers.aggregated import Features
-from jaxgraph.layers.dense import add_bias, at_use, check_rate, linear
+from jaxgraph.layers.dense import add_bias, at_use, check_rate, check_width, linear
 from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.ops.message_functions import gat_message, gatv2_message
 from jaxgraph.ops.messages import Inputs, MessageFn
 from jaxgraph.ops.randomness import seed_words
 from jaxgraph.ops.reducers import Softmax
-from jaxgraph.ops.row_maps import map_rows, map_rows_to_few
+from jaxgraph.ops.row_maps import map_rows, map_rows_to_few, map_rows_twice
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.propagate import aggregate_derived, aggregate_messages
 
@@ -102,15 +102,23 @@ def _attend(
 
 def _gat_inputs(params: Params, shard: Shard, x: Features, *, is_derived: bool) -> Inputs:
     heads, width = params["attention_sender"].shape
-    flat = linear(shard, x, params["kernel"])
     # As one product, whose gradient is one as well.
     both = [_per_head(params[f"attention_{end}"]) for end in ("sender", "receiver")]
     vectors, by = jnp.concatenate(both, 1), shard.incoming.implementation
     if is_derived:
         assert isinstance(x, jax.Array)
+        check_width(shard, x, params["kernel"])
         # Where z is no factor of a product, no gradient needs it once messages have theirs.
-        scores = map_rows_to_few(shard.mask_rows(x), at_use(params["kernel"] @ vectors, x), by)
+        few = map_rows(params["kernel"], vectors, by)
+        kernel, few = at_use(params["kernel"], x), at_use(few, x)
+        # Features are kept; and in parts XLA would hold copies of x that take more than they save.
+        if x is shard.nodes or shard.manifest.num_parts > 1:
+            x = shard.mask_rows(x)
+            flat, scores = map_rows(x, kernel, by), map_rows_to_few(x, few, by)
+        else:
+            flat, scores = map_rows_twice(shard.mask_rows(x), kernel, few, by)
     else:
+        flat = linear(shard, x, params["kernel"])
         scores = map_rows(flat, at_use(vectors, flat), by)
     sender_score, receiver_score = scores[:, :heads], scores[:, heads:]
     return Inputs((), (flat.reshape(-1, heads, width), sender_score), receiver_score, ())

@@ -91,10 +91,11 @@ def _backward(message, inputs_of, keep, residuals, gradient):
     schedule, reducer, values, inputs, results, is_wanted = residuals
     outputs, kept = results.restored()
     gradient = materialize(gradient, outputs)
+    is_kept = inputs is not None
     if inputs is None:
         inputs = inputs_of(values, when_ready(gradient))
     parts = (inputs.params, inputs.sender, inputs.receiver, inputs.edge)
-    wanted = Wanted(*(bool(floating_leaves(part)) for part in parts))
+    wanted = Wanted(*(bool(floating_leaves(part)) for part in parts), over_inputs=not is_kept)
     pulled = schedule.pull(message, reducer, inputs, (outputs, kept), gradient, wanted)
     gradients = iter(_pull_back(inputs_of, values, is_wanted.value, cotangents(inputs, pulled)))
     return None, None, *(next(gradients) if wanted else None for wanted in is_wanted.value)

@@ -80,12 +80,24 @@ class Inputs:
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """Which inputs need a gradient."""
+    """Which inputs need a gradient.
+
+    Attributes:
+      params, sender, receiver, edge: whether these do.
+      over_inputs: whether nothing reads the inputs after their gradients have been computed, so
+        that these may take their memory.
+    """
 
     params: bool
     sender: bool
     receiver: bool
     edge: bool
+    over_inputs: bool = False
+
+    @property
+    def some(self) -> bool:
+        """Whether any does."""
+        return self.params or self.sender or self.receiver or self.edge
 
     @property
     def by_sender(self) -> bool:

@@ -13,9 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.cpu.calls import KERNEL_TYPES, weight_gradient
+from jaxgraph.ops.cpu.calls import KERNEL_TYPES, row_product, weight_gradient
 
-__all__ = ["kernel_gradient", "map_rows", "map_rows_to_few"]
+__all__ = ["kernel_gradient", "map_rows", "map_rows_to_few", "map_rows_twice"]
 
 _FEW_COLUMNS = 16
 """So few that the gradient of x is written out as a sum over them."""
@@ -45,6 +45,30 @@ def map_rows_to_few(x: jax.Array, kernel: jax.Array, implementation: str) -> jax
       float [rows, out_features].
     """
     return _map_rows_to_few(implementation, x, kernel)
+
+
+def map_rows_twice(
+    x: jax.Array, kernel: jax.Array, few: jax.Array, implementation: str
+) -> tuple[jax.Array, jax.Array]:
+    """y = x W and z = x V of few columns, of x that is made for these two alone.
+
+    On "cpu" y takes the memory of x where it is as wide, and in the backward dx that of the
+    gradient of y: such tables are what a step holds most of.
+
+    Args:
+      x: float [rows, in_features].
+      kernel: W [in_features, out_features], of the type of x.
+      few: V [in_features, columns], of the type of x.
+      implementation: as for `map_rows`.
+
+    Returns:
+      float [rows, out_features] and [rows, columns].
+    """
+    is_square = kernel.shape[0] == kernel.shape[1] > _FEW_COLUMNS
+    if implementation == "cpu" and is_square and x.dtype in KERNEL_TYPES:
+        return _map_rows_twice(x, kernel, few)
+    by_width = map_rows_to_few if implementation == "cpu" else map_rows
+    return by_width(x, kernel, implementation), map_rows_to_few(x, few, implementation)
 
 
 def kernel_gradient(x: jax.Array, gradient: jax.Array, implementation: str) -> jax.Array:
@@ -90,9 +114,34 @@ def _backward_of_few(
     x, kernel = residuals
     if kernel.shape[1] > _FEW_COLUMNS:
         return _backward(implementation, residuals, gradient)
+    return _sum_of_few(gradient, kernel), kernel_gradient(x, gradient, implementation)
+
+
+def _sum_of_few(gradient: jax.Array, kernel: jax.Array) -> jax.Array:
+    """g W^T"""
     terms = (gradient[:, c, None] * kernel[:, c] for c in range(kernel.shape[1]))
-    return functools.reduce(jnp.add, terms), kernel_gradient(x, gradient, implementation)
+    return functools.reduce(jnp.add, terms)
+
+
+@jax.custom_vjp
+def _map_rows_twice(x: jax.Array, kernel: jax.Array, few: jax.Array) -> tuple[jax.Array, jax.Array]:
+    narrow = x @ few
+    return row_product(x, kernel, narrow), narrow
+
+
+def _forward_twice(x: jax.Array, kernel: jax.Array, few: jax.Array) -> tuple[Any, Any]:
+    return _map_rows_twice(x, kernel, few), (x, kernel, few)
+
+
+def _backward_twice(
+    residuals: Any, gradients: tuple[jax.Array, jax.Array]
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    x, kernel, few = residuals
+    of_kernel, of_few = (kernel_gradient(x, gradient, "cpu") for gradient in gradients)
+    wide = row_product(gradients[0], kernel.T, of_kernel)
+    return wide + _sum_of_few(gradients[1], few), of_kernel, of_few
 
 
 _map_rows.defvjp(_forward, _backward)
 _map_rows_to_few.defvjp(_forward, _backward_of_few)
+_map_rows_twice.defvjp(_forward_twice, _backward_twice)

@@ -78,7 +78,7 @@ class Sequential:
         shard, block = self.shard, self.shard.block(self_loops=self.self_loops)
         adjoint = block_adjoint(block, message, reducer, inputs, results, gradient)
         task = _Task(shard, block, message, reducer, inputs, adjoint, wanted)
-        if not any(dataclasses.astuple(wanted)):
+        if not wanted.some:
             return task.local(None)
         # The adjoint of a kernel is its own; what is not used of the reducer's is never computed.
         of_reducer = reducer.adjoint(*results, gradient)

@@ -120,6 +120,11 @@ def test_a_hidden_layer_of_attention_keeps_what_it_puts_out(name: str) -> None:
     assert arrays_of_a_step(name, 5, 1) - arrays_of_a_step(name, 3, 1) < 2 * 2.4
 
 
+def test_a_step_of_gat_writes_over_what_it_makes_again() -> None:
+    """Products over the inputs that they are made from, gradients over both: else 6.5 arrays."""
+    assert arrays_of_a_step("GAT", 5, 1) < 6.35
+
+
 @pytest.mark.parametrize(("name", "arrays"), [("GAT", 7.2), ("GATv2", 9.6)])
 def test_attention_in_parts_makes_its_inputs_when_they_are_needed(name: str, arrays: float) -> None:
     """Made once for the whole backward of a layer, they would take 7.5 arrays or more, or 11."""

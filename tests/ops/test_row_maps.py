@@ -1,12 +1,14 @@
 """Linear maps of rows against float64 NumPy, values and gradients."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxgraph.ops.cpu.library import missing as missing_library
-from jaxgraph.ops.row_maps import map_rows, map_rows_to_few
+from jaxgraph.ops.row_maps import map_rows, map_rows_to_few, map_rows_twice
 from tests.tolerance import assert_close
 
 needs_kernels = pytest.mark.skipif(bool(missing_library()), reason=missing_library())
@@ -41,6 +43,44 @@ def test_values_and_gradients(shape, dtype, implementation, function):
         assert_close(dx, expected, dtype=dtype, reduction_length=out_features)
         expected = exact_x.T @ exact_gradient
         assert_close(dkernel, expected, dtype=dtype, reduction_length=max(rows, 1))
+
+
+# Square maps are written over what they map: fewer rows and columns than fill a tile, more of both
+# than one piece of work or a panel, and maps that are not square or as narrow as a few columns.
+TWICE = [(0, 20, 20), (5, 17, 17), (1700, 130, 130), (900, 41, 12), (900, 12, 12), (700, 64, 64)]
+TWICE_CASES = [(shape, np.float32) for shape in TWICE]
+TWICE_CASES += [(TWICE[2], dtype) for dtype in (jnp.bfloat16, np.float64)]
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize(("shape", "dtype"), TWICE_CASES, ids=str)
+def test_two_maps_of_the_same_rows(shape, dtype, implementation):
+    """Of rows that are needed later as well, which a map must not write over."""
+    rows, width, out_features = shape
+    shapes = ((rows, width), (width, out_features), (width, 3))
+    with jax.enable_x64(dtype == np.float64):
+        drawn = [draw(each, dtype, seed) for seed, each in enumerate(shapes)]
+        (x, kernel, few), (exact_x, exact_kernel, exact_few) = zip(*drawn, strict=True)
+        cotangents = [draw((rows, each), dtype, 3 + each) for each in (out_features, 3)]
+        (of_y, of_z), (exact_of_y, exact_of_z) = zip(*cotangents, strict=True)
+
+        @jax.jit
+        def run(x, kernel, few, cotangents):
+            doubled = 2 * x
+            maps = functools.partial(map_rows_twice, implementation=implementation)
+            outputs, pull = jax.vjp(maps, doubled, kernel, few)
+            return outputs, pull(cotangents), doubled
+
+        (y, z), gradients, doubled = run(x, kernel, few, (of_y, of_z))
+        same = functools.partial(assert_close, dtype=dtype)
+        same(y, 2 * exact_x @ exact_kernel, reduction_length=width)
+        same(z, 2 * exact_x @ exact_few, reduction_length=width)
+        np.testing.assert_array_equal(doubled, 2 * x)
+        dx, dkernel, dfew = gradients
+        expected = exact_of_y @ exact_kernel.T + exact_of_z @ exact_few.T
+        same(dx, expected, reduction_length=out_features + 3)
+        same(dkernel, 2 * exact_x.T @ exact_of_y, reduction_length=max(rows, 1))
+        same(dfew, 2 * exact_x.T @ exact_of_z, reduction_length=max(rows, 1))
 
 
 @needs_kernels

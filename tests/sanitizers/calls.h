@@ -10,6 +10,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "graph.h"
@@ -76,6 +77,7 @@ class Calls {
       for (const bool drops : {false, true}) Attend(kind, drops);
     }
     WeightGradient();
+    RowProduct();
     return std::move(results_);
   }
 
@@ -167,6 +169,15 @@ class Calls {
     Keep("gradient of weights", y);
   }
 
+  void RowProduct() {
+    const int64_t width = heads_ * width_;
+    auto rows = x_;
+    auto map = z_;
+    map.resize(width * width);
+    Level().row_product({rows.data(), map.data(), NumNodes(), width}, *workers_);
+    Keep("product over rows", rows);
+  }
+
   void Extremum(bool maximum) {
     const std::string name = maximum ? "maximum" : "minimum";
     const int64_t width = heads_ * width_;
@@ -252,7 +263,7 @@ class Calls {
           {BySender(group), Logits(kind, false), dropout, Self(group), x_.data(), z_.data(),
            packed.data(), packed.data() + heads_, inverse, stride, dvalues.data(),
            kind == Attention::kGatV2 ? nullptr : dsender.data(), per_edge.data(), per_self.data(),
-           group > 0, heads_, width_},
+           /*is_over_values=*/false, group > 0, heads_, width_},
           *workers_);
     }
     Keep(name + "gradient of values", dvalues);
@@ -261,6 +272,26 @@ class Calls {
     Keep(name + "per self", per_self);
     if (kind == Attention::kGatV2) HiddenGradient(name, per_edge, per_self);
     if (kind == Attention::kGat) EdgeSum(name, per_edge);
+    if constexpr (std::is_same_v<T, A>) {
+      if (kind != Attention::kGatV2) OverValues(name, kind, dropout, packed, inverse);
+    }
+  }
+
+  void OverValues(const std::string& name, Attention kind, const Dropout& dropout,
+                  const std::vector<A>& packed, const A* inverse) {
+    auto values = x_;
+    auto dsender = Garbage<A>(TableSize());
+    auto per_edge = Garbage<A>(slots_ * heads_);
+    std::vector<A> per_self(NumNodes() * heads_);
+    // Logits of dot products have keys of their own.
+    Level().attention_gradient(
+        {BySender(0), Logits(kind, false), dropout, Self(0), values.data(), z_.data(),
+         packed.data(), packed.data() + heads_, inverse, 3 * heads_, values.data(), dsender.data(),
+         per_edge.data(), per_self.data(), /*is_over_values=*/true, /*resume=*/false, heads_,
+         width_},
+        *workers_);
+    Keep(name + "gradient over values", values);
+    Keep(name + "per self, over values", per_self);
   }
 
   void HiddenGradient(const std::string& name, const std::vector<A>& per_edge,

@@ -98,7 +98,7 @@ class _AttentionKernel:
         ]
         gradients = attention_gradients(
             over,
-            self._attention(inputs),
+            dataclasses.replace(self._attention(inputs), ends_values=wanted.over_inputs),
             adjoint,
             wanted=tuple(getattr(wanted, part) for part in parts),
             before=tuple(running),

@@ -1,9 +1,9 @@
 """The kernels as functions of arrays, under the checks and the shapes that they rely on.
 
-Every function but `weight_gradient` reduces the edges of one group, found in compressed rows
-(`jaxgraph.ops.edges`). A `before` continues from an earlier result (its memory is reused), and only
-where no row takes in a message from itself; without it rows without edges are 0. None is
-differentiable: ops define derivatives.
+Every function but `weight_gradient` and `row_product` reduces the edges of one group, found in
+compressed rows (`jaxgraph.ops.edges`). A `before` continues from an earlier result (its memory is
+reused), and only where no row takes in a message from itself; without it rows without edges are 0.
+None is differentiable: ops define derivatives.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ __all__ = [
     "edge_products",
     "neighbor_extremum",
     "neighbor_sum",
+    "row_product",
     "weight_gradient",
     "winner_gradient",
 ]
@@ -195,6 +196,23 @@ def weight_gradient(x: jax.Array, gradient: jax.Array) -> jax.Array:
     shape = (x.shape[1], gradient.shape[1])
     results = [(shape, accumulation_dtype(x.dtype))]
     return call_on_arrays("jaxgraph_weight_gradient", (x, gradient), results)[0]
+
+
+def row_product(x: jax.Array, kernel: jax.Array, after: jax.Array) -> jax.Array:
+    """y = x W in the memory of x.
+
+    Where something else reads x, XLA copies it before, unless that is what `after` is made from.
+
+    Args:
+      x: [rows, features], float32, bfloat16 or float64.
+      kernel: W [features, features], of the type of x.
+      after: any array that is computed before.
+
+    Returns:
+      As x.
+    """
+    arrays, results = (x, kernel, after), [(x.shape, x.dtype)]
+    return call_on_arrays("jaxgraph_row_product", arrays, results, {0: 0})[0]
 
 
 def _of_one_type(left: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -23,6 +23,7 @@ _TARGETS = (
     "jaxgraph_hidden_gradient",
     "jaxgraph_edge_sum",
     "jaxgraph_weight_gradient",
+    "jaxgraph_row_product",
 )
 """Symbols of the library, and the names of the custom calls."""
 

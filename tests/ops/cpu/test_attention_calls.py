@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(bool(missing_library()), reason=missing_library(
 
 SIZES = [(1, 1), (3, 7), (4, 16), (8, 5), (3, 41), (MOST_HEADS, 1), (17, 9)]
 every_kind = pytest.mark.parametrize("name", KINDS)
-run = partial(jax.jit, static_argnames=("rate", "num_groups", "wanted"))
+run = partial(jax.jit, static_argnames=("rate", "num_groups", "wanted", "ends_values"))
 
 
 def with_one(values: Any) -> np.ndarray:
@@ -44,6 +44,7 @@ def check(
     rate: float = 0.0,
     loops: bool = False,
     num_groups: int = 1,
+    ends_values: bool = False,
     edit: Any = lambda arrays: None,
 ) -> None:
     kind, rng = KINDS[name], np.random.default_rng(2)
@@ -56,7 +57,13 @@ def check(
     groups = group_edges(edges, group_of_edge)
     missing = jnp.asarray(without_loop(edges)) if loops else None
     y, gradients = run(partial(compute, kind))(
-        groups, rounded[:-1], rounded[-1], rate=rate, missing=missing, num_groups=num_groups
+        groups,
+        rounded[:-1],
+        rounded[-1],
+        rate=rate,
+        missing=missing,
+        num_groups=num_groups,
+        ends_values=ends_values,
     )
     full = edges.with_missing_self_loops() if loops else edges
     exact_y, exact_gradients = expected(kind, full, exact, rate)
@@ -84,6 +91,20 @@ def test_dropout_loops_and_groups(name, heads, features):
 @pytest.mark.parametrize("rate", [0.0, 0.5])
 def test_missing_loops_of_one_group(name, rate):
     check(name, hub_edges(2000), 2, 5, rate=rate, loops=True)
+
+
+@pytest.mark.parametrize("name", ["gat", "dot"])
+@pytest.mark.parametrize(("heads", "features"), SIZES)
+def test_a_gradient_over_the_values(name, heads, features):
+    """Of rows that are cut, too, and of rows whose edges fill several tiles."""
+    check(name, hub_edges(), heads, features, rate=0.3, loops=True, ends_values=True)
+
+
+@every_kind
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float64])
+def test_types_of_values_that_end(name, dtype):
+    with jax.enable_x64(dtype == np.float64):
+        check(name, hub_edges(4000), 3, 7, dtype=dtype, num_groups=2, ends_values=True)
 
 
 @every_kind

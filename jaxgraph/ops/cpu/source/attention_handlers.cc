@@ -90,11 +90,12 @@ ffi::Error AttentionGradientHandler(const Call& call, Array sender, Array receiv
                                     Output per_self, Kind kind, Parameter parameter,
                                     Threshold threshold, Scale scale,
                                     ffi::Attr<bool, kInverse> inverse) {
-  const auto shape = values.dimensions();
-  if (auto error = CheckHeads(shape[1]); error.failure()) return error;
-  const Edges edges = call.To(shape[0]);
+  const int64_t heads = gradient.dimensions()[1], width = gradient.dimensions()[2];
+  if (auto error = CheckHeads(heads); error.failure()) return error;
+  const Edges edges = call.To(values.dimensions().front());
   const Dropout dropout =
       BindDropout(seed, sender_ids, receiver_ids, id_starts, repetition, threshold, scale);
+  const bool is_over_values = dvalues->untyped_data() == values.untyped_data();
   const bool resume = IsGiven(before_values) || IsGiven(before_sender);
   // Rows without a message from themselves.
   std::memset(per_self->untyped_data(), 0, per_self->size_bytes());
@@ -104,14 +105,14 @@ ffi::Error AttentionGradientHandler(const Call& call, Array sender, Array receiv
     // The last columns: GAT's logits come before them.
     const int64_t stride = of_receivers.dimensions()[1];
     const A* end = Data<const A>(of_receivers) + stride;
-    const A* peak = end - (*inverse ? 3 : 2) * shape[1];
+    const A* peak = end - (*inverse ? 3 : 2) * heads;
     const auto logits =
         BindLogits<T>(static_cast<Attention>(*kind), *parameter, sender, receiver, attention);
     KernelsFor<T>().attention_gradient(
         {edges, logits, dropout, BindSelf(missing), Data<const T>(values), Data<const T>(gradient),
-         peak, peak + shape[1], *inverse ? end - shape[1] : nullptr, stride,
+         peak, peak + heads, *inverse ? end - heads : nullptr, stride,
          DataOrNull<A>(*dvalues), DataOrNull<A>(*dsender), DataOrNull<A>(*per_edge),
-         DataOrNull<A>(*per_self), resume, shape[1], shape[2]},
+         DataOrNull<A>(*per_self), is_over_values, resume, heads, width},
         call.workers);
   });
 }

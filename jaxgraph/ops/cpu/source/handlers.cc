@@ -96,6 +96,22 @@ ffi::Error WeightGradientHandler(Workers& workers, Array x, Array gradient, Outp
   });
 }
 
+// `after` has been computed when this one starts, and is not looked at.
+ffi::Error RowProductHandler(Workers& workers, Array x, Array map, Array after, Output y) {
+  (void)after;
+  const int64_t width = map.dimensions().front();
+  // Where XLA needs x later it has made a copy of it, and hands that over.
+  if (auto error = Check(x.untyped_data() == y->untyped_data(), "the product is not over x");
+      error.failure()) {
+    return error;
+  }
+  return WithType(x, [&](auto zero) {
+    using T = decltype(zero);
+    KernelsFor<T>().row_product({Data<T>(*y), Data<const T>(map), y->dimensions().front(), width},
+                                workers);
+  });
+}
+
 }  // namespace
 }  // namespace jaxgraph
 
@@ -106,3 +122,4 @@ JAXGRAPH_HANDLER(jaxgraph_product, jaxgraph::ProductHandler)
 JAXGRAPH_HANDLER(jaxgraph_extremum, jaxgraph::ExtremumHandler)
 JAXGRAPH_HANDLER(jaxgraph_winner, jaxgraph::WinnerHandler)
 JAXGRAPH_HANDLER(jaxgraph_weight_gradient, jaxgraph::WeightGradientHandler)
+JAXGRAPH_HANDLER(jaxgraph_row_product, jaxgraph::RowProductHandler)

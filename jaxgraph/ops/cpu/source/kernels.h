@@ -155,6 +155,8 @@ struct AttentionGradientArguments {
   // de_ij times the derivative of e_ij: by x_i + z_j (GAT), by itself (GATv2), by the product (dot).
   A* per_edge;    // [slots, heads]
   A* per_self;    // [self.count, heads], of the rows' messages from themselves
+  // Whether `dvalues` is the memory of `values`, which are read no more. Not of GATv2.
+  bool is_over_values;
   bool resume;
   int64_t heads;
   int64_t width;
@@ -199,6 +201,15 @@ struct WeightGradientArguments {
   int64_t out_width;
 };
 
+// y = x W over x.
+template <class T>
+struct RowProductArguments {
+  T* x;           // [rows, width]
+  const T* map;   // W [width, width]
+  int64_t rows;
+  int64_t width;
+};
+
 // The most heads that attention is computed for.
 constexpr int64_t kMostHeads = 64;
 
@@ -213,6 +224,7 @@ struct Kernels {
   void (*hidden_gradient)(const HiddenGradientArguments<T>&, Workers&);
   void (*edge_sum)(const EdgeSumArguments<Accumulator<T>>&, Workers&);
   void (*weight_gradient)(const WeightGradientArguments<T>&, Workers&);
+  void (*row_product)(const RowProductArguments<T>&, Workers&);
 };
 
 // The kernels of the highest level that this processor has.

@@ -12,6 +12,7 @@
 #include "kernels.h"
 #include "levels.h"
 #include "product.h"
+#include "row_product.h"
 #include "sum.h"
 #include "weight_gradient.h"
 
@@ -23,7 +24,7 @@ const Kernels<T>& LevelKernels() {
   static constexpr Kernels<T> kernels{
       &Sum<T>,    &Product<T>,        &Extremum<T>,       &Winner<T>,
       &Attend<T>, &AttendGradient<T>, &HiddenGradient<T>, &EdgeSum<Accumulator<T>>,
-      &WeightGradient<T>};
+      &WeightGradient<T>, &MapRows<T>};
   return kernels;
 }
 

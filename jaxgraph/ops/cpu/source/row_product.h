@@ -1,0 +1,100 @@
+// A matrix that maps the rows of a table, each written over what it was made from.
+
+#ifndef JAXGRAPH_ROW_PRODUCT_H_
+#define JAXGRAPH_ROW_PRODUCT_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include "weight_gradient.h"
+
+namespace jaxgraph {
+namespace JAXGRAPH_LEVEL {
+
+// Groups of `kTileRows` rows that a piece of work takes at least.
+constexpr int64_t kFewestGroups = 8;
+constexpr int64_t kRowProductPieces = 64;
+
+template <class T>
+class RowProductOp {
+ public:
+  using A = Accumulator<T>;
+
+  explicit RowProductOp(const RowProductArguments<T>& a)
+      : groups((a.rows + kTileRows - 1) / kTileRows),
+        pieces(std::clamp<int64_t>(groups / kFewestGroups, 1, kRowProductPieces)),
+        panels((a.width + kPanel - 1) / kPanel),
+        a_(a),
+        map_(new A[panels * a.width * kPanel]) {}
+
+  const int64_t groups, pieces, panels;
+
+  // Some columns of the matrix, side by side; 0 behind the last.
+  void Pack(int64_t panel) const {
+    const int64_t first = panel * kPanel;
+    const int64_t columns = std::min(kPanel, a_.width - first);
+    A* to = map_.get() + panel * a_.width * kPanel;
+    for (int64_t row = 0; row < a_.width; ++row, to += kPanel) {
+      const T* from = a_.map + row * a_.width + first;
+      for (int64_t c = 0; c < columns; ++c) to[c] = Load<A, 1>(from + c)[0];
+      std::fill(to + columns, to + kPanel, A{0});
+    }
+  }
+
+  void Piece(int64_t piece) const {
+    const std::unique_ptr<A[]> rows(new A[a_.width * kTileRows]());
+    for (int64_t group = piece * groups / pieces; group < (piece + 1) * groups / pieces; ++group) {
+      const int64_t first = group * kTileRows;
+      const int64_t count = std::min<int64_t>(kTileRows, a_.rows - first);
+      T* table = a_.x + first * a_.width;
+      // Read whole before anything is written over them.
+      for (int64_t r = 0; r < count; ++r) {
+        const T* from = table + r * a_.width;
+        for (int64_t k = 0; k < a_.width; ++k) {
+          rows[k * kTileRows + r] = Load<A, 1>(from + k)[0];
+        }
+      }
+      for (int64_t panel = 0; panel < panels; ++panel) Map(rows.get(), panel, count, table);
+    }
+  }
+
+ private:
+  static constexpr int64_t kPanel = kTileVectors * kLanes<A>;
+
+  void Map(const A* rows, int64_t panel, int64_t count, T* table) const {
+    const int64_t first = panel * kPanel;
+    const int64_t columns = std::min(kPanel, a_.width - first);
+    const A* map = map_.get() + panel * a_.width * kPanel;
+    A tile[kTileRows * kPanel] = {};
+    WithCount<kTileVectors>((columns + kLanes<A> - 1) / kLanes<A>, [&](auto constant) {
+      Ahead nothing{nullptr, nullptr};
+      AddTile<A, decltype(constant)::kValue>(a_.width, rows, map, tile, nothing);
+    });
+    for (int64_t r = 0; r < count; ++r) {
+      T* to = table + r * a_.width + first;
+      const A* from = tile + r * kPanel;
+      int64_t c = 0;
+      for (; c + kLanes<A> <= columns; c += kLanes<A>) {
+        Store<A, kLanes<A>>(to + c, Load<A, kLanes<A>>(from + c));
+      }
+      for (; c < columns; ++c) Store<A, 1>(to + c, Load<A, 1>(from + c));
+    }
+  }
+
+  const RowProductArguments<T>& a_;
+  const std::unique_ptr<A[]> map_;
+};
+
+template <class T>
+void MapRows(const RowProductArguments<T>& a, Workers& workers) {
+  if (a.rows == 0 || a.width == 0) return;
+  const RowProductOp<T> op(a);
+  ForEachPiece(workers, op.panels, [&](int64_t panel) { op.Pack(panel); });
+  ForEachPiece(workers, op.pieces, [&](int64_t piece) { op.Piece(piece); });
+}
+
+}  // namespace JAXGRAPH_LEVEL
+}  // namespace jaxgraph
+
+#endif  // JAXGRAPH_ROW_PRODUCT_H_
