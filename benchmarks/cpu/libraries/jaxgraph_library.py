@@ -209,7 +209,8 @@ def make_model(
         index, *path = name.split("/")
         layer = made.layers[int(index)]
         owner = layer.norm if path[0] == "norm" else layer.convolution
-        getattr(owner, path[-1]).set_value(jnp.asarray(value))
+        # jnp.asarray would compile a program for every shape, and keep it.
+        getattr(owner, path[-1]).set_value(jax.device_put(value))
     return made
 
 
