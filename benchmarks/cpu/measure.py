@@ -17,7 +17,7 @@ from benchmarks.cpu.tasks import Task, to_json
 
 __all__ = ["Measurement", "Memory", "measure_task", "repeats_per_round"]
 
-MOST_REPEATS = 200
+MOST_REPEATS = 1000
 PREPARE_TIMEOUT = 1800.0
 PATIENCE = 2
 """Rounds that are tried for each that is wanted, where other processes disturb."""
@@ -161,7 +161,6 @@ class _Clock:
     """The rounds of one worker, behind a first run that counts where there is no round."""
 
     measurement: Measurement
-    repeats: int
     first: _First
     calm: list[float] = field(default_factory=list)
     disturbed: list[float] = field(default_factory=list)
@@ -173,10 +172,12 @@ class _Clock:
         is_late = self.first.seconds + self.spent >= pace.seconds and rounds >= pace.least
         return bool(self.measurement.failure) or is_late or len(self.calm) >= pace.rounds
 
-    def run(self, worker: Worker) -> None:
+    def run(self, worker: Worker, pace: Pace) -> None:
         """One round."""
+        # A first run takes longer than those that follow, and tells too little of how many fit.
+        shortest = min([self.first.seconds, *self.calm, *self.disturbed])
         try:
-            reply = worker.request("run", repeats=self.repeats)
+            reply = worker.request("run", repeats=repeats_per_round(shortest, pace))
         except WorkerFailure as reason:
             self.measurement.failure = str(reason)
             return
@@ -197,13 +198,10 @@ class _Clock:
 def _time_by_turns(
     crew: Crew, timed: Sequence[Measurement], firsts: Mapping[str, _First], pace: Pace
 ) -> None:
-    clocks = []
-    for each in timed:
-        first = firsts[each.contestant]
-        clocks.append(_Clock(each, repeats_per_round(first.seconds, pace), first))
+    clocks = [_Clock(each, firsts[each.contestant]) for each in timed]
     for _ in range(PATIENCE * pace.rounds):
         for clock in clocks:
             if not clock.is_over(pace):
-                clock.run(crew.workers[clock.measurement.contestant])
+                clock.run(crew.workers[clock.measurement.contestant], pace)
     for clock in clocks:
         clock.finish(pace)

@@ -18,10 +18,17 @@ class Scripted:
     """A worker that answers as it was told, and writes down who was asked."""
 
     def __init__(
-        self, name: str, log: list, seconds: float = 1.0, y: Any = 1.0, disturbed: int = 0
+        self,
+        name: str,
+        log: list,
+        seconds: float = 1.0,
+        y: Any = 1.0,
+        disturbed: int = 0,
+        first: float | None = None,
     ) -> None:
         self.name, self.log, self.seconds, self.y = name, log, seconds, y
-        self.disturbed = disturbed
+        self.disturbed, self.first = disturbed, seconds if first is None else first
+        self.repeats: list[int] = []
         self.runs = 0
 
     def request(self, command: str, timeout: float = 0, **arguments: Any) -> dict[str, Any]:
@@ -30,11 +37,12 @@ class Scripted:
             if isinstance(self.y, Exception):
                 raise self.y
             np.savez(arguments["output"], y=np.full(3, self.y))
-            reply = {"seconds": self.seconds, "path": "way", "compile_seconds": None}
+            reply = {"seconds": self.first, "path": "way", "compile_seconds": None}
             disturbed = {"disturbed": self.disturbed > 0}
             return reply | disturbed | {"loaded": 10, "before": 15, "peak": 40}
         if command == "run":
             self.runs += 1
+            self.repeats.append(arguments["repeats"])
             if self.seconds < 0:
                 raise WorkerFailure("it died")
             is_disturbed = self.runs <= self.disturbed
@@ -138,9 +146,15 @@ def test_a_first_run_will_do_where_no_round_has_to_be(tmp_path: Path):
     assert [each.disturbed for each in found] == [0, 1]
 
 
-@pytest.mark.parametrize(("seconds", "repeats"), [(5.0, 1), (0.1, 10), (1e-6, 200), (0.0, 200)])
+@pytest.mark.parametrize(("seconds", "repeats"), [(5.0, 1), (0.1, 10), (1e-6, 1000), (0.0, 1000)])
 def test_short_runs_are_repeated(seconds: float, repeats: int):
     assert repeats_per_round(seconds, PACE) == repeats
+
+
+def test_a_slow_first_run_does_not_shorten_the_rounds(tmp_path: Path):
+    worker = Scripted("a", [], seconds=0.1, first=0.5)
+    measured(tmp_path, worker)
+    assert worker.repeats == [2] + [10] * 6
 
 
 def test_memory_of_a_run_and_of_a_task():
