@@ -55,6 +55,10 @@ class JaxgraphLibrary:
         """Takes a graph."""
         self._data: Data = data
         self._sharded: dict[bool, Sharded] = {}
+        # The edges alone decide: one layout serves the graph with weights and without.
+        self._partition = jg.partition.partition(
+            make_graph(data, weighted=False), self._parts, "metis", order=self._order, seed=0
+        )
         jax.clear_caches()
 
     def lay_out(self, task: Task) -> None:
@@ -77,11 +81,10 @@ class JaxgraphLibrary:
     def _graph(self, weighted: bool) -> Sharded:
         if weighted not in self._sharded:
             graph = make_graph(self._data, weighted=weighted)
-            parts = jg.partition.partition(
-                graph, self._parts, method="metis", order=self._order, seed=0
-            )
             self._sharded[weighted] = jax.block_until_ready(
-                jg.parallel.shard(graph, parts, self._mesh, implementation=self._implementation)
+                jg.parallel.shard(
+                    graph, self._partition, self._mesh, implementation=self._implementation
+                )
             )
         return self._sharded[weighted]
 
