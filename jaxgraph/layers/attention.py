@@ -16,7 +16,7 @@ from jaxgraph.ops.message_functions import gat_message, gatv2_message
 from jaxgraph.ops.messages import Inputs, MessageFn
 from jaxgraph.ops.randomness import seed_words
 from jaxgraph.ops.reducers import Softmax
-from jaxgraph.ops.row_maps import map_rows, map_rows_to_few, map_rows_twice
+from jaxgraph.ops.row_maps import map_rows, map_rows_twice
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.propagate import aggregate_derived, aggregate_messages
 
@@ -112,11 +112,8 @@ def _gat_inputs(params: Params, shard: Shard, x: Features, *, is_derived: bool) 
         few = map_rows(params["kernel"], vectors, by)
         kernel, few = at_use(params["kernel"], x), at_use(few, x)
         # Features are kept; and in parts XLA would hold copies of x that take more than they save.
-        if x is shard.nodes or shard.manifest.num_parts > 1:
-            x = shard.mask_rows(x)
-            flat, scores = map_rows(x, kernel, by), map_rows_to_few(x, few, by)
-        else:
-            flat, scores = map_rows_twice(shard.mask_rows(x), kernel, few, by)
+        ends_x = x is not shard.nodes and shard.manifest.num_parts == 1
+        flat, scores = map_rows_twice(shard.mask_rows(x), kernel, few, by, ends_x=ends_x)
     else:
         flat = linear(shard, x, params["kernel"])
         scores = map_rows(flat, at_use(vectors, flat), by)

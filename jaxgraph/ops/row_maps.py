@@ -48,26 +48,26 @@ def map_rows_to_few(x: jax.Array, kernel: jax.Array, implementation: str) -> jax
 
 
 def map_rows_twice(
-    x: jax.Array, kernel: jax.Array, few: jax.Array, implementation: str
+    x: jax.Array, kernel: jax.Array, few: jax.Array, implementation: str, *, ends_x: bool
 ) -> tuple[jax.Array, jax.Array]:
-    """y = x W and z = x V of few columns, of x that is made for these two alone.
-
-    On "cpu" y takes the memory of x where it is as wide, and in the backward dx that of the
-    gradient of y: such tables are what a step holds most of.
+    """y = x W and z = x V of few columns.
 
     Args:
       x: float [rows, in_features].
       kernel: W [in_features, out_features], of the type of x.
       few: V [in_features, columns], of the type of x.
       implementation: as for `map_rows`.
+      ends_x: whether x is made for these two alone. On "cpu" y then takes the memory of x where it
+        is as wide, and in the backward dx that of the gradient of y: such tables are what a step
+        holds most of.
 
     Returns:
       float [rows, out_features] and [rows, columns].
     """
-    is_square = kernel.shape[0] == kernel.shape[1] > _FEW_COLUMNS
-    if implementation == "cpu" and is_square and x.dtype in KERNEL_TYPES:
+    ends_x = ends_x and implementation == "cpu"
+    if ends_x and kernel.shape[0] == kernel.shape[1] > _FEW_COLUMNS and x.dtype in KERNEL_TYPES:
         return _map_rows_twice(x, kernel, few)
-    by_width = map_rows_to_few if implementation == "cpu" else map_rows
+    by_width = map_rows_to_few if ends_x else map_rows
     return by_width(x, kernel, implementation), map_rows_to_few(x, few, implementation)
 
 
@@ -112,13 +112,13 @@ def _backward_of_few(
     implementation: str, residuals: Any, gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     x, kernel = residuals
+    return _to_be_added(gradient, kernel), kernel_gradient(x, gradient, implementation)
+
+
+def _to_be_added(gradient: jax.Array, kernel: jax.Array) -> jax.Array:
+    """g W^T, of few columns as a sum that XLA fuses with what it is added to."""
     if kernel.shape[1] > _FEW_COLUMNS:
-        return _backward(implementation, residuals, gradient)
-    return _sum_of_few(gradient, kernel), kernel_gradient(x, gradient, implementation)
-
-
-def _sum_of_few(gradient: jax.Array, kernel: jax.Array) -> jax.Array:
-    """g W^T"""
+        return gradient @ kernel.T
     terms = (gradient[:, c, None] * kernel[:, c] for c in range(kernel.shape[1]))
     return functools.reduce(jnp.add, terms)
 
@@ -139,7 +139,7 @@ def _backward_twice(
     x, kernel, few = residuals
     of_kernel, of_few = (kernel_gradient(x, gradient, "cpu") for gradient in gradients)
     wide = row_product(gradients[0], kernel.T, of_kernel)
-    return wide + _sum_of_few(gradients[1], few), of_kernel, of_few
+    return wide + _to_be_added(gradients[1], few), of_kernel, of_few
 
 
 _map_rows.defvjp(_forward, _backward)

@@ -67,7 +67,7 @@ def test_two_maps_of_the_same_rows(shape, dtype, implementation):
         @jax.jit
         def run(x, kernel, few, cotangents):
             doubled = 2 * x
-            maps = functools.partial(map_rows_twice, implementation=implementation)
+            maps = functools.partial(map_rows_twice, implementation=implementation, ends_x=True)
             outputs, pull = jax.vjp(maps, doubled, kernel, few)
             return outputs, pull(cotangents), doubled
 
@@ -81,6 +81,21 @@ def test_two_maps_of_the_same_rows(shape, dtype, implementation):
         same(dx, expected, reduction_length=out_features + 3)
         same(dkernel, 2 * exact_x.T @ exact_of_y, reduction_length=max(rows, 1))
         same(dfew, 2 * exact_x.T @ exact_of_z, reduction_length=max(rows, 1))
+
+
+@needs_kernels
+@pytest.mark.parametrize("ends_x", [True, False])
+@pytest.mark.parametrize(("columns", "products"), [(16, 16), (17, 0)])
+def test_only_few_columns_are_written_out(columns: int, products: int, ends_x: bool):
+    """Written-out sums of many terms take XLA very long to compile."""
+
+    def pull(x, kernel, few, gradients):
+        maps = functools.partial(map_rows_twice, implementation="cpu", ends_x=ends_x)
+        return jax.vjp(maps, x, kernel, few)[1](gradients)
+
+    shapes = ((9, 20), (20, 20), (20, columns), ((9, 20), (9, columns)))
+    zeros = jax.tree.map(jnp.zeros, shapes, is_leaf=lambda shape: isinstance(shape[0], int))
+    assert str(jax.make_jaxpr(pull)(*zeros)).count(" mul ") == products
 
 
 @needs_kernels
