@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "weight_gradient.h"
+#include "columns.h"
+#include "kernels.h"
+#include "product_tiles.h"
 
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
@@ -24,23 +26,12 @@ class RowProductOp {
   explicit RowProductOp(const RowProductArguments<T>& a)
       : groups((a.rows + kTileRows - 1) / kTileRows),
         pieces(std::clamp<int64_t>(groups / kFewestGroups, 1, kRowProductPieces)),
-        panels((a.width + kPanel - 1) / kPanel),
         a_(a),
-        map_(new A[panels * a.width * kPanel]) {}
-
-  const int64_t groups, pieces, panels;
-
-  // Some columns of the matrix, side by side; 0 behind the last.
-  void Pack(int64_t panel) const {
-    const int64_t first = panel * kPanel;
-    const int64_t columns = std::min(kPanel, a_.width - first);
-    A* to = map_.get() + panel * a_.width * kPanel;
-    for (int64_t row = 0; row < a_.width; ++row, to += kPanel) {
-      const T* from = a_.map + row * a_.width + first;
-      for (int64_t c = 0; c < columns; ++c) to[c] = Load<A, 1>(from + c)[0];
-      std::fill(to + columns, to + kPanel, A{0});
-    }
+        map_(a.width, a.width) {
+    map_.Fill(a.map, a.width);
   }
+
+  const int64_t groups, pieces;
 
   void Piece(int64_t piece) const {
     const std::unique_ptr<A[]> rows(new A[a_.width * kTileRows]());
@@ -55,21 +46,22 @@ class RowProductOp {
           rows[k * kTileRows + r] = Load<A, 1>(from + k)[0];
         }
       }
-      for (int64_t panel = 0; panel < panels; ++panel) Map(rows.get(), panel, count, table);
+      for (int64_t column = 0; column < a_.width; column += kPanel) {
+        Map(rows.get(), column, count, table);
+      }
     }
   }
 
  private:
   static constexpr int64_t kPanel = kTileVectors * kLanes<A>;
 
-  void Map(const A* rows, int64_t panel, int64_t count, T* table) const {
-    const int64_t first = panel * kPanel;
+  // The columns of a panel from `first` on.
+  void Map(const A* rows, int64_t first, int64_t count, T* table) const {
     const int64_t columns = std::min(kPanel, a_.width - first);
-    const A* map = map_.get() + panel * a_.width * kPanel;
     A tile[kTileRows * kPanel] = {};
     WithCount<kTileVectors>((columns + kLanes<A> - 1) / kLanes<A>, [&](auto constant) {
       Ahead nothing{nullptr, nullptr};
-      AddTile<A, decltype(constant)::kValue>(a_.width, rows, map, tile, nothing);
+      AddTile<A, decltype(constant)::kValue>(a_.width, rows, map_[first / kPanel], tile, nothing);
     });
     for (int64_t r = 0; r < count; ++r) {
       T* to = table + r * a_.width + first;
@@ -83,14 +75,13 @@ class RowProductOp {
   }
 
   const RowProductArguments<T>& a_;
-  const std::unique_ptr<A[]> map_;
+  Panels<A, kPanel> map_;
 };
 
 template <class T>
 void MapRows(const RowProductArguments<T>& a, Workers& workers) {
   if (a.rows == 0 || a.width == 0) return;
   const RowProductOp<T> op(a);
-  ForEachPiece(workers, op.panels, [&](int64_t panel) { op.Pack(panel); });
   ForEachPiece(workers, op.pieces, [&](int64_t piece) { op.Piece(piece); });
 }
 

@@ -9,13 +9,10 @@
 
 #include "columns.h"
 #include "kernels.h"
+#include "product_tiles.h"
 
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
-
-// A tile of the result stays in registers, and there is one more for each vector that is read.
-constexpr int kTileRows = 6;
-constexpr int kTileVectors = kRegisterBytes == 64 ? 4 : 2;
 
 // Rows that are taken at once: of both tables, what a tile needs fits into the nearest cache.
 constexpr int64_t kChunkRows = 128;
@@ -25,92 +22,6 @@ constexpr int64_t kChunkRows = 128;
 constexpr int64_t kFewestRowsPerPiece = 512;
 constexpr int64_t kSmallerResults = 8;
 constexpr int64_t kMostRowPieces = 64;
-
-constexpr int64_t kLineBytes = 64;
-
-// One after another, cache lines of what is needed next.
-struct Ahead {
-  const char* next;
-  const char* end;
-
-  JAXGRAPH_INLINE void Fetch() {
-    if (next >= end) return;
-    __builtin_prefetch(next, /*rw=*/0, /*locality=*/2);
-    next += kLineBytes;
-  }
-};
-
-// Columns of a table, `panel` at a time: of each panel all rows of a chunk, side by side. What has
-// no column is 0.
-template <class A, int64_t panel>
-struct Panels {
-  // Not a multiple of a page, or the same rows of all panels would compete for one place of the
-  // cache.
-  static constexpr int64_t kStride = kChunkRows * panel + kLineBytes / sizeof(A);
-
-  explicit Panels(int64_t width)
-      : width(width), numbers(new A[(width + panel - 1) / panel * kStride]()) {}
-
-  const A* operator[](int64_t place) const { return numbers.get() + place * kStride; }
-
-  template <class T>
-  void Fill(const T* from, int64_t rows) {
-    for (int64_t row = 0; row < rows; ++row, from += width) {
-      A* to = numbers.get() + row * panel;
-      int64_t column = 0;
-      for (; column + panel <= width; column += panel, to += kStride) {
-        for (int64_t c = 0; c < panel; c += kTogether) Copy<kTogether>(from + column + c, to + c);
-      }
-      for (int64_t c = 0; column + c < width; ++c) Copy<1>(from + column + c, to + c);
-    }
-  }
-
-  const int64_t width;
-  const std::unique_ptr<A[]> numbers;
-
- private:
-  static constexpr int kTogether = panel % kLanes<A> == 0 ? kLanes<A> : 2;
-  static_assert(panel % kTogether == 0);
-
-  template <int lanes, class T>
-  static void Copy(const T* from, A* to) {
-    Store<A, lanes>(to, Load<A, lanes>(from));
-  }
-};
-
-// sums += x^T g for a panel of either.
-template <class A, int vectors>
-void AddTile(int64_t rows, const A* x, const A* g, A* sums, Ahead& lines) {
-  constexpr int lanes = kLanes<A>;
-  Ahead ahead = lines;
-  Vector<A, lanes> tile[kTileRows][vectors];
-  JAXGRAPH_UNROLL
-  for (int r = 0; r < kTileRows; ++r) {
-    JAXGRAPH_UNROLL
-    for (int v = 0; v < vectors; ++v) {
-      tile[r][v] = Load<A, lanes>(sums + (r * kTileVectors + v) * lanes);
-    }
-  }
-  for (int64_t row = 0; row < rows; ++row, x += kTileRows, g += kTileVectors * lanes) {
-    if (row % 2 == 0) ahead.Fetch();
-    Vector<A, lanes> right[vectors];
-    JAXGRAPH_UNROLL
-    for (int v = 0; v < vectors; ++v) right[v] = Load<A, lanes>(g + v * lanes);
-    JAXGRAPH_UNROLL
-    for (int r = 0; r < kTileRows; ++r) {
-      JAXGRAPH_UNROLL
-      for (int v = 0; v < vectors; ++v) tile[r][v] += x[r] * right[v];
-    }
-  }
-  JAXGRAPH_UNROLL
-  for (int r = 0; r < kTileRows; ++r) {
-    JAXGRAPH_UNROLL
-    for (int v = 0; v < vectors; ++v) {
-      Store<A, lanes>(sums + (r * kTileVectors + v) * lanes, tile[r][v]);
-    }
-  }
-  lines = ahead;
-}
 
 template <class T>
 class WeightGradientOp {
@@ -133,8 +44,8 @@ class WeightGradientOp {
   void Piece(int64_t piece) const {
     A* sums = sums_.get() + piece * Size();
     std::fill_n(sums, Size(), A{0});
-    Inputs x(a_.in_width);
-    Outputs g(a_.out_width);
+    Inputs x(kChunkRows, a_.in_width);
+    Outputs g(kChunkRows, a_.out_width);
     const int64_t end = (piece + 1) * a_.rows / pieces;
     for (int64_t row = piece * a_.rows / pieces; row < end; row += kChunkRows) {
       const int64_t rows = std::min(kChunkRows, end - row);

@@ -1,0 +1,108 @@
+// Products of tables in tiles that stay in registers.
+
+#ifndef JAXGRAPH_PRODUCT_TILES_H_
+#define JAXGRAPH_PRODUCT_TILES_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "vectors.h"
+
+namespace jaxgraph {
+namespace JAXGRAPH_LEVEL {
+
+// A tile of the result stays in registers, and there is one more for each vector that is read.
+constexpr int kTileRows = 6;
+constexpr int kTileVectors = kRegisterBytes == 64 ? 4 : 2;
+
+constexpr int64_t kLineBytes = 64;
+
+// One after another, cache lines of what is needed next.
+struct Ahead {
+  const char* next;
+  const char* end;
+
+  JAXGRAPH_INLINE void Fetch() {
+    if (next >= end) return;
+    __builtin_prefetch(next, /*rw=*/0, /*locality=*/2);
+    next += kLineBytes;
+  }
+};
+
+// Columns of a table, `panel` at a time: of each panel all rows, side by side. What has no column
+// is 0.
+template <class A, int64_t panel>
+struct Panels {
+  Panels(int64_t most_rows, int64_t width)
+      : width(width),
+        stride(most_rows * panel + kLineBytes / int64_t{sizeof(A)}),
+        numbers(new A[(width + panel - 1) / panel * stride]()) {}
+
+  const A* operator[](int64_t place) const { return numbers.get() + place * stride; }
+
+  template <class T>
+  void Fill(const T* from, int64_t rows) {
+    for (int64_t row = 0; row < rows; ++row, from += width) {
+      A* to = numbers.get() + row * panel;
+      int64_t column = 0;
+      for (; column + panel <= width; column += panel, to += stride) {
+        for (int64_t c = 0; c < panel; c += kTogether) Copy<kTogether>(from + column + c, to + c);
+      }
+      for (int64_t c = 0; column + c < width; ++c) Copy<1>(from + column + c, to + c);
+    }
+  }
+
+  const int64_t width;
+  // Not a multiple of a page, or the same rows of all panels would compete for one place of the
+  // cache.
+  const int64_t stride;
+  const std::unique_ptr<A[]> numbers;
+
+ private:
+  static constexpr int kTogether = panel % kLanes<A> == 0 ? kLanes<A> : 2;
+  static_assert(panel % kTogether == 0);
+
+  template <int lanes, class T>
+  static void Copy(const T* from, A* to) {
+    Store<A, lanes>(to, Load<A, lanes>(from));
+  }
+};
+
+// sums += x^T g for a panel of either.
+template <class A, int vectors>
+void AddTile(int64_t rows, const A* x, const A* g, A* sums, Ahead& lines) {
+  constexpr int lanes = kLanes<A>;
+  Ahead ahead = lines;
+  Vector<A, lanes> tile[kTileRows][vectors];
+  JAXGRAPH_UNROLL
+  for (int r = 0; r < kTileRows; ++r) {
+    JAXGRAPH_UNROLL
+    for (int v = 0; v < vectors; ++v) {
+      tile[r][v] = Load<A, lanes>(sums + (r * kTileVectors + v) * lanes);
+    }
+  }
+  for (int64_t row = 0; row < rows; ++row, x += kTileRows, g += kTileVectors * lanes) {
+    if (row % 2 == 0) ahead.Fetch();
+    Vector<A, lanes> right[vectors];
+    JAXGRAPH_UNROLL
+    for (int v = 0; v < vectors; ++v) right[v] = Load<A, lanes>(g + v * lanes);
+    JAXGRAPH_UNROLL
+    for (int r = 0; r < kTileRows; ++r) {
+      JAXGRAPH_UNROLL
+      for (int v = 0; v < vectors; ++v) tile[r][v] += x[r] * right[v];
+    }
+  }
+  JAXGRAPH_UNROLL
+  for (int r = 0; r < kTileRows; ++r) {
+    JAXGRAPH_UNROLL
+    for (int v = 0; v < vectors; ++v) {
+      Store<A, lanes>(sums + (r * kTileVectors + v) * lanes, tile[r][v]);
+    }
+  }
+  lines = ahead;
+}
+
+}  // namespace JAXGRAPH_LEVEL
+}  // namespace jaxgraph
+
+#endif  // JAXGRAPH_PRODUCT_TILES_H_
