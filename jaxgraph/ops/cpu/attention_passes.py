@@ -96,6 +96,12 @@ class Attention:
         """The type in which values are accumulated."""
         return accumulation_dtype(self.values.dtype)
 
+    @property
+    def leaves_values(self) -> bool:
+        """Whether a gradient can take the memory of the values."""
+        # GATv2 looks at the values a second time, in the logits.
+        return self.ends_values and self.kind != GATV2 and self.values.dtype == self.dtype
+
 
 def attention_state(over: EdgeGroup, attention: Attention, before: State | None) -> State:
     """The state of `Softmax` after all messages of a group, with sums that have been divided.
@@ -185,9 +191,7 @@ def sender_gradients(
             "`before` holds one of the gradients that senders sum up; expected both or none"
         )
     dtype, values, heads = attention.dtype, attention.values, attention.values.shape[1]
-    # GATv2 looks at the values a second time, in the logits.
-    is_over = attention.ends_values and starts[0] is None and wanted[0] and attention.kind != GATV2
-    over_values = is_over and values.dtype == dtype
+    over_values = attention.leaves_values and wanted[0] and starts[0] is None
     # As maps of rows leave and take it: what is reshaped on its way into the memory of another
     # array XLA copies.
     table = values.reshape(len(values), -1) if over_values else values
