@@ -30,16 +30,24 @@ def hub_edges(num_edges: int = 9000, seed: int = 0) -> Edges:
     return Edges.of(senders, receivers, NUM_NODES)
 
 
-def group_edges(edges: Edges, group_of_edge: np.ndarray | None = None) -> EdgeGroups:
+def group_edges(
+    edges: Edges,
+    group_of_edge: np.ndarray | None = None,
+    place_of_receiver: np.ndarray | None = None,
+) -> EdgeGroups:
     """Lays edges out; nodes are numbered backwards, so that ids are not rows.
 
     Args:
         edges: The edges.
         group_of_edge: int [num_edges]; None: all are in group 0.
+        place_of_receiver: int [num_nodes], where a receiver's edges stand among those of a group;
+            None: receivers ascend.
     """
     if group_of_edge is None:
         group_of_edge = np.zeros(len(edges.senders), np.int64)
-    by_receiver = np.lexsort((edges.receivers, group_of_edge))
+    if place_of_receiver is None:
+        place_of_receiver = np.arange(edges.num_nodes)
+    by_receiver = np.lexsort((place_of_receiver[edges.receivers], group_of_edge))
     by_sender = np.lexsort((edges.senders, group_of_edge))
     slot_of_edge = np.argsort(by_receiver)
     ids = jnp.asarray(node_ids(edges.num_nodes), jnp.int32)

@@ -103,6 +103,21 @@ def test_a_start_and_rows_that_take_in_their_own_value():
         winner_gradient(over, x, reducer.adjoint(y, kept, x), before=x)
 
 
+@pytest.mark.parametrize("place", [0, 1, 2, 15, 16, 17, 31, 64, 65, 200])
+def test_rows_in_any_order(place):
+    # Nodes with edges in their order, but for the last of them, which stands at `place`.
+    last = int(EDGES.receivers.max())
+    place_of_receiver = np.arange(EDGES.num_nodes)
+    place_of_receiver[place:last] += 1
+    place_of_receiver[last] = place
+    groups = group_edges(EDGES, place_of_receiver=place_of_receiver)
+    rows = np.asarray(groups.by_receiver.compressed_rows)
+    assert np.flatnonzero(rows[1:] < rows[:-1]).tolist() == [place]
+    x, exact = draw((EDGES.num_nodes, 64), np.float32)
+    y = neighbor_sum(EdgeGroup(groups, 0), "receiver", x, EDGES.num_nodes)
+    assert_close(y, EDGES.sum_by_receiver(exact[EDGES.senders]), reduction_length=5000)
+
+
 def test_groups_are_summed_one_by_one():
     group_of_edge = np.arange(len(EDGES.senders)) % 3
     groups = group_edges(EDGES, group_of_edge)
