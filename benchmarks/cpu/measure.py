@@ -43,7 +43,7 @@ class Memory:
         return None if self.peak is None else max(self.peak - self.loaded, 0)
 
     @property
-    def temporary(self) -> int | None:
+    def of_run(self) -> int | None:
         """What one run takes: temporaries and outputs."""
         return None if self.peak is None else max(self.peak - self.before, 0)
 

@@ -10,7 +10,7 @@ from benchmarks.cpu.plan import OURS, OWN
 from benchmarks.cpu.record import Record
 from benchmarks.cpu.summary import Spread, ratios, spread
 from benchmarks.cpu.tasks import SpMM, Task
-from benchmarks.cpu.work import array_bytes
+from benchmarks.cpu.work import arrays
 
 __all__ = ["Sheet", "details", "summaries"]
 
@@ -67,7 +67,7 @@ def _detail(each: Measurement) -> tuple[str, ...]:
         f"{found.count}{_mark(each)}",
         error,
         _megabytes(memory.above_loaded if memory else None),
-        _megabytes(memory.temporary if memory else None),
+        _megabytes(memory.of_run if memory else None),
         way,
     )
 
@@ -95,7 +95,7 @@ def summaries(record: Record) -> Iterator[Sheet]:
         yield _means(record.peers)
     if record.peers:
         yield _memory(record.peers)
-    ops = [each for each in record.peers if _array_bytes(record, each) is not None]
+    ops = [each for each in record.peers if arrays(each.task, record.sizes[each.graph])]
     if ops:
         yield _memory_of_ops(record, ops)
     compiled = [each for each in (*record.peers, *record.sar) if each.compile_seconds is not None]
@@ -226,21 +226,22 @@ def _memory(measurements: Sequence[Measurement]) -> Sheet:
     return Sheet(title, ("graph", "task", *names), tuple(rows), 2)
 
 
-def _array_bytes(record: Record, each: Measurement) -> int | None:
-    return array_bytes(each.task, record.sizes[each.graph])
-
-
 def _memory_of_ops(record: Record, measurements: Sequence[Measurement]) -> Sheet:
     names = _names(measurements)
-    rows = []
-    for (graph, task), row in _by_task(measurements).items():
-        arrays = array_bytes(task, record.sizes[graph]) or 1
-        memories = [row[name].memory if name in row else None for name in names]
-        taken = [memory and memory.temporary for memory in memories]
-        cells = (NOTHING if each is None else f"{each / arrays:.2f}" for each in taken)
-        rows.append((graph, task.label, *cells))
-    title = "Memory of one run: temporaries and outputs, in times its inputs and outputs"
+    rows = [
+        (graph, task.label, *(_temporary_cell(record, row.get(name)) for name in names))
+        for (graph, task), row in _by_task(measurements).items()
+    ]
+    title = "Temporary memory of one run, in times its inputs and outputs"
     return Sheet(title, ("graph", "task", *names), tuple(rows), 2)
+
+
+def _temporary_cell(record: Record, each: Measurement | None) -> str:
+    taken = each and each.memory and each.memory.of_run
+    own = each and arrays(each.task, record.sizes[each.graph])
+    if taken is None or own is None:
+        return NOTHING
+    return f"{max(taken - own.outputs, 0) / (own.inputs + own.outputs):.2f}"
 
 
 def _compilation(measurements: Sequence[Measurement]) -> Sheet:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from benchmarks.cpu.models import MODELS, Layer, Model
 from benchmarks.cpu.tasks import Attention, Epoch, SpMM, Task
 
-__all__ = ["Size", "Work", "array_bytes", "work"]
+__all__ = ["Arrays", "Size", "Work", "arrays", "work"]
 
 FLOAT = INDEX = 4
 
@@ -80,14 +80,25 @@ def work(task: Task, size: Size) -> Work | None:
     return None
 
 
-def array_bytes(task: Task, size: Size) -> int | None:
-    """Bytes of the inputs and outputs of an op, without the graph; None for other tasks."""
+@dataclass(frozen=True)
+class Arrays:
+    """Bytes of what an op takes and gives, without the graph."""
+
+    inputs: int
+    outputs: int
+
+
+def arrays(task: Task, size: Size) -> Arrays | None:
+    """The arrays of an op; None for other tasks."""
+    row = FLOAT * size.num_nodes
     if isinstance(task, SpMM):
-        return FLOAT * size.num_nodes * 2 * task.features
+        return Arrays(row * task.features, row * task.features)
     if isinstance(task, Attention):
-        # z, l, r and y; with the backward their gradients as well.
-        arrays = 2 * task.heads * task.features + 2 * task.heads
-        return FLOAT * size.num_nodes * arrays * (2 if task.backward else 1)
+        values, logits = row * task.heads * task.features, row * 2 * task.heads
+        if not task.backward:
+            return Arrays(values + logits, values)
+        # With the backward, the gradient of y comes in, and those of z, l and r go out.
+        return Arrays(2 * values + logits, 2 * values + logits)
     return None
 
 

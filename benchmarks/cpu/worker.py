@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -57,10 +58,14 @@ def _answer(library: str, options: Mapping[str, Any]) -> Answer:
     """What answers for a library; where it cannot be imported, that is the answer to everything."""
     module, name = LIBRARIES[library]
     try:
-        return Session(getattr(importlib.import_module(module), name)(**options)).answer
+        session = Session(getattr(importlib.import_module(module), name)(**options))
     except Exception as error:
         reply = failure(error)
         return lambda request: reply
+    # What was imported stays: collections, of which there are some for every task, look past it.
+    gc.collect()
+    gc.freeze()
+    return session.answer
 
 
 def _confine(threads: int, memory_limit: int | None) -> None:

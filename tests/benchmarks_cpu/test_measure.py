@@ -159,5 +159,5 @@ def test_a_slow_first_run_does_not_shorten_the_rounds(tmp_path: Path):
 
 def test_memory_of_a_run_and_of_a_task():
     memory = Memory(loaded=100, before=120, peak=200)
-    assert (memory.above_loaded, memory.temporary) == (100, 80)
-    assert Memory(100, 120, None).temporary is None
+    assert (memory.above_loaded, memory.of_run) == (100, 80)
+    assert Memory(100, 120, None).of_run is None

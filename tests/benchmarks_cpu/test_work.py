@@ -1,5 +1,5 @@
 from benchmarks.cpu.tasks import Attention, Epoch, SpMM, Triad
-from benchmarks.cpu.work import Size, Work, array_bytes, work
+from benchmarks.cpu.work import Arrays, Size, Work, arrays, work
 
 SIZE = Size(num_nodes=10, num_edges=50, num_features=8, num_classes=4, num_missing_loops=9)
 INDICES = 4 * (50 + 11)
@@ -50,7 +50,8 @@ def test_what_measures_the_machine_has_no_work():
 
 
 def test_arrays_of_an_op_are_its_inputs_and_outputs():
-    assert array_bytes(SpMM(16), SIZE) == 4 * 10 * (16 + 16)
-    assert array_bytes(Attention(2, 3), SIZE) == 4 * 10 * (6 + 2 + 2 + 6)
-    assert array_bytes(Attention(2, 3, backward=True), SIZE) == 2 * 4 * 10 * (6 + 2 + 2 + 6)
-    assert array_bytes(Epoch("gcn"), SIZE) is None
+    assert arrays(SpMM(16), SIZE) == Arrays(4 * 10 * 16, 4 * 10 * 16)
+    assert arrays(Attention(2, 3), SIZE) == Arrays(4 * 10 * (6 + 2 + 2), 4 * 10 * 6)
+    both = 4 * 10 * (6 + 2 + 2 + 6)
+    assert arrays(Attention(2, 3, backward=True), SIZE) == Arrays(both, both)
+    assert arrays(Epoch("gcn"), SIZE) is None
