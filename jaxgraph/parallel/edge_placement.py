@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxgraph.ops.edges import Orientation
 from jaxgraph.parallel.cut_rows import cut_arrays, cut_rows_at, cut_shapes
+from jaxgraph.parallel.edge_places import place_arrays, place_shapes
 from jaxgraph.parallel.lane_placement import lane_arrays, lane_shapes, lanes_at
 from jaxgraph.partition.manifest import Manifest
 
@@ -31,6 +32,8 @@ def shapes_of_part(
     shapes = dict(manifest.array_shapes())
     if implementation == "xla" and manifest.longest:
         return shapes | lane_shapes(manifest)
+    if implementation == "cpu":
+        return shapes | place_shapes(shapes)
     if implementation != "mosaic_gpu":
         return shapes
     if manifest.columns is None:
@@ -65,6 +68,8 @@ def derived_arrays(
     """
     if implementation == "xla" and manifest.longest:
         return lane_arrays(part, manifest)
+    if implementation == "cpu":
+        return place_arrays(part)
     return _cut_arrays(part) if implementation == "mosaic_gpu" else {}
 
 
@@ -80,11 +85,13 @@ def _cut_arrays(part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def orientation(arrays: Mapping[str, Any], prefix: str) -> Orientation:
     """The orientation whose arrays have names that start with a prefix."""
-    names = {field.name for field in dataclasses.fields(Orientation)} - {"edge_ids", "cut", "lanes"}
+    optional = {"edge_ids", "places", "cut", "lanes"}
+    names = {field.name for field in dataclasses.fields(Orientation)} - optional
     tables = {name: arrays[f"{prefix}/{name}"] for name in names}
     return Orientation(
         **tables,
         edge_ids=arrays.get(f"{prefix}/edge_ids"),
+        places=arrays.get(f"{prefix}/places"),
         cut=cut_rows_at(arrays, prefix),
         lanes=lanes_at(arrays, prefix),
     )

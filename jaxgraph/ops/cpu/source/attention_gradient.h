@@ -157,9 +157,9 @@ struct AttentionGradientOp {
     heads.Pad(tile.count, A{0}, cotangents);
   }
 
-  // What Keep writes to, all over the slots.
+  // What Keep writes to, where that is all over the slots.
   void FetchKept(const Tile& tile) const {
-    if (a.per_edge == nullptr) return;
+    if (a.per_edge == nullptr || a.in_order) return;
     for (int t = tile.own; t < tile.count; ++t) {
       __builtin_prefetch(a.per_edge + tile.Slot(t) * heads.count, 1);
     }
@@ -168,10 +168,16 @@ struct AttentionGradientOp {
   // Leaves the cotangents for the receivers.
   void Keep(int64_t row, const Tile& tile, const A* cotangents) const {
     if (a.per_edge == nullptr) return;
-    for (int t = 0; t < tile.count; ++t) {
-      A* to = t < tile.own ? a.per_self + row * heads.count
-                           : a.per_edge + tile.Slot(t) * heads.count;
-      CopyHeads(to, cotangents + t * heads.stride, heads.count);
+    if (tile.own > 0) CopyHeads(a.per_self + row * heads.count, cotangents, heads.count);
+    const A* from = cotangents + tile.own * heads.stride;
+    if (a.in_order && heads.stride == heads.count) {
+      std::memcpy(a.per_edge + tile.begin * heads.count, from,
+                  (tile.count - tile.own) * heads.count * sizeof(A));
+      return;
+    }
+    for (int t = tile.own; t < tile.count; ++t, from += heads.stride) {
+      const int64_t place = a.in_order ? tile.begin + t - tile.own : tile.Slot(t);
+      CopyHeads(a.per_edge + place * heads.count, from, heads.count);
     }
   }
 
