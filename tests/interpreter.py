@@ -8,12 +8,12 @@ import sys
 
 from tests.conftest import ROOT
 
-DEVICE_COUNTS = ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")
+LEFT_OUT = ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES", "NPROC")
 
 
 def run_alone(program: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program in a process where jax has not started and no device count is set."""
-    kept = {name: value for name, value in os.environ.items() if name not in DEVICE_COUNTS}
+    """Runs a program in a process with no jax, and no count of devices or threads, before it."""
+    kept = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     return subprocess.run(
         [sys.executable, *options, "-c", program],
         cwd=ROOT,
