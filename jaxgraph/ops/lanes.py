@@ -6,7 +6,7 @@ import dataclasses
 
 import jax
 
-__all__ = ["LaneTable", "Lanes"]
+__all__ = ["Join", "LaneTable", "Lanes", "RunTable"]
 
 
 @jax.tree_util.register_dataclass
@@ -31,6 +31,35 @@ class LaneTable:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
+class RunTable:
+    """A few runs of each of some rows, as many lanes as are joined at a time.
+
+    Attributes:
+      runs: int32 [lanes, rows]; behind the last run of a row that run again.
+      lengths: int32 [rows], how many there are; 0 for padding, which comes last.
+    """
+
+    runs: jax.Array
+    lengths: jax.Array
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Join:
+    """How what is known of runs becomes what is known of the rows that they are of.
+
+    Attributes:
+      rows: the first runs of every row; rows of more runs come first.
+      runs: the further runs of the rows that have more, joined row by row to runs of runs, of which
+        the next join makes what is missing from these rows. No rows in the last join.
+    """
+
+    rows: RunTable
+    runs: RunTable
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class Lanes:
     """One direction of all edges of a graph.
 
@@ -39,12 +68,10 @@ class Lanes:
       runs: the further edges of rows that have more of them than there are lanes, the "heavy" ones,
         a run of edges each, row by row.
       heavy: int32 [rows], which heavy row each row is, or -1.
-      firsts, counts: int32 [heavy rows], the first run of each, and its runs, descending; 0 behind
-        the last.
+      joins: from the runs to the heavy rows; none where no row is heavy.
     """
 
     rows: LaneTable
     runs: LaneTable
     heavy: jax.Array
-    firsts: jax.Array
-    counts: jax.Array
+    joins: tuple[Join, ...]

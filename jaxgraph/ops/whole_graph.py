@@ -1,13 +1,14 @@
 """Messages over all edges of a graph that one device holds, without a loop over its rows.
 
 XLA makes one fused, parallel and vectorised loop of a sum that is written out,
-x[n_0] + x[n_1] + ... + x[n_15], gathers included, as long as nothing else uses what is gathered.
-So the messages of the first, second, ... edge of *every* row are computed as one *lane* each, and
+x[n_0] + x[n_1] + ... + x[n_7], gathers included, as long as nothing else uses what is gathered. So
+the messages of the first, second, ... edge of *every* row are computed as one *lane* each, and
 added up. What has a few numbers per edge, such as the logits of attention, is computed once for all
-lanes and stored; features of edges never are. The further edges of rows of high degree are cut into
-runs of as many edges as there are lanes, which are reduced in the same way and merged. Which edges
-the lanes hold is laid out on the host (`jaxgraph.ops.lanes`): looking it up in every call would
-take about as long as a sum of 16 features.
+lanes and stored; features of edges never are. There are as many lanes as rows have edges on
+average. The further edges of rows of higher degree are cut into runs of as many edges as there are
+lanes, which are reduced in the same way, and runs are joined like edges, level by level. Which
+edges the lanes hold is laid out on the host (`jaxgraph.ops.lanes`): looking it up in every call
+would take about as long as a sum of 16 features.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgraph.ops.edges import EdgeChunk, EdgeGroups, match_variation, take_rows, visit_slots
-from jaxgraph.ops.lanes import Lanes, LaneTable
+from jaxgraph.ops.lanes import Join, LaneTable, RunTable
 from jaxgraph.ops.message_functions import GatMessage, sum_message, weighted_message
 from jaxgraph.ops.messages import (
     Inputs,
@@ -39,9 +40,6 @@ from jaxgraph.ops.reducers import Reducer, Sum
 __all__ = ["fits_whole", "pull_whole", "reduce_whole", "weigh_edges"]
 
 Pytree = Any
-
-_RUNS_MERGED_AT_ONCE, _ROWS_MERGED_AT_ONCE = 4, 1024
-"""Runs of a heavy row that are merged in one step, and rows with more that are merged together."""
 
 
 def fits_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer) -> bool:
@@ -130,24 +128,24 @@ def _lanes(edges: EdgeGroups, side: str, table: LaneTable) -> _Lanes:
     own = jnp.broadcast_to(table.rows, shape).reshape(-1)
     senders, receivers = (own, neighbors) if side == "sender" else (neighbors, own)
     known = edges.orientation(side).edge_ids
-    ids = slots if known is None else _stored(slots, lambda: take_rows(known, slots), slots)
+    ids = slots if known is None else _stored(slots, lambda: take_rows(known, slots), lambda: slots)
     masks = [table.lengths > lane for lane in range(shape[0])]
     mask = (places < table.lengths).reshape(-1)
     return _Lanes(side, table, masks, EdgeChunk(senders, receivers, ids, mask))
 
 
-def _stored(some: jax.Array, make: Callable[[], Pytree], otherwise: Pytree) -> Pytree:
+def _stored(some: jax.Array, make: Callable[[], Pytree], otherwise: Callable[[], Pytree]) -> Pytree:
     """`make()` as arrays: fused into what uses them, they would be computed again for every use.
 
     Args:
       some: int32 numbers from 0 up.
       make: makes the arrays.
-      otherwise: arrays of the same shapes.
+      otherwise: makes arrays of the same shapes; never used.
 
     Returns:
       The arrays; what a branch returns is stored, and XLA drops optimization barriers too early.
     """
-    return lax.cond(some[0] >= 0, make, lambda: otherwise)
+    return lax.cond(some[0] >= 0, make, otherwise)
 
 
 def _reduce(
@@ -175,13 +173,14 @@ def _reduce(
 
     def states() -> Pytree:
         state = visit(_lanes(edges, side, lanes.rows))
-        if not len(lanes.counts):
+        if not lanes.joins:
             return state
-        runs, heavy = len(lanes.runs.rows), len(lanes.counts)
-        of_runs = _stored(lanes.firsts, lambda: visit(_lanes(edges, side, lanes.runs)), empty(runs))
-        merged = _stored(
-            lanes.firsts, lambda: _merge_runs(lanes, reducer, of_runs, empty), empty(heavy)
+        of_runs = _stored(
+            lanes.runs.lengths,
+            lambda: visit(_lanes(edges, side, lanes.runs)),
+            lambda: empty(len(lanes.runs.rows)),
         )
+        merged = _join_runs(lanes.joins, reducer, of_runs, empty)
         found = take_rows(merged, jnp.maximum(lanes.heavy, 0))
         return reducer.merge(state, _where(lanes.heavy >= 0, found, empty(1)))
 
@@ -199,51 +198,47 @@ def _where(mask: jax.Array, some: Pytree, others: Pytree) -> Pytree:
     return jax.tree.map(pick, some, others)
 
 
-def _merge_runs(
-    lanes: Lanes, reducer: Reducer, of_runs: Pytree, empty: Callable[[int], Pytree]
+def _join_runs(
+    joins: tuple[Join, ...],
+    reducer: Reducer,
+    states: Pytree,
+    empty: Callable[[int], Pytree],
 ) -> Pytree:
     """The states of the heavy rows, [heavy rows, ...], from those of their runs."""
-    at_once = _RUNS_MERGED_AT_ONCE
+    of_runs = [states]
+    for join in joins[:-1]:
+        of_runs.append(_stored_join(join.runs, reducer, of_runs[-1], empty))
+    further = None
+    for join, below in zip(reversed(joins), reversed(of_runs), strict=True):
+        further = _stored_join(join.rows, reducer, below, empty, further)
+    return further
 
-    def merged(firsts: jax.Array, counts: jax.Array, done: jax.Array | int) -> Pytree:
-        """The states of the next few runs of some rows."""
-        masks = [done + place < counts for place in range(at_once)]
-        which = [jnp.where(m, firsts + done + k, 0) for k, m in enumerate(masks)]
+
+def _stored_join(
+    table: RunTable,
+    reducer: Reducer,
+    states: Pytree,
+    empty: Callable[[int], Pytree],
+    further: Pytree = None,
+) -> Pytree:
+    """The states of some rows from those of a few runs, and what is missing from the first rows."""
+    rows = len(table.lengths)
+
+    def joined() -> Pytree:
+        masks = [table.lengths > lane for lane in range(len(table.runs))]
         each = [
-            _where(mask, take_rows(of_runs, runs), empty(1))
-            for mask, runs in zip(masks, which, strict=True)
+            _where(mask, take_rows(states, runs), empty(1))
+            for mask, runs in zip(masks, table.runs, strict=True)
         ]
-        runs, mask = jnp.concatenate(which), jnp.concatenate(masks)
-        return reducer.take_lanes(_where(mask, take_rows(of_runs, runs), empty(1)), each)
+        of_all = _where(jnp.concatenate(masks), take_rows(states, table.runs.reshape(-1)), empty(1))
+        state = reducer.take_lanes(of_all, each)
+        if further is None:
+            return state
+        first, place = len(jax.tree.leaves(further)[0]), jnp.arange(rows)
+        found = take_rows(further, jnp.minimum(place, first - 1))
+        return reducer.merge(state, _where(place < first, found, empty(1)))
 
-    # The first rows of all have more runs than the others, most of which are done now.
-    state = merged(lanes.firsts, lanes.counts, 0)
-    size = min(_ROWS_MERGED_AT_ONCE, len(lanes.counts))
-    stop = jnp.sum(lanes.counts > at_once, dtype=jnp.int32)
-
-    def body(loop: tuple[jax.Array, Pytree]) -> tuple[jax.Array, Pytree]:
-        row, state = loop
-        start = jnp.minimum(row, len(lanes.counts) - size)
-        firsts, counts, old = jax.tree.map(
-            lambda leaf: lax.dynamic_slice_in_dim(leaf, start, size, 0),
-            (lanes.firsts, lanes.counts, state),
-        )
-        counts = jnp.where(start + jnp.arange(size) >= row, counts, 0)
-        most = jnp.max(counts)
-
-        def take_in(inner: tuple[jax.Array, Pytree]) -> tuple[jax.Array, Pytree]:
-            done, state = inner
-            return done + at_once, reducer.merge(state, merged(firsts, counts, done))
-
-        first = match_variation(jnp.int32(at_once), (most, old))
-        new = lax.while_loop(lambda inner: inner[0] < most, take_in, (first, old))[1]
-        state = jax.tree.map(
-            lambda leaf, part: lax.dynamic_update_slice_in_dim(leaf, part, start, 0), state, new
-        )
-        return row + size, state
-
-    start = match_variation(jnp.int32(0), (stop, state))
-    return lax.while_loop(lambda loop: loop[0] < stop, body, (start, state))[1]
+    return _stored(table.lengths, joined, lambda: empty(rows))
 
 
 def reduce_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from jaxgraph.ops.lanes import Lanes, LaneTable
-from jaxgraph.partition.manifest import Manifest
+from jaxgraph.ops.lanes import Join, Lanes, LaneTable, RunTable
+from jaxgraph.partition.degrees import RUNS_JOINED
+from jaxgraph.partition.manifest import Levels, Manifest
 
 __all__ = ["lane_arrays", "lane_shapes", "lanes_at"]
 
 _ENDS = ("receiver", "sender")
 _FIELDS = ("rows", "starts", "lengths", "neighbors")
+_RUN_FIELDS = ("runs", "lengths")
 
 
 def lane_shapes(manifest: Manifest) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
@@ -28,13 +31,28 @@ def lane_shapes(manifest: Manifest) -> dict[str, tuple[tuple[int, ...], np.dtype
     found: dict[str, tuple[int, ...]] = {}
     for end in _ENDS:
         prefix = f"incoming/by_{end}/lanes"
-        runs, heavy = (getattr(manifest, f"{end}_{name}") for name in ("runs", "heavy"))
+        levels = _levels(manifest, end)
+        runs = levels[0][1] if levels else 0
         for table, rows in (("rows", manifest.node_rows), ("runs", runs)):
             found |= {f"{prefix}/{table}/{name}": (rows,) for name in _FIELDS[:-1]}
             found[f"{prefix}/{table}/neighbors"] = (manifest.longest, rows)
-        found |= {f"{prefix}/{name}": (heavy,) for name in ("firsts", "counts")}
         found[f"{prefix}/heavy"] = (manifest.node_rows,)
+        for number, sizes in enumerate(_join_sizes(levels)):
+            for table, rows in zip(("rows", "runs"), sizes, strict=True):
+                shapes = ((RUNS_JOINED, rows), (rows,))
+                for field, shape in zip(_RUN_FIELDS, shapes, strict=True):
+                    found[f"{prefix}/joins/{number}/{table}/{field}"] = shape
     return {name: (shape, np.dtype(np.int32)) for name, shape in found.items()}
+
+
+def _levels(manifest: Manifest, end: str) -> Levels:
+    return manifest.receiver_levels if end == "receiver" else manifest.sender_levels
+
+
+def _join_sizes(levels: Levels) -> list[tuple[int, int]]:
+    """The rows and the runs of each join."""
+    further = [*(runs for _, runs in levels), 0][1:]
+    return [(heavy, runs) for (heavy, _), runs in zip(levels, further, strict=True)]
 
 
 def lane_arrays(part: Mapping[str, np.ndarray], manifest: Manifest) -> dict[str, np.ndarray]:
@@ -53,15 +71,12 @@ def lane_arrays(part: Mapping[str, np.ndarray], manifest: Manifest) -> dict[str,
         tables = {
             name.removeprefix(prefix): x[0] for name, x in part.items() if name.startswith(prefix)
         }
-        sizes = (getattr(manifest, f"{end}_{name}") for name in ("runs", "heavy"))
-        lanes = _lanes(tables, manifest.longest, *sizes)
+        lanes = _lanes(tables, manifest.longest, _levels(manifest, end))
         found |= {f"{prefix}lanes/{name}": x.astype(np.int32)[None] for name, x in lanes.items()}
     return found
 
 
-def _lanes(
-    tables: Mapping[str, np.ndarray], lanes: int, num_runs: int, num_heavy: int
-) -> dict[str, np.ndarray]:
+def _lanes(tables: Mapping[str, np.ndarray], lanes: int, levels: Levels) -> dict[str, np.ndarray]:
     """The arrays of one orientation, from those of `jaxgraph.ops.edges.Orientation`."""
     rows, starts, degrees = (tables[name] for name in ("rows", "starts", "degrees"))
     position, heavy = tables["position"], int(tables["heavy_rows"][0])
@@ -72,16 +87,36 @@ def _lanes(
     firsts, lengths = (np.where(has, values[first], 0) for values in (starts, degrees))
     found = _table("rows", own, firsts, lengths, tables, lanes)
     behind = np.arange(tables["compressed_ptr"][1], tables["run_ptr"][1])
-    runs = _padded(np.setdiff1d(behind, starts[:heavy], assume_unique=True), num_runs, -1)
+    runs = np.setdiff1d(behind, starts[:heavy], assume_unique=True)
+    runs = _padded(runs, levels[0][1] if levels else 0, -1)
     own = np.where(runs >= 0, rows[runs], rows[0])
     firsts, lengths = (np.where(runs >= 0, values[runs], 0) for values in (starts, degrees))
     found |= _table("runs", own, firsts, lengths, tables, lanes)
-    counts = degrees[:heavy] - 1
-    return found | {
-        "heavy": np.where(is_heavy, position, -1),
-        "firsts": _padded(np.cumsum(counts) - counts, num_heavy, 0),
-        "counts": _padded(counts, num_heavy, 0),
-    }
+    found["heavy"] = np.where(is_heavy, position, -1)
+    return found | _joins(degrees[:heavy].astype(np.int64) - 1, levels)
+
+
+def _joins(counts: np.ndarray, levels: Levels) -> dict[str, np.ndarray]:
+    """The arrays of the joins of rows of so many runs, descending, which stand in that order."""
+    found: dict[str, np.ndarray] = {}
+    for number, (heavy, further) in enumerate(_join_sizes(levels)):
+        firsts = np.cumsum(counts) - counts
+        found |= _run_table(f"joins/{number}/rows", firsts, counts, heavy)
+        groups = np.maximum(-(-counts // RUNS_JOINED) - 1, 0)
+        row = np.repeat(np.arange(len(counts)), groups)
+        place = np.arange(len(row)) - np.repeat(np.cumsum(groups) - groups, groups)
+        done = RUNS_JOINED * (place + 1)
+        found |= _run_table(f"joins/{number}/runs", firsts[row] + done, counts[row] - done, further)
+        counts = groups[groups > 0]
+    return found
+
+
+def _run_table(
+    name: str, starts: np.ndarray, counts: np.ndarray, size: int
+) -> dict[str, np.ndarray]:
+    lengths = _padded(np.minimum(counts, RUNS_JOINED), size, 0)
+    lanes = np.minimum(np.arange(RUNS_JOINED)[:, None], np.maximum(lengths - 1, 0))
+    return {f"{name}/runs": _padded(starts, size, 0) + lanes, f"{name}/lengths": lengths}
 
 
 def _padded(values: np.ndarray, size: int, fill: int) -> np.ndarray:
@@ -112,5 +147,11 @@ def lanes_at(arrays: Mapping[str, Any], prefix: str) -> Lanes | None:
     def table(name: str) -> LaneTable:
         return LaneTable(*(arrays[f"{prefix}/lanes/{name}/{field}"] for field in _FIELDS))
 
-    some = (arrays[f"{prefix}/lanes/{name}"] for name in ("heavy", "firsts", "counts"))
-    return Lanes(table("rows"), table("runs"), *some)
+    def run_table(name: str) -> RunTable:
+        return RunTable(*(arrays[f"{prefix}/lanes/{name}/{field}"] for field in _RUN_FIELDS))
+
+    numbers = itertools.takewhile(
+        lambda number: f"{prefix}/lanes/joins/{number}/rows/runs" in arrays, itertools.count()
+    )
+    joins = (Join(run_table(f"joins/{n}/rows"), run_table(f"joins/{n}/runs")) for n in numbers)
+    return Lanes(table("rows"), table("runs"), arrays[f"{prefix}/lanes/heavy"], tuple(joins))

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from jaxgraph.graph import Graph
 from jaxgraph.partition.assignment import Partition
-from jaxgraph.partition.description import choose_grain, describe
+from jaxgraph.partition.description import Grain, choose_grain, describe
 from jaxgraph.partition.fitting import merge, with_headroom
 from jaxgraph.partition.manifest import Manifest
 from jaxgraph.partition.shard_tables import PartTables
@@ -32,8 +32,8 @@ def common_shapes(
 
     Args:
       *graphs: pairs of a graph and its partition, sharded graphs, sources of parts, or manifests.
-        What is already laid out keeps its chunks and units, so that graphs sharded on their own may
-        have no common shapes; from pairs, common ones are chosen.
+        What is already laid out keeps its chunks, units and runs, so that graphs sharded on
+        their own may have no common shapes; from pairs, common ones are chosen.
       mode: the schedule of the pairs; None takes that of the others, or "sar".
       headroom: how much larger to make the shapes, as a share, for graphs that are not known yet.
 
@@ -54,8 +54,8 @@ def common_shapes(
         modes = [manifest.mode for manifest in fixed] + [found.mode for found in made]
         mode = modes[0] if modes else "sar"
     made += [survey(*each, mode) for each in graphs if isinstance(each, tuple)]
-    grain = (fixed[0].chunk, fixed[0].halo_unit) if fixed else choose_grain(made)
-    common = merge([*fixed, *(describe(found, *grain) for found in made)])
+    grain = Grain.of(fixed[0]) if fixed else choose_grain(made)
+    common = merge([*fixed, *(describe(found, grain) for found in made)])
     return with_headroom(common, headroom) if headroom else common
 
 

@@ -17,14 +17,17 @@ from jaxgraph.partition.row_order import RowOrder
 from jaxgraph.partition.sorting import run_starts
 
 __all__ = [
-    "LONGEST_ALONE",
+    "MOST_LANES",
     "PIECE",
+    "RUNS_JOINED",
     "SMALLEST_CHUNK",
     "DegreeCounts",
     "choose_chunk",
+    "choose_lanes",
     "choose_longest",
     "count_chunks",
     "count_degrees",
+    "count_levels",
     "count_runs",
     "heavy_rows",
     "join_counts",
@@ -37,11 +40,13 @@ CHUNK_OVERHEAD = 512
 SMALLEST_CHUNK, LARGEST_CHUNK = 16, 4096
 CHUNKS_PER_SHARD = 8
 """Chunks in a shard's rows at least: what is live for one stays small beside the shard."""
-LONGEST_ALONE = 16
-"""Edges of a run of a graph on one device, whose rows are reduced together: longer sums
-take XLA long to compile."""
 CHUNKS_ALONE = 2
 """The same of a graph on one device, which holds all its rows in any case."""
+FEWEST_LANES, MOST_LANES = 4, 16
+"""Edges of a run of a graph on one device, whose rows are reduced together: longer sums take XLA
+long to compile."""
+RUNS_JOINED = 8
+"""Runs of a heavy row of such a graph whose states are joined at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,6 +190,41 @@ def choose_longest(counts: DegreeCounts, chunk: int) -> tuple[int, int]:
             best, fewest = longest, chunks
         longest *= 2
     return best, fewest * (chunk + CHUNK_OVERHEAD)
+
+
+def choose_lanes(counts: DegreeCounts) -> int:
+    """The length of runs of a graph on one device, whose rows are reduced together.
+
+    Shorter runs leave more to join, longer ones have more places without an edge.
+
+    Args:
+      counts: the degrees in both orientations.
+
+    Returns:
+      The mean degree, within bounds.
+    """
+    edges, rows = int((counts.degrees * counts.rows).sum()), max(int(counts.rows.sum()), 1)
+    return min(max(-(-edges // rows), FEWEST_LANES), MOST_LANES)
+
+
+def count_levels(counts: DegreeCounts, longest: int) -> tuple[tuple[int, int], ...]:
+    """The rows of more edges than a run may have, those of more runs than are joined at a time, ...
+
+    Args:
+      counts: the degrees of one orientation.
+      longest: edges of a run.
+
+    Returns:
+      For each level such rows, and the runs behind the first of each: of edges at first, then runs
+      of `RUNS_JOINED` runs of the level before.
+    """
+    levels, sizes, longest_size = [], counts.degrees, longest
+    while (sizes > longest_size).any():
+        further = np.maximum(-(-sizes // longest_size) - 1, 0)
+        heavy, runs = counts.rows[further > 0].sum(), (further * counts.rows).sum()
+        levels.append((int(heavy), int(runs)))
+        sizes, longest_size = further, RUNS_JOINED
+    return tuple(levels)
 
 
 def choose_chunk(counts: DegreeCounts, node_rows: int, num_parts: int) -> int:

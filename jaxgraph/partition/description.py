@@ -7,53 +7,80 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from jaxgraph.partition.degrees import SMALLEST_CHUNK, choose_chunk, join_counts
+from jaxgraph.partition.degrees import (
+    SMALLEST_CHUNK,
+    choose_chunk,
+    choose_lanes,
+    count_levels,
+    join_counts,
+)
 from jaxgraph.partition.halo import SMALLEST_UNIT, choose_unit, in_units
 from jaxgraph.partition.manifest import Counts, Manifest
 from jaxgraph.partition.node_tables import edge_arrays, node_arrays
 from jaxgraph.partition.row_counts import RowCounts, count_rows, leaving
 from jaxgraph.partition.survey import Survey
 
-__all__ = ["choose_grain", "describe", "with_slack"]
+__all__ = ["Grain", "choose_grain", "describe", "with_slack"]
 
 Shape = tuple[int, ...]
 
 
-def choose_grain(surveys: Sequence[Survey]) -> tuple[int, int]:
-    """Edges handled at a time and rows per unit of a message, for graphs that share them.
+@dataclasses.dataclass(frozen=True)
+class Grain:
+    """What graphs of the same shapes have in common, whatever their sizes.
+
+    Attributes:
+      chunk: edges handled at a time.
+      unit: rows by which messages between parts are rounded up.
+      longest: edges of a run of a graph in one part; 0 where there are several.
+    """
+
+    chunk: int
+    unit: int
+    longest: int = 0
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Grain:
+        """That of a graph which is laid out already."""
+        return cls(manifest.chunk, manifest.halo_unit, manifest.longest)
+
+
+def choose_grain(surveys: Sequence[Survey]) -> Grain:
+    """The grain for graphs that share it.
 
     Args:
       surveys: the graphs.
 
     Returns:
-      Both numbers.
+      The grain.
     """
     counts = join_counts(
         [counts for found in surveys for counts in (found.receiver_degrees, found.sender_degrees)]
     )
     node_rows = max(found.order.largest_part for found in surveys)
-    chunk = choose_chunk(counts, node_rows, surveys[0].num_parts)
+    num_parts = surveys[0].num_parts
+    chunk = choose_chunk(counts, node_rows, num_parts)
+    longest = choose_lanes(counts) if num_parts == 1 else 0
     if surveys[0].mode == "domain":
         # All its messages have one size: rounding it up would gain nothing.
-        return chunk, SMALLEST_UNIT
-    return chunk, min(choose_unit(found.halo) for found in surveys)
+        return Grain(chunk, SMALLEST_UNIT, longest)
+    return Grain(chunk, min(choose_unit(found.halo) for found in surveys), longest)
 
 
-def describe(survey: Survey, chunk: int, unit: int, divisor: int = 1) -> Manifest:
+def describe(survey: Survey, grain: Grain, divisor: int = 1) -> Manifest:
     """What is known of a surveyed graph, with the shapes that its parts need.
 
     Args:
       survey: the graph.
-      chunk: edges handled at a time.
-      unit: rows by which messages between parts are rounded up.
+      grain: what it has in common with other graphs.
       divisor: into how many runs of equal length the rows of a part can be cut.
 
     Returns:
       The manifest.
     """
     graph, order = survey.graph, survey.order
-    by_receiver, by_sender = row_counts = count_rows(survey, chunk)
-    alone = survey.num_parts == 1
+    chunk, unit, longest = grain.chunk, grain.unit, grain.longest
+    by_receiver, by_sender = row_counts = count_rows(survey, chunk, longest)
     leave = survey.mode == "sar" and survey.num_parts > 1
     least = max(order.largest_part, chunk, SMALLEST_CHUNK * divisor)
     node_rows = -(-least // divisor) * divisor
@@ -73,11 +100,9 @@ def describe(survey: Survey, chunk: int, unit: int, divisor: int = 1) -> Manifes
         outgoing_receiver_capacity=by_receiver.leaving().capacity(chunk) if leave else 0,
         outgoing_sender_capacity=by_sender.leaving().capacity(chunk) if leave else 0,
         shapes=(),
-        longest=by_receiver.longest if alone else 0,
-        receiver_heavy=int(by_receiver.heavy_rows.max()) if alone else 0,
-        sender_heavy=int(by_sender.heavy_rows.max()) if alone else 0,
-        receiver_runs=int((by_receiver.runs - by_receiver.heavy_rows).max()) if alone else 0,
-        sender_runs=int((by_sender.runs - by_sender.heavy_rows).max()) if alone else 0,
+        longest=longest,
+        receiver_levels=count_levels(survey.receiver_degrees, longest) if longest else (),
+        sender_levels=count_levels(survey.sender_degrees, longest) if longest else (),
         has_padding=bool(np.diff(order.part_ptr).min() < node_rows),
         counts=Counts(graph.num_nodes, graph.num_edges, int(survey.halo.sum())),
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from jaxgraph.partition.description import with_slack
-from jaxgraph.partition.manifest import Manifest
+from jaxgraph.partition.manifest import Levels, Manifest
 
 __all__ = ["fit", "merge", "with_headroom"]
 
@@ -28,13 +29,10 @@ _SIZES = (
     "num_classes",
     "node_rows",
     "boundary_rows",
-    "receiver_heavy",
-    "sender_heavy",
-    "receiver_runs",
-    "sender_runs",
     *_CAPACITIES,
 )
 _UNITS = ("halo_units", "reach_units")
+_LEVELS = ("receiver_levels", "sender_levels")
 _PER_GROUP = ("ptr", "/position", "/heavy_rows")
 """Ends of the names of arrays whose first axis counts groups or is given by the sizes alone."""
 _ADVICE = "make shapes that hold all graphs with jaxgraph.parallel.common_shapes"
@@ -68,6 +66,10 @@ def fit(manifest: Manifest, pad_to: Manifest) -> Manifest:
         more = np.asarray(getattr(manifest, name)) > np.asarray(getattr(pad_to, name))
         if more.any():
             small.append(f"{name} of {int(more.sum())} pairs of parts")
+    for name in _LEVELS:
+        mine, theirs = getattr(manifest, name), getattr(pad_to, name)
+        if _most([mine, theirs]) != theirs:
+            small.append(f"{name} {mine} > {theirs}")
     small += [
         f"{name} {list(shape)} > {list(offered[name][0])}"
         for name, (shape, _) in needed.items()
@@ -108,6 +110,7 @@ def merge(manifests: Sequence[Manifest]) -> Manifest:
         counts=None,
         **{name: max(getattr(manifest, name) for manifest in manifests) for name in _SIZES},
         **{name: _largest([getattr(manifest, name) for manifest in manifests]) for name in _UNITS},
+        **{name: _most([getattr(manifest, name) for manifest in manifests]) for name in _LEVELS},
     )
     shapes: dict[str, tuple[tuple[int, ...], str]] = {}
     for manifest in manifests:
@@ -133,7 +136,8 @@ def with_headroom(manifest: Manifest, headroom: float) -> Manifest:
     scale = 1 + headroom
     sizes = {name: _scaled(getattr(manifest, name), scale) for name in _SIZES[1:]}
     units = {name: _scaled_units(getattr(manifest, name), scale) for name in _UNITS}
-    return _resized(manifest, dataclasses.replace(manifest, **sizes, **units), scale)
+    levels = {name: _with_one_more(getattr(manifest, name), scale) for name in _LEVELS}
+    return _resized(manifest, dataclasses.replace(manifest, **sizes, **units, **levels), scale)
 
 
 def _scaled(size: int, scale: float) -> int:
@@ -142,6 +146,18 @@ def _scaled(size: int, scale: float) -> int:
 
 def _scaled_units(matrix: Units, scale: float) -> Units:
     return tuple(tuple(_scaled(units, scale) for units in row) for row in matrix)
+
+
+def _with_one_more(levels: Levels, scale: float) -> Levels:
+    """Larger levels, and one more for a row of a higher degree than there is."""
+    larger = tuple((_scaled(heavy, scale), _scaled(runs, scale)) for heavy, runs in levels)
+    return (*larger, (1, 1)) if levels else ()
+
+
+def _most(several: Sequence[Levels]) -> Levels:
+    """The largest of each level."""
+    zipped = itertools.zip_longest(*several, fillvalue=(0, 0))
+    return tuple((max(h for h, _ in level), max(r for _, r in level)) for level in zipped)
 
 
 def _check_kind(manifest: Manifest, pad_to: Manifest) -> None:

@@ -13,6 +13,7 @@ __all__ = [
     "TOPOLOGIES",
     "ColumnSchedule",
     "Counts",
+    "Levels",
     "Manifest",
     "Padding",
     "fill_value",
@@ -20,6 +21,7 @@ __all__ = [
 ]
 
 MODES = ("sar", "domain")
+Levels = tuple[tuple[int, int], ...]
 TOPOLOGIES = ("replicated", "pushed")
 """Where the edges of a layer on feature columns are: on every device, or sent when needed."""
 EDGE_DATA = ("edges", "edge_weight", "edge_type")
@@ -148,8 +150,8 @@ class Manifest:
         has no use for them.
       shapes: (name, shape, dtype) of every array of a part.
       longest: edges of a run of a graph in one part; 0 where there are several.
-      receiver_heavy, sender_heavy: its rows with more edges, or 0.
-      receiver_runs, sender_runs: runs of these behind the first of each, or 0.
+      receiver_levels, sender_levels: its rows with more edges, and runs behind the first of each,
+        level by level (see `jaxgraph.partition.degrees.count_levels`).
       has_padding: whether there may be a row that stands for no node.
       columns: how features are split by column, or None: by node. The mode is then that of the
         layers behind the first.
@@ -172,10 +174,8 @@ class Manifest:
     outgoing_sender_capacity: int
     shapes: tuple[tuple[str, tuple[int, ...], str], ...]
     longest: int = 0
-    receiver_heavy: int = 0
-    sender_heavy: int = 0
-    receiver_runs: int = 0
-    sender_runs: int = 0
+    receiver_levels: Levels = ()
+    sender_levels: Levels = ()
     has_padding: bool = True
     columns: ColumnSchedule | None = None
     counts: Counts | None = dataclasses.field(default=None, compare=False)

@@ -15,7 +15,7 @@ import numpy as np
 from jaxgraph.graph import Graph
 from jaxgraph.partition.assignment import Partition
 from jaxgraph.partition.column_tables import ColumnRequest, ColumnTables, column_tables
-from jaxgraph.partition.description import choose_grain, describe
+from jaxgraph.partition.description import Grain, choose_grain, describe
 from jaxgraph.partition.domain_tables import domain_arrays
 from jaxgraph.partition.fitting import fit
 from jaxgraph.partition.manifest import Manifest
@@ -100,11 +100,15 @@ def tabulate(
             raise ValueError(
                 "features that are split by column have shapes of their own: no pad_to"
             )
-        manifest = describe(found, *choose_grain([found]), int(columns.chunks))
+        manifest = describe(found, choose_grain([found]), int(columns.chunks))
         manifest, of_columns = column_tables(found, manifest, columns)
-        return PartTables(manifest, found, count_rows(found, manifest.chunk), of_columns)
+        return PartTables(manifest, found, _count_rows(found, manifest), of_columns)
     if pad_to is None:
-        manifest = describe(found, *choose_grain([found]))
+        manifest = describe(found, choose_grain([found]))
     else:
-        manifest = fit(describe(found, pad_to.chunk, pad_to.halo_unit), pad_to)
-    return PartTables(manifest, found, count_rows(found, manifest.chunk))
+        manifest = fit(describe(found, Grain.of(pad_to)), pad_to)
+    return PartTables(manifest, found, _count_rows(found, manifest))
+
+
+def _count_rows(survey: Survey, manifest: Manifest) -> tuple[RowCounts, RowCounts]:
+    return count_rows(survey, manifest.chunk, manifest.longest)

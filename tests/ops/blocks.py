@@ -109,12 +109,12 @@ def place_block(
 def shared_shapes() -> Manifest:
     """Shapes of `SMALL_GRAPHS` and all that `graphs()` draws: a function compiles once for them."""
     graphs = [_numbered(graph) for graph in SMALL_GRAPHS]
-    for hubs in (1, 2, 3, 6, 12, 40):
+    for hubs in (1, 2, 3, 6, 12, 20, 30, 40):
         senders, receivers = random_edges(40, 240, seed=hubs)
         graphs.append(_numbered(complete(senders % hubs, receivers, 40, "few-senders")))
         graphs.append(_numbered(complete(senders, receivers % hubs, 40, "few-receivers")))
     whole = [Partition(np.zeros(g.num_nodes, np.int32), 1, "whole") for g in graphs]
-    return common_shapes(*zip(graphs, whole, strict=True))
+    return common_shapes(*zip(graphs, whole, strict=True), headroom=0.3)
 
 
 def with_one(values: Any) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Rows of a graph on one device, reduced together: which messages may be, and what it stores."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,15 +17,16 @@ from jaxgraph.ops.message_functions import gat_message, sum_message
 from jaxgraph.ops.messages import Inputs, Wanted
 from jaxgraph.ops.reducers import Extremum, Softmax, Sum
 from jaxgraph.ops.whole_graph import fits_whole
-from jaxgraph.partition.degrees import LONGEST_ALONE
+from jaxgraph.partition.degrees import MOST_LANES, RUNS_JOINED
 from tests.ops.blocks import place_block
+from tests.oracles import edge_ops
 from tests.strategies import complete, random_edges
 
-HUB = LONGEST_ALONE * 5 + 3
+HUB = MOST_LANES * RUNS_JOINED * 10 + 3
 
 
 def graph_with_hubs() -> Graph:
-    """Two hubs with runs enough for two steps of merging at either end, and some light rows."""
+    """Two hubs whose runs are joined three times, one at either end, and some light rows."""
     senders, receivers = random_edges(40, 120, seed=3)
     ends = np.arange(HUB) % 40
     into, out_of = np.full(HUB, 3), np.full(HUB, 5)
@@ -42,7 +44,7 @@ def test_sums_over_hubs_and_their_gradient():
     placed = place_block(graph)
     block = with_implementation(placed.block, "xla")
     for lanes in (block.edges.by_receiver.lanes, block.edges.by_sender.lanes):
-        assert lanes is not None and lanes.counts[0] > 4
+        assert lanes is not None and len(lanes.joins) == 3
     rng = np.random.default_rng(0)
     x, gradient = rng.standard_normal((2, 40, 3))
     inputs = Inputs((), placed.rows(x.astype(np.float32)), (), ())
@@ -55,6 +57,22 @@ def test_sums_over_hubs_and_their_gradient():
     np.add.at(dense, (graph.receivers, graph.senders), 1)
     np.testing.assert_allclose(placed.nodes(y), dense @ x, rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(placed.nodes(pulled), dense.T @ gradient, rtol=1e-5, atol=1e-4)
+
+
+def test_attention_over_hubs_and_its_gradient():
+    with jax.enable_x64(True):
+        placed = place_block(graph_with_hubs())
+        rng = np.random.default_rng(0)
+        shapes = [(2, 3), (2,), (2,), (2, 3)]
+        *inputs, gradient = (2 * rng.standard_normal((40, *shape)) for shape in shapes)
+        assert fits_whole(placed.block.edges, gat_message(0.2), Softmax(heads=2))
+        attend = partial(gat_attention, placed.block, implementation="xla")
+        y, pull = jax.vjp(attend, *map(placed.rows, inputs))
+        pulled = pull(placed.rows(gradient))
+    expected, backward = edge_ops.gat_attention(placed.oracle(False), *inputs)
+    np.testing.assert_allclose(placed.nodes(y), expected, rtol=1e-10)
+    for actual, exact in zip(pulled, backward(gradient), strict=True):
+        np.testing.assert_allclose(placed.nodes(actual), exact, rtol=1e-8, atol=1e-10)
 
 
 def test_what_xla_would_store_for_every_edge_is_reduced_by_chunks():

@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 
 from jaxgraph.ops.cpu.library import missing
-from jaxgraph.ops.lanes import Lanes, LaneTable
+from jaxgraph.ops.lanes import Lanes, LaneTable, RunTable
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard
-from jaxgraph.partition.degrees import LONGEST_ALONE
+from jaxgraph.partition.degrees import MOST_LANES, RUNS_JOINED
 from tests.strategies import complete, random_edges
 
-HUB = LONGEST_ALONE * 3 + 1
+HUB = MOST_LANES * RUNS_JOINED * 10 + 1
+"""A degree of which the runs are joined three times."""
 
 
 def placed(implementation: str) -> ShardedGraph:
@@ -48,15 +49,44 @@ def test_lanes_hold_every_edge_once(side):
     np.testing.assert_array_equal(held[:, 2], orientation.neighbors[:count])
 
 
-def test_further_runs_are_listed_by_heavy_row():
+def members(table: RunTable, below: list[list[int]]) -> list[list[int]]:
+    """What each row of a table is made of, from what each of its runs is made of."""
+    rows = []
+    for runs, length in zip(table.runs.T, table.lengths, strict=True):
+        assert (runs[max(length - 1, 0) :] == runs[max(length - 1, 0)]).all()
+        rows.append([part for run in runs[:length] for part in below[run]])
+    return rows
+
+
+@pytest.mark.parametrize("side", ["receiver", "sender"])
+def test_joins_hold_every_run_of_a_heavy_row_once(side):
     edges = jax.tree.map(lambda leaf: np.asarray(leaf[0]), placed("xla").shards).incoming
-    lanes = edges.by_receiver.lanes
+    lanes = edges.orientation(side).lanes
     assert isinstance(lanes, Lanes)
-    assert lanes.counts[0] >= 3 and (np.diff(lanes.counts) <= 0).all()
+    assert len(lanes.joins) == (3 if side == "receiver" else 1)
+    below, unjoined = [[run] for run in range(len(lanes.runs.rows))], []
+    for join in lanes.joins:
+        unjoined.append(members(join.rows, below))
+        below = members(join.runs, below)
+    assert below == []
+    rows = [
+        [run for level in unjoined for run in (level[row] if row < len(level) else [])]
+        for row in range(len(unjoined[0]))
+    ]
     for row in np.flatnonzero(lanes.heavy >= 0):
-        first, count = lanes.firsts[lanes.heavy[row]], lanes.counts[lanes.heavy[row]]
-        np.testing.assert_array_equal(lanes.runs.rows[first : first + count], row)
-    assert lanes.counts.sum() == (lanes.runs.lengths > 0).sum()
+        runs = np.flatnonzero((lanes.runs.rows == row) & (lanes.runs.lengths > 0))
+        assert sorted(rows[lanes.heavy[row]]) == runs.tolist() != []
+    assert sum(map(len, rows)) == (lanes.runs.lengths > 0).sum()
+
+
+@pytest.mark.parametrize("num_edges", [0, 4])
+def test_no_joins_where_no_row_is_heavy(num_edges):
+    graph = complete(np.arange(num_edges), np.arange(num_edges) + 1, 9, "light")
+    edges = shard(graph, None, make_mesh(1), implementation="xla").shards.incoming
+    for lanes in (edges.by_receiver.lanes, edges.by_sender.lanes):
+        assert lanes is not None and lanes.joins == ()
+        assert lanes.runs.rows.shape == (1, 0)
+        assert (np.asarray(lanes.heavy) == -1).all()
 
 
 @pytest.mark.skipif(bool(missing()), reason=missing())

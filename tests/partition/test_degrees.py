@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 from jaxgraph.partition.degrees import (
     CHUNK_OVERHEAD,
     PIECE,
+    RUNS_JOINED,
     DegreeCounts,
     choose_chunk,
+    choose_lanes,
     choose_longest,
     count_chunks,
     count_degrees,
+    count_levels,
     count_runs,
     heavy_rows,
     join_counts,
@@ -121,6 +124,21 @@ def test_chunk_grows_with_the_slabs_up_to_an_eighth_of_the_rows(rows, expected):
     counts = count_degrees([order_of([[2] * 1024])])
     assert choose_chunk(counts, rows, 2) == expected
     assert choose_chunk(counts, rows // 4, 1) == expected
+
+
+@pytest.mark.parametrize(("degrees", "expected"), [([1, 2], 4), ([5, 6], 6), ([90], 16), ([], 4)])
+def test_lanes_are_as_many_as_a_row_has_edges(degrees, expected):
+    assert choose_lanes(count_degrees([order_of([degrees])])) == expected
+
+
+@given(st.lists(st.integers(1, 5000), max_size=12), st.integers(4, 16))
+def test_levels_are_counted_as_runs_are_joined(degrees, longest):
+    expected, sizes, at_once = [], degrees, longest
+    while any(size > at_once for size in sizes):
+        sizes = [len(range(at_once, size, at_once)) for size in sizes if size > at_once]
+        expected.append((len(sizes), sum(sizes)))
+        at_once = RUNS_JOINED
+    assert count_levels(count_degrees([order_of([degrees])]), longest) == tuple(expected)
 
 
 def test_without_edges():

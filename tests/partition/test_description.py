@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxgraph.partition import Partition
-from jaxgraph.partition.description import choose_grain, describe
+from jaxgraph.partition.description import Grain, choose_grain, describe
 from jaxgraph.partition.halo import SMALLEST_UNIT
 from jaxgraph.partition.shard_tables import tabulate
 from jaxgraph.partition.survey import survey
@@ -52,7 +52,7 @@ def test_padding_is_foretold(counts):
     num_nodes = sum(counts)
     parts = Partition.from_assignment(np.repeat([0, 1], counts), 2)
     graph = complete(*random_edges(num_nodes, 100, seed=1), num_nodes, "blocks")
-    manifest = describe(survey(graph, parts, "sar"), 16, 16)
+    manifest = describe(survey(graph, parts, "sar"), Grain(16, 16))
     assert manifest.has_padding == (num_nodes < 2 * manifest.node_rows)
 
 
@@ -64,20 +64,35 @@ def test_grain_suits_all_graphs():
         survey(graph, Partition.from_assignment(np.arange(graph.num_nodes) % 4, 4), "sar")
         for graph in (large, small)
     ]
-    chunk, unit = choose_grain(surveys)
-    assert chunk == choose_grain(surveys[:1])[0] > choose_grain(surveys[1:])[0]
-    assert unit == min(choose_grain([each])[1] for each in surveys)
+    grain, of_large, of_small = map(choose_grain, (surveys, surveys[:1], surveys[1:]))
+    assert grain.chunk == of_large.chunk > of_small.chunk
+    assert grain.unit == min(of_large.unit, of_small.unit)
+    assert grain.longest == 0
 
 
 def test_messages_of_one_size_are_not_cut_into_units():
     graph = complete(*random_edges(40_000, 200_000, seed=5), 40_000, "uniform")
     parts = Partition.from_assignment(np.arange(40_000) % 2, 2)
-    assert choose_grain([survey(graph, parts, "sar")])[1] > SMALLEST_UNIT
-    assert choose_grain([survey(graph, parts, "domain")])[1] == SMALLEST_UNIT
+    assert choose_grain([survey(graph, parts, "sar")]).unit > SMALLEST_UNIT
+    assert choose_grain([survey(graph, parts, "domain")]).unit == SMALLEST_UNIT
 
 
 def test_rows_are_at_least_a_chunk():
     graph = complete([0], [1], 2, "two")
     found = survey(graph, Partition.from_assignment([0, 1], 2), "sar")
-    assert describe(found, 16, 16).node_rows == 16
-    assert describe(found, 32, 16).node_rows == 32
+    assert describe(found, Grain(16, 16)).node_rows == 16
+    assert describe(found, Grain(32, 16)).node_rows == 32
+
+
+@pytest.mark.parametrize(("num_edges", "longest"), [(600, 6), (50, 4), (9000, 16)])
+def test_rows_of_one_part_are_cut_by_their_mean_degree(num_edges, longest):
+    # As many rows have edges at either end: all of 100 but for the sparsest graph.
+    ends = np.arange(num_edges) % 100
+    graph = complete(ends, np.roll(ends, 1), 100, "regular")
+    found = survey(graph, Partition.from_assignment(np.zeros(100, int), 1), "sar")
+    grain = choose_grain([found])
+    manifest = describe(found, grain)
+    assert grain == Grain.of(manifest)
+    assert manifest.longest == longest
+    heavy = ((100, 5 * 100),) if num_edges == 9000 else ()
+    assert manifest.receiver_levels == manifest.sender_levels == heavy

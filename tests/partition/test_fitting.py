@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from jaxgraph import Graph
 from jaxgraph.partition import Partition
-from jaxgraph.partition.description import describe
-from jaxgraph.partition.fitting import fit, merge
+from jaxgraph.partition.description import Grain, choose_grain, describe
+from jaxgraph.partition.fitting import fit, merge, with_headroom
 from jaxgraph.partition.manifest import Manifest
 from jaxgraph.partition.survey import survey
 from tests.strategies import assignments, complete, graphs, random_edges
@@ -26,7 +26,7 @@ def manifest_of(
     unit: int = 16,
 ) -> Manifest:
     parts = Partition.from_assignment(np.arange(graph.num_nodes) % PARTS, PARTS)
-    return describe(survey(graph, parts, mode), chunk, unit)
+    return describe(survey(graph, parts, mode), Grain(chunk, unit))
 
 
 def random_graph(num_nodes: int, num_edges: int, **changes: Any) -> Graph:
@@ -88,6 +88,38 @@ def test_every_array_must_fit(large):
         fit(large, dataclasses.replace(large, shapes=shapes))
 
 
+def manifest_alone(*degrees: int) -> Manifest:
+    """That of a graph in one part whose receivers have these degrees, cut into runs of 4 edges."""
+    receivers = np.repeat(np.arange(len(degrees)), degrees)
+    graph = complete(np.arange(len(receivers)) % 50, receivers, 50, "alone")
+    found = survey(graph, Partition.from_assignment(np.zeros(50, int), 1), "sar")
+    return describe(found, dataclasses.replace(choose_grain([found]), longest=4))
+
+
+def test_every_level_of_runs_must_fit():
+    few_deep, many_shallow = manifest_alone(4 * 75), manifest_alone(8, 8, 8, 5)
+    assert few_deep.receiver_levels == ((1, 74), (1, 9), (1, 1))
+    assert many_shallow.receiver_levels == ((4, 4),)
+    common = merge([many_shallow, few_deep])
+    assert common.receiver_levels == ((4, 74), (1, 9), (1, 1))
+    assert merge([few_deep, many_shallow]) == common
+    for manifest in (few_deep, many_shallow):
+        assert fit(manifest, common) == common
+    for levels in (((4, 74), (1, 9)), ((4, 74), (1, 9), (0, 1)), ((4, 74), (1, 8), (1, 1))):
+        with pytest.raises(ValueError, match=r"receiver_levels .*\(1, 9\)"):
+            fit(few_deep, dataclasses.replace(common, receiver_levels=levels))
+
+
+def test_headroom_holds_a_row_of_another_level():
+    # 8 further runs are joined at once, 9 are not.
+    before, after = manifest_alone(4 * 9, *[1] * 20), manifest_alone(4 * 10, *[1] * 20)
+    assert len(before.receiver_levels) < len(after.receiver_levels)
+    common = with_headroom(before, 0.5)
+    assert fit(after, common) == dataclasses.replace(common, has_padding=True)
+    with pytest.raises(ValueError, match="receiver_levels"):
+        fit(after, merge([before]))
+
+
 def test_room_behind_the_rows_that_are_sent_is_that_of_the_larger_message():
     # The larger graph sends few rows in all, but many of them in one message.
     few_long = manifest_of(complete(np.arange(0, 180, 3), np.arange(1, 181, 3), 181, "one pair"))
@@ -111,7 +143,7 @@ def test_all_graphs_fit_into_what_they_are_merged_to_and_into_nothing_smaller(mo
         graph = data.draw(graphs())
         owner = data.draw(assignments(graph.num_nodes, PARTS))
         found = survey(graph, Partition.from_assignment(owner, PARTS), mode)
-        manifests.append(describe(found, 16, 16))
+        manifests.append(describe(found, Grain(16, 16)))
     common = merge(manifests)
     assert all(fit(manifest, common) == common for manifest in manifests)
     assert common.counts is None
