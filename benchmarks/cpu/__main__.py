@@ -1,10 +1,11 @@
 """Times and memory on CPU: SpMM, attention, epochs and SAR, beside DGL, PyG, torch and scipy.
 
 Every library works in a process of its own on the same graphs, the same float32 numbers, the same
-number of threads and the same malloc setting. jaxgraph orders the nodes when it lays out a graph;
-"as given" is jaxgraph without, and `--renumber` gives that order to all. Results are compared
-first; then the libraries are timed by turns, while the others are stopped. A peer that cannot be
-imported is named with the reason; peers may live in another environment (`--peer-python`).
+number of threads and the same malloc setting; under SAR, XLA has one thread more for each emulated
+device, on the same cores. jaxgraph orders the nodes when it lays out a graph; "as given" is
+jaxgraph without, and `--renumber` gives that order to all. Results are compared first; then the
+libraries are timed by turns, while the others are stopped. A peer that cannot be imported is named
+with the reason; peers may live in another environment (`--peer-python`).
 
     python -m benchmarks.cpu --quick                # under five minutes on two cores
     python -m benchmarks.cpu --json cpu.json --markdown cpu.md --peer-python PEERS/bin/python

@@ -32,8 +32,7 @@ def lane_shapes(manifest: Manifest) -> dict[str, tuple[tuple[int, ...], np.dtype
     for end in _ENDS:
         prefix = f"incoming/by_{end}/lanes"
         levels = _levels(manifest, end)
-        runs = levels[0][1] if levels else 0
-        for table, rows in (("rows", manifest.node_rows), ("runs", runs)):
+        for table, rows in (("rows", manifest.node_rows), ("runs", _runs(levels)[0])):
             found |= {f"{prefix}/{table}/{name}": (rows,) for name in _FIELDS[:-1]}
             found[f"{prefix}/{table}/neighbors"] = (manifest.longest, rows)
         found[f"{prefix}/heavy"] = (manifest.node_rows,)
@@ -49,10 +48,14 @@ def _levels(manifest: Manifest, end: str) -> Levels:
     return manifest.receiver_levels if end == "receiver" else manifest.sender_levels
 
 
+def _runs(levels: Levels) -> list[int]:
+    """The runs of edges, and those that each join leaves: none behind the last."""
+    return [*(runs for _, runs in levels), 0]
+
+
 def _join_sizes(levels: Levels) -> list[tuple[int, int]]:
     """The rows and the runs of each join."""
-    further = [*(runs for _, runs in levels), 0][1:]
-    return [(heavy, runs) for (heavy, _), runs in zip(levels, further, strict=True)]
+    return [(heavy, runs) for (heavy, _), runs in zip(levels, _runs(levels)[1:], strict=True)]
 
 
 def lane_arrays(part: Mapping[str, np.ndarray], manifest: Manifest) -> dict[str, np.ndarray]:
@@ -88,7 +91,7 @@ def _lanes(tables: Mapping[str, np.ndarray], lanes: int, levels: Levels) -> dict
     found = _table("rows", own, firsts, lengths, tables, lanes)
     behind = np.arange(tables["compressed_ptr"][1], tables["run_ptr"][1])
     runs = np.setdiff1d(behind, starts[:heavy], assume_unique=True)
-    runs = _padded(runs, levels[0][1] if levels else 0, -1)
+    runs = _padded(runs, _runs(levels)[0], -1)
     own = np.where(runs >= 0, rows[runs], rows[0])
     firsts, lengths = (np.where(runs >= 0, values[runs], 0) for values in (starts, degrees))
     found |= _table("runs", own, firsts, lengths, tables, lanes)
