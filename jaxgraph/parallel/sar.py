@@ -77,6 +77,9 @@ class Sequential:
     ) -> Inputs:
         shard, block = self.shard, self.shard.block(self_loops=self.self_loops)
         adjoint = block_adjoint(block, message, reducer, inputs, results, gradient)
+        # The edges of other parts look at the inputs when the gradients of the own ones are there.
+        alone = shard.num_parts == 1
+        wanted = dataclasses.replace(wanted, over_inputs=wanted.over_inputs and alone)
         task = _Task(shard, block, message, reducer, inputs, adjoint, wanted)
         if not wanted.some:
             return task.local(None)
