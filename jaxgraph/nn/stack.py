@@ -3,9 +3,10 @@
 On several devices, of every layer is kept for the backward what its convolution put out, the
 statistics of its norm, and what message passing names as worth keeping (`jaxgraph.parallel.KEPT`),
 so that nothing is sent or aggregated again. Norm, activation, dropout and linear maps are computed
-a second time. To that end a block, the unit of recomputation, starts with the norm and activation
-of the layer before, and ends with what the convolution put out. A first layer that maps the
-features as they are keeps their products, which would take the longest to compute again.
+a second time, under SAR but for the products of a last layer of attention. To that end a block, the
+unit of recomputation, starts with the norm and activation of the layer before, and ends with what
+the convolution put out. A first layer that maps the features as they are keeps their products,
+which would take the longest to compute again.
 
 On one device no block of 32 bits is: XLA fuses cheap steps into the backward by itself, and the
 copies that `jax.checkpoint` starts from would take as much memory as it saves. Layers of attention

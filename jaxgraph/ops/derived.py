@@ -13,9 +13,9 @@ from jax import lax
 from jaxgraph.ops.edges import match_variation, when_ready
 from jaxgraph.ops.messages import Inputs, MessageFn, Wanted, floating_leaves
 from jaxgraph.ops.propagation import (
-    Results,
     Schedule,
     Static,
+    Stored,
     cotangents,
     materialize,
     named,
@@ -83,17 +83,17 @@ def _forward(message, inputs_of, keep, schedule, reducer, *leaves):
     inputs = inputs_of(values)
     outputs, kept = schedule.reduce(message, reducer, inputs)
     wanted = Static(tuple(leaf.perturbed for leaf in leaves))
-    results, inputs = Results.of(outputs, kept), inputs if keep else None
-    return named(outputs), (schedule, reducer, values, inputs, results, wanted)
+    kept_inputs = Stored.of(inputs) if keep else None
+    results = Stored.of((outputs, kept))
+    return named(outputs), (schedule, reducer, values, kept_inputs, results, wanted)
 
 
 def _backward(message, inputs_of, keep, residuals, gradient):
-    schedule, reducer, values, inputs, results, is_wanted = residuals
+    schedule, reducer, values, kept_inputs, results, is_wanted = residuals
     outputs, kept = results.restored()
     gradient = materialize(gradient, outputs)
-    is_kept = inputs is not None
-    if inputs is None:
-        inputs = inputs_of(values, when_ready(gradient))
+    is_kept = kept_inputs is not None
+    inputs = kept_inputs.restored() if is_kept else inputs_of(values, when_ready(gradient))
     parts = (inputs.params, inputs.sender, inputs.receiver, inputs.edge)
     wanted = Wanted(*(bool(floating_leaves(part)) for part in parts), over_inputs=not is_kept)
     pulled = schedule.pull(message, reducer, inputs, (outputs, kept), gradient, wanted)
@@ -132,7 +132,7 @@ def known_after(zero: jax.Array, kept: jax.Array) -> jax.Array:
     Returns:
       `kept`; as it is where it is no floating matrix, or differs less between devices than `zero`.
     """
-    if kept.ndim < 2 or not jnp.issubdtype(kept.dtype, jnp.floating):
+    if kept.ndim != 2 or not jnp.issubdtype(kept.dtype, jnp.floating):
         return kept
     late = _joined(zero, kept)
     return late if jax.typeof(late) == jax.typeof(kept) else kept

@@ -23,7 +23,7 @@ from jaxgraph.ops.messages import (
 )
 from jaxgraph.ops.reducers import Reducer
 
-__all__ = ["REDUCED", "OneBlock", "Results", "Schedule", "propagate_block", "propagate_by"]
+__all__ = ["REDUCED", "OneBlock", "Schedule", "Stored", "propagate_block", "propagate_by"]
 
 REDUCED = "reduced_messages"
 """Checkpoint name of what a reduction of messages puts out and keeps for its backward."""
@@ -140,7 +140,7 @@ def _propagate_forward(message, schedule, reducer, inputs):
     schedule, reducer = primal_values(schedule), primal_values(reducer)
     wanted, inputs = wanted_gradients(inputs), primal_values(inputs)
     outputs, kept = schedule.reduce(message, reducer, inputs)
-    residuals = (schedule, reducer, inputs, Results.of(outputs, kept), Static(wanted))
+    residuals = (schedule, reducer, inputs, Stored.of((outputs, kept)), Static(wanted))
     return named(outputs), residuals
 
 
@@ -160,35 +160,36 @@ def named(tree: Pytree) -> Pytree:
     return jax.tree.map(lambda leaf: checkpoint_name(leaf, REDUCED), tree)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["vectors"], meta_fields=["shapes"])
+@partial(jax.tree_util.register_dataclass, data_fields=["arrays"], meta_fields=["axes"])
 @dataclasses.dataclass(frozen=True)
-class Results:
-    """What a reduction put out and keeps, for its own backward.
+class Stored:
+    """What a reduction keeps for its own backward, under the name `REDUCED`.
 
-    As vectors under the name `REDUCED`: what a recomputation keeps with a row per node it holds
-    back until the gradient is there (`jaxgraph.layers.recompute`), by one more array. The backward
-    of a reduction takes them together with the gradient anyway.
+    Matrices have one more axis: what a recomputation keeps as a matrix, of a row per node, it holds
+    back until the gradient is there (`jaxgraph.layers.recompute`), by one more array, but the
+    backward of a reduction takes this together with the gradient anyway. All else stays as it is:
+    XLA's CPU compiler copies what has changed its shape and back before a kernel, and sums the
+    products of features that a vector is cut into ten times slower.
 
     Attributes:
-      vectors: pytree of arrays [rows * ...].
-      shapes: theirs, before they were made vectors, in the order of the leaves.
+      arrays: pytree of arrays [rows, ...], or [1, rows, features].
+      axes: how many each had before, in the order of the leaves.
     """
 
-    vectors: Pytree
-    shapes: tuple[tuple[int, ...], ...]
+    arrays: Pytree
+    axes: tuple[int, ...]
 
     @classmethod
-    def of(cls, outputs: Pytree, kept: Pytree) -> Results:
-        """Outputs and what is kept, as pytrees of arrays [rows, ...]."""
-        results = (outputs, kept)
-        shapes = tuple(leaf.shape for leaf in jax.tree.leaves(results))
-        return cls(named(jax.tree.map(jnp.ravel, results)), shapes)
+    def of(cls, tree: Pytree) -> Stored:
+        """Arrays [rows, ...]."""
+        axes = tuple(leaf.ndim for leaf in jax.tree.leaves(tree))
+        return cls(named(jax.tree.map(lambda x: x[None] if x.ndim == 2 else x, tree)), axes)
 
-    def restored(self) -> tuple[Pytree, Pytree]:
-        """What the results were made of."""
-        vectors, structure = jax.tree.flatten(self.vectors)
-        arrays = [each.reshape(shape) for each, shape in zip(vectors, self.shapes, strict=True)]
-        return jax.tree.unflatten(structure, arrays)
+    def restored(self) -> Pytree:
+        """What was stored."""
+        leaves, structure = jax.tree.flatten(self.arrays)
+        pairs = zip(leaves, self.axes, strict=True)
+        return structure.unflatten([jnp.squeeze(x, 0) if axes == 2 else x for x, axes in pairs])
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["value"])

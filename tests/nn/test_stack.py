@@ -9,14 +9,18 @@ from flax import nnx
 
 from jaxgraph import nn
 from jaxgraph.layers import FirstAggregation, NeighborReduction, SymmetricSum
+from jaxgraph.ops.cpu.library import missing
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard, traffic
+from jaxgraph.parallel.hlo import num_bytes, parse
 from jaxgraph.partition import partition
 from jaxgraph.train import aggregate_once, compile_inference, compile_train_step
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
 from tests.training import crooked_graph, crooked_sharded
 
+needs_kernels = pytest.mark.skipif(bool(missing()), reason=missing())
 MEAN, MAX = NeighborReduction("mean"), NeighborReduction("max")
 WIDE = 2 * NUM_FEATURES
+NODES_OF_ATTENTION, WIDTH, HEADS = 2000, 64, 2
 
 
 def make(name: str, hidden: int = 3, **options: Any) -> Any:
@@ -99,18 +103,22 @@ def test_a_step_holds_no_copy_of_aggregated_features(name: str) -> None:
     assert temporary(200) - temporary(100) < 100 * rows / 2
 
 
-def arrays_of_a_step(name: str, num_layers: int, parts: int) -> float:
-    """Temporary memory of a training step of attention, in arrays with 64 features per node."""
-    width, num_nodes = 64, 2000
-    graph = crooked_graph(num_nodes)
-    graph = graph.replace(nodes=np.ones((num_nodes, width), np.float32))
+def step_of_attention(name: str, num_layers: int, parts: int) -> tuple[Any, ShardedGraph]:
+    """A compiled training step under SAR whose layers but the last are 64 features wide."""
+    graph = crooked_graph(NODES_OF_ATTENTION)
+    graph = graph.replace(nodes=np.ones((NODES_OF_ATTENTION, WIDTH), np.float32))
     by = partition(graph, parts, method="metis", seed=0)
     sharded = shard(graph, by, make_mesh(parts), mode="sar")
-    options: Any = {"num_layers": num_layers, "num_heads": 2, "rngs": nnx.Rngs(0)}
-    model = getattr(nn, name)(width, width // 2, NUM_CLASSES, **options)
-    memory = compile_train_step(model, optax.sgd(0.1), sharded).memory_analysis()
+    options: Any = {"num_layers": num_layers, "num_heads": HEADS, "rngs": nnx.Rngs(0)}
+    model = getattr(nn, name)(WIDTH, WIDTH // HEADS, NUM_CLASSES, **options)
+    return compile_train_step(model, optax.sgd(0.1), sharded), sharded
+
+
+def arrays_of_a_step(name: str, num_layers: int, parts: int) -> float:
+    """Temporary memory of a training step of attention, in arrays with 64 features per node."""
+    memory = step_of_attention(name, num_layers, parts)[0].memory_analysis()
     assert memory is not None
-    array = num_nodes // parts * width * np.dtype(np.float32).itemsize
+    array = NODES_OF_ATTENTION // parts * WIDTH * np.dtype(np.float32).itemsize
     return memory.temp_size_in_bytes / array
 
 
@@ -129,6 +137,38 @@ def test_a_step_of_gat_writes_over_what_it_makes_again() -> None:
 def test_attention_in_parts_makes_its_inputs_when_they_are_needed(name: str, arrays: float) -> None:
     """Made once for the whole backward of a layer, they would take 7.5 arrays or more, or 11."""
     assert arrays_of_a_step(name, 3, 2) < arrays
+
+
+@pytest.mark.parametrize("name", ["GAT", "GATv2"])
+def test_the_last_products_are_made_once(name: str) -> None:
+    """Their backward comes at once, so that to make them again would save nothing."""
+    step, sharded = step_of_attention(name, 3, 2)
+    shape = f"f32[{sharded.manifest.node_rows},{HEADS * NUM_CLASSES}]"
+    dots = [
+        instruction
+        for computation in parse(step.as_text()).computations.values()
+        for instruction in computation.instructions
+        if instruction.opcode == "dot" and instruction.shape.startswith(shape)
+    ]
+    assert len(dots) == {"GAT": 1, "GATv2": 2}[name]
+
+
+@needs_kernels
+def test_a_step_of_gat_in_parts_copies_no_rows() -> None:
+    """Neither for a kernel that would write over what others read, nor for another shape."""
+    step, sharded = step_of_attention("GAT", 3, 2)
+    module, least = parse(step.as_text()), sharded.manifest.node_rows * HEADS * NUM_CLASSES * 4
+    moved = []
+    for computation in module.computations.values():
+        for each in computation.instructions:
+            steps = [each]
+            if each.opcode == "fusion":
+                steps = module.computations[each.calls[0]].instructions
+            done = {step.opcode for step in steps} - {"parameter"}
+            is_large = not each.shape.startswith("(") and num_bytes(each.shape) >= least
+            if is_large and ((done == {"bitcast"} and each.opcode == "fusion") or "copy" in done):
+                moved.append(each.name)
+    assert not moved
 
 
 def test_dropout_leaves_the_savings_to_inference() -> None:
