@@ -9,15 +9,14 @@ from flax import nnx
 
 from jaxgraph import nn
 from jaxgraph.layers import FirstAggregation, NeighborReduction, SymmetricSum
-from jaxgraph.ops.cpu.library import missing
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard, traffic
 from jaxgraph.parallel.hlo import num_bytes, parse
 from jaxgraph.partition import partition
 from jaxgraph.train import aggregate_once, compile_inference, compile_train_step
+from tests.cpu_kernels import needs_kernels
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
 from tests.training import crooked_graph, crooked_sharded
 
-needs_kernels = pytest.mark.skipif(bool(missing()), reason=missing())
 MEAN, MAX = NeighborReduction("mean"), NeighborReduction("max")
 WIDE = 2 * NUM_FEATURES
 NODES_OF_ATTENTION, WIDTH, HEADS = 2000, 64, 2

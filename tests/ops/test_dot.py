@@ -11,7 +11,7 @@ from hypothesis import given
 
 from jaxgraph import Graph
 from jaxgraph.ops import dot_attention
-from jaxgraph.ops.cpu.library import missing
+from tests.cpu_kernels import needs_kernels
 from tests.ops.blocks import Placed, place_block, shared_shapes, with_one
 from tests.oracles import edge_ops
 from tests.oracles.randomness import edge_keep_mask
@@ -22,7 +22,7 @@ HEADS, FEATURES = 2, 3
 KEY = jax.random.key(7)
 NAMES = ("queries", "keys", "values")
 IMPLEMENTATIONS = [
-    pytest.param("cpu", marks=pytest.mark.skipif(bool(missing()), reason=missing())),
+    pytest.param("cpu", marks=needs_kernels),
     "xla",
 ]
 

@@ -16,10 +16,10 @@ from jaxgraph.ops.implementations import (
 )
 from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.reducers import Sum
+from tests.cpu_kernels import needs_kernels
 from tests.ops.blocks import place_block
 from tests.strategies import SMALL_GRAPHS
 
-needs_kernels = pytest.mark.skipif(bool(missing()), reason=missing())
 BLOCK = place_block(SMALL_GRAPHS[3]).block
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from jaxgraph.ops import kernels
-from jaxgraph.ops.cpu.library import missing
 from jaxgraph.ops.implementations import propagate_or_refuse, with_implementation
 from jaxgraph.ops.kernels import find_kernel, usable_implementation
 from jaxgraph.ops.message_functions import (
@@ -20,10 +19,10 @@ from jaxgraph.ops.message_functions import (
 )
 from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.reducers import Extremum, Softmax, Sum
+from tests.cpu_kernels import needs_kernels
 from tests.ops.blocks import place_block
 from tests.strategies import SMALL_GRAPHS
 
-needs_kernels = pytest.mark.skipif(bool(missing()), reason=missing())
 GRAPH = next(graph for graph in SMALL_GRAPHS if graph.name == "star-in")
 
 

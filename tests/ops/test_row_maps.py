@@ -7,11 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.ops.cpu.library import missing as missing_library
 from jaxgraph.ops.row_maps import map_rows, map_rows_to_few, map_rows_twice
+from tests.cpu_kernels import needs_kernels
 from tests.tolerance import assert_close
 
-needs_kernels = pytest.mark.skipif(bool(missing_library()), reason=missing_library())
 IMPLEMENTATIONS = ["xla", pytest.param("cpu", marks=needs_kernels)]
 
 # Fewer rows than are taken at once, a last chunk that is not full, several pieces of work;
