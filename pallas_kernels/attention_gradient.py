@@ -56,7 +56,8 @@ class Adjoint:
     """What the gradients need of receivers.
 
     Attributes:
-      gradient: g [receivers, heads * width], float32, bfloat16 or float16.
+      gradient: g [receivers, heads * width], or [receivers, width] where all heads share it;
+        float32, bfloat16 or float16.
       numbers: float32 [receivers, heads * 4], for each head m, 1 / z, <g, y> / z, and the
         receiver's side of GAT's logit.
     """
@@ -76,7 +77,7 @@ def make_adjoint(
 
     Args:
       attention: what the forward computed.
-      gradient: g [receivers, heads * width], of the output y.
+      gradient: g [receivers, heads * width], or [receivers, width], of the output y.
       peak, inverse, inner: m, 1 / z and <g, y>, float32 [receivers, heads].
 
     Returns:

@@ -80,10 +80,14 @@ class Logits:
 def read_row(
     lanes: Lanes, team: Team, item: Item, table: Any, row: jax.Array, mask: jax.Array
 ) -> list[jax.Array]:
-    """A head of a row: [count, lanes] for each read of a lane, 0 outside of the head."""
+    """A head of a row, or the row that all heads share: [count, lanes] for each read of a lane.
+
+    0 outside of the head.
+    """
+    columns = item.within if table.shape[1] == team.width else item.columns
     return [
         lanes.read(table, row, column, mask=mask & inside, count=team.count)
-        for column, inside in zip(item.columns, item.inside, strict=True)
+        for column, inside in zip(columns, item.inside, strict=True)
     ]
 
 

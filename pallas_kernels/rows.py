@@ -73,6 +73,7 @@ class Item:
       valid: bool [lanes], whether there is such an entry.
       longest: int32, the largest length.
       columns: for each read of a lane, the first column of it in a row of all heads.
+      within: the same in a row of one head.
       inside: bool [lanes], for each read of a lane, whether it is inside of the head.
       lane: which lane of the team.
     """
@@ -85,6 +86,7 @@ class Item:
     valid: jax.Array
     longest: jax.Array
     columns: Sequence[jax.Array]
+    within: Sequence[jax.Array]
     inside: Sequence[jax.Array]
     lane: jax.Array
 
@@ -135,6 +137,7 @@ def visit_rows(
                 valid=valid & (row >= 0),
                 longest=lax.max(descending, given),
                 columns=[head * team.width + column for column in inner],
+                within=inner,
                 inside=[column < team.width for column in inner],
                 lane=lane,
             )

@@ -15,7 +15,7 @@ from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.ops.message_functions import gat_message, gatv2_message
 from jaxgraph.ops.messages import Inputs, MessageFn
 from jaxgraph.ops.randomness import seed_words
-from jaxgraph.ops.reducers import Softmax
+from jaxgraph.ops.reducers import HeadMean, Softmax
 from jaxgraph.ops.row_maps import map_rows, map_rows_twice
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.propagate import aggregate_derived, aggregate_messages
@@ -63,11 +63,11 @@ def gat_conv(
       Veličković et al., "Graph attention networks", 2018, equations 1 to 6.
     """
     heads, _ = params["attention_sender"].shape
-    reducer = _softmax(heads, dropout, key)
+    reducer = _softmax(heads, concat, dropout, key)
     message = gat_message(negative_slope)
     make = partial(_gat_inputs, is_derived=isinstance(x, DerivedFeatures))
     y = _attend(shard, message, reducer, make, params, x, add_self_loops)
-    return _join_heads(params, y, concat)
+    return _as_rows(params, y)
 
 
 def _attend(
@@ -165,10 +165,10 @@ def gatv2_conv(
       Brody et al., "How attentive are graph attention networks?", 2022, equation 7.
     """
     heads, _ = params["attention"].shape
-    reducer = _softmax(heads, dropout, key)
+    reducer = _softmax(heads, concat, dropout, key)
     message = gatv2_message(negative_slope)
     y = _attend(shard, message, reducer, _gatv2_inputs, params, x, add_self_loops)
-    return _join_heads(params, y, concat)
+    return _as_rows(params, y)
 
 
 def _gatv2_inputs(params: Params, shard: Shard, x: Features) -> Inputs:
@@ -182,15 +182,15 @@ def _gatv2_inputs(params: Params, shard: Shard, x: Features) -> Inputs:
     return Inputs(at_use(params["attention"], sender), sender, receiver, ())
 
 
-def _softmax(heads: int, dropout: float, key: jax.Array | None) -> Softmax:
+def _softmax(heads: int, concat: bool, dropout: float, key: jax.Array | None) -> Softmax:
     check_rate(dropout)
+    reducer = Softmax if concat or heads == 1 else HeadMean
     if dropout == 0.0:
-        return Softmax(heads=heads)
+        return reducer(heads=heads)
     if key is None:
         raise ValueError("attention dropout needs a random key: pass key=jax.random.key(...)")
-    return Softmax(seed_words(key), dropout, heads)
+    return reducer(seed_words(key), dropout, heads)
 
 
-def _join_heads(params: Params, y: jax.Array, concat: bool) -> jax.Array:
-    y = y.reshape(y.shape[0], -1) if concat else jnp.mean(y, 1)
-    return add_bias(y, params.get("bias"))
+def _as_rows(params: Params, y: jax.Array) -> jax.Array:
+    return add_bias(y.reshape(y.shape[0], -1), params.get("bias"))

@@ -13,10 +13,10 @@ import numpy as np
 from jaxgraph.ops.edges import EdgeGroup, match_variation
 from jaxgraph.ops.message_functions import sum_message, weighted_message
 from jaxgraph.ops.messages import Inputs, MessageFn, Wanted
-from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
+from jaxgraph.ops.precision import accumulation_dtype
 from jaxgraph.ops.reducers import Extremum, Mean, Reducer, Sum
 
-__all__ = ["Calls", "attention_adjoint", "message_kernel"]
+__all__ = ["Calls", "message_kernel"]
 
 Pytree = Any
 
@@ -42,26 +42,6 @@ class Calls:
     neighbor_mean: Callable[..., tuple[jax.Array, jax.Array]] | None = None
     edge_sums: Callable[..., jax.Array] | None = None
     edge_total: Callable[..., jax.Array] | None = None
-
-
-def attention_adjoint(
-    outputs: jax.Array, kept: tuple[jax.Array, jax.Array], gradient: jax.Array
-) -> tuple[jax.Array, ...]:
-    """What kernels of attention pull back, by which they divide themselves.
-
-    Dividing the gradient by the total would be one more array of its size.
-
-    Args:
-      outputs: [receivers, heads, features].
-      kept: peak and total [receivers, heads].
-      gradient: g, of the outputs.
-
-    Returns:
-      g, peak, <g, outputs> and 1 / total.
-    """
-    peak, total = kept
-    inner = jnp.sum(to_accumulation(gradient) * outputs, -1)
-    return gradient, peak, inner, 1 / total
 
 
 def message_kernel(calls: Calls, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Any:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["accumulation_dtype", "inner_product", "to_accumulation"]
+__all__ = ["accumulation_dtype", "inner_product", "inner_products_of_heads", "to_accumulation"]
 
 
 def accumulation_dtype(dtype: Any) -> np.dtype:
@@ -59,3 +59,21 @@ def _inner_product_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Arra
     (left, right), (left_dot, right_dot) = primals, tangents
     change = jnp.sum(left_dot * right, -1) + jnp.sum(left * right_dot, -1)
     return inner_product(left, right), change
+
+
+def inner_products_of_heads(shared: jax.Array, values: jax.Array) -> jax.Array:
+    """<a_i, b_ih> for every head h, in the type in which the products are accumulated.
+
+    Args:
+      shared: a [rows, features].
+      values: b [rows, heads, features], of the same type.
+
+    Returns:
+      [rows, heads].
+    """
+    if values.dtype == accumulation_dtype(values.dtype):
+        # XLA's CPU compiler sums up what is repeated over the heads ten times slower.
+        return jnp.einsum("rf,rhf->rh", shared, values, precision=lax.Precision.HIGHEST)
+    # The operands of a matrix product would be copied to 32 bits.
+    shared, heads = to_accumulation(shared), range(values.shape[1])
+    return jnp.stack([jnp.sum(shared * values[:, head], -1) for head in heads], 1)

@@ -16,9 +16,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph.ops import randomness
-from jaxgraph.ops.precision import accumulation_dtype, inner_product, to_accumulation
+from jaxgraph.ops.precision import (
+    accumulation_dtype,
+    inner_product,
+    inner_products_of_heads,
+    to_accumulation,
+)
 
-__all__ = ["Extremum", "Mean", "Reducer", "Softmax", "Sum", "cotangent", "kept_of_softmax"]
+__all__ = [
+    "Extremum",
+    "HeadMean",
+    "Mean",
+    "Reducer",
+    "Softmax",
+    "Sum",
+    "cotangent",
+    "kept_of_softmax",
+]
 
 Pytree = Any
 
@@ -370,7 +384,19 @@ class Softmax:
     def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
         peak, total, values = state
         kept = kept_of_softmax(peak, total)
-        return (values / kept[1][..., None]).astype(messages[1].dtype), kept
+        return self.joined((values / kept[1][..., None]).astype(messages[1].dtype), kept)
+
+    def joined(self, values: jax.Array, kept: Pytree) -> tuple[jax.Array, Pytree]:
+        """The outputs, and what is kept.
+
+        Args:
+          values: y_ih [rows, heads, features] of every head.
+          kept: m and z [rows, heads].
+
+        Returns:
+          As `finish`.
+        """
+        return values, kept
 
     def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
         peak, total = kept
@@ -381,10 +407,26 @@ class Softmax:
             scaled = scaled.astype(gradient.dtype)
         return scaled, peak, inner
 
+    def undivided_adjoint(
+        self, outputs: Pytree, kept: Pytree, gradient: jax.Array
+    ) -> tuple[jax.Array, ...]:
+        """What does for `adjoint` where dividing g by z would be one more array of its size.
+
+        Args:
+          outputs, kept, gradient: as for `adjoint`.
+
+        Returns:
+          g, m, <g, y> and 1 / z: what `weigh` and `spread` take as well.
+        """
+        peak, total = kept
+        return gradient, peak, jnp.sum(to_accumulation(gradient) * outputs, -1), 1 / total
+
     def weigh(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
         logits, values = messages
-        gradient, peak, inner = adjoint
+        gradient, peak, inner, *inverse = adjoint
         powers = jnp.exp(logits - peak)
+        if inverse:
+            powers = powers * inverse[0]
         # Dropped after the multiplication: what is dropped may be NaN.
         product = powers * inner_product(to_accumulation(gradient), values)
         return powers, self._drop(product[..., None], keep)[..., 0] - powers * inner
@@ -408,3 +450,27 @@ class Softmax:
             return values
         scale = jnp.asarray(1.0 / (1.0 - self.rate), values.dtype)
         return jnp.where(keep[..., None], values * scale, 0)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class HeadMean(Softmax):
+    """y_i = (1 / heads) sum_h y_ih [features], with y_ih what `Softmax` makes of head h.
+
+    Backward: all y_ih have the same gradient, g_i / heads. Edges look up, and devices send, one for
+    all heads, [rows, 1, features].
+    """
+
+    def joined(self, values: jax.Array, kept: Pytree) -> tuple[jax.Array, Pytree]:
+        mean = _total(*(to_accumulation(values[:, head]) for head in range(self.heads)))
+        return (mean * (1 / self.heads)).astype(values.dtype), (*kept, values)
+
+    def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
+        return self.undivided_adjoint(outputs, kept, gradient)
+
+    def undivided_adjoint(
+        self, outputs: Pytree, kept: Pytree, gradient: jax.Array
+    ) -> tuple[jax.Array, ...]:
+        peak, total, values = kept
+        inner = inner_products_of_heads(gradient, values)
+        return gradient[:, None], peak, inner, 1 / (self.heads * total)

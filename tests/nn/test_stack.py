@@ -138,6 +138,18 @@ def test_attention_in_parts_makes_its_inputs_when_they_are_needed(name: str, arr
     assert arrays_of_a_step(name, 3, 2) < arrays
 
 
+@pytest.mark.parametrize("mode", ["sar", "prefetch"])
+def test_heads_whose_mean_is_taken_share_the_gradient_that_travels(mode: str) -> None:
+    """16 numbers of a gradient, 4 that it is returned for, and per head 4 of softmax and logits."""
+    heads, width = 4, 16
+    sharded = crooked_sharded(4, "hash", mode)
+    options: Any = {"num_layers": 1, "num_heads": heads, "rngs": nnx.Rngs(0)}
+    step, inference = sent(nn.GAT(NUM_FEATURES, 3, width, **options), sharded)
+    expected = (width + heads + 4 * heads) / (heads * width + heads)
+    # Parts share a few more receivers than senders, or fewer.
+    assert step / inference - 1 == pytest.approx(expected, rel=0.05)
+
+
 @pytest.mark.parametrize("name", ["GAT", "GATv2"])
 def test_the_last_products_are_made_once(name: str) -> None:
     """Their backward comes at once, so that to make them again would save nothing."""

@@ -12,7 +12,7 @@ from jaxgraph.ops.implementations import with_implementation
 from jaxgraph.ops.message_functions import gat_message
 from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.randomness import seed_words
-from jaxgraph.ops.reducers import Extremum, Mean, Softmax, Sum, cotangent
+from jaxgraph.ops.reducers import Extremum, HeadMean, Mean, Softmax, Sum, cotangent
 from tests.ops.blocks import place_block, shared_shapes
 from tests.strategies import SMALL_GRAPHS, complete
 from tests.tolerance import assert_close
@@ -25,6 +25,7 @@ REDUCERS = {
     "min": Extremum(-1.0),
     "softmax": Softmax(heads=HEADS),
     "softmax-dropout": Softmax(seed_words(jax.random.key(3)), 0.4, HEADS),
+    "softmax-mean": HeadMean(seed_words(jax.random.key(3)), 0.4, HEADS),
 }
 
 

@@ -83,5 +83,7 @@ def test_backward(kind, heads, width, dtype, cut):
         adjoint = make_adjoint(found, gradient, *numbers)
         return attention_gradients(found, adjoint, over, over, before)
 
-    gradient = of(ROWS, heads * width, dtype=dtype)
-    assert count_kernels(pull, found, gradient, (per_head,) * 3, over, before) == 2 + cut
+    # Of each head, and one that all share.
+    for columns in (heads * width, width):
+        gradient = of(ROWS, columns, dtype=dtype)
+        assert count_kernels(pull, found, gradient, (per_head,) * 3, over, before) == 2 + cut

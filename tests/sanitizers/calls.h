@@ -241,7 +241,8 @@ class Calls {
     AttendGradient(name, kind, dropout, peak, total);
   }
 
-  // With dropout the receivers' gradient is divided here, else it counts as divided.
+  // With dropout the receivers' gradient is divided here, and shared by the heads; else it counts as
+  // divided.
   void AttendGradient(const std::string& name, Attention kind, const Dropout& dropout,
                       const std::vector<A>& peak, const std::vector<A>& total) {
     const int64_t stride = 3 * heads_;
@@ -253,15 +254,17 @@ class Calls {
       row[2 * heads_] = total[i] > 0 ? 1 / total[i] : A{0};
     }
     const A* inverse = dropout.seed == nullptr ? nullptr : packed.data() + 2 * heads_;
-    const bool is_dot = kind == Attention::kDot;
+    const bool is_dot = kind == Attention::kDot, is_shared = dropout.seed != nullptr;
+    const std::vector<T> gradient(z_.begin(),
+                                  z_.begin() + NumNodes() * (is_shared ? 1 : heads_) * width_);
     auto dvalues = Garbage<A>(TableSize());
     auto dsender = Garbage<A>(is_dot ? TableSize() : NumNodes() * heads_);
     auto per_edge = Garbage<A>(slots_ * heads_);
     std::vector<A> per_self(NumNodes() * heads_);
     for (int group = 0; group < kGroups; ++group) {
       Level().attention_gradient(
-          {BySender(group), Logits(kind, false), dropout, Self(group), x_.data(), z_.data(),
-           packed.data(), packed.data() + heads_, inverse, stride, dvalues.data(),
+          {BySender(group), Logits(kind, false), dropout, Self(group), x_.data(), gradient.data(),
+           is_shared, packed.data(), packed.data() + heads_, inverse, stride, dvalues.data(),
            kind == Attention::kGatV2 ? nullptr : dsender.data(), per_edge.data(), per_self.data(),
            /*in_order=*/false, /*is_over_values=*/false, group > 0, heads_, width_},
           *workers_);
@@ -286,7 +289,7 @@ class Calls {
     // Logits of dot products have keys of their own.
     Level().attention_gradient(
         {BySender(0), Logits(kind, false), dropout, Self(0), values.data(), z_.data(),
-         packed.data(), packed.data() + heads_, inverse, 3 * heads_, values.data(), dsender.data(),
+         /*is_shared=*/false, packed.data(), packed.data() + heads_, inverse, 3 * heads_, values.data(), dsender.data(),
          per_edge.data(), per_self.data(), /*in_order=*/true, /*is_over_values=*/true,
          /*resume=*/false, heads_, width_},
         *workers_);

@@ -24,7 +24,6 @@ from jaxgraph.ops.cpu.attention_passes import (
 from jaxgraph.ops.cpu.calls import KERNEL_TYPES
 from jaxgraph.ops.edges import EdgeGroup
 from jaxgraph.ops.message_functions import DotMessage, GatMessage, GatV2Message
-from jaxgraph.ops.message_kernels import attention_adjoint
 from jaxgraph.ops.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.reducers import Softmax
 
@@ -74,13 +73,13 @@ class _AttentionKernel:
     def fold(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> State:
         return attention_state(over, self._attention(inputs), before)
 
-    def finish(self, state: State, inputs: Inputs) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    def finish(self, state: State, inputs: Inputs) -> tuple[jax.Array, Pytree]:
         return finished(state, self._attention(inputs))
 
     def adjoint(
-        self, outputs: jax.Array, kept: tuple[jax.Array, jax.Array], gradient: jax.Array
+        self, outputs: jax.Array, kept: Pytree, gradient: jax.Array
     ) -> tuple[jax.Array, ...]:
-        return attention_adjoint(outputs, kept, gradient)
+        return self.reducer.undivided_adjoint(outputs, kept, gradient)
 
     def pull(
         self,

@@ -147,18 +147,19 @@ def attention_state(over: EdgeGroup, attention: Attention, before: State | None)
     return peak, total, sums
 
 
-def finished(state: State, attention: Attention) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    """What `Softmax.finish` makes of a state of its own.
+def finished(state: State, attention: Attention) -> tuple[jax.Array, Any]:
+    """What the reducer's `finish` makes of a state of its own.
 
     Args:
       state: as `attention_state` returns it, after all groups.
       attention: what it is computed from.
 
     Returns:
-      Outputs [receivers, heads, features] in the type of the values; peak and total.
+      Outputs in the type of the values, and what is kept for the backward.
     """
     peak, total, outputs = state
-    return outputs.astype(attention.values.dtype), kept_of_softmax(peak, total)
+    values = outputs.astype(attention.values.dtype)
+    return attention.reducer.joined(values, kept_of_softmax(peak, total))
 
 
 def sender_gradients(
@@ -173,8 +174,9 @@ def sender_gradients(
     Args:
       over: the edges.
       attention: what the forward computed.
-      adjoint: g, peak and inner, as `Softmax.adjoint` returns them; or, where g has not been
-        divided by the total, 1 / total [receivers, heads] behind them.
+      adjoint: g [receivers, heads, features], or [receivers, 1, features] where heads share it,
+        peak and inner, as the reducer's `adjoint` returns them; or, where g has not been divided by
+        the total, 1 / total [receivers, heads] behind them.
       wanted: whether the gradient of the values, that of the senders' side of the logits, and what
         the edges hand to receivers.
       before: what the first two are added to; either both or none, and none with `over.missing`.

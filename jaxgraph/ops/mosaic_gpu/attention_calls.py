@@ -100,15 +100,15 @@ def attention_output(
     before: State | None,
     *,
     launch: Launch | None = None,
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    """What `Softmax.finish` makes of `attention_state`, by the kernels of it alone.
+) -> tuple[jax.Array, Any]:
+    """What the reducer's `finish` makes of `attention_state`, by the kernels of it alone.
 
     Args:
       over, logits, reducer, inputs, launch: as for `attention_state`.
       before: the state to continue from; None: that of no messages.
 
     Returns:
-      Outputs [receivers, heads, features], of the type of values, and peak and total.
+      Outputs, of the type of values, and what is kept for the backward.
     """
     edges, values = over.edges.by_receiver, values_of(logits, inputs)
     rows, shape = inputs.receiver.shape[0], (inputs.receiver.shape[0], *values.shape[1:])
@@ -119,7 +119,7 @@ def attention_output(
     numbers = jnp.zeros((rows, reducer.heads))
     results = (numbers, numbers + 1, _table(jnp.zeros(shape, values.dtype)))
     if not values.size or not edges.neighbors.size:
-        return results[2].reshape(shape), results[:2]
+        return reducer.joined(results[2].reshape(shape), results[:2])
     if every:
         results = tuple(jax.ShapeDtypeStruct(each.shape, each.dtype) for each in results)
     operands = (
@@ -130,7 +130,7 @@ def attention_output(
         None if before is None else (*before[:2], _table(before[2])),
     )
     peak, total, y = kernels.attention_output(*match_operands(operands), launch=launch)
-    return y.reshape(shape), (peak, total)
+    return reducer.joined(y.reshape(shape), (peak, total))
 
 
 def attention_gradients(
@@ -148,9 +148,9 @@ def attention_gradients(
 
     Args:
       over, logits, reducer, inputs, launch: as for `attention_state`.
-      adjoint: g [receivers, heads, features], peak and inner [receivers, heads], as
-        `Softmax.adjoint` returns them; or, where g has not been divided by the total, 1 / total
-        [receivers, heads] behind them.
+      adjoint: g [receivers, heads, features], or [receivers, 1, features] where heads share it,
+        peak and inner [receivers, heads], as the reducer's `adjoint` returns them; or, where g has
+        not been divided by the total, 1 / total [receivers, heads] behind them.
       before: what is added to, float32, in the shapes of the inputs; None: not wanted. As
         `pallas_kernels.attention_gradient.attention_gradients` has it.
       fresh: whether `before` is 0, but for that of `vector`, and need not be read.

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.edges import EdgeGroup, match_variation
-from jaxgraph.ops.message_kernels import attention_adjoint
 from jaxgraph.ops.messages import Inputs, MessageFn, Wanted, evaluate_message, pull_chunk
 from jaxgraph.ops.mosaic_gpu.attention_calls import (
     State,
@@ -88,9 +87,9 @@ class _AttentionKernel:
         return self.reducer.finish(state, (None, values_of(self.logits, inputs)))
 
     def adjoint(
-        self, outputs: jax.Array, kept: tuple[jax.Array, jax.Array], gradient: jax.Array
+        self, outputs: jax.Array, kept: Pytree, gradient: jax.Array
     ) -> tuple[jax.Array, ...]:
-        return attention_adjoint(outputs, kept, gradient)
+        return self.reducer.undivided_adjoint(outputs, kept, gradient)
 
     def pull(
         self,
@@ -156,16 +155,11 @@ class _AttentionKernel:
         """The gradients of the messages of rows from themselves, as lists; none: empty lists."""
         if over.missing is None:
             return Inputs([], [], [], [])
-        gradient, peak, inner = adjoint[:3]
-        if len(adjoint) > 3:
-            inverse = adjoint[3]
-            gradient = to_accumulation(gradient) * inverse[..., None]
-            inner = inner * inverse
         return pull_chunk(
             self.message,
             self.reducer,
             _own_inputs(over.missing, inputs),
-            (gradient, peak, inner),
+            tuple(adjoint),
             self._own_keep(over, over.missing),
             over.missing,
         )

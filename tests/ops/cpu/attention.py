@@ -18,7 +18,7 @@ from jaxgraph.ops.cpu.attention_calls import (
 )
 from jaxgraph.ops.cpu.attention_passes import Attention, attention_state, finished
 from jaxgraph.ops.edges import EdgeGroup, EdgeGroups
-from jaxgraph.ops.reducers import Softmax
+from jaxgraph.ops.reducers import HeadMean, Softmax
 from tests.ops.cpu.groups import node_ids
 from tests.oracles import edge_ops
 from tests.oracles.edges import Edges
@@ -68,12 +68,15 @@ class Kind:
     shapes: tuple[str, str, str]
     values: int
 
-    def draw(self, num_nodes: int, heads: int, features: int) -> list[np.ndarray]:
-        """The inputs, float64, and at the end a gradient of the output."""
+    def draw(
+        self, num_nodes: int, heads: int, features: int, *, mean: bool = False
+    ) -> list[np.ndarray]:
+        """The inputs, float64, and at the end a gradient of the output, or of its mean."""
         sizes = {"nodes": num_nodes, "heads": heads, "features": features}
         rng = np.random.default_rng(heads * features)
         shapes = [tuple(sizes[axis] for axis in axes.split()) for axes in self.shapes]
-        return [rng.standard_normal(shape) for shape in (*shapes, (num_nodes, heads, features))]
+        output = (num_nodes, *((features,) if mean else (heads, features)))
+        return [rng.standard_normal(shape) for shape in (*shapes, output)]
 
 
 ROWS = "nodes heads features"
@@ -87,15 +90,17 @@ KINDS = {
 def expected(
     kind: Kind, edges: Edges, arrays: list[np.ndarray], rate: float
 ) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    """The output and the gradients of the inputs, float64."""
+    """The output, or its mean over heads, and the gradients of the inputs, float64."""
     *inputs, grad = arrays
-    keep = None
+    heads, keep = arrays[kind.values].shape[1], None
     if rate:
         ids = node_ids(edges.num_nodes)
         ends = (ids[edges.receivers], ids[edges.senders], edges.repetitions())
-        keep = edge_keep_mask(SEED, *ends, grad.shape[1], rate)
+        keep = edge_keep_mask(SEED, *ends, heads, rate)
     y, backward = kind.oracle(edges, *inputs, slope=PARAMETER, keep=keep, rate=rate)
-    return y, backward(grad)
+    if grad.ndim == 3:
+        return y, backward(grad)
+    return y.mean(1), backward(np.repeat(grad[:, None] / heads, heads, 1))
 
 
 def compute(
@@ -112,7 +117,8 @@ def compute(
 ) -> tuple[jax.Array, tuple[jax.Array | None, ...]]:
     """The same of the kernels, group after group; only the first knows of missing loops."""
     seed = (jnp.uint32(SEED[0]), jnp.uint32(SEED[1])) if rate else None
-    reducer = Softmax(seed=seed, rate=rate, heads=gradient.shape[1])
+    reduce = Softmax if gradient.ndim == 3 else HeadMean
+    reducer = reduce(seed=seed, rate=rate, heads=inputs[kind.values].shape[1])
     over = [
         EdgeGroup(groups, jnp.int32(group), missing if group == 0 else None)
         for group in range(num_groups)

@@ -25,7 +25,7 @@ from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.skipif(bool(missing_library()), reason=missing_library())
 
-SIZES = [(1, 1), (3, 7), (4, 16), (8, 5), (3, 41), (MOST_HEADS, 1), (17, 9)]
+SIZES = [(1, 1), (3, 7), (4, 16), (8, 5), (4, 23), (3, 41), (MOST_HEADS, 1), (17, 9)]
 every_kind = pytest.mark.parametrize("name", KINDS)
 run = partial(jax.jit, static_argnames=("rate", "num_groups", "wanted", "ends_values"))
 
@@ -46,10 +46,11 @@ def check(
     num_groups: int = 1,
     ends_values: bool = False,
     has_places: bool = True,
+    mean: bool = False,
     edit: Any = lambda arrays: None,
 ) -> None:
     kind, rng = KINDS[name], np.random.default_rng(2)
-    arrays = kind.draw(edges.num_nodes, heads, features)
+    arrays = kind.draw(edges.num_nodes, heads, features, mean=mean)
     edit(arrays)
     rounded = [jnp.asarray(array, dtype) for array in arrays]
     exact = [np.asarray(array).astype(np.float64) for array in rounded]
@@ -95,6 +96,18 @@ def test_edges_that_do_not_know_their_places(name, heads, features):
 
 
 @every_kind
+@pytest.mark.parametrize(("heads", "features"), SIZES)
+def test_a_gradient_that_heads_share(name, heads, features):
+    check(name, hub_edges(), heads, features, mean=True, rate=0.3, loops=True, num_groups=3)
+
+
+@pytest.mark.parametrize("name", ["gat", "dot"])
+@pytest.mark.parametrize(("heads", "features"), SIZES)
+def test_a_gradient_that_heads_share_over_the_values(name, heads, features):
+    check(name, hub_edges(), heads, features, mean=True, ends_values=True)
+
+
+@every_kind
 @pytest.mark.parametrize("rate", [0.0, 0.5])
 def test_missing_loops_of_one_group(name, rate):
     check(name, hub_edges(2000), 2, 5, rate=rate, loops=True)
@@ -116,10 +129,12 @@ def test_types_of_values_that_end(name, dtype):
 
 @every_kind
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float64])
-@pytest.mark.parametrize(("heads", "features"), [(4, 16), (3, 7)])
-def test_types(name, dtype, heads, features):
+@pytest.mark.parametrize(
+    ("heads", "features", "mean"), [(4, 16, False), (3, 7, False), (4, 40, True)]
+)
+def test_types(name, dtype, heads, features, mean):
     with jax.enable_x64(dtype == np.float64):
-        check(name, hub_edges(4000), heads, features, dtype=dtype, rate=0.2, loops=True)
+        check(name, hub_edges(4000), heads, features, dtype=dtype, rate=0.2, loops=True, mean=mean)
 
 
 @every_kind

@@ -15,7 +15,7 @@ from jaxgraph.ops.kernels import FinishingKernel, find_kernel
 from jaxgraph.ops.message_functions import dot_message, gat_message, gatv2_message
 from jaxgraph.ops.messages import Inputs, Wanted
 from jaxgraph.ops.mosaic_gpu import messages
-from jaxgraph.ops.reducers import Softmax
+from jaxgraph.ops.reducers import HeadMean, Softmax
 from tests.ops.blocks import Placed, place_block, with_one
 from tests.oracles.randomness import edge_keep_mask
 from tests.pallas_kernels.graphs import in_interpreter
@@ -33,14 +33,16 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "Launch", in_interpreter)
 
 
-def known(placed: Placed, kind: str, dtype: Any, rate: float) -> tuple[Any, Softmax, Inputs]:
+def known(
+    placed: Placed, kind: str, dtype: Any, rate: float, reduce: type[Softmax] = Softmax
+) -> tuple[Any, Softmax, Inputs]:
     rng, nodes = np.random.default_rng(0), placed.graph.num_nodes
 
     def rows(*shape: int) -> jax.Array:
         return placed.rows(rng.standard_normal((nodes, *shape)).astype(jnp.dtype(dtype)))
 
     seed = (jnp.uint32(17), jnp.uint32(4_000_000_001)) if rate else None
-    reducer = Softmax(seed=seed, rate=rate, heads=HEADS)
+    reducer = reduce(seed=seed, rate=rate, heads=HEADS)
     if kind == "gat":
         sender, receiver = (rows(HEADS, FEATURES), rows(HEADS)), rows(HEADS)
         return gat_message(0.2), reducer, Inputs((), sender, receiver, ())
@@ -53,12 +55,21 @@ def known(placed: Placed, kind: str, dtype: Any, rate: float) -> tuple[Any, Soft
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("dtype", "rate", "loops"), [("float32", 0.4, True), ("bfloat16", 0.0, False)]
+    ("dtype", "rate", "loops", "reduce"),
+    [
+        ("float32", 0.4, True, Softmax),
+        ("bfloat16", 0.0, False, Softmax),
+        ("float32", 0.4, True, HeadMean),
+        ("float32", 0.0, False, HeadMean),
+    ],
 )
-def test_kernels_equal_xla(kind: str, dtype: str, rate: float, loops: bool) -> None:
+def test_kernels_equal_xla(
+    kind: str, dtype: str, rate: float, loops: bool, reduce: type[Softmax]
+) -> None:
     placed = place_block(GRAPH, self_loops=loops)
-    message, reducer, inputs = known(placed, kind, dtype, rate)
-    weights = placed.rows(np.random.default_rng(1).standard_normal((6, HEADS, FEATURES)))
+    message, reducer, inputs = known(placed, kind, dtype, rate, reduce)
+    shape = (6, FEATURES) if reduce is HeadMean else (6, HEADS, FEATURES)
+    weights = placed.rows(np.random.default_rng(1).standard_normal(shape))
     weights = jnp.nan_to_num(weights).astype(jnp.float32)
     tolerance = 2e-5 if dtype == "float32" else 3e-2
 

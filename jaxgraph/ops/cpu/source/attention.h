@@ -32,7 +32,7 @@ struct AttentionOp {
 
   explicit AttentionOp(const AttentionArguments<T>& a)
       : a(a),
-        weighted_sum(a.heads, a.width, a.dropout.seed != nullptr),
+        weighted_sum(a.values, a.heads, a.width, a.dropout.seed != nullptr),
         heads(a.heads),
         slopes(a.logits) {}
 
@@ -72,8 +72,7 @@ struct AttentionOp {
       DropTile(a.dropout, tile, row, false, heads, numbers, numbers);
     }
     const bool fetch = a.logits.kind == Attention::kGat;
-    weighted_sum({tile, heads.stride, numbers}, a.values, fetch, rescaled ? scale : nullptr,
-                 state.sums);
+    weighted_sum({tile, heads.stride, numbers}, fetch, rescaled ? scale : nullptr, state.sums);
   }
 
   // Makes the logits of a block of heads powers; what the sums so far have to be multiplied with.

@@ -27,8 +27,8 @@ struct AttentionGradientOp {
 
   explicit AttentionGradientOp(const AttentionGradientArguments<T>& a)
       : a(a),
-        gradient_sum(a.heads, a.width, a.dropout.seed != nullptr),
-        neighbor_sum(a.heads, a.width, false),
+        gradient_sum(a.gradient, a.heads, a.width, a.dropout.seed != nullptr, a.is_shared),
+        neighbor_sum(a.logits.neighbor, a.heads, a.width, false),
         hidden_sum(a.logits, a.heads, a.width),
         heads(a.heads),
         slopes(a.logits) {}
@@ -99,7 +99,7 @@ struct AttentionGradientOp {
       AddSender(row, tile, cotangents, state);
     }
     if (state.values == nullptr) return;
-    gradient_sum({tile, heads.stride, weights}, a.gradient, !WantsLogits(), nullptr, state.values);
+    gradient_sum({tile, heads.stride, weights}, !WantsLogits(), nullptr, state.values);
   }
 
   // p = exp(e - peak) / z, in place; 0 behind the edges.
@@ -143,7 +143,7 @@ struct AttentionGradientOp {
     A inner[kTileNumbers];
     GatherHeads(a.inner, a.stride, false, tile, heads, inner);
     const T* own = OverValues(state) ? Own().data() : a.values + row * ValuesSize();
-    TileDots(own, a.gradient, a.width, tile, heads, cotangents);
+    TileDots(own, gradient_sum.table, a.width, tile, heads, cotangents);
     heads.ForEachVector(tile.count, [&](int64_t place, int64_t) JAXGRAPH_LAMBDA {
       const auto load = [&](const A* from) JAXGRAPH_LAMBDA {
         return Load<A, kLanes<A>>(from + place);
@@ -188,7 +188,7 @@ struct AttentionGradientOp {
     } else if (state.sender == nullptr) {
       return;
     } else if (a.logits.kind == Attention::kDot) {
-      neighbor_sum(weights, a.logits.neighbor, false, nullptr, state.sender);
+      neighbor_sum(weights, false, nullptr, state.sender);
     } else {
       for (int64_t block = 0; block < heads.blocks; ++block) {
         const V total = heads.Over(cotangents, tile.count, block, V{},

@@ -92,11 +92,12 @@ ffi::Error AttentionGradientHandler(const Call& call, Array sender, Array receiv
                                     Threshold threshold, Scale scale,
                                     ffi::Attr<bool, kInverse> inverse,
                                     ffi::Attr<bool, kInOrder> in_order) {
-  const int64_t heads = gradient.dimensions()[1], width = gradient.dimensions()[2];
+  const int64_t heads = per_edge->dimensions()[1], width = gradient.dimensions()[2];
   if (auto error = CheckHeads(heads); error.failure()) return error;
   const Edges edges = call.To(values.dimensions().front());
   const Dropout dropout =
       BindDropout(seed, sender_ids, receiver_ids, id_starts, repetition, threshold, scale);
+  const bool is_shared = gradient.dimensions()[1] < heads;
   const bool is_over_values = dvalues->untyped_data() == values.untyped_data();
   const bool resume = IsGiven(before_values) || IsGiven(before_sender);
   // Rows without a message from themselves.
@@ -112,7 +113,7 @@ ffi::Error AttentionGradientHandler(const Call& call, Array sender, Array receiv
         BindLogits<T>(static_cast<Attention>(*kind), *parameter, sender, receiver, attention);
     KernelsFor<T>().attention_gradient(
         {edges, logits, dropout, BindSelf(missing), Data<const T>(values), Data<const T>(gradient),
-         peak, peak + heads, *inverse ? end - heads : nullptr, stride,
+         is_shared, peak, peak + heads, *inverse ? end - heads : nullptr, stride,
          DataOrNull<A>(*dvalues), DataOrNull<A>(*dsender), DataOrNull<A>(*per_edge),
          DataOrNull<A>(*per_self), *in_order, is_over_values, resume, heads, width},
         call.workers);

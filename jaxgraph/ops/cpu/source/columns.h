@@ -21,6 +21,7 @@ struct Run {
   int count;
   int64_t offset[kMostVectors];
   int64_t head[kMostVectors];
+  int64_t within[kMostVectors];  // from where the head starts
 };
 
 struct Columns {
@@ -57,7 +58,8 @@ inline Columns SplitColumns(int64_t heads, int64_t width, int64_t lanes, int mos
       const int64_t head = (first + v) / per_head;
       const int64_t within = (first + v) % per_head * lanes;
       run.head[v] = head;
-      run.offset[v] = head * width + std::min(within, width - lanes);
+      run.within[v] = std::min(within, width - lanes);
+      run.offset[v] = head * width + run.within[v];
     }
     columns.runs.push_back(run);
     first += run.count;

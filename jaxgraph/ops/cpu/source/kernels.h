@@ -140,7 +140,9 @@ struct AttentionGradientArguments {
   Dropout dropout;
   SelfMessages self;
   const T* values;    // v [rows, heads * width]
-  const T* gradient;  // g [neighbor rows, heads * width]
+  // g [neighbor rows, heads * width], or, where all heads share it, [neighbor rows, width]
+  const T* gradient;
+  bool is_shared;
   // m, finite, <g_i, y_i / z_i> and 1 / z_i (null where g_i has been divided), all
   // [neighbor rows, heads], rows `stride` numbers apart: what is needed of a neighbor stands side by
   // side, in one line of the cache.

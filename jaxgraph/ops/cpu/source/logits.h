@@ -68,11 +68,13 @@ void TileHiddenDots(const LogitArguments<T>& logits, const T* row, int64_t width
     const T* z = logits.neighbor + int64_t{tile.neighbors[t]} * row_size;
     HeadProducts(
         heads, width, to + t * heads.stride,
-        [&](int64_t c) JAXGRAPH_LAMBDA {
-          return HiddenTerm<T, kLanes<A>>(row + c, z + c, logits.attention + c, slope);
+        [&](int64_t head, int64_t c) JAXGRAPH_LAMBDA {
+          const int64_t at = head * width + c;
+          return HiddenTerm<T, kLanes<A>>(row + at, z + at, logits.attention + at, slope);
         },
-        [&](int64_t c) JAXGRAPH_LAMBDA {
-          return HiddenDot(row + c, z + c, logits.attention + c, width, slope);
+        [&](int64_t head) JAXGRAPH_LAMBDA {
+          const int64_t at = head * width;
+          return HiddenDot(row + at, z + at, logits.attention + at, width, slope);
         });
   }
 }
@@ -86,7 +88,7 @@ void TileHidden(const LogitArguments<T>& logits, int64_t row, int64_t width, con
     TileHiddenDots(logits, logits.row + row * heads.count * width, width, tile, heads, h);
   } else if (logits.kind == Attention::kDot) {
     const T* x = logits.row + row * heads.count * width;
-    TileDots(x, logits.neighbor, width, tile, heads, h);
+    TileDots(x, HeadRows<T>(logits.neighbor, heads.count, width, false), width, tile, heads, h);
   } else {
     GatherHeads(logits.neighbor_logits, logits.neighbor_stride, true, tile, heads, h);
     const A* x = logits.row_logits + row * heads.count;
