@@ -116,7 +116,7 @@ def _map_features(by: str, x: jax.Array, mask: jax.Array, kernel: jax.Array) -> 
 
     Nothing before it could leave the rows of padding 0, so that to do it is to copy x.
     """
-    return _without_padding(x, mask, lambda x: x @ kernel)
+    return _without_padding(x, mask, lambda x: map_rows(x, kernel, by))
 
 
 def _map_features_forward(by, x, mask, kernel):
@@ -125,7 +125,7 @@ def _map_features_forward(by, x, mask, kernel):
 
 def _map_features_backward(by, residuals, gradient):
     x, mask, kernel = residuals
-    of_x = jnp.where(mask[:, None], gradient @ kernel.T, 0)
+    of_x = jnp.where(mask[:, None], map_rows(gradient, kernel.T, by), 0)
     return of_x, None, _without_padding(x, mask, lambda x: kernel_gradient(x, gradient, by))
 
 

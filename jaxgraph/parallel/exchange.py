@@ -20,6 +20,7 @@ import numpy as np
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
+from jaxgraph.ops.chosen_rows import chosen_rows, is_wide
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.parallel.shard import HaloTable, Shard
 
@@ -33,10 +34,6 @@ MOST_SEGMENTS = 4
 FEWER_SEGMENTS_RATIO = 1.05
 """Rows that may be sent beside those needed to have fewer permutations: each one is a latency, and
 XLA hides one at a time under the work on another part."""
-
-WIDE_ROW = 128
-"""Bytes of a row from which on an array travels on its own: packed and unpacked, it is copied twice
-more, at the time when a remote part takes memory."""
 
 WHOLE_ANSWER_RATIO = 1.2
 """Rows that may be sent beside those needed to send an answer without cutting it up."""
@@ -140,21 +137,21 @@ def rows_sent(units: tuple[tuple[int, ...], ...], unit: int) -> int:
 
 
 def send_rows(
+    shard: Shard,
     route: Route,
     table: HaloTable | None,
     tree: Pytree,
     step: jax.Array | int,
-    axis: str | tuple[str, ...],
     after: jax.Array | None = None,
 ) -> Pytree:
     """Sends rows to the partner of one step and returns those that came.
 
     Args:
+      shard: whose mesh and kernels are used.
       route: pairs and sizes.
       table: which rows of `tree` travel; None: its first rows, as they stand.
       tree: arrays [rows, ...].
       step: from 1, static or traced (the same on every device).
-      axis: the mesh axis.
       after: int32 [] of value 0 that is added to the row numbers, and so orders the sending.
 
     Returns:
@@ -169,10 +166,10 @@ def send_rows(
         start = table.ptr[step - 1] + segment.start
         rows = lax.dynamic_slice_in_dim(table.rows, start, size, 0)
         rows = rows if after is None else rows + after
-        return leaf.at[rows].get(mode="promise_in_bounds")
+        return chosen_rows(leaf, rows, shard.incoming.implementation)
 
     def branch(segments: tuple[Segment, ...], leaves: list[jax.Array]) -> list[jax.Array]:
-        return _travel(segments, rows_of, leaves, route.rows, axis)
+        return _travel(segments, rows_of, leaves, route.rows, shard.axis)
 
     if isinstance(step, int):
         return jax.tree.unflatten(structure, branch(route.steps[step - 1], leaves))
@@ -210,11 +207,13 @@ def _travel(
 
 
 def _bundles(leaves: list[jax.Array]) -> list[list[int]]:
-    """Which arrays travel in one message: wide ones each on their own, others by their type."""
+    """Which arrays travel in one message: wide ones each on their own, others by their type.
+
+    Packed and unpacked, wide ones would be copied twice more, when a remote part takes memory.
+    """
     bundles: dict[tuple[Any, int | None], list[int]] = {}
     for index, leaf in enumerate(leaves):
-        is_wide = math.prod(leaf.shape[1:]) * leaf.dtype.itemsize >= WIDE_ROW
-        bundles.setdefault((leaf.dtype, index if is_wide else None), []).append(index)
+        bundles.setdefault((leaf.dtype, index if is_wide(leaf) else None), []).append(index)
     return list(bundles.values())
 
 
@@ -245,7 +244,8 @@ def exchange_all(shard: Shard, tree: Pytree) -> Pytree:
 def _with_halos(shard: Shard, leaf: jax.Array) -> jax.Array:
     assert shard.send is not None
     leaf = match_variation(leaf, shard.send)
-    return _all_rows(shard.axis, shard.manifest.halo_rows, shard.send, leaf)
+    by = shard.incoming.implementation
+    return _all_rows(shard.axis, shard.manifest.halo_rows, by, shard.send, leaf)
 
 
 def _message_rows(
@@ -258,22 +258,23 @@ def _message_rows(
     return table.rows[starts[:, None] + jnp.arange(size)], steps
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _all_rows(
-    axis: str | tuple[str, ...], size: int, table: HaloTable, leaf: jax.Array
+    axis: str | tuple[str, ...], size: int, by: str, table: HaloTable, leaf: jax.Array
 ) -> jax.Array:
     rows, _ = _message_rows(axis, table, size)
-    halos = lax.all_to_all(leaf[rows], axis, split_axis=0, concat_axis=0)
+    sent = chosen_rows(leaf, rows.reshape(-1), by).reshape(*rows.shape, *leaf.shape[1:])
+    halos = lax.all_to_all(sent, axis, split_axis=0, concat_axis=0)
     # Part by part, so that XLA joins what arrived with the own rows at once.
     return jnp.concatenate([leaf, *halos])
 
 
-def _all_rows_forward(axis, size, table, leaf):
-    rows = checkpoint_name(_all_rows(axis, size, table, leaf), HALOS)
+def _all_rows_forward(axis, size, by, table, leaf):
+    rows = checkpoint_name(_all_rows(axis, size, by, table, leaf), HALOS)
     return rows, (table, jnp.zeros((leaf.shape[0], 0), leaf.dtype))
 
 
-def _all_rows_backward(axis, size, residuals, gradient):
+def _all_rows_backward(axis, size, by, residuals, gradient):
     table, like = residuals
     parts, own = table.ptr.shape[0], like.shape[0]
     halos = gradient[own:].reshape(parts, size, *gradient.shape[1:])

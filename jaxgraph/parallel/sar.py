@@ -99,7 +99,7 @@ def _fold(
         return fold_block(block, message, reducer, inputs)
 
     def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
-        return send_rows(route, shard.send, inputs.sender, step, shard.axis, after)
+        return send_rows(shard, route, shard.send, inputs.sender, step, after)
 
     def work(step: jax.Array | int, arrived: Pytree, state: Pytree, after: Any) -> Work:
         remote = dataclasses.replace(inputs, sender=arrived)
@@ -200,7 +200,7 @@ def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
 
     def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
         if refetch:
-            return send_rows(route, shard.send, inputs.sender, step, shard.axis, after)
+            return send_rows(shard, route, shard.send, inputs.sender, step, after)
         empty = jax.tree.map(
             lambda x: jnp.zeros((route.rows, *x.shape[1:]), x.dtype), inputs.sender
         )
@@ -212,7 +212,7 @@ def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
         return task.work(shard.incoming, step, remote, task.adjoint, grads, places, after)
 
     def reply(step: jax.Array | int, answer: Pytree) -> Pytree:
-        return send_rows(route.answers(), None, answer, step, shard.axis)
+        return send_rows(shard, route.answers(), None, answer, step)
 
     def settle(step: jax.Array | int, returned: Pytree, grads: Inputs) -> Inputs:
         rows = add_at(grads.sender, returned, _positions(shard.send, step))
@@ -229,7 +229,7 @@ def _at_sender(task: _Task) -> Visit:
 
     def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
         rows = (inputs.receiver, task.adjoint)
-        return send_rows(route, shard.reach, rows, step, shard.axis, after)
+        return send_rows(shard, route, shard.reach, rows, step, after)
 
     def work(step: jax.Array | int, arrived: Pytree, grads: Inputs, after: Any) -> Work:
         receiver, adjoint = arrived
@@ -238,7 +238,7 @@ def _at_sender(task: _Task) -> Visit:
         return task.work(outgoing, step - 1, remote, adjoint, grads, places, after)
 
     def reply(step: jax.Array | int, answer: Pytree) -> Pytree:
-        return send_rows(route.answers(), None, answer, step, shard.axis)
+        return send_rows(shard, route.answers(), None, answer, step)
 
     def settle(step: jax.Array | int, returned: Pytree, grads: Inputs) -> Inputs:
         rows = add_at(grads.receiver, returned, _positions(shard.reach, step))

@@ -1,12 +1,14 @@
 """Linear maps of rows against float64 NumPy, values and gradients."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxgraph.ops.cpu.calls import row_product
 from jaxgraph.ops.row_maps import map_rows, map_rows_to_few, map_rows_twice
 from tests.cpu_kernels import needs_kernels
 from tests.tolerance import assert_close
@@ -42,6 +44,30 @@ def test_values_and_gradients(shape, dtype, implementation, function):
         assert_close(dx, expected, dtype=dtype, reduction_length=out_features)
         expected = exact_x.T @ exact_gradient
         assert_close(dkernel, expected, dtype=dtype, reduction_length=max(rows, 1))
+
+
+LARGE = (131_073, 70, 65)
+"""A product, and a gradient of what it maps, of more than 32 MiB."""
+
+
+@needs_kernels
+@pytest.mark.parametrize("function", [map_rows, map_rows_to_few])
+def test_large_products_and_gradients(function):
+    test_values_and_gradients(LARGE, np.float32, "cpu", function)
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16, np.float64])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_products_in_memory_of_their_own(shape, dtype):
+    rows, in_features, out_features = shape
+    with jax.enable_x64(dtype == np.float64):
+        x, exact_x = draw((rows, in_features), dtype, 0)
+        kernel, exact_kernel = draw((in_features, out_features), dtype, 1)
+        y = jax.jit(row_product)(x, kernel)
+        assert y.dtype == dtype
+        assert_close(y, exact_x @ exact_kernel, dtype=dtype, reduction_length=in_features)
+        np.testing.assert_array_equal(np.asarray(x).astype(np.float64), exact_x)
 
 
 # Square maps are written over what they map: fewer rows and columns than fill a tile, more of both
@@ -109,3 +135,23 @@ def test_who_computes_the_gradient():
     assert calls("cpu", np.dtype("float32")) == 1
     assert calls("cpu", np.dtype("float16")) == 0
     assert calls("xla", np.dtype("float32")) == 0
+
+
+@needs_kernels
+def test_who_computes_large_products():
+    def calls(shape: tuple[int, int, int], dtype: np.dtype, implementation: str = "cpu") -> int:
+        def pull(x: jax.Array, kernel: jax.Array, gradient: jax.Array) -> Any:
+            y, pull = jax.vjp(lambda x, kernel: map_rows(x, kernel, implementation), x, kernel)
+            return y, pull(gradient)
+
+        rows, in_features, out_features = shape
+        shapes = ((rows, in_features), (in_features, out_features), (rows, out_features))
+        arrays = (jax.ShapeDtypeStruct(each, dtype) for each in shapes)
+        return jax.jit(pull).lower(*arrays).as_text().count("custom_call @jaxgraph_row_product")
+
+    wide, few = (1 << 18, 64, 64), (1 << 21, 64, 16)
+    assert calls(wide, np.dtype("float32")) == 2
+    assert calls(wide, np.dtype("float32"), "xla") == 0
+    assert calls(wide, np.dtype(jnp.bfloat16)) == 0
+    assert calls(few, np.dtype("float32")) == 1
+    assert calls((1 << 16, 64, 64), np.dtype("float32")) == 0

@@ -139,7 +139,7 @@ def test_send_rows(num_parts, table, traced):
 
     def exchange(step, shard):
         route = halo_route(shard) if table == "send" else reach_route(shard)
-        return send_rows(route, getattr(shard, table), some_rows(shard), step, shard.axis)
+        return send_rows(shard, route, getattr(shard, table), some_rows(shard), step)
 
     for step in range(1, num_parts):
         if traced:
@@ -164,7 +164,7 @@ def test_wide_arrays_travel_on_their_own():
         ids = sharded.node_ids.astype(jnp.float32)[:, None]
         arrays = [ids, ids + jnp.arange(32), ids + jnp.arange(2), ids + jnp.arange(40)]
         arrays = [jnp.where(sharded.node_mask[:, None], array, jnp.nan) for array in arrays]
-        return send_rows(halo_route(sharded), sharded.send, arrays, 1, sharded.axis)
+        return send_rows(sharded, halo_route(sharded), sharded.send, arrays, 1)
 
     (segments,) = halo_route(sharded.shards).steps
     assert str(jax.make_jaxpr(exchange)(sharded)).count("ppermute[") == 3 * len(segments)
@@ -181,8 +181,8 @@ def test_answers_arrive_where_the_rows_came_from(num_parts):
 
     def there_and_back(step, shard):
         route = halo_route(shard)
-        arrived = send_rows(route, shard.send, shard.node_ids, step, shard.axis)
-        returned = send_rows(route.answers(), None, arrived * 10, step, shard.axis)
+        arrived = send_rows(shard, route, shard.send, shard.node_ids, step)
+        returned = send_rows(shard, route.answers(), None, arrived * 10, step)
         position = shard.send.position[step - 1]
         found = returned[jnp.maximum(position, 0)]
         expected = shard.node_ids[: position.shape[0]] * 10

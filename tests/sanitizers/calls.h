@@ -15,6 +15,7 @@
 
 #include "graph.h"
 #include "levels.h"
+#include "take_rows.h"
 
 namespace jaxgraph {
 
@@ -78,6 +79,7 @@ class Calls {
     }
     WeightGradient();
     RowProduct();
+    TakeRows();
     return std::move(results_);
   }
 
@@ -174,8 +176,25 @@ class Calls {
     auto rows = x_;
     auto map = z_;
     map.resize(width * width);
-    Level().row_product({rows.data(), map.data(), NumNodes(), width}, *workers_);
+    Level().row_product({rows.data(), map.data(), rows.data(), NumNodes(), width, width},
+                        *workers_);
     Keep("product over rows", rows);
+    auto narrower = Garbage<T>(NumNodes() * width_);
+    map.resize(width * width_);
+    Level().row_product({x_.data(), map.data(), narrower.data(), NumNodes(), width, width_},
+                        *workers_);
+    Keep("product", narrower);
+  }
+
+  void TakeRows() {
+    const auto row_bytes = static_cast<int64_t>(heads_ * width_ * sizeof(T));
+    std::vector<int32_t> rows(slots_);
+    for (int64_t i = 0; i < slots_; ++i) rows[i] = static_cast<int32_t>(i * 7 % NumNodes());
+    auto y = Garbage<T>(slots_ * heads_ * width_);
+    jaxgraph::TakeRows({reinterpret_cast<const char*>(x_.data()), rows.data(),
+                        reinterpret_cast<char*>(y.data()), slots_, row_bytes},
+                       *workers_);
+    Keep("rows", y);
   }
 
   void Extremum(bool maximum) {

@@ -1,9 +1,9 @@
 """The kernels as functions of arrays, under the checks and the shapes that they rely on.
 
-Every function but `weight_gradient` and `row_product` reduces the edges of one group, found in
-compressed rows (`jaxgraph.ops.edges`). A `before` continues from an earlier result (its memory is
-reused), and only where no row takes in a message from itself; without it rows without edges are 0.
-None is differentiable: ops define derivatives.
+Every function but `row_product`, `taken_rows` and `weight_gradient` reduces the edges of one group,
+found in compressed rows (`jaxgraph.ops.edges`). A `before` continues from an earlier result (its
+memory is reused), and only where no row takes in a message from itself; without it rows without
+edges are 0. None is differentiable: ops define derivatives.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ __all__ = [
     "neighbor_extremum",
     "neighbor_sum",
     "row_product",
+    "taken_rows",
     "weight_gradient",
     "winner_gradient",
 ]
@@ -198,21 +199,39 @@ def weight_gradient(x: jax.Array, gradient: jax.Array) -> jax.Array:
     return call_on_arrays("jaxgraph_weight_gradient", (x, gradient), results)[0]
 
 
-def row_product(x: jax.Array, kernel: jax.Array, after: jax.Array) -> jax.Array:
-    """y = x W in the memory of x.
-
-    Where something else reads x, XLA copies it before, unless that is what `after` is made from.
+def row_product(x: jax.Array, kernel: jax.Array, over_after: jax.Array | None = None) -> jax.Array:
+    """y = x W, in memory of its own or in that of x.
 
     Args:
-      x: [rows, features], float32, bfloat16 or float64.
-      kernel: W [features, features], of the type of x.
-      after: any array that is computed before.
+      x: [rows, in_features], float32, bfloat16 or float64.
+      kernel: W [in_features, out_features], of the type of x.
+      over_after: any array that is computed before y takes the memory of x, where both are as wide:
+        where something else reads x, XLA copies it before, unless that is what this is made from.
+        None: y has memory of its own.
 
     Returns:
-      As x.
+      [rows, out_features], of the type of x.
     """
-    arrays, results = (x, kernel, after), [(x.shape, x.dtype)]
-    return call_on_arrays("jaxgraph_row_product", arrays, results, {0: 0})[0]
+    over_x = over_after is not None
+    arrays = (x, kernel, optional(over_after, x.dtype))
+    results = [((x.shape[0], kernel.shape[1]), x.dtype)]
+    aliases = {0: 0} if over_x else None
+    target = "jaxgraph_row_product"
+    return call_on_arrays(target, arrays, results, aliases, over_x=np.bool_(over_x))[0]
+
+
+def taken_rows(x: jax.Array, rows: jax.Array) -> jax.Array:
+    """y_i = x_j for j = rows_i.
+
+    Args:
+      x: [rows of x, ...].
+      rows: int32 [rows], in bounds.
+
+    Returns:
+      [rows, ...], of the type of x.
+    """
+    results = [((len(rows), *x.shape[1:]), x.dtype)]
+    return call_on_arrays("jaxgraph_take_rows", (x, rows), results)[0]
 
 
 def _of_one_type(left: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:

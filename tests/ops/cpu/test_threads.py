@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxgraph.ops.cpu.calls import (
-    edge_products, neighbor_extremum, neighbor_sum, row_product, weight_gradient,
+    edge_products, neighbor_extremum, neighbor_sum, row_product, taken_rows, weight_gradient,
 )
 from jaxgraph.ops.cpu.library import library
 from jaxgraph.ops.edges import EdgeGroup
@@ -53,6 +53,8 @@ def reduce(groups, x, z):
         neighbor_extremum(over, x, edges.num_nodes, maximum=True),
         weight_gradient(x, z),
         row_product(x, z[:123], weights),
+        row_product(x, z[:123, :70]),
+        taken_rows(x, groups.by_receiver.neighbors),
     )
 
 

@@ -4,12 +4,14 @@
 #include <cstring>
 
 #include "binding.h"
+#include "take_rows.h"
 
 namespace jaxgraph {
 namespace {
 
 constexpr char kHeads[] = "heads";
 constexpr char kMaximum[] = "maximum";
+constexpr char kOverX[] = "over_x";
 
 ffi::Error CheckHeads(int64_t width, int64_t heads) {
   return Check(heads > 0 && width % heads == 0, "columns are no multiple of the heads");
@@ -96,20 +98,32 @@ ffi::Error WeightGradientHandler(Workers& workers, Array x, Array gradient, Outp
   });
 }
 
-// `after` has been computed when this one starts, and is not looked at.
-ffi::Error RowProductHandler(Workers& workers, Array x, Array map, Array after, Output y) {
+// `after` has been computed when this one starts, and is not looked at. `over_x`: whether y is to take
+// the memory of x. Where XLA needs x later it has made a copy of it, and hands that over.
+ffi::Error RowProductHandler(Workers& workers, Array x, Array map, Array after, Output y,
+                             ffi::Attr<bool, kOverX> over_x) {
   (void)after;
-  const int64_t width = map.dimensions().front();
-  // Where XLA needs x later it has made a copy of it, and hands that over.
-  if (auto error = Check(x.untyped_data() == y->untyped_data(), "the product is not over x");
+  const bool is_over = x.untyped_data() == y->untyped_data();
+  if (auto error = Check(is_over == *over_x, "the product is not where it was asked for");
       error.failure()) {
     return error;
   }
   return WithType(x, [&](auto zero) {
     using T = decltype(zero);
-    KernelsFor<T>().row_product({Data<T>(*y), Data<const T>(map), y->dimensions().front(), width},
+    KernelsFor<T>().row_product({Data<const T>(x), Data<const T>(map), Data<T>(*y),
+                                 x.dimensions().front(), map.dimensions()[0],
+                                 map.dimensions()[1]},
                                 workers);
   });
+}
+
+ffi::Error TakeRowsHandler(Workers& workers, Array x, Integers rows, Output y) {
+  const auto count = static_cast<int64_t>(rows.element_count());
+  if (count == 0) return ffi::Error::Success();
+  TakeRows({Data<const char>(x), rows.typed_data(), Data<char>(*y), count,
+            static_cast<int64_t>(y->size_bytes()) / count},
+           workers);
+  return ffi::Error::Success();
 }
 
 }  // namespace
@@ -123,3 +137,4 @@ JAXGRAPH_HANDLER(jaxgraph_extremum, jaxgraph::ExtremumHandler)
 JAXGRAPH_HANDLER(jaxgraph_winner, jaxgraph::WinnerHandler)
 JAXGRAPH_HANDLER(jaxgraph_weight_gradient, jaxgraph::WeightGradientHandler)
 JAXGRAPH_HANDLER(jaxgraph_row_product, jaxgraph::RowProductHandler)
+JAXGRAPH_HANDLER(jaxgraph_take_rows, jaxgraph::TakeRowsHandler)

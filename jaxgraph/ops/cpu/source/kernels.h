@@ -204,13 +204,15 @@ struct WeightGradientArguments {
   int64_t out_width;
 };
 
-// y = x W over x.
+// y = x W.
 template <class T>
 struct RowProductArguments {
-  T* x;           // [rows, width]
-  const T* map;   // W [width, width]
+  const T* x;    // [rows, in_width]
+  const T* map;  // W [in_width, out_width]
+  T* y;          // [rows, out_width]; where both are as wide, it may be the memory of x
   int64_t rows;
-  int64_t width;
+  int64_t in_width;
+  int64_t out_width;
 };
 
 // The most heads that attention is computed for.

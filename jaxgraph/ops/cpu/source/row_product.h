@@ -1,4 +1,4 @@
-// A matrix that maps the rows of a table, each written over what it was made from.
+// A matrix that maps the rows of a table, which may be written over what they are made from.
 
 #ifndef JAXGRAPH_ROW_PRODUCT_H_
 #define JAXGRAPH_ROW_PRODUCT_H_
@@ -27,27 +27,26 @@ class RowProductOp {
       : groups((a.rows + kTileRows - 1) / kTileRows),
         pieces(std::clamp<int64_t>(groups / kFewestGroups, 1, kRowProductPieces)),
         a_(a),
-        map_(a.width, a.width) {
-    map_.Fill(a.map, a.width);
+        map_(a.in_width, a.out_width) {
+    map_.Fill(a.map, a.in_width);
   }
 
   const int64_t groups, pieces;
 
   void Piece(int64_t piece) const {
-    const std::unique_ptr<A[]> rows(new A[a_.width * kTileRows]());
+    const std::unique_ptr<A[]> rows(new A[a_.in_width * kTileRows]());
     for (int64_t group = piece * groups / pieces; group < (piece + 1) * groups / pieces; ++group) {
       const int64_t first = group * kTileRows;
       const int64_t count = std::min<int64_t>(kTileRows, a_.rows - first);
-      T* table = a_.x + first * a_.width;
       // Read whole before anything is written over them.
       for (int64_t r = 0; r < count; ++r) {
-        const T* from = table + r * a_.width;
-        for (int64_t k = 0; k < a_.width; ++k) {
+        const T* from = a_.x + (first + r) * a_.in_width;
+        for (int64_t k = 0; k < a_.in_width; ++k) {
           rows[k * kTileRows + r] = Load<A, 1>(from + k)[0];
         }
       }
-      for (int64_t column = 0; column < a_.width; column += kPanel) {
-        Map(rows.get(), column, count, table);
+      for (int64_t column = 0; column < a_.out_width; column += kPanel) {
+        Map(rows.get(), column, count, a_.y + first * a_.out_width);
       }
     }
   }
@@ -56,15 +55,15 @@ class RowProductOp {
   static constexpr int64_t kPanel = kTileVectors * kLanes<A>;
 
   // The columns of a panel from `first` on.
-  void Map(const A* rows, int64_t first, int64_t count, T* table) const {
-    const int64_t columns = std::min(kPanel, a_.width - first);
+  void Map(const A* rows, int64_t first, int64_t count, T* y) const {
+    const int64_t columns = std::min(kPanel, a_.out_width - first);
     A tile[kTileRows * kPanel] = {};
     WithCount<kTileVectors>((columns + kLanes<A> - 1) / kLanes<A>, [&](auto constant) {
       Ahead nothing{nullptr, nullptr};
-      AddTile<A, decltype(constant)::kValue>(a_.width, rows, map_[first / kPanel], tile, nothing);
+      AddTile<A, decltype(constant)::kValue>(a_.in_width, rows, map_[first / kPanel], tile, nothing);
     });
     for (int64_t r = 0; r < count; ++r) {
-      T* to = table + r * a_.width + first;
+      T* to = y + r * a_.out_width + first;
       const A* from = tile + r * kPanel;
       int64_t c = 0;
       for (; c + kLanes<A> <= columns; c += kLanes<A>) {
@@ -80,7 +79,7 @@ class RowProductOp {
 
 template <class T>
 void MapRows(const RowProductArguments<T>& a, Workers& workers) {
-  if (a.rows == 0 || a.width == 0) return;
+  if (a.rows == 0 || a.out_width == 0) return;
   const RowProductOp<T> op(a);
   ForEachPiece(workers, op.pieces, [&](int64_t piece) { op.Piece(piece); });
 }
