@@ -171,6 +171,8 @@ def attention_cases(
 ) -> Iterator[tuple[str, Callable, tuple]]:
     """Every kind of attention at a shape, without dropout, and its gradients.
 
+    "Shared" are those of a mean over heads.
+
     Args:
       shape, array: as for `cases`.
       rows, neighbors: the rows with their edges, and who is at the other ends.
@@ -215,7 +217,11 @@ def attention_cases(
         yield f"{kind} attention, resumed", attention_state, (attention, rows, neighbors, state)
         of_vector = array((columns,), "float32") if kind == GATV2 else None
         before = Gradients(sums, slope, slope, of_vector)
-        yield f"{kind} gradients", pull, (attention, x, (per_head,) * 3, edges, before)
+        shared = array((shape.rows, shape.width), shape.dtype)
+        for name, gradient in (("gradients", x), ("gradients, shared", shared)):
+            if gradient is x or shape.heads > 1:
+                case = (attention, gradient, (per_head,) * 3, edges, before)
+                yield f"{kind} {name}", pull, case
 
 
 def main() -> None:

@@ -45,8 +45,9 @@ class RowProductOp {
           rows[k * kTileRows + r] = Load<A, 1>(from + k)[0];
         }
       }
+      Ahead next = Rows(first + count);
       for (int64_t column = 0; column < a_.out_width; column += kPanel) {
-        Map(rows.get(), column, count, a_.y + first * a_.out_width);
+        Map(rows.get(), column, count, a_.y + first * a_.out_width, next);
       }
     }
   }
@@ -54,13 +55,20 @@ class RowProductOp {
  private:
   static constexpr int64_t kPanel = kTileVectors * kLanes<A>;
 
-  // The columns of a panel from `first` on.
-  void Map(const A* rows, int64_t first, int64_t count, T* y) const {
+  // The group of rows from `first` on.
+  Ahead Rows(int64_t first) const {
+    const auto at = [&](int64_t row) {
+      return reinterpret_cast<const char*>(a_.x + std::min(row, a_.rows) * a_.in_width);
+    };
+    return {at(first), at(first + kTileRows)};
+  }
+
+  // The columns of a panel from `first` on; meanwhile fetches rows.
+  void Map(const A* rows, int64_t first, int64_t count, T* y, Ahead& next) const {
     const int64_t columns = std::min(kPanel, a_.out_width - first);
     A tile[kTileRows * kPanel] = {};
     WithCount<kTileVectors>((columns + kLanes<A> - 1) / kLanes<A>, [&](auto constant) {
-      Ahead nothing{nullptr, nullptr};
-      AddTile<A, decltype(constant)::kValue>(a_.in_width, rows, map_[first / kPanel], tile, nothing);
+      AddTile<A, decltype(constant)::kValue>(a_.in_width, rows, map_[first / kPanel], tile, next);
     });
     for (int64_t r = 0; r < count; ++r) {
       T* to = y + r * a_.out_width + first;
