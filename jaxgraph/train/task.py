@@ -124,10 +124,7 @@ class NodeClassification:
             chosen &= shard.labels >= 0
             logits = jnp.where(chosen[:, None], outputs, 0)
             classes = jnp.where(chosen, shard.labels, 0)
-            # Compared, not looked up: the gradient of a look-up is a scatter.
-            of_class = classes[:, None] == jnp.arange(logits.shape[1], dtype=classes.dtype)
-            chosen_logits = jnp.where(of_class, logits, 0).sum(1)
-            losses = jax.nn.logsumexp(logits, axis=1) - chosen_logits
+            losses = jax.nn.logsumexp(logits, axis=1) - _of_class(logits, classes)
             outcomes = accuracy_counts(logits, shard.labels, chosen)[0]
         return {
             "loss": jnp.where(chosen, losses, 0).sum(),
@@ -170,3 +167,17 @@ def _check_outputs(outputs: Any, shard: Shard, multilabel: bool) -> None:
             f"the model has {shape[1]} outputs, but the graph has {wanted} {kind}; make the model "
             f"with out_features={wanted}"
         )
+
+
+@jax.custom_jvp
+def _of_class(logits: jax.Array, classes: jax.Array) -> jax.Array:
+    """z_v[y_v] of logits [rows, classes] and int [rows], whose gradient is no scatter."""
+    rows = jnp.arange(logits.shape[0], dtype=classes.dtype)
+    return logits.at[rows, classes].get(mode="clip", wrap_negative_indices=False)
+
+
+@_of_class.defjvp
+def _of_class_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    logits, classes = primals
+    is_class = classes[:, None] == jnp.arange(logits.shape[1], dtype=classes.dtype)
+    return _of_class(logits, classes), jnp.where(is_class, tangents[0], 0).sum(1)
