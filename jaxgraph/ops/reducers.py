@@ -457,8 +457,9 @@ class Softmax:
 class HeadMean(Softmax):
     """y_i = (1 / heads) sum_h y_ih [features], with y_ih what `Softmax` makes of head h.
 
-    Backward: all y_ih have the same gradient, g_i / heads. Edges look up, and devices send, one for
-    all heads, [rows, 1, features].
+    Backward: all y_ih have the same gradient, g_i / heads. Kernels look up, and devices that use
+    them send, one for all heads, [rows, 1, features] (`undivided_adjoint`); XLA, which would hold
+    what it repeats over the heads for many edges, takes one for each (`adjoint`).
     """
 
     def joined(self, values: jax.Array, kept: Pytree) -> tuple[jax.Array, Pytree]:
@@ -466,7 +467,9 @@ class HeadMean(Softmax):
         return (mean * (1 / self.heads)).astype(values.dtype), (*kept, values)
 
     def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
-        return self.undivided_adjoint(outputs, kept, gradient)
+        *kept, values = kept
+        shared = (to_accumulation(gradient) * (1 / self.heads))[:, None].astype(gradient.dtype)
+        return super().adjoint(values, kept, jnp.broadcast_to(shared, values.shape))
 
     def undivided_adjoint(
         self, outputs: Pytree, kept: Pytree, gradient: jax.Array

@@ -138,6 +138,7 @@ def test_attention_in_parts_makes_its_inputs_when_they_are_needed(name: str, arr
     assert arrays_of_a_step(name, 3, 2) < arrays
 
 
+@needs_kernels
 @pytest.mark.parametrize("mode", ["sar", "prefetch"])
 def test_heads_whose_mean_is_taken_share_the_gradient_that_travels(mode: str) -> None:
     """16 numbers of a gradient, 4 that it is returned for, and per head 4 of softmax and logits."""

@@ -108,6 +108,25 @@ def test_masked_messages_are_not_read(name: str) -> None:
         jax.tree.map(np.testing.assert_array_equal, clean, dirty)
 
 
+@pytest.mark.parametrize("name", ["softmax", "softmax-dropout", "softmax-mean"])
+def test_adjoints_that_are_divided_later_give_the_same_gradients(name: str) -> None:
+    """Of a mean over heads with one row for all heads, which XLA would hold repeated per edge."""
+    with jax.enable_x64(True):
+        reducer, messages = REDUCERS[name], draw_messages(name)
+        everything, keep = jnp.ones(EDGES, bool), keep_of(reducer)
+        state = merged_at_once(reducer, messages, everything, keep)
+        outputs, kept = reducer.finish(state, messages)
+        gradients = []
+        for adjoint_of in (reducer.adjoint, reducer.undivided_adjoint):
+            adjoint = adjoint_of(outputs, kept, jnp.sin(1 + outputs))
+            heads = 1 if name == "softmax-mean" and gradients else HEADS
+            assert adjoint[0].shape == (1, heads, FEATURES)
+            per_edge = jax.tree.map(lambda leaf: jnp.repeat(leaf, EDGES, 0), adjoint)
+            gradients.append(cotangent(reducer, messages, per_edge, keep))
+        for divided, undivided in zip(*gradients, strict=True):
+            assert_close(undivided, divided, dtype=np.float64, reduction_length=EDGES)
+
+
 def test_softmax_of_nothing_but_minus_infinity_is_zero() -> None:
     reducer = Softmax(heads=HEADS)
     messages = jnp.full((EDGES, HEADS), -jnp.inf), jnp.ones((EDGES, HEADS, FEATURES))
