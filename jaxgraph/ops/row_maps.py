@@ -2,7 +2,8 @@
 
 In all, y = x W, with dx = g W^T and dW = x^T g, g being the gradient of y. "cpu" has a kernel for
 dW, for which XLA takes up to 2.5 times as long, and one for y and dx, for which it takes up to 2
-times as long where they are large; by every other name of an implementation all is XLA's.
+times as long where they are large; both read x once for two maps. By every other name of an
+implementation all is XLA's.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.cpu.calls import KERNEL_TYPES, row_product, weight_gradient
+from jaxgraph.ops.cpu.calls import KERNEL_TYPES, row_product, row_products, weight_gradient
 
 __all__ = ["kernel_gradient", "map_rows", "map_rows_to_few", "map_rows_twice"]
 
@@ -40,12 +41,16 @@ def map_rows(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
 
 
 def _product(implementation: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
-    columns = kernel.shape[1]
-    is_large = columns > _FEW_COLUMNS and len(x) * columns * x.dtype.itemsize >= _LARGE
-    # The newest jaxlib multiplies numbers of 16 bits faster.
-    if implementation == "cpu" and is_large and x.dtype in (jnp.float32, jnp.float64):
+    is_wide = kernel.shape[1] > _FEW_COLUMNS
+    if implementation == "cpu" and is_wide and _is_large(x, kernel.shape[1]):
         return row_product(x, kernel)
     return x @ kernel
+
+
+def _is_large(x: jax.Array, columns: int) -> bool:
+    """Whether a kernel is faster at so many columns made from the rows of x."""
+    # The newest jaxlib multiplies numbers of 16 bits faster.
+    return x.dtype in (jnp.float32, jnp.float64) and len(x) * columns * x.dtype.itemsize >= _LARGE
 
 
 def map_rows_to_few(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
@@ -77,11 +82,10 @@ def map_rows_twice(
     Returns:
       float [rows, out_features] and [rows, columns].
     """
-    ends_x = ends_x and implementation == "cpu"
-    if ends_x and kernel.shape[0] == kernel.shape[1] > _FEW_COLUMNS and x.dtype in KERNEL_TYPES:
-        return _map_rows_twice(x, kernel, few)
-    by_width = map_rows_to_few if ends_x else map_rows
-    return by_width(x, kernel, implementation), map_rows_to_few(x, few, implementation)
+    if implementation == "cpu" and x.dtype in KERNEL_TYPES:
+        over_x = ends_x and kernel.shape[0] == kernel.shape[1] > _FEW_COLUMNS
+        return _map_rows_twice(over_x, x, kernel, few)
+    return map_rows(x, kernel, implementation), map_rows_to_few(x, few, implementation)
 
 
 def kernel_gradient(x: jax.Array, gradient: jax.Array, implementation: str) -> jax.Array:
@@ -138,23 +142,33 @@ def _to_be_added(implementation: str, gradient: jax.Array, kernel: jax.Array) ->
     return functools.reduce(jnp.add, terms)
 
 
-@jax.custom_vjp
-def _map_rows_twice(x: jax.Array, kernel: jax.Array, few: jax.Array) -> tuple[jax.Array, jax.Array]:
-    narrow = x @ few
-    return row_product(x, kernel, narrow), narrow
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _map_rows_twice(
+    over_x: bool, x: jax.Array, kernel: jax.Array, few: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    if not over_x and not _is_large(x, kernel.shape[1]):
+        return x @ kernel, x @ few
+    both, widths = jnp.concatenate([kernel, few], 1), (kernel.shape[1], few.shape[1])
+    wide, narrow = row_products((x,), both, widths, both if over_x else None)
+    return wide, narrow
 
 
-def _forward_twice(x: jax.Array, kernel: jax.Array, few: jax.Array) -> tuple[Any, Any]:
-    return _map_rows_twice(x, kernel, few), (x, kernel, few)
+def _forward_twice(over_x: bool, x: jax.Array, kernel: jax.Array, few: jax.Array) -> Any:
+    return _map_rows_twice(over_x, x, kernel, few), (x, kernel, few)
 
 
 def _backward_twice(
-    residuals: Any, gradients: tuple[jax.Array, jax.Array]
+    over_x: bool, residuals: Any, gradients: tuple[jax.Array, jax.Array]
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     x, kernel, few = residuals
-    of_kernel, of_few = (kernel_gradient(x, gradient, "cpu") for gradient in gradients)
-    wide = row_product(gradients[0], kernel.T, of_kernel)
-    return wide + _to_be_added("cpu", gradients[1], few), of_kernel, of_few
+    of_both = weight_gradient(x, *gradients)
+    if over_x or _is_large(x, x.shape[1]):
+        both = jnp.concatenate([kernel.T, few.T])
+        (of_x,) = row_products(gradients, both, x.shape[1:], of_both if over_x else None)
+    else:
+        of_x = gradients[0] @ kernel.T + _to_be_added("cpu", gradients[1], few)
+    of_kernel, of_few = jnp.split(of_both.astype(x.dtype), kernel.shape[1:], 1)
+    return of_x, of_kernel, of_few
 
 
 _map_rows.defvjp(_forward, _backward)

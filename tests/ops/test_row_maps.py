@@ -77,9 +77,10 @@ TWICE_CASES = [(shape, np.float32) for shape in TWICE]
 TWICE_CASES += [(TWICE[2], dtype) for dtype in (jnp.bfloat16, np.float64)]
 
 
+@pytest.mark.parametrize("ends_x", [True, False])
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize(("shape", "dtype"), TWICE_CASES, ids=str)
-def test_two_maps_of_the_same_rows(shape, dtype, implementation):
+def test_two_maps_of_the_same_rows(shape, dtype, implementation, ends_x):
     """Of rows that are needed later as well, which a map must not write over."""
     rows, width, out_features = shape
     shapes = ((rows, width), (width, out_features), (width, 3))
@@ -92,7 +93,7 @@ def test_two_maps_of_the_same_rows(shape, dtype, implementation):
         @jax.jit
         def run(x, kernel, few, cotangents):
             doubled = 2 * x
-            maps = functools.partial(map_rows_twice, implementation=implementation, ends_x=True)
+            maps = functools.partial(map_rows_twice, implementation=implementation, ends_x=ends_x)
             outputs, pull = jax.vjp(maps, doubled, kernel, few)
             return outputs, pull(cotangents), doubled
 
@@ -108,19 +109,25 @@ def test_two_maps_of_the_same_rows(shape, dtype, implementation):
         same(dfew, 2 * exact_x.T @ exact_of_z, reduction_length=max(rows, 1))
 
 
-@needs_kernels
-@pytest.mark.parametrize("ends_x", [True, False])
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize(("columns", "products"), [(16, 16), (17, 0)])
-def test_only_few_columns_are_written_out(columns: int, products: int, ends_x: bool):
+def test_only_few_columns_are_written_out(columns: int, products: int, implementation: str):
     """Written-out sums of many terms take XLA very long to compile."""
 
     def pull(x, kernel, few, gradients):
-        maps = functools.partial(map_rows_twice, implementation="cpu", ends_x=ends_x)
+        maps = functools.partial(map_rows_twice, implementation=implementation, ends_x=False)
         return jax.vjp(maps, x, kernel, few)[1](gradients)
 
     shapes = ((9, 20), (20, 20), (20, columns), ((9, 20), (9, columns)))
     zeros = jax.tree.map(jnp.zeros, shapes, is_leaf=lambda shape: isinstance(shape[0], int))
     assert str(jax.make_jaxpr(pull)(*zeros)).count(" mul ") == products
+
+
+@needs_kernels
+@pytest.mark.parametrize("ends_x", [True, False])
+@pytest.mark.parametrize("shape", [(131_073, 70, 65), (131_073, 66, 66)], ids=str)
+def test_two_large_maps(shape: tuple[int, int, int], ends_x: bool):
+    test_two_maps_of_the_same_rows(shape, np.float32, "cpu", ends_x)
 
 
 @needs_kernels
@@ -155,3 +162,23 @@ def test_who_computes_large_products():
     assert calls(wide, np.dtype(jnp.bfloat16)) == 0
     assert calls(few, np.dtype("float32")) == 1
     assert calls((1 << 16, 64, 64), np.dtype("float32")) == 0
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("rows", "ends_x", "products"), [(1 << 18, False, 2), (9, True, 2), (9, False, 0)]
+)
+def test_two_maps_read_their_rows_once(rows: int, ends_x: bool, products: int):
+    def pull(x: jax.Array, kernel: jax.Array, few: jax.Array, gradients: Any) -> Any:
+        maps = functools.partial(map_rows_twice, implementation="cpu", ends_x=ends_x)
+        outputs, pull = jax.vjp(maps, x, kernel, few)
+        return outputs, pull(gradients)
+
+    x, few = (
+        jax.ShapeDtypeStruct((rows, 64), np.float32),
+        jax.ShapeDtypeStruct((rows, 8), np.float32),
+    )
+    kernels = (jax.ShapeDtypeStruct((64, columns), np.float32) for columns in (64, 8))
+    text = jax.jit(pull).lower(x, *kernels, (x, few)).as_text()
+    assert text.count("custom_call @jaxgraph_row_product") == products
+    assert text.count("custom_call @jaxgraph_weight_gradient") == 1

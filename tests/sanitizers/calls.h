@@ -167,8 +167,14 @@ class Calls {
   void WeightGradient() {
     const int64_t width = heads_ * width_;
     auto y = Garbage<A>(width * width);
-    Level().weight_gradient({x_.data(), z_.data(), y.data(), NumNodes(), width, width}, *workers_);
+    Level().weight_gradient({x_.data(), {z_.data(), width}, y.data(), NumNodes(), width},
+                            *workers_);
     Keep("gradient of weights", y);
+    auto both = Garbage<A>(width * (width + width_));
+    Level().weight_gradient(
+        {x_.data(), {z_.data(), width, x_.data(), width_}, both.data(), NumNodes(), width},
+        *workers_);
+    Keep("gradient of two tables of weights", both);
   }
 
   void RowProduct() {
@@ -176,12 +182,23 @@ class Calls {
     auto rows = x_;
     auto map = z_;
     map.resize(width * width);
-    Level().row_product({rows.data(), map.data(), rows.data(), NumNodes(), width, width},
+    Level().row_product({{rows.data(), width}, map.data(), {rows.data(), width}, NumNodes()},
                         *workers_);
     Keep("product over rows", rows);
+    // Of two tables side by side to two others, the first over the first.
+    rows = x_;
     auto narrower = Garbage<T>(NumNodes() * width_);
+    map = z_;
+    map.resize((width + width_) * (width + width_));
+    Level().row_product({{rows.data(), width, z_.data(), width_},
+                         map.data(),
+                         {rows.data(), width, narrower.data(), width_},
+                         NumNodes()},
+                        *workers_);
+    Keep("product of two tables", rows);
+    Keep("second product of two tables", narrower);
     map.resize(width * width_);
-    Level().row_product({x_.data(), map.data(), narrower.data(), NumNodes(), width, width_},
+    Level().row_product({{x_.data(), width}, map.data(), {narrower.data(), width_}, NumNodes()},
                         *workers_);
     Keep("product", narrower);
   }

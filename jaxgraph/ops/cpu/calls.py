@@ -1,9 +1,9 @@
 """The kernels as functions of arrays, under the checks and the shapes that they rely on.
 
-Every function but `row_product`, `taken_rows` and `weight_gradient` reduces the edges of one group,
-found in compressed rows (`jaxgraph.ops.edges`). A `before` continues from an earlier result (its
-memory is reused), and only where no row takes in a message from itself; without it rows without
-edges are 0. None is differentiable: ops define derivatives.
+Every function but `row_product`, `row_products`, `taken_rows` and `weight_gradient` reduces the
+edges of one group, found in compressed rows (`jaxgraph.ops.edges`). A `before` continues from an
+earlier result (its memory is reused), and only where no row takes in a message from itself; without
+it rows without edges are 0. None is differentiable: ops define derivatives.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ __all__ = [
     "neighbor_extremum",
     "neighbor_sum",
     "row_product",
+    "row_products",
     "taken_rows",
     "weight_gradient",
     "winner_gradient",
@@ -184,40 +185,59 @@ def winner_gradient(
     return call_kernel("jaxgraph_winner", over, "sender", arrays, [(x.shape, dtype)], {0: 8})[0]
 
 
-def weight_gradient(x: jax.Array, gradient: jax.Array) -> jax.Array:
-    """dW = x^T g, of tables with very many rows.
+def weight_gradient(
+    x: jax.Array, gradient: jax.Array, beside: jax.Array | None = None
+) -> jax.Array:
+    """dW = x^T [g h], of tables with very many rows.
 
     Args:
       x: [rows, in_features], float32, bfloat16 or float64.
       gradient: g [rows, out_features], of the type of x.
+      beside: h [rows, more features], of the type of x, or None.
 
     Returns:
-      [in_features, out_features], of the type in which x is accumulated.
+      [in_features, out_features + more features], of the type in which x is accumulated.
     """
-    shape = (x.shape[1], gradient.shape[1])
-    results = [(shape, accumulation_dtype(x.dtype))]
-    return call_on_arrays("jaxgraph_weight_gradient", (x, gradient), results)[0]
+    width = gradient.shape[1] + (0 if beside is None else beside.shape[1])
+    results = [((x.shape[1], width), accumulation_dtype(x.dtype))]
+    arrays = (x, gradient, optional(beside, x.dtype))
+    return call_on_arrays("jaxgraph_weight_gradient", arrays, results)[0]
 
 
 def row_product(x: jax.Array, kernel: jax.Array, over_after: jax.Array | None = None) -> jax.Array:
-    """y = x W, in memory of its own or in that of x.
+    """y = x W, as `row_products` of one table."""
+    return row_products((x,), kernel, kernel.shape[1:], over_after)[0]
+
+
+def row_products(
+    x: tuple[jax.Array, ...],
+    kernel: jax.Array,
+    widths: tuple[int, ...],
+    over_after: jax.Array | None = None,
+) -> list[jax.Array]:
+    """[y z] = [x u] W, in memory of its own, or y in that of x.
 
     Args:
-      x: [rows, in_features], float32, bfloat16 or float64.
-      kernel: W [in_features, out_features], of the type of x.
+      x: x [rows, in_features], or x and u [rows, more features], float32, bfloat16 or float64.
+      kernel: W [in_features + more features, out_features], of the type of x.
+      widths: the out_features, or those of y and those of z.
       over_after: any array that is computed before y takes the memory of x, where both are as wide:
         where something else reads x, XLA copies it before, unless that is what this is made from.
         None: y has memory of its own.
 
     Returns:
-      [rows, out_features], of the type of x.
+      y, or y and z, each [rows, its width], of the type of x.
     """
+    table, beside = x if len(x) == 2 else (*x, None)
+    rows, dtype = table.shape[0], table.dtype
     over_x = over_after is not None
-    arrays = (x, kernel, optional(over_after, x.dtype))
-    results = [((x.shape[0], kernel.shape[1]), x.dtype)]
+    arrays = (table, optional(beside, dtype), kernel, optional(over_after, dtype))
+    shapes = [(rows, width) for width in widths]
+    results = [(shape, dtype) for shape in [*shapes, (0,)][:2]]
     aliases = {0: 0} if over_x else None
     target = "jaxgraph_row_product"
-    return call_on_arrays(target, arrays, results, aliases, over_x=np.bool_(over_x))[0]
+    made = call_on_arrays(target, arrays, results, aliases, over_x=np.bool_(over_x))
+    return made[: len(widths)]
 
 
 def taken_rows(x: jax.Array, rows: jax.Array) -> jax.Array:

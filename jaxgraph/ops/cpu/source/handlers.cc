@@ -87,21 +87,30 @@ ffi::Error WinnerHandler(const Call& call, Array x, Integers ids, Integers repet
   });
 }
 
-ffi::Error WeightGradientHandler(Workers& workers, Array x, Array gradient, Output y) {
+// Two tables side by side, the second of which may be left out.
+template <class T>
+SideBySide<T> Beside(const Array& left, const Array& right) {
+  const auto width = [](const Array& table) -> int64_t {
+    return table.dimensions().size() == 2 ? table.dimensions()[1] : 0;
+  };
+  return {Data<T>(left), width(left), Data<T>(right), width(right)};
+}
+
+ffi::Error WeightGradientHandler(Workers& workers, Array x, Array gradient, Array beside,
+                                 Output y) {
   const int64_t rows = x.dimensions().front();
   return WithType(x, [&](auto zero) {
     using T = decltype(zero);
-    KernelsFor<T>().weight_gradient({Data<const T>(x), Data<const T>(gradient),
-                                     Data<Accumulator<T>>(*y), rows, y->dimensions()[0],
-                                     y->dimensions()[1]},
+    KernelsFor<T>().weight_gradient({Data<const T>(x), Beside<const T>(gradient, beside),
+                                     Data<Accumulator<T>>(*y), rows, y->dimensions()[0]},
                                     workers);
   });
 }
 
 // `after` has been computed when this one starts, and is not looked at. `over_x`: whether y is to take
 // the memory of x. Where XLA needs x later it has made a copy of it, and hands that over.
-ffi::Error RowProductHandler(Workers& workers, Array x, Array map, Array after, Output y,
-                             ffi::Attr<bool, kOverX> over_x) {
+ffi::Error RowProductHandler(Workers& workers, Array x, Array x_beside, Array map, Array after,
+                             Output y, Output y_beside, ffi::Attr<bool, kOverX> over_x) {
   (void)after;
   const bool is_over = x.untyped_data() == y->untyped_data();
   if (auto error = Check(is_over == *over_x, "the product is not where it was asked for");
@@ -110,9 +119,8 @@ ffi::Error RowProductHandler(Workers& workers, Array x, Array map, Array after, 
   }
   return WithType(x, [&](auto zero) {
     using T = decltype(zero);
-    KernelsFor<T>().row_product({Data<const T>(x), Data<const T>(map), Data<T>(*y),
-                                 x.dimensions().front(), map.dimensions()[0],
-                                 map.dimensions()[1]},
+    KernelsFor<T>().row_product({Beside<const T>(x, x_beside), Data<const T>(map),
+                                 Beside<T>(*y, *y_beside), x.dimensions().front()},
                                 workers);
   });
 }

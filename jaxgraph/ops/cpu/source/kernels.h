@@ -192,27 +192,35 @@ struct EdgeSumArguments {
   int64_t heads;
 };
 
+// Two tables of as many rows as one that has the columns of both; the second may have none.
+template <class T>
+struct SideBySide {
+  T* left;
+  int64_t left_width;
+  T* right = nullptr;
+  int64_t right_width = 0;
+
+  int64_t Width() const { return left_width + right_width; }
+};
+
 // y = sum_k x_k g_k^T, the gradient of W in x W, of which g is the gradient.
 template <class T>
 struct WeightGradientArguments {
   using A = Accumulator<T>;
-  const T* x;         // [rows, in_width]
-  const T* gradient;  // [rows, out_width]
-  A* y;               // [in_width, out_width]
+  const T* x;                    // [rows, in_width]
+  SideBySide<const T> gradient;  // [rows, out_width]
+  A* y;                          // [in_width, out_width]
   int64_t rows;
   int64_t in_width;
-  int64_t out_width;
 };
 
 // y = x W.
 template <class T>
 struct RowProductArguments {
-  const T* x;    // [rows, in_width]
-  const T* map;  // W [in_width, out_width]
-  T* y;          // [rows, out_width]; where both are as wide, it may be the memory of x
+  SideBySide<const T> x;  // [rows, in_width]
+  const T* map;           // W [in_width, out_width]
+  SideBySide<T> y;        // [rows, out_width]; its left may be the memory of the left of x
   int64_t rows;
-  int64_t in_width;
-  int64_t out_width;
 };
 
 // The most heads that attention is computed for.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels.h"
 #include "vectors.h"
 
 namespace jaxgraph {
@@ -40,16 +41,36 @@ struct Panels {
 
   const A* operator[](int64_t place) const { return numbers.get() + place * stride; }
 
+  // The columns from `first` on of so many rows, of which `from` has `columns` each.
+  template <class T>
+  void Fill(const T* from, int64_t rows, int64_t first, int64_t columns) {
+    for (int64_t row = 0; row < rows; ++row, from += columns) {
+      int64_t column = 0;
+      if (first % panel == 0) {
+        A* to = numbers.get() + first / panel * stride + row * panel;
+        for (; column + panel <= columns; column += panel, to += stride) {
+          for (int64_t c = 0; c < panel; c += kTogether) {
+            Copy<kTogether>(from + column + c, to + c);
+          }
+        }
+      }
+      for (; column < columns; ++column) {
+        const int64_t place = first + column;
+        A* to = numbers.get() + place / panel * stride + row * panel;
+        Copy<1>(from + column, to + place % panel);
+      }
+    }
+  }
+
   template <class T>
   void Fill(const T* from, int64_t rows) {
-    for (int64_t row = 0; row < rows; ++row, from += width) {
-      A* to = numbers.get() + row * panel;
-      int64_t column = 0;
-      for (; column + panel <= width; column += panel, to += stride) {
-        for (int64_t c = 0; c < panel; c += kTogether) Copy<kTogether>(from + column + c, to + c);
-      }
-      for (int64_t c = 0; column + c < width; ++c) Copy<1>(from + column + c, to + c);
-    }
+    Fill(from, rows, 0, width);
+  }
+
+  template <class T>
+  void Fill(const SideBySide<const T>& from, int64_t first_row, int64_t rows) {
+    Fill(from.left + first_row * from.left_width, rows, 0, from.left_width);
+    Fill(from.right + first_row * from.right_width, rows, from.left_width, from.right_width);
   }
 
   const int64_t width;

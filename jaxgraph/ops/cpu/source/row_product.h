@@ -1,4 +1,5 @@
-// A matrix that maps the rows of a table, which may be written over what they are made from.
+// A matrix that maps the rows of a table, or of two side by side, which may be written over what
+// they are made from.
 
 #ifndef JAXGRAPH_ROW_PRODUCT_H_
 #define JAXGRAPH_ROW_PRODUCT_H_
@@ -27,27 +28,23 @@ class RowProductOp {
       : groups((a.rows + kTileRows - 1) / kTileRows),
         pieces(std::clamp<int64_t>(groups / kFewestGroups, 1, kRowProductPieces)),
         a_(a),
-        map_(a.in_width, a.out_width) {
-    map_.Fill(a.map, a.in_width);
+        map_(a.x.Width(), a.y.Width()) {
+    map_.Fill(a.map, a.x.Width());
   }
 
   const int64_t groups, pieces;
 
   void Piece(int64_t piece) const {
-    const std::unique_ptr<A[]> rows(new A[a_.in_width * kTileRows]());
+    const std::unique_ptr<A[]> rows(new A[a_.x.Width() * kTileRows]());
     for (int64_t group = piece * groups / pieces; group < (piece + 1) * groups / pieces; ++group) {
       const int64_t first = group * kTileRows;
       const int64_t count = std::min<int64_t>(kTileRows, a_.rows - first);
       // Read whole before anything is written over them.
-      for (int64_t r = 0; r < count; ++r) {
-        const T* from = a_.x + (first + r) * a_.in_width;
-        for (int64_t k = 0; k < a_.in_width; ++k) {
-          rows[k * kTileRows + r] = Load<A, 1>(from + k)[0];
-        }
-      }
+      Read(a_.x.left, a_.x.left_width, first, count, rows.get());
+      Read(a_.x.right, a_.x.right_width, first, count, rows.get() + a_.x.left_width * kTileRows);
       Ahead next = Rows(first + count);
-      for (int64_t column = 0; column < a_.out_width; column += kPanel) {
-        Map(rows.get(), column, count, a_.y + first * a_.out_width, next);
+      for (int64_t column = 0; column < a_.y.Width(); column += kPanel) {
+        Map(rows.get(), column, first, count, next);
       }
     }
   }
@@ -58,27 +55,43 @@ class RowProductOp {
   // The group of rows from `first` on.
   Ahead Rows(int64_t first) const {
     const auto at = [&](int64_t row) {
-      return reinterpret_cast<const char*>(a_.x + std::min(row, a_.rows) * a_.in_width);
+      return reinterpret_cast<const char*>(a_.x.left + std::min(row, a_.rows) * a_.x.left_width);
     };
     return {at(first), at(first + kTileRows)};
   }
 
-  // The columns of a panel from `first` on; meanwhile fetches rows.
-  void Map(const A* rows, int64_t first, int64_t count, T* y, Ahead& next) const {
-    const int64_t columns = std::min(kPanel, a_.out_width - first);
+  // Some rows of a table by column.
+  static void Read(const T* x, int64_t width, int64_t first, int64_t count, A* rows) {
+    for (int64_t r = 0; r < count; ++r) {
+      const T* from = x + (first + r) * width;
+      for (int64_t k = 0; k < width; ++k) rows[k * kTileRows + r] = Load<A, 1>(from + k)[0];
+    }
+  }
+
+  // The columns of a panel from `column` on; meanwhile fetches rows.
+  void Map(const A* rows, int64_t column, int64_t first, int64_t count, Ahead& next) const {
+    const int64_t columns = std::min(kPanel, a_.y.Width() - column);
     A tile[kTileRows * kPanel] = {};
     WithCount<kTileVectors>((columns + kLanes<A> - 1) / kLanes<A>, [&](auto constant) {
-      AddTile<A, decltype(constant)::kValue>(a_.in_width, rows, map_[first / kPanel], tile, next);
+      AddTile<A, decltype(constant)::kValue>(a_.x.Width(), rows, map_[column / kPanel], tile, next);
     });
+    const int64_t left = std::clamp<int64_t>(a_.y.left_width - column, 0, columns);
     for (int64_t r = 0; r < count; ++r) {
-      T* to = y + r * a_.out_width + first;
       const A* from = tile + r * kPanel;
-      int64_t c = 0;
-      for (; c + kLanes<A> <= columns; c += kLanes<A>) {
-        Store<A, kLanes<A>>(to + c, Load<A, kLanes<A>>(from + c));
-      }
-      for (; c < columns; ++c) Store<A, 1>(to + c, Load<A, 1>(from + c));
+      const int64_t row = first + r;
+      if (left > 0) Write(from, left, a_.y.left + row * a_.y.left_width + column);
+      if (left == columns) continue;
+      const int64_t at = column + left - a_.y.left_width;
+      Write(from + left, columns - left, a_.y.right + row * a_.y.right_width + at);
     }
+  }
+
+  static void Write(const A* from, int64_t columns, T* to) {
+    int64_t c = 0;
+    for (; c + kLanes<A> <= columns; c += kLanes<A>) {
+      Store<A, kLanes<A>>(to + c, Load<A, kLanes<A>>(from + c));
+    }
+    for (; c < columns; ++c) Store<A, 1>(to + c, Load<A, 1>(from + c));
   }
 
   const RowProductArguments<T>& a_;
@@ -87,7 +100,7 @@ class RowProductOp {
 
 template <class T>
 void MapRows(const RowProductArguments<T>& a, Workers& workers) {
-  if (a.rows == 0 || a.out_width == 0) return;
+  if (a.rows == 0 || a.y.Width() == 0) return;
   const RowProductOp<T> op(a);
   ForEachPiece(workers, op.pieces, [&](int64_t piece) { op.Piece(piece); });
 }

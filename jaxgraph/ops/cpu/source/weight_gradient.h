@@ -28,13 +28,14 @@ class WeightGradientOp {
  public:
   using A = Accumulator<T>;
 
-  explicit WeightGradientOp(const WeightGradientArguments<T>& a) : a_(a) {
+  explicit WeightGradientOp(const WeightGradientArguments<T>& a)
+      : a_(a), out_width_(a.gradient.Width()) {
     const int64_t smaller =
-        a.rows * (a.in_width + a.out_width) / (kSmallerResults * a.in_width * a.out_width);
+        a.rows * (a.in_width + out_width_) / (kSmallerResults * a.in_width * out_width_);
     pieces = std::clamp<int64_t>(std::min(a.rows / kFewestRowsPerPiece, smaller), 1,
                                  kMostRowPieces);
     in_panels = (a.in_width + kTileRows - 1) / kTileRows;
-    out_panels = (a.out_width + kPanel - 1) / kPanel;
+    out_panels = (out_width_ + kPanel - 1) / kPanel;
     sums_.reset(new A[pieces * Size()]);
   }
 
@@ -45,12 +46,12 @@ class WeightGradientOp {
     A* sums = sums_.get() + piece * Size();
     std::fill_n(sums, Size(), A{0});
     Inputs x(kChunkRows, a_.in_width);
-    Outputs g(kChunkRows, a_.out_width);
+    Outputs g(kChunkRows, out_width_);
     const int64_t end = (piece + 1) * a_.rows / pieces;
     for (int64_t row = piece * a_.rows / pieces; row < end; row += kChunkRows) {
       const int64_t rows = std::min(kChunkRows, end - row);
       x.Fill(a_.x + row * a_.in_width, rows);
-      g.Fill(a_.gradient + row * a_.out_width, rows);
+      g.Fill(a_.gradient, row, rows);
       AddChunk(rows, x, g, sums, row + rows, std::min(kChunkRows, end - row - rows));
     }
   }
@@ -59,10 +60,10 @@ class WeightGradientOp {
   void Join(int64_t in_panel) const {
     const int64_t first = in_panel * kTileRows;
     for (int64_t r = 0; r < std::min<int64_t>(kTileRows, a_.in_width - first); ++r) {
-      A* y = a_.y + (first + r) * a_.out_width;
-      for (int64_t column = 0; column < a_.out_width; column += kPanel) {
+      A* y = a_.y + (first + r) * out_width_;
+      for (int64_t column = 0; column < out_width_; column += kPanel) {
         const A* from = Tile(sums_.get(), in_panel, column / kPanel) + r * kPanel;
-        const int64_t last = std::min(kPanel, a_.out_width - column);
+        const int64_t last = std::min(kPanel, out_width_ - column);
         std::copy_n(from, last, y + column);
         for (int64_t piece = 1; piece < pieces; ++piece) {
           from += Size();
@@ -87,9 +88,9 @@ class WeightGradientOp {
   void AddChunk(int64_t rows, const Inputs& x, const Outputs& g, A* sums, int64_t next,
                 int64_t next_rows) const {
     Ahead aheads[] = {Rows(a_.x, a_.in_width, next, next_rows),
-                      Rows(a_.gradient, a_.out_width, next, next_rows)};
+                      Rows(a_.gradient.left, a_.gradient.left_width, next, next_rows)};
     for (int64_t out_panel = 0; out_panel < out_panels; ++out_panel) {
-      const int64_t columns = std::min(kPanel, a_.out_width - out_panel * kPanel);
+      const int64_t columns = std::min(kPanel, out_width_ - out_panel * kPanel);
       WithCount<kTileVectors>((columns + kLanes<A> - 1) / kLanes<A>, [&](auto constant) {
         for (int64_t in_panel = 0; in_panel < in_panels; ++in_panel) {
           Ahead& ahead = aheads[0].next < aheads[0].end ? aheads[0] : aheads[1];
@@ -106,12 +107,13 @@ class WeightGradientOp {
   }
 
   const WeightGradientArguments<T>& a_;
+  const int64_t out_width_;
   std::unique_ptr<A[]> sums_;
 };
 
 template <class T>
 void WeightGradient(const WeightGradientArguments<T>& a, Workers& workers) {
-  if (a.in_width == 0 || a.out_width == 0) return;
+  if (a.in_width == 0 || a.gradient.Width() == 0) return;
   const WeightGradientOp<T> op(a);
   ForEachPiece(workers, op.pieces, [&](int64_t piece) { op.Piece(piece); });
   ForEachPiece(workers, op.in_panels, [&](int64_t panel) { op.Join(panel); });
