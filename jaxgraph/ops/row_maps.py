@@ -2,8 +2,8 @@
 
 In all, y = x W, with dx = g W^T and dW = x^T g, g being the gradient of y. "cpu" has a kernel for
 dW, for which XLA takes up to 2.5 times as long, and one for y and dx, for which it takes up to 2
-times as long where they are large; both read x once for two maps. By every other name of an
-implementation all is XLA's.
+times as long where they are large; both read x once for two maps, but where y takes the memory of
+x. By every other name of an implementation all is XLA's.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ def map_rows(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
 
 
 def _product(implementation: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
-    is_wide = kernel.shape[1] > _FEW_COLUMNS
-    if implementation == "cpu" and is_wide and _is_large(x, kernel.shape[1]):
+    if implementation == "cpu" and _is_large(x, kernel.shape[1]):
         return row_product(x, kernel)
     return x @ kernel
 
@@ -50,7 +49,8 @@ def _product(implementation: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
 def _is_large(x: jax.Array, columns: int) -> bool:
     """Whether a kernel is faster at so many columns made from the rows of x."""
     # The newest jaxlib multiplies numbers of 16 bits faster.
-    return x.dtype in (jnp.float32, jnp.float64) and len(x) * columns * x.dtype.itemsize >= _LARGE
+    is_faster = x.dtype in (jnp.float32, jnp.float64) and columns > _FEW_COLUMNS
+    return is_faster and len(x) * columns * x.dtype.itemsize >= _LARGE
 
 
 def map_rows_to_few(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
@@ -146,11 +146,10 @@ def _to_be_added(implementation: str, gradient: jax.Array, kernel: jax.Array) ->
 def _map_rows_twice(
     over_x: bool, x: jax.Array, kernel: jax.Array, few: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    if not over_x and not _is_large(x, kernel.shape[1]):
-        return x @ kernel, x @ few
-    both, widths = jnp.concatenate([kernel, few], 1), (kernel.shape[1], few.shape[1])
-    wide, narrow = row_products((x,), both, widths, both if over_x else None)
-    return wide, narrow
+    if not over_x and _is_large(x, kernel.shape[1]):
+        return row_products(x, kernel, few)
+    narrow = x @ few
+    return (row_product(x, kernel, over_after=narrow) if over_x else x @ kernel), narrow
 
 
 def _forward_twice(over_x: bool, x: jax.Array, kernel: jax.Array, few: jax.Array) -> Any:
@@ -161,12 +160,13 @@ def _backward_twice(
     over_x: bool, residuals: Any, gradients: tuple[jax.Array, jax.Array]
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     x, kernel, few = residuals
-    of_both = weight_gradient(x, *gradients)
+    of_y, of_z = gradients
+    of_both = weight_gradient(x, of_y, of_z)
     if over_x or _is_large(x, x.shape[1]):
-        both = jnp.concatenate([kernel.T, few.T])
-        (of_x,) = row_products(gradients, both, x.shape[1:], of_both if over_x else None)
+        both, after = jnp.concatenate([kernel.T, few.T]), of_both if over_x else None
+        of_x = row_product(of_y, both, beside=of_z, over_after=after)
     else:
-        of_x = gradients[0] @ kernel.T + _to_be_added("cpu", gradients[1], few)
+        of_x = _to_be_added("cpu", of_y, kernel) + _to_be_added("cpu", of_z, few)
     of_kernel, of_few = jnp.split(of_both.astype(x.dtype), kernel.shape[1:], 1)
     return of_x, of_kernel, of_few
 

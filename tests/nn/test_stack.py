@@ -128,8 +128,8 @@ def test_a_hidden_layer_of_attention_keeps_what_it_puts_out(name: str) -> None:
 
 
 def test_a_step_of_gat_writes_over_what_it_makes_again() -> None:
-    """Products over the inputs that they are made from, gradients over both: else 6.5 arrays."""
-    assert arrays_of_a_step("GAT", 5, 1) < 6.45
+    """Products over the inputs that they are made from, gradients over both: else 6.4 arrays."""
+    assert arrays_of_a_step("GAT", 5, 1) < 5.7
 
 
 @pytest.mark.parametrize(("name", "arrays"), [("GAT", 7.2), ("GATv2", 9.6)])

@@ -204,40 +204,49 @@ def weight_gradient(
     return call_on_arrays("jaxgraph_weight_gradient", arrays, results)[0]
 
 
-def row_product(x: jax.Array, kernel: jax.Array, over_after: jax.Array | None = None) -> jax.Array:
-    """y = x W, as `row_products` of one table."""
-    return row_products((x,), kernel, kernel.shape[1:], over_after)[0]
-
-
-def row_products(
-    x: tuple[jax.Array, ...],
+def row_product(
+    x: jax.Array,
     kernel: jax.Array,
-    widths: tuple[int, ...],
+    *,
+    beside: jax.Array | None = None,
     over_after: jax.Array | None = None,
-) -> list[jax.Array]:
-    """[y z] = [x u] W, in memory of its own, or y in that of x.
+) -> jax.Array:
+    """y = [x u] W, in memory of its own or in that of x.
 
     Args:
-      x: x [rows, in_features], or x and u [rows, more features], float32, bfloat16 or float64.
+      x: [rows, in_features], float32, bfloat16 or float64.
       kernel: W [in_features + more features, out_features], of the type of x.
-      widths: the out_features, or those of y and those of z.
+      beside: u [rows, more features], of the type of x, or None.
       over_after: any array that is computed before y takes the memory of x, where both are as wide:
         where something else reads x, XLA copies it before, unless that is what this is made from.
         None: y has memory of its own.
 
     Returns:
-      y, or y and z, each [rows, its width], of the type of x.
+      [rows, out_features], of the type of x.
     """
-    table, beside = x if len(x) == 2 else (*x, None)
-    rows, dtype = table.shape[0], table.dtype
     over_x = over_after is not None
-    arrays = (table, optional(beside, dtype), kernel, optional(over_after, dtype))
-    shapes = [(rows, width) for width in widths]
-    results = [(shape, dtype) for shape in [*shapes, (0,)][:2]]
+    arrays = (x, optional(beside, x.dtype), kernel, optional(over_after, x.dtype))
+    results = [((x.shape[0], kernel.shape[1]), x.dtype)]
     aliases = {0: 0} if over_x else None
     target = "jaxgraph_row_product"
-    made = call_on_arrays(target, arrays, results, aliases, over_x=np.bool_(over_x))
-    return made[: len(widths)]
+    return call_on_arrays(target, arrays, results, aliases, over_x=np.bool_(over_x))[0]
+
+
+def row_products(x: jax.Array, kernel: jax.Array, few: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """y = x W and z = x V, reading x once.
+
+    Args:
+      x: [rows, in_features], float32, bfloat16 or float64.
+      kernel: W [in_features, out_features], of the type of x.
+      few: V [in_features, columns], of the type of x.
+
+    Returns:
+      [rows, out_features] and [rows, columns], of the type of x.
+    """
+    arrays = (x, jnp.concatenate([kernel, few], 1))
+    results = [((x.shape[0], each.shape[1]), x.dtype) for each in (kernel, few)]
+    y, z = call_on_arrays("jaxgraph_row_products", arrays, results)
+    return y, z
 
 
 def taken_rows(x: jax.Array, rows: jax.Array) -> jax.Array:

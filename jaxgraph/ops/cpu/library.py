@@ -24,6 +24,7 @@ _TARGETS = (
     "jaxgraph_edge_sum",
     "jaxgraph_weight_gradient",
     "jaxgraph_row_product",
+    "jaxgraph_row_products",
     "jaxgraph_take_rows",
 )
 """Symbols of the library, and the names of the custom calls."""

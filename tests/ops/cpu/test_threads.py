@@ -26,7 +26,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxgraph.ops.cpu.calls import (
-    edge_products, neighbor_extremum, neighbor_sum, row_product, taken_rows, weight_gradient,
+    edge_products, neighbor_extremum, neighbor_sum, row_product, row_products, taken_rows,
+    weight_gradient,
 )
 from jaxgraph.ops.cpu.library import library
 from jaxgraph.ops.edges import EdgeGroup
@@ -51,9 +52,10 @@ def reduce(groups, x, z):
         *(neighbor_sum(over, side, x, edges.num_nodes, weights=weights)
           for side in ("receiver", "sender")),
         neighbor_extremum(over, x, edges.num_nodes, maximum=True),
-        weight_gradient(x, z),
-        row_product(x, z[:123], weights),
-        row_product(x, z[:123, :70]),
+        weight_gradient(x, z, x[:, :5]),
+        row_product(x, z[:123], over_after=weights),
+        row_product(x, z[:128, :70], beside=z[:, :5]),
+        row_products(x, z[:123, :70], z[:123, 70:]),
         taken_rows(x, groups.by_receiver.neighbors),
     )
 

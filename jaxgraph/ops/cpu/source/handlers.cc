@@ -87,13 +87,16 @@ ffi::Error WinnerHandler(const Call& call, Array x, Integers ids, Integers repet
   });
 }
 
+template <class T>
+SideBySide<T> Alone(const Array& table) {
+  return {Data<T>(table), static_cast<int64_t>(table.dimensions()[1])};
+}
+
 // Two tables side by side, the second of which may be left out.
 template <class T>
 SideBySide<T> Beside(const Array& left, const Array& right) {
-  const auto width = [](const Array& table) -> int64_t {
-    return table.dimensions().size() == 2 ? table.dimensions()[1] : 0;
-  };
-  return {Data<T>(left), width(left), Data<T>(right), width(right)};
+  if (right.dimensions().size() < 2) return Alone<T>(left);
+  return {Data<T>(left), left.dimensions()[1], Data<T>(right), right.dimensions()[1]};
 }
 
 ffi::Error WeightGradientHandler(Workers& workers, Array x, Array gradient, Array beside,
@@ -110,7 +113,7 @@ ffi::Error WeightGradientHandler(Workers& workers, Array x, Array gradient, Arra
 // `after` has been computed when this one starts, and is not looked at. `over_x`: whether y is to take
 // the memory of x. Where XLA needs x later it has made a copy of it, and hands that over.
 ffi::Error RowProductHandler(Workers& workers, Array x, Array x_beside, Array map, Array after,
-                             Output y, Output y_beside, ffi::Attr<bool, kOverX> over_x) {
+                             Output y, ffi::Attr<bool, kOverX> over_x) {
   (void)after;
   const bool is_over = x.untyped_data() == y->untyped_data();
   if (auto error = Check(is_over == *over_x, "the product is not where it was asked for");
@@ -119,8 +122,19 @@ ffi::Error RowProductHandler(Workers& workers, Array x, Array x_beside, Array ma
   }
   return WithType(x, [&](auto zero) {
     using T = decltype(zero);
-    KernelsFor<T>().row_product({Beside<const T>(x, x_beside), Data<const T>(map),
-                                 Beside<T>(*y, *y_beside), x.dimensions().front()},
+    KernelsFor<T>().row_product({Beside<const T>(x, x_beside), Data<const T>(map), Alone<T>(*y),
+                                 x.dimensions().front()},
+                                workers);
+  });
+}
+
+// A call of its own: XLA saves no memory where one of two results is written over what it is made
+// from.
+ffi::Error RowProductsHandler(Workers& workers, Array x, Array map, Output y, Output y_beside) {
+  return WithType(x, [&](auto zero) {
+    using T = decltype(zero);
+    KernelsFor<T>().row_product({Alone<const T>(x), Data<const T>(map), Beside<T>(*y, *y_beside),
+                                 x.dimensions().front()},
                                 workers);
   });
 }
@@ -145,4 +159,5 @@ JAXGRAPH_HANDLER(jaxgraph_extremum, jaxgraph::ExtremumHandler)
 JAXGRAPH_HANDLER(jaxgraph_winner, jaxgraph::WinnerHandler)
 JAXGRAPH_HANDLER(jaxgraph_weight_gradient, jaxgraph::WeightGradientHandler)
 JAXGRAPH_HANDLER(jaxgraph_row_product, jaxgraph::RowProductHandler)
+JAXGRAPH_HANDLER(jaxgraph_row_products, jaxgraph::RowProductsHandler)
 JAXGRAPH_HANDLER(jaxgraph_take_rows, jaxgraph::TakeRowsHandler)
