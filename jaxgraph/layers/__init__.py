@@ -1,6 +1,6 @@
 """The mathematics of layers, as pure functions of parameters, a shard and features."""
 
-from jaxgraph.layers.activations import elu
+from jaxgraph.layers.activations import elu, keeping_output
 from jaxgraph.layers.aggregated import (
     AggregatedFeatures,
     Aggregation,
@@ -45,6 +45,7 @@ __all__ = [
     "gatv2_conv",
     "gcn_conv",
     "gin_conv",
+    "keeping_output",
     "layer_norm",
     "linear",
     "normalize",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +11,11 @@ import numpy as np
 from jax import lax
 
 from jaxgraph.ops.precision import to_accumulation
+from jaxgraph.ops.stored import stored
 
-__all__ = ["elu"]
+__all__ = ["elu", "keeping_output"]
+
+Activation = Callable[[jax.Array], jax.Array]
 
 
 @jax.custom_jvp
@@ -40,6 +44,32 @@ def _elu_tangent(
 ) -> tuple[jax.Array, jax.Array]:
     y = elu(*primals)
     return y, tangents[0] * jnp.where(y > 0, jnp.ones((), y.dtype), y + 1)
+
+
+def keeping_output(activation: Activation) -> Activation:
+    """The same function, which keeps what it puts out for the backward and not what it is given.
+
+    Args:
+      activation: elementwise function.
+
+    Returns:
+      For `jax.nn.relu` a function of the same values and gradients, which computes what it puts
+      out once; any other activation as it is.
+    """
+    return _relu if activation is jax.nn.relu else activation
+
+
+@jax.custom_jvp
+def _relu(x: jax.Array) -> jax.Array:
+    return stored(jnp.maximum(x, 0))
+
+
+@_relu.defjvp
+def _relu_tangent(
+    primals: tuple[jax.Array], tangents: tuple[jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    y = _relu(*primals)
+    return y, jnp.where(y > 0, tangents[0], jnp.zeros((), y.dtype))
 
 
 _LOG2_HIGH, _LOG2_LOW = np.float32(0.693145751953125), np.float32(1.42860677e-06)

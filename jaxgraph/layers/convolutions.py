@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.layers.activations import keeping_output
 from jaxgraph.layers.aggregated import (
     AggregatedFeatures,
     Aggregation,
@@ -299,7 +300,9 @@ def gin_conv(params: Params, shard: Shard, x: Features) -> jax.Array:
         x = plain_features(x)
     hidden = _map_aggregate(shard, x, kernels, neighbors, _GIN)
     hidden = add_bias(hidden, params.get("first_bias"))
-    return linear(shard, jax.nn.relu(hidden), params["second_kernel"], params.get("second_bias"))
+    # In parts the layer is computed again from less, and what is kept here would be copied.
+    activation = keeping_output(jax.nn.relu) if shard.manifest.num_parts == 1 else jax.nn.relu
+    return linear(shard, activation(hidden), params["second_kernel"], params.get("second_bias"))
 
 
 def _with_own(kernels: Params, own: jax.Array, total: jax.Array) -> jax.Array:

@@ -127,6 +127,25 @@ def test_a_hidden_layer_of_attention_keeps_what_it_puts_out(name: str) -> None:
     assert arrays_of_a_step(name, 5, 1) - arrays_of_a_step(name, 3, 1) < 2 * 2.4
 
 
+def arrays_of_a_step_with_relu(name: str, num_layers: int) -> float:
+    """Temporary memory of a training step on one device, in arrays with 64 features per node."""
+    graph = crooked_graph(NODES_OF_ATTENTION)
+    graph = graph.replace(nodes=np.ones((NODES_OF_ATTENTION, WIDTH), np.float32))
+    options: Any = {"num_layers": num_layers, "rngs": nnx.Rngs(0)}
+    model = getattr(nn, name)(WIDTH, WIDTH, NUM_CLASSES, **options)
+    sharded = shard(graph, None, make_mesh(1))
+    memory = compile_train_step(model, optax.sgd(0.1), sharded).memory_analysis()
+    assert memory is not None
+    return memory.temp_size_in_bytes / (NODES_OF_ATTENTION * WIDTH * np.dtype(np.float32).itemsize)
+
+
+@pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
+def test_a_layer_keeps_what_its_activation_puts_out(name: str) -> None:
+    """And nothing else; with what the activation is given and its mask there would be 3 arrays."""
+    more = arrays_of_a_step_with_relu(name, 5) - arrays_of_a_step_with_relu(name, 3)
+    assert more < 2 * 1.1
+
+
 def test_a_step_of_gat_writes_over_what_it_makes_again() -> None:
     """Products over the inputs that they are made from, gradients over both: else 6.4 arrays."""
     assert arrays_of_a_step("GAT", 5, 1) < 5.7
