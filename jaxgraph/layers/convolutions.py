@@ -25,7 +25,7 @@ from jaxgraph.layers.aggregated import (
     FirstAggregation,
     plain_features,
 )
-from jaxgraph.layers.dense import add_bias, at_use, check_width, linear, product, rounded
+from jaxgraph.layers.dense import add_bias, at_use, check_width, linear, product, products, rounded
 from jaxgraph.ops.message_functions import sum_message, weighted_message
 from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.reducers import Extremum, Sum
@@ -259,9 +259,8 @@ def sage_conv(params: Params, shard: Shard, x: Features, *, reduce: str = "mean"
 
 
 _SAGE = _Orders(
-    map=lambda by, kernels, x: (
-        product(by, x, kernels["self_kernel"]),
-        product(by, x, kernels["neighbor_kernel"]),
+    map=lambda by, kernels, x: products(
+        by, x, kernels["self_kernel"], kernels["neighbor_kernel"]
     ),
     combine=lambda kernels, own, aggregated: own + aggregated,
     map_behind=lambda by, kernels, x, aggregated: (

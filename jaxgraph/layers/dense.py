@@ -17,7 +17,7 @@ from jaxgraph.layers.aggregated import AggregatedFeatures, Features, plain_featu
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.precision import to_accumulation
 from jaxgraph.ops.randomness import node_keep_mask
-from jaxgraph.ops.row_maps import kernel_gradient, map_rows
+from jaxgraph.ops.row_maps import kernel_gradient, map_rows, map_rows_twice
 from jaxgraph.parallel import FeatureColumns, Shard
 from jaxgraph.parallel.ptags import Shares, sync
 
@@ -98,6 +98,22 @@ def product(by: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
       float [rows, out_features].
     """
     return checkpoint_name(map_rows(x, kernel, by), MAPPED)
+
+
+def products(
+    by: str, x: jax.Array, kernel: jax.Array, other: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """x W and x V, under the name by which a checkpoint policy can keep them.
+
+    Args:
+      by, x, kernel: as of `product`.
+      other: float [in_features, other features], V, in the type of x.
+
+    Returns:
+      float [rows, out_features] and [rows, other features].
+    """
+    y, z = map_rows_twice(x, kernel, other, by, ends_x=False)
+    return checkpoint_name(y, MAPPED), checkpoint_name(z, MAPPED)
 
 
 def check_width(shard: Shard, x: jax.Array | FeatureColumns, kernel: jax.Array) -> None:
