@@ -259,9 +259,7 @@ def sage_conv(params: Params, shard: Shard, x: Features, *, reduce: str = "mean"
 
 
 _SAGE = _Orders(
-    map=lambda by, kernels, x: products(
-        by, x, kernels["self_kernel"], kernels["neighbor_kernel"]
-    ),
+    map=lambda by, kernels, x: products(by, x, kernels["self_kernel"], kernels["neighbor_kernel"]),
     combine=lambda kernels, own, aggregated: own + aggregated,
     map_behind=lambda by, kernels, x, aggregated: (
         product(by, x, kernels["self_kernel"]) + product(by, aggregated, kernels["neighbor_kernel"])

@@ -251,9 +251,7 @@ class Stack(nnx.Module):
         is_cast = self.dtype is not None and self.dtype != x.values.dtype
         return found.is_followed_by_maps and found.aggregation == x.aggregation and not is_cast
 
-    def _takes_output(
-        self, index: int, shard: Shard, skip: jax.Array | None, rate: float
-    ) -> bool:
+    def _takes_output(self, index: int, shard: Shard, skip: jax.Array | None, rate: float) -> bool:
         """Whether a layer keeps what the activation before it puts out, as it is."""
         makes_again = getattr(self.layers[index].convolution, "mapped_features", None) is not None
         return shard.manifest.num_parts == 1 and skip is None and not rate and not makes_again

@@ -66,14 +66,14 @@ def map_rows_to_few(x: jax.Array, kernel: jax.Array, implementation: str) -> jax
 
 
 def map_rows_twice(
-    x: jax.Array, kernel: jax.Array, few: jax.Array, implementation: str, *, ends_x: bool
+    x: jax.Array, kernel: jax.Array, other: jax.Array, implementation: str, *, ends_x: bool
 ) -> tuple[jax.Array, jax.Array]:
-    """y = x W and z = x V of few columns.
+    """y = x W and z = x V; where V has few columns as by `map_rows_to_few`.
 
     Args:
       x: float [rows, in_features].
       kernel: W [in_features, out_features], of the type of x.
-      few: V [in_features, columns], of the type of x.
+      other: V [in_features, columns], of the type of x.
       implementation: as for `map_rows`.
       ends_x: whether x is made for these two alone. On "cpu" y then takes the memory of x where it
         is as wide, and in the backward dx that of the gradient of y: such tables are what a step
@@ -84,8 +84,8 @@ def map_rows_twice(
     """
     if implementation == "cpu" and x.dtype in KERNEL_TYPES:
         over_x = ends_x and kernel.shape[0] == kernel.shape[1] > _FEW_COLUMNS
-        return _map_rows_twice(over_x, x, kernel, few)
-    return map_rows(x, kernel, implementation), map_rows_to_few(x, few, implementation)
+        return _map_rows_twice(over_x, x, kernel, other)
+    return map_rows(x, kernel, implementation), map_rows_to_few(x, other, implementation)
 
 
 def kernel_gradient(x: jax.Array, gradient: jax.Array, implementation: str) -> jax.Array:
@@ -144,31 +144,31 @@ def _to_be_added(implementation: str, gradient: jax.Array, kernel: jax.Array) ->
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _map_rows_twice(
-    over_x: bool, x: jax.Array, kernel: jax.Array, few: jax.Array
+    over_x: bool, x: jax.Array, kernel: jax.Array, other: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     if not over_x and _is_large(x, kernel.shape[1]):
-        return row_products(x, kernel, few)
-    narrow = x @ few
+        return row_products(x, kernel, other)
+    narrow = x @ other
     return (row_product(x, kernel, over_after=narrow) if over_x else x @ kernel), narrow
 
 
-def _forward_twice(over_x: bool, x: jax.Array, kernel: jax.Array, few: jax.Array) -> Any:
-    return _map_rows_twice(over_x, x, kernel, few), (x, kernel, few)
+def _forward_twice(over_x: bool, x: jax.Array, kernel: jax.Array, other: jax.Array) -> Any:
+    return _map_rows_twice(over_x, x, kernel, other), (x, kernel, other)
 
 
 def _backward_twice(
     over_x: bool, residuals: Any, gradients: tuple[jax.Array, jax.Array]
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    x, kernel, few = residuals
+    x, kernel, other = residuals
     of_y, of_z = gradients
     of_both = weight_gradient(x, of_y, of_z)
     if over_x or _is_large(x, x.shape[1]):
-        both, after = jnp.concatenate([kernel.T, few.T]), of_both if over_x else None
+        both, after = jnp.concatenate([kernel.T, other.T]), of_both if over_x else None
         of_x = row_product(of_y, both, beside=of_z, over_after=after)
     else:
-        of_x = _to_be_added("cpu", of_y, kernel) + _to_be_added("cpu", of_z, few)
-    of_kernel, of_few = jnp.split(of_both.astype(x.dtype), kernel.shape[1:], 1)
-    return of_x, of_kernel, of_few
+        of_x = _to_be_added("cpu", of_y, kernel) + _to_be_added("cpu", of_z, other)
+    of_kernel, of_other = jnp.split(of_both.astype(x.dtype), kernel.shape[1:], 1)
+    return of_x, of_kernel, of_other
 
 
 _map_rows.defvjp(_forward, _backward)

@@ -42,7 +42,9 @@ def test_relu_can_be_mapped_and_differentiated_twice() -> None:
     relu = keeping_output(jax.nn.relu)
     x = jnp.arange(-3.0, 3.0).reshape(2, 3)
     np.testing.assert_array_equal(jax.vmap(relu)(x), jnp.maximum(x, 0))
-    np.testing.assert_array_equal(jax.hessian(lambda x: jnp.sum(relu(x) ** 2))(x[1]), 2 * np.diag(x[1] > 0))
+    np.testing.assert_array_equal(
+        jax.hessian(lambda x: jnp.sum(relu(x) ** 2))(x[1]), 2 * np.diag(x[1] > 0)
+    )
 
 
 def test_no_empty_array_is_refused() -> None:

@@ -73,6 +73,7 @@ def test_products_in_memory_of_their_own(shape, dtype):
 # Square maps are written over what they map: fewer rows and columns than fill a tile, more of both
 # than one piece of work or a panel, and maps that are not square or as narrow as a few columns.
 TWICE = [(0, 20, 20), (5, 17, 17), (1700, 130, 130), (900, 41, 12), (900, 12, 12), (700, 64, 64)]
+TWICE = [(*shape, 3) for shape in TWICE] + [(900, 41, 30, 25), (700, 64, 64, 64)]
 TWICE_CASES = [(shape, np.float32) for shape in TWICE]
 TWICE_CASES += [(TWICE[2], dtype) for dtype in (jnp.bfloat16, np.float64)]
 
@@ -82,12 +83,13 @@ TWICE_CASES += [(TWICE[2], dtype) for dtype in (jnp.bfloat16, np.float64)]
 @pytest.mark.parametrize(("shape", "dtype"), TWICE_CASES, ids=str)
 def test_two_maps_of_the_same_rows(shape, dtype, implementation, ends_x):
     """Of rows that are needed later as well, which a map must not write over."""
-    rows, width, out_features = shape
-    shapes = ((rows, width), (width, out_features), (width, 3))
+    rows, width, out_features, others = shape
+    shapes = ((rows, width), (width, out_features), (width, others))
     with jax.enable_x64(dtype == np.float64):
         drawn = [draw(each, dtype, seed) for seed, each in enumerate(shapes)]
         (x, kernel, few), (exact_x, exact_kernel, exact_few) = zip(*drawn, strict=True)
-        cotangents = [draw((rows, each), dtype, 3 + each) for each in (out_features, 3)]
+        widths = ((out_features, 3), (others, 4))
+        cotangents = [draw((rows, each), dtype, seed) for each, seed in widths]
         (of_y, of_z), (exact_of_y, exact_of_z) = zip(*cotangents, strict=True)
 
         @jax.jit
@@ -104,7 +106,7 @@ def test_two_maps_of_the_same_rows(shape, dtype, implementation, ends_x):
         np.testing.assert_array_equal(doubled, 2 * x)
         dx, dkernel, dfew = gradients
         expected = exact_of_y @ exact_kernel.T + exact_of_z @ exact_few.T
-        same(dx, expected, reduction_length=out_features + 3)
+        same(dx, expected, reduction_length=out_features + others)
         same(dkernel, 2 * exact_x.T @ exact_of_y, reduction_length=max(rows, 1))
         same(dfew, 2 * exact_x.T @ exact_of_z, reduction_length=max(rows, 1))
 
@@ -125,8 +127,10 @@ def test_only_few_columns_are_written_out(columns: int, products: int, implement
 
 @needs_kernels
 @pytest.mark.parametrize("ends_x", [True, False])
-@pytest.mark.parametrize("shape", [(131_073, 70, 65), (131_073, 66, 66)], ids=str)
-def test_two_large_maps(shape: tuple[int, int, int], ends_x: bool):
+@pytest.mark.parametrize(
+    "shape", [(131_073, 70, 65, 3), (131_073, 66, 66, 3), (131_073, 70, 65, 66)], ids=str
+)
+def test_two_large_maps(shape: tuple[int, int, int, int], ends_x: bool):
     test_two_maps_of_the_same_rows(shape, np.float32, "cpu", ends_x)
 
 
