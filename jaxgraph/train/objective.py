@@ -9,6 +9,7 @@ import jax
 from flax import nnx
 
 from jaxgraph.layers import plain_features
+from jaxgraph.ops.large_pages import on_large_pages
 from jaxgraph.parallel import FeatureColumns, Shard, ShardedGraph, rows_prefix, spmd
 from jaxgraph.train.task import Sums, Task
 
@@ -103,6 +104,7 @@ def gradients(
     key: jax.Array | None,
     task: Task,
     train: bool,
+    reserved_bytes: int = 0,
 ) -> tuple[jax.Array, Sums, nnx.State, nnx.State]:
     """The training loss of a sharded graph and its gradient.
 
@@ -112,12 +114,15 @@ def gradients(
       key: random key of this step.
       task: what the loss is.
       train: whether dropout is on and statistics are updated.
+      reserved_bytes: of `jaxgraph.ops.large_pages.on_large_pages`.
 
     Returns:
       The loss, the task's sums, new statistics, and the gradient of the parameters.
     """
 
     def on_shard(params: nnx.State, statistics: nnx.State, shard: Shard, key: jax.Array | None):
+        params = on_large_pages(params, reserved_bytes)
+
         def of_params(params: nnx.State):
             return objective(graphdef, params, statistics, shard, key, task, train)
 

@@ -1,9 +1,9 @@
 """The kernels as functions of arrays, under the checks and the shapes that they rely on.
 
-Every function but `row_product`, `row_products`, `taken_rows` and `weight_gradient` reduces the
-edges of one group, found in compressed rows (`jaxgraph.ops.edges`). A `before` continues from an
-earlier result (its memory is reused), and only where no row takes in a message from itself; without
-it rows without edges are 0. None is differentiable: ops define derivatives.
+Every function but `reserved`, `row_product`, `row_products`, `taken_rows` and `weight_gradient`
+reduces the edges of one group, found in compressed rows (`jaxgraph.ops.edges`). A `before`
+continues from an earlier result (its memory is reused), and only where no row takes in a message
+from itself; without it rows without edges are 0. None is differentiable: ops define derivatives.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ __all__ = [
     "edge_products",
     "neighbor_extremum",
     "neighbor_sum",
+    "reserved",
     "row_product",
     "row_products",
     "taken_rows",
@@ -232,21 +233,35 @@ def row_product(
     return call_on_arrays(target, arrays, results, aliases, over_x=np.bool_(over_x))[0]
 
 
-def row_products(x: jax.Array, kernel: jax.Array, few: jax.Array) -> tuple[jax.Array, jax.Array]:
+def row_products(x: jax.Array, kernel: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array]:
     """y = x W and z = x V, reading x once.
 
     Args:
       x: [rows, in_features], float32, bfloat16 or float64.
       kernel: W [in_features, out_features], of the type of x.
-      few: V [in_features, columns], of the type of x.
+      other: V [in_features, columns], of the type of x.
 
     Returns:
       [rows, out_features] and [rows, columns], of the type of x.
     """
-    arrays = (x, jnp.concatenate([kernel, few], 1))
-    results = [((x.shape[0], each.shape[1]), x.dtype) for each in (kernel, few)]
+    arrays = (x, jnp.concatenate([kernel, other], 1))
+    results = [((x.shape[0], each.shape[1]), x.dtype) for each in (kernel, other)]
     y, z = call_on_arrays("jaxgraph_row_products", arrays, results)
     return y, z
+
+
+def reserved(num_bytes: int, x: jax.Array) -> jax.Array:
+    """x, known only after large pages were asked for under memory that nothing is written to.
+
+    Args:
+      num_bytes: how much memory.
+      x: of any shape and type.
+
+    Returns:
+      x.
+    """
+    results = [(x.shape, x.dtype), ((num_bytes,), jnp.uint8)]
+    return call_on_arrays("jaxgraph_reserve", (x,), results, {0: 0})[0]
 
 
 def taken_rows(x: jax.Array, rows: jax.Array) -> jax.Array:

@@ -25,6 +25,7 @@ _TARGETS = (
     "jaxgraph_weight_gradient",
     "jaxgraph_row_product",
     "jaxgraph_row_products",
+    "jaxgraph_reserve",
     "jaxgraph_take_rows",
 )
 """Symbols of the library, and the names of the custom calls."""

@@ -139,6 +139,13 @@ ffi::Error RowProductsHandler(Workers& workers, Array x, Array map, Output y, Ou
   });
 }
 
+// Large pages are asked for under every large result (`PrepareResult`); here that is all. x stays
+// where it is, and what is made from it comes later.
+ffi::Error ReserveHandler(Workers& workers, Array x, Output y, Output memory) {
+  (void)workers, (void)memory;
+  return Check(x.untyped_data() == y->untyped_data(), "an array has moved that was to stay");
+}
+
 ffi::Error TakeRowsHandler(Workers& workers, Array x, Integers rows, Output y) {
   const auto count = static_cast<int64_t>(rows.element_count());
   if (count == 0) return ffi::Error::Success();
@@ -160,4 +167,5 @@ JAXGRAPH_HANDLER(jaxgraph_winner, jaxgraph::WinnerHandler)
 JAXGRAPH_HANDLER(jaxgraph_weight_gradient, jaxgraph::WeightGradientHandler)
 JAXGRAPH_HANDLER(jaxgraph_row_product, jaxgraph::RowProductHandler)
 JAXGRAPH_HANDLER(jaxgraph_row_products, jaxgraph::RowProductsHandler)
+JAXGRAPH_HANDLER(jaxgraph_reserve, jaxgraph::ReserveHandler)
 JAXGRAPH_HANDLER(jaxgraph_take_rows, jaxgraph::TakeRowsHandler)

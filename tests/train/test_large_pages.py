@@ -1,0 +1,146 @@
+"""Programs that ask for large pages, and what that changes: nothing but their first instruction."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from jaxgraph import nn
+from jaxgraph.ops.cpu.library import missing
+from jaxgraph.ops.large_pages import on_large_pages
+from jaxgraph.parallel import ShardedGraph, make_mesh, shard
+from jaxgraph.partition import partition
+from jaxgraph.train import compile_train_step, fit, initial_state, large_pages
+from tests.strategies import NUM_CLASSES
+from tests.training import crooked_graph
+
+needs_kernels = pytest.mark.skipif(bool(missing()), reason=missing())
+WIDTH = 64
+MANY_NODES = 70_000
+"""A step of two layers makes two arrays of 18 MB."""
+
+
+def sharded_graph(num_nodes: int, parts: int = 1, **options: Any) -> ShardedGraph:
+    graph = crooked_graph(num_nodes, num_features=WIDTH)
+    return shard(
+        graph, partition(graph, parts, "equal-vertices"), make_mesh(parts), mode="sar", **options
+    )
+
+
+def make_model(name: str = "GCN", **options: Any) -> nnx.Module:
+    return getattr(nn, name)(WIDTH, WIDTH, NUM_CLASSES, rngs=nnx.Rngs(0), **options)
+
+
+def step_of(sharded: ShardedGraph, model: nnx.Module | None = None) -> jax.stages.Compiled:
+    return compile_train_step(model or make_model(), optax.adam(0.1), sharded)
+
+
+def asks(program: jax.stages.Compiled) -> bool:
+    return "jaxgraph_reserve" in str(program.as_text())
+
+
+def temporary(program: jax.stages.Compiled) -> int:
+    memory = program.memory_analysis()
+    assert memory is not None
+    return memory.temp_size_in_bytes
+
+
+def without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_pages, "_WORTHWHILE", 1 << 62)
+
+
+def for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_pages, "_WORTHWHILE", 0)
+
+
+@needs_kernels
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_large_program_asks_and_takes_no_more_memory(
+    parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sharded = sharded_graph(parts * MANY_NODES, parts)
+    asking = step_of(sharded)
+    without(monkeypatch)
+    plain = step_of(sharded)
+    assert asks(asking)
+    assert not asks(plain)
+    assert temporary(asking) <= 1.02 * temporary(plain)
+
+
+@pytest.mark.parametrize(("num_nodes", "implementation"), [(120, None), (MANY_NODES, "xla")])
+def test_small_programs_and_portable_ones_do_not(num_nodes: int, implementation: Any) -> None:
+    assert not asks(step_of(sharded_graph(num_nodes, implementation=implementation)))
+
+
+@needs_kernels
+def test_a_program_that_would_take_more_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for_all(monkeypatch)
+    sharded = sharded_graph(2000)
+    assert asks(step_of(sharded))
+    share = large_pages._SHARE
+    lowered: list[int] = []
+
+    def lower(num_bytes: int) -> Any:
+        lowered.append(num_bytes)
+        return jax.jit(lambda x: on_large_pages(x, 2 * num_bytes) @ x).lower(jnp.ones((99, 99)))
+
+    num_bytes, program = large_pages.compile_on_large_pages(sharded, lower)
+    assert num_bytes == 0
+    assert not asks(program)
+    assert lowered == [0, int(share * temporary(program))]
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GAT"])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_the_same_bits(name: str, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sharded, model = sharded_graph(500, parts), make_model(name)
+    found = []
+    for setting in (for_all, without):
+        setting(monkeypatch)
+        program = step_of(sharded, model)
+        assert asks(program) == (setting is for_all)
+        state = initial_state(model, optax.adam(0.1), sharded)
+        losses = []
+        for _ in range(3):
+            state, loss = program(state, sharded, jax.random.key(0))
+            losses.append(loss)
+        found.append((losses, state.params))
+    jax.tree.map(np.testing.assert_array_equal, *found)
+
+
+@needs_kernels
+def test_training_runs_the_program_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    sharded, histories, programs = sharded_graph(500), [], []
+    for setting in (for_all, without):
+        setting(monkeypatch)
+        options: Any = {"epochs": 3, "on_compile": programs.extend}
+        histories.append(fit(make_model(), sharded, optax.adam(0.1), **options))
+    assert [asks(program) for program in programs] == [True, False]
+    losses = [[record.loss for record in history.records] for history in histories]
+    assert losses[0] == losses[1]
+
+
+@needs_kernels
+def test_what_is_copied() -> None:
+    """Parameters keep their bits; tables of parameters are left where they are."""
+    tree = {
+        "small": jnp.asarray([-0.0, np.nan, np.inf, 1e-42], jnp.float32),
+        "half": jnp.asarray([-0.0, 3.14], jnp.bfloat16),
+        "integers": jnp.arange(3),
+        "scalar": jnp.float32(2),
+        "table": jnp.ones((1 << 10, 1 << 9)),
+    }
+    found = jax.jit(lambda tree: on_large_pages(tree, 1 << 24))(tree)
+    for name, leaf in tree.items():
+        bits = np.dtype(f"u{leaf.dtype.itemsize}")
+        np.testing.assert_array_equal(
+            np.asarray(found[name]).view(bits), np.asarray(leaf).view(bits), err_msg=name
+        )
+    text = jax.jit(lambda tree: on_large_pages(tree, 1 << 24)).lower(tree).as_text()
+    assert text.count("stablehlo.select") == len(tree) - 1
+    assert on_large_pages(tree, 0) is tree
