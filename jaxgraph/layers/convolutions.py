@@ -297,7 +297,7 @@ def gin_conv(params: Params, shard: Shard, x: Features) -> jax.Array:
         x = plain_features(x)
     hidden = _map_aggregate(shard, x, kernels, neighbors, _GIN)
     hidden = add_bias(hidden, params.get("first_bias"))
-    # In parts the layer is computed again from less, and what is kept here would be copied.
+    # In parts the layer is computed again from less.
     activation = keeping_output(jax.nn.relu) if shard.manifest.num_parts == 1 else jax.nn.relu
     return linear(shard, activation(hidden), params["second_kernel"], params.get("second_bias"))
 

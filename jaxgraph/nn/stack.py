@@ -251,10 +251,14 @@ class Stack(nnx.Module):
         is_cast = self.dtype is not None and self.dtype != x.values.dtype
         return found.is_followed_by_maps and found.aggregation == x.aggregation and not is_cast
 
-    def _takes_output(self, index: int, shard: Shard, skip: jax.Array | None, rate: float) -> bool:
-        """Whether a layer keeps what the activation before it puts out, as it is."""
+    def _kept_activation(
+        self, index: int, shard: Shard, x: Features
+    ) -> Callable[[jax.Array], jax.Array]:
+        """The activation before a layer, which keeps its output where the layer keeps that too."""
         makes_again = getattr(self.layers[index].convolution, "mapped_features", None) is not None
-        return shard.manifest.num_parts == 1 and skip is None and not rate and not makes_again
+        if self.dropout or makes_again or not self._keeps_everything(shard, x):
+            return self.activation
+        return layers.keeping_output(self.activation)
 
     def _derived(
         self,
@@ -301,12 +305,11 @@ class Stack(nnx.Module):
             assert not isinstance(x, FeatureColumns | AggregatedFeatures)
             x, statistics = _normalized(norm, shard, x, train)
         of_features, of_attention = (None, None) if key is None else _two_keys(key)
-        rate = self.dropout if train else 0.0
         activation = self.activation if index else None
-        # A norm keeps what it is given, and of that its output is made again.
-        if activation is not None and norm is None and self._takes_output(index, shard, skip, rate):
-            activation = layers.keeping_output(activation)
-        ready = partial(_ready, activation, rate)
+        # A norm keeps what it is given, of which its output and the activation's are made again.
+        if activation is not None and norm is None and skip is None and train:
+            activation = self._kept_activation(index, shard, x)
+        ready = partial(_ready, activation, self.dropout if train else 0.0)
         arguments = (x, skip, of_features)
         x = ready(shard, *arguments)
         y = layer.convolution(

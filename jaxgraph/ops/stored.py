@@ -15,10 +15,9 @@ def stored(x: jax.Array) -> jax.Array:
     """x, made where it is computed first, from which everything else reads it.
 
     XLA's CPU compiler would compute a cheap x again inside of everything that uses it, and so keep
-    what x is made from. It drops optimization barriers before it fuses; the result of a loop it
-    keeps, even of one that makes no pass, in the memory of what x is made from. On other platforms
-    this does nothing: there XLA makes several results in one pass, and a loop would wait for the
-    host.
+    what x is made from. It drops optimization barriers before it fuses; what a loop puts out it
+    takes as it is, even of a loop that makes no pass. On other platforms this does nothing: a loop
+    there may wait for the host.
 
     Args:
       x: float, of any shape.
