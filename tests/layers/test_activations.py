@@ -49,3 +49,10 @@ def test_relu_can_be_mapped_and_differentiated_twice() -> None:
 
 def test_no_empty_array_is_refused() -> None:
     assert keeping_output(jax.nn.relu)(jnp.zeros((0, 3))).shape == (0, 3)
+
+
+@pytest.mark.parametrize(("platform", "loops"), [("cpu", True), ("cuda", False)])
+def test_only_a_cpu_is_given_a_loop(platform: str, loops: bool) -> None:
+    gradient = jax.jit(jax.grad(lambda x: jnp.sum(keeping_output(jax.nn.relu)(x))))
+    lowered = gradient.trace(jnp.ones((4, 4))).lower(lowering_platforms=(platform,))
+    assert ("stablehlo.while" in lowered.as_text()) == loops
