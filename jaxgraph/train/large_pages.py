@@ -10,8 +10,8 @@ from jaxgraph.parallel import ShardedGraph
 
 __all__ = ["compile_on_large_pages"]
 
-_WORTHWHILE = 1 << 25
-"""Bytes from which on the C library takes memory from the system in every call, and returns it."""
+_WORTHWHILE = 1 << 26
+"""Bytes from which on it is faster. Less than half of it the C library keeps for the next call."""
 
 _SHARE = 15 / 16
 """Of what a program makes: a few arrays of a number per node are there when it asks."""
@@ -31,7 +31,7 @@ def compile_on_large_pages(
 
     Returns:
       The `num_bytes` chosen, and the program with them: other than 0 where the CPU kernels are used
-      and the program makes 32 MiB or more on a device; never does it take over 2% more for it.
+      and the program makes 64 MiB or more on a device; never does it take over 2% more for it.
     """
     compiled = lower(0).compile()
     size = _temporary(compiled)

@@ -20,8 +20,8 @@ from tests.training import crooked_graph
 
 needs_kernels = pytest.mark.skipif(bool(missing()), reason=missing())
 WIDTH = 64
-MANY_NODES = 70_000
-"""A step of two layers makes two arrays of 18 MB."""
+MANY_NODES = 140_000
+"""A step of two layers makes two arrays of 36 MB."""
 
 
 def sharded_graph(num_nodes: int, parts: int = 1, **options: Any) -> ShardedGraph:
