@@ -19,7 +19,7 @@ class LaneTable:
         another row that has one.
       starts, lengths: int32 [rows], the slot of the first edge, and the edges, at most as many as
         there are lanes.
-      neighbors: int32 [lanes, rows], the row at the other end of each edge; behind the last edge of
+      neighbors: int32 [rows, lanes], the row at the other end of each edge; behind the last edge of
         a row that edge again.
     """
 
@@ -66,7 +66,7 @@ class Lanes:
     Attributes:
       rows: the first edges of every row.
       runs: the further edges of rows that have more of them than there are lanes, the "heavy" ones,
-        a run of edges each, row by row.
+        a run of edges each, by row.
       heavy: int32 [rows], which heavy row each row is, or -1.
       joins: from the runs to the heavy rows; none where no row is heavy.
     """

@@ -6,6 +6,7 @@ half a unit of its last place; so everything accumulates in 32 bits and is round
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,6 +15,9 @@ import numpy as np
 from jax import lax
 
 __all__ = ["accumulation_dtype", "inner_product", "inner_products_of_heads", "to_accumulation"]
+
+_FEW_FEATURES = 64
+"""Of a head, up to which zeros for the other heads take less time than a look-up per head."""
 
 
 def accumulation_dtype(dtype: Any) -> np.dtype:
@@ -47,11 +51,34 @@ def inner_product(left: jax.Array, right: jax.Array) -> jax.Array:
     """
     shape = jnp.broadcast_shapes(left.shape, right.shape)
     left, right = (jnp.broadcast_to(each, shape).reshape(shape[0], -1) for each in (left, right))
-    products = (left * right).reshape(-1, shape[-1])
+    products, features = left * right, shape[-1]
+    few = products.shape[1] > features and features <= _FEW_FEATURES
+    by_head = partial(_sums_of_runs, features=features)
+    if not few:
+        return by_head(products).reshape(shape[:-1])
+    of_cpu = partial(_sums_of_all_runs, features=features)
+    return lax.platform_dependent(products, cpu=of_cpu, default=by_head).reshape(shape[:-1])
+
+
+def _sums_of_runs(products: jax.Array, features: int) -> jax.Array:
+    """The sums of so many columns on end, [rows, columns] to [rows, columns / features]."""
     # XLA's CPU compiler does not vectorise a fused sum over the last axis. As a matrix product, it
     # computes the products, gathers included, in a loop that is, and then calls a library.
-    ones = jnp.ones(shape[-1], products.dtype)
-    return jnp.dot(products, ones, precision=lax.Precision.HIGHEST).reshape(shape[:-1])
+    ones = jnp.ones(features, products.dtype)
+    sums = jnp.dot(products.reshape(-1, features), ones, precision=lax.Precision.HIGHEST)
+    return sums.reshape(len(products), -1)
+
+
+def _sums_of_all_runs(products: jax.Array, features: int) -> jax.Array:
+    """The same by one product of whole rows: XLA looks up where a row is once, not per run."""
+    runs = np.repeat(np.eye(products.shape[1] // features), features, axis=0)
+    sums = jnp.dot(products, runs.astype(products.dtype), precision=lax.Precision.HIGHEST)
+    # What is infinite in one run, times zero, would be NaN in the others.
+    return lax.cond(
+        jnp.isnan(sums).any(),
+        lambda: _sums_of_runs(products, features),
+        lambda: sums,
+    )
 
 
 @inner_product.defjvp

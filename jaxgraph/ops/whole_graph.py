@@ -4,8 +4,8 @@ XLA makes one fused, parallel and vectorised loop of a sum that is written out,
 x[n_0] + x[n_1] + ... + x[n_7], gathers included, as long as nothing else uses what is gathered. So
 the messages of the first, second, ... edge of *every* row are computed as one *lane* each, and
 added up. What has a few numbers per edge, such as the logits of attention, is computed once for all
-lanes and stored; features of edges never are. There are as many lanes as rows have edges on
-average. The further edges of rows of higher degree are cut into runs of as many edges as there are
+lanes and stored; features of edges never are. There are about as many lanes as most rows have
+edges. The further edges of rows of higher degree are cut into runs of as many edges as there are
 lanes, which are reduced in the same way, and runs are joined like edges, level by level. Which
 edges the lanes hold is laid out on the host (`jaxgraph.ops.lanes`): looking it up in every call
 would take about as long as a sum of 16 features.
@@ -117,14 +117,15 @@ class _Lanes:
         """Rows of one end's arrays for each lane, [rows, ...]."""
         if side == self.side:
             return [take_rows(tree, self.table.rows)] * self.count
-        return [take_rows(tree, rows) for rows in self.table.neighbors]
+        neighbors = self.table.neighbors
+        return [take_rows(tree, neighbors[:, lane]) for lane in range(self.count)]
 
 
 def _lanes(edges: EdgeGroups, side: str, table: LaneTable) -> _Lanes:
-    shape = table.neighbors.shape
+    shape = table.neighbors.T.shape
     places = jnp.arange(shape[0], dtype=jnp.int32)[:, None]
     slots = table.starts + jnp.minimum(places, jnp.maximum(table.lengths - 1, 0))
-    slots, neighbors = slots.reshape(-1), table.neighbors.reshape(-1)
+    slots, neighbors = slots.reshape(-1), table.neighbors.T.reshape(-1)
     own = jnp.broadcast_to(table.rows, shape).reshape(-1)
     senders, receivers = (own, neighbors) if side == "sender" else (neighbors, own)
     known = edges.orientation(side).edge_ids

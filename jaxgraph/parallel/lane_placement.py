@@ -11,6 +11,7 @@ import numpy as np
 from jaxgraph.ops.lanes import Join, Lanes, LaneTable, RunTable
 from jaxgraph.partition.degrees import RUNS_JOINED
 from jaxgraph.partition.manifest import Levels, Manifest
+from jaxgraph.partition.sorting import inverse_permutation
 
 __all__ = ["lane_arrays", "lane_shapes", "lanes_at"]
 
@@ -34,7 +35,7 @@ def lane_shapes(manifest: Manifest) -> dict[str, tuple[tuple[int, ...], np.dtype
         levels = _levels(manifest, end)
         for table, rows in (("rows", manifest.node_rows), ("runs", _runs(levels)[0])):
             found |= {f"{prefix}/{table}/{name}": (rows,) for name in _FIELDS[:-1]}
-            found[f"{prefix}/{table}/neighbors"] = (manifest.longest, rows)
+            found[f"{prefix}/{table}/neighbors"] = (rows, manifest.longest)
         found[f"{prefix}/heavy"] = (manifest.node_rows,)
         for number, sizes in enumerate(_join_sizes(levels)):
             for table, rows in zip(("rows", "runs"), sizes, strict=True):
@@ -91,12 +92,18 @@ def _lanes(tables: Mapping[str, np.ndarray], lanes: int, levels: Levels) -> dict
     found = _table("rows", own, firsts, lengths, tables, lanes)
     behind = np.arange(tables["compressed_ptr"][1], tables["run_ptr"][1])
     runs = np.setdiff1d(behind, starts[:heavy], assume_unique=True)
-    runs = _padded(runs, _runs(levels)[0], -1)
+    # Neighbours of neighbouring rows are near each other, those of rows of equal degree are not.
+    by_row = np.argsort(rows[runs], kind="stable")
+    runs = _padded(runs[by_row], _runs(levels)[0], -1)
     own = np.where(runs >= 0, rows[runs], rows[0])
     firsts, lengths = (np.where(runs >= 0, values[runs], 0) for values in (starts, degrees))
     found |= _table("runs", own, firsts, lengths, tables, lanes)
     found["heavy"] = np.where(is_heavy, position, -1)
-    return found | _joins(degrees[:heavy].astype(np.int64) - 1, levels)
+    joins = _joins(degrees[:heavy].astype(np.int64) - 1, levels)
+    places = _padded(inverse_permutation(by_row), len(runs), 0)
+    for name in joins.keys() & {"joins/0/rows/runs", "joins/0/runs/runs"}:
+        joins[name] = places[joins[name]]
+    return found | joins
 
 
 def _joins(counts: np.ndarray, levels: Levels) -> dict[str, np.ndarray]:
@@ -135,9 +142,9 @@ def _table(
     lanes: int,
 ) -> dict[str, np.ndarray]:
     last = np.maximum(lengths - 1, 0)
-    neighbors = np.empty((lanes, len(rows)), np.int32)
+    neighbors = np.empty((len(rows), lanes), np.int32)
     for lane in range(lanes):
-        neighbors[lane] = tables["neighbors"][starts + np.minimum(lane, last)]
+        neighbors[:, lane] = tables["neighbors"][starts + np.minimum(lane, last)]
     values = (rows, starts, lengths, neighbors)
     return {f"{name}/{field}": x for field, x in zip(_FIELDS, values, strict=True)}
 

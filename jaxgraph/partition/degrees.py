@@ -45,6 +45,8 @@ CHUNKS_ALONE = 2
 FEWEST_LANES, MOST_LANES = 4, 16
 """Edges of a run of a graph on one device, whose rows are reduced together: longer sums take XLA
 long to compile."""
+JOIN_COST = 6
+"""Cost of storing the sum of a run and joining it to others, in edges."""
 RUNS_JOINED = 8
 """Runs of a heavy row of such a graph whose states are joined at a time."""
 
@@ -201,10 +203,15 @@ def choose_lanes(counts: DegreeCounts) -> int:
       counts: the degrees in both orientations.
 
     Returns:
-      The mean degree, within bounds.
+      The length, within bounds, that costs least.
     """
-    edges, rows = int((counts.degrees * counts.rows).sum()), max(int(counts.rows.sum()), 1)
-    return min(max(-(-edges // rows), FEWEST_LANES), MOST_LANES)
+
+    def cost(longest: int) -> int:
+        runs = -(-counts.degrees.astype(np.int64) // longest)
+        further = int(((runs - 1) * counts.rows).sum())
+        return longest * int((runs * counts.rows).sum()) + JOIN_COST * further
+
+    return min(range(FEWEST_LANES, MOST_LANES + 1), key=cost)
 
 
 def count_levels(counts: DegreeCounts, longest: int) -> tuple[tuple[int, int], ...]:

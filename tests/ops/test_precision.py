@@ -33,9 +33,10 @@ def test_short_floats_accumulate_in_float32(dtype: Any, expected: Any) -> None:
         assert to_accumulation(jnp.zeros(3, dtype)).dtype == expected
 
 
-def test_inner_products_and_their_gradients() -> None:
+@pytest.mark.parametrize("features", [7, 100])
+def test_inner_products_and_their_gradients(features: int) -> None:
     rng = np.random.default_rng(0)
-    left, right = rng.standard_normal((5, 3, 7)), rng.standard_normal((1, 3, 7))
+    left, right = (rng.standard_normal((rows, 3, features)) for rows in (5, 1))
     y, pull = jax.vjp(
         inner_product, jnp.asarray(left, jnp.float32), jnp.asarray(right, jnp.float32)
     )
@@ -47,8 +48,9 @@ def test_inner_products_and_their_gradients() -> None:
     np.testing.assert_allclose(of_right, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_head_that_overflows_leaves_the_others_alone() -> None:
-    left = jnp.ones((4, 3, 7)).at[2, 1, 0].set(jnp.inf)
+@pytest.mark.parametrize("features", [7, 100])
+def test_a_head_that_overflows_leaves_the_others_alone(features: int) -> None:
+    left = jnp.ones((4, 3, features)).at[2, 1, 0].set(jnp.inf)
     y = np.asarray(inner_product(left, jnp.ones_like(left)))
     assert y[2, 1] == np.inf
     assert np.isfinite(y).sum() == y.size - 1

@@ -25,10 +25,10 @@ def placed(implementation: str) -> ShardedGraph:
 
 def pairs(table: LaneTable) -> np.ndarray:
     """Rows, slots and neighbors of all edges of a table, [edges, 3]."""
-    lanes = np.arange(len(table.neighbors))[:, None]
+    lanes = np.arange(table.neighbors.shape[1])[:, None]
     has = lanes < table.lengths
     shape = has.shape
-    columns = (np.broadcast_to(table.rows, shape), table.starts + lanes, table.neighbors)
+    columns = (np.broadcast_to(table.rows, shape), table.starts + lanes, table.neighbors.T)
     return np.stack([np.asarray(column)[has] for column in columns], axis=1)
 
 
@@ -47,6 +47,8 @@ def test_lanes_hold_every_edge_once(side):
     np.testing.assert_array_equal(held[:, 0], by_slot)
     np.testing.assert_array_equal(held[:, 1], np.arange(count))
     np.testing.assert_array_equal(held[:, 2], orientation.neighbors[:count])
+    of_runs = lanes.runs.rows[lanes.runs.lengths > 0]
+    assert (np.diff(of_runs) >= 0).all()
 
 
 def members(table: RunTable, below: list[list[int]]) -> list[list[int]]:

@@ -126,8 +126,13 @@ def test_chunk_grows_with_the_slabs_up_to_an_eighth_of_the_rows(rows, expected):
     assert choose_chunk(counts, rows // 4, 1) == expected
 
 
-@pytest.mark.parametrize(("degrees", "expected"), [([1, 2], 4), ([5, 6], 6), ([90], 16), ([], 4)])
-def test_lanes_are_as_many_as_a_row_has_edges(degrees, expected):
+@pytest.mark.parametrize(
+    ("degrees", "expected"),
+    # 90 edges are 6 runs of 15 as well as of 16. Rows of 7, 7 and 31 edges are 6 runs of 8, 3 of
+    # them to join, or 4 of 16, one to join: 48 places and 3 joins cost less than 64 and one.
+    [([1, 2], 4), ([5, 6], 6), ([90], 15), ([7, 31], 16), ([7, 7, 31], 8), ([], 4)],
+)
+def test_lanes_leave_few_places_free_and_few_runs_to_join(degrees, expected):
     assert choose_lanes(count_degrees([order_of([degrees])])) == expected
 
 
