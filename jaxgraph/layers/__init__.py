@@ -1,6 +1,6 @@
 """The mathematics of layers, as pure functions of parameters, a shard and features."""
 
-from jaxgraph.layers.activations import elu, keeping_output
+from jaxgraph.layers.activations import elu, keeping_output, kept
 from jaxgraph.layers.aggregated import (
     AggregatedFeatures,
     Aggregation,
@@ -46,6 +46,7 @@ __all__ = [
     "gcn_conv",
     "gin_conv",
     "keeping_output",
+    "kept",
     "layer_norm",
     "linear",
     "normalize",

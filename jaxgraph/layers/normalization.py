@@ -11,8 +11,9 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.layers.dense import require_rows
+from jaxgraph.ops.column_sums import column_sums
 from jaxgraph.ops.edges import match_variation, when_ready
-from jaxgraph.ops.precision import to_accumulation
+from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
 from jaxgraph.parallel import FeatureColumns, Shard
 
 __all__ = ["STATISTICS", "batch_norm", "batch_statistics", "layer_norm", "normalize"]
@@ -92,30 +93,51 @@ def batch_norm(
     return results[0], lax.stop_gradient(results[1])
 
 
+def _sums(
+    shard: Shard, x: jax.Array, z: jax.Array, x_shift: jax.Array, z_shift: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """`column_sums` over the own nodes."""
+    valid = shard.node_mask if shard.manifest.has_padding else None
+    return column_sums(x, z, x_shift, z_shift, valid, shard.incoming.implementation)
+
+
+def _own_statistics(shard: Shard, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`batch_statistics` where all nodes are on one device, without a derivative."""
+    dtype = accumulation_dtype(x.dtype)
+    zero = jnp.zeros(x.shape[1], dtype)
+    own = jnp.sum(shard.node_mask, dtype=dtype)
+    total, count = shard.sum((_sums(shard, x, x, zero, zero)[0], own))
+    count = checkpoint_name(jnp.maximum(count, 1), STATISTICS)
+    mean = checkpoint_name(total / count, STATISTICS)
+    var = shard.sum(_sums(shard, x, x, mean, mean)[1]) / count
+    return mean, checkpoint_name(var, STATISTICS)
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _batch_norm(
     epsilon: float, shard: Shard, x: jax.Array, scale: jax.Array, bias: jax.Array
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    statistics = batch_statistics(shard, x)
+    statistics = _own_statistics(shard, x)
     return normalize(shard, x, *statistics, scale, bias, epsilon=epsilon), statistics
 
 
 def _batch_norm_forward(epsilon, shard, x, scale, bias):
-    mean, var = batch_statistics(shard, x)
+    mean, var = _own_statistics(shard, x)
     y = normalize(shard, x, mean, var, scale, bias, epsilon=epsilon)
     return (y, (mean, var)), (shard, x, mean, lax.rsqrt(var + epsilon), scale)
 
 
 def _batch_norm_backward(epsilon, residuals, gradients):
     shard, x, mean, inverse, scale = residuals
-    gradient = to_accumulation(shard.mask_rows(gradients[0]))
-    # Else XLA would compute it in the forward already, and keep it.
-    late_mean = mean + when_ready(gradient)
-    normal = (to_accumulation(shard.mask_rows(x)) - late_mean) * inverse
-    own = jnp.sum(gradient, 0), jnp.sum(gradient * normal, 0)
-    own_count = jnp.sum(shard.node_mask, dtype=gradient.dtype)
+    # Else XLA would keep it from the forward, beside what it is made from.
+    x = x + when_ready(gradients[0]).astype(x.dtype)
+    of_bias, along = _sums(shard, gradients[0], x, jnp.zeros_like(mean), mean)
+    own = of_bias, along * inverse
+    own_count = jnp.sum(shard.node_mask, dtype=mean.dtype)
     total, along, count = shard.sum((*own, own_count))
     count = jnp.maximum(count, 1)
+    gradient = to_accumulation(shard.mask_rows(gradients[0]))
+    normal = (to_accumulation(shard.mask_rows(x)) - mean) * inverse
     dx = (gradient - total / count - normal * (along / count)) * (inverse * scale)
     dscale, dbias = own[1].astype(scale.dtype), own[0].astype(scale.dtype)
     return None, shard.mask_rows(dx).astype(x.dtype), dscale, dbias

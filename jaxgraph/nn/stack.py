@@ -260,6 +260,14 @@ class Stack(nnx.Module):
             return self.activation
         return layers.keeping_output(self.activation)
 
+    def _kept_input(self, index: int, shard: Shard, x: jax.Array) -> jax.Array:
+        """What the batch norm before a layer is given, which its backward reads again.
+
+        XLA would keep what it is a sum of. What attention puts out that keeps itself.
+        """
+        is_kept = getattr(self.layers[index - 1].convolution, "mapped_features", None) is not None
+        return x if is_kept or not self._keeps_everything(shard, x) else layers.kept(x)
+
     def _derived(
         self,
         index: int,
@@ -303,6 +311,8 @@ class Stack(nnx.Module):
         else:
             # A convolution puts out rows.
             assert not isinstance(x, FeatureColumns | AggregatedFeatures)
+            if isinstance(norm, BatchNorm) and train:
+                x = self._kept_input(index, shard, x)
             x, statistics = _normalized(norm, shard, x, train)
         of_features, of_attention = (None, None) if key is None else _two_keys(key)
         activation = self.activation if index else None

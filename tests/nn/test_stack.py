@@ -127,11 +127,11 @@ def test_a_hidden_layer_of_attention_keeps_what_it_puts_out(name: str) -> None:
     assert arrays_of_a_step(name, 5, 1) - arrays_of_a_step(name, 3, 1) < 2 * 2.4
 
 
-def arrays_of_a_step_with_relu(name: str, num_layers: int) -> float:
+def arrays_of_a_step_with_relu(name: str, num_layers: int, norm: str | None = None) -> float:
     """Temporary memory of a training step on one device, in arrays with 64 features per node."""
     graph = crooked_graph(NODES_OF_ATTENTION)
     graph = graph.replace(nodes=np.ones((NODES_OF_ATTENTION, WIDTH), np.float32))
-    options: Any = {"num_layers": num_layers, "rngs": nnx.Rngs(0)}
+    options: Any = {"num_layers": num_layers, "norm": norm, "rngs": nnx.Rngs(0)}
     model = getattr(nn, name)(WIDTH, WIDTH, NUM_CLASSES, **options)
     sharded = shard(graph, None, make_mesh(1))
     memory = compile_train_step(model, optax.sgd(0.1), sharded).memory_analysis()
@@ -144,6 +144,13 @@ def test_a_layer_keeps_what_its_activation_puts_out(name: str) -> None:
     """And nothing else; with what the activation is given and its mask there would be 3 arrays."""
     more = arrays_of_a_step_with_relu(name, 5) - arrays_of_a_step_with_relu(name, 3)
     assert more < 2 * 1.1
+
+
+@pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
+def test_a_layer_keeps_two_arrays_with_a_batch_norm(name: str) -> None:
+    """What the norm is given and what its activation puts out; else 3 arrays."""
+    deep, shallow = (arrays_of_a_step_with_relu(name, layers, "batch") for layers in (5, 3))
+    assert deep - shallow < 2 * 2.1
 
 
 def test_a_step_of_gat_writes_over_what_it_makes_again() -> None:

@@ -1,9 +1,10 @@
 """The kernels as functions of arrays, under the checks and the shapes that they rely on.
 
-Every function but `reserved`, `row_product`, `row_products`, `taken_rows` and `weight_gradient`
-reduces the edges of one group, found in compressed rows (`jaxgraph.ops.edges`). A `before`
-continues from an earlier result (its memory is reused), and only where no row takes in a message
-from itself; without it rows without edges are 0. None is differentiable: ops define derivatives.
+Every function but `column_sums`, `reserved`, `row_product`, `row_products`, `taken_rows` and
+`weight_gradient` reduces the edges of one group, found in compressed rows (`jaxgraph.ops.edges`).
+A `before` continues from an earlier result (its memory is reused), and only where no row takes in a
+message from itself; without it rows without edges are 0. None is differentiable: ops define
+derivatives.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from jaxgraph.ops.self_messages import check_start
 
 __all__ = [
     "KERNEL_TYPES",
+    "column_sums",
     "edge_products",
     "neighbor_extremum",
     "neighbor_sum",
@@ -248,6 +250,30 @@ def row_products(x: jax.Array, kernel: jax.Array, other: jax.Array) -> tuple[jax
     results = [((x.shape[0], each.shape[1]), x.dtype) for each in (kernel, other)]
     y, z = call_on_arrays("jaxgraph_row_products", arrays, results)
     return y, z
+
+
+def column_sums(
+    x: jax.Array,
+    z: jax.Array,
+    x_shift: jax.Array,
+    z_shift: jax.Array,
+    valid: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """s = sum_i (x_i - a) and p = sum_i (x_i - a) (z_i - b), reading both tables once.
+
+    Args:
+      x: [rows, features], float32, bfloat16 or float64.
+      z: [rows, features], of the type of x.
+      x_shift, z_shift: a and b [features], of the type in which x is accumulated.
+      valid: bool [rows], which rows are summed; None: all.
+
+    Returns:
+      [features] and [features], of the type in which x is accumulated.
+    """
+    results = [((x.shape[1],), accumulation_dtype(x.dtype))] * 2
+    arrays = (x, z, x_shift, z_shift, optional(valid, jnp.bool_))
+    s, p = call_on_arrays("jaxgraph_column_sums", arrays, results)
+    return s, p
 
 
 def reserved(num_bytes: int, x: jax.Array) -> jax.Array:

@@ -25,6 +25,7 @@ _TARGETS = (
     "jaxgraph_weight_gradient",
     "jaxgraph_row_product",
     "jaxgraph_row_products",
+    "jaxgraph_column_sums",
     "jaxgraph_reserve",
     "jaxgraph_take_rows",
 )

@@ -139,6 +139,19 @@ ffi::Error RowProductsHandler(Workers& workers, Array x, Array map, Output y, Ou
   });
 }
 
+ffi::Error ColumnSumsHandler(Workers& workers, Array x, Array z, Array x_shift, Array z_shift,
+                             Array valid, Output sums, Output products) {
+  return WithType(x, [&](auto zero) {
+    using T = decltype(zero);
+    using A = Accumulator<T>;
+    KernelsFor<T>().column_sums(
+        {Data<const T>(x), Data<const T>(z), Data<const A>(x_shift), Data<const A>(z_shift),
+         DataOrNull<const bool>(valid), Data<A>(*sums), Data<A>(*products), x.dimensions()[0],
+         x.dimensions()[1]},
+        workers);
+  });
+}
+
 // Large pages are asked for under every large result (`PrepareResult`); here that is all. x stays
 // where it is, and what is made from it comes later.
 ffi::Error ReserveHandler(Workers& workers, Array x, Output y, Output memory) {
@@ -167,5 +180,6 @@ JAXGRAPH_HANDLER(jaxgraph_winner, jaxgraph::WinnerHandler)
 JAXGRAPH_HANDLER(jaxgraph_weight_gradient, jaxgraph::WeightGradientHandler)
 JAXGRAPH_HANDLER(jaxgraph_row_product, jaxgraph::RowProductHandler)
 JAXGRAPH_HANDLER(jaxgraph_row_products, jaxgraph::RowProductsHandler)
+JAXGRAPH_HANDLER(jaxgraph_column_sums, jaxgraph::ColumnSumsHandler)
 JAXGRAPH_HANDLER(jaxgraph_reserve, jaxgraph::ReserveHandler)
 JAXGRAPH_HANDLER(jaxgraph_take_rows, jaxgraph::TakeRowsHandler)

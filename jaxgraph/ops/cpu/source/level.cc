@@ -6,6 +6,7 @@
 
 #include "attention.h"
 #include "attention_gradient.h"
+#include "column_sums.h"
 #include "edge_sum.h"
 #include "extremum.h"
 #include "hidden_gradient.h"
@@ -24,7 +25,7 @@ const Kernels<T>& LevelKernels() {
   static constexpr Kernels<T> kernels{
       &Sum<T>,    &Product<T>,        &Extremum<T>,       &Winner<T>,
       &Attend<T>, &AttendGradient<T>, &HiddenGradient<T>, &EdgeSum<Accumulator<T>>,
-      &WeightGradient<T>, &MapRows<T>};
+      &WeightGradient<T>, &MapRows<T>, &ColumnSums<T>};
   return kernels;
 }
 
