@@ -22,8 +22,8 @@ _FEW_COLUMNS = 16
 """So few that the gradient of x is written out as a sum over them."""
 
 _LARGE = 1 << 25
-"""Bytes of a product from which on the kernel is faster: it asks for large pages under memory that
-XLA takes anew in every call. XLA's own code is where they are fewer."""
+"""Bytes of a product, or of two of one table, from which on the kernel is faster: it asks for large
+pages under memory that XLA takes anew in every call. XLA's own code is where they are fewer."""
 
 
 def map_rows(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
@@ -146,7 +146,8 @@ def _to_be_added(implementation: str, gradient: jax.Array, kernel: jax.Array) ->
 def _map_rows_twice(
     over_x: bool, x: jax.Array, kernel: jax.Array, other: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    if not over_x and _is_large(x, kernel.shape[1]):
+    columns = (each.shape[1] for each in (kernel, other) if each.shape[1] > _FEW_COLUMNS)
+    if not over_x and _is_large(x, sum(columns)):
         return row_products(x, kernel, other)
     narrow = x @ other
     return (row_product(x, kernel, over_after=narrow) if over_x else x @ kernel), narrow
