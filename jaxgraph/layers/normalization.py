@@ -43,13 +43,32 @@ def batch_statistics(shard: Shard, x: jax.Array | FeatureColumns) -> tuple[jax.A
     References:
       SAR, section 3.4; Ioffe and Szegedy, "Batch normalization", 2015.
     """
-    x = to_accumulation(require_rows(x, "batch normalisation"))
-    own = jnp.sum(shard.node_mask, dtype=x.dtype)
-    total, count = shard.sum((jnp.sum(shard.mask_rows(x), 0), own))
+    # Only what XLA computes is differentiable.
+    return _statistics(shard, require_rows(x, "batch normalisation"), "xla")
+
+
+def _statistics(shard: Shard, x: jax.Array, implementation: str) -> tuple[jax.Array, jax.Array]:
+    dtype = accumulation_dtype(x.dtype)
+    zero = jnp.zeros(x.shape[1], dtype)
+    own = jnp.sum(shard.node_mask, dtype=dtype)
+    total, count = shard.sum((_sums(shard, x, x, zero, zero, implementation)[0], own))
     count = checkpoint_name(jnp.maximum(count, 1), STATISTICS)
     mean = checkpoint_name(total / count, STATISTICS)
-    squares = jnp.square(shard.mask_rows(x - mean))
-    return mean, checkpoint_name(shard.sum(jnp.sum(squares, 0)) / count, STATISTICS)
+    var = shard.sum(_sums(shard, x, x, mean, mean, implementation)[1]) / count
+    return mean, checkpoint_name(var, STATISTICS)
+
+
+def _sums(
+    shard: Shard,
+    x: jax.Array,
+    z: jax.Array,
+    x_shift: jax.Array,
+    z_shift: jax.Array,
+    implementation: str,
+) -> tuple[jax.Array, jax.Array]:
+    """`column_sums` over the own nodes."""
+    valid = shard.node_mask if shard.manifest.has_padding else None
+    return column_sums(x, z, x_shift, z_shift, valid, implementation)
 
 
 def batch_norm(
@@ -93,36 +112,16 @@ def batch_norm(
     return results[0], lax.stop_gradient(results[1])
 
 
-def _sums(
-    shard: Shard, x: jax.Array, z: jax.Array, x_shift: jax.Array, z_shift: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """`column_sums` over the own nodes."""
-    valid = shard.node_mask if shard.manifest.has_padding else None
-    return column_sums(x, z, x_shift, z_shift, valid, shard.incoming.implementation)
-
-
-def _own_statistics(shard: Shard, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`batch_statistics` where all nodes are on one device, without a derivative."""
-    dtype = accumulation_dtype(x.dtype)
-    zero = jnp.zeros(x.shape[1], dtype)
-    own = jnp.sum(shard.node_mask, dtype=dtype)
-    total, count = shard.sum((_sums(shard, x, x, zero, zero)[0], own))
-    count = checkpoint_name(jnp.maximum(count, 1), STATISTICS)
-    mean = checkpoint_name(total / count, STATISTICS)
-    var = shard.sum(_sums(shard, x, x, mean, mean)[1]) / count
-    return mean, checkpoint_name(var, STATISTICS)
-
-
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _batch_norm(
     epsilon: float, shard: Shard, x: jax.Array, scale: jax.Array, bias: jax.Array
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    statistics = _own_statistics(shard, x)
+    statistics = _statistics(shard, x, shard.incoming.implementation)
     return normalize(shard, x, *statistics, scale, bias, epsilon=epsilon), statistics
 
 
 def _batch_norm_forward(epsilon, shard, x, scale, bias):
-    mean, var = _own_statistics(shard, x)
+    mean, var = _statistics(shard, x, shard.incoming.implementation)
     y = normalize(shard, x, mean, var, scale, bias, epsilon=epsilon)
     return (y, (mean, var)), (shard, x, mean, lax.rsqrt(var + epsilon), scale)
 
@@ -131,7 +130,8 @@ def _batch_norm_backward(epsilon, residuals, gradients):
     shard, x, mean, inverse, scale = residuals
     # Else XLA would keep it from the forward, beside what it is made from.
     x = x + when_ready(gradients[0]).astype(x.dtype)
-    of_bias, along = _sums(shard, gradients[0], x, jnp.zeros_like(mean), mean)
+    zero, implementation = jnp.zeros_like(mean), shard.incoming.implementation
+    of_bias, along = _sums(shard, gradients[0], x, zero, mean, implementation)
     own = of_bias, along * inverse
     own_count = jnp.sum(shard.node_mask, dtype=mean.dtype)
     total, along, count = shard.sum((*own, own_count))

@@ -22,7 +22,7 @@ def column_sums(
     """s = sum_i (x_i - a) and p = sum_i (x_i - a) (z_i - b), element by element.
 
     "cpu" has a kernel that reads both tables once; XLA stores the differences before it adds them
-    up. Not differentiable.
+    up, and differentiates it.
 
     Args:
       x, z: float [rows, features], of one type.

@@ -52,12 +52,12 @@ def inner_product(left: jax.Array, right: jax.Array) -> jax.Array:
     shape = jnp.broadcast_shapes(left.shape, right.shape)
     left, right = (jnp.broadcast_to(each, shape).reshape(shape[0], -1) for each in (left, right))
     products, features = left * right, shape[-1]
-    few = products.shape[1] > features and features <= _FEW_FEATURES
-    by_head = partial(_sums_of_runs, features=features)
-    if not few:
-        return by_head(products).reshape(shape[:-1])
-    of_cpu = partial(_sums_of_all_runs, features=features)
-    return lax.platform_dependent(products, cpu=of_cpu, default=by_head).reshape(shape[:-1])
+    by_run, of_all = (partial(f, features=features) for f in (_sums_of_runs, _sums_of_all_runs))
+    if products.shape[1] > features and features <= _FEW_FEATURES:
+        sums = lax.platform_dependent(products, cpu=of_all, default=by_run)
+    else:
+        sums = by_run(products)
+    return sums.reshape(shape[:-1])
 
 
 def _sums_of_runs(products: jax.Array, features: int) -> jax.Array:

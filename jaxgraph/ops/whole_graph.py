@@ -122,10 +122,11 @@ class _Lanes:
 
 
 def _lanes(edges: EdgeGroups, side: str, table: LaneTable) -> _Lanes:
-    shape = table.neighbors.T.shape
+    by_lane = table.neighbors.T
+    shape = by_lane.shape
     places = jnp.arange(shape[0], dtype=jnp.int32)[:, None]
     slots = table.starts + jnp.minimum(places, jnp.maximum(table.lengths - 1, 0))
-    slots, neighbors = slots.reshape(-1), table.neighbors.T.reshape(-1)
+    slots, neighbors = slots.reshape(-1), by_lane.reshape(-1)
     own = jnp.broadcast_to(table.rows, shape).reshape(-1)
     senders, receivers = (own, neighbors) if side == "sender" else (neighbors, own)
     known = edges.orientation(side).edge_ids
