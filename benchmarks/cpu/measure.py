@@ -183,7 +183,7 @@ class _Clock:
             return
         rounds = self.disturbed if reply["disturbed"] else self.calm
         rounds.append(statistics.median(reply["seconds"]))
-        self.spent += sum(reply["seconds"])
+        self.spent += reply["spent"]
 
     def finish(self, pace: Pace) -> None:
         """Notes the rounds; disturbed ones only where too few were not."""

@@ -111,7 +111,6 @@ def pace(task: Task, quick: bool, rounds: int | None = None) -> Pace:
     elif isinstance(task, SpMM):
         own = Pace(7, 7, 5.0) if quick else Pace(15, 7, 20.0)
     elif isinstance(task, Epoch):
-        # An epoch follows another: a round of one alone would begin with caches of other libraries.
         own = Pace(5, 0, 1.5, 0.3) if quick else Pace(9, 3, 60.0, 0.3)
     else:
         own = Pace(5, 0, 1.5) if quick else Pace(11, 5, 40.0)
