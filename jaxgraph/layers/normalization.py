@@ -81,7 +81,7 @@ def batch_norm(
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     """y = (x - mean) / sqrt(var + epsilon) * scale + bias, with `batch_statistics` of x.
 
-    On one device the backward reads x and the gradient g of y once for two sums, and once for
+    The backward reads x and the gradient g of y once for two sums, and once for
 
     dx = scale / sqrt(var + epsilon) (g - sum_j g_j / n - h sum_j g_j h_j / n)
 
@@ -103,11 +103,6 @@ def batch_norm(
       Ioffe and Szegedy, "Batch normalization", 2015, section 3.
     """
     x = require_rows(x, "batch normalisation")
-    if shard.manifest.num_parts > 1:
-        # Under recomputation its own backward would keep more than autodiff does.
-        mean, var = batch_statistics(shard, x)
-        y = normalize(shard, x, mean, var, scale, bias, epsilon=epsilon)
-        return y, (lax.stop_gradient(mean), lax.stop_gradient(var))
     results: Any = _batch_norm(epsilon, shard, *match_variation((x, scale, bias), x))
     return results[0], lax.stop_gradient(results[1])
 
