@@ -102,8 +102,8 @@ class Session:
             "peak": resident.peak_bytes() if is_known else None,
         }
 
-    def run(self, repeats: int) -> dict[str, Any]:
-        """Times the task, behind a run that does not count: caches are those of other libraries.
+    def run(self, repeats: int, rehearse: bool) -> dict[str, Any]:
+        """Times the task; a rehearsal does not count, since caches are those of other libraries.
 
         Returns:
           "seconds" of every run that counts, and "spent" on all of them.
@@ -111,7 +111,7 @@ class Session:
         prepared = self._ready()
         gc.disable()
         try:
-            rehearsal = _timed(prepared)
+            rehearsal = _timed(prepared) if rehearse else 0.0
             seconds = [_timed(prepared) for _ in range(repeats)]
         finally:
             gc.enable()

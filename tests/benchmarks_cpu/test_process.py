@@ -27,11 +27,11 @@ def test_a_worker_of_scipy_does_what_it_is_asked(tmp_path: Path):
             worker.request("prepare", task=task, output=str(output))
             expected = adjacency(data, weighted) @ node_features(30, 5)
             np.testing.assert_allclose(np.load(output)["y"], expected, rtol=1e-5, atol=1e-6)
-        assert len(worker.request("run", repeats=2)["seconds"]) == 2
+        assert len(worker.request("run", repeats=2, rehearse=True)["seconds"]) == 2
         with pytest.raises(WorkerRefusal, match="scipy has no such task"):
             worker.request("prepare", task=to_json(Epoch("gcn")), output=str(output))
         with pytest.raises(WorkerFailure, match="no task is prepared"):
-            worker.request("run", repeats=1)
+            worker.request("run", repeats=1, rehearse=False)
     finally:
         worker.kill()
 

@@ -64,14 +64,15 @@ def test_results_are_written_when_a_task_is_prepared(graph: str, tmp_path: Path)
     np.testing.assert_array_equal(np.load(tmp_path / "y.npz")["y"], np.ones((30, 2)))
 
 
-def test_every_round_has_one_more_run_in_front(graph: str, tmp_path: Path):
+def test_a_rehearsal_does_not_count(graph: str, tmp_path: Path):
     session, library = ready(graph, tmp_path)
     library.runs = 0
-    reply = session.answer({"command": "run", "repeats": 1})
-    assert len(reply["seconds"]) == 1 and reply["spent"] > reply["seconds"][0]
-    assert library.runs == 2
-    assert len(session.answer({"command": "run", "repeats": 3})["seconds"]) == 3
-    assert library.runs == 6
+    reply = session.answer({"command": "run", "repeats": 1, "rehearse": False})
+    assert reply["seconds"] == [reply["spent"]]
+    assert library.runs == 1
+    reply = session.answer({"command": "run", "repeats": 3, "rehearse": True})
+    assert len(reply["seconds"]) == 3 and reply["spent"] > sum(reply["seconds"])
+    assert library.runs == 5
 
 
 def test_a_task_the_library_lacks_is_refused(graph: str, tmp_path: Path):
@@ -84,7 +85,10 @@ def test_a_failure_is_told_in_one_line(graph: str, tmp_path: Path):
     session, _ = ready(graph, tmp_path)
     request = {"command": "prepare", "task": to_json(SpMM(13)), "output": ""}
     assert session.answer(request) == {"failed": "MemoryError: no room"}
-    assert "no task is prepared" in session.answer({"command": "run", "repeats": 1})["failed"]
+    assert (
+        "no task is prepared"
+        in session.answer({"command": "run", "repeats": 1, "rehearse": True})["failed"]
+    )
     assert session.answer({"command": "greet"}) == {"versions": {"counting": "1.0"}}
 
 
