@@ -176,9 +176,9 @@ class _Clock:
         """One round."""
         # A first run takes longer than those that follow, and tells too little of how many fit.
         shortest = min([self.first.seconds, *self.calm, *self.disturbed])
+        repeats = repeats_per_round(shortest, pace)
+        rehearse = repeats > 1 or pace.rehearses
         try:
-            repeats = repeats_per_round(shortest, pace)
-            rehearse = repeats > 1 or pace.rehearses
             reply = worker.request("run", repeats=repeats, rehearse=rehearse)
         except WorkerFailure as reason:
             self.measurement.failure = str(reason)

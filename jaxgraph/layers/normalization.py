@@ -44,10 +44,13 @@ def batch_statistics(shard: Shard, x: jax.Array | FeatureColumns) -> tuple[jax.A
       SAR, section 3.4; Ioffe and Szegedy, "Batch normalization", 2015.
     """
     # Only what XLA computes is differentiable.
-    return _statistics(shard, require_rows(x, "batch normalisation"), "xla")
+    return _statistics(shard, require_rows(x, "batch normalisation"), "xla")[0]
 
 
-def _statistics(shard: Shard, x: jax.Array, implementation: str) -> tuple[jax.Array, jax.Array]:
+def _statistics(
+    shard: Shard, x: jax.Array, implementation: str
+) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+    """Mean and variance, and the number of nodes that they are of."""
     dtype = accumulation_dtype(x.dtype)
     zero = jnp.zeros(x.shape[1], dtype)
     own = jnp.sum(shard.node_mask, dtype=dtype)
@@ -55,7 +58,7 @@ def _statistics(shard: Shard, x: jax.Array, implementation: str) -> tuple[jax.Ar
     count = checkpoint_name(jnp.maximum(count, 1), STATISTICS)
     mean = checkpoint_name(total / count, STATISTICS)
     var = shard.sum(_sums(shard, x, x, mean, mean, implementation)[1]) / count
-    return mean, checkpoint_name(var, STATISTICS)
+    return (mean, checkpoint_name(var, STATISTICS)), count
 
 
 def _sums(
@@ -111,26 +114,24 @@ def batch_norm(
 def _batch_norm(
     epsilon: float, shard: Shard, x: jax.Array, scale: jax.Array, bias: jax.Array
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    statistics = _statistics(shard, x, shard.incoming.implementation)
+    statistics, _ = _statistics(shard, x, shard.incoming.implementation)
     return normalize(shard, x, *statistics, scale, bias, epsilon=epsilon), statistics
 
 
 def _batch_norm_forward(epsilon, shard, x, scale, bias):
-    mean, var = _statistics(shard, x, shard.incoming.implementation)
+    (mean, var), count = _statistics(shard, x, shard.incoming.implementation)
     y = normalize(shard, x, mean, var, scale, bias, epsilon=epsilon)
-    return (y, (mean, var)), (shard, x, mean, lax.rsqrt(var + epsilon), scale)
+    return (y, (mean, var)), (shard, x, mean, lax.rsqrt(var + epsilon), count, scale)
 
 
 def _batch_norm_backward(epsilon, residuals, gradients):
-    shard, x, mean, inverse, scale = residuals
+    shard, x, mean, inverse, count, scale = residuals
     # Else XLA would keep it from the forward, beside what it is made from.
     x = x + when_ready(gradients[0]).astype(x.dtype)
     zero, implementation = jnp.zeros_like(mean), shard.incoming.implementation
     of_bias, along = _sums(shard, gradients[0], x, zero, mean, implementation)
     own = of_bias, along * inverse
-    own_count = jnp.sum(shard.node_mask, dtype=mean.dtype)
-    total, along, count = shard.sum((*own, own_count))
-    count = jnp.maximum(count, 1)
+    total, along = shard.sum(own)
     gradient = to_accumulation(shard.mask_rows(gradients[0]))
     normal = (to_accumulation(shard.mask_rows(x)) - mean) * inverse
     dx = (gradient - total / count - normal * (along / count)) * (inverse * scale)

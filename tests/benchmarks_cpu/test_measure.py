@@ -29,6 +29,7 @@ class Scripted:
         self.name, self.log, self.seconds, self.y = name, log, seconds, y
         self.disturbed, self.first = disturbed, seconds if first is None else first
         self.repeats: list[int] = []
+        self.rehearsed: list[bool] = []
         self.runs = 0
 
     def request(self, command: str, timeout: float = 0, **arguments: Any) -> dict[str, Any]:
@@ -43,6 +44,7 @@ class Scripted:
         if command == "run":
             self.runs += 1
             self.repeats.append(arguments["repeats"])
+            self.rehearsed.append(arguments["rehearse"])
             if self.seconds < 0:
                 raise WorkerFailure("it died")
             is_disturbed = self.runs <= self.disturbed
@@ -162,6 +164,15 @@ def test_a_slow_first_run_does_not_shorten_the_rounds(tmp_path: Path):
     worker = Scripted("a", [], seconds=0.1, first=0.5)
     measured(tmp_path, worker)
     assert worker.repeats == [2] + [10] * 6
+
+
+@pytest.mark.parametrize(("seconds", "rehearses"), [(0.1, False), (5.0, False), (5.0, True)])
+def test_repeated_runs_and_some_that_are_not_are_rehearsed(
+    tmp_path: Path, seconds: float, rehearses: bool
+):
+    worker = Scripted("a", [], seconds=seconds)
+    measured(tmp_path, worker, pace=Pace(2, 2, 100.0, 1.0, rehearses))
+    assert worker.rehearsed == [seconds < 1.0 or rehearses] * 2
 
 
 def test_memory_of_a_run_and_of_a_task():

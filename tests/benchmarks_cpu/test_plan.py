@@ -36,6 +36,12 @@ def test_rounds_of_the_command_line_go_before_all_others():
     assert pace(SpMM(16), False, 2).rounds == pace(SpMM(16), False, 2).least == 2
 
 
+@pytest.mark.parametrize("quick", [False, True])
+def test_an_epoch_is_timed_behind_another(quick: bool):
+    assert pace(Epoch("gat"), quick, rounds=2).rehearses
+    assert not pace(SpMM(16), quick).rehearses
+
+
 def test_sar_starts_with_one_device():
     counts = [each.options["parts"] for each in sar_contestants(quick=False)]
     assert counts == [1, 2, 4, 8, 16]

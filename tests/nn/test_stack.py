@@ -158,7 +158,7 @@ def test_a_layer_keeps_two_arrays_with_a_batch_norm(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "arrays"), [("GCN", 9.2), ("GraphSAGE", 8.3)])
-def test_the_gradient_of_a_batch_norm_in_parts_is_made_of_its_input(name: str, arrays: float):
+def test_a_batch_norm_in_parts_keeps_its_input_alone(name: str, arrays: float) -> None:
     """Autodiff would keep what it centred: an array more while a layer is computed again."""
     assert arrays_of_a_step_with_relu(name, 3, "batch", 2) < arrays
 
