@@ -124,7 +124,7 @@ struct AttentionOp {
   void Multiply(const State& state, Factor factor) const {
     for (int64_t head = 0; head < heads.count; ++head) {
       const A scale = factor(state.total[head]);
-      for (int64_t c = head * a.width; c < (head + 1) * a.width; ++c) state.sums[c] *= scale;
+      ScaleRow(state.sums + head * a.width, scale, a.width);
     }
   }
 };

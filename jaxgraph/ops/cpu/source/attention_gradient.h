@@ -65,12 +65,8 @@ struct AttentionGradientOp {
   }
 
   void Merge(const State& to, const State& from) const {
-    if (to.values != nullptr) AddTo(to.values, from.values, ValuesSize());
-    if (to.sender != nullptr) AddTo(to.sender, from.sender, SenderSize());
-  }
-
-  static void AddTo(A* to, const A* from, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+    if (to.values != nullptr) AddRow(to.values, from.values, ValuesSize());
+    if (to.sender != nullptr) AddRow(to.sender, from.sender, SenderSize());
   }
 
   void Resume(const State&) const {}

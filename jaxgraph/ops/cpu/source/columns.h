@@ -67,11 +67,6 @@ inline Columns SplitColumns(int64_t heads, int64_t width, int64_t lanes, int mos
   return columns;
 }
 
-template <int value>
-struct Constant {
-  static constexpr int kValue = value;
-};
-
 // function(Constant<count>) for the counts of vectors of a run of at most `most`.
 template <int most, class Function>
 JAXGRAPH_INLINE void WithCount(int count, Function function) {

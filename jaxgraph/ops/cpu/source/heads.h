@@ -98,6 +98,7 @@ struct Heads : HeadLayout<A, fixed> {
 
   // The numbers of a block of heads, repeated over the lanes.
   JAXGRAPH_INLINE V Repeat(const A* from, int64_t block) const {
+    if constexpr (fixed > 0) return RepeatFixed(from, block);
     const int64_t first = block * kWidth;
     A some[kWidth] = {};
     CopyHeads(some, from + first, std::min<int64_t>(count - first, kWidth));
@@ -106,6 +107,29 @@ struct Heads : HeadLayout<A, fixed> {
     Order<A, kWidth> order{};
     for (int i = 0; i < kWidth; ++i) order[i] = i & static_cast<int32_t>(stride - 1);
     return Shuffle<A, kWidth>(value, order);
+  }
+
+  // The same where it is known how many there are: a vector put together in memory would have to
+  // wait until its parts have arrived there.
+  JAXGRAPH_INLINE V RepeatFixed(const A* from, int64_t block) const {
+    if constexpr (fixed >= kWidth) {
+      return Load<A, kWidth>(from + block * kWidth);
+    } else if constexpr (fixed == 1) {
+      return All<A, kWidth>(from[0]);
+    } else {
+      using Words = Vector<int64_t, sizeof(V) / sizeof(int64_t)>;
+      constexpr int kPerWord = sizeof(int64_t) / sizeof(A);
+      constexpr int kWords = fixed / kPerWord;
+      static_assert(kWords * kPerWord == fixed);
+      Words place{}, value{};
+      for (int i = 0; i < kWidth / kPerWord; ++i) place[i] = i % kWords;
+      JAXGRAPH_UNROLL
+      for (int word = 0; word < kWords; ++word) {
+        const Words same = Words{} + LoadBits<int64_t>(from + word * kPerWord);
+        value = place == word ? same : value;
+      }
+      return Reinterpret<V>(value);
+    }
   }
 
   // Writes the first of the repeated numbers of a block of heads.

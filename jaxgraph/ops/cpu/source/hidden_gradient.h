@@ -30,7 +30,7 @@ struct HiddenGradientOp {
   void Start(const State& state) const { std::fill_n(state.drow, StateSize(), A{0}); }
 
   void Merge(const State& to, const State& from) const {
-    for (int64_t c = 0; c < StateSize(); ++c) to.drow[c] += from.drow[c];
+    AddRow(to.drow, from.drow, StateSize());
   }
 
   void Resume(const State&) const {}
@@ -62,7 +62,7 @@ void HiddenGradient(const HiddenGradientArguments<T>& a, Workers& workers) {
                                partial.data()};
   ReduceTiles<A>(cuts, a.self, workers, op);
   for (int64_t piece = 0; piece < cuts.pieces; ++piece) {
-    for (int64_t c = 0; c < size; ++c) a.dattention[c] += partial[piece * size + c];
+    AddRow(a.dattention, partial.data() + piece * size, size);
   }
 }
 

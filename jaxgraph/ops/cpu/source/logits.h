@@ -8,6 +8,9 @@
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
 
+// How many rows ahead their own numbers are fetched.
+constexpr int64_t kLogitRowsAhead = 16;
+
 // e = h * (h >= 0 ? above : below), with h what a row and a neighbor make: their sum (GAT), their
 // product (dot), the logit itself (GATv2).
 template <class A>
@@ -92,6 +95,7 @@ void TileHidden(const LogitArguments<T>& logits, int64_t row, int64_t width, con
   } else {
     GatherHeads(logits.neighbor_logits, logits.neighbor_stride, true, tile, heads, h);
     const A* x = logits.row_logits + row * heads.count;
+    __builtin_prefetch(x + kLogitRowsAhead * heads.count);
     const auto own = heads.Repeat(x, 0);
     heads.ForEachVector(tile.count, [&](int64_t place, int64_t block) JAXGRAPH_LAMBDA {
       const auto added = block == 0 ? own : heads.Repeat(x, block);

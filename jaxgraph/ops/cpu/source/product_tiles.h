@@ -89,20 +89,32 @@ struct Panels {
   }
 };
 
-// sums += x^T g for a panel of either.
+// `kTileRows` columns x of a table: where the next row of it starts, and the next column.
+template <class A>
+struct Left {
+  const A* x;
+  int64_t row_step;
+  int64_t step;
+};
+
+// sums = x^T g for some columns of either table, and, if `add`, what they were.
 template <class A, int vectors>
-void AddTile(int64_t rows, const A* x, const A* g, A* sums, Ahead& lines) {
+JAXGRAPH_INLINE void AddTile(int64_t rows, const Left<A>& left, const A* g, bool add, A* sums,
+                             Ahead& lines) {
   constexpr int lanes = kLanes<A>;
   Ahead ahead = lines;
-  Vector<A, lanes> tile[kTileRows][vectors];
-  JAXGRAPH_UNROLL
-  for (int r = 0; r < kTileRows; ++r) {
+  Vector<A, lanes> tile[kTileRows][vectors]{};
+  if (add) {
     JAXGRAPH_UNROLL
-    for (int v = 0; v < vectors; ++v) {
-      tile[r][v] = Load<A, lanes>(sums + (r * kTileVectors + v) * lanes);
+    for (int r = 0; r < kTileRows; ++r) {
+      JAXGRAPH_UNROLL
+      for (int v = 0; v < vectors; ++v) {
+        tile[r][v] = Load<A, lanes>(sums + (r * kTileVectors + v) * lanes);
+      }
     }
   }
-  for (int64_t row = 0; row < rows; ++row, x += kTileRows, g += kTileVectors * lanes) {
+  const A* x = left.x;
+  for (int64_t row = 0; row < rows; ++row, x += left.row_step, g += kTileVectors * lanes) {
     if (row % 2 == 0) ahead.Fetch();
     Vector<A, lanes> right[vectors];
     JAXGRAPH_UNROLL
@@ -110,7 +122,7 @@ void AddTile(int64_t rows, const A* x, const A* g, A* sums, Ahead& lines) {
     JAXGRAPH_UNROLL
     for (int r = 0; r < kTileRows; ++r) {
       JAXGRAPH_UNROLL
-      for (int v = 0; v < vectors; ++v) tile[r][v] += x[r] * right[v];
+      for (int v = 0; v < vectors; ++v) tile[r][v] += x[r * left.step] * right[v];
     }
   }
   JAXGRAPH_UNROLL

@@ -36,12 +36,13 @@ class RowProductOp {
 
   void Piece(int64_t piece) const {
     const std::unique_ptr<A[]> rows(new A[a_.x.Width() * kTileRows]());
+    A* const right = rows.get() + a_.x.left_width;
     for (int64_t group = piece * groups / pieces; group < (piece + 1) * groups / pieces; ++group) {
       const int64_t first = group * kTileRows;
       const int64_t count = std::min<int64_t>(kTileRows, a_.rows - first);
       // Read whole before anything is written over them.
       Read(a_.x.left, a_.x.left_width, first, count, rows.get());
-      Read(a_.x.right, a_.x.right_width, first, count, rows.get() + a_.x.left_width * kTileRows);
+      Read(a_.x.right, a_.x.right_width, first, count, right);
       Ahead next = Rows(first + count);
       for (int64_t column = 0; column < a_.y.Width(); column += kPanel) {
         Map(rows.get(), column, first, count, next);
@@ -60,20 +61,25 @@ class RowProductOp {
     return {at(first), at(first + kTileRows)};
   }
 
-  // Some rows of a table by column.
-  static void Read(const T* x, int64_t width, int64_t first, int64_t count, A* rows) {
+  // Some rows of a table, into those of both tables.
+  void Read(const T* x, int64_t width, int64_t first, int64_t count, A* rows) const {
     for (int64_t r = 0; r < count; ++r) {
       const T* from = x + (first + r) * width;
-      for (int64_t k = 0; k < width; ++k) rows[k * kTileRows + r] = Load<A, 1>(from + k)[0];
+      A* to = rows + r * a_.x.Width();
+      ForEachPlace<A>(width, [&](auto constant, int64_t k) JAXGRAPH_LAMBDA {
+        constexpr int lanes = decltype(constant)::kValue;
+        Store<A, lanes>(to + k, Load<A, lanes>(from + k));
+      });
     }
   }
 
   // The columns of a panel from `column` on; meanwhile fetches rows.
   void Map(const A* rows, int64_t column, int64_t first, int64_t count, Ahead& next) const {
     const int64_t columns = std::min(kPanel, a_.y.Width() - column);
-    A tile[kTileRows * kPanel] = {};
+    A tile[kTileRows * kPanel];
     WithCount<kTileVectors>((columns + kLanes<A> - 1) / kLanes<A>, [&](auto constant) {
-      AddTile<A, decltype(constant)::kValue>(a_.x.Width(), rows, map_[column / kPanel], tile, next);
+      AddTile<A, decltype(constant)::kValue>(a_.x.Width(), Left<A>{rows, 1, a_.x.Width()},
+                                             map_[column / kPanel], /*add=*/false, tile, next);
     });
     const int64_t left = std::clamp<int64_t>(a_.y.left_width - column, 0, columns);
     for (int64_t r = 0; r < count; ++r) {
@@ -87,11 +93,10 @@ class RowProductOp {
   }
 
   static void Write(const A* from, int64_t columns, T* to) {
-    int64_t c = 0;
-    for (; c + kLanes<A> <= columns; c += kLanes<A>) {
-      Store<A, kLanes<A>>(to + c, Load<A, kLanes<A>>(from + c));
-    }
-    for (; c < columns; ++c) Store<A, 1>(to + c, Load<A, 1>(from + c));
+    ForEachPlace<A>(columns, [&](auto constant, int64_t c) JAXGRAPH_LAMBDA {
+      constexpr int lanes = decltype(constant)::kValue;
+      Store<A, lanes>(to + c, Load<A, lanes>(from + c));
+    });
   }
 
   const RowProductArguments<T>& a_;

@@ -44,6 +44,11 @@ constexpr int kRegisterBytes = 16;
 template <class A>
 constexpr int kLanes = kRegisterBytes / sizeof(A);
 
+template <int value>
+struct Constant {
+  static constexpr int kValue = value;
+};
+
 // Whether sums of this type are worth code for single cases. Those of 64 bits serve comparisons.
 template <class A>
 constexpr bool kIsFast = sizeof(A) <= 4;
@@ -96,6 +101,35 @@ JAXGRAPH_INLINE void Store(BFloat16* to, const Vector<A, lanes>& value) {
 template <class A, int lanes>
 JAXGRAPH_INLINE Vector<A, lanes> All(A value) {
   return Vector<A, lanes>{} + value;
+}
+
+// function(Constant<lanes>, place) for so many numbers, full vectors of them first.
+template <class A, class Function>
+JAXGRAPH_INLINE void ForEachPlace(int64_t count, Function function) {
+  int64_t place = 0;
+  for (; place + kLanes<A> <= count; place += kLanes<A>) function(Constant<kLanes<A>>{}, place);
+  if constexpr (kLanes<A> > 4) {
+    for (; place + 4 <= count; place += 4) function(Constant<4>{}, place);
+  }
+  for (; place < count; ++place) function(Constant<1>{}, place);
+}
+
+// to = to * factor
+template <class A>
+JAXGRAPH_INLINE void ScaleRow(A* to, A factor, int64_t count) {
+  ForEachPlace<A>(count, [&](auto constant, int64_t place) JAXGRAPH_LAMBDA {
+    constexpr int lanes = decltype(constant)::kValue;
+    Store<A, lanes>(to + place, Load<A, lanes>(to + place) * factor);
+  });
+}
+
+// to = to + from
+template <class A>
+JAXGRAPH_INLINE void AddRow(A* to, const A* from, int64_t count) {
+  ForEachPlace<A>(count, [&](auto constant, int64_t place) JAXGRAPH_LAMBDA {
+    constexpr int lanes = decltype(constant)::kValue;
+    Store<A, lanes>(to + place, Load<A, lanes>(to + place) + Load<A, lanes>(from + place));
+  });
 }
 
 // Lane i of the result is lane order[i] of `value`.
