@@ -48,8 +48,8 @@ struct Panels {
       int64_t column = 0;
       if (first % panel == 0) {
         A* to = numbers.get() + first / panel * stride + row * panel;
-        for (; column + panel <= columns; column += panel, to += stride) {
-          for (int64_t c = 0; c < panel; c += kTogether) {
+        for (; column + kCopied <= columns; column += panel, to += stride) {
+          for (int64_t c = 0; c < kCopied; c += kTogether) {
             Copy<kTogether>(from + column + c, to + c);
           }
         }
@@ -80,8 +80,14 @@ struct Panels {
   const std::unique_ptr<A[]> numbers;
 
  private:
-  static constexpr int kTogether = panel % kLanes<A> == 0 ? kLanes<A> : 2;
-  static_assert(panel % kTogether == 0);
+  // A panel that is somewhat narrower than a vector is copied with what stands behind it: its next
+  // row is written over that, and behind its last row there is room.
+  static constexpr int kVector = 8;
+  static constexpr bool kIsNarrow = panel < kVector && kVector <= kLanes<A>;
+  static constexpr int kCopied = kIsNarrow ? kVector : panel;
+  static constexpr int kTogether = kCopied % kLanes<A> == 0 ? kLanes<A> : kIsNarrow ? kVector : 2;
+  static_assert(kCopied % kTogether == 0);
+  static_assert((kCopied - panel) * int64_t{sizeof(A)} <= kLineBytes);
 
   template <int lanes, class T>
   static void Copy(const T* from, A* to) {
