@@ -98,15 +98,18 @@ struct Heads : HeadLayout<A, fixed> {
 
   // The numbers of a block of heads, repeated over the lanes.
   JAXGRAPH_INLINE V Repeat(const A* from, int64_t block) const {
-    if constexpr (fixed > 0) return RepeatFixed(from, block);
-    const int64_t first = block * kWidth;
-    A some[kWidth] = {};
-    CopyHeads(some, from + first, std::min<int64_t>(count - first, kWidth));
-    const V value = Load<A, kWidth>(some);
-    if (stride >= kWidth) return value;
-    Order<A, kWidth> order{};
-    for (int i = 0; i < kWidth; ++i) order[i] = i & static_cast<int32_t>(stride - 1);
-    return Shuffle<A, kWidth>(value, order);
+    if constexpr (fixed > 0) {
+      return RepeatFixed(from, block);
+    } else {
+      const int64_t first = block * kWidth;
+      A some[kWidth] = {};
+      CopyHeads(some, from + first, std::min<int64_t>(count - first, kWidth));
+      const V value = Load<A, kWidth>(some);
+      if (stride >= kWidth) return value;
+      Order<A, kWidth> order{};
+      for (int i = 0; i < kWidth; ++i) order[i] = i & static_cast<int32_t>(stride - 1);
+      return Shuffle<A, kWidth>(value, order);
+    }
   }
 
   // The same where it is known how many there are: a vector put together in memory would have to

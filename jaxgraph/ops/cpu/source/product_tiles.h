@@ -85,7 +85,7 @@ struct Panels {
   static constexpr int kVector = 8;
   static constexpr bool kIsNarrow = panel < kVector && kVector <= kLanes<A>;
   static constexpr int kCopied = kIsNarrow ? kVector : panel;
-  static constexpr int kTogether = kCopied % kLanes<A> == 0 ? kLanes<A> : kIsNarrow ? kVector : 2;
+  static constexpr int kTogether = kIsNarrow ? kVector : panel % kLanes<A> == 0 ? kLanes<A> : 2;
   static_assert(kCopied % kTogether == 0);
   static_assert((kCopied - panel) * int64_t{sizeof(A)} <= kLineBytes);
 
@@ -95,17 +95,17 @@ struct Panels {
   }
 };
 
-// `kTileRows` columns x of a table: where the next row of it starts, and the next column.
+// `kTileRows` columns x of a table: how far apart its rows are, and the columns.
 template <class A>
-struct Left {
+struct TileInput {
   const A* x;
   int64_t row_step;
-  int64_t step;
+  int64_t column_step;
 };
 
 // sums = x^T g for some columns of either table, and, if `add`, what they were.
 template <class A, int vectors>
-JAXGRAPH_INLINE void AddTile(int64_t rows, const Left<A>& left, const A* g, bool add, A* sums,
+JAXGRAPH_INLINE void AddTile(int64_t rows, const TileInput<A>& input, const A* g, bool add, A* sums,
                              Ahead& lines) {
   constexpr int lanes = kLanes<A>;
   Ahead ahead = lines;
@@ -119,8 +119,8 @@ JAXGRAPH_INLINE void AddTile(int64_t rows, const Left<A>& left, const A* g, bool
       }
     }
   }
-  const A* x = left.x;
-  for (int64_t row = 0; row < rows; ++row, x += left.row_step, g += kTileVectors * lanes) {
+  const A* x = input.x;
+  for (int64_t row = 0; row < rows; ++row, x += input.row_step, g += kTileVectors * lanes) {
     if (row % 2 == 0) ahead.Fetch();
     Vector<A, lanes> right[vectors];
     JAXGRAPH_UNROLL
@@ -128,7 +128,7 @@ JAXGRAPH_INLINE void AddTile(int64_t rows, const Left<A>& left, const A* g, bool
     JAXGRAPH_UNROLL
     for (int r = 0; r < kTileRows; ++r) {
       JAXGRAPH_UNROLL
-      for (int v = 0; v < vectors; ++v) tile[r][v] += x[r * left.step] * right[v];
+      for (int v = 0; v < vectors; ++v) tile[r][v] += x[r * input.column_step] * right[v];
     }
   }
   JAXGRAPH_UNROLL

@@ -64,12 +64,7 @@ class RowProductOp {
   // Some rows of a table, into those of both tables.
   void Read(const T* x, int64_t width, int64_t first, int64_t count, A* rows) const {
     for (int64_t r = 0; r < count; ++r) {
-      const T* from = x + (first + r) * width;
-      A* to = rows + r * a_.x.Width();
-      ForEachPlace<A>(width, [&](auto constant, int64_t k) JAXGRAPH_LAMBDA {
-        constexpr int lanes = decltype(constant)::kValue;
-        Store<A, lanes>(to + k, Load<A, lanes>(from + k));
-      });
+      CopyRow<A>(rows + r * a_.x.Width(), x + (first + r) * width, width);
     }
   }
 
@@ -78,25 +73,18 @@ class RowProductOp {
     const int64_t columns = std::min(kPanel, a_.y.Width() - column);
     A tile[kTileRows * kPanel];
     WithCount<kTileVectors>((columns + kLanes<A> - 1) / kLanes<A>, [&](auto constant) {
-      AddTile<A, decltype(constant)::kValue>(a_.x.Width(), Left<A>{rows, 1, a_.x.Width()},
+      AddTile<A, decltype(constant)::kValue>(a_.x.Width(), TileInput<A>{rows, 1, a_.x.Width()},
                                              map_[column / kPanel], /*add=*/false, tile, next);
     });
     const int64_t left = std::clamp<int64_t>(a_.y.left_width - column, 0, columns);
     for (int64_t r = 0; r < count; ++r) {
       const A* from = tile + r * kPanel;
       const int64_t row = first + r;
-      if (left > 0) Write(from, left, a_.y.left + row * a_.y.left_width + column);
+      if (left > 0) CopyRow<A>(a_.y.left + row * a_.y.left_width + column, from, left);
       if (left == columns) continue;
       const int64_t at = column + left - a_.y.left_width;
-      Write(from + left, columns - left, a_.y.right + row * a_.y.right_width + at);
+      CopyRow<A>(a_.y.right + row * a_.y.right_width + at, from + left, columns - left);
     }
-  }
-
-  static void Write(const A* from, int64_t columns, T* to) {
-    ForEachPlace<A>(columns, [&](auto constant, int64_t c) JAXGRAPH_LAMBDA {
-      constexpr int lanes = decltype(constant)::kValue;
-      Store<A, lanes>(to + c, Load<A, lanes>(from + c));
-    });
   }
 
   const RowProductArguments<T>& a_;

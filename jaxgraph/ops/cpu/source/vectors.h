@@ -114,6 +114,15 @@ JAXGRAPH_INLINE void ForEachPlace(int64_t count, Function function) {
   for (; place < count; ++place) function(Constant<1>{}, place);
 }
 
+// to = from, in another type where that is another
+template <class A, class To, class From>
+JAXGRAPH_INLINE void CopyRow(To* to, const From* from, int64_t count) {
+  ForEachPlace<A>(count, [&](auto constant, int64_t place) JAXGRAPH_LAMBDA {
+    constexpr int lanes = decltype(constant)::kValue;
+    Store<A, lanes>(to + place, Load<A, lanes>(from + place));
+  });
+}
+
 // to = to * factor
 template <class A>
 JAXGRAPH_INLINE void ScaleRow(A* to, A factor, int64_t count) {

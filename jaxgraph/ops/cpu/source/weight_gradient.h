@@ -94,7 +94,7 @@ class WeightGradientOp {
       WithCount<kTileVectors>((columns + kLanes<A> - 1) / kLanes<A>, [&](auto constant) {
         for (int64_t in_panel = 0; in_panel < in_panels; ++in_panel) {
           Ahead& ahead = aheads[0].next < aheads[0].end ? aheads[0] : aheads[1];
-          AddTile<A, decltype(constant)::kValue>(rows, Left<A>{x[in_panel], kTileRows, 1},
+          AddTile<A, decltype(constant)::kValue>(rows, TileInput<A>{x[in_panel], kTileRows, 1},
                                                  g[out_panel], /*add=*/true,
                                                  Tile(sums, in_panel, out_panel), ahead);
         }
