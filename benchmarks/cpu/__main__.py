@@ -28,7 +28,7 @@ from rich.markup import escape
 
 from benchmarks.cpu import graphs, report
 from benchmarks.cpu.crew import Crew, Settings
-from benchmarks.cpu.inputs import write_data
+from benchmarks.cpu.inputs import Data, write_data
 from benchmarks.cpu.limits import limits
 from benchmarks.cpu.measure import Measurement, measure_task
 from benchmarks.cpu.plan import (
@@ -147,13 +147,12 @@ class Run:
             data = graphs.renumbered(data, ORDER)
         write_data(path, data)
         self.record.sizes[graph] = graphs.size_of(data)
-        del data
         crew = Crew(contestants, self.settings)
         try:
             if _is_redundant(crew):
                 crew.drop(PORTABLE.name, f"it is what {OURS.name} itself chooses here")
             crew.load(path)
-            found = self._measure(crew, graph, tasks)
+            found = self._measure(crew, graph, tasks, data)
         finally:
             crew.close()
         self.record.versions |= crew.versions
@@ -161,12 +160,14 @@ class Run:
         report.show(details(found, graph), self.console)
         return found
 
-    def _measure(self, crew: Crew, graph: str, tasks: Sequence[Task]) -> list[Measurement]:
+    def _measure(
+        self, crew: Crew, graph: str, tasks: Sequence[Task], data: Data | None = None
+    ) -> list[Measurement]:
         found: list[Measurement] = []
         for task in tasks:
             start = time.perf_counter()
             speed = pace(task, self.options.quick, self.options.rounds)
-            found += measure_task(crew, graph, task, speed)
+            found += measure_task(crew, graph, task, speed, data)
             seconds = time.perf_counter() - start
             self.console.print(f"{graph}: {task.label}: {seconds:.0f} s", highlight=False)
         return found

@@ -1,15 +1,19 @@
-"""Whether two libraries computed the same."""
+"""Whether libraries computed what they should, or the same."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["TOLERANCE", "relative_error"]
+__all__ = ["OP_TOLERANCE", "TOLERANCE", "Expected", "relative_error"]
 
 TOLERANCE = 1e-3
-"""Largest relative error of float32 results that count as equal; of ops it is 1e-6 in truth."""
+"""Largest relative error of float32 results that count as equal, after an epoch."""
+
+OP_TOLERANCE = 1e-5
+"""Largest error of a float32 op, relative to its terms; 1e-7 to 1e-6 in truth."""
 
 SMALLEST = 1e-30
 """Norm below which an error is absolute: of arrays of zeros."""
@@ -18,10 +22,34 @@ VANISHING = 1e-4
 """Share of the largest norm below which an array's error is measured by that share instead."""
 
 
+@dataclass(frozen=True)
+class Expected:
+    """An array, and how much was added up for it.
+
+    Attributes:
+      values: the array.
+      terms: of its shape, the sums of the terms' absolute values: what rounding is relative to.
+    """
+
+    values: np.ndarray
+    terms: np.ndarray
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Expected:
+        """An array of which no more than its values is known."""
+        return cls(values, values)
+
+    @classmethod
+    def stack(cls, heads: Sequence[Expected]) -> Expected:
+        """[nodes, heads, ...] of one [nodes, ...] per head."""
+        values, terms = ([getattr(head, name) for head in heads] for name in ("values", "terms"))
+        return cls(np.stack(values, 1), np.stack(terms, 1))
+
+
 def relative_error(
-    found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
+    found: Mapping[str, np.ndarray], expected: Mapping[str, Expected]
 ) -> tuple[float, str]:
-    """The largest relative error, |found - expected| / |expected|, over several arrays.
+    """The largest relative error, |found - values| / |terms|, over several arrays.
 
     Args:
       found: arrays by name.
@@ -32,11 +60,11 @@ def relative_error(
     """
     if found.keys() != expected.keys():
         return np.inf, ", ".join(sorted(found.keys() ^ expected.keys()))
-    norms = {name: float(np.linalg.norm(array)) for name, array in expected.items()}
+    norms = {name: float(np.linalg.norm(array.terms)) for name, array in expected.items()}
     floor = max(VANISHING * max(norms.values(), default=0.0), SMALLEST)
     worst, where = 0.0, ""
     for name, array in expected.items():
-        error = _distance(found[name], array) / max(norms[name], floor)
+        error = _distance(found[name], array.values) / max(norms[name], floor)
         # Written so that NaN is the worst.
         if not error <= worst:
             worst, where = error if np.isfinite(error) else np.inf, name

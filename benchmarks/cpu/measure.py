@@ -9,11 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.cpu.comparing import TOLERANCE, relative_error
+from benchmarks.cpu.comparing import OP_TOLERANCE, TOLERANCE, Expected, relative_error
 from benchmarks.cpu.crew import Crew
+from benchmarks.cpu.inputs import Data
 from benchmarks.cpu.plan import Pace
 from benchmarks.cpu.process import Worker, WorkerFailure, WorkerRefusal
-from benchmarks.cpu.tasks import Task, to_json
+from benchmarks.cpu.reference import reference
+from benchmarks.cpu.tasks import Attention, SpMM, Task, to_json
 
 __all__ = ["Measurement", "Memory", "measure_task", "repeats_per_round"]
 
@@ -58,7 +60,8 @@ class Measurement:
       contestant: its name.
       seconds: of one run, one number a round, the median of the round.
       disturbed: how many of these rounds other processes disturbed.
-      error: relative, against the first that did the task; None for the first.
+      error: of an op relative to its terms, against float64; else relative, against the first that
+        did the task, and None for that one.
       worst: the name of the array with that error.
       memory: None where the task did not get so far.
       path: which of the library's own ways was taken.
@@ -80,28 +83,40 @@ class Measurement:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the library computed something else than the others."""
-        return self.error is not None and not self.error <= TOLERANCE
+        """Whether the library computed something else than it should, or than the others."""
+        tolerance = OP_TOLERANCE if isinstance(self.task, SpMM | Attention) else TOLERANCE
+        return self.error is not None and not self.error <= tolerance
 
 
-def measure_task(crew: Crew, graph: str, task: Task, pace: Pace) -> list[Measurement]:
+def measure_task(
+    crew: Crew, graph: str, task: Task, pace: Pace, data: Data | None = None
+) -> list[Measurement]:
     """Takes results and memory of every worker, then times by turns.
 
-    The last of the crew gives the results that the others are compared with; who differs is not
-    timed.
+    Ops are compared with float64; of other tasks the last of the crew gives the results that the
+    others are compared with. Who differs is not timed.
 
     Args:
       crew: the workers, with the graph.
       graph: its name.
       task: what to do.
       pace: for how long.
+      data: the graph; None for tasks that need none.
 
     Returns:
       One measurement for each worker that has the task, in the order of the crew.
     """
+    found, firsts = _prepare_all(crew, graph, task, reference(task, data))
+    _time_by_turns(crew, [each for each in found if not each.failure], firsts, pace)
+    crew.release()
+    return found
+
+
+def _prepare_all(
+    crew: Crew, graph: str, task: Task, expected: Mapping[str, Expected] | None
+) -> tuple[list[Measurement], dict[str, _First]]:
     found: list[Measurement] = []
     firsts: dict[str, _First] = {}
-    expected: Mapping[str, np.ndarray] | None = None
     for name in reversed(list(crew.workers)):
         measurement = Measurement(graph, task, name)
         output = crew.scratch / "results.npz"
@@ -114,9 +129,7 @@ def measure_task(crew: Crew, graph: str, task: Task, pace: Pace) -> list[Measure
         else:
             expected = _compare(measurement, output, expected)
         found.insert(0, measurement)
-    _time_by_turns(crew, [each for each in found if not each.failure], firsts, pace)
-    crew.release()
-    return found
+    return found, firsts
 
 
 @dataclass(frozen=True)
@@ -138,13 +151,13 @@ def _prepare(worker: Worker, measurement: Measurement, output: Path) -> _First:
 
 
 def _compare(
-    measurement: Measurement, output: Path, expected: Mapping[str, np.ndarray] | None
-) -> Mapping[str, np.ndarray]:
+    measurement: Measurement, output: Path, expected: Mapping[str, Expected] | None
+) -> Mapping[str, Expected]:
     """Notes the error of what was computed; returns what the next is compared with."""
     with np.load(output, allow_pickle=False) as file:
         results = {name: file[name] for name in file.files}
     if expected is None:
-        return results
+        return {name: Expected.of(array) for name, array in results.items()}
     measurement.error, measurement.worst = relative_error(results, expected)
     if measurement.is_wrong:
         measurement.failure = f"wrong: {measurement.worst} is off by {measurement.error:.1e}"

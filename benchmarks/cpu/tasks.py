@@ -13,7 +13,20 @@ from typing import Any
 
 from benchmarks.cpu.models import MODELS
 
-__all__ = ["Attention", "Epoch", "Product", "SpMM", "Task", "Triad", "from_json", "to_json"]
+__all__ = [
+    "ATTENTION_SLOPE",
+    "Attention",
+    "Epoch",
+    "Product",
+    "SpMM",
+    "Task",
+    "Triad",
+    "from_json",
+    "to_json",
+]
+
+ATTENTION_SLOPE = 0.2
+"""Of the leaky relu of attention's logits below 0."""
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 
 from benchmarks.cpu.crew import Crew
+from benchmarks.cpu.inputs import Data, node_features
 from benchmarks.cpu.measure import Measurement, Memory, measure_task, repeats_per_round
 from benchmarks.cpu.plan import Pace
 from benchmarks.cpu.process import WorkerFailure, WorkerRefusal
-from benchmarks.cpu.tasks import SpMM
+from benchmarks.cpu.tasks import Epoch, SpMM, Task
+from tests.benchmarks_cpu.graphs import adjacency, tiny
 
 PACE = Pace(rounds=7, least=2, seconds=10.0, round_seconds=1.0)
+EPOCH = Epoch("gcn")
 
 
 class Scripted:
@@ -37,7 +40,7 @@ class Scripted:
         if command == "prepare":
             if isinstance(self.y, Exception):
                 raise self.y
-            np.savez(arguments["output"], y=np.full(3, self.y))
+            np.savez(arguments["output"], y=np.broadcast_to(self.y, (30, 4)))
             reply = {"seconds": self.first, "path": "way", "compile_seconds": None}
             disturbed = {"disturbed": self.disturbed > 0}
             return reply | disturbed | {"loaded": 10, "before": 15, "peak": 40}
@@ -66,9 +69,15 @@ class Scene:
         self.released += 1
 
 
-def measured(tmp_path: Path, *workers: Scripted, pace: Pace = PACE) -> list[Measurement]:
+def measured(
+    tmp_path: Path,
+    *workers: Scripted,
+    pace: Pace = PACE,
+    task: Task = EPOCH,
+    data: Data | None = None,
+) -> list[Measurement]:
     scene = Scene(tmp_path, workers)
-    found = measure_task(cast(Crew, scene), "graph", SpMM(4), pace)
+    found = measure_task(cast(Crew, scene), "graph", task, pace, data)
     assert scene.released == 1
     return found
 
@@ -89,6 +98,19 @@ def test_who_differs_from_the_last_is_not_timed(tmp_path: Path):
     assert found[0].is_wrong and "y is off by 1.0e-02" in found[0].failure
     assert ("a", "run") not in log
     assert found[1].error == 0 and found[2].error is None and not found[2].is_wrong
+
+
+@pytest.mark.parametrize("error", [0.0, 1e-4])
+def test_ops_are_compared_with_float64_and_not_with_each_other(tmp_path: Path, error: float):
+    data = tiny()
+    x = node_features(data.num_nodes, 4)
+    right, wrong = adjacency(data) @ x, 1.01 * adjacency(data) @ x
+    workers = [Scripted(name, [], y=y) for name, y in (("a", right * (1 + error)), ("b", wrong))]
+    found = measured(tmp_path, *workers, task=SpMM(4), data=data)
+    assert [each.is_wrong for each in found] == [error > 0, True]
+    # Relative to the terms, and to those of all rows.
+    assert found[1].error is not None and 1e-3 < found[1].error < 1e-2
+    assert workers[1].runs == 0
 
 
 def test_who_lacks_the_task_is_left_out(tmp_path: Path):

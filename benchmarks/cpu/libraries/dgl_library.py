@@ -20,7 +20,7 @@ from benchmarks.cpu.libraries.torch_training import (
     tensor,
 )
 from benchmarks.cpu.models import MODELS, Layer, Model
-from benchmarks.cpu.tasks import Attention, Epoch, SpMM, Task
+from benchmarks.cpu.tasks import ATTENTION_SLOPE, Attention, Epoch, SpMM, Task
 
 # Its native library is built for few versions of torch, and nothing here uses it.
 sys.modules.setdefault("dgl.graphbolt", types.ModuleType("dgl.graphbolt"))
@@ -93,7 +93,7 @@ def _needs_loops(task: Task) -> bool:
 
 def _attend(graph: Any, values: Any, sender_logits: Any, receiver_logits: Any) -> Any:
     logits = dgl.ops.u_add_v(graph, sender_logits[..., None], receiver_logits[..., None])
-    logits = torch.nn.functional.leaky_relu(logits, 0.2)
+    logits = torch.nn.functional.leaky_relu(logits, ATTENTION_SLOPE)
     return dgl.ops.u_mul_e_sum(graph, values, dgl.ops.edge_softmax(graph, logits))
 
 

@@ -29,7 +29,7 @@ from benchmarks.cpu.libraries.torch_training import (
     tensor,
 )
 from benchmarks.cpu.models import MODELS, Layer, Model
-from benchmarks.cpu.tasks import Attention, Epoch, SpMM, Task
+from benchmarks.cpu.tasks import ATTENTION_SLOPE, Attention, Epoch, SpMM, Task
 
 __all__ = ["PyGLibrary"]
 
@@ -200,7 +200,7 @@ class _AttentionSum(pyg_nn.MessagePassing):
         return self.propagate(edge_index, x=x, alpha=alpha)
 
     def edge_update(self, alpha_j: Any, alpha_i: Any, index: Any, ptr: Any, dim_size: Any) -> Any:
-        alpha = torch.nn.functional.leaky_relu(alpha_j + alpha_i, 0.2)
+        alpha = torch.nn.functional.leaky_relu(alpha_j + alpha_i, ATTENTION_SLOPE)
         return softmax(alpha, index, ptr, dim_size)
 
     def message(self, x_j: Any, alpha: Any) -> Any:
