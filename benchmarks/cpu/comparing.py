@@ -7,13 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["OP_TOLERANCE", "TOLERANCE", "Expected", "relative_error"]
+__all__ = ["TOLERANCE", "Expected", "relative_error"]
 
 TOLERANCE = 1e-3
-"""Largest relative error of float32 results that count as equal, after an epoch."""
-
-OP_TOLERANCE = 1e-5
-"""Largest error of a float32 op, relative to its terms; 1e-7 to 1e-6 in truth."""
+"""Largest relative error of float32 results that count as equal; of our ops it is 1e-7 in truth."""
 
 SMALLEST = 1e-30
 """Norm below which an error is absolute: of arrays of zeros."""

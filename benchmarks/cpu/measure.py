@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.cpu.comparing import OP_TOLERANCE, TOLERANCE, Expected, relative_error
+from benchmarks.cpu.comparing import TOLERANCE, Expected, relative_error
 from benchmarks.cpu.crew import Crew
 from benchmarks.cpu.inputs import Data
 from benchmarks.cpu.plan import Pace
 from benchmarks.cpu.process import Worker, WorkerFailure, WorkerRefusal
 from benchmarks.cpu.reference import reference
-from benchmarks.cpu.tasks import Attention, SpMM, Task, to_json
+from benchmarks.cpu.tasks import Task, to_json
 
 __all__ = ["Measurement", "Memory", "measure_task", "repeats_per_round"]
 
@@ -84,8 +84,7 @@ class Measurement:
     @property
     def is_wrong(self) -> bool:
         """Whether the library computed something else than it should, or than the others."""
-        tolerance = OP_TOLERANCE if isinstance(self.task, SpMM | Attention) else TOLERANCE
-        return self.error is not None and not self.error <= tolerance
+        return self.error is not None and not self.error <= TOLERANCE
 
 
 def measure_task(
