@@ -3,8 +3,8 @@
 Every library works in a process of its own on the same graphs, the same float32 numbers, the same
 number of threads and the same malloc setting; under SAR, XLA has one thread more for each emulated
 device, on the same cores. On one device jaxgraph computes on the thread that calls it, as the peers
-do (`jax_cpu_enable_async_dispatch`). jaxgraph orders the nodes when it lays out a graph; "as given" is
-jaxgraph without, and `--renumber` gives that order to all. Results are compared first; then the
+do (`jax_cpu_enable_async_dispatch`). jaxgraph orders the nodes when it lays out a graph; "as given"
+is jaxgraph without, and `--renumber` gives that order to all. Results are compared first; then the
 libraries are timed by turns, while the others are stopped. A peer that cannot be imported is named
 with the reason; peers may live in another environment (`--peer-python`).
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import jax
 
@@ -64,14 +65,22 @@ class Lanes:
     """One direction of all edges of a graph.
 
     Attributes:
-      rows: the first edges of every row.
-      runs: the further edges of rows that have more of them than there are lanes, the "heavy" ones,
-        a run of edges each, by row.
-      heavy: int32 [rows], which heavy row each row is, or -1.
-      joins: from the runs to the heavy rows; none where no row is heavy.
+      rows: the first edges of every row: the first level.
+      runs: the further edges of rows that have more, a run of edges each: level by level the next
+        run of every row that has one; behind the last level all others, by row.
+      further: for each level int32 [rows], where each row goes on: a row of the next level, or, of
+        the last one, one of the rows that runs are joined to; -1: nowhere.
+      joins: from the runs behind the last level to the rows that they are of; none where there are
+        none.
     """
 
     rows: LaneTable
     runs: LaneTable
-    heavy: jax.Array
+    further: tuple[jax.Array, ...]
     joins: tuple[Join, ...]
+
+    def levels(self) -> tuple[list[slice], slice]:
+        """Which of the runs are those of each level behind the first, and which are joined."""
+        bounds = list(itertools.accumulate((len(each) for each in self.further[1:]), initial=0))
+        levels = [slice(*pair) for pair in itertools.pairwise(bounds)]
+        return levels, slice(bounds[-1], len(self.runs.rows))

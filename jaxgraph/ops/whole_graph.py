@@ -5,8 +5,9 @@ x[n_0] + x[n_1] + ... + x[n_7], gathers included, as long as nothing else uses w
 the messages of the first, second, ... edge of *every* row are computed as one *lane* each, and
 added up. What has a few numbers per edge, such as the logits of attention, is computed once for all
 lanes and stored; features of edges never are. There are about as many lanes as most rows have
-edges. The further edges of rows of higher degree are cut into runs of as many edges as there are
-lanes, which are reduced in the same way, and runs are joined like edges, level by level. Which
+edges. Rows of higher degree go on in a second level, and in a third; what is behind the last is cut
+into runs of edges, which are reduced in the same way, and runs are joined like edges. A level is
+added where it is read by the one before, so that less is stored than for runs of all edges. Which
 edges the lanes hold is laid out on the host (`jaxgraph.ops.lanes`): looking it up in every call
 would take about as long as a sum of 16 features.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -156,6 +158,8 @@ def _reduce(
     reducer: Reducer,
     visit: Callable[[_Lanes], Pytree],
     empty: Callable[[int], Pytree],
+    *,
+    at_once: bool,
 ) -> Pytree:
     """The states of all rows at one end.
 
@@ -165,6 +169,8 @@ def _reduce(
       reducer: how states meet.
       visit: the states of the rows whose lanes it is given.
       empty: that many states of no edges.
+      at_once: whether all runs are visited in one loop, which XLA compiles once, or a level at a
+        time, so that less is stored.
 
     Returns:
       The states, [rows, ...].
@@ -173,24 +179,54 @@ def _reduce(
     lanes = orientation.lanes
     assert lanes is not None  # or they do not fit
 
+    def of_table(table: LaneTable) -> Pytree:
+        return visit(_lanes(edges, side, table))
+
+    def stored(rows: int, make: Callable[[], Pytree]) -> Pytree:
+        return _stored(lanes.runs.lengths, make, partial(empty, rows))
+
+    def merged(state: Pytree, where: jax.Array, further: Pytree) -> Pytree:
+        found = take_rows(further, jnp.maximum(where, 0))
+        return reducer.merge(state, _where(where >= 0, found, empty(1)))
+
     def states() -> Pytree:
-        state = visit(_lanes(edges, side, lanes.rows))
-        if not lanes.joins:
-            return state
-        of_runs = _stored(
-            lanes.runs.lengths,
-            lambda: visit(_lanes(edges, side, lanes.runs)),
-            lambda: empty(len(lanes.runs.rows)),
-        )
-        merged = _join_runs(lanes.joins, reducer, of_runs, empty)
-        found = take_rows(merged, jnp.maximum(lanes.heavy, 0))
-        return reducer.merge(state, _where(lanes.heavy >= 0, found, empty(1)))
+        count = len(lanes.runs.rows)
+        if not count:
+            return of_table(lanes.rows)
+        of_all = stored(count, partial(of_table, lanes.runs)) if at_once else None
+
+        def of_runs(some: slice) -> Pytree:
+            if of_all is not None:
+                return _part(of_all, some)
+            return of_table(_part(lanes.runs, some))
+
+        levels, joined = lanes.levels()
+        further = None
+        if lanes.joins:
+            # What is stored already is looked up where it stands, not cut out first.
+            below, first = (of_all, joined.start) if at_once else (None, 0)
+            if below is None:
+                below = stored(joined.stop - joined.start, partial(of_runs, joined))
+            further = _join_runs(lanes.joins, reducer, below, first, empty)
+        for level, where in zip(reversed(levels), reversed(lanes.further[1:]), strict=True):
+
+            def of_level(level=level, where=where, further=further) -> Pytree:
+                state = of_runs(level)
+                return state if further is None else merged(state, where, further)
+
+            further = stored(len(where), of_level)
+        return merged(of_table(lanes.rows), lanes.further[0], further)
 
     # Lanes without an edge read the first slot, which is padding where there is no edge at all.
     # Moreover, the result of a branch is an array: were a sum with two users fused into both, XLA
     # would store everything that is gathered for it.
     has_edges = orientation.compressed_ptr[1] > 0
     return lax.cond(has_edges, states, lambda: empty(len(orientation.position)))
+
+
+def _part(tree: Pytree, rows: slice) -> Pytree:
+    """Some rows of every array of a pytree."""
+    return jax.tree.map(lambda leaf: leaf[rows], tree)
 
 
 def _where(mask: jax.Array, some: Pytree, others: Pytree) -> Pytree:
@@ -204,15 +240,16 @@ def _join_runs(
     joins: tuple[Join, ...],
     reducer: Reducer,
     states: Pytree,
+    first: int,
     empty: Callable[[int], Pytree],
 ) -> Pytree:
-    """The states of the heavy rows, [heavy rows, ...], from those of their runs."""
-    of_runs = [states]
-    for join in joins[:-1]:
-        of_runs.append(_stored_join(join.runs, reducer, of_runs[-1], empty))
+    """The states of the heavy rows, [heavy rows, ...], from those of their runs, `first` on."""
+    of_runs, firsts = [states], [first, *(0 for _ in joins[1:])]
+    for join, first in zip(joins[:-1], firsts, strict=False):
+        of_runs.append(_stored_join(join.runs, reducer, of_runs[-1], first, empty))
     further = None
-    for join, below in zip(reversed(joins), reversed(of_runs), strict=True):
-        further = _stored_join(join.rows, reducer, below, empty, further)
+    for join, below, first in zip(*map(reversed, (joins, of_runs, firsts)), strict=True):
+        further = _stored_join(join.rows, reducer, below, first, empty, further)
     return further
 
 
@@ -220,25 +257,26 @@ def _stored_join(
     table: RunTable,
     reducer: Reducer,
     states: Pytree,
+    first: int,
     empty: Callable[[int], Pytree],
     further: Pytree = None,
 ) -> Pytree:
     """The states of some rows from those of a few runs, and what is missing from the first rows."""
-    rows = len(table.lengths)
+    rows, of_rows = len(table.lengths), table.runs + first
 
     def joined() -> Pytree:
-        masks = [table.lengths > lane for lane in range(len(table.runs))]
+        masks = [table.lengths > lane for lane in range(len(of_rows))]
         each = [
             _where(mask, take_rows(states, runs), empty(1))
-            for mask, runs in zip(masks, table.runs, strict=True)
+            for mask, runs in zip(masks, of_rows, strict=True)
         ]
-        of_all = _where(jnp.concatenate(masks), take_rows(states, table.runs.reshape(-1)), empty(1))
+        of_all = _where(jnp.concatenate(masks), take_rows(states, of_rows.reshape(-1)), empty(1))
         state = reducer.take_lanes(of_all, each)
         if further is None:
             return state
-        first, place = len(jax.tree.leaves(further)[0]), jnp.arange(rows)
-        found = take_rows(further, jnp.minimum(place, first - 1))
-        return reducer.merge(state, _where(place < first, found, empty(1)))
+        known, place = len(jax.tree.leaves(further)[0]), jnp.arange(rows)
+        found = take_rows(further, jnp.minimum(place, known - 1))
+        return reducer.merge(state, _where(place < known, found, empty(1)))
 
     return _stored(table.lengths, joined, lambda: empty(rows))
 
@@ -269,7 +307,8 @@ def reduce_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs
         ]
         return reducer.take_lanes(flat, each)
 
-    return _reduce(edges, "receiver", reducer, visit, empty)
+    at_once = isinstance(message, GatMessage)
+    return _reduce(edges, "receiver", reducer, visit, empty, at_once=at_once)
 
 
 def weigh_edges(
@@ -345,4 +384,5 @@ def pull_whole(
         each = [pull_lane(message, reducer, side, *part) for part in parts]
         return Sum().merge(*([to_accumulation(leaf) for leaf in lane] for lane in each))
 
-    return _reduce(edges, side, Sum(), visit, empty)
+    at_once = isinstance(message, GatMessage)
+    return _reduce(edges, side, Sum(), visit, empty, at_once=at_once)

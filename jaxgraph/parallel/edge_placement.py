@@ -30,7 +30,7 @@ def shapes_of_part(
       The shapes by name.
     """
     shapes = dict(manifest.array_shapes())
-    if implementation == "xla" and manifest.longest:
+    if implementation == "xla" and manifest.lanes:
         return shapes | lane_shapes(manifest)
     if implementation == "cpu":
         return shapes | place_shapes(shapes)
@@ -66,7 +66,7 @@ def derived_arrays(
     Returns:
       Arrays [1, ...] by name.
     """
-    if implementation == "xla" and manifest.longest:
+    if implementation == "xla" and manifest.lanes:
         return lane_arrays(part, manifest)
     if implementation == "cpu":
         return place_arrays(part)

@@ -9,6 +9,7 @@ a group, which are few.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,6 +28,7 @@ __all__ = [
     "choose_longest",
     "count_chunks",
     "count_degrees",
+    "count_joins",
     "count_levels",
     "count_runs",
     "heavy_rows",
@@ -42,11 +44,16 @@ CHUNKS_PER_SHARD = 8
 """Chunks in a shard's rows at least: what is live for one stays small beside the shard."""
 CHUNKS_ALONE = 2
 """The same of a graph on one device, which holds all its rows in any case."""
-FEWEST_LANES, MOST_LANES = 4, 16
-"""Edges of a run of a graph on one device, whose rows are reduced together: longer sums take XLA
-long to compile."""
-JOIN_COST = 6
-"""Cost of storing the sum of a run and joining it to others, in edges."""
+FEWEST_LANES, MOST_LANES = 5, 16
+"""Edges of every row that are summed at a time where all rows of a graph are reduced together:
+longer sums take XLA long to compile, and shorter ones of 16 columns are unrolled before they could
+be made vectors of."""
+RUN_LANES = (6, 8, 11, 16)
+"""Edges of a run of a row that goes on behind its first ones; a few to choose from."""
+MOST_LEVELS = 4
+"""Levels of such a graph, beside its runs: XLA has a loop for each."""
+ROW_COST, LEVEL_COST = 4, 8192
+"""Cost of storing the sum of a row and reading it, and of a level, in edges."""
 RUNS_JOINED = 8
 """Runs of a heavy row of such a graph whose states are joined at a time."""
 
@@ -194,44 +201,72 @@ def choose_longest(counts: DegreeCounts, chunk: int) -> tuple[int, int]:
     return best, fewest * (chunk + CHUNK_OVERHEAD)
 
 
-def choose_lanes(counts: DegreeCounts) -> int:
-    """The length of runs of a graph on one device, whose rows are reduced together.
+def choose_lanes(counts: DegreeCounts) -> tuple[int, ...]:
+    """How the rows of a graph on one device are cut into levels, each of which is reduced at once.
 
-    Shorter runs leave more to join, longer ones have more places without an edge.
+    The first level takes a few edges of every row, each further one a run of the rows that have
+    more; what is behind the last is cut into runs as well, which are joined. Few lanes leave many
+    rows to go on with, many lanes have many places without an edge.
 
     Args:
       counts: the degrees in both orientations.
 
     Returns:
-      The length, within bounds, that costs least.
+      The lanes of each level, and last those of the runs that are joined, of the plan that costs
+      least; all but the first are equal.
     """
+    plans = [
+        (first, *(run,) * further)
+        for further in range(1, MOST_LEVELS + 1)
+        for run in RUN_LANES
+        for first in range(FEWEST_LANES, MOST_LANES + 1)
+    ]
+    return min(plans, key=lambda lanes: _cost_of_lanes(counts, lanes))
 
-    def cost(longest: int) -> int:
-        runs = -(-counts.degrees.astype(np.int64) // longest)
-        further = int(((runs - 1) * counts.rows).sum())
-        return longest * int((runs * counts.rows).sum()) + JOIN_COST * further
 
-    return min(range(FEWEST_LANES, MOST_LANES + 1), key=cost)
+def _cost_of_lanes(counts: DegreeCounts, lanes: Sequence[int]) -> int:
+    """What it costs to reduce all edges in so many lanes, in edges."""
+    *levels, run = lanes
+    rows = (int(counts.rows.sum()), *count_levels(counts, lanes))
+    cost = sum(count * (width + ROW_COST) for count, width in zip(rows, levels, strict=True))
+    heavy, runs = next(iter(count_joins(counts, lanes)), (0, 0))
+    cost += runs * (run + ROW_COST) + heavy * (RUNS_JOINED + ROW_COST)
+    return cost + LEVEL_COST * counts.num_groups * (len(levels) + 2 * (heavy > 0))
 
 
-def count_levels(counts: DegreeCounts, longest: int) -> tuple[tuple[int, int], ...]:
-    """The rows of more edges than a run may have, those of more runs than are joined at a time, ...
+def count_levels(counts: DegreeCounts, lanes: Sequence[int]) -> tuple[int, ...]:
+    """The rows of every level behind the first.
 
     Args:
       counts: the degrees of one orientation.
-      longest: edges of a run.
+      lanes: of each level, and of the runs.
 
     Returns:
-      For each level such rows, and the runs behind the first of each: of edges at first, then runs
-      of `RUNS_JOINED` runs of the level before.
+      How many rows have edges there; one where none has, so that no table is empty.
     """
-    levels, sizes, longest_size = [], counts.degrees, longest
-    while (sizes > longest_size).any():
-        further = np.maximum(-(-sizes // longest_size) - 1, 0)
-        heavy, runs = counts.rows[further > 0].sum(), (further * counts.rows).sum()
-        levels.append((int(heavy), int(runs)))
-        sizes, longest_size = further, RUNS_JOINED
-    return tuple(levels)
+    done = itertools.accumulate(lanes[:-2])
+    return tuple(max(int(counts.rows[counts.degrees > each].sum()), 1) for each in done)
+
+
+def count_joins(counts: DegreeCounts, lanes: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """The rows that go on behind the last level, those of more runs than are joined at a time, ...
+
+    Args:
+      counts: the degrees of one orientation.
+      lanes: of each level, and of the runs.
+
+    Returns:
+      For each join such rows, and what is joined: runs of edges at first, then runs of
+      `RUNS_JOINED` runs of the join before, behind the first of each row. None without lanes.
+    """
+    if not lanes:
+        return ()
+    joins = []
+    runs = -(-np.maximum(counts.degrees - sum(lanes[:-1]), 0) // lanes[-1])
+    while (runs > 0).any():
+        joins.append((int(counts.rows[runs > 0].sum()), int((runs * counts.rows).sum())))
+        runs = np.maximum(-(-runs // RUNS_JOINED) - 1, 0)
+    return tuple(joins)
 
 
 def choose_chunk(counts: DegreeCounts, node_rows: int, num_parts: int) -> int:

@@ -11,6 +11,7 @@ from jaxgraph.partition.degrees import (
     SMALLEST_CHUNK,
     choose_chunk,
     choose_lanes,
+    count_joins,
     count_levels,
     join_counts,
 )
@@ -32,17 +33,17 @@ class Grain:
     Attributes:
       chunk: edges handled at a time.
       unit: rows by which messages between parts are rounded up.
-      longest: edges of a run of a graph in one part; 0 where there are several.
+      lanes: of each level of a graph in one part, and of its runs; none where there are several.
     """
 
     chunk: int
     unit: int
-    longest: int = 0
+    lanes: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, manifest: Manifest) -> Grain:
         """That of a graph which is laid out already."""
-        return cls(manifest.chunk, manifest.halo_unit, manifest.longest)
+        return cls(manifest.chunk, manifest.halo_unit, manifest.lanes)
 
 
 def choose_grain(surveys: Sequence[Survey]) -> Grain:
@@ -60,11 +61,11 @@ def choose_grain(surveys: Sequence[Survey]) -> Grain:
     node_rows = max(found.order.largest_part for found in surveys)
     num_parts = surveys[0].num_parts
     chunk = choose_chunk(counts, node_rows, num_parts)
-    longest = choose_lanes(counts) if num_parts == 1 else 0
+    lanes = choose_lanes(counts) if num_parts == 1 else ()
     if surveys[0].mode == "domain":
         # All its messages have one size: rounding it up would gain nothing.
-        return Grain(chunk, SMALLEST_UNIT, longest)
-    return Grain(chunk, min(choose_unit(found.halo) for found in surveys), longest)
+        return Grain(chunk, SMALLEST_UNIT, lanes)
+    return Grain(chunk, min(choose_unit(found.halo) for found in surveys), lanes)
 
 
 def describe(survey: Survey, grain: Grain, divisor: int = 1) -> Manifest:
@@ -79,8 +80,8 @@ def describe(survey: Survey, grain: Grain, divisor: int = 1) -> Manifest:
       The manifest.
     """
     graph, order = survey.graph, survey.order
-    chunk, unit, longest = grain.chunk, grain.unit, grain.longest
-    by_receiver, by_sender = row_counts = count_rows(survey, chunk, longest)
+    chunk, unit, lanes = grain.chunk, grain.unit, grain.lanes
+    by_receiver, by_sender = row_counts = count_rows(survey, chunk)
     leave = survey.mode == "sar" and survey.num_parts > 1
     least = max(order.largest_part, chunk, SMALLEST_CHUNK * divisor)
     node_rows = -(-least // divisor) * divisor
@@ -100,9 +101,11 @@ def describe(survey: Survey, grain: Grain, divisor: int = 1) -> Manifest:
         outgoing_receiver_capacity=by_receiver.leaving().capacity(chunk) if leave else 0,
         outgoing_sender_capacity=by_sender.leaving().capacity(chunk) if leave else 0,
         shapes=(),
-        longest=longest,
-        receiver_levels=count_levels(survey.receiver_degrees, longest) if longest else (),
-        sender_levels=count_levels(survey.sender_degrees, longest) if longest else (),
+        lanes=lanes,
+        receiver_levels=count_levels(survey.receiver_degrees, lanes),
+        sender_levels=count_levels(survey.sender_degrees, lanes),
+        receiver_joins=count_joins(survey.receiver_degrees, lanes),
+        sender_joins=count_joins(survey.sender_degrees, lanes),
         has_padding=bool(np.diff(order.part_ptr).min() < node_rows),
         counts=Counts(graph.num_nodes, graph.num_edges, int(survey.halo.sum())),
     )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxgraph.partition.description import with_slack
-from jaxgraph.partition.manifest import Levels, Manifest
+from jaxgraph.partition.manifest import Joins, Manifest
 
 __all__ = ["fit", "merge", "with_headroom"]
 
@@ -33,6 +33,7 @@ _SIZES = (
 )
 _UNITS = ("halo_units", "reach_units")
 _LEVELS = ("receiver_levels", "sender_levels")
+_JOINS = ("receiver_joins", "sender_joins")
 _PER_GROUP = ("ptr", "/position", "/heavy_rows")
 """Ends of the names of arrays whose first axis counts groups or is given by the sizes alone."""
 _ADVICE = "make shapes that hold all graphs with jaxgraph.parallel.common_shapes"
@@ -66,10 +67,11 @@ def fit(manifest: Manifest, pad_to: Manifest) -> Manifest:
         more = np.asarray(getattr(manifest, name)) > np.asarray(getattr(pad_to, name))
         if more.any():
             small.append(f"{name} of {int(more.sum())} pairs of parts")
-    for name in _LEVELS:
-        mine, theirs = getattr(manifest, name), getattr(pad_to, name)
-        if _most([mine, theirs]) != theirs:
-            small.append(f"{name} {mine} > {theirs}")
+    for names, most in ((_LEVELS, _most_rows), (_JOINS, _most_joins)):
+        for name in names:
+            mine, theirs = getattr(manifest, name), getattr(pad_to, name)
+            if most([mine, theirs]) != theirs:
+                small.append(f"{name} {mine} > {theirs}")
     small += [
         f"{name} {list(shape)} > {list(offered[name][0])}"
         for name, (shape, _) in needed.items()
@@ -110,7 +112,8 @@ def merge(manifests: Sequence[Manifest]) -> Manifest:
         counts=None,
         **{name: max(getattr(manifest, name) for manifest in manifests) for name in _SIZES},
         **{name: _largest([getattr(manifest, name) for manifest in manifests]) for name in _UNITS},
-        **{name: _most([getattr(manifest, name) for manifest in manifests]) for name in _LEVELS},
+        **{n: _most_rows([getattr(manifest, n) for manifest in manifests]) for n in _LEVELS},
+        **{n: _most_joins([getattr(manifest, n) for manifest in manifests]) for n in _JOINS},
     )
     shapes: dict[str, tuple[tuple[int, ...], str]] = {}
     for manifest in manifests:
@@ -136,8 +139,12 @@ def with_headroom(manifest: Manifest, headroom: float) -> Manifest:
     scale = 1 + headroom
     sizes = {name: _scaled(getattr(manifest, name), scale) for name in _SIZES[1:]}
     units = {name: _scaled_units(getattr(manifest, name), scale) for name in _UNITS}
-    levels = {name: _with_one_more(getattr(manifest, name), scale) for name in _LEVELS}
-    return _resized(manifest, dataclasses.replace(manifest, **sizes, **units, **levels), scale)
+    levels = {
+        name: tuple(_scaled(rows, scale) for rows in getattr(manifest, name)) for name in _LEVELS
+    }
+    joins = {name: _with_one_more(getattr(manifest, name), scale) for name in _JOINS}
+    larger = dataclasses.replace(manifest, **sizes, **units, **levels, **joins)
+    return _resized(manifest, larger, scale)
 
 
 def _scaled(size: int, scale: float) -> int:
@@ -148,16 +155,21 @@ def _scaled_units(matrix: Units, scale: float) -> Units:
     return tuple(tuple(_scaled(units, scale) for units in row) for row in matrix)
 
 
-def _with_one_more(levels: Levels, scale: float) -> Levels:
-    """Larger levels, and one more for a row of a higher degree than there is."""
-    larger = tuple((_scaled(heavy, scale), _scaled(runs, scale)) for heavy, runs in levels)
-    return (*larger, (1, 1)) if levels else ()
+def _with_one_more(joins: Joins, scale: float) -> Joins:
+    """Larger joins, and one more for a row of a higher degree than there is."""
+    larger = tuple((_scaled(heavy, scale), _scaled(runs, scale)) for heavy, runs in joins)
+    return (*larger, (1, 1)) if joins else ()
 
 
-def _most(several: Sequence[Levels]) -> Levels:
-    """The largest of each level."""
+def _most_rows(several: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The most rows of each level; all have as many levels."""
+    return tuple(map(max, zip(*several, strict=True)))
+
+
+def _most_joins(several: Sequence[Joins]) -> Joins:
+    """The largest of each join."""
     zipped = itertools.zip_longest(*several, fillvalue=(0, 0))
-    return tuple((max(h for h, _ in level), max(r for _, r in level)) for level in zipped)
+    return tuple((max(h for h, _ in join), max(r for _, r in join)) for join in zipped)
 
 
 def _check_kind(manifest: Manifest, pad_to: Manifest) -> None:
@@ -167,7 +179,7 @@ def _check_kind(manifest: Manifest, pad_to: Manifest) -> None:
             "a graph in mode 'p3' has shapes of its own, which no other graph takes on; shard each "
             "graph without pad_to, or all of them in mode 'sar' or 'domain'"
         )
-    for name in ("mode", "num_parts", "chunk", "halo_unit", "longest"):
+    for name in ("mode", "num_parts", "chunk", "halo_unit", "lanes"):
         mine, theirs = getattr(manifest, name), getattr(pad_to, name)
         if mine != theirs:
             raise ValueError(

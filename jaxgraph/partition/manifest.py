@@ -13,7 +13,7 @@ __all__ = [
     "TOPOLOGIES",
     "ColumnSchedule",
     "Counts",
-    "Levels",
+    "Joins",
     "Manifest",
     "Padding",
     "fill_value",
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 MODES = ("sar", "domain")
-Levels = tuple[tuple[int, int], ...]
+Joins = tuple[tuple[int, int], ...]
 TOPOLOGIES = ("replicated", "pushed")
 """Where the edges of a layer on feature columns are: on every device, or sent when needed."""
 EDGE_DATA = ("edges", "edge_weight", "edge_type")
@@ -149,9 +149,11 @@ class Manifest:
       outgoing_receiver_capacity, outgoing_sender_capacity: of those that leave it, 0 where the mode
         has no use for them.
       shapes: (name, shape, dtype) of every array of a part.
-      longest: edges of a run of a graph in one part; 0 where there are several.
-      receiver_levels, sender_levels: its rows with more edges, and runs behind the first of each,
-        level by level (see `jaxgraph.partition.degrees.count_levels`).
+      lanes: of each level of a graph in one part, and of its runs (see
+        `jaxgraph.partition.degrees.choose_lanes`); none where there are several parts.
+      receiver_levels, sender_levels: rows of each level behind the first.
+      receiver_joins, sender_joins: rows behind the last level, and runs, join by join (see
+        `jaxgraph.partition.degrees.count_joins`).
       has_padding: whether there may be a row that stands for no node.
       columns: how features are split by column, or None: by node. The mode is then that of the
         layers behind the first.
@@ -173,9 +175,11 @@ class Manifest:
     outgoing_receiver_capacity: int
     outgoing_sender_capacity: int
     shapes: tuple[tuple[str, tuple[int, ...], str], ...]
-    longest: int = 0
-    receiver_levels: Levels = ()
-    sender_levels: Levels = ()
+    lanes: tuple[int, ...] = ()
+    receiver_levels: tuple[int, ...] = ()
+    sender_levels: tuple[int, ...] = ()
+    receiver_joins: Joins = ()
+    sender_joins: Joins = ()
     has_padding: bool = True
     columns: ColumnSchedule | None = None
     counts: Counts | None = dataclasses.field(default=None, compare=False)

@@ -75,38 +75,34 @@ class RowCounts:
         yield f"{prefix}/position", (0,)
 
 
-def count_rows(survey: Survey, chunk: int, longest: int = 0) -> tuple[RowCounts, RowCounts]:
+def count_rows(survey: Survey, chunk: int) -> tuple[RowCounts, RowCounts]:
     """Counts the rows by receiver, and by sender.
 
     Args:
       survey: the graph.
       chunk: edges handled at a time.
-      longest: edges of a run; 0: those at which visiting all edges costs least.
 
     Returns:
       Both counts.
     """
 
     degrees = (survey.receiver_degrees, survey.sender_degrees)
-    by_receiver, by_sender = (
-        choose_runs(each, chunk, survey.num_parts, longest) for each in degrees
-    )
+    by_receiver, by_sender = (choose_runs(each, chunk, survey.num_parts) for each in degrees)
     return by_receiver, by_sender
 
 
-def choose_runs(counts: DegreeCounts, chunk: int, num_tables: int, longest: int = 0) -> RowCounts:
+def choose_runs(counts: DegreeCounts, chunk: int, num_tables: int) -> RowCounts:
     """Counts the rows of one orientation, and chooses which are cut into runs.
 
     Args:
       counts: the degrees in all groups of some tables of edges, as many groups in each.
       chunk: edges handled at a time.
       num_tables: how many tables, such as one for each part.
-      longest: as for `count_rows`.
 
     Returns:
       The counts, [tables, groups].
     """
-    longest = longest or choose_longest(counts, chunk)[0]
+    longest = choose_longest(counts, chunk)[0]
     rows, heavy = counts.by_group(counts.rows), heavy_rows(counts, longest)
     runs = count_runs(counts, longest)
     rows, heavy, runs = (each.reshape(num_tables, -1) for each in (rows, heavy, runs))

@@ -102,13 +102,9 @@ def tabulate(
             )
         manifest = describe(found, choose_grain([found]), int(columns.chunks))
         manifest, of_columns = column_tables(found, manifest, columns)
-        return PartTables(manifest, found, _count_rows(found, manifest), of_columns)
+        return PartTables(manifest, found, count_rows(found, manifest.chunk), of_columns)
     if pad_to is None:
         manifest = describe(found, choose_grain([found]))
     else:
         manifest = fit(describe(found, Grain.of(pad_to)), pad_to)
-    return PartTables(manifest, found, _count_rows(found, manifest))
-
-
-def _count_rows(survey: Survey, manifest: Manifest) -> tuple[RowCounts, RowCounts]:
-    return count_rows(survey, manifest.chunk, manifest.longest)
+    return PartTables(manifest, found, count_rows(found, manifest.chunk))

@@ -39,12 +39,20 @@ def multiplied(params: Any, sender: Any, receiver: Any, edge: Any) -> Any:
     return sender @ params
 
 
-def test_sums_over_hubs_and_their_gradient():
+@pytest.fixture(params=[(5, 6), (5, 6, 6, 6), (16, 16, 16)], ids=str)
+def lanes_of_levels(request, monkeypatch) -> tuple[int, ...]:
+    """Lanes that are taken whatever they cost."""
+    monkeypatch.setattr("jaxgraph.partition.description.choose_lanes", lambda _: request.param)
+    return request.param
+
+
+def test_sums_over_hubs_and_their_gradient(lanes_of_levels):
     graph = graph_with_hubs()
     placed = place_block(graph)
     block = with_implementation(placed.block, "xla")
     for lanes in (block.edges.by_receiver.lanes, block.edges.by_sender.lanes):
-        assert lanes is not None and len(lanes.joins) == 3
+        assert lanes is not None and len(lanes.joins) >= 3
+        assert len(lanes.further) == len(lanes_of_levels) - 1
     rng = np.random.default_rng(0)
     x, gradient = rng.standard_normal((2, 40, 3))
     inputs = Inputs((), placed.rows(x.astype(np.float32)), (), ())
@@ -59,7 +67,7 @@ def test_sums_over_hubs_and_their_gradient():
     np.testing.assert_allclose(placed.nodes(pulled), dense.T @ gradient, rtol=1e-5, atol=1e-4)
 
 
-def test_attention_over_hubs_and_its_gradient():
+def test_attention_over_hubs_and_its_gradient(lanes_of_levels):
     with jax.enable_x64(True):
         placed = place_block(graph_with_hubs())
         rng = np.random.default_rng(0)

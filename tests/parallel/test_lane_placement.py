@@ -14,6 +14,13 @@ HUB = MOST_LANES * RUNS_JOINED * 10 + 1
 """A degree of which the runs are joined three times."""
 
 
+@pytest.fixture(params=[(5, 6), (5, 6, 6, 6)], ids=["one level", "three levels"])
+def lanes_of_levels(request, monkeypatch) -> tuple[int, ...]:
+    """Lanes that are taken whatever they cost."""
+    monkeypatch.setattr("jaxgraph.partition.description.choose_lanes", lambda _: request.param)
+    return request.param
+
+
 def placed(implementation: str) -> ShardedGraph:
     """A graph with a receiver of high degree, rows without edges and a repeated edge."""
     senders, receivers = random_edges(30, 60, seed=2)
@@ -33,7 +40,7 @@ def pairs(table: LaneTable) -> np.ndarray:
 
 
 @pytest.mark.parametrize("side", ["receiver", "sender"])
-def test_lanes_hold_every_edge_once(side):
+def test_lanes_hold_every_edge_once(side, lanes_of_levels):
     edges = jax.tree.map(lambda leaf: np.asarray(leaf[0]), placed("xla").shards).incoming
     orientation = edges.orientation(side)
     lanes = orientation.lanes
@@ -47,8 +54,10 @@ def test_lanes_hold_every_edge_once(side):
     np.testing.assert_array_equal(held[:, 0], by_slot)
     np.testing.assert_array_equal(held[:, 1], np.arange(count))
     np.testing.assert_array_equal(held[:, 2], orientation.neighbors[:count])
-    of_runs = lanes.runs.rows[lanes.runs.lengths > 0]
-    assert (np.diff(of_runs) >= 0).all()
+    levels, joined = lanes.levels()
+    for some in (*levels, joined):
+        of_runs = lanes.runs.rows[some][lanes.runs.lengths[some] > 0]
+        assert (np.diff(of_runs) >= 0).all()
 
 
 def members(table: RunTable, below: list[list[int]]) -> list[list[int]]:
@@ -61,24 +70,29 @@ def members(table: RunTable, below: list[list[int]]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("side", ["receiver", "sender"])
-def test_joins_hold_every_run_of_a_heavy_row_once(side):
+def test_every_row_finds_each_of_its_runs_once(side, lanes_of_levels):
     edges = jax.tree.map(lambda leaf: np.asarray(leaf[0]), placed("xla").shards).incoming
     lanes = edges.orientation(side).lanes
     assert isinstance(lanes, Lanes)
+    assert len(lanes.further) == len(lanes_of_levels) - 1
     assert len(lanes.joins) == (3 if side == "receiver" else 1)
-    below, unjoined = [[run] for run in range(len(lanes.runs.rows))], []
+    levels, joined = lanes.levels()
+    runs = range(len(lanes.runs.rows))
+    below, unjoined = [[run] for run in runs[joined]], []
     for join in lanes.joins:
         unjoined.append(members(join.rows, below))
         below = members(join.runs, below)
     assert below == []
-    rows = [
+    further = [
         [run for level in unjoined for run in (level[row] if row < len(level) else [])]
         for row in range(len(unjoined[0]))
     ]
-    for row in np.flatnonzero(lanes.heavy >= 0):
-        runs = np.flatnonzero((lanes.runs.rows == row) & (lanes.runs.lengths > 0))
-        assert sorted(rows[lanes.heavy[row]]) == runs.tolist() != []
-    assert sum(map(len, rows)) == (lanes.runs.lengths > 0).sum()
+    for level, where in zip(reversed(levels), reversed(lanes.further[1:]), strict=True):
+        goes_on = [further[to] if to >= 0 else [] for to in where]
+        further = [[run, *others] for run, others in zip(runs[level], goes_on, strict=True)]
+    for row, to in enumerate(lanes.further[0]):
+        own = np.flatnonzero((lanes.runs.rows == row) & (lanes.runs.lengths > 0))
+        assert sorted(further[to] if to >= 0 else []) == own.tolist()
 
 
 @pytest.mark.parametrize("num_edges", [0, 4])
@@ -88,7 +102,8 @@ def test_no_joins_where_no_row_is_heavy(num_edges):
     for lanes in (edges.by_receiver.lanes, edges.by_sender.lanes):
         assert lanes is not None and lanes.joins == ()
         assert lanes.runs.rows.shape == (1, 0)
-        assert (np.asarray(lanes.heavy) == -1).all()
+        (further,) = lanes.further
+        assert (np.asarray(further) == -1).all()
 
 
 @pytest.mark.skipif(bool(missing()), reason=missing())

@@ -1,5 +1,6 @@
 """Chunks counted from distinct degrees, compared with cutting every block and row by hand."""
 
+import dataclasses
 import math
 from collections import Counter
 
@@ -18,6 +19,7 @@ from jaxgraph.partition.degrees import (
     choose_longest,
     count_chunks,
     count_degrees,
+    count_joins,
     count_levels,
     count_runs,
     heavy_rows,
@@ -127,23 +129,42 @@ def test_chunk_grows_with_the_slabs_up_to_an_eighth_of_the_rows(rows, expected):
 
 
 @pytest.mark.parametrize(
-    ("degrees", "expected"),
-    # 90 edges are 6 runs of 15 as well as of 16. Rows of 7, 7 and 31 edges are 6 runs of 8, 3 of
-    # them to join, or 4 of 16, one to join: 48 places and 3 joins cost less than 64 and one.
-    [([1, 2], 4), ([5, 6], 6), ([90], 15), ([7, 31], 16), ([7, 7, 31], 8), ([], 4)],
+    ("rows", "degrees", "expected"),
+    # A level costs less than the places that long rows would leave free in all others, and less
+    # than joining many runs; where few rows go on, joining their runs costs less than a level.
+    [
+        (1, [], (5, 6)),
+        (1, [1, 2], (5, 6)),
+        (1, [5, 6], (6, 6)),
+        (1000, [*[2] * 200, 8], (5, 6, 6)),
+        (10, [*[2] * 200, 8], (8, 6)),
+        (10, [*[6] * 20, 500], (6, 16)),
+        (1000, [40] * 20, (8, 16, 16, 16)),
+        (1000, [64] * 20, (16, 16, 16, 16, 16)),
+    ],
 )
-def test_lanes_leave_few_places_free_and_few_runs_to_join(degrees, expected):
-    assert choose_lanes(count_degrees([order_of([degrees])])) == expected
+def test_lanes_leave_few_places_free_and_few_runs_to_join(rows, degrees, expected):
+    counts = count_degrees([order_of([degrees])])
+    counts = dataclasses.replace(counts, rows=rows * counts.rows, reach=rows * counts.reach)
+    assert choose_lanes(counts) == expected
 
 
-@given(st.lists(st.integers(1, 5000), max_size=12), st.integers(4, 16))
-def test_levels_are_counted_as_runs_are_joined(degrees, longest):
-    expected, sizes, at_once = [], degrees, longest
-    while any(size > at_once for size in sizes):
-        sizes = [len(range(at_once, size, at_once)) for size in sizes if size > at_once]
-        expected.append((len(sizes), sum(sizes)))
-        at_once = RUNS_JOINED
-    assert count_levels(count_degrees([order_of([degrees])]), longest) == tuple(expected)
+LANES = st.lists(st.integers(1, 16), min_size=2, max_size=5)
+
+
+@given(st.lists(st.integers(1, 5000), max_size=12), LANES)
+def test_levels_and_joins_are_counted_as_rows_are_cut(degrees, lanes):
+    counts = count_degrees([order_of([degrees])])
+    *levels, run = lanes
+    bounds = np.cumsum(levels)
+    expected = [max(sum(degree > bound for degree in degrees), 1) for bound in bounds[:-1]]
+    assert count_levels(counts, lanes) == tuple(expected)
+    joins = []
+    sizes = [len(range(bounds[-1], degree, run)) for degree in degrees if degree > bounds[-1]]
+    while sizes:
+        joins.append((len(sizes), sum(sizes)))
+        sizes = [len(range(RUNS_JOINED, n, RUNS_JOINED)) for n in sizes if n > RUNS_JOINED]
+    assert count_joins(counts, lanes) == tuple(joins)
 
 
 def test_without_edges():

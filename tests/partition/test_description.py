@@ -67,7 +67,7 @@ def test_grain_suits_all_graphs():
     grain, of_large, of_small = map(choose_grain, (surveys, surveys[:1], surveys[1:]))
     assert grain.chunk == of_large.chunk > of_small.chunk
     assert grain.unit == min(of_large.unit, of_small.unit)
-    assert grain.longest == 0
+    assert grain.lanes == ()
 
 
 def test_messages_of_one_size_are_not_cut_into_units():
@@ -84,8 +84,8 @@ def test_rows_are_at_least_a_chunk():
     assert describe(found, Grain(32, 16)).node_rows == 32
 
 
-@pytest.mark.parametrize(("num_edges", "longest"), [(600, 6), (50, 4), (9000, 15)])
-def test_rows_of_one_part_are_cut_by_their_degrees(num_edges, longest):
+@pytest.mark.parametrize(("num_edges", "lanes"), [(600, (6, 6)), (50, (5, 6)), (1800, (12, 6, 6))])
+def test_rows_of_one_part_are_cut_by_their_degrees(num_edges, lanes):
     # As many rows have edges at either end: all of 100 but for the sparsest graph.
     ends = np.arange(num_edges) % 100
     graph = complete(ends, np.roll(ends, 1), 100, "regular")
@@ -93,6 +93,7 @@ def test_rows_of_one_part_are_cut_by_their_degrees(num_edges, longest):
     grain = choose_grain([found])
     manifest = describe(found, grain)
     assert grain == Grain.of(manifest)
-    assert manifest.longest == longest
-    heavy = ((100, 5 * 100),) if num_edges == 9000 else ()
-    assert manifest.receiver_levels == manifest.sender_levels == heavy
+    assert manifest.lanes == lanes
+    levels = (100,) if num_edges == 1800 else ()
+    assert manifest.receiver_levels == manifest.sender_levels == levels
+    assert manifest.receiver_joins == manifest.sender_joins == ()

@@ -88,35 +88,51 @@ def test_every_array_must_fit(large):
         fit(large, dataclasses.replace(large, shapes=shapes))
 
 
-def manifest_alone(*degrees: int) -> Manifest:
-    """That of a graph in one part whose receivers have these degrees, cut into runs of 4 edges."""
+def manifest_alone(*degrees: int, lanes: tuple[int, ...] = (4, 4)) -> Manifest:
+    """That of a graph in one part whose receivers have these degrees, in so many lanes."""
     receivers = np.repeat(np.arange(len(degrees)), degrees)
     graph = complete(np.arange(len(receivers)) % 50, receivers, 50, "alone")
     found = survey(graph, Partition.from_assignment(np.zeros(50, int), 1), "sar")
-    return describe(found, dataclasses.replace(choose_grain([found]), longest=4))
+    return describe(found, dataclasses.replace(choose_grain([found]), lanes=lanes))
 
 
-def test_every_level_of_runs_must_fit():
+def test_every_join_must_fit():
     few_deep, many_shallow = manifest_alone(4 * 75), manifest_alone(8, 8, 8, 5)
-    assert few_deep.receiver_levels == ((1, 74), (1, 9), (1, 1))
-    assert many_shallow.receiver_levels == ((4, 4),)
+    assert few_deep.receiver_joins == ((1, 74), (1, 9), (1, 1))
+    assert many_shallow.receiver_joins == ((4, 4),)
     common = merge([many_shallow, few_deep])
-    assert common.receiver_levels == ((4, 74), (1, 9), (1, 1))
+    assert common.receiver_joins == ((4, 74), (1, 9), (1, 1))
     assert merge([few_deep, many_shallow]) == common
     for manifest in (few_deep, many_shallow):
         assert fit(manifest, common) == common
-    for levels in (((4, 74), (1, 9)), ((4, 74), (1, 9), (0, 1)), ((4, 74), (1, 8), (1, 1))):
-        with pytest.raises(ValueError, match=r"receiver_levels .*\(1, 9\)"):
-            fit(few_deep, dataclasses.replace(common, receiver_levels=levels))
+    for joins in (((4, 74), (1, 9)), ((4, 74), (1, 9), (0, 1)), ((4, 74), (1, 8), (1, 1))):
+        with pytest.raises(ValueError, match=r"receiver_joins .*\(1, 9\)"):
+            fit(few_deep, dataclasses.replace(common, receiver_joins=joins))
 
 
-def test_headroom_holds_a_row_of_another_level():
+def test_every_level_must_fit():
+    lanes = (4, 4, 4, 4)
+    many_short, few_long = manifest_alone(5, 6, 7, lanes=lanes), manifest_alone(9, 16, lanes=lanes)
+    assert (many_short.receiver_levels, few_long.receiver_levels) == ((3, 1), (2, 2))
+    common = merge([many_short, few_long])
+    assert common.receiver_levels == (3, 2)
+    for manifest in (many_short, few_long):
+        assert fit(manifest, common) == common
+    assert with_headroom(common, 0.5).receiver_levels == (5, 3)
+    for small, large in ((many_short, few_long), (few_long, many_short)):
+        with pytest.raises(ValueError, match="receiver_levels"):
+            fit(small, dataclasses.replace(common, receiver_levels=large.receiver_levels))
+    with pytest.raises(ValueError, match=r"graphs with lanes \(4, 4\) and \(4, 4, 4, 4\) cannot"):
+        merge([manifest_alone(5), many_short])
+
+
+def test_headroom_holds_a_row_of_another_join():
     # 8 further runs are joined at once, 9 are not.
     before, after = manifest_alone(4 * 9, *[1] * 20), manifest_alone(4 * 10, *[1] * 20)
-    assert len(before.receiver_levels) < len(after.receiver_levels)
+    assert len(before.receiver_joins) < len(after.receiver_joins)
     common = with_headroom(before, 0.5)
     assert fit(after, common) == dataclasses.replace(common, has_padding=True)
-    with pytest.raises(ValueError, match="receiver_levels"):
+    with pytest.raises(ValueError, match="receiver_joins"):
         fit(after, merge([before]))
 
 
