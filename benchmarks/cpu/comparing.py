@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["TOLERANCE", "Expected", "relative_error"]
+__all__ = ["TOLERANCE", "Expected", "expected_of", "relative_error"]
 
 TOLERANCE = 1e-3
 """Largest relative error of float32 results that count as equal; of our ops it is 1e-7 in truth."""
@@ -41,6 +41,11 @@ class Expected:
         """[nodes, heads, ...] of one [nodes, ...] per head."""
         values, terms = ([getattr(head, name) for head in heads] for name in ("values", "terms"))
         return cls(np.stack(values, 1), np.stack(terms, 1))
+
+
+def expected_of(results: Mapping[str, np.ndarray]) -> dict[str, Expected]:
+    """Arrays by name of which no more than their values is known."""
+    return {name: Expected.of(array) for name, array in results.items()}
 
 
 def relative_error(

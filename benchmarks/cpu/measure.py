@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.cpu.comparing import TOLERANCE, Expected, relative_error
+from benchmarks.cpu.comparing import TOLERANCE, Expected, expected_of, relative_error
 from benchmarks.cpu.crew import Crew
 from benchmarks.cpu.inputs import Data
 from benchmarks.cpu.plan import Pace
@@ -156,7 +156,7 @@ def _compare(
     with np.load(output, allow_pickle=False) as file:
         results = {name: file[name] for name in file.files}
     if expected is None:
-        return {name: Expected.of(array) for name, array in results.items()}
+        return expected_of(results)
     measurement.error, measurement.worst = relative_error(results, expected)
     if measurement.is_wrong:
         measurement.failure = f"wrong: {measurement.worst} is off by {measurement.error:.1e}"

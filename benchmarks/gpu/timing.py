@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cpu.comparing import TOLERANCE, relative_error
+from benchmarks.cpu.comparing import TOLERANCE, Expected, expected_of, relative_error
 from benchmarks.cpu.tasks import SpMM
 from benchmarks.gpu.contestant import OURS, Contestant, jaxgraph_contestant
 from benchmarks.gpu.graphs import Placed
@@ -119,7 +119,7 @@ def measure(
     shapes = program(task, placed, implementation)[1]
     copies = _copies(shapes, pace.spread_bytes)
     ready: dict[str, tuple[Row, Contestant, int]] = {}
-    expected: Mapping[str, np.ndarray] | None = None
+    expected: Mapping[str, Expected] | None = None
     for name, make in contestants(task, placed, implementation).items():
         row = Row(graph, task.label, name)
         try:
@@ -128,8 +128,10 @@ def measure(
             row.failure = _reason(error)
             yield row
             continue
-        expected = numbers if expected is None else expected
-        row.error = None if numbers is expected else relative_error(numbers, expected)[0]
+        if expected is None:
+            expected = expected_of(numbers)
+        else:
+            row.error = relative_error(numbers, expected)[0]
         if row.error is not None and not row.error <= TOLERANCE:
             row.failure = f"computes something else: off by {row.error:.1e}"
             yield row
