@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgraph.ops.edges import EdgeChunk, EdgeGroups, match_variation, take_rows, visit_slots
-from jaxgraph.ops.lanes import Join, LaneTable, RunTable
+from jaxgraph.ops.lanes import Join, Lanes, LaneTable, RunTable
 from jaxgraph.ops.message_functions import GatMessage, sum_message, weighted_message
 from jaxgraph.ops.messages import (
     Inputs,
@@ -152,18 +152,11 @@ def _stored(some: jax.Array, make: Callable[[], Pytree], otherwise: Callable[[],
     return lax.cond(some[0] >= 0, make, otherwise)
 
 
-def _reduce(
-    edges: EdgeGroups,
-    side: str,
-    reducer: Reducer,
-    visit: Callable[[_Lanes], Pytree],
-    empty: Callable[[int], Pytree],
-    *,
-    at_once: bool,
-) -> Pytree:
-    """The states of all rows at one end.
+@dataclasses.dataclass(frozen=True)
+class _Reduction:
+    """How the states of all rows at one end come about.
 
-    Args:
+    Attributes:
       edges: the edges.
       side: "receiver" or "sender".
       reducer: how states meet.
@@ -171,57 +164,75 @@ def _reduce(
       empty: that many states of no edges.
       at_once: whether all runs are visited in one loop, which XLA compiles once, or a level at a
         time, so that less is stored.
-
-    Returns:
-      The states, [rows, ...].
     """
-    orientation = edges.orientation(side)
-    lanes = orientation.lanes
-    assert lanes is not None  # or they do not fit
 
-    def of_table(table: LaneTable) -> Pytree:
-        return visit(_lanes(edges, side, table))
+    edges: EdgeGroups
+    side: str
+    reducer: Reducer
+    visit: Callable[[_Lanes], Pytree]
+    empty: Callable[[int], Pytree]
+    at_once: bool
 
-    def stored(rows: int, make: Callable[[], Pytree]) -> Pytree:
-        return _stored(lanes.runs.lengths, make, partial(empty, rows))
+    @property
+    def lanes(self) -> Lanes:
+        """The edges at that end."""
+        lanes = self.edges.orientation(self.side).lanes
+        assert lanes is not None  # or they do not fit
+        return lanes
 
-    def merged(state: Pytree, where: jax.Array, further: Pytree) -> Pytree:
-        found = take_rows(further, jnp.maximum(where, 0))
-        return reducer.merge(state, _where(where >= 0, found, empty(1)))
+    def states(self) -> Pytree:
+        """The states, [rows, ...]."""
+        # Lanes without an edge read the first slot, which is padding where there is no edge at all.
+        # Moreover, the result of a branch is an array: were a sum with two users fused into both,
+        # XLA would store everything that is gathered for it.
+        orientation = self.edges.orientation(self.side)
+        has_edges = orientation.compressed_ptr[1] > 0
+        rows = len(orientation.position)
+        return lax.cond(has_edges, self._of_all_levels, partial(self.empty, rows))
 
-    def states() -> Pytree:
-        count = len(lanes.runs.rows)
-        if not count:
-            return of_table(lanes.rows)
-        of_all = stored(count, partial(of_table, lanes.runs)) if at_once else None
-
-        def of_runs(some: slice) -> Pytree:
-            if of_all is not None:
-                return _part(of_all, some)
-            return of_table(_part(lanes.runs, some))
-
+    def _of_all_levels(self) -> Pytree:
+        """The states, from those of the last level to those of the first."""
+        lanes, runs = self.lanes, len(self.lanes.runs.rows)
+        if not runs:
+            return self._of_table(lanes.rows)
+        known = self._stored(runs, partial(self._of_table, lanes.runs)) if self.at_once else None
         levels, joined = lanes.levels()
-        further = None
-        if lanes.joins:
-            # What is stored already is looked up where it stands, not cut out first.
-            below, first = (of_all, joined.start) if at_once else (None, 0)
-            if below is None:
-                below = stored(joined.stop - joined.start, partial(of_runs, joined))
-            further = _join_runs(lanes.joins, reducer, below, first, empty)
+        further = self._joined(known, joined) if lanes.joins else None
         for level, where in zip(reversed(levels), reversed(lanes.further[1:]), strict=True):
+            make = partial(self._of_level, known, level, where, further)
+            further = self._stored(len(where), make)
+        return self._merged(self._of_table(lanes.rows), lanes.further[0], further)
 
-            def of_level(level=level, where=where, further=further) -> Pytree:
-                state = of_runs(level)
-                return state if further is None else merged(state, where, further)
+    def _of_table(self, table: LaneTable) -> Pytree:
+        return self.visit(_lanes(self.edges, self.side, table))
 
-            further = stored(len(where), of_level)
-        return merged(of_table(lanes.rows), lanes.further[0], further)
+    def _of_runs(self, known: Pytree | None, some: slice) -> Pytree:
+        """The states of some runs, `known` those of all if they are."""
+        if known is not None:
+            return _part(known, some)
+        return self._of_table(_part(self.lanes.runs, some))
 
-    # Lanes without an edge read the first slot, which is padding where there is no edge at all.
-    # Moreover, the result of a branch is an array: were a sum with two users fused into both, XLA
-    # would store everything that is gathered for it.
-    has_edges = orientation.compressed_ptr[1] > 0
-    return lax.cond(has_edges, states, lambda: empty(len(orientation.position)))
+    def _of_level(
+        self, known: Pytree | None, level: slice, where: jax.Array, further: Pytree | None
+    ) -> Pytree:
+        state = self._of_runs(known, level)
+        return state if further is None else self._merged(state, where, further)
+
+    def _joined(self, known: Pytree | None, joined: slice) -> Pytree:
+        """The states of the rows that go on behind the last level."""
+        if known is not None:
+            # Looked up where they stand, not cut out first.
+            return _join_runs(self.lanes.joins, self.reducer, known, joined.start, self.empty)
+        make = partial(self._of_runs, known, joined)
+        states = self._stored(joined.stop - joined.start, make)
+        return _join_runs(self.lanes.joins, self.reducer, states, 0, self.empty)
+
+    def _stored(self, rows: int, make: Callable[[], Pytree]) -> Pytree:
+        return _stored(self.lanes.runs.lengths, make, partial(self.empty, rows))
+
+    def _merged(self, state: Pytree, where: jax.Array, further: Pytree) -> Pytree:
+        found = take_rows(further, jnp.maximum(where, 0))
+        return self.reducer.merge(state, _where(where >= 0, found, self.empty(1)))
 
 
 def _part(tree: Pytree, rows: slice) -> Pytree:
@@ -243,7 +254,7 @@ def _join_runs(
     first: int,
     empty: Callable[[int], Pytree],
 ) -> Pytree:
-    """The states of the heavy rows, [heavy rows, ...], from those of their runs, `first` on."""
+    """The states of the rows that runs are joined to, from those of the runs, `first` on."""
     of_runs, firsts = [states], [first, *(0 for _ in joins[1:])]
     for join, first in zip(joins[:-1], firsts, strict=False):
         of_runs.append(_stored_join(join.runs, reducer, of_runs[-1], first, empty))
@@ -308,7 +319,7 @@ def reduce_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs
         return reducer.take_lanes(flat, each)
 
     at_once = isinstance(message, GatMessage)
-    return _reduce(edges, "receiver", reducer, visit, empty, at_once=at_once)
+    return _Reduction(edges, "receiver", reducer, visit, empty, at_once).states()
 
 
 def weigh_edges(
@@ -385,4 +396,4 @@ def pull_whole(
         return Sum().merge(*([to_accumulation(leaf) for leaf in lane] for lane in each))
 
     at_once = isinstance(message, GatMessage)
-    return _reduce(edges, side, Sum(), visit, empty, at_once=at_once)
+    return _Reduction(edges, side, Sum(), visit, empty, at_once).states()

@@ -64,7 +64,7 @@ def _runs(joins: Joins) -> list[int]:
 
 def _join_sizes(joins: Joins) -> list[tuple[int, int]]:
     """The rows and the runs of each join."""
-    return [(heavy, runs) for (heavy, _), runs in zip(joins, _runs(joins)[1:], strict=True)]
+    return [(rows, runs) for (rows, _), runs in zip(joins, _runs(joins)[1:], strict=True)]
 
 
 def lane_arrays(part: Mapping[str, np.ndarray], manifest: Manifest) -> dict[str, np.ndarray]:
@@ -103,6 +103,8 @@ def _lanes(
         further[: len(rows)][goes_on] = np.arange(np.count_nonzero(goes_on))
         found[f"further/{level}"] = further
         rows = rows[goes_on]
+    # Runs stand by row: neighbours of neighbouring rows are near each other. Those that are joined
+    # to them are numbered by their runs, most first, so that each join leaves the first of them.
     counts = -(-(degrees[rows] - done) // run)
     firsts = np.cumsum(counts) - counts
     most_first = np.argsort(-counts, kind="stable")
@@ -147,8 +149,8 @@ def _starts_and_degrees(tables: Mapping[str, np.ndarray]) -> tuple[np.ndarray, n
 def _joins(firsts: np.ndarray, counts: np.ndarray, joins: Joins) -> dict[str, np.ndarray]:
     """The arrays of the joins of rows of so many runs, descending, from their first ones on."""
     found: dict[str, np.ndarray] = {}
-    for number, (heavy, further) in enumerate(_join_sizes(joins)):
-        found |= _run_table(f"joins/{number}/rows", firsts, counts, heavy)
+    for number, (rows, further) in enumerate(_join_sizes(joins)):
+        found |= _run_table(f"joins/{number}/rows", firsts, counts, rows)
         groups = np.maximum(-(-counts // RUNS_JOINED) - 1, 0)
         row = np.repeat(np.arange(len(counts)), groups)
         place = np.arange(len(row)) - np.repeat(np.cumsum(groups) - groups, groups)
