@@ -255,12 +255,12 @@ def _join_runs(
     empty: Callable[[int], Pytree],
 ) -> Pytree:
     """The states of the rows that runs are joined to, from those of the runs, `first` on."""
-    of_runs, firsts = [states], [first, *(0 for _ in joins[1:])]
-    for join, first in zip(joins[:-1], firsts, strict=False):
-        of_runs.append(_stored_join(join.runs, reducer, of_runs[-1], first, empty))
+    of_runs = [(states, first)]
+    for join in joins[:-1]:
+        of_runs.append((_stored_join(join.runs, reducer, *of_runs[-1], empty), 0))
     further = None
-    for join, below, first in zip(*map(reversed, (joins, of_runs, firsts)), strict=True):
-        further = _stored_join(join.rows, reducer, below, first, empty, further)
+    for join, below in zip(reversed(joins), reversed(of_runs), strict=True):
+        further = _stored_join(join.rows, reducer, *below, empty, further)
     return further
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -229,7 +229,7 @@ def _cost_of_lanes(counts: DegreeCounts, lanes: Sequence[int]) -> int:
     *levels, run = lanes
     rows = (int(counts.rows.sum()), *count_levels(counts, lanes))
     cost = sum(count * (width + ROW_COST) for count, width in zip(rows, levels, strict=True))
-    heavy, runs = next(iter(count_joins(counts, lanes)), (0, 0))
+    heavy, runs = next(_each_join(counts, lanes), (0, 0))
     cost += runs * (run + ROW_COST) + heavy * (RUNS_JOINED + ROW_COST)
     return cost + LEVEL_COST * counts.num_groups * (len(levels) + 2 * (heavy > 0))
 
@@ -259,14 +259,14 @@ def count_joins(counts: DegreeCounts, lanes: Sequence[int]) -> tuple[tuple[int, 
       For each join such rows, and what is joined: runs of edges at first, then runs of
       `RUNS_JOINED` runs of the join before, behind the first of each row. None without lanes.
     """
-    if not lanes:
-        return ()
-    joins = []
+    return tuple(_each_join(counts, lanes)) if lanes else ()
+
+
+def _each_join(counts: DegreeCounts, lanes: Sequence[int]) -> Iterator[tuple[int, int]]:
     runs = -(-np.maximum(counts.degrees - sum(lanes[:-1]), 0) // lanes[-1])
     while (runs > 0).any():
-        joins.append((int(counts.rows[runs > 0].sum()), int((runs * counts.rows).sum())))
+        yield int(counts.rows[runs > 0].sum()), int((runs * counts.rows).sum())
         runs = np.maximum(-(-runs // RUNS_JOINED) - 1, 0)
-    return tuple(joins)
 
 
 def choose_chunk(counts: DegreeCounts, node_rows: int, num_parts: int) -> int:
