@@ -126,7 +126,7 @@ def cases(shape: Any, array: Callable[..., Any]) -> Iterator[tuple[str, Callable
         entries, bounds = array((count,), "int32"), array((3,), "int32")
         return RowList(entries, entries, entries, bounds)
 
-    pieces = most_pieces(shape.edges)
+    pieces = most_pieces(shape.edges, shape.edges)
     rows: Any = Rows(listed(shape.rows), listed(pieces), listed(pieces), pieces)
     numbers = (shape.rows, shape.heads * shape.width)
     x, y = array(numbers, shape.dtype), array(numbers, "float32")

@@ -12,6 +12,7 @@ overlapped where a kernel runs while they are under way.
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -25,7 +26,7 @@ from rich.table import Table
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, write_figures
 from benchmarks.compile_only import h200_mesh
-from benchmarks.generated import OGBN_PRODUCTS, generate
+from benchmarks.generated import DEGREE_EXPONENT, OGBN_PRODUCTS, generate
 from benchmarks.memory import temporary_bytes
 from jaxgraph.parallel.hlo import num_bytes, parse
 from jaxgraph.partition.fitting import with_headroom
@@ -90,7 +91,14 @@ def scaled_manifest(devices: int, mode: str, scale: int = SCALE) -> Manifest:
     graph = generate(OGBN_PRODUCTS, scale=scale)
     parts = jg.partition.partition(graph, devices, method="hash", seed=0)
     manifest = tabulate(graph, parts, mode).manifest
-    return with_headroom(manifest, OGBN_PRODUCTS.num_nodes / graph.num_nodes - 1)
+    growth = OGBN_PRODUCTS.num_nodes / graph.num_nodes
+    # Of n degrees drawn from a power law, the largest grows as a root of n.
+    root = growth ** (1 / (DEGREE_EXPONENT - 1))
+    return dataclasses.replace(
+        with_headroom(manifest, growth - 1),
+        receiver_longest=math.ceil(root * manifest.receiver_longest),
+        sender_longest=math.ceil(root * manifest.sender_longest),
+    )
 
 
 def compile_step(

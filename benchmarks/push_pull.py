@@ -94,6 +94,8 @@ def enlarged(manifest: Manifest, factor: int) -> Manifest:
             schedule,
             receiver_capacity=factor * schedule.receiver_capacity,
             sender_capacity=factor * schedule.sender_capacity,
+            receiver_longest=factor * schedule.receiver_longest,
+            sender_longest=factor * schedule.sender_longest,
         ),
         counts=None,
     )

@@ -4,7 +4,8 @@ Rows are dealt with in descending order of degree, so that those that a warpgrou
 are about equally long: many short rows fill it as well as a few long ones. Only a row so long that
 the chip would wait for it at the end is cut into *pieces*, each of which is reduced as if it were a
 row, to a *partial result* of its own. These are joined in a second, short kernel, in the order of
-the edges, so that the same bits come out on every run. NumPy only.
+the edges, so that the same bits come out on every run; where no row of a graph is so long, there is
+no second kernel. NumPy only.
 """
 
 from __future__ import annotations
@@ -53,10 +54,18 @@ def longest_piece(slots: int, largest: int = 0) -> int:
     return max(SHORTEST, -(-slots // SPREAD), 2 * math.isqrt(largest))
 
 
-def most_pieces(slots: int) -> int:
-    """How many pieces rows of that many edges in all may be cut into; 0: none is cut."""
+def most_pieces(slots: int, largest: int) -> int:
+    """How many pieces rows may be cut into.
+
+    Args:
+      slots: edges of all rows.
+      largest: edges of the longest row, or more.
+
+    Returns:
+      The number; 0: none is cut, whatever the rows.
+    """
     longest = longest_piece(slots)
-    return 2 * slots // longest if slots > longest else 0
+    return 2 * slots // longest if min(largest, slots) > longest else 0
 
 
 def cut_rows(rows: np.ndarray, starts: np.ndarray, degrees: np.ndarray, longest: int) -> Pieces:

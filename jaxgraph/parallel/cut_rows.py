@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from pallas_kernels.schedule import Pieces, cut_rows, longest_piece, most_pieces
 __all__ = ["cut_arrays", "cut_rows_at", "cut_shapes"]
 
 Shapes = Mapping[str, tuple[tuple[int, ...], np.dtype]]
+LongestRow = Callable[[str], int]
 
 _WHOLE = ("whole_rows", "whole_starts", "whole_lengths")
 _PER_GROUP = ("counts", "longest")
@@ -21,17 +22,22 @@ _POINTERS = ("whole_ptr", "piece_ptr", "row_ptr")
 _PER_PIECE = ("piece_rows", "piece_starts", "piece_lengths", "rows", "firsts", "pieces")
 
 
-def cut_shapes(shapes: Shapes) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+def cut_shapes(
+    shapes: Shapes, longest_row: LongestRow
+) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
     """Shapes and types of the arrays that `cut_arrays` makes.
 
     Args:
       shapes: of the arrays of a part, by name.
+      longest_row: for what the names of an orientation start with, edges of a row at most.
 
     Returns:
       The same for the new arrays.
     """
     found: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
-    for prefix, capacity in _orientations({name: shape for name, (shape, _) in shapes.items()}):
+    for prefix, capacity in _orientations(
+        {name: shape for name, (shape, _) in shapes.items()}, longest_row
+    ):
         groups = shapes[f"{prefix}/compressed_ptr"][0][0] - 1
         rows = shapes[f"{prefix}/compressed_rows"][0][0]
         sizes = dict.fromkeys(_PER_GROUP, groups) | dict.fromkeys(_POINTERS, groups + 1)
@@ -47,23 +53,30 @@ def _room(groups: int, compressed: int, of_first: int) -> int:
     return max(compressed, of_first) if groups == 1 else compressed + of_first
 
 
-def _orientations(shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, int]]:
+def _orientations(
+    shapes: Mapping[str, tuple[int, ...]], longest_row: LongestRow
+) -> list[tuple[str, int]]:
     """Every orientation, and into how many pieces its rows may be cut."""
     names = [name.removesuffix("/compressed_ptr") for name in shapes if "/compressed_ptr" in name]
-    return [(name, most_pieces(shapes[f"{name}/neighbors"][0])) for name in names]
+    return [
+        (name, most_pieces(shapes[f"{name}/neighbors"][0], longest_row(name))) for name in names
+    ]
 
 
-def cut_arrays(part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def cut_arrays(part: Mapping[str, np.ndarray], longest_row: LongestRow) -> dict[str, np.ndarray]:
     """Orders the rows of every group of a part, and cuts long ones.
 
     Args:
       part: the arrays of a part, [1, ...] each, in their padded shapes.
+      longest_row: as for `cut_shapes`.
 
     Returns:
       The arrays of `jaxgraph.ops.edges.CutRows` for every orientation, [1, ...].
     """
     arrays: dict[str, np.ndarray] = {}
-    for prefix, capacity in _orientations({name: x.shape[1:] for name, x in part.items()}):
+    for prefix, capacity in _orientations(
+        {name: x.shape[1:] for name, x in part.items()}, longest_row
+    ):
         fields = ("compressed_ptr", "compressed_rows", "compressed_starts")
         pointers, rows, starts = (part[f"{prefix}/{field}"][0] for field in fields)
         degrees = np.diff(starts[: pointers[-1] + 1])

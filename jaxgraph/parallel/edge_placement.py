@@ -37,11 +37,12 @@ def shapes_of_part(
     if implementation != "mosaic_gpu":
         return shapes
     if manifest.columns is None:
-        return shapes | cut_shapes(shapes)
+        return shapes | cut_shapes(shapes, manifest.longest_row)
     chunks = manifest.columns.chunks
     of_piece = {name: (shape[1:], dtype) for name, (shape, dtype) in _of_pieces(shapes).items()}
-    cut = {name: ((chunks, *s), dtype) for name, (s, dtype) in cut_shapes(of_piece).items()}
-    return shapes | cut_shapes(_without_pieces(shapes)) | cut
+    cut = cut_shapes(of_piece, manifest.longest_row)
+    by_piece = {name: ((chunks, *shape), dtype) for name, (shape, dtype) in cut.items()}
+    return shapes | cut_shapes(_without_pieces(shapes), manifest.longest_row) | by_piece
 
 
 def _of_pieces(arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,16 +71,20 @@ def derived_arrays(
         return lane_arrays(part, manifest)
     if implementation == "cpu":
         return place_arrays(part)
-    return _cut_arrays(part) if implementation == "mosaic_gpu" else {}
+    return _cut_arrays(part, manifest) if implementation == "mosaic_gpu" else {}
 
 
-def _cut_arrays(part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _cut_arrays(part: Mapping[str, np.ndarray], manifest: Manifest) -> dict[str, np.ndarray]:
     """`cut_arrays` of a part, [1, ...], and of each of its pieces, [1, pieces, ...]."""
-    found, pieces = cut_arrays(_without_pieces(part)), _of_pieces(part)
+    found = cut_arrays(_without_pieces(part), manifest.longest_row)
+    pieces = _of_pieces(part)
     if not pieces:
         return found
     count = next(iter(pieces.values())).shape[1]
-    cut = [cut_arrays({name: x[:, i] for name, x in pieces.items()}) for i in range(count)]
+    cut = [
+        cut_arrays({name: x[:, i] for name, x in pieces.items()}, manifest.longest_row)
+        for i in range(count)
+    ]
     return found | {name: np.stack([each[name] for each in cut], axis=1) for name in cut[0]}
 
 

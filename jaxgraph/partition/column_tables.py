@@ -280,6 +280,8 @@ def _tables(
         edge_chunk=edge_chunk,
         receiver_capacity=by_receiver.capacity(edge_chunk),
         sender_capacity=by_sender.capacity(edge_chunk),
+        receiver_longest=by_receiver.longest_row,
+        sender_longest=by_sender.longest_row,
     )
     slots = max(len(piece.edges) for piece in flat)
     rows = (receivers, parts * manifest.node_rows)

@@ -25,11 +25,13 @@ _CAPACITIES = (
     "outgoing_receiver_capacity",
     "outgoing_sender_capacity",
 )
+_LONGEST = ("receiver_longest", "sender_longest")
 _SIZES = (
     "num_classes",
     "node_rows",
     "boundary_rows",
     *_CAPACITIES,
+    *_LONGEST,
 )
 _UNITS = ("halo_units", "reach_units")
 _LEVELS = ("receiver_levels", "sender_levels")
@@ -133,11 +135,14 @@ def with_headroom(manifest: Manifest, headroom: float) -> Manifest:
         exchange nothing stay so.
 
     Returns:
-      A manifest whose rows, slots, chunks and messages are larger by that share.
+      A manifest whose rows, slots, chunks and messages are larger by that share; the longest rows
+      may be twice as long beside.
     """
 
     scale = 1 + headroom
     sizes = {name: _scaled(getattr(manifest, name), scale) for name in _SIZES[1:]}
+    # The longest row of graphs that are alike differs by more than their sums do.
+    sizes |= {name: 2 * sizes[name] for name in _LONGEST}
     units = {name: _scaled_units(getattr(manifest, name), scale) for name in _UNITS}
     levels = {
         name: tuple(_scaled(rows, scale) for rows in getattr(manifest, name)) for name in _LEVELS

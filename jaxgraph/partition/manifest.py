@@ -98,6 +98,7 @@ class ColumnSchedule:
         made and reduced one run after the other.
       edge_chunk: edges handled at a time.
       receiver_capacity, sender_capacity: of the edges of a chunk (see `EdgeGroups`).
+      receiver_longest, sender_longest: edges of a row of a chunk, at most.
     """
 
     num_features: int
@@ -108,6 +109,8 @@ class ColumnSchedule:
     edge_chunk: int
     receiver_capacity: int
     sender_capacity: int
+    receiver_longest: int
+    sender_longest: int
 
     @property
     def width(self) -> int:
@@ -148,6 +151,7 @@ class Manifest:
       receiver_capacity, sender_capacity: of the edges that end in a part (see `EdgeGroups`).
       outgoing_receiver_capacity, outgoing_sender_capacity: of those that leave it, 0 where the mode
         has no use for them.
+      receiver_longest, sender_longest: edges of a row of a group, at most.
       shapes: (name, shape, dtype) of every array of a part.
       lanes: of each level of a graph in one part, and of its runs (see
         `jaxgraph.partition.degrees.choose_lanes`); none where there are several parts.
@@ -174,6 +178,8 @@ class Manifest:
     sender_capacity: int
     outgoing_receiver_capacity: int
     outgoing_sender_capacity: int
+    receiver_longest: int
+    sender_longest: int
     shapes: tuple[tuple[str, tuple[int, ...], str], ...]
     lanes: tuple[int, ...] = ()
     receiver_levels: tuple[int, ...] = ()
@@ -200,6 +206,17 @@ class Manifest:
         if self.mode == "sar" or self.num_parts == 1:
             return self.node_rows
         return self.node_rows + self.num_parts * self.halo_rows
+
+    def longest_row(self, prefix: str) -> int:
+        """Edges of a row of a group, at most.
+
+        Args:
+          prefix: of the names of the orientation, such as "incoming/by_receiver".
+        """
+        schedule = self.columns if prefix.startswith("columns/") else self
+        assert schedule is not None
+        by_receiver = prefix.endswith("/by_receiver")
+        return schedule.receiver_longest if by_receiver else schedule.sender_longest
 
     def array_shapes(self) -> Mapping[str, tuple[tuple[int, ...], np.dtype]]:
         """Shape and dtype of each array of a part, by name."""

@@ -19,6 +19,8 @@ from jaxgraph.partition.survey import Survey
 __all__ = ["RowCounts", "choose_runs", "count_rows", "leaving"]
 
 Shape = tuple[int, ...]
+SHORT_ROW = 128
+"""Graphs without longer rows are alike: no kernel cuts those."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,17 +31,19 @@ class RowCounts:
       rows, heavy_rows: int64 [parts, groups], rows that have edges, and how many of these are cut.
       runs: int64 [parts, groups], into how many runs.
       longest: edges of a run.
+      longest_row: edges of a row, at most.
     """
 
     rows: np.ndarray
     heavy_rows: np.ndarray
     runs: np.ndarray
     longest: int
+    longest_row: int
 
     def leaving(self) -> RowCounts:
         """The same by the part that the edges leave, without those that stay."""
         rows, heavy, runs = map(leaving, (self.rows, self.heavy_rows, self.runs))
-        return RowCounts(rows, heavy, runs, self.longest)
+        return RowCounts(rows, heavy, runs, self.longest, self.longest_row)
 
     def cut(self, part: int) -> tuple[np.ndarray, int]:
         """The heavy rows of each group of a part, int64 [groups], and the edges of their runs."""
@@ -106,7 +110,8 @@ def choose_runs(counts: DegreeCounts, chunk: int, num_tables: int) -> RowCounts:
     rows, heavy = counts.by_group(counts.rows), heavy_rows(counts, longest)
     runs = count_runs(counts, longest)
     rows, heavy, runs = (each.reshape(num_tables, -1) for each in (rows, heavy, runs))
-    return RowCounts(rows, heavy, runs, longest)
+    largest = int(counts.degrees.max(initial=SHORT_ROW))
+    return RowCounts(rows, heavy, runs, longest, largest)
 
 
 def leaving(values: np.ndarray) -> np.ndarray:

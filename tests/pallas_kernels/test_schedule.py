@@ -53,4 +53,10 @@ def test_there_is_room_for_all_pieces(slots, one_row):
     if one_row:
         degrees = np.asarray([slots])
     pieces = cut_rows(degrees, degrees, degrees, longest)
-    assert len(pieces.rows) <= most_pieces(slots)
+    assert len(pieces.rows) <= most_pieces(slots, int(degrees.max(initial=0)))
+
+
+def test_there_is_no_room_where_no_row_is_cut():
+    slots = 100_000_000
+    assert most_pieces(slots, longest_piece(slots)) == 0
+    assert most_pieces(slots, longest_piece(slots) + 1) > 0

@@ -1,7 +1,9 @@
 """Rows cut for GPU kernels: every slot of every group stands in one piece or in one whole row."""
 
 import numpy as np
+import pytest
 
+from jaxgraph import Graph
 from jaxgraph.parallel.cut_rows import cut_arrays, cut_rows_at, cut_shapes
 from jaxgraph.parallel.edge_placement import derived_arrays, shapes_of_part
 from jaxgraph.partition import partition
@@ -28,8 +30,8 @@ def orientation(
 
 def test_every_slot_is_in_one_place():
     part = orientation([[5, 300, 1, 700], [], [2, 1300]], 2400)
-    made = cut_arrays(part)
-    shapes = cut_shapes({name: (x.shape[1:], x.dtype) for name, x in part.items()})
+    made = cut_arrays(part, lambda _: 1300)
+    shapes = cut_shapes({name: (x.shape[1:], x.dtype) for name, x in part.items()}, lambda _: 1300)
     assert {name: (x.shape[1:], x.dtype) for name, x in made.items()} == shapes
     cut = cut_rows_at(made, "edges")
     assert cut is not None and cut.counts[0].tolist() == [2, 0, 1]
@@ -52,13 +54,23 @@ def test_every_slot_is_in_one_place():
 
 
 def test_few_edges_are_not_cut():
-    cut = cut_rows_at(cut_arrays(orientation([[10, 90]], 100)), "edges")
+    cut = cut_rows_at(cut_arrays(orientation([[10, 90]], 100), lambda _: 90), "edges")
     assert cut is not None and cut.partials == 0
     assert cut.whole_rows[0, :2].tolist() == [101, 100]
 
 
+def test_there_is_no_room_for_pieces_where_no_row_is_long():
+    part = orientation([[120] * 10], 1200)
+    cut = cut_rows_at(cut_arrays(part, lambda _: 128), "edges")
+    assert cut is not None and cut.partials == 0
+    cut = cut_rows_at(cut_arrays(part, lambda _: 129), "edges")
+    assert cut is not None and cut.partials > 0 and cut.counts.tolist() == [[0]]
+
+
 def test_rows_without_edges_stand_behind_those_of_the_first_group():
-    cut = cut_rows_at(cut_arrays(orientation([[5, 9], [2, 3]], 20, of_first=103)), "edges")
+    cut = cut_rows_at(
+        cut_arrays(orientation([[5, 9], [2, 3]], 20, of_first=103), lambda _: 9), "edges"
+    )
     assert cut is not None
     np.testing.assert_array_equal(cut.whole_ptr[0], [0, 103, 105])
     np.testing.assert_array_equal(cut.whole_rows[0, :103], [101, 100, *range(100), 102])
@@ -78,5 +90,23 @@ def test_pieces_of_columns_are_cut_one_by_one():
     for name in ("columns/by_receiver", "columns/by_sender"):
         for chunk in range(3):
             alone = {key: x[:, chunk] for key, x in part.items() if key.startswith(name)}
-            for key, expected in cut_arrays(alone).items():
+            for key, expected in cut_arrays(alone, tables.manifest.longest_row).items():
                 np.testing.assert_array_equal(made[key][:, chunk], expected)
+
+
+@pytest.mark.parametrize(("hub", "is_cut"), [(120, False), (140, True)])
+def test_a_graph_has_room_for_pieces_where_a_row_is_long(hub: int, is_cut: bool) -> None:
+    """A ring, and edges of others to its first node."""
+    node = np.arange(300)
+    senders = np.concatenate([node, node[:hub]])
+    receivers = np.concatenate([(node + 1) % 300, np.zeros(hub, np.int64)])
+    graph = Graph(senders, receivers, num_nodes=300)
+    tables = tabulate(graph, partition(graph, 1, method="hash"))
+    part = {name: values[None] for name, values in padded_parts(tables)[0].items()}
+    made = derived_arrays(part, tables.manifest, "mosaic_gpu")
+    by_receiver, by_sender = (
+        cut_rows_at(made, f"incoming/by_{end}") for end in ("receiver", "sender")
+    )
+    assert by_receiver is not None and by_sender is not None
+    assert (by_receiver.partials > 0, by_sender.partials) == (is_cut, 0)
+    assert by_receiver.counts.tolist() == [[int(is_cut)]]

@@ -126,6 +126,16 @@ def test_every_level_must_fit():
         merge([manifest_alone(5), many_short])
 
 
+def test_the_longest_row_must_fit():
+    short, shorter, long = manifest_alone(100), manifest_alone(7), manifest_alone(200)
+    assert short.receiver_longest == shorter.receiver_longest < long.receiver_longest == 200
+    common = merge([short, long])
+    assert common.receiver_longest == 200
+    assert with_headroom(common, 0.5).receiver_longest == 600
+    with pytest.raises(ValueError, match="receiver_longest 200 > 128"):
+        fit(long, dataclasses.replace(common, receiver_longest=128))
+
+
 def test_headroom_holds_a_row_of_another_join():
     # 8 further runs are joined at once, 9 are not.
     before, after = manifest_alone(4 * 9, *[1] * 20), manifest_alone(4 * 10, *[1] * 20)

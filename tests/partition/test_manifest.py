@@ -25,6 +25,8 @@ def manifest() -> Manifest:
         sender_capacity=51,
         outgoing_receiver_capacity=52,
         outgoing_sender_capacity=53,
+        receiver_longest=6,
+        sender_longest=7,
         shapes=(("node_ids", (40,), "<i4"), ("nodes", (40, 9), "<f4")),
         counts=Counts(70, 300, 10),
     )

@@ -31,7 +31,7 @@ def cut(edges: EdgeGroups, monkeypatch: pytest.MonkeyPatch) -> EdgeGroups:
     def orientation(side: Orientation) -> Orientation:
         fields = ("neighbors", "compressed_ptr", "compressed_rows", "compressed_starts", "position")
         part = {f"edges/{name}": np.asarray(getattr(side, name))[None] for name in fields}
-        stacked = cut_rows_at(cut_arrays(part), "edges")
+        stacked = cut_rows_at(cut_arrays(part, lambda _: 80), "edges")
         assert stacked is not None
         return dataclasses.replace(side, cut=jax.tree.map(lambda x: jnp.asarray(x[0]), stacked))
 
