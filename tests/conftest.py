@@ -11,6 +11,10 @@ from hypothesis import settings
 from tests.compilation import compile_quickly
 
 NUM_DEVICES = 8
+MAPPINGS = Path("/proc/self/maps")
+MOST_MAPPINGS = 30_000
+"""A process may have 65,530 of them, unless Linux is told otherwise, and every compiled loop takes
+three: behind that nothing compiles, and the error is a crash."""
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_DATA = ROOT.parent / "shared" / "data"
 
@@ -55,6 +59,14 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Lets go of programs before there are too many: the whole matrix has tens of thousands."""
+    if MAPPINGS.exists() and MAPPINGS.read_bytes().count(b"\n") > MOST_MAPPINGS:
+        jax.clear_caches()
+        gc.collect()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
