@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-__all__ = ["Pieces", "cut_rows", "longest_piece", "most_pieces"]
+__all__ = ["SHORTEST", "Pieces", "cut_rows", "longest_piece", "most_pieces"]
 
 SHORTEST, SPREAD = 128, 4096
 """Rows of fewer edges are not cut; a chip deals with about so many rows at once."""

@@ -135,8 +135,8 @@ def with_headroom(manifest: Manifest, headroom: float) -> Manifest:
         exchange nothing stay so.
 
     Returns:
-      A manifest whose rows, slots, chunks and messages are larger by that share; the longest rows
-      may be twice as long beside.
+      A manifest whose rows, slots, chunks and messages are larger by that share, with twice as
+      much room for the longest row.
     """
 
     scale = 1 + headroom

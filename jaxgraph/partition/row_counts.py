@@ -15,12 +15,11 @@ from jaxgraph.partition.degrees import (
     heavy_rows,
 )
 from jaxgraph.partition.survey import Survey
+from pallas_kernels.schedule import SHORTEST
 
 __all__ = ["RowCounts", "choose_runs", "count_rows", "leaving"]
 
 Shape = tuple[int, ...]
-SHORT_ROW = 128
-"""Graphs without longer rows are alike: no kernel cuts those."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +30,8 @@ class RowCounts:
       rows, heavy_rows: int64 [parts, groups], rows that have edges, and how many of these are cut.
       runs: int64 [parts, groups], into how many runs.
       longest: edges of a run.
-      longest_row: edges of a row, at most.
+      longest_row: edges of a row, at most; as many as no kernel cuts where all are shorter, so that
+        such graphs are alike.
     """
 
     rows: np.ndarray
@@ -43,7 +43,7 @@ class RowCounts:
     def leaving(self) -> RowCounts:
         """The same by the part that the edges leave, without those that stay."""
         rows, heavy, runs = map(leaving, (self.rows, self.heavy_rows, self.runs))
-        return RowCounts(rows, heavy, runs, self.longest, self.longest_row)
+        return dataclasses.replace(self, rows=rows, heavy_rows=heavy, runs=runs)
 
     def cut(self, part: int) -> tuple[np.ndarray, int]:
         """The heavy rows of each group of a part, int64 [groups], and the edges of their runs."""
@@ -110,7 +110,7 @@ def choose_runs(counts: DegreeCounts, chunk: int, num_tables: int) -> RowCounts:
     rows, heavy = counts.by_group(counts.rows), heavy_rows(counts, longest)
     runs = count_runs(counts, longest)
     rows, heavy, runs = (each.reshape(num_tables, -1) for each in (rows, heavy, runs))
-    largest = int(counts.degrees.max(initial=SHORT_ROW))
+    largest = int(counts.degrees.max(initial=SHORTEST))
     return RowCounts(rows, heavy, runs, longest, largest)
 
 
