@@ -6,7 +6,8 @@ device, on the same cores. On one device jaxgraph computes on the thread that ca
 do (`jax_cpu_enable_async_dispatch`). jaxgraph orders the nodes when it lays out a graph; "as given"
 is jaxgraph without, and `--renumber` gives that order to all. Results are compared first; then the
 libraries are timed by turns, while the others are stopped. A peer that cannot be imported is named
-with the reason; peers may live in another environment (`--peer-python`).
+with the reason; peers may live in another environment (`--peer-python`). A quick run leaves out
+what would take most of its minutes: epochs without kernels, and PyG's attention on large graphs.
 
     python -m benchmarks.cpu --quick                # under five minutes on two cores
     python -m benchmarks.cpu --json cpu.json --markdown cpu.md --peer-python PEERS/bin/python
@@ -46,6 +47,7 @@ from benchmarks.cpu.plan import (
     sar_contestants,
     sar_graphs,
     sar_tasks,
+    sits_out,
 )
 from benchmarks.cpu.process import MALLOC, environment
 from benchmarks.cpu.record import Record, this_machine
@@ -168,7 +170,8 @@ class Run:
         for task in tasks:
             start = time.perf_counter()
             speed = pace(task, self.options.quick, self.options.rounds)
-            found += measure_task(crew, graph, task, speed, data)
+            absent = sits_out(task, len(data.senders) if data else 0, self.options.quick)
+            found += measure_task(crew, graph, task, speed, data, absent)
             seconds = time.perf_counter() - start
             self.console.print(f"{graph}: {task.label}: {seconds:.0f} s", highlight=False)
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,8 +97,9 @@ class Crew:
     def load(self, graph: Path) -> None:
         """Gives all workers the graph of a file."""
         self._graph = graph
-        for name in list(self.workers):
-            self._load(name)
+        # What it takes is not timed, so that formats are made side by side.
+        with ThreadPoolExecutor(self._settings.threads) as pool:
+            list(pool.map(self._load, list(self.workers)))
 
     def _load(self, name: str) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -88,7 +88,12 @@ class Measurement:
 
 
 def measure_task(
-    crew: Crew, graph: str, task: Task, pace: Pace, data: Data | None = None
+    crew: Crew,
+    graph: str,
+    task: Task,
+    pace: Pace,
+    data: Data | None = None,
+    absent: Collection[str] = (),
 ) -> list[Measurement]:
     """Takes results and memory of every worker, then times by turns.
 
@@ -101,22 +106,28 @@ def measure_task(
       task: what to do.
       pace: for how long.
       data: the graph; None for tasks that need none.
+      absent: names of workers that are not asked.
 
     Returns:
-      One measurement for each worker that has the task, in the order of the crew.
+      One measurement for each other worker that has the task, in the order of the crew.
     """
-    found, firsts = _prepare_all(crew, graph, task, reference(task, data))
+    names = [name for name in crew.workers if name not in absent]
+    found, firsts = _prepare_all(crew, names, graph, task, reference(task, data))
     _time_by_turns(crew, [each for each in found if not each.failure], firsts, pace)
     crew.release()
     return found
 
 
 def _prepare_all(
-    crew: Crew, graph: str, task: Task, expected: Mapping[str, Expected] | None
+    crew: Crew,
+    names: Sequence[str],
+    graph: str,
+    task: Task,
+    expected: Mapping[str, Expected] | None,
 ) -> tuple[list[Measurement], dict[str, _First]]:
     found: list[Measurement] = []
     firsts: dict[str, _First] = {}
-    for name in reversed(list(crew.workers)):
+    for name in reversed(names):
         measurement = Measurement(graph, task, name)
         output = crew.scratch / "results.npz"
         try:

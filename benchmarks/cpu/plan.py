@@ -26,6 +26,7 @@ __all__ = [
     "sar_contestants",
     "sar_graphs",
     "sar_tasks",
+    "sits_out",
 ]
 
 
@@ -59,6 +60,9 @@ OWN = (OURS, PORTABLE, AS_GIVEN)
 
 QUICK_PATIENCE = 1.0
 """Seconds of trying its ways that PyG has in a quick run."""
+
+QUICK_MESSAGE_BYTES = 1 << 30
+"""With how large messages, [edges, heads, features], PyG computes attention in a quick run."""
 
 TOPICS = ("spmm", "attention", "epochs", "sar")
 """What `--only` can choose."""
@@ -162,6 +166,27 @@ def peers_tasks(graph: str, topics: Sequence[str], quick: bool) -> tuple[Task, .
             "epochs": tuple(Epoch(model) for model in MODELS),
         }
     return tuple(task for topic in topics for task in chosen.get(topic, ()))
+
+
+def sits_out(task: Task, num_edges: int, quick: bool) -> frozenset[str]:
+    """Who has no time for a task in a quick run, since others are done ten times meanwhile.
+
+    Args:
+      task: what is done.
+      num_edges: of the graph.
+      quick: whether the whole run is to take minutes.
+
+    Returns:
+      Names of contestants.
+    """
+    if not quick:
+        return frozenset()
+    if isinstance(task, Epoch):
+        return frozenset({PORTABLE.name})
+    if isinstance(task, Attention):
+        message_bytes = 4 * num_edges * task.heads * task.features
+        return frozenset({"PyG"} if message_bytes > QUICK_MESSAGE_BYTES else ())
+    return frozenset()
 
 
 def sar_contestants(quick: bool) -> tuple[Contestant, ...]:

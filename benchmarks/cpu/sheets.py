@@ -195,6 +195,7 @@ def _means(measurements: Sequence[Measurement]) -> Sheet:
         rows += [
             (group, base, *(_mean_cell(list(tasks.values()), base, peer) for peer in peers))
             for base in own
+            if any(base in row for row in tasks.values())
         ]
     title = "Times faster than a peer: geometric mean (least) over graphs and sizes"
     return Sheet(title, ("tasks", "of", *peers), tuple(rows), 2)

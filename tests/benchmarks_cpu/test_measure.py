@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -75,9 +75,10 @@ def measured(
     pace: Pace = PACE,
     task: Task = EPOCH,
     data: Data | None = None,
+    absent: Collection[str] = (),
 ) -> list[Measurement]:
     scene = Scene(tmp_path, workers)
-    found = measure_task(cast(Crew, scene), "graph", task, pace, data)
+    found = measure_task(cast(Crew, scene), "graph", task, pace, data, absent)
     assert scene.released == 1
     return found
 
@@ -118,6 +119,13 @@ def test_who_lacks_the_task_is_left_out(tmp_path: Path):
     refusing = Scripted("b", log, y=WorkerRefusal("no such task"))
     found = measured(tmp_path, Scripted("a", log), refusing)
     assert [each.contestant for each in found] == ["a"]
+
+
+def test_who_sits_out_is_not_asked(tmp_path: Path):
+    log: list = []
+    found = measured(tmp_path, Scripted("a", log), Scripted("b", log), absent={"b"})
+    assert [each.contestant for each in found] == ["a"]
+    assert {name for name, _ in log} == {"a"}
 
 
 def test_who_fails_is_named_and_the_others_go_on(tmp_path: Path):

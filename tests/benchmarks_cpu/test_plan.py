@@ -1,8 +1,8 @@
 import pytest
 
 from benchmarks.cpu.__main__ import read_arguments
-from benchmarks.cpu.plan import TOPICS, pace, peers, peers_tasks, sar_contestants
-from benchmarks.cpu.tasks import Attention, Epoch, SpMM
+from benchmarks.cpu.plan import TOPICS, pace, peers, peers_tasks, sar_contestants, sits_out
+from benchmarks.cpu.tasks import Attention, Epoch, SpMM, Task
 from benchmarks.cpu.worker import LIBRARIES
 
 
@@ -40,6 +40,19 @@ def test_rounds_of_the_command_line_go_before_all_others():
 def test_an_epoch_is_timed_behind_another(quick: bool):
     assert pace(Epoch("gat"), quick, rounds=2).rehearses
     assert not pace(SpMM(16), quick).rehearses
+
+
+def test_a_quick_run_leaves_out_what_takes_its_minutes():
+    small, large = 100_000, 2_500_000
+    assert sits_out(Attention(4, 32), small, quick=True) == set()
+    assert sits_out(Attention(4, 32), large, quick=True) == {"PyG"}
+    assert sits_out(Epoch("gat"), small, quick=True) == {"portable"}
+    assert sits_out(SpMM(128), large, quick=True) == set()
+
+
+@pytest.mark.parametrize("task", [Attention(8, 16, True), Epoch("gcn"), SpMM(128)])
+def test_a_full_run_leaves_nobody_out(task: Task):
+    assert sits_out(task, 100_000_000, quick=False) == set()
 
 
 def test_sar_starts_with_one_device():

@@ -65,6 +65,16 @@ def test_means_are_over_sizes(record: Record):
     assert rows["attention forward"] == ("-",)
 
 
+def test_who_did_no_task_of_a_group_has_no_mean(record: Record):
+    record.peers.append(measurement(SpMM(16), "portable", 3.0))
+    rows = [row[:2] for row in sheet(record, "Times faster").rows]
+    assert rows == [
+        ("SpMM", "jaxgraph"),
+        ("SpMM", "portable"),
+        ("attention forward", "jaxgraph"),
+    ]
+
+
 def test_means_are_over_what_nobody_disturbed(record: Record):
     record.peers[3].disturbed = 1
     rows = {row[0]: row[2] for row in sheet(record, "Times faster").rows}
