@@ -170,8 +170,9 @@ class Run:
         for task in tasks:
             start = time.perf_counter()
             speed = pace(task, self.options.quick, self.options.rounds)
-            absent = sits_out(task, len(data.senders) if data else 0, self.options.quick)
-            found += measure_task(crew, graph, task, speed, data, absent)
+            num_edges = len(data.senders) if data else 0
+            left_out = sits_out(task, num_edges, self.options.quick)
+            found += measure_task(crew, graph, task, speed, data, left_out)
             seconds = time.perf_counter() - start
             self.console.print(f"{graph}: {task.label}: {seconds:.0f} s", highlight=False)
         return found

@@ -93,7 +93,7 @@ def measure_task(
     task: Task,
     pace: Pace,
     data: Data | None = None,
-    absent: Collection[str] = (),
+    left_out: Collection[str] = (),
 ) -> list[Measurement]:
     """Takes results and memory of every worker, then times by turns.
 
@@ -106,12 +106,12 @@ def measure_task(
       task: what to do.
       pace: for how long.
       data: the graph; None for tasks that need none.
-      absent: names of workers that are not asked.
+      left_out: names of workers that are not asked.
 
     Returns:
       One measurement for each other worker that has the task, in the order of the crew.
     """
-    names = [name for name in crew.workers if name not in absent]
+    names = [name for name in crew.workers if name not in left_out]
     found, firsts = _prepare_all(crew, names, graph, task, reference(task, data))
     _time_by_turns(crew, [each for each in found if not each.failure], firsts, pace)
     crew.release()

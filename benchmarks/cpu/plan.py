@@ -169,7 +169,7 @@ def peers_tasks(graph: str, topics: Sequence[str], quick: bool) -> tuple[Task, .
 
 
 def sits_out(task: Task, num_edges: int, quick: bool) -> frozenset[str]:
-    """Who has no time for a task in a quick run, since others are done ten times meanwhile.
+    """Who is left out of a task by a quick run, most of whose minutes it would take.
 
     Args:
       task: what is done.

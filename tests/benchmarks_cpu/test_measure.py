@@ -75,10 +75,10 @@ def measured(
     pace: Pace = PACE,
     task: Task = EPOCH,
     data: Data | None = None,
-    absent: Collection[str] = (),
+    left_out: Collection[str] = (),
 ) -> list[Measurement]:
     scene = Scene(tmp_path, workers)
-    found = measure_task(cast(Crew, scene), "graph", task, pace, data, absent)
+    found = measure_task(cast(Crew, scene), "graph", task, pace, data, left_out)
     assert scene.released == 1
     return found
 
@@ -123,7 +123,7 @@ def test_who_lacks_the_task_is_left_out(tmp_path: Path):
 
 def test_who_sits_out_is_not_asked(tmp_path: Path):
     log: list = []
-    found = measured(tmp_path, Scripted("a", log), Scripted("b", log), absent={"b"})
+    found = measured(tmp_path, Scripted("a", log), Scripted("b", log), left_out={"b"})
     assert [each.contestant for each in found] == ["a"]
     assert {name for name, _ in log} == {"a"}
 
