@@ -202,10 +202,11 @@ class Stack(nnx.Module):
         """
         y: Any = x
         skip, norm = None, None
+        keys = _layer_keys(key, len(self.layers)) if train and key is not None else None
         for index, layer in enumerate(self.layers):
-            layer_key = jax.random.fold_in(key, index) if train and key is not None else None
+            layer_keys = None if keys is None else (keys[index, 0], keys[index, 1])
             block = partial(self._block, index=index, train=train)
-            arguments = (shard, norm, layer, layer_key, y, skip)
+            arguments = (shard, norm, layer, layer_keys, y, skip)
             # Products are computed again only where memory is what the shards are for.
             keep = _KEPT if shard.manifest.num_parts > 1 else (*_KEPT, layers.MAPPED)
             is_given = index == 0 and self._keeps_products(x, train)
@@ -297,7 +298,7 @@ class Stack(nnx.Module):
         shard: Shard,
         norm: BatchNorm | LayerNorm | None,
         layer: Layer,
-        key: jax.Array | None,
+        keys: tuple[jax.Array, jax.Array] | None,
         x: Features,
         skip: jax.Array | None,
         *,
@@ -314,7 +315,7 @@ class Stack(nnx.Module):
             if isinstance(norm, BatchNorm) and train:
                 x = self._kept_input(index, shard, x)
             x, statistics = _normalized(norm, shard, x, train)
-        of_features, of_attention = (None, None) if key is None else _two_keys(key)
+        of_features, of_attention = (None, None) if keys is None else keys
         activation = self.activation if index else None
         # A norm keeps what it is given, of which its output and the activation's are made again.
         if activation is not None and norm is None and skip is None and train:
@@ -361,5 +362,11 @@ def _normalized(
     return x if norm is None else norm(shard, x), None
 
 
-def _two_keys(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
+def _layer_keys(key: jax.Array, num_layers: int) -> jax.Array:
+    """Keys [layers, 2] for the features and the attention of every layer.
+
+    Made for all layers at once, and not again in the backward: each costs a loop in the program.
+    """
+    of_layers = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_layers))
+    of_both = jax.vmap(jax.random.fold_in, (None, 0))
+    return jax.vmap(of_both, (0, None))(of_layers, jnp.arange(2))

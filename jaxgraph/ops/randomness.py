@@ -9,6 +9,7 @@ into its use, and no mask is ever stored.
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from numbers import Integral, Real
 from typing import TypeAlias
 
@@ -114,11 +115,9 @@ def node_keep_mask(
     """
     threshold = np.uint32(keep_threshold(rate))
     _check_width("num_columns", num_columns)
-    first, second = _absorb(seed_words(key), _NODE_MASK)
     ids = _as_words("node_ids", node_ids)
-    start = _mix(_mix(ids ^ first) + second)
-    stride = _mix(_mix(ids + second) ^ first)
-    return _row_bits(start, stride, num_columns, column_offset) >= threshold
+    offset = jnp.asarray(column_offset).astype(jnp.uint32)
+    return _node_hash(seed_words(key), ids, offset, num_columns) >= threshold
 
 
 def edge_keep_mask(
@@ -150,7 +149,6 @@ def edge_keep_mask(
     """
     threshold = np.uint32(keep_threshold(rate))
     _check_width("num_heads", num_heads)
-    first, second = _absorb(seed_words(key), _EDGE_MASK)
     receivers = _as_words("receiver_ids", receiver_ids)
     senders = _as_words("sender_ids", sender_ids)
     if receivers.shape != senders.shape:
@@ -166,11 +164,37 @@ def edge_keep_mask(
                 f"repetition must be one integer or have shape {receivers.shape}, "
                 f"got {copies.shape}"
             )
+    words = _edge_hash(seed_words(key), receivers, senders, copies.astype(jnp.uint32), num_heads)
+    return words >= threshold
+
+
+# Traced once for all layers and passes that draw masks of the same shapes.
+@partial(jax.jit, static_argnums=3)
+def _node_hash(
+    seed: tuple[jax.Array, jax.Array], ids: jax.Array, offset: jax.Array, num_columns: int
+) -> jax.Array:
+    """uint32 [n, num_columns] of uint32 ids [n]."""
+    first, second = _absorb(seed, _NODE_MASK)
+    start = _mix(_mix(ids ^ first) + second)
+    stride = _mix(_mix(ids + second) ^ first)
+    return _row_bits(start, stride, num_columns, offset)
+
+
+@partial(jax.jit, static_argnums=4)
+def _edge_hash(
+    seed: tuple[jax.Array, jax.Array],
+    receivers: jax.Array,
+    senders: jax.Array,
+    copies: jax.Array,
+    num_heads: int,
+) -> jax.Array:
+    """uint32 [c, num_heads] of uint32 ids [c], and copies [c] or []."""
+    first, second = _absorb(seed, _EDGE_MASK)
     # The rounds on the receiver's and the sender's side differ, so that (i, j) and (j, i) do.
     pair = _mix(receivers ^ first) + _mix(_mix(senders + second) ^ first)
-    start = _mix(pair ^ _mix(copies.astype(jnp.uint32) + second))
+    start = _mix(pair ^ _mix(copies + second))
     stride = _mix((start ^ second) + receivers)
-    return _row_bits(start, stride, num_heads, 0) >= threshold
+    return _row_bits(start, stride, num_heads, np.uint32(0))
 
 
 def _absorb(words: tuple[jax.Array, jax.Array], kind: np.uint32) -> tuple[jax.Array, jax.Array]:
@@ -181,10 +205,9 @@ def _absorb(words: tuple[jax.Array, jax.Array], kind: np.uint32) -> tuple[jax.Ar
 
 
 def _row_bits(
-    start: jax.Array, stride: jax.Array, num_columns: int, column_offset: int | jax.Array
+    start: jax.Array, stride: jax.Array, num_columns: int, offset: jax.Array | np.uint32
 ) -> jax.Array:
     """Hashes uint32 [n, num_columns] of rows of (start, stride): mix(start + (stride | 1) * c)."""
-    offset = jnp.asarray(column_offset).astype(jnp.uint32)
     columns = jax.lax.iota(jnp.uint32, num_columns) + offset
     odd_stride = stride | np.uint32(1)
     return _mix(start[:, None] + odd_stride[:, None] * columns[None, :])

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 import optax
 import pytest
@@ -9,6 +10,7 @@ from flax import nnx
 
 from jaxgraph import nn
 from jaxgraph.layers import FirstAggregation, NeighborReduction, SymmetricSum
+from jaxgraph.nn import stack
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard, traffic
 from jaxgraph.parallel.hlo import num_bytes, parse
 from jaxgraph.partition import partition
@@ -225,3 +227,16 @@ def test_dropout_leaves_the_savings_to_inference() -> None:
     plain, aggregated = sent(model, sharded), sent(model, aggregate_once(model, sharded))
     assert plain[0] == aggregated[0] > 0
     assert plain[1] > aggregated[1] == 0
+
+
+def test_keys_of_layers() -> None:
+    """One for the features and one for the attention of each, as folded in one by one."""
+    key = jax.random.key(3)
+    found = stack._layer_keys(key, 3)
+    expected = [
+        [jax.random.fold_in(jax.random.fold_in(key, layer), kind) for kind in range(2)]
+        for layer in range(3)
+    ]
+    np.testing.assert_array_equal(
+        jax.random.key_data(found), [[jax.random.key_data(k) for k in row] for row in expected]
+    )
