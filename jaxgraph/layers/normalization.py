@@ -14,6 +14,7 @@ from jaxgraph.layers.dense import require_rows
 from jaxgraph.ops.column_sums import column_sums
 from jaxgraph.ops.edges import match_variation, when_ready
 from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
+from jaxgraph.ops.stored import stored_for
 from jaxgraph.parallel import FeatureColumns, Shard
 
 __all__ = ["STATISTICS", "batch_norm", "batch_statistics", "layer_norm", "normalize"]
@@ -126,17 +127,20 @@ def _batch_norm_forward(epsilon, shard, x, scale, bias):
 
 def _batch_norm_backward(epsilon, residuals, gradients):
     shard, x, mean, inverse, count, scale = residuals
+    implementation = shard.incoming.implementation
+    gradient = stored_for(implementation, gradients[0])
     # Else XLA would keep it from the forward, beside what it is made from.
-    x = x + when_ready(gradients[0]).astype(x.dtype)
-    zero, implementation = jnp.zeros_like(mean), shard.incoming.implementation
-    of_bias, along = _sums(shard, gradients[0], x, zero, mean, implementation)
+    x = x + when_ready(gradient).astype(x.dtype)
+    zero = jnp.zeros_like(mean)
+    of_bias, along = _sums(shard, gradient, x, zero, mean, implementation)
     own = of_bias, along * inverse
     total, along = shard.sum(own)
-    gradient = to_accumulation(shard.mask_rows(gradients[0]))
+    of_output = to_accumulation(shard.mask_rows(gradient))
     normal = (to_accumulation(shard.mask_rows(x)) - mean) * inverse
-    dx = (gradient - total / count - normal * (along / count)) * (inverse * scale)
+    dx = (of_output - total / count - normal * (along / count)) * (inverse * scale)
     dscale, dbias = own[1].astype(scale.dtype), own[0].astype(scale.dtype)
-    return None, shard.mask_rows(dx).astype(x.dtype), dscale, dbias
+    dx = shard.mask_rows(dx).astype(x.dtype)
+    return None, stored_for(implementation, dx), dscale, dbias
 
 
 _batch_norm.defvjp(_batch_norm_forward, _batch_norm_backward)

@@ -8,9 +8,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
-from jaxgraph.ops.edges import EdgeGroup, EdgeGroups, match_variation, take_rows, when_ready
+from jaxgraph.ops.edges import EdgeGroup, EdgeGroups, match_variation, when_ready
 from jaxgraph.ops.kernels import FinishingKernel, Kernel, WholeKernel, find_kernel
 from jaxgraph.ops.messages import (
     Inputs,
@@ -27,6 +26,7 @@ from jaxgraph.ops.messages import (
     zero_totals,
 )
 from jaxgraph.ops.reducers import Reducer, Sum
+from jaxgraph.ops.rows import take_rows, with_rows_from
 from jaxgraph.ops.self_messages import pull_self_messages, reduce_self_messages
 from jaxgraph.ops.whole_graph import fits_whole, pull_whole, reduce_whole, weigh_edges
 
@@ -99,7 +99,7 @@ def merge_at(reducer: Reducer, state: Pytree, compact: Pytree, position: jax.Arr
 
     def place(leaf: jax.Array, new: jax.Array, kept: jax.Array) -> jax.Array:
         new = jnp.where(has.reshape(size, *(1,) * (new.ndim - 1)), new, kept)
-        return lax.dynamic_update_slice_in_dim(leaf, new, 0, 0)
+        return with_rows_from(leaf, 0, new)
 
     return jax.tree.map(place, state, merged, old)
 
@@ -464,7 +464,7 @@ def _rounded(rows: list[jax.Array], likes: Pytree) -> list[jax.Array]:
 def _head_replaced(totals: list[jax.Array], heads: list[jax.Array]) -> list[jax.Array]:
     """Arrays of zeros whose first rows are replaced."""
     return [
-        head if head.shape == total.shape else lax.dynamic_update_slice_in_dim(total, head, 0, 0)
+        head if head.shape == total.shape else with_rows_from(total, 0, head)
         for total, head in zip(totals, heads, strict=True)
     ]
 

@@ -20,8 +20,11 @@ from jaxgraph.ops.propagation import (
     materialize,
     named,
     primal_values,
+    pulled,
+    reduced,
 )
 from jaxgraph.ops.reducers import Reducer
+from jaxgraph.ops.stored import stored_for
 
 __all__ = ["known_after", "propagate_derived"]
 
@@ -75,13 +78,13 @@ def propagate_derived(
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _propagate(message, inputs_of, keep, schedule, reducer, *leaves):
-    return schedule.reduce(message, reducer, inputs_of(leaves))[0]
+    return reduced(message, schedule, reducer, inputs_of(leaves))[0]
 
 
 def _forward(message, inputs_of, keep, schedule, reducer, *leaves):
     schedule, reducer, values = primal_values((schedule, reducer, list(leaves)))
     inputs = inputs_of(values)
-    outputs, kept = schedule.reduce(message, reducer, inputs)
+    outputs, kept = reduced(message, schedule, reducer, inputs)
     wanted = Static(tuple(leaf.perturbed for leaf in leaves))
     kept_inputs = Stored.of(inputs) if keep else None
     results = Stored.of((outputs, kept))
@@ -91,13 +94,13 @@ def _forward(message, inputs_of, keep, schedule, reducer, *leaves):
 def _backward(message, inputs_of, keep, residuals, gradient):
     schedule, reducer, values, kept_inputs, results, is_wanted = residuals
     outputs, kept = results.restored()
-    gradient = materialize(gradient, outputs)
+    gradient = stored_for(schedule.implementation, materialize(gradient, outputs))
     is_kept = kept_inputs is not None
     inputs = kept_inputs.restored() if is_kept else inputs_of(values, when_ready(gradient))
     parts = (inputs.params, inputs.sender, inputs.receiver, inputs.edge)
     wanted = Wanted(*(bool(floating_leaves(part)) for part in parts), over_inputs=not is_kept)
-    pulled = schedule.pull(message, reducer, inputs, (outputs, kept), gradient, wanted)
-    gradients = iter(_pull_back(inputs_of, values, is_wanted.value, cotangents(inputs, pulled)))
+    grads = pulled(message, wanted, schedule, reducer, inputs, (outputs, kept), gradient)
+    gradients = iter(_pull_back(inputs_of, values, is_wanted.value, cotangents(inputs, grads)))
     return None, None, *(next(gradients) if wanted else None for wanted in is_wanted.value)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jaxgraph.ops.blocks import Block
 from jaxgraph.ops.edges import EdgeChunk, match_variation, visit_slots
@@ -17,6 +16,7 @@ from jaxgraph.ops.messages import (
     evaluate_message,
     message_shapes,
 )
+from jaxgraph.ops.rows import with_rows_from
 
 __all__ = ["map_edges"]
 
@@ -49,7 +49,7 @@ def map_edges(
         def write(leaf: jax.Array, new: jax.Array) -> jax.Array:
             # Lanes behind the last edge fall on slots that stay 0.
             mask = chunk.mask.reshape(-1, *(1,) * (new.ndim - 1))
-            return lax.dynamic_update_slice_in_dim(leaf, jnp.where(mask, new, 0), first, 0)
+            return with_rows_from(leaf, first, jnp.where(mask, new, 0))
 
         return jax.tree.map(write, written, values)
 

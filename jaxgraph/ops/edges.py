@@ -34,6 +34,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgraph.ops.lanes import Lanes
+from jaxgraph.ops.rows import entry_at, rows_from, take_rows, with_rows_from
 
 __all__ = [
     "CutRows",
@@ -43,7 +44,6 @@ __all__ = [
     "Orientation",
     "by_row",
     "match_variation",
-    "take_rows",
     "visit_rows",
     "visit_slots",
     "when_ready",
@@ -260,13 +260,6 @@ class EdgeChunk:
         return jax.tree.map(spread, take_rows(tree, self.rows))
 
 
-def take_rows(tree: Pytree, rows: jax.Array) -> Pytree:
-    """Rows [chunk, ...] of every array of a pytree; `rows` must be in bounds."""
-    return jax.tree.map(
-        lambda leaf: leaf.at[rows].get(mode="promise_in_bounds", wrap_negative_indices=False), tree
-    )
-
-
 @dataclasses.dataclass(frozen=True)
 class _Block:
     """Some consecutive rows or runs of a group.
@@ -303,17 +296,12 @@ class _Block:
         return neighbors, ids, mask
 
 
-def _slice(array: jax.Array, start: jax.Array, size: int) -> jax.Array:
-    return lax.dynamic_slice_in_dim(array, start, size, 0)
-
-
-def _block(edges: EdgeGroups, side: str, group: jax.Array | int, first: jax.Array) -> _Block:
-    """The block that starts at a compact row or run of a group."""
+def _block(edges: EdgeGroups, side: str, first: jax.Array, stop: jax.Array) -> _Block:
+    """The block from a compact row or run on, of a group that ends before `stop`."""
     orientation, size = edges.orientation(side), edges.rows_at_once
-    start, stop = (orientation.run_ptr[group + more] for more in (0, 1))
-    inside = start + first + jnp.arange(size, dtype=jnp.int32) < stop
+    inside = first + jnp.arange(size, dtype=jnp.int32) < stop
     rows, starts, degrees = (
-        _slice(array, start + first, size)
+        rows_from(array, first, size)
         for array in (orientation.rows, orientation.starts, orientation.degrees)
     )
     return _Block(
@@ -359,26 +347,26 @@ def visit_rows(
       The table and the last carry.
     """
     orientation, size = edges.orientation(side), edges.rows_at_once
-    stop = orientation.run_ptr[group + 1] - orientation.run_ptr[group]
+    begin, end = (entry_at(orientation.run_ptr, group + more) for more in (0, 1))
+    heavy = entry_at(orientation.heavy_rows, group)
 
     def body(loop: tuple[jax.Array, Pytree, Pytree]) -> tuple[jax.Array, Pytree, Pytree]:
         first, table, carry = loop
-        block = _block(edges, side, group, first)
+        block = _block(edges, side, begin + first, end)
         state, carry = _reduce_block(edges, side, block, visit, empty, carry)
         table = _written(table, state, first)
         return first + size, table, carry
 
-    start = match_variation(orientation.heavy_rows[group], (stop, table, carry))
-    loop = (start, table, carry)
-    _, table, carry = lax.while_loop(lambda loop: loop[0] < stop, body, loop)
-    return _merge_runs(edges, side, group, merge, empty, table), carry
+    loop = (match_variation(heavy, (end, table, carry)), table, carry)
+    _, table, carry = lax.while_loop(lambda loop: begin + loop[0] < end, body, loop)
+    return _merge_runs(edges, side, begin, heavy, merge, empty, table), carry
 
 
 def _written(table: Pytree, rows: Pytree, first: jax.Array) -> Pytree:
     """`table` with other rows from the first on."""
 
     def write(leaf: jax.Array, new: jax.Array) -> jax.Array:
-        return lax.dynamic_update_slice_in_dim(leaf, new.astype(leaf.dtype), first, 0)
+        return with_rows_from(leaf, first, new.astype(leaf.dtype))
 
     return jax.tree.map(write, table, rows)
 
@@ -410,14 +398,14 @@ def _reduce_block(
 def _merge_runs(
     edges: EdgeGroups,
     side: str,
-    group: jax.Array | int,
+    begin: jax.Array,
+    heavy: jax.Array,
     merge: Callable[..., Pytree],
     empty: Pytree,
     table: Pytree,
 ) -> Pytree:
     """`table` with the states of the heavy rows, each that of its runs merged, at their places."""
     orientation, size = edges.orientation(side), edges.rows_at_once
-    heavy = orientation.heavy_rows[group]
     lanes = jnp.arange(size, dtype=jnp.int32)
 
     def where(mask: jax.Array, some: Pytree, others: Pytree) -> Pytree:
@@ -430,7 +418,7 @@ def _merge_runs(
     def body(loop: tuple[jax.Array, Pytree]) -> tuple[jax.Array, Pytree]:
         first, table = loop
         starts, counts = (
-            _slice(array, orientation.run_ptr[group] + first, size)
+            rows_from(array, begin + first, size)
             for array in (orientation.starts, orientation.degrees)
         )
         inside = first + lanes < heavy
@@ -445,7 +433,7 @@ def _merge_runs(
         most = counts[0]
         start = match_variation(jnp.int32(0), (most, table))
         state = lax.while_loop(lambda inner: inner[0] < most, take_in, (start, empty))[1]
-        old = jax.tree.map(lambda leaf: _slice(leaf, first, size), table)
+        old = jax.tree.map(lambda leaf: rows_from(leaf, first, size), table)
         return first + size, _written(table, where(inside, state, old), first)
 
     start = match_variation(jnp.int32(0), (heavy, table))
@@ -473,7 +461,8 @@ def visit_slots(
     orientation, all_receivers = edges.by_receiver, edges.receivers
     assert all_receivers is not None  # edges without data have no values either
     start, stop = (
-        orientation.compressed_starts[orientation.compressed_ptr[group + more]] for more in (0, 1)
+        entry_at(orientation.compressed_starts, entry_at(orientation.compressed_ptr, group + more))
+        for more in (0, 1)
     )
     lanes = jnp.arange(edges.chunk, dtype=jnp.int32)
 
@@ -485,7 +474,7 @@ def visit_slots(
             return jnp.where(mask, values, values[0])
 
         senders, receivers = (
-            active(_slice(array, first, edges.chunk))
+            active(rows_from(array, first, edges.chunk))
             for array in (orientation.neighbors, all_receivers)
         )
         chunk = EdgeChunk(senders, receivers, active(first + lanes), mask)
@@ -516,5 +505,5 @@ class EdgeGroup:
         edges = self.edges
         if edges.sender_ptr is None:
             return edges.sender_ids
-        rows = edges.sender_ptr[self.group] + jnp.arange(num_rows, dtype=jnp.int32)
+        rows = entry_at(edges.sender_ptr, self.group) + jnp.arange(num_rows, dtype=jnp.int32)
         return edges.sender_ids.at[rows].get(mode="clip")

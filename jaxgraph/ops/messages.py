@@ -24,13 +24,13 @@ from jaxgraph.ops.edges import (
     EdgeGroups,
     by_row,
     match_variation,
-    take_rows,
     visit_rows,
     visit_slots,
     when_ready,
 )
 from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
 from jaxgraph.ops.reducers import Reducer, Sum, cotangent
+from jaxgraph.ops.rows import entry_at, rows_from, take_rows, with_rows_from
 
 __all__ = [
     "Inputs",
@@ -132,8 +132,8 @@ def with_floating_leaves(tree: Pytree, floating: list[Any]) -> Pytree:
 
 
 def add_rows(total: jax.Array, start: jax.Array, addend: jax.Array) -> jax.Array:
-    old = lax.dynamic_slice_in_dim(total, start, addend.shape[0], 0)
-    return lax.dynamic_update_slice_in_dim(total, old + addend.astype(old.dtype), start, 0)
+    old = rows_from(total, start, addend.shape[0])
+    return with_rows_from(total, start, old + addend.astype(old.dtype))
 
 
 def at_edges(inputs: Inputs, chunk: EdgeChunk) -> Inputs:
@@ -166,13 +166,11 @@ def per_edge(
     """What a reducer needs to know of the edges of a chunk, or None."""
     receivers, senders = chunk.receivers, chunk.senders
     if edges.receiver_ptr is not None:
-        receivers = receivers + edges.receiver_ptr[group]
+        receivers = receivers + entry_at(edges.receiver_ptr, group)
     if edges.sender_ptr is not None:
-        senders = senders + edges.sender_ptr[group]
-    if edges.repetition is None:
-        repetition = jnp.zeros_like(chunk.senders)
-    else:
-        repetition = take_rows(edges.repetition, chunk.edge_ids)
+        senders = senders + entry_at(edges.sender_ptr, group)
+    known = edges.repetition
+    repetition = 0 if known is None else take_rows(known, chunk.edge_ids)
     return reducer.per_edge(
         take_rows(edges.receiver_ids, receivers), take_rows(edges.sender_ids, senders), repetition
     )
@@ -253,11 +251,9 @@ def finish_messages(
 
 def merge_rows(reducer: Reducer, state: Pytree, first: jax.Array, addend: Pytree) -> Pytree:
     size = jax.tree.leaves(addend)[0].shape[0]
-    old = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, first, size, 0), state)
+    old = jax.tree.map(lambda leaf: rows_from(leaf, first, size), state)
     new = reducer.merge(old, addend)
-    return jax.tree.map(
-        lambda leaf, part: lax.dynamic_update_slice_in_dim(leaf, part, first, 0), state, new
-    )
+    return jax.tree.map(lambda leaf, part: with_rows_from(leaf, first, part), state, new)
 
 
 def pull_messages(

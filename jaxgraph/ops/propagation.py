@@ -22,6 +22,7 @@ from jaxgraph.ops.messages import (
     with_floating_leaves,
 )
 from jaxgraph.ops.reducers import Reducer
+from jaxgraph.ops.stored import stored_for
 
 __all__ = ["REDUCED", "OneBlock", "Schedule", "Stored", "propagate_block", "propagate_by"]
 
@@ -33,6 +34,11 @@ Pytree = Any
 
 class Schedule(Protocol):
     """Which messages are reduced, and in which order: a pytree of the edges that it needs."""
+
+    @property
+    def implementation(self) -> str:
+        """What reduces them: "xla", "cpu" or "mosaic_gpu"."""
+        ...
 
     def reduce(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> tuple[Pytree, Pytree]:
         """What a reducer makes of all messages.
@@ -80,6 +86,10 @@ class OneBlock:
     """
 
     block: Block
+
+    @property
+    def implementation(self) -> str:
+        return self.block.edges.implementation
 
     def reduce(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> tuple[Pytree, Pytree]:
         return reduce_block(self.block, message, reducer, inputs)
@@ -133,13 +143,13 @@ def propagate_by(
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _propagate(message, schedule: Schedule, reducer: Reducer, inputs: Inputs) -> Pytree:
-    return schedule.reduce(message, reducer, inputs)[0]
+    return reduced(message, schedule, reducer, inputs)[0]
 
 
 def _propagate_forward(message, schedule, reducer, inputs):
     schedule, reducer = primal_values(schedule), primal_values(reducer)
     wanted, inputs = wanted_gradients(inputs), primal_values(inputs)
-    outputs, kept = schedule.reduce(message, reducer, inputs)
+    outputs, kept = reduced(message, schedule, reducer, inputs)
     residuals = (schedule, reducer, inputs, Stored.of((outputs, kept)), Static(wanted))
     return named(outputs), residuals
 
@@ -147,12 +157,34 @@ def _propagate_forward(message, schedule, reducer, inputs):
 def _propagate_backward(message, residuals, gradient):
     schedule, reducer, inputs, results, wanted = residuals
     outputs, kept = results.restored()
-    gradient = materialize(gradient, outputs)
-    grads = schedule.pull(message, reducer, inputs, (outputs, kept), gradient, wanted.value)
+    gradient = stored_for(schedule.implementation, materialize(gradient, outputs))
+    grads = pulled(message, wanted.value, schedule, reducer, inputs, (outputs, kept), gradient)
     return None, None, cotangents(inputs, grads)
 
 
 _propagate.defvjp(_propagate_forward, _propagate_backward, symbolic_zeros=True)
+
+
+@partial(jax.jit, static_argnums=0)
+def reduced(
+    message: MessageFn, schedule: Schedule, reducer: Reducer, inputs: Inputs
+) -> tuple[Pytree, Pytree]:
+    """`schedule.reduce`, traced and lowered once for all layers of the same shapes."""
+    return schedule.reduce(message, reducer, inputs)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def pulled(
+    message: MessageFn,
+    wanted: Wanted,
+    schedule: Schedule,
+    reducer: Reducer,
+    inputs: Inputs,
+    results: tuple[Pytree, Pytree],
+    gradient: Pytree,
+) -> Inputs:
+    """`schedule.pull`, traced and lowered once for all layers of the same shapes."""
+    return schedule.pull(message, reducer, inputs, results, gradient, wanted)
 
 
 def named(tree: Pytree) -> Pytree:

@@ -93,7 +93,7 @@ class Reducer(Protocol):
         ...
 
     def per_edge(
-        self, receiver_ids: jax.Array, sender_ids: jax.Array, repetition: jax.Array
+        self, receiver_ids: jax.Array, sender_ids: jax.Array, repetition: jax.Array | int
     ) -> jax.Array | None:
         """What the reduction needs to know of every edge, such as its dropout mask, or None."""
         ...
@@ -296,7 +296,7 @@ class Extremum(_Merging):
 
     def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
         # Of one receiver's edges, no two have the same sender and repetition.
-        spread = repetition.astype(jnp.uint32) * jnp.uint32(0x9E3779B1)
+        spread = jnp.asarray(repetition).astype(jnp.uint32) * jnp.uint32(0x9E3779B1)
         return sender_ids.astype(jnp.uint32) + spread
 
 

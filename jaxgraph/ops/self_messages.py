@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgraph.ops.edges import EdgeGroup, match_variation, take_rows, when_ready
+from jaxgraph.ops.edges import EdgeGroup, match_variation, when_ready
 from jaxgraph.ops.messages import (
     Inputs,
     MessageFn,
@@ -22,6 +22,7 @@ from jaxgraph.ops.messages import (
     zero_totals,
 )
 from jaxgraph.ops.reducers import Reducer
+from jaxgraph.ops.rows import take_rows
 
 __all__ = ["check_start", "pull_self_messages", "reduce_self_messages"]
 
@@ -64,7 +65,7 @@ def reduce_self_messages(
     def body(rows: jax.Array, mask: jax.Array, first: jax.Array, state: Pytree) -> Pytree:
         messages = compute(message, _at_rows(inputs, rows))
         ids = take_rows(node_ids, rows)
-        keep = reducer.per_edge(ids, ids, jnp.zeros_like(ids))
+        keep = reducer.per_edge(ids, ids, 0)
         return merge_rows(reducer, state, first, reducer.lift(messages, mask, keep))
 
     return _for_each_row_chunk(
@@ -93,7 +94,7 @@ def pull_self_messages(
 
     def body(rows: jax.Array, mask: jax.Array, first: jax.Array, carry: Inputs) -> Inputs:
         ids = take_rows(node_ids, rows)
-        keep = reducer.per_edge(ids, ids, jnp.zeros_like(ids))
+        keep = reducer.per_edge(ids, ids, 0)
         at_rows = _at_rows(inputs, rows)
         grads = pull_chunk(message, reducer, at_rows, take_rows(adjoint, rows), keep, mask)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 from jax import lax
 
 from jaxgraph.ops.edges import when_ready
 
-__all__ = ["stored"]
+__all__ = ["stored", "stored_for"]
+
+Pytree = Any
 
 
 @jax.custom_jvp
@@ -26,6 +30,20 @@ def stored(x: jax.Array) -> jax.Array:
       x.
     """
     return lax.platform_dependent(x, cpu=_behind_a_loop, default=lambda x: x)
+
+
+def stored_for(implementation: str, tree: Pytree) -> Pytree:
+    """`tree`, such as a gradient that several loops and sums read, made once for all of them.
+
+    Args:
+      implementation: of what reads it. Kernels read arrays anyway, and may write over them.
+      tree: pytree of arrays.
+
+    Returns:
+      `tree`, for "xla" with each array `stored`: the norm, activation and dropout that a gradient
+      came through are otherwise compiled, and computed, in each of their users again.
+    """
+    return jax.tree.map(stored, tree) if implementation == "xla" else tree
 
 
 @stored.defjvp

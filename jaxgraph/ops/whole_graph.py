@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgraph.ops.edges import EdgeChunk, EdgeGroups, match_variation, take_rows, visit_slots
+from jaxgraph.ops.edges import EdgeChunk, EdgeGroups, match_variation, visit_slots
 from jaxgraph.ops.lanes import Join, Lanes, LaneTable, RunTable
 from jaxgraph.ops.message_functions import GatMessage, sum_message, weighted_message
 from jaxgraph.ops.messages import (
@@ -38,6 +38,7 @@ from jaxgraph.ops.messages import (
 )
 from jaxgraph.ops.precision import to_accumulation
 from jaxgraph.ops.reducers import Reducer, Sum
+from jaxgraph.ops.rows import take_rows, with_rows_from
 
 __all__ = ["fits_whole", "pull_whole", "reduce_whole", "weigh_edges"]
 
@@ -342,9 +343,7 @@ def weigh_edges(
 
     def visit(chunk: EdgeChunk, first: jax.Array, written: Pytree) -> Pytree:
         return jax.tree.map(
-            lambda leaf, new: lax.dynamic_update_slice_in_dim(leaf, new, first, 0),
-            written,
-            weigh(chunk),
+            lambda leaf, new: with_rows_from(leaf, first, new), written, weigh(chunk)
         )
 
     some = jnp.zeros(edges.chunk, jnp.int32)

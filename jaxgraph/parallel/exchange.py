@@ -22,6 +22,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.ops.chosen_rows import chosen_rows, is_wide
 from jaxgraph.ops.edges import match_variation
+from jaxgraph.ops.rows import entry_at, rows_from, with_rows_from
 from jaxgraph.parallel.shard import HaloTable, Shard
 
 __all__ = ["HALOS", "Route", "exchange_all", "halo_route", "reach_route", "rows_sent", "send_rows"]
@@ -158,14 +159,14 @@ def send_rows(
       Arrays [route.rows, ...]; rows behind those that came are zero.
     """
     leaves, structure = jax.tree.flatten(tree)
+    first = 0 if table is None else entry_at(table.ptr, step - 1)
+    first = first if after is None else first + after
 
     def rows_of(segment: Segment, leaf: jax.Array) -> jax.Array:
         size = segment.stop - segment.start
         if table is None:
             return _resized(leaf[segment.start :], size)
-        start = table.ptr[step - 1] + segment.start
-        rows = lax.dynamic_slice_in_dim(table.rows, start, size, 0)
-        rows = rows if after is None else rows + after
+        rows = rows_from(table.rows, first + segment.start, size)
         return chosen_rows(leaf, rows, shard.incoming.implementation)
 
     def branch(segments: tuple[Segment, ...], leaves: list[jax.Array]) -> list[jax.Array]:
@@ -296,4 +297,4 @@ def _add_rows_at(total: jax.Array, rows: jax.Array, position: jax.Array) -> jax.
     found = rows.at[jnp.maximum(position, 0)].get(mode="promise_in_bounds")
     has = (position >= 0).reshape(-1, *(1,) * (rows.ndim - 1))
     head = total[: position.shape[0]] + jnp.where(has, found, 0)
-    return lax.dynamic_update_slice_in_dim(total, head, 0, 0)
+    return with_rows_from(total, 0, head)

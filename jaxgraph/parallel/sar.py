@@ -38,6 +38,7 @@ from jaxgraph.ops.blocks import (
 from jaxgraph.ops.edges import EdgeGroups, match_variation
 from jaxgraph.ops.messages import Inputs, MessageFn, Wanted, floating_leaves
 from jaxgraph.ops.reducers import Reducer
+from jaxgraph.ops.rows import entry_at
 from jaxgraph.parallel.dependence import looks_at_senders
 from jaxgraph.parallel.exchange import halo_route, reach_route, send_rows
 from jaxgraph.parallel.ring import Visit, Work, visit_parts
@@ -60,6 +61,10 @@ class Sequential:
 
     shard: Shard
     self_loops: bool
+
+    @property
+    def implementation(self) -> str:
+        return self.shard.incoming.implementation
 
     def reduce(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> tuple[Pytree, Pytree]:
         block = self.shard.block(self_loops=self.self_loops)
@@ -115,7 +120,7 @@ def _fold(
 def _positions(table: HaloTable | None, step: jax.Array | int) -> jax.Array:
     """Where the own rows stand among those shared with the part at `step`."""
     assert table is not None  # a graph of one part takes no steps
-    return table.position[step - 1]
+    return entry_at(table.position, step - 1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from jaxgraph import Graph
+from jaxgraph.ops.message_functions import gat_message
 from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.propagation import propagate_block
 from jaxgraph.ops.reducers import Extremum, Softmax, Sum
@@ -229,6 +230,25 @@ def test_only_wanted_gradients_are_computed() -> None:
     # Four loops per orientation, over blocks and the pieces of their rows, and over heavy rows and
     # their runs; and one over slots.
     assert (loops(0), loops(1), loops(0, 1)) == (8, 5, 9)
+
+
+def test_layers_of_the_same_shapes_are_lowered_once() -> None:
+    """A message that is equal, not the same, in every layer; forward and backward."""
+    placed = place_block(RANDOM)
+    rows, reducer = placed.block.sender_rows, Softmax(None, 0.0, 2)
+
+    def lines(layers: int) -> int:
+        def total(x: jax.Array) -> jax.Array:
+            for _ in range(layers):
+                logits = x.sum(-1)
+                inputs = Inputs((), (x, logits), logits, ())
+                x = propagate_block(placed.block, gat_message(0.2), reducer, inputs)
+            return x.sum()
+
+        text = jax.jit(jax.grad(total)).lower(jnp.ones((rows, reducer.heads, 3))).as_text()
+        return text.count("\n")
+
+    assert lines(3) < 1.5 * lines(1)
 
 
 def test_counts_may_travel_with_values() -> None:
