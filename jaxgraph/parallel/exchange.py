@@ -159,6 +159,7 @@ def send_rows(
       Arrays [route.rows, ...]; rows behind those that came are zero.
     """
     leaves, structure = jax.tree.flatten(tree)
+    bundles = _bundles(leaves)
     first = 0 if table is None else entry_at(table.ptr, step - 1)
     first = first if after is None else first + after
 
@@ -170,12 +171,15 @@ def send_rows(
         return chosen_rows(leaf, rows, shard.incoming.implementation)
 
     def branch(segments: tuple[Segment, ...], leaves: list[jax.Array]) -> list[jax.Array]:
-        return _travel(segments, rows_of, leaves, route.rows, shard.axis)
+        some = [[leaves[i] for i in bundle] for bundle in bundles]
+        return [_travel(segments, rows_of, each, route.rows, shard.axis) for each in some]
 
     if isinstance(step, int):
-        return jax.tree.unflatten(structure, branch(route.steps[step - 1], leaves))
-    branches = [partial(branch, segments) for segments in route.steps]
-    return jax.tree.unflatten(structure, lax.switch(step - 1, branches, leaves))
+        messages = branch(route.steps[step - 1], leaves)
+    else:
+        branches = [partial(branch, segments) for segments in route.steps]
+        messages = lax.switch(step - 1, branches, leaves)
+    return jax.tree.unflatten(structure, _unpacked(bundles, messages, leaves))
 
 
 def _travel(
@@ -184,27 +188,33 @@ def _travel(
     leaves: list[jax.Array],
     rows: int,
     axis: str | tuple[str, ...],
-) -> list[jax.Array]:
-    """Permutes the rows of arrays, one message per segment and bundle."""
+) -> jax.Array:
+    """Permutes rows of arrays, one message per segment, and returns what came, [rows, columns]."""
     if not segments:
-        empty = [jnp.zeros((rows, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]
-        return [match_variation(zeros, leaf) for zeros, leaf in zip(empty, leaves, strict=True)]
+        width = sum(math.prod(leaf.shape[1:]) for leaf in leaves)
+        return match_variation(jnp.zeros((rows, width), leaves[0].dtype), leaves)
+    pieces = []
+    for segment in segments:
+        # Row by row and segment by segment, so that no message is copied to be cut.
+        chosen = [rows_of(segment, leaf) for leaf in leaves]
+        flat = [part.reshape(part.shape[0], -1) for part in chosen]
+        packed = flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=1)
+        pieces.append(lax.ppermute(packed, axis, segment.pairs))
+    message = jnp.concatenate(pieces) if len(pieces) > 1 else pieces[0]
+    return match_variation(_resized(message, rows), leaves)
+
+
+def _unpacked(
+    bundles: list[list[int]], messages: list[jax.Array], likes: list[jax.Array]
+) -> list[jax.Array]:
+    """The arrays of all bundles, in their order before."""
     arrived: dict[int, jax.Array] = {}
-    for bundle in _bundles(leaves):
-        pieces = []
-        for segment in segments:
-            # Row by row and segment by segment, so that no message is copied to be cut.
-            chosen = [rows_of(segment, leaves[i]) for i in bundle]
-            flat = [part.reshape(part.shape[0], -1) for part in chosen]
-            packed = flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=1)
-            pieces.append(lax.ppermute(packed, axis, segment.pairs))
-        message = jnp.concatenate(pieces) if len(pieces) > 1 else pieces[0]
-        message = match_variation(_resized(message, rows), leaves[bundle[0]])
-        widths = [math.prod(leaves[i].shape[1:]) for i in bundle]
-        ends = np.cumsum(widths)[:-1]
-        for i, part in zip(bundle, jnp.split(message, ends, axis=1), strict=True):
-            arrived[i] = part.reshape(rows, *leaves[i].shape[1:])
-    return [arrived[i] for i in range(len(leaves))]
+    for bundle, message in zip(bundles, messages, strict=True):
+        widths = [math.prod(likes[i].shape[1:]) for i in bundle]
+        parts = jnp.split(message, np.cumsum(widths)[:-1], axis=1)
+        for i, part in zip(bundle, parts, strict=True):
+            arrived[i] = part.reshape(len(part), *likes[i].shape[1:])
+    return [arrived[i] for i in range(len(likes))]
 
 
 def _bundles(leaves: list[jax.Array]) -> list[list[int]]:
