@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ from jaxgraph.ops.messages import (
     pull_lane,
 )
 from jaxgraph.ops.precision import to_accumulation
-from jaxgraph.ops.reducers import Reducer, Sum
+from jaxgraph.ops.reducers import Reducer, Softmax, Sum
 from jaxgraph.ops.rows import take_rows, with_rows_from
 
 __all__ = ["fits_whole", "pull_whole", "reduce_whole", "weigh_edges"]
@@ -61,6 +61,11 @@ def fits_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer) -> bool:
     """
     passes_on = message in (sum_message, weighted_message) or isinstance(message, GatMessage)
     return edges.by_receiver.lanes is not None and passes_on and not reducer.compares
+
+
+def _is_attention(message: MessageFn, reducer: Reducer) -> TypeGuard[GatMessage]:
+    """Whether the messages are those of GAT, with logits that a softmax weighs."""
+    return isinstance(message, GatMessage) and isinstance(reducer, Softmax)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -328,6 +333,9 @@ def weigh_edges(
 ) -> Pytree:
     """What `reducer.weigh` says of every edge, a chunk of edges at a time.
 
+    Of GAT's attention with the gradient of the logits before their activation, which both ends have
+    in common, so that neither looks at the logits again.
+
     Args:
       edges: the edges, all of group 0.
       message, reducer, inputs, adjoint: as for `pull_messages`.
@@ -337,9 +345,14 @@ def weigh_edges(
     """
 
     def weigh(chunk: EdgeChunk) -> Pytree:
-        messages = evaluate_message(message, at_edges(inputs, chunk))
-        keep = per_edge(edges, 0, reducer, chunk)
-        return reducer.weigh(messages, chunk.at_end("receiver", adjoint), keep)
+        seen, keep = at_edges(inputs, chunk), per_edge(edges, 0, reducer, chunk)
+        messages = evaluate_message(message, seen)
+        weights = reducer.weigh(messages, chunk.at_end("receiver", adjoint), keep)
+        if not _is_attention(message, reducer):
+            return weights
+        powers, of_logits = weights
+        logits, _ = evaluate_message(message.without_activation, seen)
+        return powers, message.pulled_activation(logits, of_logits)
 
     def visit(chunk: EdgeChunk, first: jax.Array, written: Pytree) -> Pytree:
         return jax.tree.map(
@@ -375,6 +388,7 @@ def pull_whole(
       Gradients of the floating leaves at that end, [rows, ...].
     """
     wanted = floating_leaves(getattr(inputs, side))
+    weighed = message.without_activation if _is_attention(message, reducer) else message
 
     def empty(rows: int) -> list[jax.Array]:
         zeros = Sum().empty(wanted, rows)
@@ -391,7 +405,7 @@ def pull_whole(
             [take_rows(weights, ids) for ids in lanes.each(lanes.edges.edge_ids)],
             strict=True,
         )
-        each = [pull_lane(message, reducer, side, *part) for part in parts]
+        each = [pull_lane(weighed, reducer, side, *part) for part in parts]
         return Sum().merge(*([to_accumulation(leaf) for leaf in lane] for lane in each))
 
     at_once = isinstance(message, GatMessage)
