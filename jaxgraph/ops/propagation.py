@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 import jax
@@ -30,6 +31,8 @@ REDUCED = "reduced_messages"
 """Checkpoint name of what a reduction of messages puts out and keeps for its backward."""
 
 Pytree = Any
+_MESSAGES = 16
+"""Of so many message functions the traced programs are kept."""
 
 
 class Schedule(Protocol):
@@ -165,15 +168,13 @@ def _propagate_backward(message, residuals, gradient):
 _propagate.defvjp(_propagate_forward, _propagate_backward, symbolic_zeros=True)
 
 
-@partial(jax.jit, static_argnums=0)
 def reduced(
     message: MessageFn, schedule: Schedule, reducer: Reducer, inputs: Inputs
 ) -> tuple[Pytree, Pytree]:
     """`schedule.reduce`, traced and lowered once for all layers of the same shapes."""
-    return schedule.reduce(message, reducer, inputs)
+    return _reduction(message)(schedule, reducer, inputs)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
 def pulled(
     message: MessageFn,
     wanted: Wanted,
@@ -184,7 +185,25 @@ def pulled(
     gradient: Pytree,
 ) -> Inputs:
     """`schedule.pull`, traced and lowered once for all layers of the same shapes."""
-    return schedule.pull(message, reducer, inputs, results, gradient, wanted)
+    return _pullback(message, wanted)(schedule, reducer, inputs, results, gradient)
+
+
+# A function of its own for each of the last messages: what jax traces of a function it keeps as
+# long as that is there, and a message of the user's own is another one in every trace.
+@lru_cache(maxsize=_MESSAGES)
+def _reduction(message: MessageFn) -> Callable[..., tuple[Pytree, Pytree]]:
+    def reduce_messages(schedule: Schedule, reducer: Reducer, inputs: Inputs) -> Any:
+        return schedule.reduce(message, reducer, inputs)
+
+    return jax.jit(reduce_messages)
+
+
+@lru_cache(maxsize=_MESSAGES)
+def _pullback(message: MessageFn, wanted: Wanted) -> Callable[..., Inputs]:
+    def pull_messages(schedule, reducer, inputs, results, gradient) -> Inputs:
+        return schedule.pull(message, reducer, inputs, results, gradient, wanted)
+
+    return jax.jit(pull_messages)
 
 
 def named(tree: Pytree) -> Pytree:

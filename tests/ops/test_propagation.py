@@ -1,5 +1,7 @@
 """propagate_block with messages of one's own, against autodiff of all edges at once."""
 
+import gc
+import weakref
 from functools import partial
 from typing import Any
 
@@ -249,6 +251,26 @@ def test_layers_of_the_same_shapes_are_lowered_once() -> None:
         return text.count("\n")
 
     assert lines(3) < 1.5 * lines(1)
+
+
+def test_of_many_messages_few_are_kept() -> None:
+    """A message that somebody writes anew for every trace does not fill the memory."""
+    placed = place_block(RANDOM)
+    x = jnp.ones((placed.block.sender_rows, 2))
+
+    def traced() -> weakref.ref[Any]:
+        def message(params: Any, sender: Any, receiver: Any, edge: Any) -> Any:
+            return 2 * sender
+
+        def total(x: jax.Array) -> jax.Array:
+            return propagate_block(placed.block, message, Sum(), Inputs((), x, (), ())).sum()
+
+        jax.make_jaxpr(jax.grad(total))(x)
+        return weakref.ref(message)
+
+    messages = [traced() for _ in range(40)]
+    gc.collect()
+    assert sum(message() is not None for message in messages) < 20
 
 
 def test_counts_may_travel_with_values() -> None:
