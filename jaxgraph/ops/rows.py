@@ -1,7 +1,7 @@
 """Rows of arrays whose numbers are known to be in bounds.
 
-An index of `array[index]` may count from the back: four instructions find out, in every loop that
-looks something up, and they are a tenth of what is compiled for attention over several parts.
+An index of `array[index]` may count from the back: three instructions find out, in every loop that
+looks something up, and with them a step of attention over several parts is a good part larger.
 """
 
 from __future__ import annotations

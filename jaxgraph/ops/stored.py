@@ -32,6 +32,13 @@ def stored(x: jax.Array) -> jax.Array:
     return lax.platform_dependent(x, cpu=_behind_a_loop, default=lambda x: x)
 
 
+@stored.defjvp
+def _stored_tangent(
+    primals: tuple[jax.Array], tangents: tuple[jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    return stored(*primals), tangents[0]
+
+
 def stored_for(implementation: str, tree: Pytree) -> Pytree:
     """`tree`, such as a gradient that several loops and sums read, made once for all of them.
 
@@ -44,13 +51,6 @@ def stored_for(implementation: str, tree: Pytree) -> Pytree:
       came through are otherwise compiled, and computed, in each of their users again.
     """
     return jax.tree.map(stored, tree) if implementation == "xla" else tree
-
-
-@stored.defjvp
-def _stored_tangent(
-    primals: tuple[jax.Array], tangents: tuple[jax.Array]
-) -> tuple[jax.Array, jax.Array]:
-    return stored(*primals), tangents[0]
 
 
 def _behind_a_loop(x: jax.Array) -> jax.Array:

@@ -9,8 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 from jaxgraph import Graph
+from jaxgraph.ops.implementations import with_implementation
 from jaxgraph.ops.message_functions import gat_message
 from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.propagation import propagate_block
@@ -251,6 +253,26 @@ def test_layers_of_the_same_shapes_are_lowered_once() -> None:
         return text.count("\n")
 
     assert lines(3) < 1.5 * lines(1)
+
+
+def test_without_kernels_a_gradient_is_made_once() -> None:
+    """And not in each of the loops and sums of attention that read it."""
+    block = with_implementation(place_block(RANDOM).block, "xla")
+    reducer = Softmax(None, 0.0, 2)
+
+    @partial(jax.jit, compiler_options=AS_USERS_DO)
+    def gradient(x: jax.Array) -> Any:
+        def total(x: jax.Array) -> jax.Array:
+            logits = x.sum(-1)
+            inputs = Inputs((), (x, logits), logits, ())
+            y = propagate_block(block, gat_message(0.2), reducer, inputs)
+            return jnp.sum(y * lax.stop_gradient(jnp.floor(y)))
+
+        return jax.grad(total)(x)
+
+    text = gradient.lower(jnp.ones((block.sender_rows, 2, 3))).compile().as_text()
+    assert text is not None
+    assert text.count(" floor(") == 1
 
 
 def test_of_many_messages_few_are_kept() -> None:
