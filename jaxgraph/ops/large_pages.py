@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.cpu.calls import reserved
+from jaxgraph.ops.cpu import calls
 
 __all__ = ["on_large_pages"]
 
@@ -16,25 +16,28 @@ Pytree = Any
 _SMALL = 1 << 20
 """Bytes up to which a copy of an array is nothing beside what a program makes from it."""
 
+_WORTHWHILE = 1 << 23
+"""Bytes of an array from which on a kernel asks for large pages under it, too (`pages.h`)."""
 
-def on_large_pages(tree: Pytree, num_bytes: int) -> Pytree:
+
+def on_large_pages(tree: Pytree, largest: int) -> Pytree:
     """The same arrays, with large pages asked for under the memory of what is made from them.
 
     XLA's CPU compiler lays all that a program makes into one piece of memory, which is new in every
-    call, and the first use of a page of 4 KiB takes longer than to write it. An array that nobody
-    reads lies where later ones will, so that to ask under it is to ask under them.
+    call, and the first use of a page of 4 KiB takes longer than to write it. A kernel whose result
+    nobody reads is told where the piece is, and Linux how far it goes.
 
     Args:
       tree: what a program starts from, such as its parameters; large arrays are left alone.
-      num_bytes: of that piece, or a little less: with more the program would take more. 0: nothing
-        is done.
+      largest: bytes of a large array that is made from them, as far as is known; up to 8 MiB
+        nothing is done.
 
     Returns:
       The arrays, bit for bit.
     """
-    if num_bytes == 0:
+    if largest <= _WORTHWHILE:
         return tree
-    is_asked = reserved(num_bytes, jnp.ones(1, bool))[0]
+    is_asked = calls.on_large_pages(jnp.ones(1, bool), largest)[0]
 
     def made_later(leaf: jax.Array) -> jax.Array:
         return jnp.where(is_asked, leaf, 0) if leaf.nbytes <= _SMALL else leaf

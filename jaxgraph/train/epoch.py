@@ -15,7 +15,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.train.evaluation import add_sums, evaluation_sums
-from jaxgraph.train.large_pages import compile_on_large_pages
 from jaxgraph.train.state import TrainState, shardings
 from jaxgraph.train.step import Learner, train_step
 from jaxgraph.train.task import Sums
@@ -113,7 +112,7 @@ class EpochProgram:
 
     def compile(
         self, state: TrainState, kept: Kept, key: jax.Array
-    ) -> tuple[EpochProgram, tuple[jax.stages.Compiled, ...]]:
+    ) -> tuple[jax.stages.Compiled, ...]:
         """Compiles what `run` runs; runs nothing.
 
         Args:
@@ -121,11 +120,14 @@ class EpochProgram:
           key: a random key.
 
         Returns:
-          What to run, and the programs that an epoch consists of.
+          The programs that an epoch consists of.
         """
         learner, number = self.learner, np.int32(0)
         if len(self.graphs) == 1:
-            return self._compile_whole(state, kept, key)
+            (graph,) = self.graphs
+            return (
+                _epoch.lower(learner, state, kept, graph, key, number, self.restore_best).compile(),
+            )
         of_graph = _graph_key(key, number, number)
         steps = [_step.lower(learner, state, self.graphs[i], of_graph) for i in self._trained()]
         evaluations = [_evaluate.lower(learner, state, graph) for graph in self.graphs]
@@ -138,22 +140,7 @@ class EpochProgram:
             [self._scalars(lowered.out_info) for lowered in evaluations],
             self.restore_best,
         )
-        return self, tuple(lowered.compile() for lowered in (*steps, *evaluations, choice))
-
-    def _compile_whole(
-        self, state: TrainState, kept: Kept, key: jax.Array
-    ) -> tuple[EpochProgram, tuple[jax.stages.Compiled, ...]]:
-        (graph,) = self.graphs
-
-        def with_reserved(num_bytes: int) -> Learner:
-            return dataclasses.replace(self.learner, reserved_bytes=num_bytes)
-
-        def lower(num_bytes: int) -> jax.stages.Lowered:
-            learner = with_reserved(num_bytes)
-            return _epoch.lower(learner, state, kept, graph, key, np.int32(0), self.restore_best)
-
-        num_bytes, epoch = compile_on_large_pages(graph, lower)
-        return dataclasses.replace(self, learner=with_reserved(num_bytes)), (epoch,)
+        return tuple(lowered.compile() for lowered in (*steps, *evaluations, choice))
 
     def _trained(self) -> list[int]:
         """The graphs that have nodes to train on."""

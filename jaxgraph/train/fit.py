@@ -96,7 +96,7 @@ def fit(
     state = initial_state(model, optimizer, graphs[0])
     kept, key = first_kept(state, graphs[0]), jax.random.key(seed)
     started = time.perf_counter()
-    program, compiled = program.compile(state, kept, key)
+    compiled = program.compile(state, kept, key)
     compile_seconds = time.perf_counter() - started
     if on_compile is not None:
         on_compile(compiled)

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from jaxgraph.layers import plain_features
@@ -104,7 +105,6 @@ def gradients(
     key: jax.Array | None,
     task: Task,
     train: bool,
-    reserved_bytes: int = 0,
 ) -> tuple[jax.Array, Sums, nnx.State, nnx.State]:
     """The training loss of a sharded graph and its gradient.
 
@@ -114,14 +114,14 @@ def gradients(
       key: random key of this step.
       task: what the loss is.
       train: whether dropout is on and statistics are updated.
-      reserved_bytes: of `jaxgraph.ops.large_pages.on_large_pages`.
 
     Returns:
       The loss, the task's sums, new statistics, and the gradient of the parameters.
     """
 
     def on_shard(params: nnx.State, statistics: nnx.State, shard: Shard, key: jax.Array | None):
-        params = on_large_pages(params, reserved_bytes)
+        if shard.incoming.implementation == "cpu":
+            params = on_large_pages(params, _activation_bytes(params, shard.num_rows))
 
         def of_params(params: nnx.State):
             return objective(graphdef, params, statistics, shard, key, task, train)
@@ -132,3 +132,9 @@ def gradients(
 
     outputs = ("replicated", "replicated", rows_prefix(statistics), rows_prefix(params))
     return spmd(on_shard, outputs=outputs)(params, statistics, sharded, key)
+
+
+def _activation_bytes(params: nnx.State, num_rows: int) -> int:
+    """Of the widest activations, if a parameter is as wide as what it is applied for."""
+    widths = [leaf.shape[-1] for leaf in jax.tree.leaves(params) if leaf.ndim]
+    return num_rows * max(widths, default=0) * jnp.float32.dtype.itemsize

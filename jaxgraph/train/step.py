@@ -18,7 +18,6 @@ from jaxgraph.train.arguments import (
     checked_seed,
     checked_task,
 )
-from jaxgraph.train.large_pages import compile_on_large_pages
 from jaxgraph.train.objective import gradients, split_model
 from jaxgraph.train.state import TrainState, abstract_state, place_variables, shardings
 from jaxgraph.train.task import Sums, Task
@@ -34,13 +33,11 @@ class Learner:
       graphdef: structure of the model.
       optimizer: of optax.
       task: what is learned.
-      reserved_bytes: memory that a program asks for large pages under, on each device.
     """
 
     graphdef: nnx.GraphDef
     optimizer: optax.GradientTransformation
     task: Task
-    reserved_bytes: int = 0
 
 
 def train_step(
@@ -58,14 +55,7 @@ def train_step(
       The new state, and the task's sums, of the outputs before the step and with dropout on.
     """
     loss, sums, statistics, grads = gradients(
-        learner.graphdef,
-        state.params,
-        state.statistics,
-        sharded,
-        key,
-        learner.task,
-        train=True,
-        reserved_bytes=learner.reserved_bytes,
+        learner.graphdef, state.params, state.statistics, sharded, key, learner.task, train=True
     )
     # Optimizers that look at the loss (reduce_on_plateau) take it as `value`; others ignore it.
     optimizer = optax.with_extra_args_support(learner.optimizer)
@@ -108,12 +98,7 @@ def compile_train_step(
     key = jax.eval_shape(lambda: jax.random.key(0))
     state = abstract_state(model, optimizer, sharded)
     learner = make_learner(model, optimizer, task)
-
-    def lower(num_bytes: int) -> jax.stages.Lowered:
-        on_pages = dataclasses.replace(learner, reserved_bytes=num_bytes)
-        return _train_step.lower(on_pages, state, sharded, key)
-
-    return compile_on_large_pages(sharded, lower)[1]
+    return _train_step.lower(learner, state, sharded, key).compile()
 
 
 @partial(jax.jit, static_argnames="learner", donate_argnames="state")

@@ -1,5 +1,8 @@
 """Programs that ask for large pages, and what that changes: nothing but their first instruction."""
 
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,11 +13,13 @@ import pytest
 from flax import nnx
 
 from jaxgraph import nn
+from jaxgraph.ops import large_pages
 from jaxgraph.ops.cpu.library import missing
 from jaxgraph.ops.large_pages import on_large_pages
-from jaxgraph.parallel import ShardedGraph, make_mesh, shard
+from jaxgraph.parallel import Shard, ShardedGraph, make_mesh, shard
 from jaxgraph.partition import partition
-from jaxgraph.train import compile_train_step, fit, initial_state, large_pages
+from jaxgraph.train import NodeClassification, compile_train_step, fit, initial_state
+from jaxgraph.train.task import Sums
 from tests.strategies import NUM_CLASSES
 from tests.training import crooked_graph
 
@@ -40,7 +45,7 @@ def step_of(sharded: ShardedGraph, model: nnx.Module | None = None) -> jax.stage
 
 
 def asks(program: jax.stages.Compiled) -> bool:
-    return "jaxgraph_reserve" in str(program.as_text())
+    return "jaxgraph_large_pages" in str(program.as_text())
 
 
 def temporary(program: jax.stages.Compiled) -> int:
@@ -49,12 +54,22 @@ def temporary(program: jax.stages.Compiled) -> int:
     return memory.temp_size_in_bytes
 
 
+def asked_bytes() -> int:
+    """Of this process's memory, how much Linux was asked to lay on large pages."""
+    of_mappings = re.findall(
+        r"^Size: +(\d+) kB$.*?^VmFlags:(.*?)$", Path("/proc/self/smaps").read_text(), re.M | re.S
+    )
+    return sum(1024 * int(size) for size, flags in of_mappings if "hg" in flags.split())
+
+
 def without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_pages, "_WORTHWHILE", 1 << 62)
+    jax.clear_caches()
 
 
 def for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_pages, "_WORTHWHILE", 0)
+    jax.clear_caches()
 
 
 @needs_kernels
@@ -76,22 +91,43 @@ def test_small_programs_and_portable_ones_do_not(num_nodes: int, implementation:
     assert not asks(step_of(sharded_graph(num_nodes, implementation=implementation)))
 
 
+class Watched(NodeClassification):
+    """The bytes that were asked for when the loss is made, in its place."""
+
+    def sums(self, outputs: jax.Array, shard: Shard, split: str) -> Sums:
+        """As given, with the bytes among them."""
+        asked = jax.pure_callback(
+            lambda _: np.float32(asked_bytes()),
+            jax.ShapeDtypeStruct((), jnp.float32),
+            jax.lax.stop_gradient(outputs[0, 0]),
+        )
+        return {**super().sums(outputs, shard, split), "asked": asked}
+
+    def metrics(self, sums: Sums) -> Mapping[str, jax.Array]:
+        """As given, but for the loss."""
+        found = super().metrics(sums)
+        return {**found, "loss": 0 * found["loss"] + sums["asked"]}
+
+
 @needs_kernels
-def test_a_program_that_would_take_more_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    for_all(monkeypatch)
-    sharded = sharded_graph(2000)
-    assert asks(step_of(sharded))
-    share = large_pages._SHARE
-    lowered: list[int] = []
-
-    def lower(num_bytes: int) -> Any:
-        lowered.append(num_bytes)
-        return jax.jit(lambda x: on_large_pages(x, 2 * num_bytes) @ x).lower(jnp.ones((99, 99)))
-
-    num_bytes, program = large_pages.compile_on_large_pages(sharded, lower)
-    assert num_bytes == 0
-    assert not asks(program)
-    assert lowered == [0, int(share * temporary(program))]
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux tells what was asked for")
+@pytest.mark.parametrize("name", ["GCN", "GAT"])
+def test_linux_is_asked_for_all_that_a_program_makes(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For what kernels have asked for before by themselves, too, and not for results instead."""
+    sharded, model = sharded_graph(MANY_NODES), make_model(name)
+    shares = []
+    for setting in (for_all, without):
+        setting(monkeypatch)
+        program = compile_train_step(model, optax.adam(0.1), sharded, task=Watched())
+        state = initial_state(model, optax.adam(0.1), sharded)
+        for _ in range(3):
+            before = asked_bytes()
+            state, asked = program(state, sharded, jax.random.key(0))
+            shares.append((float(asked) - before) / temporary(program))
+    assert min(shares[:3]) > 0.95
+    assert max(shares[3:]) < 0.9
 
 
 @needs_kernels
@@ -135,12 +171,12 @@ def test_what_is_copied() -> None:
         "scalar": jnp.float32(2),
         "table": jnp.ones((1 << 10, 1 << 9)),
     }
-    found = jax.jit(lambda tree: on_large_pages(tree, 1 << 24))(tree)
+    found = jax.jit(on_large_pages, static_argnums=1)(tree, 1 << 24)
     for name, leaf in tree.items():
         bits = np.dtype(f"u{leaf.dtype.itemsize}")
         np.testing.assert_array_equal(
             np.asarray(found[name]).view(bits), np.asarray(leaf).view(bits), err_msg=name
         )
-    text = jax.jit(lambda tree: on_large_pages(tree, 1 << 24)).lower(tree).as_text()
+    text = jax.jit(on_large_pages, static_argnums=1).lower(tree, 1 << 24).as_text()
     assert text.count("stablehlo.select") == len(tree) - 1
-    assert on_large_pages(tree, 0) is tree
+    assert on_large_pages(tree, 1 << 23) is tree

@@ -1,6 +1,6 @@
 """The kernels as functions of arrays, under the checks and the shapes that they rely on.
 
-Every function but `column_sums`, `reserved`, `row_product`, `row_products`, `taken_rows` and
+Every function but `column_sums`, `on_large_pages`, `row_product`, `row_products`, `taken_rows` and
 `weight_gradient` reduces the edges of one group, found in compressed rows (`jaxgraph.ops.edges`).
 A `before` continues from an earlier result (its memory is reused), and only where no row takes in a
 message from itself; without it rows without edges are 0. None is differentiable: ops define
@@ -24,7 +24,7 @@ __all__ = [
     "edge_products",
     "neighbor_extremum",
     "neighbor_sum",
-    "reserved",
+    "on_large_pages",
     "row_product",
     "row_products",
     "taken_rows",
@@ -276,18 +276,19 @@ def column_sums(
     return s, p
 
 
-def reserved(num_bytes: int, x: jax.Array) -> jax.Array:
-    """x, known only after large pages were asked for under memory that nothing is written to.
+def on_large_pages(x: jax.Array, num_bytes: int) -> jax.Array:
+    """x, known only after large pages were asked for under what the program makes.
 
     Args:
-      num_bytes: how much memory.
       x: of any shape and type.
+      num_bytes: of a large array of it. XLA lays a smaller one into memory that is not the
+        program's own, that of its results.
 
     Returns:
       x.
     """
     results = [(x.shape, x.dtype), ((num_bytes,), jnp.uint8)]
-    return call_on_arrays("jaxgraph_reserve", (x,), results, {0: 0})[0]
+    return call_on_arrays("jaxgraph_large_pages", (x,), results, {0: 0})[0]
 
 
 def taken_rows(x: jax.Array, rows: jax.Array) -> jax.Array:

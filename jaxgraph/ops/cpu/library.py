@@ -26,7 +26,7 @@ _TARGETS = (
     "jaxgraph_row_product",
     "jaxgraph_row_products",
     "jaxgraph_column_sums",
-    "jaxgraph_reserve",
+    "jaxgraph_large_pages",
     "jaxgraph_take_rows",
 )
 """Symbols of the library, and the names of the custom calls."""

@@ -152,10 +152,11 @@ ffi::Error ColumnSumsHandler(Workers& workers, Array x, Array z, Array x_shift, 
   });
 }
 
-// Large pages are asked for under every large result (`PrepareResult`); here that is all. x stays
-// where it is, and what is made from it comes later.
-ffi::Error ReserveHandler(Workers& workers, Array x, Output y, Output memory) {
-  (void)workers, (void)memory;
+// XLA lays all that a program makes into one piece of memory: `place`, to which nothing is written,
+// lies in it. x stays where it is, and what is made from it comes later.
+ffi::Error LargePagesHandler(Workers& workers, Array x, Output y, Output place) {
+  (void)workers;
+  PreferLargePagesAround(place->untyped_data());
   return Check(x.untyped_data() == y->untyped_data(), "an array has moved that was to stay");
 }
 
@@ -181,5 +182,5 @@ JAXGRAPH_HANDLER(jaxgraph_weight_gradient, jaxgraph::WeightGradientHandler)
 JAXGRAPH_HANDLER(jaxgraph_row_product, jaxgraph::RowProductHandler)
 JAXGRAPH_HANDLER(jaxgraph_row_products, jaxgraph::RowProductsHandler)
 JAXGRAPH_HANDLER(jaxgraph_column_sums, jaxgraph::ColumnSumsHandler)
-JAXGRAPH_HANDLER(jaxgraph_reserve, jaxgraph::ReserveHandler)
+JAXGRAPH_HANDLER(jaxgraph_large_pages, jaxgraph::LargePagesHandler)
 JAXGRAPH_HANDLER(jaxgraph_take_rows, jaxgraph::TakeRowsHandler)
