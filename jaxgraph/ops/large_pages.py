@@ -19,6 +19,10 @@ _SMALL = 1 << 20
 _WORTHWHILE = 1 << 23
 """Bytes of an array from which on a kernel asks for large pages under it, too (`pages.h`)."""
 
+_PLACE = 1 << 26
+"""Bytes of an array that lies in the program's own memory: more than most results have, which a
+smaller one could share the memory of, and little where nothing so large is made after all."""
+
 
 def on_large_pages(tree: Pytree, largest: int) -> Pytree:
     """The same arrays, with large pages asked for under the memory of what is made from them.
@@ -37,7 +41,7 @@ def on_large_pages(tree: Pytree, largest: int) -> Pytree:
     """
     if largest <= _WORTHWHILE:
         return tree
-    is_asked = calls.on_large_pages(jnp.ones(1, bool), largest)[0]
+    is_asked = calls.on_large_pages(jnp.ones(1, bool), min(largest, _PLACE))[0]
 
     def made_later(leaf: jax.Array) -> jax.Array:
         return jnp.where(is_asked, leaf, 0) if leaf.nbytes <= _SMALL else leaf

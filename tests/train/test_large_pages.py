@@ -162,6 +162,13 @@ def test_training_runs_the_program_that_asks(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @needs_kernels
+def test_a_guess_that_is_too_large_costs_little() -> None:
+    program = jax.jit(on_large_pages, static_argnums=1).lower(jnp.ones(9), 1 << 40).compile()
+    assert asks(program)
+    assert temporary(program) < 1.1 * (1 << 26)
+
+
+@needs_kernels
 def test_what_is_copied() -> None:
     """Parameters keep their bits; tables of parameters are left where they are."""
     tree = {

@@ -281,8 +281,7 @@ def on_large_pages(x: jax.Array, num_bytes: int) -> jax.Array:
 
     Args:
       x: of any shape and type.
-      num_bytes: of a large array of it. XLA lays a smaller one into memory that is not the
-        program's own, that of its results.
+      num_bytes: of an array that lies there, and that nothing is written to.
 
     Returns:
       x.
