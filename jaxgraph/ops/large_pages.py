@@ -19,10 +19,6 @@ _SMALL = 1 << 20
 _WORTHWHILE = 1 << 23
 """Bytes of an array from which on a kernel asks for large pages under it, too (`pages.h`)."""
 
-_PLACE = 1 << 26
-"""Bytes of an array that lies in the program's own memory: more than most results have, which a
-smaller one could share the memory of, and little where nothing so large is made after all."""
-
 
 def on_large_pages(tree: Pytree, largest: int) -> Pytree:
     """The same arrays, with large pages asked for under the memory of what is made from them.
@@ -41,7 +37,9 @@ def on_large_pages(tree: Pytree, largest: int) -> Pytree:
     """
     if largest <= _WORTHWHILE:
         return tree
-    is_asked = calls.on_large_pages(jnp.ones(1, bool), min(largest, _PLACE))[0]
+    # XLA may lay what is smaller into the memory of a result, such as a new parameter.
+    place = 1 + max((leaf.nbytes for leaf in jax.tree.leaves(tree)), default=0)
+    is_asked = calls.on_large_pages(jnp.ones(1, bool), place)[0]
 
     def made_later(leaf: jax.Array) -> jax.Array:
         return jnp.where(is_asked, leaf, 0) if leaf.nbytes <= _SMALL else leaf

@@ -130,7 +130,7 @@ def asked_share(name: str, worthwhile: int) -> float:
 @pytest.mark.parametrize("name", ["GCN", "GAT"])
 @pytest.mark.parametrize("is_asking", [True, False])
 def test_linux_is_asked_for_all_that_a_program_makes(name: str, is_asking: bool) -> None:
-    """For what kernels have asked for before by themselves, too, and not for results instead."""
+    """And not for the memory of its results."""
     # In a process of its own: memory that other tests have left is asked for and given back beside.
     worthwhile = 0 if is_asking else 1 << 62
     call = f"print(module.asked_share({name!r}, {worthwhile}))"
@@ -140,9 +140,9 @@ def test_linux_is_asked_for_all_that_a_program_makes(name: str, is_asking: bool)
         capture_output=True,
         text=True,
         timeout=300,
-        check=True,
     )
-    assert (float(run.stdout.split()[-1]) > 0.95) == is_asking, run.stdout
+    assert run.returncode == 0, run.stderr
+    assert (float(run.stdout) > 0.95) == is_asking
 
 
 @needs_kernels
@@ -177,10 +177,10 @@ def test_training_runs_the_program_that_asks(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @needs_kernels
-def test_a_guess_that_is_too_large_costs_little() -> None:
+def test_a_guess_that_is_too_large_costs_nothing() -> None:
     program = jax.jit(on_large_pages, static_argnums=1).lower(jnp.ones(9), 1 << 40).compile()
     assert asks(program)
-    assert temporary(program) < 1.1 * (1 << 26)
+    assert temporary(program) < 1 << 12
 
 
 @needs_kernels

@@ -89,6 +89,12 @@ auto Bind(ffi::Error (*handler)(Workers&, Rest...)) {
   });
 }
 
+// The same for one that writes nothing: no pages are asked for under its results.
+template <class... Arrays>
+auto Bind(ffi::Error (*handler)(Arrays...)) {
+  return ffi::Ffi::BindTo([handler](Arrays... arrays) { return handler(arrays...); });
+}
+
 // Shapes are the caller's to get right (`calls.py`); what is checked here is what an error there
 // would turn into a crash.
 inline ffi::Error Check(bool holds, const char* what) {

@@ -154,8 +154,7 @@ ffi::Error ColumnSumsHandler(Workers& workers, Array x, Array z, Array x_shift, 
 
 // XLA lays all that a program makes into one piece of memory: `place`, to which nothing is written,
 // lies in it. x stays where it is, and what is made from it comes later.
-ffi::Error LargePagesHandler(Workers& workers, Array x, Output y, Output place) {
-  (void)workers;
+ffi::Error LargePagesHandler(Array x, Output y, Output place) {
   PreferLargePagesAround(place->untyped_data());
   return Check(x.untyped_data() == y->untyped_data(), "an array has moved that was to stay");
 }

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -33,33 +32,21 @@ inline void PreferLargePages(void* data, size_t bytes) {
 }
 
 // Asks for them under all of the memory around an address that the C library got in one piece.
-// Linux tells where it begins and ends in a file that has to be read anew every time, which takes a
-// tenth of a millisecond and more. Advice about a part of it has made mappings of its own of what
-// lies before that part, in it and behind it; together they are memory without a gap.
+// Linux tells where it begins and ends in a file that has to be read anew every time.
 inline void PreferLargePagesAround(const void* address) {
 #if defined(MADV_HUGEPAGE)
   std::FILE* mappings = std::fopen("/proc/self/maps", "re");
   if (mappings == nullptr) return;
   const auto wanted = reinterpret_cast<uintptr_t>(address);
   uintptr_t begin = 0, end = 0;
-  // What is left of a line that is longer does not look like one.
+  // What is left of a line that is longer is no two numbers.
   for (char line[256]; std::fgets(line, sizeof line, mappings) != nullptr;) {
-    uintptr_t first = 0, last = 0;
-    unsigned long inode = 0;
-    char mode[5] = "";
-    constexpr char kFormat[] = "%" SCNxPTR "-%" SCNxPTR " %4s %*x %*x:%*x %lu";
-    if (std::sscanf(line, kFormat, &first, &last, mode, &inode) != 4) continue;
-    const bool is_memory = std::strcmp(mode, "rw-p") == 0 && inode == 0;
-    if (!is_memory || first != end) {
-      if (begin <= wanted && wanted < end) break;
-      begin = first;
-    }
-    end = is_memory ? last : begin;
+    const bool is_mapping = std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &begin, &end) == 2;
+    if (!is_mapping || wanted < begin || wanted >= end) continue;
+    PreferLargePages(reinterpret_cast<void*>(begin), end - begin);
+    break;
   }
   std::fclose(mappings);
-  if (begin <= wanted && wanted < end) {
-    PreferLargePages(reinterpret_cast<void*>(begin), end - begin);
-  }
 #else
   (void)address;
 #endif
