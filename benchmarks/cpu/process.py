@@ -17,8 +17,20 @@ from benchmarks.cpu.disturbance import is_disturbed, read
 __all__ = ["MALLOC", "Worker", "WorkerFailure", "WorkerRefusal", "environment"]
 
 ROOT = Path(__file__).resolve().parents[2]
-MALLOC: Mapping[str, str] = MappingProxyType({"default": "", "hugepages": "glibc.malloc.hugetlb=1"})
-"""`GLIBC_TUNABLES` by the name of the setting."""
+_NEVER = 1 << 40
+MALLOC: Mapping[str, str] = MappingProxyType(
+    {
+        "default": "",
+        "hugepages": "glibc.malloc.hugetlb=1",
+        "kept": f"glibc.malloc.trim_threshold={_NEVER}:glibc.malloc.mmap_threshold={_NEVER}",
+    }
+)
+"""`GLIBC_TUNABLES` by the name of the setting.
+
+By default freed memory may go back to Linux and be asked for again, page by page, in every run:
+whether it does depends on what else lies in the heap, and differs from process to process. "kept":
+it stays with the process, and only what is computed takes time.
+"""
 
 _LEFT_OUT = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "PYTHONPATH", "MALLOC_ARENA_MAX")
 
@@ -36,7 +48,7 @@ def environment(threads: int, malloc: str, scratch: Path) -> dict[str, str]:
 
     Args:
       threads: how many each may use.
-      malloc: "default" or "hugepages".
+      malloc: a name in `MALLOC`.
       scratch: a folder for what libraries write beside themselves.
 
     Returns:

@@ -52,8 +52,10 @@ RUN_LANES = (6, 8, 11, 16)
 """Edges of a run of a row that goes on behind its first ones; a few to choose from."""
 MOST_LEVELS = 4
 """Levels of such a graph, beside its runs: XLA has a loop for each."""
-ROW_COST, LEVEL_COST = 4, 8192
+ROW_COST, CACHED_ROW_COST, LEVEL_COST = 4, 2, 8192
 """Cost of storing the sum of a row and reading it, and of a level, in edges."""
+CACHED_ROWS = 1 << 15
+"""Rows whose sums stay in the caches until they are read, of 128 columns in 16 MiB."""
 RUNS_JOINED = 8
 """Runs of a heavy row of such a graph whose states are joined at a time."""
 
@@ -228,9 +230,10 @@ def _cost_of_lanes(counts: DegreeCounts, lanes: Sequence[int]) -> int:
     """What it costs to reduce all edges in so many lanes, in edges."""
     *levels, run = lanes
     rows = (int(counts.rows.sum()), *count_levels(counts, lanes))
-    cost = sum(count * (width + ROW_COST) for count, width in zip(rows, levels, strict=True))
+    per_row = CACHED_ROW_COST if rows[0] <= CACHED_ROWS * counts.num_groups else ROW_COST
+    cost = sum(count * (width + per_row) for count, width in zip(rows, levels, strict=True))
     heavy, runs = next(_each_join(counts, lanes), (0, 0))
-    cost += runs * (run + ROW_COST) + heavy * (RUNS_JOINED + ROW_COST)
+    cost += runs * (run + per_row) + heavy * (RUNS_JOINED + per_row)
     return cost + LEVEL_COST * counts.num_groups * (len(levels) + 2 * (heavy > 0))
 
 

@@ -132,6 +132,7 @@ def test_chunk_grows_with_the_slabs_up_to_an_eighth_of_the_rows(rows, expected):
     ("rows", "degrees", "expected"),
     # A level costs less than the places that long rows would leave free in all others, and less
     # than joining many runs; where few rows go on, joining their runs costs less than a level.
+    # Where the sums of all rows stay in the caches, further ones cost less than free places.
     [
         (1, [], (5, 6)),
         (1, [1, 2], (5, 6)),
@@ -139,6 +140,8 @@ def test_chunk_grows_with_the_slabs_up_to_an_eighth_of_the_rows(rows, expected):
         (1000, [*[2] * 200, 8], (5, 6, 6)),
         (10, [*[2] * 200, 8], (8, 6)),
         (10, [*[6] * 20, 500], (6, 16)),
+        (1900, [*[4] * 10, *[8] * 4, *[12] * 3], (5, 8, 8)),
+        (1950, [*[4] * 10, *[8] * 4, *[12] * 3], (8, 6, 6)),
         (1000, [40] * 20, (8, 16, 16, 16)),
         (1000, [64] * 20, (16, 16, 16, 16, 16)),
     ],
