@@ -12,9 +12,9 @@ from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.layers.dense import require_rows
 from jaxgraph.ops.column_sums import column_sums
-from jaxgraph.ops.edges import match_variation, when_ready
+from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
-from jaxgraph.ops.stored import stored_for
+from jaxgraph.ops.stored import stored_for, when_ready
 from jaxgraph.parallel import FeatureColumns, Shard
 
 __all__ = ["STATISTICS", "batch_norm", "batch_statistics", "layer_norm", "normalize"]

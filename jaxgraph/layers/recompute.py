@@ -17,8 +17,8 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
 from jaxgraph.ops.derived import known_after
-from jaxgraph.ops.edges import when_ready
 from jaxgraph.ops.propagation import Static
+from jaxgraph.ops.stored import when_ready
 
 __all__ = ["recompute"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.edges import EdgeGroup, EdgeGroups, match_variation, when_ready
+from jaxgraph.ops.edges import EdgeGroup, EdgeGroups, match_variation
 from jaxgraph.ops.kernels import FinishingKernel, Kernel, WholeKernel, find_kernel
 from jaxgraph.ops.messages import (
     Inputs,
@@ -28,6 +28,7 @@ from jaxgraph.ops.messages import (
 from jaxgraph.ops.reducers import Reducer, Sum
 from jaxgraph.ops.rows import take_rows, with_rows_from
 from jaxgraph.ops.self_messages import pull_self_messages, reduce_self_messages
+from jaxgraph.ops.stored import when_ready
 from jaxgraph.ops.whole_graph import fits_whole, pull_whole, reduce_whole, weigh_edges
 
 __all__ = [

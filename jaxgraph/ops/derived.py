@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgraph.ops.edges import match_variation, when_ready
+from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.messages import Inputs, MessageFn, Wanted, floating_leaves
 from jaxgraph.ops.propagation import (
     Schedule,
@@ -24,7 +24,7 @@ from jaxgraph.ops.propagation import (
     reduced,
 )
 from jaxgraph.ops.reducers import Reducer
-from jaxgraph.ops.stored import stored_for
+from jaxgraph.ops.stored import stored_for, when_ready
 
 __all__ = ["known_after", "propagate_derived"]
 

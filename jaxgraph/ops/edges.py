@@ -46,7 +46,6 @@ __all__ = [
     "match_variation",
     "visit_rows",
     "visit_slots",
-    "when_ready",
 ]
 
 Pytree = Any
@@ -72,22 +71,6 @@ def match_variation(tree: Pytree, like: Pytree) -> Pytree:
         return lax.pcast(leaf, missing, to="varying") if missing else leaf
 
     return jax.tree.map(cast, tree)
-
-
-def when_ready(tree: Pytree) -> jax.Array:
-    """0, as int32, known only when the first floating array of `tree` is.
-
-    Adding it to the zeros that a loop starts from keeps XLA from making them all at once before the
-    first loop (equal constants become one, and a copy per loop). XLA's CPU compiler drops
-    optimization barriers before it schedules; a dependence on data it keeps.
-    """
-    for leaf in jax.tree.leaves(tree):
-        if jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.size:
-            # XLA computes an exponential once, not in every loop that waits for it: that would keep
-            # the whole array until the last of them.
-            first = jnp.exp(leaf[(0,) * leaf.ndim])
-            return jnp.minimum(jnp.isnan(first).astype(jnp.int32), 0)
-    return jnp.int32(0)
 
 
 @jax.tree_util.register_dataclass

@@ -26,11 +26,11 @@ from jaxgraph.ops.edges import (
     match_variation,
     visit_rows,
     visit_slots,
-    when_ready,
 )
 from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
 from jaxgraph.ops.reducers import Reducer, Sum, cotangent
 from jaxgraph.ops.rows import entry_at, rows_from, take_rows, with_rows_from
+from jaxgraph.ops.stored import when_ready
 
 __all__ = [
     "Inputs",

@@ -4,7 +4,7 @@ A mask bit is a function of (key, node id, column) or of (key, receiver id, send
 head) and of nothing else: not of the batch, the partition or the number of devices. A row is
 hashed to a start and an odd stride, and bit c of the row is `mix(start + stride * c) >= threshold`,
 so that a bit costs one mix. Everything is elementwise uint32 arithmetic: a compiler fuses a mask
-into its use, and no mask is ever stored.
+into its use. Of the rows of nodes start and stride are stored, their mask never is.
 """
 
 import math
@@ -16,6 +16,8 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from jaxgraph.ops.stored import stored
 
 __all__ = ["Seed", "edge_keep_mask", "keep_threshold", "node_keep_mask", "seed_words"]
 
@@ -177,7 +179,8 @@ def _node_hash(
     first, second = _absorb(seed, _NODE_MASK)
     start = _mix(_mix(ids ^ first) + second)
     stride = _mix(_mix(ids + second) ^ first)
-    return _row_bits(start, stride, num_columns, offset)
+    # Fused, every column would hash its row again.
+    return _row_bits(stored(start), stored(stride), num_columns, offset)
 
 
 @partial(jax.jit, static_argnums=4)

@@ -22,6 +22,7 @@ from jaxgraph.ops.precision import (
     inner_products_of_heads,
     to_accumulation,
 )
+from jaxgraph.ops.stored import stored
 
 __all__ = [
     "Extremum",
@@ -441,9 +442,11 @@ class Softmax:
     def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
         if self.seed is None or self.rate == 0.0:
             return None
-        return randomness.edge_keep_mask(
+        keep = randomness.edge_keep_mask(
             self.seed, receiver_ids, sender_ids, repetition, self.heads, self.rate
         )
+        # One bit per head: fused, every feature of a message would hash its edge again.
+        return stored(keep)
 
     def _drop(self, values: jax.Array, keep: jax.Array | None) -> jax.Array:
         if keep is None:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgraph.ops.edges import EdgeGroup, match_variation, when_ready
+from jaxgraph.ops.edges import EdgeGroup, match_variation
 from jaxgraph.ops.messages import (
     Inputs,
     MessageFn,
@@ -23,6 +23,7 @@ from jaxgraph.ops.messages import (
 )
 from jaxgraph.ops.reducers import Reducer
 from jaxgraph.ops.rows import take_rows
+from jaxgraph.ops.stored import when_ready
 
 __all__ = ["check_start", "pull_self_messages", "reduce_self_messages"]
 

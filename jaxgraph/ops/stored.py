@@ -1,17 +1,32 @@
-"""Arrays that XLA is to compute once."""
+"""What XLA is to compute once, and in which order."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 
-from jaxgraph.ops.edges import when_ready
-
-__all__ = ["stored", "stored_for"]
+__all__ = ["stored", "stored_for", "when_ready"]
 
 Pytree = Any
+
+
+def when_ready(tree: Pytree) -> jax.Array:
+    """0, as int32, known only when the first floating array of `tree` is.
+
+    Adding it to the zeros that a loop starts from keeps XLA from making them all at once before the
+    first loop (equal constants become one, and a copy per loop). XLA's CPU compiler drops
+    optimization barriers before it schedules; a dependence on data it keeps.
+    """
+    for leaf in jax.tree.leaves(tree):
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.size:
+            # XLA computes an exponential once, not in every loop that waits for it: that would keep
+            # the whole array until the last of them.
+            first = jnp.exp(leaf[(0,) * leaf.ndim])
+            return jnp.minimum(jnp.isnan(first).astype(jnp.int32), 0)
+    return jnp.int32(0)
 
 
 @jax.custom_jvp
@@ -24,7 +39,7 @@ def stored(x: jax.Array) -> jax.Array:
     there may wait for the host.
 
     Args:
-      x: float, of any shape.
+      x: of any shape and type.
 
     Returns:
       x.
@@ -54,5 +69,16 @@ def stored_for(implementation: str, tree: Pytree) -> Pytree:
 
 
 def _behind_a_loop(x: jax.Array) -> jax.Array:
+    if x.size == 0:
+        return x
+
     # Reads the state alone: another use of x would keep what x is made from until the loop.
-    return lax.while_loop(lambda x: when_ready(x) > 0, lambda x: x * 2, x)
+    def goes_on(x: jax.Array) -> jax.Array:
+        return when_ready(x[(0,) * x.ndim].astype(jnp.float32)) > 0
+
+    return lax.while_loop(goes_on, _another, x)
+
+
+def _another(x: jax.Array) -> jax.Array:
+    """Something else: XLA takes what no pass of a loop changes for what it was before."""
+    return x * 2 if jnp.issubdtype(x.dtype, jnp.floating) else ~x

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgraph.ops.edges import when_ready
+from jaxgraph.ops.stored import when_ready
 from jaxgraph.parallel.shard import Shard
 
 __all__ = ["Visit", "Work", "visit_parts"]
