@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.ops.randomness import node_keep_mask
+from jaxgraph.ops.randomness import node_keep_mask, seed_words
 from jaxgraph.ops.reducers import Softmax
 from jaxgraph.ops.stored import stored
 from tests.compilation import AS_USERS_DO
@@ -84,7 +84,7 @@ def test_a_row_of_nodes_is_hashed_once_for_all_its_columns() -> None:
 
 def test_an_edge_is_hashed_once_for_all_features_of_a_head() -> None:
     edges, heads, features = 256, 2, 16
-    reducer = Softmax(KEY, 0.5, heads)
+    reducer = Softmax(seed_words(KEY), 0.5, heads)
     ids = jnp.arange(edges)
 
     def dropped(reducer: Softmax, x: jax.Array) -> jax.Array:
