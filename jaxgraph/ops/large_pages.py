@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.cpu import calls
+from jaxgraph.ops.stored import stored
 
 __all__ = ["on_large_pages"]
 
@@ -41,7 +42,8 @@ def on_large_pages(tree: Pytree, largest: int) -> Pytree:
     place = 1 + max((leaf.nbytes for leaf in jax.tree.leaves(tree)), default=0)
     is_asked = calls.on_large_pages(jnp.ones(1, bool), place)[0]
 
+    # Stored: fused into the loops that read it, the choice would change how XLA rounds their sums.
     def made_later(leaf: jax.Array) -> jax.Array:
-        return jnp.where(is_asked, leaf, 0) if leaf.nbytes <= _SMALL else leaf
+        return stored(jnp.where(is_asked, leaf, 0)) if leaf.nbytes <= _SMALL else leaf
 
     return jax.tree.map(made_later, tree)
