@@ -35,6 +35,7 @@ from jax import lax
 
 from jaxgraph.ops.lanes import Lanes
 from jaxgraph.ops.rows import entry_at, rows_from, take_rows, with_rows_from
+from jaxgraph.ops.stored import stored_branch
 
 __all__ = [
     "CutRows",
@@ -273,9 +274,8 @@ class _Block:
             ids = slots if ids is None else take_rows(ids, slots)
             return take_rows(self.orientation.neighbors, slots), ids
 
-        # What a branch returns is an array. Fused into the gathers that use them, indices would be
-        # computed again for every element of a row, and XLA drops optimization barriers too early.
-        neighbors, ids = lax.cond(done >= 0, known, lambda: (slots, slots))
+        # Fused into the gathers that use them, they would be computed for every element of a row.
+        neighbors, ids = stored_branch(done, known, lambda: (slots, slots))
         return neighbors, ids, mask
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = ["stored", "stored_for", "when_ready"]
+__all__ = ["stored", "stored_branch", "stored_for", "when_ready"]
 
 Pytree = Any
 
@@ -66,6 +67,25 @@ def stored_for(implementation: str, tree: Pytree) -> Pytree:
       came through are otherwise compiled, and computed, in each of their users again.
     """
     return jax.tree.map(stored, tree) if implementation == "xla" else tree
+
+
+def stored_branch(
+    number: jax.Array, make: Callable[[], Pytree], otherwise: Callable[[], Pytree]
+) -> Pytree:
+    """`make()`, made once for everything that reads it, on any platform.
+
+    What a branch returns is an array. For what is made of much, as sums over edges are: compiled
+    apart from its users, in less time than with each of its arrays `stored`.
+
+    Args:
+      number: int32 scalar from 0 up, as XLA cannot know.
+      make: makes the arrays.
+      otherwise: makes arrays of the same shapes and types; never used.
+
+    Returns:
+      The arrays.
+    """
+    return lax.cond(number >= 0, make, otherwise)
 
 
 def _behind_a_loop(x: jax.Array) -> jax.Array:

@@ -39,6 +39,7 @@ from jaxgraph.ops.messages import (
 from jaxgraph.ops.precision import to_accumulation
 from jaxgraph.ops.reducers import Reducer, Softmax, Sum
 from jaxgraph.ops.rows import take_rows, with_rows_from
+from jaxgraph.ops.stored import stored_branch
 
 __all__ = ["fits_whole", "pull_whole", "reduce_whole", "weigh_edges"]
 
@@ -138,24 +139,13 @@ def _lanes(edges: EdgeGroups, side: str, table: LaneTable) -> _Lanes:
     own = jnp.broadcast_to(table.rows, shape).reshape(-1)
     senders, receivers = (own, neighbors) if side == "sender" else (neighbors, own)
     known = edges.orientation(side).edge_ids
-    ids = slots if known is None else _stored(slots, lambda: take_rows(known, slots), lambda: slots)
+    ids = slots
+    if known is not None:
+        # Fused into what reads edges by them, they would be looked up for each of its elements.
+        ids = stored_branch(slots[0], lambda: take_rows(known, slots), lambda: slots)
     masks = [table.lengths > lane for lane in range(shape[0])]
     mask = (places < table.lengths).reshape(-1)
     return _Lanes(side, table, masks, EdgeChunk(senders, receivers, ids, mask))
-
-
-def _stored(some: jax.Array, make: Callable[[], Pytree], otherwise: Callable[[], Pytree]) -> Pytree:
-    """`make()` as arrays: fused into what uses them, they would be computed again for every use.
-
-    Args:
-      some: int32 numbers from 0 up.
-      make: makes the arrays.
-      otherwise: makes arrays of the same shapes; never used.
-
-    Returns:
-      The arrays; what a branch returns is stored, and XLA drops optimization barriers too early.
-    """
-    return lax.cond(some[0] >= 0, make, otherwise)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,7 +224,7 @@ class _Reduction:
         return _join_runs(self.lanes.joins, self.reducer, states, 0, self.empty)
 
     def _stored(self, rows: int, make: Callable[[], Pytree]) -> Pytree:
-        return _stored(self.lanes.runs.lengths, make, partial(self.empty, rows))
+        return stored_branch(self.lanes.runs.lengths[0], make, partial(self.empty, rows))
 
     def _merged(self, state: Pytree, where: jax.Array, further: Pytree) -> Pytree:
         found = take_rows(further, jnp.maximum(where, 0))
@@ -295,7 +285,7 @@ def _stored_join(
         found = take_rows(further, jnp.minimum(place, known - 1))
         return reducer.merge(state, _where(place < known, found, empty(1)))
 
-    return _stored(table.lengths, joined, lambda: empty(rows))
+    return stored_branch(table.lengths[0], joined, lambda: empty(rows))
 
 
 def reduce_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:

@@ -11,7 +11,7 @@ import pytest
 
 from jaxgraph.ops.randomness import node_keep_mask, seed_words
 from jaxgraph.ops.reducers import Softmax
-from jaxgraph.ops.stored import stored
+from jaxgraph.ops.stored import stored, stored_branch
 from tests.compilation import AS_USERS_DO
 
 KEY = jax.random.key(5)
@@ -58,16 +58,26 @@ def test_it_is_the_identity_to_derivatives() -> None:
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.int32, jnp.bool_])
 def test_its_users_do_not_make_it_again(dtype: Any) -> None:
-    def made(keep: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        y = keep((jnp.floor(x) * 3).astype(dtype))
+    def made(keep: Any, x: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
+        y = keep(lambda: (jnp.floor(x) * 3).astype(dtype), number)
         return jnp.where(y > 0, x, 0), jnp.sum(y, axis=1)
 
+    def in_a_branch(make: Any, number: jax.Array) -> jax.Array:
+        return stored_branch(number, make, lambda: jnp.zeros((64, 64), dtype))
+
     def times(keep: Any) -> int:
-        program = computations(partial(made, keep), jnp.ones((64, 64)))
+        program = computations(partial(made, keep), jnp.ones((64, 64)), jnp.int32(0))
         return "".join(program).count(" floor(")
 
-    assert times(stored) == 1
-    assert times(lambda y: y) > 1
+    assert times(lambda make, _: stored(make())) == 1
+    assert times(in_a_branch) == 1
+    assert times(lambda make, _: make()) > 1
+
+
+def test_a_branch_is_taken_whatever_its_number() -> None:
+    made = jax.jit(lambda n: stored_branch(n, lambda: {"y": n + 1}, lambda: {"y": n}))
+    for number in (0, 1, 2**31 - 2):
+        assert made(jnp.int32(number))["y"] == number + 1
 
 
 def test_a_row_of_nodes_is_hashed_once_for_all_its_columns() -> None:
