@@ -2,9 +2,9 @@
 
     python -m benchmarks.gpu_layers       # needs pip install 'jaxgraph[cuda]', and no GPU or data
 
-The layers stand on one device, at the size of ogbn-products, forward and with the gradients of
-features and parameters. Kernels of jaxgraph are counted apart from what XLA adds: products of
-matrices, and fusions of what is computed row by row.
+The layers stand on one device, at the sizes of ogbn-products and of ogbn-arxiv, whose longest rows
+are cut, forward and with the gradients of features and parameters. Kernels of jaxgraph are counted
+apart from what XLA adds: products of matrices, and fusions of what is computed row by row.
 """
 
 from __future__ import annotations
@@ -19,19 +19,35 @@ from flax import nnx
 
 import jaxgraph as jg
 from benchmarks.compile_only import h200_mesh
-from benchmarks.generated import OGBN_PRODUCTS
+from benchmarks.generated import OGBN_ARXIV, OGBN_PRODUCTS, generate
 from benchmarks.gpu_steps import scaled_manifest
+from jaxgraph.partition.manifest import Manifest
+from jaxgraph.partition.shard_tables import tabulate
 
-FEATURES = OGBN_PRODUCTS.num_features
-
-LAYERS: dict[str, Callable[[nnx.Rngs], nnx.Module]] = {
-    "GCNConv 256": lambda rngs: jg.nn.GCNConv(FEATURES, 256, rngs=rngs),
-    "SAGEConv 256 (mean)": lambda rngs: jg.nn.SAGEConv(FEATURES, 256, rngs=rngs),
-    "SAGEConv 256 (max)": lambda rngs: jg.nn.SAGEConv(FEATURES, 256, reduce="max", rngs=rngs),
-    "GATConv 4 x 128": lambda rngs: jg.nn.GATConv(FEATURES, 128, num_heads=4, rngs=rngs),
-    "GATv2Conv 4 x 128": lambda rngs: jg.nn.GATv2Conv(FEATURES, 128, num_heads=4, rngs=rngs),
+LAYERS: dict[str, Callable[[int, nnx.Rngs], nnx.Module]] = {
+    "GCNConv 256": lambda features, rngs: jg.nn.GCNConv(features, 256, rngs=rngs),
+    "SAGEConv 256 (mean)": lambda features, rngs: jg.nn.SAGEConv(features, 256, rngs=rngs),
+    "SAGEConv 256 (max)": lambda features, rngs: jg.nn.SAGEConv(
+        features, 256, reduce="max", rngs=rngs
+    ),
+    "GATConv 4 x 128": lambda features, rngs: jg.nn.GATConv(features, 128, num_heads=4, rngs=rngs),
+    "GATv2Conv 4 x 128": lambda features, rngs: jg.nn.GATv2Conv(
+        features, 128, num_heads=4, rngs=rngs
+    ),
 }
-"""Layers by name."""
+"""Layers by name, of so many features."""
+
+
+def _arxiv() -> Manifest:
+    graph = generate(OGBN_ARXIV)
+    return tabulate(graph, jg.partition.partition(graph, 1, method="hash")).manifest
+
+
+GRAPHS: dict[str, tuple[int, Callable[[], Manifest]]] = {
+    "ogbn-products": (OGBN_PRODUCTS.num_features, lambda: scaled_manifest(1, "sar")),
+    "ogbn-arxiv": (OGBN_ARXIV.num_features, _arxiv),
+}
+"""Features and shapes of a graph of that size."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +56,7 @@ class Kernels:
 
     Attributes:
       ours: kernels of jaxgraph that reduce edges.
-      joins: those that join the pieces of rows that are cut, and end at once where none is.
+      joins: those that join the pieces of rows too long for a cluster.
       others: fusions, products of matrices and copies.
     """
 
@@ -65,16 +81,21 @@ def count_kernels(text: str) -> Kernels:
     return Kernels(len(found) - joins, joins, others)
 
 
-def compiled_layers() -> Iterator[tuple[str, str, Kernels]]:
+def compiled_layers(graph: str) -> Iterator[tuple[str, str, Kernels]]:
     """Compiles every layer.
+
+    Args:
+      graph: a name in `GRAPHS`.
 
     Yields:
       Its name, "forward" or "forward + backward", and its kernels.
     """
-    source = jg.parallel.AbstractSource(scaled_manifest(1, "sar"))
+    features, manifest = GRAPHS[graph]
+    source = jg.parallel.AbstractSource(manifest())
     sharded = jg.parallel.place(source, h200_mesh(1), implementation="mosaic_gpu")
     for name, make in LAYERS.items():
-        definition, state = nnx.split(nnx.eval_shape(lambda make=make: make(nnx.Rngs(0))))
+        made = nnx.eval_shape(lambda make=make: make(features, nnx.Rngs(0)))
+        definition, state = nnx.split(made)
 
         def forward(state: Any, shard: Any, x: jax.Array, definition: Any = definition) -> Any:
             return nnx.merge(definition, state)(shard, x)
@@ -89,10 +110,11 @@ def compiled_layers() -> Iterator[tuple[str, str, Kernels]]:
 
 def print_table() -> None:
     """Compiles every layer and prints its kernels."""
-    print(f"{'layer':24}{'':22}{'kernels':>8}{'joins':>7}{'of XLA':>8}")
-    for name, passes, kernels in compiled_layers():
-        counts = f"{kernels.ours:8}{kernels.joins:7}{kernels.others:8}"
-        print(f"{name:24}{passes:22}{counts}", flush=True)
+    print(f"{'graph':16}{'layer':24}{'':22}{'kernels':>8}{'joins':>7}{'of XLA':>8}")
+    for graph in GRAPHS:
+        for name, passes, kernels in compiled_layers(graph):
+            counts = f"{kernels.ours:8}{kernels.joins:7}{kernels.others:8}"
+            print(f"{graph:16}{name:24}{passes:22}{counts}", flush=True)
 
 
 def _kernels(function: Callable[..., Any], outputs: Any, state: Any, sharded: Any) -> Kernels:

@@ -17,7 +17,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from pallas_kernels.attention import Attention, attention_team
 from pallas_kernels.attention_dropout import EdgeIds, keep_masks, kept, kept_scale
@@ -145,9 +144,10 @@ def attention_gradients(
       DOT    dv_j = sum_e d_e p_e g_i,  dk_j = parameter sum_e c_e q_i,
              dq_i = parameter sum_e c_e k_j
 
-    At most three kernels: one by sender, one by receiver, and one that joins the partial results
-    of rows that are cut. For the receivers of GAT and DOT the first leaves one number per edge and
-    head; those of GATv2 see the rows of the senders in any case, and compute it again.
+    Two kernels, one by sender and one by receiver, and where a row is too long for a cluster a
+    third, which joins the partial results of both. For the receivers of GAT and DOT the first
+    leaves one number per edge and head; those of GATv2 see the rows of the senders in any case, and
+    compute it again.
 
     Args:
       attention, adjoint: of the forward.
@@ -275,7 +275,7 @@ def _start_hidden(
 
     def fold(lanes: Lanes, team: Team, item: Item, references: Sequence[Any]) -> State:
         tables = dict(zip(names, references, strict=True))
-        return _fold_receiver(attention, lanes, team, how.launch, item, tables)
+        return _fold_receiver(attention, lanes, team, item, tables)
 
     # Every team adds up what comes from the rows that it deals with.
     vector_sums = jnp.zeros((how.launch.workers * team.teams, before.shape[1]), jnp.float32)
@@ -342,7 +342,6 @@ def _fold_receiver(
     attention: Attention,
     lanes: Lanes,
     team: Team,
-    launch: Launch,
     item: Item,
     tables: Mapping[str, Any],
 ) -> State:
@@ -378,21 +377,19 @@ def _fold_receiver(
 
     empty = empty_state(lanes, team, (*SUM, *SUM))
     slopes, products = fold_batches(lanes, team, item, fetch, load, combine, empty)
-    _add_to_own_row(lanes, team, launch, item, tables["vector_sums"], products)
+    _add_to_own_row(lanes, team, item, tables["vector_sums"], products)
     return ([a * b for a, b in zip(vector, slopes, strict=True)],)
 
 
 def _add_to_own_row(
     lanes: Lanes,
     team: Team,
-    launch: Launch,
     item: Item,
     table: Any,
     values: Sequence[jax.Array],
 ) -> None:
     """Adds to the row of a table that belongs to the team."""
-    worker = lax.axis_index("program") * launch.warpgroups + lax.axis_index("warpgroup")
-    row = worker * (LANES // team.lanes) + lanes.ids() // team.lanes
+    row = item.worker * (LANES // team.lanes) + lanes.ids() // team.lanes
     for column, inside, each in zip(item.columns, item.inside, values, strict=True):
         mask = item.valid & inside
         old = lanes.read(table, row, column, mask=mask, count=team.count, constant=False)

@@ -53,6 +53,7 @@ def kernel(
     *,
     programs: int,
     warpgroups: int,
+    cluster: int,
     name: str,
     continued: Mapping[int, int],
     interpret: Any = None,
@@ -60,11 +61,12 @@ def kernel(
     """A Mosaic GPU kernel on a grid of one axis.
 
     Args:
-      body: takes the references of operands and results; `lax.axis_index` of "program" and of
-        "warpgroup" tell which warpgroup runs it.
+      body: takes the references of operands and results; `lax.axis_index` of "program", the
+        cluster, "member" of it, and "warpgroup" of a block tell which warpgroup runs it.
       results: shape and type of each result.
-      programs: blocks of the grid.
+      programs: blocks of the grid, a multiple of `cluster`.
       warpgroups: warpgroups of a block.
+      cluster: blocks that may wait for each other; of 1 there is no "member".
       name: of the kernel.
       continued: which result is written over which operand, by operand; what the kernel does not
         write keeps its value.
@@ -78,15 +80,17 @@ def kernel(
     from jax._src.pallas.mpmd import _mpmd_map
 
     mesh = plgpu.Mesh(
-        grid=(programs,),
+        grid=(programs // cluster,),
         grid_names=("program",),
+        cluster=(cluster,) if cluster > 1 else (),
+        cluster_names=("member",) if cluster > 1 else (),
         num_threads=warpgroups,
         thread_name="warpgroup",
         kernel_name=name,
     )
     parameters = plgpu.CompilerParams(
         lowering_semantics=mgpu.LoweringSemantics.Lane,
-        # A lane reads nothing that another lane of the kernel writes, so that the barriers which
+        # Lanes read what others of the kernel write behind a barrier of their own: those which
         # Pallas puts around reads and writes order nothing.
         unsafe_no_auto_barriers=True,
     )

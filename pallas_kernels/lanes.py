@@ -158,6 +158,31 @@ class Lanes:
             arg_types=(_layout(values.shape),), return_type=_result(values.shape, values.dtype)
         )(_exchanger(distance))(values)
 
+    def meet(self, barrier: Any) -> None:
+        """Has all lanes of a cluster wait for each other, and see what each has written before.
+
+        Args:
+          barrier: that `meeting` hands over.
+        """
+        if self.interpreted:
+            plgpu.barrier_arrive(barrier)
+            plgpu.barrier_wait(barrier)
+        else:
+            plgpu.inline_mgpu()(_meet)()
+
+    def meeting(self, warpgroups: int, run: Callable[[Any], None]) -> None:
+        """Runs what needs a barrier of a cluster; a chip has one of its own.
+
+        Args:
+          warpgroups: of a block.
+          run: takes the barrier.
+        """
+        if self.interpreted:
+            barrier = plgpu.ClusterBarrier(collective_axes=("member",), num_arrivals=warpgroups)
+            pl.run_scoped(run, barrier, collective_axes="warpgroup")
+        else:
+            run(None)
+
 
 # ---------------------------------------------------------------- for the interpreter
 
@@ -389,6 +414,16 @@ def _packed(numbers: list[Any], dtype: Any, words: int, bits: int) -> list[Any]:
         llvm.bitcast(kind, vector.from_elements(packed, rounded[place : place + per_word]))
         for place in range(0, len(rounded), per_word)
     ]
+
+
+def _meet(context: Any) -> None:
+    llvm.inline_asm(
+        None,
+        [],
+        "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;",
+        "~{memory}",
+        has_side_effects=True,
+    )
 
 
 def _splitter(context: Any, values: Any) -> list[Any]:

@@ -1,4 +1,9 @@
-"""Reductions of the edges of every row, in resumable form, with rows cut into pieces or not."""
+"""Reductions of the edges of every row, in resumable form, with rows cut into pieces or not.
+
+The pieces of a row are dealt to the blocks of one cluster, which wait for each other and then join
+them, in the same kernel. Where a row is too long for that, the whole chip has them, and a second,
+short kernel joins them.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +13,23 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from pallas_kernels.compatibility import kernel
 from pallas_kernels.lanes import LANES, Lanes
-from pallas_kernels.rows import OPERANDS, Item, RowList, Rows, fold_edges, visit_rows
+from pallas_kernels.rows import (
+    OPERANDS,
+    Item,
+    RowList,
+    Rows,
+    Span,
+    Workers,
+    all_workers,
+    fold_edges,
+    num_batches,
+    visit_entries,
+    visit_rows,
+)
 from pallas_kernels.teams import Launch, Team, team_for
 
 __all__ = [
@@ -82,7 +100,8 @@ class Task:
 
     Attributes:
       reduction, team: how.
-      lists: of rows; of two lists, the first is of pieces.
+      lists: of rows; of several, the first is of pieces, and a second of three of the rows that are
+        joined from them in the same kernel.
       arrays: of which `reduction.fold` gets the references.
       results: what is written of each row: arrays, which are written over, or shapes and types.
       before: the states to continue from; none: the results, if they are read.
@@ -172,22 +191,28 @@ def start_rows(
     """
     lists = [rows.whole]
     partial: list[jax.ShapeDtypeStruct] = []
+    joins = rows.joined is not None and not rows.spread and launch.cluster > 1
     if rows.pieces is not None:
-        lists, partial = [rows.pieces, rows.whole], _partial_shapes(reduction, team, rows.partials)
+        lists = [rows.pieces, *([rows.joined] if joins else []), rows.whole]
+        partial = _partial_shapes(reduction, team, rows.partials)
     task = Task(reduction, team, lists, arrays, results, before, written, partial, fresh)
     found = _call([task], launch)[0]
     kept = len(results) + len(written)
     done, of_fold, partials = found[: len(results)], found[len(results) : kept], found[kept:]
-    if rows.joined is None:
+    if rows.joined is None or joins:
         return Started(done, of_fold, None)
     joining = dataclasses.replace(
         reduction, name=f"{reduction.name}_join", fold=_folding_partials(reduction)
     )
-    # Partial results are of 32 bits, whatever was reduced.
-    count = len(reduction.parts)
-    wide = team_for(team.width, 4, heads=team.heads, tables=count, words=launch.words)
+    wide = _joining_team(reduction, team, launch)
     join = Task(joining, wide, [rows.joined], partials, done, before, fresh=fresh)
     return Started(done, of_fold, join)
+
+
+def _joining_team(reduction: Reduction, team: Team, launch: Launch) -> Team:
+    """The team for partial results, which are of 32 bits, whatever was reduced."""
+    count = len(reduction.parts)
+    return team_for(team.width, 4, heads=team.heads, tables=count, words=launch.words)
 
 
 def _partial_shapes(reduction: Reduction, team: Team, count: int) -> list[jax.ShapeDtypeStruct]:
@@ -205,13 +230,13 @@ def join_rows(started: Sequence[Started], launch: Launch) -> list[list[jax.Array
     return [each.results if each.join is None else next(joined) for each in started]
 
 
-def _folding_partials(reduction: Reduction) -> Callable[..., State]:
+def _folding_partials(reduction: Reduction, *, constant: bool = True) -> Callable[..., State]:
     def fold(lanes: Lanes, team: Team, item: Item, references: Sequence[Any]) -> State:
         def fetch(slot: jax.Array, mask: jax.Array) -> tuple[()]:
             return ()
 
         def load(fetched: Any, slot: jax.Array, mask: jax.Array) -> State:
-            return _read(lanes, team, item, reduction.parts, references, slot, mask, True)
+            return _read(lanes, team, item, reduction.parts, references, slot, mask, constant)
 
         def combine(state: State, fetched: Any, loaded: State, slot: Any, mask: Any) -> State:
             return reduction.merge(state, loaded)
@@ -227,6 +252,8 @@ def _call(tasks: Sequence[Task], launch: Launch) -> list[list[jax.Array]]:
     if not tasks:
         return []
     lanes = Lanes(launch.interpret is not None)
+    if all(len(task.lists) < 3 for task in tasks):
+        launch = launch.without_clusters()
     operands = [
         [*(array for each in task.lists for array in each.operands()), *task.arrays, *task.before]
         for task in tasks
@@ -250,6 +277,7 @@ def _call(tasks: Sequence[Task], launch: Launch) -> list[list[jax.Array]]:
         [(each.shape, each.dtype) for each in flat],
         programs=launch.programs,
         warpgroups=launch.warpgroups,
+        cluster=launch.cluster,
         name=tasks[0].reduction.name,
         continued={len(inputs) + place: result for place, result in enumerate(continued)},
         interpret=launch.interpret,
@@ -284,8 +312,7 @@ def _walk(
         state = reduction.fold(lanes, team, item, tables)
         _write(lanes, team, item, parts, partials, item.entry, state)
 
-    def update_row(item: Item) -> None:
-        state = reduction.fold(lanes, team, item, tables)
+    def update_row(team: Team, item: Item, state: State) -> None:
         if not task.fresh:
             source = before or results
             old = _read(lanes, team, item, parts, source, item.row, item.valid, constant)
@@ -293,9 +320,63 @@ def _walk(
         finished = state if reduction.finish is None else reduction.finish(state)
         _write(lanes, team, item, parts, results, item.row, finished)
 
-    visits = [keep_partial, update_row] if len(task.lists) == 2 else [update_row]
-    for place, visit in enumerate(visits):
-        visit_rows(lanes, team, launch, inputs[place * OPERANDS : (place + 1) * OPERANDS], visit)
+    def reduce_row(item: Item) -> None:
+        update_row(team, item, reduction.fold(lanes, team, item, tables))
+
+    *pieces, whole = _parted(inputs[:described], [OPERANDS] * len(task.lists))
+    if len(pieces) == 2:
+        wide = _joining_team(reduction, team, launch)
+        fold = _folding_partials(reduction, constant=False)
+
+        def join_row(item: Item) -> None:
+            update_row(wide, item, fold(lanes, wide, item, partials))
+
+        _visit_together(lanes, launch, pieces, (team, keep_partial), (wide, join_row))
+    elif pieces:
+        visit_rows(lanes, team, launch, pieces[0], keep_partial)
+    visit_rows(lanes, team, launch, whole, reduce_row)
+
+
+def _visit_together(
+    lanes: Lanes,
+    launch: Launch,
+    lists: Sequence[Sequence[Any]],
+    first: tuple[Team, Callable[[Item], None]],
+    then: tuple[Team, Callable[[Item], None]],
+) -> None:
+    """Has every cluster deal with the pieces of some rows, and then with these rows.
+
+    Args:
+      lanes, launch: how.
+      lists: references of `RowList.operands()`, of the pieces and of the rows.
+      first, then: the team for pieces, and for rows, and what deals with an item.
+    """
+    pieces, joined = lists
+    clusters, count = launch.programs // launch.cluster, launch.cluster * launch.warpgroups
+    cluster = lax.axis_index("program")
+    of_grid = all_workers(launch).own
+    own = of_grid - cluster * count
+    bounds, _, starts, lengths = joined
+    rows = bounds[1] - bounds[0]
+    turns = lax.div(rows - cluster + (clusters - 1), jnp.int32(clusters))
+
+    def of_row(turn: jax.Array, dealt: jax.Array) -> jax.Array:
+        place = bounds[0] + cluster + turn * clusters
+        span = Span(starts[place], lengths[place])
+        # Where one row ends the next begins, so that short ones keep several warpgroups busy.
+        turned = lax.rem(own + count - lax.rem(dealt, count), count)
+        workers = Workers(turned, count, of_grid)
+        visit_entries(lanes, first[0], workers, pieces, span, first[1])
+        return dealt + num_batches(first[0], span.count)
+
+    def run(barrier: Any) -> None:
+        lax.fori_loop(0, turns, of_row, jnp.int32(0))
+        lanes.meet(barrier)
+        span = Span(cluster, turns, clusters)
+        workers = Workers(own, count, of_grid)
+        visit_entries(lanes, then[0], workers, joined, span, then[1])
+
+    lanes.meeting(launch.warpgroups, run)
 
 
 def _read(

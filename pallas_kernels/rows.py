@@ -13,7 +13,20 @@ from jax import lax
 from pallas_kernels.lanes import Lanes
 from pallas_kernels.teams import Launch, Team
 
-__all__ = ["OPERANDS", "Item", "RowList", "Rows", "fold_batches", "fold_edges", "visit_rows"]
+__all__ = [
+    "OPERANDS",
+    "Item",
+    "RowList",
+    "Rows",
+    "Span",
+    "Workers",
+    "all_workers",
+    "fold_batches",
+    "fold_edges",
+    "num_batches",
+    "visit_entries",
+    "visit_rows",
+]
 
 Pytree = Any
 
@@ -54,12 +67,15 @@ class Rows:
       pieces: parts of the rows that are cut, `joined`: those rows, their first piece and how many
         they have; entry e of `pieces` has partial result e - bounds[0]. None: no row is cut.
       partials: how many partial results there may be.
+      spread: whether the pieces of a row are more than blocks that can wait for each other deal
+        with in time, so that all blocks do, and a second kernel joins them.
     """
 
     whole: RowList
     pieces: RowList | None = None
     joined: RowList | None = None
     partials: int = dataclasses.field(default=0, metadata={"static": True})
+    spread: bool = dataclasses.field(default=False, metadata={"static": True})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +92,7 @@ class Item:
       within: the same in a row of one head.
       inside: bool [lanes], for each read of a lane, whether it is inside of the head.
       lane: which lane of the team.
+      worker: int32, which warpgroup of the grid.
     """
 
     entry: jax.Array
@@ -89,11 +106,51 @@ class Item:
     within: Sequence[jax.Array]
     inside: Sequence[jax.Array]
     lane: jax.Array
+    worker: jax.Array
 
     @property
     def asks(self) -> jax.Array:
         """bool [lanes], whether there are edges; what other rows hold may be anything."""
         return self.valid & (self.length > 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """Some entries of a list.
+
+    Attributes:
+      first: the first of them, counted from the first entry that counts.
+      count: how many.
+      step: how far apart they are.
+    """
+
+    first: Any
+    count: Any
+    step: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Workers:
+    """Warpgroups that share out entries.
+
+    Attributes:
+      own: which of them runs the kernel.
+      count: how many there are.
+      of_grid: which of all warpgroups of the grid that is.
+    """
+
+    own: jax.Array
+    count: int
+    of_grid: jax.Array
+
+
+def all_workers(launch: Launch) -> Workers:
+    """The warpgroups of the grid."""
+    block = lax.axis_index("program")
+    if launch.cluster > 1:
+        block = block * launch.cluster + lax.axis_index("member")
+    own = block * launch.warpgroups + lax.axis_index("warpgroup")
+    return Workers(own, launch.workers, own)
 
 
 def visit_rows(
@@ -110,26 +167,51 @@ def visit_rows(
       references: of `RowList.operands()`.
       visit: deals with an item.
     """
+    bounds = references[0]
+    span = Span(0, bounds[1] - bounds[0])
+    visit_entries(lanes, team, all_workers(launch), references, span, visit)
+
+
+def num_batches(team: Team, count: jax.Array) -> jax.Array:
+    """How many times a warpgroup would have to deal with entries, if it were alone."""
+    return lax.div(count * team.heads + (team.teams - 1), jnp.int32(team.teams))
+
+
+def visit_entries(
+    lanes: Lanes,
+    team: Team,
+    workers: Workers,
+    references: Sequence[Any],
+    span: Span,
+    visit: Callable[[Item], None],
+) -> None:
+    """Has the teams of some warpgroups deal with every head of some entries of a list.
+
+    Args:
+      lanes, team: how.
+      workers: which of the warpgroups.
+      references: of `RowList.operands()`.
+      span: the entries.
+      visit: deals with an item.
+    """
     bounds, rows, starts, lengths = references
-    worker = lax.axis_index("program") * launch.warpgroups + lax.axis_index("warpgroup")
     ids = lanes.ids()
     own, lane = ids // team.lanes, ids % team.lanes
-    first, stop, given = bounds[0], bounds[1], bounds[2]
-    pairs = (stop - first) * team.heads
-    batches = lax.div(pairs + (team.teams - 1), jnp.int32(team.teams))
+    first, given = bounds[0] + span.first, bounds[2]
+    pairs = span.count * team.heads
     inner = [(lane + step * team.lanes) * team.count for step in range(team.steps)]
 
     def one(turn: jax.Array, carry: jax.Array) -> jax.Array:
-        begin = (worker + turn * launch.workers) * team.teams
-        descending = lengths[first + lax.div(begin, jnp.int32(team.heads))]
+        begin = (workers.own + turn * workers.count) * team.teams
+        descending = lengths[first + lax.div(begin, jnp.int32(team.heads)) * span.step]
         pair = begin + own
         valid = pair < pairs
-        entry, head = pair // team.heads, pair % team.heads
+        entry, head = pair // team.heads * span.step, pair % team.heads
         place = first + entry
         row = lanes.read(rows, place, mask=valid)[0]
         visit(
             Item(
-                entry=entry,
+                entry=span.first + entry,
                 row=row,
                 start=lanes.read(starts, place, mask=valid)[0],
                 length=lanes.read(lengths, place, mask=valid)[0],
@@ -140,11 +222,14 @@ def visit_rows(
                 within=inner,
                 inside=[column < team.width for column in inner],
                 lane=lane,
+                worker=workers.of_grid,
             )
         )
         return carry
 
-    turns = lax.div(batches - worker + (launch.workers - 1), jnp.int32(launch.workers))
+    behind = workers.count - 1
+    batches = num_batches(team, span.count) - workers.own
+    turns = lax.div(batches + behind, jnp.int32(workers.count))
     lax.fori_loop(0, turns, one, jnp.int32(0))
 
 

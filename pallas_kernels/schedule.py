@@ -3,9 +3,10 @@
 Rows are dealt with in descending order of degree, so that those that a warpgroup deals with at once
 are about equally long: many short rows fill it as well as a few long ones. Only a row so long that
 the chip would wait for it at the end is cut into *pieces*, each of which is reduced as if it were a
-row, to a *partial result* of its own. These are joined in a second, short kernel, in the order of
-the edges, so that the same bits come out on every run; where no row of a graph is so long, there is
-no second kernel. NumPy only.
+row, to a *partial result* of its own. The blocks of one cluster deal with the pieces of a row, wait
+for each other and join them, in the order of the edges, so that the same bits come out on every
+run. Only if a row is so long that a cluster would keep the chip waiting, the pieces of all rows are
+dealt to the whole chip, and joined by a second, short kernel. NumPy only.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ import math
 
 import numpy as np
 
-__all__ = ["SHORTEST", "Pieces", "cut_rows", "longest_piece", "most_pieces"]
+__all__ = ["SHORTEST", "Pieces", "cut_rows", "is_spread", "longest_piece", "most_pieces"]
 
 SHORTEST, SPREAD = 128, 4096
 """Rows of fewer edges are not cut; a chip deals with about so many rows at once."""
+
+SHARE, SOON = 32, 2048
+"""A cluster that is left alone reads about 1/32 of what a chip reads; and so many edges, of 512
+bytes, in about the time that a second kernel takes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +71,16 @@ def most_pieces(slots: int, largest: int) -> int:
     """
     longest = longest_piece(slots)
     return 2 * slots // longest if min(largest, slots) > longest else 0
+
+
+def is_spread(slots: int, largest: int) -> bool:
+    """Whether a row may have more edges than one cluster deals with while the chip does the others.
+
+    Args:
+      slots: edges of all rows.
+      largest: edges of the longest row, or more.
+    """
+    return min(largest, slots) > max(SOON, slots // SHARE)
 
 
 def cut_rows(rows: np.ndarray, starts: np.ndarray, degrees: np.ndarray, longest: int) -> Pieces:

@@ -20,6 +20,9 @@ LANES, WARP, WIDEST_READ = 128, 32, 16
 MULTIPROCESSORS, RESIDENT = 132, 8
 """Of an H100 or H200, and the warpgroups that each is to hold at once."""
 
+CLUSTER = 8
+"""Blocks of a cluster, the most that every chip with clusters allows."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Team:
@@ -54,19 +57,33 @@ class Launch:
     Attributes:
       programs: blocks of the grid.
       warpgroups: warpgroups of a block.
+      cluster: blocks that wait for each other where they join the pieces of rows; 1: none does, and
+        a second kernel joins them.
       words: of 4 bytes that a lane may wait for at once.
       interpret: settings of Pallas' interpreter; None: compiled.
     """
 
     programs: int = MULTIPROCESSORS * RESIDENT
     warpgroups: int = 1
+    cluster: int = CLUSTER
     words: int = 32
     interpret: Any = None
+
+    def __post_init__(self) -> None:
+        if self.programs % self.cluster:
+            raise ValueError(
+                f"programs={self.programs} blocks do not make whole clusters of {self.cluster}; "
+                "expected a multiple, or cluster=1"
+            )
 
     @property
     def workers(self) -> int:
         """Warpgroups of the grid."""
         return self.programs * self.warpgroups
+
+    def without_clusters(self) -> Launch:
+        """The same, with blocks that do not wait for each other."""
+        return dataclasses.replace(self, cluster=1)
 
 
 def team_for(

@@ -95,6 +95,7 @@ class CutRows:
       rows, firsts, pieces: int32 [cut rows of all groups], each row, its first piece in its group,
         and its pieces.
       partials: pieces that a group may have; 0: no row is cut.
+      spread: whether a row may be so long that the whole chip deals with its pieces.
     """
 
     whole_ptr: jax.Array
@@ -112,6 +113,7 @@ class CutRows:
     firsts: jax.Array
     pieces: jax.Array
     partials: int = dataclasses.field(metadata={"static": True})
+    spread: bool = dataclasses.field(metadata={"static": True})
 
 
 @jax.tree_util.register_dataclass

@@ -98,8 +98,8 @@ def column_topology(
             weighted_in_degree=arrays.get("columns/weighted_in_degree"),
         ),
         edges=ColumnEdges(
-            orientation(arrays, "columns/by_receiver"),
-            orientation(arrays, "columns/by_sender"),
+            orientation(arrays, "columns/by_receiver", schedule.receiver_longest),
+            orientation(arrays, "columns/by_sender", schedule.sender_longest),
             arrays.get("columns/receivers"),
             data,
         ),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxgraph.ops.edges import CutRows
-from pallas_kernels.schedule import Pieces, cut_rows, longest_piece, most_pieces
+from pallas_kernels.schedule import Pieces, cut_rows, is_spread, longest_piece, most_pieces
 
 __all__ = ["cut_arrays", "cut_rows_at", "cut_shapes"]
 
@@ -123,12 +123,13 @@ def _tables(groups: list[Pieces], capacity: int) -> dict[str, np.ndarray]:
     }
 
 
-def cut_rows_at(arrays: Mapping[str, Any], prefix: str) -> CutRows | None:
+def cut_rows_at(arrays: Mapping[str, Any], prefix: str, longest: int) -> CutRows | None:
     """How kernels take the rows of an orientation, or None: nothing was made for them.
 
     Args:
       arrays: of all parts, by name.
       prefix: what the names of the orientation start with.
+      longest: edges of a row at most.
 
     Returns:
       The arrays.
@@ -137,4 +138,6 @@ def cut_rows_at(arrays: Mapping[str, Any], prefix: str) -> CutRows | None:
         return None
     fields = (*_WHOLE, *_PER_GROUP, *_POINTERS, *_PER_PIECE)
     found = {field: arrays[f"{prefix}/cut/{field}"] for field in fields}
-    return CutRows(**found, partials=found["piece_rows"].shape[-1])
+    slots = arrays[f"{prefix}/neighbors"].shape[-1]
+    spread = is_spread(slots, longest)
+    return CutRows(**found, partials=found["piece_rows"].shape[-1], spread=spread)

@@ -88,8 +88,17 @@ def _cut_arrays(part: Mapping[str, np.ndarray], manifest: Manifest) -> dict[str,
     return found | {name: np.stack([each[name] for each in cut], axis=1) for name in cut[0]}
 
 
-def orientation(arrays: Mapping[str, Any], prefix: str) -> Orientation:
-    """The orientation whose arrays have names that start with a prefix."""
+def orientation(arrays: Mapping[str, Any], prefix: str, longest: int) -> Orientation:
+    """The orientation whose arrays have names that start with a prefix.
+
+    Args:
+      arrays: by name.
+      prefix: what the names start with.
+      longest: edges of a row at most.
+
+    Returns:
+      The orientation.
+    """
     optional = {"edge_ids", "places", "cut", "lanes"}
     names = {field.name for field in dataclasses.fields(Orientation)} - optional
     tables = {name: arrays[f"{prefix}/{name}"] for name in names}
@@ -97,6 +106,6 @@ def orientation(arrays: Mapping[str, Any], prefix: str) -> Orientation:
         **tables,
         edge_ids=arrays.get(f"{prefix}/edge_ids"),
         places=arrays.get(f"{prefix}/places"),
-        cut=cut_rows_at(arrays, prefix),
+        cut=cut_rows_at(arrays, prefix, longest),
         lanes=lanes_at(arrays, prefix),
     )

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxgraph.graph import Graph
-from jaxgraph.ops.edges import EdgeGroups
+from jaxgraph.ops.edges import EdgeGroups, Orientation
 from jaxgraph.ops.freed_memory import keep_freed_memory
 from jaxgraph.ops.kernels import usable_implementation
 from jaxgraph.parallel.column_placement import column_request, column_topology, mesh_of_columns
@@ -348,9 +348,13 @@ def _assemble(
     """The `Shard` whose leaves are the arrays, whatever they are."""
     names = [field.name for field in dataclasses.fields(Shard)]
     plain: dict[str, Any] = {name: arrays.get(name) for name in names if name not in _COMPOSED}
+
+    def oriented(prefix: str) -> Orientation:
+        return orientation(arrays, prefix, manifest.longest_row(prefix))
+
     incoming = EdgeGroups(
-        by_receiver=orientation(arrays, "incoming/by_receiver"),
-        by_sender=orientation(arrays, "incoming/by_sender"),
+        by_receiver=oriented("incoming/by_receiver"),
+        by_sender=oriented("incoming/by_sender"),
         sender_ids=arrays["incoming/sender_ids"],
         sender_ptr=arrays["incoming/sender_ptr"],
         receiver_ids=arrays["node_ids"],
@@ -366,8 +370,8 @@ def _assemble(
     outgoing = None
     if "outgoing/receiver_ids" in arrays:
         outgoing = EdgeGroups(
-            by_receiver=orientation(arrays, "outgoing/by_receiver"),
-            by_sender=orientation(arrays, "outgoing/by_sender"),
+            by_receiver=oriented("outgoing/by_receiver"),
+            by_sender=oriented("outgoing/by_sender"),
             sender_ids=arrays["node_ids"],
             sender_ptr=None,
             receiver_ids=arrays["outgoing/receiver_ids"],

@@ -7,6 +7,8 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks
 
 from pallas_kernels.compatibility import interpreter
 from pallas_kernels.rows import RowList, Rows
@@ -17,12 +19,24 @@ FAR = np.iinfo(np.int32).max // 2
 """What stands behind the entries that count: a row that no table has."""
 
 
-def in_interpreter(warpgroups: int = 1) -> Launch:
-    """Two blocks; the interpreter looks for races between the warpgroups of a block.
+needs_clusters = pytest.mark.skipif(
+    not hasattr(gpu_callbacks, "call_allocate_cluster_barriers"),
+    reason="this version's interpreter has no barrier for the blocks of a cluster (jax 0.10)",
+)
+
+
+def in_interpreter(warpgroups: int = 1, cluster: int = 1) -> Launch:
+    """Two clusters; the interpreter looks for races between the warpgroups of each.
 
     It compiles every warpgroup for itself: most tests have one, which reads little ahead.
     """
-    return Launch(programs=2, warpgroups=warpgroups, words=8, interpret=interpreter())
+    return Launch(
+        programs=2 * cluster,
+        warpgroups=warpgroups,
+        cluster=cluster,
+        words=8,
+        interpret=interpreter(),
+    )
 
 
 @dataclasses.dataclass(frozen=True)

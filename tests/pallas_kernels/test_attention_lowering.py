@@ -15,17 +15,21 @@ from pallas_kernels.attention_logits import DOT, GAT, GATV2, Logits
 from pallas_kernels.rows import RowList, Rows
 
 ROWS, EDGES = 50, 400
+WHOLE, CUT, SPREAD = "whole", "cut", "spread"
+"""No row is cut; some are, and joined by clusters; or in a kernel of their own."""
 
 
 def of(*shape: int, dtype: str = "int32") -> Any:
     return jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))
 
 
-def edges(cut: bool) -> Edges:
+def edges(cut: str) -> Edges:
     def listed(count: int) -> RowList:
         return RowList(of(count), of(count), of(count), of(3))
 
-    rows = Rows(listed(ROWS), listed(20), listed(3), 20) if cut else Rows(listed(ROWS))
+    rows = Rows(listed(ROWS))
+    if cut != WHOLE:
+        rows = Rows(listed(ROWS), listed(20), listed(3), 20, cut == SPREAD)
     return Edges(rows, of(EDGES), of(EDGES))
 
 
@@ -52,7 +56,12 @@ def count_kernels(function, *arguments) -> int:
 
 every_shape = pytest.mark.parametrize(
     ("heads", "width", "dtype", "cut"),
-    [(8, 8, "bfloat16", False), (1, 41, "float16", True), (1, 602, "float32", True)],
+    [
+        (8, 8, "bfloat16", WHOLE),
+        (1, 41, "float16", CUT),
+        (1, 602, "float32", CUT),
+        (1, 41, "float16", SPREAD),
+    ],
 )
 
 
@@ -61,15 +70,16 @@ every_shape = pytest.mark.parametrize(
 def test_forward(kind, heads, width, dtype, cut):
     over, per_head = edges(cut), of(ROWS, heads, dtype="float32")
     start = (per_head, per_head, of(ROWS, heads * width, dtype="float32"))
-    found = attention(kind, heads, width, dtype, dropped=not cut)
-    assert count_kernels(attention_state, found, over.rows, over.neighbors, start) == 1 + cut
+    found = attention(kind, heads, width, dtype, dropped=cut == WHOLE)
+    kernels = count_kernels(attention_state, found, over.rows, over.neighbors, start)
+    assert kernels == 1 + (cut == SPREAD)
 
 
 @pytest.mark.parametrize("kind", [GAT, GATV2, DOT])
 @every_shape
 def test_backward(kind, heads, width, dtype, cut):
     over, per_head = edges(cut), of(ROWS, heads, dtype="float32")
-    found = attention(kind, heads, width, dtype, dropped=not cut)
+    found = attention(kind, heads, width, dtype, dropped=cut == WHOLE)
     wide = of(ROWS, heads * width, dtype="float32")
     side = per_head if kind == GAT else wide
     before = Gradients(
@@ -86,4 +96,5 @@ def test_backward(kind, heads, width, dtype, cut):
     # Of each head, and one that all share.
     for columns in (heads * width, width):
         gradient = of(ROWS, columns, dtype=dtype)
-        assert count_kernels(pull, found, gradient, (per_head,) * 3, over, before) == 2 + cut
+        kernels = count_kernels(pull, found, gradient, (per_head,) * 3, over, before)
+        assert kernels == 2 + (cut == SPREAD)

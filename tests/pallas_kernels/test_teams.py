@@ -1,6 +1,6 @@
 import pytest
 
-from pallas_kernels.teams import LANES, team_for
+from pallas_kernels.teams import LANES, Launch, team_for
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])
@@ -27,3 +27,9 @@ def test_a_team_reads_every_number_once(width, itemsize):
 def test_lanes_read_16_bytes_where_the_width_allows(width, itemsize, lanes, count):
     team = team_for(width, itemsize)
     assert (team.lanes, team.count) == (lanes, count)
+
+
+def test_clusters_are_whole():
+    with pytest.raises(ValueError, match="programs=12 blocks do not make whole clusters of 8"):
+        Launch(programs=12)
+    assert Launch(programs=12, cluster=4).without_clusters().cluster == 1

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from jaxgraph import Graph
+from jaxgraph.ops.edges import CutRows
 from jaxgraph.parallel.cut_rows import cut_arrays, cut_rows_at, cut_shapes
 from jaxgraph.parallel.edge_placement import derived_arrays, shapes_of_part
 from jaxgraph.partition import partition
@@ -28,12 +29,16 @@ def orientation(
     return {f"edges/{name}": values.astype(np.int32)[None] for name, values in arrays.items()}
 
 
+def cut_from(part: dict[str, np.ndarray], longest: int) -> CutRows | None:
+    return cut_rows_at(part | cut_arrays(part, lambda _: longest), "edges", longest)
+
+
 def test_every_slot_is_in_one_place():
     part = orientation([[5, 300, 1, 700], [], [2, 1300]], 2400)
     made = cut_arrays(part, lambda _: 1300)
     shapes = cut_shapes({name: (x.shape[1:], x.dtype) for name, x in part.items()}, lambda _: 1300)
     assert {name: (x.shape[1:], x.dtype) for name, x in made.items()} == shapes
-    cut = cut_rows_at(made, "edges")
+    cut = cut_rows_at(part | made, "edges", 1300)
     assert cut is not None and cut.counts[0].tolist() == [2, 0, 1]
     pointers, seen = part["edges/compressed_ptr"][0], []
     for group in range(3):
@@ -54,23 +59,27 @@ def test_every_slot_is_in_one_place():
 
 
 def test_few_edges_are_not_cut():
-    cut = cut_rows_at(cut_arrays(orientation([[10, 90]], 100), lambda _: 90), "edges")
+    cut = cut_from(orientation([[10, 90]], 100), 90)
     assert cut is not None and cut.partials == 0
     assert cut.whole_rows[0, :2].tolist() == [101, 100]
 
 
 def test_there_is_no_room_for_pieces_where_no_row_is_long():
     part = orientation([[120] * 10], 1200)
-    cut = cut_rows_at(cut_arrays(part, lambda _: 128), "edges")
+    cut = cut_from(part, 128)
     assert cut is not None and cut.partials == 0
-    cut = cut_rows_at(cut_arrays(part, lambda _: 129), "edges")
+    cut = cut_from(part, 129)
     assert cut is not None and cut.partials > 0 and cut.counts.tolist() == [[0]]
 
 
+@pytest.mark.parametrize(("largest", "spread"), [(2048, False), (3125, False), (3126, True)])
+def test_only_of_a_row_too_long_for_a_cluster_the_pieces_go_to_the_whole_chip(largest, spread):
+    cut = cut_from(orientation([[5, largest]], 100_000), largest)
+    assert cut is not None and cut.partials > 0 and cut.spread == spread
+
+
 def test_rows_without_edges_stand_behind_those_of_the_first_group():
-    cut = cut_rows_at(
-        cut_arrays(orientation([[5, 9], [2, 3]], 20, of_first=103), lambda _: 9), "edges"
-    )
+    cut = cut_from(orientation([[5, 9], [2, 3]], 20, of_first=103), 9)
     assert cut is not None
     np.testing.assert_array_equal(cut.whole_ptr[0], [0, 103, 105])
     np.testing.assert_array_equal(cut.whole_rows[0, :103], [101, 100, *range(100), 102])
@@ -105,7 +114,8 @@ def test_a_graph_has_room_for_pieces_where_a_row_is_long(hub: int, is_cut: bool)
     part = {name: values[None] for name, values in padded_parts(tables)[0].items()}
     made = derived_arrays(part, tables.manifest, "mosaic_gpu")
     by_receiver, by_sender = (
-        cut_rows_at(made, f"incoming/by_{end}") for end in ("receiver", "sender")
+        cut_rows_at(part | made, prefix, tables.manifest.longest_row(prefix))
+        for prefix in ("incoming/by_receiver", "incoming/by_sender")
     )
     assert by_receiver is not None and by_sender is not None
     assert (by_receiver.partials > 0, by_sender.partials) == (is_cut, 0)

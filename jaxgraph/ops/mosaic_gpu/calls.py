@@ -68,6 +68,7 @@ def row_schedule(over: EdgeGroup, side: str, *, every: bool = False) -> Rows:
         _listed(*parts, between, cut.longest[group]),
         _listed(cut.rows, cut.firsts, cut.pieces, _between(cut.row_ptr, group), 0),
         cut.partials,
+        cut.spread,
     )
 
 

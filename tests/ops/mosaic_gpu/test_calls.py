@@ -17,7 +17,7 @@ from jaxgraph.ops.mosaic_gpu.calls import (
 from jaxgraph.parallel.cut_rows import cut_arrays, cut_rows_at
 from pallas_kernels import schedule
 from tests.ops.cpu.groups import group_edges, hub_edges, node_ids, without_loop
-from tests.pallas_kernels.graphs import in_interpreter
+from tests.pallas_kernels.graphs import in_interpreter, needs_clusters
 
 EDGES = hub_edges(80)
 GROUP_OF_EDGE = np.random.default_rng(5).integers(0, 2, 80)
@@ -31,7 +31,7 @@ def cut(edges: EdgeGroups, monkeypatch: pytest.MonkeyPatch) -> EdgeGroups:
     def orientation(side: Orientation) -> Orientation:
         fields = ("neighbors", "compressed_ptr", "compressed_rows", "compressed_starts", "position")
         part = {f"edges/{name}": np.asarray(getattr(side, name))[None] for name in fields}
-        stacked = cut_rows_at(cut_arrays(part, lambda _: 80), "edges")
+        stacked = cut_rows_at(part | cut_arrays(part, lambda _: 80), "edges", 80)
         assert stacked is not None
         return dataclasses.replace(side, cut=jax.tree.map(lambda x: jnp.asarray(x[0]), stacked))
 
@@ -46,16 +46,21 @@ def draw(*shape: int) -> jax.Array:
     return jnp.asarray(np.random.default_rng(len(shape)).standard_normal(shape), jnp.float32)
 
 
+@pytest.mark.parametrize("cluster", [1, pytest.param(2, marks=needs_clusters)])
 @pytest.mark.parametrize("side", ["receiver", "sender"])
-def test_one_group_after_the_other(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_group_after_the_other(
+    side: str, cluster: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     groups = cut(group_edges(EDGES, GROUP_OF_EDGE), monkeypatch)
     x, rows = draw(EDGES.num_nodes, 2, 3), EDGES.num_nodes
 
+    launch = in_interpreter(cluster=cluster)
+
     @jax.jit
     def both(x: jax.Array, second: jax.Array) -> jax.Array:
-        first = neighbor_sum(EdgeGroup(groups, 0), side, x, rows, launch=in_interpreter())
+        first = neighbor_sum(EdgeGroup(groups, 0), side, x, rows, launch=launch)
         over = EdgeGroup(groups, second)
-        return neighbor_sum(over, side, x, rows, before=first, launch=in_interpreter())
+        return neighbor_sum(over, side, x, rows, before=first, launch=launch)
 
     exact = np.asarray(x, np.float64)
     if side == "receiver":
