@@ -1,6 +1,6 @@
 """What the compiler makes of the GPU kernels, on a machine without a GPU.
 
-    python -m benchmarks.gpu_code [--kernel NAME] [--shape NAME]
+    python -m benchmarks.gpu_code [--kernel NAME] [--shape NAME] [--spread]
 
 Compiles every kernel for H200 at the named shapes (`pip install jaxgraph[cuda]`) and prints, from
 the compiler's report and the PTX: registers, bytes spilled, shared memory, the reads of a lane that
@@ -104,12 +104,15 @@ def _bytes(vector: str, bits: str) -> int:
     return int(vector[2:] or 1) * int(bits) // 8
 
 
-def cases(shape: Any, array: Callable[..., Any]) -> Iterator[tuple[str, Callable, tuple]]:
+def cases(
+    shape: Any, array: Callable[..., Any], *, spread: bool = False
+) -> Iterator[tuple[str, Callable, tuple]]:
     """Every kernel at a shape: its name, a function of arrays, and the arrays.
 
     Args:
       shape: one of `pallas_kernels.shapes.SHAPES`.
       array: `(shape, dtype)`, an array on the device that is compiled for.
+      spread: whether a row is too long for a cluster.
 
     Yields:
       Cases.
@@ -127,7 +130,7 @@ def cases(shape: Any, array: Callable[..., Any]) -> Iterator[tuple[str, Callable
         return RowList(entries, entries, entries, bounds)
 
     pieces = most_pieces(shape.edges, shape.edges)
-    rows: Any = Rows(listed(shape.rows), listed(pieces), listed(pieces), pieces)
+    rows: Any = Rows(listed(shape.rows), listed(pieces), listed(pieces), pieces, spread)
     numbers = (shape.rows, shape.heads * shape.width)
     x, y = array(numbers, shape.dtype), array(numbers, "float32")
     identity = array(numbers, "uint32")
@@ -231,6 +234,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kernel", default="", help="only kernels whose name holds this")
     parser.add_argument("--shape", choices=sorted(SHAPES), help="only this shape")
+    parser.add_argument(
+        "--spread", action="store_true", help="with a row too long for the blocks of a cluster"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         # Read once, when the compiler starts.
@@ -239,12 +245,12 @@ def main() -> None:
         print(f"{'read':>6}{'ahead':>7}{'bytes':>7}{'resident':>9}{'kB':>6}")
         for name, shape in SHAPES.items():
             if options.shape in (None, name):
-                _compile_all(name, shape, options.kernel, Path(folder))
+                _compile_all(name, shape, options, Path(folder))
         if not (options.kernel or options.shape):
             print_table()
 
 
-def _compile_all(name: str, shape: Any, wanted: str, folder: Path) -> None:
+def _compile_all(name: str, shape: Any, options: argparse.Namespace, folder: Path) -> None:
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
@@ -255,8 +261,8 @@ def _compile_all(name: str, shape: Any, wanted: str, folder: Path) -> None:
     def array(sizes: tuple[int, ...], dtype: str) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(sizes, dtype, sharding=placed)
 
-    for kernel, function, arrays in cases(shape, array):
-        if wanted not in kernel:
+    for kernel, function, arrays in cases(shape, array, spread=options.spread):
+        if options.kernel not in kernel:
             continue
         for stale in folder.iterdir():
             stale.unlink()

@@ -1,8 +1,8 @@
 """Reductions of the edges of every row, in resumable form, with rows cut into pieces or not.
 
-The pieces of a row are dealt to the blocks of one cluster, which wait for each other and then join
-them, in the same kernel. Where a row is too long for that, the whole chip has them, and a second,
-short kernel joins them.
+The pieces of a row are dealt to the blocks of one cluster, which at the end wait for each other and
+join them. Where a row is too long for that, the whole chip has them, and a second, short kernel
+joins them.
 """
 
 from __future__ import annotations
@@ -323,42 +323,45 @@ def _walk(
     def reduce_row(item: Item) -> None:
         update_row(team, item, reduction.fold(lanes, team, item, tables))
 
-    *pieces, whole = _parted(inputs[:described], [OPERANDS] * len(task.lists))
-    if len(pieces) == 2:
+    lists = _parted(inputs[:described], [OPERANDS] * len(task.lists))
+    if len(lists) == 3:
         wide = _joining_team(reduction, team, launch)
         fold = _folding_partials(reduction, constant=False)
 
         def join_row(item: Item) -> None:
             update_row(wide, item, fold(lanes, wide, item, partials))
 
-        _visit_together(lanes, launch, pieces, (team, keep_partial), (wide, join_row))
-    elif pieces:
-        visit_rows(lanes, team, launch, pieces[0], keep_partial)
-    visit_rows(lanes, team, launch, whole, reduce_row)
+        visits = ((team, keep_partial), (wide, join_row), (team, reduce_row))
+        _visit_together(lanes, launch, lists, visits)
+        return
+    for some, visit in zip(lists, [keep_partial, reduce_row][-len(lists) :], strict=True):
+        visit_rows(lanes, team, launch, some, visit)
 
 
 def _visit_together(
     lanes: Lanes,
     launch: Launch,
     lists: Sequence[Sequence[Any]],
-    first: tuple[Team, Callable[[Item], None]],
-    then: tuple[Team, Callable[[Item], None]],
+    visits: Sequence[tuple[Team, Callable[[Item], None]]],
 ) -> None:
-    """Has every cluster deal with the pieces of some rows, and then with these rows.
+    """Has every cluster deal with the pieces of some rows, and at the end with these rows.
+
+    Between both all rows that are not cut are dealt with, so that no warpgroup waits early for
+    those that have pieces.
 
     Args:
       lanes, launch: how.
-      lists: references of `RowList.operands()`, of the pieces and of the rows.
-      first, then: the team for pieces, and for rows, and what deals with an item.
+      lists: references of `RowList.operands()`: the pieces, the rows that are cut, the others.
+      visits: the team for each, and what deals with an item.
     """
-    pieces, joined = lists
+    pieces, joined, whole = lists
+    of_pieces, of_joined, of_whole = visits
     clusters, count = launch.programs // launch.cluster, launch.cluster * launch.warpgroups
     cluster = lax.axis_index("program")
     of_grid = all_workers(launch).own
     own = of_grid - cluster * count
     bounds, _, starts, lengths = joined
-    rows = bounds[1] - bounds[0]
-    turns = lax.div(rows - cluster + (clusters - 1), jnp.int32(clusters))
+    turns = lax.div(bounds[1] - bounds[0] - cluster + (clusters - 1), jnp.int32(clusters))
 
     def of_row(turn: jax.Array, dealt: jax.Array) -> jax.Array:
         place = bounds[0] + cluster + turn * clusters
@@ -366,15 +369,16 @@ def _visit_together(
         # Where one row ends the next begins, so that short ones keep several warpgroups busy.
         turned = lax.rem(own + count - lax.rem(dealt, count), count)
         workers = Workers(turned, count, of_grid)
-        visit_entries(lanes, first[0], workers, pieces, span, first[1])
-        return dealt + num_batches(first[0], span.count)
+        visit_entries(lanes, of_pieces[0], workers, pieces, span, of_pieces[1])
+        return dealt + num_batches(of_pieces[0], span.count)
 
     def run(barrier: Any) -> None:
         lax.fori_loop(0, turns, of_row, jnp.int32(0))
+        visit_rows(lanes, of_whole[0], launch, whole, of_whole[1])
         lanes.meet(barrier)
         span = Span(cluster, turns, clusters)
         workers = Workers(own, count, of_grid)
-        visit_entries(lanes, then[0], workers, joined, span, then[1])
+        visit_entries(lanes, of_joined[0], workers, joined, span, of_joined[1])
 
     lanes.meeting(launch.warpgroups, run)
 

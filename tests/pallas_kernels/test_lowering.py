@@ -8,8 +8,10 @@ from benchmarks.gpu_code import cases
 from pallas_kernels.shapes import SHAPES
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_lowers(name: str) -> None:
-    for kernel, function, arrays in cases(SHAPES[name], jax.ShapeDtypeStruct):
+@pytest.mark.parametrize(
+    ("name", "spread"), [*((name, False) for name in SHAPES), ("arxiv-128", True)]
+)
+def test_lowers(name: str, spread: bool) -> None:
+    for kernel, function, arrays in cases(SHAPES[name], jax.ShapeDtypeStruct, spread=spread):
         text = export.export(jax.jit(function), platforms=["cuda"])(*arrays).mlir_module()
         assert "@mosaic_gpu" in text, kernel
