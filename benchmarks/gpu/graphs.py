@@ -62,8 +62,8 @@ def make_graph(name: str) -> jg.Graph:
       The graph; of that for checks some rows are empty and some have very many edges.
     """
     shape = GRAPHS[name]
-    if name == CHECKS:
-        return _uneven(shape.num_nodes, shape.num_edges)
+    if name in CHECKS:
+        return _uneven(name, shape.num_nodes, shape.num_edges)
     graph = generate(shape)
     apart = graph.senders != graph.receivers
     loops = np.arange(graph.num_nodes)
@@ -71,11 +71,11 @@ def make_graph(name: str) -> jg.Graph:
     return jg.Graph.from_edges(*ends, num_nodes=graph.num_nodes, name=name)
 
 
-def _uneven(nodes: int, edges: int) -> jg.Graph:
-    rng = np.random.default_rng(0)
+def _uneven(name: str, nodes: int, edges: int) -> jg.Graph:
+    rng, count = np.random.default_rng(0), edges // CHECKS[name]
     senders, receivers = rng.integers(0, nodes - nodes // 10, (2, edges))
-    senders[: edges // 3], receivers[edges // 3 : 2 * edges // 3] = 3, 5
-    return jg.Graph.from_edges(senders, receivers, num_nodes=nodes, name=CHECKS)
+    senders[:count], receivers[count : 2 * count] = 3, 5
+    return jg.Graph.from_edges(senders, receivers, num_nodes=nodes, name=name)
 
 
 def place(graph: jg.Graph, implementation: str) -> Placed:

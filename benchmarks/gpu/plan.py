@@ -84,12 +84,13 @@ class Layer:
 
 Task = Check | SpMM | Message | Layer
 
-CHECKS = "checks"
-"""Name of the graph that tasks of `Check` are done on."""
+CHECKS: Mapping[str, int] = MappingProxyType({"checks": 40, "checks-spread": 3})
+"""Graphs that tasks of `Check` are done on, and which part of the edges their longest rows have: a
+40th, of which a cluster joins the pieces, and a third, which the whole chip deals with."""
 
 GRAPHS: Mapping[str, Shape] = MappingProxyType(
     {
-        CHECKS: Shape(4_000, 60_000, 1, 2),
+        **dict.fromkeys(CHECKS, Shape(4_000, 60_000, 1, 2)),
         "arxiv-size": Shape(169_343, 2_484_941, 1, 40),
         "reddit-size": Shape(232_965, 114_848_857, 1, 41),
         "products-size": Shape(2_449_029, 123_718_280, 1, 47),
@@ -127,7 +128,8 @@ _MESSAGES = (
 
 TASKS: Mapping[str, tuple[Task, ...]] = MappingProxyType(
     {
-        CHECKS: _checks(),
+        "checks": _checks(),
+        "checks-spread": tuple(Check("xla", op, 4, 32) for op in OPS),
         "arxiv-size": (
             *(SpMM(width) for width in (16, 128, 256, 602)),
             SpMM(128, weighted=True),

@@ -20,6 +20,8 @@ from benchmarks.gpu.plan import Check, Layer
 from benchmarks.gpu.report import Record, details, faults, goals
 from benchmarks.gpu.roofline import expectation
 from benchmarks.gpu.timing import Pace, Row, measure
+from jaxgraph.partition.shard_tables import tabulate
+from pallas_kernels.schedule import is_spread, most_pieces
 
 
 @pytest.fixture(scope="module")
@@ -158,3 +160,14 @@ def test_what_is_checked_against_numpy_has_gpu_kernels() -> None:
         if isinstance(task, Check) and task.against == "numpy"
     }
     assert checked == known
+
+
+@pytest.mark.parametrize(("name", "spread"), [("checks", False), ("checks-spread", True)])
+def test_checks_are_done_with_rows_that_clusters_join_and_with_longer_ones(name, spread) -> None:
+    graph = make_graph(name)
+    manifest = tabulate(graph, jg.partition.partition(graph, 1, method="hash")).manifest
+    for prefix in ("incoming/by_receiver", "incoming/by_sender"):
+        slots = manifest.array_shapes()[f"{prefix}/neighbors"][0][0]
+        longest = manifest.longest_row(prefix)
+        assert most_pieces(slots, longest) > 0
+        assert is_spread(slots, longest) == spread
