@@ -3,7 +3,7 @@
 Expected: an edge reads 4 bytes of index, the row of values and what logits see of its sender: 4
 bytes per head of GAT, nothing more of GATv2, a row of keys of dot products. A row writes its
 output, once, and 8 bytes per head. With 2 such tables in registers, 4 edges are read at a time: 4
-reads of 16 bytes (8 of dot products), and 41 to 131 kB per multiprocessor.
+reads of 16 bytes (8 of dot products), and 41 to 111 kB per multiprocessor.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Coefficients are computed again from the maximum and the normaliser of each rece
 Expected: by sender an edge reads 4 bytes of index, 16 per head (`Adjoint.numbers`), the gradient's
 row of its receiver and, of GATv2 and dot products, the receiver's row that logits see; it writes 4
 per head. By receiver an edge reads these 4 (GAT), these and a row of keys (dot products), or a row
-of the sender (GATv2). Under way: 38 to 143 kB per multiprocessor.
+of the sender (GATv2). Under way: 33 to 131 kB per multiprocessor.
 """
 
 from __future__ import annotations

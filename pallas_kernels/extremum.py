@@ -3,7 +3,7 @@
 Expected: forward an edge reads a row of x, 4 bytes of index and 4 of its neighbor's identity, and a
 row writes three numbers per column; backward an edge reads three numbers per column of its receiver
 (the value that won, the gradient, the identity). Under way: 4 to 6 reads of 16 bytes at 128
-columns, 30 of 8 bytes at 602, 49 to 115 kB per multiprocessor; the state is three times that of a
+columns, 30 of 8 bytes at 602, 49 to 131 kB per multiprocessor; the state is three times that of a
 sum, and so are the registers.
 """
 

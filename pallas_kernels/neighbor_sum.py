@@ -4,7 +4,7 @@ Expected: an edge reads a row of x, 4 bytes of index and its weights (4 bytes pe
 the place of it in the transpose); a row of the result is written once and, but for a mean that is
 continued, not read. What is computed takes less time than these bytes, so that what counts is how
 many a lane has under way: 8 reads of 16 bytes at 16, 100, 128 and 256 columns, 24 of 4 bytes at 41,
-10 of 8 bytes at 602. With 4 to 8 warpgroups resident these are 43 to 131 kB per multiprocessor,
+10 of 8 bytes at 602. With 3 to 8 warpgroups resident these are 34 to 123 kB per multiprocessor,
 where 29 keep 4.8 TB/s busy at 0.8 microseconds, and the bound is the memory's, or the L2's where
 rows are found there. 602 columns are not padded to 604 for reads of 16 bytes: the lanes of a warp
 read 256 consecutive bytes as it is, and rows of 2,416 bytes touch as many sectors as of 2,408.
