@@ -21,6 +21,10 @@ pytestmark = needs_clusters
 DEGREES, NEIGHBORS, LONGEST = [23, 2, 0, 9, 1, 14, 2, 5, 7], 6, 4
 """Five rows are cut: of two clusters one has three."""
 
+every_kind = pytest.mark.parametrize(
+    "kind", [GAT, GATV2, pytest.param(DOT, marks=pytest.mark.full)]
+)
+
 
 def two_ways(run: Any, *arrays: Any, warpgroups: int = 1, cluster: int = 2) -> list[Any]:
     """What clusters join, and what a second kernel does."""
@@ -44,7 +48,9 @@ def draw(*shape: int, dtype: str = "float32") -> Any:
     return np.random.default_rng(len(shape)).standard_normal(shape).astype(jnp.dtype(dtype))
 
 
-@pytest.mark.parametrize(("warpgroups", "cluster"), [(1, 2), (2, 2), (1, 4)])
+@pytest.mark.parametrize(
+    ("warpgroups", "cluster"), [(1, 2), (2, 2), pytest.param(1, 4, marks=pytest.mark.full)]
+)
 def test_weighted_sums(warpgroups: int, cluster: int) -> None:
     over, width = over_edges(), 8
     edges = Neighbors(
@@ -85,7 +91,7 @@ def test_winners() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", [GAT, GATV2, DOT])
+@every_kind
 def test_attention(kind: str) -> None:
     over, heads, width = over_edges(every=True), 2, 8
     attention = make_attention(over, kind, heads, width, "float32", NEIGHBORS, False)
@@ -107,7 +113,7 @@ def test_attention(kind: str) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", [GAT, GATV2, DOT])
+@every_kind
 def test_gradients_of_attention(kind: str) -> None:
     over, heads, width = over_edges(), 2, 8
     back = transposed(over, NEIGHBORS, LONGEST)
