@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from pallas_kernels.attention_dropout import Dropout, EdgeIds, keep_masks, kept, kept_scale
 from pallas_kernels.attention_logits import GATV2, Logits, read_row
 from pallas_kernels.lanes import Lanes
+from pallas_kernels.pytrees import pytree
 from pallas_kernels.reduction import (
     Part,
     Reduction,
@@ -37,8 +38,7 @@ PARTS = (Part(-math.inf, per_head=True), Part(0.0, per_head=True), Part(0.0))
 """The maximum of the logits, the sum of powers relative to it, and the sum that they weigh."""
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Attention:
     """What attention is computed from.
 

@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from pallas_kernels.lanes import Lanes
+from pallas_kernels.pytrees import pytree
 from pallas_kernels.rows import Item
 from pallas_kernels.teams import Team
 
@@ -21,8 +22,7 @@ FIRST_WORD, SECOND_WORD, EDGE_MASK = 0x9E3779B9, 0x85EBCA6B, 0x165667B1
 LOWEST = np.int32(-(1 << 31))
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Dropout:
     """Coefficients are kept where a hash of the ids of an edge and its head reaches a threshold.
 

@@ -23,6 +23,7 @@ from pallas_kernels.attention_dropout import EdgeIds, keep_masks, kept, kept_sca
 from pallas_kernels.attention_logits import DOT, GAT, GATV2, head_product, read_row
 from pallas_kernels.lanes import LANES, Lanes
 from pallas_kernels.neighbor_sum import SUM, Neighbors, add_states, fold_neighbors
+from pallas_kernels.pytrees import pytree
 from pallas_kernels.reduction import (
     Part,
     Reduction,
@@ -49,8 +50,7 @@ SENDER_PARTS = {
 """What senders sum up: the gradient of values, and that of their side of logits beside it."""
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Adjoint:
     """What the gradients need of receivers.
 
@@ -87,8 +87,7 @@ def make_adjoint(
     return Adjoint(gradient, numbers.reshape(peak.shape[0], -1).astype(jnp.float32))
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Edges:
     """The edges of every row of one side.
 
@@ -103,8 +102,7 @@ class Edges:
     slots: jax.Array | None = None
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Gradients:
     """Gradients, in float32, of the arrays of an `Attention`, in their shapes.
 

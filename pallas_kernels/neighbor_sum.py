@@ -12,7 +12,6 @@ read 256 consecutive bytes as it is, and rows of 2,416 bytes touch as many secto
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -22,6 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from pallas_kernels.lanes import Lanes
+from pallas_kernels.pytrees import pytree
 from pallas_kernels.reduction import (
     Part,
     Reduction,
@@ -49,8 +49,7 @@ MEAN = (Part(0.0), Part(0.0, per_head=True))
 """The state of a mean: a sum, and of how many."""
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Neighbors:
     """What the edges of a row bring.
 

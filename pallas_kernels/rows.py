@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from pallas_kernels.lanes import Lanes
+from pallas_kernels.pytrees import pytree
 from pallas_kernels.teams import Launch, Team
 
 __all__ = [
@@ -31,8 +32,7 @@ __all__ = [
 Pytree = Any
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class RowList:
     """Some rows and their edges.
 
@@ -56,8 +56,7 @@ OPERANDS = 4
 """How many operands a `RowList` is."""
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Rows:
     """All rows of one group that have edges, and maybe those that have none.
 

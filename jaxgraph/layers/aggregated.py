@@ -16,6 +16,7 @@ from jax import lax
 
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.parallel import FeatureColumns, Shard, ptags
+from pallas_kernels.pytrees import pytree
 
 __all__ = [
     "AggregatedFeatures",
@@ -40,8 +41,7 @@ class Aggregation(ptags.Aggregation, Protocol):
         ...
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class AggregatedFeatures:
     """Features and their aggregate; layers take it in place of features, under `spmd`.
 

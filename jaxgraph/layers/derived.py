@@ -6,16 +6,14 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import jax
-
 from jaxgraph.layers.aggregated import Features
 from jaxgraph.parallel import Shard
+from pallas_kernels.pytrees import pytree
 
 __all__ = ["DerivedFeatures"]
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class DerivedFeatures:
     """x = function(shard, *arguments), rows, for layers of attention, under `spmd`.
 

@@ -30,6 +30,7 @@ from jaxgraph.ops.rows import take_rows, with_rows_from
 from jaxgraph.ops.self_messages import pull_self_messages, reduce_self_messages
 from jaxgraph.ops.stored import when_ready
 from jaxgraph.ops.whole_graph import fits_whole, pull_whole, reduce_whole, weigh_edges
+from pallas_kernels.pytrees import pytree
 
 __all__ = [
     "Block",
@@ -48,8 +49,7 @@ __all__ = [
 Pytree = Any
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Block:
     """The edges among the rows of one table of senders and one of receivers (group 0 of `edges`).
 

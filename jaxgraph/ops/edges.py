@@ -36,6 +36,7 @@ from jax import lax
 from jaxgraph.ops.lanes import Lanes
 from jaxgraph.ops.rows import entry_at, rows_from, take_rows, with_rows_from
 from jaxgraph.ops.stored import stored_branch
+from pallas_kernels.pytrees import pytree
 
 __all__ = [
     "CutRows",
@@ -74,8 +75,7 @@ def match_variation(tree: Pytree, like: Pytree) -> Pytree:
     return jax.tree.map(cast, tree)
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class CutRows:
     """The order in which GPU kernels take rows, and which they reduce in pieces.
 
@@ -116,8 +116,7 @@ class CutRows:
     spread: bool = dataclasses.field(metadata={"static": True})
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Orientation:
     """One direction of the edges of several groups (see the module's docstring).
 
@@ -160,8 +159,7 @@ class Orientation:
     lanes: Lanes | None = None
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class EdgeGroups:
     """The edges of one shard, grouped by where their far end lives, in both orientations.
 
@@ -469,8 +467,7 @@ def visit_slots(
     return lax.while_loop(lambda loop: loop[0] < stop, body, (start, carry))[1]
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class EdgeGroup:
     """One group of edges, as a kernel reduces it.
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 import jax
 
+from pallas_kernels.pytrees import pytree
+
 __all__ = ["Join", "LaneTable", "Lanes", "RunTable"]
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class LaneTable:
     """A few edges of each of some rows: lane k holds edge k of every row.
 
@@ -30,8 +30,7 @@ class LaneTable:
     neighbors: jax.Array
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class RunTable:
     """A few runs of each of some rows, as many lanes as are joined at a time.
 
@@ -44,8 +43,7 @@ class RunTable:
     lengths: jax.Array
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Join:
     """How what is known of runs becomes what is known of the rows that they are of.
 
@@ -59,8 +57,7 @@ class Join:
     runs: RunTable
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Lanes:
     """One direction of all edges of a graph.
 

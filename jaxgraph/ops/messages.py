@@ -31,6 +31,7 @@ from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
 from jaxgraph.ops.reducers import Reducer, Sum, cotangent
 from jaxgraph.ops.rows import entry_at, rows_from, take_rows, with_rows_from
 from jaxgraph.ops.stored import when_ready
+from pallas_kernels.pytrees import pytree
 
 __all__ = [
     "Inputs",
@@ -60,8 +61,7 @@ Pytree = Any
 MessageFn = Callable[[Pytree, Pytree, Pytree, Pytree], Pytree]
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Inputs:
     """What a message is computed from.
 

@@ -24,6 +24,7 @@ from jaxgraph.ops.messages import (
 )
 from jaxgraph.ops.reducers import Reducer
 from jaxgraph.ops.stored import stored_for
+from pallas_kernels.pytrees import pytree
 
 __all__ = ["REDUCED", "OneBlock", "Schedule", "Stored", "propagate_block", "propagate_by"]
 
@@ -79,8 +80,7 @@ class Schedule(Protocol):
         ...
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["block"], meta_fields=[])
-@dataclasses.dataclass(frozen=True)
+@pytree
 class OneBlock:
     """All edges of a block at once.
 
@@ -211,8 +211,7 @@ def named(tree: Pytree) -> Pytree:
     return jax.tree.map(lambda leaf: checkpoint_name(leaf, REDUCED), tree)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["arrays"], meta_fields=["axes"])
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Stored:
     """What a reduction keeps for its own backward, under the name `REDUCED`.
 
@@ -228,7 +227,7 @@ class Stored:
     """
 
     arrays: Pytree
-    axes: tuple[int, ...]
+    axes: tuple[int, ...] = dataclasses.field(metadata={"static": True})
 
     @classmethod
     def of(cls, tree: Pytree) -> Stored:
@@ -243,12 +242,11 @@ class Stored:
         return structure.unflatten([jnp.squeeze(x, 0) if axes == 2 else x for x, axes in pairs])
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["value"])
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Static:
     """A hashable value that travels among residuals."""
 
-    value: Any
+    value: Any = dataclasses.field(metadata={"static": True})
 
 
 def _is_primal(leaf: Any) -> bool:

@@ -23,6 +23,7 @@ from jaxgraph.ops.precision import (
     to_accumulation,
 )
 from jaxgraph.ops.stored import stored
+from pallas_kernels.pytrees import pytree
 
 __all__ = [
     "Extremum",
@@ -159,8 +160,7 @@ class _Merging:
         return ()
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Sum(_Merging):
     """y_i = sum_j m_ij, in `dtype`; None: in the type of the messages."""
 
@@ -193,8 +193,7 @@ class Sum(_Merging):
         return None
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Mean(Sum):
     """y_i = sum_j m_ij / n_i, with n_i the number of messages; 0 without messages.
 
@@ -229,8 +228,7 @@ def _divided(tree: Pytree, count: jax.Array) -> Pytree:
     return jax.tree.map(one, tree)
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Extremum(_Merging):
     """y_i = max_j m_ij (or min), 0 without messages; equal winners share the gradient equally.
 
@@ -321,8 +319,7 @@ def kept_of_softmax(peak: jax.Array, total: jax.Array) -> tuple[jax.Array, jax.A
     return _finite(peak), jnp.where(total > 0, total, 1)
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Softmax:
     """y_i = sum_j alpha_ij d_ij v_ij,  alpha_ij = exp(e_ij) / sum_k exp(e_ik).
 
@@ -455,8 +452,7 @@ class Softmax:
         return jnp.where(keep[..., None], values * scale, 0)
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class HeadMean(Softmax):
     """y_i = (1 / heads) sum_h y_ih [features], with y_ih what `Softmax` makes of head h.
 

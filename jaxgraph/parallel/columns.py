@@ -20,14 +20,14 @@ from jaxgraph.ops.propagation import propagate_block
 from jaxgraph.ops.reducers import Reducer
 from jaxgraph.partition.degrees import PIECE
 from jaxgraph.partition.manifest import ColumnSchedule
+from pallas_kernels.pytrees import pytree
 
 __all__ = ["AllNodes", "ColumnEdges", "ColumnTopology", "Piece"]
 
 Pytree = Any
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class AllNodes:
     """What is known of the nodes of all parts, part after part.
 
@@ -46,8 +46,7 @@ class AllNodes:
     weighted_in_degree: jax.Array | None
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class ColumnEdges:
     """The edges of a piece, or of several along a leading axis.
 
@@ -64,8 +63,7 @@ class ColumnEdges:
     data: Mapping[str, jax.Array]
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class ColumnTopology:
     """What a device knows of the graph for layers on its columns of all nodes.
 

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from pallas_kernels.pytrees import pytree
+
 __all__ = ["FeatureColumns", "gather_columns"]
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class FeatureColumns:
     """This device's columns of the features of all nodes, under `spmd`.
 

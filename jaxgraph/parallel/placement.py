@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import jax
@@ -25,17 +24,12 @@ from jaxgraph.partition.assignment import Partition
 from jaxgraph.partition.degrees import PIECE
 from jaxgraph.partition.manifest import Counts, Manifest, Padding, fill_value
 from jaxgraph.partition.shard_tables import PartSource, tabulate
+from pallas_kernels.pytrees import pytree
 
 __all__ = ["AbstractSource", "ShardedGraph", "place", "shard"]
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["shards"],
-    meta_fields=["mesh"],
-    drop_fields=["counts"],
-)
-@dataclasses.dataclass(frozen=True)
+@pytree
 class ShardedGraph:
     """A graph split over the devices of a mesh; its leaves are global arrays [parts, ...].
 
@@ -47,8 +41,8 @@ class ShardedGraph:
     """
 
     shards: Shard
-    mesh: Mesh
-    counts: Counts | None = None
+    mesh: Mesh = dataclasses.field(metadata={"static": True})
+    counts: Counts | None = dataclasses.field(default=None, metadata={"dropped": True})
 
     @property
     def manifest(self) -> Manifest:

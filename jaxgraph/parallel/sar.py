@@ -43,14 +43,14 @@ from jaxgraph.parallel.dependence import looks_at_senders
 from jaxgraph.parallel.exchange import halo_route, reach_route, send_rows
 from jaxgraph.parallel.ring import Visit, Work, visit_parts
 from jaxgraph.parallel.shard import HaloTable, Shard
+from pallas_kernels.pytrees import pytree
 
 __all__ = ["Sequential", "backward_plan"]
 
 Pytree = Any
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["shard"], meta_fields=["self_loops"])
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Sequential:
     """The messages of a shard, fetching one remote partition at a time.
 
@@ -60,7 +60,7 @@ class Sequential:
     """
 
     shard: Shard
-    self_loops: bool
+    self_loops: bool = dataclasses.field(metadata={"static": True})
 
     @property
     def implementation(self) -> str:

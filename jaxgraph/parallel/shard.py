@@ -14,12 +14,12 @@ from jaxgraph.ops.edges import EdgeGroups
 from jaxgraph.parallel.columns import ColumnTopology
 from jaxgraph.parallel.features import FeatureColumns, gather_columns
 from jaxgraph.partition.manifest import Manifest
+from pallas_kernels.pytrees import pytree
 
 __all__ = ["HaloTable", "Shard"]
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class HaloTable:
     """Which of the own rows another part deals with, for every other part.
 
@@ -34,8 +34,7 @@ class HaloTable:
     position: jax.Array
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Shard:
     """What a model sees of the graph under `jaxgraph.parallel.spmd`.
 

@@ -18,12 +18,12 @@ from jaxgraph.train.evaluation import add_sums, evaluation_sums
 from jaxgraph.train.state import TrainState, shardings
 from jaxgraph.train.step import Learner, train_step
 from jaxgraph.train.task import Sums
+from pallas_kernels.pytrees import pytree
 
 __all__ = ["EpochProgram", "Kept", "Outcome", "first_kept"]
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Kept:
     """What training would leave in the model if it ended now.
 
@@ -37,8 +37,7 @@ class Kept:
     val_loss: jax.Array
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Outcome:
     """The scalars of an epoch.
 

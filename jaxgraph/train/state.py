@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.parallel import ShardedGraph, collect_rows, place_rows, rows_prefix
 from jaxgraph.train.objective import split_model
+from pallas_kernels.pytrees import pytree
 
 __all__ = [
     "TrainState",
@@ -29,8 +29,7 @@ __all__ = [
 Pytree = Any
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class TrainState:
     """What a training step changes.
 
