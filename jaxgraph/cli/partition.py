@@ -12,7 +12,8 @@ from rich.table import Table
 
 from jaxgraph.cli.display import second_text, two_columns
 from jaxgraph.cli.graph_options import GraphOptions, graph_summary, load_graph
-from jaxgraph.cli.json_file import check_writable, write_json
+from jaxgraph.cli.json_file import write_json
+from jaxgraph.cli.written_file import check_writable
 from jaxgraph.partition import PartitionReport, partition, report
 
 __all__ = ["PartitionOptions", "run_partition"]
@@ -35,7 +36,7 @@ class PartitionOptions(GraphOptions):
 
 def run_partition(options: PartitionOptions) -> None:
     """Partition a graph and print the quality of the result."""
-    check_writable(options.json)
+    check_writable("--json", options.json)
     graph = load_graph(options)
     started = time.perf_counter()
     parts = partition(

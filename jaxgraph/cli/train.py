@@ -12,9 +12,10 @@ from jaxgraph.cli.devices import mesh_of
 from jaxgraph.cli.display import EpochBar
 from jaxgraph.cli.graph_options import GraphOptions, graph_summary, load_graph
 from jaxgraph.cli.info import versions
-from jaxgraph.cli.json_file import check_writable, write_json
+from jaxgraph.cli.json_file import write_json
 from jaxgraph.cli.recipes import Recipe, build_model, recipe
 from jaxgraph.cli.summary import cost_summary, result_summary, summary_table
+from jaxgraph.cli.written_file import check_writable
 from jaxgraph.graph import Graph
 from jaxgraph.partition import Partition, partition
 
@@ -105,7 +106,7 @@ class TrainOptions(GraphOptions):
 
 def run_train(options: TrainOptions) -> None:
     """Train a model on a graph that is sharded over devices."""
-    check_writable(options.json)
+    check_writable("--json", options.json)
     settings = _settings(options)
     graph = load_graph(options)
     _check_trainable(graph)
