@@ -164,7 +164,7 @@ def run_train(options: TrainOptions) -> None:
     with Signals() as signals:
         settings = _settings(options)
         graph = load_graph(options)
-        _check_trainable(graph)
+        _check_trainable(graph, options.mode)
         parts = partition(
             graph,
             options.parts,
@@ -196,12 +196,17 @@ def _settings(options: TrainOptions) -> Recipe:
     return replace(recipe(options.model), **given)
 
 
-def _check_trainable(graph: Graph) -> None:
+def _check_trainable(graph: Graph, mode: str) -> None:
     if graph.labels is None:
         raise ValueError(f"{graph.name} has no labels; training needs a class for each node.")
     if graph.train_mask is None or graph.val_mask is None:
         raise ValueError(
             f"{graph.name} has no training and validation nodes; --labels-per-class 20 draws them."
+        )
+    if mode == "p3" and graph.nodes is None:
+        raise ValueError(
+            f"--mode p3: {graph.name} has no features, whose columns it splits; --degree-features "
+            "makes some."
         )
 
 

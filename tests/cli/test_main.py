@@ -29,6 +29,7 @@ WRONG = (
     "--mode bad",
     "--rest sar",
     "--prefetch --mode domain",
+    "--mode p3",  # of a graph without features
     "--implementation cuda",
     "--dtype int8",
     "--model gcm",
