@@ -349,7 +349,7 @@ def _split_by_class(
     if short.size:
         raise ValueError(
             f"labels_per_class + val_per_class = {train + validation}, but class {short[0]} has "
-            f"{sizes[short[0]]} nodes; pass smaller numbers, or fractions=(train, val, test)."
+            f"{sizes[short[0]]} nodes; pass smaller numbers, or fractions in place of both."
         )
     shuffled = generator.permutation(np.flatnonzero(labels >= 0))
     shuffled = shuffled[np.argsort(labels[shuffled], kind="stable")]

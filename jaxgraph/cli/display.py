@@ -1,5 +1,6 @@
 """What the command line shows: the bar, the tables, numbers for people."""
 
+import time
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -8,6 +9,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 __all__ = ["EpochBar", "EpochRecord", "byte_text", "second_text", "two_columns"]
+
+
+_BAR_NEEDS = 70
+"""Columns of a terminal, below which the bar and the times are left out for the numbers."""
 
 
 class EpochRecord(Protocol):
@@ -26,29 +31,43 @@ class EpochRecord(Protocol):
 class EpochBar:
     """A live bar of the epochs: loss, validation accuracy and time of the last one.
 
+    Where the console is no terminal but a file or a pipe: a line at every tenth of the epochs, and
+    where those take longer, at the end of the first epoch after half a minute.
+
     Use as a context manager and hand `update` to the training loop.
     """
 
-    def __init__(self, epochs: int, console: Console | None = None) -> None:
+    def __init__(self, epochs: int, console: Console) -> None:
+        self._console, self._epochs, self._last_line = console, epochs, time.monotonic()
+        self._wide = console.width >= _BAR_NEEDS
         self._progress = Progress(
             TextColumn("epoch"),
             MofNCompleteColumn(),
-            BarColumn(),
+            *([BarColumn()] if self._wide else []),
             TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
+            *([TimeElapsedColumn()] if self._wide else []),
             console=console,
         )
         self._task = self._progress.add_task("", total=epochs, state="compiling")
 
     def update(self, record: EpochRecord) -> None:
         """Shows one epoch that has ended."""
-        state = (
-            f"loss {record.loss:.4f}  val {record.val_accuracy:.2%}  {second_text(record.seconds)}"
-        )
-        self._progress.update(self._task, completed=record.epoch + 1, state=state)
+        done = record.epoch + 1
+        state = f"loss {record.loss:.4f}  val {record.val_accuracy:.2%}"
+        if self._wide:
+            state += f"  {second_text(record.seconds)}"
+        if self._console.is_terminal:
+            self._progress.update(self._task, completed=done, state=state)
+        elif done % max(self._epochs // 10, 1) == 0 or self._seconds_since_line() > 30:
+            self._console.print(f"epoch {done}/{self._epochs}  {state}", highlight=False)
+            self._last_line = time.monotonic()
+
+    def _seconds_since_line(self) -> float:
+        return time.monotonic() - self._last_line
 
     def __enter__(self) -> "EpochBar":
-        self._progress.start()
+        if self._console.is_terminal:
+            self._progress.start()
         return self
 
     def __exit__(
@@ -57,7 +76,8 @@ class EpochBar:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._progress.stop()
+        if self._console.is_terminal:
+            self._progress.stop()
 
 
 def two_columns(title: str, rows: dict[str, Any]) -> Table:

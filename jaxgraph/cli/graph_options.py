@@ -1,6 +1,7 @@
 """The options that name a graph, and the graph that they name."""
 
 import ast
+import os
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from jaxgraph import datasets, transforms
+from jaxgraph.cli.limits import Number, check_limits
 from jaxgraph.graph import Graph
 
 __all__ = ["GraphOptions", "graph_summary", "load_graph"]
@@ -25,7 +27,9 @@ class GraphOptions:
     data_dir: Annotated[
         Path | None, _option(help="Folder of the data; not needed for built-in sets.")
     ] = None
-    seed: Annotated[int, _option(help="Seed of split, partition and training.")] = 0
+    seed: Annotated[
+        int, _option(help="Seed of split, partition and training."), Number(least=0, below=2**32)
+    ] = 0
     undirected: Annotated[bool, _option("--undirected", help="Add the reverse of every edge.")] = (
         False
     )
@@ -33,19 +37,36 @@ class GraphOptions:
         bool, _option("--degree-features", help="Take log(1 + degree) for features.")
     ] = False
     labels_per_class: Annotated[
-        int | None, _option(help="Draw a split with so many training nodes a class.", min=1)
+        int | None,
+        _option(help="Draw a split with so many training nodes a class."),
+        Number(least=1),
     ] = None
     val_per_class: Annotated[
-        int, _option(help="Validation nodes a class of the split that is drawn.", min=1)
+        int, _option(help="Validation nodes a class of the split that is drawn."), Number(least=1)
     ] = 30
     option: Annotated[
         list[str],
         _option(help="NAME=VALUE, any further option of the dataset, as split_seed=1; repeatable."),
     ] = field(default_factory=list)
-    num_nodes: Annotated[int | None, _generator_option(help="Nodes to generate.")] = None
-    num_classes: Annotated[int | None, _generator_option(help="Classes, or communities.")] = None
-    num_features: Annotated[int | None, _generator_option(help="Features of a node.")] = None
-    degree: Annotated[float | None, _generator_option(help="Mean degree.")] = None
+    num_nodes: Annotated[
+        int | None, _generator_option(help="Nodes to generate."), Number(least=1)
+    ] = None
+    num_classes: Annotated[
+        int | None, _generator_option(help="Classes, or communities."), Number(least=1)
+    ] = None
+    num_features: Annotated[
+        int | None, _generator_option(help="Features of a node."), Number(least=0)
+    ] = None
+    degree: Annotated[float | None, _generator_option(help="Mean degree."), Number(least=0)] = None
+
+    def __post_init__(self) -> None:
+        """Checks every option by itself, in the words of the command line."""
+        check_limits(self)
+        folder = self.data_dir
+        if folder is not None and not folder.expanduser().is_dir():
+            raise ValueError(f"--data-dir: {folder} is no folder; expected one with the data.")
+        if folder is not None and not os.access(folder.expanduser(), os.R_OK | os.X_OK):
+            raise ValueError(f"--data-dir: {folder} cannot be read; you may not list its files.")
 
 
 def load_graph(options: GraphOptions) -> Graph:

@@ -6,24 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["check_writable", "write_json"]
+from jaxgraph.cli.written_file import write_atomically
 
-
-def check_writable(path: Path | None) -> None:
-    """Finds out before the work, not after it, that its result cannot be written.
-
-    Args:
-        path: The file to be, or None.
-
-    Raises:
-        ValueError: It is a folder, or the folder that it is to lie in does not exist.
-    """
-    if path is None:
-        return
-    if path.is_dir():
-        raise ValueError(f"--json: {path} is a folder; expected the name of a file.")
-    if not path.parent.is_dir():
-        raise ValueError(f"--json: there is no folder {path.parent}; make it first.")
+__all__ = ["write_json"]
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -32,8 +17,11 @@ def write_json(path: Path, value: Any) -> None:
     Args:
         path: The file; one that is there is replaced.
         value: Mappings, sequences, arrays, numbers, strings, paths.
+
+    Raises:
+        OSError: It could not be written; what was there is as it was.
     """
-    path.write_text(json.dumps(_plain(value), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    write_atomically(path, json.dumps(_plain(value), indent=2, allow_nan=False) + "\n")
 
 
 def _plain(value: Any) -> Any:

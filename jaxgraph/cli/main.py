@@ -1,7 +1,12 @@
 """The `jaxgraph` command."""
 
-import typer
+import shutil
+from typing import Annotated, Any
 
+import typer
+from typer.core import TyperCommand
+
+import jaxgraph
 from jaxgraph.cli.catalogue import CatalogueOptions, run_catalogue
 from jaxgraph.cli.command import command_of
 from jaxgraph.cli.info import InfoOptions, run_info
@@ -10,12 +15,49 @@ from jaxgraph.cli.train import TrainOptions, run_train
 
 __all__ = ["app"]
 
+_PANELS_NEED = 80
+"""Columns of a terminal, below which panels would cut the names of options."""
+
 app = typer.Typer(
     help="Full-batch training of graph neural networks, sharded over devices.",
     no_args_is_help=True,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("train")(command_of(TrainOptions, run_train))
-app.command("partition")(command_of(PartitionOptions, run_partition))
-app.command("datasets")(command_of(CatalogueOptions, run_catalogue))
-app.command("info")(command_of(InfoOptions, run_info))
+
+
+class _Command(TyperCommand):
+    """A command whose help is plain text, names on lines of their own, in a narrow terminal."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        columns = shutil.get_terminal_size().columns
+        if columns < _PANELS_NEED:
+            self.rich_markup_mode, formatter.width = None, columns - 2
+        super().format_help(ctx, formatter)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"jaxgraph {jaxgraph.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options_of_all_commands(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", callback=_show_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+_IN_THE_LIBRARY = {"dataset": "name", "parts": "num_parts"}
+app.command("train", cls=_Command)(
+    command_of(TrainOptions, run_train, _IN_THE_LIBRARY | {"partitioner": "method"})
+)
+app.command("partition", cls=_Command)(command_of(PartitionOptions, run_partition, _IN_THE_LIBRARY))
+app.command("datasets", cls=_Command)(command_of(CatalogueOptions, run_catalogue))
+app.command("info", cls=_Command)(command_of(InfoOptions, run_info))

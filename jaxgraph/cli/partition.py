@@ -7,13 +7,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Group
 from rich.table import Table
 
 from jaxgraph.cli.display import second_text, two_columns
 from jaxgraph.cli.graph_options import GraphOptions, graph_summary, load_graph
-from jaxgraph.cli.json_file import check_writable, write_json
-from jaxgraph.partition import PartitionReport, partition, report
+from jaxgraph.cli.json_file import write_json
+from jaxgraph.cli.limits import Number, OneOf
+from jaxgraph.cli.output import Output
+from jaxgraph.cli.written_file import check_writable
+from jaxgraph.partition import PartitionReport, methods, partition, report
+from jaxgraph.partition.metis import BALANCES, OBJECTIVES
+from jaxgraph.partition.registry import check_names
 
 __all__ = ["PartitionOptions", "run_partition"]
 
@@ -24,18 +29,29 @@ _option = partial(typer.Option, rich_help_panel="Partition")
 class PartitionOptions(GraphOptions):
     """The options of `jaxgraph partition`."""
 
-    parts: Annotated[int, _option(help="Number of parts.")]
-    method: Annotated[str, _option(help="metis, hash, random, equal-vertices or equal-edges.")] = (
-        "metis"
-    )
-    balance: Annotated[str, _option(help="What METIS balances: nodes, edges or labels.")] = "nodes"
-    objective: Annotated[str, _option(help="What METIS makes small: cut or volume.")] = "cut"
+    parts: Annotated[int, _option(help="Number of parts."), Number(least=1)]
+    method: Annotated[
+        str,
+        _option(help="metis, hash, random, equal-vertices or equal-edges."),
+        OneOf(methods()),
+    ] = "metis"
+    balance: Annotated[
+        str, _option(help="What METIS balances: nodes, edges or labels."), OneOf(BALANCES)
+    ] = "nodes"
+    objective: Annotated[
+        str, _option(help="What METIS makes small: cut or volume."), OneOf(OBJECTIVES)
+    ] = "cut"
     json: Annotated[Path | None, _option(help="Write the report to this file.")] = None
+
+    def __post_init__(self) -> None:
+        """Checks the options, alone and together."""
+        super().__post_init__()
+        check_names(self.method, self.balance, self.objective)
 
 
 def run_partition(options: PartitionOptions) -> None:
     """Partition a graph and print the quality of the result."""
-    check_writable(options.json)
+    check_writable("--json", options.json)
     graph = load_graph(options)
     started = time.perf_counter()
     parts = partition(
@@ -48,15 +64,17 @@ def run_partition(options: PartitionOptions) -> None:
     )
     seconds = time.perf_counter() - started
     quality = report(graph, parts)
-    console = Console()
-    console.print(two_columns("Graph", graph_summary(graph)))
-    console.print(_part_table(quality))
-    console.print(two_columns("Partition", _totals(quality) | {"time": second_text(seconds)}))
-    if options.json is not None:
-        write_json(
-            options.json,
-            {"graph": graph_summary(graph), "seconds": seconds, "partition": quality.to_dict()},
-        )
+    shown = Group(
+        two_columns("Graph", graph_summary(graph)),
+        _part_table(quality),
+        two_columns("Partition", _totals(quality) | {"time": second_text(seconds)}),
+    )
+    contents = {"graph": graph_summary(graph), "seconds": seconds, "partition": quality.to_dict()}
+    try:
+        if options.json is not None:
+            write_json(options.json, contents)
+    finally:
+        Output().print(shown)
 
 
 def _part_table(quality: PartitionReport) -> Table:

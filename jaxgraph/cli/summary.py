@@ -23,21 +23,20 @@ _PADDING = (
 )
 
 
-def result_summary(history: Any, evaluation: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+def result_summary(history: Any) -> dict[str, Any]:
     """What was learned, and how long it took.
 
     Args:
-        history: What `jaxgraph.train.fit` returned.
-        evaluation: What `jaxgraph.train.evaluate` returned: metrics by split.
+        history: What `jaxgraph.train.fit` returned, of one epoch at least.
 
     Returns:
-        `evaluation`, `epochs`, `best_epoch`, `median_epoch_seconds`, `compile_seconds`, `history`.
+        `evaluation` (the metrics after the best epoch, whose parameters the model holds), `epochs`,
+        `best_epoch`, `median_epoch_seconds`, `compile_seconds`, `history`.
     """
+    metrics = history.records[history.best_epoch].metrics
     return {
         "evaluation": {
-            split: dict(evaluation[split])
-            for split in ("train", "val", "test")
-            if split in evaluation
+            split: dict(metrics[split]) for split in ("train", "val", "test") if split in metrics
         },
         "epochs": len(history.epoch_seconds),
         "best_epoch": history.best_epoch,
@@ -90,13 +89,15 @@ def summary_table(result: Mapping[str, Any]) -> Table:
         f"{result['graph']['edges']:,} edges",
         "model": f"{options['model']}, {options['layers']} layers, {options['dtype']}",
         "devices": f"{options['parts']}, {options['mode']}"
-        + (f" ({options['rest'] or 'domain'} behind)" if options["mode"] == "p3" else "")
+        + (f", then {options['rest'] or 'domain'}" if options["mode"] == "p3" else "")
         + (" with prefetch" if options["prefetch"] else ""),
     }
     for split, metrics in result["evaluation"].items():
         shown = (f"{name} {value:.4f}" for name, value in metrics.items())
         rows[split] = ", ".join(shown)
-    rows["epochs"] = f"{result['epochs']}, the best one is number {result['best_epoch'] + 1}"
+    rows["epochs"] = f"{result['epochs']}, the best one is number {result['best_epoch'] + 1}" + (
+        f"; interrupted before {options['epochs']}" if result["interrupted"] else ""
+    )
     rows["median epoch time"] = second_text(result["median_epoch_seconds"])
     rows["compile time"] = second_text(result["compile_seconds"])
     rows["memory per device"] = (

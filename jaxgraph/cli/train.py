@@ -1,24 +1,36 @@
 """`jaxgraph train`: partitions a graph, shards it over devices and trains a model on it."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from jaxgraph.cli.devices import mesh_of
-from jaxgraph.cli.display import EpochBar
+from jaxgraph.cli.display import EpochBar, EpochRecord
 from jaxgraph.cli.graph_options import GraphOptions, graph_summary, load_graph
 from jaxgraph.cli.info import versions
-from jaxgraph.cli.json_file import check_writable, write_json
-from jaxgraph.cli.recipes import Recipe, build_model, recipe
+from jaxgraph.cli.interruption import Interrupted, Signals
+from jaxgraph.cli.json_file import write_json
+from jaxgraph.cli.limits import Number, OneOf, option_name
+from jaxgraph.cli.output import Output
+from jaxgraph.cli.recipes import RECIPES, Recipe, build_model, recipe
 from jaxgraph.cli.summary import cost_summary, result_summary, summary_table
+from jaxgraph.cli.written_file import check_writable
 from jaxgraph.graph import Graph
-from jaxgraph.partition import Partition, partition
+from jaxgraph.partition import Partition, methods, orders, partition
+from jaxgraph.partition.manifest import MODES, TOPOLOGIES
+from jaxgraph.partition.metis import BALANCES
+from jaxgraph.partition.registry import check_names
 
 __all__ = ["TrainOptions", "run_train"]
+
+# As the library has them; what knows them there imports jax.
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+IMPLEMENTATIONS = ("mosaic_gpu", "cpu", "xla")
+NORMS = ("none", "batch", "layer")
 
 _model_option = partial(typer.Option, rich_help_panel="Model")
 _device_option = partial(typer.Option, rich_help_panel="Devices")
@@ -29,99 +41,149 @@ _training_option = partial(typer.Option, rich_help_panel="Training")
 class TrainOptions(GraphOptions):
     """The options of `jaxgraph train`; None leaves the choice to the model's recipe."""
 
-    model: Annotated[str, _model_option(help="gcn, sage, gat, gatv2, gin or deepgcn.")] = "gcn"
+    model: Annotated[
+        str, _model_option(help="gcn, sage, gat, gatv2, gin or deepgcn."), OneOf(tuple(RECIPES))
+    ] = "gcn"
     hidden: Annotated[
-        int | None, _model_option(help="Width of hidden layers, per head.", min=1)
+        int | None, _model_option(help="Width of hidden layers, per head."), Number(least=1)
     ] = None
-    layers: Annotated[int | None, _model_option(help="Number of layers.", min=1)] = None
-    heads: Annotated[int | None, _model_option(help="Attention heads.", min=1)] = None
-    dropout: Annotated[float | None, _model_option(help="Dropout rate.")] = None
-    norm: Annotated[str | None, _model_option(help="none, batch or layer.")] = None
+    layers: Annotated[int | None, _model_option(help="Number of layers."), Number(least=1)] = None
+    heads: Annotated[int | None, _model_option(help="Attention heads."), Number(least=1)] = None
+    dropout: Annotated[
+        float | None,
+        _model_option(help="Dropout rate, from 0 to below 1."),
+        Number(least=0, below=1),
+    ] = None
+    norm: Annotated[str | None, _model_option(help="none, batch or layer."), OneOf(NORMS)] = None
     dtype: Annotated[
-        str, _model_option(help="Type of activations and messages: float32, bfloat16 or float16.")
+        str,
+        _model_option(
+            help="Type of activations and messages: float32, bfloat16, float16 or float64."
+        ),
+        OneOf(DTYPES),
     ] = "float32"
     parts: Annotated[
         int,
-        _device_option(
-            help="Parts, one a device; emulated on CPU where there are fewer devices.", min=1
-        ),
+        _device_option(help="Parts, one a device; emulated on CPU where there are fewer devices."),
+        Number(least=1),
     ] = 1
     mode: Annotated[
         str,
         _device_option(
             help="sar (one remote part at a time), domain (all at once) or p3 (features by column)."
         ),
+        OneOf((*MODES, "p3")),
     ] = "sar"
     rest: Annotated[
-        str | None, _device_option(help="Mode p3: how layers behind the first run, domain or sar.")
+        str | None,
+        _device_option(help="Mode p3: how layers after the first run, domain or sar."),
+        OneOf(MODES),
     ] = None
     topology: Annotated[
         str | None,
         _device_option(help="Mode p3: edges of the first layer, replicated or pushed."),
+        OneOf(TOPOLOGIES),
     ] = None
     chunks: Annotated[
         int | None,
-        _device_option(help="Mode p3: chunks of rows in which activations are reduced.", min=1),
+        _device_option(help="Mode p3: chunks of rows in which activations are reduced."),
+        Number(least=1),
     ] = None
     feature_budget: Annotated[
         int | None,
         _device_option(
             help="Mode p3: bytes of feature columns and edges of the first layer on a device; a "
             "slice for every device where not given.",
-            min=1,
         ),
+        Number(least=1),
     ] = None
     prefetch: Annotated[
         bool, _device_option("--prefetch", help="Fetch the next part while aggregating.")
     ] = False
     implementation: Annotated[
         str | None,
-        _device_option(help="Kernels: cpu or xla; the fastest that can be used where not given."),
+        _device_option(
+            help="Kernels: cpu, mosaic_gpu or xla; the fastest that can be used where not given."
+        ),
+        OneOf(IMPLEMENTATIONS),
     ] = None
     partitioner: Annotated[
-        str, _device_option(help="metis, hash, random, equal-vertices or equal-edges.")
+        str,
+        _device_option(help="metis, hash, random, equal-vertices or equal-edges."),
+        OneOf(methods()),
     ] = "metis"
-    balance: Annotated[str, _device_option(help="What METIS balances: nodes, edges or labels.")] = (
-        "nodes"
-    )
+    balance: Annotated[
+        str, _device_option(help="What METIS balances: nodes, edges or labels."), OneOf(BALANCES)
+    ] = "nodes"
     order: Annotated[
         str | None,
         _device_option(
             help="How nodes stand in memory, for speed: rcm, degree or metis; as given where not "
             "given."
         ),
+        OneOf(orders()),
     ] = None
-    epochs: Annotated[int, _training_option(help="Passes over the graph.", min=1)] = 200
-    lr: Annotated[float | None, _training_option(help="Step size of Adam.")] = None
-    weight_decay: Annotated[float | None, _training_option(help="L2 penalty.")] = None
+    epochs: Annotated[int, _training_option(help="Passes over the graph."), Number(least=1)] = 200
+    lr: Annotated[
+        float | None, _training_option(help="Step size of Adam, above 0."), Number(above=0)
+    ] = None
+    weight_decay: Annotated[
+        float | None, _training_option(help="L2 penalty, 0 or more."), Number(least=0)
+    ] = None
     patience: Annotated[
         int | None,
-        _training_option(help="Stop so many epochs after the best validation loss.", min=1),
+        _training_option(help="Stop so many epochs after the best validation loss."),
+        Number(least=1),
     ] = None
     json: Annotated[
         Path | None, _training_option(help="Write the summary and the history to this file.")
     ] = None
 
+    def __post_init__(self) -> None:
+        """Checks the options, alone and together."""
+        super().__post_init__()
+        if self.heads is not None and recipe(self.model).heads is None:
+            raise ValueError(f"--heads: {self.model} has no attention heads.")
+        for name in ("rest", "topology", "chunks", "feature_budget"):
+            if self.mode != "p3" and getattr(self, name) is not None:
+                raise ValueError(
+                    f"{option_name(name)}: for --mode p3 only; the mode is {self.mode}."
+                )
+        if self.prefetch and "sar" not in (self.mode, self.rest):
+            need = "--mode p3 --rest sar" if self.mode == "p3" else "--mode sar"
+            raise ValueError(f"--prefetch: layers of mode {self.mode} have none; use {need}.")
+        check_names(self.partitioner, self.balance, order=self.order)
+
 
 def run_train(options: TrainOptions) -> None:
-    """Train a model on a graph that is sharded over devices."""
-    check_writable(options.json)
-    settings = _settings(options)
-    graph = load_graph(options)
-    _check_trainable(graph)
-    parts = partition(
-        graph,
-        options.parts,
-        method=options.partitioner,
-        seed=options.seed,
-        balance=options.balance,
-        order=options.order,
-    )
-    console = Console()
-    result = _train(options, settings, graph, parts, console)
-    console.print(summary_table(result))
-    if options.json is not None:
-        write_json(options.json, result)
+    """Train a model on a graph that is sharded over devices.
+
+    Ctrl-C and SIGTERM end it after the current epoch, with the summary of the epochs so far.
+    """
+    check_writable("--json", options.json)
+    with Signals() as signals:
+        settings = _settings(options)
+        graph = load_graph(options)
+        _check_trainable(graph, options.mode)
+        parts = partition(
+            graph,
+            options.parts,
+            method=options.partitioner,
+            seed=options.seed,
+            balance=options.balance,
+            order=options.order,
+        )
+        output = Output()
+        result = _train(options, settings, graph, parts, output, signals)
+        try:
+            if options.json is not None:
+                write_json(options.json, result)
+        finally:
+            output.print(summary_table(result))
+        if result["diverged"] is not None:
+            raise FloatingPointError(result["diverged"])
+    if signals.received is not None:
+        raise typer.Exit(Interrupted(signals.received).status)
 
 
 def _settings(options: TrainOptions) -> Recipe:
@@ -131,28 +193,37 @@ def _settings(options: TrainOptions) -> Recipe:
         for field in fields(Recipe)
         if (value := getattr(options, field.name, None)) is not None
     }
-    defaults = recipe(options.model)
-    if "heads" in given and defaults.heads is None:
-        raise ValueError(f"--heads: {options.model} has no attention heads.")
-    return replace(defaults, **given)
+    return replace(recipe(options.model), **given)
 
 
-def _check_trainable(graph: Graph) -> None:
+def _check_trainable(graph: Graph, mode: str) -> None:
     if graph.labels is None:
         raise ValueError(f"{graph.name} has no labels; training needs a class for each node.")
     if graph.train_mask is None or graph.val_mask is None:
         raise ValueError(
             f"{graph.name} has no training and validation nodes; --labels-per-class 20 draws them."
         )
+    if mode == "p3" and graph.nodes is None:
+        raise ValueError(
+            f"--mode p3: {graph.name} has no features, whose columns it splits; --degree-features "
+            "makes some."
+        )
 
 
 def _train(
-    options: TrainOptions, settings: Recipe, graph: Graph, parts: Partition, console: Console
+    options: TrainOptions,
+    settings: Recipe,
+    graph: Graph,
+    parts: Partition,
+    output: Output,
+    signals: Signals,
 ) -> dict[str, Any]:
+    """Trains; returns what there is to show and write."""
+    signals.compilation_begins()
     # Imported late, so that a wrong name or a missing file is reported without waiting for jax.
     import optax
 
-    from jaxgraph import parallel, train
+    from jaxgraph import parallel
 
     model = build_model(settings, graph, options.seed, options.dtype)
     mesh = mesh_of(options.parts)
@@ -172,23 +243,75 @@ def _train(
     optimizer = optax.chain(
         optax.add_decayed_weights(settings.weight_decay), optax.adam(settings.lr)
     )
-    compiled: list[Any] = []
-    with EpochBar(options.epochs, console) as bar:
-        history = train.fit(
-            model,
-            sharded,
-            optimizer,
-            epochs=options.epochs,
-            seed=options.seed,
-            patience=options.patience,
-            on_epoch=bar.update,
-            on_compile=compiled.extend,
-        )
-    (epoch,) = compiled
+    ending = _fit(options, model, sharded, optimizer, output, signals)
+    if ending.diverged is not None and not ending.history.records:
+        raise FloatingPointError(ending.diverged)
     return {
         "versions": versions(),
         "options": asdict(options) | asdict(settings),
         "graph": graph_summary(graph),
-        **result_summary(history, train.evaluate(model, sharded)),
-        **cost_summary(epoch, sharded),
+        "interrupted": ending.interrupted,
+        "diverged": ending.diverged,
+        **result_summary(ending.history),
+        **cost_summary(ending.epoch, sharded),
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ending:
+    """How training ended.
+
+    Args:
+        history: Of the epochs that have ended.
+        epoch: The compiled program of an epoch.
+        interrupted: Whether a signal came before the last one.
+        diverged: What became NaN or infinite, and what to do, or None.
+    """
+
+    history: Any
+    epoch: Any
+    interrupted: bool = False
+    diverged: str | None = None
+
+
+def _fit(
+    options: TrainOptions,
+    model: Any,
+    sharded: Any,
+    optimizer: Any,
+    output: Output,
+    signals: Signals,
+) -> _Ending:
+    from jaxgraph import train
+
+    programs: list[Any] = []
+
+    def begin(compiled: Sequence[Any]) -> None:
+        programs.extend(compiled)
+        signals.epochs_begin()
+
+    with EpochBar(options.epochs, output) as bar:
+
+        def end_epoch(record: EpochRecord) -> None:
+            bar.update(record)
+            signals.epoch_ended()
+
+        try:
+            history = train.fit(
+                model,
+                sharded,
+                optimizer,
+                epochs=options.epochs,
+                seed=options.seed,
+                patience=options.patience,
+                on_epoch=end_epoch,
+                on_compile=begin,
+            )
+        except train.TrainingInterrupted as error:
+            cut = len(error.history.records) < options.epochs
+            return _Ending(history=error.history, epoch=programs[0], interrupted=cut)
+        except train.DivergenceError as error:
+            advice = "Use a smaller --lr; JAX_DEBUG_NANS=1 in the environment shows where it starts"
+            message = f"{error.loss}. {advice}."
+            return _Ending(history=error.history, epoch=programs[0], diverged=message)
+    return _Ending(history=history, epoch=programs[0])

@@ -1,7 +1,7 @@
 """A small example of every op, computed with an implementation and with NumPy.
 
-`jaxgraph info` runs these: on the machine at hand, in a moment, they tell an implementation that
-works from one that loads but computes something else.
+`jaxgraph info --check` runs these: on the machine at hand, in a moment, they tell an implementation
+that works from one that loads but computes something else.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from jaxgraph.partition.metis import BALANCES, OBJECTIVES, metis_assignment
 from jaxgraph.partition.ranges import equal_edges_assignment, equal_vertices_assignment
 from jaxgraph.partition.shuffling import random_assignment
 
-__all__ = ["methods", "partition"]
+__all__ = ["check_names", "methods", "partition"]
 
 
 @dataclass(frozen=True)
@@ -122,13 +122,7 @@ def partition(
     References:
         SAR, section 4.2 (METIS); P3, section 3.1 (hash); ROC, section 4.2 (ranges).
     """
-    chosen = _METHODS[checked_choice("method", method, methods())]
-    checked_choice("balance", balance, BALANCES)
-    checked_choice("objective", objective, OBJECTIVES)
-    if order is not None:
-        checked_choice("order", order, orders())
-    _check_offered("balance", balance, method, chosen.balances)
-    _check_offered("objective", objective, method, chosen.objectives)
+    check_names(method, balance, objective, order)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise ValueError(f"seed: got {seed!r} of type {type(seed).__name__}; expected an integer.")
     num_parts = checked_num_parts(num_parts)
@@ -138,14 +132,34 @@ def partition(
             f"one part per node. Use num_parts={graph.num_nodes} or fewer."
         )
     request = _Request(num_parts, int(seed), balance, objective)
-    assignment = chosen.assign(graph, request)
+    assignment = _METHODS[method].assign(graph, request)
     rank = None if order is None else locality_rank(graph, order, int(seed))
     return Partition(assignment, num_parts, method, rank)
+
+
+def check_names(
+    method: str, balance: str = "nodes", objective: str = "cut", order: str | None = None
+) -> None:
+    """Checks what ``partition`` can refuse before there is a graph.
+
+    Args:
+        method, balance, objective, order: as for ``partition``.
+
+    Raises:
+        ValueError: a name is unknown or not for this method.
+    """
+    chosen = _METHODS[checked_choice("method", method, methods())]
+    checked_choice("balance", balance, BALANCES)
+    checked_choice("objective", objective, OBJECTIVES)
+    if order is not None:
+        checked_choice("order", order, orders())
+    _check_offered("balance", balance, method, chosen.balances)
+    _check_offered("objective", objective, method, chosen.objectives)
 
 
 def _check_offered(argument: str, name: str, method: str, offered: Sequence[str]) -> None:
     if name not in offered:
         raise ValueError(
-            f"{argument}: method {method!r} cannot aim at {name!r}, only at {', '.join(offered)}; "
+            f"{argument}: {method!r} cannot aim at {name!r}, only at {', '.join(offered)}; "
             "use method='metis'."
         )

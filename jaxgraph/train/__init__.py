@@ -3,17 +3,19 @@
 from jaxgraph.train.aggregates import aggregate_once
 from jaxgraph.train.evaluation import compile_inference, evaluate, predict
 from jaxgraph.train.fit import fit
-from jaxgraph.train.history import EpochRecord, History
+from jaxgraph.train.history import DivergenceError, EpochRecord, History, TrainingInterrupted
 from jaxgraph.train.state import TrainState, initial_state
 from jaxgraph.train.step import compile_train_step, loss_and_grad
 from jaxgraph.train.task import NodeClassification, Task
 
 __all__ = [
+    "DivergenceError",
     "EpochRecord",
     "History",
     "NodeClassification",
     "Task",
     "TrainState",
+    "TrainingInterrupted",
     "aggregate_once",
     "compile_inference",
     "compile_train_step",

@@ -23,7 +23,13 @@ from jaxgraph.train.arguments import (
 )
 from jaxgraph.train.epoch import EpochProgram, Outcome, first_kept
 from jaxgraph.train.evaluation import as_numbers
-from jaxgraph.train.history import EpochRecord, History, best_epoch
+from jaxgraph.train.history import (
+    DivergenceError,
+    EpochRecord,
+    History,
+    TrainingInterrupted,
+    best_epoch,
+)
 from jaxgraph.train.state import initial_state, restore
 from jaxgraph.train.step import make_learner
 from jaxgraph.train.task import Task
@@ -79,8 +85,10 @@ def fit(
 
     Raises:
       ValueError: an argument is not of its kind, or model, graph and task do not fit together.
-      FloatingPointError: the training or validation loss is not finite; the model holds the
-        parameters of the best epoch before.
+      DivergenceError: the training or validation loss is not finite; the model holds the
+        parameters of the best epoch before. A FloatingPointError with the `history`.
+      TrainingInterrupted: KeyboardInterrupt came in mid-training. It is one itself, so that a
+        program ends as on any Ctrl-C; caught, it has the `history` of the epochs that have ended.
     """
     task = checked_task(task)
     graphs = checked_graphs(sharded, task, train=True)
@@ -107,13 +115,17 @@ def fit(
             state, candidate, outcome = program.run(state, kept, key, epoch)
             # Blocks, and raises what went wrong on the devices: only then is the epoch kept.
             record = _record(epoch, jax.device_get(outcome), started)
-            _check_finite(record)
+            diverged = _diverged(record)
+            if diverged:
+                raise DivergenceError(diverged, History(tuple(records), compile_seconds))
             kept = candidate
             records.append(record)
             if on_epoch is not None:
                 on_epoch(record)
             if patience is not None and epoch - best_epoch(records) >= patience:
                 break
+    except KeyboardInterrupt as error:
+        raise TrainingInterrupted(History(tuple(records), compile_seconds)) from error
     finally:
         restore(model, kept.params, kept.statistics, graphs[0])
     return History(tuple(records), compile_seconds)
@@ -149,16 +161,11 @@ def _record(epoch: int, outcome: Outcome, started: float) -> EpochRecord:
     )
 
 
-def _check_finite(record: EpochRecord) -> None:
+def _diverged(record: EpochRecord) -> str:
+    """Which loss of an epoch is not finite, "" where all are."""
     losses = {"training loss (dropout on)": record.loss}
     for split, name in (("train", "training loss"), ("val", "validation loss")):
         if split in record.metrics:
             losses[f"{name} after the step"] = record.metrics[split]["loss"]
-    for name, loss in losses.items():
-        if not math.isfinite(loss):
-            raise FloatingPointError(
-                f"epoch {record.epoch}: the {name} is {loss}. Lower the learning rate, clip "
-                "gradients (optax.clip_by_global_norm), normalise the features, or look where it "
-                "starts with jax.config.update('jax_debug_nans', True). A split without a labelled "
-                "node has a loss of NaN, too. The model holds its best parameters so far"
-            )
+    wrong = [f"{name} is {loss}" for name, loss in losses.items() if not math.isfinite(loss)]
+    return f"epoch {record.epoch}: the {wrong[0]}" if wrong else ""

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["EpochRecord", "History", "best_epoch"]
+__all__ = ["DivergenceError", "EpochRecord", "History", "TrainingInterrupted", "best_epoch"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,13 +70,17 @@ class History:
 
     @property
     def best_epoch(self) -> int:
-        """The epoch of the lowest validation loss; the last one without validation nodes."""
+        """The epoch of the lowest validation loss; the last one without validation nodes.
+
+        Raises:
+          ValueError: training was interrupted in its first epoch.
+        """
         return best_epoch(self.records)
 
     @property
     def metrics(self) -> dict[str, dict[str, list[float]]]:
         """Every metric after each epoch: `metrics["test"]["accuracy"][epoch]`."""
-        first = self.records[0].metrics
+        first = self.records[0].metrics if self.records else {}
         return {
             split: {
                 name: [record.metrics[split][name] for record in self.records]
@@ -93,7 +97,7 @@ class History:
             "val_accuracy": self.val_accuracy,
             "epoch_seconds": self.epoch_seconds,
             "compile_seconds": self.compile_seconds,
-            "best_epoch": self.best_epoch,
+            "best_epoch": self.best_epoch if self.records else None,
             "metrics": self.metrics,
         }
         return _without_nan(contents)
@@ -103,8 +107,44 @@ class History:
         return json.dumps(self.to_dict(), allow_nan=False)
 
 
+class TrainingInterrupted(KeyboardInterrupt):
+    """`fit` was interrupted, by Ctrl-C or by `on_epoch`; the model holds what it learned so far.
+
+    Ends a program as KeyboardInterrupt does; caught, it lets one go on with what there is.
+
+    Attributes:
+      history: of the epochs that have ended.
+    """
+
+    def __init__(self, history: History) -> None:
+        count = len(history.records)
+        super().__init__(f"interrupted after {count} epoch(s); the model holds what they learned")
+        self.history = history
+
+
+class DivergenceError(FloatingPointError):
+    """The loss is not finite; the model holds the parameters of the best epoch before.
+
+    Attributes:
+      loss: which loss, in which epoch.
+      history: of the epochs before.
+    """
+
+    def __init__(self, loss: str, history: History) -> None:
+        super().__init__(
+            f"{loss}. Lower the learning rate, clip gradients (optax.clip_by_global_norm), "
+            "normalise the features, or look where it starts with "
+            "jax.config.update('jax_debug_nans', True). A split without a labelled node has a loss "
+            "of NaN, too. The model holds its best parameters so far"
+        )
+        self.loss = loss
+        self.history = history
+
+
 def best_epoch(records: Sequence[EpochRecord]) -> int:
     """The last epoch that was the best when it ended."""
+    if not records:
+        raise ValueError("no epoch has ended, so that none is the best")
     return max(record.epoch for record in records if record.is_best)
 
 

@@ -42,10 +42,22 @@ def test_two_columns_formats_numbers():
     assert "Title" in text and "1,234,567" in text and "1.235" in text and "cora" in text
 
 
-def test_the_bar_shows_the_last_epoch():
+def epochs_shown(done: int, of: int, *, terminal: bool) -> list[str]:
     file = io.StringIO()
-    with EpochBar(3, Console(file=file, width=120)) as bar:
-        for epoch in range(2):
+    with EpochBar(of, Console(file=file, width=120, force_terminal=terminal)) as bar:
+        for epoch in range(done):
             bar.update(Record(epoch, 0.5 - 0.1 * epoch, 0.25 + 0.5 * epoch, 0.0125))
-    last = file.getvalue().rstrip().splitlines()[-1]
+    return file.getvalue().rstrip().splitlines()
+
+
+def test_a_file_gets_a_line_at_every_tenth_of_the_epochs():
+    lines = epochs_shown(25, 100, terminal=False)
+    assert lines == [
+        "epoch 10/100  loss -0.4000  val 475.00%  12.5 ms",
+        "epoch 20/100  loss -1.4000  val 975.00%  12.5 ms",
+    ]
+
+
+def test_the_bar_shows_the_last_epoch():
+    (*_, last) = (line for line in epochs_shown(2, 3, terminal=True) if "2/3" in line)
     assert "2/3" in last and "loss 0.4000" in last and "val 75.00%" in last and "12.5 ms" in last

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jaxgraph import ops
-from jaxgraph.cli.info import self_checks, versions
+from jaxgraph.cli.info import implementations, versions
 from jaxgraph.cli.main import app
 
 
@@ -19,7 +19,7 @@ def test_versions_name_what_a_report_needs():
 
 @pytest.fixture(scope="module")
 def output() -> str:
-    result = CliRunner().invoke(app, ["info"], env={"COLUMNS": "160"})
+    result = CliRunner().invoke(app, ["info", "--check"], env={"COLUMNS": "160"})
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -29,7 +29,7 @@ def test_devices_are_listed(output: str):
 
 
 def test_every_implementation_is_listed_with_its_self_check(output: str):
-    checks = self_checks()
+    checks = implementations(check=True)
     assert len(checks) == len(ops.implementations()) > 0
     for check in checks:
         assert check.op in output and check.implementation in output
@@ -43,5 +43,16 @@ def test_a_failed_self_check_is_an_exit_code(monkeypatch: pytest.MonkeyPatch):
     works = next(each for each in ops.implementations() if each.available)
     broken = dataclasses.replace(works, self_check=failing)
     monkeypatch.setattr(ops, "implementations", lambda: (broken,))
-    result = CliRunner().invoke(app, ["info"], env={"COLUMNS": "160"})
+    result = CliRunner().invoke(app, ["info", "--check"], env={"COLUMNS": "160"})
     assert result.exit_code == 1 and "failed: 2 instead of 1" in result.output
+
+
+def test_self_checks_run_only_where_asked_for(monkeypatch: pytest.MonkeyPatch):
+    def checked(_: Any) -> str:
+        raise AssertionError("a self-check ran")
+
+    listed = tuple(dataclasses.replace(each, self_check=checked) for each in ops.implementations())
+    monkeypatch.setattr(ops, "implementations", lambda: listed)
+    result = CliRunner().invoke(app, ["info"], env={"COLUMNS": "160"})
+    assert result.exit_code == 0, result.output
+    assert all(each.op in result.output for each in listed) and "see --check" in result.output

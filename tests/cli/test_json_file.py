@@ -2,9 +2,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from jaxgraph.cli.json_file import check_writable, write_json
+from jaxgraph.cli.json_file import write_json
 
 
 def test_numpy_paths_and_not_finite_numbers_become_plain_json(tmp_path: Path):
@@ -23,12 +22,3 @@ def test_numpy_paths_and_not_finite_numbers_become_plain_json(tmp_path: Path):
         "data": "somewhere",
         "nested": [{"flag": True}, None, [1, 2]],
     }
-
-
-def test_what_cannot_be_written_is_found_first(tmp_path: Path):
-    check_writable(None)
-    check_writable(tmp_path / "new.json")
-    with pytest.raises(ValueError, match="is a folder"):
-        check_writable(tmp_path)
-    with pytest.raises(ValueError, match=r"there is no folder .*missing"):
-        check_writable(tmp_path / "missing" / "out.json")

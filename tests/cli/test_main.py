@@ -1,6 +1,15 @@
+import re
+from dataclasses import fields
+
+import pytest
 from typer.testing import CliRunner
 
+import jaxgraph
+from jaxgraph.cli.info import InfoOptions
+from jaxgraph.cli.limits import option_name
 from jaxgraph.cli.main import app
+from jaxgraph.cli.partition import PartitionOptions
+from jaxgraph.cli.train import TrainOptions
 from tests.interpreter import run_alone
 
 
@@ -10,16 +19,51 @@ def test_without_a_command_the_commands_are_shown():
         assert name in result.output
 
 
+def test_version():
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"jaxgraph {jaxgraph.__version__}\n")
+
+
+WRONG = (
+    "--dataset corra",
+    "--mode bad",
+    "--rest sar",
+    "--prefetch --mode domain",
+    "--mode p3",  # of a graph without features
+    "--implementation cuda",
+    "--dtype int8",
+    "--model gcm",
+    "--lr nan",
+    "--epochs 0",
+    "--parts 100",
+    "--labels-per-class 40",
+    "--json /proc/run.json",
+)
+
+
 def test_the_program_does_not_wait_for_jax_to_say_what_is_wrong():
     program = (
         "import sys\n"
         "from jaxgraph.cli.main import app\n"
-        "try:\n"
-        "    app(['train', '--dataset', 'corra', '--parts', '4'])\n"
-        "except SystemExit as stop:\n"
-        "    assert stop.code == 2, stop.code\n"
-        "assert 'jax' not in sys.modules\n"
+        f"for wrong in {WRONG!r}:\n"
+        "    try:\n"
+        "        app(['train', '--dataset', 'karate', *wrong.split()])\n"
+        "    except SystemExit as stop:\n"
+        "        assert stop.code == 2, (wrong, stop.code)\n"
+        "    assert 'jax' not in sys.modules, wrong\n"
     )
     result = run_alone(program)
     assert result.returncode == 0, result.stderr
-    assert "did you mean 'cora'?" in result.stderr
+    assert "did you mean 'cora'?" in result.stderr and "Did you mean 'gcn'?" in result.stderr
+    assert result.stderr.count("Error: --") == result.stderr.count("\n") == len(WRONG)
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+@pytest.mark.parametrize("command", ["train", "partition", "info"])
+def test_no_option_loses_its_name_in_a_narrow_terminal(command: str, columns: int):
+    result = CliRunner().invoke(app, [command, "-h"], env={"COLUMNS": str(columns)})
+    assert result.exit_code == 0
+    options = {"train": TrainOptions, "partition": PartitionOptions, "info": InfoOptions}[command]
+    shown = set(re.findall(r"--[\w-]+", result.output))
+    assert {option_name(field.name) for field in fields(options)} <= shown
+    assert max(map(len, result.output.splitlines())) <= columns

@@ -12,16 +12,20 @@ from jaxgraph.parallel import make_mesh
 from jaxgraph.partition.manifest import Padding
 from jaxgraph.train import EpochRecord, History
 
+
+def metrics(epoch: int) -> dict[str, dict[str, float]]:
+    return {"test": {"accuracy": 0.625 * epoch}, "train": {"accuracy": 0.875 * epoch}}
+
+
 HISTORY = History(
     tuple(
-        EpochRecord(epoch, loss, loss, accuracy, seconds, {}, epoch < 2)
+        EpochRecord(epoch, loss, loss, accuracy, seconds, metrics(epoch), epoch < 2)
         for epoch, (loss, accuracy, seconds) in enumerate(
             [(2.0, 0.25, 0.25), (1.5, 0.75, 0.5), (1.0, 0.5, 9.0)]
         )
     ),
     compile_seconds=3.0,
 )
-EVALUATION = {"train": {"loss": 0.5, "accuracy": 0.875}, "test": {"loss": 1.0, "accuracy": 0.625}}
 PADDING = Padding(
     nodes=10, node_rows=12, edges=20, edge_slots=25, halo_rows_needed=8, halo_rows_sent=16
 )
@@ -43,10 +47,10 @@ def summed_over_two_devices() -> jax.stages.Compiled:
 
 
 def test_result_summary():
-    summary = result_summary(HISTORY, EVALUATION)
+    summary = result_summary(HISTORY)
     assert summary["median_epoch_seconds"] == 0.5
     assert (summary["epochs"], summary["best_epoch"], summary["compile_seconds"]) == (3, 1, 3.0)
-    assert summary["evaluation"]["test"]["accuracy"] == 0.625
+    assert summary["evaluation"] == {"train": {"accuracy": 0.875}, "test": {"accuracy": 0.625}}
     assert summary["history"]["loss"] == [2.0, 1.5, 1.0]
 
 
@@ -69,9 +73,11 @@ def test_the_table_shows_all_of_it():
             "parts": 2,
             "mode": "sar",
             "prefetch": True,
+            "epochs": 10,
         },
+        "interrupted": True,
         "graph": {"name": "karate", "nodes": 34, "edges": 156},
-        **result_summary(HISTORY, EVALUATION),
+        **result_summary(HISTORY),
         **cost_summary(summed_over_two_devices(), SimpleNamespace(padding=lambda: PADDING)),
     }
     console = Console(file=io.StringIO(), width=140)
@@ -83,7 +89,7 @@ def test_the_table_shows_all_of_it():
         "gat, 3 layers, bfloat16",
         "2, sar with prefetch",
         "accuracy 0.6250",
-        "3, the best one is number 2",
+        "3, the best one is number 2; interrupted before 10",
         "500.0 ms",
         "3.00 s",
         "1.0 kB",

@@ -1,15 +1,19 @@
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax
 import pytest
 from typer.testing import CliRunner
 
-from jaxgraph import parallel
+from jaxgraph import parallel, train
+from jaxgraph.cli.display import EpochBar
 from jaxgraph.cli.main import app
+from jaxgraph.cli.summary import result_summary
 from jaxgraph.ops import kernels
 
 GENERATED = {"num-nodes": 200, "num-classes": 4, "num-features": 8, "degree": 8}
@@ -175,21 +179,109 @@ def test_devices_are_emulated_without_the_user_setting_anything(tmp_path: Path):
     [
         (["--model", "gta"], "Did you mean 'gat'?"),
         (["--mode", "sarr"], "sar"),
-        (["--rest", "sar"], "rest: for mode='p3' only; mode is 'sar'"),
+        (["--rest", "sar"], "--rest: for --mode p3 only; the mode is sar."),
         (["--mode", "p3", "--topology", "ring"], "expected one of replicated, pushed"),
         (["--norm", "bach"], "batch"),
-        (["--dtype", "int8"], "expected None, for the type of the inputs, or a floating type"),
+        (["--dtype", "int8"], "expected one of float32, bfloat16, float16, float64"),
         (["--implementation", "cuda"], "cpu, xla"),
-        (["--partitioner", "metsi"], "Did you mean 'metis'?"),
+        (["--partitioner", "metsi"], "--partitioner: got 'metsi'; expected one of hash,"),
         (["--order", "cmr"], "order: got 'cmr'; expected one of rcm, degree, metis. Did you mean"),
-        (["--parts", "500"], "at most one part per node"),
+        (["--parts", "500"], "--parts: got 500 for a graph of 200 nodes"),
         (["--model", "gcn", "--heads", "4"], "no attention heads"),
-        (["--dropout", "1.5"], "dropout"),
-        (["--json", "missing/out.json"], "there is no folder missing"),
+        (["--dropout", "1.5"], "expected a finite number at least 0 and below 1."),
+        (["--dropout", "1"], "expected a finite number at least 0 and below 1."),
+        (["--lr", "nan"], "--lr: got nan; expected a finite number above 0."),
+        (["--lr", "-1"], "--lr: got -1.0"),
+        (["--lr", "0"], "--lr: got 0.0"),
+        (["--weight-decay", "inf"], "--weight-decay: got inf"),
+        (["--epochs", "0"], "--epochs: got 0; expected an integer at least 1."),
+        (["--patience", "0"], "--patience: got 0"),
+        (["--parts", "0"], "--parts: got 0"),
+        (["--seed", "-1"], "--seed: got -1"),
+        (["--mode", "domain", "--prefetch"], "--prefetch: layers of mode domain have none"),
+        (["--mode", "p3", "--prefetch"], "use --mode p3 --rest sar"),
+        (["--partitioner", "hash", "--balance", "edges"], "use --partitioner metis"),
+        (["--labels-per-class", "90"], "--labels-per-class + --val-per-class = 120, but class"),
+        (["--data-dir", "missing"], "--data-dir: missing is no folder"),
+        (["--json", "missing/out.json"], "--json: there is no folder missing"),
+        (["--dataset", "corra"], "--dataset: no data set 'corra'; did you mean 'cora'?"),
     ],
 )
-def test_mistakes_are_one_line(wrong: list[str], message: str):
+def test_mistakes_are_one_line_in_words_of_the_command(wrong: list[str], message: str):
     result = CliRunner().invoke(app, [*SMALL, *wrong])
     assert result.exit_code == 2, result.output
     assert message in result.stderr
-    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
+    assert result.stderr.startswith("Error: --") and result.stderr.count("\n") == 1
+    # No name of a parameter in Python, which have underscores; generators' own names have none.
+    assert "_" not in result.stderr.replace("JAXGRAPH_DATA", "").replace("mosaic_gpu", "")
+
+
+def interrupting(monkeypatch: pytest.MonkeyPatch, number: int, at: int) -> None:
+    """Sends a signal to this process when an epoch has ended."""
+    update = EpochBar.update
+
+    def interrupted(self, record):
+        update(self, record)
+        if record.epoch == at:
+            os.kill(os.getpid(), number)
+            time.sleep(0.2)  # until the thread that reads the signals has noted it
+
+    monkeypatch.setattr(EpochBar, "update", interrupted)
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full)],
+)
+def test_a_signal_ends_training_after_the_epoch_and_nothing_is_lost(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, status: int
+):
+    whole = run("--epochs", "4", out=tmp_path / "whole.json")
+    interrupting(monkeypatch, number, at=3)
+    handlers = signal.getsignal(number)
+    path = tmp_path / "run.json"
+    result = CliRunner().invoke(app, [*SMALL, "--epochs", "1000", "--json", str(path)])
+    assert result.exit_code == status, result.output
+    assert "interrupted before 1000" in result.stdout
+    assert "Ending after this epoch" in result.stderr
+    written = json.loads(path.read_text())
+    assert (written["interrupted"], whole["interrupted"]) == (True, False)
+    assert written["epochs"] == len(written["history"]["loss"]) == 4
+    assert written["history"]["loss"] == whole["history"]["loss"]
+    assert written["evaluation"] == whole["evaluation"]
+    assert signal.getsignal(number) == handlers
+
+
+def test_a_loss_that_diverges_leaves_the_epochs_before_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    fit = train.fit
+
+    def diverging(*arguments, **options):
+        history = fit(*arguments, **options | {"epochs": 2})
+        raise train.DivergenceError("epoch 2: the training loss is nan", history)
+
+    monkeypatch.setattr(train, "fit", diverging)
+    path = tmp_path / "run.json"
+    result = CliRunner().invoke(app, [*SMALL, "--json", str(path)])
+    assert result.exit_code == 2
+    assert "Error: epoch 2: the training loss is nan. Use a smaller --lr;" in result.stderr
+    written = json.loads(path.read_text())
+    assert written["epochs"] == 2 and written["diverged"].startswith("epoch 2")
+    assert not written["interrupted"] and "median epoch time" in result.stdout
+
+
+def test_the_metrics_are_those_of_the_model_that_is_left(monkeypatch: pytest.MonkeyPatch):
+    evaluated = {}
+    fit = train.fit
+
+    def then_evaluate(model, sharded, *arguments, **options):
+        history = fit(model, sharded, *arguments, **options)
+        evaluated.update(train.evaluate(model, sharded), history=history)
+        return history
+
+    monkeypatch.setattr(train, "fit", then_evaluate)
+    run("--epochs", "3", "--parts", "2")
+    shown = result_summary(evaluated.pop("history"))["evaluation"]
+    for split, metrics in evaluated.items():
+        assert shown[split] == pytest.approx(dict(metrics), rel=1e-5)

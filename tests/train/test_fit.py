@@ -10,7 +10,15 @@ import pytest
 from flax import nnx
 
 from jaxgraph.parallel import traffic
-from jaxgraph.train import EpochRecord, evaluate, fit, loss_and_grad, predict
+from jaxgraph.train import (
+    DivergenceError,
+    EpochRecord,
+    TrainingInterrupted,
+    evaluate,
+    fit,
+    loss_and_grad,
+    predict,
+)
 from tests.tolerance import assert_close
 from tests.train.small_model import (
     SmallNet,
@@ -175,11 +183,14 @@ def test_an_interruption_leaves_the_best_so_far(error: type[BaseException]) -> N
         if record.epoch == 3:
             raise error
 
-    with pytest.raises(error):
+    with pytest.raises(error) as caught:
         fit(model, sharded, ADAM, epochs=10, on_epoch=interrupt)
     expected = SmallNet()
-    fit(expected, sharded, ADAM, epochs=4)
+    history = fit(expected, sharded, ADAM, epochs=4)
     assert_same(parameters(model), parameters(expected))
+    if error is KeyboardInterrupt:
+        assert isinstance(caught.value, TrainingInterrupted)
+        assert caught.value.history.loss == history.loss
 
 
 def exploding(at: int) -> optax.GradientTransformation:
@@ -198,7 +209,8 @@ def test_a_loss_of_nan_is_an_error_that_costs_nothing(
 ) -> None:
     graph = small_graph() if has_validation else small_graph(val_mask=None)
     sharded, model, seen = on_devices(graph, 2), SmallNet(), []
-    with pytest.raises(FloatingPointError, match=r"epoch 3: the training loss after the step is"):
+    message = r"epoch 3: the training loss after the step is"
+    with pytest.raises(DivergenceError, match=message) as caught:
         fit(
             model,
             sharded,
@@ -207,7 +219,7 @@ def test_a_loss_of_nan_is_an_error_that_costs_nothing(
             restore_best=restore_best,
             on_epoch=seen.append,
         )
-    assert len(seen) == 3
+    assert caught.value.history.records == tuple(seen) and len(seen) == 3
     expected = SmallNet()
     fit(expected, sharded, ADAM, epochs=3, restore_best=restore_best)
     assert_same(parameters(model), parameters(expected))

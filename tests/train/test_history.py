@@ -45,6 +45,15 @@ def test_json_has_null_for_nan() -> None:
     assert json.loads(without.to_json())["val_loss"] == [None]
 
 
+def test_a_history_of_no_epoch_is_empty_json() -> None:
+    """What is left where training is interrupted in its first epoch."""
+    empty = History((), compile_seconds=1.0)
+    assert json.loads(empty.to_json())["best_epoch"] is None
+    assert empty.metrics == {} and empty.loss == []
+    with pytest.raises(ValueError, match="no epoch has ended"):
+        _ = empty.best_epoch
+
+
 def test_records_are_frozen() -> None:
     with pytest.raises(AttributeError):
         record(0, 1.0, True).loss = 0.0  # type: ignore[misc]

@@ -1,0 +1,134 @@
+"""Ctrl-C and SIGTERM: at once before the first epoch, after an epoch from then on."""
+
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from types import FrameType, TracebackType
+
+__all__ = ["Interrupted", "Signals"]
+
+_GRACE_SECONDS = 1.0
+_SHOW_CURSOR = "\x1b[?25h"
+
+
+class Interrupted(KeyboardInterrupt):
+    """The command is to end by a signal.
+
+    Args:
+        number: The signal.
+    """
+
+    def __init__(self, number: int = signal.SIGINT) -> None:
+        super().__init__(f"Interrupted by {'Ctrl-C' if number == signal.SIGINT else 'SIGTERM'}.")
+        self.number = number
+
+    @property
+    def status(self) -> int:
+        """The exit status of a program that a signal ended."""
+        return 128 + self.number
+
+
+class Signals:
+    """What Ctrl-C and SIGTERM do while the context is entered.
+
+    At first one raises `Interrupted` in the main thread, which then cleans up; where that takes
+    long, it ends the process. From `compilation_begins` on it ends the process at once: a compiler
+    does not listen, JAX swallows exceptions in callbacks of the garbage collector, and nothing is
+    there to save. From `epochs_begin` on it is only noted, so that the epoch is ended and what was
+    learned is saved; a second one ends the process.
+
+    A thread reads the signals: Python's own handlers wait while the main thread is in a compiled
+    program. Signals that the parent process has told this one to ignore stay ignored, and outside
+    of the main thread nothing changes.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._raises, self._in_epochs = True, False
+        self._previous = {}
+        self._forced_end: threading.Timer | None = None
+        self._pipe: tuple[int, int] | None = None
+
+    def compilation_begins(self) -> None:
+        """From now on the main thread does not listen."""
+        self._raises = False
+
+    def epochs_begin(self) -> None:
+        """From now on there is something to lose."""
+        self._raises, self._in_epochs = False, True
+
+    def epoch_ended(self) -> None:
+        """Raises `Interrupted` where a signal has come in the meantime."""
+        if self.received is not None:
+            raise Interrupted(self.received)
+
+    def __enter__(self) -> "Signals":
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        reading, writing = self._pipe = os.pipe()
+        os.set_blocking(writing, False)
+        self._previous_descriptor = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._previous[number] = signal.signal(number, self._in_main_thread)
+        self._watcher = threading.Thread(target=self._watch, args=(reading,), daemon=True)
+        self._watcher.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._pipe is None:
+            return
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._previous_descriptor)
+        os.close(self._pipe[1])
+        self._watcher.join()  # A signal that it reads last must not end what comes after.
+        if self._forced_end is not None:
+            self._forced_end.cancel()
+
+    def _in_main_thread(self, number: int, frame: FrameType | None) -> None:
+        if self._raises:
+            raise Interrupted(number)
+
+    def _watch(self, reading: int) -> None:
+        """Reads the number of every signal, as Python's handler in C writes it."""
+        while number := int.from_bytes(os.read(reading, 1)):
+            if number in self._previous:
+                self._receive(number)
+        os.close(reading)
+
+    def _receive(self, number: int) -> None:
+        if self.received is not None:
+            _end(number, "Ended at once.")
+        self.received = number
+        if self._in_epochs:
+            _say("Ending after this epoch; Ctrl-C again ends at once, and saves nothing.")
+        elif self._raises:
+            end = threading.Timer(_GRACE_SECONDS, _end, (number, str(Interrupted(number))))
+            end.daemon = True
+            self._forced_end = end
+            end.start()
+        else:
+            _end(number, str(Interrupted(number)))
+
+
+def _say(line: str) -> None:
+    with suppress(OSError, ValueError):
+        print(line, file=sys.stderr, flush=True)
+
+
+def _end(number: int, line: str) -> None:
+    _say(line)
+    terminal = sys.__stderr__
+    if terminal is not None and terminal is not sys.stderr and terminal.isatty():
+        # A bar in progress has taken the place of the stream. It hides the cursor.
+        terminal.write(f"\n{_SHOW_CURSOR}")
+        terminal.flush()
+    os._exit(128 + number)

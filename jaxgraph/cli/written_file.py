@@ -1,0 +1,140 @@
+"""Files that are written whole or not at all: checked before the work, replaced after it."""
+
+import os
+import stat
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["check_writable", "write_atomically"]
+
+
+def check_writable(option: str, path: Path | None) -> None:
+    """Finds out before the work, not after it, that its result cannot be written.
+
+    Makes an empty file beside `path` and removes it: permissions alone do not tell of a file system
+    that is mounted for reading, or of a name that is too long.
+
+    Args:
+        option: The option that names the file, as "--json".
+        path: The file to be, or None.
+
+    Raises:
+        ValueError: It is a folder, its folder does not exist, or no file can be made there.
+    """
+    if path is None:
+        return
+    try:
+        mode = _mode(path)
+        if mode is not None and stat.S_ISDIR(mode):
+            raise ValueError(f"{option}: {path} is a folder; expected the name of a file.")
+        if _is_stream(path):
+            os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+            return
+        target = path.resolve()
+        if _mode(target.parent) is None:
+            raise ValueError(f"{option}: there is no folder {path.parent}; make it first.")
+        beside = _beside(target)
+        os.close(_make(beside))
+        beside.unlink()
+    except NotADirectoryError as error:
+        raise ValueError(f"{option}: {path.parent} is no folder; expected one.") from error
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of symbolic links
+        raise ValueError(
+            f"{option}: {path} cannot be written ({_reason(error)}); expected a file in a folder "
+            "that you may write to."
+        ) from error
+
+
+def write_atomically(path: Path, contents: bytes | str) -> None:
+    """Writes a file beside the one that is there, and replaces that one once all is on the disk.
+
+    A reader sees the old contents or the new ones, never a part of them, also when the disk is full
+    or the machine stops. Devices and pipes (`/dev/stdout`) are written to as they are. A symbolic
+    link stays, and so do the permissions of the old file.
+
+    Args:
+        path: The file.
+        contents: Bytes, or text, written as UTF-8.
+
+    Raises:
+        OSError: It could not be written; what was there is as it was.
+    """
+    data = contents.encode("utf-8", "surrogateescape") if isinstance(contents, str) else contents
+    try:
+        if _is_stream(path):
+            _append(path, data)
+        else:
+            _replace(path.resolve(), data)
+    except OSError as error:
+        before = "the file that was there is unchanged" if path.is_file() else "there is no file"
+        raise OSError(f"{path} could not be written ({_reason(error)}); {before}.") from error
+
+
+def _replace(target: Path, data: bytes) -> None:
+    beside = _beside(target)
+    descriptor = _make(beside)
+    try:
+        try:
+            mode = _mode(target)
+            if mode is not None:
+                os.fchmod(descriptor, stat.S_IMODE(mode))
+            _write(descriptor, data)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        beside.replace(target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    # The new name is on the disk once its folder is; not all file systems know how.
+    with suppress(OSError):
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _append(stream: Path, data: bytes) -> None:
+    # At the end: the standard output may be a file that already holds the summary.
+    descriptor = os.open(stream, os.O_WRONLY | os.O_APPEND)
+    try:
+        _write(descriptor, data)
+    finally:
+        os.close(descriptor)
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether `path` names a device, a pipe or an open file, which cannot be replaced."""
+    mode = _mode(path)
+    if mode is None or stat.S_ISREG(mode):
+        folder = path.parent.resolve()
+        return mode is not None and (folder == Path("/dev") or folder.is_relative_to("/proc"))
+    return not stat.S_ISDIR(mode)
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _beside(path: Path) -> Path:
+    # Not made of the file's own name, which may be as long as names can be.
+    return path.parent / f".jaxgraph-{uuid.uuid4().hex}.part"
+
+
+def _make(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _reason(error: Exception) -> str:
+    return (getattr(error, "strerror", None) or str(error)).lower()
