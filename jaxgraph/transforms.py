@@ -97,8 +97,8 @@ def remove_duplicate_edges(graph: Graph) -> Graph:
         if differs.any():
             first = int(np.argmax(differs))
             raise ValueError(
-                f"{name}: the edges {senders[first]} -> {receivers[first]} have different values, so that one "
-                "cannot stand for all. Give them one value first, or drop it with "
+                f"{name}: the edges {senders[first]} -> {receivers[first]} have different values, "
+                "so that one cannot stand for all. Give them one value first, or drop it with "
                 f"graph.replace({name}=None)."
             )
     return graph.replace(senders=senders[starts], receivers=receivers[starts], **kept)

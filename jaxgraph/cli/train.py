@@ -13,6 +13,7 @@ from jaxgraph.cli.display import EpochBar
 from jaxgraph.cli.graph_options import GraphOptions, graph_summary, load_graph
 from jaxgraph.cli.info import versions
 from jaxgraph.cli.json_file import check_writable, write_json
+from jaxgraph.cli.predictions import check_place, write_predictions
 from jaxgraph.cli.recipes import Recipe, build_model, recipe
 from jaxgraph.cli.summary import cost_summary, result_summary, summary_table
 from jaxgraph.graph import Graph
@@ -101,11 +102,16 @@ class TrainOptions(GraphOptions):
     json: Annotated[
         Path | None, _training_option(help="Write the summary and the history to this file.")
     ] = None
+    predictions: Annotated[
+        Path | None,
+        _training_option(help="Write each node's name or id and its predicted class to this file."),
+    ] = None
 
 
 def run_train(options: TrainOptions) -> None:
     """Train a model on a graph that is sharded over devices."""
     check_writable(options.json)
+    check_place(options.predictions)
     settings = _settings(options)
     graph = load_graph(options)
     _check_trainable(graph)
@@ -185,6 +191,8 @@ def _train(
             on_compile=compiled.extend,
         )
     (epoch,) = compiled
+    if options.predictions is not None:
+        write_predictions(options.predictions, graph, train.predict(model, sharded))
     return {
         "versions": versions(),
         "options": asdict(options) | asdict(settings),

@@ -1,6 +1,6 @@
 """Readers of the field's file formats, and generators: everything that makes a ``Graph``."""
 
-from jaxgraph.datasets.convert import from_networkx, from_scipy, to_scipy
+from jaxgraph.datasets.convert import from_networkx, from_pandas, from_scipy, to_scipy
 from jaxgraph.datasets.edge_list import read_edge_list
 from jaxgraph.datasets.files import (
     AmbiguousFileError,
@@ -25,6 +25,7 @@ __all__ = [
     "ReadReport",
     "chung_lu",
     "from_networkx",
+    "from_pandas",
     "from_scipy",
     "load",
     "load_gnn_benchmark",

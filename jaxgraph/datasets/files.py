@@ -60,7 +60,8 @@ def option_advice(argument: str, command_line: str | None = None) -> str:
     Returns:
         The words.
     """
-    return f"pass {argument} (on the command line {command_line or f'--option "{argument}"'})"
+    typed = command_line or f'--option "{argument}"'
+    return f"pass {argument} (on the command line {typed})"
 
 
 def data_folder(data_dir: str | os.PathLike[str] | None) -> Path:

@@ -155,8 +155,8 @@ def ids_of_texts(
                 _refuse_mixture(place, texts, whole, code)
     if relabel is False:
         raise AmbiguousFileError(
-            f"{place(unlike)}: the id {texts[unlike][:80]!r} is a name, which is not a row; leave out "
-            "relabel=False (--no-relabel), so that ids are numbered through and kept in "
+            f"{place(unlike)}: the id {texts[unlike][:80]!r} is a name, which is not a row; "
+            "leave out relabel=False (--no-relabel), so that ids are numbered through and kept in "
             "graph.node_names."
         )
     return NodeIds(*codes, names_array(texts))
@@ -170,8 +170,8 @@ def _refuse_mixture(
         odd = next(position for position, value in enumerate(whole) if value is None)
     kind = "no whole number" if odd != code or whole[code] is None else "a number"
     raise AmbiguousFileError(
-        f"{place(odd)}: the id {texts[odd][:80]!r} is {kind}, unlike other ids. If all ids are names, "
-        f"{option_advice('relabel=True', '--relabel')}."
+        f"{place(odd)}: the id {texts[odd][:80]!r} is {kind}, unlike other ids. "
+        f"If all ids are names, {option_advice('relabel=True', '--relabel')}."
     )
 
 

@@ -62,7 +62,7 @@ class ReadReport:
         if self.declared_counts is not None:
             counts = " ".join(str(count) for count in self.declared_counts)
             parts.append(f"declared counts {counts}")
-        parts.append("ids relabelled" if self.relabelled else "ids are rows")
+        parts.append("ids in node_names" if self.relabelled else "ids are rows")
         parts += self.notes
         parts.append(f"{self.num_nodes:,} nodes, {self.num_edges:,} edges")
         return f"{self.path}: {'; '.join(parts)}."
