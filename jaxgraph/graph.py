@@ -374,10 +374,8 @@ def _checked_categories(name: str, value: Any, length: int, per: str) -> np.ndar
 
 def _names_array(value: Any) -> np.ndarray:
     array = np.asarray(value)
-    if array.dtype.kind == "O" and not all(isinstance(name, str) for name in array.flat):
-        array = array[:0]
-    if array.dtype.kind in "OT":
-        array = array.astype(np.str_)
+    if array.dtype.kind in "OT" and all(isinstance(name, str) for name in array.flat):
+        array = np.array(array.tolist(), np.str_)
     if array.dtype.kind not in "Uiu" or array.ndim != 1:
         raise ValueError(
             f"node_names: got {array.dtype} {list(array.shape)}; expected texts or integers, "

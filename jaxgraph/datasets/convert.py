@@ -199,7 +199,7 @@ def _attribute_array(
         is_text = column.dtype.kind == "U" and field in _CATEGORY_FIELDS
         if column.dtype.kind not in "biuf" and not is_text:
             raise ValueError(
-                f"{field}: the attribute {name!r} holds {column.flat[0]!r}; expected numbers."
+                f"{field}: the attribute {name!r} holds {column.tolist()[0]!r}; expected numbers."
             )
     if field in _MATRIX_FIELDS:
         return np.concatenate(

@@ -10,7 +10,15 @@ import numpy as np
 
 from jaxgraph.datasets.files import AmbiguousFileError, BrokenFileError, option_advice
 
-__all__ = ["NodeIds", "ids_of_numbers", "ids_of_texts", "is_number", "names_array", "trimmed"]
+__all__ = [
+    "NodeIds",
+    "ids_of_numbers",
+    "ids_of_texts",
+    "is_number",
+    "names_array",
+    "number",
+    "trimmed",
+]
 
 # A graph may have this many nodes, whatever its number of edges: they take a few megabytes.
 _NODES_ALWAYS_ALLOWED = 1 << 20
@@ -21,9 +29,10 @@ _NAME_WASTE_ALLOWED = 16
 
 _LONGEST_NUMBER = 64
 _WHOLE = re.compile(r"[+-]?\d+(\.0*)?", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?|[+-]?(inf|nan)", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 _BLANK = " \t\r\n\v\f\u00a0\u2009\u202f\u3000\ufeff\u200b\u200c\u200d\u2060"
 _MINUS = "\u2212"
+_NOT_FINITE = ("nan", "inf", "infinity")
 
 
 @dataclass(frozen=True)
@@ -49,20 +58,25 @@ def trimmed(text: str) -> str:
 def is_number(text: str) -> bool:
     """Whether a trimmed text is a number, with a minus sign of typography or of ASCII."""
     return len(text) <= _LONGEST_NUMBER and (
-        _NUMBER.fullmatch(text.replace(_MINUS, "-").lower()) is not None
+        _NUMBER.fullmatch(text.replace(_MINUS, "-")) is not None
     )
 
 
 def number(text: str) -> float:
-    """Returns the number that a text is; NaN for "nan".
+    """Returns the number that a text is.
 
     Args:
-        text: a text that ``is_number`` accepts.
+        text: trimmed.
 
     Returns:
-        The number.
+        The number; NaN and infinities for their names.
+
+    Raises:
+        ValueError: it is none of these.
     """
-    return float(text.replace(_MINUS, "-"))
+    if is_number(text) or text.lower().lstrip("+-") in _NOT_FINITE:
+        return float(text.replace(_MINUS, "-"))
+    raise ValueError(f"{text[:80]!r} is no number")
 
 
 def ids_of_numbers(

@@ -19,7 +19,6 @@ from jaxgraph.datasets.node_ids import (
     NodeIds,
     ids_of_numbers,
     ids_of_texts,
-    is_number,
     number,
     trimmed,
 )
@@ -282,12 +281,13 @@ def _cells(stream: IO[str], layout: Layout) -> Iterator[tuple[int, Sequence[str]
 
 
 def _weight(text: str, line: int, columns: EdgeColumns) -> float:
-    if is_number(text):
+    try:
         return number(text)
-    raise BrokenFileError(
-        f"line {line}: {text[:80]!r} in column {columns.weight} is no number; expected a weight. "
-        f"To ignore the column, {option_advice('weights=False', '--weight-column none')}"
-    )
+    except ValueError as error:
+        raise BrokenFileError(
+            f"line {line}: {error} in column {columns.weight}; expected a weight. To ignore the "
+            f"column, {option_advice('weights=False', '--weight-column none')}"
+        ) from error
 
 
 def _check_first_names(pairs: tuple[np.ndarray, np.ndarray], layout: Layout) -> None:

@@ -137,9 +137,6 @@ def find_layout(
             f"edge, {option_advice('header=False')}"
         )
     first = rows[used]
-    if names is not None and len(names) == len(first) - 1 and names_edges(names):
-        # R leaves out the name of its column of row names.
-        names = ("", *names)
     if names is not None and len(names) != len(first):
         raise BrokenFileError(
             f"line {lines[1][0]}: has {len(first)} columns, and the header {len(names)}: "
