@@ -160,7 +160,7 @@ def test_names_of_nodes_are_kept_and_follow_their_nodes(given_names: Any) -> Non
         transforms.remove_self_loops(graph),
         graph.replace(name="other"),
     ):
-        assert kept.node_names.tolist() == names
+        assert kept.node_names is not None and kept.node_names.tolist() == names
     some = transforms.subgraph(graph, np.array([3, 1])).node_names
     assert some is not None and some.tolist() == [names[3], names[1]]
     assert Graph.from_edges([0], [1], node_names=names).num_nodes == 4

@@ -169,7 +169,7 @@ def from_networkx(
         on_edges["edge_weight"] = _attribute_array("weight", weight, of_edges)
     read |= {name: np.concatenate([value, value[mirrored]]) for name, value in on_edges.items()}
     names = {} if "node_names" in fields else {"node_names": _names_of(order)}
-    given = {"num_nodes": len(order)} | names | fields | read
+    given: dict[str, Any] = {"num_nodes": len(order)} | names | fields | read
     return Graph.from_edges(
         np.concatenate([pairs[:, 0], pairs[mirrored, 1]]),
         np.concatenate([pairs[:, 1], pairs[mirrored, 0]]),

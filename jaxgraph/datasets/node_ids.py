@@ -15,7 +15,6 @@ __all__ = [
     "ids_of_numbers",
     "ids_of_texts",
     "is_number",
-    "names_array",
     "number",
     "trimmed",
 ]
@@ -27,6 +26,7 @@ _NODES_PER_EDGE_ALLOWED = 16
 _NAME_BYTES_ALWAYS_ALLOWED = 1 << 28
 _NAME_WASTE_ALLOWED = 16
 
+_SPAN_OF_TABLE = 4
 _LONGEST_NUMBER = 64
 _WHOLE = re.compile(r"[+-]?\d+(\.0*)?", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
@@ -98,12 +98,25 @@ def ids_of_numbers(
             than 2**20 nodes and more than 16 for each edge.
     """
     if relabel:
-        names, rows = np.unique(np.concatenate([senders, receivers]), return_inverse=True)
-        rows = rows.reshape(-1)
+        names, rows = _numbered_through(np.concatenate([senders, receivers]))
         return NodeIds(rows[: senders.size], rows[senders.size :], names)
     if relabel is None and num_nodes is None and senders.size:
         _check_dense(max(int(senders.max()), int(receivers.max())), senders.size)
     return NodeIds(senders, receivers)
+
+
+def _numbered_through(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the distinct ids in ascending order, and the position of each id among them."""
+    smallest, largest = (int(ids.min()), int(ids.max())) if ids.size else (0, 0)
+    if largest - smallest >= _SPAN_OF_TABLE * ids.size:
+        names, rows = np.unique(ids, return_inverse=True)
+        return names, rows.reshape(-1)
+    # A table of all possible ids takes a tenth of the time of sorting.
+    offsets = ids - ids.dtype.type(smallest)
+    is_there = np.zeros(largest - smallest + 1, bool)
+    is_there[offsets] = True
+    names = np.flatnonzero(is_there).astype(ids.dtype) + ids.dtype.type(smallest)
+    return names, (np.cumsum(is_there) - 1)[offsets]
 
 
 def check_num_nodes(num_nodes: int, num_edges: int) -> None:
@@ -173,7 +186,7 @@ def ids_of_texts(
             "leave out relabel=False (--no-relabel), so that ids are numbered through and kept in "
             "graph.node_names."
         )
-    return NodeIds(*codes, names_array(texts))
+    return NodeIds(*codes, _names_array(texts))
 
 
 def _refuse_mixture(
@@ -210,7 +223,7 @@ def _ids_of_whole_numbers(
     rows = {value: row for row, value in enumerate(distinct)}
     table = np.array([rows[value] for value in values], np.int64)
     return NodeIds(
-        table[codes[0]], table[codes[1]], names_array([str(value) for value in distinct])
+        table[codes[0]], table[codes[1]], _names_array([str(value) for value in distinct])
     )
 
 
@@ -227,7 +240,7 @@ def _whole(text: str) -> int | None:
     return int(value) if value.is_integer() and abs(value) <= 2**53 else None
 
 
-def names_array(names: Sequence[str]) -> np.ndarray:
+def _names_array(names: Sequence[str]) -> np.ndarray:
     """Returns names as an array of fixed width, unless a few long ones would make it enormous.
 
     Args:

@@ -6,7 +6,7 @@ import csv
 import itertools
 import warnings
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -22,12 +22,13 @@ from jaxgraph.datasets.node_ids import (
     number,
     trimmed,
 )
-from jaxgraph.datasets.text_layout import Layout, open_text, rows_of
+from jaxgraph.datasets.text_layout import Layout, is_edge, open_text
 
 __all__ = ["TextEdges", "check_counts", "read_text_edges"]
 
 # Times in seconds since 1970 have been above since 1973.
 _LIKE_TIMES = 1e8
+_ROWS_AT_A_TIME = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,11 @@ def _check_values(path: Path, layout: Layout, edges: TextEdges) -> None:
 
 def _line_of_edge(path: Path, layout: Layout, edge: int) -> int:
     with open_text(path) as stream:
-        numbers = (number for number, _ in rows_of(stream) if number > layout.skipped)
+        numbers = (
+            number
+            for number, line in enumerate(stream, start=1)
+            if number > layout.skipped and is_edge(line)
+        )
         return next(itertools.islice(numbers, edge, None))
 
 
@@ -179,25 +184,34 @@ def _plain_numbers(
     dtype = np.dtype(
         [(f"c{column}", kinds.get(column, "U1")) for column in range(layout.num_columns)]
     )
-    with open_text(path) as stream, warnings.catch_warnings():
-        # NumPy 2.0 warns where it cuts a fraction off an id, later versions raise.
-        warnings.simplefilter("error")
-        _skip(stream, layout.skipped)
-        try:
-            table = np.loadtxt(
-                stream,
+    # Nearly no file has comments after the first edge, and looking for them takes time.
+    for may_have_comments in (False, True):
+        with open_text(path) as stream:
+            _skip(stream, layout.skipped)
+            table = _loaded(filter(is_edge, stream) if may_have_comments else stream, dtype, layout)
+        if table is not None:
+            weights = None if columns.weight is None else table[f"c{columns.weight}"]
+            return table[f"c{columns.sender}"], table[f"c{columns.receiver}"], weights
+    return None
+
+
+def _loaded(lines: Iterable[str], dtype: np.dtype, layout: Layout) -> np.ndarray | None:
+    try:
+        with warnings.catch_warnings():
+            # NumPy 2.0 warns where it cuts a fraction off an id, later versions raise.
+            warnings.simplefilter("error")
+            return np.loadtxt(
+                lines,
                 dtype=dtype,
                 comments=None,
                 delimiter=layout.separator,
                 quotechar='"',
                 ndmin=1,
             )
-        except UnicodeDecodeError:
-            raise
-        except (ValueError, Warning):
-            return None
-    weights = None if columns.weight is None else table[f"c{columns.weight}"]
-    return table[f"c{columns.sender}"], table[f"c{columns.receiver}"], weights
+    except UnicodeDecodeError:
+        raise
+    except (ValueError, Warning):
+        return None
 
 
 def _skip(stream: IO[str], num_lines: int) -> None:
@@ -220,6 +234,22 @@ def _check_unnamed_weights(
         )
 
 
+class _Codes(dict[str, int]):
+    """Numbers texts through as they are looked up; those that differ in blanks are one."""
+
+    def __init__(self) -> None:
+        self.of_trimmed: dict[str, int] = {}
+
+    def __missing__(self, cell: str) -> int:
+        code = self.of_trimmed.setdefault(_text(cell), len(self.of_trimmed))
+        self[cell] = code
+        return code
+
+
+def _text(cell: str) -> str:
+    return trimmed(trimmed(cell).strip('"'))
+
+
 def _edges_of_cells(
     path: Path,
     layout: Layout,
@@ -228,66 +258,71 @@ def _edges_of_cells(
     relabel: bool | None,
     num_nodes: int | None,
 ) -> TextEdges:
-    codes: dict[str, int] = {}
-    first_lines, senders, receivers, weights = array("q"), array("q"), array("q"), array("d")
+    codes = _Codes()
+    senders, receivers, weights = array("q"), array("q"), array("d")
+
+    def place(edge: int) -> str:
+        return f"line {_line_of_edge(path, layout, edge)}"
+
     with open_text(path) as stream:
-        for line, cells in _cells(stream, layout):
-            for column, ends in ((columns.sender, senders), (columns.receiver, receivers)):
-                text = trimmed(cells[column])
-                code = codes.setdefault(text, len(codes))
-                if code == len(first_lines):
-                    if not text:
-                        raise BrokenFileError(f"line {line}: has no id in column {column}")
-                    first_lines.append(line)
-                ends.append(code)
+        _skip(stream, layout.skipped)
+        for first, cells in _cells(stream, layout, place):
+            senders.extend(map(codes.__getitem__, cells[columns.sender]))
+            receivers.extend(map(codes.__getitem__, cells[columns.receiver]))
             if columns.weight is not None:
-                weights.append(_weight(trimmed(cells[columns.weight]), line, columns))
+                weights.extend(_weights(cells[columns.weight], first, columns, place))
     pairs = (np.array(senders, np.int64), np.array(receivers, np.int64))
+
+    def place_of_code(code: int) -> str:
+        return place(int(np.argmax((pairs[0] == code) | (pairs[1] == code))))
+
+    if "" in codes.of_trimmed:
+        raise BrokenFileError(f"{place_of_code(codes.of_trimmed[''])}: has an empty id")
     if layout.is_header_unsure:
         _check_first_names(pairs, layout)
     values = None if columns.weight is None else np.array(weights, np.float64)
     _check_unnamed_weights(layout, columns, values)
-    ids = ids_of_texts(
-        pairs,
-        list(codes),
-        relabel=relabel,
-        num_nodes=num_nodes,
-        place=lambda code: f"line {first_lines[code]}",
-    )
+    texts = list(codes.of_trimmed)
+    ids = ids_of_texts(pairs, texts, relabel=relabel, num_nodes=num_nodes, place=place_of_code)
     return TextEdges(ids, values)
 
 
-def _cells(stream: IO[str], layout: Layout) -> Iterator[tuple[int, Sequence[str]]]:
-    number = 0
-
-    def lines() -> Iterator[str]:
-        nonlocal number
-        for number, line in rows_of(stream):
-            if number > layout.skipped:
-                yield line
-
-    if layout.separator is None:
-        rows: Iterator[list[str]] = ([c.strip('"') for c in line.split()] for line in lines())
-    else:
-        rows = csv.reader(lines(), delimiter=layout.separator, skipinitialspace=True)
-    for cells in rows:
-        if len(cells) != layout.num_columns:
+def _cells(
+    stream: IO[str], layout: Layout, place: Callable[[int], str]
+) -> Iterator[tuple[int, Sequence[Sequence[str]]]]:
+    """Yields the number of an edge and the columns of a few thousand edges from there."""
+    lines = filter(is_edge, stream)
+    rows: Iterator[list[str]] = (
+        map(str.split, lines)
+        if layout.separator is None
+        else csv.reader(lines, delimiter=layout.separator, skipinitialspace=True)
+    )
+    first = 0
+    while several := list(itertools.islice(rows, _ROWS_AT_A_TIME)):
+        if set(map(len, several)) != {layout.num_columns}:
+            odd = next(n for n, row in enumerate(several) if len(row) != layout.num_columns)
             raise BrokenFileError(
-                f"line {number}: has {len(cells)} columns, and those before {layout.num_columns}; "
-                f"expected lines of one length. If another character separates the columns, "
-                f"{option_advice('separator=CHARACTER')}"
+                f"{place(first + odd)}: has {len(several[odd])} columns, and the first edge "
+                f"{layout.num_columns}; expected lines of one length. If another character "
+                f"separates the columns, {option_advice('separator=CHARACTER')}"
             )
-        yield number, cells
+        yield first, list(zip(*several, strict=True))
+        first += len(several)
 
 
-def _weight(text: str, line: int, columns: EdgeColumns) -> float:
-    try:
-        return number(text)
-    except ValueError as error:
-        raise BrokenFileError(
-            f"line {line}: {error} in column {columns.weight}; expected a weight. To ignore the "
-            f"column, {option_advice('weights=False', '--weight-column none')}"
-        ) from error
+def _weights(
+    cells: Sequence[str], first: int, columns: EdgeColumns, place: Callable[[int], str]
+) -> list[float]:
+    values = []
+    for edge, cell in enumerate(cells, start=first):
+        try:
+            values.append(number(_text(cell)))
+        except ValueError as error:
+            raise BrokenFileError(
+                f"{place(edge)}: {error} in column {columns.weight}; expected a weight. To ignore "
+                f"the column, {option_advice('weights=False', '--weight-column none')}"
+            ) from error
+    return values
 
 
 def _check_first_names(pairs: tuple[np.ndarray, np.ndarray], layout: Layout) -> None:

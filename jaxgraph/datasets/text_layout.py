@@ -6,7 +6,6 @@ import csv
 import gzip
 import io
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
@@ -20,7 +19,7 @@ from jaxgraph.datasets.files import (
 )
 from jaxgraph.datasets.node_ids import is_number, trimmed
 
-__all__ = ["Layout", "find_layout", "open_binary", "open_text", "rows_of", "split_cells"]
+__all__ = ["Layout", "find_layout", "is_edge", "open_binary", "open_text", "split_cells"]
 
 _COMMENTS = ("#", "%")
 _SEPARATORS = "\t;|,"
@@ -90,12 +89,13 @@ def split_cells(line: str, separator: str | None) -> list[str]:
     ]
 
 
-def rows_of(stream: IO[str]) -> Iterator[tuple[int, str]]:
-    """Yields each line that is neither empty nor a comment, with its number from 1."""
-    for number, line in enumerate(stream, start=1):
-        content = trimmed(line)
-        if content and not content.startswith(_COMMENTS):
-            yield number, line
+def is_edge(line: str) -> bool:
+    """Whether a line is neither empty nor a comment."""
+    # Digits and letters, the first characters of nearly all lines, are beyond both marks.
+    if "&" <= line[0] <= "z":
+        return True
+    content = trimmed(line)
+    return bool(content) and not content.startswith(_COMMENTS)
 
 
 def find_layout(

@@ -194,10 +194,10 @@ def test_a_floating_third_column_holds_weights(tmp_path: Path) -> None:
     [
         ("", "no line of numbers or names"),
         ("from,to\n", "line 1: 'from,to' holds names of columns.*header=False"),
-        ("# c\n0,1\n\n2\n", "line 4: has 1 columns, and those before 2"),
+        ("# c\n0,1\n\n2\n", "line 4: has 1 columns, and the first edge 2"),
         ("from,to\n0,1\n1,2,3\n", "line 3: has 3 columns"),
         ("src,dst,n\n0,1\n", "line 2: has 2 columns, and the header 3"),
-        ("0,1\n,2\n", "line 2: has no id in column 0"),
+        ("0,1\n,2\n", "line 2: has an empty id"),
         ("0,1\n-2,1\n", "line 2: has a negative id"),
         ("# c\n0,1,.5\n1,2,nan\n", "line 3: has a weight that is not finite"),
         ("src,dst,weight\n0,1,0,5\n", "line 2: has 4 columns, and the header 3"),
