@@ -18,9 +18,10 @@ from jaxgraph.datasets.text_layout import open_binary
 __all__ = ["is_matrix_market", "read_matrix_market"]
 
 _BANNER = b"%%matrixmarket"
+_OF_NUMBERS = b"0123456789+-.eE \t\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# An entry takes at least its numbers and an end of line: "0\n" of a dense matrix, "1 1\n" else.
-_FEWEST_BYTES = {"array": 2, "coordinate": 4}
+# An entry takes at least "1 1\n".
+_FEWEST_BYTES = 4
 
 
 def is_matrix_market(path: Path) -> bool:
@@ -56,7 +57,7 @@ def read_matrix_market(
 
     Raises:
         AmbiguousFileError: the matrix has far more rows than entries.
-        BrokenFileError: it is no MatrixMarket file, not square, or complex.
+        BrokenFileError: it is no MatrixMarket file, or dense, not square or complex.
     """
     if not is_matrix_market(path):
         raise BrokenFileError(
@@ -65,7 +66,8 @@ def read_matrix_market(
             "the command line --option format=text)"
         )
     with open_binary(path) as stream:
-        content = stream.read().removeprefix(_BYTE_ORDER_MARK)
+        content = stream.read().removeprefix(_BYTE_ORDER_MARK).rstrip() + b"\n"
+    _check_characters(content)
     rows, columns, entries, form, field, symmetry = scipy.io.mminfo(io.BytesIO(content))
     if rows != columns:
         raise BrokenFileError(
@@ -74,7 +76,12 @@ def read_matrix_market(
         )
     if field == "complex":
         raise BrokenFileError("holds complex values; expected real weights, integers or a pattern")
-    if entries * _FEWEST_BYTES[form] > len(content) + 2:
+    if form != "coordinate":
+        raise BrokenFileError(
+            "holds a dense matrix ('array'); expected one of entries ('coordinate'). SciPy makes "
+            "one: scipy.io.mmwrite(path, scipy.sparse.coo_array(matrix))"
+        )
+    if entries * _FEWEST_BYTES > len(content) + 2:
         raise BrokenFileError(f"declares {entries:,} entries and has only {len(content):,} bytes")
     if num_nodes is None:
         check_num_nodes(rows, entries)
@@ -94,3 +101,22 @@ def read_matrix_market(
     if not kept.all():
         notes.append(f"{int(kept.size - kept.sum()):,} zeros left out")
     return fields, tuple(notes)
+
+
+def _check_characters(content: bytes) -> None:
+    """Refuses entries that hold anything but numbers.
+
+    SciPy's reader looks for the end of a line that it cannot read beyond the end of the file, and
+    ends the interpreter.
+    """
+    lines = io.BytesIO(content)
+    for line in lines:
+        if not line.startswith(b"%") and line.strip():
+            break
+    start = lines.tell()
+    body = content[start:]
+    if not body.translate(None, _OF_NUMBERS):
+        return
+    position, byte = next((p, byte) for p, byte in enumerate(body) if byte not in _OF_NUMBERS)
+    line = content.count(b"\n", 0, start + position) + 1
+    raise BrokenFileError(f"line {line}: holds {chr(byte)!r}; expected numbers")
