@@ -39,10 +39,13 @@ class Graph:
         edge_type: int32 [num_edges], from 0, or None.
         graph_ids: int32 [num_nodes], the graph of a batch that each node belongs to, or None.
         name: a name for reports.
+        node_names: str or int [num_nodes], all different: the id that each node has outside of the
+            graph, or None where that is its row.
 
     Raises:
         ValueError: an array has a wrong shape or dtype, an id is out of range, a value is not
-            finite, masks overlap or are empty, or a masked node has no label.
+            finite, masks overlap or are empty, a masked node has no label, or two nodes have one
+            name.
     """
 
     senders: np.ndarray
@@ -58,6 +61,7 @@ class Graph:
     edge_type: np.ndarray | None = None
     graph_ids: np.ndarray | None = None
     name: str = "graph"
+    node_names: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         num_nodes = _checked_count("num_nodes", self.num_nodes)
@@ -79,6 +83,7 @@ class Graph:
             "edge_weight": _checked_floats("edge_weight", self.edge_weight, (num_edges,)),
             "edge_type": _checked_categories("edge_type", self.edge_type, num_edges, "edge"),
             "graph_ids": _checked_categories("graph_ids", self.graph_ids, num_nodes, "node"),
+            "node_names": _checked_names(self.node_names, num_nodes),
         }
         masks = {
             name: _checked_mask(name, getattr(self, name), num_nodes)
@@ -106,6 +111,7 @@ class Graph:
         edge_type: ArrayLike | None = None,
         graph_ids: ArrayLike | None = None,
         name: str = "graph",
+        node_names: ArrayLike | None = None,
     ) -> Graph:
         """Makes a graph from two lists of node ids; edge e goes senders[e] -> receivers[e].
 
@@ -113,7 +119,7 @@ class Graph:
             senders: int [num_edges].
             receivers: int [num_edges].
             num_nodes: number of nodes; None takes it from the first array given per node
-                (``nodes``, ``labels``, a mask), else the largest id plus one.
+                (``nodes``, ``labels``, a mask, ``node_names``), else the largest id plus one.
             nodes: [num_nodes, num_features] node features, stored as float32.
             labels: int [num_nodes], -1 for no label, or 0/1 [num_nodes, num_labels].
             train_mask: bool [num_nodes].
@@ -124,6 +130,7 @@ class Graph:
             edge_type: int [num_edges], from 0.
             graph_ids: int [num_nodes], from 0.
             name: a name for reports.
+            node_names: str or int [num_nodes], all different.
 
         Returns:
             The validated graph.
@@ -143,6 +150,7 @@ class Graph:
             "edge_weight": edge_weight,
             "edge_type": edge_type,
             "graph_ids": graph_ids,
+            "node_names": node_names,
         }
         if num_nodes is None:
             num_nodes = _inferred_num_nodes(arrays)
@@ -218,7 +226,7 @@ class Graph:
                 parts.append(f"{name}={int(mask.sum())}")
         parts += [
             n
-            for n in ("edges", "edge_weight", "edge_type", "graph_ids")
+            for n in ("edges", "edge_weight", "edge_type", "graph_ids", "node_names")
             if getattr(self, n) is not None
         ]
         return f"Graph({', '.join(parts)})"
@@ -228,6 +236,8 @@ def _inferred_num_nodes(arrays: Mapping[str, Any]) -> int:
     for name in ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_ids"):
         if arrays[name] is not None:
             return np.atleast_1d(_as_array(name, arrays[name])).shape[0]
+    if arrays["node_names"] is not None:
+        return _names_array(arrays["node_names"]).size
     ids = [_integer_array(name, arrays[name]) for name in ("senders", "receivers")]
     largest = max((int(array.max()) for array in ids if array.size), default=-1)
     if largest < 0:
@@ -360,6 +370,31 @@ def _checked_categories(name: str, value: Any, length: int, per: str) -> np.ndar
             f"{per}, from 0 and below 2**31."
         )
     return _read_only(array, np.int32)
+
+
+def _names_array(value: Any) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype.kind in "OT" and all(isinstance(name, str) for name in array.flat):
+        array = np.array(array.tolist(), np.str_)
+    if array.dtype.kind not in "Uiu" or array.ndim != 1:
+        raise ValueError(
+            f"node_names: got {array.dtype} {list(array.shape)}; expected texts or integers, "
+            "[num_nodes]. [str(name) for name in names] makes texts of anything."
+        )
+    return array
+
+
+def _checked_names(value: Any, num_nodes: int) -> np.ndarray | None:
+    if value is None:
+        return None
+    array = _names_array(value)
+    _check_shape("node_names", array, (num_nodes,))
+    names = array.tolist()
+    if len(set(names)) != num_nodes:
+        seen: set[Any] = set()
+        repeated = next(name for name in names if name in seen or seen.add(name))
+        raise ValueError(f"node_names: {repeated!r} is the name of several nodes; expected one.")
+    return _read_only(array, array.dtype)
 
 
 def _checked_labels(value: Any, num_nodes: int) -> np.ndarray | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse import csgraph
@@ -21,7 +23,13 @@ __all__ = [
 ]
 
 _EDGE_FIELDS = ("edges", "edge_weight", "edge_type")
-_NODE_FIELDS = ("nodes", "labels", "graph_ids", "train_mask", "val_mask", "test_mask")
+_NODE_FIELDS = (
+    *("nodes", "labels", "graph_ids", "train_mask", "val_mask", "test_mask"),
+    "node_names",
+)
+
+# The largest n with n * n <= 2**63: below it, sender * n + receiver numbers all pairs in int64.
+_MOST_NODES_OF_KEYS = math.isqrt(2**63)
 
 
 def to_undirected(graph: Graph) -> Graph:
@@ -64,14 +72,19 @@ def remove_duplicate_edges(graph: Graph) -> Graph:
     Raises:
         ValueError: equal edges have different attributes, so that none of them can stand for all.
     """
-    keys = graph.senders.astype(np.int64) * graph.num_nodes + graph.receivers
     attributed = [name for name in _EDGE_FIELDS if getattr(graph, name) is not None]
-    if not attributed:
+    fits = graph.num_nodes <= _MOST_NODES_OF_KEYS
+    if fits and not attributed:
+        keys = _edge_keys(graph)
         keys.sort()
         return _with_edge_keys(graph, keys[_starts_of_runs(keys)])
-    order = np.argsort(keys, kind="stable")
-    keys = keys[order]
-    starts = _starts_of_runs(keys)
+    order = (
+        np.argsort(_edge_keys(graph), kind="stable")
+        if fits
+        else np.lexsort((graph.receivers, graph.senders))
+    )
+    senders, receivers = graph.senders[order], graph.receivers[order]
+    starts = _starts_of_runs(senders) | _starts_of_runs(receivers)
     first_of_run = order[np.flatnonzero(starts)]
     kept = {}
     for name in attributed:
@@ -82,13 +95,13 @@ def remove_duplicate_edges(graph: Graph) -> Graph:
         if differs.ndim == 2:
             differs = differs.any(axis=1)
         if differs.any():
-            sender, receiver = divmod(int(keys[np.argmax(differs)]), graph.num_nodes)
+            first = int(np.argmax(differs))
             raise ValueError(
-                f"{name}: the edges {sender} -> {receiver} have different values, so that one "
-                "cannot stand for all. Give them one value first, or drop it with "
+                f"{name}: the edges {senders[first]} -> {receivers[first]} have different values, "
+                "so that one cannot stand for all. Give them one value first, or drop it with "
                 f"graph.replace({name}=None)."
             )
-    return _with_edge_keys(graph, keys[starts], **kept)
+    return graph.replace(senders=senders[starts], receivers=receivers[starts], **kept)
 
 
 def add_self_loops(graph: Graph) -> Graph:
@@ -296,10 +309,14 @@ def _starts_of_runs(keys: np.ndarray) -> np.ndarray:
     return starts
 
 
-def _with_edge_keys(graph: Graph, keys: np.ndarray, **attributes: np.ndarray) -> Graph:
+def _edge_keys(graph: Graph) -> np.ndarray:
+    return graph.senders.astype(np.int64) * graph.num_nodes + graph.receivers
+
+
+def _with_edge_keys(graph: Graph, keys: np.ndarray) -> Graph:
     senders = (keys // graph.num_nodes).astype(graph.senders.dtype)
     receivers = (keys % graph.num_nodes).astype(graph.senders.dtype)
-    return graph.replace(senders=senders, receivers=receivers, **attributes)
+    return graph.replace(senders=senders, receivers=receivers)
 
 
 def _select_edges(graph: Graph, kept: np.ndarray) -> Graph:

@@ -1,5 +1,6 @@
 """The graph type: what it stores, and what it refuses."""
 
+import pickle
 import re
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from jaxgraph import transforms
 from jaxgraph.graph import Graph
 
 NUM_NODES = 4
@@ -133,6 +135,50 @@ def test_multilabels_are_zero_one_matrices(dtype: Any) -> None:
     assert graph.num_classes == 3
     assert graph.labels is not None
     assert graph.labels.dtype == (np.bool_ if dtype == np.bool_ else np.float32)
+
+
+@pytest.mark.parametrize(
+    "given_names",
+    [
+        ["a", "b", "c", "dd"],
+        np.array(["a", "b", "c", "dd"], object),
+        np.array(["a", "b", "c", "dd"], np.dtypes.StringDType()),
+        np.array([7, 3, -1, 10**15]),
+    ],
+    ids=["list", "objects", "strings", "integers"],
+)
+def test_names_of_nodes_are_kept_and_follow_their_nodes(given_names: Any) -> None:
+    names = list(np.asarray(given_names).tolist())
+    graph = build(node_names=given_names)
+    stored = graph.node_names
+    assert stored is not None and stored.tolist() == names
+    with pytest.raises(ValueError, match="read-only"):
+        stored[0] = stored[1]
+    for kept in (
+        pickle.loads(pickle.dumps(graph)),
+        transforms.to_undirected(graph),
+        transforms.remove_self_loops(graph),
+        graph.replace(name="other"),
+    ):
+        assert kept.node_names is not None and kept.node_names.tolist() == names
+    some = transforms.subgraph(graph, np.array([3, 1])).node_names
+    assert some is not None and some.tolist() == [names[3], names[1]]
+    assert Graph.from_edges([0], [1], node_names=names).num_nodes == 4
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["a", "b", "a", "c"], "node_names: 'a' is the name of several nodes"),
+        (["a", "b"], r"node_names: got shape \[2\]; expected \[4\]"),
+        ([0.5, 1, 2, 3], "node_names: got float64"),
+        ([["a"], ["b"], ["c"], ["d"]], r"node_names: got .*\[4, 1\]; expected texts or integers"),
+        ([None, "b", "c", "d"], "node_names: got object"),
+    ],
+)
+def test_names_that_do_not_name_each_node_are_refused(names: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(node_names=names)
 
 
 def test_replace_changes_one_field_and_validates() -> None:

@@ -87,6 +87,33 @@ def test_duplicates_are_removed_and_directions_kept(graph: Graph) -> None:
     assert pairs_of(transforms.remove_duplicate_edges(graph)) == sorted(set(pairs_of(graph)))
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_edges_among_billions_of_nodes_stay_themselves(weighted: bool) -> None:
+    # sender * num_nodes + receiver of these is beyond 64 bits.
+    edges = [(8589934592, 4294967296), (17179869184, 8589934592), (17179869184, 0)]
+    senders, receivers = np.array([*edges, edges[0]]).T
+    graph = Graph.from_edges(senders, receivers, num_nodes=1 << 36)
+    if weighted:
+        graph = graph.replace(edge_weight=[1, 2, 3, 1])
+    assert pairs_of(transforms.remove_duplicate_edges(graph)) == sorted(edges)
+    both = transforms.to_undirected(graph)
+    assert pairs_of(both) == sorted(edges + [(v, u) for u, v in edges])
+    if weighted:
+        weights = dict(zip(edges, (1, 2, 3), strict=True))
+        expected = [weights.get((u, v)) or weights[v, u] for u, v in pairs_of(both)]
+        assert present(both.edge_weight).tolist() == expected
+
+
+@given(graphs(max_nodes=12), st.booleans())
+def test_both_ways_to_find_duplicates_agree(graph: Graph, weighted: bool) -> None:
+    if weighted:
+        graph = graph.replace(edge_weight=graph.senders + 20 * graph.receivers)
+    found = transforms.remove_duplicate_edges(graph)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transforms, "_MOST_NODES_OF_KEYS", 0)
+        assert pairs_of(transforms.remove_duplicate_edges(graph)) == pairs_of(found)
+
+
 @given(graphs(max_nodes=12))
 def test_self_loops_are_added_where_missing(graph: Graph) -> None:
     result = transforms.add_self_loops(graph)

@@ -11,6 +11,8 @@ import typer
 
 from jaxgraph import datasets, transforms
 from jaxgraph.cli.limits import Number, check_limits
+from jaxgraph.cli.output import Output
+from jaxgraph.datasets.registry import is_file_name
 from jaxgraph.graph import Graph
 
 __all__ = ["GraphOptions", "graph_summary", "load_graph"]
@@ -23,7 +25,13 @@ _generator_option = partial(typer.Option, rich_help_panel="Generated graphs")
 class GraphOptions:
     """Which graph to read or generate, and what to do to it before it is used."""
 
-    dataset: Annotated[str, _option(help="Name of a dataset; `jaxgraph datasets` lists them.")]
+    dataset: Annotated[
+        str,
+        _option(
+            help="Name of a dataset; `jaxgraph datasets` lists them; or a file: .csv, .tsv, .txt, "
+            ".mtx, .graph, .parquet, .npy, .npz."
+        ),
+    ]
     data_dir: Annotated[
         Path | None, _option(help="Folder of the data; not needed for built-in sets.")
     ] = None
@@ -44,6 +52,17 @@ class GraphOptions:
     val_per_class: Annotated[
         int, _option(help="Validation nodes a class of the split that is drawn."), Number(least=1)
     ] = 30
+    weight_column: Annotated[
+        str | None,
+        _option(help="Of a file: name or number (from 0) of the column of weights, or none."),
+    ] = None
+    relabel: Annotated[
+        bool | None,
+        _option(
+            "--relabel/--no-relabel",
+            help="Of a file: number ids through, or take numbers for rows. Names are numbered.",
+        ),
+    ] = None
     option: Annotated[
         list[str],
         _option(help="NAME=VALUE, any further option of the dataset, as split_seed=1; repeatable."),
@@ -87,8 +106,11 @@ def load_graph(options: GraphOptions) -> Graph:
         if (value := getattr(options, name)) is not None
     }
     further = dict(_named_value(text) for text in options.option)
+    of_file = _file_options(options)
     try:
-        graph = datasets.load(options.dataset, data_dir=options.data_dir, **generated | further)
+        graph = datasets.load(
+            options.dataset, data_dir=options.data_dir, **generated | of_file | further
+        )
     except TypeError as error:
         # Only these arrive untyped: typer has checked the types of all other options.
         if not further:
@@ -103,6 +125,29 @@ def load_graph(options: GraphOptions) -> Graph:
             graph, options.labels_per_class, options.val_per_class, seed=options.seed
         )
     return graph
+
+
+def _file_options(options: GraphOptions) -> dict[str, Any]:
+    given = {"weight_column": options.weight_column, "relabel": options.relabel}
+    if not is_file_name(options.dataset, options.data_dir):
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(
+                    f"--{name.replace('_', '-')}: {options.dataset} is no file; expected one, as "
+                    "edges.csv."
+                )
+        return {}
+    column = options.weight_column
+    weights = {"none": False, None: None}.get(column, column)
+    return {
+        "weights": int(column) if column is not None and column.isdecimal() else weights,
+        "relabel": options.relabel,
+        "on_report": _print_report,
+    }
+
+
+def _print_report(report: datasets.ReadReport) -> None:
+    Output().print(str(report), markup=False, highlight=False, soft_wrap=True)
 
 
 def _named_value(text: str) -> tuple[str, Any]:

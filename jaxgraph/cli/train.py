@@ -16,6 +16,7 @@ from jaxgraph.cli.interruption import Interrupted, Signals
 from jaxgraph.cli.json_file import write_json
 from jaxgraph.cli.limits import Number, OneOf, option_name
 from jaxgraph.cli.output import Output
+from jaxgraph.cli.predictions import write_predictions
 from jaxgraph.cli.recipes import RECIPES, Recipe, build_model, recipe
 from jaxgraph.cli.summary import cost_summary, result_summary, summary_table
 from jaxgraph.cli.written_file import check_writable
@@ -138,6 +139,10 @@ class TrainOptions(GraphOptions):
     json: Annotated[
         Path | None, _training_option(help="Write the summary and the history to this file.")
     ] = None
+    predictions: Annotated[
+        Path | None,
+        _training_option(help="Write each node's name or id and its predicted class to this file."),
+    ] = None
 
     def __post_init__(self) -> None:
         """Checks the options, alone and together."""
@@ -161,6 +166,7 @@ def run_train(options: TrainOptions) -> None:
     Ctrl-C and SIGTERM end it after the current epoch, with the summary of the epochs so far.
     """
     check_writable("--json", options.json)
+    check_writable("--predictions", options.predictions)
     with Signals() as signals:
         settings = _settings(options)
         graph = load_graph(options)
@@ -223,7 +229,7 @@ def _train(
     # Imported late, so that a wrong name or a missing file is reported without waiting for jax.
     import optax
 
-    from jaxgraph import parallel
+    from jaxgraph import parallel, train
 
     model = build_model(settings, graph, options.seed, options.dtype)
     mesh = mesh_of(options.parts)
@@ -246,6 +252,8 @@ def _train(
     ending = _fit(options, model, sharded, optimizer, output, signals)
     if ending.diverged is not None and not ending.history.records:
         raise FloatingPointError(ending.diverged)
+    if options.predictions is not None:
+        write_predictions(options.predictions, graph, train.predict(model, sharded))
     return {
         "versions": versions(),
         "options": asdict(options) | asdict(settings),

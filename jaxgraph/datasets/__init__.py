@@ -1,21 +1,31 @@
 """Readers of the field's file formats, and generators: everything that makes a ``Graph``."""
 
-from jaxgraph.datasets.convert import from_networkx, from_scipy, to_scipy
+from jaxgraph.datasets.convert import from_networkx, from_pandas, from_scipy, to_scipy
 from jaxgraph.datasets.edge_list import read_edge_list
-from jaxgraph.datasets.files import BrokenFileError, MissingFileError
+from jaxgraph.datasets.files import (
+    AmbiguousFileError,
+    BrokenFileError,
+    MissingFileError,
+    MissingPackageError,
+)
 from jaxgraph.datasets.generators import chung_lu, random_graph, rmat, stochastic_block_model
 from jaxgraph.datasets.gnn_benchmark import load_gnn_benchmark
 from jaxgraph.datasets.karate import load_karate
 from jaxgraph.datasets.matlab import load_matlab
 from jaxgraph.datasets.ogb import load_ogb, read_ogb_folder
 from jaxgraph.datasets.planetoid import load_planetoid
+from jaxgraph.datasets.read_report import ReadReport
 from jaxgraph.datasets.registry import load, names
 
 __all__ = [
+    "AmbiguousFileError",
     "BrokenFileError",
     "MissingFileError",
+    "MissingPackageError",
+    "ReadReport",
     "chung_lu",
     "from_networkx",
+    "from_pandas",
     "from_scipy",
     "load",
     "load_gnn_benchmark",

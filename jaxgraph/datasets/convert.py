@@ -1,22 +1,33 @@
-"""Graphs from and to scipy, and from networkx."""
+"""Graphs from and to scipy, and from networkx and pandas."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from jaxgraph.datasets.edge_columns import Column
+from jaxgraph.datasets.table_edges import edges_of_table
 from jaxgraph.graph import Graph
 
 if TYPE_CHECKING:
     import networkx as nx
+    import pandas as pd
 
-__all__ = ["from_networkx", "from_scipy", "to_scipy"]
+__all__ = ["from_networkx", "from_pandas", "from_scipy", "to_scipy"]
+
+_NODE_FIELDS = ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_ids")
+_EDGE_FIELDS = ("edges", "edge_type")
+_MATRIX_FIELDS = ("nodes", "edges")
+_CATEGORY_FIELDS = ("labels", "edge_type", "graph_ids")
 
 
 def from_scipy(adjacency: sp.spmatrix | sp.sparray, **fields: Any) -> Graph:
     """Makes a graph from a sparse adjacency matrix; the stored entry [i, j] is the edge i -> j.
+
+    Entries that are stored and zero are no edges.
 
     Args:
         adjacency: [num_nodes, num_nodes], of any sparse format; its values become the weights of
@@ -38,10 +49,14 @@ def from_scipy(adjacency: sp.spmatrix | sp.sparray, **fields: Any) -> Graph:
     shape = entries.shape
     if shape is None or len(shape) != 2 or shape[0] != shape[1]:
         raise ValueError(f"adjacency: got shape {shape}; expected [num_nodes, num_nodes].")
-    if not (entries.data == 1).all():
-        fields = {"edge_weight": entries.data} | fields
+    if entries.data.dtype.kind not in "biuf":
+        raise ValueError(f"adjacency: got values of {entries.data.dtype}; expected real numbers.")
+    kept = entries.data != 0
+    values = entries.data[kept]
+    if not (values == 1).all():
+        fields = {"edge_weight": values} | fields
     fields = {"num_nodes": shape[0]} | fields
-    return Graph.from_edges(entries.row, entries.col, **fields)
+    return Graph.from_edges(entries.row[kept], entries.col[kept], **fields)
 
 
 def to_scipy(graph: Graph) -> sp.csr_array:
@@ -60,6 +75,43 @@ def to_scipy(graph: Graph) -> sp.csr_array:
     return sp.csr_array((weights, (graph.senders, graph.receivers)), shape=shape)
 
 
+def from_pandas(
+    frame: pd.DataFrame,
+    *,
+    columns: tuple[Column, Column] | None = None,
+    weights: Column | bool | None = None,
+    relabel: bool | None = None,
+    **fields: Any,
+) -> Graph:
+    """Makes a graph from a pandas DataFrame with an edge in each row; its index is not read.
+
+    Args:
+        frame: the edges.
+        columns: the columns of senders and receivers, by name or by number from 0; None finds
+            them by name, as ``read_edge_list`` does.
+        weights: the column of weights; False for no weights; None takes one that is named so.
+        relabel: whether ids are numbered through and kept in ``graph.node_names``, as of
+            ``read_edge_list``; names always are.
+        **fields: further arguments of ``Graph.from_edges``, as ``nodes`` and ``labels``.
+
+    Returns:
+        The graph.
+
+    Raises:
+        AmbiguousFileError: the names of the columns do not decide, or ids are too sparse for rows.
+        ValueError: an id is missing, weights are no numbers, or as ``Graph``.
+    """
+    found, _ = edges_of_table(
+        [str(name) for name in frame.columns],
+        lambda position: frame.iloc[:, position].to_numpy(),
+        columns=columns,
+        weights=weights,
+        relabel=relabel,
+        num_nodes=fields.get("num_nodes"),
+    )
+    return Graph.from_edges(**(found | fields))
+
+
 def from_networkx(
     graph: nx.Graph,
     *,
@@ -69,41 +121,104 @@ def from_networkx(
 ) -> Graph:
     """Makes a graph from a networkx graph; an undirected edge becomes two, a self-loop one.
 
+    A field of ``Graph`` that is given as a name, or as a list of names, is read from the attribute
+    of that name: ``nodes=["age", "height"]``, ``labels="club"``, ``edges=["length"]``,
+    ``edge_type="kind"``, ``train_mask="is_train"``. Texts of labels, types and graphs become
+    numbers, in alphabetic order. Nodes that are not the numbers of their rows go into
+    ``node_names``, as numbers or as texts.
+
     Args:
         graph: any graph of networkx; of a multigraph, each parallel edge is kept.
         weight: the edge attribute that holds weights, or None.
-        node_order: the nodes in the order of their ids; None takes that of ``graph.nodes``.
-        **fields: further arguments of ``Graph.from_edges``, as ``nodes`` and ``labels``, in the
-            same order.
+        node_order: the nodes in the order of their rows; None takes that of ``graph.nodes``.
+        **fields: further arguments of ``Graph.from_edges``, as ``nodes`` and ``labels``; arrays of
+            nodes in the same order.
 
     Returns:
         The graph.
 
     Raises:
-        ValueError: an edge lacks the weight, the order is not one of the graph's nodes, or as
-            ``Graph``.
+        ValueError: an edge or a node lacks an attribute, the order is not one of the graph's nodes,
+            different nodes have equal texts, or as ``Graph``.
     """
     order = list(graph.nodes) if node_order is None else node_order
-    ids = {node: number for number, node in enumerate(order)}
-    if len(ids) != len(order) or ids.keys() != set(graph.nodes):
+    rows = {node: row for row, node in enumerate(order)}
+    if len(rows) != len(order) or rows.keys() != set(graph.nodes):
         raise ValueError(
             f"node_order: got {len(order)} nodes, which are not the graph's {len(graph)} in some "
             "order; expected each once."
         )
     edges = list(graph.edges(data=True))
-    pairs = np.array([(ids[u], ids[v]) for u, v, _ in edges], np.int64).reshape(-1, 2)
+    pairs = np.array([(rows[u], rows[v]) for u, v, _ in edges], np.int64).reshape(-1, 2)
     mirrored = (
         np.zeros(0, np.int64) if graph.is_directed() else np.flatnonzero(pairs[:, 0] != pairs[:, 1])
     )
+    of_nodes = [(f"node {node!r}", graph.nodes[node]) for node in order]
+    of_edges = [(f"edge ({u!r}, {v!r})", data) for u, v, data in edges]
+    read = {
+        name: _attribute_array(name, value, of_nodes)
+        for name, value in fields.items()
+        if name in _NODE_FIELDS and _is_named(value)
+    }
+    on_edges = {
+        name: _attribute_array(name, value, of_edges)
+        for name, value in fields.items()
+        if name in _EDGE_FIELDS and _is_named(value)
+    }
     if weight is not None:
-        lacking = [(u, v) for u, v, data in edges if weight not in data]
-        if lacking:
-            raise ValueError(f"weight: the edge {lacking[0]} has no attribute {weight!r}.")
-        values = np.array([data[weight] for _, _, data in edges], np.float32)
-        fields = {"edge_weight": np.concatenate([values, values[mirrored]])} | fields
+        on_edges["edge_weight"] = _attribute_array("weight", weight, of_edges)
+    read |= {name: np.concatenate([value, value[mirrored]]) for name, value in on_edges.items()}
+    names = {} if "node_names" in fields else {"node_names": _names_of(order)}
+    given: dict[str, Any] = {"num_nodes": len(order)} | names | fields | read
     return Graph.from_edges(
         np.concatenate([pairs[:, 0], pairs[mirrored, 1]]),
         np.concatenate([pairs[:, 1], pairs[mirrored, 0]]),
-        num_nodes=len(order),
-        **fields,
+        **given,
     )
+
+
+def _is_named(value: Any) -> bool:
+    return isinstance(value, str) or (
+        isinstance(value, list | tuple)
+        and len(value) > 0
+        and all(isinstance(name, str) for name in value)
+    )
+
+
+def _attribute_array(
+    field: str, names: str | Sequence[str], items: Sequence[tuple[str, Mapping[str, Any]]]
+) -> np.ndarray:
+    """Returns an attribute of all nodes or of all edges; of several, one column each."""
+    several = [names] if isinstance(names, str) else list(names)
+    for name in several:
+        lacking = next((item for item, data in items if data.get(name) is None), None)
+        if lacking is not None:
+            raise ValueError(f"{field}: the {lacking} has no attribute {name!r}.")
+    columns = [np.array([data[name] for _, data in items]) for name in several]
+    for name, column in zip(several, columns, strict=True):
+        is_text = column.dtype.kind == "U" and field in _CATEGORY_FIELDS
+        if column.dtype.kind not in "biuf" and not is_text:
+            raise ValueError(
+                f"{field}: the attribute {name!r} holds {column.tolist()[0]!r}; expected numbers."
+            )
+    if field in _MATRIX_FIELDS:
+        return np.concatenate(
+            [column.reshape(len(items), -1 if items else 1) for column in columns], axis=1
+        )
+    values = columns[0] if isinstance(names, str) else np.stack(columns, axis=1)
+    return np.unique(values, return_inverse=True)[1] if values.dtype.kind == "U" else values
+
+
+def _names_of(order: Sequence[Hashable]) -> np.ndarray | None:
+    if all(type(node) is int for node in order):
+        if list(order) == list(range(len(order))):
+            return None
+        return np.array(order)
+    texts = [str(node) for node in order]
+    if len(set(texts)) != len(texts):
+        repeated = next(text for text in texts if texts.count(text) > 1)
+        raise ValueError(
+            f"graph: several nodes have the text {repeated!r}; expected nodes with different ones. "
+            "networkx.convert_node_labels_to_integers gives them numbers."
+        )
+    return np.array(texts)

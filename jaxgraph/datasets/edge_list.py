@@ -1,68 +1,337 @@
-"""Graphs from lists of edges in files: text, npy and npz."""
+"""Graphs from files that list edges: text, MatrixMarket, METIS, Parquet, npy and npz."""
 
 from __future__ import annotations
 
-import gzip
 import inspect
-import itertools
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from jaxgraph import transforms
-from jaxgraph.datasets.files import BrokenFileError, MissingFileError, reading
+from jaxgraph.datasets.edge_columns import Column, EdgeColumns, choose_columns
+from jaxgraph.datasets.files import (
+    AmbiguousFileError,
+    BrokenFileError,
+    MissingFileError,
+    MissingPackageError,
+    UnfitOptionError,
+    reading,
+)
+from jaxgraph.datasets.matrix_market import is_matrix_market, read_matrix_market
+from jaxgraph.datasets.metis_graph import read_metis
+from jaxgraph.datasets.node_ids import ids_of_numbers
+from jaxgraph.datasets.read_report import ReadReport
 from jaxgraph.datasets.restricted_pickle import load_npz
+from jaxgraph.datasets.table_edges import read_parquet
+from jaxgraph.datasets.text_edges import check_counts, read_text_edges
+from jaxgraph.datasets.text_layout import find_layout
 from jaxgraph.graph import Graph
 
-__all__ = ["SUFFIXES", "read_edge_list"]
+__all__ = ["FORMATS", "SUFFIXES", "read_edge_list"]
 
-_TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".edges")
-SUFFIXES = (*_TEXT_SUFFIXES, *(f"{suffix}.gz" for suffix in _TEXT_SUFFIXES), ".npy", ".npz")
+logger = logging.getLogger(__name__)
 
-_COMMENTS = ("#", "%")
-_WEIGHTED_EDGE = np.dtype([("sender", np.int64), ("receiver", np.int64), ("weight", np.float32)])
+_PACKED_FORMATS = {
+    **dict.fromkeys((".csv", ".tsv", ".txt", ".edges", ".edgelist"), "text"),
+    ".mtx": "MatrixMarket",
+    **dict.fromkeys((".graph", ".metis"), "METIS"),
+}
+_FORMAT_OF_SUFFIX: Mapping[str, str] = MappingProxyType(
+    {
+        **_PACKED_FORMATS,
+        **{f"{suffix}.gz": form for suffix, form in _PACKED_FORMATS.items()},
+        ".parquet": "Parquet",
+        ".npy": "npy",
+        ".npz": "npz",
+    }
+)
+SUFFIXES = tuple(_FORMAT_OF_SUFFIX)
+FORMATS = tuple(dict.fromkeys(_FORMAT_OF_SUFFIX.values()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Choices:
+    """What the caller decided about a file; None leaves it to the file."""
+
+    num_nodes: int | None
+    separator: str | None
+    header: bool | None
+    counts: bool | None
+    columns: tuple[Column, Column] | None
+    weights: Column | bool | None
+    relabel: bool | None
+
+    def check_unused(self, form: str, *used: str) -> None:
+        """Refuses a choice that a format has no use for."""
+        for name in ("separator", "header", "counts", "columns", "weights", "relabel"):
+            value = getattr(self, name)
+            if value is not None and name not in used:
+                raise UnfitOptionError(
+                    f"{name}: got {value!r}, and a {form} file leaves no such choice."
+                )
+        if form != "Parquet" and form != "text" and self.weights not in (None, False):
+            raise UnfitOptionError(
+                f"weights: got {self.weights!r}; expected False, to leave out the weights of a "
+                f"{form} file, or None."
+            )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Arguments of ``Graph.from_edges``, and of the report."""
+
+    fields: dict[str, Any]
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 def read_edge_list(
-    path: Path, *, num_nodes: int | None = None, undirected: bool = False, name: str | None = None
+    path: str | Path,
+    *,
+    num_nodes: int | None = None,
+    undirected: bool = False,
+    name: str | None = None,
+    format: str | None = None,
+    separator: str | None = None,
+    header: bool | None = None,
+    counts: bool | None = None,
+    columns: tuple[Column, Column] | None = None,
+    weights: Column | bool | None = None,
+    relabel: bool | None = None,
+    on_report: Callable[[ReadReport], None] | None = None,
 ) -> Graph:
-    """Reads a graph from a list of edges.
+    """Reads a graph from a list of edges, and refuses what a file leaves open.
 
-    - text (``.csv``, ``.tsv``, ``.txt``, ``.edges``, each also with ``.gz``): a line per edge,
-      sender, receiver and perhaps a weight, separated by commas, semicolons, tabs or spaces; a line
-      of column names may come first, and lines that begin with # or % are left out.
+    - text (``.csv``, ``.tsv``, ``.txt``, ``.edges``, ``.edgelist``): an edge on each line, its
+      columns separated by commas, semicolons, tabs, bars or white space. Lines that begin with #
+      or % are comments; a first line without numbers names the columns. Named columns are found
+      by name (source and target, src and dst, from and to, u and v, sender and receiver, weight);
+      without names the first two are senders and receivers, and a third one of floating numbers
+      holds weights.
+    - MatrixMarket (``.mtx``, and any text that begins as one): the entry [i, j] is an edge.
+    - METIS (``.graph``, ``.metis``): a line of neighbours for each node, from 1.
+    - Parquet (``.parquet``, with pyarrow installed): columns by name, as of a text.
     - ``.npy``: int [num_edges, 2] or [2, num_edges].
     - ``.npz``: arrays named as the arguments of ``Graph.from_edges``, at least senders and
       receivers.
 
+    The first three may be packed by gzip (``.gz``). Ids that are whole numbers are rows, unless the
+    largest would make a graph of more than 2**20 nodes and more than 16 for each edge, which is
+    refused. Ids that are names are numbered through, in the order in which they come, and
+    ``graph.node_names`` holds them.
+
     Args:
         path: the file.
-        num_nodes: number of nodes; None takes it from the file: its arrays, or its largest id.
+        num_nodes: number of nodes; None takes it from the file: its arrays, its counts, or its
+            largest id.
         undirected: whether the reverse of every edge is added, and repeated edges removed.
         name: of the graph; None takes the file's.
+        format: "text", "MatrixMarket", "METIS", "Parquet", "npy" or "npz", in any case; None takes
+            the suffix's.
+        separator: the character between the columns of a text.
+        header: whether the first line of a text names its columns.
+        counts: whether the first line of a text holds numbers of nodes and edges.
+        columns: the columns of senders and receivers, by name or by number from 0.
+        weights: the column of weights, by name or by number from 0; False for no weights.
+        relabel: whether ids are numbered through and kept in ``graph.node_names``; False takes
+            them for rows however large they are.
+        on_report: called with what was found, which is also logged.
 
     Returns:
         The graph.
 
     Raises:
-        ValueError: the file is missing or broken, or its suffix is none of these.
+        AmbiguousFileError: the file can be taken in several ways; the message names the arguments
+            that decide.
+        MissingPackageError: a Parquet file, and pyarrow is not installed.
+        ValueError: the file is missing or broken, or an argument does not fit it.
     """
     path = Path(path)
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file; expected a list of edges.")
-    if not path.name.endswith(SUFFIXES):
-        raise ValueError(f"{path}: the suffix is none of {', '.join(SUFFIXES)}; rename the file.")
-    read = {".npz": _npz_fields, ".npy": _npy_fields}.get(path.suffix, _text_fields)
-    given = {"num_nodes": num_nodes, "name": name}
-    fields: dict[str, Any] = {"name": path.name.split(".")[0]} | read(path)
-    fields |= {key: value for key, value in given.items() if value is not None}
-    with reading(path, "a list of edges"):
-        graph = Graph.from_edges(**fields)
+    form = _format(path, format)
+    choices = _Choices(
+        num_nodes=num_nodes,
+        separator=separator,
+        header=header,
+        counts=counts,
+        columns=columns,
+        weights=weights,
+        relabel=relabel,
+    )
+    with reading(path, f"a list of edges ({form})"), _naming(path):
+        # Collections offer matrices under names of text files.
+        if form == "text" and is_matrix_market(path):
+            form = "MatrixMarket"
+        found = _READERS[form](path, choices)
+        given = {"num_nodes": num_nodes, "name": name}
+        fields = {"name": path.name.split(".")[0]} | found.fields
+        fields |= {key: value for key, value in given.items() if value is not None}
+        graph = _graph(fields)
+    report = ReadReport(
+        path=path,
+        format=form,
+        num_nodes=graph.num_nodes,
+        num_edges=graph.num_edges,
+        relabelled=graph.node_names is not None,
+        **found.facts,
+    )
+    logger.info("%s", report)
+    if on_report is not None:
+        on_report(report)
     return transforms.to_undirected(graph) if undirected else graph
 
 
-def _npz_fields(path: Path) -> dict[str, Any]:
+def _graph(fields: dict[str, Any]) -> Graph:
+    try:
+        return Graph.from_edges(**fields)
+    except ValueError as error:
+        raise BrokenFileError(str(error)) from error
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Puts the file's name before messages about its content."""
+    try:
+        yield
+    except (AmbiguousFileError, BrokenFileError, MissingPackageError, UnfitOptionError) as error:
+        if str(error).startswith(str(path)):
+            raise
+        raise type(error)(f"{path}: {str(error).rstrip('.')}.") from error
+
+
+def _format(path: Path, wanted: str | None) -> str:
+    if wanted is not None:
+        form = next((form for form in FORMATS if form.lower() == wanted.lower()), None)
+        if form is None:
+            raise ValueError(f"format: got {wanted!r}; expected one of {', '.join(FORMATS)}.")
+    else:
+        suffix = next((s for s in SUFFIXES if path.name.lower().endswith(s)), None)
+        if suffix is None:
+            raise ValueError(
+                f"{path}: the suffix is none of {', '.join(SUFFIXES)}; pass format='text' (on the "
+                "command line --option format=text) if it is a list of edges, or another format: "
+                f"{', '.join(FORMATS)}."
+            )
+        form = _FORMAT_OF_SUFFIX[suffix]
+    return form
+
+
+def _from_text(path: Path, choices: _Choices) -> _Found:
+    try:
+        return _from_lines(path, choices)
+    except UnicodeDecodeError as error:
+        raise BrokenFileError(
+            f"holds bytes that are not {error.encoding}; convert it first, as with "
+            f"'iconv -f latin1 -t utf-8 {path.name}', or fetch it again"
+        ) from error
+
+
+def _from_lines(path: Path, choices: _Choices) -> _Found:
+    layout = find_layout(
+        path, separator=choices.separator, header=choices.header, counts=choices.counts
+    )
+    columns = choose_columns(
+        layout.names, layout.num_columns, columns=choices.columns, weights=choices.weights
+    )
+    edges = read_text_edges(
+        path, layout, columns, relabel=choices.relabel, num_nodes=choices.num_nodes
+    )
+    declared = check_counts(layout, edges, choices.counts)
+    fields: dict[str, Any] = {
+        "senders": edges.ids.senders,
+        "receivers": edges.ids.receivers,
+        "edge_weight": edges.weights,
+        "node_names": edges.ids.names,
+    }
+    if declared is not None:
+        fields["num_nodes"] = declared
+    facts = _column_facts(columns, layout.names, layout.num_columns) | {
+        "separator": layout.separator,
+        "num_comments": layout.num_comments,
+        "declared_counts": layout.counts or layout.commented_counts,
+    }
+    if layout.counts is None and layout.commented_counts is not None:
+        num_edges = layout.commented_counts[1]
+        if num_edges != edges.ids.senders.size:
+            facts["notes"] = (f"a comment declares {num_edges:,} edges, which are not all here",)
+            logger.warning(
+                "%s: a comment declares %d edges, and there are %d.",
+                path,
+                num_edges,
+                edges.ids.senders.size,
+            )
+    return _Found(fields, facts)
+
+
+def _column_facts(
+    columns: EdgeColumns, names: tuple[str, ...] | None, num_columns: int
+) -> dict[str, Any]:
+    def shown(position: int) -> Column:
+        return position if names is None else names[position]
+
+    return {
+        "header": names,
+        "columns": (shown(columns.sender), shown(columns.receiver)),
+        "weight_column": None if columns.weight is None else shown(columns.weight),
+        "ignored_columns": tuple(shown(column) for column in columns.ignored(num_columns)),
+    }
+
+
+def _from_matrix_market(path: Path, choices: _Choices) -> _Found:
+    choices.check_unused("MatrixMarket", "weights")
+    weights = False if choices.weights is False else None
+    fields, notes = read_matrix_market(path, num_nodes=choices.num_nodes, weights=weights)
+    return _Found(fields, {"notes": notes})
+
+
+def _from_metis(path: Path, choices: _Choices) -> _Found:
+    choices.check_unused("METIS", "weights")
+    fields, notes = read_metis(path, weights=False if choices.weights is False else None)
+    return _Found(fields, {"notes": notes})
+
+
+def _from_parquet(path: Path, choices: _Choices) -> _Found:
+    choices.check_unused("Parquet", "columns", "weights", "relabel")
+    fields, names, columns = read_parquet(
+        path,
+        columns=choices.columns,
+        weights=choices.weights,
+        relabel=choices.relabel,
+        num_nodes=choices.num_nodes,
+    )
+    return _Found(fields, _column_facts(columns, names, len(names)))
+
+
+def _from_npy(path: Path, choices: _Choices) -> _Found:
+    choices.check_unused("npy", "relabel")
+    # A map fails where the header asks for more than the file has; reading would allocate it.
+    pairs = np.load(path, mmap_mode="r", allow_pickle=False)
+    if pairs.ndim != 2 or 2 not in pairs.shape:
+        raise BrokenFileError(
+            f"has shape {list(pairs.shape)}; expected [num_edges, 2] or [2, num_edges]"
+        )
+    if pairs.shape == (2, 2) and (pairs != pairs.T).any():
+        raise AmbiguousFileError(
+            "has shape [2, 2], so that rows may be edges, or senders and receivers; write an npz "
+            "file with arrays senders and receivers"
+        )
+    senders, receivers = np.array(pairs.T if pairs.shape[1] == 2 else pairs)
+    if senders.dtype.kind in "iu":
+        ids = ids_of_numbers(
+            senders, receivers, relabel=choices.relabel, num_nodes=choices.num_nodes
+        )
+        return _Found({"senders": ids.senders, "receivers": ids.receivers, "node_names": ids.names})
+    return _Found({"senders": senders, "receivers": receivers})
+
+
+def _from_npz(path: Path, choices: _Choices) -> _Found:
+    choices.check_unused("npz")
     fields = {
         key: value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
         for key, value in load_npz(path).items()
@@ -72,61 +341,17 @@ def _npz_fields(path: Path) -> dict[str, Any]:
     unknown = [key for key in fields if key not in known]
     if missing or unknown:
         wrong = f"no array {missing[0]}" if missing else f"an array {unknown[0]}"
-        raise BrokenFileError(f"{path}: has {wrong}; expected arrays named {', '.join(known)}.")
-    return fields
+        raise BrokenFileError(f"has {wrong}; expected arrays named {', '.join(known)}")
+    return _Found(fields)
 
 
-def _npy_fields(path: Path) -> dict[str, Any]:
-    with reading(path, "an npy file"):
-        pairs = np.load(path, allow_pickle=False)
-    if pairs.ndim != 2 or 2 not in pairs.shape:
-        raise BrokenFileError(
-            f"{path}: has shape {list(pairs.shape)}; expected [num_edges, 2] or [2, num_edges]."
-        )
-    columns = pairs.T if pairs.shape[1] == 2 else pairs
-    return {"senders": columns[0], "receivers": columns[1]}
-
-
-def _text_fields(path: Path) -> dict[str, Any]:
-    with reading(path, "lines of sender, receiver and perhaps weight"):
-        skipped, delimiter, num_columns = _layout(path)
-        if num_columns not in (2, 3):
-            raise ValueError(f"{num_columns} columns")
-        with _opened(path) as stream:
-            table: Any = np.loadtxt(
-                stream,
-                dtype=np.int64 if num_columns == 2 else _WEIGHTED_EDGE,
-                comments=_COMMENTS,
-                delimiter=delimiter,
-                skiprows=skipped,
-                ndmin=2 if num_columns == 2 else 1,
-            )
-    if num_columns == 2:
-        return {"senders": table[:, 0], "receivers": table[:, 1]}
-    return {
-        "senders": table["sender"],
-        "receivers": table["receiver"],
-        "edge_weight": table["weight"],
+_READERS: Mapping[str, Callable[[Path, _Choices], _Found]] = MappingProxyType(
+    {
+        "text": _from_text,
+        "MatrixMarket": _from_matrix_market,
+        "METIS": _from_metis,
+        "Parquet": _from_parquet,
+        "npy": _from_npy,
+        "npz": _from_npz,
     }
-
-
-def _layout(path: Path) -> tuple[int, str | None, int]:
-    """Returns the number of lines before the first edge, the delimiter, the number of columns."""
-    with _opened(path) as stream:
-        # Comments of any length, then at most one line of column names.
-        for skipped, line in enumerate(stream):
-            if not line.strip() or line.startswith(_COMMENTS):
-                continue
-            delimiter = next((mark for mark in ",;\t" if mark in line), None)
-            columns = line.split(delimiter)
-            if columns[0].strip().lstrip("-").isdigit():
-                return skipped, delimiter, len(columns)
-            names, line = columns, next(itertools.islice(stream, 1), "")
-            if len(line.split(delimiter)) == len(names):
-                return skipped + 1, delimiter, len(names)
-            break
-    raise ValueError("no line of numbers")
-
-
-def _opened(path: Path) -> IO[str]:
-    return gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
+)

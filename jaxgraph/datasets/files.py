@@ -8,10 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 __all__ = [
+    "AmbiguousFileError",
     "BrokenFileError",
     "MissingFileError",
+    "MissingPackageError",
+    "UnfitOptionError",
     "data_folder",
     "find_file",
+    "option_advice",
     "reading",
     "require_file",
 ]
@@ -25,6 +29,39 @@ class MissingFileError(FileNotFoundError, ValueError):
 
 class BrokenFileError(ValueError):
     """A file's content is not what its format says."""
+
+
+class MissingPackageError(ImportError, ValueError):
+    """A file's format is read by a package that is not installed."""
+
+
+class UnfitOptionError(ValueError):
+    """An argument asks for something that the file does not have."""
+
+
+class AmbiguousFileError(ValueError):
+    """A file's content can be taken in several ways; the message names the option that decides."""
+
+
+# Errors whose message says already what is wrong with which file.
+_EXPLAINED = (
+    *(AmbiguousFileError, BrokenFileError, MissingFileError),
+    *(MissingPackageError, UnfitOptionError),
+)
+
+
+def option_advice(argument: str, command_line: str | None = None) -> str:
+    """Returns the part of a message that says how to decide, in Python and on the command line.
+
+    Args:
+        argument: the argument and its value, as "header=True".
+        command_line: the option of the command line; None for its ``--option``.
+
+    Returns:
+        The words.
+    """
+    typed = command_line or f'--option "{argument}"'
+    return f"pass {argument} (on the command line {typed})"
 
 
 def data_folder(data_dir: str | os.PathLike[str] | None) -> Path:
@@ -94,7 +131,7 @@ def require_file(folder: Path, *candidates: str, origin: str) -> Path:
 
 @contextmanager
 def reading(path: Path, kind: str) -> Iterator[None]:
-    """Turns whatever a reader raises on a broken file into a ValueError that names the file.
+    """Turns any error of a reader on a broken file into a ValueError that names the file.
 
     Args:
         path: the file being read.
@@ -105,7 +142,7 @@ def reading(path: Path, kind: str) -> Iterator[None]:
     """
     try:
         yield
-    except (MissingFileError, BrokenFileError):
+    except _EXPLAINED:
         raise
     # A reader fed with arbitrary bytes raises arbitrary errors, unpicklers most of all.
     except Exception as error:

@@ -54,6 +54,9 @@ def _entries() -> Mapping[str, _Entry]:
 
 
 _ENTRIES = _entries()
+_FILE_OPTIONS = [
+    option for option in inspect.signature(edge_list.read_edge_list).parameters if option != "path"
+]
 
 
 def names() -> tuple[str, ...]:
@@ -64,8 +67,8 @@ def names() -> tuple[str, ...]:
 def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: Any) -> Graph:
     """Loads a data set, or makes a generated graph, by name.
 
-    A name that ends as a list of edges does (``.csv``, ``.npy``, ``.npz``, ``.txt`` and so on) is
-    read as one, from ``data_dir`` if that is given.
+    A name that ends as a list of edges does (``.csv``, ``.mtx``, ``.npz``, ``.txt`` and so on) is
+    read as one by ``read_edge_list``, from ``data_dir`` if that is given.
 
     Args:
         name: one of ``names()``, in any case, or the file name of a list of edges.
@@ -80,8 +83,8 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: A
     Raises:
         ValueError: the name or an option is unknown, or a file is missing or broken.
     """
-    if name.endswith(edge_list.SUFFIXES):
-        _check_options(name, ["num_nodes", "undirected"], options)
+    if is_file_name(name, data_dir):
+        _check_options(name, _FILE_OPTIONS, options)
         path = Path(name) if data_dir is None else data_folder(data_dir) / name
         return edge_list.read_edge_list(path, **options)
     known_name = name.lower().replace("_", "-")
@@ -92,6 +95,22 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: A
     if entry.from_files:
         return entry.read(data_folder(data_dir), **options)
     return entry.read(**options)
+
+
+def is_file_name(name: str, data_dir: str | os.PathLike[str] | None = None) -> bool:
+    """Whether ``load`` reads a list of edges of this name, rather than a data set.
+
+    Args:
+        name: what ``load`` is called with.
+        data_dir: its folder, or None.
+
+    Returns:
+        Whether the name ends as a list of edges does, or is no data set and a file is there.
+    """
+    if name.lower().endswith(edge_list.SUFFIXES):
+        return True
+    is_known = name.lower().replace("_", "-") in _ENTRIES
+    return not is_known and (Path(name) if data_dir is None else Path(data_dir) / name).is_file()
 
 
 def _check_options(name: str, known: list[str], options: Mapping[str, Any]) -> None:

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,3 +58,24 @@ def test_an_option_without_name_or_value_is_refused(text: str):
 def test_a_value_of_the_wrong_type_is_refused():
     with pytest.raises(ValueError, match=r"--option: .*'never'.*wrong type"):
         load_graph(GraphOptions(dataset="sbm", num_nodes=100, option=["seed=never"]))
+
+
+def test_options_of_a_file_reach_its_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "a.txt").write_text("10000000 7 5\n7 8 6\n")
+
+    def load(dataset: str = "a.txt", **options: Any):
+        return load_graph(GraphOptions(dataset=dataset, data_dir=tmp_path, **options))
+
+    graph = load(weight_column="2", relabel=True)
+    assert graph.edge_weight is not None and graph.edge_weight.tolist() == [5, 6]
+    assert graph.node_names is not None and graph.node_names.tolist() == [7, 8, 10000000]
+    shown = capsys.readouterr().out
+    assert "weights from column 2; ids in node_names; 3 nodes, 2 edges." in shown
+    graph = load(weight_column="none", relabel=False)
+    assert (graph.num_nodes, graph.edge_weight) == (10000001, None)
+    named = load(option=["columns=(1,2)", "weights=False"])
+    assert named.senders.tolist() == [7, 8]
+    with pytest.raises(ValueError, match="--weight-column: karate is no file"):
+        load("karate", weight_column="2")
+    with pytest.raises(ValueError, match="--relabel: karate is no file"):
+        load("karate", relabel=False)

@@ -11,8 +11,8 @@ from jaxgraph.cli.train import TrainOptions
 from jaxgraph.nn import stack
 from jaxgraph.ops.dispatch import PREFERENCE
 
-UNLIMITED = ("dataset", "option")
-"""Their values are looked up in the registry of data sets."""
+UNLIMITED = ("dataset", "option", "weight_column")
+"""Their values are looked up in the registry of data sets, or in the file."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,6 +46,13 @@ def test_values_are_weights_unless_all_are_one(form: Any) -> None:
     assert from_scipy(form(dense > 0)).edge_weight is None
 
 
+def test_zeros_that_are_stored_are_no_edges() -> None:
+    matrix = sp.coo_array(([1.0, 0.0], ([0, 1], [1, 0])), shape=(2, 2))
+    assert pairs_of(from_scipy(matrix)) == [(0, 1)]
+    with pytest.raises(ValueError, match="adjacency: got values of complex128; expected real"):
+        from_scipy(sp.coo_array(np.eye(2) * 1j))
+
+
 def test_only_square_sparse_matrices_are_taken() -> None:
     with pytest.raises(ValueError, match="adjacency: got a ndarray; expected a scipy sparse"):
         from_scipy(np.eye(3))  # pyright: ignore[reportArgumentType]
@@ -78,6 +85,57 @@ def test_weights_follow_both_directions() -> None:
     source.add_edge(0, 2)
     with pytest.raises(ValueError, match=re.escape("weight: the edge (0, 2) has no attribute 'we")):
         from_networkx(source, weight="weight")
+
+
+def test_attributes_of_nodes_and_edges_are_taken_by_name() -> None:
+    source = nx.Graph()
+    for name, age, club, known in (("ann", 30, "b", True), ("bob", 40, "a", False)):
+        source.add_node(name, age=age, size=[1.5, 2], club=club, known=known, unknown=not known)
+    source.add_edge("ann", "bob", length=3.0, kind="road", w=2)
+    graph = from_networkx(
+        source,
+        weight="w",
+        nodes=["age", "size"],
+        labels="club",
+        train_mask="known",
+        test_mask="unknown",
+        edges=("length",),
+        edge_type="kind",
+    )
+    assert pairs_of(graph) == [(0, 1), (1, 0)]
+    assert present(graph.nodes).tolist() == [[30, 1.5, 2], [40, 1.5, 2]]
+    assert present(graph.labels).tolist() == [1, 0]
+    assert present(graph.train_mask).tolist() == [True, False]
+    assert present(graph.edges).tolist() == [[3], [3]]
+    assert present(graph.edge_type).tolist() == [0, 0]
+    assert present(graph.edge_weight).tolist() == [2, 2]
+    assert present(graph.node_names).tolist() == ["ann", "bob"]
+    with pytest.raises(ValueError, match=r"nodes: the attribute 'club' holds 'b'; expected numb"):
+        from_networkx(source, nodes="club")
+    del source.nodes["bob"]["age"]
+    with pytest.raises(ValueError, match="nodes: the node 'bob' has no attribute 'age'"):
+        from_networkx(source, nodes="age")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "names"),
+    [
+        ([0, 1, 2], None),
+        ([1, 0, 2], [1, 0, 2]),
+        ([10**12, 5, 7], [10**12, 5, 7]),
+        ([(0, 0), (0, 1), "x"], ["(0, 0)", "(0, 1)", "x"]),
+    ],
+)
+def test_nodes_that_are_no_rows_keep_their_names(nodes: list[Any], names: Any) -> None:
+    source = nx.DiGraph()
+    source.add_nodes_from(nodes)
+    found = from_networkx(source).node_names
+    assert (None if found is None else found.tolist()) == names
+
+
+def test_nodes_with_equal_texts_are_refused() -> None:
+    with pytest.raises(ValueError, match="several nodes have the text '1'"):
+        from_networkx(nx.DiGraph([(1, "1")]))
 
 
 def test_the_order_of_nodes_can_be_given() -> None:

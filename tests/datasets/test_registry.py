@@ -78,7 +78,11 @@ def test_an_unknown_name_is_an_error_with_the_near_match(name: str, message: str
             "did you mean 'normalize_features'? Known: normalize_features.",
         ),
         ("sbm", {"nodes": 9}, "nodes: no option of the data set 'sbm'; did you mean 'num_nodes'?"),
-        ("a.csv", {"directed": 1}, "did you mean 'undirected'? Known: num_nodes, undirected."),
+        (
+            "a.csv",
+            {"directed": 1},
+            "did you mean 'undirected'? Known: num_nodes, undirected,",
+        ),
         ("cora", {"folder": "."}, "folder: no option of the data set 'cora'"),
     ],
 )

@@ -1,0 +1,122 @@
+"""Adjacency matrices in the MatrixMarket format, by SciPy."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.io
+import scipy.sparse as sp
+
+from jaxgraph.datasets.files import BrokenFileError
+from jaxgraph.datasets.node_ids import check_num_nodes
+from jaxgraph.datasets.text_layout import open_binary
+
+__all__ = ["is_matrix_market", "read_matrix_market"]
+
+_BANNER = b"%%matrixmarket"
+_OF_NUMBERS = b"0123456789+-.eE \t\r\n"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# An entry takes at least "1 1\n".
+_FEWEST_BYTES = 4
+
+
+def is_matrix_market(path: Path) -> bool:
+    """Whether a file, packed by gzip or not, begins as MatrixMarket's do.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Whether its first line is a banner of MatrixMarket.
+    """
+    with open_binary(path) as stream:
+        start = stream.read(len(_BYTE_ORDER_MARK) + len(_BANNER))
+    return start.removeprefix(_BYTE_ORDER_MARK).lower().startswith(_BANNER)
+
+
+def read_matrix_market(
+    path: Path, *, num_nodes: int | None, weights: bool | None
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Reads a square matrix; the entry in row i and column j, from 1, is the edge i - 1 -> j - 1.
+
+    A symmetric or skew-symmetric matrix holds both directions of each edge, as SciPy reads it.
+    Entries that are zero are no edges.
+
+    Args:
+        path: the file.
+        num_nodes: the number of nodes that the caller gave, or None.
+        weights: False leaves the values out; else they are weights, unless the matrix is a pattern
+            or all its values are 1.
+
+    Returns:
+        Arguments of ``Graph.from_edges``, and notes for the report.
+
+    Raises:
+        AmbiguousFileError: the matrix has far more rows than entries.
+        BrokenFileError: it is no MatrixMarket file, or dense, not square or complex.
+    """
+    if not is_matrix_market(path):
+        raise BrokenFileError(
+            "its first line is no banner of MatrixMarket; expected, as an example, '%%MatrixMarket "
+            "matrix coordinate pattern general'. If it is a list of edges, pass format='text' (on "
+            "the command line --option format=text)"
+        )
+    with open_binary(path) as stream:
+        content = stream.read().removeprefix(_BYTE_ORDER_MARK).rstrip() + b"\n"
+    _check_characters(content)
+    rows, columns, entries, form, field, symmetry = scipy.io.mminfo(io.BytesIO(content))
+    if rows != columns:
+        raise BrokenFileError(
+            f"holds a matrix of {rows} rows and {columns} columns; expected a square one, of the "
+            "nodes. Of a bipartite graph, number the columns' nodes after the rows'"
+        )
+    if field == "complex":
+        raise BrokenFileError("holds complex values; expected real weights, integers or a pattern")
+    if form != "coordinate":
+        raise BrokenFileError(
+            "holds a dense matrix ('array'); expected one of entries ('coordinate'). SciPy makes "
+            "one: scipy.io.mmwrite(path, scipy.sparse.coo_array(matrix))"
+        )
+    if entries * _FEWEST_BYTES > len(content) + 2:
+        raise BrokenFileError(f"declares {entries:,} entries and has only {len(content):,} bytes")
+    if num_nodes is None:
+        check_num_nodes(rows, entries)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        matrix = sp.coo_array(scipy.io.mmread(io.BytesIO(content)))
+    kept = matrix.data != 0
+    values = matrix.data[kept]
+    fields: dict[str, Any] = {
+        "senders": np.asarray(matrix.row)[kept],
+        "receivers": np.asarray(matrix.col)[kept],
+        "num_nodes": rows if num_nodes is None else num_nodes,
+    }
+    if weights is not False and field != "pattern" and not (values == 1).all():
+        fields["edge_weight"] = values
+    notes = [f"{symmetry} {field} matrix of {rows:,} rows and {entries:,} entries"]
+    if not kept.all():
+        notes.append(f"{int(kept.size - kept.sum()):,} zeros left out")
+    return fields, tuple(notes)
+
+
+def _check_characters(content: bytes) -> None:
+    """Refuses entries that hold anything but numbers.
+
+    SciPy's reader looks for the end of a line that it cannot read beyond the end of the file, and
+    ends the interpreter.
+    """
+    lines = io.BytesIO(content)
+    for line in lines:
+        if not line.startswith(b"%") and line.strip():
+            break
+    start = lines.tell()
+    body = content[start:]
+    if not body.translate(None, _OF_NUMBERS):
+        return
+    position, byte = next((p, byte) for p, byte in enumerate(body) if byte not in _OF_NUMBERS)
+    line = content.count(b"\n", 0, start + position) + 1
+    raise BrokenFileError(f"line {line}: holds {chr(byte)!r}; expected numbers")

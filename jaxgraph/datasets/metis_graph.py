@@ -1,0 +1,134 @@
+"""Graphs in the format of METIS and Chaco: a line of neighbours for each node."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxgraph.datasets.files import BrokenFileError
+from jaxgraph.datasets.text_layout import open_text
+
+__all__ = ["read_metis"]
+
+_COMMENT = "%"
+
+
+@dataclass(frozen=True)
+class _Header:
+    num_nodes: int
+    num_edges: int
+    has_sizes: bool
+    num_node_weights: int
+    has_edge_weights: bool
+
+    @property
+    def num_leading(self) -> int:
+        """Numbers on a line before the first neighbour."""
+        return self.has_sizes + self.num_node_weights
+
+
+def read_metis(path: Path, *, weights: bool | None) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Reads an undirected graph; both directions of each edge are in the file.
+
+    Args:
+        path: the file.
+        weights: False leaves weights of edges out.
+
+    Returns:
+        Arguments of ``Graph.from_edges``, and notes for the report. Sizes and weights of nodes are
+        left out.
+
+    Raises:
+        BrokenFileError: the lines are not those that the first one declares.
+
+    References:
+        Karypis, "METIS: A Software Package for Partitioning Unstructured Graphs", version 5.1.0,
+        2013, section 4.1.1.
+    """
+    with open_text(path) as stream:
+        lines = ((n, line) for n, line in enumerate(stream, 1) if not line.startswith(_COMMENT))
+        number, first = next(((n, line) for n, line in lines if line.strip()), (1, ""))
+        header = _header(first, number)
+        degrees, numbers = _numbers(lines, header)
+    if len(degrees) != header.num_nodes:
+        raise BrokenFileError(
+            f"declares {header.num_nodes} nodes and has {len(degrees)} lines of neighbours"
+        )
+    values = np.array(numbers, np.float64 if header.has_edge_weights else np.int64)
+    values = values.reshape(-1, 1 + header.has_edge_weights)
+    receivers = values[:, 0].astype(np.int64) - 1
+    if receivers.size != 2 * header.num_edges:
+        raise BrokenFileError(
+            f"declares {header.num_edges} edges, so {2 * header.num_edges} neighbours, and has "
+            f"{receivers.size}"
+        )
+    fields: dict[str, Any] = {
+        "senders": np.repeat(np.arange(header.num_nodes), np.array(degrees, np.int64)),
+        "receivers": receivers,
+        "num_nodes": header.num_nodes,
+    }
+    if header.has_edge_weights and weights is not False:
+        fields["edge_weight"] = values[:, 1]
+    notes = [f"a header ({header.num_nodes:,} nodes, {header.num_edges:,} undirected edges)"]
+    if header.num_leading:
+        notes.append("weights and sizes of nodes left out")
+    return fields, tuple(notes)
+
+
+def _header(line: str, number: int) -> _Header:
+    cells = line.split()
+    flags = cells[2].zfill(3) if len(cells) > 2 else "000"
+    is_well_formed = (
+        2 <= len(cells) <= 4
+        and all(cell.isdecimal() and len(cell) < 19 for cell in cells)
+        and len(flags) == 3
+        and set(flags) <= {"0", "1"}
+        and int(cells[0]) > 0
+    )
+    if not is_well_formed:
+        raise BrokenFileError(
+            f"line {number}: {line.strip()[:80]!r} is no header of METIS; expected numbers of "
+            "nodes and edges, then perhaps flags as 011 and the number of weights of a node. If it "
+            "is a list of edges, pass format='text' (on the command line --option format=text)"
+        )
+    num_weights = int(cells[3]) if len(cells) > 3 else int(flags[1])
+    return _Header(
+        num_nodes=int(cells[0]),
+        num_edges=int(cells[1]),
+        has_sizes=flags[0] == "1",
+        num_node_weights=num_weights if flags[1] == "1" else 0,
+        has_edge_weights=flags[2] == "1",
+    )
+
+
+def _numbers(lines: Iterator[tuple[int, str]], header: _Header) -> tuple[array[int], array[Any]]:
+    degrees, numbers = array("q"), array("d" if header.has_edge_weights else "q")
+    convert = float if header.has_edge_weights else int
+    width = 1 + header.has_edge_weights
+    for number, line in lines:
+        if len(degrees) == header.num_nodes:
+            if line.strip():
+                raise BrokenFileError(
+                    f"line {number}: is the line of one node more than {header.num_nodes}"
+                )
+            continue
+        cells = line.replace("_", "?").split()[header.num_leading :]
+        if len(line.split()) < header.num_leading or len(cells) % width:
+            raise BrokenFileError(f"line {number}: has {len(line.split())} numbers, too few")
+        try:
+            numbers.extend(map(convert, cells))
+        except (OverflowError, ValueError) as error:
+            raise BrokenFileError(f"line {number}: {error}") from error
+        for neighbour in numbers[len(numbers) - len(cells) :: width]:
+            if not 1 <= neighbour <= header.num_nodes or neighbour != int(neighbour):
+                raise BrokenFileError(
+                    f"line {number}: has neighbour {neighbour:g}; expected whole numbers from 1 to "
+                    f"{header.num_nodes}"
+                )
+        degrees.append(len(cells) // width)
+    return degrees, numbers

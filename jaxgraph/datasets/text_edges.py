@@ -1,0 +1,337 @@
+"""Edges from text: NumPy's reader for plain numbers, and one that takes names and odd numbers."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import warnings
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from jaxgraph.datasets.edge_columns import EdgeColumns
+from jaxgraph.datasets.files import AmbiguousFileError, BrokenFileError, option_advice
+from jaxgraph.datasets.node_ids import (
+    NodeIds,
+    ids_of_numbers,
+    ids_of_texts,
+    number,
+    trimmed,
+)
+from jaxgraph.datasets.text_layout import Layout, is_edge, open_text
+
+__all__ = ["TextEdges", "check_counts", "read_text_edges"]
+
+# Times in seconds since 1970 have been above since 1973.
+_LIKE_TIMES = 1e8
+_ROWS_AT_A_TIME = 1 << 13
+
+
+@dataclass(frozen=True)
+class TextEdges:
+    """The edges of a text.
+
+    Args:
+        ids: senders and receivers.
+        weights: float64 [num_edges], or None.
+    """
+
+    ids: NodeIds
+    weights: np.ndarray | None
+
+
+def read_text_edges(
+    path: Path,
+    layout: Layout,
+    columns: EdgeColumns,
+    *,
+    relabel: bool | None,
+    num_nodes: int | None,
+) -> TextEdges:
+    """Reads all edges of a text.
+
+    Args:
+        path: the file.
+        layout: how it is written.
+        columns: which columns are read.
+        relabel: as of ``read_edge_list``.
+        num_nodes: the number of nodes that the caller gave, or None.
+
+    Returns:
+        The edges.
+
+    Raises:
+        AmbiguousFileError: ids or weights can be taken in several ways.
+        BrokenFileError: a line is not like the others; the message says which.
+    """
+    numbers = _plain_numbers(path, layout, columns)
+    if numbers is None:
+        edges = _edges_of_cells(path, layout, columns, relabel=relabel, num_nodes=num_nodes)
+    else:
+        senders, receivers, weights = numbers
+        _check_unnamed_weights(layout, columns, weights)
+        ids = ids_of_numbers(senders, receivers, relabel=relabel, num_nodes=num_nodes)
+        edges = TextEdges(ids, weights)
+    _check_values(path, layout, edges)
+    return edges
+
+
+def _check_values(path: Path, layout: Layout, edges: TextEdges) -> None:
+    checks = [
+        ("a negative id; expected ids from 0", edges.ids.senders < 0),
+        ("a negative id; expected ids from 0", edges.ids.receivers < 0),
+    ]
+    if edges.weights is not None:
+        checks.append(("a weight that is not finite", ~np.isfinite(edges.weights)))
+    for wrong, where in checks:
+        if where.any():
+            line = _line_of_edge(path, layout, int(np.argmax(where)))
+            raise BrokenFileError(f"line {line}: has {wrong}")
+
+
+def _line_of_edge(path: Path, layout: Layout, edge: int) -> int:
+    with open_text(path) as stream:
+        numbers = (
+            number
+            for number, line in enumerate(stream, start=1)
+            if number > layout.skipped and is_edge(line)
+        )
+        return next(itertools.islice(numbers, edge, None))
+
+
+def check_counts(layout: Layout, edges: TextEdges, wanted: bool | None) -> int | None:
+    """Compares a line of counts with the edges, and finds one that may be taken for an edge.
+
+    Args:
+        layout: of the file.
+        edges: the edges that were read.
+        wanted: whether the caller said that the first line holds counts.
+
+    Returns:
+        The number of nodes that the counts declare, or None.
+
+    Raises:
+        AmbiguousFileError: the first edge may be a line of counts.
+        BrokenFileError: the counts are not those of the edges.
+    """
+    senders, receivers = edges.ids.senders, edges.ids.receivers
+    names = edges.ids.names
+    named = names is not None
+    if layout.counts is None:
+        if wanted is None and layout.names is None:
+            if names is None:
+                _check_first_edge(senders, receivers, edges.weights)
+            elif names.dtype.kind == "i":
+                _check_first_edge(names[senders], names[receivers], edges.weights)
+        return None
+    nodes, num_edges = _nodes_and_edges(layout.counts, senders.size)
+    if num_edges not in (None, senders.size):
+        raise BrokenFileError(
+            f"its first line declares {num_edges} edges and {senders.size} follow. If it is not a "
+            f"line of counts, {option_advice('counts=False')}"
+        )
+    largest = -1 if named else int(max(senders.max(), receivers.max()))
+    if nodes is not None and not named and nodes <= largest:
+        raise AmbiguousFileError(
+            f"its first line declares {nodes} nodes, and the largest id is {largest}; ids from 1 "
+            f"would be one less. To number the ids through, "
+            f"{option_advice('relabel=True', '--relabel')}."
+        )
+    return None if named else nodes
+
+
+def _nodes_and_edges(counts: tuple[int, ...], num_edges: int) -> tuple[int | None, int | None]:
+    if len(counts) == 1:
+        return (None, num_edges) if counts[0] == num_edges else (counts[0], None)
+    return max(counts[:-1]), counts[-1]
+
+
+def _check_first_edge(
+    senders: np.ndarray, receivers: np.ndarray, weights: np.ndarray | None
+) -> None:
+    first = [int(senders[0]), int(receivers[0])]
+    if weights is not None:
+        # As above MatrixMarket's entries: rows, columns, entries.
+        if first[0] != first[1] or not float(weights[0]).is_integer():
+            return
+        first = [first[0], int(weights[0])]
+    nodes, num_edges = first
+    if num_edges != senders.size - 1 or num_edges == 0:
+        return
+    others = max(int(senders[1:].max()), int(receivers[1:].max()))
+    from_one = min(int(senders[1:].min()), int(receivers[1:].min())) > 0
+    if others < nodes or (from_one and others == nodes):
+        raise AmbiguousFileError(
+            f"the first line holds {nodes} and {num_edges}: {num_edges} lines follow, with ids up "
+            f"to {others}, so that these may be the numbers of nodes and edges. If so, "
+            f"{option_advice('counts=True')}; if they are an edge, "
+            f"{option_advice('counts=False')}."
+        )
+
+
+def _plain_numbers(
+    path: Path, layout: Layout, columns: EdgeColumns
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None] | None:
+    """Reads whole numbers as ids and numbers as weights; None if the file holds anything else."""
+    kinds: dict[int, Any] = {columns.sender: np.int64, columns.receiver: np.int64}
+    if columns.weight is not None:
+        kinds[columns.weight] = np.float64
+    # A column that is ignored is split off all the same, so that lines of another length are seen.
+    dtype = np.dtype(
+        [(f"c{column}", kinds.get(column, "U1")) for column in range(layout.num_columns)]
+    )
+    # Nearly no file has comments after the first edge, and looking for them takes time.
+    for may_have_comments in (False, True):
+        with open_text(path) as stream:
+            _skip(stream, layout.skipped)
+            table = _loaded(filter(is_edge, stream) if may_have_comments else stream, dtype, layout)
+        if table is not None:
+            weights = None if columns.weight is None else table[f"c{columns.weight}"]
+            return table[f"c{columns.sender}"], table[f"c{columns.receiver}"], weights
+    return None
+
+
+def _loaded(lines: Iterable[str], dtype: np.dtype, layout: Layout) -> np.ndarray | None:
+    try:
+        with warnings.catch_warnings():
+            # NumPy 2.0 warns where it cuts a fraction off an id, later versions raise.
+            warnings.simplefilter("error")
+            return np.loadtxt(
+                lines,
+                dtype=dtype,
+                comments=None,
+                delimiter=layout.separator,
+                quotechar='"',
+                ndmin=1,
+            )
+    except UnicodeDecodeError:
+        raise
+    except (ValueError, Warning):
+        return None
+
+
+def _skip(stream: IO[str], num_lines: int) -> None:
+    for _ in range(num_lines):
+        next(stream)
+
+
+def _check_unnamed_weights(
+    layout: Layout, columns: EdgeColumns, weights: np.ndarray | None
+) -> None:
+    if weights is None or columns.is_weight_named or columns.weight is None:
+        return
+    looks_whole = layout.first_row[columns.weight].lstrip("+-").isdigit()
+    if (looks_whole and (weights == np.rint(weights)).all()) or (weights >= _LIKE_TIMES).all():
+        raise AmbiguousFileError(
+            f"nothing tells what its third column holds: {layout.first_row[columns.weight]!r} may "
+            "be a weight, a time or a kind. To ignore it, "
+            f"{option_advice('weights=False', '--weight-column none')}; if it holds weights, "
+            f"{option_advice('weights=2', '--weight-column 2')}."
+        )
+
+
+class _Codes(dict[str, int]):
+    """Numbers texts through as they are looked up; those that differ in blanks are one."""
+
+    def __init__(self) -> None:
+        self.of_trimmed: dict[str, int] = {}
+
+    def __missing__(self, cell: str) -> int:
+        code = self.of_trimmed.setdefault(_text(cell), len(self.of_trimmed))
+        self[cell] = code
+        return code
+
+
+def _text(cell: str) -> str:
+    return trimmed(trimmed(cell).strip('"'))
+
+
+def _edges_of_cells(
+    path: Path,
+    layout: Layout,
+    columns: EdgeColumns,
+    *,
+    relabel: bool | None,
+    num_nodes: int | None,
+) -> TextEdges:
+    codes = _Codes()
+    senders, receivers, weights = array("q"), array("q"), array("d")
+
+    def place(edge: int) -> str:
+        return f"line {_line_of_edge(path, layout, edge)}"
+
+    with open_text(path) as stream:
+        _skip(stream, layout.skipped)
+        for first, cells in _cells(stream, layout, place):
+            senders.extend(map(codes.__getitem__, cells[columns.sender]))
+            receivers.extend(map(codes.__getitem__, cells[columns.receiver]))
+            if columns.weight is not None:
+                weights.extend(_weights(cells[columns.weight], first, columns, place))
+    pairs = (np.array(senders, np.int64), np.array(receivers, np.int64))
+
+    def place_of_code(code: int) -> str:
+        return place(int(np.argmax((pairs[0] == code) | (pairs[1] == code))))
+
+    if "" in codes.of_trimmed:
+        raise BrokenFileError(f"{place_of_code(codes.of_trimmed[''])}: has an empty id")
+    if layout.is_header_unsure:
+        _check_first_names(pairs, layout)
+    values = None if columns.weight is None else np.array(weights, np.float64)
+    _check_unnamed_weights(layout, columns, values)
+    texts = list(codes.of_trimmed)
+    ids = ids_of_texts(pairs, texts, relabel=relabel, num_nodes=num_nodes, place=place_of_code)
+    return TextEdges(ids, values)
+
+
+def _cells(
+    stream: IO[str], layout: Layout, place: Callable[[int], str]
+) -> Iterator[tuple[int, Sequence[Sequence[str]]]]:
+    """Yields the number of an edge and the columns of a few thousand edges from there."""
+    lines = filter(is_edge, stream)
+    rows: Iterator[list[str]] = (
+        map(str.split, lines)
+        if layout.separator is None
+        else csv.reader(lines, delimiter=layout.separator, skipinitialspace=True)
+    )
+    first = 0
+    while several := list(itertools.islice(rows, _ROWS_AT_A_TIME)):
+        if set(map(len, several)) != {layout.num_columns}:
+            odd = next(n for n, row in enumerate(several) if len(row) != layout.num_columns)
+            raise BrokenFileError(
+                f"{place(first + odd)}: has {len(several[odd])} columns, and the first edge "
+                f"{layout.num_columns}; expected lines of one length. If another character "
+                f"separates the columns, {option_advice('separator=CHARACTER')}"
+            )
+        yield first, list(zip(*several, strict=True))
+        first += len(several)
+
+
+def _weights(
+    cells: Sequence[str], first: int, columns: EdgeColumns, place: Callable[[int], str]
+) -> list[float]:
+    values = []
+    for edge, cell in enumerate(cells, start=first):
+        try:
+            values.append(number(_text(cell)))
+        except ValueError as error:
+            raise BrokenFileError(
+                f"{place(edge)}: {error} in column {columns.weight}; expected a weight. To ignore "
+                f"the column, {option_advice('weights=False', '--weight-column none')}"
+            ) from error
+    return values
+
+
+def _check_first_names(pairs: tuple[np.ndarray, np.ndarray], layout: Layout) -> None:
+    first = [int(pairs[0][0]), int(pairs[1][0])]
+    if any(np.isin(first, ends[1:]).any() for ends in pairs):
+        return
+    shown = ", ".join(repr(cell) for cell in layout.first_row)
+    raise AmbiguousFileError(
+        f"its first line holds {shown}, which no other line does, so that these may be names of "
+        f"columns. If so, {option_advice('header=True')}; if it is an edge, "
+        f"{option_advice('header=False')}."
+    )

@@ -1,0 +1,106 @@
+"""Parquet files and DataFrames: columns by name, ids of any kind."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from jaxgraph.datasets import (
+    AmbiguousFileError,
+    BrokenFileError,
+    MissingPackageError,
+    from_pandas,
+    read_edge_list,
+    table_edges,
+)
+from jaxgraph.graph import Graph
+from tests.datasets.structure import present
+
+
+def read(folder: Path, table: dict[str, Any], **options: Any) -> Graph:
+    parquet.write_table(pa.table(table), folder / "a.parquet")
+    return read_edge_list(folder / "a.parquet", **options)
+
+
+def pairs_of(graph: Graph) -> list[tuple[int, int]]:
+    return list(zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True))
+
+
+def test_columns_of_parquet_are_found_by_name(tmp_path: Path) -> None:
+    columns = {"n": [1, 2], "weight": [0.5, 2], "dst": [1, 2], "src": [0, 1]}
+    graph = read(tmp_path, columns)
+    assert (pairs_of(graph), present(graph.edge_weight).tolist()) == ([(0, 1), (1, 2)], [0.5, 2])
+    other = read(tmp_path, columns, columns=("dst", "n"), weights=False)
+    assert (pairs_of(other), other.edge_weight) == ([(1, 1), (2, 2)], None)
+    named = read(tmp_path, {"source": ["ann", "bob"], "target": ["bob", "cid"]})
+    assert (pairs_of(named), present(named.node_names).tolist()) == (
+        [(0, 1), (1, 2)],
+        ["ann", "bob", "cid"],
+    )
+
+
+def test_parquet_that_is_damaged_or_leaves_things_open_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AmbiguousFileError, match=r"a\.parquet: the largest id is 9000000"):
+        read(tmp_path, {"src": [9_000_000], "dst": [1]})
+    with pytest.raises(BrokenFileError, match=r"a\.parquet: row 1: has no id"):
+        read(tmp_path, {"src": [0, None], "dst": [1, 2]})
+    with pytest.raises(BrokenFileError, match=r"a\.parquet: .*'weight': cannot be weights"):
+        read(tmp_path, {"src": [0], "dst": [1], "weight": ["x"]})
+    with pytest.raises(ValueError, match=r"separator: got ',', and a Parquet file leaves no such"):
+        read(tmp_path, {"src": [0], "dst": [1]}, separator=",")
+    content = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(content[:-20])
+    with pytest.raises(BrokenFileError, match=r"a\.parquet: cannot be read as a list of edges"):
+        read_edge_list(tmp_path / "a.parquet")
+
+
+def test_equal_values_that_pack_well_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_edges, "_BYTES_ALWAYS_ALLOWED", 1 << 20)
+    rows = np.zeros(1 << 20, np.int64)
+    parquet.write_table(pa.table({"src": rows, "dst": rows}), tmp_path / "a.parquet")
+    with pytest.raises(BrokenFileError, match=r"declares 1,048,576 rows in"):
+        read_edge_list(tmp_path / "a.parquet")
+
+
+def test_without_pyarrow_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.parquet").touch()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingPackageError, match=r"a\.parquet: .*pip install 'jaxgraph\[files\]'"):
+        read_edge_list(tmp_path / "a.parquet")
+
+
+def test_a_frame_is_read_by_its_columns_and_not_by_its_index() -> None:
+    frame = pd.DataFrame({"Target": [1, 2], "Weight": [3, 4.5], "Source": [0, 1]}, index=[7, 9])
+    graph = from_pandas(frame, labels=[0, 1, 0])
+    assert (pairs_of(graph), present(graph.edge_weight).tolist()) == ([(0, 1), (1, 2)], [3, 4.5])
+    assert graph.num_classes == 2
+    with pytest.raises(AmbiguousFileError, match="does not tell where senders and receivers are"):
+        from_pandas(frame.rename(columns={"Target": "when"}))
+
+
+@pytest.mark.parametrize(
+    ("ids", "names"),
+    [
+        ([0.0, 1.0, 2.0], None),
+        (pd.array([0, 1, 2], "Int64"), None),
+        (pd.Categorical(["x", "y", "z"]), ["x", "y", "z"]),
+        (["x", "y", "z"], ["x", "y", "z"]),
+    ],
+)
+def test_ids_of_a_frame_may_have_any_type(ids: Any, names: list[str] | None) -> None:
+    graph = from_pandas(pd.DataFrame({"src": ids, "dst": ids}))
+    assert pairs_of(graph) == [(0, 0), (1, 1), (2, 2)]
+    assert (None if graph.node_names is None else graph.node_names.tolist()) == names
+    with pytest.raises(BrokenFileError, match="row 0: has no id"):
+        from_pandas(pd.DataFrame({"src": [np.nan, 1], "dst": [1, 2]}))
+    sparse = from_pandas(pd.DataFrame({"src": [10**12], "dst": [5]}), relabel=True)
+    assert present(sparse.node_names).tolist() == [5, 10**12]
