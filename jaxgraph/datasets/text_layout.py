@@ -23,6 +23,8 @@ __all__ = ["Layout", "find_layout", "is_edge", "open_binary", "open_text", "spli
 
 _COMMENTS = ("#", "%")
 _SEPARATORS = "\t;|,"
+# As a command line passes a tab; a space is white space of any length.
+_SPELLED_OUT = {"\\t": "\t", " ": None}
 _LONGEST_LINE = 1 << 20
 _LINES_LOOKED_AT = 20
 _BYTE_ORDER_MARKS = (
@@ -123,8 +125,13 @@ def find_layout(
     lines, comments = _first_lines(path)
     if not lines:
         raise BrokenFileError("no line of numbers or names; expected an edge on each line")
-    if separator is None:
-        separator = _separator([line for _, line in lines])
+    separator = (
+        _separator([line for _, line in lines])
+        if separator is None
+        else _SPELLED_OUT.get(separator, separator)
+    )
+    if separator is not None and (len(separator) != 1 or separator in '"\r\n'):
+        raise UnfitOptionError(f"separator: got {separator!r}; expected one character.")
     rows = [split_cells(line, separator) for _, line in lines]
     has_header = _has_header(rows) if header is None else header
     names = tuple(rows[0]) if has_header else None

@@ -142,6 +142,8 @@ def test_what_a_file_leaves_open_is_refused(tmp_path: Path, content: str, messag
         ("who,whom\nann,bob\n", {"header": True}, ([(0, 1)], None, ["ann", "bob"], 2)),
         ("who,whom\n", {"header": False}, ([(0, 1)], None, ["who", "whom"], 2)),
         ("0:1\n1:2\n2:3\n", {"separator": ":"}, (PATH, None, None, 4)),
+        ("0  1\n1 2\n2   3\n", {"separator": " "}, (PATH, None, None, 4)),
+        ("0\t1\n1\t2\n2\t3\n", {"separator": "\\t"}, (PATH, None, None, 4)),
     ],
 )
 def test_options_resolve_what_a_file_leaves_open(
@@ -214,6 +216,11 @@ def test_a_damaged_line_is_named(tmp_path: Path, content: str | bytes, message: 
     with pytest.raises(ValueError, match=rf"a\.txt: .*{message}") as raised:
         read(tmp_path, content)
     assert isinstance(raised.value, BrokenFileError | AmbiguousFileError)
+
+
+def test_a_separator_is_one_character(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"a\.txt: separator: got '::'; expected one character"):
+        read(tmp_path, "0::1\n", separator="::")
 
 
 def test_a_few_long_names_do_not_make_all_of_them_long(tmp_path: Path) -> None:
