@@ -16,11 +16,11 @@ __all__ = ["from_networkx", "from_scipy", "to_scipy"]
 
 
 def from_scipy(adjacency: sp.spmatrix | sp.sparray, **fields: Any) -> Graph:
-    """Makes a graph from a sparse adjacency matrix; the stored entry [i, j] is the edge i -> j.
+    """Makes a graph from a sparse adjacency matrix; the entry [i, j] is the edge i -> j.
 
     Args:
         adjacency: [num_nodes, num_nodes], of any sparse format; its values become the weights of
-            the edges, unless all are 1.
+            the edges, unless all are 1. A zero is no edge, stored or not.
         **fields: further arguments of ``Graph.from_edges``, as ``nodes`` and ``labels``.
 
     Returns:
@@ -38,10 +38,12 @@ def from_scipy(adjacency: sp.spmatrix | sp.sparray, **fields: Any) -> Graph:
     shape = entries.shape
     if shape is None or len(shape) != 2 or shape[0] != shape[1]:
         raise ValueError(f"adjacency: got shape {shape}; expected [num_nodes, num_nodes].")
-    if not (entries.data == 1).all():
-        fields = {"edge_weight": entries.data} | fields
+    stored = entries.data != 0
+    senders, receivers, weights = (x[stored] for x in (entries.row, entries.col, entries.data))
+    if not (weights == 1).all():
+        fields = {"edge_weight": weights} | fields
     fields = {"num_nodes": shape[0]} | fields
-    return Graph.from_edges(entries.row, entries.col, **fields)
+    return Graph.from_edges(senders, receivers, **fields)
 
 
 def to_scipy(graph: Graph) -> sp.csr_array:

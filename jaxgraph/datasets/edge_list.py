@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxgraph import transforms
 from jaxgraph.datasets.files import BrokenFileError, MissingFileError, reading
-from jaxgraph.datasets.restricted_pickle import load_npz
+from jaxgraph.datasets.npz import load_npy, load_npz
 from jaxgraph.graph import Graph
 
 __all__ = ["SUFFIXES", "read_edge_list"]
@@ -77,8 +77,7 @@ def _npz_fields(path: Path) -> dict[str, Any]:
 
 
 def _npy_fields(path: Path) -> dict[str, Any]:
-    with reading(path, "an npy file"):
-        pairs = np.load(path, allow_pickle=False)
+    pairs = load_npy(path)
     if pairs.ndim != 2 or 2 not in pairs.shape:
         raise BrokenFileError(
             f"{path}: has shape {list(pairs.shape)}; expected [num_edges, 2] or [2, num_edges]."
