@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import inspect
 import itertools
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from jaxgraph import transforms
 from jaxgraph.datasets.files import BrokenFileError, MissingFileError, reading
+from jaxgraph.datasets.limits import opened_text
 from jaxgraph.datasets.npz import load_npy, load_npz
 from jaxgraph.graph import Graph
 
@@ -91,7 +91,7 @@ def _text_fields(path: Path) -> dict[str, Any]:
         skipped, delimiter, num_columns = _layout(path)
         if num_columns not in (2, 3):
             raise ValueError(f"{num_columns} columns")
-        with _opened(path) as stream:
+        with opened_text(path) as stream:
             table: Any = np.loadtxt(
                 stream,
                 dtype=np.int64 if num_columns == 2 else _WEIGHTED_EDGE,
@@ -111,7 +111,7 @@ def _text_fields(path: Path) -> dict[str, Any]:
 
 def _layout(path: Path) -> tuple[int, str | None, int]:
     """Returns the number of lines before the first edge, the delimiter, the number of columns."""
-    with _opened(path) as stream:
+    with opened_text(path) as stream:
         # Comments of any length, then at most one line of column names.
         for skipped, line in enumerate(stream):
             if not line.strip() or line.startswith(_COMMENTS):
@@ -125,7 +125,3 @@ def _layout(path: Path) -> tuple[int, str | None, int]:
                 return skipped + 1, delimiter, len(names)
             break
     raise ValueError("no line of numbers")
-
-
-def _opened(path: Path) -> IO[str]:
-    return gzip.open(path, "rt") if path.suffix == ".gz" else path.open()

@@ -319,6 +319,7 @@ def _padded_part(source: PartSource, manifest: Manifest, index: int) -> dict[str
 def _padded(
     what: str, values: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, fill: int
 ) -> np.ndarray:
+    values = np.asarray(values)
     if values.ndim != len(shape) or any(a > b for a, b in zip(values.shape, shape, strict=True)):
         raise ValueError(
             f"{what} has shape {list(values.shape)}; expected at most the manifest's {list(shape)}"

@@ -49,6 +49,13 @@ def test_arrays_matrices_and_dictionaries_are_read(tmp_path: Path, protocol: int
     assert load_pickle(pickled(tmp_path, lists, protocol)) == lists
 
 
+def test_a_real_file_of_another_collection_is_read(data_dir: Path) -> None:
+    members = load_npz(data_dir / "karate" / "karate_club.npz")
+    assert list(members) == ["adj_matrix", "node_label"]
+    assert (members["adj_matrix"].shape, members["adj_matrix"].nnz) == ((34, 34), 156)
+    assert np.bincount(members["node_label"]).tolist() == [12, 5, 11, 6]
+
+
 @given(
     value=hnp.arrays(np.int64, hnp.array_shapes())
     | hnp.arrays(np.float32, hnp.array_shapes())
