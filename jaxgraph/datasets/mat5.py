@@ -80,7 +80,7 @@ class _Elements:
         return first, self._bytes(place + 8, size), place + 8 + size
 
     def padded(self, stop: int) -> int:
-        """Returns where the element behind one that ends at a place begins."""
+        """Returns where the next element begins, after one that ends at a place."""
         return -(-stop // 8) * 8
 
     def _bytes(self, place: int, size: int) -> bytes:

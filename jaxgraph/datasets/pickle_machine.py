@@ -2,9 +2,9 @@
 
 A pickle is a program for a stack machine. Python's own machine looks names up, calls what it finds,
 and lets BUILD set any attribute of any object on the stack. This one knows a list of names; each
-stands for a function of ours that checks its arguments. BUILD completes objects that those
-functions made, nothing else. The file bounds the memory: an index of the memo is a key, a length is
-compared with the bytes that are left, and copies are charged to a budget.
+means a function of ours that checks its arguments. BUILD completes objects that those functions
+made, nothing else. The file bounds the memory, to about 100 times its size: an index of the memo is
+a key, a length is compared with the bytes that are left, and copies are charged to a budget.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Machine:
         self._stack.append(value)
 
     def _pop(self) -> Any:
-        # What stands before a mark belongs to the object that the mark begins.
+        # Objects before a mark belong to the object that the mark begins.
         if len(self._stack) <= (self._marks[-1] if self._marks else 0):
             raise ValueError("an instruction finds too few objects")
         return self._stack.pop()

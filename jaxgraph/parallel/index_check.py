@@ -71,8 +71,8 @@ def check_indices(part: Arrays, manifest: Manifest, index: int) -> None:
 def _halo_tables(manifest: Manifest, part: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Rows of the senders' table of each group of incoming edges, and of the receivers' of others.
 
-    On the ring, step g brings the senders of the part g places before, and answers the receivers of
-    the part g + 1 places behind.
+    On the ring, step g brings the senders of the part g places before; group g of the other edges
+    ends in the part g + 1 places after.
     """
     parts, unit = manifest.num_parts, manifest.halo_unit
     if manifest.mode == "domain" or parts == 1:
@@ -126,6 +126,11 @@ def _check_orientation(
         f"{prefix}/compressed_ptr", len(arrays[f"{prefix}/compressed_rows"]), groups + 1
     )
     starts = arrays[f"{prefix}/compressed_starts"][: rows_of_group[-1] + 1]
+    if len(starts) != rows_of_group[-1] + 1:
+        raise ValueError(
+            f"{check.where}{prefix}/compressed_starts has {len(starts)} entries; expected one for "
+            f"each of {rows_of_group[-1]} rows, and the end"
+        )
     check.ascending(f"{prefix}/compressed_starts", starts, len(arrays[f"{prefix}/neighbors"]))
     edges, most = int(starts[-1]), int(np.diff(starts).max(initial=0))
     if most > longest:
@@ -142,15 +147,28 @@ def _check_orientation(
         ("rows", runs_of_group, own_rows),
         ("neighbors", slots, other_rows),
     ):
-        # Behind the last edge and the last row, vectors of indices reach into the padding.
+        # Vectors of indices reach past the last edge and the last row, into the padding.
         check.all_below(f"{prefix}/{field}", max((*rows, 1)))
         if len(set(rows)) > 1:
             for some, stop in zip(itertools.pairwise(bounds), rows, strict=True):
                 check.below(f"{prefix}/{field}", slice(*some), stop)
-    heavy_rows = arrays[f"{prefix}/heavy_rows"].tolist()
-    if len(heavy_rows) != groups:
+    _check_visited(check, prefix, rows_of_group, runs_of_group, edges)
+    return edges
+
+
+def _check_visited(
+    check: _Check,
+    prefix: str,
+    rows_of_group: np.ndarray,
+    runs_of_group: np.ndarray,
+    edges: int,
+) -> None:
+    """Checks the slots of rows and runs, group by group; the first rows of a group have runs."""
+    heavy_rows = check.arrays[f"{prefix}/heavy_rows"].tolist()
+    if len(heavy_rows) != len(rows_of_group) - 1:
         raise ValueError(
-            f"{check.where}{prefix}/heavy_rows has {len(heavy_rows)} entries; expected {groups}"
+            f"{check.where}{prefix}/heavy_rows has {len(heavy_rows)} entries; expected "
+            f"{len(rows_of_group) - 1}"
         )
     for group, heavy in enumerate(heavy_rows):
         light = int(rows_of_group[group + 1] - rows_of_group[group])
@@ -158,11 +176,10 @@ def _check_orientation(
         if not 0 <= heavy <= light <= stop - first:
             raise ValueError(
                 f"{check.where}{prefix}/heavy_rows is {heavy} in group {group}; expected at most "
-                f"its {light} rows, which stand before its runs"
+                f"its {light} rows, which come before its runs"
             )
         _check_spans(check, prefix, slice(first, first + heavy), stop - first)
         _check_spans(check, prefix, slice(first + heavy, stop), edges)
-    return edges
 
 
 def _check_spans(check: _Check, prefix: str, some: slice, most: int) -> None:
@@ -181,6 +198,11 @@ def _check_spans(check: _Check, prefix: str, some: slice, most: int) -> None:
 def _check_halo(check: _Check, name: str, rows: int) -> None:
     of_step = check.pointers(f"{name}/ptr", len(check.arrays[f"{name}/rows"]))
     check.all_below(f"{name}/rows", rows)
+    steps = len(check.arrays[f"{name}/position"])
+    if steps != len(of_step) - 1:
+        raise ValueError(
+            f"{check.where}{name}/position has {steps} steps; expected {len(of_step) - 1}"
+        )
     for step, (first, stop) in enumerate(itertools.pairwise(of_step)):
         place = check.arrays[f"{name}/position"][step]
         _check_array(f"{check.where}{name}/position", place, max(int(stop - first), 1), -1)

@@ -1,6 +1,6 @@
 """Reads damaged files one after the other, in a process whose memory and time are limited.
 
-Run with the first case, the number behind the last, a folder, and a path for what was found. Before
+Run with the first case, the number after the last, a folder, and a path for what was found. Before
 each case its number is written there, so that whoever started this knows what ended it.
 """
 

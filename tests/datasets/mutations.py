@@ -199,7 +199,7 @@ def _instruction(rng: Random, content: bytes) -> bytes:
     starts.append(len(content))
     if len(starts) < 3:
         return _bytes(rng, content)
-    # Most instructions of a graph are its numbers; the others stand at the ends.
+    # Most instructions of a graph are its numbers; the others are near its ends.
     ends = [*range(min(60, len(starts) - 1)), *range(max(len(starts) - 61, 0), len(starts) - 1)]
     index = rng.choice((rng.choice(ends), rng.randrange(len(starts) - 1)))
     first, stop = starts[index], starts[index + 1]
