@@ -14,6 +14,8 @@ __all__ = ["Graph"]
 
 # Looked at in one go when searching for NaN: so that the boolean temporary stays in the cache.
 _FINITE_CHUNK_ELEMENTS = 1 << 17
+# One class more is one more column of a model's output, and of every count by class.
+_MOST_CLASSES = 1 << 24
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,6 +67,8 @@ class Graph:
 
     def __post_init__(self) -> None:
         num_nodes = _checked_count("num_nodes", self.num_nodes)
+        if not isinstance(self.name, str):
+            raise ValueError(f"name: got a {type(self.name).__name__}; expected text.")
         senders = _checked_ids("senders", self.senders, num_nodes)
         receivers = _checked_ids("receivers", self.receivers, num_nodes)
         if senders.shape != receivers.shape:
@@ -252,8 +256,8 @@ def _checked_count(name: str, value: Any) -> int:
         raise ValueError(
             f"{name}: got {value!r} of type {type(value).__name__}; expected an integer."
         )
-    if value < 1:
-        raise ValueError(f"{name}: got {value}; expected at least 1.")
+    if not 1 <= value <= np.iinfo(np.int64).max:
+        raise ValueError(f"{name}: got {value}; expected at least 1, and below 2**63.")
     return int(value)
 
 
@@ -406,10 +410,11 @@ def _checked_labels(value: Any, num_nodes: int) -> np.ndarray | None:
     array = _integer_array("labels", array)
     _check_shape("labels", array, (num_nodes,))
     smallest, largest = int(array.min()), int(array.max())
-    if smallest < -1 or largest > np.iinfo(np.int32).max:
+    if smallest < -1 or largest >= _MOST_CLASSES:
         raise ValueError(
-            f"labels: values run from {smallest} to {largest}; expected classes from 0, and -1 for "
-            "no label. np.unique(labels, return_inverse=True) numbers classes through."
+            f"labels: values run from {smallest} to {largest}; expected classes from 0 and below "
+            f"{_MOST_CLASSES}, and -1 for no label. np.unique(labels, return_inverse=True) numbers "
+            "classes through."
         )
     return _read_only(array, np.int32)
 

@@ -239,6 +239,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"labels": [0, 1, 0]}, "labels: got shape [3]; expected [4]"),
     ({"labels": [0, 1, -2, 0]}, "labels: values run from -2 to 1; expected classes from 0"),
     ({"labels": [0, 1, 2**40, 0]}, f"labels: values run from 0 to {2**40}"),
+    ({"labels": [0, 1, 2**24, 0]}, f"labels: values run from 0 to {2**24}; expected classes"),
+    ({"num_nodes": 2**63}, "num_nodes: got 9223372036854775808; expected at least 1, and below"),
+    ({"name": ["a"]}, "name: got a list; expected text"),
     ({"labels": [0.0, 1.0, 0.5, 0.0]}, "labels: got dtype float64; expected integers"),
     (
         {"labels": np.full((4, 2), 2)},

@@ -29,7 +29,7 @@ GENERATED: Mapping[str, Shape] = MappingProxyType(
 )
 """Graphs of the sizes of well-known ones, by name."""
 
-REAL = ("cora", "citeseer", "pubmed", "amazon-photo", "coauthor-cs")
+REAL = ("cora", "citeseer", "amazon-photo", "coauthor-cs")
 """Data sets of `jaxgraph.datasets`, read from the folder JAXGRAPH_DATA."""
 
 

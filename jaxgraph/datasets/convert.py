@@ -25,13 +25,11 @@ _CATEGORY_FIELDS = ("labels", "edge_type", "graph_ids")
 
 
 def from_scipy(adjacency: sp.spmatrix | sp.sparray, **fields: Any) -> Graph:
-    """Makes a graph from a sparse adjacency matrix; the stored entry [i, j] is the edge i -> j.
-
-    Entries that are stored and zero are no edges.
+    """Makes a graph from a sparse adjacency matrix; the entry [i, j] is the edge i -> j.
 
     Args:
         adjacency: [num_nodes, num_nodes], of any sparse format; its values become the weights of
-            the edges, unless all are 1.
+            the edges, unless all are 1. A zero is no edge, stored or not.
         **fields: further arguments of ``Graph.from_edges``, as ``nodes`` and ``labels``.
 
     Returns:

@@ -26,8 +26,8 @@ from jaxgraph.datasets.files import (
 from jaxgraph.datasets.matrix_market import is_matrix_market, read_matrix_market
 from jaxgraph.datasets.metis_graph import read_metis
 from jaxgraph.datasets.node_ids import ids_of_numbers
+from jaxgraph.datasets.npz import load_npy, load_npz
 from jaxgraph.datasets.read_report import ReadReport
-from jaxgraph.datasets.restricted_pickle import load_npz
 from jaxgraph.datasets.table_edges import read_parquet
 from jaxgraph.datasets.text_edges import check_counts, read_text_edges
 from jaxgraph.datasets.text_layout import find_layout
@@ -310,8 +310,7 @@ def _from_parquet(path: Path, choices: _Choices) -> _Found:
 
 def _from_npy(path: Path, choices: _Choices) -> _Found:
     choices.check_unused("npy", "relabel")
-    # A map fails where the header asks for more than the file has; reading would allocate it.
-    pairs = np.load(path, mmap_mode="r", allow_pickle=False)
+    pairs = load_npy(path)
     if pairs.ndim != 2 or 2 not in pairs.shape:
         raise BrokenFileError(
             f"has shape {list(pairs.shape)}; expected [num_edges, 2] or [2, num_edges]"

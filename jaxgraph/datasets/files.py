@@ -21,6 +21,7 @@ __all__ = [
 ]
 
 DATA_DIR_VARIABLE = "JAXGRAPH_DATA"
+_LONGEST_REASON = 500
 
 
 class MissingFileError(FileNotFoundError, ValueError):
@@ -144,9 +145,18 @@ def reading(path: Path, kind: str) -> Iterator[None]:
         yield
     except _EXPLAINED:
         raise
-    # A reader fed with arbitrary bytes raises arbitrary errors, unpicklers most of all.
-    except Exception as error:
+    except MemoryError as error:
         raise BrokenFileError(
-            f"{path}: cannot be read as {kind} ({type(error).__name__}: {error}). It may be "
-            "truncated or of another format; fetch it again."
+            f"{path}: asks for more memory than there is ({error}). It may be damaged; fetch it "
+            "again, or read it on a machine with more."
+        ) from error
+    # A reader fed with arbitrary bytes raises arbitrary errors. They stay as the cause.
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
+        advice = "fetch it again"
+        if isinstance(error, PermissionError):
+            advice = "see whether you may read it"
+        raise BrokenFileError(
+            f"{path}: cannot be read as {kind} ({reason}). It may be truncated or of another "
+            f"format; {advice}."
         ) from error

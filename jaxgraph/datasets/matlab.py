@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
-from typing import Any
-
-import scipy.io
-import scipy.sparse as sp
 
 from jaxgraph import transforms
 from jaxgraph.datasets.files import BrokenFileError, reading, require_file
+from jaxgraph.datasets.limits import dense
+from jaxgraph.datasets.mat5 import load_sparse
+from jaxgraph.datasets.sparse import places_of_entries
 from jaxgraph.graph import Graph
 
 __all__ = ["NAMES", "load_matlab"]
@@ -32,7 +30,8 @@ def load_matlab(
 ) -> Graph:
     """Reads a multi-label graph without features, and draws a split.
 
-    Edges are kept as published: both directions of each, with the self-loops of "ppi".
+    Edges are kept as published: both directions of each, with the self-loops of "ppi". A stored
+    zero is no edge.
 
     Args:
         name: "blogcatalog" or "ppi" (of node2vec, not of GraphSAGE).
@@ -52,27 +51,20 @@ def load_matlab(
     """
     file_name, origin = _FILES[name]
     path = require_file(folder, file_name, origin=origin)
-    members = _members(path)
+    members = load_sparse(path, ("network", "group"))
     for key in ("network", "group"):
-        if not sp.issparse(members.get(key)):
+        if key not in members:
             raise BrokenFileError(
                 f"{path}: has no sparse matrix {key!r}, which the graph is read from."
             )
-    network = sp.coo_array(members["network"])
-    labels = sp.csr_array(members["group"]).toarray()
     with reading(path, "a multi-label graph"):
+        network, labels = members["network"], dense(members["group"], path)
+        if network.shape != (len(labels), len(labels)):
+            raise ValueError(
+                f"'network' is {network.shape}; expected {(len(labels),) * 2} for the "
+                f"{len(labels)} rows of 'group'"
+            )
         graph = Graph.from_edges(
-            network.row, network.col, num_nodes=labels.shape[0], labels=labels, name=name
+            *places_of_entries(network), num_nodes=len(labels), labels=labels, name=name
         )
     return transforms.random_split(graph, fractions=fractions, seed=split_seed)
-
-
-def _members(path: Path) -> dict[str, Any]:
-    with (
-        reading(path, "a MATLAB 5 file"),
-        path.open("rb") as stream,
-        warnings.catch_warnings(),
-    ):
-        # scipy tells that it will return sparse arrays one day; here either will do.
-        warnings.filterwarnings("ignore", message=".*spmatrix", category=DeprecationWarning)
-        return scipy.io.loadmat(stream, variable_names=["network", "group"])

@@ -12,8 +12,8 @@ import scipy.io
 import scipy.sparse as sp
 
 from jaxgraph.datasets.files import BrokenFileError
+from jaxgraph.datasets.limits import opened
 from jaxgraph.datasets.node_ids import check_num_nodes
-from jaxgraph.datasets.text_layout import open_binary
 
 __all__ = ["is_matrix_market", "read_matrix_market"]
 
@@ -33,7 +33,7 @@ def is_matrix_market(path: Path) -> bool:
     Returns:
         Whether its first line is a banner of MatrixMarket.
     """
-    with open_binary(path) as stream:
+    with opened(path) as stream:
         start = stream.read(len(_BYTE_ORDER_MARK) + len(_BANNER))
     return start.removeprefix(_BYTE_ORDER_MARK).lower().startswith(_BANNER)
 
@@ -65,7 +65,7 @@ def read_matrix_market(
             "matrix coordinate pattern general'. If it is a list of edges, pass format='text' (on "
             "the command line --option format=text)"
         )
-    with open_binary(path) as stream:
+    with opened(path) as stream:
         content = stream.read().removeprefix(_BYTE_ORDER_MARK).rstrip() + b"\n"
     _check_characters(content)
     rows, columns, entries, form, field, symmetry = scipy.io.mminfo(io.BytesIO(content))

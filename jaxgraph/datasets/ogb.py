@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from jaxgraph.datasets.files import (
     reading,
     require_file,
 )
-from jaxgraph.datasets.restricted_pickle import load_npz
+from jaxgraph.datasets.limits import opened_text
+from jaxgraph.datasets.npz import load_npz
 from jaxgraph.graph import Graph
 
 __all__ = ["NAMES", "load_ogb", "read_ogb_folder"]
@@ -31,6 +33,7 @@ _FOLDERS = {
 NAMES = tuple(_FOLDERS)
 
 _ORIGIN = "the archive of the data set at ogb.stanford.edu"
+_MOST_CLASSES = 2**31
 _SPLIT_FILES = {"train_mask": "train", "val_mask": "valid", "test_mask": "test"}
 
 
@@ -90,6 +93,11 @@ def read_ogb_folder(
     folder = Path(folder)
     binary = find_file(folder, "raw/data.npz")
     fields = _text_arrays(folder) if binary is None else _binary_arrays(folder, binary)
+    if fields["labels"].shape[0] != fields["num_nodes"]:
+        raise BrokenFileError(
+            f"{folder / 'raw'}: has labels of {fields['labels'].shape[0]} nodes; expected "
+            f"{fields['num_nodes']}, as the number of nodes says. Fetch the files again."
+        )
     fields |= _masks(folder, split, fields["num_nodes"])
     with reading(folder, "a graph of the Open Graph Benchmark"):
         graph = Graph.from_edges(**fields, name=name or folder.name)
@@ -132,8 +140,8 @@ def _binary_arrays(folder: Path, path: Path) -> dict[str, Any]:
     missing = [k for k in ("edge_index", "num_nodes_list", "num_edges_list") if k not in members]
     if missing:
         raise BrokenFileError(f"{path}: has no array {missing[0]}; it has {', '.join(members)}.")
-    edge_index = members["edge_index"]
-    num_edges = _only_count(members["num_edges_list"], path)
+    edge_index = _array(members, "edge_index", path)
+    num_edges = _only_count(_array(members, "num_edges_list", path), path)
     if edge_index.shape != (2, num_edges):
         raise BrokenFileError(
             f"{path}: edge_index is {list(edge_index.shape)}; expected [2, {num_edges}]."
@@ -145,11 +153,18 @@ def _binary_arrays(folder: Path, path: Path) -> dict[str, Any]:
     return {
         "senders": edge_index[0],
         "receivers": edge_index[1],
-        "num_nodes": _only_count(members["num_nodes_list"], path),
+        "num_nodes": _only_count(_array(members, "num_nodes_list", path), path),
         "nodes": members.get("node_feat"),
         "edges": members.get("edge_feat"),
-        "labels": _labels(labels["node_label"], labels_path),
+        "labels": _labels(_array(labels, "node_label", labels_path), labels_path),
     }
+
+
+def _array(members: Mapping[str, Any], name: str, path: Path) -> np.ndarray:
+    value = members[name]
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
+        raise BrokenFileError(f"{path}: {name} is no array of numbers.")
+    return value
 
 
 def _raw(folder: Path, file_name: str) -> Path:
@@ -158,9 +173,11 @@ def _raw(folder: Path, file_name: str) -> Path:
 
 def _csv(path: Path, dtype: Any) -> np.ndarray:
     with reading(path, "compressed comma-separated numbers"), warnings.catch_warnings():
-        # A file without lines is a warning to numpy; here it is a broken file.
-        warnings.simplefilter("error", UserWarning)
-        return np.loadtxt(path, dtype=dtype, delimiter=",", ndmin=2)
+        # A file without lines is a warning to numpy, and so are ids that are fractions; here it is
+        # a broken file.
+        warnings.simplefilter("error")
+        with opened_text(path) as stream:
+            return np.loadtxt(stream, dtype=dtype, delimiter=",", ndmin=2)
 
 
 def _only_count(counts: np.ndarray, path: Path) -> int:
@@ -169,7 +186,10 @@ def _only_count(counts: np.ndarray, path: Path) -> int:
             f"{path}: tells of {counts.size} graphs; expected one. Data sets of graph property "
             "prediction, which have many, cannot be read."
         )
-    return int(counts.reshape(-1)[0])
+    count = counts.reshape(-1)[0]
+    if int(count) != count or count < 0:
+        raise BrokenFileError(f"{path}: a number of nodes or edges is {count}.")
+    return int(count)
 
 
 def _labels(values: np.ndarray, path: Path) -> np.ndarray:
@@ -178,7 +198,7 @@ def _labels(values: np.ndarray, path: Path) -> np.ndarray:
     column = values.reshape(-1)
     if column.dtype.kind == "f":
         unlabelled = np.isnan(column)
-        classes = np.where(unlabelled, -1, column).astype(np.int64)
+        classes = np.where(np.abs(column) < _MOST_CLASSES, column, -1).astype(np.int64)
         if not np.array_equal(classes[~unlabelled], column[~unlabelled]):
             raise BrokenFileError(f"{path}: has labels that are fractions; expected classes.")
         return classes

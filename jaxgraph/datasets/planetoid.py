@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from jaxgraph import transforms
-from jaxgraph.datasets.files import BrokenFileError, find_file, reading, require_file
+from jaxgraph.datasets.files import BrokenFileError, reading, require_file
+from jaxgraph.datasets.limits import dense
 from jaxgraph.datasets.restricted_pickle import load_pickle
 from jaxgraph.graph import Graph
 
@@ -21,19 +23,25 @@ NAMES = ("cora", "citeseer", "pubmed")
 
 _ORIGIN = "the folder data/ of github.com/kimiyoung/planetoid"
 _NUM_VALIDATION = 500
+_FEATURE_FILES = ("x", "allx", "tx")
+_ID = re.compile(r"[0-9]{1,18}")
 
 
-def load_planetoid(name: str, folder: Path, *, normalize_features: bool = True) -> Graph:
+def load_planetoid(
+    name: str, folder: Path, *, normalize_features: bool = True, features: bool = True
+) -> Graph:
     """Reads a citation network with its public split of 20 training nodes of each class.
 
     Edges are made undirected; repeated edges and self-loops are removed. Nodes that the files leave
-    out (15 of Citeseer) have features of zero, label -1 and are in no mask. Pubmed without its file
-    ``ind.pubmed.allx`` comes without features.
+    out (15 of Citeseer) have features of zero, label -1 and are in no mask; a row of labels without
+    a class is label -1, too, and refused where the split has its node.
 
     Args:
         name: "cora", "citeseer" or "pubmed".
         folder: holds ``planetoid/ind.<name>.*``, or the files themselves.
         normalize_features: whether each node's features are divided by their sum.
+        features: False reads the graph, the classes and the split alone; the files ``x``, ``tx``
+            and ``allx`` need not be there.
 
     Returns:
         The graph, with features, classes and the three masks.
@@ -47,31 +55,37 @@ def load_planetoid(name: str, folder: Path, *, normalize_features: bool = True) 
         ICML 2016; Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional
         Networks", ICLR 2017, section 5.1.
     """
-    paths = {part: _path(folder, name, part) for part in ("y", "ally", "ty", "graph", "test.index")}
-    with reading(paths["test.index"], "a list of node ids"):
-        test_ids = np.array(paths["test.index"].read_text().split(), np.int64)
-        if test_ids.size == 0:
-            raise ValueError("it holds no id")
-    neighbours = _loaded(paths["graph"], Mapping)
-    one_hot = {part: _loaded(paths[part], np.ndarray) for part in ("y", "ally", "ty")}
+    parts = ("y", "ally", "ty", "graph", "test.index", *(_FEATURE_FILES if features else ()))
+    paths = {part: _path(folder, name, part) for part in parts}
+    test_ids = _test_ids(paths["test.index"])
+    neighbours = _loaded(paths["graph"], dict, "dictionary")
     num_nodes = len(neighbours)
-    _check_test_ids(paths["test.index"], test_ids, one_hot["ally"].shape[0], num_nodes)
+    classes = _classes_of_rows(paths)
+    num_train, num_others = len(classes["y"]), len(classes["ally"])
+    _check_ids(paths["test.index"], test_ids, num_others, num_nodes)
+    _check_rows(paths["ty"], len(classes["ty"]), test_ids.size)
+    if num_train + _NUM_VALIDATION > num_others:
+        raise BrokenFileError(
+            f"{paths['ally']}: has {num_others} rows; expected {num_train + _NUM_VALIDATION} or "
+            f"more: {num_train} training nodes, and {_NUM_VALIDATION} to validate."
+        )
     labels = np.full(num_nodes, -1, np.int32)
-    labels[: one_hot["ally"].shape[0]] = one_hot["ally"].argmax(axis=1)
-    labels[test_ids] = _rows_of(one_hot["ty"], test_ids.size, paths["ty"]).argmax(axis=1)
+    labels[:num_others] = classes["ally"]
+    labels[test_ids] = classes["ty"]
     senders, receivers = _edges(neighbours, paths["graph"])
-    num_train = one_hot["y"].shape[0]
-    graph = Graph.from_edges(
-        senders,
-        receivers,
-        num_nodes=num_nodes,
-        nodes=_features(name, folder, one_hot["ally"].shape[0], test_ids, num_nodes),
-        labels=labels,
-        train_mask=_mask(slice(num_train), num_nodes),
-        val_mask=_mask(slice(num_train, num_train + _NUM_VALIDATION), num_nodes),
-        test_mask=_mask(test_ids, num_nodes),
-        name=name,
-    )
+    rows = _features(paths, num_train, num_others, test_ids, num_nodes) if features else None
+    with reading(folder / f"ind.{name}.*", "a citation network"):
+        graph = Graph.from_edges(
+            senders,
+            receivers,
+            num_nodes=num_nodes,
+            nodes=rows,
+            labels=labels,
+            train_mask=_mask(slice(num_train), num_nodes),
+            val_mask=_mask(slice(num_train, num_train + _NUM_VALIDATION), num_nodes),
+            test_mask=_mask(test_ids, num_nodes),
+            name=name,
+        )
     graph = transforms.to_undirected(transforms.remove_self_loops(graph))
     if normalize_features and graph.nodes is not None:
         graph = transforms.normalize_features(graph)
@@ -79,20 +93,32 @@ def load_planetoid(name: str, folder: Path, *, normalize_features: bool = True) 
 
 
 def _path(folder: Path, name: str, part: str) -> Path:
-    return require_file(folder, f"planetoid/ind.{name}.{part}", origin=_ORIGIN)
+    origin = _ORIGIN
+    if part in _FEATURE_FILES:
+        origin += " (features=False reads the graph, the classes and the split without it)"
+    return require_file(folder, f"planetoid/ind.{name}.{part}", origin=origin)
 
 
-def _loaded(path: Path, expected: type) -> Any:
+def _loaded(path: Path, expected: type, called: str) -> Any:
     value = load_pickle(path)
     if not isinstance(value, expected):
         raise BrokenFileError(
-            f"{path}: holds a {type(value).__name__}; expected a {expected.__name__}. Is it named "
-            "after another of the files?"
+            f"{path}: holds a {type(value).__name__}; expected a {called}. Is it named after "
+            "another of the files?"
         )
     return value
 
 
-def _check_test_ids(path: Path, test_ids: np.ndarray, first: int, num_nodes: int) -> None:
+def _test_ids(path: Path) -> np.ndarray:
+    with reading(path, "a list of node ids"):
+        words = path.read_text(encoding="ascii").split()
+        wrong = next((word for word in words if not _ID.fullmatch(word)), None)
+        if wrong is not None or not words:
+            raise ValueError("it holds no id" if wrong is None else f"{wrong[:40]!r} is no id")
+        return np.array(words, np.int64)
+
+
+def _check_ids(path: Path, test_ids: np.ndarray, first: int, num_nodes: int) -> None:
     # Test nodes follow the others; Citeseer leaves gaps among them.
     distinct = np.unique(test_ids).size == test_ids.size
     if not distinct or test_ids.min() < first or test_ids.max() >= num_nodes:
@@ -103,39 +129,84 @@ def _check_test_ids(path: Path, test_ids: np.ndarray, first: int, num_nodes: int
         )
 
 
-def _rows_of(matrix: Any, num_rows: int, path: Path) -> Any:
-    if matrix.shape[0] != num_rows:
+def _check_rows(path: Path, num_rows: int, expected: int) -> None:
+    if num_rows != expected:
         raise BrokenFileError(
-            f"{path}: has {matrix.shape[0]} rows; expected {num_rows}. The files must be of one "
-            "data set."
+            f"{path}: has {num_rows} rows; expected {expected}. The files must be of one data set."
         )
-    return matrix
+
+
+def _classes_of_rows(paths: Mapping[str, Path]) -> dict[str, np.ndarray]:
+    """The class of each row of the files of labels, -1 where a row has none."""
+    one_hot = {part: _loaded(paths[part], np.ndarray, "matrix") for part in ("ally", "y", "ty")}
+    for part, rows in one_hot.items():
+        with reading(paths[part], "one-hot rows of labels"):
+            if rows.ndim != 2 or rows.dtype.kind not in "biuf" or not rows.size:
+                raise ValueError(f"shape {list(rows.shape)} of {rows.dtype}")
+            if not np.isin(rows, (0, 1)).all() or (np.count_nonzero(rows, axis=1) > 1).any():
+                raise ValueError("a row has more than a single 1")
+            if rows.shape[1] != one_hot["ally"].shape[1]:
+                raise ValueError(f"{rows.shape[1]} classes, of which ally has another number")
+    train = one_hot["y"]
+    if not np.array_equal(train, one_hot["ally"][: len(train)]):
+        raise BrokenFileError(
+            f"{paths['y']}: its rows are not the first of {paths['ally'].name}; the files must be "
+            "of one data set."
+        )
+    return {
+        part: np.where(rows.any(axis=1), rows.argmax(axis=1), -1) for part, rows in one_hot.items()
+    }
 
 
 def _edges(neighbours: Mapping[int, list[int]], path: Path) -> tuple[np.ndarray, np.ndarray]:
     with reading(path, "lists of neighbours by node"):
-        ids = np.fromiter(neighbours.keys(), np.int64, len(neighbours))
-        degrees = np.fromiter(map(len, neighbours.values()), np.int64, len(neighbours))
-        entries = itertools.chain.from_iterable(neighbours.values())
-        return np.repeat(ids, degrees), np.fromiter(entries, np.int64, int(degrees.sum()))
+        num_nodes = len(neighbours)
+        if not set(map(type, neighbours.values())) <= {list, tuple}:
+            raise ValueError("a node whose neighbours are no list")
+        entries = list(itertools.chain.from_iterable(neighbours.values()))
+        if not set(map(type, itertools.chain(neighbours, entries))) <= {int}:
+            raise ValueError("a node that is no integer")
+        ids, receivers = np.array(list(neighbours)), np.array(entries, np.int64)
+        if num_nodes and not np.array_equal(np.sort(ids), np.arange(num_nodes)):
+            raise ValueError(f"its {num_nodes} nodes are not numbered from 0")
+        if receivers.size and not 0 <= receivers.min() <= receivers.max() < num_nodes:
+            raise ValueError(
+                f"neighbours run from {receivers.min()} to {receivers.max()}; expected nodes from "
+                f"0 to {num_nodes - 1}"
+            )
+        degrees = np.fromiter(map(len, neighbours.values()), np.int64, num_nodes)
+        return np.repeat(ids, degrees), receivers
 
 
 def _features(
-    name: str, folder: Path, num_others: int, test_ids: np.ndarray, num_nodes: int
-) -> np.ndarray | None:
-    if name == "pubmed" and find_file(folder, "planetoid/ind.pubmed.allx") is None:
-        return None
-    parts = {part: _path(folder, name, part) for part in ("allx", "tx")}
-    others = _rows_of(_loaded(parts["allx"], sp.csr_matrix), num_others, parts["allx"])
-    test = _rows_of(_loaded(parts["tx"], sp.csr_matrix), test_ids.size, parts["tx"])
-    if test.shape[1] != others.shape[1]:
+    paths: Mapping[str, Path],
+    num_train: int,
+    num_others: int,
+    test_ids: np.ndarray,
+    num_nodes: int,
+) -> np.ndarray:
+    """The rows of all nodes: those of ``allx``, and of ``tx`` where ``test.index`` says."""
+    rows = {"x": num_train, "allx": num_others, "tx": test_ids.size}
+    read = {part: _loaded(paths[part], sp.csr_array, "CSR matrix") for part in rows}
+    columns = read["allx"].shape[1]
+    for part, matrix in read.items():
+        _check_rows(paths[part], matrix.shape[0], rows[part])
+        if matrix.shape[1] != columns:
+            raise BrokenFileError(
+                f"{paths[part]}: has {matrix.shape[1]} columns and {paths['allx'].name} {columns}; "
+                "the files must be of one data set."
+            )
+    if (read["x"] != read["allx"][:num_train]).nnz:
         raise BrokenFileError(
-            f"{parts['tx']}: has {test.shape[1]} columns and {parts['allx'].name} "
-            f"{others.shape[1]}; the files must be of one data set."
+            f"{paths['x']}: its rows are not the first of {paths['allx'].name}; the files must be "
+            "of one data set."
         )
-    features = np.zeros((num_nodes, others.shape[1]), np.float32)
-    features[:num_others] = others.toarray()
-    features[test_ids] = test.toarray()
+    with reading(paths["allx"], "features of nodes"):
+        others = dense(read["allx"], paths["allx"])
+        features = np.zeros((num_nodes, columns), np.float32)
+        features[:num_others] = others
+    with reading(paths["tx"], "features of nodes"):
+        features[test_ids] = dense(read["tx"], paths["tx"])
     return features
 
 

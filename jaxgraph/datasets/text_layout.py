@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO
 
 from jaxgraph.datasets.edge_columns import names_edges
 from jaxgraph.datasets.files import (
@@ -17,9 +16,10 @@ from jaxgraph.datasets.files import (
     UnfitOptionError,
     option_advice,
 )
+from jaxgraph.datasets.limits import opened
 from jaxgraph.datasets.node_ids import is_number, trimmed
 
-__all__ = ["Layout", "find_layout", "is_edge", "open_binary", "open_text", "split_cells"]
+__all__ = ["Layout", "find_layout", "is_edge", "open_text", "split_cells"]
 
 _COMMENTS = ("#", "%")
 _SEPARATORS = "\t;|,"
@@ -63,22 +63,12 @@ class Layout:
     is_header_unsure: bool
 
 
-def open_binary(path: Path) -> IO[bytes]:
-    """Opens a file for reading; one that gzip has packed is unpacked."""
-    with path.open("rb") as stream:
-        packed = stream.read(2) == b"\x1f\x8b"
-    # Named as packed but not so: gzip's error says it.
-    if packed or path.suffix == ".gz":
-        return cast(IO[bytes], gzip.open(path))
-    return path.open("rb")
-
-
 def open_text(path: Path) -> IO[str]:
     """Opens a file as text in the encoding of its byte order mark, UTF-8 if it has none."""
-    with open_binary(path) as stream:
+    with opened(path) as stream:
         start = stream.read(4)
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS if start.startswith(mark)), "utf-8")
-    return io.TextIOWrapper(open_binary(path), encoding=encoding)
+    return io.TextIOWrapper(opened(path), encoding=encoding)
 
 
 def split_cells(line: str, separator: str | None) -> list[str]:

@@ -19,6 +19,7 @@ from jaxgraph.parallel.column_placement import column_request, column_topology, 
 from jaxgraph.parallel.edge_placement import derived_arrays, orientation, shapes_of_part
 from jaxgraph.parallel.exchange import rows_sent
 from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.index_check import check_indices, check_stored_integers
 from jaxgraph.parallel.shard import HaloTable, Shard
 from jaxgraph.partition.assignment import Partition
 from jaxgraph.partition.degrees import PIECE
@@ -204,8 +205,9 @@ def place(
       The sharded graph.
 
     Raises:
-      ValueError: the mesh or the mode does not fit the source, a part does not fit its manifest,
-        the implementation is unknown, or there are no features to hold in `node_dtype`.
+      ValueError: the mesh or the mode does not fit the source, a part does not fit its manifest or
+        has an index outside of its table, the implementation is unknown, or there are no features
+        to hold in `node_dtype`.
       NotImplementedError: the implementation named cannot be used here.
     """
     manifest = source.manifest
@@ -287,6 +289,7 @@ def _placed_arrays(
             continue
         # One part after the other: what the host makes of it is gone before the next.
         part = _padded_part(source, manifest, index)
+        check_indices(part, manifest, index)
         part |= derived_arrays(part, manifest, implementation)
         placed = jax.device_put(part, device)
         for name in shapes:
@@ -316,12 +319,14 @@ def _padded_part(source: PartSource, manifest: Manifest, index: int) -> dict[str
 def _padded(
     what: str, values: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, fill: int
 ) -> np.ndarray:
+    values = np.asarray(values)
     if values.ndim != len(shape) or any(a > b for a, b in zip(values.shape, shape, strict=True)):
         raise ValueError(
             f"{what} has shape {list(values.shape)}; expected at most the manifest's {list(shape)}"
         )
     if not np.can_cast(values.dtype, dtype, "same_kind"):
         raise ValueError(f"{what} has dtype {values.dtype}; expected the manifest's {dtype}")
+    check_stored_integers(what, values, dtype)
     if values.shape == shape:
         return np.asarray(values, dtype)[None]
     padded = np.empty((1, *shape), dtype)

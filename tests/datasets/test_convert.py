@@ -146,3 +146,10 @@ def test_the_order_of_nodes_can_be_given() -> None:
     for wrong in (["a"], ["a", "b", "b"], ["a", "c"]):
         with pytest.raises(ValueError, match=f"node_order: got {len(wrong)} nodes, which are not"):
             from_networkx(source, node_order=wrong)
+
+
+def test_a_stored_zero_is_no_edge() -> None:
+    matrix = sp.coo_array(([2.0, 0.0, 1.0], ([0, 1, 2], [1, 2, 0])), shape=(3, 3))
+    graph = from_scipy(matrix)
+    assert graph.senders.tolist() == [0, 2]
+    assert present(graph.edge_weight).tolist() == [2, 1]

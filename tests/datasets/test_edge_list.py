@@ -84,7 +84,7 @@ def test_options_are_applied(tmp_path: Path) -> None:
     ("file_name", "message"),
     [
         ("a.csv.gz", "BadGzipFile"),
-        ("a.npy", "cannot be read as a list of edges .npy."),
+        ("a.npy", "cannot be read as an npy file"),
         ("a.npz", "cannot be read as an npz archive"),
     ],
 )
@@ -100,7 +100,7 @@ def test_an_npy_that_asks_for_more_than_it_has_is_refused(tmp_path: Path) -> Non
     with (tmp_path / "a.npy").open("wb") as stream:
         np.lib.format.write_array_header_1_0(stream, header)
         stream.write(bytes(64))
-    with pytest.raises(BrokenFileError, match=r"a\.npy: cannot be read as a list of edges"):
+    with pytest.raises(BrokenFileError, match=r"a\.npy: cannot be read as an npy file .*expected 17592186044416"):
         read_edge_list(tmp_path / "a.npy")
 
 

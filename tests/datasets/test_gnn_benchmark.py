@@ -1,5 +1,6 @@
 """gnn-benchmark: the published counts of the real files, both key layouts, broken files."""
 
+import collections
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,10 @@ def plain_layout() -> dict[str, Any]:
         ("coauthor-cs", "ms_academic_cs.npz"),
         ("coauthor-physics", "coauthor/coauthor_phy.npz"),
         ("coauthor-physics", "ms_academic_phy.npz"),
+        ("amazon-computers", "amazon_cs.npz"),
+        ("amazon-computers", "amazon_co_buy_computer.npz"),
+        ("amazon-photo", "amazon_co_buy_photo.npz"),
+        ("coauthor-physics", "coauthor_physics.npz"),
     ],
 )
 def test_both_layouts_are_read(tmp_path: Path, name: str, file_name: str, layout: Any) -> None:
@@ -135,6 +140,33 @@ def test_both_layouts_are_read(tmp_path: Path, name: str, file_name: str, layout
     np.testing.assert_array_equal(present(graph.nodes), FEATURES.toarray())
     np.testing.assert_array_equal(present(graph.labels), LABELS)
     assert mask_sizes(graph) == [40, 60, 20]
+
+
+@pytest.mark.parametrize("layout", [pickled_layout, plain_layout])
+def test_a_stored_zero_is_no_edge(tmp_path: Path, layout: Any) -> None:
+    parts = layout()
+    stored = sp.csr_matrix(
+        (np.r_[ADJACENCY.data, 0.0], (np.r_[ADJACENCY.tocoo().row, 5], np.r_[ADJACENCY.indices, 9]))
+    )
+    assert stored.nnz == ADJACENCY.nnz + 1
+    changed: dict[str, Any] = {"adj_matrix": boxed(stored)}
+    changed |= {f"adj_{part}": getattr(stored, part) for part in ("data", "indices", "indptr")}
+    np.savez(tmp_path / "amazon_photo.npz", **{key: changed.get(key, parts[key]) for key in parts})
+    assert load_gnn_benchmark("amazon-photo", tmp_path).num_edges == 240
+
+
+def test_members_that_are_not_asked_for_may_hold_anything(tmp_path: Path) -> None:
+    parts: dict[str, Any] = pickled_layout() | {"metadata": boxed(collections.Counter("abc"))}
+    np.savez(tmp_path / "amazon_photo.npz", **parts)
+    assert load_gnn_benchmark("amazon-photo", tmp_path).num_edges == 240
+
+
+def test_features_out_of_proportion_to_the_file_are_refused(tmp_path: Path) -> None:
+    wide = sp.csr_matrix((np.ones(1, np.float32), ([0], [2**40 - 1])), (NUM_NODES, 2**40))
+    parts: dict[str, Any] = pickled_layout() | {"node_attr": boxed(wide)}
+    np.savez(tmp_path / "amazon_photo.npz", **parts)
+    with pytest.raises(BrokenFileError, match=r"120 x 1099511627776 with 1 entries takes .* dense"):
+        load_gnn_benchmark("amazon-photo", tmp_path)
 
 
 def test_rows_are_normalised_and_zero_rows_stay(tmp_path: Path) -> None:
@@ -156,7 +188,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     [
         ({"adj_matrix": None}, "has neither a CSR matrix adj_matrix nor arrays adj_data"),
         ({"node_attr": boxed([1])}, "has neither a CSR matrix node_attr nor arrays attr_data"),
-        ({"node_label": None}, "has no array node_label or labels; its keys are adj_matrix"),
+        ({"node_label": None}, "has no array node_label or labels of .*; its keys are adj_matrix"),
+        ({"node_label": LABELS[:, None]}, "has no array node_label or labels of one class per"),
         ({"node_label": LABELS[:9]}, r"adjacency matrix is \(120, 120\); expected \(9, 9\)"),
         ({"node_attr": boxed(FEATURES[:9])}, r"nodes: got shape \[9, 2\]; expected \[120, any\]"),
         ({"node_attr": boxed(FEATURES * np.nan)}, "nodes: .* NaN"),

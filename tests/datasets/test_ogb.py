@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxgraph.datasets import BrokenFileError, MissingFileError, load_ogb, read_ogb_folder
+from jaxgraph.datasets import (
+    BrokenFileError,
+    MissingFileError,
+    limits,
+    load_ogb,
+    read_ogb_folder,
+)
 from tests.datasets.structure import is_symmetric, present
 
 NUM_NODES = 6
@@ -24,8 +30,8 @@ def write_csv(path: Path, rows: Any, form: str = "%d") -> None:
         np.savetxt(stream, np.asarray(rows), delimiter=",", fmt=form)
 
 
-def write_split(folder: Path, name: str = "time") -> None:
-    for part, ids in SPLIT.items():
+def write_split(folder: Path, name: str = "time", **changed: Any) -> None:
+    for part, ids in (SPLIT | changed).items():
         write_csv(folder / "split" / name / f"{part}.csv.gz", ids)
 
 
@@ -36,7 +42,7 @@ def write_text_form(folder: Path, labels: np.ndarray = LABELS, **changed: Any) -
     write_csv(raw / "node-label.csv.gz", labels, form="%g")
     write_csv(raw / "num-node-list.csv.gz", changed.get("num_nodes", [NUM_NODES]))
     write_csv(raw / "num-edge-list.csv.gz", changed.get("num_edges", [len(EDGES)]))
-    write_split(folder)
+    write_split(folder, **changed.get("split", {}))
     return folder
 
 
@@ -150,6 +156,19 @@ def test_a_file_that_is_missing_truncated_or_empty_is_named(tmp_path: Path, file
         read_ogb_folder(tmp_path)
 
 
+def test_ids_that_are_fractions_and_bombs_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_text_form(tmp_path) / "raw" / "edge.csv.gz"
+    write_csv(path, EDGES + 0.5, form="%g")
+    with pytest.raises(BrokenFileError, match=r"edge.csv.gz: cannot be read as compressed"):
+        read_ogb_folder(tmp_path)
+    monkeypatch.setattr(limits, "_ALWAYS_EXPANDED", 1 << 10)
+    path.write_bytes(gzip.compress(b"0,1\n" * (1 << 17)))
+    with pytest.raises(BrokenFileError, match=r"edge.csv.gz: .* bytes expand to \d+ or more"):
+        read_ogb_folder(tmp_path)
+
+
 def test_a_folder_without_split_is_named(tmp_path: Path) -> None:
     write_text_form(tmp_path)
     (tmp_path / "split").rename(tmp_path / "splits")
@@ -163,7 +182,10 @@ def test_a_folder_without_split_is_named(tmp_path: Path) -> None:
         ({"edges": [[0, 1, 2]]}, r"edge.csv.gz: has 3 columns; expected two"),
         ({"num_edges": [9]}, r"edge.csv.gz: has 4 edges; expected 9"),
         ({"num_nodes": [3, 3]}, r"num-node-list.csv.gz: tells of 2 graphs; expected one"),
-        ({"num_nodes": [5]}, r"test.csv.gz: ids run from 1 to 5; expected ids of the 5 nodes"),
+        ({"num_nodes": [5]}, r"raw: has labels of 6 nodes; expected 5"),
+        ({"num_nodes": [10**12]}, r"raw: has labels of 6 nodes; expected 1000000000000"),
+        ({"split": {"train": [6]}}, r"train.csv.gz: ids run from 6 to 6; expected ids of the 6"),
+        ({"split": {"train": [-1]}}, r"train.csv.gz: ids run from -1 to -1; expected ids of the"),
         ({"labels": LABELS + 0.5}, r"node-label.csv.gz: has labels that are fractions"),
         ({"features": FEATURES[:4]}, r"nodes: got shape \[4, 3\]; expected \[6, any\]"),
         ({"features": FEATURES * np.inf}, r"nodes: .* NaN or infinite"),

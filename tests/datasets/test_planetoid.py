@@ -1,7 +1,6 @@
 """Planetoid: the published counts of the real files, and files that are missing or broken."""
 
 import pickle
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,7 @@ CITESEER_GAPS = [
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_counts(name: str, data_dir: Path) -> None:
-    graph = load_planetoid(name, data_dir, normalize_features=False)
+    graph = load_planetoid(name, data_dir, normalize_features=False, features=name != "pubmed")
     published: dict[str, Any] = PUBLISHED[name]
     assert graph.num_nodes == published["nodes"]
     assert graph.num_edges == 2 * published["edges"]
@@ -86,7 +85,7 @@ def test_published_counts(name: str, data_dir: Path) -> None:
 def test_public_split_has_twenty_of_each_class_and_the_next_five_hundred(
     name: str, data_dir: Path
 ) -> None:
-    graph = load_planetoid(name, data_dir)
+    graph = load_planetoid(name, data_dir, features=False)
     train = np.flatnonzero(present(graph.train_mask))
     assert train.tolist() == list(range(20 * graph.num_classes))
     assert np.bincount(present(graph.labels)[train]).tolist() == [20] * graph.num_classes
@@ -147,7 +146,7 @@ def write_small(folder: Path, **changed: Any) -> Path:
     return folder
 
 
-def test_pubmed_has_features_where_its_file_is_there(tmp_path: Path) -> None:
+def test_rows_of_features_and_labels_go_to_their_nodes(tmp_path: Path) -> None:
     graph = load_planetoid("pubmed", write_small(tmp_path), normalize_features=False)
     nodes = present(graph.nodes)
     np.testing.assert_array_equal(nodes[:504].ravel(), np.arange(504 * 3))
@@ -155,8 +154,7 @@ def test_pubmed_has_features_where_its_file_is_there(tmp_path: Path) -> None:
     assert present(graph.labels)[504:].tolist() == [0, 1]
     assert graph.num_edges == 2 * 506
     assert mask_sizes(graph) == [4, 500, 2]
-    (tmp_path / "planetoid" / "ind.pubmed.allx").unlink()
-    assert load_planetoid("pubmed", tmp_path).nodes is None
+    assert load_planetoid("pubmed", tmp_path, features=False).nodes is None
 
 
 def test_files_may_lie_in_the_folder_itself(tmp_path: Path) -> None:
@@ -164,7 +162,7 @@ def test_files_may_lie_in_the_folder_itself(tmp_path: Path) -> None:
     assert load_planetoid("pubmed", folder).num_nodes == 506
 
 
-@pytest.mark.parametrize("part", ["y", "ally", "ty", "graph", "test.index", "tx"])
+@pytest.mark.parametrize("part", ["x", "y", "allx", "ally", "tx", "ty", "graph", "test.index"])
 def test_a_missing_file_is_named(tmp_path: Path, part: str) -> None:
     write_small(tmp_path)
     (tmp_path / "planetoid" / f"ind.pubmed.{part}").unlink()
@@ -172,14 +170,11 @@ def test_a_missing_file_is_named(tmp_path: Path, part: str) -> None:
         load_planetoid("pubmed", tmp_path)
 
 
-def test_cora_needs_its_features(tmp_path: Path) -> None:
-    root = write_small(tmp_path) / "planetoid"
-    for path in list(root.iterdir()):
-        shutil.move(path, path.with_name(path.name.replace("pubmed", "cora")))
-    assert load_planetoid("cora", tmp_path).num_features == 3
-    (root / "ind.cora.allx").unlink()
-    with pytest.raises(MissingFileError, match=r"ind.cora.allx: no such file"):
-        load_planetoid("cora", tmp_path)
+def test_pubmed_without_its_features_is_refused_unless_they_are_not_wanted(data_dir: Path) -> None:
+    message = r"ind.pubmed.allx: no such file .*features=False reads the graph"
+    with pytest.raises(MissingFileError, match=message):
+        load_planetoid("pubmed", data_dir)
+    assert load_planetoid("pubmed", data_dir, features=False).num_nodes == 19_717
 
 
 @pytest.mark.parametrize("part", ["y", "ally", "ty", "graph", "tx", "allx"])
@@ -191,6 +186,21 @@ def test_a_truncated_file_is_named(tmp_path: Path, part: str) -> None:
         load_planetoid("pubmed", tmp_path)
 
 
+def with_neighbour(neighbour: Any) -> dict[str, Any]:
+    return {"graph": {node: [(node + 1) % 506] for node in range(506)} | {7: [neighbour]}}
+
+
+def test_a_row_without_class_is_no_label(tmp_path: Path) -> None:
+    ally = np.eye(2, dtype=np.int32)[np.arange(510) % 2]
+    ally[508] = 0
+    allx = sp.csr_matrix(np.ones((510, 3), np.float32))
+    graph = {node: [(node + 1) % 512] for node in range(512)}
+    write_small(tmp_path, ally=ally, allx=allx, x=allx[:4], graph=graph)
+    (tmp_path / "planetoid" / "ind.pubmed.test.index").write_text("511\n510\n")
+    labels = present(load_planetoid("pubmed", tmp_path).labels)
+    assert np.flatnonzero(labels < 0).tolist() == [508]
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -198,10 +208,24 @@ def test_a_truncated_file_is_named(tmp_path: Path, part: str) -> None:
         ({"tx": sp.csr_matrix((5, 3))}, r"ind.pubmed.tx: has 5 rows; expected 2"),
         ({"tx": sp.csr_matrix((2, 9))}, r"ind.pubmed.tx: has 9 columns and ind.pubmed.allx 3"),
         ({"allx": sp.csr_matrix((9, 3))}, r"ind.pubmed.allx: has 9 rows; expected 504"),
-        ({"allx": np.zeros((504, 3))}, r"ind.pubmed.allx: holds a ndarray; expected a csr_matrix"),
-        ({"graph": [[0]]}, r"ind.pubmed.graph: holds a list; expected a Mapping"),
+        ({"allx": np.zeros((504, 3))}, r"ind.pubmed.allx: holds a ndarray; expected a CSR matrix"),
+        ({"graph": [[0]]}, r"ind.pubmed.graph: holds a list; expected a dictionary"),
         ({"graph": {0: [1], 1: [0]}}, r"test.index: ids run from 504 to 505; expected"),
         ({"graph": dict.fromkeys(range(506), "ab")}, r"ind.pubmed.graph: cannot be read as lists"),
+        (with_neighbour(1.9), r"ind.pubmed.graph: cannot be .* a node that is no integer"),
+        (with_neighbour("1"), r"ind.pubmed.graph: cannot be .* a node that is no integer"),
+        (with_neighbour(True), r"ind.pubmed.graph: cannot be .* a node that is no integer"),
+        (with_neighbour(-1), r"ind.pubmed.graph: .* neighbours run from -1 to 505; expected"),
+        (with_neighbour(506), r"ind.pubmed.graph: .* neighbours run from 0 to 506; expected"),
+        (with_neighbour(2**63), r"ind.pubmed.graph: cannot be read as lists of neighbours"),
+        ({"graph": {node + 1: [] for node in range(506)}}, "506 nodes are not numbered from 0"),
+        ({"ty": np.array([[0, 1], [0, 0]])}, "test_mask: 1 of its nodes have no label"),
+        ({"ty": np.array([[0, 1], [1, 1]])}, "ind.pubmed.ty: .* a row has more than a single 1"),
+        ({"ty": np.array([[0, 1], [0, 2]])}, "ind.pubmed.ty: .* a row has more than a single 1"),
+        ({"ty": np.array([1, 0])}, r"ind.pubmed.ty: .* shape \[2\] of int64"),
+        ({"y": np.eye(2)[[1, 1, 1, 1]]}, "ind.pubmed.y: its rows are not the first of ind.pubmed"),
+        ({"x": sp.csr_matrix((4, 3))}, "ind.pubmed.x: its rows are not the first of ind.pubmed"),
+        ({"x": sp.csr_matrix((3, 3))}, r"ind.pubmed.x: has 3 rows; expected 4"),
     ],
 )
 def test_files_that_do_not_fit_are_named(
@@ -211,7 +235,9 @@ def test_files_that_do_not_fit_are_named(
         load_planetoid("pubmed", write_small(tmp_path, **changed))
 
 
-@pytest.mark.parametrize("text", ["", "12 banana", "504\n504\n"])
+@pytest.mark.parametrize(
+    "text", ["", "12 banana", "504\n504\n", "504\n5_05\n", "504\n505.0\n", "504\n-505"]
+)
 def test_a_broken_index_is_named(tmp_path: Path, text: str) -> None:
     write_small(tmp_path)
     (tmp_path / "planetoid" / "ind.pubmed.test.index").write_text(text)

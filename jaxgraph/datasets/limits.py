@@ -1,0 +1,116 @@
+"""How much memory a file may ask for: a few bytes can name a large size."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import scipy.sparse as sp
+
+__all__ = ["check_expansion", "dense", "largest_expansion", "opened", "opened_text"]
+
+_EXPANSION = 200
+"""Times its size that a compressed file may expand to. Data sets of the field have up to 100."""
+_ALWAYS_EXPANDED = 1 << 27
+_DENSE_EXPANSION = 1000
+_ALWAYS_DENSE = 1 << 32
+_GZIP = b"\x1f\x8b"
+_BUFFER = 1 << 16
+
+
+def largest_expansion(path: Path) -> int:
+    """Returns how many bytes a compressed file may expand to.
+
+    Args:
+        path: the file.
+
+    Returns:
+        A number of bytes.
+    """
+    return max(_ALWAYS_EXPANDED, _EXPANSION * path.stat().st_size)
+
+
+def check_expansion(path: Path, num_bytes: int) -> None:
+    """Checks how many bytes a compressed file expands to.
+
+    Args:
+        path: the file.
+        num_bytes: what it expands to, or says that it does.
+
+    Raises:
+        ValueError: they are more than any data set has.
+    """
+    if num_bytes > largest_expansion(path):
+        raise ValueError(
+            f"{path.stat().st_size} bytes expand to {num_bytes} or more; if you trust the file, "
+            "save its content without compression"
+        )
+
+
+def dense(matrix: sp.csr_array, path: Path) -> np.ndarray:
+    """Makes a dense array of a sparse matrix from a file.
+
+    Args:
+        matrix: [rows, columns].
+        path: the file.
+
+    Returns:
+        float32 [rows, columns].
+
+    Raises:
+        ValueError: the array would be out of proportion to the file.
+    """
+    rows, columns = (int(size) for size in matrix.shape or ())
+    most = max(_ALWAYS_DENSE, _DENSE_EXPANSION * path.stat().st_size)
+    if 4 * rows * columns > most:
+        raise ValueError(
+            f"a sparse matrix of {rows} x {columns} with {matrix.nnz} entries takes "
+            f"{4 * rows * columns} bytes when it is dense; expected at most {most}"
+        )
+    with np.errstate(over="ignore"):
+        return matrix.astype(np.float32).toarray()
+
+
+def opened(path: Path) -> IO[bytes]:
+    """Opens a file, unpacks one that gzip has packed, and bounds what it expands to.
+
+    Args:
+        path: the file.
+
+    Returns:
+        A stream of bytes; reading more than ``largest_expansion`` of a packed file raises a
+        ValueError.
+    """
+    with path.open("rb") as stream:
+        packed = stream.read(len(_GZIP)) == _GZIP
+    # Named as packed but not so: gzip's error says it.
+    if packed or path.suffix == ".gz":
+        return io.BufferedReader(_Bounded(gzip.open(path, "rb"), path), _BUFFER)
+    return path.open("rb")
+
+
+def opened_text(path: Path) -> IO[str]:
+    """Opens a text in UTF-8 as ``opened`` does."""
+    return io.TextIOWrapper(opened(path), encoding="utf-8")
+
+
+class _Bounded(io.RawIOBase):
+    def __init__(self, stream: IO[bytes], path: Path) -> None:
+        self._stream, self._path, self._done = stream, path, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # pyright: ignore
+        content = self._stream.read(len(buffer))
+        self._done += len(content)
+        check_expansion(self._path, self._done)
+        buffer[: len(content)] = content
+        return len(content)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()

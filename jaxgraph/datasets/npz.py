@@ -1,0 +1,109 @@
+"""Arrays from npy and npz files; no memory is reserved because a header says so."""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from jaxgraph.datasets.files import reading
+from jaxgraph.datasets.limits import check_expansion
+from jaxgraph.datasets.restricted_pickle import checked_array, unpickled
+
+__all__ = ["load_npy", "load_npz"]
+
+_SUFFIX = ".npy"
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_ENCRYPTED = 1
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+    # Differs in the encoding of field names only, which no array here has.
+    (3, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def load_npy(path: Path) -> np.ndarray:
+    """Reads an npy file of numbers or texts.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The array.
+
+    Raises:
+        ValueError: the file is broken, or holds objects.
+    """
+    with reading(path, "an npy file"), path.open("rb") as stream:
+        value = _array(stream, path.stat().st_size, path)
+        if not isinstance(value, np.ndarray) or value.dtype == object:
+            raise ValueError("it holds objects; expected numbers")
+        return value
+
+
+def load_npz(path: Path) -> Mapping[str, Any]:
+    """Opens an npz file, whose object arrays may hold what ``load_pickle`` reads.
+
+    A member is read when it is asked for; one that nobody asks for may hold anything.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Arrays by name; a zero-dimensional object array is replaced by the object it holds. Reading
+        one raises a ValueError if it is broken, or if a pickle inside asks for any other type.
+
+    Raises:
+        ValueError: the file is broken or truncated, or its members are out of proportion to it.
+    """
+    with reading(path, "an npz archive"), zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        check_expansion(path, sum(member.file_size for member in members))
+        names = [member.filename.removesuffix(_SUFFIX) for member in members]
+        if len(set(names)) != len(names):
+            raise ValueError("two members have the same name")
+        return _Npz(path, dict(zip(names, members, strict=True)))
+
+
+class _Npz(Mapping[str, Any]):
+    def __init__(self, path: Path, members: dict[str, zipfile.ZipInfo]) -> None:
+        self._path = path
+        self._members = members
+
+    def __getitem__(self, name: str) -> Any:
+        member, path = self._members[name], self._path
+        with reading(path, "an npz archive"):
+            if member.compress_type not in _METHODS or member.flag_bits & _ENCRYPTED:
+                raise ValueError(f"{name} is encrypted, or compressed by a method of its own")
+            with zipfile.ZipFile(path) as archive, archive.open(member) as stream:
+                return _array(stream, member.file_size, path)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._members
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+
+def _array(stream: IO[bytes], num_bytes: int, path: Path) -> Any:
+    """Reads one array, of a stream that says how many bytes it has."""
+    version = np.lib.format.read_magic(stream)
+    if version not in _HEADERS:
+        raise ValueError(f"an array in version {version} of the npy format")
+    with warnings.catch_warnings():
+        # Python 2 wrote sizes with an L, which numpy tells.
+        warnings.simplefilter("ignore", UserWarning)
+        shape, fortran, dtype = _HEADERS[version](stream)
+    # More than there can be: an archive compares its checksum where a member ends.
+    content = stream.read(num_bytes + 1)
+    if dtype.hasobject:
+        return unpickled(content, path)
+    return checked_array(dtype, shape, fortran, content)

@@ -1,0 +1,285 @@
+"""Every index of a part, checked once on the host: kernels read and write where an index points.
+
+A source of parts may be a folder or another program. Its arrays are compared with the sizes of the
+manifest and with each other; the cost is one pass over each array of edges.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from jaxgraph.partition.manifest import Manifest
+
+__all__ = ["check_indices", "check_stored_integers"]
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def check_stored_integers(what: str, values: np.ndarray, dtype: np.dtype) -> None:
+    """Checks that integers stay what they are in the type that a device stores.
+
+    Args:
+      what: the array, for the message.
+      values: the integers.
+      dtype: the type.
+
+    Raises:
+      ValueError: they do not.
+    """
+    if dtype.kind not in "iu" or values.dtype.kind not in "iu" or not values.size:
+        return
+    if not np.can_cast(values.dtype, dtype, "safe"):
+        limits = np.iinfo(dtype)
+        _check_range(what, int(values.min()), int(values.max()), limits.min, limits.max + 1)
+
+
+def check_indices(part: Arrays, manifest: Manifest, index: int) -> None:
+    """Checks every index of a part.
+
+    Args:
+      part: the arrays of the part, [1, ...] each, in their padded shapes.
+      manifest: the sizes that all parts agree on.
+      index: which part.
+
+    Raises:
+      ValueError: an index points outside of its table, or pointers do not ascend.
+    """
+    arrays = {name: values[0] for name, values in part.items()}
+    check = _Check(arrays, f"part {index}: ")
+    counts, rows = manifest.counts, manifest.node_rows
+    check.all_below("node_ids", 2**31 if counts is None else counts.num_nodes)
+    if "labels" in arrays and arrays["labels"].ndim == 1:
+        check.all_below("labels", manifest.num_classes, least=-1)
+    senders, receivers = _halo_tables(manifest, index)
+    _check_edges(check, manifest, "incoming", (rows,) * len(senders), senders)
+    check.all_below("incoming/receivers", rows)
+    check.pointers("incoming/sender_ptr", len(arrays["incoming/sender_ids"]))
+    if "outgoing/receiver_ptr" in arrays:
+        _check_edges(check, manifest, "outgoing", receivers, (rows,) * len(receivers))
+        check.pointers("outgoing/receiver_ptr", len(arrays["outgoing/receiver_ids"]))
+    for name in ("send", "reach"):
+        if f"{name}/rows" in arrays:
+            _check_halo(check, name, rows)
+    if manifest.columns is not None:
+        _check_columns(arrays, manifest, f"part {index}: ")
+
+
+def _halo_tables(manifest: Manifest, part: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Rows of the senders' table of each group of incoming edges, and of the receivers' of others.
+
+    On the ring, step g brings the senders of the part g places before; group g of the other edges
+    ends in the part g + 1 places after.
+    """
+    parts, unit = manifest.num_parts, manifest.halo_unit
+    if manifest.mode == "domain" or parts == 1:
+        return (manifest.sender_rows,), ()
+    brought = [unit * manifest.halo_units[part][(part - g) % parts] for g in range(1, parts)]
+    answered = [unit * manifest.reach_units[(part + g) % parts][part] for g in range(1, parts)]
+    return (manifest.node_rows, *brought), tuple(answered)
+
+
+def _check_edges(
+    check: _Check,
+    manifest: Manifest,
+    prefix: str,
+    receivers: tuple[int, ...],
+    senders: tuple[int, ...],
+) -> None:
+    """Checks both orientations of the edges between tables of so many rows in each group."""
+    by_receiver, by_sender = f"{prefix}/by_receiver", f"{prefix}/by_sender"
+    edges = [
+        _check_orientation(check, name, manifest.longest_row(name), *tables)
+        for name, tables in (
+            (by_receiver, (receivers, senders)),
+            (by_sender, (senders, receivers)),
+        )
+    ]
+    if edges[0] != edges[1]:
+        raise ValueError(
+            f"{check.where}{prefix} has {edges[0]} edges by receiver and {edges[1]} by sender"
+        )
+    check.all_below(f"{by_sender}/edge_ids", max(edges[0], 1))
+
+
+def _check_orientation(
+    check: _Check,
+    prefix: str,
+    longest: int,
+    own_rows: tuple[int, ...],
+    other_rows: tuple[int, ...],
+) -> int:
+    """Checks one orientation and returns its edges.
+
+    Args:
+      check: of the arrays.
+      prefix: what their names start with.
+      longest: edges of a row, at most.
+      own_rows: rows of the table that the orientation's rows are of, in each group.
+      other_rows: rows of the table at the other end of its edges.
+    """
+    arrays, groups = check.arrays, len(own_rows)
+    rows_of_group = check.pointers(
+        f"{prefix}/compressed_ptr", len(arrays[f"{prefix}/compressed_rows"]), groups + 1
+    )
+    starts = arrays[f"{prefix}/compressed_starts"][: rows_of_group[-1] + 1]
+    if len(starts) != rows_of_group[-1] + 1:
+        raise ValueError(
+            f"{check.where}{prefix}/compressed_starts has {len(starts)} entries; expected one for "
+            f"each of {rows_of_group[-1]} rows, and the end"
+        )
+    check.ascending(f"{prefix}/compressed_starts", starts, len(arrays[f"{prefix}/neighbors"]))
+    edges, most = int(starts[-1]), int(np.diff(starts).max(initial=0))
+    if most > longest:
+        raise ValueError(
+            f"{check.where}{prefix}/compressed_starts has a row of {most} edges; expected at most "
+            f"the manifest's {longest}"
+        )
+    runs_of_group = check.pointers(f"{prefix}/run_ptr", len(arrays[f"{prefix}/rows"]), groups + 1)
+    of_first = int(rows_of_group[1]) if groups else 0
+    check.all_below(f"{prefix}/position", max(of_first, 1), least=-1)
+    slots = starts[rows_of_group]
+    for field, bounds, rows in (
+        ("compressed_rows", rows_of_group, own_rows),
+        ("rows", runs_of_group, own_rows),
+        ("neighbors", slots, other_rows),
+    ):
+        # Vectors of indices reach past the last edge and the last row, into the padding.
+        check.all_below(f"{prefix}/{field}", max((*rows, 1)))
+        if len(set(rows)) > 1:
+            for some, stop in zip(itertools.pairwise(bounds), rows, strict=True):
+                check.below(f"{prefix}/{field}", slice(*some), stop)
+    _check_visited(check, prefix, rows_of_group, runs_of_group, edges)
+    return edges
+
+
+def _check_visited(
+    check: _Check,
+    prefix: str,
+    rows_of_group: np.ndarray,
+    runs_of_group: np.ndarray,
+    edges: int,
+) -> None:
+    """Checks the slots of rows and runs, group by group; the first rows of a group have runs."""
+    heavy_rows = check.arrays[f"{prefix}/heavy_rows"].tolist()
+    if len(heavy_rows) != len(rows_of_group) - 1:
+        raise ValueError(
+            f"{check.where}{prefix}/heavy_rows has {len(heavy_rows)} entries; expected "
+            f"{len(rows_of_group) - 1}"
+        )
+    for group, heavy in enumerate(heavy_rows):
+        light = int(rows_of_group[group + 1] - rows_of_group[group])
+        first, stop = (int(place) for place in runs_of_group[group : group + 2])
+        if not 0 <= heavy <= light <= stop - first:
+            raise ValueError(
+                f"{check.where}{prefix}/heavy_rows is {heavy} in group {group}; expected at most "
+                f"its {light} rows, which come before its runs"
+            )
+        _check_spans(check, prefix, slice(first, first + heavy), stop - first)
+        _check_spans(check, prefix, slice(first + heavy, stop), edges)
+
+
+def _check_spans(check: _Check, prefix: str, some: slice, most: int) -> None:
+    """Checks that rows, or runs of a row, have their slots, or their runs, among `most`."""
+    check.below(f"{prefix}/starts", some, most + 1)
+    check.below(f"{prefix}/degrees", some, most + 1)
+    starts, degrees = (check.arrays[f"{prefix}/{name}"][some] for name in ("starts", "degrees"))
+    wide = starts.astype(np.int64) if most > np.iinfo(np.int32).max // 2 else starts
+    if (wide + degrees).max(initial=0) > most:
+        raise ValueError(
+            f"{check.where}{prefix}/starts and degrees end at {(wide + degrees).max()}; expected "
+            f"at most {most}"
+        )
+
+
+def _check_halo(check: _Check, name: str, rows: int) -> None:
+    of_step = check.pointers(f"{name}/ptr", len(check.arrays[f"{name}/rows"]))
+    check.all_below(f"{name}/rows", rows)
+    steps = len(check.arrays[f"{name}/position"])
+    if steps != len(of_step) - 1:
+        raise ValueError(
+            f"{check.where}{name}/position has {steps} steps; expected {len(of_step) - 1}"
+        )
+    for step, (first, stop) in enumerate(itertools.pairwise(of_step)):
+        place = check.arrays[f"{name}/position"][step]
+        _check_array(f"{check.where}{name}/position", place, max(int(stop - first), 1), -1)
+
+
+def _check_columns(arrays: Arrays, manifest: Manifest, where: str) -> None:
+    schedule = manifest.columns
+    assert schedule is not None
+    whole = _Check(arrays, where)
+    whole.all_below(
+        "columns/node_ids", 2**31 if manifest.counts is None else manifest.counts.num_nodes
+    )
+    whole.all_below("columns/offset", schedule.num_features + 1)
+    names = [name for name in arrays if name.startswith("columns/by_")]
+    for chunk in range(schedule.chunks):
+        check = _Check({name: arrays[name][chunk] for name in names}, f"{where}chunk {chunk}: ")
+        ends = [
+            (len(check.arrays[f"columns/by_{end}/position"]),) for end in ("receiver", "sender")
+        ]
+        _check_edges(check, manifest, "columns", *ends)
+    if "columns/receivers" in arrays:
+        rows = arrays["columns/by_receiver/position"].shape[-1]
+        whole.all_below("columns/receivers", rows)
+
+
+class _Check:
+    """Comparisons of arrays of a part.
+
+    Args:
+      arrays: by name.
+      where: what the message starts with.
+    """
+
+    def __init__(self, arrays: Arrays, where: str) -> None:
+        self.arrays = arrays
+        self.where = where
+
+    def all_below(self, name: str, stop: int, least: int = 0) -> None:
+        """Checks all values of an array."""
+        _check_array(self.where + name, self.arrays[name], stop, least)
+
+    def below(self, name: str, some: slice, stop: int) -> None:
+        """Checks some values of an array."""
+        _check_array(self.where + name, self.arrays[name][some], stop, 0)
+
+    def pointers(self, name: str, most: int, size: int | None = None) -> np.ndarray:
+        """Checks pointers into an array of `most` entries, and returns them."""
+        pointers = self.arrays[name]
+        if size is not None and len(pointers) != size:
+            raise ValueError(f"{self.where}{name} has {len(pointers)} entries; expected {size}")
+        self.ascending(name, pointers, most)
+        return pointers
+
+    def ascending(self, name: str, pointers: np.ndarray, most: int) -> None:
+        """Checks that pointers begin at 0, ascend, and end at `most` at most."""
+        if len(pointers) and (
+            pointers[0] != 0 or pointers[-1] > most or (pointers[1:] < pointers[:-1]).any()
+        ):
+            raise ValueError(
+                f"{self.where}{name} runs from {pointers[0]} to {pointers[-1]}; expected pointers "
+                f"that ascend from 0 to at most {most}"
+            )
+
+
+def _check_array(what: str, values: np.ndarray, stop: int, least: int) -> None:
+    if not values.size:
+        return
+    # One pass: without a sign, negative numbers are the largest.
+    if least == 0 and values.dtype == np.int32 and values.flags.c_contiguous:
+        largest: Any = values.view(np.uint32).max()
+        if largest < stop:
+            return
+    _check_range(what, int(values.min()), int(values.max()), least, stop)
+
+
+def _check_range(what: str, smallest: int, largest: int, least: int, stop: int) -> None:
+    if smallest < least or largest >= stop:
+        raise ValueError(
+            f"{what} holds indices from {smallest} to {largest}; expected {least} to {stop - 1}"
+        )

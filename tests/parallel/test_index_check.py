@@ -1,0 +1,130 @@
+"""Indices of parts: whatever points outside of its table is refused before a device reads it."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jaxgraph as jg
+from jaxgraph.parallel import make_mesh, place
+from jaxgraph.parallel.index_check import check_indices, check_stored_integers
+from jaxgraph.parallel.placement import _padded_part
+from jaxgraph.partition.column_tables import ColumnRequest
+from jaxgraph.partition.manifest import Manifest
+from jaxgraph.partition.shard_tables import PartTables, tabulate
+from tests.strategies import complete, random_edges
+
+NO_INDICES = {"edge_type", "repetition", "graph_ids", "sender_ids", "receiver_ids"}
+"""Ends of names of integers that nothing is looked up by, such as ids that randomness goes by."""
+SOURCES: dict[str, tuple[int, str, ColumnRequest | None]] = {
+    "one": (1, "sar", None),
+    "sar": (3, "sar", None),
+    "domain": (3, "domain", None),
+    "p3": (2, "domain", ColumnRequest(chunks=2)),
+    "p3 pushed": (2, "sar", ColumnRequest(topology="pushed")),
+}
+
+
+def tables(name: str) -> PartTables:
+    """A graph with repeated edges, and a row of so many edges that it is cut into runs."""
+    parts, mode, columns = SOURCES[name]
+    senders, receivers = random_edges(80, 400, 0)
+    hub = np.arange(300) % 80
+    senders, receivers = np.concatenate([senders, hub]), np.concatenate([receivers, 0 * hub])
+    graph = complete(senders, receivers, 80, "hub", 0, edge_data=True)
+    partition = jg.partition.partition(graph, parts, method="hash")
+    return tabulate(graph, partition, mode, columns=columns)
+
+
+class Spoiled:
+    """A source, one array of whose last part has another value at one place."""
+
+    def __init__(self, source: PartTables, name: str, place: int, value: int) -> None:
+        self.source, self.change = source, (name, place, value)
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.source.manifest
+
+    def part(self, index: int) -> dict[str, np.ndarray]:
+        arrays = dict(self.source.part(index))
+        name, place, value = self.change
+        if index == self.manifest.num_parts - 1:
+            arrays[name] = arrays[name].copy()
+            arrays[name].flat[place] = value
+        return arrays
+
+
+def index_arrays(source: PartTables) -> Iterator[tuple[str, np.ndarray]]:
+    part = source.part(source.manifest.num_parts - 1)
+    for name, _, dtype in source.manifest.shapes:
+        is_index = np.dtype(dtype).kind == "i" and name.split("/")[-1] not in NO_INDICES
+        if is_index and part[name].size:
+            yield name, part[name]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("implementation", ["xla", "cpu"])
+def test_parts_as_they_are_pass(name: str, implementation: str) -> None:
+    source = tables(name)
+    mode = None if source.manifest.columns is None else "p3"
+    place(source, make_mesh(SOURCES[name][0]), mode, implementation=implementation)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_any_index_outside_of_its_table_is_refused_by_name(name: str) -> None:
+    source = tables(name)
+    manifest, last = source.manifest, source.manifest.num_parts - 1
+    arrays = dict(index_arrays(source))
+    assert len(arrays) > 15 and any(name.endswith("/neighbors") for name in arrays)
+    for (array, values), value in itertools.product(arrays.items(), (10**9, -2)):
+        # Arrays of columns come padded, and nothing reads an index in the padding.
+        ends = {0} if array.startswith("columns/") else {0, values.size // 2, values.size - 1}
+        for at in ends:
+            with pytest.raises(ValueError, match=rf"^part {last}: .*{array.rsplit('/', 1)[0]}"):
+                part = _padded_part(Spoiled(source, array, at, value), manifest, last)
+                check_indices(part, manifest, last)
+
+
+@pytest.mark.parametrize("name", ["one", "sar"])
+def test_the_message_names_the_array_and_what_it_may_hold(name: str) -> None:
+    source = tables(name)
+    spoiled = Spoiled(source, "incoming/by_receiver/neighbors", 7, 10**9)
+    last = source.manifest.num_parts - 1
+    message = (
+        rf"part {last}: incoming/by_receiver/neighbors holds indices from 0 to 1000000000; "
+        rf"expected 0 to \d+"
+    )
+    with pytest.raises(ValueError, match=message):
+        place(spoiled, make_mesh(SOURCES[name][0]))
+
+
+def test_the_halo_of_a_step_has_rows_of_its_own_number() -> None:
+    # A path cut in two: one row arrives, although a part has many.
+    graph = jg.Graph.from_edges(np.arange(99), np.arange(99) + 1, num_nodes=100)
+    halves = jg.partition.Partition((np.arange(100) >= 50).astype(np.int32), 2, "halves")
+    source = tabulate(graph, halves, "sar")
+    by_receiver, part = "incoming/by_receiver", source.part(1)
+    first = int(part[f"{by_receiver}/compressed_starts"][part[f"{by_receiver}/compressed_ptr"][1]])
+    size = source.manifest.halo_unit * source.manifest.halo_units[1][0]
+    assert size < source.manifest.node_rows
+    with pytest.raises(
+        ValueError, match=rf"neighbors holds .* to {size}; expected 0 to {size - 1}"
+    ):
+        place(Spoiled(source, f"{by_receiver}/neighbors", first, size), make_mesh(2))
+
+
+@pytest.mark.parametrize(
+    ("values", "refused"),
+    [([2**31], True), ([-(2**31) - 1], True), ([2**31 - 1, -(2**31)], False), ([], False)],
+)
+def test_integers_that_wrap_around_are_refused(values: Any, refused: bool) -> None:
+    array = np.array(values, np.int64)
+    if refused:
+        with pytest.raises(ValueError, match="part 0: ptr holds indices from"):
+            check_stored_integers("part 0: ptr", array, np.dtype(np.int32))
+    else:
+        check_stored_integers("part 0: ptr", array, np.dtype(np.int32))
+    check_stored_integers("labels", np.array([2**31], np.int64), np.dtype(np.float32))
