@@ -38,3 +38,7 @@ __all__ = [
     "spmd",
     "traffic",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

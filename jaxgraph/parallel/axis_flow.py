@@ -7,9 +7,9 @@ no harm: a value that mixes entries counts only where an output depends on it.
 
 from __future__ import annotations
 
-import os
 import sysconfig
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import flax
@@ -256,18 +256,17 @@ def _has_nan(value: Any) -> bool:
     return np.issubdtype(np.asarray(value).dtype, np.inexact)
 
 
-_OTHERS = tuple(
-    os.path.dirname(os.path.abspath(str(module.__file__))) + os.sep for module in (jax, flax, optax)
-) + (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,)
-_STANDARD = sysconfig.get_paths()["stdlib"]
+_STANDARD = Path(sysconfig.get_paths()["stdlib"])
+_LIBRARIES = tuple(Path(str(module.__file__)).parent for module in (jax, flax, optax))
+_OTHERS = (*_LIBRARIES, Path(__file__).parent.parent)
 
 
 def _line(equation: Any) -> str:
     """Where the user's code made an equation, "file:line"; "" where JAX does not tell."""
     traceback = getattr(getattr(equation, "source_info", None), "traceback", None)
     for frame in getattr(traceback, "frames", ()):
-        name = frame.file_name
-        if name.startswith(_OTHERS) or os.path.dirname(name) == _STANDARD or name[:1] == "<":
-            continue
-        return f"{os.path.basename(name)}:{frame.line_num}"
+        path = Path(frame.file_name)
+        is_library = path.parent == _STANDARD or any(path.is_relative_to(p) for p in _OTHERS)
+        if not is_library and path.is_file():
+            return f"{path.name}:{frame.line_num}"
     return ""

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxgraph.ops.edges import varying_axes
 from pallas_kernels.pytrees import pytree
@@ -21,6 +22,7 @@ __all__ = [
     "Objects",
     "changes",
     "marked_again",
+    "on_mesh",
     "put_together",
     "refuse_local_modules",
     "taken_apart",
@@ -79,6 +81,27 @@ def taken_apart(arguments: Pytree) -> tuple[Pytree, tuple[Any, ...], Objects | N
     places = {key: _Place(i) for i, key in enumerate(found)}
     marked = structure.unflatten([places.get(id(leaf), leaf) for leaf in leaves])
     return marked, objects, Objects(state, graphdef)
+
+
+def on_mesh(objects: Objects, mesh: Mesh) -> Objects:
+    """Objects whose variables are on all devices of a mesh, as an update leaves them.
+
+    JAX compiles a program for variables on one device, and another one for those on a mesh.
+    """
+    if jax.process_count() > 1:
+        return objects
+    everywhere = NamedSharding(mesh, PartitionSpec())
+
+    def placed(leaf: Any) -> Any:
+        if isinstance(leaf, jax.core.Tracer) or not isinstance(leaf, jax.Array):
+            return leaf
+        return (
+            leaf
+            if isinstance(leaf.sharding, NamedSharding) and leaf.sharding.mesh == mesh
+            else jax.device_put(leaf, everywhere)
+        )
+
+    return dataclasses.replace(objects, state=jax.tree.map(placed, objects.state))
 
 
 def put_together(arguments: Pytree, objects: Sequence[Any]) -> Pytree:

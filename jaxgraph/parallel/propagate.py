@@ -21,7 +21,7 @@ from jaxgraph.parallel.exchange import exchange_all
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.message_check import check_each_edge
 from jaxgraph.parallel.sar import Sequential
-from jaxgraph.parallel.shard import Shard, local_block
+from jaxgraph.parallel.shard import Shard, check_shard, local_block
 
 __all__ = ["aggregate_derived", "aggregate_messages", "propagate"]
 
@@ -189,6 +189,7 @@ def _reducer(messages: Pytree, reduce: str, dropout: float, key: jax.Array | Non
 
 
 def _check(shard, sender, receiver, edge, reduce, self_loops, dropout, key) -> None:
+    check_shard(shard)
     if reduce not in REDUCTIONS:
         raise ValueError(f"reduce is {reduce!r}; expected one of {', '.join(REDUCTIONS)}")
     for name, tree in (("sender", sender), ("receiver", receiver)):

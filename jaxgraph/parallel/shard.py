@@ -7,8 +7,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+from jaxgraph.graph import Graph
 from jaxgraph.ops.blocks import Block
 from jaxgraph.ops.edges import EdgeGroups, match_variation, varying_axes
 from jaxgraph.parallel.columns import ColumnTopology
@@ -16,7 +18,7 @@ from jaxgraph.parallel.features import FeatureColumns, gather_columns
 from jaxgraph.partition.manifest import Manifest
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["HaloTable", "Shard", "local_block"]
+__all__ = ["HaloTable", "Shard", "check_shard", "is_graph", "local_block"]
 
 
 @pytree
@@ -92,6 +94,14 @@ class Shard:
     def num_nodes(self) -> jax.Array:
         """Nodes of the whole graph, int32 []; data, since one program serves graphs of any size."""
         return lax.psum(jnp.sum(self.node_mask, dtype=jnp.int32), self.axis)
+
+    def __repr__(self) -> str:
+        features = getattr(self.nodes, "shape", (None,))[-1]
+        return (
+            f"Shard(part of {self.num_parts}, mode={self.manifest.mode!r}, "
+            f"num_rows={self.num_rows}, num_features={features}, axis={self.axis!r}, "
+            f"implementation={self.incoming.implementation!r})"
+        )
 
     @property
     def num_parts(self) -> int:
@@ -176,6 +186,38 @@ class Shard:
                 "which reach all edges on any number of parts"
             )
         return local_block(self, self_loops=self_loops)
+
+
+def is_graph(value: Any) -> bool:
+    """Whether a value is a whole graph, on the host."""
+    return isinstance(value, Graph)
+
+
+def check_shard(shard: Any) -> None:
+    """Checks that a layer is called on the shard of a device, the first of its arguments.
+
+    Raises:
+      ValueError: it is a whole graph, a sharded graph outside of `spmd`, or an array.
+    """
+    if is_graph(shard):
+        raise ValueError(
+            "a layer runs on the shard of a device, and was given a Graph. Place the graph first: "
+            "sharded = jaxgraph.parallel.shard(graph, None, jaxgraph.parallel.make_mesh(1)); then "
+            "call jaxgraph.train.predict(model, sharded), or run a function of a shard by "
+            "jaxgraph.parallel.spmd(lambda model, shard: ..., outputs='rows')(model, sharded)"
+        )
+    if hasattr(shard, "shards"):
+        raise ValueError(
+            "a layer runs on the shard of a device, and was given a ShardedGraph. Call it in a "
+            "function of a shard, jaxgraph.parallel.spmd(lambda model, shard: model(shard, "
+            "shard.nodes), outputs='rows')(model, sharded), or use "
+            "jaxgraph.train.predict(model, sharded)"
+        )
+    if isinstance(shard, jax.Array | np.ndarray):
+        raise ValueError(
+            "a layer was given an array where it expects the shard; the order is "
+            "layer(shard, x), and propagate(shard, message_fn, ...)"
+        )
 
 
 def local_block(shard: Shard, *, self_loops: bool = False) -> Block:

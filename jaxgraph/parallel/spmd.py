@@ -17,6 +17,7 @@ from jaxgraph.parallel.nnx_objects import (
     Objects,
     changes,
     marked_again,
+    on_mesh,
     put_together,
     taken_apart,
     values_of,
@@ -85,16 +86,20 @@ def spmd(
 
     @wraps(function)
     def call(*arguments: Any) -> Pytree:
+        mesh = _graph_of(arguments).mesh
         marked, objects, parts = taken_apart(arguments)
         if parts is None:
             return on_all_shards(*arguments)
+        parts = on_mesh(parts, mesh)
         result, same, rows = with_objects(parts, marked)
         written_back(objects, parts.state, same | rows)
         return put_together(result, objects)
 
     def lower(*arguments: Any) -> jax.stages.Lowered:
         marked, _, parts = taken_apart(arguments)
-        return on_all_shards.lower(*arguments) if parts is None else with_objects.lower(parts, marked)
+        return (
+            on_all_shards.lower(*arguments) if parts is None else with_objects.lower(parts, marked)
+        )
 
     call.lower = lower  # type: ignore[attr-defined]
     return call

@@ -1,4 +1,4 @@
-"""Message functions that act edge by edge are accepted, whatever they are made of; others refused."""
+"""Message functions that act edge by edge are accepted, all others refused."""
 
 from typing import Any
 

@@ -1,6 +1,7 @@
 """NNX objects among the arguments of `spmd` are updated as under `nnx.jit`."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +28,7 @@ class Net(nnx.Module):
         self.norm = jg.nn.BatchNorm(8)
         self.second = jg.nn.GCNConv(8, 2, rngs=rngs)
         self.calls = nnx.Variable(jnp.int32(0))
-        self.table = jg.nn.NodeEmbedding(34, 8, rngs=rngs) if embedding else None
+        self.table: Any = jg.nn.NodeEmbedding(34, 8, rngs=rngs) if embedding else None
 
     def __call__(self, shard, x, key=None, train=False):
         self.calls.set_value(self.calls.get_value() + 1)
@@ -47,6 +48,8 @@ def loss_of(model, shard, key):
 
 
 traces = []
+# Adam would turn the rounding of a gradient that batch norm cancels into steps.
+OPTIMIZER = optax.sgd(0.3, momentum=0.9)
 
 
 @jg.parallel.spmd
@@ -61,7 +64,7 @@ def trained(parts, run=step, **options):
     graph, model = sharded(parts), Net(**options)
     if options.get("embedding"):
         model = jg.parallel.place_rows(model, graph)
-    optimizer = nnx.Optimizer(model, optax.adam(2e-2), wrt=nnx.Param)
+    optimizer = nnx.Optimizer(model, OPTIMIZER, wrt=nnx.Param)
     losses = [float(run(model, optimizer, graph, jax.random.key(i))) for i in range(8)]
     return model, optimizer, losses
 
@@ -71,7 +74,7 @@ def by_hand():
     """The same training on one part, written with pure functions."""
     graph, model = sharded(1), Net()
     graphdef, params, rest = nnx.split(model, nnx.Param, ...)
-    optimizer = optax.adam(2e-2)
+    optimizer = OPTIMIZER
 
     def pure(params, rest, moments, shard, key):
         def of_params(params):
@@ -104,21 +107,18 @@ def test_trains_as_a_pure_step_does(parts):
 def test_compiles_once_and_keeps_rows_on_their_devices():
     trained(2)
     before = len(traces)
-    trained(2, seed=1)  # another optax.adam is another program
-    assert len(traces) <= before + 1
-    model, optimizer, losses = trained(2, embedding=True)
-    count = len(traces)
-    step(model, optimizer, sharded(2), jax.random.key(9))
-    assert len(traces) == count
-    table = model.table.embedding.get_value()
+    trained(2, seed=1)
+    assert len(traces) == before
+    model, _, losses = trained(2, embedding=True)
+    assert len(traces) == before + 1
+    table = model.table.rows.get_value()
     assert table.sharding.spec[0] == sharded(2).axis
     one, _, expected = trained(1, embedding=True)
     np.testing.assert_allclose(losses, expected, rtol=2e-4)
     found = jg.parallel.gather_rows(table, sharded(2))
-    other = jg.parallel.gather_rows(one.table.embedding.get_value(), sharded(1))
+    other = jg.parallel.gather_rows(one.table.rows.get_value(), sharded(1))
     assert found.shape[0] == 34
-    # The last step of two went on alone.
-    np.testing.assert_allclose(found, other, atol=0.1)
+    np.testing.assert_allclose(found, other, atol=2e-3)
 
 
 def test_objects_in_pytrees_that_come_back():
