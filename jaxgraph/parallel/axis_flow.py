@@ -16,6 +16,7 @@ import flax
 import jax
 import numpy as np
 import optax
+from jax.core import Tracer
 from jax.extend import core
 
 from jaxgraph.parallel.axis_rules import RULES, Step, by_default, counted_from_end
@@ -81,7 +82,7 @@ class _Flow:
 
     def _constant(self, mine: Any, other: Any) -> State:
         grown = _grown(np.shape(mine), np.shape(other))
-        if grown is None or any(isinstance(x, jax.core.Tracer) for x in (mine, other)):
+        if grown is None or any(isinstance(x, Tracer) for x in (mine, other)):
             return SHARED if grown == () else Mixed("a.shape[0]", "count")
         if grown == ():
             if mine is other or np.size(mine) > _SMALL or _is_key(mine):

@@ -53,7 +53,7 @@ class Step:
         grown = self.grown[output]
         if not grown:
             return SHARED
-        size = self.outputs[output][grown[0]]
+        size = math.prod(self.outputs[output][axis] for axis in grown[:1])
         if why is not None or len(grown) > 1 or size % self.entries:
             return Mixed(self.name, why or "mixes", self.line)
         return Along(grown[0], outer=size // self.entries, uniform=True)
@@ -74,10 +74,11 @@ def by_default(step: Step, states: Sequence[State]) -> list[State]:
         return step.mixed("position")
     state = state.plain()
     widest = max((shape for _, shape in along), key=len)
-    leads = state.axis == 0 and all(shape[0] == along[0][1][0] for _, shape in along)
+    size = widest[state.axis]
+    leads = state.axis == 0 and all(shape[:1] == (size,) for _, shape in along)
     results: list[State] = []
     for shape in step.outputs:
-        if shape == widest or (leads and shape and shape[0] == along[0][1][0]):
+        if shape == widest or (leads and shape[:1] == (size,)):
             results.append(state)
         else:
             results.append(Mixed(step.name, "mixes", step.line))

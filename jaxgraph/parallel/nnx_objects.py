@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 from flax import nnx
+from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxgraph.ops.edges import varying_axes
@@ -93,7 +94,7 @@ def on_mesh(objects: Objects, mesh: Mesh) -> Objects:
     everywhere = NamedSharding(mesh, PartitionSpec())
 
     def placed(leaf: Any) -> Any:
-        if isinstance(leaf, jax.core.Tracer) or not isinstance(leaf, jax.Array):
+        if isinstance(leaf, Tracer) or not isinstance(leaf, jax.Array):
             return leaf
         return (
             leaf

@@ -34,7 +34,7 @@ def oracle():
     assert 0.5 < keep.mean() < 0.7
     assert (keep[:90] != keep[90:]).any()  # equal edges are drawn each by itself
     sums = np.zeros((NODES, 3))
-    np.add.at(sums, g.receivers[keep], g.nodes[g.senders[keep]].astype(np.float64))
+    np.add.at(sums, g.receivers[keep], np.asarray(g.nodes, np.float64)[g.senders[keep]])
     return sums
 
 

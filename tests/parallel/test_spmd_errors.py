@@ -67,7 +67,7 @@ def test_block_of_several_parts():
     for op in (jg.ops.aggregate, lambda block, x: jg.ops.dot_attention(block, x, x, x)):
         with pytest.raises(ValueError, match=r"jaxgraph\.parallel\.propagate"):
             run(lambda s, op=op: op(s.block(), s.nodes), outputs="rows")
-    x = karate().nodes
+    x = np.asarray(karate().nodes)
     found = run(lambda s: jg.ops.aggregate(s.block(), s.nodes), parts=1, outputs="rows")
     expected = np.zeros_like(x)
     np.add.at(expected, karate().receivers, x[karate().senders])
@@ -102,7 +102,8 @@ def net():
 
 def test_layers_on_what_is_no_shard():
     x = jnp.asarray(karate().nodes)
-    for given, word in ((karate(), "given a Graph"), (sharded(), "a ShardedGraph"), (x, "array")):
+    cases: Any = ((karate(), "given a Graph"), (sharded(), "a ShardedGraph"), (x, "array"))
+    for given, word in cases:
         for layer in (net(), jg.nn.SAGEConv(17, 2, rngs=nnx.Rngs(0)), jg.nn.BatchNorm(17)):
             with pytest.raises(ValueError, match=word):
                 layer(given, x)
