@@ -118,7 +118,7 @@ def layer(names, reduce, self_loops, drop, params, shard):
 
     def message(s, r, e):
         data, keep = e
-        total = sum(term(params, s, r, data) for term in terms)
+        total: Any = sum(term(params, s, r, data) for term in terms)
         total = total if keep is None else jnp.where(keep[:, None], total, 0)
         return (total[:, :1], total[:, None]) if reduce == "softmax" else total
 

@@ -19,8 +19,9 @@ import optax
 from jax.core import Tracer
 from jax.extend import core
 
-from jaxgraph.parallel.axis_rules import RULES, Step, by_default, counted_from_end
+from jaxgraph.parallel.axis_rules import RULES, counted_from_end
 from jaxgraph.parallel.axis_states import SHARED, Along, Mixed, State, joined
+from jaxgraph.parallel.axis_steps import Step, by_default
 
 __all__ = ["follow_axis"]
 

@@ -8,85 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from jaxgraph.parallel.axis_states import SHARED, Along, Mixed, State, joined
+from jaxgraph.parallel.axis_lookups import dynamic_slice, dynamic_update, gather, scatter
+from jaxgraph.parallel.axis_products import convolution, dot
+from jaxgraph.parallel.axis_states import SHARED, Along, State, joined
+from jaxgraph.parallel.axis_steps import Rule, Step, by_default, only_operand
 
-__all__ = ["RULES", "Step", "by_default", "counted_from_end"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """An equation, traced with two lengths of the axis.
-
-    Attributes:
-      name: its primitive.
-      params: those of the equation in the first trace.
-      entries: length of the axis in the first trace.
-      inputs, outputs: shapes in the first trace.
-      grown: for each output, which dimensions differ between the traces.
-      literals: for each input, its value where it is written in the equation, or None.
-      line: where the user called it, or "".
-    """
-
-    name: str
-    params: dict[str, Any]
-    entries: int
-    inputs: tuple[tuple[int, ...], ...]
-    outputs: tuple[tuple[int, ...], ...]
-    grown: tuple[tuple[int, ...], ...]
-    literals: tuple[Any, ...]
-    line: str
-
-    def mixed(self, why: str = "mixes") -> list[State]:
-        """All outputs mix entries."""
-        return [Mixed(self.name, why, self.line)] * len(self.outputs)
-
-    def created(self, output: int, why: str | None) -> State:
-        """An output that is made from shared values only.
-
-        Args:
-          output: which.
-          why: how it would depend on the position where it has the axis; None: it does not.
-        """
-        grown = self.grown[output]
-        if not grown:
-            return SHARED
-        size = math.prod(self.outputs[output][axis] for axis in grown[:1])
-        if why is not None or len(grown) > 1 or size % self.entries:
-            return Mixed(self.name, why or "mixes", self.line)
-        return Along(grown[0], outer=size // self.entries, uniform=True)
-
-
-Rule = Callable[[Step, Sequence[State]], list[State]]
-
-
-def by_default(step: Step, states: Sequence[State]) -> list[State]:
-    """Element by element; of an unknown primitive, along a leading axis that it leaves in place."""
-    along = [(s, shape) for s, shape in zip(states, step.inputs, strict=True) if s != SHARED]
-    if not along:
-        return [step.created(i, "count") for i in range(len(step.outputs))]
-    state = joined([state for state, _ in along], step.name, step.line)
-    if not isinstance(state, Along):
-        return step.mixed(state.why if isinstance(state, Mixed) else "mixes")
-    if state.depends_on_position:
-        return step.mixed("position")
-    state = state.plain()
-    widest = max((shape for _, shape in along), key=len)
-    size = widest[state.axis]
-    leads = state.axis == 0 and all(shape[:1] == (size,) for _, shape in along)
-    results: list[State] = []
-    for shape in step.outputs:
-        if shape == widest or (leads and shape[:1] == (size,)):
-            results.append(state)
-        else:
-            results.append(Mixed(step.name, "mixes", step.line))
-    return results
-
-
-def _only(states: Sequence[State]) -> Along | None:
-    return states[0] if isinstance(states[0], Along) else None
+__all__ = ["RULES", "counted_from_end"]
 
 
 def _created_equal(step: Step, states: Sequence[State]) -> list[State]:
@@ -94,7 +23,7 @@ def _created_equal(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def _iota(step: Step, states: Sequence[State]) -> list[State]:
-    grown = step.grown[0]
+    grown = list(step.grown[0])
     if step.params["dimension"] not in grown:
         return [step.created(0, None)]
     if len(grown) > 1 or step.outputs[0][grown[0]] != step.entries:
@@ -131,7 +60,7 @@ def _collective(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def _broadcast(step: Step, states: Sequence[State]) -> list[State]:
-    state = _only(states)
+    state = only_operand(states)
     if state is None:
         return [step.created(0, None)]
     if isinstance(state.content, tuple):
@@ -141,7 +70,7 @@ def _broadcast(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def _reshape(step: Step, states: Sequence[State]) -> list[State]:
-    state = _only(states)
+    state = only_operand(states)
     if state is None:
         return [SHARED]
     old, new = step.inputs[0], step.outputs[0]
@@ -178,7 +107,7 @@ def _place(shape: tuple[int, ...], entries: int, stride: int, outer: int) -> Alo
 
 
 def _transpose(step: Step, states: Sequence[State]) -> list[State]:
-    state = _only(states)
+    state = only_operand(states)
     if state is None:
         return [SHARED]
     if isinstance(state.content, tuple):
@@ -192,7 +121,7 @@ def _without(axis: int, removed: Sequence[int], rank: int) -> int:
 
 
 def _squeeze(step: Step, states: Sequence[State]) -> list[State]:
-    state = _only(states)
+    state = only_operand(states)
     if state is None:
         return [SHARED]
     if isinstance(state.content, tuple):
@@ -212,7 +141,7 @@ def _stack(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def _unstack(step: Step, states: Sequence[State]) -> list[State]:
-    state, axis = _only(states), step.params["axis"] % len(step.inputs[0])
+    state, axis = only_operand(states), step.params["axis"] % len(step.inputs[0])
     if state is None:
         return [SHARED] * len(step.outputs)
     if state.axis == axis or isinstance(state.content, tuple):
@@ -221,7 +150,7 @@ def _unstack(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def _tile(step: Step, states: Sequence[State]) -> list[State]:
-    state = _only(states)
+    state = only_operand(states)
     if state is None:
         return [step.created(0, "count")]
     if state.depends_on_position:
@@ -296,7 +225,7 @@ def _whole(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def _pad(step: Step, states: Sequence[State]) -> list[State]:
-    state = _only(states)
+    state = only_operand(states)
     if state is None:
         return [SHARED] if states[1] == SHARED else step.mixed()
     if tuple(step.params["padding_config"][state.axis]) != (0, 0, 0):
@@ -319,138 +248,6 @@ def _concatenate(step: Step, states: Sequence[State]) -> list[State]:
         return step.mixed("position")
     columns = tuple(state.content == "position" for state in along)
     return [Along(along[0].axis, content=columns)]
-
-
-def _dynamic_slice(step: Step, states: Sequence[State]) -> list[State]:
-    state = _only(states)
-    if any(start != SHARED for start in states[1:]):
-        return step.mixed()
-    if state is None:
-        return [step.created(0, "count")]
-    full = step.outputs[0][state.axis] == step.inputs[0][state.axis]
-    return [state] if full else step.mixed()
-
-
-def _dynamic_update(step: Step, states: Sequence[State]) -> list[State]:
-    if any(start != SHARED for start in states[2:]):
-        return step.mixed()
-    return _updated(step, states[0], states[1], step.inputs[0], step.inputs[1])
-
-
-def _updated(step: Step, state: State, update: State, old: Any, new: Any) -> list[State]:
-    if not isinstance(state, Along):
-        return [SHARED] if update == SHARED else step.mixed()
-    if new[state.axis] != old[state.axis]:
-        return step.mixed()
-    return [joined([state, update], step.name, step.line)]
-
-
-def _dot(step: Step, states: Sequence[State]) -> list[State]:
-    (left_sum, right_sum), (left_batch, right_batch) = step.params["dimension_numbers"]
-    ranks = [len(shape) for shape in step.inputs]
-    free = [
-        [d for d in range(rank) if d not in summed and d not in batch]
-        for rank, summed, batch in zip(
-            ranks, (left_sum, right_sum), (left_batch, right_batch), strict=True
-        )
-    ]
-    left, right = states
-    if any(isinstance(state, Along) and state.depends_on_position for state in states):
-        return step.mixed("position")
-    if isinstance(left, Along) and isinstance(right, Along):
-        pairs = list(zip(left_batch, right_batch, strict=True))
-        if (left.axis, right.axis) not in pairs:
-            return step.mixed()
-        place = pairs.index((left.axis, right.axis))
-        return [joined([left.plain().at(place), right.plain().at(place)], step.name, step.line)]
-    if isinstance(left, Along):
-        if left.axis not in free[0]:
-            return step.mixed()
-        return [left.plain().at(len(left_batch) + free[0].index(left.axis))]
-    if isinstance(right, Along):
-        if right.axis not in free[1]:
-            return step.mixed()
-        return [right.plain().at(len(left_batch) + len(free[0]) + free[1].index(right.axis))]
-    return [SHARED]
-
-
-def _position_of(state: Along, columns: Sequence[int]) -> int | None:
-    """The dimension of an operand that is indexed by the position along the axis."""
-    flags = (True,) if state.content == "position" else state.content
-    if not isinstance(flags, tuple) or sum(flags) != 1 or len(flags) != len(columns):
-        return None
-    return columns[flags.index(True)]
-
-
-def _gather(step: Step, states: Sequence[State]) -> list[State]:
-    operand, indices = states[:2]
-    numbers, sizes = step.params["dimension_numbers"], step.params["slice_sizes"]
-    rank = len(step.outputs[0])
-    batch = [d for d in range(rank) if d not in numbers.offset_dims]
-    if isinstance(indices, Along) and indices.axis >= len(batch):
-        return step.mixed()
-    if not isinstance(operand, Along):
-        if not isinstance(indices, Along):
-            return [step.created(0, "count")]
-        if indices.depends_on_position:
-            return step.mixed("position")
-        return [indices.plain().at(batch[indices.axis])]
-    if not isinstance(indices, Along):
-        gone = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
-        kept = [d for d in range(len(step.inputs[0])) if d not in gone]
-        if operand.axis in gone or sizes[operand.axis] != step.inputs[0][operand.axis]:
-            return step.mixed()
-        return [operand.plain().at(numbers.offset_dims[kept.index(operand.axis)])]
-    if indices.depends_on_position:
-        aligned = operand.outer == operand.inner == 1
-        if not aligned or _position_of(indices, numbers.start_index_map) != operand.axis:
-            return step.mixed("position")
-        return [Along(batch[indices.axis])]
-    pairs = zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
-    if (operand.axis, indices.axis) not in list(pairs):
-        return step.mixed()
-    place = batch[indices.axis]
-    both: list[State] = [operand.plain().at(place), indices.plain().at(place)]
-    return [joined(both, step.name, step.line)]
-
-
-def _scatter(step: Step, states: Sequence[State]) -> list[State]:
-    operand, indices, updates = states[:3]
-    numbers = step.params["dimension_numbers"]
-    if not isinstance(operand, Along):
-        shared = indices == SHARED and updates == SHARED
-        return [SHARED] if shared and not step.grown[0] else step.mixed()
-    if operand.depends_on_position:
-        return step.mixed("position")
-    whole = operand.plain()
-    batch = [d for d in range(len(step.inputs[2])) if d not in numbers.update_window_dims]
-    if not isinstance(indices, Along):
-        gone = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
-        kept = [d for d in range(len(step.inputs[0])) if d not in gone]
-        if operand.axis in gone:
-            return step.mixed()
-        place = numbers.update_window_dims[kept.index(operand.axis)]
-        if step.inputs[2][place] != step.inputs[0][operand.axis]:
-            return step.mixed()
-        return _scattered(step, whole, updates, place)
-    place = batch[indices.axis] if indices.axis < len(batch) else -1
-    if indices.depends_on_position:
-        if _position_of(indices, numbers.scatter_dims_to_operand_dims) != operand.axis:
-            return step.mixed("position")
-        return _scattered(step, whole, updates, place)
-    pairs = zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True)
-    if (operand.axis, indices.axis) not in list(pairs):
-        return step.mixed()
-    return _scattered(step, whole, updates, place)
-
-
-def _scattered(step: Step, operand: Along, updates: State, place: int) -> list[State]:
-    if not isinstance(updates, Along) or updates.axis != place or updates.depends_on_position:
-        return step.mixed()
-    state = joined([updates.plain(), operand.at(place)], step.name, step.line)
-    if not isinstance(state, Along):
-        return step.mixed()
-    return [dataclasses.replace(state, axis=operand.axis, uniform=False)]
 
 
 def counted_from_end(step: Step, states: Sequence[State]) -> list[State] | None:
@@ -504,28 +301,8 @@ def _window(step: Step, states: Sequence[State]) -> list[State]:
     return [state.plain()] * len(step.outputs) if trivial else step.mixed()
 
 
-def _convolution(step: Step, states: Sequence[State]) -> list[State]:
-    numbers, (left, right) = step.params["dimension_numbers"], states
-    groups, entries = step.params["feature_group_count"], step.entries
-    one_batch = step.params["batch_group_count"] == 1
-    if isinstance(left, Along) and right == SHARED:
-        if left.axis == numbers.lhs_spec[0] and one_batch:
-            return [left.plain().at(numbers.out_spec[0])]
-    elif isinstance(right, Along) and left == SHARED:
-        if right.axis == numbers.rhs_spec[0] and one_batch and groups == 1:
-            return [right.plain().at(numbers.out_spec[1])]
-    elif isinstance(left, Along) and isinstance(right, Along):
-        # Of a kernel per entry, vmap makes groups of features.
-        grouped = left.axis == numbers.lhs_spec[1] and right.axis == numbers.rhs_spec[0]
-        if grouped and left.outer == right.outer == 1 and groups % entries == 0:
-            return [right.plain().at(numbers.out_spec[1])]
-    else:
-        return [SHARED]
-    return step.mixed()
-
-
 def _cast_bits(step: Step, states: Sequence[State]) -> list[State]:
-    state = _only(states)
+    state = only_operand(states)
     if state is None:
         return [SHARED]
     same = step.outputs[0][state.axis : state.axis + 1] == (step.inputs[0][state.axis],)
@@ -568,11 +345,11 @@ RULES: dict[str, Rule] = {
     "pad": _pad,
     "slice": _whole,
     "split": _whole,
-    "dynamic_slice": _dynamic_slice,
-    "dynamic_update_slice": _dynamic_update,
-    "gather": _gather,
-    "dot_general": _dot,
-    "conv_general_dilated": _convolution,
+    "dynamic_slice": dynamic_slice,
+    "dynamic_update_slice": dynamic_update,
+    "gather": gather,
+    "dot_general": dot,
+    "conv_general_dilated": convolution,
     "reduce": _reduce,
     "argmax": _reduce,
     "argmin": _reduce,
@@ -596,5 +373,5 @@ RULES |= dict.fromkeys(_WINDOWS.split(), _window)
 RULES |= dict.fromkeys(_MATRICES.split(), _trailing(2))
 RULES |= dict.fromkeys(_COLLECTIVES.split(), _collective)
 RULES |= dict.fromkeys(
-    ["scatter", *(f"scatter{mark}{name}" for mark in "-_" for name in _SCATTERS.split())], _scatter
+    ["scatter", *(f"scatter{mark}{name}" for mark in "-_" for name in _SCATTERS.split())], scatter
 )
