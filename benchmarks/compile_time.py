@@ -101,7 +101,7 @@ def measure(
             model = make_model(name, dtype)
             jax.clear_caches()
             wall, cpu = time.perf_counter(), time.process_time()
-            jg.train.compile_train_step(model, optax.adam(1e-2), sharded)
+            jg.train.compile_train_step(model, sharded, optax.adam(1e-2))
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
             yield Row(name, sharded.num_parts, sharded.shards.incoming.implementation, wall, cpu)
 

@@ -120,7 +120,7 @@ def compile_step(
     sharded = jg.parallel.place(
         source, h200_mesh(devices), prefetch=bool(prefetch), implementation=implementation
     )
-    return jg.train.compile_train_step(make_model(name), optax.adam(1e-2), sharded), sharded
+    return jg.train.compile_train_step(make_model(name), sharded, optax.adam(1e-2)), sharded
 
 
 def measure(

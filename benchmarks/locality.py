@@ -117,8 +117,8 @@ def sum_over_neighbours(shard: jg.parallel.Shard) -> jax.Array:
 def epoch(model: nnx.Module, sharded: Sharded) -> Run:
     """A full-batch training step; its program serves every order of the graph."""
     optimizer = optax.adam(1e-2)
-    step = jg.train.compile_train_step(model, optimizer, sharded)
-    state = jg.train.initial_state(model, optimizer, sharded)
+    step = jg.train.compile_train_step(model, sharded, optimizer)
+    state = jg.train.initial_state(model, sharded, optimizer)
 
     def run(sharded: Sharded) -> Any:
         nonlocal state

@@ -75,7 +75,7 @@ def measure(models: list[str], modes: list[str], device_counts: list[int]) -> It
             for name in models:
                 model = make_model(name)
                 start = time.perf_counter()
-                compiled = jg.train.compile_train_step(model, optax.adam(1e-2), sharded)
+                compiled = jg.train.compile_train_step(model, sharded, optax.adam(1e-2))
                 seconds = time.perf_counter() - start
                 inference = jg.train.compile_inference(model, sharded)
                 yield Row(

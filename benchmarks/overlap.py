@@ -70,7 +70,7 @@ def main() -> None:
             if name == "aggregation":
                 compiled = compile_aggregation(sharded)
             else:
-                compiled = jg.train.compile_train_step(make_model(name), optax.adam(1e-2), sharded)
+                compiled = jg.train.compile_train_step(make_model(name), sharded, optax.adam(1e-2))
             seconds = time.perf_counter() - start
             permutes = jg.parallel.overlapped(compiled)
             hidden = sum(permute.loops_between > 0 for permute in permutes)

@@ -57,8 +57,8 @@ class Training:
     def __init__(self, model: nnx.Module, sharded: Sharded) -> None:
         optimizer = optax.adam(LEARNING_RATE)
         self._sharded = sharded
-        self._step = jg.train.compile_train_step(model, optimizer, sharded)
-        self._state = jg.train.initial_state(model, optimizer, sharded)
+        self._step = jg.train.compile_train_step(model, sharded, optimizer)
+        self._state = jg.train.initial_state(model, sharded, optimizer)
 
     @property
     def temporary_bytes(self) -> int:

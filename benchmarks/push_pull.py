@@ -150,7 +150,7 @@ def measure(
     features, classes = OGBN_PRODUCTS.num_features, OGBN_PRODUCTS.num_classes
     module = MODELS[model](features, HIDDEN, classes, num_layers=LAYERS, rngs=nnx.Rngs(0))
     start = time.perf_counter()
-    compiled = jg.train.compile_train_step(module, optax.adam(1e-2), sharded)
+    compiled = jg.train.compile_train_step(module, sharded, optax.adam(1e-2))
     seconds = time.perf_counter() - start
     reductions = jg.parallel.overlapped(compiled, "reduce-scatter")
     gathers = jg.parallel.overlapped(compiled, "all-gather")

@@ -254,7 +254,7 @@ def measure_steps(made: Cut, features: int, hidden: int) -> Iterator[Step]:
         model = make_model(system, features, hidden)
         sharded = place(system, graph, made.parts, model)
         start = time.perf_counter()
-        compiled = jg.train.compile_train_step(model, optax.adam(1e-2), sharded)
+        compiled = jg.train.compile_train_step(model, sharded, optax.adam(1e-2))
         seconds = time.perf_counter() - start
         feature_bytes = _bytes_per_device(sharded.shards.nodes, sharded.num_parts)
         yield Step(

@@ -41,3 +41,7 @@ __all__ = [
     "stochastic_block_model",
     "to_scipy",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

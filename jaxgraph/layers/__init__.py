@@ -55,3 +55,7 @@ __all__ = [
     "require_rows",
     "sage_conv",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

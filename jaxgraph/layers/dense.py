@@ -20,6 +20,7 @@ from jaxgraph.ops.randomness import node_keep_mask
 from jaxgraph.ops.row_maps import kernel_gradient, map_rows, map_rows_twice
 from jaxgraph.parallel import FeatureColumns, Shard
 from jaxgraph.parallel.ptags import Shares, sync
+from jaxgraph.parallel.shard import check_shard
 
 __all__ = [
     "MAPPED",
@@ -234,6 +235,7 @@ def dropout(shard: Shard, x: Features, key: jax.Array | None, *, rate: float) ->
     References:
       Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting", 2014.
     """
+    check_shard(shard)
     check_rate(rate)
     if rate == 0.0:
         return x

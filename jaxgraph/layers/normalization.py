@@ -55,6 +55,8 @@ def _statistics(
     dtype = accumulation_dtype(x.dtype)
     zero = jnp.zeros(x.shape[1], dtype)
     own = jnp.sum(shard.node_mask, dtype=dtype)
+    # What a model computes of no feature is equal on every device, its share of the sum is not.
+    x = match_variation(x, own)
     total, count = shard.sum((_sums(shard, x, x, zero, zero, implementation)[0], own))
     count = checkpoint_name(jnp.maximum(count, 1), STATISTICS)
     mean = checkpoint_name(total / count, STATISTICS)
@@ -133,7 +135,7 @@ def _batch_norm_backward(epsilon, residuals, gradients):
     x = x + when_ready(gradient).astype(x.dtype)
     zero = jnp.zeros_like(mean)
     of_bias, along = _sums(shard, gradient, x, zero, mean, implementation)
-    own = of_bias, along * inverse
+    own = match_variation((of_bias, along * inverse), shard.node_mask)
     total, along = shard.sum(own)
     of_output = to_accumulation(shard.mask_rows(gradient))
     normal = (to_accumulation(shard.mask_rows(x)) - mean) * inverse

@@ -29,3 +29,7 @@ __all__ = [
 
 SAGE = GraphSAGE
 """Short for `GraphSAGE`."""
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

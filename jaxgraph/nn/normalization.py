@@ -10,6 +10,7 @@ from jax.typing import DTypeLike
 from jaxgraph import layers
 from jaxgraph.nn import parameters
 from jaxgraph.parallel import Shard
+from jaxgraph.parallel.shard import check_shard
 
 __all__ = ["BatchNorm", "LayerNorm"]
 
@@ -52,6 +53,7 @@ class BatchNorm(nnx.Module):
 
     def __call__(self, shard: Shard, x: jax.Array, train: bool = False) -> jax.Array:
         """float [rows, features] of x [rows, features]; updates the statistics if `train`."""
+        check_shard(shard)
         y, statistics = self.normalize(shard, x, train)
         if train:
             self.update(*statistics)
@@ -108,6 +110,7 @@ class LayerNorm(nnx.Module):
 
     def __call__(self, shard: Shard, x: jax.Array) -> jax.Array:
         """float [rows, features] of x [rows, features]."""
+        check_shard(shard)
         x = parameters.in_dtype(x, self.dtype)
         scale, bias = self.scale.get_value(), self.bias.get_value()
         return layers.layer_norm(shard, x, scale, bias, epsilon=self.epsilon)

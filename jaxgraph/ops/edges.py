@@ -46,11 +46,17 @@ __all__ = [
     "Orientation",
     "by_row",
     "match_variation",
+    "varying_axes",
     "visit_rows",
     "visit_slots",
 ]
 
 Pytree = Any
+
+
+def varying_axes(leaf: Any) -> frozenset[str]:
+    """The mesh axes over which an array, or a number, differs between devices."""
+    return jax.typeof(leaf).manual_axis_type.varying
 
 
 def match_variation(tree: Pytree, like: Pytree) -> Pytree:
@@ -65,11 +71,11 @@ def match_variation(tree: Pytree, like: Pytree) -> Pytree:
     """
     axes: frozenset[str] = frozenset()
     for leaf in jax.tree.leaves(like):
-        axes |= jax.typeof(leaf).manual_axis_type.varying
+        axes |= varying_axes(leaf)
 
     def cast(leaf: jax.Array) -> jax.Array:
         leaf = jnp.asarray(leaf)
-        missing = tuple(sorted(axes - jax.typeof(leaf).manual_axis_type.varying))
+        missing = tuple(sorted(axes - varying_axes(leaf)))
         return lax.pcast(leaf, missing, to="varying") if missing else leaf
 
     return jax.tree.map(cast, tree)

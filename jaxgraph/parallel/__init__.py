@@ -2,6 +2,7 @@
 
 from jaxgraph.ops.propagation import REDUCED
 from jaxgraph.parallel import ptags
+from jaxgraph.parallel.edge_dropout import keep_edges
 from jaxgraph.parallel.exchange import HALOS
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.mesh import emulate_devices, make_mesh
@@ -25,6 +26,7 @@ __all__ = [
     "common_shapes",
     "emulate_devices",
     "gather_rows",
+    "keep_edges",
     "make_mesh",
     "overlapped",
     "place",
@@ -36,3 +38,7 @@ __all__ = [
     "spmd",
     "traffic",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -45,6 +45,19 @@ class ShardedGraph:
     mesh: Mesh = dataclasses.field(metadata={"static": True})
     counts: Counts | None = dataclasses.field(default=None, metadata={"dropped": True})
 
+    def __repr__(self) -> str:
+        manifest = self.shards.manifest
+        mode = manifest.mode if manifest.columns is None else "p3"
+        size = "of unknown size"
+        if self.counts is not None:
+            size = f"num_nodes={self.counts.num_nodes}, num_edges={self.counts.num_edges}"
+        features = getattr(self.shards.nodes, "shape", (None,))[-1]
+        return (
+            f"ShardedGraph({size}, num_features={features}, num_parts={manifest.num_parts}, "
+            f"mode={mode!r}, rows per part={manifest.node_rows}, axis={self.shards.axis!r}, "
+            f"platform={self.mesh.devices.flat[0].platform!r})"
+        )
+
     @property
     def manifest(self) -> Manifest:
         """Padded shapes, and counts where they are known."""

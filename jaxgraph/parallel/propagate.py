@@ -19,8 +19,9 @@ from jaxgraph.parallel.closures import hoist
 from jaxgraph.parallel.columns import Piece
 from jaxgraph.parallel.exchange import exchange_all
 from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.message_check import check_each_edge
 from jaxgraph.parallel.sar import Sequential
-from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.shard import Shard, check_shard, local_block
 
 __all__ = ["aggregate_derived", "aggregate_messages", "propagate"]
 
@@ -46,7 +47,8 @@ def propagate(
 
     `message_fn` sees a bounded chunk of edges at a time, never all; its leading axis counts the
     edges of the chunk. Parameters that it closes over get their gradient. It must act on every
-    edge of the chunk separately.
+    edge of the chunk separately, which is checked when it is traced; what is opaque to JAX
+    (`jax.pure_callback`, `jax.ffi`, a Pallas kernel) is believed to do so.
 
     Args:
       shard: the shard, under `spmd`.
@@ -66,7 +68,8 @@ def propagate(
       Pytree of arrays [rows, ...], 0 where no edge enters.
 
     Raises:
-      ValueError: an unknown reduction, arguments that do not go together, or wrong leading axes.
+      ValueError: an unknown reduction, arguments that do not go together, wrong leading axes, or a
+        message function that combines edges, or depends on their number or order.
       TypeError: features split by column were passed where rows of nodes are needed.
 
     References:
@@ -75,7 +78,9 @@ def propagate(
     _check(shard, sender, receiver, edge, reduce, self_loops, dropout, key)
     inputs = match_variation(Inputs((), sender, receiver, edge), shard.incoming)
     examples = chunk_examples(inputs, shard.incoming.chunk)
-    message, params = hoist(message_fn, examples.sender, examples.receiver, examples.edge)
+    ends = examples.sender, examples.receiver, examples.edge
+    message, params = hoist(message_fn, *ends)
+    check_each_edge(message_fn, *ends)
     inputs = Inputs(params, inputs.sender, inputs.receiver, inputs.edge)
     shapes = message_shapes(message, inputs, shard.incoming.chunk)
     reducer = _reducer(shapes, reduce, dropout, key)
@@ -112,7 +117,7 @@ def aggregate_messages(
     everything = Inputs(
         inputs.params, exchange_all(shard, inputs.sender), inputs.receiver, inputs.edge
     )
-    return propagate_block(shard.block(self_loops=self_loops), message, reducer, everything)
+    return propagate_block(local_block(shard, self_loops=self_loops), message, reducer, everything)
 
 
 def aggregate_derived(
@@ -140,7 +145,7 @@ def aggregate_derived(
     schedule: Schedule = Sequential(shard, self_loops)
     if not _is_sequential(shard):
         assert shard.manifest.num_parts == 1
-        schedule = OneBlock(shard.block(self_loops=self_loops))
+        schedule = OneBlock(local_block(shard, self_loops=self_loops))
     return propagate_derived(schedule, message, reducer, make, given, late, keep=keep)
 
 
@@ -184,6 +189,7 @@ def _reducer(messages: Pytree, reduce: str, dropout: float, key: jax.Array | Non
 
 
 def _check(shard, sender, receiver, edge, reduce, self_loops, dropout, key) -> None:
+    check_shard(shard)
     if reduce not in REDUCTIONS:
         raise ValueError(f"reduce is {reduce!r}; expected one of {', '.join(REDUCTIONS)}")
     for name, tree in (("sender", sender), ("receiver", receiver)):

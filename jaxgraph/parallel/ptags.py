@@ -28,10 +28,11 @@ from jax.sharding import Mesh
 from jaxgraph.graph import Graph
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.message_functions import sum_message
-from jaxgraph.ops.messages import Inputs
+from jaxgraph.ops.messages import Inputs, chunk_examples
 from jaxgraph.ops.reducers import Extremum, Reducer, Sum
 from jaxgraph.parallel.columns import AllNodes, Piece
 from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.message_check import check_each_column, check_each_edge
 from jaxgraph.parallel.placement import ShardedGraph
 from jaxgraph.parallel.placement import shard as shard_graph
 from jaxgraph.parallel.propagate import aggregate_messages, mean_over_edges
@@ -245,15 +246,17 @@ def scatter(
       shard: the shard, under `spmd`.
       x: float [rows, features], or this device's columns of all nodes.
       message: `(sender, edge, receiver) -> [edges, ...]`, called with a bounded chunk of edges and
-        with some columns of x; must treat every edge and every column by itself, and close over no
-        array. None: the sender's features.
+        with some columns of x; must treat every edge and, where features are split by column, every
+        column by itself, and close over no array that needs a gradient. None: the sender's
+        features.
       edge: which data of the edges it is given: "edges", "edge_weight" or "edge_type"; None: none.
 
     Returns:
       The messages, for `gather`.
 
     Raises:
-      ValueError: there is no such data of edges, or x is None.
+      ValueError: there is no such data of edges, x is None, or the message function combines edges
+        or columns.
     """
     if x is None:
         raise ValueError("x is None: the graph has no node features")
@@ -264,7 +267,21 @@ def scatter(
         )
     if message is None and edge is not None:
         raise ValueError("edge data goes into messages by a message function: pass message=...")
+    if message is not None:
+        _check_message(shard, x, message, edge)
     return Messages(shard, x, message, edge)
+
+
+def _check_message(
+    shard: Shard, x: jax.Array | FeatureColumns, message: MessageFn, edge: str | None
+) -> None:
+    rows = x.values if isinstance(x, FeatureColumns) else x
+    data = None if edge is None else getattr(shard, edge)
+    given = chunk_examples(Inputs((), rows, rows, data), 1)
+    examples = given.sender, given.edge, given.receiver
+    check_each_edge(message, *examples)
+    if isinstance(x, FeatureColumns):
+        check_each_column(message, examples, (True, False, True))
 
 
 def gather(messages: Messages, reduce: str = "sum") -> Neighbors:

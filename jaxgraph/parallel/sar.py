@@ -42,7 +42,7 @@ from jaxgraph.ops.rows import entry_at
 from jaxgraph.parallel.dependence import looks_at_senders
 from jaxgraph.parallel.exchange import halo_route, reach_route, send_rows
 from jaxgraph.parallel.ring import Visit, Work, visit_parts
-from jaxgraph.parallel.shard import HaloTable, Shard
+from jaxgraph.parallel.shard import HaloTable, Shard, local_block
 from pallas_kernels.pytrees import pytree
 
 __all__ = ["Sequential", "backward_plan"]
@@ -67,7 +67,7 @@ class Sequential:
         return self.shard.incoming.implementation
 
     def reduce(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> tuple[Pytree, Pytree]:
-        block = self.shard.block(self_loops=self.self_loops)
+        block = local_block(self.shard, self_loops=self.self_loops)
         state = _fold(self.shard, block, message, reducer, inputs)
         return finish_block(block, message, reducer, inputs, state)
 
@@ -80,7 +80,7 @@ class Sequential:
         gradient: Pytree,
         wanted: Wanted,
     ) -> Inputs:
-        shard, block = self.shard, self.shard.block(self_loops=self.self_loops)
+        shard, block = self.shard, local_block(self.shard, self_loops=self.self_loops)
         adjoint = block_adjoint(block, message, reducer, inputs, results, gradient)
         # The edges of other parts look at the inputs when the gradients of the own ones are there.
         alone = shard.num_parts == 1

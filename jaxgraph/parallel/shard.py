@@ -7,16 +7,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+from jaxgraph.graph import Graph
 from jaxgraph.ops.blocks import Block
-from jaxgraph.ops.edges import EdgeGroups
+from jaxgraph.ops.edges import EdgeGroups, match_variation, varying_axes
 from jaxgraph.parallel.columns import ColumnTopology
 from jaxgraph.parallel.features import FeatureColumns, gather_columns
 from jaxgraph.partition.manifest import Manifest
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["HaloTable", "Shard"]
+__all__ = ["HaloTable", "Shard", "check_shard", "is_graph", "local_block"]
 
 
 @pytree
@@ -91,7 +93,15 @@ class Shard:
     @property
     def num_nodes(self) -> jax.Array:
         """Nodes of the whole graph, int32 []; data, since one program serves graphs of any size."""
-        return self.sum(jnp.sum(self.node_mask, dtype=jnp.int32))
+        return lax.psum(jnp.sum(self.node_mask, dtype=jnp.int32), self.axis)
+
+    def __repr__(self) -> str:
+        features = getattr(self.nodes, "shape", (None,))[-1]
+        return (
+            f"Shard(part of {self.num_parts}, mode={self.manifest.mode!r}, "
+            f"num_rows={self.num_rows}, num_features={features}, axis={self.axis!r}, "
+            f"implementation={self.incoming.implementation!r})"
+        )
 
     @property
     def num_parts(self) -> int:
@@ -104,13 +114,30 @@ class Shard:
         return self.manifest.node_rows
 
     def sum(self, values: Any) -> Any:
-        """Sums over all shards, of a pytree of arrays that hold this shard's share."""
+        """Sums over all shards.
+
+        y = sum_p values_p
+
+        Args:
+          values: pytree of arrays, each this shard's share.
+
+        Returns:
+          The same pytree, equal on every device.
+
+        Raises:
+          ValueError: an array is equal on every device already, such as a constant, a sum or the
+            gradient of a parameter: it would be counted once per part. Or the call is not under
+            `spmd`.
+        """
+        _check_under_spmd(self.axis)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(values):
+            _check_differs(jax.tree_util.keystr(path), leaf, self.axis)
         return jax.tree.map(lambda leaf: lax.psum(leaf, self.axis), values)
 
     def mask_rows(self, values: jax.Array) -> jax.Array:
         """`values` [rows, ...] with zeros in the rows of padding."""
         if not self.manifest.has_padding:
-            return values
+            return match_variation(values, self.node_mask)
         mask = self.node_mask.reshape(-1, *(1,) * (values.ndim - 1))
         return jnp.where(mask, values, jnp.zeros((), values.dtype))
 
@@ -140,6 +167,87 @@ class Shard:
         return self.mask_rows(values)
 
     def block(self, *, self_loops: bool = False) -> Block:
-        """The edges whose senders are on this device (with all halos, in mode "domain")."""
-        missing = self.missing_self_loop & self.node_mask if self_loops else None
-        return Block(self.incoming, self.node_ids, missing)
+        """Returns the edges for the operations of `jaxgraph.ops`, on a graph of one part.
+
+        Args:
+          self_loops: whether every node without an edge to itself gets one.
+
+        Returns:
+          The edges of the whole graph.
+
+        Raises:
+          ValueError: the graph has several parts, whose edges among each other a block lacks.
+        """
+        if self.num_parts > 1:
+            raise ValueError(
+                f"shard.block() holds the edges of one part, and the graph has {self.num_parts}: "
+                "operations of jaxgraph.ops on it would leave out edges between parts. Use "
+                "jaxgraph.parallel.propagate(shard, message_fn, ...) or a layer of jaxgraph.nn, "
+                "which reach all edges on any number of parts"
+            )
+        return local_block(self, self_loops=self_loops)
+
+
+def is_graph(value: Any) -> bool:
+    """Whether a value is a whole graph, on the host."""
+    return isinstance(value, Graph)
+
+
+def check_shard(shard: Any) -> None:
+    """Checks that a layer is called on the shard of a device, the first of its arguments.
+
+    Raises:
+      ValueError: it is a whole graph, a sharded graph outside of `spmd`, or an array.
+    """
+    if is_graph(shard):
+        raise ValueError(
+            "a layer runs on the shard of a device, and was given a Graph. Place the graph first: "
+            "sharded = jaxgraph.parallel.shard(graph, None, jaxgraph.parallel.make_mesh(1)); then "
+            "call jaxgraph.train.predict(model, sharded), or run a function of a shard by "
+            "jaxgraph.parallel.spmd(lambda model, shard: ..., outputs='rows')(model, sharded)"
+        )
+    if hasattr(shard, "shards"):
+        raise ValueError(
+            "a layer runs on the shard of a device, and was given a ShardedGraph. Call it in a "
+            "function of a shard, jaxgraph.parallel.spmd(lambda model, shard: model(shard, "
+            "shard.nodes), outputs='rows')(model, sharded), or use "
+            "jaxgraph.train.predict(model, sharded)"
+        )
+    if isinstance(shard, jax.Array | np.ndarray):
+        raise ValueError(
+            "a layer was given an array where it expects the shard; the order is "
+            "layer(shard, x), and propagate(shard, message_fn, ...)"
+        )
+
+
+def local_block(shard: Shard, *, self_loops: bool = False) -> Block:
+    """The edges whose senders are on this device (with all halos, in mode "domain")."""
+    missing = shard.missing_self_loop & shard.node_mask if self_loops else None
+    return Block(shard.incoming, shard.node_ids, missing)
+
+
+def _axes(axis: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (axis,) if isinstance(axis, str) else axis
+
+
+def _check_under_spmd(axis: str | tuple[str, ...]) -> None:
+    try:
+        lax.axis_size(axis)
+    except NameError as error:
+        raise ValueError(
+            "shard.sum adds over the devices of a running program; call it in a function that "
+            "jaxgraph.parallel.spmd runs on every shard"
+        ) from error
+
+
+def _check_differs(where: str, leaf: Any, axis: str | tuple[str, ...]) -> None:
+    if varying_axes(leaf) >= set(_axes(axis)):
+        return
+    what = f"values{where}" if where else "its argument"
+    raise ValueError(
+        f"shard.sum: {what} is the same on every device (a constant, the result of another "
+        "shard.sum, shard.num_nodes, a parameter or its gradient), so that it would be counted "
+        "once per part. Use it as it is: gradients of parameters are summed over the parts "
+        "already. To count something per node, sum it over the rows first: "
+        "shard.sum(jnp.sum(jnp.where(shard.node_mask, value, 0)))"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -10,8 +10,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from flax.errors import TraceContextError
 from jax.sharding import NamedSharding, PartitionSpec
 
+from jaxgraph.parallel.nnx_objects import (
+    Objects,
+    changes,
+    marked_again,
+    on_mesh,
+    put_together,
+    taken_apart,
+    values_of,
+    written_back,
+)
+from jaxgraph.parallel.output_check import check_outputs
 from jaxgraph.parallel.placement import ShardedGraph
 
 __all__ = ["collect_rows", "gather_rows", "local_rows", "place_rows", "rows_prefix", "spmd"]
@@ -32,40 +44,122 @@ def spmd(
     gradient over the devices. Nothing may be returned as "replicated" that differs between
     devices: reduce it with `shard.sum` first.
 
+    Flax NNX objects among the arguments (modules, `nnx.Optimizer`, `nnx.Rngs`, in pytrees, with
+    shared variables) are updated in place, as under `nnx.jit`:
+
+        @jg.parallel.spmd
+        def step(model, optimizer, shard, key):
+            loss, grads = nnx.value_and_grad(loss_of)(model, shard, key)
+            optimizer.update(model, grads)
+            return loss
+
+    `nnx.State` and everything else that is no object is copied: return what is new of it. The same
+    holds under `jax.jit` and `jax.grad` of the result, which copy objects too (`nnx.jit`,
+    `nnx.grad` do not).
+
     Args:
-      function: pure, `(..., shard, ...) -> pytree of arrays`.
+      function: `(..., shard, ...) -> pytree of arrays`.
       outputs: for each output (a pytree prefix), "replicated": the same on every device, or "rows":
         [rows, ...], one row per node of the shard.
 
     Returns:
       A compiled function of global arrays; outputs of "rows" are [parts * rows, ...] in the order
-      of the shards (`gather_rows` brings them into the graph's order).
+      of the shards (`gather_rows` brings them into the graph's order). Its attribute `lower` is
+      that of `jax.jit`.
 
     Raises:
-      ValueError: no sharded graph among the arguments, two on different meshes, or `outputs` holds
-        another word.
+      ValueError: no sharded graph among the arguments, two on different meshes, `outputs` holds
+        another word or does not fit the function's outputs; an output is "replicated", or was
+        stored in an NNX object, and differs between devices; or an object's structure was changed.
     """
     for word in jax.tree.leaves(outputs):
         if word not in ("replicated", "rows"):
             raise ValueError(f"outputs holds {word!r}; expected 'replicated' or 'rows'")
 
-    @wraps(function)
+    @jax.jit
     def on_all_shards(*arguments: Any) -> Pytree:
-        mesh, axis = _mesh_of(arguments)
-        split = PartitionSpec(axis)
-        specs = jax.tree.map(
-            lambda part: split if _is_split(part) else PartitionSpec(), arguments, is_leaf=_is_unit
+        return _run(function, outputs, arguments, None)[0]
+
+    @jax.jit
+    def with_objects(objects: Objects, arguments: Pytree) -> Pytree:
+        return _run(function, outputs, arguments, objects)
+
+    @wraps(function)
+    def call(*arguments: Any) -> Pytree:
+        mesh = _graph_of(arguments).mesh
+        marked, objects, parts = taken_apart(arguments)
+        if parts is None:
+            return on_all_shards(*arguments)
+        parts = on_mesh(parts, mesh)
+        result, same, rows = with_objects(parts, marked)
+        written_back(objects, parts.state, same | rows)
+        return put_together(result, objects)
+
+    def lower(*arguments: Any) -> jax.stages.Lowered:
+        marked, _, parts = taken_apart(arguments)
+        return (
+            on_all_shards.lower(*arguments) if parts is None else with_objects.lower(parts, marked)
         )
-        out_specs = jax.tree.map(lambda word: split if word == "rows" else PartitionSpec(), outputs)
 
-        def on_one_shard(*local: Any) -> Pytree:
-            return function(*jax.tree.map(_own_shard, local, is_leaf=_is_graph))
+    call.lower = lower  # type: ignore[attr-defined]
+    return call
 
+
+def _run(
+    function: Callable[..., Pytree], outputs: Pytree, arguments: Pytree, objects: Objects | None
+) -> tuple[Pytree, dict[int, Any], dict[int, Any]]:
+    """The function's outputs on all shards, and what it wrote to objects, by variable."""
+    graph = _graph_of(arguments)
+    state = () if objects is None else objects.state
+    split = PartitionSpec(graph.axis)
+    specs = jax.tree.map(
+        lambda part: split if _is_split(part) else PartitionSpec(),
+        (state, arguments),
+        is_leaf=_is_unit,
+    )
+    out_specs = jax.tree.map(lambda word: split if word == "rows" else PartitionSpec(), outputs)
+
+    def on_one_shard(state: Any, local: Pytree) -> tuple[Pytree, Any, Any]:
+        local = jax.tree.map(_own_shard, local, is_leaf=_is_graph)
+        if objects is None:
+            result = _called(function, local)
+            check_outputs(result, outputs, graph.shards.num_rows)
+            return result, {}, {}
+        before = values_of(state)
+        splits = [_is_split(variable) for _, variable, _ in before]
+        merged = nnx.merge(objects.graphdef, state)
+        result = marked_again(_called(function, put_together(local, merged)), merged)
+        check_outputs(result, outputs, graph.shards.num_rows)
+        return result, *changes(before, objects.graphdef, merged, splits)
+
+    try:
         return jax.shard_map(
-            on_one_shard, mesh=mesh, in_specs=specs, out_specs=out_specs, check_vma=True
-        )(*arguments)
+            on_one_shard,
+            mesh=graph.mesh,
+            in_specs=specs,
+            out_specs=(out_specs, PartitionSpec(), split),
+            check_vma=True,
+        )(state, arguments)
+    except ValueError as error:
+        if "check_vma" not in str(error):
+            raise
+        raise ValueError(
+            "what the function returns does not fit outputs= of jaxgraph.parallel.spmd: an output "
+            "is 'replicated' and differs between devices (reduce it with shard.sum), or has no "
+            "rows to be returned as 'rows'"
+        ) from error
 
-    return jax.jit(on_all_shards)
+
+def _called(function: Callable[..., Pytree], arguments: Sequence[Any]) -> Pytree:
+    try:
+        return function(*arguments)
+    except TraceContextError as error:
+        raise ValueError(
+            "the function writes to an NNX object or variable that it was not given as an argument "
+            "at this level. Pass modules, optimizers and random streams as arguments of the "
+            "function that jaxgraph.parallel.spmd runs, and of nnx.value_and_grad inside of it; a "
+            "model that is merged inside jax.grad needs nnx.merge(graphdef, ..., copy=True)"
+        ) from error
 
 
 def _is_graph(part: Any) -> bool:
@@ -92,16 +186,17 @@ def _own_shard(part: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[0], part.shards) if _is_graph(part) else part
 
 
-def _mesh_of(arguments: Any) -> tuple[jax.sharding.Mesh, str | tuple[str, ...]]:
+def _graph_of(arguments: Any) -> ShardedGraph:
     graphs = [p for p in jax.tree.leaves(arguments, is_leaf=_is_graph) if _is_graph(p)]
     if not graphs:
+        given = ", ".join(type(part).__name__ for part in arguments)
         raise ValueError(
-            "spmd found no sharded graph among the arguments; pass the result of "
-            "jaxgraph.parallel.shard"
+            f"spmd found no sharded graph among the arguments ({given}); pass the result of "
+            "jaxgraph.parallel.shard(graph, partition, mesh)"
         )
     if any(graph.mesh != graphs[0].mesh for graph in graphs):
         raise ValueError("the sharded graphs among the arguments live on different meshes")
-    return graphs[0].mesh, graphs[0].axis
+    return graphs[0]
 
 
 def rows_prefix(state: Pytree) -> Pytree:

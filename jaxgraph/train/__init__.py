@@ -25,3 +25,7 @@ __all__ = [
     "loss_and_grad",
     "predict",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

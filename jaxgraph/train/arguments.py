@@ -12,6 +12,8 @@ from flax import nnx
 
 from jaxgraph.layers import plain_features
 from jaxgraph.parallel import FeatureColumns, ShardedGraph
+from jaxgraph.parallel.nnx_objects import refuse_local_modules
+from jaxgraph.parallel.shard import is_graph
 from jaxgraph.train.task import NodeClassification, Task
 
 __all__ = [
@@ -22,6 +24,12 @@ __all__ = [
     "checked_seed",
     "checked_task",
 ]
+
+
+_ORDER = (
+    "The order of arguments is model, sharded graph (from jaxgraph.parallel.shard), optimizer (of "
+    "optax), then all else by name"
+)
 
 
 def checked_task(task: Task | None) -> Task:
@@ -62,15 +70,20 @@ def checked_graphs(
       ValueError: something is no sharded graph, has no data, or lacks what the task learns from;
         or the graphs live on different meshes.
     """
-    graphs = (sharded,) if isinstance(sharded, ShardedGraph) else sharded
+    one = isinstance(sharded, ShardedGraph | nnx.Module | optax.GradientTransformation)
+    one = one or is_graph(sharded)
+    graphs: Any = (sharded,) if one else sharded
     if not isinstance(graphs, Sequence) or not graphs:
-        raise ValueError(f"expected a sharded graph or several, got {_kind(sharded)}")
+        raise ValueError(f"expected a sharded graph or several, got {_kind(sharded)}. {_ORDER}")
     for graph in graphs:
-        if not isinstance(graph, ShardedGraph):
+        if is_graph(graph):
             raise ValueError(
-                f"expected a sharded graph, got {_kind(graph)}; place a graph on devices with "
-                "jaxgraph.parallel.shard(graph, partition, mesh)"
+                "expected a sharded graph, got a Graph; place it on one device with "
+                "jaxgraph.parallel.shard(graph, None, jaxgraph.parallel.make_mesh(1)), or on "
+                "several with jaxgraph.parallel.shard(graph, partition, mesh)"
             )
+        if not isinstance(graph, ShardedGraph):
+            raise ValueError(f"expected a sharded graph, got {_kind(graph)}. {_ORDER}")
         if graph.mesh != graphs[0].mesh:
             raise ValueError("the sharded graphs live on different meshes; shard them on one")
         if not abstract and isinstance(graph.shards.node_ids, jax.ShapeDtypeStruct):
@@ -95,14 +108,15 @@ def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
       graphs: the graphs that it is to run on.
 
     Raises:
-      ValueError: it is no Flax NNX module, holds a random stream, is made for another number of
-        features, or has a row per node and several graphs are given.
+      ValueError: it is no Flax NNX module, holds `flax.nnx.BatchNorm` or a random stream, is made
+        for another number of features, or has a row per node and several graphs are given.
     """
     if not isinstance(model, nnx.Module):
         raise ValueError(
             f"model is {_kind(model)}; expected a flax.nnx.Module instance that is called as "
-            "model(shard, x, key=key, train=train)"
+            f"model(shard, x, key=key, train=train). {_ORDER}"
         )
+    refuse_local_modules(model)
     if jax.tree.leaves(nnx.state(model, nnx.RngState)):
         raise ValueError(
             "the model holds a random stream (nnx.Rngs, as nnx.Dropout keeps it), which would draw "
@@ -134,10 +148,15 @@ def _variables(model: nnx.Module) -> list[nnx.Variable]:
 
 def check_optimizer(optimizer: Any) -> None:
     """Raises ValueError where the optimizer is none of optax."""
+    if isinstance(optimizer, nnx.Optimizer):
+        raise ValueError(
+            "optimizer is an nnx.Optimizer, which keeps its state in itself; pass the "
+            "transformation of optax that it was made of, such as optax.adam(1e-2)"
+        )
     if not isinstance(optimizer, optax.GradientTransformation):
         raise ValueError(
             f"optimizer is {_kind(optimizer)}; expected a transformation of optax, such as "
-            "optax.adam(1e-2)"
+            f"optax.adam(1e-2). {_ORDER}"
         )
 
 

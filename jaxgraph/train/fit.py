@@ -101,7 +101,7 @@ def fit(
     if aggregate_once:
         graphs = with_aggregates(model, graphs, epochs)
     program = EpochProgram(make_learner(model, optimizer, task), graphs, bool(restore_best))
-    state = initial_state(model, optimizer, graphs[0])
+    state = initial_state(model, graphs[0], optimizer)
     kept, key = first_kept(state, graphs[0]), jax.random.key(seed)
     started = time.perf_counter()
     compiled = program.compile(state, kept, key)

@@ -45,14 +45,14 @@ class TrainState:
 
 
 def initial_state(
-    model: nnx.Module, optimizer: optax.GradientTransformation, sharded: ShardedGraph
+    model: nnx.Module, sharded: ShardedGraph, optimizer: optax.GradientTransformation
 ) -> TrainState:
     """A model and a fresh optimizer on the devices of a graph; the model keeps arrays of its own.
 
     Args:
       model: the model.
-      optimizer: of optax.
       sharded: the graph.
+      optimizer: of optax.
 
     Returns:
       The state that the first training step starts from.

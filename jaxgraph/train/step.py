@@ -69,8 +69,8 @@ def train_step(
 
 def compile_train_step(
     model: nnx.Module,
-    optimizer: optax.GradientTransformation,
     sharded: ShardedGraph,
+    optimizer: optax.GradientTransformation,
     *,
     task: Task | None = None,
 ) -> jax.stages.Compiled:
@@ -78,15 +78,15 @@ def compile_train_step(
 
     Args:
       model: called as `model(shard, x, key=key, train=True)`.
-      optimizer: of optax.
       sharded: the graph; its leaves may be `jax.ShapeDtypeStruct`, see
         `jaxgraph.parallel.AbstractSource`.
+      optimizer: of optax.
       task: what is learned; None: `NodeClassification()`.
 
     Returns:
       The compiled program `(state, sharded, key) -> (new state, loss)`, for
       `jaxgraph.parallel.traffic` and its own `memory_analysis()`; it can be called with
-      `jaxgraph.train.initial_state(model, optimizer, sharded)`, whose memory it takes over.
+      `jaxgraph.train.initial_state(model, sharded, optimizer)`, whose memory it takes over.
 
     Raises:
       ValueError: an argument is not of its kind, or model, graph and task do not fit together.

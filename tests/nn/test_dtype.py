@@ -211,7 +211,7 @@ def temporary_bytes(name: str, num_layers: int, dtype: Any, num_parts: int, mode
         rngs=nnx.Rngs(0),
         **heads,
     )
-    compiled = compile_train_step(model, optax.sgd(0.1), wide_graph(num_parts, mode))
+    compiled = compile_train_step(model, wide_graph(num_parts, mode), optax.sgd(0.1))
     analysis = compiled.memory_analysis()
     assert analysis is not None
     return analysis.temp_size_in_bytes

@@ -64,7 +64,7 @@ def halo_bytes(compiled: Any) -> float:
 
 def sent(model: Any, sharded: ShardedGraph) -> tuple[float, float]:
     """Bytes of halos in a training step and in inference."""
-    step = compile_train_step(model, optax.sgd(0.1), sharded)
+    step = compile_train_step(model, sharded, optax.sgd(0.1))
     return halo_bytes(step), halo_bytes(compile_inference(model, sharded))
 
 
@@ -95,7 +95,7 @@ def test_a_step_holds_no_copy_of_aggregated_features(name: str) -> None:
         nodes = np.ones((graph.num_nodes, features), np.float32)
         sharded = shard(graph.replace(nodes=nodes), None, make_mesh(1))
         model = getattr(nn, name)(features, 3, NUM_CLASSES, rngs=nnx.Rngs(0))
-        step = compile_train_step(model, optax.sgd(0.1), aggregate_once(model, sharded))
+        step = compile_train_step(model, aggregate_once(model, sharded), optax.sgd(0.1))
         memory = step.memory_analysis()
         assert memory is not None
         return memory.temp_size_in_bytes
@@ -112,7 +112,7 @@ def step_of_attention(name: str, num_layers: int, parts: int) -> tuple[Any, Shar
     sharded = shard(graph, by, make_mesh(parts), mode="sar")
     options: Any = {"num_layers": num_layers, "num_heads": HEADS, "rngs": nnx.Rngs(0)}
     model = getattr(nn, name)(WIDTH, WIDTH // HEADS, NUM_CLASSES, **options)
-    return compile_train_step(model, optax.sgd(0.1), sharded), sharded
+    return compile_train_step(model, sharded, optax.sgd(0.1)), sharded
 
 
 def arrays_of_a_step(name: str, num_layers: int, parts: int) -> float:
@@ -139,7 +139,7 @@ def arrays_of_a_step_with_relu(
     model = getattr(nn, name)(WIDTH, WIDTH, NUM_CLASSES, **options)
     by = partition(graph, parts, method="metis", seed=0)
     sharded = shard(graph, by, make_mesh(parts))
-    memory = compile_train_step(model, optax.sgd(0.1), sharded).memory_analysis()
+    memory = compile_train_step(model, sharded, optax.sgd(0.1)).memory_analysis()
     assert memory is not None
     array = NODES_OF_ATTENTION // parts * WIDTH * np.dtype(np.float32).itemsize
     return memory.temp_size_in_bytes / array

@@ -78,10 +78,10 @@ def test_one_program_serves_every_order_and_outputs_keep_the_order_of_the_graph(
     assert np.any(np.asarray(given.shards.node_ids) != np.asarray(moved.shards.node_ids))
     assert jax.tree.structure(given) == jax.tree.structure(moved)
     model = jg.nn.GCN(NUM_FEATURES, 8, NUM_CLASSES, dropout=0.5, rngs=nnx.Rngs(0))
-    step = jg.train.compile_train_step(model, optax.adam(1e-2), given)
+    step = jg.train.compile_train_step(model, given, optax.adam(1e-2))
     losses = []
     for sharded in (given, moved):
-        state = jg.train.initial_state(model, optax.adam(1e-2), sharded)
+        state = jg.train.initial_state(model, sharded, optax.adam(1e-2))
         state, _ = step(state, sharded, jax.random.key(1))
         losses.append(step(state, sharded, jax.random.key(2))[1])
     assert_close(losses[1], losses[0], reduction_length=100)

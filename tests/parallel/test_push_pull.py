@@ -154,7 +154,7 @@ def test_no_collective_of_a_training_step_carries_features(name: str) -> None:
     sharded = abstract(features, chunks=2)
     heads = {"num_heads": 2} if name == "GAT" else {}
     model = getattr(nn, name)(features, HIDDEN, 3, dropout=0.5, rngs=nnx.Rngs(0), **heads)
-    compiled = compile_train_step(model, optax.adam(1e-2), sharded)
+    compiled = compile_train_step(model, sharded, optax.adam(1e-2))
     rows = sharded.manifest.node_rows
     for kind, element, shape in shapes_sent(compiled):
         is_of_nodes = element.startswith("f") and math.prod(shape[:-1]) >= rows // 2
@@ -180,7 +180,7 @@ def test_compiled_for_h200_a_chunk_is_reduced_while_the_next_is_computed(
     source = AbstractSource(found.manifest)
     sharded = place(source, h200_mesh(8), "p3", implementation=implementation)
     model = nn.GraphSAGE(100, 64, 3, rngs=nnx.Rngs(0))
-    compiled = compile_train_step(model, optax.adam(1e-2), sharded)
+    compiled = compile_train_step(model, sharded, optax.adam(1e-2))
     for collective in ("reduce-scatter", "all-gather"):
         found_here = overlapped(compiled, collective)
         in_loops = [each for each in found_here if "main" not in each.computation]

@@ -321,7 +321,7 @@ def test_abstract_graphs_compile_to_the_same_step() -> None:
     model, sharded = make("GCN"), on_devices(small_graph(), 4)
     abstract = place(AbstractSource(sharded.manifest), make_mesh(4))
     steps = [
-        compile_train_step(model, ADAM, aggregate_once(model, graph))
+        compile_train_step(model, aggregate_once(model, graph), ADAM)
         for graph in (sharded, abstract)
     ]
     assert traffic(steps[0]) == traffic(steps[1])

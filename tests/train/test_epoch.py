@@ -25,7 +25,7 @@ def chosen(
     sharded = on_devices(small_graph(), 2)
     model = SmallNet()
     static = make_learner(model, optax.sgd(0.1), NodeClassification())
-    state = initial_state(model, optax.sgd(0.1), sharded)
+    state = initial_state(model, sharded, optax.sgd(0.1))
     kept = first_kept(state, sharded)
     kept = Kept(kept.params, kept.statistics, jnp.float32(so_far))
     state = jax.tree.map(jnp.ones_like, state)

@@ -44,7 +44,7 @@ def make_model(name: str = "GCN", **options: Any) -> nnx.Module:
 
 
 def step_of(sharded: ShardedGraph, model: nnx.Module | None = None) -> jax.stages.Compiled:
-    return compile_train_step(model or make_model(), optax.adam(0.1), sharded)
+    return compile_train_step(model or make_model(), sharded, optax.adam(0.1))
 
 
 def asks(program: jax.stages.Compiled) -> bool:
@@ -116,8 +116,8 @@ def asked_share(name: str, worthwhile: int) -> float:
     """What a step of a model asks for, of what it makes."""
     large_pages._WORTHWHILE = worthwhile
     sharded, model = sharded_graph(MANY_NODES), make_model(name)
-    program = compile_train_step(model, optax.adam(0.1), sharded, task=Watched())
-    state, shares = initial_state(model, optax.adam(0.1), sharded), []
+    program = compile_train_step(model, sharded, optax.adam(0.1), task=Watched())
+    state, shares = initial_state(model, sharded, optax.adam(0.1)), []
     for _ in range(5):
         before = asked_bytes()
         state, asked = program(state, sharded, jax.random.key(0))
@@ -155,7 +155,7 @@ def test_the_same_bits(name: str, parts: int, monkeypatch: pytest.MonkeyPatch) -
         setting(monkeypatch)
         program = step_of(sharded, model)
         assert asks(program) == (setting is for_all)
-        state = initial_state(model, optax.adam(0.1), sharded)
+        state = initial_state(model, sharded, optax.adam(0.1))
         losses = []
         for _ in range(3):
             state, loss = program(state, sharded, jax.random.key(0))

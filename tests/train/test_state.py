@@ -35,7 +35,7 @@ def described(tree: Any) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("kind", ["replicated", "rows"])
 def test_the_abstract_state_describes_the_real_one(kind: str, name: str) -> None:
     model, sharded = models()[kind], on_devices(small_graph(), 4)
-    state = initial_state(model, OPTIMIZERS[name], sharded)
+    state = initial_state(model, sharded, OPTIMIZERS[name])
     abstract = abstract_state(model, OPTIMIZERS[name], sharded)
     assert jax.tree.structure(state) == jax.tree.structure(abstract)
     assert described(state) == described(abstract)
@@ -44,7 +44,7 @@ def test_the_abstract_state_describes_the_real_one(kind: str, name: str) -> None
 
 def test_rows_of_nodes_are_split_and_everything_else_replicated() -> None:
     sharded = on_devices(small_graph(), 4)
-    state = initial_state(TableNet(60), optax.adam(0.1), sharded)
+    state = initial_state(TableNet(60), sharded, optax.adam(0.1))
     (table,) = jax.tree.leaves(state.params)
     assert table.shape == (4 * sharded.manifest.node_rows, 3)
     assert not table.is_fully_replicated
@@ -56,7 +56,7 @@ def test_rows_of_nodes_are_split_and_everything_else_replicated() -> None:
 @pytest.mark.parametrize("parts", [1, 4])
 def test_the_state_is_no_alias_of_the_model(parts: int) -> None:
     model, sharded = SmallNet(), on_devices(small_graph(), parts)
-    state = initial_state(model, optax.contrib.schedule_free_adamw(0.1), sharded)
+    state = initial_state(model, sharded, optax.contrib.schedule_free_adamw(0.1))
     doubled = jax.jit(lambda tree: jax.tree.map(lambda x: x + x, tree), donate_argnums=0)(state)
     jax.block_until_ready(doubled)
     assert np.isfinite(np.asarray(model.first.kernel[...])).all()
@@ -67,7 +67,7 @@ def test_restore_undoes_the_placing(parts: int) -> None:
     sharded = on_devices(small_graph(), parts)
     for kind, model in models().items():
         before = [np.asarray(leaf) for leaf in jax.tree.leaves(nnx.state(model))]
-        state = initial_state(model, optax.sgd(0.1), sharded)
+        state = initial_state(model, sharded, optax.sgd(0.1))
         _, params, _ = split_model(model)
         nnx.update(model, jax.tree.map(jnp.zeros_like, params))
         restore(model, state.params, state.statistics, sharded)
@@ -81,6 +81,6 @@ def test_restored_rows_can_be_placed_again() -> None:
     model = TableNet(60)
     for parts in (4, 2):
         sharded = on_devices(small_graph(), parts)
-        state = initial_state(model, optax.sgd(0.1), sharded)
+        state = initial_state(model, sharded, optax.sgd(0.1))
         restore(model, state.params, state.statistics, sharded)
     assert model.table[...].shape == (60, 3)

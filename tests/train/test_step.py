@@ -97,8 +97,8 @@ def test_abstract_and_real_graphs_compile_to_the_same_program() -> None:
     model, optimizer = SmallNet(dropout=0.5), optax.adam(0.1)
     sharded = on_devices(small_graph(), 4)
     abstract = place(AbstractSource(sharded.manifest), make_mesh(4))
-    real = compile_train_step(model, optimizer, sharded)
-    planned = compile_train_step(model, optimizer, abstract)
+    real = compile_train_step(model, sharded, optimizer)
+    planned = compile_train_step(model, abstract, optimizer)
     memory, expected = memory_of(planned), memory_of(real)
     for name in ("temp", "argument", "output", "alias"):
         field = f"{name}_size_in_bytes"
@@ -110,8 +110,8 @@ def test_abstract_and_real_graphs_compile_to_the_same_program() -> None:
 def test_a_compiled_step_runs_and_takes_over_the_memory_of_its_state() -> None:
     graph, model, optimizer = small_graph(), SmallNet(), optax.adam(0.05)
     sharded = on_devices(graph, 4)
-    compiled = compile_train_step(model, optimizer, sharded)
-    state = initial_state(model, optimizer, sharded)
+    compiled = compile_train_step(model, sharded, optimizer)
+    state = initial_state(model, sharded, optimizer)
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
     assert memory_of(compiled).alias_size_in_bytes == size
     expected, _ = loss_and_grad(model, sharded, train=True)
@@ -128,8 +128,8 @@ def test_a_step_hands_the_loss_to_optimizers_that_look_at_it() -> None:
     plateau = optax.contrib.reduce_on_plateau(patience=1)
     optimizer = optax.chain(optax.adam(0.05), plateau)
     model, sharded = SmallNet(), on_devices(small_graph(), 2)
-    compiled = compile_train_step(model, optimizer, sharded)
-    state, loss = compiled(initial_state(model, optimizer, sharded), sharded, jax.random.key(0))
+    compiled = compile_train_step(model, sharded, optimizer)
+    state, loss = compiled(initial_state(model, sharded, optimizer), sharded, jax.random.key(0))
     assert float(state.optimizer_state[1].best_value) == pytest.approx(float(loss))
 
 
@@ -152,11 +152,11 @@ def test_a_graph_that_cannot_be_learned_from_is_refused(
 ) -> None:
     sharded = on_devices(small_graph(**change), 2)
     with pytest.raises(ValueError, match=message):
-        compile_train_step(SmallNet(), optax.sgd(0.1), sharded)
+        compile_train_step(SmallNet(), sharded, optax.sgd(0.1))
     with pytest.raises(ValueError, match=message):
         loss_and_grad(SmallNet(), sharded)
 
 
 def test_too_few_outputs_are_refused_before_compilation() -> None:
     with pytest.raises(ValueError, match="the model has 2 outputs, but the graph has 3 classes"):
-        compile_train_step(SmallNet(outputs=2), optax.sgd(0.1), on_devices(small_graph(), 2))
+        compile_train_step(SmallNet(outputs=2), on_devices(small_graph(), 2), optax.sgd(0.1))

@@ -151,9 +151,9 @@ class JaxgraphLibrary:
             sharded = jax.block_until_ready(jg.train.aggregate_once(module, sharded))
             path += ", first aggregation once"
         start = time.perf_counter()
-        step = jg.train.compile_train_step(module, optimizer, sharded)
+        step = jg.train.compile_train_step(module, sharded, optimizer)
         compile_seconds = time.perf_counter() - start
-        state = jg.train.initial_state(module, optimizer, sharded)
+        state = jg.train.initial_state(module, sharded, optimizer)
         key = jax.random.key(0)
 
         def advance() -> jax.Array:

@@ -1,0 +1,377 @@
+"""What primitives of JAX do to an axis whose entries must not meet.
+
+Every rule takes a `Step` and the states of its inputs, none of them `Mixed`, and returns the states
+of its outputs. A primitive without a rule acts element by element, or on trailing dimensions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from jaxgraph.parallel.axis_lookups import dynamic_slice, dynamic_update, gather, scatter
+from jaxgraph.parallel.axis_products import convolution, dot
+from jaxgraph.parallel.axis_states import SHARED, Along, State, joined
+from jaxgraph.parallel.axis_steps import Rule, Step, by_default, only_operand
+
+__all__ = ["RULES", "counted_from_end"]
+
+
+def _created_equal(step: Step, states: Sequence[State]) -> list[State]:
+    return [step.created(i, None) for i in range(len(step.outputs))]
+
+
+def _iota(step: Step, states: Sequence[State]) -> list[State]:
+    grown = list(step.grown[0])
+    if step.params["dimension"] not in grown:
+        return [step.created(0, None)]
+    if len(grown) > 1 or step.outputs[0][grown[0]] != step.entries:
+        return step.mixed("position")
+    return [Along(grown[0], content="position")]
+
+
+def _counters(step: Step, states: Sequence[State]) -> list[State]:
+    return [step.created(i, "random") for i in range(len(step.outputs))]
+
+
+def _random(step: Step, states: Sequence[State]) -> list[State]:
+    if all(state == SHARED for state in states):
+        return _counters(step, states)
+    return by_default(step, states)
+
+
+def _fold_in(step: Step, states: Sequence[State]) -> list[State]:
+    if states[1] != SHARED and getattr(states[1], "depends_on_position", False):
+        return step.mixed("random")
+    return by_default(step, states)
+
+
+def _never(step: Step, states: Sequence[State]) -> list[State]:
+    if all(state == SHARED for state in states) and not any(step.grown):
+        return [SHARED] * len(step.outputs)
+    return step.mixed()
+
+
+def _collective(step: Step, states: Sequence[State]) -> list[State]:
+    if all(state == SHARED for state in states) and step.name != "axis_index":
+        return [SHARED] * len(step.outputs)
+    return step.mixed("devices")
+
+
+def _broadcast(step: Step, states: Sequence[State]) -> list[State]:
+    state = only_operand(states)
+    if state is None:
+        return [step.created(0, None)]
+    if isinstance(state.content, tuple):
+        return step.mixed("position")
+    axis = step.params["broadcast_dimensions"][state.axis]
+    return [state.at(axis)] if step.grown[0] == (axis,) else step.mixed()
+
+
+def _reshape(step: Step, states: Sequence[State]) -> list[State]:
+    state = only_operand(states)
+    if state is None:
+        return [SHARED]
+    old, new = step.inputs[0], step.outputs[0]
+    if 0 in new:
+        return [step.created(0, None)]
+    after = math.prod(old[state.axis + 1 :])
+    merged = state.outer * state.inner
+    splits = [(state.outer, state.inner)]
+    if state.uniform:
+        splits = [(merged // i, i) for i in range(1, merged + 1) if merged % i == 0]
+    for outer, inner in splits:
+        found = _place(new, step.entries, inner * after, outer)
+        if found is None:
+            continue
+        rows = math.prod(new[found.axis + 1 :])
+        inside = rows % after == 0 and (after * old[state.axis]) % (rows * new[found.axis]) == 0
+        content = state.content if found.outer == found.inner == 1 else None
+        if state.depends_on_position and not isinstance(content, str):
+            return step.mixed("position")
+        return [dataclasses.replace(found, uniform=state.uniform and inside, content=content)]
+    return step.mixed()
+
+
+def _place(shape: tuple[int, ...], entries: int, stride: int, outer: int) -> Along | None:
+    """Where the axis is among the dimensions of a shape, by how far its entries lie apart."""
+    after = 1
+    for axis in range(len(shape) - 1, -1, -1):
+        size = shape[axis]
+        if stride % after == 0 and size % (entries * (stride // after)) == 0 and size:
+            inner = stride // after
+            return Along(axis, size // (entries * inner), inner)
+        after *= size
+    return None
+
+
+def _transpose(step: Step, states: Sequence[State]) -> list[State]:
+    state = only_operand(states)
+    if state is None:
+        return [SHARED]
+    if isinstance(state.content, tuple):
+        return step.mixed("position")
+    return [state.at(tuple(step.params["permutation"]).index(state.axis))]
+
+
+def _without(axis: int, removed: Sequence[int], rank: int) -> int:
+    gone = {dimension % rank for dimension in removed}
+    return axis - sum(dimension < axis for dimension in gone)
+
+
+def _squeeze(step: Step, states: Sequence[State]) -> list[State]:
+    state = only_operand(states)
+    if state is None:
+        return [SHARED]
+    if isinstance(state.content, tuple):
+        return step.mixed("position")
+    removed, rank = step.params["dimensions"], len(step.inputs[0])
+    return [state.at(_without(state.axis, removed, rank))]
+
+
+def _stack(step: Step, states: Sequence[State]) -> list[State]:
+    state = joined([s for s in states if s != SHARED], step.name, step.line)
+    if not isinstance(state, Along):
+        return [state]
+    if state.depends_on_position:
+        return step.mixed("position")
+    before = step.params["axis"] % len(step.outputs[0]) <= state.axis
+    return [state.plain().at(state.axis + before)]
+
+
+def _unstack(step: Step, states: Sequence[State]) -> list[State]:
+    state, axis = only_operand(states), step.params["axis"] % len(step.inputs[0])
+    if state is None:
+        return [SHARED] * len(step.outputs)
+    if state.axis == axis or isinstance(state.content, tuple):
+        return step.mixed()
+    return [state.at(state.axis - (axis < state.axis))] * len(step.outputs)
+
+
+def _tile(step: Step, states: Sequence[State]) -> list[State]:
+    state = only_operand(states)
+    if state is None:
+        return [step.created(0, "count")]
+    if state.depends_on_position:
+        return step.mixed("position")
+    axis = state.axis + len(step.outputs[0]) - len(step.inputs[0])
+    times = step.outputs[0][axis] // step.inputs[0][state.axis]
+    return [dataclasses.replace(state.plain(), axis=axis, outer=state.outer * times)]
+
+
+def _reduce(step: Step, states: Sequence[State]) -> list[State]:
+    axes = step.params["axes"] if "axes" in step.params else step.params["dimensions"]
+    results: list[State] = []
+    operands = list(zip(states, step.inputs, strict=True))[: len(step.outputs)]
+    for state, shape in operands:
+        if not isinstance(state, Along):
+            results.append(SHARED)
+        elif state.axis in {axis % len(shape) for axis in axes}:
+            return step.mixed()
+        elif state.depends_on_position:
+            return step.mixed("position")
+        else:
+            results.append(state.plain().at(_without(state.axis, axes, len(shape))))
+    return results
+
+
+def _along_dimension(step: Step, states: Sequence[State]) -> list[State]:
+    """Sorts, cumulative sums and the like: all entries of one dimension meet."""
+    rank = len(step.inputs[0])
+    if step.name == "fft":
+        meeting = set(range(rank - len(step.params["fft_lengths"]), rank))
+    elif step.name == "rev":
+        meeting = {axis % rank for axis in step.params["dimensions"]}
+    else:
+        names = ("axis", "dimension", "reduction_dimension")
+        axis = next((step.params[name] for name in names if name in step.params), rank - 1)
+        meeting = {axis % rank}
+    state = joined(list(states), step.name, step.line)
+    if not isinstance(state, Along):
+        return [state] * len(step.outputs)
+    if state.axis in meeting:
+        return step.mixed()
+    return step.mixed("position") if state.depends_on_position else [state] * len(step.outputs)
+
+
+def _trailing(dimensions: int) -> Rule:
+    """Linear algebra on the last dimensions of its operands."""
+
+    def rule(step: Step, states: Sequence[State]) -> list[State]:
+        state = joined(list(states), step.name, step.line)
+        if not isinstance(state, Along):
+            return [state] * len(step.outputs)
+        ranks = [len(s) for s, x in zip(step.inputs, states, strict=True) if x != SHARED]
+        return (
+            [state.plain()] * len(step.outputs)
+            if state.axis < min(ranks) - dimensions
+            else (step.mixed())
+        )
+
+    return rule
+
+
+def _whole(step: Step, states: Sequence[State]) -> list[State]:
+    """What takes a part of some dimensions, but all of the axis."""
+    state = joined(list(states), step.name, step.line)
+    if not isinstance(state, Along):
+        return [state] * len(step.outputs)
+    if isinstance(state.content, tuple):
+        return step.mixed("position")
+    same = [shape[state.axis] == step.inputs[0][state.axis] for shape in step.outputs]
+    reverses = any(stride < 0 for stride in step.params.get("strides") or ())
+    return [state] * len(step.outputs) if all(same) and not reverses else step.mixed()
+
+
+def _pad(step: Step, states: Sequence[State]) -> list[State]:
+    state = only_operand(states)
+    if state is None:
+        return [SHARED] if states[1] == SHARED else step.mixed()
+    if tuple(step.params["padding_config"][state.axis]) != (0, 0, 0):
+        return step.mixed()
+    return step.mixed("position") if state.depends_on_position else [state.plain()]
+
+
+def _concatenate(step: Step, states: Sequence[State]) -> list[State]:
+    dimension = step.params["dimension"]
+    along = [state for state in states if isinstance(state, Along)]
+    if not along:
+        return [SHARED]
+    if any(state.axis == dimension for state in along) or len(along) < len(states):
+        return step.mixed()
+    if not any(state.depends_on_position for state in along):
+        return [joined([state.plain() for state in along], step.name, step.line)]
+    are_columns = all(shape[dimension] == 1 for shape in step.inputs)
+    is_last = dimension == len(step.outputs[0]) - 1
+    if not (are_columns and is_last) or any(s.content == "wrapped" for s in along):
+        return step.mixed("position")
+    columns = tuple(state.content == "position" for state in along)
+    return [Along(along[0].axis, content=columns)]
+
+
+def counted_from_end(step: Step, states: Sequence[State]) -> list[State] | None:
+    """Position plus number of entries, by which JAX counts negative indices; None: another sum."""
+    if step.name != "add" or step.literals[1] is None or step.literals[1] != step.entries:
+        return None
+    if isinstance(states[0], Along) and states[0].content == "position":
+        return [dataclasses.replace(states[0], content="wrapped")]
+    return None
+
+
+def _less(step: Step, states: Sequence[State]) -> list[State]:
+    """Positions are not negative: JAX asks before it counts an index from the end."""
+    first, second = states
+    if isinstance(first, Along) and first.content == "position" and second == SHARED:
+        if step.literals[1] is not None and step.literals[1] == 0:
+            return [dataclasses.replace(first, uniform=True, content="false")]
+        return step.mixed("position")
+    return by_default(step, states)
+
+
+def _select(step: Step, states: Sequence[State]) -> list[State]:
+    which = states[0]
+    if isinstance(which, Along) and which.content == "false":
+        return [states[1]]
+    if which == SHARED and len(set(states[1:])) == 1:
+        return [states[1]]
+    return by_default(step, states)
+
+
+def _each(step: Step, states: Sequence[State]) -> list[State]:
+    return list(states)
+
+
+def _kept(step: Step, states: Sequence[State]) -> list[State]:
+    return [states[0]]
+
+
+def _window(step: Step, states: Sequence[State]) -> list[State]:
+    state = joined([s for s in states if s != SHARED], step.name, step.line)
+    if not isinstance(state, Along):
+        return [state] * len(step.outputs)
+    params, axis = step.params, state.axis
+    dilations = (params.get("base_dilation"), params.get("window_dilation"))
+    trivial = (
+        params["window_dimensions"][axis] == 1
+        and params["window_strides"][axis] == 1
+        and tuple(params["padding"][axis]) == (0, 0)
+        and all(dilation is None or dilation[axis] == 1 for dilation in dilations)
+    )
+    return [state.plain()] * len(step.outputs) if trivial else step.mixed()
+
+
+def _cast_bits(step: Step, states: Sequence[State]) -> list[State]:
+    state = only_operand(states)
+    if state is None:
+        return [SHARED]
+    same = step.outputs[0][state.axis : state.axis + 1] == (step.inputs[0][state.axis],)
+    return [state.plain()] if same else step.mixed()
+
+
+_REDUCTIONS = "sum max min prod and or xor"
+_ALONG = "sort cumsum cumprod cummax cummin cumlogsumexp rev top_k approx_top_k fft"
+_WINDOWS = "reduce_window reduce_window_sum reduce_window_max reduce_window_min select_and_scatter"
+_MATRICES = (
+    "cholesky cholesky_update lu qr geqrf geqp3 householder_product ormqr eigh eig svd schur "
+    "hessenberg tridiagonal symmetric_product"
+)
+_SCATTERS = "add sub mul min max"
+_COLLECTIVES = (
+    "psum psum_invariant pmax pmin ppermute pbroadcast all_gather all_gather_invariant all_to_all "
+    "ragged_all_to_all reduce_scatter axis_index"
+)
+
+RULES: dict[str, Rule] = {
+    "iota": _iota,
+    "broadcast_in_dim": _broadcast,
+    "empty": _created_equal,
+    "empty2": _created_equal,
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "squeeze": _squeeze,
+    "convert_element_type": _kept,
+    "copy": _kept,
+    "bitcast_convert_type": _cast_bits,
+    "optimization_barrier": _each,
+    "pvary": _each,
+    "pcast": _each,
+    "lt": _less,
+    "select_n": _select,
+    "concatenate": _concatenate,
+    "stack": _stack,
+    "unstack": _unstack,
+    "tile": _tile,
+    "pad": _pad,
+    "slice": _whole,
+    "split": _whole,
+    "dynamic_slice": dynamic_slice,
+    "dynamic_update_slice": dynamic_update,
+    "gather": gather,
+    "dot_general": dot,
+    "conv_general_dilated": convolution,
+    "reduce": _reduce,
+    "argmax": _reduce,
+    "argmin": _reduce,
+    "random_bits": _random,
+    "random_split": _random,
+    "random_gamma": _random,
+    "random_fold_in": _fold_in,
+    "rng_bit_generator": _counters,
+    "rng_uniform": _counters,
+    "iota_2x32_shape": _counters,
+    "ragged_dot_general": _never,
+    "triangular_solve": _trailing(2),
+    "tridiagonal_solve": _trailing(1),
+    "lu_pivots_to_permutation": _trailing(1),
+    "select_and_gather_add": _window,
+    "select_and_scatter_add": _window,
+}
+RULES |= {f"reduce_{name}": _reduce for name in _REDUCTIONS.split()}
+RULES |= dict.fromkeys(_ALONG.split(), _along_dimension)
+RULES |= dict.fromkeys(_WINDOWS.split(), _window)
+RULES |= dict.fromkeys(_MATRICES.split(), _trailing(2))
+RULES |= dict.fromkeys(_COLLECTIVES.split(), _collective)
+RULES |= dict.fromkeys(
+    ["scatter", *(f"scatter{mark}{name}" for mark in "-_" for name in _SCATTERS.split())], scatter
+)

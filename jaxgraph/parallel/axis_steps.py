@@ -1,0 +1,86 @@
+"""Equations whose values have an axis that must not be mixed, and what most primitives do to it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from jaxgraph.parallel.axis_states import SHARED, Along, Mixed, State, joined
+
+__all__ = ["Rule", "Step", "by_default", "only_operand"]
+
+Shape: TypeAlias = tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """An equation, traced with two lengths of the axis.
+
+    Attributes:
+      name: its primitive.
+      params: those of the equation in the first trace.
+      entries: length of the axis in the first trace.
+      inputs, outputs: shapes in the first trace.
+      grown: for each output, which dimensions differ between the traces.
+      literals: for each input, its value where it is written in the equation, or None.
+      line: where the user called it, or "".
+    """
+
+    name: str
+    params: dict[str, Any]
+    entries: int
+    inputs: tuple[Shape, ...]
+    outputs: tuple[Shape, ...]
+    grown: tuple[Shape, ...]
+    literals: tuple[Any, ...]
+    line: str
+
+    def mixed(self, why: str = "mixes") -> list[State]:
+        """All outputs mix entries."""
+        return [Mixed(self.name, why, self.line)] * len(self.outputs)
+
+    def created(self, output: int, why: str | None) -> State:
+        """An output that is made from shared values only.
+
+        Args:
+          output: which.
+          why: how it would depend on the position where it has the axis; None: it does not.
+        """
+        grown = list(self.grown[output])
+        if not grown:
+            return SHARED
+        size = self.outputs[output][grown[0]]
+        if why is not None or len(grown) > 1 or size % self.entries:
+            return Mixed(self.name, why or "mixes", self.line)
+        return Along(grown[0], outer=size // self.entries, uniform=True)
+
+
+Rule = Callable[[Step, Sequence[State]], list[State]]
+
+
+def by_default(step: Step, states: Sequence[State]) -> list[State]:
+    """Element by element; of an unknown primitive, along a leading axis that it leaves in place."""
+    along = [(s, shape) for s, shape in zip(states, step.inputs, strict=True) if s != SHARED]
+    if not along:
+        return [step.created(i, "count") for i in range(len(step.outputs))]
+    state = joined([state for state, _ in along], step.name, step.line)
+    if not isinstance(state, Along):
+        return step.mixed(state.why if isinstance(state, Mixed) else "mixes")
+    if state.depends_on_position:
+        return step.mixed("position")
+    state = state.plain()
+    widest = max((shape for _, shape in along), key=len)
+    size = widest[state.axis]
+    leads = state.axis == 0 and all(shape[:1] == (size,) for _, shape in along)
+    results: list[State] = []
+    for shape in step.outputs:
+        if shape == widest or (leads and shape[:1] == (size,)):
+            results.append(state)
+        else:
+            results.append(Mixed(step.name, "mixes", step.line))
+    return results
+
+
+def only_operand(states: Sequence[State]) -> Along | None:
+    return states[0] if isinstance(states[0], Along) else None

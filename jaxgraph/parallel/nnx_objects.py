@@ -1,0 +1,219 @@
+"""Flax NNX objects among the arguments of a function on shards, and their updates.
+
+JAX copies what it traces: a module inside `jax.shard_map` is another one than outside. As `nnx.jit`
+does, `taken_apart` splits the objects outside, `changes` finds what a function wrote to those that
+were merged inside, and `written_back` writes it to the objects outside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from flax import nnx
+from jax.core import Tracer
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxgraph.ops.edges import varying_axes
+from pallas_kernels.pytrees import pytree
+
+__all__ = [
+    "Objects",
+    "changes",
+    "marked_again",
+    "on_mesh",
+    "put_together",
+    "refuse_local_modules",
+    "taken_apart",
+    "values_of",
+    "written_back",
+]
+
+Pytree = Any
+
+
+@pytree
+class _Place:
+    """Where an object was among the arguments: the index of one of `Objects`."""
+
+    index: int = dataclasses.field(metadata={"static": True})
+
+
+@pytree
+class Objects:
+    """NNX objects, split.
+
+    Attributes:
+      state: their variables.
+      graphdef: their structure, and what they share.
+    """
+
+    state: Any
+    graphdef: Any = dataclasses.field(metadata={"static": True})
+
+
+def _is_object(part: Any) -> bool:
+    return isinstance(part, nnx.Pytree)
+
+
+def taken_apart(arguments: Pytree) -> tuple[Pytree, tuple[Any, ...], Objects | None]:
+    """Splits the NNX objects among arguments.
+
+    Args:
+      arguments: pytree with modules, optimizers or random streams, which may share variables.
+
+    Returns:
+      The arguments with a mark in the place of every object, the objects, and their parts, or None
+      where there is no object.
+
+    Raises:
+      ValueError: a module among them takes statistics or draws masks per device.
+    """
+    leaves, structure = jax.tree.flatten(arguments, is_leaf=_is_object)
+    found: dict[int, Any] = {id(leaf): leaf for leaf in leaves if _is_object(leaf)}
+    if not found:
+        return arguments, (), None
+    objects = tuple(found.values())
+    for each in objects:
+        refuse_local_modules(each)
+    graphdef, state = nnx.split(objects)
+    places = {key: _Place(i) for i, key in enumerate(found)}
+    marked = structure.unflatten([places.get(id(leaf), leaf) for leaf in leaves])
+    return marked, objects, Objects(state, graphdef)
+
+
+def on_mesh(objects: Objects, mesh: Mesh) -> Objects:
+    """Objects whose variables are on all devices of a mesh, as an update leaves them.
+
+    JAX compiles a program for variables on one device, and another one for those on a mesh.
+    """
+    if jax.process_count() > 1:
+        return objects
+    everywhere = NamedSharding(mesh, PartitionSpec())
+
+    def placed(leaf: Any) -> Any:
+        if isinstance(leaf, Tracer) or not isinstance(leaf, jax.Array):
+            return leaf
+        return (
+            leaf
+            if isinstance(leaf.sharding, NamedSharding) and leaf.sharding.mesh == mesh
+            else jax.device_put(leaf, everywhere)
+        )
+
+    return dataclasses.replace(objects, state=jax.tree.map(placed, objects.state))
+
+
+def put_together(arguments: Pytree, objects: Sequence[Any]) -> Pytree:
+    """Arguments with objects in the places of the marks of `taken_apart`."""
+    return jax.tree.map(
+        lambda part: objects[part.index] if isinstance(part, _Place) else part,
+        arguments,
+        is_leaf=lambda part: isinstance(part, _Place),
+    )
+
+
+def marked_again(outputs: Pytree, objects: Sequence[Any]) -> Pytree:
+    """Outputs with marks in the places of objects that were among the arguments."""
+    places = {id(each): _Place(i) for i, each in enumerate(objects)}
+    return jax.tree.map(lambda part: places.get(id(part), part), outputs, is_leaf=_is_object)
+
+
+def refuse_local_modules(model: Any) -> None:
+    """Refuses modules of Flax that would compute something else on every number of devices.
+
+    Args:
+      model: an NNX object.
+
+    Raises:
+      ValueError: it holds `nnx.BatchNorm` in training, whose statistics are of one device's rows,
+        or `nnx.Dropout` in training, which draws by the place of a row on its device.
+    """
+    for path, module in nnx.iter_graph(model):
+        where = ".".join(map(str, path)) or "the module"
+        if isinstance(module, nnx.BatchNorm) and not module.use_running_average:
+            raise ValueError(
+                f"{where} is flax.nnx.BatchNorm, which normalises every device's rows by their own "
+                "statistics, padding included; use jaxgraph.nn.BatchNorm, called as "
+                "norm(shard, x, train), which takes those of all nodes (model.eval() makes "
+                "nnx.BatchNorm use its running statistics)"
+            )
+        if isinstance(module, nnx.Dropout) and module.rate and not module.deterministic:
+            raise ValueError(
+                f"{where} is flax.nnx.Dropout, which draws its mask by the place of a row on its "
+                "device; use jaxgraph.nn.dropout(shard, x, key, rate), which draws by node "
+                "(model.eval() turns nnx.Dropout off)"
+            )
+
+
+def values_of(state: Any) -> list[tuple[tuple[Any, ...], Any, Any]]:
+    """Path, variable and value of every variable of a state."""
+    return [
+        (path, leaf, leaf.get_value() if isinstance(leaf, nnx.Variable) else leaf)
+        for path, leaf in nnx.to_flat_state(state)
+    ]
+
+
+def changes(
+    before: list[tuple[tuple[Any, ...], Any, Any]],
+    graphdef: Any,
+    objects: Sequence[Any],
+    splits: list[bool],
+) -> tuple[dict[int, Any], dict[int, Any]]:
+    """What a function wrote to objects, by the number of the variable.
+
+    Args:
+      before: `values_of` the state that the objects were merged from.
+      graphdef: their structure then.
+      objects: the objects after the call.
+      splits: for each variable, whether its rows are split over the devices.
+
+    Returns:
+      New values of variables that are the same on every device, and of those that are split.
+
+    Raises:
+      ValueError: the objects have another structure, or a variable would differ between devices.
+    """
+    now, state = nnx.split(tuple(objects))
+    found = values_of(state)
+    if now != graphdef or [path for path, *_ in found] != [path for path, *_ in before]:
+        raise ValueError(
+            "the function changed the structure of an NNX object: an attribute that is no "
+            "nnx.Variable, or which variables there are (such as model.train(), model.eval(), "
+            "a new layer, or nnx.Rngs forked in place). Do that outside of jaxgraph.parallel.spmd, "
+            "before the call"
+        )
+    same: dict[int, Any] = {}
+    rows: dict[int, Any] = {}
+    for i, ((path, _, old), (_, variable, new)) in enumerate(zip(before, found, strict=True)):
+        if new is old:
+            continue
+        if not splits[i] and varying_axes(new):
+            name = ".".join(map(str, path[1:])) or "a variable"
+            raise ValueError(
+                f"the function stored a value in {type(variable).__name__} {name} that differs "
+                "between devices; it belongs to all of them. Reduce it first: "
+                "shard.sum(...) of sums over the device's rows; of a mean, sum and count, each "
+                "summed, then divided. A random count or key must not depend on the shard's data"
+            )
+        (rows if splits[i] else same)[i] = new
+    return same, rows
+
+
+def written_back(objects: Sequence[Any], state: Any, new: dict[int, Any]) -> None:
+    """Writes new values to the variables of objects.
+
+    Args:
+      objects: those that were split.
+      state: their state then.
+      new: values by the number of the variable.
+    """
+    if not new:
+        return
+    flat = values_of(state)
+    changed = [
+        (flat[i][0], flat[i][1].replace(value) if isinstance(flat[i][1], nnx.Variable) else value)
+        for i, value in sorted(new.items())
+    ]
+    nnx.update(tuple(objects), nnx.from_flat_state(changed))

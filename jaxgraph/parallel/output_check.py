@@ -1,0 +1,59 @@
+"""Checks of what a function on shards returns, before JAX's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxgraph.ops.edges import varying_axes
+
+__all__ = ["check_outputs"]
+
+Pytree = Any
+
+
+def check_outputs(result: Pytree, outputs: Pytree, num_rows: int) -> None:
+    """Checks that what is said to be the same on every device is.
+
+    Args:
+      result: what the function returned on a shard.
+      outputs: "replicated" or "rows", a pytree prefix of the result.
+      num_rows: rows of the shard.
+
+    Raises:
+      ValueError: `outputs` does not fit the result, an output of "replicated" differs between
+        devices, or one of "rows" has no rows.
+    """
+    try:
+        words = jax.tree.map(lambda word, part: jax.tree.map(lambda _: word, part), outputs, result)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"outputs is {outputs!r}, but the function returned {jax.tree.structure(result)}; "
+            "expected a word, 'replicated' or 'rows', for each output, or one for all"
+        ) from error
+    leaves = jax.tree_util.tree_leaves_with_path(result)
+    for (path, leaf), word in zip(leaves, jax.tree.leaves(words), strict=True):
+        name = f"output{jax.tree_util.keystr(path)}"
+        shape = jnp.shape(leaf)
+        if word == "rows":
+            if not shape:
+                raise ValueError(
+                    f"{name} is one number, but outputs says 'rows', an array with a row per node; "
+                    "use outputs='replicated' for it"
+                )
+        elif varying_axes(leaf):
+            has_rows = bool(shape) and shape[0] == num_rows
+            advice = (
+                "It has a row per node of the shard: return it with "
+                "jaxgraph.parallel.spmd(function, outputs='rows') (of several outputs, a word for "
+                "each), or reduce it over the nodes"
+                if has_rows
+                else "Reduce it first: shard.sum(value) of a sum over the shard's rows; of a mean, "
+                "shard.sum((total, count)), then divide"
+            )
+            raise ValueError(
+                f"{name}, {jnp.result_type(leaf)}{list(shape)}, differs between devices, but is "
+                f"returned as 'replicated', the same on all. {advice}"
+            )

@@ -1,0 +1,244 @@
+"""Message functions that act edge by edge are accepted, all others refused."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from jaxgraph.parallel.message_check import check_each_column, check_each_edge
+
+F = 6
+TABLE = jnp.asarray(np.random.default_rng(0).normal(size=(5, F)), jnp.float32)
+W = jnp.asarray(np.random.default_rng(1).normal(size=(F, F)), jnp.float32)
+KEY = jax.random.key(0)
+
+
+def examples(edges=8) -> Any:
+    """Senders and receivers [edges, F], edge features [edges, 3] and kinds [edges]."""
+    rng = np.random.default_rng(2)
+    rows = lambda *shape: jnp.asarray(rng.normal(size=(edges, *shape)), jnp.float32)  # noqa: E731
+    return rows(F), rows(F), (rows(3), jnp.asarray(rng.integers(0, 5, edges), jnp.int32))
+
+
+@jax.custom_jvp
+def cube(x):
+    return x**3
+
+
+cube.defjvp(lambda primals, tangents: (cube(*primals), 3 * primals[0] ** 2 * tangents[0]))
+
+
+@jax.custom_vjp
+def clipped(x):
+    return jnp.clip(x, -1, 1)
+
+
+clipped.defvjp(lambda x: (clipped(x), None), lambda _, g: (g,))
+
+
+def attention(s, r, e):
+    heads = s.reshape(s.shape[0], 2, 3)
+    return jax.nn.softmax(jnp.einsum("ehf,egf->ehg", heads, r.reshape(-1, 2, 3))).reshape(-1, 4)
+
+
+def flat_mlp(s, r, e):
+    h = jax.nn.gelu(s.reshape(-1, 3) @ W[:3, :3])
+    h = jnp.where(h > 0, h, jnp.zeros_like(h)) + jnp.ones(h.shape[0])[:, None]
+    return h.reshape(s.shape[0], 2, 3)
+
+
+def layer_norm(s, r, e):
+    return (s - s.mean(-1, keepdims=True)) / jnp.sqrt(s.var(-1, keepdims=True) + 1e-5)
+
+
+def steps_over_features(s, r, e):
+    last, every = lax.scan(lambda c, x: (c * 0.5 + x, c), jnp.zeros(s.shape[0]), s.T)
+    return last[:, None] + every.T
+
+
+def spd(s):
+    return jnp.outer(s[:3], s[:3]) + 2 * jnp.eye(3)
+
+
+def halved(x):
+    return lax.while_loop(lambda c: c[0] > 0.1, lambda c: (c[0] / 2, c[1] + c[0]), (x, x))[1]
+
+
+def scattered(s, r, e):
+    return s.at[:, 1].set(0.0).at[jnp.arange(s.shape[0]), e[1]].add(1.0)
+
+
+BY_EDGE = {
+    "sender": lambda s, r, e: s,
+    "sum": lambda s, r, e: 2.0 * s + r,
+    "none": lambda s, r, e: jnp.ones(s.shape[0]),
+    "ones": lambda s, r, e: s * jnp.ones(s.shape[0])[:, None],
+    "mlp": lambda s, r, e: jax.nn.relu(jnp.concatenate([s, r], -1)[:, :F] @ W) @ W,
+    "einsum": lambda s, r, e: jnp.einsum("ef,fg,eg->e", s, W, r),
+    "kernel on the left": lambda s, r, e: jnp.einsum("gf,ef->ge", W, s).T,
+    "attention": attention,
+    "flattened": flat_mlp,
+    "layer norm": layer_norm,
+    "log softmax": lambda s, r, e: jax.nn.log_softmax(s) + jax.nn.logsumexp(r, -1)[:, None],
+    "one hot": lambda s, r, e: jax.nn.one_hot(e[1], 5) @ TABLE * s,
+    "table": lambda s, r, e: TABLE[e[1]] + jnp.take(TABLE, e[1], axis=0),
+    "along axis": lambda s, r, e: jnp.take_along_axis(s, e[1][:, None], 1),
+    "position twice": lambda s, r, e: s[jnp.arange(s.shape[0]), e[1]],
+    "where": lambda s, r, e: jnp.where(e[1][:, None] > 2, s, r),
+    "select": lambda s, r, e: jnp.select([s > 0, r > 0], [s, r], 1.0),
+    "scan over features": steps_over_features,
+    "custom jvp": lambda s, r, e: cube(s) + jax.nn.silu(r) + jax.nn.relu6(s),
+    "custom vjp": lambda s, r, e: clipped(s),
+    "norm": lambda s, r, e: s / jnp.linalg.norm(r, axis=-1, keepdims=True),
+    "sort": lambda s, r, e: jnp.sort(s) + jnp.take_along_axis(r, jnp.argsort(r), 1),
+    "cumulative": lambda s, r, e: jnp.cumsum(s, -1) + jnp.cumprod(r, 1) + lax.cummax(s, 1),
+    "reversed": lambda s, r, e: s[:, ::-1] + jnp.roll(r, 1, axis=1) + jnp.flip(s, 1),
+    "vmap": jax.vmap(lambda s, r, e: jnp.dot(s, r) + e[0][0] * W[e[1]].sum()),
+    "vmap of cond": jax.vmap(
+        lambda s, r, e: lax.cond(e[1] > 2, lambda: s.sum(), lambda: jnp.prod(r))
+    ),
+    "vmap of while": lambda s, r, e: jax.vmap(halved)(jnp.abs(s[:, 0])),
+    "vmap of fori": jax.vmap(lambda s, r, e: lax.fori_loop(0, 3, lambda i, c: c * r + s[i], s)),
+    "vmap of grad": jax.vmap(lambda s, r, e: jax.grad(lambda x: jnp.tanh(x @ W @ r))(s)),
+    "vmap of lookup": lambda s, r, e: jax.vmap(lambda i: s[i] * 2)(jnp.arange(s.shape[0])),
+    "vmap of scatter": jax.vmap(lambda s, r, e: s.at[e[1]].set(r[0])),
+    "vmap of slice": jax.vmap(lambda s, r, e: lax.dynamic_slice(s, (e[1],), (2,))),
+    "map": lambda s, r, e: lax.map(lambda x: jnp.tanh(x) @ W, s),
+    "top k": lambda s, r, e: lax.top_k(s, 2)[0],
+    "argmax": lambda s, r, e: TABLE[jnp.minimum(jnp.argmax(s, 1), 4)],
+    "fft": lambda s, r, e: jnp.abs(jnp.fft.rfft(s)),
+    "cholesky": lambda s, r, e: jnp.linalg.cholesky(jax.vmap(spd)(s)).reshape(-1, 9),
+    "solve": jax.vmap(lambda s, r, e: jnp.linalg.solve(spd(s), e[0])),
+    "inverse": lambda s, r, e: jnp.linalg.inv(jax.vmap(spd)(s)),
+    "eigenvalues": lambda s, r, e: jnp.linalg.eigvalsh(jax.vmap(spd)(s)),
+    "determinant": lambda s, r, e: jnp.linalg.det(jax.vmap(spd)(s)),
+    "lstsq": jax.vmap(lambda s, r, e: jnp.linalg.svd(spd(s))[1]),
+    "convolution": jax.vmap(lambda s, r, e: jnp.convolve(s, e[0], mode="same")),
+    "fixed convolution": jax.vmap(lambda s, r, e: jnp.convolve(s, W[0, :3], mode="same")),
+    "channels": lambda s, r, e: lax.conv_general_dilated(s[:, None], W[:2, None, :3], (1,), "SAME"),
+    "window": lambda s, r, e: lax.reduce_window(s, 0.0, lax.add, (1, 2), (1, 1), "SAME"),
+    "pad": lambda s, r, e: jnp.pad(s, ((0, 0), (1, 1))),
+    "split": lambda s, r, e: jnp.concatenate(jnp.split(s, 3, axis=1)[::-1], 1),
+    "stack": lambda s, r, e: jnp.stack([s, r], 1).swapaxes(1, 2).reshape(-1, 2 * F),
+    "outer": lambda s, r, e: s[:, :, None] * r[:, None, :],
+    "update": lambda s, r, e: lax.dynamic_update_slice(s, r[:, :2], (0, 1)),
+    "scatter": scattered,
+    "feature number": lambda s, r, e: s * jnp.arange(F) + jnp.eye(F)[2],
+    "key by edge": jax.vmap(
+        lambda s, r, e: jax.random.normal(jax.random.fold_in(KEY, e[1]), (F,)) * s
+    ),
+    "one draw": lambda s, r, e: s * jax.random.normal(KEY, (F,)),
+    "gaussians": lambda s, r, e: jnp.exp(-((e[0][:, :1] - jnp.linspace(0, 1, 7)) ** 2)),
+    "interpolated": lambda s, r, e: jnp.interp(e[0][:, 0], jnp.linspace(0, 1, 7), jnp.arange(7.0)),
+    "polynomial": lambda s, r, e: jnp.polyval(jnp.array([1.0, 2.0, 3.0]), s),
+    "remat": lambda s, r, e: jax.checkpoint(lambda x: jnp.tanh(x @ W))(s),
+    "jit": lambda s, r, e: jax.jit(lambda x, y: (x * y).sum(-1))(s, r),
+    "unused mean": lambda s, r, e: (s.mean(0), s)[1],
+    "bits": lambda s, r, e: lax.bitcast_convert_type(s, jnp.int32) & 1,
+    "special": lambda s, r, e: jax.scipy.special.gammaln(jnp.abs(s) + 1) + lax.erf(r),
+    "tree": lambda s, r, e: {"a": s, "b": (r[:, None], e[1])},
+}
+
+
+@pytest.mark.parametrize("name", BY_EDGE)
+def test_accepts_what_acts_edge_by_edge(name):
+    check_each_edge(BY_EDGE[name], *examples())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", BY_EDGE)
+def test_what_is_accepted_acts_edge_by_edge(name):
+    """Other edges around an edge, or another place, do not change its message."""
+    message, (s, r, e) = BY_EDGE[name], examples()
+    order = jnp.array([5, 2, 7])
+    some = jax.tree.map(lambda leaf: leaf[order], (s, r, e))
+    for mine, all_of in zip(*map(jax.tree.leaves, (message(*some), message(s, r, e))), strict=True):
+        np.testing.assert_allclose(mine, all_of[order], rtol=2e-5, atol=2e-5)
+
+
+MIXING = {
+    "mean": (lambda s, r, e: s - s.mean(0), "reduce_sum"),
+    "softmax over edges": (lambda s, r, e: jax.nn.softmax(s, axis=0), "reduce_max"),
+    "random": (lambda s, r, e: s * jax.random.bernoulli(KEY, 0.5, s.shape), "random_bits"),
+    "raw key": (
+        lambda s, r, e: s * jax.random.uniform(jax.random.PRNGKey(0), s.shape),
+        "random_bits",
+    ),
+    "split keys": (
+        lambda s, r, e: jax.vmap(jax.random.normal)(jax.random.split(KEY, s.shape[0])),
+        "random_split",
+    ),
+    "position as key": (
+        lambda s, r, e: jax.vmap(lambda i: jax.random.normal(jax.random.fold_in(KEY, i)))(
+            jnp.arange(s.shape[0])
+        ),
+        "random_fold_in",
+    ),
+    "first": (lambda s, r, e: s - r[:1], "slice"),
+    "first row": (lambda s, r, e: s - r[0], "slice|gather"),
+    "last": (lambda s, r, e: s - r[-1], "slice|gather"),
+    "position": (lambda s, r, e: s * jnp.arange(s.shape[0])[:, None], "iota|position"),
+    "constant position": (lambda s, r, e: s * np.arange(s.shape[0])[:, None], "position"),
+    "linspace": (lambda s, r, e: s * jnp.linspace(0, 1, s.shape[0])[:, None], "edges"),
+    "cumsum": (lambda s, r, e: jnp.cumsum(s, 0), "cumsum"),
+    "sort": (lambda s, r, e: jnp.sort(s, 0), "sort"),
+    "argsort": (lambda s, r, e: s[jnp.argsort(e[1])], "sort|gather"),
+    "reversed": (lambda s, r, e: s[::-1], "rev"),
+    "roll": (lambda s, r, e: jnp.roll(s, 1, 0), "slice|concatenate"),
+    "shifted": (lambda s, r, e: s[jnp.arange(s.shape[0]) - 1], "sub|position|gather"),
+    "count": (lambda s, r, e: s / s.shape[0], "number"),
+    "size by ones": (lambda s, r, e: s / jnp.ones(s.shape[0]).sum(), "reduce_sum|number"),
+    "gram": (lambda s, r, e: (s @ r.T) @ s, "dot_general"),
+    "pairs": (lambda s, r, e: (s[:, None] - s[None]).max(1), "sub|broadcast"),
+    "matrix over edges": (lambda s, r, e: s.T @ r, "dot_general"),
+    "flat norm": (lambda s, r, e: s / jnp.linalg.norm(s), "reduce_sum|dot"),
+    "flat sort": (lambda s, r, e: jnp.sort(s.reshape(-1)).reshape(s.shape), "sort"),
+    "segments": (lambda s, r, e: jax.ops.segment_sum(s, e[1], 5)[e[1]], "scatter"),
+    "groups of edges": (lambda s, r, e: s.reshape(-1, 4, F).sum(1).repeat(4, 0), "another number"),
+    "carry": (
+        lambda s, r, e: lax.scan(lambda c, x: (c + x, c), jnp.zeros(F), s)[1],
+        "scan",
+    ),
+    "loop until all": (
+        lambda s, r, e: lax.while_loop(lambda x: jnp.any(x > 0), lambda x: x - 1, s),
+        "reduce_or",
+    ),
+    "cond on all": (
+        lambda s, r, e: lax.cond(s.sum() > 0, lambda: s, lambda: r),
+        "reduce_sum",
+    ),
+    "transposed": (lambda s, r, e: s.T, "leading axis"),
+    "shared": (lambda s, r, e: TABLE, "leading axis"),
+    "mixed in jit": (lambda s, r, e: jax.jit(lambda x: x - x.max(0))(s), "reduce_max"),
+    "top of edges": (lambda s, r, e: s - lax.top_k(s.T, 1)[0].T, "top_k"),
+    "fft over edges": (lambda s, r, e: jnp.abs(jnp.fft.fft(s, axis=0)), "fft"),
+    "branch on size": (lambda s, r, e: s if s.shape[0] == 1009 else 2 * s, "number"),
+}
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_refuses_what_looks_at_other_edges(name):
+    message, operation = MIXING[name]
+    with pytest.raises(ValueError, match=operation):
+        check_each_edge(message, *examples())
+
+
+def test_the_message_names_operation_line_and_way_out():
+    with pytest.raises(ValueError) as error:
+        check_each_edge(lambda s, r, e: s - s.mean(0), *examples())
+    for word in ("reduce_sum", "test_message_check.py:", "keep_edges", "shard.sum"):
+        assert word in str(error.value)
+
+
+def test_columns():
+    s, r, e = examples()
+    check_each_column(lambda s, w, r: s * w[:, :1] + jnp.tanh(r), (s, e[0], r), (True, False, True))
+    with pytest.raises(ValueError, match="column"):
+        check_each_column(
+            lambda s, w, r: s * s.sum(-1, keepdims=True), (s, e[0], r), (True, False, True)
+        )
+    with pytest.raises(ValueError, match="column"):
+        check_each_column(lambda s, w, r: s @ W, (s, e[0], r), (True, False, True))

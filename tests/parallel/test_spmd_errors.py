@@ -1,0 +1,159 @@
+"""Mistakes in functions of a shard get an error that says what to write."""
+
+import functools
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+import jaxgraph as jg
+
+
+@functools.cache
+def karate():
+    return jg.transforms.degree_features(jg.datasets.load("karate"), max_degree=16)
+
+
+@functools.cache
+def sharded(parts=2, mode="sar"):
+    partition = jg.partition.partition(karate(), parts, method="hash")
+    return jg.parallel.shard(karate(), partition, jg.parallel.make_mesh(parts), mode)
+
+
+def run(function, *arguments, parts=2, **options):
+    return jg.parallel.spmd(function, **options)(*arguments, sharded(parts))
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize(
+    ("what", "function"),
+    [
+        ("its argument", lambda s: s.sum(s.num_nodes)),
+        ("its argument", lambda s: s.sum(1.0)),
+        ("its argument", lambda s: s.sum(s.sum(s.in_degree.sum()))),
+        ("values[1]", lambda s: s.sum((s.in_degree.sum(), jnp.ones(3)))),
+        ("its argument", lambda s: s.sum(jax.grad(lambda w: (w * s.in_degree).sum())(2.0))),
+    ],
+)
+def test_sum_of_what_is_equal_everywhere(what, function, parts):
+    with pytest.raises(ValueError, match="counted once per part") as error:
+        run(function, parts=parts)
+    assert f"shard.sum: {what} is the same on every device" in str(error.value)
+
+
+def test_gradients_are_summed_already():
+    gradient = [
+        run(lambda s: jax.grad(lambda w: (w * s.mask_rows(s.in_degree)).sum())(2.0), parts=parts)
+        for parts in (1, 2)
+    ]
+    np.testing.assert_allclose(gradient, karate().num_edges)
+
+
+def test_sum_counts_nodes_on_any_number_of_parts():
+    counted = lambda s: s.sum(jnp.sum(s.mask_rows(jnp.ones(s.num_rows))))  # noqa: E731
+    assert [float(run(counted, parts=parts)) for parts in (1, 2)] == [34.0, 34.0]
+
+
+def test_sum_outside_of_spmd():
+    with pytest.raises(ValueError, match="call it in a function that"):
+        sharded().shards.sum(jnp.ones(3))
+
+
+def test_block_of_several_parts():
+    for op in (jg.ops.aggregate, lambda block, x: jg.ops.dot_attention(block, x, x, x)):
+        with pytest.raises(ValueError, match=r"jaxgraph\.parallel\.propagate"):
+            run(lambda s, op=op: op(s.block(), s.nodes), outputs="rows")
+    x = np.asarray(karate().nodes)
+    found = run(lambda s: jg.ops.aggregate(s.block(), s.nodes), parts=1, outputs="rows")
+    expected = np.zeros_like(x)
+    np.add.at(expected, karate().receivers, x[karate().senders])
+    np.testing.assert_allclose(jg.parallel.gather_rows(found, sharded(1)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize(
+    ("function", "outputs", "words"),
+    [
+        (lambda s: s.in_degree.sum(), "replicated", r"output, float32\[\], differs.*shard\.sum"),
+        (lambda s: {"y": s.nodes}, "replicated", r"output\['y'\].*outputs='rows'"),
+        (lambda s: (s.nodes, s.in_degree.max()), ("rows", "replicated"), r"output\[1\]"),
+        (lambda s: s.num_nodes, "rows", "is one number, but outputs says 'rows'"),
+        (lambda s: s.nodes, ("rows", "rows"), "outputs is .* but the function returned"),
+    ],
+)
+def test_outputs(function, outputs, words, parts):
+    with pytest.raises(ValueError, match=words) as error:
+        run(function, parts=parts, outputs=outputs)
+    assert "check_vma" not in str(error.value)
+
+
+def test_spmd_without_a_sharded_graph():
+    with pytest.raises(ValueError, match=r"no sharded graph among the arguments \(Graph\)"):
+        jg.parallel.spmd(lambda s: s.num_nodes)(karate())
+
+
+def net():
+    return jg.nn.GCN(17, 8, 2, num_layers=2, rngs=nnx.Rngs(0))
+
+
+def test_layers_on_what_is_no_shard():
+    x = jnp.asarray(karate().nodes)
+    cases: Any = ((karate(), "given a Graph"), (sharded(), "a ShardedGraph"), (x, "array"))
+    for given, word in cases:
+        for layer in (net(), jg.nn.SAGEConv(17, 2, rngs=nnx.Rngs(0)), jg.nn.BatchNorm(17)):
+            with pytest.raises(ValueError, match=word):
+                layer(given, x)
+        with pytest.raises(ValueError, match=word):
+            jg.parallel.propagate(given, lambda s, r, e: s, x)
+        with pytest.raises(ValueError, match=word):
+            jg.nn.dropout(given, x, jax.random.key(0), rate=0.5)
+
+
+def test_training_on_what_is_no_sharded_graph():
+    optimizer, train = optax.adam(1e-2), cast("Any", jg.train)
+    with pytest.raises(ValueError, match=r"got a Graph; place it on one device with"):
+        train.fit(net(), karate(), optimizer, epochs=1)
+    for wrong in (
+        lambda: train.fit(sharded(), net(), optimizer, epochs=1),
+        lambda: train.fit(net(), optimizer, sharded(), epochs=1),
+        lambda: train.compile_train_step(net(), optimizer, sharded()),
+        lambda: train.evaluate(sharded(), net()),
+        lambda: train.predict(sharded(), net()),
+    ):
+        with pytest.raises(ValueError, match="The order of arguments is model, sharded graph"):
+            wrong()
+    with pytest.raises(ValueError, match=r"optimizer is an nnx\.Optimizer"):
+        train.fit(net(), sharded(), nnx.Optimizer(net(), optimizer, wrt=nnx.Param), epochs=1)
+
+
+class WithFlaxNorm(nnx.Module):
+    def __init__(self):
+        self.norm = nnx.BatchNorm(17, rngs=nnx.Rngs(0))
+        self.conv = jg.nn.GCNConv(17, 2, rngs=nnx.Rngs(0))
+
+    def __call__(self, shard, x, key=None, train=False):
+        return self.conv(shard, self.norm(x))
+
+
+def test_training_with_the_batch_norm_of_flax():
+    with pytest.raises(ValueError, match=r"norm is flax.nnx.BatchNorm.*use jaxgraph.nn.BatchNorm"):
+        jg.train.fit(WithFlaxNorm(), sharded(), optax.adam(1e-2), epochs=1)
+
+
+def test_names_and_short_descriptions():
+    for package in ("ops", "nn", "train", "partition", "datasets", "parallel"):
+        module = getattr(jg, package)
+        assert dir(module) == sorted(module.__all__)
+        assert all(hasattr(module, name) for name in dir(module))
+    partition = jg.partition.partition(karate(), 2, method="hash")
+    seen = []
+    jax.eval_shape(lambda s: seen.append(repr(s.shards)), sharded())
+    for text in (repr(sharded()), repr(partition), repr(sharded().manifest), *seen):
+        assert len(text) < 250
+        assert "2" in text
+    assert "num_nodes=34" in repr(sharded())
+    assert "mode='p3'" in repr(sharded(2, "p3"))

@@ -1,0 +1,292 @@
+"""The law: on 1, 2 and 3 parts the same numbers, or an error of ours; never another number.
+
+Small layers are drawn from what users write, of right and of wrong kinds: message functions,
+reductions, random drops, losses, ops on shards and NNX idioms. Values and gradients are compared.
+"""
+
+import functools
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import lax
+
+import jaxgraph as jg
+from tests.strategies import complete, random_edges
+
+PARTS = (1, 2, 3)
+NODES, F, KINDS = 29, 5, 3
+KEY = jax.random.key(7)
+HOME = str(Path(jg.__file__).parent)
+
+
+@functools.cache
+def sharded(parts: int, mode: str, repeated: bool) -> Any:
+    senders, receivers = random_edges(NODES, 110, seed=1)
+    pairs = np.unique(np.stack([senders, receivers]), axis=1)
+    senders, receivers = np.repeat(pairs, 2 if repeated else 1, axis=1)
+    graph = complete(senders, receivers, NODES, "law", edge_data=True)
+    partition = jg.partition.partition(graph, parts, method="hash")
+    return jg.parallel.shard(graph, partition, jg.parallel.make_mesh(parts), mode)
+
+
+def parameters() -> Any:
+    rng = np.random.default_rng(0)
+    sizes = {"w": (F, F), "v": (F, F), "gate": (F,), "edge": (2, F), "table": (KINDS, F)}
+    return {k: jnp.asarray(rng.normal(size=s) / 2, jnp.float32) for k, s in sizes.items()}
+
+
+Term = Callable[[Any, jax.Array, jax.Array, Any], jax.Array]
+
+
+def attended(p, s, r, e):
+    pairs = jnp.stack([s @ p["w"], r @ p["v"], s * r], axis=1)
+    return jnp.einsum("ehf,ehg->efg", jax.nn.softmax(pairs, 1), pairs).mean(-1)
+
+
+def normalised(p, s, r, e):
+    return p["gate"] * (s - s.mean(-1, keepdims=True)) / (1e-2 + s.std(-1, keepdims=True))
+
+
+BY_EDGE: dict[str, Term] = {
+    "sender": lambda p, s, r, e: s,
+    "gated": lambda p, s, r, e: jax.nn.sigmoid(s * p["gate"] + r) * s,
+    "difference": lambda p, s, r, e: jnp.tanh((s - r) @ p["w"]),
+    "mlp": lambda p, s, r, e: jax.nn.gelu(s @ p["w"] + r @ p["v"]) @ p["w"],
+    "attention": attended,
+    "layer norm": normalised,
+    "table": lambda p, s, r, e: p["table"][e[1]] * s,
+    "one hot": lambda p, s, r, e: (jax.nn.one_hot(e[1], KINDS) @ p["table"]) + r,
+    "edge features": lambda p, s, r, e: s * (e[0] @ p["edge"]),
+    "distance": lambda p, s, r, e: jnp.exp(-jnp.sum((s - r) ** 2, -1, keepdims=True)) * p["gate"],
+    "where": lambda p, s, r, e: jnp.where(e[1][:, None] > 1, s @ p["w"], r),
+    "vmap": lambda p, s, r, e: jax.vmap(lambda a, b: jnp.outer(a, b) @ p["gate"])(s, r),
+    "flattened": lambda p, s, r, e: jax.nn.relu(s.reshape(-1) * 0.5 + r.reshape(-1)).reshape(-1, F),
+    "sorted": lambda p, s, r, e: jnp.sort(s, -1) * p["gate"],
+    "scan": lambda p, s, r, e: lax.scan(lambda c, x: (jnp.tanh(c + x), c), r[:, 0], s.T)[1].T,
+    "ones": lambda p, s, r, e: jnp.ones(s.shape[0])[:, None] * p["gate"] + 0 * s,
+    "scattered": lambda p, s, r, e: s.at[jnp.arange(s.shape[0]), e[1]].set(0.0),
+}
+MIXING: dict[str, Term] = {
+    "mean": lambda p, s, r, e: s - s.mean(0),
+    "drawn": lambda p, s, r, e: s * jax.random.bernoulli(KEY, 0.5, s.shape),
+    "first": lambda p, s, r, e: s - r[:1],
+    "position": lambda p, s, r, e: s * jnp.sin(jnp.arange(s.shape[0]))[:, None],
+    "cumulated": lambda p, s, r, e: jnp.cumsum(s, 0) * 0.1,
+    "counted": lambda p, s, r, e: s * 10 / s.shape[0],
+    "softmax": lambda p, s, r, e: jax.nn.softmax(s @ p["w"], axis=0) * s,
+    "reversed": lambda p, s, r, e: s[::-1],
+}
+
+
+def rows_of(shard, y):
+    return jnp.sum(shard.mask_rows(jnp.sin(y) * (shard.node_ids[:, None] % 5 + 1)))
+
+
+def weighted(shard, y):
+    return shard.sum(rows_of(shard, y))
+
+
+RIGHT_LOSSES: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": weighted,
+    "mean": lambda shard, y: weighted(shard, y) / shard.num_nodes,
+    "masked": lambda shard, y: shard.sum(jnp.where(shard.train_mask[:, None], y**2, 0).sum()),
+}
+WRONG_LOSSES: dict[str, Callable[[Any, Any], Any]] = {
+    "forgotten sum": rows_of,
+    "summed twice": lambda shard, y: shard.sum(weighted(shard, y)),
+    "nodes summed twice": lambda shard, y: weighted(shard, y) / shard.sum(shard.num_nodes),
+    "local op": lambda shard, y: weighted(shard, jg.ops.aggregate(shard.block(), y)),
+    "local attention": lambda shard, y: weighted(
+        shard, jg.ops.dot_attention(shard.block(), *(y.reshape(-1, 1, F) for _ in range(3)))[:, 0]
+    ),
+}
+
+
+def layer(names, reduce, self_loops, drop, params, shard):
+    terms = [(BY_EDGE | MIXING)[name] for name in names]
+    x = shard.nodes @ params["w"]
+
+    def message(s, r, e):
+        data, keep = e
+        total: Any = sum(term(params, s, r, data) for term in terms)
+        total = total if keep is None else jnp.where(keep[:, None], total, 0)
+        return (total[:, :1], total[:, None]) if reduce == "softmax" else total
+
+    keep = jg.parallel.keep_edges(shard, KEY, 0.3) if drop else None
+    edge = ((shard.edges, shard.edge_type), keep)
+    y = jg.parallel.propagate(shard, message, x, x, edge, reduce=reduce)
+    return (y[:, 0] if reduce == "softmax" else y) + (x if self_loops else 0)
+
+
+def outcome(run: Callable[[], Any]) -> Any:
+    """Numbers, or the words of an error that jaxgraph raised; JAX's own errors are not caught."""
+    with jax.debug_nans(False):
+        jax.config.update("jax_traceback_filtering", "off")
+        try:
+            return jax.tree.map(np.asarray, run())
+        except (ValueError, TypeError) as error:
+            last = traceback.extract_tb(error.__traceback__)[-1].filename
+            assert last.startswith(HOME), f"not an error of ours: {error!r} of {last}"
+            assert "check_vma" not in str(error)
+            return str(error)
+        finally:
+            jax.config.update("jax_traceback_filtering", "auto")
+
+
+def check_equal_or_refused(runs: list[Callable[[], Any]], *, accepted: bool) -> None:
+    found = [outcome(run) for run in runs]
+    if accepted:
+        assert not [words for words in found if isinstance(words, str)]
+    numbers = [values for values in found if not isinstance(values, str)]
+    for other in numbers[1:]:
+        for mine, theirs in zip(*map(jax.tree.leaves, (numbers[0], other)), strict=True):
+            scale = np.abs(mine).max() if mine.size else 1.0
+            np.testing.assert_allclose(theirs, mine, rtol=2e-4, atol=2e-4 * max(scale, 1e-2))
+
+
+def check_layer(names, reduce, loss, self_loops, drop, mode) -> None:
+    repeated = reduce not in ("max", "min")
+
+    def total(params, shard):
+        y = layer(names, reduce, self_loops, drop, params, shard)
+        return (RIGHT_LOSSES | WRONG_LOSSES)[loss](shard, y)
+
+    def run(parts):
+        graph = sharded(parts, mode, repeated)
+        return jax.value_and_grad(jg.parallel.spmd(total))(parameters(), graph)
+
+    accepted = loss in RIGHT_LOSSES and not set(names) & set(MIXING)
+    check_equal_or_refused([functools.partial(run, parts) for parts in PARTS], accepted=accepted)
+    if set(names) & set(MIXING):
+        assert isinstance(outcome(functools.partial(run, 1)), str)
+
+
+LAYERS = st.tuples(
+    st.lists(st.sampled_from([*BY_EDGE, *BY_EDGE, *MIXING]), min_size=1, max_size=3),
+    st.sampled_from(["sum", "mean", "max", "min", "softmax"]),
+    st.sampled_from([*RIGHT_LOSSES, *RIGHT_LOSSES, *WRONG_LOSSES]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(["sar", "domain"]),
+)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        (["gated", "table", "scan"], "sum", "mean", True, True, "sar"),
+        (["attention", "flattened"], "softmax", "sum", False, False, "domain"),
+        (["mlp", "drawn"], "mean", "sum", False, False, "sar"),
+        (["sender"], "sum", "local op", False, False, "sar"),
+        (["sender"], "sum", "summed twice", False, False, "sar"),
+    ],
+)
+def test_some_layers(layer):
+    check_layer(*layer)
+
+
+@pytest.mark.full
+@settings(max_examples=80)
+@given(LAYERS)
+def test_any_layer(layer):
+    check_layer(*layer)
+
+
+class Net(nnx.Module):
+    """A model of jaxgraph's and Flax's modules."""
+
+    def __init__(self, norm: str, dropout: str):
+        rngs = nnx.Rngs(0)
+        self.first = jg.nn.SAGEConv(F, 6, rngs=rngs)
+        self.kind, self.dropout = norm, dropout
+        made: dict[str, Callable[[], Any]] = {
+            "none": lambda: None,
+            "jaxgraph": lambda: jg.nn.BatchNorm(6),
+            "flax": lambda: nnx.BatchNorm(6, rngs=rngs),
+            "flax layer norm": lambda: nnx.LayerNorm(6, rngs=rngs),
+        }
+        self.norm: Any = nnx.data(made[norm]())
+        self.drop: Any = nnx.data(nnx.Dropout(0.5, rngs=rngs) if dropout == "flax" else None)
+        self.last = nnx.Linear(6, 3, rngs=rngs)
+        self.seen = nnx.Variable(jnp.zeros(()))
+
+    def __call__(self, shard: Any, x: Any, key: Any) -> Any:
+        h = nnx.relu(self.first(shard, x))
+        if self.norm is not None:
+            h = self.norm(shard, h, True) if self.kind == "jaxgraph" else self.norm(h)
+        if self.dropout == "jaxgraph":
+            h = jg.nn.dropout(shard, h, key, rate=0.4)
+        return self.last(self.drop(h) if self.drop is not None else h)
+
+
+IDIOMS = ("updated", "counted", "counted by device", "gradient summed twice", "switched")
+
+
+def check_idiom(norm: str, dropout: str, idiom: str) -> None:
+    def loss_of(model, shard, key):
+        logits = model(shard, shard.nodes, key)
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, shard.labels)
+        chosen = shard.train_mask
+        total, count = shard.sum((jnp.where(chosen, losses, 0).sum(), chosen.sum()))
+        return total / count
+
+    @jg.parallel.spmd
+    def step(model, optimizer, shard, key):
+        loss, grads = nnx.value_and_grad(loss_of)(model, shard, key)
+        if idiom == "gradient summed twice":
+            grads = shard.sum(grads)
+        elif idiom == "counted":
+            model.seen.set_value(model.seen.get_value() + shard.num_nodes)
+        elif idiom == "counted by device":
+            model.seen.set_value(shard.node_mask.sum() + model.seen.get_value())
+        elif idiom == "switched":
+            model.kind = "none"
+        optimizer.update(model, grads)
+        return loss
+
+    def run(parts):
+        model = Net(norm, dropout)
+        optimizer = nnx.Optimizer(model, optax.sgd(0.2, momentum=0.9), wrt=nnx.Param)
+        graph = sharded(parts, "sar", True)
+        losses = [step(model, optimizer, graph, jax.random.key(i)) for i in range(3)]
+        return losses, nnx.state(model)
+
+    accepted = idiom in ("updated", "counted") and norm != "flax" and dropout != "flax"
+    runs = [functools.partial(run, parts) for parts in PARTS]
+    check_equal_or_refused(runs, accepted=accepted)
+    if accepted:
+        losses, _ = outcome(runs[1])
+        assert losses[2] < losses[0] or dropout != "none"
+    else:
+        assert isinstance(outcome(runs[1]), str)
+
+
+@pytest.mark.parametrize(
+    ("norm", "dropout", "idiom"),
+    [
+        ("jaxgraph", "jaxgraph", "counted"),
+        ("flax", "none", "updated"),
+        ("flax layer norm", "none", "counted by device"),
+        ("none", "none", "gradient summed twice"),
+    ],
+)
+def test_some_idioms(norm, dropout, idiom):
+    check_idiom(norm, dropout, idiom)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("idiom", IDIOMS)
+@pytest.mark.parametrize("dropout", ["none", "jaxgraph", "flax"])
+@pytest.mark.parametrize("norm", ["none", "jaxgraph", "flax", "flax layer norm"])
+def test_every_idiom(norm, dropout, idiom):
+    check_idiom(norm, dropout, idiom)
