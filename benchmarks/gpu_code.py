@@ -133,8 +133,7 @@ def cases(
     rows: Any = Rows(listed(shape.rows), listed(pieces), listed(pieces), pieces, spread)
     numbers = (shape.rows, shape.heads * shape.width)
     x, y = array(numbers, shape.dtype), array(numbers, "float32")
-    identity = array(numbers, "uint32")
-    neighbors, ids = array((shape.edges,), "int32"), array((shape.rows,), "int32")
+    neighbors = array((shape.edges,), "int32")
     weights = array((shape.edges, shape.heads), "float32")
 
     scale = array((shape.rows,), "float32")
@@ -160,12 +159,12 @@ def cases(
         yield (
             "maximum",
             lambda *a: neighbor_extremum(*a, maximum=True),
-            (x, rows, neighbors, ids, (y, y, identity)),
+            (x, rows, neighbors, (y, y)),
         )
         yield (
             "gradient of a maximum",
             winner_gradient,
-            (x, rows, neighbors, ids, (x, y, identity), y),
+            (x, rows, neighbors, (x, y), y),
         )
 
 

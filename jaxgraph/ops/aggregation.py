@@ -10,9 +10,10 @@ from jaxgraph.ops.arguments import check_block, check_no_added_loops, check_rows
 from jaxgraph.ops.blocks import Block
 from jaxgraph.ops.dispatch import call, check_name
 from jaxgraph.ops.implementations import implementations_of, propagate_or_refuse
+from jaxgraph.ops.input_classes import extremum_of
 from jaxgraph.ops.message_functions import sum_message, weighted_message
 from jaxgraph.ops.messages import Inputs
-from jaxgraph.ops.reducers import Extremum, Mean, Reducer, Sum
+from jaxgraph.ops.reducers import Mean, Reducer, Sum
 from jaxgraph.ops.self_check import check_aggregate
 
 __all__ = ["AGGREGATE", "aggregate"]
@@ -33,7 +34,8 @@ def aggregate(
     y_i = reduce_{e: j -> i} w_e x_j;  the mean divides by the number of edges, not by their weight.
 
     Differentiable by `x` and `weight`: the gradient of a sum by `x` is the sum over the transposed
-    edges, that by `weight` an `sddmm`. Of a maximum or minimum, equal winners share the gradient.
+    edges, that by `weight` an `sddmm`. That of a maximum or minimum is shared equally
+    among all w_e x_j that are equal to it. NaN wins.
 
     Args:
       block: the edges.
@@ -66,14 +68,11 @@ def aggregate(
 @partial(jax.jit, static_argnames="reduce")
 def _aggregate(block: Block, x: jax.Array, weight: jax.Array | None, reduce: str) -> jax.Array:
     message = sum_message if weight is None else weighted_message
-    reducer = _reducer(reduce, x)
-    return propagate_or_refuse(block, message, reducer, Inputs((), x, (), weight)).astype(x.dtype)
-
-
-def _reducer(reduce: str, x: jax.Array) -> Reducer:
+    reducer: Reducer = Mean() if reduce == "mean" else Sum(x.dtype)
+    inputs = Inputs((), x, (), weight)
     if reduce in ("max", "min"):
-        return Extremum(1.0 if reduce == "max" else -1.0)
-    return Mean() if reduce == "mean" else Sum(x.dtype)
+        message, reducer, inputs = extremum_of(message, inputs, block.edges.chunk, reduce)
+    return propagate_or_refuse(block, message, reducer, inputs).astype(x.dtype)
 
 
 AGGREGATE = implementations_of("aggregate", _aggregate, check_aggregate)

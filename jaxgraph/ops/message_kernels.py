@@ -37,7 +37,7 @@ class Calls:
     types: tuple[np.dtype, ...]
     neighbor_sum: Callable[..., jax.Array]
     edge_products: Callable[..., jax.Array]
-    neighbor_extremum: Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
+    neighbor_extremum: Callable[..., tuple[jax.Array, jax.Array]]
     winner_gradient: Callable[..., jax.Array]
     neighbor_mean: Callable[..., tuple[jax.Array, jax.Array]] | None = None
     edge_sums: Callable[..., jax.Array] | None = None
@@ -248,9 +248,9 @@ class _ExtremumKernel:
             x,
             num_rows,
             maximum=self.maximum,
-            before=(parts[0], parts[1], parts[2]) if parts else None,
+            before=(parts[0], parts[1]) if parts else None,
         )
-        return jax.tree.unflatten(structure, [state])
+        return tuple(jax.tree.unflatten(structure, [part]) for part in state)
 
     def pull(
         self, over: EdgeGroup, inputs: Inputs, adjoint: Pytree, wanted: Wanted, before: Inputs
@@ -258,9 +258,7 @@ class _ExtremumKernel:
         if not wanted.sender:
             return before
         (x,) = jax.tree.leaves(inputs.sender)
-        y, gradient, several, identity = jax.tree.leaves(adjoint)
+        y, gradient = jax.tree.leaves(adjoint)
         previous = _continued(before.sender, [x])[0]
-        total = self.calls.winner_gradient(
-            over, x, (y, gradient, several, identity), before=previous
-        )
+        total = self.calls.winner_gradient(over, x, (y, gradient), before=previous)
         return dataclasses.replace(before, sender=[total])

@@ -17,7 +17,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxgraph.ops.edges import (
     EdgeChunk,
@@ -40,10 +39,10 @@ __all__ = [
     "add_rows",
     "at_edges",
     "chunk_examples",
-    "evaluate_alone",
     "evaluate_message",
     "finish_messages",
     "floating_leaves",
+    "masked_cotangent",
     "merge_rows",
     "message_shapes",
     "per_edge",
@@ -147,17 +146,13 @@ def at_edges(inputs: Inputs, chunk: EdgeChunk) -> Inputs:
 
 
 def evaluate_message(message: MessageFn, inputs: Inputs) -> Pytree:
-    """The messages of edges that see `inputs`."""
-    return message(inputs.params, inputs.sender, inputs.receiver, inputs.edge)
+    """The messages of edges that see `inputs`, varying over devices as these do.
 
-
-def evaluate_alone(message: MessageFn, inputs: Inputs) -> Pytree:
-    """The messages, the same bits wherever they are computed.
-
-    Fused with what surrounds it, a message is rounded in one way in the forward and in another in
-    the backward, where the winner of a maximum would then not be recognised.
+    What a message makes of no input, such as a 1 per edge, is the same on all devices, and would
+    have no gradient that differs.
     """
-    return lax.optimization_barrier(evaluate_message(message, lax.optimization_barrier(inputs)))
+    messages = message(inputs.params, inputs.sender, inputs.receiver, inputs.edge)
+    return match_variation(messages, inputs)
 
 
 def per_edge(
@@ -218,10 +213,9 @@ def reduce_messages(
     table = start_after(table, when_ready(inputs) if after is None else after)
     empty = reducer.empty(shapes, edges.rows_at_once)
     table, empty = match_variation((table, empty), (edges, inputs, reducer))
-    compute = evaluate_alone if reducer.compares else evaluate_message
 
     def visit(chunk: EdgeChunk, state: Pytree, carry: Pytree) -> tuple[Pytree, Pytree]:
-        messages = compute(message, at_edges(inputs, chunk))
+        messages = evaluate_message(message, at_edges(inputs, chunk))
         lifted = reducer.lift(messages, chunk.mask, per_edge(edges, group, reducer, chunk))
         return reducer.take_in(state, by_row(lifted, edges.rows_at_once)), carry
 
@@ -385,9 +379,8 @@ def pull_chunk(
     # A replicated parameter would get its gradient summed over the mesh inside the loop.
     floating = match_variation(floating, (inputs, adjoint))
     messages, pull = jax.vjp(evaluate, floating)
-    seen = evaluate_alone(message, inputs) if reducer.compares else messages
-    gradient = cotangent(reducer, seen, adjoint, keep)
-    return pull(_masked_cotangent(gradient, messages, mask))[0]
+    gradient = cotangent(reducer, messages, adjoint, keep)
+    return pull(masked_cotangent(gradient, messages, mask))[0]
 
 
 def pull_lane(
@@ -419,10 +412,10 @@ def pull_lane(
     floating = match_variation(floating_leaves(ends), (inputs, adjoint))
     messages, pull = jax.vjp(evaluate, floating)
     gradient = reducer.spread(messages, adjoint, keep, weights)
-    return pull(_masked_cotangent(gradient, messages, mask))[0]
+    return pull(masked_cotangent(gradient, messages, mask))[0]
 
 
-def _masked_cotangent(gradient: Pytree, messages: Pytree, mask: jax.Array) -> Pytree:
+def masked_cotangent(gradient: Pytree, messages: Pytree, mask: jax.Array) -> Pytree:
     """The gradient of messages as `jax.vjp` takes it, zero where there is no edge."""
 
     def masked(gradient: jax.Array, value: jax.Array) -> jax.Array | np.ndarray:

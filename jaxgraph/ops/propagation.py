@@ -15,6 +15,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from jaxgraph.ops.blocks import Block, block_adjoint, pull_block, reduce_block
 from jaxgraph.ops.edges import match_variation
+from jaxgraph.ops.input_classes import count_winners
 from jaxgraph.ops.messages import (
     Inputs,
     MessageFn,
@@ -22,8 +23,8 @@ from jaxgraph.ops.messages import (
     floating_leaves,
     with_floating_leaves,
 )
-from jaxgraph.ops.reducers import Reducer
-from jaxgraph.ops.stored import stored_for
+from jaxgraph.ops.reducers import Extremum, Reducer
+from jaxgraph.ops.stored import computed_once, stored_for
 from pallas_kernels.pytrees import pytree
 
 __all__ = ["REDUCED", "OneBlock", "Schedule", "Stored", "propagate_block", "propagate_by"]
@@ -152,8 +153,13 @@ def _propagate(message, schedule: Schedule, reducer: Reducer, inputs: Inputs) ->
 def _propagate_forward(message, schedule, reducer, inputs):
     schedule, reducer = primal_values(schedule), primal_values(reducer)
     wanted, inputs = wanted_gradients(inputs), primal_values(inputs)
+    finds_winners = isinstance(reducer, Extremum)
+    if finds_winners:
+        inputs = computed_once(inputs)
     outputs, kept = reduced(message, schedule, reducer, inputs)
-    residuals = (schedule, reducer, inputs, Stored.of((outputs, kept)), Static(wanted))
+    # Winners are found by the bits of the inputs: a recomputation of these finds them again.
+    results = Stored.of((outputs, kept), by_name=not finds_winners)
+    residuals = (schedule, reducer, inputs, results, Static(wanted))
     return named(outputs), residuals
 
 
@@ -201,6 +207,7 @@ def _reduction(message: MessageFn) -> Callable[..., tuple[Pytree, Pytree]]:
 @lru_cache(maxsize=_MESSAGES)
 def _pullback(message: MessageFn, wanted: Wanted) -> Callable[..., Inputs]:
     def pull_messages(schedule, reducer, inputs, results, gradient) -> Inputs:
+        results = count_winners(schedule.reduce, message, inputs, results)
         return schedule.pull(message, reducer, inputs, results, gradient, wanted)
 
     return jax.jit(pull_messages)
@@ -230,10 +237,11 @@ class Stored:
     axes: tuple[int, ...] = dataclasses.field(metadata={"static": True})
 
     @classmethod
-    def of(cls, tree: Pytree) -> Stored:
-        """Arrays [rows, ...]."""
+    def of(cls, tree: Pytree, *, by_name: bool = True) -> Stored:
+        """Arrays [rows, ...]; `by_name`: whether they get the name."""
         axes = tuple(leaf.ndim for leaf in jax.tree.leaves(tree))
-        return cls(named(jax.tree.map(lambda x: x[None] if x.ndim == 2 else x, tree)), axes)
+        arrays = jax.tree.map(lambda x: x[None] if x.ndim == 2 else x, tree)
+        return cls(named(arrays) if by_name else arrays, axes)
 
     def restored(self) -> Pytree:
         """What was stored."""

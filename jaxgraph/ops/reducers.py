@@ -46,11 +46,6 @@ class Reducer(Protocol):
     the type of `accumulation_dtype`.
     """
 
-    @property
-    def compares(self) -> bool:
-        """Whether `cotangent` looks for the messages that are equal to an output."""
-        ...
-
     def empty(self, messages: Pytree, rows: int) -> Pytree:
         """The state of `rows` receivers that have taken in nothing."""
         ...
@@ -118,13 +113,14 @@ def cotangent(
     return reducer.spread(messages, adjoint, keep, reducer.weigh(messages, adjoint, keep))
 
 
-def _masked(mask: jax.Array, values: jax.Array, otherwise: float) -> jax.Array:
+def masked(mask: jax.Array, values: jax.Array, otherwise: float) -> jax.Array:
+    """`values` [edges, ...] as they are accumulated, and another number where `mask` is False."""
     shape = mask.shape + (1,) * (values.ndim - mask.ndim)
     values = to_accumulation(values)
     return jnp.where(mask.reshape(shape), values, jnp.asarray(otherwise, values.dtype))
 
 
-def _empty(leaf: Any, rows: int, value: float) -> jax.Array:
+def empty_rows(leaf: Any, rows: int, value: float) -> jax.Array:
     return jnp.full((rows, *leaf.shape[1:]), value, accumulation_dtype(leaf.dtype))
 
 
@@ -165,13 +161,12 @@ class Sum(_Merging):
     """y_i = sum_j m_ij, in `dtype`; None: in the type of the messages."""
 
     dtype: np.dtype | None = dataclasses.field(default=None, metadata={"static": True})
-    compares = False
 
     def empty(self, messages: Pytree, rows: int) -> Pytree:
-        return jax.tree.map(lambda leaf: _empty(leaf, rows, 0.0), messages)
+        return jax.tree.map(lambda leaf: empty_rows(leaf, rows, 0.0), messages)
 
     def lift(self, messages: Pytree, mask: jax.Array, keep: jax.Array | None) -> Pytree:
-        return jax.tree.map(lambda leaf: _masked(mask, leaf, 0.0), messages)
+        return jax.tree.map(lambda leaf: masked(mask, leaf, 0.0), messages)
 
     def merge(self, *states: Pytree) -> Pytree:
         return jax.tree.map(_total, *states)
@@ -230,83 +225,94 @@ def _divided(tree: Pytree, count: jax.Array) -> Pytree:
 
 @pytree
 class Extremum(_Merging):
-    """y_i = max_j m_ij (or min), 0 without messages; equal winners share the gradient equally.
+    """y_i = max_j m_ij (or min), 0 without messages; NaN where a message is NaN.
 
-    A message that is computed again in the backward can be rounded in another way, so that the
-    winner cannot be told by its value alone: beside the value and the number of winners a state
-    holds what identifies one of them. Only equal winners are looked for by value.
+    For messages that have the same bits wherever they are computed
+    (`jaxgraph.ops.message_programs.rounds_alike`): those equal to y_i share the gradient equally,
+    and NaN is equal to NaN. `jaxgraph.ops.input_classes.ClassExtremum` is for all others.
+
+    A state holds the best message and how many are equal to it.
     """
 
     sign: float = dataclasses.field(default=1.0, metadata={"static": True})
-    compares = True
 
     def empty(self, messages: Pytree, rows: int) -> Pytree:
-        def nothing(leaf: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-            identity = jnp.zeros((rows, *leaf.shape[1:]), jnp.uint32)
-            return _empty(leaf, rows, -self.sign * jnp.inf), _empty(leaf, rows, 0.0), identity
-
-        return jax.tree.map(nothing, messages)
+        best = jax.tree.map(lambda leaf: empty_rows(leaf, rows, self.worst(leaf)), messages)
+        count = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, _count_dtype(leaf)), best)
+        return best, count
 
     def lift(self, messages: Pytree, mask: jax.Array, keep: jax.Array | None) -> Pytree:
-        def one(leaf: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-            best = _masked(mask, leaf, -self.sign * jnp.inf)
-            return best, _masked(mask, jnp.ones_like(leaf), 0.0), _like_messages(keep, leaf)
+        def counts(leaf: jax.Array) -> jax.Array:
+            return masked(mask, jnp.ones(leaf.shape, _count_dtype(leaf)), 0)
 
-        return jax.tree.map(one, messages)
+        best = jax.tree.map(lambda leaf: masked(mask, leaf, self.worst(leaf)), messages)
+        return best, jax.tree.map(counts, messages)
+
+    def worst(self, leaf: Any) -> Any:
+        """What every number of the type of an array is at least as good as."""
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            return -self.sign * jnp.inf
+        if leaf.dtype == jnp.bool_:
+            return self.sign < 0
+        bounds = jnp.iinfo(leaf.dtype)
+        return bounds.min if self.sign > 0 else bounds.max
+
+    def beats(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """Whether `left` is the better one; NaN is better than any number."""
+        better = left > right if self.sign > 0 else left < right
+        return better | (is_nan(left) & ~is_nan(right))
 
     def merge(self, *states: Pytree) -> Pytree:
         return functools.reduce(self._merge_two, states)
 
     def _merge_two(self, left: Pytree, right: Pytree) -> Pytree:
-        pick = jnp.maximum if self.sign > 0 else jnp.minimum
+        takes_right = jax.tree.map(self.beats, right[0], left[0])
+        takes_left = jax.tree.map(self.beats, left[0], right[0])
+        best = jax.tree.map(jnp.where, takes_right, right[0], left[0])
 
-        def both(left: Any, right: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-            best = pick(left[0], right[0])
-            in_left = (left[0] == best) & (left[1] > 0)
-            count = jnp.where(in_left, left[1], 0) + jnp.where(right[0] == best, right[1], 0)
-            return best, count, jnp.where(in_left, left[2], right[2])
+        def count(takes_left, takes_right, left: jax.Array, right: jax.Array) -> jax.Array:
+            return jnp.where(takes_right, 0, left) + jnp.where(takes_left, 0, right)
 
-        return jax.tree.map(both, left, right, is_leaf=_is_state)
+        return best, jax.tree.map(count, takes_left, takes_right, left[1], right[1])
 
     def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
-        def found(state: tuple[jax.Array, jax.Array, jax.Array], like: Any) -> jax.Array:
-            best, count, _ = state
-            return jnp.where(count > 0, best, 0).astype(like.dtype)
-
-        outputs = jax.tree.map(found, state, messages, is_leaf=_is_state)
-        return outputs, jax.tree.map(lambda leaf: leaf[1:], state, is_leaf=_is_state)
+        best, count = state
+        found = jax.tree.map(lambda best, count: jnp.where(count > 0, best, 0), best, count)
+        return _rounded(found, messages), count
 
     def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
-        def rows(y: jax.Array, g: jax.Array, kept: tuple[jax.Array, jax.Array]) -> Any:
-            count, identity = kept
-            return y, to_accumulation(g) / jnp.maximum(count, 1), count > 1, identity
-
-        return jax.tree.map(rows, outputs, gradient, kept)
+        return outputs, jax.tree.map(share_of, gradient, kept)
 
     def spread(
         self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None, weights: Pytree
     ) -> Pytree:
-        def share(m: jax.Array, rows: tuple[jax.Array, ...]) -> jax.Array:
-            y, gradient, several, identity = rows
-            wins = (_like_messages(keep, m) == identity) | (several & (m == y))
+        def share(m: jax.Array, y: jax.Array, gradient: jax.Array) -> jax.Array:
+            wins = (m == y) | (is_nan(m) & is_nan(y))
             return jnp.where(wins, gradient, 0)
 
-        return jax.tree.map(share, messages, adjoint)
+        return jax.tree.map(share, messages, *adjoint)
 
     def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
-        # Of one receiver's edges, no two have the same sender and repetition.
-        spread = jnp.asarray(repetition).astype(jnp.uint32) * jnp.uint32(0x9E3779B1)
-        return sender_ids.astype(jnp.uint32) + spread
+        return None
 
 
-def _is_state(part: Any) -> bool:
-    return isinstance(part, tuple) and len(part) == 3 and all(hasattr(x, "dtype") for x in part)
+def is_nan(x: jax.Array) -> jax.Array:
+    """Where `x` is NaN; no number of an integer type is."""
+    return x != x
 
 
-def _like_messages(identity: jax.Array | None, leaf: jax.Array) -> jax.Array:
-    """The identity of every edge, uint32, in the shape of its message."""
-    assert identity is not None
-    return jnp.broadcast_to(identity.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf.shape)
+def share_of(gradient: jax.Array, count: jax.Array) -> jax.Array:
+    """The share of a gradient that each of `count` equal winners gets, of none the gradient."""
+    gradient = to_accumulation(gradient)
+    if not jnp.issubdtype(gradient.dtype, jnp.floating):
+        return gradient
+    return gradient / jnp.maximum(count, 1).astype(gradient.dtype)
+
+
+def _count_dtype(leaf: Any) -> np.dtype:
+    """The type in which messages are counted: that of the kernels' states for what they take."""
+    is_number = jnp.issubdtype(leaf.dtype, jnp.floating)
+    return accumulation_dtype(leaf.dtype) if is_number else jnp.dtype(jnp.int32)
 
 
 def _finite(peak: jax.Array) -> jax.Array:
@@ -337,17 +343,17 @@ class Softmax:
     seed: tuple[jax.Array, jax.Array] | None = None
     rate: float = dataclasses.field(default=0.0, metadata={"static": True})
     heads: int = dataclasses.field(default=1, metadata={"static": True})
-    compares = False
 
     def empty(self, messages: Pytree, rows: int) -> Pytree:
         logits, values = messages
-        return _empty(logits, rows, -jnp.inf), _empty(logits, rows, 0.0), _empty(values, rows, 0.0)
+        peak, total = (empty_rows(logits, rows, each) for each in (-jnp.inf, 0.0))
+        return peak, total, empty_rows(values, rows, 0.0)
 
     def lift(self, messages: Pytree, mask: jax.Array, keep: jax.Array | None) -> Pytree:
         logits, values = messages
-        peak = _masked(mask, logits, -jnp.inf)
-        total = _masked(mask, jnp.ones_like(logits), 0.0)
-        return peak, total, self._drop(_masked(mask, values, 0.0), keep)
+        peak = masked(mask, logits, -jnp.inf)
+        total = masked(mask, jnp.ones_like(logits), 0.0)
+        return peak, total, self._drop(masked(mask, values, 0.0), keep)
 
     def merge(self, *states: Pytree) -> Pytree:
         peaks, totals, values = zip(*states, strict=True)

@@ -14,7 +14,6 @@ from jaxgraph.ops.messages import (
     Inputs,
     MessageFn,
     add_rows,
-    evaluate_alone,
     evaluate_message,
     merge_rows,
     pull_chunk,
@@ -61,10 +60,8 @@ def reduce_self_messages(
       The new state.
     """
 
-    compute = evaluate_alone if reducer.compares else evaluate_message
-
     def body(rows: jax.Array, mask: jax.Array, first: jax.Array, state: Pytree) -> Pytree:
-        messages = compute(message, _at_rows(inputs, rows))
+        messages = evaluate_message(message, _at_rows(inputs, rows))
         ids = take_rows(node_ids, rows)
         keep = reducer.per_edge(ids, ids, 0)
         return merge_rows(reducer, state, first, reducer.lift(messages, mask, keep))

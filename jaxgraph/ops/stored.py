@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = ["stored", "stored_branch", "stored_for", "when_ready"]
+__all__ = ["computed_once", "stored", "stored_branch", "stored_for", "when_ready"]
 
 Pytree = Any
 
@@ -53,6 +53,22 @@ def _stored_tangent(
     primals: tuple[jax.Array], tangents: tuple[jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
     return stored(*primals), tangents[0]
+
+
+def computed_once(tree: Pytree) -> Pytree:
+    """`tree`, the same bits for everything that reads it, on any platform.
+
+    XLA computes a cheap array again inside of what uses it, and rounds it there in another way: a
+    multiplication and an addition are one step or two. For what is compared with itself later.
+
+    Args:
+      tree: pytree of arrays.
+
+    Returns:
+      `tree`.
+    """
+    # XLA's GPU compiler keeps a barrier until it has fused, its CPU compiler does not.
+    return jax.tree.map(stored, lax.optimization_barrier(tree))
 
 
 def stored_for(implementation: str, tree: Pytree) -> Pytree:

@@ -37,7 +37,7 @@ from jaxgraph.ops.messages import (
     pull_lane,
 )
 from jaxgraph.ops.precision import to_accumulation
-from jaxgraph.ops.reducers import Reducer, Softmax, Sum
+from jaxgraph.ops.reducers import Extremum, Reducer, Softmax, Sum
 from jaxgraph.ops.rows import take_rows, with_rows_from
 from jaxgraph.ops.stored import stored_branch
 
@@ -57,11 +57,12 @@ def fits_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer) -> bool:
       message, reducer: as for `reduce_messages`.
 
     Returns:
-      False for other messages, for reducers that compare them, and where the edges have no lanes:
-      they are those of several parts, or were placed for other kernels.
+      False for other messages, for maxima and minima, which compare what XLA could round in two
+      ways, and where the edges have no lanes: they are those of several parts, or were placed for
+      other kernels.
     """
     passes_on = message in (sum_message, weighted_message) or isinstance(message, GatMessage)
-    return edges.by_receiver.lanes is not None and passes_on and not reducer.compares
+    return edges.by_receiver.lanes is not None and passes_on and not isinstance(reducer, Extremum)
 
 
 def _is_attention(message: MessageFn, reducer: Reducer) -> TypeGuard[GatMessage]:

@@ -7,13 +7,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core
 
+from jaxgraph.ops.message_programs import needed_inputs
 from jaxgraph.ops.messages import (
     Inputs,
     Wanted,
     chunk_examples,
+    evaluate_message,
     floating_leaves,
+    masked_cotangent,
     with_floating_leaves,
 )
 from jaxgraph.ops.reducers import Reducer, cotangent
@@ -57,19 +59,19 @@ def looks_at_senders(
 
         def evaluate(floating: list[list[jax.Array]]) -> Pytree:
             new = iter([with_floating_leaves(p, f) for p, f in zip(parts, floating, strict=True)])
-            return message(
+            seen = Inputs(
                 next(new) if wanted.params else values.params,
                 next(new) if wanted.sender else values.sender,
                 next(new) if wanted.receiver else values.receiver,
                 next(new) if wanted.edge else values.edge,
             )
+            return evaluate_message(message, seen)
 
         messages, pull = jax.vjp(evaluate, floating)
         some = jnp.zeros(chunk, jnp.int32)
         keep = reducer.per_edge(some, some, some)
         gradient = cotangent(reducer, messages, adjoint, keep)
-        # Computed in 32 bits, also where the messages have 16.
-        return pull(jax.tree.map(lambda c, m: c.astype(m.dtype), gradient, messages))[0]
+        return pull(masked_cotangent(gradient, messages, some == 0))[0]
 
     examples = chunk_examples(inputs, chunk)
     rows = chunk_examples(Inputs((), adjoint, (), ()), chunk).sender
@@ -77,26 +79,4 @@ def looks_at_senders(
         examples.sender, examples.params, examples.receiver, examples.edge, rows
     ).jaxpr
     senders = len(jax.tree.leaves(inputs.sender))
-    return bool(_needed_inputs(jaxpr) & set(jaxpr.invars[:senders]))
-
-
-def _needed_inputs(jaxpr: Any, outputs: list[Any] | None = None) -> set[Any]:
-    """Input variables on which outputs depend.
-
-    Calls are looked into; of any other equation, every output depends on all its inputs.
-    """
-    wanted = jaxpr.outvars if outputs is None else outputs
-    needed = {var for var in wanted if isinstance(var, core.Var)}
-    for equation in reversed(jaxpr.eqns):
-        used = [i for i, var in enumerate(equation.outvars) if var in needed]
-        if not used:
-            continue
-        inner = equation.params.get("jaxpr")
-        inputs = equation.invars
-        if equation.primitive.name in ("jit", "pjit") and inner is not None:
-            body = inner.jaxpr
-            needed_inside = _needed_inputs(body, [body.outvars[i] for i in used])
-            pairs = zip(body.invars, inputs, strict=True)
-            inputs = [outside for inside, outside in pairs if inside in needed_inside]
-        needed |= {var for var in inputs if isinstance(var, core.Var)}
-    return needed & set(jaxpr.invars)
+    return bool(needed_inputs(jaxpr) & set(jaxpr.invars[:senders]))

@@ -10,11 +10,13 @@ import jax.numpy as jnp
 
 from jaxgraph.ops.derived import propagate_derived
 from jaxgraph.ops.edges import match_variation
+from jaxgraph.ops.input_classes import extremum_of
+from jaxgraph.ops.message_types import as_averaged, check_types
 from jaxgraph.ops.messages import Inputs, chunk_examples, message_shapes
 from jaxgraph.ops.precision import to_accumulation
 from jaxgraph.ops.propagation import OneBlock, Schedule, propagate_block, propagate_by
 from jaxgraph.ops.randomness import seed_words
-from jaxgraph.ops.reducers import Extremum, Reducer, Softmax, Sum
+from jaxgraph.ops.reducers import Reducer, Softmax, Sum
 from jaxgraph.parallel.closures import hoist
 from jaxgraph.parallel.columns import Piece
 from jaxgraph.parallel.exchange import exchange_all
@@ -23,7 +25,7 @@ from jaxgraph.parallel.message_check import check_each_edge
 from jaxgraph.parallel.sar import Sequential
 from jaxgraph.parallel.shard import Shard, check_shard, local_block
 
-__all__ = ["aggregate_derived", "aggregate_messages", "propagate"]
+__all__ = ["aggregate_derived", "aggregate_messages", "propagate", "reduce_messages"]
 
 Pytree = Any
 REDUCTIONS = ("sum", "mean", "max", "min", "softmax")
@@ -50,6 +52,12 @@ def propagate(
     edge of the chunk separately, which is checked when it is traced; what is opaque to JAX
     (`jax.pure_callback`, `jax.ffi`, a Pallas kernel) is believed to do so.
 
+    The gradient of max and min goes to the edge that won. Edges of a receiver with the same bits
+    in what their message reads of sender and edge data share it equally; of different edges with
+    equal messages one has all of it, which is one of the subgradients. Messages that are numbers
+    of their inputs, or one sum or product of two, are compared by value: all that are equal to the
+    best one share.
+
     Args:
       shard: the shard, under `spmd`.
       message_fn: `(sender, receiver, edge) -> messages`, pytrees of arrays [edges of a chunk, ...].
@@ -57,8 +65,10 @@ def propagate(
       sender: pytree of arrays [rows, ...], looked up at the edge's sender.
       receiver: pytree of arrays [rows, ...], looked up at the edge's receiver.
       edge: pytree of arrays [slots, ...], such as `shard.edge_weight`.
-      reduce: "sum", "mean", "max", "min" (0 where no edge enters; equal winners share the gradient)
-        or "softmax".
+      reduce: "sum", "mean", "max", "min" or "softmax". Sums are of the type of the messages, and
+        those of integers wrap around as in `jax.ops.segment_sum`; means of integers and truth
+        values are of JAX's default floating type (float32); messages of max and min are any real
+        numbers or truth values, and NaN wins.
       self_loops: whether every node without an edge to itself sends itself a message; not with
         `edge`, since such an edge has no data.
       dropout: probability with which a message of "softmax" is dropped after normalisation.
@@ -70,7 +80,8 @@ def propagate(
     Raises:
       ValueError: an unknown reduction, arguments that do not go together, wrong leading axes, or a
         message function that combines edges, or depends on their number or order.
-      TypeError: features split by column were passed where rows of nodes are needed.
+      TypeError: features split by column were passed where rows of nodes are needed, or the
+        reduction does not take messages of this type (complex numbers; sums of truth values).
 
     References:
       Gilmer et al., "Neural message passing for quantum chemistry", 2017; SAR, equation 1.
@@ -82,8 +93,42 @@ def propagate(
     message, params = hoist(message_fn, *ends)
     check_each_edge(message_fn, *ends)
     inputs = Inputs(params, inputs.sender, inputs.receiver, inputs.edge)
-    shapes = message_shapes(message, inputs, shard.incoming.chunk)
-    reducer = _reducer(shapes, reduce, dropout, key)
+    chunk = shard.incoming.chunk
+    if reduce != "softmax":
+        return reduce_messages(shard, message, inputs, reduce, chunk, self_loops=self_loops)
+    reducer = _softmax(message_shapes(message, inputs, chunk), dropout, key)
+    return aggregate_messages(shard, message, reducer, inputs, self_loops=self_loops)
+
+
+def reduce_messages(
+    shard: Shard | Piece,
+    message: Callable[[Pytree, Pytree, Pytree, Pytree], Pytree],
+    inputs: Inputs,
+    reduce: str,
+    chunk: int,
+    *,
+    self_loops: bool = False,
+) -> Pytree:
+    """Reduces `message(params, sender, receiver, edge)` at the receivers by a reduction's name.
+
+    Args:
+      shard, message, inputs, self_loops: as for `aggregate_messages`.
+      reduce: "sum", "mean", "max" or "min".
+      chunk: edges that the message is traced with.
+
+    Returns:
+      Pytree of arrays [rows, ...].
+
+    Raises:
+      TypeError: the reduction does not take messages of this type.
+    """
+    shapes = message_shapes(message, inputs, chunk)
+    check_types(shapes, reduce)
+    reducer: Reducer = Sum()
+    if reduce == "mean":
+        message = as_averaged(message, shapes)
+    elif reduce in ("max", "min"):
+        message, reducer, inputs = extremum_of(message, inputs, chunk, reduce)
     outputs = aggregate_messages(shard, message, reducer, inputs, self_loops=self_loops)
     return mean_over_edges(shard, outputs, self_loops) if reduce == "mean" else outputs
 
@@ -168,11 +213,7 @@ def mean_over_edges(shard: Shard | Piece, sums: Pytree, self_loops: bool) -> Pyt
     return jax.tree.map(divided, sums)
 
 
-def _reducer(messages: Pytree, reduce: str, dropout: float, key: jax.Array | None) -> Reducer:
-    if reduce in ("sum", "mean"):
-        return Sum()
-    if reduce in ("max", "min"):
-        return Extremum(1.0 if reduce == "max" else -1.0)
+def _softmax(messages: Pytree, dropout: float, key: jax.Array | None) -> Softmax:
     if not (isinstance(messages, tuple) and len(messages) == 2):
         raise ValueError(
             "with reduce='softmax' message_fn must return (logits [edges, heads], "
@@ -184,6 +225,7 @@ def _reducer(messages: Pytree, reduce: str, dropout: float, key: jax.Array | Non
             f"with reduce='softmax' message_fn must return logits [edges, heads] and values "
             f"[edges, heads, features]; it returned {logits.shape} and {values.shape}"
         )
+    check_types(messages, "softmax")
     seed = seed_words(key) if dropout and key is not None else None
     return Softmax(seed, dropout, logits.shape[1])
 

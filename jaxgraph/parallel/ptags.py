@@ -29,13 +29,12 @@ from jaxgraph.graph import Graph
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.message_functions import sum_message
 from jaxgraph.ops.messages import Inputs, chunk_examples
-from jaxgraph.ops.reducers import Extremum, Reducer, Sum
 from jaxgraph.parallel.columns import AllNodes, Piece
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.message_check import check_each_column, check_each_edge
 from jaxgraph.parallel.placement import ShardedGraph
 from jaxgraph.parallel.placement import shard as shard_graph
-from jaxgraph.parallel.propagate import aggregate_messages, mean_over_edges
+from jaxgraph.parallel.propagate import reduce_messages
 from jaxgraph.parallel.push_pull import push_pull
 from jaxgraph.parallel.shard import Shard
 from jaxgraph.partition.assignment import Partition
@@ -148,8 +147,7 @@ class _Reduction:
         if self.message is not None and not _is_sender(self.message, sent, edge):
             message = _Message(self.message)
             inputs = Inputs((), sent, receivers.own_rows(sent), edge)
-        y = aggregate_messages(receivers, message, _reducer(self.reduction), inputs)
-        return mean_over_edges(receivers, y, False) if self.reduction == "mean" else y
+        return reduce_messages(receivers, message, inputs, self.reduction, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,12 +196,6 @@ def _is_sender(message: MessageFn, sent: jax.Array, edge: jax.Array | None) -> b
     some = sent[:1]
     jaxpr = jax.make_jaxpr(message)(some, None if edge is None else edge[:1], some).jaxpr
     return not jaxpr.eqns and list(jaxpr.outvars) == jaxpr.invars[:1]
-
-
-def _reducer(reduction: str) -> Reducer:
-    if reduction in ("sum", "mean"):
-        return Sum()
-    return Extremum(1.0 if reduction == "max" else -1.0)
 
 
 def partition(

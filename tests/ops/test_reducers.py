@@ -9,6 +9,7 @@ import pytest
 
 from jaxgraph.ops.blocks import fold_block
 from jaxgraph.ops.implementations import with_implementation
+from jaxgraph.ops.input_classes import ClassExtremum
 from jaxgraph.ops.message_functions import gat_message
 from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.randomness import seed_words
@@ -52,7 +53,7 @@ def merged_at_once(reducer: Any, messages: Any, mask: Any, keep: Any) -> Any:
 
 def merged_one_by_one(reducer: Any, messages: Any, order: np.ndarray) -> Any:
     keep = keep_of(reducer)
-    lifted = reducer.lift(messages, jnp.ones(EDGES, bool), keep)
+    lifted = reducer.lift(messages, jnp.ones(len(order), bool), keep)
     state = reducer.empty(messages, 1)
     for edge in order:
         state = reducer.merge(state, jax.tree.map(lambda leaf, e=edge: leaf[e : e + 1], lifted))
@@ -153,8 +154,7 @@ def test_states_are_of_thirty_two_bits_and_outputs_of_the_messages_type(
         wide = jnp.float64 if dtype == jnp.float64 else jnp.float32
         lifted = reducer.lift(messages, jnp.ones(EDGES, bool), keep_of(reducer))
         for leaf in jax.tree.leaves((state, lifted, reducer.empty(messages, 2))):
-            # A maximum also keeps who won it.
-            assert leaf.dtype in (wide, jnp.uint32)
+            assert leaf.dtype == wide
         outputs, kept = reducer.finish(state, messages)
         assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(outputs))
         rows = reducer.adjoint(outputs, kept, outputs)
@@ -174,16 +174,37 @@ def test_sums_are_rounded_to_the_type_that_is_asked_for() -> None:
     assert reducer.adjoint(outputs, kept, outputs) is outputs
 
 
-def test_winners_are_counted() -> None:
-    values = jnp.asarray([[3.0], [1.0], [3.0], [-2.0], [3.0]])
-    for sign, count in ((1.0, 3), (-1.0, 1)):
-        reducer = Extremum(sign)
-        _, winners, identity = merged_at_once(
-            reducer, values, jnp.ones(5, bool), keep_of(reducer, 5)
-        )
-        assert int(winners[0, 0]) == count
-        best = np.flatnonzero(sign * values[:, 0] == np.max(sign * values[:, 0]))
-        assert int(identity[0, 0]) in keep_of(reducer, 5)[best]
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("number", [3.0, np.nan])
+def test_winners_are_counted(sign: float, number: float) -> None:
+    values = jnp.asarray([[number], [sign], [number], [-2 * sign], [number]])
+    reducer = Extremum(sign)
+    values = values if np.isnan(number) else sign * values
+    best, winners = merged_one_by_one(reducer, values, np.asarray([3, 1, 0, 4, 2]))
+    np.testing.assert_array_equal(best, values[:1])
+    np.testing.assert_array_equal(winners, 3)
+    outputs, kept = reducer.finish((best, winners), values)
+    adjoint = reducer.adjoint(outputs, kept, jnp.full((1, 1), 6.0))
+    per_edge = jax.tree.map(lambda leaf: jnp.repeat(leaf, 5, 0), adjoint)
+    shares = cotangent(reducer, values, per_edge, None)
+    np.testing.assert_array_equal(shares[:, 0], [2, 0, 2, 0, 2])
+
+
+def test_classes_that_win_do_not_depend_on_the_order() -> None:
+    """Also where one class is rounded in two ways, and another is as good as one of them."""
+    values = jnp.asarray([[1.0], [1.0], [1.0 + 2e-7], [np.nan], [-np.inf], [0.5]])
+    classes = [(jnp.asarray([4, 2, 4, 9, 1, 3], "uint32"), jnp.asarray([1] * 6, "uint32"))]
+    reducer, rng = ClassExtremum(1.0), np.random.default_rng(0)
+    for edges, winner in (([0, 1], 2), ([0, 1, 2, 5], 4), ([4], 1), (range(6), 9), ([], 0)):
+        mask = jnp.isin(jnp.arange(6), jnp.asarray(list(edges)))
+        lifted = reducer.lift((values, classes), mask, None)
+        for order in (rng.permutation(6) for _ in range(4)):
+            each = (jax.tree.map(lambda leaf, e=e: leaf[e : e + 1], lifted) for e in order)
+            state = reducer.merge(reducer.empty((values, classes), 1), *each)
+            outputs, ((high, _),) = reducer.finish(state, (values, classes))
+            assert high[0, 0] == winner
+            best = np.asarray(values)[list(edges)].max(initial=-np.inf) if edges else 0
+            np.testing.assert_array_equal(outputs, [[best]])
 
 
 def test_a_state_resumes_where_another_subset_of_the_edges_ended() -> None:

@@ -60,8 +60,6 @@ class Calls {
     neighbor_logits_ = Draw<A>(graph.num_nodes * heads, random);
     attention_ = Draw<A>(heads * width, random);
     gradient_ = Draw<A>(graph.num_nodes * heads * width, random);
-    several_ = std::make_unique<bool[]>(gradient_.size());
-    std::generate_n(several_.get(), gradient_.size(), [&] { return random() % 2 == 0; });
   }
 
   // `garbage`: the byte that results are full of before: what a kernel leaves out is seen as a
@@ -239,22 +237,19 @@ class Calls {
     const std::string name = maximum ? "maximum" : "minimum";
     const int64_t width = heads_ * width_;
     auto best = Garbage<A>(TableSize()), count = Garbage<A>(TableSize());
-    auto identity = Garbage<uint32_t>(TableSize());
     for (int group = 0; group < kGroups; ++group) {
       Level().extremum(
-          {ByReceiver(group), x_.data(), graph_.ids.data(), graph_.repetition.data(),
-           Missing(group), best.data(), count.data(), identity.data(), group > 0, maximum, width},
+          {ByReceiver(group), x_.data(), Missing(group), best.data(), count.data(), group > 0,
+           maximum, width},
           *workers_);
     }
     Keep(name, best);
     Keep(name + ": count", count);
-    Keep(name + ": identity", identity);
     std::vector<T> y(best.size());
     std::transform(best.begin(), best.end(), y.begin(), [](A each) { return Rounded<T>(each); });
     auto dx = Garbage<A>(TableSize());
     for (int group = 0; group < kGroups; ++group) {
-      Level().winner({BySender(group), x_.data(), graph_.ids.data(), graph_.repetition.data(),
-                      Missing(group), y.data(), gradient_.data(), several_.get(), identity.data(),
+      Level().winner({BySender(group), x_.data(), Missing(group), y.data(), gradient_.data(),
                       dx.data(), group > 0, width},
                      *workers_);
     }
@@ -381,7 +376,6 @@ class Calls {
   const int64_t heads_, width_, slots_;
   std::vector<T> x_, z_, weights_;
   std::vector<A> row_logits_, neighbor_logits_, attention_, gradient_;
-  std::unique_ptr<bool[]> several_;
   Workers* workers_ = nullptr;
   int garbage_ = 0;
   Results results_;

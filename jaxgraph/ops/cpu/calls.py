@@ -114,8 +114,8 @@ def neighbor_extremum(
     num_rows: int,
     *,
     maximum: bool,
-    before: tuple[jax.Array, jax.Array, jax.Array] | None = None,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+    before: tuple[jax.Array, jax.Array] | None = None,
+) -> tuple[jax.Array, jax.Array]:
     """The state of `jaxgraph.ops.reducers.Extremum` after all messages m_ij = x_j of a group.
 
     Args:
@@ -126,38 +126,31 @@ def neighbor_extremum(
       before: the state to continue from; not with `over.missing`.
 
     Returns:
-      best and count [rows, ...], of the type in which x is accumulated, and identity uint32.
+      best and count [rows, ...], of the type in which x is accumulated.
 
     Raises:
       ValueError: `before` and `over.missing` are both given.
     """
-    state = before or (None, None, None)
+    state = before or (None, None)
     check_start(over, *state)
     dtype, shape = accumulation_dtype(x.dtype), (num_rows, *x.shape[1:])
-    kinds = (dtype, dtype, jnp.uint32)
-    arrays = (
-        x,
-        over.sender_ids(x.shape[0]),
-        optional(over.edges.repetition, jnp.int32),
-        _own_rows(over, num_rows),
-        *(optional(part, kind) for part, kind in zip(state, kinds, strict=True)),
-    )
-    best, count, identity = call_kernel(
+    arrays = (x, _own_rows(over, num_rows), *(optional(part, dtype) for part in state))
+    best, count = call_kernel(
         "jaxgraph_extremum",
         over,
         "receiver",
         arrays,
-        [(shape, kind) for kind in kinds],
-        {0: 4, 1: 5, 2: 6},
+        [(shape, dtype)] * 2,
+        {0: 2, 1: 3},
         maximum=np.bool_(maximum),
     )
-    return best, count, identity
+    return best, count
 
 
 def winner_gradient(
     over: EdgeGroup,
     x: jax.Array,
-    adjoint: tuple[jax.Array, jax.Array, jax.Array, jax.Array],
+    adjoint: tuple[jax.Array, jax.Array],
     *,
     before: jax.Array | None = None,
 ) -> jax.Array:
@@ -177,15 +170,8 @@ def winner_gradient(
     """
     check_start(over, before)
     dtype, num_rows = accumulation_dtype(x.dtype), x.shape[0]
-    arrays = (
-        x,
-        over.sender_ids(num_rows),
-        optional(over.edges.repetition, jnp.int32),
-        _own_rows(over, num_rows),
-        *adjoint,
-        optional(before, dtype),
-    )
-    return call_kernel("jaxgraph_winner", over, "sender", arrays, [(x.shape, dtype)], {0: 8})[0]
+    arrays = (x, _own_rows(over, num_rows), *adjoint, optional(before, dtype))
+    return call_kernel("jaxgraph_winner", over, "sender", arrays, [(x.shape, dtype)], {0: 4})[0]
 
 
 def weight_gradient(

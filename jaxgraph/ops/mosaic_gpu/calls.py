@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.edges import EdgeGroup, Orientation, match_variation
+from jaxgraph.ops.reducers import is_nan
 from jaxgraph.ops.self_messages import check_start
 from pallas_kernels import edge_products as products
 from pallas_kernels import extremum
@@ -354,9 +355,9 @@ def neighbor_extremum(
     num_rows: int,
     *,
     maximum: bool,
-    before: tuple[jax.Array, jax.Array, jax.Array] | None = None,
+    before: tuple[jax.Array, jax.Array] | None = None,
     launch: Launch | None = None,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+) -> tuple[jax.Array, jax.Array]:
     """The state of `jaxgraph.ops.reducers.Extremum` after all messages m_ij = x_j of a group.
 
     Args:
@@ -368,26 +369,24 @@ def neighbor_extremum(
       launch: how the kernel is started; None: for Hopper.
 
     Returns:
-      best and count float32 [rows, ...], and identity uint32.
+      best and count, float32 [rows, ...] each.
 
     Raises:
       ValueError: `before` and `over.missing` are both given.
     """
     shape, worst = (num_rows, *x.shape[1:]), -jnp.inf if maximum else jnp.inf
     check_start(over, *(before or ()))
-    ids = over.sender_ids(x.shape[0])
     state = before
     if state is None:
-        state = (jnp.full(shape, worst), jnp.zeros(shape), jnp.zeros(shape, jnp.uint32))
+        state = (jnp.full(shape, worst), jnp.zeros(shape))
     if over.missing is not None:
         rows = len(over.missing)
         own = jnp.broadcast_to(_like(over.missing, x), x[:rows].shape)
-        identity = jnp.where(own, _like(ids[:rows].astype(jnp.uint32), x), jnp.uint32(0))
-        heads = (_own(over.missing, x, worst), own.astype(jnp.float32), identity)
+        heads = (_own(over.missing, x, worst), own.astype(jnp.float32))
         state = tuple(part.at[:rows].set(new) for part, new in zip(state, heads, strict=True))
     orientation = over.edges.by_receiver
     if not state[0].size or not orientation.neighbors.size:
-        return state[0], state[1], state[2]
+        return state[0], state[1]
     fresh = before is None and over.missing is None
     every = fresh and has_every_row(over, "receiver", num_rows)
     start = tuple(map(_table, state))
@@ -395,21 +394,18 @@ def neighbor_extremum(
         _table(x),
         row_schedule(over, "receiver", every=every),
         orientation.neighbors,
-        ids,
         tuple(map(_anything, start)) if every else start,
-        over.edges.repetition,
     )
-    *arrays, repetition = match_operands(operands)
-    best, count, identity = extremum.neighbor_extremum(
-        *arrays, maximum=maximum, repetition=repetition, fresh=fresh, launch=launch
+    best, count = extremum.neighbor_extremum(
+        *match_operands(operands), maximum=maximum, fresh=fresh, launch=launch
     )
-    return best.reshape(shape), count.reshape(shape), identity.reshape(shape)
+    return best.reshape(shape), count.reshape(shape)
 
 
 def winner_gradient(
     over: EdgeGroup,
     x: jax.Array,
-    adjoint: tuple[jax.Array, jax.Array, jax.Array, jax.Array],
+    adjoint: tuple[jax.Array, jax.Array],
     *,
     before: jax.Array | None = None,
     launch: Launch | None = None,
@@ -430,15 +426,12 @@ def winner_gradient(
       ValueError: `before` and `over.missing` are both given.
     """
     check_start(over, before)
-    y, gradient, several, identity = adjoint
-    # NaN is equal to nothing, so that one array tells the value and whether it counts.
-    equal = jnp.where(several, y, jnp.asarray(jnp.nan, y.dtype))
-    ids = over.sender_ids(x.shape[0])
+    y, gradient = adjoint
     start = jnp.zeros(x.shape, jnp.float32) if before is None else before
     if over.missing is not None:
         rows = len(over.missing)
-        known = identity[:rows] == _like(ids[:rows].astype(jnp.uint32), x)
-        wins = _like(over.missing, x) & (known | (x[:rows] == equal[:rows]))
+        own = (x[:rows] == y[:rows]) | (is_nan(x[:rows]) & is_nan(y[:rows]))
+        wins = _like(over.missing, x) & own
         start = start.at[:rows].set(jnp.where(wins, gradient[:rows], 0))
     orientation = over.edges.by_sender
     if not start.size or not gradient.size or not orientation.neighbors.size:
@@ -450,16 +443,10 @@ def winner_gradient(
         _table(x),
         row_schedule(over, "sender", every=every),
         orientation.neighbors,
-        ids,
-        tuple(map(_table, (equal, gradient, identity))),
+        tuple(map(_table, adjoint)),
         _anything(start) if every else start,
-        over.edges.repetition,
-        orientation.edge_ids,
     )
-    *arrays, repetition, slots = match_operands(operands)
-    total = extremum.winner_gradient(
-        *arrays, repetition=repetition, slots=slots, fresh=fresh, launch=launch
-    )
+    total = extremum.winner_gradient(*match_operands(operands), fresh=fresh, launch=launch)
     return total.reshape(x.shape)
 
 

@@ -16,7 +16,7 @@ from jaxgraph.ops.mosaic_gpu.calls import (
 )
 from jaxgraph.parallel.cut_rows import cut_arrays, cut_rows_at
 from pallas_kernels import schedule
-from tests.ops.cpu.groups import group_edges, hub_edges, node_ids, without_loop
+from tests.ops.cpu.groups import group_edges, hub_edges, without_loop
 from tests.pallas_kernels.graphs import in_interpreter, needs_clusters
 
 EDGES = hub_edges(80)
@@ -79,14 +79,10 @@ def test_rows_take_in_their_own() -> None:
     y = neighbor_sum(over, "receiver", x, EDGES.num_nodes, launch=in_interpreter())
     expected = EDGES.sum_by_receiver(exact[EDGES.senders]) + own * exact
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
-    best, count, identity = neighbor_extremum(
-        over, x, EDGES.num_nodes, maximum=True, launch=in_interpreter()
-    )
+    best, count = neighbor_extremum(over, x, EDGES.num_nodes, maximum=True, launch=in_interpreter())
     alone = own[:, 0] & (np.bincount(EDGES.receivers, minlength=EDGES.num_nodes) == 0)
     np.testing.assert_array_equal(np.asarray(best)[alone], np.asarray(x)[alone])
     np.testing.assert_array_equal(np.asarray(count)[alone], 1)
-    ids = np.broadcast_to(node_ids(EDGES.num_nodes)[:, None], x.shape)
-    np.testing.assert_array_equal(np.asarray(identity)[alone], ids[alone])
 
 
 def test_products_of_one_group_leave_the_slots_of_others() -> None:
@@ -108,11 +104,10 @@ def test_nothing_to_reduce() -> None:
 def test_rows_that_take_in_their_own_continue_from_nothing() -> None:
     over = EdgeGroup(group_edges(EDGES), 0, jnp.asarray(without_loop(EDGES)))
     x, rows = draw(EDGES.num_nodes, 3), EDGES.num_nodes
-    state = (x, x, x.astype(jnp.uint32))
     calls = (
         lambda: neighbor_sum(over, "receiver", x, rows, before=x),
-        lambda: neighbor_extremum(over, x, rows, maximum=True, before=state),
-        lambda: winner_gradient(over, x, (x, x, x > 0, state[2]), before=x),
+        lambda: neighbor_extremum(over, x, rows, maximum=True, before=(x, x)),
+        lambda: winner_gradient(over, x, (x, x), before=x),
     )
     for call in calls:
         with pytest.raises(ValueError, match="reduce the group with `missing` first"):

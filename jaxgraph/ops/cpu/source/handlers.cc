@@ -57,32 +57,28 @@ ffi::Error ProductHandler(const Call& call, Array x, Array z, Array before, Outp
   });
 }
 
-ffi::Error ExtremumHandler(const Call& call, Array x, Integers ids, Integers repetition,
-                           Array missing, Array before, Array, Array, Output best, Output count,
-                           ffi::Result<Words> identity, ffi::Attr<bool, kMaximum> maximum) {
+ffi::Error ExtremumHandler(const Call& call, Array x, Array missing, Array before, Array,
+                           Output best, Output count, ffi::Attr<bool, kMaximum> maximum) {
   const Edges edges = call.To(best->dimensions().front());
   return WithType(x, [&](auto zero) {
     using T = decltype(zero);
     using A = Accumulator<T>;
     KernelsFor<T>().extremum(
-        {edges, Data<const T>(x), ids.typed_data(), DataOrNull<const int32_t>(repetition),
-         DataOrNull<const bool>(missing), Data<A>(*best), Data<A>(*count), identity->typed_data(),
+        {edges, Data<const T>(x), DataOrNull<const bool>(missing), Data<A>(*best), Data<A>(*count),
          IsGiven(before), *maximum, Width(x)},
         call.workers);
   });
 }
 
-ffi::Error WinnerHandler(const Call& call, Array x, Integers ids, Integers repetition,
-                         Array missing, Array y, Array gradient, Array several, Words identity,
+ffi::Error WinnerHandler(const Call& call, Array x, Array missing, Array y, Array gradient,
                          Array before, Output dx) {
   const Edges edges = call.To(dx->dimensions().front());
   return WithType(x, [&](auto zero) {
     using T = decltype(zero);
     using A = Accumulator<T>;
     KernelsFor<T>().winner(
-        {edges, Data<const T>(x), ids.typed_data(), DataOrNull<const int32_t>(repetition),
-         DataOrNull<const bool>(missing), Data<const T>(y), Data<const A>(gradient),
-         Data<const bool>(several), identity.typed_data(), Data<A>(*dx), IsGiven(before), Width(x)},
+        {edges, Data<const T>(x), DataOrNull<const bool>(missing), Data<const T>(y),
+         Data<const A>(gradient), Data<A>(*dx), IsGiven(before), Width(x)},
         call.workers);
   });
 }

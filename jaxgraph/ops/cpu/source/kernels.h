@@ -36,37 +36,30 @@ struct ProductArguments {
   int64_t width;
 };
 
-// y_i = max_{e: j -> i} x_j (times `sign`), with how many attain it and what identifies one of them.
+// y_i = max_{e: j -> i} x_j, or min, with how many attain it; NaN where an x_j is NaN.
 template <class T>
 struct ExtremumArguments {
   using A = Accumulator<T>;
   Edges edges;
-  const T* x;                 // [neighbor rows, width]
-  const int32_t* ids;         // [neighbor rows]
-  const int32_t* repetition;  // [slots], or null: 0
-  const bool* missing;        // [rows]: rows that take in their own x as well, or null
-  A* best;                    // [rows, width]
+  const T* x;           // [neighbor rows, width]
+  const bool* missing;  // [rows]: rows that take in their own x as well, or null
+  A* best;              // [rows, width]
   A* count;
-  uint32_t* identity;
   bool resume;
   bool maximum;
   int64_t width;
 };
 
-// dx_j = sum_{e: j -> i} g_i where x_j won at i; rows are the senders.
+// dx_j = sum_{e: j -> i} g_i where x_j = y_i, or both are NaN; rows are the senders.
 template <class T>
 struct WinnerArguments {
   using A = Accumulator<T>;
   Edges edges;
-  const T* x;                 // [rows, width]
-  const int32_t* ids;         // [rows]
-  const int32_t* repetition;  // [slots], or null: 0
-  const bool* missing;        // [rows], or null
-  const T* y;                 // [neighbor rows, width]: what won
-  const A* gradient;          // [neighbor rows, width]: each winner's share
-  const bool* several;        // [neighbor rows, width]: whether several won
-  const uint32_t* identity;   // [neighbor rows, width]: one that won
-  A* dx;                      // [rows, width]
+  const T* x;           // [rows, width]
+  const bool* missing;  // [rows], or null
+  const T* y;           // [neighbor rows, width]: what won
+  const A* gradient;    // [neighbor rows, width]: each winner's share
+  A* dx;                // [rows, width]
   bool resume;
   int64_t width;
 };

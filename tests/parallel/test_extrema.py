@@ -1,0 +1,267 @@
+"""Maxima and minima of messages, their winners and types, against NumPy in float64."""
+
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxgraph as jg
+from jaxgraph.ops.cpu.library import missing
+from jaxgraph.ops.message_functions import sum_message
+from jaxgraph.ops.messages import Inputs
+from jaxgraph.parallel.propagate import reduce_messages
+from tests.compilation import AS_USERS_DO
+from tests.strategies import complete, random_edges
+from tests.tolerance import assert_close
+
+NODES = 40
+
+
+def tanh(a, b, xp=jnp):
+    return xp.tanh(0.7 * a + b)
+
+
+def tanh_slopes(a, b):
+    slope = 1 - np.tanh(0.7 * a + b) ** 2
+    return 0.7 * slope, slope
+
+
+def gated(a, b, xp=jnp):
+    return a / (1 + xp.exp(b - 1.3 * a))
+
+
+def gated_slopes(a, b):
+    gate = 1 / (1 + np.exp(b - 1.3 * a))
+    return gate + 1.3 * a * gate * (1 - gate), -a * gate * (1 - gate)
+
+
+MESSAGES: dict[str, Any] = {
+    "tanh": (tanh, tanh_slopes, "max"),
+    "gated": (gated, gated_slopes, "min"),
+}
+
+
+def oracle(graph, name, gradient):
+    """y and the gradients of both ends, equal winners sharing equally."""
+    message, slopes, reduce = MESSAGES[name]
+    x, sign = np.asarray(graph.nodes, np.float64), 1 if reduce == "max" else -1
+    ends = x[graph.senders], x[graph.receivers]
+    values = message(*ends, xp=np)
+    best = np.full(x.shape, -np.inf)
+    np.maximum.at(best, graph.receivers, sign * values)
+    wins = sign * values == best[graph.receivers]
+    count = np.zeros(x.shape)
+    np.add.at(count, graph.receivers, wins)
+    share = np.where(wins, (gradient / np.maximum(count, 1))[graph.receivers], 0)
+    pulled = []
+    for slope, at in zip(slopes(*ends), (graph.senders, graph.receivers), strict=True):
+        total = np.zeros(x.shape)
+        np.add.at(total, at, share * slope)
+        pulled.append(total)
+    return np.where(count > 0, sign * best, 0), *pulled
+
+
+def sharded_as(graph, parts, mode):
+    partition = jg.partition.partition(graph, parts, method="hash")
+    return jg.parallel.shard(graph, partition, jg.parallel.make_mesh(parts), mode)
+
+
+FULL = pytest.mark.full
+
+
+@pytest.mark.parametrize(
+    ("name", "times", "parts", "mode", "options"),
+    [
+        ("tanh", 5, 1, "sar", AS_USERS_DO),
+        ("gated", 3, 1, "sar", AS_USERS_DO),
+        ("gated", 3, 3, "sar", {}),
+        *(
+            pytest.param(*case, AS_USERS_DO, marks=FULL)
+            for case in itertools.product(["tanh"], [2, 5], [3, 4], ["sar", "domain", "p3"])
+        ),
+        *(
+            pytest.param("gated", 3, *case, AS_USERS_DO, marks=FULL)
+            for case in ((1, "domain"), (3, "sar"), (4, "domain"), (3, "p3"))
+        ),
+    ],
+)
+def test_repeated_edges_share_the_gradient(name, times, parts, mode, options):
+    senders, receivers = (np.tile(ends, times) for ends in random_edges(NODES, 150, seed=7))
+    graph = complete(senders, receivers, NODES, "repeated")
+    message, _, reduce = MESSAGES[name]
+
+    def run(shard):
+        def reduced(a, b):
+            return jg.parallel.propagate(shard, lambda a, b, _: message(a, b), a, b, reduce=reduce)
+
+        x = shard.to_nodes(shard.nodes)
+        y, pull = jax.vjp(reduced, x, x)
+        weights = jnp.where(shard.node_mask, 1.0 + shard.node_ids % 5, 0)[:, None]
+        return y, *pull(jnp.broadcast_to(weights, y.shape))
+
+    sharded = sharded_as(graph, parts, mode)
+    program = jax.jit(jg.parallel.spmd(run, outputs=("rows",) * 3))
+    found = program.lower(sharded).compile(options)(sharded)
+    gradient = 1.0 + np.arange(NODES)[:, None] % 5
+    for part, expected in zip(found, oracle(graph, name, gradient), strict=True):
+        assert_close(jg.parallel.gather_rows(part, sharded), expected, reduction_length=50)
+
+
+PARTS = [(3, "sar"), *(pytest.param(*case, marks=FULL) for case in ((1, "sar"), (4, "domain")))]
+
+
+@pytest.mark.parametrize(
+    ("parts", "mode"),
+    [(1, "sar"), *(pytest.param(*case, marks=FULL) for case in ((3, "sar"), (4, "domain")))],
+)
+def test_edges_that_differ_in_what_a_message_does_not_read_are_equal(parts, mode):
+    """The first array of the message reads the sender alone: both edges 0 -> 1 share."""
+    graph = jg.Graph.from_edges(
+        [0, 0, 2, 3, 8], [1, 1, 5, 4, 7], num_nodes=9, edge_type=np.array([0, 1, 1, 0, 1])
+    )
+    rows = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
+    table = jnp.asarray([0.5, -2.0])
+
+    def run(shard, rows, table):
+        x = rows[jnp.maximum(shard.node_ids, 0)]
+
+        def message(a, b, kind):
+            return jnp.sum(a * a, -1), table[kind][:, None] * a[:, :1]
+
+        def loss(x, kind):
+            y, _ = jg.parallel.propagate(shard, message, x, None, kind, reduce="max")
+            return jnp.sum(jnp.where(shard.node_ids == 1, y, 0))
+
+        return jax.grad(loss)(x, shard.edge_type)
+
+    sharded = sharded_as(graph, parts, mode)
+    program = jax.jit(jg.parallel.spmd(run, outputs="rows"))
+    compiled = program.lower(sharded, rows, table).compile(AS_USERS_DO)
+    found = jg.parallel.gather_rows(compiled(sharded, rows, table), sharded)
+    expected = np.where(np.arange(9)[:, None] == 0, 2 * rows, 0)
+    assert_close(found, expected, reduction_length=4)
+
+
+def by_kernel(shard, x, reduce):
+    return reduce_messages(shard, sum_message, Inputs((), x, (), ()), reduce, 1)
+
+
+@pytest.mark.parametrize(
+    ("parts", "mode", "implementation"),
+    [
+        (1, "sar", "cpu"),
+        (1, "sar", "xla"),
+        pytest.param(3, "sar", "cpu", marks=FULL),
+        pytest.param(3, "sar", "xla", marks=FULL),
+        pytest.param(4, "domain", "cpu", marks=FULL),
+        pytest.param(4, "domain", "xla", marks=FULL),
+    ],
+)
+def test_nan_wins(parts, mode, implementation):
+    if implementation == "cpu" and (reason := missing()):
+        pytest.skip(reason)
+    senders = np.array([0, 1, 1, 0, 2, 0, 3, 3])
+    receivers = np.array([2, 2, 3, 3, 4, 4, 5, 5])
+    graph = jg.Graph.from_edges(senders, receivers, num_nodes=7)
+    x = np.array([5, -1, 7, -1, 0, 0, 0], np.float32)[:, None]
+    partition = jg.partition.partition(graph, parts, method="hash")
+    mesh = jg.parallel.make_mesh(parts)
+    sharded = jg.parallel.shard(graph, partition, mesh, mode, implementation=implementation)
+
+    def run(shard, x):
+        x = x[jnp.maximum(shard.node_ids, 0)]
+        found = []
+        for dtype, reduce in ((jnp.float32, "max"), (jnp.bfloat16, "max"), (jnp.float16, "min")):
+            logs = jnp.log(x).astype(dtype)
+            found += [by_kernel(shard, logs, reduce)]
+            found += [
+                jg.parallel.propagate(
+                    shard, lambda a, b, e: jnp.log(a), x.astype(dtype), reduce=reduce
+                )
+            ]
+        _, pull = jax.vjp(lambda x: by_kernel(shard, x, "min"), jnp.log(x))
+        found += pull(jnp.where(shard.node_mask[:, None], 1.0, 0.0))
+        return jnp.concatenate([each.astype(jnp.float32) for each in found], 1)
+
+    found = jg.parallel.gather_rows(jg.parallel.spmd(run, outputs="rows")(sharded, x), sharded)
+    is_nan = np.array([0, 0, 1, 1, 0, 1, 0], bool)
+    np.testing.assert_array_equal(np.isnan(found[:, :-1]), np.tile(is_nan[:, None], (1, 6)))
+    assert_close(found[4, :-1], np.log([7, 7, 7, 7, 5, 5]), dtype=jnp.bfloat16)
+    # min: 0 wins at 4; the NaN of 1 at 2 and 3; both edges of 3 share at 5.
+    np.testing.assert_array_equal(found[:, -1], [1, 2, 0, 1, 0, 0, 0])
+
+
+@pytest.mark.parametrize(("parts", "mode"), PARTS)
+def test_types_of_messages(parts, mode):
+    graph = jg.Graph.from_edges([0, 1, 2, 3, 4, 5], [6, 6, 6, 7, 7, 0], num_nodes=9)
+    numbers = np.array([100, 100, 100, -128, 3, 7, 0, 0, 0])
+
+    def run(shard, numbers):
+        x = numbers[jnp.maximum(shard.node_ids, 0)]
+
+        def reduced(dtype, reduce, name):
+            return jg.parallel.propagate(shard, MAPS[name], x.astype(dtype), reduce=reduce)
+
+        return tuple(reduced(*case) for case in TYPES)
+
+    sharded = sharded_as(graph, parts, mode)
+    found = jg.parallel.spmd(run, outputs="rows")(sharded, numbers)
+    for (dtype, reduce, name), y in zip(TYPES, found, strict=True):
+        # As NumPy sums in the type of the messages, which wraps around, and finds the best.
+        kind = np.float32 if reduce == "mean" else dtype
+        options = {"dtype": kind} if reduce in ("sum", "mean") else {}
+        values = np.asarray(MAPS[name](numbers.astype(dtype), None, None))
+        of = [values[graph.senders[graph.receivers == i]] for i in range(9)]
+        expected = [getattr(each, reduce)(**options) if each.size else 0 for each in of]
+        assert y.dtype == kind
+        np.testing.assert_allclose(jg.parallel.gather_rows(y, sharded), expected, 1e-6)
+
+
+TYPES = [
+    *(("int8", reduce, "copy") for reduce in ("sum", "mean", "max", "min")),
+    *(("bool", reduce, "copy") for reduce in ("mean", "max", "min")),
+    *(("int32", "max", "computed"), ("uint8", "min", "copy")),
+]
+MAPS = {"copy": lambda a, b, e: a, "computed": lambda a, b, e: a | (a > 3)}
+
+
+@pytest.mark.parametrize(("dtype", "reduce"), [("complex64", "sum"), ("bool", "sum")])
+def test_types_without_a_meaning_are_refused(dtype, reduce):
+    sharded = sharded_as(jg.Graph.from_edges([0, 1], [1, 0], num_nodes=2), 1, "sar")
+
+    def run(shard):
+        x = jnp.ones((shard.num_rows, 1), dtype)
+        return jg.parallel.propagate(shard, lambda a, b, e: a, x, reduce=reduce)
+
+    with pytest.raises(TypeError, match=f"messages are {dtype}"):
+        jg.parallel.spmd(run, outputs="rows")(sharded)
+
+
+@pytest.mark.parametrize(("parts", "mode"), PARTS)
+def test_messages_that_depend_on_no_input(parts, mode):
+    graph = jg.Graph.from_edges([0, 1, 2, 3], [5, 5, 5, 4], num_nodes=6)
+    degree = np.bincount(graph.receivers, minlength=6)
+
+    def run(shard, scale):
+        def loss(scale):
+            x, terms = jnp.where(shard.node_mask, 2.0, 0) * scale, 0.0
+            for reduce in ("sum", "max"):
+                alone = jg.parallel.propagate(
+                    shard, lambda a, b, e: jnp.ones(a.shape[0]), x, reduce=reduce
+                )
+                both = jg.parallel.propagate(
+                    shard, lambda a, b, e: (jnp.ones_like(a), scale * a), x, reduce=reduce
+                )
+                terms += jnp.sum(alone * x + both[0] * both[1])
+            return shard.sum(terms)
+
+        return jax.value_and_grad(loss)(scale)
+
+    value, gradient = jg.parallel.spmd(run)(sharded_as(graph, parts, mode), jnp.float32(3))
+    # The sum of y = degree, and the maximum of y = 1 at the two nodes with edges.
+    first, second = degree.sum() + 2, (degree**2).sum() + 2
+    assert_close(value, 2 * 3 * first + 2 * 3**2 * second)
+    assert_close(gradient, 2 * first + 2 * 2 * 3 * second)
