@@ -23,7 +23,7 @@ from jaxgraph.parallel.axis_rules import RULES, counted_from_end
 from jaxgraph.parallel.axis_states import SHARED, Along, Mixed, State, joined
 from jaxgraph.parallel.axis_steps import Step, by_default
 
-__all__ = ["follow_axis"]
+__all__ = ["follow_axis", "user_line"]
 
 _SMALL = 1024
 """Constants of up to so many numbers are compared, also where they have not the axis."""
@@ -136,7 +136,7 @@ class _Flow:
             tuple(_shape(var) for var in mine.outvars),
             tuple(grown),
             tuple(var.val if isinstance(var, core.Literal) else None for var in mine.invars),
-            _line(mine),
+            user_line(mine),
         )
 
     def _body(self, bodies: Any, states: Sequence[State]) -> list[State]:
@@ -263,7 +263,7 @@ _LIBRARIES = tuple(Path(str(module.__file__)).parent for module in (jax, flax, o
 _OTHERS = (*_LIBRARIES, Path(__file__).parent.parent)
 
 
-def _line(equation: Any) -> str:
+def user_line(equation: Any) -> str:
     """Where the user's code made an equation, "file:line"; "" where JAX does not tell."""
     traceback = getattr(getattr(equation, "source_info", None), "traceback", None)
     for frame in getattr(traceback, "frames", ()):

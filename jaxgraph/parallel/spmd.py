@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from flax.errors import TraceContextError
+from jax.extend import core
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.parallel.nnx_objects import (
@@ -25,6 +26,7 @@ from jaxgraph.parallel.nnx_objects import (
 )
 from jaxgraph.parallel.output_check import check_outputs
 from jaxgraph.parallel.placement import ShardedGraph
+from jaxgraph.parallel.random_check import check_random_rows
 
 __all__ = ["collect_rows", "gather_rows", "local_rows", "place_rows", "rows_prefix", "spmd"]
 
@@ -132,9 +134,16 @@ def _run(
         check_outputs(result, outputs, graph.shards.num_rows)
         return result, *changes(before, objects.graphdef, merged, splits)
 
+    def checked(state: Any, local: Pytree) -> tuple[Pytree, Any, Any]:
+        trace = jax.make_jaxpr(on_one_shard, return_shape=True)
+        program, shapes = trace(state, local)
+        check_random_rows(program.jaxpr, graph.shards.num_rows)
+        values = core.jaxpr_as_fun(program)(*jax.tree.leaves((state, local)))
+        return jax.tree.unflatten(jax.tree.structure(shapes), values)
+
     try:
         return jax.shard_map(
-            on_one_shard,
+            checked,
             mesh=graph.mesh,
             in_specs=specs,
             out_specs=(out_specs, PartitionSpec(), split),

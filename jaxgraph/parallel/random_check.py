@@ -1,0 +1,45 @@
+"""Whether a function of a shard draws random numbers by the place of a row on its device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax.extend import core
+
+from jaxgraph.parallel.axis_flow import user_line
+
+__all__ = ["check_random_rows"]
+
+
+def check_random_rows(jaxpr: Any, num_rows: int) -> None:
+    """Refuses random numbers for the rows of a shard that are drawn from one key for all devices.
+
+    Row r of every device would get the same number, and a node another one in every partition.
+
+    Args:
+      jaxpr: of the function, whose values know over which mesh axes they vary.
+      num_rows: rows of the shard.
+
+    Raises:
+      ValueError: it draws an array [rows, ...] from a key that is the same on every device.
+    """
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "random_bits":
+            key, drawn = equation.invars[0].aval, equation.outvars[0].aval
+            if drawn.shape[:1] == (num_rows,) and not key.manual_axis_type.varying:
+                line = user_line(equation)
+                raise ValueError(
+                    f"the function draws random numbers {list(drawn.shape)}"
+                    f"{f' ({line})' if line else ''} for the rows of its shard from a key that is "
+                    "the same on every device: a node's numbers would depend on the partition. "
+                    "For dropout use jaxgraph.nn.dropout(shard, x, key, rate). Other numbers are "
+                    "drawn by node: jax.vmap(lambda node: jax.random.normal(jax.random.fold_in("
+                    "key, node), shape))(shard.node_ids). An array that has as many rows by "
+                    "chance is drawn before the call, and passed as an argument"
+                )
+        for value in equation.params.values():
+            for inner in value if isinstance(value, tuple | list) else (value,):
+                if isinstance(inner, core.ClosedJaxpr):
+                    check_random_rows(inner.jaxpr, num_rows)
+                elif isinstance(inner, core.Jaxpr):
+                    check_random_rows(inner, num_rows)
