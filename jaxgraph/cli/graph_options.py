@@ -32,6 +32,10 @@ class GraphOptions:
     degree_features: Annotated[
         bool, _option("--degree-features", help="Take log(1 + degree) for features.")
     ] = False
+    ignore_edge_data: Annotated[
+        bool,
+        _option("--ignore-edge-data", help="Drop weights, features and types of edges."),
+    ] = False
     labels_per_class: Annotated[
         int | None, _option(help="Draw a split with so many training nodes a class.", min=1)
     ] = None
@@ -73,6 +77,8 @@ def load_graph(options: GraphOptions) -> Graph:
         if not further:
             raise
         raise ValueError(f"--option: a value of {further} has the wrong type: {error}") from error
+    if options.ignore_edge_data:
+        graph = _without_edge_data(graph)
     if options.undirected:
         graph = transforms.to_undirected(graph)
     if options.degree_features:
@@ -82,6 +88,13 @@ def load_graph(options: GraphOptions) -> Graph:
             graph, options.labels_per_class, options.val_per_class, seed=options.seed
         )
     return graph
+
+
+def _without_edge_data(graph: Graph) -> Graph:
+    names = [n for n in ("edges", "edge_weight", "edge_type") if getattr(graph, n) is not None]
+    if names:
+        typer.echo(f"{graph.name}: ignoring {', '.join(names)} of its edges.", err=True)
+    return graph.replace(**dict.fromkeys(names))
 
 
 def _named_value(text: str) -> tuple[str, Any]:
