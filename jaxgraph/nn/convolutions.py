@@ -291,6 +291,7 @@ class GINConv(nnx.Module):
       hidden_features: features between W_1 and W_2; None takes `out_features`.
       eps: initial eps.
       use_bias: whether there are b_1 and b_2.
+      use_output_bias: whether there is b_2; None: as `use_bias`. False in front of a batch norm.
       dtype: type to compute in, such as jnp.bfloat16; None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial W_1 and W_2 (Glorot uniform); biases start at 0.
@@ -307,6 +308,7 @@ class GINConv(nnx.Module):
         hidden_features: int | None = None,
         eps: float = 0.0,
         use_bias: bool = True,
+        use_output_bias: bool | None = None,
         dtype: DTypeLike | None = None,
         param_dtype: DTypeLike = jnp.float32,
         rngs: nnx.Rngs,
@@ -321,6 +323,7 @@ class GINConv(nnx.Module):
         self.second_kernel = parameters.kernel(rngs, hidden, out_features, param_dtype)
         if use_bias:
             self.first_bias = parameters.zeros(hidden, param_dtype)
+        if use_bias if use_output_bias is None else use_output_bias:
             self.second_bias = parameters.zeros(out_features, param_dtype)
 
     @property

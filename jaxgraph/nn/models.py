@@ -3,6 +3,8 @@
 All are called as `model(shard, x, key=key, train=train) -> [rows, out_features]`, where x is
 `shard.nodes`, or the rows of a `NodeEmbedding` where the graph has no features.
 
+A convolution that a batch norm follows has no bias: the norm has one.
+
 Models are dataclasses: an argument of a constructor is a field, inherited or with a default of the
 model's own. What a model adds to them is its convolution.
 """
@@ -60,7 +62,15 @@ class _Model(Stack):
         }
         last = self.num_layers - 1
         convolutions = [
-            self._convolution(width_in, width, is_last=index == last, **shared)
+            self._convolution(
+                width_in,
+                width,
+                is_last=index == last,
+                # A batch norm takes a bias away. Its gradient is rounding, which Adam makes steps
+                # of, other ones on every number of devices.
+                use_bias=index == last or self.norm != "batch",
+                **shared,
+            )
             for index, (width_in, width) in enumerate(zip(widths, per_head[1:], strict=False))
         ]
         super().__init__(
@@ -210,6 +220,7 @@ class GIN(_Model):
     def _convolution(
         self, in_features: int, out_features: int, *, is_last: bool, **shared: Any
     ) -> Convolution:
+        shared["use_output_bias"] = shared.pop("use_bias")
         return GINConv(in_features, out_features, **shared)
 
 
