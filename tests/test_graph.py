@@ -211,6 +211,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "train_mask and test_mask overlap in 1 nodes, the first is 2",
     ),
     (
+        {"train_mask": mask_of(0, 3), "val_mask": mask_of(1), "test_mask": mask_of(2, 3)},
+        "train_mask and test_mask overlap in 1 nodes, the first is 3",
+    ),
+    (
+        {"train_mask": mask_of(0), "val_mask": mask_of(1, 2), "test_mask": mask_of(2, 3)},
+        "val_mask and test_mask overlap in 1 nodes, the first is 2",
+    ),
+    (
         {"val_mask": mask_of(1), "test_mask": mask_of(1)},
         "val_mask and test_mask overlap in 1 nodes, the first is 1",
     ),
