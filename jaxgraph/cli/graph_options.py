@@ -10,6 +10,7 @@ import typer
 
 from jaxgraph import datasets, transforms
 from jaxgraph.graph import Graph
+from jaxgraph.seeds import NUM_SEEDS
 
 __all__ = ["GraphOptions", "graph_summary", "load_graph"]
 
@@ -25,7 +26,9 @@ class GraphOptions:
     data_dir: Annotated[
         Path | None, _option(help="Folder of the data; not needed for built-in sets.")
     ] = None
-    seed: Annotated[int, _option(help="Seed of split, partition and training.")] = 0
+    seed: Annotated[
+        int, _option(help="Seed of split, partition and training.", min=0, max=NUM_SEEDS - 1)
+    ] = 0
     undirected: Annotated[bool, _option("--undirected", help="Add the reverse of every edge.")] = (
         False
     )
