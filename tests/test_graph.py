@@ -1,6 +1,9 @@
 """The graph type: what it stores, and what it refuses."""
 
+import copy
+import pickle
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from jaxgraph.graph import Graph
+from jaxgraph.partition import partition
+from tests.strategies import SMALL_GRAPHS
 
 NUM_NODES = 4
 SENDERS = np.array([0, 1, 2, 3, 0])
@@ -105,6 +110,46 @@ def test_arrays_of_the_right_dtype_are_not_copied() -> None:
     assert np.shares_memory(replaced.nodes, features)
 
 
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "pickle": lambda value: pickle.loads(pickle.dumps(value)),
+    "deepcopy": copy.deepcopy,
+    "copy": copy.copy,
+}
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
+def test_copies_are_equal_validated_and_read_only(copied: Callable[[Any], Any]) -> None:
+    graph = SMALL_GRAPHS[-1].replace(labels=np.arange(SMALL_GRAPHS[-1].num_nodes) % 3)
+    parts = partition(graph, 3, "random", order="degree")
+    for original in (graph, parts):
+        found = copied(original)
+        assert type(found) is type(original) and repr(found) == repr(original)
+        for name, value in vars(original).items():
+            if not isinstance(value, np.ndarray):
+                assert getattr(found, name) == value
+                continue
+            np.testing.assert_array_equal(getattr(found, name), value, strict=True)
+            with pytest.raises(ValueError, match="read-only"):
+                getattr(found, name)[...] = 0
+    broken = copied(graph)
+    object.__setattr__(broken, "senders", np.full(graph.num_edges, graph.num_nodes))
+    with pytest.raises(ValueError, match=r"senders: .* not below num_nodes"):
+        copied(broken)
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 1), (4, 2)])
+def test_targets_of_a_regression_are_refused_with_what_to_do(shape: tuple[int, ...]) -> None:
+    targets = np.random.default_rng(0).standard_normal(shape)
+    with pytest.raises(ValueError, match=r"labels: .*append them to `nodes`.*Task.*digitize") as e:
+        build(labels=targets)
+    assert "astype" not in str(e.value)
+
+
+def test_a_masked_array_without_masked_entries_is_an_array() -> None:
+    graph = build(labels=np.ma.array([0, 1, 1, 0]))
+    np.testing.assert_array_equal(graph.labels, [0, 1, 1, 0])
+
+
 def test_number_of_nodes_is_inferred_from_node_arrays_then_from_ids() -> None:
     assert Graph.from_edges([0, 1], [1, 0], nodes=np.zeros((5, 1))).num_nodes == 5
     assert Graph.from_edges([0, 1], [1, 0], labels=np.zeros(6, int)).num_nodes == 6
@@ -193,7 +238,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"labels": [0, 1, 0]}, "labels: got shape [3]; expected [4]"),
     ({"labels": [0, 1, -2, 0]}, "labels: values run from -2 to 1; expected classes from 0"),
     ({"labels": [0, 1, 2**40, 0]}, f"labels: values run from 0 to {2**40}"),
-    ({"labels": [0.0, 1.0, 0.5, 0.0]}, "labels: got dtype float64; expected integers"),
+    ({"labels": [0.0, 1.0, 2.0, 0.0]}, "labels: got dtype float64; expected integers"),
+    ({"labels": [0.0, 1.0, np.nan, 0.0]}, "labels: 1 of 4 are NaN; expected integers, -1 for no"),
+    ({"labels": np.ma.masked_less([0, 1, -7, 0], 0)}, "labels: got a masked array with 1 masked"),
+    ({"nodes": [np.ma.masked_invalid([np.nan])] * 4}, "nodes: got a masked array with 4 masked"),
     (
         {"labels": np.full((4, 2), 2)},
         "labels: got shape [4, 2], so multi-label, with 8 values other than 0 and 1",
