@@ -140,7 +140,7 @@ def module_of(
             for name, array in arrays.items():
                 variable = getattr(getattr(layer, _PARTS[part]), name)
                 assert variable.get_value().shape == array.shape, (part, name)
-                variable.set_value(jnp.asarray(array, jnp.float32))
+                variable.set_value(jnp.asarray(array, variable.get_value().dtype))
     return module
 
 

@@ -38,7 +38,10 @@ class TrainOptions(GraphOptions):
     dropout: Annotated[float | None, _model_option(help="Dropout rate.")] = None
     norm: Annotated[str | None, _model_option(help="none, batch or layer.")] = None
     dtype: Annotated[
-        str, _model_option(help="Type of activations and messages: float32, bfloat16 or float16.")
+        str,
+        _model_option(
+            help="Type of activations and messages: float32, bfloat16, float16 or float64."
+        ),
     ] = "float32"
     parts: Annotated[
         int,
@@ -150,10 +153,14 @@ def _train(
     options: TrainOptions, settings: Recipe, graph: Graph, parts: Partition, console: Console
 ) -> dict[str, Any]:
     # Imported late, so that a wrong name or a missing file is reported without waiting for jax.
+    import jax
     import optax
 
     from jaxgraph import parallel, train
 
+    if options.dtype == "float64":
+        # The process is the command's own.
+        jax.config.update("jax_enable_x64", True)
     model = build_model(settings, graph, options.seed, options.dtype)
     mesh = mesh_of(options.parts)
     sharded = parallel.shard(

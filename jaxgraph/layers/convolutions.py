@@ -84,7 +84,7 @@ class SymmetricSum:
 
     def send(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
         """s x, what nodes send, [rows, features]."""
-        return rounded(self._factors(nodes) * x, x)
+        return rounded(self._factors(nodes, x) * x, x)
 
     def receive(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
         """s (A (s x)) of s x, [receivers, features]."""
@@ -97,12 +97,13 @@ class SymmetricSum:
             missing = receivers.missing_self_loop & receivers.node_mask
             own = receivers.own_rows(sent)
             total = total + jnp.where(missing[:, None], own, jnp.zeros((), own.dtype))
-        return rounded(self._factors(receivers) * total, sent)
+        return rounded(self._factors(receivers, sent) * total, sent)
 
-    def _factors(self, nodes: Shard | AllNodes | Piece) -> jax.Array:
-        """s, float32 [rows, 1]."""
+    def _factors(self, nodes: Shard | AllNodes | Piece, like: jax.Array) -> jax.Array:
+        """s [rows, 1], in the type of `like`, but of 32 bits at least."""
         weighted = nodes.weighted_in_degree
         degree = nodes.in_degree if weighted is None else weighted
+        degree = degree.astype(jnp.promote_types(like.dtype, jnp.float32))
         if self.add_self_loops:
             degree = degree + (nodes.missing_self_loop & nodes.node_mask)
         some = degree > 0

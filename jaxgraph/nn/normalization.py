@@ -48,8 +48,9 @@ class BatchNorm(nnx.Module):
         self.dtype = parameters.checked_dtype(dtype, param_dtype)
         self.scale = nnx.Param(jnp.ones((features,), param_dtype))
         self.bias = parameters.zeros(features, param_dtype)
-        self.mean = nnx.BatchStat(jnp.zeros((features,), jnp.float32))
-        self.var = nnx.BatchStat(jnp.ones((features,), jnp.float32))
+        of_statistics = jnp.promote_types(param_dtype, jnp.float32)
+        self.mean = nnx.BatchStat(jnp.zeros((features,), of_statistics))
+        self.var = nnx.BatchStat(jnp.ones((features,), of_statistics))
         self.momentum = momentum
         self.epsilon = epsilon
 
