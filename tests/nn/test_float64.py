@@ -73,10 +73,11 @@ def test_a_graph_padded_to_another_has_sums_of_weights_of_64_bits_too() -> None:
 @pytest.mark.parametrize("name", ["dtype", "param_dtype"])
 def test_64_bits_are_refused_where_jax_would_compute_in_32(name: str) -> None:
     message = rf"^{name} is float64, .*jax_enable_x64"
+    options: dict[str, Any] = {name: "float64"}
     for make in (nn.GCN, nn.GAT, nn.GIN):
         with pytest.raises(ValueError, match=message):
-            make(NUM_FEATURES, 4, NUM_CLASSES, rngs=nnx.Rngs(0), **{name: "float64"})
+            make(NUM_FEATURES, 4, NUM_CLASSES, rngs=nnx.Rngs(0), **options)
     with pytest.raises(ValueError, match=message):
-        nn.BatchNorm(3, **{name: jnp.float64})
+        nn.BatchNorm(3, **options)
     with pytest.raises(ValueError, match=r"node_dtype is float64, .*jax_enable_x64"):
         shard(crooked_graph(), None, make_mesh(1), node_dtype=jnp.float64)
