@@ -146,6 +146,7 @@ class _AttentionConv(nnx.Module):
         dropout: float = 0.0,
         add_self_loops: bool = True,
         use_bias: bool = True,
+        use_output_bias: bool | None = None,
         dtype: DTypeLike | None = None,
         param_dtype: DTypeLike = jnp.float32,
         rngs: nnx.Rngs,
@@ -156,7 +157,7 @@ class _AttentionConv(nnx.Module):
         layers.check_rate(dropout)
         self.dtype = parameters.checked_dtype(dtype, param_dtype)
         self._make_score(in_features, out_features, num_heads, use_bias, param_dtype, rngs)
-        if use_bias:
+        if use_bias if use_output_bias is None else use_output_bias:
             width = num_heads * out_features if concat else out_features
             self.bias = parameters.zeros(width, param_dtype)
         self.mapped_features = num_heads * out_features
@@ -213,6 +214,7 @@ class GATConv(_AttentionConv):
       dropout: probability of dropping a coefficient in training.
       add_self_loops: whether a node without an edge to itself attends to itself all the same.
       use_bias: whether there is b.
+      use_output_bias: the same, and goes before it.
       dtype: type to compute in, such as jnp.bfloat16; None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial W and attention vectors (Glorot uniform); b starts at 0.
@@ -252,6 +254,7 @@ class GATv2Conv(_AttentionConv):
       dropout: probability of dropping a coefficient in training.
       add_self_loops: whether a node without an edge to itself attends to itself all the same.
       use_bias: whether there are b, b_s and b_r.
+      use_output_bias: whether there is b; None: as `use_bias`. False in front of a batch norm.
       dtype: type to compute in, such as jnp.bfloat16; None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial W and attention vectors (Glorot uniform); biases start at 0.

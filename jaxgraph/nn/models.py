@@ -89,7 +89,7 @@ class _Model(Stack):
         return 1
 
     def _convolution(
-        self, in_features: int, out_features: int, *, is_last: bool, **shared: Any
+        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
     ) -> Convolution:
         raise NotImplementedError
 
@@ -122,10 +122,10 @@ class GCN(_Model):
     add_self_loops: bool = True
 
     def _convolution(
-        self, in_features: int, out_features: int, *, is_last: bool, **shared: Any
+        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
     ) -> Convolution:
-        loops = self.add_self_loops
-        return GCNConv(in_features, out_features, add_self_loops=loops, **shared)
+        options: dict[str, Any] = {"add_self_loops": self.add_self_loops, "use_bias": use_bias}
+        return GCNConv(in_features, out_features, **options, **shared)
 
 
 @dataclass(eq=False, repr=False)
@@ -188,9 +188,10 @@ class GraphSAGE(_Model):
     reduce: str = "mean"
 
     def _convolution(
-        self, in_features: int, out_features: int, *, is_last: bool, **shared: Any
+        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
     ) -> Convolution:
-        return SAGEConv(in_features, out_features, reduce=self.reduce, **shared)
+        options: dict[str, Any] = {"reduce": self.reduce, "use_bias": use_bias}
+        return SAGEConv(in_features, out_features, **options, **shared)
 
 
 @dataclass(eq=False, repr=False)
@@ -218,10 +219,9 @@ class GIN(_Model):
     """
 
     def _convolution(
-        self, in_features: int, out_features: int, *, is_last: bool, **shared: Any
+        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
     ) -> Convolution:
-        shared["use_output_bias"] = shared.pop("use_bias")
-        return GINConv(in_features, out_features, **shared)
+        return GINConv(in_features, out_features, use_output_bias=use_bias, **shared)
 
 
 @dataclass(eq=False, repr=False)
@@ -239,7 +239,7 @@ class _AttentionModel(_Model):
         return self.num_heads
 
     def _convolution(
-        self, in_features: int, out_features: int, *, is_last: bool, **shared: Any
+        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
     ) -> Convolution:
         return self._kind(
             in_features,
@@ -249,6 +249,7 @@ class _AttentionModel(_Model):
             negative_slope=self.negative_slope,
             dropout=self.dropout,
             add_self_loops=self.add_self_loops,
+            use_output_bias=use_bias,
             **shared,
         )
 
