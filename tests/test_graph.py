@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from jaxgraph.graph import Graph
+from jaxgraph.graph import _FINITE_CHUNK_ELEMENTS, Graph
 from jaxgraph.partition import partition
 from tests.strategies import SMALL_GRAPHS
 
@@ -84,8 +84,9 @@ def test_degrees_count_each_direction_and_self_loops() -> None:
     graph = build()
     np.testing.assert_array_equal(graph.in_degrees(), [2, 1, 1, 1])
     np.testing.assert_array_equal(graph.out_degrees(), [2, 1, 1, 1])
-    lonely = Graph.from_edges([1], [1], num_nodes=3)
-    np.testing.assert_array_equal(lonely.in_degrees(), [0, 1, 0])
+    one_way = Graph.from_edges([1, 0], [1, 1], num_nodes=3)
+    np.testing.assert_array_equal(one_way.in_degrees(), [0, 2, 0])
+    np.testing.assert_array_equal(one_way.out_degrees(), [1, 1, 0])
 
 
 def test_every_stored_array_is_read_only_and_the_original_stays_writable() -> None:
@@ -166,9 +167,22 @@ def test_a_graph_may_have_no_edges_and_one_node() -> None:
 
 def test_ids_are_int64_only_when_they_must_be() -> None:
     assert build().senders.dtype == np.int32
+    assert Graph.from_edges([0], [0], num_nodes=2**31 - 1).senders.dtype == np.int32
     large = Graph.from_edges([2**31], [0], num_nodes=2**31 + 1)
     assert large.senders.dtype == np.int64
     assert large.senders[0] == 2**31
+
+
+def test_nodes_of_several_labels_have_masks_whatever_their_labels() -> None:
+    graph = build(labels=np.zeros((4, 3)), train_mask=mask_of(0, 2))
+    assert graph.train_mask is not None and graph.train_mask.sum() == 2
+
+
+def test_a_nan_is_found_at_the_end_of_a_large_array() -> None:
+    nodes = np.zeros((_FINITE_CHUNK_ELEMENTS + 1, 1), np.float32)
+    nodes[-1] = np.nan
+    with pytest.raises(ValueError, match=r"nodes: 1 of \d+ values are NaN or infinite"):
+        Graph.from_edges([0], [0], nodes=nodes)
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.float32, np.int64])
