@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["Graph"]
+__all__ = ["Graph", "refuse_masked"]
 
 # Looked at in one go when searching for NaN: so that the boolean temporary stays in the cache.
 _FINITE_CHUNK_ELEMENTS = 1 << 17
@@ -24,7 +24,8 @@ class Graph:
 
     An undirected graph holds every edge in both directions. Every array is validated and stored as
     a read-only view; it is copied only where its dtype or memory order has to change, so an array
-    passed in must not be written to afterwards.
+    passed in must not be written to afterwards. A copied or unpickled graph is validated and
+    read-only as well.
 
     Args:
         senders: int [num_edges], the node that each edge leaves; int32 where they fit.
@@ -97,6 +98,10 @@ class Graph:
         _check_masked_nodes_labelled(masks, checked["labels"])
         for name, value in (checked | masks).items():
             object.__setattr__(self, name, value)
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        # Of an unpickled or copied graph: its arrays come writable, and are read-only again.
+        Graph.__init__(self, **state)
 
     @classmethod
     def from_edges(
@@ -261,7 +266,26 @@ def _checked_count(name: str, value: Any) -> int:
     return int(value)
 
 
+def refuse_masked(name: str, value: Any) -> None:
+    """Raises ValueError for a masked array, or a list of some, with an entry that is masked.
+
+    Args:
+        name: of the argument, for the message.
+        value: anything.
+    """
+    arrays = value if isinstance(value, list | tuple) else [value]
+    masked = [array for array in arrays if isinstance(array, np.ma.MaskedArray)]
+    count = sum(int(np.ma.getmaskarray(array).sum()) for array in masked)
+    if count:
+        raise ValueError(
+            f"{name}: got a masked array with {count} masked entries, whose values mean nothing; "
+            f"expected a value for each. Say which with {name}.filled(value); a label that is "
+            "missing is -1."
+        )
+
+
 def _as_array(name: str, value: Any) -> np.ndarray:
+    refuse_masked(name, value)
     if isinstance(value, Mapping):
         raise ValueError(
             f"{name}: got a mapping; expected one array. Features by node type are not supported: "
@@ -407,6 +431,8 @@ def _checked_labels(value: Any, num_nodes: int) -> np.ndarray | None:
     array = _as_array("labels", value)
     if array.ndim == 2:
         return _checked_multilabels(array, num_nodes)
+    if array.dtype.kind == "f":
+        _refuse_float_labels(array)
     array = _integer_array("labels", array)
     _check_shape("labels", array, (num_nodes,))
     smallest, largest = int(array.min()), int(array.max())
@@ -419,6 +445,28 @@ def _checked_labels(value: Any, num_nodes: int) -> np.ndarray | None:
     return _read_only(array, np.int32)
 
 
+_TARGETS = (
+    "Targets of a regression are no labels yet: append them to `nodes` as columns, which the model "
+    "leaves out, and pass jaxgraph.train.fit a task of your own (jaxgraph.train.Task) that reads "
+    "them there; or make classes of them with np.digitize."
+)
+
+
+def _refuse_float_labels(array: np.ndarray) -> None:
+    missing = np.isnan(array)
+    given = array[~missing]
+    if not np.array_equal(given, np.rint(given)):
+        raise ValueError(
+            f"labels: got dtype {array.dtype} with values that are no whole numbers; expected one "
+            f"class for each node, as integers. {_TARGETS}"
+        )
+    if missing.any():
+        raise ValueError(
+            f"labels: {int(missing.sum())} of {array.size} are NaN; expected integers, -1 for no "
+            "label. np.where(np.isnan(labels), -1, labels).astype(np.int32) makes them that."
+        )
+
+
 def _checked_multilabels(array: np.ndarray, num_nodes: int) -> np.ndarray:
     _check_shape("labels", array, (num_nodes, None))
     if array.dtype.kind == "b":
@@ -427,7 +475,8 @@ def _checked_multilabels(array: np.ndarray, num_nodes: int) -> np.ndarray:
     if wrong:
         raise ValueError(
             f"labels: got shape {list(array.shape)}, so multi-label, with {wrong} values other "
-            "than 0 and 1; for one class per node pass integers of shape [num_nodes]."
+            "than 0 and 1; for one class per node pass integers of shape [num_nodes]. "
+            + (_TARGETS if array.dtype.kind == "f" else "")
         )
     return _read_only(array, np.float32)
 

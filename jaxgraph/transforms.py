@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from scipy.sparse import csgraph
 
 from jaxgraph.graph import Graph
+from jaxgraph.seeds import checked_seed
 
 __all__ = [
     "add_self_loops",
@@ -215,7 +216,7 @@ def random_split(
         fractions: if given, used instead: the shares of labelled nodes (all nodes of a multi-label
             graph) for training, validation and test, whatever their class. A share of 0 gives no
             mask.
-        seed: of the random generator.
+        seed: of the random generator, from 0 to 2**32 - 1.
 
     Returns:
         The graph with train_mask, val_mask and test_mask, bool [num_nodes].
@@ -231,7 +232,7 @@ def random_split(
         raise ValueError(
             f"labels: the graph {graph.name!r} has none; a split draws labelled nodes."
         )
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(checked_seed("seed", seed))
     if fractions is not None:
         parts = _split_by_fraction(_labelled_nodes(graph.labels), fractions, generator)
     else:

@@ -1,7 +1,9 @@
 """The graph type: what it stores, and what it refuses."""
 
+import copy
 import pickle
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from jaxgraph import transforms
-from jaxgraph.graph import Graph
+from jaxgraph.graph import _FINITE_CHUNK_ELEMENTS, Graph
+from jaxgraph.partition import partition
+from tests.strategies import SMALL_GRAPHS
 
 NUM_NODES = 4
 SENDERS = np.array([0, 1, 2, 3, 0])
@@ -81,8 +85,9 @@ def test_degrees_count_each_direction_and_self_loops() -> None:
     graph = build()
     np.testing.assert_array_equal(graph.in_degrees(), [2, 1, 1, 1])
     np.testing.assert_array_equal(graph.out_degrees(), [2, 1, 1, 1])
-    lonely = Graph.from_edges([1], [1], num_nodes=3)
-    np.testing.assert_array_equal(lonely.in_degrees(), [0, 1, 0])
+    one_way = Graph.from_edges([1, 0], [1, 1], num_nodes=3)
+    np.testing.assert_array_equal(one_way.in_degrees(), [0, 2, 0])
+    np.testing.assert_array_equal(one_way.out_degrees(), [1, 1, 0])
 
 
 def test_every_stored_array_is_read_only_and_the_original_stays_writable() -> None:
@@ -107,6 +112,46 @@ def test_arrays_of_the_right_dtype_are_not_copied() -> None:
     assert np.shares_memory(replaced.nodes, features)
 
 
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "pickle": lambda value: pickle.loads(pickle.dumps(value)),
+    "deepcopy": copy.deepcopy,
+    "copy": copy.copy,
+}
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
+def test_copies_are_equal_validated_and_read_only(copied: Callable[[Any], Any]) -> None:
+    graph = SMALL_GRAPHS[-1].replace(labels=np.arange(SMALL_GRAPHS[-1].num_nodes) % 3)
+    parts = partition(graph, 3, "random", order="degree")
+    for original in (graph, parts):
+        found = copied(original)
+        assert type(found) is type(original) and repr(found) == repr(original)
+        for name, value in vars(original).items():
+            if not isinstance(value, np.ndarray):
+                assert getattr(found, name) == value
+                continue
+            np.testing.assert_array_equal(getattr(found, name), value, strict=True)
+            with pytest.raises(ValueError, match="read-only"):
+                getattr(found, name)[...] = 0
+    broken = copied(graph)
+    object.__setattr__(broken, "senders", np.full(graph.num_edges, graph.num_nodes))
+    with pytest.raises(ValueError, match=r"senders: .* not below num_nodes"):
+        copied(broken)
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 1), (4, 2)])
+def test_targets_of_a_regression_are_refused_with_what_to_do(shape: tuple[int, ...]) -> None:
+    targets = np.random.default_rng(0).standard_normal(shape)
+    with pytest.raises(ValueError, match=r"labels: .*append them to `nodes`.*Task.*digitize") as e:
+        build(labels=targets)
+    assert "astype" not in str(e.value)
+
+
+def test_a_masked_array_without_masked_entries_is_an_array() -> None:
+    graph = build(labels=np.ma.array([0, 1, 1, 0]))
+    np.testing.assert_array_equal(graph.labels, [0, 1, 1, 0])
+
+
 def test_number_of_nodes_is_inferred_from_node_arrays_then_from_ids() -> None:
     assert Graph.from_edges([0, 1], [1, 0], nodes=np.zeros((5, 1))).num_nodes == 5
     assert Graph.from_edges([0, 1], [1, 0], labels=np.zeros(6, int)).num_nodes == 6
@@ -123,9 +168,22 @@ def test_a_graph_may_have_no_edges_and_one_node() -> None:
 
 def test_ids_are_int64_only_when_they_must_be() -> None:
     assert build().senders.dtype == np.int32
+    assert Graph.from_edges([0], [0], num_nodes=2**31 - 1).senders.dtype == np.int32
     large = Graph.from_edges([2**31], [0], num_nodes=2**31 + 1)
     assert large.senders.dtype == np.int64
     assert large.senders[0] == 2**31
+
+
+def test_nodes_of_several_labels_have_masks_whatever_their_labels() -> None:
+    graph = build(labels=np.zeros((4, 3)), train_mask=mask_of(0, 2))
+    assert graph.train_mask is not None and graph.train_mask.sum() == 2
+
+
+def test_a_nan_is_found_at_the_end_of_a_large_array() -> None:
+    nodes = np.zeros((_FINITE_CHUNK_ELEMENTS + 1, 1), np.float32)
+    nodes[-1] = np.nan
+    with pytest.raises(ValueError, match=r"nodes: 1 of \d+ values are NaN or infinite"):
+        Graph.from_edges([0], [0], nodes=nodes)
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.float32, np.int64])
@@ -242,7 +300,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"labels": [0, 1, 2**24, 0]}, f"labels: values run from 0 to {2**24}; expected classes"),
     ({"num_nodes": 2**63}, "num_nodes: got 9223372036854775808; expected at least 1, and below"),
     ({"name": ["a"]}, "name: got a list; expected text"),
-    ({"labels": [0.0, 1.0, 0.5, 0.0]}, "labels: got dtype float64; expected integers"),
+    ({"labels": [0.0, 1.0, 2.0, 0.0]}, "labels: got dtype float64; expected integers"),
+    ({"labels": [0.0, 1.0, np.nan, 0.0]}, "labels: 1 of 4 are NaN; expected integers, -1 for no"),
+    ({"labels": np.ma.masked_less([0, 1, -7, 0], 0)}, "labels: got a masked array with 1 masked"),
+    ({"nodes": [np.ma.masked_invalid([np.nan])] * 4}, "nodes: got a masked array with 4 masked"),
     (
         {"labels": np.full((4, 2), 2)},
         "labels: got shape [4, 2], so multi-label, with 8 values other than 0 and 1",
@@ -258,6 +319,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (
         {"train_mask": mask_of(0, 2), "test_mask": mask_of(2, 3)},
         "train_mask and test_mask overlap in 1 nodes, the first is 2",
+    ),
+    (
+        {"train_mask": mask_of(0, 3), "val_mask": mask_of(1), "test_mask": mask_of(2, 3)},
+        "train_mask and test_mask overlap in 1 nodes, the first is 3",
+    ),
+    (
+        {"train_mask": mask_of(0), "val_mask": mask_of(1, 2), "test_mask": mask_of(2, 3)},
+        "val_mask and test_mask overlap in 1 nodes, the first is 2",
     ),
     (
         {"val_mask": mask_of(1), "test_mask": mask_of(1)},

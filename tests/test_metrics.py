@@ -208,6 +208,11 @@ def test_no_mask_counts_every_node_with_a_label(kind: str) -> None:
     assert count == ((labels >= 0).sum() if kind == "single" else labels.size)
 
 
+def test_a_class_that_is_predicted_and_nowhere_right_counts() -> None:
+    """Right 1, wrongly predicted 1, missed 1."""
+    assert metrics.f1_score(np.array([0, 2]), np.array([0, 0])) == 0.5
+
+
 def test_predicted_classes_need_their_number_to_be_counted() -> None:
     logits, labels, mask = draw("single", 3)
     with pytest.raises(ValueError, match="num_classes"):

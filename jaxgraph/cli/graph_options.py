@@ -14,6 +14,7 @@ from jaxgraph.cli.limits import Number, check_limits
 from jaxgraph.cli.output import Output
 from jaxgraph.datasets.registry import is_file_name
 from jaxgraph.graph import Graph
+from jaxgraph.seeds import NUM_SEEDS
 
 __all__ = ["GraphOptions", "graph_summary", "load_graph"]
 
@@ -36,13 +37,19 @@ class GraphOptions:
         Path | None, _option(help="Folder of the data; not needed for built-in sets.")
     ] = None
     seed: Annotated[
-        int, _option(help="Seed of split, partition and training."), Number(least=0, below=2**32)
+        int,
+        _option(help="Seed of split, partition and training."),
+        Number(least=0, below=NUM_SEEDS),
     ] = 0
     undirected: Annotated[bool, _option("--undirected", help="Add the reverse of every edge.")] = (
         False
     )
     degree_features: Annotated[
         bool, _option("--degree-features", help="Take log(1 + degree) for features.")
+    ] = False
+    ignore_edge_data: Annotated[
+        bool,
+        _option("--ignore-edge-data", help="Drop weights, features and types of edges."),
     ] = False
     labels_per_class: Annotated[
         int | None,
@@ -116,6 +123,8 @@ def load_graph(options: GraphOptions) -> Graph:
         if not further:
             raise
         raise ValueError(f"--option: a value of {further} has the wrong type: {error}") from error
+    if options.ignore_edge_data:
+        graph = _without_edge_data(graph)
     if options.undirected:
         graph = transforms.to_undirected(graph)
     if options.degree_features:
@@ -148,6 +157,13 @@ def _file_options(options: GraphOptions) -> dict[str, Any]:
 
 def _print_report(report: datasets.ReadReport) -> None:
     Output().print(str(report), markup=False, highlight=False, soft_wrap=True)
+
+
+def _without_edge_data(graph: Graph) -> Graph:
+    names = [n for n in ("edges", "edge_weight", "edge_type") if getattr(graph, n) is not None]
+    if names:
+        typer.echo(f"{graph.name}: ignoring {', '.join(names)} of its edges.", err=True)
+    return graph.replace(**dict.fromkeys(names))
 
 
 def _named_value(text: str) -> tuple[str, Any]:

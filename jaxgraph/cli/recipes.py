@@ -79,7 +79,7 @@ def build_model(settings: Recipe, graph: Graph, seed: int, dtype: str = "float32
         settings: Class, widths and rates.
         graph: The graph, whose features and classes the model fits.
         seed: Of the initial parameters.
-        dtype: Name of the type of activations and messages; parameters are float32.
+        dtype: Name of the type of activations and messages; parameters are float32, or float64 too.
 
     Returns:
         The model, called as `model(shard, x, key=key, train=train)`.
@@ -93,6 +93,7 @@ def build_model(settings: Recipe, graph: Graph, seed: int, dtype: str = "float32
     from jaxgraph import nn
 
     rngs = nnx.Rngs(seed)
+    param_dtype = "float64" if dtype == "float64" else "float32"
     of_attention: dict[str, Any] = {}
     if settings.heads is not None:
         of_attention["num_heads"] = settings.heads
@@ -104,6 +105,7 @@ def build_model(settings: Recipe, graph: Graph, seed: int, dtype: str = "float32
         dropout=settings.dropout,
         norm=None if settings.norm == "none" else settings.norm,
         dtype=dtype,
+        param_dtype=param_dtype,
         rngs=rngs,
         **of_attention,
     )
@@ -111,4 +113,5 @@ def build_model(settings: Recipe, graph: Graph, seed: int, dtype: str = "float32
         return model
     from jaxgraph.cli.embedded import Embedded
 
-    return Embedded(nn.NodeEmbedding(graph.num_nodes, settings.hidden, rngs=rngs), model)
+    table = nn.NodeEmbedding(graph.num_nodes, settings.hidden, param_dtype=param_dtype, rngs=rngs)
+    return Embedded(table, model)

@@ -227,10 +227,14 @@ def _train(
     """Trains; returns what there is to show and write."""
     signals.compilation_begins()
     # Imported late, so that a wrong name or a missing file is reported without waiting for jax.
+    import jax
     import optax
 
     from jaxgraph import parallel, train
 
+    if options.dtype == "float64":
+        # The process is the command's own.
+        jax.config.update("jax_enable_x64", True)
     model = build_model(settings, graph, options.seed, options.dtype)
     mesh = mesh_of(options.parts)
     sharded = parallel.shard(

@@ -16,6 +16,7 @@ import numpy as np
 
 from jaxgraph import transforms
 from jaxgraph.graph import Graph
+from jaxgraph.seeds import checked_seed
 
 __all__ = ["chung_lu", "random_graph", "rmat", "stochastic_block_model"]
 
@@ -53,7 +54,7 @@ def stochastic_block_model(
         degree_exponent: exponent of the power law of degrees, above 2; None for equal weights.
         num_features: features of a node; 0 for none.
         feature_signal: distance of the classes' means in units of the noise, per feature.
-        seed: of the random generator.
+        seed: of the random generator, from 0 to 2**32 - 1.
 
     Returns:
         The graph with features, classes and masks of 60, 20 and 20 percent.
@@ -68,7 +69,7 @@ def stochastic_block_model(
     _check_sizes(num_nodes, degree, num_classes, num_features)
     if not 0 <= homophily <= 1:
         raise ValueError(f"homophily: got {homophily}; expected a share from 0 to 1.")
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(checked_seed("seed", seed))
     classes = _equal_classes(num_nodes, num_classes)
     if degree_exponent is None:
         weights = np.ones(num_nodes)
@@ -116,7 +117,7 @@ def chung_lu(
         num_classes: number of classes, equal in size up to one node.
         num_features: features of a node; 0 for none.
         feature_signal: distance of the classes' means in units of the noise, per feature.
-        seed: of the random generator.
+        seed: of the random generator, from 0 to 2**32 - 1.
 
     Returns:
         The graph with features, classes and masks of 60, 20 and 20 percent.
@@ -129,7 +130,7 @@ def chung_lu(
         Annals of Combinatorics 6, 2002, section 2.
     """
     _check_sizes(num_nodes, degree, num_classes, num_features)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(checked_seed("seed", seed))
     line = _WeightedLine.of(_power_law(num_nodes, degree, degree_exponent))
 
     def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -163,7 +164,7 @@ def rmat(
         num_classes: number of classes, equal in size up to one node.
         num_features: features of a node; 0 for none.
         feature_signal: distance of the classes' means in units of the noise, per feature.
-        seed: of the random generator.
+        seed: of the random generator, from 0 to 2**32 - 1.
 
     Returns:
         The graph with features, classes and masks of 60, 20 and 20 percent.
@@ -178,7 +179,7 @@ def rmat(
     _check_sizes(num_nodes, degree, num_classes, num_features)
     if len(probabilities) != 4 or min(probabilities) < 0 or not math.isclose(sum(probabilities), 1):
         raise ValueError(f"probabilities: got {probabilities}; expected four of 0 or more, sum 1.")
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(checked_seed("seed", seed))
     low_low, low_high, high_low, _ = probabilities
     num_levels = max(num_nodes - 1, 1).bit_length()
 
@@ -215,7 +216,7 @@ def random_graph(
         num_classes: number of classes, equal in size up to one node.
         num_features: features of a node; 0 for none.
         feature_signal: distance of the classes' means in units of the noise, per feature.
-        seed: of the random generator.
+        seed: of the random generator, from 0 to 2**32 - 1.
 
     Returns:
         The graph with features, classes and masks of 60, 20 and 20 percent.
@@ -227,7 +228,7 @@ def random_graph(
         Erdos and Renyi, "On Random Graphs I", Publicationes Mathematicae 6, 1959.
     """
     _check_sizes(num_nodes, degree, num_classes, num_features)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(checked_seed("seed", seed))
 
     def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
         senders, receivers = generator.integers(0, num_nodes, (2, count))

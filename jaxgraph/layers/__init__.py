@@ -21,6 +21,7 @@ from jaxgraph.layers.convolutions import (
 )
 from jaxgraph.layers.dense import MAPPED, check_rate, dropout, linear, require_rows
 from jaxgraph.layers.derived import DerivedFeatures
+from jaxgraph.layers.edge_data import check_edge_data
 from jaxgraph.layers.normalization import batch_norm, batch_statistics, layer_norm, normalize
 from jaxgraph.layers.recompute import recompute
 
@@ -36,6 +37,7 @@ __all__ = [
     "aggregate_by_columns",
     "batch_norm",
     "batch_statistics",
+    "check_edge_data",
     "check_rate",
     "check_reduction",
     "dropout",

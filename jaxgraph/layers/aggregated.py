@@ -32,6 +32,11 @@ class Aggregation(ptags.Aggregation, Protocol):
     """What is computed of the neighbours' features, by no parameter; hashable, holds no arrays."""
 
     @property
+    def edge_data(self) -> tuple[str, ...]:
+        """Names of the edge data that it uses, of "edges", "edge_weight" and "edge_type"."""
+        ...
+
+    @property
     def is_linear(self) -> bool:
         """Whether features may as well be mapped before."""
         ...

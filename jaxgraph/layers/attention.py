@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxgraph.layers.aggregated import Features
 from jaxgraph.layers.dense import add_bias, at_use, check_rate, check_width, linear
 from jaxgraph.layers.derived import DerivedFeatures
+from jaxgraph.layers.edge_data import check_edge_data
 from jaxgraph.ops.message_functions import gat_message, gatv2_message
 from jaxgraph.ops.messages import Inputs, MessageFn
 from jaxgraph.ops.randomness import seed_words
@@ -57,11 +58,12 @@ def gat_conv(
       float [rows, heads * out_features] or [rows, out_features].
 
     Raises:
-      ValueError: dropout without a key.
+      ValueError: dropout without a key, or the graph has edge data, which would be ignored.
 
     References:
       Veličković et al., "Graph attention networks", 2018, equations 1 to 6.
     """
+    check_edge_data(shard, "gat_conv")
     heads, _ = params["attention_sender"].shape
     reducer = _softmax(heads, concat, dropout, key)
     message = gat_message(negative_slope)
@@ -159,11 +161,12 @@ def gatv2_conv(
       float [rows, heads * out_features] or [rows, out_features].
 
     Raises:
-      ValueError: dropout without a key.
+      ValueError: dropout without a key, or the graph has edge data, which would be ignored.
 
     References:
       Brody et al., "How attentive are graph attention networks?", 2022, equation 7.
     """
+    check_edge_data(shard, "gatv2_conv")
     heads, _ = params["attention"].shape
     reducer = _softmax(heads, concat, dropout, key)
     message = gatv2_message(negative_slope)

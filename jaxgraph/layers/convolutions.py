@@ -26,6 +26,7 @@ from jaxgraph.layers.aggregated import (
     plain_features,
 )
 from jaxgraph.layers.dense import add_bias, at_use, check_width, linear, product, products, rounded
+from jaxgraph.layers.edge_data import check_edge_data
 from jaxgraph.ops.message_functions import sum_message, weighted_message
 from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.reducers import Extremum, Sum
@@ -68,6 +69,11 @@ class SymmetricSum:
     add_self_loops: bool = True
 
     @property
+    def edge_data(self) -> tuple[str, ...]:
+        """Names of the edge data that it uses."""
+        return ("edge_weight",)
+
+    @property
     def is_linear(self) -> bool:
         """Whether features may as well be mapped before."""
         return True
@@ -78,7 +84,7 @@ class SymmetricSum:
 
     def send(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
         """s x, what nodes send, [rows, features]."""
-        return rounded(self._factors(nodes) * x, x)
+        return rounded(self._factors(nodes, x) * x, x)
 
     def receive(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
         """s (A (s x)) of s x, [receivers, features]."""
@@ -91,12 +97,13 @@ class SymmetricSum:
             missing = receivers.missing_self_loop & receivers.node_mask
             own = receivers.own_rows(sent)
             total = total + jnp.where(missing[:, None], own, jnp.zeros((), own.dtype))
-        return rounded(self._factors(receivers) * total, sent)
+        return rounded(self._factors(receivers, sent) * total, sent)
 
-    def _factors(self, nodes: Shard | AllNodes | Piece) -> jax.Array:
-        """s, float32 [rows, 1]."""
+    def _factors(self, nodes: Shard | AllNodes | Piece, like: jax.Array) -> jax.Array:
+        """s [rows, 1], in the type of `like`, but of 32 bits at least."""
         weighted = nodes.weighted_in_degree
         degree = nodes.in_degree if weighted is None else weighted
+        degree = degree.astype(jnp.promote_types(like.dtype, jnp.float32))
         if self.add_self_loops:
             degree = degree + (nodes.missing_self_loop & nodes.node_mask)
         some = degree > 0
@@ -112,6 +119,11 @@ class NeighborReduction:
     """
 
     reduce: str
+
+    @property
+    def edge_data(self) -> tuple[str, ...]:
+        """Names of the edge data that it uses: none."""
+        return ()
 
     @property
     def is_linear(self) -> bool:
@@ -213,12 +225,22 @@ def gcn_conv(
     Returns:
       float [rows, out_features].
 
+    Raises:
+      ValueError: the graph has `edges` or `edge_type`, which would be ignored, or the shard has
+        lost its weights.
+
     References:
       Kipf and Welling, "Semi-supervised classification with graph convolutional networks", 2017,
       equation 8.
     """
-    kernels = {"kernel": params["kernel"]}
-    y = _map_aggregate(shard, x, kernels, SymmetricSum(add_self_loops), _GCN)
+    aggregation = SymmetricSum(add_self_loops)
+    check_edge_data(shard, "gcn_conv", aggregation.edge_data)
+    if shard.edge_weight is None and shard.weighted_in_degree is not None:
+        raise ValueError(
+            "gcn_conv got a shard without edge_weight, but with weighted_in_degree; drop the "
+            "weights with graph.replace(edge_weight=None) before jaxgraph.parallel.shard"
+        )
+    y = _map_aggregate(shard, x, {"kernel": params["kernel"]}, aggregation, _GCN)
     return add_bias(y, params.get("bias"))
 
 
@@ -243,12 +265,13 @@ def sage_conv(params: Params, shard: Shard, x: Features, *, reduce: str = "mean"
       float [rows, out_features].
 
     Raises:
-      ValueError: the reduction is unknown.
+      ValueError: the reduction is unknown, or the graph has edge data, which would be ignored.
 
     References:
       Hamilton et al., "Inductive representation learning on large graphs", 2017, algorithm 1.
     """
     check_reduction(reduce)
+    check_edge_data(shard, "sage_conv")
     aggregation = NeighborReduction(reduce)
     if isinstance(x, AggregatedFeatures) and x.is_behind_features and x.aggregation == aggregation:
         kernel = jnp.concatenate((params["self_kernel"], params["neighbor_kernel"]))
@@ -285,9 +308,13 @@ def gin_conv(params: Params, shard: Shard, x: Features) -> jax.Array:
     Returns:
       float [rows, out_features].
 
+    Raises:
+      ValueError: the graph has edge data, which would be ignored.
+
     References:
       Xu et al., "How powerful are graph neural networks?", 2019, equation 4.1.
     """
+    check_edge_data(shard, "gin_conv")
     kernels = {"first_kernel": params["first_kernel"], "eps": params["eps"]}
     neighbors = NeighborReduction("sum")
     if _narrows(neighbors, params["first_kernel"]) and not isinstance(

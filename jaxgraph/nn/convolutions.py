@@ -149,6 +149,7 @@ class _AttentionConv(nnx.Module):
         dropout: float = 0.0,
         add_self_loops: bool = True,
         use_bias: bool = True,
+        use_output_bias: bool | None = None,
         dtype: DTypeLike | None = None,
         param_dtype: DTypeLike = jnp.float32,
         rngs: nnx.Rngs,
@@ -159,7 +160,7 @@ class _AttentionConv(nnx.Module):
         layers.check_rate(dropout)
         self.dtype = parameters.checked_dtype(dtype, param_dtype)
         self._make_score(in_features, out_features, num_heads, use_bias, param_dtype, rngs)
-        if use_bias:
+        if use_bias if use_output_bias is None else use_output_bias:
             width = num_heads * out_features if concat else out_features
             self.bias = parameters.zeros(width, param_dtype)
         self.mapped_features = num_heads * out_features
@@ -217,6 +218,7 @@ class GATConv(_AttentionConv):
       dropout: probability of dropping a coefficient in training.
       add_self_loops: whether a node without an edge to itself attends to itself all the same.
       use_bias: whether there is b.
+      use_output_bias: the same, and goes before it.
       dtype: type to compute in, such as jnp.bfloat16; None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial W and attention vectors (Glorot uniform); b starts at 0.
@@ -256,6 +258,7 @@ class GATv2Conv(_AttentionConv):
       dropout: probability of dropping a coefficient in training.
       add_self_loops: whether a node without an edge to itself attends to itself all the same.
       use_bias: whether there are b, b_s and b_r.
+      use_output_bias: whether there is b; None: as `use_bias`. False in front of a batch norm.
       dtype: type to compute in, such as jnp.bfloat16; None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial W and attention vectors (Glorot uniform); biases start at 0.
@@ -295,6 +298,7 @@ class GINConv(nnx.Module):
       hidden_features: features between W_1 and W_2; None takes `out_features`.
       eps: initial eps.
       use_bias: whether there are b_1 and b_2.
+      use_output_bias: whether there is b_2; None: as `use_bias`. False in front of a batch norm.
       dtype: type to compute in, such as jnp.bfloat16; None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial W_1 and W_2 (Glorot uniform); biases start at 0.
@@ -311,6 +315,7 @@ class GINConv(nnx.Module):
         hidden_features: int | None = None,
         eps: float = 0.0,
         use_bias: bool = True,
+        use_output_bias: bool | None = None,
         dtype: DTypeLike | None = None,
         param_dtype: DTypeLike = jnp.float32,
         rngs: nnx.Rngs,
@@ -325,6 +330,7 @@ class GINConv(nnx.Module):
         self.second_kernel = parameters.kernel(rngs, hidden, out_features, param_dtype)
         if use_bias:
             self.first_bias = parameters.zeros(hidden, param_dtype)
+        if use_bias if use_output_bias is None else use_output_bias:
             self.second_bias = parameters.zeros(out_features, param_dtype)
 
     @property

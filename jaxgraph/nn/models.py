@@ -3,6 +3,8 @@
 All are called as `model(shard, x, key=key, train=train) -> [rows, out_features]`, where x is
 `shard.nodes`, or the rows of a `NodeEmbedding` where the graph has no features.
 
+A convolution that a batch norm follows has no bias: the norm has one.
+
 Models are dataclasses: an argument of a constructor is a field, inherited or with a default of the
 model's own. What a model adds to them is its convolution.
 """
@@ -60,7 +62,15 @@ class _Model(Stack):
         }
         last = self.num_layers - 1
         convolutions = [
-            self._convolution(width_in, width, is_last=index == last, **shared)
+            self._convolution(
+                width_in,
+                width,
+                is_last=index == last,
+                # A batch norm takes a bias away. Its gradient is rounding, which Adam makes steps
+                # of, other ones on every number of devices.
+                use_bias=index == last or self.norm != "batch",
+                **shared,
+            )
             for index, (width_in, width) in enumerate(zip(widths, per_head[1:], strict=False))
         ]
         super().__init__(
@@ -79,7 +89,7 @@ class _Model(Stack):
         return 1
 
     def _convolution(
-        self, in_features: int, out_features: int, *, is_last: bool, **shared: Any
+        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
     ) -> Convolution:
         raise NotImplementedError
 
@@ -112,10 +122,10 @@ class GCN(_Model):
     add_self_loops: bool = True
 
     def _convolution(
-        self, in_features: int, out_features: int, *, is_last: bool, **shared: Any
+        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
     ) -> Convolution:
-        loops = self.add_self_loops
-        return GCNConv(in_features, out_features, add_self_loops=loops, **shared)
+        options: dict[str, Any] = {"add_self_loops": self.add_self_loops, "use_bias": use_bias}
+        return GCNConv(in_features, out_features, **options, **shared)
 
 
 @dataclass(eq=False, repr=False)
@@ -178,9 +188,10 @@ class GraphSAGE(_Model):
     reduce: str = "mean"
 
     def _convolution(
-        self, in_features: int, out_features: int, *, is_last: bool, **shared: Any
+        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
     ) -> Convolution:
-        return SAGEConv(in_features, out_features, reduce=self.reduce, **shared)
+        options: dict[str, Any] = {"reduce": self.reduce, "use_bias": use_bias}
+        return SAGEConv(in_features, out_features, **options, **shared)
 
 
 @dataclass(eq=False, repr=False)
@@ -208,9 +219,9 @@ class GIN(_Model):
     """
 
     def _convolution(
-        self, in_features: int, out_features: int, *, is_last: bool, **shared: Any
+        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
     ) -> Convolution:
-        return GINConv(in_features, out_features, **shared)
+        return GINConv(in_features, out_features, use_output_bias=use_bias, **shared)
 
 
 @dataclass(eq=False, repr=False)
@@ -228,7 +239,7 @@ class _AttentionModel(_Model):
         return self.num_heads
 
     def _convolution(
-        self, in_features: int, out_features: int, *, is_last: bool, **shared: Any
+        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
     ) -> Convolution:
         return self._kind(
             in_features,
@@ -238,6 +249,7 @@ class _AttentionModel(_Model):
             negative_slope=self.negative_slope,
             dropout=self.dropout,
             add_self_loops=self.add_self_loops,
+            use_output_bias=use_bias,
             **shared,
         )
 

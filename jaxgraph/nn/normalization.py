@@ -20,7 +20,10 @@ class BatchNorm(nnx.Module):
 
     In training, mean and variance (divided by the number of nodes) are those of this pass, and the
     running ones become momentum * old + (1 - momentum) * new; elsewhere the running ones are used.
-    Statistics are of 32 bits at least, whatever the type of x.
+    Statistics are of 32 bits at least, whatever the type of x. A bias that is added to x has no
+    effect and a gradient of rounding alone, which Adam makes steps of: make the layer before with
+    `use_bias=False`. So has the bias of a hidden unit that is on for every node, one linear map
+    before.
 
     Args:
       features: features of x.
@@ -46,8 +49,9 @@ class BatchNorm(nnx.Module):
         self.dtype = parameters.checked_dtype(dtype, param_dtype)
         self.scale = nnx.Param(jnp.ones((features,), param_dtype))
         self.bias = parameters.zeros(features, param_dtype)
-        self.mean = nnx.BatchStat(jnp.zeros((features,), jnp.float32))
-        self.var = nnx.BatchStat(jnp.ones((features,), jnp.float32))
+        of_statistics = jnp.promote_types(param_dtype, jnp.float32)
+        self.mean = nnx.BatchStat(jnp.zeros((features,), of_statistics))
+        self.var = nnx.BatchStat(jnp.ones((features,), of_statistics))
         self.momentum = momentum
         self.epsilon = epsilon
 

@@ -105,8 +105,11 @@ def checked_dtype(dtype: DTypeLike | None, param_dtype: DTypeLike) -> np.dtype |
       `dtype`, as NumPy knows it, or None.
 
     Raises:
-      ValueError: one of them is no floating type.
+      ValueError: one of them is no floating type, or float64 without `jax_enable_x64`.
     """
+    for name, given in (("dtype", dtype), ("param_dtype", param_dtype)):
+        if given is not None and _is_floating(given):
+            _check_held(name, jnp.dtype(given))
     if not _is_floating(param_dtype):
         raise ValueError(
             f"param_dtype is {param_dtype!r}; expected a floating type such as jax.numpy.float32"
@@ -119,6 +122,14 @@ def checked_dtype(dtype: DTypeLike | None, param_dtype: DTypeLike) -> np.dtype |
             "such as jax.numpy.bfloat16"
         )
     return jnp.dtype(dtype)
+
+
+def _check_held(name: str, dtype: np.dtype) -> None:
+    if jax.dtypes.canonicalize_dtype(dtype) != dtype:
+        raise ValueError(
+            f"{name} is {dtype}, which JAX computes in 32 bits unless "
+            "jax.config.update('jax_enable_x64', True) is called first"
+        )
 
 
 def _is_floating(dtype: DTypeLike | None) -> bool:

@@ -185,6 +185,7 @@ def shard(
         if held is not None:
             node_dtype = held[1] if node_dtype is None else node_dtype
             target = target.storing("nodes", graph.nodes.dtype)
+    target = None if target is None else _storing_degrees(target, np.dtype(np.float64))
     return place(
         tabulate(graph, partition, schedule, target, columns=columns),
         mesh,
@@ -234,6 +235,7 @@ def place(
     implementation = usable_implementation(implementation, mesh.devices.flat[0].platform)
     if node_dtype is not None:
         manifest = manifest.storing("nodes", _floating(node_dtype))
+    manifest = _storing_degrees(manifest, jax.dtypes.canonicalize_dtype(np.float64))
     if manifest.columns is not None:
         mesh = mesh_of_columns(mesh, manifest.columns)
     axis = mesh.axis_names[0] if len(mesh.axis_names) == 1 else tuple(mesh.axis_names)
@@ -285,7 +287,20 @@ def _floating(dtype: Any) -> np.dtype:
         raise ValueError(
             f"node_dtype is {dtype!r}; expected a floating type, such as jnp.bfloat16, or None"
         )
+    if jax.dtypes.canonicalize_dtype(found) != found:
+        raise ValueError(
+            f"node_dtype is {found}, which JAX holds in 32 bits unless "
+            "jax.config.update('jax_enable_x64', True) is called first"
+        )
     return found
+
+
+def _storing_degrees(manifest: Manifest, dtype: np.dtype) -> Manifest:
+    """The same with sums of weights in a type: tables have them in float64, devices as they can."""
+    shapes = manifest.array_shapes()
+    for name in ("weighted_in_degree", "columns/weighted_in_degree"):
+        manifest = manifest.storing(name, dtype) if name in shapes else manifest
+    return manifest
 
 
 def _placed_arrays(

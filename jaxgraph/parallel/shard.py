@@ -49,7 +49,8 @@ class Shard:
       node_mask: bool [rows], False for padding.
       in_degree: float32 [rows], edges that enter a node, in the whole graph.
       missing_self_loop: bool [rows], which nodes have no edge to themselves.
-      weighted_in_degree: float32 [rows], sum of `edge_weight` over the edges that enter a node.
+      weighted_in_degree: float32 [rows], sum of `edge_weight` over the edges that enter a node;
+        float64 under `jax_enable_x64`.
       nodes: float32 [rows, features] or `FeatureColumns`, or None; where a layer's aggregate has
         been computed once, both as a pytree (`jaxgraph.train.aggregate_once`).
       labels: int32 [rows] or float32 [rows, labels], or None.

@@ -6,10 +6,14 @@ hold the edges that end in partition p) and ROC (section 4.2: vertices "and thei
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from jaxgraph.graph import refuse_masked
 
 __all__ = ["Partition"]
 
@@ -44,6 +48,10 @@ class Partition:
         if self.rank is not None:
             object.__setattr__(self, "rank", _checked_rank(self.rank, self.num_nodes))
 
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        # Of an unpickled or copied partition: its arrays come writable, and are read-only again.
+        Partition.__init__(self, **state)
+
     @classmethod
     def from_assignment(
         cls, assignment: ArrayLike, num_parts: int, rank: ArrayLike | None = None
@@ -62,9 +70,8 @@ class Partition:
         Raises:
             ValueError: as ``Partition``.
         """
-        return cls(
-            np.asarray(assignment), num_parts, rank=None if rank is None else np.asarray(rank)
-        )
+        given: dict[str, Any] = {"assignment": assignment, "rank": rank}
+        return cls(num_parts=num_parts, **given)
 
     @property
     def num_nodes(self) -> int:
@@ -105,6 +112,7 @@ def checked_num_parts(num_parts: int) -> int:
 
 
 def _checked_assignment(assignment: ArrayLike, num_parts: int) -> np.ndarray:
+    refuse_masked("assignment", assignment)
     array = np.asarray(assignment)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(
@@ -119,6 +127,7 @@ def _checked_assignment(assignment: ArrayLike, num_parts: int) -> np.ndarray:
 
 
 def _checked_rank(rank: ArrayLike, num_nodes: int) -> np.ndarray:
+    refuse_masked("rank", rank)
     array = np.asarray(rank)
     if array.shape != (num_nodes,) or array.dtype.kind not in "iu":
         raise ValueError(

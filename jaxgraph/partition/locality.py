@@ -18,6 +18,7 @@ from jaxgraph.partition.adjacency import undirected_adjacency
 from jaxgraph.partition.choices import checked_choice
 from jaxgraph.partition.metis import metis_assignment
 from jaxgraph.partition.sorting import counting_argsort, inverse_permutation
+from jaxgraph.seeds import checked_seed
 
 __all__ = ["locality_rank", "orders"]
 
@@ -41,20 +42,20 @@ def locality_rank(graph: Graph, order: str, seed: int = 0) -> np.ndarray:
             together; "metis", by the parts of a cut into groups of at most about 1500 nodes, which
             finds communities and takes longest, and by degree inside a group, so that kernels meet
             rows of about equal length one after the other.
-        seed: of METIS; any integer.
+        seed: of METIS, from 0 to 2**32 - 1.
 
     Returns:
         int32 [num_nodes], the place of each node: a permutation.
 
     Raises:
-        ValueError: the order is unknown.
+        ValueError: the order is unknown, or the seed out of range.
         RuntimeError: METIS crashed, failed, or did not end in time.
 
     References:
         Cuthill and McKee, "Reducing the bandwidth of sparse symmetric matrices", 1969; Karypis and
         Kumar, "A Fast and High Quality Multilevel Scheme for Partitioning Irregular Graphs", 1998.
     """
-    by_rank = _ORDERS[checked_choice("order", order, orders())](graph, seed)
+    by_rank = _ORDERS[checked_choice("order", order, orders())](graph, checked_seed("seed", seed))
     return inverse_permutation(by_rank.astype(np.int32))
 
 

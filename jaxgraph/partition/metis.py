@@ -78,7 +78,7 @@ def metis_assignment(
     Args:
         graph: the graph; directions, self-loops and repeated edges do not matter to the cut.
         num_parts: number of parts, at most the number of nodes.
-        seed: any integer.
+        seed: at least 0.
         balance: "nodes"; "edges", counted at the receiver's part; or "labels", nodes of the
             training mask.
         objective: "cut", the number of edges between parts; or "volume", the number of (node,
@@ -102,8 +102,7 @@ def metis_assignment(
     adjacency = undirected_adjacency(graph.senders, graph.receivers, graph.num_nodes)
     settings = {
         "num_parts": num_parts,
-        # Not 0, which the C library's generator takes for 1.
-        "seed": 1 + seed % (2**31 - 1),
+        "seed": _seed_of_metis(seed),
         "objective": objective,
         # Bisection cannot minimise the volume.
         "recursive": objective == "cut" and num_parts <= _MOST_PARTS_BISECTED,
@@ -113,6 +112,13 @@ def metis_assignment(
         timeout_seconds = 300 + 5e-5 * adjacency.neighbours.size
     found = _run_worker(adjacency, chosen.combined, settings, timeout_seconds)
     return _repaired(found, num_parts, adjacency, chosen)
+
+
+def _seed_of_metis(seed: int) -> int:
+    """From 1 to 2**31 - 1: METIS has no more, and the C library's generator takes 0 for 1."""
+    if seed < 2**31 - 1:
+        return 1 + seed
+    return 1 + int(np.random.SeedSequence(seed).generate_state(1)[0]) % (2**31 - 1)
 
 
 def _balance(graph: Graph, balance: str) -> _Balance:

@@ -24,8 +24,9 @@ def global_degrees(graph: Graph) -> Arrays:
     missing[graph.senders[graph.senders == graph.receivers]] = False
     arrays = {"in_degree": in_degree, "missing_self_loop": missing}
     if graph.edge_weight is not None:
+        # float64, which devices round to what they can hold.
         weighted = np.bincount(graph.receivers, graph.edge_weight, minlength=graph.num_nodes)
-        arrays["weighted_in_degree"] = weighted.astype(np.float32)
+        arrays["weighted_in_degree"] = weighted
     return arrays
 
 

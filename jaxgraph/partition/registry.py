@@ -20,6 +20,7 @@ from jaxgraph.partition.locality import locality_rank, orders
 from jaxgraph.partition.metis import BALANCES, OBJECTIVES, metis_assignment
 from jaxgraph.partition.ranges import equal_edges_assignment, equal_vertices_assignment
 from jaxgraph.partition.shuffling import random_assignment
+from jaxgraph.seeds import checked_seed
 
 __all__ = ["check_names", "methods", "partition"]
 
@@ -102,7 +103,7 @@ def partition(
         method: "metis"; "hash", by node id alone; "random", shuffled parts of equal size;
             "equal-vertices" or "equal-edges", contiguous ranges. Only "hash" may leave a part
             empty, where parts have few nodes.
-        seed: any integer; the same arguments give the same partition.
+        seed: from 0 to 2**32 - 1; the same arguments give the same partition.
         balance: what METIS makes equal: "nodes", "edges" (counted at the receiver's part) or
             "labels" (nodes of the training mask). The other methods have their balance in their
             name.
@@ -115,25 +116,24 @@ def partition(
         The partition.
 
     Raises:
-        ValueError: a name is unknown or not for this method, there are more parts than nodes, or
-            balance is "labels" and the graph has no training mask.
+        ValueError: a name is unknown or not for this method, the seed is out of range, there are
+            more parts than nodes, or balance is "labels" and the graph has no training mask.
         RuntimeError: METIS crashed, failed, or did not end in time.
 
     References:
         SAR, section 4.2 (METIS); P3, section 3.1 (hash); ROC, section 4.2 (ranges).
     """
     check_names(method, balance, objective, order)
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise ValueError(f"seed: got {seed!r} of type {type(seed).__name__}; expected an integer.")
+    seed = checked_seed("seed", seed)
     num_parts = checked_num_parts(num_parts)
     if num_parts > graph.num_nodes:
         raise ValueError(
             f"num_parts: got {num_parts} for a graph of {graph.num_nodes} nodes; expected at most "
             f"one part per node. Use num_parts={graph.num_nodes} or fewer."
         )
-    request = _Request(num_parts, int(seed), balance, objective)
+    request = _Request(num_parts, seed, balance, objective)
     assignment = _METHODS[method].assign(graph, request)
-    rank = None if order is None else locality_rank(graph, order, int(seed))
+    rank = None if order is None else locality_rank(graph, order, seed)
     return Partition(assignment, num_parts, method, rank)
 
 

@@ -14,6 +14,7 @@ from jaxgraph.layers import (
     AggregatedFeatures,
     FirstAggregation,
     aggregate_by_columns,
+    check_edge_data,
     plain_features,
 )
 from jaxgraph.parallel import FeatureColumns, Shard, ShardedGraph, ptags, spmd
@@ -46,7 +47,8 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
       The same graph, `nodes` of its shards `jaxgraph.layers.AggregatedFeatures`.
 
     Raises:
-      ValueError: the model aggregates by parameters first, or the graph has no features.
+      ValueError: the model aggregates by parameters first, or the graph has no features, or edge
+        data that the model would ignore.
     """
     first = first_aggregation(model)
     if first is None:
@@ -54,6 +56,7 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
             f"the first layer of {type(model).__name__} aggregates nothing that stays the same "
             "from step to step; train on the graph as it is"
         )
+    check_edge_data(sharded.shards, type(model).__name__, first.aggregation.edge_data)
     x = plain_features(sharded.shards.nodes)
     if x is None:
         raise ValueError(

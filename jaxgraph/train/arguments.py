@@ -21,7 +21,6 @@ __all__ = [
     "check_optimizer",
     "checked_count",
     "checked_graphs",
-    "checked_seed",
     "checked_task",
 ]
 
@@ -160,27 +159,14 @@ def check_optimizer(optimizer: Any) -> None:
         )
 
 
-def checked_seed(seed: Any) -> int:
-    """The seed as an int.
-
-    Raises:
-      ValueError: it is no integer, or negative.
-    """
-    return _checked_integer("seed", seed, 0, "; a random key is made of it")
-
-
 def checked_count(name: str, value: Any) -> int:
     """A number of epochs as an int.
 
     Raises:
       ValueError: it is no integer, or less than 1.
     """
-    return _checked_integer(name, value, 1, "")
-
-
-def _checked_integer(name: str, value: Any, least: int, reason: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} is {value!r}; expected an integer, at least {least}{reason}")
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name} is {value!r}; expected an integer, at least 1")
     return int(value)
 
 

@@ -62,7 +62,7 @@ def first_kept(state: TrainState, sharded: ShardedGraph) -> Kept:
     Returns:
       What is kept before the first epoch.
     """
-    kept = Kept(state.params, state.statistics, jnp.asarray(np.inf, jnp.float32))
+    kept = Kept(state.params, state.statistics, jnp.asarray(np.inf, jnp.result_type(float)))
     return jax.jit(_copies, out_shardings=shardings(kept, sharded))(kept)
 
 

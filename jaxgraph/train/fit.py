@@ -12,13 +12,13 @@ import optax
 from flax import nnx
 
 from jaxgraph.parallel import ShardedGraph
+from jaxgraph.seeds import checked_seed
 from jaxgraph.train.aggregates import with_aggregates
 from jaxgraph.train.arguments import (
     check_model,
     check_optimizer,
     checked_count,
     checked_graphs,
-    checked_seed,
     checked_task,
 )
 from jaxgraph.train.epoch import EpochProgram, Outcome, first_kept
@@ -66,7 +66,7 @@ def fit(
       sharded: the graph, or several: of different shapes, or padded to the same.
       optimizer: of optax. A second run with the same object compiles nothing.
       epochs: how many, at most.
-      seed: of dropout; the parameters have been drawn with the model's own.
+      seed: of dropout, from 0 to 2**32 - 1; the parameters have been drawn with the model's own.
       task: what is learned; None: `NodeClassification()`.
       patience: stop after so many epochs without a lower validation loss; None: never.
       restore_best: whether to leave the parameters and statistics of the lowest validation loss,
@@ -94,7 +94,7 @@ def fit(
     graphs = checked_graphs(sharded, task, train=True)
     check_model(model, graphs)
     check_optimizer(optimizer)
-    epochs, seed = checked_count("epochs", epochs), checked_seed(seed)
+    epochs, seed = checked_count("epochs", epochs), checked_seed("seed", seed)
     _check_patience(patience, graphs, task)
     _check_callable("on_epoch", on_epoch, "an EpochRecord")
     _check_callable("on_compile", on_compile, "a sequence of compiled programs")

@@ -11,11 +11,11 @@ import optax
 from flax import nnx
 
 from jaxgraph.parallel import ShardedGraph, collect_rows
+from jaxgraph.seeds import checked_seed
 from jaxgraph.train.arguments import (
     check_model,
     check_optimizer,
     checked_graphs,
-    checked_seed,
     checked_task,
 )
 from jaxgraph.train.objective import gradients, split_model
@@ -127,7 +127,7 @@ def loss_and_grad(
     Args:
       model: called as `model(shard, x, key=key, train=train)`.
       sharded: the graph.
-      seed: of the random key, `jax.random.key(seed)`.
+      seed: of the random key, `jax.random.key(seed)`, from 0 to 2**32 - 1.
       train: whether dropout is on and BatchNorm normalises by this graph.
       task: what the loss is; None: `NodeClassification()`.
 
@@ -141,7 +141,7 @@ def loss_and_grad(
     task = checked_task(task)
     (sharded,) = checked_graphs(sharded, task, train=True)
     check_model(model, (sharded,))
-    key = jax.random.key(checked_seed(seed))
+    key = jax.random.key(checked_seed("seed", seed))
     graphdef, params, statistics = split_model(model)
     loss, grads = _loss_and_grad(
         graphdef,

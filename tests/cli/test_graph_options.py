@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,8 @@ def test_an_option_without_name_or_value_is_refused(text: str):
 
 
 def test_a_value_of_the_wrong_type_is_refused():
-    with pytest.raises(ValueError, match=r"--option: .*'never'.*wrong type"):
-        load_graph(GraphOptions(dataset="sbm", num_nodes=100, option=["seed=never"]))
+    with pytest.raises(ValueError, match=r"--option: .*'many'.*wrong type"):
+        load_graph(GraphOptions(dataset="sbm", num_nodes=100, option=["degree=many"]))
 
 
 def test_options_of_a_file_reach_its_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -79,3 +80,11 @@ def test_options_of_a_file_reach_its_reader(tmp_path: Path, capsys: pytest.Captu
         load("karate", weight_column="2")
     with pytest.raises(ValueError, match="--relabel: karate is no file"):
         load("karate", relabel=False)
+
+
+def test_edge_data_is_dropped_on_demand(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "ring.csv").write_text("0,1,0.5\n1,2,2\n2,0,3\n")
+    plain = GraphOptions(dataset="ring.csv", data_dir=tmp_path)
+    assert load_graph(plain).edge_weight is not None and capsys.readouterr().err == ""
+    assert load_graph(replace(plain, ignore_edge_data=True)).edge_weight is None
+    assert "ignoring edge_weight of its edges" in capsys.readouterr().err

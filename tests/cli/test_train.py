@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -46,6 +47,16 @@ def test_the_file_holds_options_and_counts(written: dict):
     assert (options["model"], options["parts"], options["seed"]) == ("gat", 4, 3)
     assert written["versions"]["jax"] == jax.__version__
     assert written["graph"]["nodes"] == 200 and written["padding"]["nodes"] == 200
+
+
+def test_64_bits_are_computed_in_64_bits(tmp_path: Path):
+    try:
+        short = run("--epochs", "3", out=tmp_path / "short.json")["history"]["loss"]
+        long = run("--epochs", "3", "--dtype", "float64", out=tmp_path / "long.json")
+    finally:
+        jax.config.update("jax_enable_x64", False)
+    assert all(float(np.float32(loss)) == loss for loss in short)
+    assert all(float(np.float32(loss)) != loss for loss in long["history"]["loss"])
 
 
 def test_the_history_has_one_entry_an_epoch_and_the_loss_falls(written: dict):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxgraph.layers import dropout, linear, require_rows
-from jaxgraph.layers.dense import add_bias, at_use
+from jaxgraph.layers.dense import _map_features, add_bias, at_use
 from jaxgraph.parallel import FeatureColumns, ShardedGraph, gather_rows, spmd
 from tests.oracles import randomness
 from tests.strategies import NUM_FEATURES
@@ -89,10 +89,11 @@ def test_dropout_of_rate_zero_needs_no_key() -> None:
     spmd(step, outputs="rows")(sharded_in(1))
 
 
-def test_padding_reaches_no_kernel_gradient() -> None:
+@pytest.mark.parametrize("is_computed", [False, True])
+def test_padding_reaches_no_kernel_gradient(is_computed: bool) -> None:
     def step(kernel: jax.Array, shard: Any) -> jax.Array:
         def loss(kernel: jax.Array) -> jax.Array:
-            y = linear(shard, shard.nodes, kernel)
+            y = linear(shard, 2 * shard.nodes if is_computed else shard.nodes, kernel)
             return shard.sum(jnp.sum(shard.mask_rows(y)))
 
         return jax.grad(loss)(kernel)
@@ -100,6 +101,12 @@ def test_padding_reaches_no_kernel_gradient() -> None:
     sharded = sharded_in(4)
     clean, dirty = (spmd(step)(KERNEL, graph) for graph in (sharded, poisoned(sharded)))
     np.testing.assert_array_equal(dirty, clean)
+
+
+def test_more_padding_than_nodes_is_looked_at_to_its_first_row() -> None:
+    x = jnp.zeros((300, NUM_FEATURES)).at[:10].set(1.0).at[10].set(jnp.nan)
+    y = _map_features("xla", x, jnp.arange(300) < 10, jnp.asarray(KERNEL))
+    np.testing.assert_array_equal(y[10:], 0)
 
 
 @pytest.mark.parametrize("anything", [3.0, np.nan])

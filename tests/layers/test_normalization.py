@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxgraph import Graph
 from jaxgraph.layers import batch_norm, batch_statistics, layer_norm, normalize
 from jaxgraph.parallel import ShardedGraph, gather_rows, make_mesh, shard, spmd, traffic
 from jaxgraph.partition import Partition
@@ -70,6 +71,12 @@ def test_values_and_gradients(name: str, num_parts: int) -> None:
     expected = [y, grad_x, grads["scale"], grads["bias"]]
     for mine, theirs in zip(actual, expected, strict=True):
         assert_close(mine, theirs, reduction_length=len(x))
+
+
+def test_the_mean_of_one_node_is_the_node() -> None:
+    graph = Graph.from_edges([0], [0], nodes=np.array([[3.0, -2.0]]))
+    mean, var = spmd(lambda s: batch_statistics(s, s.nodes))(shard(graph, None, make_mesh(1)))
+    np.testing.assert_array_equal((mean, var), ([3, -2], [0, 0]))
 
 
 def test_the_variance_of_features_far_from_zero_survives() -> None:

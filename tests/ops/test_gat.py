@@ -12,6 +12,7 @@ from jax.test_util import check_grads
 
 from jaxgraph import Graph
 from jaxgraph.ops import gat_attention
+from tests.cpu_kernels import needs_kernels
 from tests.ops.blocks import Placed, place_block, shared_shapes, with_one
 from tests.oracles import edge_ops
 from tests.oracles.randomness import edge_keep_mask
@@ -21,6 +22,7 @@ from tests.tolerance import assert_close
 HEADS, FEATURES = 2, 3
 RANDOM = SMALL_GRAPHS[-1]
 KEY = jax.random.key(7)
+IMPLEMENTATIONS = [pytest.param("cpu", marks=needs_kernels), "xla"]
 NAMES = ("values", "sender_logits", "receiver_logits")
 
 
@@ -30,17 +32,29 @@ def draw(graph: Graph) -> list[np.ndarray]:
     return [2 * rng.standard_normal((graph.num_nodes, *shape)) for shape in shapes]
 
 
-@partial(jax.jit, static_argnames=("dropout", "slope"))
+@partial(jax.jit, static_argnames=("dropout", "slope", "implementation"))
 def value_and_gradients(
-    block: Any, arrays: Any, cotangent: Any, *, dropout: float = 0.0, slope: float = 0.2
+    block: Any,
+    arrays: Any,
+    cotangent: Any,
+    *,
+    dropout: float = 0.0,
+    slope: float = 0.2,
+    implementation: str | None = None,
 ) -> Any:
-    op = partial(gat_attention, block, dropout=dropout, key=KEY, negative_slope=slope)
+    options: Any = {"dropout": dropout, "key": KEY, "implementation": implementation}
+    op = partial(gat_attention, block, negative_slope=slope, **options)
     y, pull = jax.vjp(op, *arrays)
     return y, pull(cotangent)
 
 
 def check_against_oracle(
-    placed: Placed, arrays: list[np.ndarray], *, loops: bool = False, rate: float = 0.0
+    placed: Placed,
+    arrays: list[np.ndarray],
+    *,
+    loops: bool = False,
+    rate: float = 0.0,
+    implementation: str | None = None,
 ) -> None:
     edges, (*inputs, grad) = placed.oracle(loops), arrays
     keep = None
@@ -49,9 +63,9 @@ def check_against_oracle(
         ends = (edges.receivers, edges.senders, edges.repetitions())
         keep = edge_keep_mask((words[0], words[1]), *ends, HEADS, rate)
     expected, backward = edge_ops.gat_attention(edges, *inputs, keep=keep, rate=rate)
-    y, grads = value_and_gradients(
-        placed.block, [placed.rows(x) for x in inputs], placed.rows(grad), dropout=rate
-    )
+    options: Any = {"dropout": rate, "implementation": implementation}
+    given = [placed.rows(x) for x in inputs]
+    y, grads = value_and_gradients(placed.block, given, placed.rows(grad), **options)
     same = partial(assert_close, dtype=np.float64, reduction_length=300)
     same(placed.nodes(y), expected, name="y")
     for name, actual, exact in zip(NAMES, grads, backward(grad), strict=True):
@@ -59,11 +73,15 @@ def check_against_oracle(
 
 
 @pytest.mark.parametrize("graph", SMALL_GRAPHS, ids=lambda graph: graph.name)
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize(("rate", "loops"), [(0.0, False), (0.4, True)])
-def test_equals_the_oracle_with_nan_in_all_padding(graph: Graph, rate: float, loops: bool) -> None:
+def test_equals_the_oracle_with_nan_in_all_padding(
+    graph: Graph, rate: float, loops: bool, implementation: str
+) -> None:
     with jax.enable_x64(True):
         placed = place_block(graph, pad_to=shared_shapes(), self_loops=loops)
-        check_against_oracle(placed, draw(graph), loops=loops, rate=rate)
+        options: Any = {"loops": loops, "rate": rate, "implementation": implementation}
+        check_against_oracle(placed, draw(graph), **options)
 
 
 @pytest.mark.parametrize("name", ["one-node", "no-edges"])

@@ -12,6 +12,7 @@ from jax.test_util import check_grads
 
 from jaxgraph import Graph
 from jaxgraph.ops import gatv2_attention
+from tests.cpu_kernels import needs_kernels
 from tests.ops.blocks import Placed, place_block, shared_shapes, with_one
 from tests.oracles import edge_ops
 from tests.oracles.randomness import edge_keep_mask
@@ -21,6 +22,7 @@ from tests.tolerance import assert_close
 HEADS, FEATURES = 2, 3
 RANDOM = SMALL_GRAPHS[-1]
 KEY = jax.random.key(7)
+IMPLEMENTATIONS = [pytest.param("cpu", marks=needs_kernels), "xla"]
 NAMES = ("sender", "receiver", "attention")
 
 
@@ -35,11 +37,18 @@ def placed_inputs(placed: Placed, arrays: list[np.ndarray]) -> list[jax.Array]:
     return [placed.rows(arrays[0]), placed.rows(arrays[1]), jnp.asarray(arrays[2])]
 
 
-@partial(jax.jit, static_argnames=("dropout", "slope"))
+@partial(jax.jit, static_argnames=("dropout", "slope", "implementation"))
 def value_and_gradients(
-    block: Any, arrays: Any, cotangent: Any, *, dropout: float = 0.0, slope: float = 0.2
+    block: Any,
+    arrays: Any,
+    cotangent: Any,
+    *,
+    dropout: float = 0.0,
+    slope: float = 0.2,
+    implementation: str | None = None,
 ) -> Any:
-    op = partial(gatv2_attention, block, dropout=dropout, key=KEY, negative_slope=slope)
+    options: Any = {"dropout": dropout, "key": KEY, "implementation": implementation}
+    op = partial(gatv2_attention, block, negative_slope=slope, **options)
     y, pull = jax.vjp(op, *arrays)
     return y, pull(cotangent)
 
@@ -53,7 +62,12 @@ def check_gradients(
 
 
 def check_against_oracle(
-    placed: Placed, arrays: list[np.ndarray], *, loops: bool = False, rate: float = 0.0
+    placed: Placed,
+    arrays: list[np.ndarray],
+    *,
+    loops: bool = False,
+    rate: float = 0.0,
+    implementation: str | None = None,
 ) -> None:
     edges, (*inputs, grad) = placed.oracle(loops), arrays
     keep = None
@@ -62,20 +76,24 @@ def check_against_oracle(
         ends = (edges.receivers, edges.senders, edges.repetitions())
         keep = edge_keep_mask((words[0], words[1]), *ends, HEADS, rate)
     expected, backward = edge_ops.gatv2_attention(edges, *inputs, keep=keep, rate=rate)
-    y, grads = value_and_gradients(
-        placed.block, placed_inputs(placed, inputs), placed.rows(grad), dropout=rate
-    )
+    options: Any = {"dropout": rate, "implementation": implementation}
+    given = placed_inputs(placed, inputs)
+    y, grads = value_and_gradients(placed.block, given, placed.rows(grad), **options)
     same = partial(assert_close, dtype=np.float64, reduction_length=300)
     same(placed.nodes(y), expected, name="y")
     check_gradients(placed, grads, backward(grad), same)
 
 
 @pytest.mark.parametrize("graph", SMALL_GRAPHS, ids=lambda graph: graph.name)
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize(("rate", "loops"), [(0.0, False), (0.4, True)])
-def test_equals_the_oracle_with_nan_in_all_padding(graph: Graph, rate: float, loops: bool) -> None:
+def test_equals_the_oracle_with_nan_in_all_padding(
+    graph: Graph, rate: float, loops: bool, implementation: str
+) -> None:
     with jax.enable_x64(True):
         placed = place_block(graph, pad_to=shared_shapes(), self_loops=loops)
-        check_against_oracle(placed, draw(graph), loops=loops, rate=rate)
+        options: Any = {"loops": loops, "rate": rate, "implementation": implementation}
+        check_against_oracle(placed, draw(graph), **options)
 
 
 @pytest.mark.parametrize("name", ["one-node", "no-edges"])

@@ -117,6 +117,9 @@ def init_params(
         if not is_last and model.norm is not None:
             scale = 1 + 0.1 * rng.standard_normal(width_out)
             layer["norm"] = {"scale": scale, "bias": _normal(rng, width_out)}
+            if model.norm == "batch":
+                # The norm would take it away.
+                del layer["conv"]["second_bias" if model.conv == "gin" else "bias"]
         layers.append(layer)
         width_in = width_out
     return layers

@@ -73,7 +73,11 @@ def attention(receiver_width):
     return message, Inputs((), (values, logits), receiver, ()), adjoint
 
 
-@pytest.mark.parametrize(("receiver_width", "plan"), [(1, "at-sender"), (16, "refetch")])
+# There and back, a sender is 2 * 136 bytes; a receiver 144 and twice 8 for each of its width.
+@pytest.mark.parametrize(
+    ("receiver_width", "plan"),
+    [(1, "at-sender"), (7, "at-sender"), (8, "refetch"), (16, "refetch")],
+)
 def test_the_backward_runs_where_fewer_bytes_move(receiver_width, plan):
     message, inputs, adjoint = attention(receiver_width)
     reducer = Softmax(heads=2)

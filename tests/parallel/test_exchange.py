@@ -17,6 +17,8 @@ from jaxgraph.parallel.exchange import (
     MOST_SEGMENTS,
     WHOLE_ANSWER_RATIO,
     Route,
+    Segment,
+    _segments,
     exchange_all,
     halo_route,
     reach_route,
@@ -50,6 +52,20 @@ def covered(route: Route, step: int) -> dict[tuple[int, int], int]:
             assert rows.get(pair, 0) == segment.start
             rows[pair] = segment.stop
     return rows
+
+
+def test_permutations_are_joined_for_few_rows_and_not_for_many() -> None:
+    """At most 5% more than needed: 1 of 41 rows, and not 18 of 42 after that."""
+    found = _segments({(0, 1): 10, (1, 2): 11, (2, 0): 20}, 1)
+    assert found == (Segment(0, 11, ((0, 1), (1, 2), (2, 0))), Segment(11, 20, ((2, 0),)))
+
+
+@pytest.mark.parametrize(("last", "segments"), [(12, 1), (15, 2)])
+def test_an_answer_travels_whole_where_that_sends_little_more(last: int, segments: int) -> None:
+    """At most 20% more than needed: 36 rows for 32, and not 45 for 35."""
+    step = (Segment(0, 10, ((0, 1), (1, 2), (2, 0))), Segment(10, last, ((2, 0),)))
+    (back,) = Route((step,), last).answers().steps
+    assert len(back) == segments
 
 
 @given(unit_matrices(), st.sampled_from((1, 16)))

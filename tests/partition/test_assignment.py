@@ -62,6 +62,7 @@ def test_takes_numpy_integers_and_shows_itself() -> None:
     [
         ([0, 1, 2], 2, r"assignment: values run from 0 to 2; expected 0 to 1"),
         ([0, -1], 2, r"values run from -1 to 0"),
+        (np.ma.masked_equal([0, 7], 7), 8, r"assignment: got a masked array with 1 masked"),
         ([[0, 1]], 2, r"got shape \[1, 2\]; expected \[num_nodes\]"),
         ([], 2, r"got shape \[0\]"),
         ([0.0, 1.0], 2, r"got dtype float64; expected integers"),

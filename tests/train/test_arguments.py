@@ -95,8 +95,10 @@ def test_tasks(task: Any) -> None:
         ({"epochs": 0}, "epochs is 0; expected an integer, at least 1"),
         ({"epochs": 2.0}, "epochs is 2.0"),
         ({"epochs": True}, "epochs is True"),
-        ({"epochs": 1, "seed": -1}, "seed is -1"),
-        ({"epochs": 1, "seed": jax.random.key(0)}, "seed is Array"),
+        ({"epochs": 1, "seed": -1}, r"seed: got -1; expected an integer from 0 to 2\*\*32 - 1"),
+        # Of which jax.random.key would make the key of 0.
+        ({"epochs": 1, "seed": 2**33}, r"seed: got 8589934592"),
+        ({"epochs": 1, "seed": jax.random.key(0)}, r"(?s)seed: got Array.*expected an integer"),
         ({"epochs": 1, "patience": 0}, "patience is 0"),
         ({"epochs": 1, "on_epoch": 3}, "on_epoch is 3"),
         ({"epochs": 1, "on_compile": 3}, "on_compile is 3; expected a function of a sequence"),

@@ -21,6 +21,7 @@ from jaxgraph.train import (
 )
 from tests.tolerance import assert_close
 from tests.train.small_model import (
+    CLASSES,
     SmallNet,
     TableNet,
     counted_compilations,
@@ -310,6 +311,36 @@ def test_several_graphs_take_a_step_each() -> None:
     # The epoch's metrics are those of all their nodes.
     left = evaluate(model, sharded)["val"]["loss"]
     assert history.val_loss[-1] == pytest.approx(left, rel=1e-6)
+
+
+class Drawn(nnx.Module):
+    """In training the first class has a logit drawn from the key, the same for all nodes."""
+
+    def __init__(self) -> None:
+        self.bias = nnx.Param(jnp.zeros(CLASSES))
+
+    def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> jax.Array:
+        logit = 5 * jax.random.uniform(key) if train else jnp.float32(0)
+        return jnp.broadcast_to(self.bias[...].at[0].add(logit), (shard.num_rows, CLASSES))
+
+
+def test_each_of_several_graphs_draws_from_a_key_of_its_own() -> None:
+    """Which folds in the epoch, then the number of the graph."""
+    graph, seed = small_graph(), 3
+    sharded = [on_devices(graph, 2)] * 3
+    losses = fit(Drawn(), sharded, optax.sgd(0.0), epochs=2, seed=seed).loss
+    assert graph.labels is not None and graph.train_mask is not None
+    share = np.mean(graph.labels[graph.train_mask] == 0)
+
+    def expected(epoch: int, index: int) -> float:
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), epoch), index)
+        logit = 5 * float(jax.random.uniform(key))
+        return float(np.log(np.exp(logit) + CLASSES - 1) - share * logit)
+
+    for epoch, loss in enumerate(losses):
+        of_graphs = [expected(epoch, index) for index in range(3)]
+        assert np.ptp(of_graphs) > 1e-2
+        assert loss == pytest.approx(np.mean(of_graphs), rel=1e-5)
 
 
 def test_several_graphs_are_as_good_on_any_number_of_devices() -> None:

@@ -165,7 +165,6 @@ class JaxgraphLibrary:
         def results() -> dict[str, np.ndarray]:
             losses = [advance()]
             gradients = first_gradients(state.optimizer_state)
-            gradients = {name: g for name, g in gradients.items() if model.has_effect(name)}
             losses.append(advance())
             return {"losses": np.asarray(jnp.stack(losses)), **gradients}
 
@@ -213,6 +212,8 @@ def make_model(
     kind = {"gcn": jg.nn.GCN, "sage": jg.nn.GraphSAGE, "gat": jg.nn.GAT}[model.name]
     made = kind(in_features, model.hidden, out_features, **shared)
     for name, value in initial_parameters(model, in_features, out_features).items():
+        if not model.has_effect(name):
+            continue
         index, *path = name.split("/")
         layer = made.layers[int(index)]
         owner = layer.norm if path[0] == "norm" else layer.convolution
