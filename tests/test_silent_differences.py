@@ -16,7 +16,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
-from hypothesis import given, settings
+from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from jax import lax
 
@@ -195,11 +195,17 @@ def test_some_layers(layer):
     check_layer(*layer)
 
 
+# Each part with its own time limit.
 @pytest.mark.full
-@settings(max_examples=80)
-@given(LAYERS)
-def test_any_layer(layer):
-    check_layer(*layer)
+@pytest.mark.parametrize("part", range(16))
+def test_any_layer(part):
+    @seed(part)
+    @settings(max_examples=6)
+    @given(LAYERS)
+    def any_layer(layer):
+        check_layer(*layer)
+
+    any_layer()
 
 
 class Net(nnx.Module):

@@ -167,8 +167,7 @@ class _Flow:
         return _settled(turn, states[first + second :], step)
 
     def _scan(self, pair: tuple[Any, Any], states: list[State], step: Step) -> list[State]:
-        params = pair[0].params
-        consts, carries = params["num_consts"], params["num_carry"]
+        consts, carries = _scan_counts(pair[0])
         given, rest = states[:consts], states[consts + carries :]
         bodies = tuple(equation.params["jaxpr"] for equation in pair)
         if pair[0].params["length"] != pair[1].params["length"]:
@@ -207,6 +206,19 @@ class _Flow:
         if any(isinstance(state, Along) and state.content is not None for state in rest):
             return step.mixed("position")
         return [Along(0)] * len(step.outputs)
+
+
+def _scan_counts(equation: Any) -> tuple[int, int]:
+    """Constants and carries of a scan: what has the same rank outside of its body and inside."""
+    body = equation.params["jaxpr"]
+    body = getattr(body, "jaxpr", body)
+
+    def kept(outside: Any, inside: Any) -> int:
+        pairs = zip(outside, inside, strict=True)
+        return sum(len(_shape(a)) == len(_shape(b)) for a, b in pairs)
+
+    carries = kept(equation.outvars, body.outvars)
+    return kept(equation.invars, body.invars) - carries, carries
 
 
 def _settled(turn: Any, carry: list[State], step: Step) -> list[State]:

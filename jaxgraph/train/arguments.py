@@ -115,12 +115,12 @@ def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
             f"model is {_kind(model)}; expected a flax.nnx.Module instance that is called as "
             f"model(shard, x, key=key, train=train). {_ORDER}"
         )
-    refuse_local_modules(model)
     if jax.tree.leaves(nnx.state(model, nnx.RngState)):
         raise ValueError(
             "the model holds a random stream (nnx.Rngs, as nnx.Dropout keeps it), which would draw "
             "the same mask on every device; drop with jaxgraph.nn.dropout(shard, x, key) instead"
         )
+    refuse_local_modules(model)
     width = getattr(model, "in_features", None)
     for graph in graphs:
         nodes = plain_features(graph.shards.nodes)

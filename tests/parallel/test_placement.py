@@ -237,7 +237,7 @@ def test_padding_on_coauthor_cs_in_eight_metis_parts(data_dir):
 def test_graphs_of_the_same_shapes_share_one_program(mode, prefetch):
     pairs = [random_pair(200), random_pair(90, seed=1), random_pair(7, seed=2)]
     common = common_shapes(*pairs, mode=mode)
-    function = jg.parallel.spmd(weighted_sums, outputs="rows")
+    function = jax.jit(jg.parallel.spmd(weighted_sums, outputs="rows"))
     for graph, parts in pairs:
         options = {"mode": mode, "prefetch": prefetch}
         padded = shard(graph, parts, make_mesh(PARTS), **options, pad_to=common)
@@ -245,7 +245,7 @@ def test_graphs_of_the_same_shapes_share_one_program(mode, prefetch):
         assert padded.padding().edges == graph.num_edges
         found = jg.parallel.gather_rows(function(padded), padded)
         assert np.allclose(found, expected_sums(graph), rtol=1e-5, atol=1e-5)
-    assert function._cache_size() == 1  # pyright: ignore[reportFunctionMemberAccess]
+    assert function._cache_size() == 1  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -277,7 +277,7 @@ def test_gradients_are_those_without_padding(mode):
 def test_a_sharded_graph_can_be_padded_to():
     known = shard(*random_pair(400), make_mesh(PARTS))
     unseen = random_pair(300, seed=1, labels=None, train_mask=None, val_mask=None, test_mask=None)
-    function = jg.parallel.spmd(weighted_sums, outputs="rows")
+    function = jax.jit(jg.parallel.spmd(weighted_sums, outputs="rows"))
     function(known)
     padded = shard(*unseen, make_mesh(PARTS), pad_to=known)
     assert padded.manifest == known.manifest
@@ -285,7 +285,7 @@ def test_a_sharded_graph_can_be_padded_to():
     assert not np.any(padded.shards.train_mask)
     found = jg.parallel.gather_rows(function(padded), padded)
     assert np.allclose(found, expected_sums(unseen[0]), rtol=1e-5, atol=1e-5)
-    assert function._cache_size() == 1  # pyright: ignore[reportFunctionMemberAccess]
+    assert function._cache_size() == 1  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, "float16"])
