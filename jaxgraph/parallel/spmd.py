@@ -78,33 +78,42 @@ def spmd(
         if word not in ("replicated", "rows"):
             raise ValueError(f"outputs holds {word!r}; expected 'replicated' or 'rows'")
 
-    @jax.jit
-    def on_all_shards(*arguments: Any) -> Pytree:
-        return _run(function, outputs, arguments, None)[0]
+    return wraps(function)(_OnAllShards(function, outputs))
 
-    @jax.jit
-    def with_objects(objects: Objects, arguments: Pytree) -> Pytree:
-        return _run(function, outputs, arguments, objects)
 
-    @wraps(function)
-    def call(*arguments: Any) -> Pytree:
+class _OnAllShards:
+    """What `spmd` returns.
+
+    A class of its own: JAX copies attributes of a function to what it makes of it, and the gradient
+    would have the function's `lower`.
+    """
+
+    def __init__(self, function: Callable[..., Pytree], outputs: Pytree) -> None:
+        def plain(*arguments: Any) -> Pytree:
+            return _run(function, outputs, arguments, None)[0]
+
+        def with_objects(objects: Objects, arguments: Pytree) -> Pytree:
+            return _run(function, outputs, arguments, objects)
+
+        self._plain = jax.jit(plain)
+        self._with_objects = jax.jit(with_objects)
+
+    def __call__(self, *arguments: Any) -> Pytree:
         mesh = _graph_of(arguments).mesh
         marked, objects, parts = taken_apart(arguments)
         if parts is None:
-            return on_all_shards(*arguments)
+            return self._plain(*arguments)
         parts = on_mesh(parts, mesh)
-        result, same, rows = with_objects(parts, marked)
+        result, same, rows = self._with_objects(parts, marked)
         written_back(objects, parts.state, same | rows)
         return put_together(result, objects)
 
-    def lower(*arguments: Any) -> jax.stages.Lowered:
+    def lower(self, *arguments: Any) -> jax.stages.Lowered:
+        """The lowered program, as `lower` of `jax.jit` returns it."""
         marked, _, parts = taken_apart(arguments)
-        return (
-            on_all_shards.lower(*arguments) if parts is None else with_objects.lower(parts, marked)
-        )
-
-    call.lower = lower  # type: ignore[attr-defined]
-    return call
+        if parts is None:
+            return self._plain.lower(*arguments)
+        return self._with_objects.lower(parts, marked)
 
 
 def _run(
