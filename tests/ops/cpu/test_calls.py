@@ -161,15 +161,18 @@ def test_ends_of_two_types_are_multiplied_in_their_common_type(short):
 @pytest.mark.parametrize("maximum", [True, False])
 def test_extremum_and_its_winners(width, maximum):
     groups, missing = group_edges(EDGES), without_loop(EDGES)
-    # Few different values, so that several senders win.
+    # Few different values, so that several senders win, and NaN.
     rng = np.random.default_rng(3)
     x = rng.integers(-20, 20, (EDGES.num_nodes, width)).astype(np.float64)
+    x[rng.random(x.shape) < 0.002] = np.nan
     gradient = rng.standard_normal(x.shape)
     full = EDGES.with_missing_self_loops()
     sign = 1 if maximum else -1
     best = np.full(x.shape, -np.inf)
     np.maximum.at(best, full.receivers, sign * x[full.senders])
-    wins = sign * x[full.senders] == best[full.receivers]
+    messages, winners = sign * x[full.senders], best[full.receivers]
+    wins = (messages == winners) | (np.isnan(messages) & np.isnan(winners))
+    assert np.isnan(best[HUB]).any()
     count = full.sum_by_receiver(wins.astype(np.float64))
 
     over = EdgeGroup(groups, 0, jnp.asarray(missing))
