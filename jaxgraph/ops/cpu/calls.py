@@ -227,12 +227,10 @@ def row_product(
     Returns:
       [rows, out_features], of the type of x.
     """
-    over_x = over_after is not None
     arrays = (x, optional(beside, x.dtype), kernel, optional(over_after, x.dtype))
     results = [((x.shape[0], kernel.shape[1]), x.dtype)]
-    aliases = {0: 0} if over_x else None
-    target = "jaxgraph_row_product"
-    return call_on_arrays(target, arrays, results, aliases, over_x=np.bool_(over_x))[0]
+    aliases = {0: 0} if over_after is not None else None
+    return call_on_arrays("jaxgraph_row_product", arrays, results, aliases)[0]
 
 
 def row_products(x: jax.Array, kernel: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array]:
