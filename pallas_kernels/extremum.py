@@ -53,7 +53,7 @@ def neighbor_extremum(
       repetition: int32 [edges], which of several equal edges each one is; None: no equal edges.
       fresh: whether `before` is that of no edges there, and need not be read; it may then be shapes
         and types, and starts as anything.
-      launch: how the kernel is started; None: for Hopper.
+      launch: how the kernel is started; None: for the chip of this process.
 
     Returns:
       The state after the edges; `identity` is that of the first of the winners.
@@ -169,7 +169,7 @@ def winner_gradient(
       slots: int32 [edges], the slot of each edge; needed with `repetition`.
       fresh: whether `before` is 0 there, and need not be read; it may then be a shape and a type,
         and starts as anything.
-      launch: how the kernel is started; None: for Hopper.
+      launch: how the kernel is started; None: for the chip of this process.
 
     Returns:
       float32 [rows, width].

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 
 from jaxgraph.ops.arguments import check_block, check_no_added_loops, check_slots
 from jaxgraph.ops.blocks import Block, fold_block
-from jaxgraph.ops.dispatch import Implementation, by_preference, call
+from jaxgraph.ops.dispatch import Implementation, by_preference
 from jaxgraph.ops.edge_maps import map_edges
 from jaxgraph.ops.edges import match_variation
+from jaxgraph.ops.implementations import call_on_block
 from jaxgraph.ops.messages import Inputs, finish_messages
 from jaxgraph.ops.precision import to_accumulation
 from jaxgraph.ops.propagation import propagate_block
@@ -33,7 +34,8 @@ def edge_softmax(
     Args:
       block: the edges.
       logits: [slots, heads], floating; -inf takes an edge out.
-      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the first that can.
+      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the one that the graph was
+        placed for, or the next that can.
 
     Returns:
       [slots, heads]; 0 in slots without an edge and where all edges of a receiver are at -inf.
@@ -51,7 +53,7 @@ def edge_softmax(
     heads = jnp.shape(logits)[1:2] or (1,)
     check_slots(block, "logits", logits, (heads,))
     check_no_added_loops(block, "logits")
-    return call(EDGE_SOFTMAX, implementation, block, logits)
+    return call_on_block(EDGE_SOFTMAX, implementation, block, logits)
 
 
 @jax.jit

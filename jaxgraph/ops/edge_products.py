@@ -18,10 +18,10 @@ from jaxgraph.ops.arguments import (
     check_same_axes,
 )
 from jaxgraph.ops.blocks import Block, pull_block
-from jaxgraph.ops.dispatch import call, check_name
+from jaxgraph.ops.dispatch import check_name
 from jaxgraph.ops.edge_maps import map_edges
 from jaxgraph.ops.edges import EdgeGroup, match_variation
-from jaxgraph.ops.implementations import implementations_of
+from jaxgraph.ops.implementations import call_on_block, implementations_of
 from jaxgraph.ops.kernels import find_calls
 from jaxgraph.ops.message_functions import weighted_message
 from jaxgraph.ops.messages import Inputs, Wanted
@@ -57,7 +57,8 @@ def sddmm(
       sender: [sender rows, features] or [sender rows, heads, features], floating.
       receiver: [receiver rows, ...], of the same axes behind the first.
       op: "dot" or "add".
-      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the first that can.
+      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the one that the graph was
+        placed for, or the next that can.
 
     Returns:
       Products [slots] or [slots, heads], as `weight` of `aggregate` and `logits` of `edge_softmax`,
@@ -78,7 +79,7 @@ def sddmm(
     check_same_axes("sender", sender, "receiver", receiver)
     check_no_added_loops(block, "the result")
     check_name("op", op, OPERATIONS)
-    return call(SDDMM, implementation, block, sender, receiver, op)
+    return call_on_block(SDDMM, implementation, block, sender, receiver, op)
 
 
 @partial(jax.jit, static_argnames="op")

@@ -45,23 +45,36 @@ __all__ = ["fits_whole", "pull_whole", "reduce_whole", "weigh_edges"]
 
 Pytree = Any
 
+_SMALL = 1 << 26
+"""Bytes of the states of all runs up to which they may be larger than those of the rows."""
 
-def fits_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer) -> bool:
+
+def fits_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs: Inputs) -> bool:
     """Whether messages can be reduced here without an array of the size [edges, features].
 
     XLA stores, for all edges at once, matrix products, sums over features, and what is costly to
     compute twice; so only messages that pass features on, or multiply them by a number, can be.
+    The states of runs are stored, too: of few rows with many edges and wide features they would be
+    many times the rows, and a chunk of edges at a time is faster as well.
 
     Args:
       edges: the edges.
-      message, reducer: as for `reduce_messages`.
+      message, reducer, inputs: as for `reduce_messages`.
 
     Returns:
-      False for other messages, for reducers that compare them, and where the edges have no lanes:
-      they are those of several parts, or were placed for other kernels.
+      False for other messages, for reducers that compare them, where the edges have no lanes (they
+      are those of several parts, or were placed for other kernels), and where the states of runs
+      are large beside those of the rows.
     """
     passes_on = message in (sum_message, weighted_message) or isinstance(message, GatMessage)
-    return edges.by_receiver.lanes is not None and passes_on and not reducer.compares
+    if edges.by_receiver.lanes is None or not passes_on or reducer.compares:
+        return False
+    shapes = jax.tree.leaves(message_shapes(message, inputs, 1))
+    of_a_row = sum(leaf.size * leaf.dtype.itemsize for leaf in shapes)
+    lanes = [each.lanes for each in (edges.by_receiver, edges.by_sender) if each.lanes is not None]
+    runs = max(len(each.runs.rows) for each in lanes)
+    rows = max(len(each.rows.rows) for each in lanes)
+    return runs * of_a_row <= max(_SMALL, 2 * rows * of_a_row)
 
 
 def _is_attention(message: MessageFn, reducer: Reducer) -> TypeGuard[GatMessage]:

@@ -215,7 +215,7 @@ def place(
     if prefetch and manifest.mode != "sar":
         name = "mode" if manifest.columns is None else "rest"
         raise ValueError(f"prefetch=True needs {name}='sar'; {name} is {manifest.mode!r}")
-    implementation = usable_implementation(implementation, mesh.devices.flat[0].platform)
+    implementation = usable_implementation(implementation, mesh.devices.flat[0])
     if node_dtype is not None:
         manifest = manifest.storing("nodes", _floating(node_dtype))
     if manifest.columns is not None:

@@ -62,7 +62,8 @@ def first_kept(state: TrainState, sharded: ShardedGraph) -> Kept:
     Returns:
       What is kept before the first epoch.
     """
-    kept = Kept(state.params, state.statistics, jnp.asarray(np.inf, jnp.float32))
+    val_loss = jax.device_put(np.float32(np.inf))
+    kept = Kept(state.params, state.statistics, val_loss)
     return jax.jit(_copies, out_shardings=shardings(kept, sharded))(kept)
 
 
@@ -94,13 +95,14 @@ class EpochProgram:
         Returns:
           All of it after the epoch.
         """
-        learner, number = self.learner, np.int32(epoch)
+        # Placed by name: what is not counts as an implicit transfer.
+        learner, number = self.learner, jax.device_put(np.int32(epoch))
         if len(self.graphs) == 1:
             (graph,) = self.graphs
             return _epoch(learner, state, kept, graph, key, number, self.restore_best)
         steps = []
         for index in self._trained():
-            of_graph = _graph_key(key, number, np.int32(index))
+            of_graph = _graph_key(key, number, jax.device_put(np.int32(index)))
             state, sums = _step(learner, state, self.graphs[index], of_graph)
             steps.append(sums)
         evaluations = [_evaluate(learner, state, graph) for graph in self.graphs]
@@ -121,7 +123,7 @@ class EpochProgram:
         Returns:
           The programs that an epoch consists of.
         """
-        learner, number = self.learner, np.int32(0)
+        learner, number = self.learner, jax.device_put(np.int32(0))
         if len(self.graphs) == 1:
             (graph,) = self.graphs
             return (

@@ -24,7 +24,7 @@ from jaxgraph.train.arguments import (
 from jaxgraph.train.epoch import EpochProgram, Outcome, first_kept
 from jaxgraph.train.evaluation import as_numbers
 from jaxgraph.train.history import EpochRecord, History, best_epoch
-from jaxgraph.train.state import initial_state, restore
+from jaxgraph.train.state import initial_state, random_key, restore
 from jaxgraph.train.step import make_learner
 from jaxgraph.train.task import Task
 
@@ -94,7 +94,7 @@ def fit(
         graphs = with_aggregates(model, graphs, epochs)
     program = EpochProgram(make_learner(model, optimizer, task), graphs, bool(restore_best))
     state = initial_state(model, optimizer, graphs[0])
-    kept, key = first_kept(state, graphs[0]), jax.random.key(seed)
+    kept, key = first_kept(state, graphs[0]), random_key(seed)
     started = time.perf_counter()
     compiled = program.compile(state, kept, key)
     compile_seconds = time.perf_counter() - started

@@ -22,6 +22,7 @@ __all__ = [
     "abstract_variables",
     "initial_state",
     "place_variables",
+    "random_key",
     "restore",
     "shardings",
 ]
@@ -70,6 +71,14 @@ def _fresh(
     # Copied: an optimizer may start from the parameters themselves (averages, look-ahead).
     state = _copies(optimizer.init(params))
     return jax.lax.with_sharding_constraint(state, shardings(state, sharded))
+
+
+def random_key(seed: int) -> jax.Array:
+    """The random key of a seed, which is placed on a device explicitly."""
+    return _key(jax.device_put(np.asarray(seed)))
+
+
+_key = jax.jit(jax.random.key)
 
 
 def abstract_state(

@@ -19,7 +19,13 @@ from jaxgraph.train.arguments import (
     checked_task,
 )
 from jaxgraph.train.objective import gradients, split_model
-from jaxgraph.train.state import TrainState, abstract_state, place_variables, shardings
+from jaxgraph.train.state import (
+    TrainState,
+    abstract_state,
+    place_variables,
+    random_key,
+    shardings,
+)
 from jaxgraph.train.task import Sums, Task
 
 __all__ = ["Learner", "compile_train_step", "loss_and_grad", "make_learner", "train_step"]
@@ -141,7 +147,7 @@ def loss_and_grad(
     task = checked_task(task)
     (sharded,) = checked_graphs(sharded, task, train=True)
     check_model(model, (sharded,))
-    key = jax.random.key(checked_seed(seed))
+    key = random_key(checked_seed(seed))
     graphdef, params, statistics = split_model(model)
     loss, grads = _loss_and_grad(
         graphdef,
