@@ -191,7 +191,7 @@ def add_bias(y: jax.Array, bias: jax.Array | None) -> jax.Array:
     Returns:
       float [rows, features].
     """
-    return y if bias is None else rounded(y + bias, y)
+    return y if bias is None else rounded(y + bias[None], y)
 
 
 def rounded(values: jax.Array, like: jax.Array) -> jax.Array:

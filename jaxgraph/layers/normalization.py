@@ -136,8 +136,9 @@ def _batch_norm_backward(epsilon, residuals, gradients):
     own = of_bias, along * inverse
     total, along = shard.sum(own)
     of_output = to_accumulation(shard.mask_rows(gradient))
-    normal = (to_accumulation(shard.mask_rows(x)) - mean) * inverse
-    dx = (of_output - total / count - normal * (along / count)) * (inverse * scale)
+    normal = (to_accumulation(shard.mask_rows(x)) - mean[None]) * inverse[None]
+    of_all = (total / count)[None]
+    dx = (of_output - of_all - normal * (along / count)[None]) * (inverse * scale)[None]
     dscale, dbias = own[1].astype(scale.dtype), own[0].astype(scale.dtype)
     dx = shard.mask_rows(dx).astype(x.dtype)
     return None, stored_for(implementation, dx), dscale, dbias
@@ -172,7 +173,9 @@ def normalize(
       TypeError: x is split by column.
     """
     x = shard.mask_rows(require_rows(x, "batch normalisation"))
-    normal = (to_accumulation(x) - mean) * (lax.rsqrt(var + epsilon) * scale) + bias
+    normal = (to_accumulation(x) - mean[None]) * (lax.rsqrt(var + epsilon) * scale)[None] + bias[
+        None
+    ]
     return normal.astype(x.dtype)
 
 
@@ -205,4 +208,4 @@ def layer_norm(
     wide = to_accumulation(x)
     centered = wide - jnp.mean(wide, 1, keepdims=True)
     var = jnp.mean(jnp.square(centered), 1, keepdims=True)
-    return (centered * lax.rsqrt(var + epsilon) * scale + bias).astype(x.dtype)
+    return (centered * lax.rsqrt(var + epsilon) * scale[None] + bias[None]).astype(x.dtype)

@@ -37,7 +37,7 @@ def column_sums(
         return calls.column_sums(x, z, x_shift, z_shift, valid)
 
     def centered(table: jax.Array, shift: jax.Array) -> jax.Array:
-        table = to_accumulation(table) - shift
+        table = to_accumulation(table) - shift[None]
         return table if valid is None else jnp.where(valid[:, None], table, 0)
 
     of_x = centered(x, x_shift)

@@ -138,7 +138,7 @@ def _to_be_added(implementation: str, gradient: jax.Array, kernel: jax.Array) ->
     """g W^T, of few columns as a sum that XLA fuses with what it is added to."""
     if kernel.shape[1] > _FEW_COLUMNS:
         return _product(implementation, gradient, kernel.T)
-    terms = (gradient[:, c, None] * kernel[:, c] for c in range(kernel.shape[1]))
+    terms = (gradient[:, c, None] * kernel[None, :, c] for c in range(kernel.shape[1]))
     return functools.reduce(jnp.add, terms)
 
 

@@ -147,7 +147,8 @@ def _lanes(edges: EdgeGroups, side: str, table: LaneTable) -> _Lanes:
     by_lane = table.neighbors.T
     shape = by_lane.shape
     places = jnp.arange(shape[0], dtype=jnp.int32)[:, None]
-    slots = table.starts + jnp.minimum(places, jnp.maximum(table.lengths - 1, 0))
+    lengths = table.lengths[None]
+    slots = table.starts[None] + jnp.minimum(places, jnp.maximum(lengths - 1, 0))
     slots, neighbors = slots.reshape(-1), by_lane.reshape(-1)
     own = jnp.broadcast_to(table.rows, shape).reshape(-1)
     senders, receivers = (own, neighbors) if side == "sender" else (neighbors, own)
@@ -157,7 +158,7 @@ def _lanes(edges: EdgeGroups, side: str, table: LaneTable) -> _Lanes:
         # Fused into what reads edges by them, they would be looked up for each of its elements.
         ids = stored_branch(slots[0], lambda: take_rows(known, slots), lambda: slots)
     masks = [table.lengths > lane for lane in range(shape[0])]
-    mask = (places < table.lengths).reshape(-1)
+    mask = (places < lengths).reshape(-1)
     return _Lanes(side, table, masks, EdgeChunk(senders, receivers, ids, mask))
 
 

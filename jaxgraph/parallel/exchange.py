@@ -266,7 +266,7 @@ def _message_rows(
     parts = table.ptr.shape[0]
     steps = (jnp.arange(parts) - lax.axis_index(axis)) % parts
     starts = table.ptr[jnp.maximum(steps - 1, 0)]
-    return table.rows[starts[:, None] + jnp.arange(size)], steps
+    return table.rows[starts[:, None] + jnp.arange(size)[None]], steps
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
