@@ -12,6 +12,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.layers.dense import require_rows
 from jaxgraph.ops.column_sums import column_sums
+from jaxgraph.ops.derivatives import custom_vjp
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
 from jaxgraph.ops.stored import stored_for, when_ready
@@ -111,7 +112,7 @@ def batch_norm(
     return results[0], lax.stop_gradient(results[1])
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
+@partial(custom_vjp, nondiff_argnums=(0,), loops=False)
 def _batch_norm(
     epsilon: float, shard: Shard, x: jax.Array, scale: jax.Array, bias: jax.Array
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxgraph.ops.derivatives import custom_vjp
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.messages import Inputs, MessageFn, Wanted, floating_leaves
 from jaxgraph.ops.propagation import (
@@ -76,7 +77,7 @@ def propagate_derived(
     return _propagate(message, inputs_of, keep, schedule, reducer, *leaves)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+@partial(custom_vjp, nondiff_argnums=(0, 1, 2))
 def _propagate(message, inputs_of, keep, schedule, reducer, *leaves):
     return reduced(message, schedule, reducer, inputs_of(leaves))[0]
 
@@ -148,4 +149,7 @@ def _joined(zero: jax.Array, kept: jax.Array) -> jax.Array:
     return lax.bitcast_convert_type(bits | zero.astype(bits.dtype), kept.dtype)
 
 
-_joined.defjvp(lambda primals, tangents: (_joined(*primals), tangents[1]))
+@_joined.defjvp
+def _joined_tangent(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    joined = _joined(*primals)
+    return joined, match_variation(tangents[1], joined)
