@@ -27,7 +27,8 @@ __all__ = ["as_portable", "custom_vjp", "differentiated_as", "with_portable_tang
 Pytree = Any
 
 _HESSIAN = (
-    "products with a Hessian are there: jax.jvp(jax.grad(f), (x,), (v,)), as jax.hessian takes them"
+    "products with a Hessian are there: jax.jvp(jax.grad(f), (x,), (v,)), as jax.hessian takes "
+    "them, of whole models with shard(..., implementation='xla')"
 )
 _FORWARD = (
     "forward mode (jax.jvp, jax.linearize, jax.jacfwd) alone is not defined for the ops of "

@@ -84,7 +84,7 @@ def _propagate(message, inputs_of, keep, schedule, reducer, *leaves):
 
 def _forward(message, inputs_of, keep, schedule, reducer, *leaves):
     schedule, reducer, values = primal_values((schedule, reducer, list(leaves)))
-    inputs = inputs_of(values)
+    inputs = _made(inputs_of, values)
     outputs, kept = reduced(message, schedule, reducer, inputs)
     wanted = Static(tuple(leaf.perturbed for leaf in leaves))
     kept_inputs = Stored.of(inputs) if keep else None
@@ -97,7 +97,8 @@ def _backward(message, inputs_of, keep, residuals, gradient):
     outputs, kept = results.restored()
     gradient = stored_for(schedule.implementation, materialize(gradient, outputs))
     is_kept = kept_inputs is not None
-    inputs = kept_inputs.restored() if is_kept else inputs_of(values, when_ready(gradient))
+    after = when_ready(gradient)
+    inputs = kept_inputs.restored() if is_kept else _made(inputs_of, values, after)
     parts = (inputs.params, inputs.sender, inputs.receiver, inputs.edge)
     wanted = Wanted(*(bool(floating_leaves(part)) for part in parts), over_inputs=not is_kept)
     grads = pulled(message, wanted, schedule, reducer, inputs, (outputs, kept), gradient)
@@ -106,6 +107,12 @@ def _backward(message, inputs_of, keep, residuals, gradient):
 
 
 _propagate.defvjp(_forward, _backward, symbolic_zeros=True)
+
+
+def _made(inputs_of: Callable[..., Inputs], values: Sequence[jax.Array], *after: Any) -> Inputs:
+    """`inputs_of(values, *after)`, which forward mode over this backward can differentiate."""
+    # Functions with a backward of their own are then replaced by their forward functions.
+    return jax.vjp(lambda *values: inputs_of(values, *after), *values)[0]
 
 
 def _pull_back(
