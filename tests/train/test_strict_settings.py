@@ -46,6 +46,6 @@ def test_training_under_strict_settings(case: str) -> None:
         history = fit(model, graphs, optax.adam(0.1), epochs=1)
         metrics = evaluate(model, graphs)
         outputs = predict(model, sharded)
-        loss = loss_and_grad(model, sharded)[0]
+        loss = float(jax.device_get(loss_and_grad(model, sharded)[0]))
     assert np.isfinite([history.records[-1].loss, metrics["train"]["loss"], loss]).all()
     assert outputs.shape == (graph.num_nodes, NUM_CLASSES)
