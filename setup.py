@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import platform
+import runpy
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version as installed_version
@@ -18,7 +20,9 @@ from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
+LIBRARY = "jaxgraph.ops.cpu.kernels"
 SOURCE = Path("jaxgraph/ops/cpu/source")
+RECORD = runpy.run_path("jaxgraph/ops/cpu/build_record.py")
 PLAIN_SOURCES = ("levels.cc", "handlers.cc", "attention_handlers.cc")
 LEVEL_SOURCE = "level.cc"
 BASELINE = {"baseline": []}
@@ -76,8 +80,12 @@ class BuildKernels(build_ext):
         target = Path(self.get_ext_fullpath(ext.name))
         sources = [path for path in SOURCE.iterdir() if path.suffix in (".h", ".cc")]
         newest = max(path.stat().st_mtime for path in [*sources, Path(__file__)])
-        if not self.force and target.exists() and target.stat().st_mtime > newest:
+        is_known = target.exists() and not RECORD["mismatch"](target, SOURCE)
+        if not self.force and is_known and target.stat().st_mtime > newest:
             return
+        # Whatever happens from here on, the package does not get an older build.
+        for old in (target, RECORD["record_path"](target)):
+            old.unlink(missing_ok=True)
         folder = header_folder()
         jobs = [(name, name, ["-isystem", folder]) for name in PLAIN_SOURCES]
         jobs += [
@@ -99,6 +107,15 @@ class BuildKernels(build_ext):
         self.compiler.link_shared_object(
             objects, str(target), extra_postargs=["-pthread"], target_lang="c++"
         )
+        RECORD["write_record"](target, SOURCE)
+
+    def copy_extensions_to_source(self) -> None:
+        """Copies the record as well."""
+        super().copy_extensions_to_source()
+        library = self.get_ext_filename(LIBRARY)
+        built, inplace = (RECORD["record_path"](Path(at, library)) for at in (self.build_lib, "."))
+        if built.exists():
+            shutil.copyfile(built, inplace)
 
     def run(self) -> None:
         """Builds, or says in one line why not: every op has another implementation."""
@@ -117,6 +134,6 @@ class Wheel(bdist_wheel):
 
 
 setup(
-    ext_modules=[Extension("jaxgraph.ops.cpu.kernels", [], optional=True)],
+    ext_modules=[Extension(LIBRARY, [], optional=True)],
     cmdclass={"build_ext": BuildKernels, "bdist_wheel": Wheel},
 )

@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--parts", type=int, default=4)
     parser.add_argument("--mode", default="sar")
     arguments = parser.parse_args()
+    jg.process.tune_process(num_devices=arguments.parts)
     jg.parallel.emulate_devices(arguments.parts)
     mesh = jg.parallel.make_mesh(arguments.parts)
     columns = ("graph", "model", "type", "test accuracy", "deviation", "median epoch", "seconds")

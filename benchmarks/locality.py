@@ -217,6 +217,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--data-dir", type=Path, default=os.environ.get("JAXGRAPH_DATA"))
     options = parser.parse_args()
+    jg.process.tune_process()
     console, rows = Console(width=130), []
     for name in options.graphs:
         graph = load_graph(name, options.nodes, options.data_dir)

@@ -119,6 +119,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
+    jg.process.tune_process()
     rows = []
     for name in options.graphs:
         graph = make_graph(graphs.make(name))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ops,
         parallel,
         partition,
+        process,
         train,
         transforms,
     )
@@ -33,6 +34,7 @@ __all__ = [
     "ops",
     "parallel",
     "partition",
+    "process",
     "train",
     "transforms",
 ]

@@ -110,7 +110,7 @@ def attention_state(
         `rows`.
       fresh: whether `before` is that of no edges there, and need not be read; it may then be shapes
         and types, and starts as anything.
-      launch: how the kernel is started; None: for Hopper.
+      launch: how the kernel is started; None: for the chip of this process.
 
     Returns:
       m, z and s.

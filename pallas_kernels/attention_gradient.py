@@ -154,7 +154,7 @@ def attention_gradients(
         and DOT want both or none of `values` and `sender`, and both where they want `receiver`;
         `receiver` is there where `vector` is.
       fresh: whether what is added to is 0 where a row has edges, and need not be read.
-      launch: how the kernels are started; None: for Hopper.
+      launch: how the kernels are started; None: for the chip of this process.
 
     Returns:
       The gradients that are wanted; the same bits on every run.

@@ -40,7 +40,7 @@ def edge_products(
       neighbors: int32 [edges], the row of `z` of each edge.
       before: [slots, heads], of the type of the result, written over where a row has an edge.
       slots: int32 [edges], where the product of each edge goes; None: its own place.
-      launch: how the kernel is started; None: for Hopper.
+      launch: how the kernel is started; None: for the chip of this process.
 
     Returns:
       [slots, heads], summed in float32 and rounded to the type of `before`.

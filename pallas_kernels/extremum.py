@@ -46,7 +46,7 @@ def neighbor_extremum(
       maximum: whether the largest wins, or the smallest.
       fresh: whether `before` is that of no edges there, and need not be read; it may then be shapes
         and types, and starts as anything.
-      launch: how the kernel is started; None: for Hopper.
+      launch: how the kernel is started; None: for the chip of this process.
 
     Returns:
       The state after the edges.
@@ -146,7 +146,7 @@ def winner_gradient(
       before: float32 [rows, width], written over where a row is in `rows`.
       fresh: whether `before` is 0 there, and need not be read; it may then be a shape and a type,
         and starts as anything.
-      launch: how the kernel is started; None: for Hopper.
+      launch: how the kernel is started; None: for the chip of this process.
 
     Returns:
       float32 [rows, width].

@@ -101,7 +101,7 @@ def neighbor_sum(
       before: float32 [rows, heads * width], written over where a row is in `rows`.
       fresh: whether `before` is 0 there, and need not be read; it may then be a shape and a type,
         and starts as anything.
-      launch: how the kernel is started; None: for Hopper.
+      launch: how the kernel is started; None: for the chip of this process.
 
     Returns:
       float32 [rows, heads * width]; the same bits on every run.
@@ -134,7 +134,7 @@ def neighbor_mean(
         y and 1 / n are written to, as in `reduce_rows`.
       before: a sum, float32 [rows, heads * width], and of how many, float32 [rows, heads]; None: of
         none.
-      launch: how the kernel is started; None: for Hopper.
+      launch: how the kernel is started; None: for the chip of this process.
 
     Returns:
       y and 1 / n.

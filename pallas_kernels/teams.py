@@ -12,13 +12,14 @@ import dataclasses
 import math
 from typing import Any
 
+from pallas_kernels.chips import multiprocessors
+
 __all__ = ["LANES", "RESIDENT", "Launch", "Team", "team_for"]
 
 LANES, WARP, WIDEST_READ = 128, 32, 16
 
-
-MULTIPROCESSORS, RESIDENT = 132, 8
-"""Of an H100 or H200, and the warpgroups that each is to hold at once."""
+RESIDENT = 8
+"""Warpgroups that each multiprocessor is to hold at once."""
 
 CLUSTER = 8
 """Blocks of a cluster, the most that every chip with clusters allows."""
@@ -50,12 +51,16 @@ class Team:
         return LANES // self.lanes
 
 
+def _resident_blocks() -> int:
+    return multiprocessors() * RESIDENT
+
+
 @dataclasses.dataclass(frozen=True)
 class Launch:
     """How a kernel is started.
 
     Attributes:
-      programs: blocks of the grid.
+      programs: blocks of the grid; by default as many as the chip of this process holds.
       warpgroups: warpgroups of a block.
       cluster: blocks that wait for each other where they join the pieces of rows; 1: none does, and
         a second kernel joins them.
@@ -63,7 +68,7 @@ class Launch:
       interpret: settings of Pallas' interpreter; None: compiled.
     """
 
-    programs: int = MULTIPROCESSORS * RESIDENT
+    programs: int = dataclasses.field(default_factory=_resident_blocks)
     warpgroups: int = 1
     cluster: int = CLUSTER
     words: int = 32

@@ -109,7 +109,9 @@ def main() -> None:
     """Reads the command line, measures, prints and draws."""
     options = read_arguments(sys.argv[1:])
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {NO_CODE}"
-    jg.parallel.emulate_devices(max(*options.devices, *COAUTHOR_DEVICES))
+    num_devices = max(*options.devices, *COAUTHOR_DEVICES)
+    jg.process.tune_process(num_devices=num_devices)
+    jg.parallel.emulate_devices(num_devices)
     results = measure(options)
     console = Console(width=170)
     report.show_transfers(results.transfers, console)

@@ -21,7 +21,9 @@ def mesh_of(parts: int) -> "Mesh":
     from jax.extend.backend import clear_backends
 
     from jaxgraph.parallel import emulate_devices, make_mesh
+    from jaxgraph.process import tune_process
 
+    tune_process(num_devices=parts)
     # How many devices there are is known only once jax has started; it can start again because
     # nothing has been placed on a device yet.
     if jax.device_count() < parts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -88,7 +88,7 @@ def opened(path: Path) -> IO[bytes]:
         packed = stream.read(len(_GZIP)) == _GZIP
     # Named as packed but not so: gzip's error says it.
     if packed or path.suffix == ".gz":
-        return io.BufferedReader(_Bounded(gzip.open(path, "rb"), path), _BUFFER)
+        return io.BufferedReader(_Bounded(cast(IO[bytes], gzip.open(path)), path), _BUFFER)
     return path.open("rb")
 
 

@@ -14,10 +14,11 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.layers.aggregated import AggregatedFeatures, Features, plain_features
+from jaxgraph.ops.derivatives import custom_vjp
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.precision import to_accumulation
 from jaxgraph.ops.randomness import node_keep_mask
-from jaxgraph.ops.row_maps import kernel_gradient, map_rows, map_rows_twice
+from jaxgraph.ops.row_maps import kernel_gradient, map_rows, map_rows_once, map_rows_twice
 from jaxgraph.parallel import FeatureColumns, Shard
 from jaxgraph.parallel.ptags import Shares, sync
 from jaxgraph.parallel.shard import check_shard
@@ -127,7 +128,7 @@ def check_width(shard: Shard, x: jax.Array | FeatureColumns, kernel: jax.Array) 
         )
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@functools.partial(custom_vjp, nondiff_argnums=(0,), loops=False)
 def _map_features(by: str, x: jax.Array, mask: jax.Array, kernel: jax.Array) -> jax.Array:
     """x W with 0 in the rows of padding, for x that no computation puts out.
 
@@ -137,12 +138,13 @@ def _map_features(by: str, x: jax.Array, mask: jax.Array, kernel: jax.Array) -> 
 
 
 def _map_features_forward(by, x, mask, kernel):
-    return _map_features(by, x, mask, kernel), (x, mask, kernel)
+    y = _without_padding(x, mask, lambda x: map_rows_once(x, kernel, by))
+    return y, (x, mask, kernel)
 
 
 def _map_features_backward(by, residuals, gradient):
     x, mask, kernel = residuals
-    of_x = jnp.where(mask[:, None], map_rows(gradient, kernel.T, by), 0)
+    of_x = jnp.where(mask[:, None], map_rows_once(gradient, kernel.T, by), 0)
     return of_x, None, _without_padding(x, mask, lambda x: kernel_gradient(x, gradient, by))
 
 
@@ -192,7 +194,7 @@ def add_bias(y: jax.Array, bias: jax.Array | None) -> jax.Array:
     Returns:
       float [rows, features].
     """
-    return y if bias is None else rounded(y + bias, y)
+    return y if bias is None else rounded(y + bias[None], y)
 
 
 def rounded(values: jax.Array, like: jax.Array) -> jax.Array:

@@ -12,6 +12,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.layers.dense import require_rows
 from jaxgraph.ops.column_sums import column_sums
+from jaxgraph.ops.derivatives import custom_vjp
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
 from jaxgraph.ops.stored import stored_for, when_ready
@@ -113,7 +114,7 @@ def batch_norm(
     return results[0], lax.stop_gradient(results[1])
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
+@partial(custom_vjp, nondiff_argnums=(0,), loops=False)
 def _batch_norm(
     epsilon: float, shard: Shard, x: jax.Array, scale: jax.Array, bias: jax.Array
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
@@ -138,8 +139,9 @@ def _batch_norm_backward(epsilon, residuals, gradients):
     own = match_variation((of_bias, along * inverse), shard.node_mask)
     total, along = shard.sum(own)
     of_output = to_accumulation(shard.mask_rows(gradient))
-    normal = (to_accumulation(shard.mask_rows(x)) - mean) * inverse
-    dx = (of_output - total / count - normal * (along / count)) * (inverse * scale)
+    normal = (to_accumulation(shard.mask_rows(x)) - mean[None]) * inverse[None]
+    of_all = (total / count)[None]
+    dx = (of_output - of_all - normal * (along / count)[None]) * (inverse * scale)[None]
     dscale, dbias = own[1].astype(scale.dtype), own[0].astype(scale.dtype)
     dx = shard.mask_rows(dx).astype(x.dtype)
     return None, stored_for(implementation, dx), dscale, dbias
@@ -174,7 +176,9 @@ def normalize(
       TypeError: x is split by column.
     """
     x = shard.mask_rows(require_rows(x, "batch normalisation"))
-    normal = (to_accumulation(x) - mean) * (lax.rsqrt(var + epsilon) * scale) + bias
+    normal = (to_accumulation(x) - mean[None]) * (lax.rsqrt(var + epsilon) * scale)[None] + bias[
+        None
+    ]
     return normal.astype(x.dtype)
 
 
@@ -207,4 +211,4 @@ def layer_norm(
     wide = to_accumulation(x)
     centered = wide - jnp.mean(wide, 1, keepdims=True)
     var = jnp.mean(jnp.square(centered), 1, keepdims=True)
-    return (centered * lax.rsqrt(var + epsilon) * scale + bias).astype(x.dtype)
+    return (centered * lax.rsqrt(var + epsilon) * scale[None] + bias[None]).astype(x.dtype)

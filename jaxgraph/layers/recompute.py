@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
+from jaxgraph.ops.derivatives import custom_vjp
 from jaxgraph.ops.derived import known_after
 from jaxgraph.ops.propagation import Static
 from jaxgraph.ops.stored import when_ready
@@ -47,7 +48,7 @@ def recompute(function: Callable[..., Pytree], *arguments: Pytree, keep: Sequenc
     return _recomputed(of_leaves, tuple(keep), *leaves)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+@partial(custom_vjp, nondiff_argnums=(0, 1))
 def _recomputed(function, keep, *leaves):
     return function(leaves)
 

@@ -8,8 +8,8 @@ import jax
 
 from jaxgraph.ops.arguments import check_block, check_no_added_loops, check_rows, check_slots
 from jaxgraph.ops.blocks import Block
-from jaxgraph.ops.dispatch import call, check_name
-from jaxgraph.ops.implementations import implementations_of, propagate_or_refuse
+from jaxgraph.ops.dispatch import check_name
+from jaxgraph.ops.implementations import call_on_block, implementations_of, propagate_or_refuse
 from jaxgraph.ops.input_classes import extremum_of
 from jaxgraph.ops.message_functions import sum_message, weighted_message
 from jaxgraph.ops.messages import Inputs
@@ -43,7 +43,8 @@ def aggregate(
       weight: a number per edge, [slots], or per edge and head, [slots, heads], with x
         [sender rows, heads, ...]; None: 1.
       reduce: "sum", "mean", "max" or "min"; 0 where no edge enters.
-      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the first that can.
+      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the one that the graph was
+        placed for, or the next that can.
 
     Returns:
       [receiver rows, ...], of the type of `x`. Sums of 16-bit values are kept in 32 bits.
@@ -62,7 +63,7 @@ def aggregate(
     if weight is not None:
         check_slots(block, "weight", weight, ((), x.shape[1:2]) if x.ndim > 2 else ((),))
         check_no_added_loops(block, "weight")
-    return call(AGGREGATE, implementation, block, x, weight, reduce)
+    return call_on_block(AGGREGATE, implementation, block, x, weight, reduce)
 
 
 @partial(jax.jit, static_argnames="reduce")

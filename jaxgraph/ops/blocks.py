@@ -124,7 +124,7 @@ def fold_block(block: Block, message: MessageFn, reducer: Reducer, inputs: Input
     if kernel is not None:
         return kernel.fold(EdgeGroup(edges, 0, block.missing_self_loop), inputs, None, rows)
     shapes = message_shapes(message, inputs, edges.chunk)
-    whole = fits_whole(edges, message, reducer)
+    whole = fits_whole(edges, message, reducer, inputs)
     if block.missing_self_loop is None and whole:
         return reduce_whole(edges, message, reducer, inputs)
     if block.missing_self_loop is None:
@@ -312,7 +312,7 @@ def _pull_whole(
     gradients: Inputs,
 ) -> tuple[Wanted, Inputs]:
     """What remains to be pulled, and the gradients after what could be for all rows together."""
-    if not fits_whole(edges, message, reducer):
+    if not fits_whole(edges, message, reducer, inputs):
         return wanted, gradients
     # The gradient of parameters comes with that of one end, a chunk of edges at a time.
     with_params = wanted.params and not wanted.edge

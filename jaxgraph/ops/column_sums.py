@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 
 from jaxgraph.ops.cpu import calls
-from jaxgraph.ops.precision import to_accumulation
 
 __all__ = ["column_sums"]
 
@@ -36,9 +34,4 @@ def column_sums(
     if implementation == "cpu" and x.dtype in calls.KERNEL_TYPES:
         return calls.column_sums(x, z, x_shift, z_shift, valid)
 
-    def centered(table: jax.Array, shift: jax.Array) -> jax.Array:
-        table = to_accumulation(table) - shift
-        return table if valid is None else jnp.where(valid[:, None], table, 0)
-
-    of_x = centered(x, x_shift)
-    return jnp.sum(of_x, 0), jnp.sum(of_x * centered(z, z_shift), 0)
+    return calls.portable_column_sums(x, z, x_shift, z_shift, valid)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxgraph.ops.derivatives import custom_vjp
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.messages import Inputs, MessageFn, Wanted, floating_leaves
 from jaxgraph.ops.propagation import (
@@ -76,14 +77,14 @@ def propagate_derived(
     return _propagate(message, inputs_of, keep, schedule, reducer, *leaves)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+@partial(custom_vjp, nondiff_argnums=(0, 1, 2))
 def _propagate(message, inputs_of, keep, schedule, reducer, *leaves):
     return reduced(message, schedule, reducer, inputs_of(leaves))[0]
 
 
 def _forward(message, inputs_of, keep, schedule, reducer, *leaves):
     schedule, reducer, values = primal_values((schedule, reducer, list(leaves)))
-    inputs = inputs_of(values)
+    inputs = _made(inputs_of, values)
     outputs, kept = reduced(message, schedule, reducer, inputs)
     wanted = Static(tuple(leaf.perturbed for leaf in leaves))
     kept_inputs = Stored.of(inputs) if keep else None
@@ -96,7 +97,8 @@ def _backward(message, inputs_of, keep, residuals, gradient):
     outputs, kept = results.restored()
     gradient = stored_for(schedule.implementation, materialize(gradient, outputs))
     is_kept = kept_inputs is not None
-    inputs = kept_inputs.restored() if is_kept else inputs_of(values, when_ready(gradient))
+    after = when_ready(gradient)
+    inputs = kept_inputs.restored() if is_kept else _made(inputs_of, values, after)
     parts = (inputs.params, inputs.sender, inputs.receiver, inputs.edge)
     wanted = Wanted(*(bool(floating_leaves(part)) for part in parts), over_inputs=not is_kept)
     grads = pulled(message, wanted, schedule, reducer, inputs, (outputs, kept), gradient)
@@ -105,6 +107,12 @@ def _backward(message, inputs_of, keep, residuals, gradient):
 
 
 _propagate.defvjp(_forward, _backward, symbolic_zeros=True)
+
+
+def _made(inputs_of: Callable[..., Inputs], values: Sequence[jax.Array], *after: Any) -> Inputs:
+    """`inputs_of(values, *after)`, which forward mode over this backward can differentiate."""
+    # Functions with a backward of their own are then replaced by their forward functions.
+    return jax.vjp(lambda *values: inputs_of(values, *after), *values)[0]
 
 
 def _pull_back(
@@ -148,4 +156,7 @@ def _joined(zero: jax.Array, kept: jax.Array) -> jax.Array:
     return lax.bitcast_convert_type(bits | zero.astype(bits.dtype), kept.dtype)
 
 
-_joined.defjvp(lambda primals, tangents: (_joined(*primals), tangents[1]))
+@_joined.defjvp
+def _joined_tangent(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    joined = _joined(*primals)
+    return joined, match_variation(tangents[1], joined)

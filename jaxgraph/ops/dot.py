@@ -10,8 +10,7 @@ import jax
 
 from jaxgraph.ops.arguments import attention_reducer, check_block, check_rows, check_same_axes
 from jaxgraph.ops.blocks import Block
-from jaxgraph.ops.dispatch import call
-from jaxgraph.ops.implementations import implementations_of, propagate_or_refuse
+from jaxgraph.ops.implementations import call_on_block, implementations_of, propagate_or_refuse
 from jaxgraph.ops.message_functions import dot_message
 from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.reducers import Softmax
@@ -46,7 +45,8 @@ def dot_attention(
       scale: of the products; None: 1 / sqrt(features).
       dropout: probability with which a coefficient is dropped, in [0, 1).
       key: typed random key, needed where dropout > 0.
-      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the first that can.
+      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the one that the graph was
+        placed for, or the next that can.
 
     Returns:
       [receiver rows, heads, features], 0 where no edge enters.
@@ -73,7 +73,9 @@ def dot_attention(
             f"scale is {scale!r}; expected a number, known before compilation, or None"
         )
     reducer = attention_reducer(queries.shape[1], dropout, key)
-    return call(DOT_ATTENTION, implementation, block, queries, keys, values, float(scale), reducer)
+    return call_on_block(
+        DOT_ATTENTION, implementation, block, queries, keys, values, float(scale), reducer
+    )
 
 
 @partial(jax.jit, static_argnames="scale")

@@ -7,12 +7,14 @@ import jax.numpy as jnp
 
 from jaxgraph.ops.arguments import check_block, check_no_added_loops, check_slots
 from jaxgraph.ops.blocks import Block, fold_block
-from jaxgraph.ops.dispatch import Implementation, by_preference, call
+from jaxgraph.ops.derivatives import custom_vjp, with_portable_tangents
+from jaxgraph.ops.dispatch import Implementation, by_preference
 from jaxgraph.ops.edge_maps import map_edges
 from jaxgraph.ops.edges import match_variation
+from jaxgraph.ops.implementations import call_on_block
 from jaxgraph.ops.messages import Inputs, finish_messages
 from jaxgraph.ops.precision import to_accumulation
-from jaxgraph.ops.propagation import propagate_block
+from jaxgraph.ops.propagation import OneBlock, reduce_once
 from jaxgraph.ops.reducers import Softmax, Sum
 from jaxgraph.ops.self_check import check_edge_softmax
 
@@ -33,7 +35,8 @@ def edge_softmax(
     Args:
       block: the edges.
       logits: [slots, heads], floating; -inf takes an edge out.
-      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the first that can.
+      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the one that the graph was
+        placed for, or the next that can.
 
     Returns:
       [slots, heads]; 0 in slots without an edge and where all edges of a receiver are at -inf.
@@ -51,7 +54,7 @@ def edge_softmax(
     heads = jnp.shape(logits)[1:2] or (1,)
     check_slots(block, "logits", logits, (heads,))
     check_no_added_loops(block, "logits")
-    return call(EDGE_SOFTMAX, implementation, block, logits)
+    return call_on_block(EDGE_SOFTMAX, implementation, block, logits)
 
 
 @jax.jit
@@ -79,23 +82,30 @@ def _logit_gradient(params: tuple, sender: tuple, inner: jax.Array, edge: tuple)
     return (to_accumulation(alpha) * centered).astype(alpha.dtype)
 
 
-@jax.custom_vjp
-def _normalize(block: Block, logits: jax.Array) -> jax.Array:
+def _coefficients(block: Block, logits: jax.Array) -> jax.Array:
     reducer, inputs = Softmax(heads=logits.shape[1]), Inputs((), (), (), logits)
     state = fold_block(block, _without_values, reducer, inputs)
     _, normalizer = finish_messages(_without_values, reducer, inputs, block.edges.chunk, state)
     return map_edges(block, _coefficient, Inputs((), (), normalizer, logits))
 
 
+_by_kernels = with_portable_tangents(_coefficients)
+
+
+@custom_vjp
+def _normalize(block: Block, logits: jax.Array) -> jax.Array:
+    return _by_kernels(block, logits)
+
+
 def _forward(block, logits):
-    alpha = _normalize(block, logits)
+    alpha = _by_kernels(block, logits)
     return alpha, (block, alpha)
 
 
 def _backward(residuals, gradient):
     block, alpha = residuals
     edge = (alpha, gradient)
-    inner = propagate_block(block, _weighted_gradient, Sum(), Inputs((), (), (), edge))
+    inner = reduce_once(OneBlock(block), _weighted_gradient, Sum(), Inputs((), (), (), edge))
     return None, map_edges(block, _logit_gradient, Inputs((), (), inner, edge))
 
 

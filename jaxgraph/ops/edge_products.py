@@ -17,16 +17,17 @@ from jaxgraph.ops.arguments import (
     check_rows,
     check_same_axes,
 )
-from jaxgraph.ops.blocks import Block, pull_block
-from jaxgraph.ops.dispatch import call, check_name
+from jaxgraph.ops.blocks import Block
+from jaxgraph.ops.derivatives import custom_vjp, with_portable_tangents
+from jaxgraph.ops.dispatch import check_name
 from jaxgraph.ops.edge_maps import map_edges
 from jaxgraph.ops.edges import EdgeGroup, match_variation
-from jaxgraph.ops.implementations import implementations_of
+from jaxgraph.ops.implementations import call_on_block, implementations_of
 from jaxgraph.ops.kernels import find_calls
 from jaxgraph.ops.message_functions import weighted_message
 from jaxgraph.ops.messages import Inputs, Wanted
 from jaxgraph.ops.precision import to_accumulation
-from jaxgraph.ops.propagation import propagate_block
+from jaxgraph.ops.propagation import OneBlock, pull_once, reduce_once
 from jaxgraph.ops.reducers import Sum
 from jaxgraph.ops.self_check import check_sddmm
 
@@ -57,7 +58,8 @@ def sddmm(
       sender: [sender rows, features] or [sender rows, heads, features], floating.
       receiver: [receiver rows, ...], of the same axes behind the first.
       op: "dot" or "add".
-      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the first that can.
+      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the one that the graph was
+        placed for, or the next that can.
 
     Returns:
       Products [slots] or [slots, heads], as `weight` of `aggregate` and `logits` of `edge_softmax`,
@@ -78,7 +80,7 @@ def sddmm(
     check_same_axes("sender", sender, "receiver", receiver)
     check_no_added_loops(block, "the result")
     check_name("op", op, OPERATIONS)
-    return call(SDDMM, implementation, block, sender, receiver, op)
+    return call_on_block(SDDMM, implementation, block, sender, receiver, op)
 
 
 @partial(jax.jit, static_argnames="op")
@@ -101,27 +103,35 @@ def _product(params: tuple, sender: jax.Array, receiver: jax.Array, edge: tuple)
     return jnp.sum(products, -1).astype(jnp.result_type(sender, receiver))
 
 
-@jax.custom_vjp
-def _products(block: Block, sender: jax.Array, receiver: jax.Array) -> jax.Array:
+def _products_of(block: Block, ends: tuple[jax.Array, jax.Array]) -> jax.Array:
+    sender, receiver = ends
     calls = find_calls(block.edges)
-    if calls is not None:
-        heads = sender.shape[1:-1]
-        over = EdgeGroup(block.edges, 0)
-        products = calls.edge_products(over, receiver, sender, heads=math.prod(heads))
-        return products.reshape(-1, *heads)
-    return map_edges(block, _product, Inputs((), sender, receiver, ()))
+    if calls is None:
+        return map_edges(block, _product, Inputs((), sender, receiver, ()))
+    heads = sender.shape[1:-1]
+    over = EdgeGroup(block.edges, 0)
+    products = calls.edge_products(over, receiver, sender, heads=math.prod(heads))
+    return products.reshape(-1, *heads)
+
+
+_products_by_kernels = with_portable_tangents(_products_of)
+
+
+@custom_vjp
+def _products(block: Block, sender: jax.Array, receiver: jax.Array) -> jax.Array:
+    return _products_by_kernels(block, (sender, receiver))
 
 
 def _forward(block, sender, receiver):
-    return _products(block, sender, receiver), (block, sender, receiver)
+    return _products_by_kernels(block, (sender, receiver)), (block, sender, receiver)
 
 
 def _backward(residuals, gradient):
     block, sender, receiver = residuals
     inputs = Inputs((), sender.astype(gradient.dtype), (), gradient)
-    by_receiver = propagate_block(block, weighted_message, Sum(receiver.dtype), inputs)
+    by_receiver = reduce_once(OneBlock(block), weighted_message, Sum(receiver.dtype), inputs)
     wanted = Wanted(params=False, sender=True, receiver=False, edge=False)
-    transposed = pull_block(block, weighted_message, Sum(), inputs, receiver, wanted)
+    transposed = pull_once(OneBlock(block), weighted_message, Sum(), inputs, receiver, wanted)
     by_sender = transposed.sender[0].astype(sender.dtype)
     return None, by_sender, by_receiver
 
@@ -134,27 +144,48 @@ def _sum(params: tuple, sender: jax.Array, receiver: jax.Array, edge: tuple) -> 
     return total.astype(jnp.result_type(sender, receiver))
 
 
-@jax.custom_vjp
-def _sums(block: Block, sender: jax.Array, receiver: jax.Array) -> jax.Array:
+def _sums_of(block: Block, ends: tuple[jax.Array, jax.Array]) -> jax.Array:
+    sender, receiver = ends
     calls = find_calls(block.edges)
     if calls is not None and calls.edge_sums is not None:
         return calls.edge_sums(EdgeGroup(block.edges, 0), receiver, sender)
     return map_edges(block, _sum, Inputs((), sender, receiver, ()))
 
 
+_sums_by_kernels = with_portable_tangents(_sums_of)
+
+
+@custom_vjp
+def _sums(block: Block, sender: jax.Array, receiver: jax.Array) -> jax.Array:
+    return _sums_by_kernels(block, (sender, receiver))
+
+
 def _forward_of_sums(block, sender, receiver):
-    return _sums(block, sender, receiver), (block, sender, receiver)
+    return _sums_by_kernels(block, (sender, receiver)), (block, sender, receiver)
 
 
 def _backward_of_sums(residuals, gradient):
     block, *ends = residuals
+    totals = _totals_by_kernels(block, (*ends, gradient))
+    return None, *(total.astype(end.dtype) for total, end in zip(totals, ends, strict=True))
+
+
+def _totals_of(
+    block: Block, arrays: tuple[jax.Array, jax.Array, jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    """The gradients of the ends of edges, which only their shapes matter for."""
+    *ends, gradient = arrays
     calls, over = find_calls(block.edges), EdgeGroup(block.edges, 0)
     if calls is not None and calls.edge_total is not None:
         sides = zip(("sender", "receiver"), ends, strict=True)
-        totals = (calls.edge_total(over, side, gradient, len(end)) for side, end in sides)
-    else:
-        totals = (_total_by_sender(block, gradient, ends[1]), _total_by_receiver(block, gradient))
-    return None, *(total.astype(end.dtype) for total, end in zip(totals, ends, strict=True))
+        by_sender, by_receiver = (
+            calls.edge_total(over, side, gradient, len(end)) for side, end in sides
+        )
+        return by_sender, by_receiver
+    return _total_by_sender(block, gradient, ends[1]), _total_by_receiver(block, gradient)
+
+
+_totals_by_kernels = with_portable_tangents(_totals_of)
 
 
 def _edge(params: tuple, sender: tuple, receiver: tuple, edge: jax.Array) -> jax.Array:
@@ -162,7 +193,7 @@ def _edge(params: tuple, sender: tuple, receiver: tuple, edge: jax.Array) -> jax
 
 
 def _total_by_receiver(block: Block, values: jax.Array) -> jax.Array:
-    return propagate_block(block, _edge, Sum(), Inputs((), (), (), values))
+    return reduce_once(OneBlock(block), _edge, Sum(), Inputs((), (), (), values))
 
 
 def _total_by_sender(block: Block, values: jax.Array, receiver: jax.Array) -> jax.Array:
@@ -173,7 +204,7 @@ def _total_by_sender(block: Block, values: jax.Array, receiver: jax.Array) -> ja
     like = match_variation(jnp.ones((receiver.shape[0], *shape)), (block, values))
     wanted = Wanted(params=False, sender=True, receiver=False, edge=False)
     inputs = Inputs((), ones, (), weights)
-    pulled = pull_block(block, weighted_message, Sum(), inputs, like, wanted)
+    pulled = pull_once(OneBlock(block), weighted_message, Sum(), inputs, like, wanted)
     return pulled.sender[0].reshape(-1, *values.shape[1:])
 
 

@@ -269,7 +269,7 @@ class _Block:
 
     def pieces(self, done: jax.Array, piece: int) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Neighbors, slots by receiver and mask [rows at once, piece] of the next edges."""
-        places = done + jnp.arange(piece, dtype=jnp.int32)
+        places = done + jnp.arange(piece, dtype=jnp.int32)[None]
         mask = places < self.lengths[:, None]
         slots = self.starts[:, None] + jnp.minimum(
             places, jnp.maximum(self.lengths - 1, 0)[:, None]

@@ -8,8 +8,7 @@ import jax
 
 from jaxgraph.ops.arguments import attention_reducer, check_block, check_rows, check_slope
 from jaxgraph.ops.blocks import Block
-from jaxgraph.ops.dispatch import call
-from jaxgraph.ops.implementations import implementations_of, propagate_or_refuse
+from jaxgraph.ops.implementations import call_on_block, implementations_of, propagate_or_refuse
 from jaxgraph.ops.message_functions import gat_message
 from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.reducers import Softmax
@@ -46,7 +45,8 @@ def gat_attention(
       negative_slope: of the leaky ReLU.
       dropout: probability with which a coefficient is dropped, in [0, 1).
       key: typed random key, needed where dropout > 0.
-      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the first that can.
+      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the one that the graph was
+        placed for, or the next that can.
 
     Returns:
       [receiver rows, heads, features], 0 where no edge enters.
@@ -72,7 +72,7 @@ def gat_attention(
     check_slope(negative_slope)
     reducer = attention_reducer(values.shape[1], dropout, key)
     slope = float(negative_slope)
-    return call(
+    return call_on_block(
         GAT_ATTENTION, implementation, block, values, sender_logits, receiver_logits, slope, reducer
     )
 

@@ -15,8 +15,7 @@ from jaxgraph.ops.arguments import (
     check_slope,
 )
 from jaxgraph.ops.blocks import Block
-from jaxgraph.ops.dispatch import call
-from jaxgraph.ops.implementations import implementations_of, propagate_or_refuse
+from jaxgraph.ops.implementations import call_on_block, implementations_of, propagate_or_refuse
 from jaxgraph.ops.message_functions import gatv2_message
 from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.reducers import Softmax
@@ -50,7 +49,8 @@ def gatv2_attention(
       negative_slope: of the leaky ReLU.
       dropout: probability with which a coefficient is dropped, in [0, 1).
       key: typed random key, needed where dropout > 0.
-      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the first that can.
+      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the one that the graph was
+        placed for, or the next that can.
 
     Returns:
       [receiver rows, heads, features], 0 where no edge enters.
@@ -76,7 +76,9 @@ def gatv2_attention(
     check_slope(negative_slope)
     reducer = attention_reducer(sender.shape[1], dropout, key)
     slope = float(negative_slope)
-    return call(GATV2_ATTENTION, implementation, block, sender, receiver, attention, slope, reducer)
+    return call_on_block(
+        GATV2_ATTENTION, implementation, block, sender, receiver, attention, slope, reducer
+    )
 
 
 @partial(jax.jit, static_argnames="negative_slope")

@@ -14,13 +14,19 @@ import jax
 
 from jaxgraph.ops.blocks import Block
 from jaxgraph.ops.cpu.library import missing
-from jaxgraph.ops.dispatch import Implementation, by_preference
+from jaxgraph.ops.dispatch import PREFERENCE, Implementation, by_preference, call
 from jaxgraph.ops.kernels import find_kernel
 from jaxgraph.ops.messages import Inputs, MessageFn
 from jaxgraph.ops.propagation import propagate_block
 from jaxgraph.ops.reducers import Reducer
 
-__all__ = ["implementations_of", "propagate_or_refuse", "with_implementation"]
+__all__ = [
+    "allowed_on",
+    "call_on_block",
+    "implementations_of",
+    "propagate_or_refuse",
+    "with_implementation",
+]
 
 Pytree = Any
 
@@ -28,6 +34,42 @@ Pytree = Any
 def with_implementation(block: Block, name: str) -> Block:
     """The same edges, reduced by the kernels of that name."""
     return dataclasses.replace(block, edges=dataclasses.replace(block.edges, implementation=name))
+
+
+def allowed_on(
+    candidates: tuple[Implementation, ...], placed_for: str
+) -> tuple[Implementation, ...]:
+    """The implementations that edges may be reduced by where a call names none.
+
+    Args:
+      candidates: the implementations of one op, in order.
+      placed_for: the name of the one that the edges were placed for.
+
+    Returns:
+      That one, and those that are tried after it.
+    """
+    first = PREFERENCE.index(placed_for)
+    return tuple(each for each in candidates if PREFERENCE.index(each.name) >= first)
+
+
+def call_on_block(
+    candidates: tuple[Implementation, ...], name: str | None, block: Block, /, *arguments: Any
+) -> jax.Array:
+    """Computes an op on the edges of a block, as `jaxgraph.ops.dispatch.call`.
+
+    Args:
+      candidates: the implementations of the op, in order.
+      name: which one; it is taken or it fails. None: the one that the graph was placed for, or the
+        next that can.
+      block: the edges.
+      arguments: handed to it after the block.
+
+    Returns:
+      What it returns.
+    """
+    if name is None:
+        candidates = allowed_on(candidates, block.edges.implementation)
+    return call(candidates, name, block, *arguments)
 
 
 def propagate_or_refuse(

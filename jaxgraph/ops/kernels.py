@@ -6,6 +6,8 @@ place. What no kernel knows is computed a chunk of edges at a time (`jaxgraph.op
 
 from __future__ import annotations
 
+import functools
+import logging
 from typing import Any, Protocol, runtime_checkable
 
 from jaxgraph.ops.cpu.library import missing
@@ -110,16 +112,22 @@ class WholeKernel(FinishingKernel, Protocol):
         ...
 
 
+logger = logging.getLogger(__name__)
+
 GPU_PLATFORMS = ("gpu", "cuda")
 """What devices call the platform that the GPU kernels run on."""
 
 
-def usable_implementation(name: str | None, platform: str) -> str:
-    """Which kernels reduce messages on devices of a platform.
+def usable_implementation(name: str | None, device: Any) -> str:
+    """Chooses the kernels that reduce messages on devices like one.
+
+    By themselves the GPU kernels are taken only on chips that they were made for, and where their
+    self-check has passed; else XLA, and one line is logged that says why.
 
     Args:
-      name: the ones asked for: "mosaic_gpu", "cpu" or "xla"; None: the fastest that can be used.
-      platform: of the devices, such as "cpu".
+      name: the ones asked for: "mosaic_gpu", "cpu" or "xla", taken or refused; None: the fastest
+        that can be used.
+      device: a device of JAX, one of those that are to run them.
 
     Returns:
       The name.
@@ -130,12 +138,20 @@ def usable_implementation(name: str | None, platform: str) -> str:
     """
     if name is not None:
         check_name("implementation", name, PREFERENCE)
+    platform = device.platform
     on_gpu = platform in GPU_PLATFORMS
     reasons = {
         "mosaic_gpu": "" if on_gpu else f"runs on gpu, and the devices are {platform}",
         "cpu": missing() if platform == "cpu" else f"runs on cpu, and the devices are {platform}",
         "xla": "",
     }
+    if name is None and on_gpu:
+        # Imported where it is needed: it brings a compiler for GPUs with it.
+        from jaxgraph.ops.mosaic_gpu.trust import distrust
+
+        if reason := distrust(device):
+            _warn_once(reason)
+        return "xla" if reason else "mosaic_gpu"
     if name is None:
         return next(each for each in PREFERENCE if not reasons[each])
     if reasons[name]:
@@ -144,6 +160,11 @@ def usable_implementation(name: str | None, platform: str) -> str:
             "used"
         )
     return name
+
+
+@functools.cache
+def _warn_once(reason: str) -> None:
+    logger.warning("XLA computes what the GPU kernels would: mosaic_gpu %s", reason)
 
 
 def find_kernel(

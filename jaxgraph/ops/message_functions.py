@@ -123,7 +123,7 @@ class GatV2Message:
     ) -> tuple[jax.Array, jax.Array]:
         hidden = to_accumulation(sender) + to_accumulation(receiver)
         hidden = jax.nn.leaky_relu(hidden, self.negative_slope)
-        return jnp.sum(to_accumulation(params) * hidden, -1), sender
+        return jnp.sum(to_accumulation(params)[None] * hidden, -1), sender
 
 
 def gatv2_message(negative_slope: float) -> MessageFn:

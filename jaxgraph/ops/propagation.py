@@ -14,6 +14,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import SymbolicZero
 
 from jaxgraph.ops.blocks import Block, block_adjoint, pull_block, reduce_block
+from jaxgraph.ops.derivatives import custom_vjp, with_portable_tangents
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.input_classes import count_winners
 from jaxgraph.ops.messages import (
@@ -27,7 +28,16 @@ from jaxgraph.ops.reducers import Extremum, Reducer
 from jaxgraph.ops.stored import computed_once, stored_for
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["REDUCED", "OneBlock", "Schedule", "Stored", "propagate_block", "propagate_by"]
+__all__ = [
+    "REDUCED",
+    "OneBlock",
+    "Schedule",
+    "Stored",
+    "propagate_block",
+    "propagate_by",
+    "pull_once",
+    "reduce_once",
+]
 
 REDUCED = "reduced_messages"
 """Checkpoint name of what a reduction of messages puts out and keeps for its backward."""
@@ -145,7 +155,7 @@ def propagate_by(
     return _propagate(message, schedule, reducer, inputs)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
+@partial(custom_vjp, nondiff_argnums=(0,))
 def _propagate(message, schedule: Schedule, reducer: Reducer, inputs: Inputs) -> Pytree:
     return reduced(message, schedule, reducer, inputs)[0]
 
@@ -174,6 +184,25 @@ def _propagate_backward(message, residuals, gradient):
 _propagate.defvjp(_propagate_forward, _propagate_backward, symbolic_zeros=True)
 
 
+def reduce_once(schedule: Schedule, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:
+    """What `propagate_by` computes, in a backward: differentiable in forward mode alone."""
+    inputs = match_variation(inputs, (schedule, inputs))
+    return reduced(message, schedule, reducer, inputs)[0]
+
+
+def pull_once(
+    schedule: Schedule,
+    message: MessageFn,
+    reducer: Reducer,
+    inputs: Inputs,
+    gradient: Pytree,
+    wanted: Wanted,
+) -> Inputs:
+    """The gradients of a sum, which nothing of its results is needed for; as `reduce_once`."""
+    inputs = match_variation(inputs, (schedule, inputs, gradient))
+    return pulled(message, wanted, schedule, reducer, inputs, ((), ()), gradient)
+
+
 def reduced(
     message: MessageFn, schedule: Schedule, reducer: Reducer, inputs: Inputs
 ) -> tuple[Pytree, Pytree]:
@@ -198,17 +227,40 @@ def pulled(
 # long as that is there, and a message of the user's own is another one in every trace.
 @lru_cache(maxsize=_MESSAGES)
 def _reduction(message: MessageFn) -> Callable[..., tuple[Pytree, Pytree]]:
-    def reduce_messages(schedule: Schedule, reducer: Reducer, inputs: Inputs) -> Any:
+    def reduce(fixed: Any, inputs: Inputs) -> Any:
+        schedule, reducer = fixed
         return schedule.reduce(message, reducer, inputs)
+
+    # What is kept for the backward has no tangent: the backward's own is that of all that it is
+    # made from.
+    by_kernels = with_portable_tangents(reduce, lambda fixed, inputs: reduce(fixed, inputs)[0])
+
+    def reduce_messages(schedule: Schedule, reducer: Reducer, inputs: Inputs) -> Any:
+        is_portable = schedule.implementation == "xla"
+        return (reduce if is_portable else by_kernels)((schedule, reducer), inputs)
 
     return jax.jit(reduce_messages)
 
 
 @lru_cache(maxsize=_MESSAGES)
 def _pullback(message: MessageFn, wanted: Wanted) -> Callable[..., Inputs]:
-    def pull_messages(schedule, reducer, inputs, results, gradient) -> Inputs:
+    def pull(fixed: Any, moving: tuple[Inputs, Pytree]) -> tuple[Inputs]:
+        schedule, reducer, results = fixed
+        inputs, gradient = moving
         results = count_winners(schedule.reduce, message, inputs, results)
-        return schedule.pull(message, reducer, inputs, results, gradient, wanted)
+        return (schedule.pull(message, reducer, inputs, results, gradient, wanted),)
+
+    def portable(fixed: Any, moving: tuple[Inputs, Pytree]) -> Inputs:
+        schedule, reducer, _ = fixed
+        results = schedule.reduce(message, reducer, moving[0])
+        return pull((schedule, reducer, results), moving)[0]
+
+    by_kernels = with_portable_tangents(pull, portable)
+
+    def pull_messages(schedule, reducer, inputs, results, gradient) -> Inputs:
+        is_portable = schedule.implementation == "xla"
+        fixed = (schedule, reducer, results)
+        return (pull if is_portable else by_kernels)(fixed, (inputs, gradient))[0]
 
     return jax.jit(pull_messages)
 

@@ -381,7 +381,7 @@ class Softmax:
     def take_lanes(self, flat: Pytree, lanes: list[Pytree]) -> Pytree:
         by_lane = [leaf.reshape(len(lanes), -1, *leaf.shape[1:]) for leaf in flat[:2]]
         peak = functools.reduce(jnp.maximum, by_lane[0])
-        scales = jnp.exp(by_lane[0] - _finite(peak))
+        scales = jnp.exp(by_lane[0] - _finite(peak)[None])
         scaled = (scale[..., None] * each[2] for scale, each in zip(scales, lanes, strict=True))
         return peak, _total(*(scales * by_lane[1])), _total(*scaled)
 

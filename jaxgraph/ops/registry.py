@@ -10,12 +10,15 @@ from typing import Any
 import jax
 
 from jaxgraph.ops.aggregation import AGGREGATE, aggregate
+from jaxgraph.ops.blocks import Block
 from jaxgraph.ops.dispatch import Implementation, check_name, first_supporting
 from jaxgraph.ops.dot import DOT_ATTENTION, dot_attention
 from jaxgraph.ops.edge_normalization import EDGE_SOFTMAX, edge_softmax
 from jaxgraph.ops.edge_products import SDDMM, sddmm
 from jaxgraph.ops.gat import GAT_ATTENTION, gat_attention
 from jaxgraph.ops.gatv2 import GATV2_ATTENTION, gatv2_attention
+from jaxgraph.ops.implementations import allowed_on
+from jaxgraph.ops.kernels import usable_implementation
 
 __all__ = ["chosen", "implementations"]
 
@@ -36,6 +39,11 @@ _OPS: Mapping[str, _Op] = MappingProxyType(
         "dot_attention": _Op(dot_attention, DOT_ATTENTION),
     }
 )
+
+
+def _usual() -> str:
+    """What a graph is placed for on this machine."""
+    return usable_implementation(None, jax.devices()[0])
 
 
 def implementations() -> tuple[Implementation, ...]:
@@ -71,4 +79,8 @@ def chosen(op: str, *arguments: Any, **options: Any) -> str:
             call = _OPS[op].function
             jax.eval_shape(lambda: call(*arguments, **options, implementation=name))
 
-    return first_supporting(_OPS[op].implementations, attempt)[0].name
+    candidates = _OPS[op].implementations
+    is_placed = bool(arguments) and isinstance(arguments[0], Block)
+    placed_for = arguments[0].edges.implementation if is_placed else _usual()
+    candidates = allowed_on(candidates, placed_for)
+    return first_supporting(candidates, attempt)[0].name

@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.cpu.calls import KERNEL_TYPES, row_product, row_products, weight_gradient
+from jaxgraph.ops.derivatives import custom_vjp
 
-__all__ = ["kernel_gradient", "map_rows", "map_rows_to_few", "map_rows_twice"]
+__all__ = ["kernel_gradient", "map_rows", "map_rows_once", "map_rows_to_few", "map_rows_twice"]
 
 _FEW_COLUMNS = 16
 """So few that the gradient of x is written out as a sum over them."""
@@ -38,6 +39,11 @@ def map_rows(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
       float [rows, out_features].
     """
     return _map_rows(implementation, x, kernel) if implementation == "cpu" else x @ kernel
+
+
+def map_rows_once(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
+    """`map_rows` for the functions of a backward: differentiable in forward mode, too."""
+    return _product(implementation, x, kernel)
 
 
 def _product(implementation: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
@@ -104,12 +110,12 @@ def kernel_gradient(x: jax.Array, gradient: jax.Array, implementation: str) -> j
     return x.T @ gradient
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@functools.partial(custom_vjp, nondiff_argnums=(0,), loops=False)
 def _map_rows(implementation: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
     return _product(implementation, x, kernel)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@functools.partial(custom_vjp, nondiff_argnums=(0,), loops=False)
 def _map_rows_to_few(implementation: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
     return _product(implementation, x, kernel)
 
@@ -138,11 +144,11 @@ def _to_be_added(implementation: str, gradient: jax.Array, kernel: jax.Array) ->
     """g W^T, of few columns as a sum that XLA fuses with what it is added to."""
     if kernel.shape[1] > _FEW_COLUMNS:
         return _product(implementation, gradient, kernel.T)
-    terms = (gradient[:, c, None] * kernel[:, c] for c in range(kernel.shape[1]))
+    terms = (gradient[:, c, None] * kernel[None, :, c] for c in range(kernel.shape[1]))
     return functools.reduce(jnp.add, terms)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@functools.partial(custom_vjp, nondiff_argnums=(0,), loops=False)
 def _map_rows_twice(
     over_x: bool, x: jax.Array, kernel: jax.Array, other: jax.Array
 ) -> tuple[jax.Array, jax.Array]:

@@ -45,24 +45,37 @@ __all__ = ["fits_whole", "pull_whole", "reduce_whole", "weigh_edges"]
 
 Pytree = Any
 
+_SMALL = 1 << 26
+"""Bytes of the states of all runs up to which they may be larger than those of the rows."""
 
-def fits_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer) -> bool:
+
+def fits_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs: Inputs) -> bool:
     """Whether messages can be reduced here without an array of the size [edges, features].
 
     XLA stores, for all edges at once, matrix products, sums over features, and what is costly to
     compute twice; so only messages that pass features on, or multiply them by a number, can be.
+    The states of runs are stored, too: of few rows with many edges and wide features they would be
+    many times the rows, and a chunk of edges at a time is faster as well.
 
     Args:
       edges: the edges.
-      message, reducer: as for `reduce_messages`.
+      message, reducer, inputs: as for `reduce_messages`.
 
     Returns:
-      False for other messages, for maxima and minima, which compare what XLA could round in two
-      ways, and where the edges have no lanes: they are those of several parts, or were placed for
-      other kernels.
+      False for other messages, for maxima and minima, which compare what XLA could
+      round in two ways, where the edges have no lanes (they
+      are those of several parts, or were placed for other kernels), and where the states of runs
+      are large beside those of the rows.
     """
     passes_on = message in (sum_message, weighted_message) or isinstance(message, GatMessage)
-    return edges.by_receiver.lanes is not None and passes_on and not isinstance(reducer, Extremum)
+    if edges.by_receiver.lanes is None or not passes_on or isinstance(reducer, Extremum):
+        return False
+    shapes = jax.tree.leaves(message_shapes(message, inputs, 1))
+    of_a_row = sum(leaf.size * leaf.dtype.itemsize for leaf in shapes)
+    lanes = [each.lanes for each in (edges.by_receiver, edges.by_sender) if each.lanes is not None]
+    runs = max(len(each.runs.rows) for each in lanes)
+    rows = max(len(each.rows.rows) for each in lanes)
+    return runs * of_a_row <= max(_SMALL, 2 * rows * of_a_row)
 
 
 def _is_attention(message: MessageFn, reducer: Reducer) -> TypeGuard[GatMessage]:
@@ -135,7 +148,8 @@ def _lanes(edges: EdgeGroups, side: str, table: LaneTable) -> _Lanes:
     by_lane = table.neighbors.T
     shape = by_lane.shape
     places = jnp.arange(shape[0], dtype=jnp.int32)[:, None]
-    slots = table.starts + jnp.minimum(places, jnp.maximum(table.lengths - 1, 0))
+    lengths = table.lengths[None]
+    slots = table.starts[None] + jnp.minimum(places, jnp.maximum(lengths - 1, 0))
     slots, neighbors = slots.reshape(-1), by_lane.reshape(-1)
     own = jnp.broadcast_to(table.rows, shape).reshape(-1)
     senders, receivers = (own, neighbors) if side == "sender" else (neighbors, own)
@@ -145,7 +159,7 @@ def _lanes(edges: EdgeGroups, side: str, table: LaneTable) -> _Lanes:
         # Fused into what reads edges by them, they would be looked up for each of its elements.
         ids = stored_branch(slots[0], lambda: take_rows(known, slots), lambda: slots)
     masks = [table.lengths > lane for lane in range(shape[0])]
-    mask = (places < table.lengths).reshape(-1)
+    mask = (places < lengths).reshape(-1)
     return _Lanes(side, table, masks, EdgeChunk(senders, receivers, ids, mask))
 
 

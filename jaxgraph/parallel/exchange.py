@@ -21,6 +21,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.ops.chosen_rows import chosen_rows, is_wide
+from jaxgraph.ops.derivatives import custom_vjp
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.rows import entry_at, rows_from, with_rows_from
 from jaxgraph.parallel.shard import HaloTable, Shard
@@ -266,10 +267,10 @@ def _message_rows(
     parts = table.ptr.shape[0]
     steps = (jnp.arange(parts) - lax.axis_index(axis)) % parts
     starts = table.ptr[jnp.maximum(steps - 1, 0)]
-    return table.rows[starts[:, None] + jnp.arange(size)], steps
+    return table.rows[starts[:, None] + jnp.arange(size)[None]], steps
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+@partial(custom_vjp, nondiff_argnums=(0, 1, 2))
 def _all_rows(
     axis: str | tuple[str, ...], size: int, by: str, table: HaloTable, leaf: jax.Array
 ) -> jax.Array:
@@ -281,7 +282,7 @@ def _all_rows(
 
 
 def _all_rows_forward(axis, size, by, table, leaf):
-    rows = checkpoint_name(_all_rows(axis, size, by, table, leaf), HALOS)
+    rows = checkpoint_name(_all_rows.value(axis, size, by, table, leaf), HALOS)
     return rows, (table, jnp.zeros((leaf.shape[0], 0), leaf.dtype))
 
 

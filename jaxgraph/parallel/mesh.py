@@ -1,6 +1,5 @@
 """The device mesh, and CPU devices emulated to stand for one."""
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,10 +64,7 @@ def emulate_devices(num_devices: int) -> None:
     checked, but not faster. Must come before the first use of a device. Where jax already runs on
     at least as many CPU devices, nothing is left to do.
 
-    A device that waits for another in a collective holds one of XLA's threads, of which there are
-    as many as cores: those that compute would be short of it. XLA is therefore asked for a thread
-    more per device, by the environment variable NPROC, which it reads when it starts; a value that
-    stands there already is kept.
+    `jaxgraph.process.add_threads`, called before, has them wait less for each other.
 
     Args:
       num_devices: how many devices to make.
@@ -89,13 +85,6 @@ def emulate_devices(num_devices: int) -> None:
             f"{platform} device(s). In a new process, {_HOW_TO_EMULATE.format(n=count)}"
         ) from error
     jax.config.update("jax_platforms", "cpu")
-    os.environ.setdefault("NPROC", str(_usable_cores() + count))
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _checked_count(num_devices: int) -> int:

@@ -13,7 +13,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxgraph.graph import Graph
 from jaxgraph.ops.edges import EdgeGroups, Orientation
-from jaxgraph.ops.freed_memory import keep_freed_memory
 from jaxgraph.ops.kernels import usable_implementation
 from jaxgraph.parallel.column_placement import column_request, column_topology, mesh_of_columns
 from jaxgraph.parallel.edge_placement import derived_arrays, orientation, shapes_of_part
@@ -232,7 +231,7 @@ def place(
     if prefetch and manifest.mode != "sar":
         name = "mode" if manifest.columns is None else "rest"
         raise ValueError(f"prefetch=True needs {name}='sar'; {name} is {manifest.mode!r}")
-    implementation = usable_implementation(implementation, mesh.devices.flat[0].platform)
+    implementation = usable_implementation(implementation, mesh.devices.flat[0])
     if node_dtype is not None:
         manifest = manifest.storing("nodes", _floating(node_dtype))
     manifest = _storing_degrees(manifest, jax.dtypes.canonicalize_dtype(np.float64))
@@ -246,8 +245,6 @@ def place(
             for name, (shape, dtype) in shapes_of_part(manifest, implementation).items()
         }
     else:
-        if mesh.devices.flat[0].platform == "cpu":
-            keep_freed_memory()
         arrays = _placed_arrays(source, manifest, mesh, sharding, implementation)
     shared = dataclasses.replace(manifest, counts=None)
     shards = _assemble(arrays, shared, axis, prefetch, implementation)

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxgraph.ops.derivatives import custom_vjp
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.messages import floating_leaves, with_floating_leaves
 from jaxgraph.ops.propagation import Static, materialize, named, primal_values
@@ -50,7 +51,7 @@ def push_pull(
     return _push_pull(function, topology, params, table)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
+@partial(custom_vjp, nondiff_argnums=(0,))
 def _push_pull(function, topology: ColumnTopology, params: Pytree, table: Pytree) -> jax.Array:
     def share(chunk: jax.Array | int) -> jax.Array:
         return topology.each_piece(chunk, partial(function, params, table))
@@ -79,7 +80,7 @@ def _push_pull(function, topology: ColumnTopology, params: Pytree, table: Pytree
 def _forward(function, topology, params, table):
     wanted = Static((_is_perturbed(params), _is_perturbed(table)))
     topology, params, table = (primal_values(each) for each in (topology, params, table))
-    y = named(_push_pull(function, topology, params, table))
+    y = named(_push_pull.value(function, topology, params, table))
     return y, (topology, params, table, y, wanted)
 
 

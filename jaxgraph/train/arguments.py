@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
@@ -145,8 +146,16 @@ def _variables(model: nnx.Module) -> list[nnx.Variable]:
     return [leaf for leaf in leaves if isinstance(leaf, nnx.Variable)]
 
 
-def check_optimizer(optimizer: Any) -> None:
-    """Raises ValueError where the optimizer is none of optax."""
+def check_optimizer(optimizer: Any, model: nnx.Module) -> None:
+    """Checks that an optimizer can make a step of a model's parameters; computes nothing.
+
+    Args:
+      optimizer: of optax.
+      model: the model.
+
+    Raises:
+      ValueError: it is none of optax, or needs more than the gradient, the parameters and the loss.
+    """
     if isinstance(optimizer, nnx.Optimizer):
         raise ValueError(
             "optimizer is an nnx.Optimizer, which keeps its state in itself; pass the "
@@ -157,6 +166,20 @@ def check_optimizer(optimizer: Any) -> None:
             f"optimizer is {_kind(optimizer)}; expected a transformation of optax, such as "
             f"optax.adam(1e-2). {_ORDER}"
         )
+    optimizer = optax.with_extra_args_support(optimizer)
+
+    def step(params: nnx.State) -> Any:
+        return optimizer.update(params, optimizer.init(params), params, value=jnp.float32(0))
+
+    try:
+        jax.eval_shape(step, nnx.state(model, nnx.Param))
+    except TypeError as error:
+        raise ValueError(
+            "optimizer cannot make a step from the gradient, the parameters and the value of the "
+            f"loss, which is what it gets: {error}. An optimizer that evaluates the loss again "
+            "(optax.lbfgs, a line search) does not go with jaxgraph.train.fit: take one that does "
+            "not, such as optax.adam(1e-2), or call it on jaxgraph.train.loss_and_grad yourself"
+        ) from error
 
 
 def checked_count(name: str, value: Any) -> int:

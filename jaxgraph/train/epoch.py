@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -15,8 +15,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.train.evaluation import add_sums, evaluation_sums
-from jaxgraph.train.state import TrainState, shardings
-from jaxgraph.train.step import Learner, train_step
+from jaxgraph.train.state import TrainState, replicate, shardings
+from jaxgraph.train.step import LEARNERS, Learner, train_step
 from jaxgraph.train.task import Sums
 from pallas_kernels.pytrees import pytree
 
@@ -62,7 +62,8 @@ def first_kept(state: TrainState, sharded: ShardedGraph) -> Kept:
     Returns:
       What is kept before the first epoch.
     """
-    kept = Kept(state.params, state.statistics, jnp.asarray(np.inf, jnp.result_type(float)))
+    val_loss = replicate(np.asarray(np.inf, jnp.result_type(float)), sharded)
+    kept = Kept(state.params, state.statistics, val_loss)
     return jax.jit(_copies, out_shardings=shardings(kept, sharded))(kept)
 
 
@@ -94,18 +95,19 @@ class EpochProgram:
         Returns:
           All of it after the epoch.
         """
-        learner, number = self.learner, np.int32(epoch)
+        programs = _programs(self.learner)
+        number = replicate(np.int32(epoch), self.graphs[0])
         if len(self.graphs) == 1:
             (graph,) = self.graphs
-            return _epoch(learner, state, kept, graph, key, number, self.restore_best)
+            return programs.epoch(state, kept, graph, key, number, self.restore_best)
         steps = []
         for index in self._trained():
-            of_graph = _graph_key(key, number, np.int32(index))
-            state, sums = _step(learner, state, self.graphs[index], of_graph)
+            of_graph = _graph_key(key, number, replicate(np.int32(index), self.graphs[0]))
+            state, sums = programs.step(state, self.graphs[index], of_graph)
             steps.append(sums)
-        evaluations = [_evaluate(learner, state, graph) for graph in self.graphs]
-        kept, outcome = _choose(
-            learner, state, kept, self.graphs[0], steps, evaluations, self.restore_best
+        evaluations = [programs.evaluate(state, graph) for graph in self.graphs]
+        kept, outcome = programs.choose(
+            state, kept, self.graphs[0], steps, evaluations, self.restore_best
         )
         return state, kept, outcome
 
@@ -121,17 +123,17 @@ class EpochProgram:
         Returns:
           The programs that an epoch consists of.
         """
-        learner, number = self.learner, np.int32(0)
+        programs = _programs(self.learner)
+        number = replicate(np.int32(0), self.graphs[0])
         if len(self.graphs) == 1:
             (graph,) = self.graphs
             return (
-                _epoch.lower(learner, state, kept, graph, key, number, self.restore_best).compile(),
+                programs.epoch.lower(state, kept, graph, key, number, self.restore_best).compile(),
             )
         of_graph = _graph_key(key, number, number)
-        steps = [_step.lower(learner, state, self.graphs[i], of_graph) for i in self._trained()]
-        evaluations = [_evaluate.lower(learner, state, graph) for graph in self.graphs]
-        choice = _choose.lower(
-            learner,
+        steps = [programs.step.lower(state, self.graphs[i], of_graph) for i in self._trained()]
+        evaluations = [programs.evaluate.lower(state, graph) for graph in self.graphs]
+        choice = programs.choose.lower(
             state,
             kept,
             self.graphs[0],
@@ -153,20 +155,46 @@ class EpochProgram:
         )
 
 
-@partial(jax.jit, static_argnames=("learner", "restore_best"), donate_argnames="state")
-def _epoch(
-    learner: Learner,
-    state: TrainState,
-    kept: Kept,
-    sharded: ShardedGraph,
-    key: jax.Array,
-    epoch: jax.Array,
-    restore_best: bool,
-) -> tuple[TrainState, Kept, Outcome]:
-    state, sums = train_step(learner, state, sharded, jax.random.fold_in(key, epoch))
-    evaluation = _evaluation_sums(learner, state, sharded)
-    kept, outcome = choose(learner, state, kept, sharded, [sums], [evaluation], restore_best)
-    return state, kept, outcome
+@dataclasses.dataclass(frozen=True)
+class _Programs:
+    """The compiled functions of training with one learner.
+
+    Attributes:
+      epoch: `(state, kept, graph, key, epoch, restore_best)`, a whole epoch on one graph.
+      step: `(state, graph, key)`.
+      evaluate: `(state, graph)`.
+      choose: `(state, kept, graph, steps, evaluations, restore_best)`.
+    """
+
+    epoch: Any
+    step: Any
+    evaluate: Any
+    choose: Any
+
+
+# Functions of its own for each of the last learners: what jax compiles of a function it keeps as
+# long as that is there, and an optimizer that is made anew is another one.
+@lru_cache(maxsize=LEARNERS)
+def _programs(learner: Learner) -> _Programs:
+    def epoch(
+        state: TrainState,
+        kept: Kept,
+        sharded: ShardedGraph,
+        key: jax.Array,
+        number: jax.Array,
+        restore_best: bool,
+    ) -> tuple[TrainState, Kept, Outcome]:
+        state, sums = train_step(learner, state, sharded, jax.random.fold_in(key, number))
+        evaluation = _evaluation_sums(learner, state, sharded)
+        kept, outcome = choose(learner, state, kept, sharded, [sums], [evaluation], restore_best)
+        return state, kept, outcome
+
+    return _Programs(
+        jax.jit(epoch, static_argnums=5, donate_argnums=0),
+        jax.jit(partial(train_step, learner), donate_argnums=0),
+        jax.jit(partial(_evaluation_sums, learner)),
+        jax.jit(partial(choose, learner), static_argnums=5),
+    )
 
 
 def choose(
@@ -221,11 +249,6 @@ def _copies(kept: Kept) -> Kept:
 
 def _evaluation_sums(learner: Learner, state: TrainState, sharded: ShardedGraph) -> dict[str, Sums]:
     return evaluation_sums(learner.graphdef, state.params, state.statistics, sharded, learner.task)
-
-
-_step = jax.jit(train_step, static_argnames="learner", donate_argnames="state")
-_evaluate = jax.jit(_evaluation_sums, static_argnames="learner")
-_choose = jax.jit(choose, static_argnames=("learner", "restore_best"))
 
 
 @jax.jit

@@ -30,7 +30,7 @@ from jaxgraph.train.history import (
     TrainingInterrupted,
     best_epoch,
 )
-from jaxgraph.train.state import initial_state, restore
+from jaxgraph.train.state import initial_state, random_key, restore
 from jaxgraph.train.step import make_learner
 from jaxgraph.train.task import Task
 
@@ -58,7 +58,7 @@ def fit(
     `jax.random.fold_in(jax.random.key(seed), e)`, so that the curve does not depend on the number
     of devices; of several graphs, graph i folds in i as well.
 
-    However training ends, by the last epoch, early, by an exception of `on_epoch` or by
+    However training ends, by the last epoch, early, by a result or an exception of `on_epoch` or by
     KeyboardInterrupt, the model then holds what it learned so far.
 
     Args:
@@ -75,7 +75,7 @@ def fit(
         every epoch, where that has no parameter (all models of `jaxgraph.nn` but those of
         attention) and saves more than it costs. Results are the same but for rounding; each device
         holds one more array of the size of its features. See `jaxgraph.train.aggregate_once`.
-      on_epoch: called with the record of every epoch.
+      on_epoch: called with the record of every epoch; a true result ends training.
       on_compile: called once, before the first epoch, with the compiled programs that an epoch
         consists of, for `memory_analysis()` and `jaxgraph.parallel.traffic`; of one graph that is
         one: the step, the evaluation, and what is kept of them.
@@ -93,7 +93,7 @@ def fit(
     task = checked_task(task)
     graphs = checked_graphs(sharded, task, train=True)
     check_model(model, graphs)
-    check_optimizer(optimizer)
+    check_optimizer(optimizer, model)
     epochs, seed = checked_count("epochs", epochs), checked_seed("seed", seed)
     _check_patience(patience, graphs, task)
     _check_callable("on_epoch", on_epoch, "an EpochRecord")
@@ -102,7 +102,7 @@ def fit(
         graphs = with_aggregates(model, graphs, epochs)
     program = EpochProgram(make_learner(model, optimizer, task), graphs, bool(restore_best))
     state = initial_state(model, graphs[0], optimizer)
-    kept, key = first_kept(state, graphs[0]), jax.random.key(seed)
+    kept, key = first_kept(state, graphs[0]), random_key(seed, graphs[0])
     started = time.perf_counter()
     compiled = program.compile(state, kept, key)
     compile_seconds = time.perf_counter() - started
@@ -120,8 +120,8 @@ def fit(
                 raise DivergenceError(diverged, History(tuple(records), compile_seconds))
             kept = candidate
             records.append(record)
-            if on_epoch is not None:
-                on_epoch(record)
+            if on_epoch is not None and on_epoch(record):
+                break
             if patience is not None and epoch - best_epoch(records) >= patience:
                 break
     except KeyboardInterrupt as error:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -22,6 +23,8 @@ __all__ = [
     "abstract_variables",
     "initial_state",
     "place_variables",
+    "random_key",
+    "replicate",
     "restore",
     "shardings",
 ]
@@ -59,17 +62,41 @@ def initial_state(
     """
     _, params, statistics = split_model(model)
     params = place_variables(params, sharded)
-    optimizer_state = _fresh(optimizer, params, sharded)
+    optimizer_state = _fresh(optimizer)(params, sharded)
     return TrainState(params, place_variables(statistics, sharded), optimizer_state)
 
 
-@partial(jax.jit, static_argnames="optimizer")
-def _fresh(
-    optimizer: optax.GradientTransformation, params: nnx.State, sharded: ShardedGraph
-) -> Pytree:
-    # Copied: an optimizer may start from the parameters themselves (averages, look-ahead).
-    state = _copies(optimizer.init(params))
-    return jax.lax.with_sharding_constraint(state, shardings(state, sharded))
+# As of learners: of few optimizers, the last ones, the programs are kept.
+@lru_cache(maxsize=4)
+def _fresh(optimizer: optax.GradientTransformation) -> Callable[..., Pytree]:
+    def make(params: nnx.State, sharded: ShardedGraph) -> Pytree:
+        # Copied: an optimizer may start from the parameters themselves (averages, look-ahead).
+        state = _copies(optimizer.init(params))
+        return jax.lax.with_sharding_constraint(state, shardings(state, sharded))
+
+    return jax.jit(make)
+
+
+def replicate(value: Any, sharded: ShardedGraph) -> jax.Array:
+    """Places a number on all devices of a graph, by a transfer that `jax.transfer_guard` allows.
+
+    Args:
+      value: a NumPy scalar, the same in every process.
+      sharded: the graph.
+
+    Returns:
+      The number, replicated.
+    """
+    devices = sharded.mesh.local_devices
+    sharding = NamedSharding(sharded.mesh, PartitionSpec())
+    copies = [jax.device_put(np.asarray(value), device) for device in devices]
+    return jax.make_array_from_single_device_arrays((), sharding, copies)
+
+
+def random_key(seed: int, sharded: ShardedGraph) -> jax.Array:
+    """The random key of a seed on all devices of a graph."""
+    placed = replicate(np.asarray(seed), sharded)
+    return jax.jit(jax.random.key, out_shardings=placed.sharding)(placed)
 
 
 def abstract_state(
@@ -130,7 +157,7 @@ def restore(
       sharded: the graph that they were placed for.
     """
     variables = collect_rows((params, statistics), sharded)
-    nnx.update(model, *jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), variables))
+    nnx.update(model, *jax.tree.map(jax.device_put, jax.device_get(variables)))
 
 
 def _copies(tree: Pytree) -> Pytree:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -19,10 +19,26 @@ from jaxgraph.train.arguments import (
     checked_task,
 )
 from jaxgraph.train.objective import gradients, split_model
-from jaxgraph.train.state import TrainState, abstract_state, place_variables, shardings
+from jaxgraph.train.state import (
+    TrainState,
+    abstract_state,
+    place_variables,
+    random_key,
+    shardings,
+)
 from jaxgraph.train.task import Sums, Task
 
-__all__ = ["Learner", "compile_train_step", "loss_and_grad", "make_learner", "train_step"]
+__all__ = [
+    "LEARNERS",
+    "Learner",
+    "compile_train_step",
+    "loss_and_grad",
+    "make_learner",
+    "train_step",
+]
+
+LEARNERS = 4
+"""Of so many learners, or optimizers, the last ones, compiled programs are kept."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,19 +110,22 @@ def compile_train_step(
     task = checked_task(task)
     (sharded,) = checked_graphs(sharded, task, abstract=True, train=True)
     check_model(model, (sharded,))
-    check_optimizer(optimizer)
+    check_optimizer(optimizer, model)
     key = jax.eval_shape(lambda: jax.random.key(0))
     state = abstract_state(model, optimizer, sharded)
     learner = make_learner(model, optimizer, task)
-    return _train_step.lower(learner, state, sharded, key).compile()
+    return _train_step(learner).lower(state, sharded, key).compile()
 
 
-@partial(jax.jit, static_argnames="learner", donate_argnames="state")
-def _train_step(
-    learner: Learner, state: TrainState, sharded: ShardedGraph, key: jax.Array
-) -> tuple[TrainState, jax.Array]:
-    state, sums = train_step(learner, state, sharded, key)
-    return state, learner.task.metrics(sums)["loss"]
+@lru_cache(maxsize=LEARNERS)
+def _train_step(learner: Learner) -> Any:
+    def step(
+        state: TrainState, sharded: ShardedGraph, key: jax.Array
+    ) -> tuple[TrainState, jax.Array]:
+        state, sums = train_step(learner, state, sharded, key)
+        return state, learner.task.metrics(sums)["loss"]
+
+    return jax.jit(step, donate_argnums=0)
 
 
 def make_learner(model: nnx.Module, optimizer: optax.GradientTransformation, task: Task) -> Learner:
@@ -141,7 +160,7 @@ def loss_and_grad(
     task = checked_task(task)
     (sharded,) = checked_graphs(sharded, task, train=True)
     check_model(model, (sharded,))
-    key = jax.random.key(checked_seed("seed", seed))
+    key = random_key(checked_seed("seed", seed), sharded)
     graphdef, params, statistics = split_model(model)
     loss, grads = _loss_and_grad(
         graphdef,

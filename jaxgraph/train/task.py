@@ -179,5 +179,5 @@ def _of_class(logits: jax.Array, classes: jax.Array) -> jax.Array:
 @_of_class.defjvp
 def _of_class_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     logits, classes = primals
-    is_class = classes[:, None] == jnp.arange(logits.shape[1], dtype=classes.dtype)
+    is_class = classes[:, None] == jnp.arange(logits.shape[1], dtype=classes.dtype)[None]
     return _of_class(logits, classes), jnp.where(is_class, tangents[0], 0).sum(1)

@@ -17,6 +17,8 @@ def test_missing_devices_are_emulated(parts: int):
         "from jaxgraph.cli.devices import mesh_of\n"
         f"mesh = mesh_of({parts})\n"
         "assert float(jnp.ones(3).sum()) == 3\n"
+        "import os\n"
+        f"assert ('NPROC' in os.environ) == ({parts} > 1)\n"
         "print(mesh.size, mesh.devices.flat[-1].platform)\n"
     )
     assert output_of(program).split() == [str(parts), "cpu"]

@@ -100,7 +100,7 @@ def place_block(
     slots = np.flatnonzero(numbers)
     slot_of_edge[numbers[slots] - 1] = slots
     block = with_implementation(
-        own.block(self_loops=self_loops), usable_implementation(None, "cpu")
+        own.block(self_loops=self_loops), usable_implementation(None, jax.devices()[0])
     )
     return Placed(graph, block, row_of_node, slot_of_edge)
 

@@ -6,7 +6,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxgraph.ops import aggregate, sddmm
+from jaxgraph.ops import (
+    aggregate,
+    dot_attention,
+    edge_softmax,
+    gat_attention,
+    gatv2_attention,
+    sddmm,
+)
 from jaxgraph.ops.blocks import Block
 from jaxgraph.ops.cpu.library import missing
 from jaxgraph.ops.implementations import (
@@ -85,3 +92,25 @@ def test_products_of_a_type_that_no_kernel_takes_are_refused() -> None:
         sddmm(BLOCK, ones(jnp.float16), ones(jnp.float16), implementation="cpu")
     mixed = sddmm(BLOCK, ones(jnp.float16), ones(jnp.float32), implementation="cpu")
     assert mixed.dtype == jnp.float32 and mixed.max() == 3.0
+
+
+@needs_kernels
+@pytest.mark.parametrize("op", ["aggregate", "sddmm", "edge_softmax", "gat", "gatv2", "dot"])
+def test_an_op_obeys_what_the_graph_was_placed_for(op: str) -> None:
+    rows, slots = jnp.ones((BLOCK.sender_rows, 2, 3)), jnp.ones((BLOCK.edge_slots, 2))
+    calls = {
+        "aggregate": lambda block: aggregate(block, rows),
+        "sddmm": lambda block: sddmm(block, rows, rows),
+        "edge_softmax": lambda block: edge_softmax(block, slots),
+        "gat": lambda block: gat_attention(block, rows, rows[..., 0], rows[..., 0]),
+        "gatv2": lambda block: gatv2_attention(block, rows, rows, rows[0]),
+        "dot": lambda block: dot_attention(block, rows, rows, rows),
+    }
+
+    def calls_kernels(implementation: str) -> bool:
+        block = with_implementation(BLOCK, implementation)
+        text = jax.jit(calls[op]).lower(block).as_text()
+        return "jaxgraph_" in text
+
+    assert not calls_kernels("xla")
+    assert calls_kernels("cpu") == (op != "edge_softmax")

@@ -1,5 +1,6 @@
 """Which messages have kernels, who may use them, and that both ways of reducing agree."""
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from jaxgraph.ops import kernels
+from jaxgraph.ops.aggregation import AGGREGATE
 from jaxgraph.ops.implementations import propagate_or_refuse, with_implementation
 from jaxgraph.ops.kernels import find_kernel, usable_implementation
 from jaxgraph.ops.message_functions import (
@@ -18,7 +20,10 @@ from jaxgraph.ops.message_functions import (
     weighted_message,
 )
 from jaxgraph.ops.messages import Inputs
+from jaxgraph.ops.mosaic_gpu import trust
 from jaxgraph.ops.reducers import Extremum, Softmax, Sum
+from pallas_kernels.chips import multiprocessors
+from pallas_kernels.teams import Launch
 from tests.cpu_kernels import needs_kernels
 from tests.ops.blocks import place_block
 from tests.strategies import SMALL_GRAPHS
@@ -106,18 +111,84 @@ def test_other_messages_and_types_are_refused() -> None:
         propagate_or_refuse(native, message, reducer, inputs)
 
 
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """What is asked of a device of JAX."""
+
+    platform: str
+    compute_capability: str | None = None
+    core_count: int | None = None
+    device_kind: str = "a chip"
+
+
+CPU, HOPPER = Device("cpu"), Device("gpu", "9.0", 114)
+
+
 def test_what_is_missing_is_told_to_those_who_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "missing", lambda: "needs kernels.so")
-    assert usable_implementation(None, "cpu") == "xla"
+    assert usable_implementation(None, CPU) == "xla"
     with pytest.raises(NotImplementedError, match=r"'cpu' needs kernels.so; implementation=None"):
-        usable_implementation("cpu", "cpu")
+        usable_implementation("cpu", CPU)
     monkeypatch.setattr(kernels, "missing", lambda: "")
-    assert usable_implementation(None, "cpu") == usable_implementation("cpu", "cpu") == "cpu"
-    assert usable_implementation("xla", "cpu") == usable_implementation(None, "rocm") == "xla"
-    assert usable_implementation(None, "gpu") == usable_implementation(None, "cuda") == "mosaic_gpu"
+    assert usable_implementation(None, CPU) == usable_implementation("cpu", CPU) == "cpu"
+    assert usable_implementation("xla", CPU) == usable_implementation(None, Device("rocm")) == "xla"
     with pytest.raises(NotImplementedError, match="runs on gpu, and the devices are cpu"):
-        usable_implementation("mosaic_gpu", "cpu")
-    with pytest.raises(NotImplementedError, match="runs on cpu, and the devices are cuda"):
-        usable_implementation("cpu", "cuda")
+        usable_implementation("mosaic_gpu", CPU)
+    with pytest.raises(NotImplementedError, match="runs on cpu, and the devices are gpu"):
+        usable_implementation("cpu", HOPPER)
     with pytest.raises(ValueError, match="did you mean 'cpu'"):
-        usable_implementation("cpus", "cpu")
+        usable_implementation("cpus", CPU)
+
+
+@pytest.mark.parametrize("capability", ["8.0", "8.9", "10.0", "12.0", "gfx942", None])
+def test_gpu_kernels_are_for_the_chips_that_they_were_compiled_for(capability, caplog) -> None:
+    device = Device("cuda", capability, device_kind=f"chip {capability}")
+    kernels._warn_once.cache_clear()
+    with caplog.at_level("WARNING"):
+        assert [usable_implementation(None, device) for _ in range(3)] == ["xla"] * 3
+    (record,) = caplog.records
+    assert f"compute capability 9.0, and chip {capability} has" in record.getMessage()
+    # Who asks for them by name gets them, or an error of the compiler.
+    assert usable_implementation("mosaic_gpu", device) == "mosaic_gpu"
+
+
+@pytest.mark.parametrize("outcome", ["ok: largest error 1e-6", "failed: largest error 2", "boom"])
+def test_gpu_kernels_are_taken_after_a_self_check(outcome, monkeypatch, caplog) -> None:
+    """Once in a process; one that fails, or does not compile, means XLA, with one line."""
+    checks = []
+
+    def check(function) -> str:
+        checks.append(function)
+        if outcome == "boom":
+            raise RuntimeError("ptxas is missing\nand more")
+        return outcome
+
+    kernel = dataclasses.replace(AGGREGATE[0], self_check=check)
+    assert kernel.name == "mosaic_gpu"
+    monkeypatch.setattr("jaxgraph.ops.aggregation.AGGREGATE", (kernel, *AGGREGATE[1:]))
+    monkeypatch.setattr("jaxgraph.ops.gat.GAT_ATTENTION", ())
+    monkeypatch.setattr(trust, "unsupported", lambda device: "")
+    device = jax.devices()[0]
+    trust._checked_once.cache_clear()
+    kernels._warn_once.cache_clear()
+    stands_for_a_gpu = Device("gpu", "9.0")
+    monkeypatch.setattr(jax, "local_devices", lambda: [stands_for_a_gpu])
+    monkeypatch.setattr(jax, "default_device", lambda _: contextlib.nullcontext(device))
+    with caplog.at_level("WARNING"):
+        names = {usable_implementation(None, stands_for_a_gpu) for _ in range(3)}
+    trust._checked_once.cache_clear()
+    assert len(checks) == 1
+    if outcome.startswith("ok"):
+        assert names == {"mosaic_gpu"} and not caplog.records
+    else:
+        (record,) = caplog.records
+        reason = "raised RuntimeError: ptxas is missing" if outcome == "boom" else outcome
+        assert names == {"xla"}
+        assert record.getMessage().endswith(f"mosaic_gpu self-check of aggregate {reason}")
+
+
+def test_multiprocessors_are_asked_of_the_device() -> None:
+    assert multiprocessors(HOPPER) == 114
+    assert multiprocessors(Device("gpu", "9.0")) == 132
+    assert multiprocessors(Device("cpu", core_count=4)) == 132
+    assert Launch().programs == 8 * multiprocessors()

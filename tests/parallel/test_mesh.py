@@ -1,8 +1,5 @@
 """The mesh of one automatic axis, and emulated devices in processes of their own."""
 
-import os
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -100,28 +97,6 @@ class TestEmulateDevices:
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip() == "cpu 3"
-
-    @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
-    def test_makes_a_thread_for_each_device_that_waits(self):
-        cores = len(os.sched_getaffinity(0))
-        assert self.threads_of_xla() == cores + 3
-
-    @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
-    def test_keeps_the_number_of_threads_of_the_environment(self):
-        cores = len(os.sched_getaffinity(0))
-        assert self.threads_of_xla(NPROC=str(cores + 4)) == cores + 4
-
-    def threads_of_xla(self, **environment):
-        program = """
-import os
-emulate_devices(3)
-jax.devices()
-names = [open(f"/proc/self/task/{thread}/comm").read() for thread in os.listdir("/proc/self/task")]
-print(sum("XLAEigen" in name for name in names))
-"""
-        done = run_alone(self.MAKE + program, **environment)
-        assert done.returncode == 0, done.stderr
-        return int(done.stdout)
 
     def test_too_late_is_an_error_that_says_what_to_do(self):
         done = run_alone(self.MAKE + "jax.devices(); emulate_devices(4)")

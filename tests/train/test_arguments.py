@@ -8,7 +8,14 @@ import pytest
 from flax import nnx
 
 from jaxgraph.parallel import AbstractSource, make_mesh, place
-from jaxgraph.train import NodeClassification, evaluate, fit, loss_and_grad, predict
+from jaxgraph.train import (
+    NodeClassification,
+    compile_train_step,
+    evaluate,
+    fit,
+    loss_and_grad,
+    predict,
+)
 from tests.train.small_model import SmallNet, TableNet, on_devices, small_graph
 
 
@@ -81,6 +88,17 @@ def test_rows_of_nodes_belong_to_one_graph() -> None:
 def test_optimizers(optimizer: Any) -> None:
     with pytest.raises(ValueError, match="expected a transformation of optax"):
         fit(SmallNet(), sharded(), optimizer, epochs=1)
+
+
+def test_an_optimizer_that_evaluates_the_loss_again() -> None:
+    """Refused in our words, with the way out; those that only look at the loss are taken."""
+    message = r"value_fn.*optax\.lbfgs.*loss_and_grad"
+    with pytest.raises(ValueError, match=message):
+        fit(SmallNet(), sharded(), optax.lbfgs(), epochs=1)
+    with pytest.raises(ValueError, match=message):
+        compile_train_step(SmallNet(), optax.lbfgs(), sharded())
+    plateau = optax.chain(optax.sgd(0.1), optax.contrib.reduce_on_plateau())
+    assert len(fit(SmallNet(), sharded(), plateau, epochs=1).records) == 1
 
 
 @pytest.mark.parametrize("task", [NodeClassification, "nodes", 3])

@@ -1,5 +1,7 @@
 """The training loop: curves, what it leaves in the model, how it ends."""
 
+import gc
+import weakref
 from typing import Any
 
 import jax
@@ -19,6 +21,7 @@ from jaxgraph.train import (
     loss_and_grad,
     predict,
 )
+from jaxgraph.train.step import LEARNERS
 from tests.tolerance import assert_close
 from tests.train.small_model import (
     CLASSES,
@@ -174,6 +177,31 @@ def test_every_epoch_is_reported() -> None:
     assert tuple(seen) == history.records
     assert [record.epoch for record in seen] == [0, 1, 2, 3]
     assert all(record.seconds > 0 for record in seen)
+
+
+def test_a_true_result_of_a_callback_ends_training() -> None:
+    sharded, model = on_devices(small_graph(), 2), SmallNet()
+    history = fit(model, sharded, ADAM, epochs=9, on_epoch=lambda record: record.epoch == 2)
+    assert [record.epoch for record in history.records] == [0, 1, 2]
+    expected = SmallNet()
+    fit(expected, sharded, ADAM, epochs=3)
+    assert_same(parameters(model), parameters(expected))
+
+
+@pytest.mark.parametrize(
+    ("num_graphs", "runs"), [(1, 6), pytest.param(2, 10, marks=pytest.mark.full)]
+)
+def test_programs_of_few_optimizers_are_kept(num_graphs: int, runs: int) -> None:
+    """One that is made anew in every run takes its programs with it."""
+    graphs = [on_devices(small_graph(), 1)] * num_graphs
+    alive = []
+    for _ in range(runs):
+        optimizer = optax.adam(0.1)
+        alive.append(weakref.ref(optimizer.update))
+        fit(SmallNet(), graphs, optimizer, epochs=1)
+    del optimizer
+    gc.collect()
+    assert sum(each() is not None for each in alive) <= LEARNERS
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])

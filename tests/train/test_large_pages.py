@@ -20,6 +20,7 @@ from jaxgraph.ops.cpu.library import missing
 from jaxgraph.ops.large_pages import on_large_pages
 from jaxgraph.parallel import Shard, ShardedGraph, make_mesh, shard
 from jaxgraph.partition import partition
+from jaxgraph.process import use_large_pages
 from jaxgraph.train import NodeClassification, compile_train_step, fit, initial_state
 from jaxgraph.train.task import Sums
 from tests.strategies import NUM_CLASSES
@@ -75,6 +76,7 @@ def for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     jax.clear_caches()
 
 
+@pytest.mark.full
 @needs_kernels
 @pytest.mark.parametrize("parts", [1, 2])
 def test_a_large_program_asks_and_takes_no_more_memory(
@@ -115,6 +117,7 @@ class Watched(NodeClassification):
 def asked_share(name: str, worthwhile: int) -> float:
     """What a step of a model asks for, of what it makes."""
     large_pages._WORTHWHILE = worthwhile
+    use_large_pages()
     sharded, model = sharded_graph(MANY_NODES), make_model(name)
     program = compile_train_step(model, sharded, optax.adam(0.1), task=Watched())
     state, shares = initial_state(model, sharded, optax.adam(0.1)), []
@@ -125,6 +128,7 @@ def asked_share(name: str, worthwhile: int) -> float:
     return float(np.median(shares))
 
 
+@pytest.mark.full
 @needs_kernels
 @pytest.mark.skipif(not LARGE_PAGES.exists(), reason="this system has no large pages to ask for")
 @pytest.mark.parametrize("name", ["GCN", "GAT"])
@@ -145,6 +149,7 @@ def test_linux_is_asked_for_all_that_a_program_makes(name: str, is_asking: bool)
     assert (float(run.stdout) > 0.95) == is_asking
 
 
+@pytest.mark.full
 @needs_kernels
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GAT"])
 @pytest.mark.parametrize("parts", [1, 2])
@@ -164,6 +169,7 @@ def test_the_same_bits(name: str, parts: int, monkeypatch: pytest.MonkeyPatch) -
     jax.tree.map(np.testing.assert_array_equal, *found)
 
 
+@pytest.mark.full
 @needs_kernels
 def test_training_runs_the_program_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     sharded, histories, programs = sharded_graph(500), [], []

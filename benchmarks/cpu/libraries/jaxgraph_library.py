@@ -38,6 +38,7 @@ class JaxgraphLibrary:
     def __init__(
         self, implementation: str | None = None, parts: int = 1, order: str | None = None
     ) -> None:
+        jg.process.tune_process(num_devices=parts)
         if parts > 1:
             jg.parallel.emulate_devices(parts)
         else:

@@ -3,19 +3,23 @@
 Every function but `column_sums`, `on_large_pages`, `row_product`, `row_products`, `taken_rows` and
 `weight_gradient` reduces the edges of one group, found in compressed rows (`jaxgraph.ops.edges`).
 A `before` continues from an earlier result (its memory is reused), and only where no row takes in a
-message from itself; without it rows without edges are 0. None is differentiable: ops define
-derivatives.
+message from itself; without it rows without edges are 0. None of those is differentiable: ops
+define derivatives. The others are differentiated as XLA would compute them.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph.ops.cpu.custom_call import call_kernel, call_on_arrays, optional
+from jaxgraph.ops.derivatives import differentiated_as
 from jaxgraph.ops.edges import EdgeGroup
-from jaxgraph.ops.precision import accumulation_dtype
+from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
+from jaxgraph.ops.rows import take_rows
 from jaxgraph.ops.self_messages import check_start
 
 __all__ = [
@@ -25,6 +29,7 @@ __all__ = [
     "neighbor_extremum",
     "neighbor_sum",
     "on_large_pages",
+    "portable_column_sums",
     "row_product",
     "row_products",
     "taken_rows",
@@ -187,6 +192,18 @@ def weight_gradient(
     Returns:
       [in_features, out_features + more features], of the type in which x is accumulated.
     """
+    return _weight_gradient(x, gradient, beside)
+
+
+def _portable_weight_gradient(
+    x: jax.Array, gradient: jax.Array, beside: jax.Array | None
+) -> jax.Array:
+    dtype = accumulation_dtype(x.dtype)
+    return jnp.matmul(x.T, _side_by_side(gradient, beside), preferred_element_type=dtype)
+
+
+@partial(differentiated_as, _portable_weight_gradient)
+def _weight_gradient(x: jax.Array, gradient: jax.Array, beside: jax.Array | None) -> jax.Array:
     width = gradient.shape[1] + (0 if beside is None else beside.shape[1])
     results = [((x.shape[1], width), accumulation_dtype(x.dtype))]
     arrays = (x, gradient, optional(beside, x.dtype))
@@ -213,14 +230,32 @@ def row_product(
     Returns:
       [rows, out_features], of the type of x.
     """
-    over_x = over_after is not None
+    return _row_product(x, kernel, beside, over_after)
+
+
+def _portable_row_product(
+    x: jax.Array, kernel: jax.Array, beside: jax.Array | None, over_after: jax.Array | None
+) -> jax.Array:
+    return _side_by_side(x, beside) @ kernel
+
+
+@partial(differentiated_as, _portable_row_product)
+def _row_product(
+    x: jax.Array, kernel: jax.Array, beside: jax.Array | None, over_after: jax.Array | None
+) -> jax.Array:
     arrays = (x, optional(beside, x.dtype), kernel, optional(over_after, x.dtype))
     results = [((x.shape[0], kernel.shape[1]), x.dtype)]
-    aliases = {0: 0} if over_x else None
-    target = "jaxgraph_row_product"
-    return call_on_arrays(target, arrays, results, aliases, over_x=np.bool_(over_x))[0]
+    aliases = {0: 0} if over_after is not None else None
+    return call_on_arrays("jaxgraph_row_product", arrays, results, aliases)[0]
 
 
+def _portable_row_products(
+    x: jax.Array, kernel: jax.Array, other: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    return x @ kernel, x @ other
+
+
+@partial(differentiated_as, _portable_row_products)
 def row_products(x: jax.Array, kernel: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array]:
     """y = x W and z = x V, reading x once.
 
@@ -256,6 +291,34 @@ def column_sums(
     Returns:
       [features] and [features], of the type in which x is accumulated.
     """
+    return _column_sums(x, z, x_shift, z_shift, valid)
+
+
+def portable_column_sums(
+    x: jax.Array,
+    z: jax.Array,
+    x_shift: jax.Array,
+    z_shift: jax.Array,
+    valid: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """`column_sums` by XLA, which stores the differences before it adds them up."""
+
+    def centered(table: jax.Array, shift: jax.Array) -> jax.Array:
+        table = to_accumulation(table) - shift[None]
+        return table if valid is None else jnp.where(valid[:, None], table, 0)
+
+    of_x = centered(x, x_shift)
+    return jnp.sum(of_x, 0), jnp.sum(of_x * centered(z, z_shift), 0)
+
+
+@partial(differentiated_as, portable_column_sums)
+def _column_sums(
+    x: jax.Array,
+    z: jax.Array,
+    x_shift: jax.Array,
+    z_shift: jax.Array,
+    valid: jax.Array | None,
+) -> tuple[jax.Array, jax.Array]:
     results = [((x.shape[1],), accumulation_dtype(x.dtype))] * 2
     arrays = (x, z, x_shift, z_shift, optional(valid, jnp.bool_))
     s, p = call_on_arrays("jaxgraph_column_sums", arrays, results)
@@ -276,6 +339,11 @@ def on_large_pages(x: jax.Array, num_bytes: int) -> jax.Array:
     return call_on_arrays("jaxgraph_large_pages", (x,), results, {0: 0})[0]
 
 
+def _portable_taken_rows(x: jax.Array, rows: jax.Array) -> jax.Array:
+    return take_rows(x, rows)
+
+
+@partial(differentiated_as, _portable_taken_rows)
 def taken_rows(x: jax.Array, rows: jax.Array) -> jax.Array:
     """y_i = x_j for j = rows_i.
 
@@ -288,6 +356,10 @@ def taken_rows(x: jax.Array, rows: jax.Array) -> jax.Array:
     """
     results = [((len(rows), *x.shape[1:]), x.dtype)]
     return call_on_arrays("jaxgraph_take_rows", (x, rows), results)[0]
+
+
+def _side_by_side(left: jax.Array, right: jax.Array | None) -> jax.Array:
+    return left if right is None else jnp.concatenate([left, right], 1)
 
 
 def _of_one_type(left: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -72,7 +72,8 @@ def call_on_arrays(
     operands = match_variation(tuple(arrays), tuple(arrays))
     like = jax.typeof(operands[0])
     shapes = [_shape(shape, dtype, like) for shape, dtype in results]
-    call = jax.ffi.ffi_call(target, shapes, input_output_aliases=aliases)
+    # Mapped by `jax.vmap`, a kernel runs once for each.
+    call = jax.ffi.ffi_call(target, shapes, input_output_aliases=aliases, vmap_method="sequential")
     return list(call(*operands, **attributes))
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import jax
 
-__all__ = ["LIBRARY", "Library", "library", "missing"]
+from jaxgraph.ops.cpu.build_record import mismatch
+
+__all__ = ["LIBRARY", "Library", "library", "missing", "want_large_pages"]
 
 LIBRARY = Path(__file__).with_name("kernels.so")
 _TARGETS = (
@@ -41,38 +43,57 @@ class Library:
     Attributes:
       level: the instruction set that they use: "baseline", "avx2" or "avx512"; "" where missing.
       missing: why they cannot be used, "" where they can.
+      handle: the loaded library, None where missing.
     """
 
     level: str
     missing: str
+    handle: ctypes.CDLL | None = None
 
 
 @functools.cache
 def library() -> Library:
     """Loads the kernels and registers them with XLA, once in a process.
 
+    A library that is not the one that was built, or was built from other sources than those that
+    are installed beside it, is not loaded.
+
     Returns:
       What was found. A failure is logged in one line and not raised: every op has another
       implementation.
     """
-    try:
-        handle = ctypes.CDLL(str(LIBRARY))
-        for target in _TARGETS:
-            capsule = jax.ffi.pycapsule(getattr(handle, target))
-            jax.ffi.register_ffi_target(target, capsule, platform="cpu")
-        handle.jaxgraph_level.restype = ctypes.c_char_p
-        return Library(handle.jaxgraph_level().decode(), "")
-    except (OSError, AttributeError, RuntimeError, ValueError) as error:
-        reason = f"cannot be loaded: {error}"
     if not LIBRARY.exists():
         reason = (
             "was not built when jaxgraph was installed (no C++17 compiler, or an error that "
             "`pip install -v` shows)"
         )
+    elif reason := mismatch(LIBRARY):
+        reason = f"{reason}; install jaxgraph again, with a C++17 compiler"
+    else:
+        try:
+            return _loaded()
+        except (OSError, AttributeError, RuntimeError, ValueError) as error:
+            reason = f"cannot be loaded: {error}"
     logger.warning("the CPU kernels are not used: %s %s", LIBRARY.name, reason)
     return Library("", f"needs {LIBRARY.name}, which {reason}")
+
+
+def _loaded() -> Library:
+    handle = ctypes.CDLL(str(LIBRARY))
+    for target in _TARGETS:
+        capsule = jax.ffi.pycapsule(getattr(handle, target))
+        jax.ffi.register_ffi_target(target, capsule, platform="cpu")
+    handle.jaxgraph_level.restype = ctypes.c_char_p
+    return Library(handle.jaxgraph_level().decode(), "", handle)
 
 
 def missing() -> str:
     """What keeps the kernels from being used on this machine, "" if nothing does."""
     return library().missing
+
+
+def want_large_pages() -> None:
+    """Lets the kernels ask for large pages from now on, where there are kernels."""
+    handle = library().handle
+    if handle is not None:
+        handle.jaxgraph_want_large_pages()

@@ -71,7 +71,7 @@ def attention_state(
       inputs: what messages are made from, float32, bfloat16 or float16.
       before: the state to continue from, float32.
       fresh: whether it is that of no messages, and need not be read.
-      launch: how the kernel is started; None: for Hopper.
+      launch: how the kernel is started; None: for the chip of this process.
 
     Returns:
       peak and total [receivers, heads] and sums [receivers, heads, features], float32.

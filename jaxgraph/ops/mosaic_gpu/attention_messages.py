@@ -39,7 +39,7 @@ def attention_kernel(
 
     Args:
       message, reducer, inputs: as for `jaxgraph.ops.kernels.find_kernel`.
-      launch: how kernels are started; None: for Hopper.
+      launch: how kernels are started; None: for the chip of this process.
 
     Returns:
       A `jaxgraph.ops.kernels.Kernel`, or None.

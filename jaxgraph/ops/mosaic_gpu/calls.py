@@ -151,7 +151,7 @@ def neighbor_sum(
       weights: [slots], or [slots, heads] for x [rows, heads, ...]; None: 1.
       scale: float32 [rows of x]; None: 1.
       before: float32 [rows, ...]; not with `over.missing`.
-      launch: how the kernel is started; None: for Hopper.
+      launch: how the kernel is started; None: for the chip of this process.
 
     Returns:
       float32 [rows, ...].
@@ -192,7 +192,7 @@ def neighbor_mean(
       x: of the senders, [rows, ...], float32, bfloat16 or float16.
       num_rows: rows of the result.
       weights: as for `neighbor_sum`.
-      launch: how the kernel is started; None: for Hopper.
+      launch: how the kernel is started; None: for the chip of this process.
 
     Returns:
       y [rows, ...], of the type of x, and 1 / n, float32 [rows].
@@ -270,7 +270,7 @@ def edge_products(
       z: [senders, ...], of the same shape otherwise.
       heads: into how many products the numbers of a row are split.
       before: [slots, heads], of the slots of other groups, of the common type.
-      launch: how the kernel is started; None: for Hopper.
+      launch: how the kernel is started; None: for the chip of this process.
 
     Returns:
       [slots, heads], of the common type; without `before` 0 in the slots of other groups.
@@ -300,7 +300,7 @@ def edge_sums(
       over: the edges; what rows send themselves has no slot and is left out.
       x: [receivers, ...].
       z: [senders, ...], of the same shape otherwise.
-      launch: how the kernel is started; None: for Hopper.
+      launch: how the kernel is started; None: for the chip of this process.
 
     Returns:
       [slots, ...], of the common type; 0 in the slots of other groups.
@@ -330,7 +330,7 @@ def edge_total(
       side: "receiver" or "sender", whose sums.
       values: [slots, ...], float32, bfloat16 or float16.
       num_rows: rows of the result.
-      launch: how the kernel is started; None: for Hopper.
+      launch: how the kernel is started; None: for the chip of this process.
 
     Returns:
       float32 [rows, ...].
@@ -366,7 +366,7 @@ def neighbor_extremum(
       num_rows: rows of the result.
       maximum: whether the largest wins, or the smallest.
       before: the state to continue from; not with `over.missing`.
-      launch: how the kernel is started; None: for Hopper.
+      launch: how the kernel is started; None: for the chip of this process.
 
     Returns:
       best and count, float32 [rows, ...] each.
@@ -417,7 +417,7 @@ def winner_gradient(
       x: [senders, ...].
       adjoint: what `Extremum.adjoint` returns, [receivers, ...].
       before: float32 [senders, ...]; not with `over.missing`.
-      launch: how the kernel is started; None: for Hopper.
+      launch: how the kernel is started; None: for the chip of this process.
 
     Returns:
       float32 [senders, ...].

@@ -28,7 +28,7 @@ def gpu_calls(launch: Launch | None = None) -> Calls:
     """The kernels, started in one way.
 
     Args:
-      launch: how; None: for Hopper.
+      launch: how; None: for the chip of this process.
 
     Returns:
       The kernels.

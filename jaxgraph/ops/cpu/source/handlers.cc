@@ -11,7 +11,6 @@ namespace {
 
 constexpr char kHeads[] = "heads";
 constexpr char kMaximum[] = "maximum";
-constexpr char kOverX[] = "over_x";
 
 ffi::Error CheckHeads(int64_t width, int64_t heads) {
   return Check(heads > 0 && width % heads == 0, "columns are no multiple of the heads");
@@ -106,16 +105,11 @@ ffi::Error WeightGradientHandler(Workers& workers, Array x, Array gradient, Arra
   });
 }
 
-// `after` has been computed when this one starts, and is not looked at. `over_x`: whether y is to take
-// the memory of x. Where XLA needs x later it has made a copy of it, and hands that over.
+// `after` has been computed when this one starts, and is not looked at. y may have the memory of x:
+// rows are read before they are written over, if both tables have rows of the same size.
 ffi::Error RowProductHandler(Workers& workers, Array x, Array x_beside, Array map, Array after,
-                             Output y, ffi::Attr<bool, kOverX> over_x) {
+                             Output y) {
   (void)after;
-  const bool is_over = x.untyped_data() == y->untyped_data();
-  if (auto error = Check(is_over == *over_x, "the product is not where it was asked for");
-      error.failure()) {
-    return error;
-  }
   return WithType(x, [&](auto zero) {
     using T = decltype(zero);
     KernelsFor<T>().row_product({Beside<const T>(x, x_beside), Data<const T>(map), Alone<T>(*y),
@@ -152,7 +146,11 @@ ffi::Error ColumnSumsHandler(Workers& workers, Array x, Array z, Array x_shift, 
 // lies in it. x stays where it is, and what is made from it comes later.
 ffi::Error LargePagesHandler(Array x, Output y, Output place) {
   PreferLargePagesAround(place->untyped_data());
-  return Check(x.untyped_data() == y->untyped_data(), "an array has moved that was to stay");
+  // Elsewhere where XLA has moved it.
+  if (x.untyped_data() != y->untyped_data()) {
+    std::memcpy(y->untyped_data(), x.untyped_data(), x.size_bytes());
+  }
+  return ffi::Error::Success();
 }
 
 ffi::Error TakeRowsHandler(Workers& workers, Array x, Integers rows, Output y) {
@@ -168,6 +166,8 @@ ffi::Error TakeRowsHandler(Workers& workers, Array x, Integers rows, Output y) {
 }  // namespace jaxgraph
 
 JAXGRAPH_EXPORT const char* jaxgraph_level() { return jaxgraph::LevelName(); }
+
+JAXGRAPH_EXPORT void jaxgraph_want_large_pages() { jaxgraph::large_pages_wanted = true; }
 
 JAXGRAPH_HANDLER(jaxgraph_sum, jaxgraph::SumHandler)
 JAXGRAPH_HANDLER(jaxgraph_product, jaxgraph::ProductHandler)

@@ -3,6 +3,7 @@
 #ifndef JAXGRAPH_PAGES_H_
 #define JAXGRAPH_PAGES_H_
 
+#include <atomic>
 #include <cinttypes>
 #include <cstddef>
 #include <cstdint>
@@ -14,13 +15,17 @@
 
 namespace jaxgraph {
 
-// Asks for large pages under a large array. XLA takes the memory of large results anew for every
+// Whether the owner of the process wants large pages (`jaxgraph.process`): they stay with its memory
+// when an array is freed.
+inline std::atomic<bool> large_pages_wanted{false};
+
+// Asks for large pages under a large array, where they are wanted. XLA takes the memory of large results anew for every
 // call, and a sum over neighbors spends a fifth of its time on the first use of pages of 4 KiB.
 inline void PreferLargePages(void* data, size_t bytes) {
 #if defined(MADV_HUGEPAGE)
   constexpr uintptr_t kPage = uintptr_t{1} << 21;
   constexpr size_t kWorthwhile = size_t{1} << 23;
-  if (bytes < kWorthwhile) return;
+  if (!large_pages_wanted || bytes < kWorthwhile) return;
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) / kPage * kPage;
   const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) / kPage * kPage;
   // It is advice: where it is not taken nothing else changes.
@@ -35,6 +40,7 @@ inline void PreferLargePages(void* data, size_t bytes) {
 // Linux tells where it begins and ends in a file that has to be read anew every time.
 inline void PreferLargePagesAround(const void* address) {
 #if defined(MADV_HUGEPAGE)
+  if (!large_pages_wanted) return;
   std::FILE* mappings = std::fopen("/proc/self/maps", "re");
   if (mappings == nullptr) return;
   const auto wanted = reinterpret_cast<uintptr_t>(address);

@@ -1,0 +1,150 @@
+"""Second derivatives, maps, and what is refused in words of ours, of every op and of models."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from jaxgraph import nn
+from jaxgraph.ops import (
+    aggregate,
+    dot_attention,
+    edge_softmax,
+    gat_attention,
+    gatv2_attention,
+    sddmm,
+)
+from jaxgraph.ops.implementations import with_implementation
+from jaxgraph.parallel import make_mesh, shard, spmd
+from jaxgraph.partition import partition
+from tests.cpu_kernels import needs_kernels
+from tests.ops.blocks import place_block
+from tests.strategies import NUM_CLASSES, SMALL_GRAPHS
+from tests.training import crooked_graph
+
+BLOCK = place_block(SMALL_GRAPHS[3]).block
+ROWS = (BLOCK.sender_rows, 2, 3)
+SLOTS = jnp.asarray(np.random.default_rng(2).standard_normal((BLOCK.edge_slots, 2)), jnp.float32)
+Op = Callable[[Any, jax.Array], jax.Array]
+OPS: dict[str, Op] = {
+    "sum": lambda block, x: aggregate(block, x),
+    "weighted mean": lambda block, x: aggregate(block, x, SLOTS * x[0, 0, 0], "mean"),
+    "max": lambda block, x: aggregate(block, x, None, "max"),
+    "sddmm": lambda block, x: sddmm(block, x, jnp.sin(x)),
+    "sddmm of sums": lambda block, x: sddmm(block, x, jnp.sin(x), "add"),
+    "edge softmax": lambda block, x: edge_softmax(block, SLOTS * x[0, 0, 0]),
+    "gat": lambda block, x: gat_attention(block, x, x[..., 0], x[..., 1]),
+    "gatv2": lambda block, x: gatv2_attention(block, x, jnp.sin(x), x[1]),
+    "dot": lambda block, x: dot_attention(block, x, jnp.sin(x), jnp.cos(x)),
+}
+IN_SHORT = (("sum", "cpu"), ("max", "cpu"), ("sddmm", "cpu"), ("gat", "cpu"), ("sum", "xla"))
+"""What `make test` checks: kernels first."""
+
+
+def cases(*ops: str) -> pytest.MarkDecorator:
+    """Ops with each implementation; most of them belong to the matrix."""
+    made = [
+        pytest.param(
+            op,
+            implementation,
+            marks=([needs_kernels] if implementation == "cpu" else [])
+            + ([] if (op, implementation) in IN_SHORT else [pytest.mark.full]),
+        )
+        for op in ops
+        for implementation in ("cpu", "xla")
+    ]
+    return pytest.mark.parametrize(("op", "implementation"), made)
+
+
+def case(op: str, implementation: str) -> tuple[Callable[[jax.Array], jax.Array], jax.Array]:
+    """An op as a function of one array, and the array."""
+    # Sums of both ends have no CPU kernel: the graph's own choice falls back to XLA.
+    block = with_implementation(BLOCK, implementation)
+    x = jnp.asarray(np.random.default_rng(0).standard_normal(ROWS), jnp.float32)
+    return lambda x: OPS[op](block, x), x
+
+
+def loss_of(function: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
+    # Slots and rows of padding hold 0 in every result.
+    return lambda x: jnp.sum(function(x) ** 3)
+
+
+@cases(*OPS)
+def test_products_with_a_hessian_are_differences_of_gradients(op: str, implementation: str) -> None:
+    function, x = case(op, implementation)
+    gradient = jax.jit(jax.grad(loss_of(function)))
+    v = jnp.asarray(np.random.default_rng(1).standard_normal(ROWS), jnp.float32)
+    product = jax.jit(lambda x: jax.jvp(gradient, (x,), (v,))[1])(x)
+    step = 1e-3
+    above, below = (np.asarray(gradient(x + sign * step * v), np.float64) for sign in (1, -1))
+    expected = (above - below) / (2 * step)
+    np.testing.assert_allclose(product, expected, atol=2e-2 * np.abs(expected).max())
+
+
+@cases("sum", "max", "sddmm", "gat")
+def test_a_mapped_op_is_the_op_of_each(op: str, implementation: str) -> None:
+    function, x = case(op, implementation)
+    gradient = jax.grad(loss_of(function))
+    some = jnp.stack([x, 2 * x, x - 1])
+    for run in (function, gradient):
+        expected = jnp.stack([run(each) for each in some])
+        np.testing.assert_allclose(jax.vmap(run)(some), expected, rtol=1e-4, atol=1e-4)
+
+
+@cases(*OPS)
+def test_what_is_not_defined_is_refused_in_our_words(op: str, implementation: str) -> None:
+    function, x = case(op, implementation)
+    loss = loss_of(function)
+    forward = r"forward mode \(jax\.jvp.*jax\.jvp\(jax\.grad\(f\)"
+    with pytest.raises(TypeError, match=forward):
+        jax.jvp(loss, (x,), (x,))
+    with pytest.raises(TypeError, match=forward):
+        jax.jit(lambda x: jax.jvp(loss, (x,), (x,)))(x)
+    with pytest.raises(TypeError, match=r"reverse mode over reverse mode.*jax\.hessian"):
+        jax.grad(lambda x: jnp.sum(jax.grad(loss)(x) ** 2))(x)
+
+
+MODELS = {
+    "GCN on kernels": ("GCN", 1, "sar", {"norm": "batch"}, None),
+    "GAT": ("GAT", 2, "domain", {}, "xla"),
+    "GraphSAGE": ("GraphSAGE", 2, "sar", {"norm": "layer"}, "xla"),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", MODELS)
+def test_products_with_the_hessian_of_a_model(name: str) -> None:
+    kind, parts, mode, options, implementation = MODELS[name]
+    graph = crooked_graph(40)
+    assert graph.nodes is not None
+    with jax.enable_x64(True):
+        options |= {"activation": jnp.tanh, "param_dtype": jnp.float64, "rngs": nnx.Rngs(0)}
+        model = getattr(nn, kind)(graph.nodes.shape[1], 4, NUM_CLASSES, **options)
+        graphdef, params, rest = nnx.split(model, nnx.Param, ...)
+        parted, mesh = partition(graph, parts, "hash"), make_mesh(parts)
+        placed = shard(
+            graph, parted, mesh, mode, implementation=implementation, node_dtype=jnp.float64
+        )
+
+        @spmd
+        def total(params: Any, shard: Any) -> jax.Array:
+            outputs = nnx.merge(graphdef, params, rest, copy=True)(shard, shard.nodes, train=True)
+            return shard.sum(jnp.sum(shard.mask_rows(outputs) ** 2))
+
+        gradient = jax.jit(jax.grad(lambda params: total(params, placed)))
+        v, step = jax.tree.map(jnp.cos, params), 1e-6
+        product = jax.jit(lambda params: jax.jvp(gradient, (params,), (v,))[1])(params)
+        above, below = (
+            gradient(jax.tree.map(lambda p, d, size=size: p + size * d, params, v))
+            for size in (step, -step)
+        )
+        expected = jax.tree.map(lambda a, b: (a - b) / (2 * step), above, below)
+        scale = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(expected))
+        for found, exact in zip(jax.tree.leaves(product), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(found, exact, atol=1e-6 * scale)
+        with pytest.raises(TypeError, match="forward mode"):
+            jax.jvp(lambda params: total(params, placed), (params,), (v,))
