@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from jaxgraph import datasets, transforms
+from jaxgraph.datasets import gnn_benchmark
 from jaxgraph.graph import Graph
 
-__all__ = ["GraphOptions", "graph_summary", "load_graph"]
+__all__ = ["GraphOptions", "graph_summary", "load_graph", "split_summary"]
 
 _option = partial(typer.Option, rich_help_panel="Graph")
 _generator_option = partial(typer.Option, rich_help_panel="Generated graphs")
@@ -25,7 +26,13 @@ class GraphOptions:
     data_dir: Annotated[
         Path | None, _option(help="Folder of the data; not needed for built-in sets.")
     ] = None
-    seed: Annotated[int, _option(help="Seed of split, partition and training.")] = 0
+    seed: Annotated[
+        int,
+        _option(
+            help="Seed of the split, where the dataset has none of its own, of the partition, of "
+            "the initial parameters and of dropout."
+        ),
+    ] = 0
     undirected: Annotated[bool, _option("--undirected", help="Add the reverse of every edge.")] = (
         False
     )
@@ -66,11 +73,13 @@ def load_graph(options: GraphOptions) -> Graph:
         if (value := getattr(options, name)) is not None
     }
     further = dict(_named_value(text) for text in options.option)
+    if "split_seed" in datasets.options_of(options.dataset):
+        further = {"split_seed": options.seed} | further
     try:
         graph = datasets.load(options.dataset, data_dir=options.data_dir, **generated | further)
     except TypeError as error:
         # Only these arrive untyped: typer has checked the types of all other options.
-        if not further:
+        if not options.option:
             raise
         raise ValueError(f"--option: a value of {further} has the wrong type: {error}") from error
     if options.undirected:
@@ -82,6 +91,24 @@ def load_graph(options: GraphOptions) -> Graph:
             graph, options.labels_per_class, options.val_per_class, seed=options.seed
         )
     return graph
+
+
+def split_summary(options: GraphOptions) -> str:
+    """Where training, validation and test nodes come from.
+
+    Args:
+        options: Those that `load_graph` was given.
+
+    Returns:
+        A phrase, with the seed of a split that is drawn.
+    """
+    train, val, seed = options.labels_per_class, options.val_per_class, options.seed
+    if train is None and "split_seed" in datasets.options_of(options.dataset):
+        given = dict(_named_value(text) for text in options.option)
+        train, val, seed = *gnn_benchmark.SPLIT, given.get("split_seed", seed)
+    if train is None:
+        return "that of the dataset"
+    return f"drawn: {train} training and {val} validation nodes of each class, seed {seed}"
 
 
 def _named_value(text: str) -> tuple[str, Any]:

@@ -10,11 +10,11 @@ from rich.console import Console
 
 from jaxgraph.cli.devices import mesh_of
 from jaxgraph.cli.display import EpochBar
-from jaxgraph.cli.graph_options import GraphOptions, graph_summary, load_graph
+from jaxgraph.cli.graph_options import GraphOptions, graph_summary, load_graph, split_summary
 from jaxgraph.cli.info import versions
 from jaxgraph.cli.json_file import check_writable, write_json
-from jaxgraph.cli.recipes import Recipe, build_model, recipe
-from jaxgraph.cli.summary import cost_summary, result_summary, summary_table
+from jaxgraph.cli.recipes import Recipe, build_model, prepared, recipe
+from jaxgraph.cli.summary import cost_summary, recipe_table, result_summary, summary_table
 from jaxgraph.graph import Graph
 from jaxgraph.partition import Partition, partition
 
@@ -27,7 +27,7 @@ _training_option = partial(typer.Option, rich_help_panel="Training")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(GraphOptions):
-    """The options of `jaxgraph train`; None leaves the choice to the model's recipe."""
+    """The options of `jaxgraph train`; None leaves the choice to the recipe."""
 
     model: Annotated[str, _model_option(help="gcn, sage, gat, gatv2, gin or deepgcn.")] = "gcn"
     hidden: Annotated[
@@ -37,6 +37,13 @@ class TrainOptions(GraphOptions):
     heads: Annotated[int | None, _model_option(help="Attention heads.", min=1)] = None
     dropout: Annotated[float | None, _model_option(help="Dropout rate.")] = None
     norm: Annotated[str | None, _model_option(help="none, batch or layer.")] = None
+    normalize_features: Annotated[
+        bool | None,
+        _model_option(
+            "--normalize-features/--raw-features",
+            help="Divide each node's features by their sum, or take them as they are.",
+        ),
+    ] = None
     dtype: Annotated[
         str, _model_option(help="Type of activations and messages: float32, bfloat16 or float16.")
     ] = "float32"
@@ -91,12 +98,16 @@ class TrainOptions(GraphOptions):
             "given."
         ),
     ] = None
-    epochs: Annotated[int, _training_option(help="Passes over the graph.", min=1)] = 200
+    epochs: Annotated[
+        int | None, _training_option(help="Passes over the graph, at most.", min=1)
+    ] = None
     lr: Annotated[float | None, _training_option(help="Step size of Adam.")] = None
     weight_decay: Annotated[float | None, _training_option(help="L2 penalty.")] = None
     patience: Annotated[
         int | None,
-        _training_option(help="Stop so many epochs after the best validation loss.", min=1),
+        _training_option(
+            help="Stop so many epochs after the best validation loss; 0: never.", min=0
+        ),
     ] = None
     json: Annotated[
         Path | None, _training_option(help="Write the summary and the history to this file.")
@@ -106,8 +117,8 @@ class TrainOptions(GraphOptions):
 def run_train(options: TrainOptions) -> None:
     """Train a model on a graph that is sharded over devices."""
     check_writable(options.json)
-    settings = _settings(options)
-    graph = load_graph(options)
+    settings, given = _settings(options)
+    graph = prepared(settings, load_graph(options))
     _check_trainable(graph)
     parts = partition(
         graph,
@@ -118,23 +129,33 @@ def run_train(options: TrainOptions) -> None:
         order=options.order,
     )
     console = Console()
-    result = _train(options, settings, graph, parts, console)
+    chosen = {"source": settings.source, "split": split_summary(options), "given": given}
+    console.print(recipe_table(graph.name, asdict(settings), chosen))
+    result = _train(options, settings, graph, parts, console) | {"recipe": chosen}
     console.print(summary_table(result))
     if options.json is not None:
         write_json(options.json, result)
 
 
-def _settings(options: TrainOptions) -> Recipe:
-    """The recipe of the model, with what the command line says otherwise."""
+def _settings(options: TrainOptions) -> tuple[Recipe, list[str]]:
+    """The recipe, with the values of the command line, and the names of those."""
     given = {
         field.name: value
         for field in fields(Recipe)
         if (value := getattr(options, field.name, None)) is not None
     }
-    defaults = recipe(options.model)
+    defaults = recipe(options.dataset, given.pop("model"))
     if "heads" in given and defaults.heads is None:
         raise ValueError(f"--heads: {options.model} has no attention heads.")
-    return replace(defaults, **given)
+    settings = replace(defaults, **given)
+    if options.degree_features and options.normalize_features is None:
+        # One number a node, which its sum would make 1.
+        settings = replace(settings, normalize_features=False)
+    return settings, list(given)
+
+
+def _values(settings: Recipe) -> dict[str, Any]:
+    return {name: value for name, value in asdict(settings).items() if name != "source"}
 
 
 def _check_trainable(graph: Graph) -> None:
@@ -173,21 +194,21 @@ def _train(
         optax.add_decayed_weights(settings.weight_decay), optax.adam(settings.lr)
     )
     compiled: list[Any] = []
-    with EpochBar(options.epochs, console) as bar:
+    with EpochBar(settings.epochs, console) as bar:
         history = train.fit(
             model,
             sharded,
             optimizer,
-            epochs=options.epochs,
+            epochs=settings.epochs,
             seed=options.seed,
-            patience=options.patience,
+            patience=settings.patience or None,
             on_epoch=bar.update,
             on_compile=compiled.extend,
         )
     (epoch,) = compiled
     return {
         "versions": versions(),
-        "options": asdict(options) | asdict(settings),
+        "options": asdict(options) | _values(settings),
         "graph": graph_summary(graph),
         **result_summary(history, train.evaluate(model, sharded)),
         **cost_summary(epoch, sharded),

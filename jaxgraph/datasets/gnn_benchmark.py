@@ -14,7 +14,7 @@ from jaxgraph.datasets.files import BrokenFileError, reading, require_file
 from jaxgraph.datasets.restricted_pickle import load_npz
 from jaxgraph.graph import Graph
 
-__all__ = ["NAMES", "load_gnn_benchmark"]
+__all__ = ["NAMES", "SPLIT", "load_gnn_benchmark"]
 
 # By name: the file in each of the two collections that carry it.
 _FILES = {
@@ -28,26 +28,28 @@ _FILES = {
     ),
 }
 NAMES = tuple(_FILES)
+SPLIT = (20, 30)
+"""Training and validation nodes of each class."""
 
 _ORIGIN = "github.com/EdisonLeeeee/GraphData or github.com/shchur/gnn-benchmark"
 
 
-def load_gnn_benchmark(
-    name: str, folder: Path, *, normalize_features: bool = True, split_seed: int = 0
-) -> Graph:
+def load_gnn_benchmark(name: str, folder: Path, *, split_seed: int = 0) -> Graph:
     """Reads a co-purchase or co-author graph, and draws a split.
 
-    Edges are made undirected; self-loops are removed. The split has 20 training and 30 validation
-    nodes of each class; all others are test nodes.
+    Edges are made undirected; self-loops are removed. Features are bags of words: counts, which
+    the co-author files hold, become 1, as the authors and PyTorch Geometric (``read_npz``) do it.
+    Rows are not normalised; ``transforms.normalize_features`` does that. All nodes stay, as in
+    PyTorch Geometric; the authors keep the largest component alone. The split has 20 training and
+    30 validation nodes of each class; all others are test nodes.
 
     Args:
         name: "amazon-photo", "amazon-computers", "coauthor-cs" or "coauthor-physics".
         folder: holds the npz file, under its folder or directly.
-        normalize_features: whether each node's features are divided by their sum.
         split_seed: the seed of the split.
 
     Returns:
-        The graph, with features, classes and the three masks.
+        The graph, with features of 0 and 1, classes and the three masks.
 
     Raises:
         ValueError: the file is missing, broken, asks for a forbidden type, or lacks a key.
@@ -69,19 +71,17 @@ def load_gnn_benchmark(
             f"{path}: the adjacency matrix is {entries.shape}; expected {(num_nodes,) * 2} for "
             f"{num_nodes} labels."
         )
-    if normalize_features:
-        features = _with_rows_of_sum_one(features)
     with reading(path, "a graph with features and classes"):
         graph = Graph.from_edges(
             entries.row,
             entries.col,
             num_nodes=num_nodes,
-            nodes=features.toarray(),
+            nodes=_without_counts(features).toarray(),
             labels=labels,
             name=name,
         )
     graph = transforms.to_undirected(transforms.remove_self_loops(graph))
-    return transforms.random_split(graph, labels_per_class=20, val_per_class=30, seed=split_seed)
+    return transforms.random_split(graph, *SPLIT, seed=split_seed)
 
 
 def _matrix(members: Mapping[str, Any], path: Path, whole: str, prefix: str) -> sp.csr_array:
@@ -101,11 +101,12 @@ def _matrix(members: Mapping[str, Any], path: Path, whole: str, prefix: str) -> 
         return matrix
 
 
-def _with_rows_of_sum_one(features: sp.csr_array) -> sp.csr_array:
-    # As transforms.normalize_features, but before the matrix is dense: 0.5 GB for coauthor-cs.
-    sums = np.asarray(features.sum(axis=1, dtype=np.float64))
-    sums[sums == 0] = 1
-    return sp.csr_array(sp.diags_array(1 / sums) @ features)
+def _without_counts(features: sp.csr_array) -> sp.csr_array:
+    # Before the matrix is dense, which has 0.5 GB for coauthor-cs.
+    bags = features.copy()
+    bags.sum_duplicates()
+    bags.data[bags.data > 0] = 1
+    return bags
 
 
 def _keys_of(members: Mapping[str, Any]) -> str:

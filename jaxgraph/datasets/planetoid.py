@@ -23,17 +23,18 @@ _ORIGIN = "the folder data/ of github.com/kimiyoung/planetoid"
 _NUM_VALIDATION = 500
 
 
-def load_planetoid(name: str, folder: Path, *, normalize_features: bool = True) -> Graph:
+def load_planetoid(name: str, folder: Path) -> Graph:
     """Reads a citation network with its public split of 20 training nodes of each class.
 
     Edges are made undirected; repeated edges and self-loops are removed. Nodes that the files leave
-    out (15 of Citeseer) have features of zero, label -1 and are in no mask. Pubmed without its file
+    out (15 of Citeseer) have features of zero, label -1 and are in no mask. Features are those of
+    the files, 0 and 1 or (Pubmed) TF-IDF, as PyTorch Geometric reads them; the papers' recipes
+    divide each row by its sum, which is ``transforms.normalize_features``. Pubmed without its file
     ``ind.pubmed.allx`` comes without features.
 
     Args:
         name: "cora", "citeseer" or "pubmed".
         folder: holds ``planetoid/ind.<name>.*``, or the files themselves.
-        normalize_features: whether each node's features are divided by their sum.
 
     Returns:
         The graph, with features, classes and the three masks.
@@ -72,10 +73,7 @@ def load_planetoid(name: str, folder: Path, *, normalize_features: bool = True) 
         test_mask=_mask(test_ids, num_nodes),
         name=name,
     )
-    graph = transforms.to_undirected(transforms.remove_self_loops(graph))
-    if normalize_features and graph.nodes is not None:
-        graph = transforms.normalize_features(graph)
-    return graph
+    return transforms.to_undirected(transforms.remove_self_loops(graph))
 
 
 def _path(folder: Path, name: str, part: str) -> Path:

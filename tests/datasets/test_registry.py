@@ -50,8 +50,14 @@ def test_the_folder_is_taken_from_the_environment(
 
 
 def test_options_reach_the_reader(data_dir: Path) -> None:
-    graph = datasets.load("cora", data_dir=data_dir, normalize_features=False)
-    assert present(graph.nodes).max() == 1
+    masks = [
+        datasets.load("amazon-photo", data_dir=data_dir, split_seed=seed).train_mask
+        for seed in (0, 1)
+    ]
+    assert (present(masks[0]) != present(masks[1])).any()
+    assert datasets.options_of("Amazon_Photo") == ("split_seed",)
+    assert datasets.options_of("mine.csv") == ("num_nodes", "undirected")
+    assert datasets.options_of("cora") == ()
 
 
 @pytest.mark.parametrize(
@@ -73,9 +79,9 @@ def test_an_unknown_name_is_an_error_with_the_near_match(name: str, message: str
     [
         ("karate", {"seed": 1}, "seed: no option of the data set 'karate'; it has none."),
         (
-            "cora",
-            {"normalise_features": 1},
-            "did you mean 'normalize_features'? Known: normalize_features.",
+            "coauthor-cs",
+            {"spilt_seed": 1},
+            "did you mean 'split_seed'? Known: split_seed.",
         ),
         ("sbm", {"nodes": 9}, "nodes: no option of the data set 'sbm'; did you mean 'num_nodes'?"),
         ("a.csv", {"directed": 1}, "did you mean 'undirected'? Known: num_nodes, undirected."),
