@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,10 +54,8 @@ def test_labels_per_class_draws_a_split_from_the_seed():
 def test_the_seed_draws_the_split_of_a_set_without_one(tmp_path: Path):
     np.savez(tmp_path / "amazon_photo.npz", **pickled_layout())
 
-    def drawn(seed: int, **more: object) -> tuple[np.ndarray, str]:
-        options = GraphOptions(
-            **{"dataset": "amazon-photo", "data_dir": tmp_path, "seed": seed} | more
-        )
+    def drawn(**given: Any) -> tuple[np.ndarray, str]:
+        options = GraphOptions(dataset="amazon-photo", data_dir=tmp_path, **given)
         mask = load_graph(options).train_mask
         assert mask is not None
         return mask, split_summary(options)
@@ -67,7 +66,7 @@ def test_the_seed_draws_the_split_of_a_set_without_one(tmp_path: Path):
         expected = load_gnn_benchmark("amazon-photo", tmp_path, split_seed=seed).train_mask
         np.testing.assert_array_equal(mask, np.asarray(expected))
         assert text == f"drawn: {per_class}, seed {seed}"
-    assert drawn(3, labels_per_class=5)[1].startswith("drawn: 5 training and 30 validation")
+    assert drawn(seed=3, labels_per_class=5)[1].startswith("drawn: 5 training and 30 validation")
     assert split_summary(GraphOptions(dataset="cora", seed=1)) == "that of the dataset"
 
 

@@ -141,7 +141,8 @@ def test_counts_become_one_and_repeated_entries_are_counts(tmp_path: Path) -> No
     entries = np.array([1, 2, 0, 7], np.float32), np.array([1, 1, 0, 0]), np.array([0, 2, 3, 4])
     features = sp.vstack([sp.csr_matrix(entries, (3, 2)), sp.csr_matrix((117, 2), dtype="f4")])
     assert features.nnz == 4
-    np.savez(tmp_path / "amazon_photo.npz", **pickled_layout() | {"node_attr": boxed(features)})
+    layout: dict[str, Any] = pickled_layout() | {"node_attr": boxed(features)}
+    np.savez(tmp_path / "amazon_photo.npz", **layout)
     nodes = present(load_gnn_benchmark("amazon-photo", tmp_path).nodes)
     np.testing.assert_array_equal(nodes[:4], [[0, 1], [0, 0], [1, 0], [0, 0]])
 
