@@ -31,7 +31,7 @@ from rich.table import Table
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, write_figures
 from jaxgraph.cli.recipes import Recipe, build_model, prepared, recipe
-from jaxgraph.datasets.gnn_benchmark import NAMES, SPLIT
+from jaxgraph.datasets.gnn_benchmark import NAMES, draw_split
 
 PEER = Path(__file__).with_name("accuracy_pyg.py")
 PEER_MODELS = ("gcn", "sage", "gat")
@@ -42,7 +42,7 @@ def splits(name: str, data_dir: Path | None, seeds: int) -> list[jg.Graph]:
     graph = jg.datasets.load(name, data_dir=data_dir)
     if name not in NAMES:
         return [graph] * seeds
-    return [jg.transforms.random_split(graph, *SPLIT, seed=seed) for seed in range(seeds)]
+    return [draw_split(graph, seed) for seed in range(seeds)]
 
 
 def run(

@@ -103,12 +103,14 @@ def split_summary(options: GraphOptions) -> str:
         A phrase, with the seed of a split that is drawn.
     """
     train, val, seed = options.labels_per_class, options.val_per_class, options.seed
+    origin = "drawn"
     if train is None and "split_seed" in datasets.options_of(options.dataset):
         given = dict(_named_value(text) for text in options.option)
         train, val, seed = *gnn_benchmark.SPLIT, given.get("split_seed", seed)
+        origin = "drawn of the largest component"
     if train is None:
         return "that of the dataset"
-    return f"drawn: {train} training and {val} validation nodes of each class, seed {seed}"
+    return f"{origin}: {train} training and {val} validation nodes of each class, seed {seed}"
 
 
 def _named_value(text: str) -> tuple[str, Any]:

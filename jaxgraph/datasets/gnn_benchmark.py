@@ -14,7 +14,7 @@ from jaxgraph.datasets.files import BrokenFileError, reading, require_file
 from jaxgraph.datasets.restricted_pickle import load_npz
 from jaxgraph.graph import Graph
 
-__all__ = ["NAMES", "SPLIT", "load_gnn_benchmark"]
+__all__ = ["NAMES", "SPLIT", "draw_split", "load_gnn_benchmark"]
 
 # By name: the file in each of the two collections that carry it.
 _FILES = {
@@ -40,8 +40,9 @@ def load_gnn_benchmark(name: str, folder: Path, *, split_seed: int = 0) -> Graph
     Edges are made undirected; self-loops are removed. Features are bags of words: counts, which
     the co-author files hold, become 1, as the authors and PyTorch Geometric (``read_npz``) do it.
     Rows are not normalised; ``transforms.normalize_features`` does that. All nodes stay, as in
-    PyTorch Geometric; the authors keep the largest component alone. The split has 20 training and
-    30 validation nodes of each class; all others are test nodes.
+    PyTorch Geometric. The authors keep the largest component alone, and the split is theirs: of
+    each class it has 20 training and 30 validation nodes of that component, whose other nodes are
+    test nodes.
 
     Args:
         name: "amazon-photo", "amazon-computers", "coauthor-cs" or "coauthor-physics".
@@ -81,7 +82,13 @@ def load_gnn_benchmark(name: str, folder: Path, *, split_seed: int = 0) -> Graph
             name=name,
         )
     graph = transforms.to_undirected(transforms.remove_self_loops(graph))
-    return transforms.random_split(graph, *SPLIT, seed=split_seed)
+    return draw_split(graph, split_seed)
+
+
+def draw_split(graph: Graph, seed: int) -> Graph:
+    """Returns the graph with the split that ``load_gnn_benchmark`` draws from a seed."""
+    among = transforms.in_largest_component(graph)
+    return transforms.random_split(graph, *SPLIT, among=among, seed=seed)
 
 
 def _matrix(members: Mapping[str, Any], path: Path, whole: str, prefix: str) -> sp.csr_array:
