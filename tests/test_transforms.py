@@ -261,7 +261,8 @@ def test_a_split_can_be_drawn_among_some_nodes() -> None:
     graph = Graph.from_edges(**edges, labels=labels)
     among = transforms.in_largest_component(graph)
     assert np.flatnonzero(among).tolist() == list(range(20))
-    for options in ({}, {"fractions": (0.25, 0.25, 0.5)}):
+    by_share: dict[str, Any] = {"fractions": (0.25, 0.25, 0.5)}
+    for options in ({}, by_share):
         split = transforms.random_split(graph, 2, 2, among=among, **options)
         masks = np.array([split.train_mask, split.val_mask, split.test_mask])
         np.testing.assert_array_equal(masks.sum(axis=0), among)
