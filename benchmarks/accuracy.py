@@ -33,7 +33,7 @@ from benchmarks.command_line import make_parser, write_figures
 from jaxgraph.cli.recipes import Recipe, build_model, prepared, recipe
 from jaxgraph.datasets.gnn_benchmark import NAMES, draw_split
 
-PEER = Path(__file__).with_name("accuracy_pyg.py")
+PEER = Path(__file__).parent / "peers" / "pyg_accuracy.py"
 PEER_MODELS = ("gcn", "sage", "gat")
 
 

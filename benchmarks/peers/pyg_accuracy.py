@@ -1,12 +1,13 @@
 """Trains PyTorch Geometric's layers for `benchmarks.accuracy`, without importing jaxgraph.
 
-    PYTHON benchmarks/accuracy_pyg.py GRAPH.npz SETTINGS.json
+    PYTHON benchmarks/peers/pyg_accuracy.py GRAPH.npz SETTINGS.json
 
 GRAPH.npz holds `senders`, `receivers` int [edges]; the features' non-zeros `rows`, `columns`,
 `values` and their `shape`; `labels` int [nodes]; `masks` bool [seeds, 3, nodes]: training,
 validation and test. The settings are those of a recipe. A line of JSON for each seed goes to the
 standard output: accuracy on the test nodes and the number of epochs.
 """
+# pyright: reportMissingImports=false
 
 import json
 import sys
