@@ -1,5 +1,6 @@
 import re
 from dataclasses import fields
+from itertools import product
 
 import numpy as np
 import pytest
@@ -27,8 +28,15 @@ def test_every_data_set_and_model_has_a_recipe_that_names_its_source(model: str)
         assert found.epochs > found.patience >= 0
         year = re.search(r"\((19|20)\d\d\)", found.source)
         assert (year is not None) == (name in PUBLISHED), (name, found.source)
-        # No number of a paper is passed off as that of another model or set.
         assert year is not None or "none published" in found.source
+
+
+def test_numbers_of_another_model_or_set_are_told_apart():
+    for name, model in product(PUBLISHED, ("gatv2", "gin", "deepgcn")):
+        assert f"none published for {MODELS[model]}" in recipe(name, model).source
+    for name in ("cora", "pubmed"):
+        assert "none published for GraphSAGE; that of GCN" in recipe(name, "sage").source
+    assert "none published for ogbn-papers100m" in recipe("ogbn-papers100m", "gcn").source
 
 
 def test_numbers_are_those_of_the_papers():
@@ -39,6 +47,10 @@ def test_numbers_are_those_of_the_papers():
     assert numbers(recipe("cora", "gcn")) == (16, None, 0.5, 0.01, 5e-4)
     assert numbers(recipe("Cora", "gat")) == (8, 8, 0.6, 0.005, 5e-4)
     assert numbers(recipe("pubmed", "gat")) == (8, 8, 0.6, 0.01, 1e-3)
+    # Shchur et al. (2018): config/optimized/gcn.conf.yaml, config/reference/gat.conf.yaml.
+    assert numbers(recipe("amazon-photo", "gcn")) == (64, None, 0.8, 0.01, 1e-3)
+    assert numbers(recipe("coauthor-cs", "gat")) == (8, 8, 0.6, 0.01, 5e-4)
+    # Hu et al. (2020), examples/nodeproppred/arxiv/gnn.py.
     arxiv = recipe("ogbn_arxiv", "sage")
     assert (arxiv.layers, arxiv.norm, numbers(arxiv)) == (3, "batch", (256, None, 0.5, 0.01, 0))
 
