@@ -73,7 +73,7 @@ def load_graph(options: GraphOptions) -> Graph:
         if (value := getattr(options, name)) is not None
     }
     further = dict(_named_value(text) for text in options.option)
-    if "split_seed" in datasets.options_of(options.dataset):
+    if _draws_split(options):
         further = {"split_seed": options.seed} | further
     try:
         graph = datasets.load(options.dataset, data_dir=options.data_dir, **generated | further)
@@ -104,13 +104,17 @@ def split_summary(options: GraphOptions) -> str:
     """
     train, val, seed = options.labels_per_class, options.val_per_class, options.seed
     origin = "drawn"
-    if train is None and "split_seed" in datasets.options_of(options.dataset):
+    if train is None and _draws_split(options):
         given = dict(_named_value(text) for text in options.option)
         train, val, seed = *gnn_benchmark.SPLIT, given.get("split_seed", seed)
         origin = "drawn of the largest component"
     if train is None:
         return "that of the dataset"
     return f"{origin}: {train} training and {val} validation nodes of each class, seed {seed}"
+
+
+def _draws_split(options: GraphOptions) -> bool:
+    return options.dataset.lower().replace("_", "-") in gnn_benchmark.NAMES
 
 
 def _named_value(text: str) -> tuple[str, Any]:

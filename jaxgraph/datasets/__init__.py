@@ -9,7 +9,7 @@ from jaxgraph.datasets.karate import load_karate
 from jaxgraph.datasets.matlab import load_matlab
 from jaxgraph.datasets.ogb import load_ogb, read_ogb_folder
 from jaxgraph.datasets.planetoid import load_planetoid
-from jaxgraph.datasets.registry import load, names, options_of
+from jaxgraph.datasets.registry import load, names
 
 __all__ = [
     "BrokenFileError",
@@ -24,7 +24,6 @@ __all__ = [
     "load_ogb",
     "load_planetoid",
     "names",
-    "options_of",
     "random_graph",
     "read_edge_list",
     "read_ogb_folder",

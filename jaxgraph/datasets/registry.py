@@ -16,7 +16,7 @@ from jaxgraph.datasets import edge_list, generators, gnn_benchmark, karate, matl
 from jaxgraph.datasets.files import data_folder
 from jaxgraph.graph import Graph
 
-__all__ = ["load", "names", "options_of"]
+__all__ = ["load", "names"]
 
 
 @dataclass(frozen=True)
@@ -61,20 +61,6 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_ENTRIES))
 
 
-def options_of(name: str) -> tuple[str, ...]:
-    """Returns the names of the options that ``load`` takes for a data set.
-
-    Args:
-        name: as ``load`` takes it.
-
-    Raises:
-        ValueError: the name is unknown.
-    """
-    if name.endswith(edge_list.SUFFIXES):
-        return ("num_nodes", "undirected")
-    return tuple(_entry(name).options)
-
-
 def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: Any) -> Graph:
     """Loads a data set, or makes a generated graph, by name.
 
@@ -95,25 +81,17 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: A
         ValueError: the name or an option is unknown, or a file is missing or broken.
     """
     if name.endswith(edge_list.SUFFIXES):
-        _check_options(name, list(options_of(name)), options)
+        _check_options(name, ["num_nodes", "undirected"], options)
         path = Path(name) if data_dir is None else data_folder(data_dir) / name
         return edge_list.read_edge_list(path, **options)
-    entry = _entry(name)
-    _check_options(_known(name), entry.options, options)
+    known_name = name.lower().replace("_", "-")
+    if known_name not in _ENTRIES:
+        raise ValueError(f"name: no data set {name!r}{_near_match(known_name, names())}")
+    entry = _ENTRIES[known_name]
+    _check_options(known_name, entry.options, options)
     if entry.from_files:
         return entry.read(data_folder(data_dir), **options)
     return entry.read(**options)
-
-
-def _known(name: str) -> str:
-    return name.lower().replace("_", "-")
-
-
-def _entry(name: str) -> _Entry:
-    known = _known(name)
-    if known not in _ENTRIES:
-        raise ValueError(f"name: no data set {name!r}{_near_match(known, names())}")
-    return _ENTRIES[known]
 
 
 def _check_options(name: str, known: list[str], options: Mapping[str, Any]) -> None:
