@@ -14,6 +14,7 @@ from jaxgraph.seeds import checked_seed
 __all__ = [
     "add_self_loops",
     "degree_features",
+    "in_largest_component",
     "largest_component",
     "normalize_features",
     "random_split",
@@ -205,6 +206,7 @@ def random_split(
     val_per_class: int = 30,
     *,
     fractions: tuple[float, float, float] | None = None,
+    among: np.ndarray | None = None,
     seed: int = 0,
 ) -> Graph:
     """Draws training, validation and test nodes at random among the labelled nodes.
@@ -216,6 +218,7 @@ def random_split(
         fractions: if given, used instead: the shares of labelled nodes (all nodes of a multi-label
             graph) for training, validation and test, whatever their class. A share of 0 gives no
             mask.
+        among: bool [num_nodes], the nodes to draw from; the others get into no mask. None: all.
         seed: of the random generator, from 0 to 2**32 - 1.
 
     Returns:
@@ -233,10 +236,13 @@ def random_split(
             f"labels: the graph {graph.name!r} has none; a split draws labelled nodes."
         )
     generator = np.random.default_rng(checked_seed("seed", seed))
+    ids = _labelled_nodes(graph.labels)
+    if among is not None:
+        ids = ids[_checked_mask(among, graph.num_nodes)[ids]]
     if fractions is not None:
-        parts = _split_by_fraction(_labelled_nodes(graph.labels), fractions, generator)
+        parts = _split_by_fraction(ids, fractions, generator)
     else:
-        parts = _split_by_class(graph.labels, labels_per_class, val_per_class, generator)
+        parts = _split_by_class(graph.labels, ids, labels_per_class, val_per_class, generator)
     masks = {}
     for name, ids in zip(("train_mask", "val_mask", "test_mask"), parts, strict=True):
         masks[name] = _mask_or_none(ids, graph.num_nodes)
@@ -297,11 +303,23 @@ def largest_component(graph: Graph) -> Graph:
     Returns:
         The induced subgraph of the largest component (of equal ones, that with the smallest id).
     """
+    return subgraph(graph, np.flatnonzero(in_largest_component(graph)))
+
+
+def in_largest_component(graph: Graph) -> np.ndarray:
+    """Tells which nodes are in the largest component, edges taken as undirected.
+
+    Args:
+        graph: the graph.
+
+    Returns:
+        bool [num_nodes] (of equal components, that with the smallest id).
+    """
     ones = np.ones(graph.num_edges, np.int8)
     shape = (graph.num_nodes, graph.num_nodes)
     adjacency = sp.coo_matrix((ones, (graph.senders, graph.receivers)), shape=shape)
     _, component = csgraph.connected_components(adjacency, directed=True, connection="weak")
-    return subgraph(graph, np.flatnonzero(component == np.argmax(np.bincount(component))))
+    return component == np.argmax(np.bincount(component))
 
 
 def _starts_of_runs(keys: np.ndarray) -> np.ndarray:
@@ -331,6 +349,16 @@ def _labelled_nodes(labels: np.ndarray) -> np.ndarray:
     return np.arange(labels.shape[0]) if labels.ndim == 2 else np.flatnonzero(labels >= 0)
 
 
+def _checked_mask(mask: np.ndarray, num_nodes: int) -> np.ndarray:
+    mask = np.asarray(mask)
+    if mask.dtype != bool or mask.shape != (num_nodes,):
+        raise ValueError(
+            f"among: got {mask.dtype} {list(mask.shape)}; expected bool [{num_nodes}], one for "
+            "each node."
+        )
+    return mask
+
+
 def _split_by_fraction(
     ids: np.ndarray, fractions: tuple[float, float, float], generator: np.random.Generator
 ) -> list[np.ndarray]:
@@ -352,7 +380,11 @@ def _split_by_fraction(
 
 
 def _split_by_class(
-    labels: np.ndarray, train: int, validation: int, generator: np.random.Generator
+    labels: np.ndarray,
+    ids: np.ndarray,
+    train: int,
+    validation: int,
+    generator: np.random.Generator,
 ) -> list[np.ndarray]:
     if labels.ndim == 2:
         raise ValueError(
@@ -362,14 +394,14 @@ def _split_by_class(
         raise ValueError(
             f"labels_per_class = {train}, val_per_class = {validation}; expected at least 1 and 0."
         )
-    sizes = np.bincount(labels[labels >= 0])
+    sizes = np.bincount(labels[ids])
     short = np.flatnonzero((sizes > 0) & (sizes < train + validation))
     if short.size:
         raise ValueError(
             f"labels_per_class + val_per_class = {train + validation}, but class {short[0]} has "
             f"{sizes[short[0]]} nodes; pass smaller numbers, or fractions in place of both."
         )
-    shuffled = generator.permutation(np.flatnonzero(labels >= 0))
+    shuffled = generator.permutation(ids)
     shuffled = shuffled[np.argsort(labels[shuffled], kind="stable")]
     first_of_class = np.repeat(np.cumsum(sizes) - sizes, sizes)
     rank = np.arange(shuffled.size) - first_of_class

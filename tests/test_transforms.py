@@ -280,3 +280,18 @@ def test_subgraph_reorders_nodes_and_keeps_all_attributes() -> None:
 def test_subgraph_refuses_ids_it_cannot_use(ids: list[Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         transforms.subgraph(Graph.from_edges([0], [1]), np.array(ids))
+
+
+def test_a_split_can_be_drawn_among_some_nodes() -> None:
+    labels = np.arange(30) % 3
+    edges = {"senders": np.arange(19), "receivers": np.arange(1, 20), "num_nodes": 30}
+    graph = Graph.from_edges(**edges, labels=labels)
+    among = transforms.in_largest_component(graph)
+    assert np.flatnonzero(among).tolist() == list(range(20))
+    by_share: dict[str, Any] = {"fractions": (0.25, 0.25, 0.5)}
+    for options in ({}, by_share):
+        split = transforms.random_split(graph, 2, 2, among=among, **options)
+        masks = np.array([split.train_mask, split.val_mask, split.test_mask])
+        np.testing.assert_array_equal(masks.sum(axis=0), among)
+    with pytest.raises(ValueError, match=r"among: got int64 \[3\]; expected bool \[30\]"):
+        transforms.random_split(graph, 2, 2, among=np.arange(3))

@@ -12,11 +12,12 @@ import typer
 from jaxgraph import datasets, transforms
 from jaxgraph.cli.limits import Number, check_limits
 from jaxgraph.cli.output import Output
+from jaxgraph.datasets import gnn_benchmark
 from jaxgraph.datasets.registry import is_file_name
 from jaxgraph.graph import Graph
 from jaxgraph.seeds import NUM_SEEDS
 
-__all__ = ["GraphOptions", "graph_summary", "load_graph"]
+__all__ = ["GraphOptions", "graph_summary", "load_graph", "split_summary"]
 
 _option = partial(typer.Option, rich_help_panel="Graph")
 _generator_option = partial(typer.Option, rich_help_panel="Generated graphs")
@@ -38,7 +39,10 @@ class GraphOptions:
     ] = None
     seed: Annotated[
         int,
-        _option(help="Seed of split, partition and training."),
+        _option(
+            help="Seed of the split, where the dataset has none of its own, of the partition, of "
+            "the initial parameters and of dropout."
+        ),
         Number(least=0, below=NUM_SEEDS),
     ] = 0
     undirected: Annotated[bool, _option("--undirected", help="Add the reverse of every edge.")] = (
@@ -114,13 +118,15 @@ def load_graph(options: GraphOptions) -> Graph:
     }
     further = dict(_named_value(text) for text in options.option)
     of_file = _file_options(options)
+    if _draws_split(options):
+        further = {"split_seed": options.seed} | further
     try:
         graph = datasets.load(
             options.dataset, data_dir=options.data_dir, **generated | of_file | further
         )
     except TypeError as error:
         # Only these arrive untyped: typer has checked the types of all other options.
-        if not further:
+        if not options.option:
             raise
         raise ValueError(f"--option: a value of {further} has the wrong type: {error}") from error
     if options.ignore_edge_data:
@@ -134,6 +140,30 @@ def load_graph(options: GraphOptions) -> Graph:
             graph, options.labels_per_class, options.val_per_class, seed=options.seed
         )
     return graph
+
+
+def split_summary(options: GraphOptions) -> str:
+    """Where training, validation and test nodes come from.
+
+    Args:
+        options: Those that `load_graph` was given.
+
+    Returns:
+        A phrase, with the seed of a split that is drawn.
+    """
+    train, val, seed = options.labels_per_class, options.val_per_class, options.seed
+    origin = "drawn"
+    if train is None and _draws_split(options):
+        given = dict(_named_value(text) for text in options.option)
+        train, val, seed = *gnn_benchmark.SPLIT, given.get("split_seed", seed)
+        origin = "drawn of the largest component"
+    if train is None:
+        return "that of the dataset"
+    return f"{origin}: {train} training and {val} validation nodes of each class, seed {seed}"
+
+
+def _draws_split(options: GraphOptions) -> bool:
+    return options.dataset.lower().replace("_", "-") in gnn_benchmark.NAMES
 
 
 def _file_options(options: GraphOptions) -> dict[str, Any]:

@@ -2,14 +2,21 @@
 
 import statistics
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from rich.table import Table
 
 from jaxgraph.cli.display import byte_text, second_text, two_columns
 
-__all__ = ["cost_summary", "result_summary", "summary_table"]
+__all__ = ["cost_summary", "recipe_table", "result_summary", "summary_table"]
 
+_SHOWN = MappingProxyType(
+    {
+        "model": ("hidden", "layers", "heads", "dropout", "norm"),
+        "training": ("lr", "weight_decay", "epochs", "patience"),
+    }
+)
 _PADDING = (
     "edge_slots",
     "edges",
@@ -21,6 +28,25 @@ _PADDING = (
     "nodes",
     "node_ratio",
 )
+
+
+def recipe_table(graph: str, settings: Mapping[str, Any], chosen: Mapping[str, Any]) -> Table:
+    """The table that begins a training run: what was chosen, and where it comes from.
+
+    Args:
+        graph: The name of the graph.
+        settings: The fields of the `Recipe` in use.
+        chosen: Its `source`, the `split`, and the names of the settings that were `given` as
+            options.
+    """
+    features = "rows divided by their sum" if settings["normalize_features"] else "as read"
+    rows = {"source": chosen["source"], "split": chosen["split"], "features": features}
+    for title, names in _SHOWN.items():
+        present = (name for name in names if settings[name] is not None)
+        rows[title] = ", ".join(f"{name.replace('_', ' ')} {settings[name]}" for name in present)
+    if chosen["given"]:
+        rows["of it by option"] = ", ".join(name.replace("_", " ") for name in chosen["given"])
+    return two_columns(f"Recipe: {settings['model']} on {graph}", rows)
 
 
 def result_summary(history: Any) -> dict[str, Any]:

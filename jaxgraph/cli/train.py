@@ -10,15 +10,15 @@ import typer
 
 from jaxgraph.cli.devices import mesh_of
 from jaxgraph.cli.display import EpochBar, EpochRecord
-from jaxgraph.cli.graph_options import GraphOptions, graph_summary, load_graph
+from jaxgraph.cli.graph_options import GraphOptions, graph_summary, load_graph, split_summary
 from jaxgraph.cli.info import versions
 from jaxgraph.cli.interruption import Interrupted, Signals
 from jaxgraph.cli.json_file import write_json
 from jaxgraph.cli.limits import Number, OneOf, option_name
 from jaxgraph.cli.output import Output
 from jaxgraph.cli.predictions import write_predictions
-from jaxgraph.cli.recipes import RECIPES, Recipe, build_model, recipe
-from jaxgraph.cli.summary import cost_summary, result_summary, summary_table
+from jaxgraph.cli.recipes import MODELS, Recipe, build_model, prepared, recipe
+from jaxgraph.cli.summary import cost_summary, recipe_table, result_summary, summary_table
 from jaxgraph.cli.written_file import check_writable
 from jaxgraph.graph import Graph
 from jaxgraph.partition import Partition, methods, orders, partition
@@ -40,10 +40,10 @@ _training_option = partial(typer.Option, rich_help_panel="Training")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(GraphOptions):
-    """The options of `jaxgraph train`; None leaves the choice to the model's recipe."""
+    """The options of `jaxgraph train`; None leaves the choice to the recipe."""
 
     model: Annotated[
-        str, _model_option(help="gcn, sage, gat, gatv2, gin or deepgcn."), OneOf(tuple(RECIPES))
+        str, _model_option(help="gcn, sage, gat, gatv2, gin or deepgcn."), OneOf(tuple(MODELS))
     ] = "gcn"
     hidden: Annotated[
         int | None, _model_option(help="Width of hidden layers, per head."), Number(least=1)
@@ -56,6 +56,13 @@ class TrainOptions(GraphOptions):
         Number(least=0, below=1),
     ] = None
     norm: Annotated[str | None, _model_option(help="none, batch or layer."), OneOf(NORMS)] = None
+    normalize_features: Annotated[
+        bool | None,
+        _model_option(
+            "--normalize-features/--raw-features",
+            help="Divide each node's features by their sum, or take them as they are.",
+        ),
+    ] = None
     dtype: Annotated[
         str,
         _model_option(
@@ -124,7 +131,9 @@ class TrainOptions(GraphOptions):
         ),
         OneOf(orders()),
     ] = None
-    epochs: Annotated[int, _training_option(help="Passes over the graph."), Number(least=1)] = 200
+    epochs: Annotated[
+        int | None, _training_option(help="Passes over the graph, at most."), Number(least=1)
+    ] = None
     lr: Annotated[
         float | None, _training_option(help="Step size of Adam, above 0."), Number(above=0)
     ] = None
@@ -133,8 +142,8 @@ class TrainOptions(GraphOptions):
     ] = None
     patience: Annotated[
         int | None,
-        _training_option(help="Stop so many epochs after the best validation loss."),
-        Number(least=1),
+        _training_option(help="Stop so many epochs after the best validation loss; 0: never."),
+        Number(least=0),
     ] = None
     json: Annotated[
         Path | None, _training_option(help="Write the summary and the history to this file.")
@@ -147,7 +156,7 @@ class TrainOptions(GraphOptions):
     def __post_init__(self) -> None:
         """Checks the options, alone and together."""
         super().__post_init__()
-        if self.heads is not None and recipe(self.model).heads is None:
+        if self.heads is not None and recipe(self.dataset, self.model).heads is None:
             raise ValueError(f"--heads: {self.model} has no attention heads.")
         for name in ("rest", "topology", "chunks", "feature_budget"):
             if self.mode != "p3" and getattr(self, name) is not None:
@@ -168,8 +177,8 @@ def run_train(options: TrainOptions) -> None:
     check_writable("--json", options.json)
     check_writable("--predictions", options.predictions)
     with Signals() as signals:
-        settings = _settings(options)
-        graph = load_graph(options)
+        settings, given = _settings(options)
+        graph = prepared(settings, load_graph(options))
         _check_trainable(graph, options.mode)
         parts = partition(
             graph,
@@ -180,7 +189,9 @@ def run_train(options: TrainOptions) -> None:
             order=options.order,
         )
         output = Output()
-        result = _train(options, settings, graph, parts, output, signals)
+        chosen = {"source": settings.source, "split": split_summary(options), "given": given}
+        output.print(recipe_table(graph.name, asdict(settings), chosen))
+        result = _train(options, settings, graph, parts, output, signals) | {"recipe": chosen}
         try:
             if options.json is not None:
                 write_json(options.json, result)
@@ -192,14 +203,23 @@ def run_train(options: TrainOptions) -> None:
         raise typer.Exit(Interrupted(signals.received).status)
 
 
-def _settings(options: TrainOptions) -> Recipe:
-    """The recipe of the model, with what the command line says otherwise."""
+def _settings(options: TrainOptions) -> tuple[Recipe, list[str]]:
+    """The recipe, with the values of the command line, and the names of those."""
     given = {
         field.name: value
         for field in fields(Recipe)
         if (value := getattr(options, field.name, None)) is not None
     }
-    return replace(recipe(options.model), **given)
+    defaults = recipe(options.dataset, given.pop("model"))
+    settings = replace(defaults, **given)
+    if options.degree_features and options.normalize_features is None:
+        # One number a node, which its sum would make 1.
+        settings = replace(settings, normalize_features=False)
+    return settings, list(given)
+
+
+def _values(settings: Recipe) -> dict[str, Any]:
+    return {name: value for name, value in asdict(settings).items() if name != "source"}
 
 
 def _check_trainable(graph: Graph, mode: str) -> None:
@@ -253,14 +273,14 @@ def _train(
     optimizer = optax.chain(
         optax.add_decayed_weights(settings.weight_decay), optax.adam(settings.lr)
     )
-    ending = _fit(options, model, sharded, optimizer, output, signals)
+    ending = _fit(settings, options.seed, model, sharded, optimizer, output, signals)
     if ending.diverged is not None and not ending.history.records:
         raise FloatingPointError(ending.diverged)
     if options.predictions is not None:
         write_predictions(options.predictions, graph, train.predict(model, sharded))
     return {
         "versions": versions(),
-        "options": asdict(options) | asdict(settings),
+        "options": asdict(options) | _values(settings),
         "graph": graph_summary(graph),
         "interrupted": ending.interrupted,
         "diverged": ending.diverged,
@@ -287,7 +307,8 @@ class _Ending:
 
 
 def _fit(
-    options: TrainOptions,
+    settings: Recipe,
+    seed: int,
     model: Any,
     sharded: Any,
     optimizer: Any,
@@ -302,7 +323,7 @@ def _fit(
         programs.extend(compiled)
         signals.epochs_begin()
 
-    with EpochBar(options.epochs, output) as bar:
+    with EpochBar(settings.epochs, output) as bar:
 
         def end_epoch(record: EpochRecord) -> None:
             bar.update(record)
@@ -313,14 +334,14 @@ def _fit(
                 model,
                 sharded,
                 optimizer,
-                epochs=options.epochs,
-                seed=options.seed,
-                patience=options.patience,
+                epochs=settings.epochs,
+                seed=seed,
+                patience=settings.patience or None,
                 on_epoch=end_epoch,
                 on_compile=begin,
             )
         except train.TrainingInterrupted as error:
-            cut = len(error.history.records) < options.epochs
+            cut = len(error.history.records) < settings.epochs
             return _Ending(history=error.history, epoch=programs[0], interrupted=cut)
         except train.DivergenceError as error:
             advice = "Use a smaller --lr; JAX_DEBUG_NANS=1 in the environment shows where it starts"

@@ -16,7 +16,7 @@ from jaxgraph.datasets.npz import load_npz
 from jaxgraph.datasets.sparse import compressed_rows, places_of_entries
 from jaxgraph.graph import Graph
 
-__all__ = ["NAMES", "load_gnn_benchmark"]
+__all__ = ["NAMES", "SPLIT", "draw_split", "load_gnn_benchmark"]
 
 # By name: the file in each of the collections that carry it (EdisonLeeeee/GraphData, then
 # shchur/gnn-benchmark, which PyTorch Geometric fetches from, and DGL's).
@@ -45,26 +45,30 @@ _FILES = {
     ),
 }
 NAMES = tuple(_FILES)
+SPLIT = (20, 30)
+"""Training and validation nodes of each class."""
 
 _ORIGIN = "github.com/EdisonLeeeee/GraphData or github.com/shchur/gnn-benchmark"
 
 
-def load_gnn_benchmark(
-    name: str, folder: Path, *, normalize_features: bool = True, split_seed: int = 0
-) -> Graph:
+def load_gnn_benchmark(name: str, folder: Path, *, split_seed: int = 0) -> Graph:
     """Reads a co-purchase or co-author graph, and draws a split.
 
-    Edges are made undirected; self-loops are removed; a stored zero is no edge. The split has 20
-    training and 30 validation nodes of each class; all others are test nodes.
+    Edges are made undirected; self-loops are removed; a stored zero is no edge. Features are bags
+    of words: counts, which the co-author files hold, become 1, as the authors and PyTorch Geometric
+    (``read_npz``) do it.
+    Rows are not normalised; ``transforms.normalize_features`` does that. All nodes stay, as in
+    PyTorch Geometric. The authors keep the largest component alone, and the split is theirs: of
+    each class it has 20 training and 30 validation nodes of that component, whose other nodes are
+    test nodes.
 
     Args:
         name: "amazon-photo", "amazon-computers", "coauthor-cs" or "coauthor-physics".
         folder: holds the npz file, under its folder or directly.
-        normalize_features: whether each node's features are divided by their sum.
         split_seed: the seed of the split.
 
     Returns:
-        The graph, with features, classes and the three masks.
+        The graph, with features of 0 and 1, classes and the three masks.
 
     Raises:
         ValueError: the file is missing, broken, asks for a forbidden type, or lacks a key.
@@ -88,17 +92,21 @@ def load_gnn_benchmark(
             f"{num_nodes} labels."
         )
     with reading(path, "a graph with features and classes"):
-        if normalize_features:
-            features = _with_rows_of_sum_one(features)
         graph = Graph.from_edges(
             *places_of_entries(adjacency),
             num_nodes=num_nodes,
-            nodes=dense(features, path),
+            nodes=dense(_without_counts(features), path),
             labels=labels,
             name=name,
         )
     graph = transforms.to_undirected(transforms.remove_self_loops(graph))
-    return transforms.random_split(graph, labels_per_class=20, val_per_class=30, seed=split_seed)
+    return draw_split(graph, split_seed)
+
+
+def draw_split(graph: Graph, seed: int) -> Graph:
+    """Returns the graph with the split that ``load_gnn_benchmark`` draws from a seed."""
+    among = transforms.in_largest_component(graph)
+    return transforms.random_split(graph, *SPLIT, among=among, seed=seed)
 
 
 def _matrix(members: Mapping[str, Any], path: Path, whole: str, prefix: str) -> sp.csr_array:
@@ -116,12 +124,12 @@ def _matrix(members: Mapping[str, Any], path: Path, whole: str, prefix: str) -> 
         return compressed_rows(*(members[part] for part in parts))
 
 
-def _with_rows_of_sum_one(features: sp.csr_array) -> sp.csr_array:
-    # As transforms.normalize_features, but before the matrix is dense: 0.5 GB for coauthor-cs.
-    sums = np.asarray(features.sum(axis=1, dtype=np.float64))
-    sums[sums == 0] = 1
-    scaled = features.data * np.repeat(1 / sums, np.diff(features.indptr))
-    return sp.csr_array((scaled, features.indices, features.indptr), shape=features.shape)
+def _without_counts(features: sp.csr_array) -> sp.csr_array:
+    # Before the matrix is dense, which has 0.5 GB for coauthor-cs.
+    bags = features.copy()
+    bags.sum_duplicates()
+    bags.data[bags.data > 0] = 1
+    return bags
 
 
 def _keys_of(members: Mapping[str, Any]) -> str:

@@ -27,19 +27,18 @@ _FEATURE_FILES = ("x", "allx", "tx")
 _ID = re.compile(r"[0-9]{1,18}")
 
 
-def load_planetoid(
-    name: str, folder: Path, *, normalize_features: bool = True, features: bool = True
-) -> Graph:
+def load_planetoid(name: str, folder: Path, *, features: bool = True) -> Graph:
     """Reads a citation network with its public split of 20 training nodes of each class.
 
     Edges are made undirected; repeated edges and self-loops are removed. Nodes that the files leave
     out (15 of Citeseer) have features of zero, label -1 and are in no mask; a row of labels without
-    a class is label -1, too, and refused where the split has its node.
+    a class is label -1, too, and refused where the split has its node. Features are those of the
+    files, 0 and 1 or (Pubmed) TF-IDF, as PyTorch Geometric reads them; the papers' recipes divide
+    each row by its sum, which is ``transforms.normalize_features``.
 
     Args:
         name: "cora", "citeseer" or "pubmed".
         folder: holds ``planetoid/ind.<name>.*``, or the files themselves.
-        normalize_features: whether each node's features are divided by their sum.
         features: False reads the graph, the classes and the split alone; the files ``x``, ``tx``
             and ``allx`` need not be there.
 
@@ -86,10 +85,7 @@ def load_planetoid(
             test_mask=_mask(test_ids, num_nodes),
             name=name,
         )
-    graph = transforms.to_undirected(transforms.remove_self_loops(graph))
-    if normalize_features and graph.nodes is not None:
-        graph = transforms.normalize_features(graph)
-    return graph
+    return transforms.to_undirected(transforms.remove_self_loops(graph))
 
 
 def _path(folder: Path, name: str, part: str) -> Path:

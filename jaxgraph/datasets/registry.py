@@ -74,8 +74,8 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: A
         name: one of ``names()``, in any case, or the file name of a list of edges.
         data_dir: the folder of the data sets' files; None takes the environment's JAXGRAPH_DATA.
             Built-in and generated graphs need none.
-        **options: of the data set, as ``normalize_features=False``, ``split_seed=1`` or
-            ``num_nodes=1000``; see the functions of ``jaxgraph.datasets``.
+        **options: of the data set, as ``split_seed=1`` or ``num_nodes=1000``; see the functions of
+            ``jaxgraph.datasets``.
 
     Returns:
         The graph.

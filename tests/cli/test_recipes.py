@@ -1,16 +1,88 @@
+import re
+from dataclasses import fields
+from itertools import product
+
+import numpy as np
 import pytest
 
-from jaxgraph import nn
-from jaxgraph.cli.recipes import RECIPES, recipe
+from jaxgraph import datasets, nn
+from jaxgraph.cli.recipes import MODELS, Recipe, prepared, recipe
+from jaxgraph.graph import Graph
+from tests.interpreter import run_alone
+
+PUBLISHED = [
+    name for name in datasets.names() if re.match("cora|cite|pubmed|amazon|coauthor|ogbn", name)
+]
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_names_a_model(name: str):
-    assert hasattr(nn, recipe(name).class_name)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_data_set_and_model_has_a_recipe_that_names_its_source(model: str):
+    assert hasattr(nn, MODELS[model])
+    has_heads = "num_heads" in {field.name for field in fields(getattr(nn, MODELS[model]))}
+    for name in [*datasets.names(), "mine.csv"]:
+        found = recipe(name, model)
+        assert found.model == model
+        assert (found.heads is not None) == has_heads
+        assert found.hidden >= 1 and found.layers >= 2 and 0 <= found.dropout < 1
+        assert found.lr > 0 and found.weight_decay >= 0
+        assert found.epochs > found.patience >= 0
+        year = re.search(r"\((19|20)\d\d\)", found.source)
+        assert (year is not None) == (name in PUBLISHED), (name, found.source)
+        assert year is not None or "none published" in found.source
+
+
+def test_numbers_of_another_model_or_set_are_told_apart():
+    for name, model in product(PUBLISHED, ("gatv2", "gin", "deepgcn")):
+        assert f"none published for {MODELS[model]}" in recipe(name, model).source
+    for name in ("cora", "pubmed"):
+        assert "none published for GraphSAGE; that of GCN" in recipe(name, "sage").source
+    assert "none published for ogbn-papers100m" in recipe("ogbn-papers100m", "gcn").source
+
+
+def test_numbers_are_those_of_the_papers():
+    # Kipf and Welling (2017), section 5.2; Velickovic et al. (2018), section 3.3 (Cora; Pubmed).
+    def numbers(found: Recipe) -> tuple[object, ...]:
+        return found.hidden, found.heads, found.dropout, found.lr, found.weight_decay
+
+    assert numbers(recipe("cora", "gcn")) == (16, None, 0.5, 0.01, 5e-4)
+    assert numbers(recipe("Cora", "gat")) == (8, 8, 0.6, 0.005, 5e-4)
+    assert numbers(recipe("pubmed", "gat")) == (8, 8, 0.6, 0.01, 1e-3)
+    # Shchur et al. (2018): config/optimized/gcn.conf.yaml, config/reference/gat.conf.yaml.
+    assert numbers(recipe("amazon-photo", "gcn")) == (64, None, 0.8, 0.01, 1e-3)
+    assert numbers(recipe("coauthor-cs", "gat")) == (8, 8, 0.6, 0.01, 5e-4)
+    # Hu et al. (2020), examples/nodeproppred/arxiv/gnn.py.
+    arxiv = recipe("ogbn_arxiv", "sage")
+    assert (arxiv.layers, arxiv.norm, numbers(arxiv)) == (3, "batch", (256, None, 0.5, 0.01, 0))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_features_are_normalised_where_the_papers_do_it(model: str):
+    normalised = {name for name in datasets.names() if recipe(name, model).normalize_features}
+    assert normalised == {"cora", "citeseer", "pubmed"}
+
+
+def test_a_recipe_prepares_the_features():
+    features = np.array([[1, 3], [0, 0]], np.float32)
+    edge = {"senders": np.array([0]), "receivers": np.array([1]), "num_nodes": 2}
+    graph = Graph(**edge, nodes=features)
+    changed = prepared(recipe("cora", "gcn"), graph).nodes
+    np.testing.assert_array_equal(np.asarray(changed), [[0.25, 0.75], [0, 0]])
+    assert prepared(recipe("amazon-photo", "gcn"), graph) is graph
+    without = Graph(**edge)
+    assert prepared(recipe("cora", "gcn"), without) is without
 
 
 def test_an_unknown_model_is_refused_with_the_nearest_name():
     with pytest.raises(ValueError, match=r"--model: got 'gta'.* Did you mean 'gat'\?"):
-        recipe("gta")
+        recipe("cora", "gta")
     with pytest.raises(ValueError, match=r"expected one of gcn, sage, gat, gatv2, gin, deepgcn\.$"):
-        recipe("transformer")
+        recipe("mine.csv", "transformer")
+
+
+def test_recipes_are_there_without_jax():
+    program = (
+        "import sys; from jaxgraph.cli.recipes import recipe; recipe('cora', 'gcn'); "
+        "sys.exit(bool({'jax', 'flax', 'optax'} & set(sys.modules)))"
+    )
+    result = run_alone(program)
+    assert result.returncode == 0, result.stderr

@@ -28,7 +28,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "largest_component_edges": 119_043,
         "features": 745,
         "non_zeros": 1_979_909,
-        "largest_feature": 1,
         "classes": [369, 1686, 703, 915, 882, 823, 1941, 331],
     },
     "coauthor-cs": {
@@ -39,7 +38,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "largest_component_edges": 81_894,
         "features": 6805,
         "non_zeros": 1_092_079,
-        "largest_feature": 105,
         "classes": [
             *(708, 462, 2050, 429, 1394, 2193, 371, 924),
             *(775, 118, 1444, 2033, 420, 4136, 876),
@@ -51,7 +49,7 @@ MAX_DEGREE = {"amazon-photo": 1434, "coauthor-cs": 136}
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_counts(name: str, data_dir: Path) -> None:
-    graph = load_gnn_benchmark(name, data_dir, normalize_features=False)
+    graph = load_gnn_benchmark(name, data_dir)
     published = PUBLISHED[name]
     assert graph.num_nodes == published["nodes"]
     assert graph.num_edges == 2 * published["edges"]
@@ -63,8 +61,10 @@ def test_published_counts(name: str, data_dir: Path) -> None:
     assert (len(sizes), sizes[0]) == published["components"]
     nodes = present(graph.nodes)
     assert nodes.shape[1] == published["features"]
+    # Words that occur, as PyTorch Geometric reads them; the co-author files hold counts up to 105.
     assert np.count_nonzero(nodes) == published["non_zeros"]
-    assert (nodes.min(), nodes.max()) == (0, published["largest_feature"])
+    assert (nodes.min(), nodes.max()) == (0, 1)
+    assert nodes.sum(dtype=np.float64) == published["non_zeros"]
     assert np.bincount(present(graph.labels)).tolist() == published["classes"]
     structure = largest_component(graph.replace(nodes=None))
     assert structure.num_nodes == published["components"][1]
@@ -76,8 +76,10 @@ def test_split_has_twenty_and_thirty_of_each_class_and_follows_the_seed(data_dir
     labels, train, val = (present(a) for a in (graph.labels, graph.train_mask, graph.val_mask))
     assert np.bincount(labels[train]).tolist() == [20] * 8
     assert np.bincount(labels[val]).tolist() == [30] * 8
-    assert mask_sizes(graph) == [160, 240, 7650 - 400]
-    np.testing.assert_allclose(present(graph.nodes).sum(axis=1), 1, rtol=1e-5)
+    # The authors draw from the largest component, of 7,487 nodes; the others are in no mask.
+    assert mask_sizes(graph) == [160, 240, 7487 - 400]
+    isolated = graph.in_degrees() == 0
+    assert not any(present(m)[isolated].any() for m in (train, val, graph.test_mask))
     other = load_gnn_benchmark("amazon-photo", data_dir, split_seed=1)
     assert (train != present(other.train_mask)).any()
     again = load_gnn_benchmark("amazon-photo", data_dir, split_seed=0)
@@ -135,9 +137,9 @@ def test_both_layouts_are_read(tmp_path: Path, name: str, file_name: str, layout
     path = tmp_path / file_name
     path.parent.mkdir(exist_ok=True)
     np.savez(path, **layout())
-    graph = load_gnn_benchmark(name, tmp_path, normalize_features=False)
+    graph = load_gnn_benchmark(name, tmp_path)
     assert (graph.name, graph.num_nodes, graph.num_edges) == (name, 120, 240)
-    np.testing.assert_array_equal(present(graph.nodes), FEATURES.toarray())
+    np.testing.assert_array_equal(present(graph.nodes), FEATURES.toarray() > 0)
     np.testing.assert_array_equal(present(graph.labels), LABELS)
     assert mask_sizes(graph) == [40, 60, 20]
 
@@ -169,12 +171,15 @@ def test_features_out_of_proportion_to_the_file_are_refused(tmp_path: Path) -> N
         load_gnn_benchmark("amazon-photo", tmp_path)
 
 
-def test_rows_are_normalised_and_zero_rows_stay(tmp_path: Path) -> None:
-    features = np.array([[0, 0], [1, 3], [4, 0]] * 40, np.float32)
-    layout: dict[str, Any] = pickled_layout() | {"node_attr": boxed(sp.csr_matrix(features))}
+def test_counts_become_one_and_repeated_entries_are_counts(tmp_path: Path) -> None:
+    # Row 0 stores its word twice, row 1 a zero.
+    entries = np.array([1, 2, 0, 7], np.float32), np.array([1, 1, 0, 0]), np.array([0, 2, 3, 4])
+    features = sp.vstack([sp.csr_matrix(entries, (3, 2)), sp.csr_matrix((117, 2), dtype="f4")])
+    assert features.nnz == 4
+    layout: dict[str, Any] = pickled_layout() | {"node_attr": boxed(features)}
     np.savez(tmp_path / "amazon_photo.npz", **layout)
     nodes = present(load_gnn_benchmark("amazon-photo", tmp_path).nodes)
-    np.testing.assert_allclose(nodes[:3], [[0, 0], [0.25, 0.75], [1, 0]], rtol=1e-6)
+    np.testing.assert_array_equal(nodes[:4], [[0, 1], [0, 0], [1, 0], [0, 0]])
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -202,7 +207,7 @@ def test_content_that_does_not_fit_is_named(
     layout = {key: v for key, v in (pickled_layout() | changed).items() if v is not None}
     np.savez(tmp_path / "amazon_photo.npz", **layout)
     with pytest.raises(BrokenFileError, match=rf"amazon_photo.npz: .*{message}"):
-        load_gnn_benchmark("amazon-photo", tmp_path, normalize_features=False)
+        load_gnn_benchmark("amazon-photo", tmp_path)
 
 
 def test_plain_arrays_that_make_no_matrix_are_named(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ CITESEER_GAPS = [
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_counts(name: str, data_dir: Path) -> None:
-    graph = load_planetoid(name, data_dir, normalize_features=False, features=name != "pubmed")
+    graph = load_planetoid(name, data_dir, features=name != "pubmed")
     published: dict[str, Any] = PUBLISHED[name]
     assert graph.num_nodes == published["nodes"]
     assert graph.num_edges == 2 * published["edges"]
@@ -116,13 +116,6 @@ def test_test_rows_go_to_the_nodes_that_the_index_names(data_dir: Path) -> None:
     assert overlap[at_test].mean() > 2 * chance.mean()
 
 
-def test_features_are_normalised_unless_told_otherwise(data_dir: Path) -> None:
-    raw = present(load_planetoid("cora", data_dir, normalize_features=False).nodes)
-    normalised = present(load_planetoid("cora", data_dir).nodes)
-    np.testing.assert_allclose(normalised.sum(axis=1), 1, rtol=1e-5)
-    np.testing.assert_allclose(normalised, raw / raw.sum(axis=1, keepdims=True), rtol=1e-6)
-
-
 def write_small(folder: Path, **changed: Any) -> Path:
     """Writes a data set of 506 nodes: 4 for training, 500 for validation, 2 to test, in reverse."""
     num_others, num_features = 504, 3
@@ -147,7 +140,7 @@ def write_small(folder: Path, **changed: Any) -> Path:
 
 
 def test_rows_of_features_and_labels_go_to_their_nodes(tmp_path: Path) -> None:
-    graph = load_planetoid("pubmed", write_small(tmp_path), normalize_features=False)
+    graph = load_planetoid("pubmed", write_small(tmp_path))
     nodes = present(graph.nodes)
     np.testing.assert_array_equal(nodes[:504].ravel(), np.arange(504 * 3))
     np.testing.assert_array_equal(nodes[504:], [[0, 8, 0], [7, 0, 0]])

@@ -50,7 +50,7 @@ def test_models_use_edge_data_or_refuse_it(name: str, field: str) -> None:
         predict(model, given)
     abstract = place(AbstractSource(given.manifest), make_mesh(2))
     with pytest.raises(ValueError, match=message):
-        compile_train_step(model, optax.sgd(0.1), abstract)
+        compile_train_step(model, abstract, optax.sgd(0.1))
 
 
 def test_columns_of_features_are_refused_alike() -> None:

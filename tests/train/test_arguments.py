@@ -96,7 +96,7 @@ def test_an_optimizer_that_evaluates_the_loss_again() -> None:
     with pytest.raises(ValueError, match=message):
         fit(SmallNet(), sharded(), optax.lbfgs(), epochs=1)
     with pytest.raises(ValueError, match=message):
-        compile_train_step(SmallNet(), optax.lbfgs(), sharded())
+        compile_train_step(SmallNet(), sharded(), optax.lbfgs())
     plateau = optax.chain(optax.sgd(0.1), optax.contrib.reduce_on_plateau())
     assert len(fit(SmallNet(), sharded(), plateau, epochs=1).records) == 1
 

@@ -1,0 +1,1 @@
+"""Programs for the interpreters of other libraries, run by file name; none imports jaxgraph."""
