@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import update_wrapper
 from typing import Any
 
 import jax
@@ -64,8 +64,8 @@ def spmd(
 
     Returns:
       A compiled function of global arrays; outputs of "rows" are [parts * rows, ...] in the order
-      of the shards (`gather_rows` brings them into the graph's order). Its attribute `lower` is
-      that of `jax.jit`.
+      of the shards (`gather_rows` brings them into the graph's order). Its method `lower` is that
+      of `jax.jit`.
 
     Raises:
       ValueError: no sharded graph among the arguments, two on different meshes, `outputs` holds
@@ -84,7 +84,6 @@ def spmd(
     def with_objects(objects: Objects, arguments: Pytree) -> Pytree:
         return _run(function, outputs, arguments, objects)
 
-    @wraps(function)
     def call(*arguments: Any) -> Pytree:
         mesh = _graph_of(arguments).mesh
         marked, objects, parts = taken_apart(arguments)
@@ -96,13 +95,34 @@ def spmd(
         return put_together(result, objects)
 
     def lower(*arguments: Any) -> jax.stages.Lowered:
+        _graph_of(arguments)
         marked, _, parts = taken_apart(arguments)
-        return (
-            on_all_shards.lower(*arguments) if parts is None else with_objects.lower(parts, marked)
-        )
+        if parts is None:
+            return on_all_shards.lower(*arguments)
+        return with_objects.lower(parts, marked)
 
-    call.lower = lower  # type: ignore[attr-defined]
-    return call
+    return update_wrapper(_OnAllShards(call, lower), function)
+
+
+class _OnAllShards:
+    """A function of global arrays that runs on every shard.
+
+    `lower` is a method, since JAX's transformations copy the attributes of what they wrap.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_call", "_lower")
+
+    def __init__(
+        self, call: Callable[..., Pytree], lower: Callable[..., jax.stages.Lowered]
+    ) -> None:
+        self._call, self._lower = call, lower
+
+    def __call__(self, *arguments: Any) -> Pytree:
+        return self._call(*arguments)
+
+    def lower(self, *arguments: Any) -> jax.stages.Lowered:
+        """The program for these arguments, as `jax.jit(function).lower` returns it."""
+        return self._lower(*arguments)
 
 
 def _run(
