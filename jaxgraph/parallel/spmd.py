@@ -66,8 +66,8 @@ def spmd(
 
     Returns:
       A compiled function of global arrays; outputs of "rows" are [parts * rows, ...] in the order
-      of the shards (`gather_rows` brings them into the graph's order). Its attribute `lower` is
-      that of `jax.jit`.
+      of the shards (`gather_rows` brings them into the graph's order). Its method `lower` is that
+      of `jax.jit`.
 
     Raises:
       ValueError: no sharded graph among the arguments, two on different meshes, `outputs` holds
@@ -82,11 +82,12 @@ def spmd(
 
 
 class _OnAllShards:
-    """What `spmd` returns.
+    """A function of global arrays that runs on every shard.
 
-    A class of its own: JAX copies attributes of a function to what it makes of it, and the gradient
-    would have the function's `lower`.
+    `lower` is a method, since JAX's transformations copy the attributes of what they wrap.
     """
+
+    __slots__ = ("__dict__", "__weakref__", "_plain", "_with_objects")
 
     def __init__(self, function: Callable[..., Pytree], outputs: Pytree) -> None:
         def plain(*arguments: Any) -> Pytree:
@@ -110,6 +111,7 @@ class _OnAllShards:
 
     def lower(self, *arguments: Any) -> jax.stages.Lowered:
         """The lowered program, as `lower` of `jax.jit` returns it."""
+        _graph_of(arguments)
         marked, _, parts = taken_apart(arguments)
         if parts is None:
             return self._plain.lower(*arguments)
