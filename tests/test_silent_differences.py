@@ -30,11 +30,15 @@ HOME = str(Path(jg.__file__).parent)
 
 
 @functools.cache
-def sharded(parts: int, mode: str, repeated: bool) -> Any:
-    senders, receivers = random_edges(NODES, 110, seed=1)
-    pairs = np.unique(np.stack([senders, receivers]), axis=1)
-    senders, receivers = np.repeat(pairs, 2 if repeated else 1, axis=1)
+def sharded(parts: int, mode: str, edge_data: bool = True) -> Any:
+    """Every edge stands twice, half of them with the same data."""
+    senders, receivers = np.unique(np.stack(random_edges(NODES, 110, seed=1)), axis=1)
+    senders, receivers = np.repeat([senders, receivers], 2, axis=1)
     graph = complete(senders, receivers, NODES, "law", edge_data=True)
+    data = {n: np.asarray(getattr(graph, n)) for n in ("edges", "edge_type", "edge_weight")}
+    edges = np.arange(len(senders))
+    taken = np.where(edges % 4 == 1, edges - 1, edges)
+    graph = graph.replace(**{n: v[taken] if edge_data else None for n, v in data.items()})
     partition = jg.partition.partition(graph, parts, method="hash")
     return jg.parallel.shard(graph, partition, jg.parallel.make_mesh(parts), mode)
 
@@ -74,6 +78,19 @@ BY_EDGE: dict[str, Term] = {
     "sorted": lambda p, s, r, e: jnp.sort(s, -1) * p["gate"],
     "scan": lambda p, s, r, e: lax.scan(lambda c, x: (jnp.tanh(c + x), c), r[:, 0], s.T)[1].T,
     "ones": lambda p, s, r, e: jnp.ones(s.shape[0])[:, None] * p["gate"] + 0 * s,
+    "einsum": lambda p, s, r, e: jnp.einsum("ei,ij,ej->ej", s, p["w"], r),
+    "outer": lambda p, s, r, e: jnp.einsum("ei,ej->eij", s, r).mean(1),
+    "cumulated features": lambda p, s, r, e: jnp.cumsum(s, axis=1) / F,
+    "reversed features": lambda p, s, r, e: s[:, ::-1],
+    "rotated features": lambda p, s, r, e: jnp.concatenate([s[:, 2:], s[:, :2]], 1),
+    "transposed": lambda p, s, r, e: (s.T * p["gate"][:, None]).T,
+    "norm": lambda p, s, r, e: s / (1 + jnp.linalg.norm(s, axis=-1, keepdims=True)),
+    "matrix by type": lambda p, s, r, e: jnp.einsum(
+        "ei,eij->ej", s, p["w"][None] * e[0][:, :1, None]
+    ),
+    "loop": lambda p, s, r, e: lax.fori_loop(0, 2, lambda _, x: jnp.tanh(x), s),
+    "jitted": lambda p, s, r, e: jax.jit(jnp.sin)(s) + r,
+    "top": lambda p, s, r, e: lax.top_k(s, F)[0] * p["gate"],
     "scattered": lambda p, s, r, e: s.at[jnp.arange(s.shape[0]), e[1]].set(0.0),
 }
 MIXING: dict[str, Term] = {
@@ -85,6 +102,17 @@ MIXING: dict[str, Term] = {
     "counted": lambda p, s, r, e: s * 10 / s.shape[0],
     "softmax": lambda p, s, r, e: jax.nn.softmax(s @ p["w"], axis=0) * s,
     "reversed": lambda p, s, r, e: s[::-1],
+    "maximum": lambda p, s, r, e: s / (1 + jnp.abs(s).max()),
+    "last": lambda p, s, r, e: s * r[-1],
+    "normal": lambda p, s, r, e: s + jax.random.normal(KEY, s.shape),
+    "rolled": lambda p, s, r, e: jnp.roll(s, 1, axis=0),
+    "sorted edges": lambda p, s, r, e: jnp.sort(s, axis=0),
+    "gram": lambda p, s, r, e: (s @ s.T) @ r,
+    "batch norm": lambda p, s, r, e: (s - s.mean(0)) / jnp.sqrt(s.var(0) + 1e-3),
+    "even": lambda p, s, r, e: jnp.where(jnp.arange(s.shape[0])[:, None] % 2 == 0, s, 0),
+    "taken": lambda p, s, r, e: s[jnp.argsort(e[1])],
+    "flat": lambda p, s, r, e: jnp.cumsum(s.reshape(-1)).reshape(s.shape),
+    "looped": lambda p, s, r, e: lax.fori_loop(0, 2, lambda _, x: x - x.mean(0), s),
 }
 
 
@@ -154,16 +182,20 @@ def check_equal_or_refused(runs: list[Callable[[], Any]], *, accepted: bool) -> 
             np.testing.assert_allclose(theirs, mine, rtol=2e-4, atol=2e-4 * max(scale, 1e-2))
 
 
-def check_layer(names, reduce, loss, self_loops, drop, mode) -> None:
-    repeated = reduce not in ("max", "min")
-
+def total_of(names, reduce, loss="sum", self_loops=False, drop=False):
+    @jg.parallel.spmd
     def total(params, shard):
         y = layer(names, reduce, self_loops, drop, params, shard)
         return (RIGHT_LOSSES | WRONG_LOSSES)[loss](shard, y)
 
+    return total
+
+
+def check_layer(names, reduce, loss, self_loops, drop, mode) -> None:
+    total = total_of(names, reduce, loss, self_loops, drop)
+
     def run(parts):
-        graph = sharded(parts, mode, repeated)
-        return jax.value_and_grad(jg.parallel.spmd(total))(parameters(), graph)
+        return jax.value_and_grad(total)(parameters(), sharded(parts, mode))
 
     accepted = loss in RIGHT_LOSSES and not set(names) & set(MIXING)
     check_equal_or_refused([functools.partial(run, parts) for parts in PARTS], accepted=accepted)
@@ -179,6 +211,20 @@ LAYERS = st.tuples(
     st.booleans(),
     st.sampled_from(["sar", "domain"]),
 )
+
+
+@pytest.mark.parametrize("name", BY_EDGE)
+def test_no_message_that_acts_edge_by_edge_is_refused(name):
+    jax.eval_shape(jax.value_and_grad(total_of([name], "mean")), parameters(), sharded(2, "sar"))
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_every_message_that_mixes_edges_is_refused(name):
+    for parts, reduce in ((1, "sum"), (2, "softmax")):
+        traced = functools.partial(jax.eval_shape, total_of([name], reduce))
+        assert isinstance(
+            outcome(lambda t=traced, p=parts: t(parameters(), sharded(p, "sar"))), str
+        )
 
 
 @pytest.mark.parametrize(
@@ -263,7 +309,7 @@ def check_idiom(norm: str, dropout: str, idiom: str) -> None:
     def run(parts):
         model = Net(norm, dropout)
         optimizer = nnx.Optimizer(model, optax.sgd(0.2, momentum=0.9), wrt=nnx.Param)
-        graph = sharded(parts, "sar", True)
+        graph = sharded(parts, "sar", edge_data=False)
         losses = [step(model, optimizer, graph, jax.random.key(i)) for i in range(3)]
         return losses, nnx.state(model)
 
@@ -296,3 +342,25 @@ def test_some_idioms(norm, dropout, idiom):
 @pytest.mark.parametrize("norm", ["none", "jaxgraph", "flax", "flax layer norm"])
 def test_every_idiom(norm, dropout, idiom):
     check_idiom(norm, dropout, idiom)
+
+
+def test_random_numbers_by_the_place_of_a_row_are_refused():
+    """As `nnx.Dropout` draws them, in a model that is no argument of the function."""
+    graphdef, state = nnx.split(Net("none", "flax"))
+
+    @jg.parallel.spmd
+    def loss(state, shard):
+        y = nnx.merge(graphdef, state)(shard, shard.nodes, KEY)
+        return shard.sum(jnp.sum(shard.mask_rows(y)))
+
+    @jg.parallel.spmd
+    def by_node(shard):
+        draw = jax.vmap(lambda node: jax.random.normal(jax.random.fold_in(KEY, node), (3,)))
+        return shard.sum(jnp.sum(shard.mask_rows(draw(shard.node_ids) ** 2)))
+
+    for parts in PARTS:
+        graph = sharded(parts, "sar", edge_data=False)
+        words = outcome(functools.partial(loss, state, graph))
+        assert isinstance(words, str) and "jaxgraph.nn.dropout" in words
+    runs = [functools.partial(by_node, sharded(parts, "sar")) for parts in PARTS]
+    check_equal_or_refused(runs, accepted=True)

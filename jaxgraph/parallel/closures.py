@@ -16,7 +16,7 @@ from typing import Any
 import jax
 from jax.extend import core
 
-from jaxgraph.ops.edges import match_variation
+from jaxgraph.ops.edges import match_variation, varying_axes
 
 __all__ = ["hoist"]
 
@@ -143,7 +143,13 @@ def _read(env: dict[Any, Any], params: tuple[jax.Array, ...], operand: Any) -> A
 
 
 def _apply(equation: Any) -> Callable[[Any, list[Any]], list[Any]]:
-    return lambda _, values: _bind(equation, values)
+    def apply(_: Any, values: list[Any]) -> list[Any]:
+        # Parameters vary from the start, where the function's trace made them vary later, if at all.
+        if equation.primitive.name == "pvary" and varying_axes(values[0]):
+            return values
+        return _bind(equation, match_variation(values, values))
+
+    return apply
 
 
 def _bind(equation: Any, values: list[Any]) -> list[Any]:
