@@ -40,7 +40,7 @@ def test_the_largest_seed_is_taken(taker: str) -> None:
 
 def test_the_command_line_refuses_them_before_it_reads_anything() -> None:
     for command in ("train", "partition"):
-        arguments = [command, "--dataset", "nothing", "--seed", str(2**32)]
+        arguments = [command, "--dataset", "nothing", "--parts", "2", "--seed", str(2**32)]
         result = typer.testing.CliRunner().invoke(app, arguments)
         assert result.exit_code == 2 and "--seed" in result.output
 

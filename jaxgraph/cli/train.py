@@ -59,7 +59,7 @@ class TrainOptions(GraphOptions):
     normalize_features: Annotated[
         bool | None,
         _model_option(
-            "--normalize-features/--raw-features",
+            "--normalize-features/--raw",
             help="Divide each node's features by their sum, or take them as they are.",
         ),
     ] = None

@@ -184,7 +184,7 @@ def test_the_recipe_is_shown_and_written_and_every_value_can_be_changed(
         **{"weight_decay": 0.25, "epochs": 9, "patience": 1},
     }
     options = [f"--{name.replace('_', '-')}={value}" for name, value in values.items()]
-    changed, shown = trained("--raw-features", *options)
+    changed, shown = trained("--raw", *options)
     assert changed["options"] | values | {"normalize_features": False} == changed["options"]
     assert set(changed["recipe"]["given"]) == {*values, "normalize_features"}
     assert "as read" in shown
@@ -251,7 +251,7 @@ def test_devices_are_emulated_without_the_user_setting_anything(tmp_path: Path):
         (["--lr", "0"], "--lr: got 0.0"),
         (["--weight-decay", "inf"], "--weight-decay: got inf"),
         (["--epochs", "0"], "--epochs: got 0; expected an integer at least 1."),
-        (["--patience", "0"], "--patience: got 0"),
+        (["--patience", "-1"], "--patience: got -1"),
         (["--parts", "0"], "--parts: got 0"),
         (["--seed", "-1"], "--seed: got -1"),
         (["--mode", "domain", "--prefetch"], "--prefetch: layers of mode domain have none"),

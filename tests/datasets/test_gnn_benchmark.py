@@ -198,7 +198,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ({"node_label": LABELS[:9]}, r"adjacency matrix is \(120, 120\); expected \(9, 9\)"),
         ({"node_attr": boxed(FEATURES[:9])}, r"nodes: got shape \[9, 2\]; expected \[120, any\]"),
         ({"node_attr": boxed(FEATURES * np.nan)}, "nodes: .* NaN"),
-        ({"node_label": LABELS / 2}, "labels: got dtype float64; expected integers"),
+        ({"node_label": LABELS / 2}, "labels: got dtype float64 with values"),
     ],
 )
 def test_content_that_does_not_fit_is_named(

@@ -7,12 +7,12 @@ from jax import export
 from benchmarks.gpu_code import cases
 from pallas_kernels.shapes import SHAPES
 
-ALIKE = ("arxiv-7", "arxiv-128-float16", "products-256")
-"""Shapes whose code is much like that of another."""
+IN_SHORT = ("arxiv-7", "products-4x128")
+"""Shapes of `make test`; the matrix has all."""
 
 CASES = [
     *(
-        pytest.param(name, False, marks=[pytest.mark.full] if name in ALIKE else [])
+        pytest.param(name, False, marks=[] if name in IN_SHORT else [pytest.mark.full])
         for name in SHAPES
     ),
     ("arxiv-128", True),

@@ -39,6 +39,7 @@ def bodies(jaxpr):
             "jit",
             "pjit",
             "shard_map",
+            "custom_jvp_call",
             "custom_vjp_call",
             "closed_call",
         ):
