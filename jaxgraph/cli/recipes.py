@@ -35,7 +35,7 @@ class Recipe:
     Args:
         source: Where the numbers come from, and what differs from there.
         model: Its name on the command line.
-        normalize_features: Whether each node's features are divided by their sum.
+        normalize: Whether each node's features are divided by their sum.
         hidden: Width of the hidden layers, per head where there are heads.
         layers: Number of layers.
         heads: Attention heads, or None where the model has none.
@@ -49,7 +49,7 @@ class Recipe:
 
     source: str
     model: str
-    normalize_features: bool = False
+    normalize: bool = False
     hidden: int = 64
     layers: int = 2
     heads: int | None = None
@@ -83,14 +83,14 @@ _GCN = Recipe(
     model="gcn",
     source="Kipf and Welling (2017), section 5.2, with weight decay of all layers as in PyG's "
     "benchmark/citation/gcn.py, and without early stopping",
-    normalize_features=True,
+    normalize=True,
     hidden=16,
 )
 _GAT = Recipe(
     model="gat",
     source="Velickovic et al. (2018), section 3.3, but for the output layer, which averages 8 "
     "heads on all data sets",
-    normalize_features=True,
+    normalize=True,
     hidden=8,
     heads=8,
     dropout=0.6,
@@ -189,7 +189,7 @@ _GENERAL = MappingProxyType(
             recipe,
             source="none published for this graph; that of the citation graphs, of width 64 and "
             "with features as they are",
-            normalize_features=False,
+            normalize=False,
             hidden=recipe.hidden if recipe.heads else 64,
         )
         for model, recipe in _CITATION.items()
@@ -227,7 +227,7 @@ def prepared(settings: Recipe, graph: Graph) -> Graph:
     Returns:
         The graph; one without features as it is, since its nodes get an embedding.
     """
-    if graph.nodes is None or not settings.normalize_features:
+    if graph.nodes is None or not settings.normalize:
         return graph
     return transforms.normalize_features(graph)
 

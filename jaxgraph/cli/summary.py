@@ -39,7 +39,7 @@ def recipe_table(graph: str, settings: Mapping[str, Any], chosen: Mapping[str, A
         chosen: Its `source`, the `split`, and the names of the settings that were `given` as
             options.
     """
-    features = "rows divided by their sum" if settings["normalize_features"] else "as read"
+    features = "rows divided by their sum" if settings["normalize"] else "as read"
     rows = {"source": chosen["source"], "split": chosen["split"], "features": features}
     for title, names in _SHOWN.items():
         present = (name for name in names if settings[name] is not None)

@@ -56,10 +56,10 @@ class TrainOptions(GraphOptions):
         Number(least=0, below=1),
     ] = None
     norm: Annotated[str | None, _model_option(help="none, batch or layer."), OneOf(NORMS)] = None
-    normalize_features: Annotated[
+    normalize: Annotated[
         bool | None,
         _model_option(
-            "--normalize-features/--raw",
+            "--normalize/--raw",
             help="Divide each node's features by their sum, or take them as they are.",
         ),
     ] = None
@@ -212,9 +212,9 @@ def _settings(options: TrainOptions) -> tuple[Recipe, list[str]]:
     }
     defaults = recipe(options.dataset, given.pop("model"))
     settings = replace(defaults, **given)
-    if options.degree_features and options.normalize_features is None:
+    if options.degree_features and options.normalize is None:
         # One number a node, which its sum would make 1.
-        settings = replace(settings, normalize_features=False)
+        settings = replace(settings, normalize=False)
     return settings, list(given)
 
 

@@ -144,7 +144,7 @@ def _read(env: dict[Any, Any], params: tuple[jax.Array, ...], operand: Any) -> A
 
 def _apply(equation: Any) -> Callable[[Any, list[Any]], list[Any]]:
     def apply(_: Any, values: list[Any]) -> list[Any]:
-        # Parameters vary from the start, where the function's trace made them vary later, if at all.
+        # Parameters vary from the start; in the trace they vary later, or never.
         if equation.primitive.name == "pvary" and varying_axes(values[0]):
             return values
         return _bind(equation, match_variation(values, values))

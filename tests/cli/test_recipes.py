@@ -57,7 +57,7 @@ def test_numbers_are_those_of_the_papers():
 
 @pytest.mark.parametrize("model", MODELS)
 def test_features_are_normalised_where_the_papers_do_it(model: str):
-    normalised = {name for name in datasets.names() if recipe(name, model).normalize_features}
+    normalised = {name for name in datasets.names() if recipe(name, model).normalize}
     assert normalised == {"cora", "citeseer", "pubmed"}
 
 

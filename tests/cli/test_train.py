@@ -176,7 +176,7 @@ def test_the_recipe_is_shown_and_written_and_every_value_can_be_changed(
         "split": "that of the dataset",
         "given": ["epochs"],
     }
-    assert (chosen["options"]["hidden"], chosen["options"]["normalize_features"]) == (16, True)
+    assert (chosen["options"]["hidden"], chosen["options"]["normalize"]) == (16, True)
     for text in ("Kipf and Welling (2017)", "rows divided by their sum", "hidden 16", "lr 0.01"):
         assert text in shown
     values = {
@@ -185,8 +185,8 @@ def test_the_recipe_is_shown_and_written_and_every_value_can_be_changed(
     }
     options = [f"--{name.replace('_', '-')}={value}" for name, value in values.items()]
     changed, shown = trained("--raw", *options)
-    assert changed["options"] | values | {"normalize_features": False} == changed["options"]
-    assert set(changed["recipe"]["given"]) == {*values, "normalize_features"}
+    assert changed["options"] | values | {"normalize": False} == changed["options"]
+    assert set(changed["recipe"]["given"]) == {*values, "normalize"}
     assert "as read" in shown
     assert changed["epochs"] == changed["best_epoch"] + 2 < 9
 
