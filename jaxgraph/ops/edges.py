@@ -55,7 +55,14 @@ Pytree = Any
 
 
 def varying_axes(leaf: Any) -> frozenset[str]:
-    """The mesh axes over which an array, or a number, differs between devices."""
+    """Finds the mesh axes over which a value differs between devices.
+
+    Args:
+      leaf: an array or a number.
+
+    Returns:
+      Their names; none outside of `jax.shard_map`.
+    """
     return jax.typeof(leaf).manual_axis_type.varying
 
 
