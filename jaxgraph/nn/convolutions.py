@@ -218,7 +218,7 @@ class GATConv(_AttentionConv):
       dropout: probability of dropping a coefficient in training.
       add_self_loops: whether a node without an edge to itself attends to itself all the same.
       use_bias: whether there is b.
-      use_output_bias: the same, and goes before it.
+      use_output_bias: whether there is b; None: as `use_bias`. False in front of a batch norm.
       dtype: type to compute in, such as jnp.bfloat16; None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial W and attention vectors (Glorot uniform); b starts at 0.
