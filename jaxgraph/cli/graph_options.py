@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from jaxgraph import datasets, transforms
-from jaxgraph.cli.limits import Number, check_limits
+from jaxgraph.cli.limits import Number, check_limits, option_name
 from jaxgraph.cli.output import Output
 from jaxgraph.datasets import gnn_benchmark
 from jaxgraph.datasets.registry import is_file_name
@@ -143,7 +143,7 @@ def load_graph(options: GraphOptions) -> Graph:
 
 
 def split_summary(options: GraphOptions) -> str:
-    """Where training, validation and test nodes come from.
+    """Names the source of training, validation and test nodes.
 
     Args:
         options: Those that `load_graph` was given.
@@ -172,7 +172,7 @@ def _file_options(options: GraphOptions) -> dict[str, Any]:
         for name, value in given.items():
             if value is not None:
                 raise ValueError(
-                    f"--{name.replace('_', '-')}: {options.dataset} is no file; expected one, as "
+                    f"{option_name(name)}: {options.dataset} is no file; expected one, as "
                     "edges.csv."
                 )
         return {}

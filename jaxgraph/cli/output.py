@@ -20,7 +20,7 @@ class Output(Console):
         drop_output()
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """As rich prints."""
+        """Prints as rich does; a reader that has gone is no error."""
         try:
             super().print(*objects, **options)
         except BrokenPipeError:  # rich before 13.8 does not call on_broken_pipe

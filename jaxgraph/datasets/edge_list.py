@@ -57,7 +57,7 @@ FORMATS = tuple(dict.fromkeys(_FORMAT_OF_SUFFIX.values()))
 
 @dataclass(frozen=True, kw_only=True)
 class _Choices:
-    """What the caller decided about a file; None leaves it to the file."""
+    """The caller's decisions about a file; None leaves one to the file."""
 
     num_nodes: int | None
     separator: str | None

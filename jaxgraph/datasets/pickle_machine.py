@@ -19,7 +19,7 @@ __all__ = ["ForbiddenNameError", "Machine", "Name", "Unbuilt"]
 _NEWEST_PROTOCOL = 5
 _LONGEST_NUMBER = 1000  # characters of a number in a text protocol, and bytes of an integer
 _COPIES = 8
-"""How many times its size a file may make us copy."""
+"""A file may make us copy this many times its size."""
 _ALWAYS_COPIED = 1 << 20
 
 

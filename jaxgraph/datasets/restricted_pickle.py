@@ -1,4 +1,4 @@
-"""Reading pickles of data without running what they ask for.
+"""Pickles of data, read without a call of the functions that they name.
 
 A pickle is a program that may call any function by name. The data sets of the field need very few
 names: numpy arrays, CSR matrices, a dictionary of lists. Any other is refused, not looked up, and
@@ -26,7 +26,7 @@ _MOST_DIMENSIONS = 32
 _DEEPEST = 32
 """Levels of lists and dictionaries in each other."""
 _MOST_VISITS = 4
-"""How many times its size in bytes a file may have objects, counted as often as they are met."""
+"""A file may have this many objects for each of its bytes, counted as often as they are met."""
 
 
 def load_pickle(path: Path) -> Any:

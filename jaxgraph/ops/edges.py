@@ -55,14 +55,7 @@ Pytree = Any
 
 
 def varying_axes(leaf: Any) -> frozenset[str]:
-    """Finds the mesh axes over which a value differs between devices.
-
-    Args:
-      leaf: an array or a number.
-
-    Returns:
-      Their names; none outside of `jax.shard_map`.
-    """
+    """Finds the mesh axes over which an array or a number differs between devices."""
     return jax.typeof(leaf).manual_axis_type.varying
 
 
