@@ -28,7 +28,7 @@ class Output(Console):
 
 
 def drop_output() -> None:
-    """Sends the standard output nowhere, so that what is still in its buffer raises no error."""
+    """Sends the standard output nowhere, so that the rest of its buffer raises no error."""
     with suppress(OSError, ValueError):
         descriptor = os.open(os.devnull, os.O_WRONLY)
         os.dup2(descriptor, sys.stdout.fileno())

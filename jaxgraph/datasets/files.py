@@ -44,7 +44,7 @@ class AmbiguousFileError(ValueError):
     """A file's content can be taken in several ways; the message names the option that decides."""
 
 
-# Errors whose message says already what is wrong with which file.
+# Errors whose message already names the file and the fault.
 _EXPLAINED = (
     AmbiguousFileError,
     BrokenFileError,

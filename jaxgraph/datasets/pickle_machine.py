@@ -28,7 +28,7 @@ class ForbiddenNameError(ValueError):
 
 
 class Name:
-    """A name on the list: what a pickle may call, or pass to what it calls.
+    """A name on the list, which a pickle may call, or pass to a call.
 
     Args:
         call: makes an object of the machine and the arguments; None: not to be called.

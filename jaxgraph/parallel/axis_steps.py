@@ -1,4 +1,4 @@
-"""Equations whose values have an axis that must not be mixed, and what most primitives do to it."""
+"""Equations whose values have an axis that must not be mixed, and the rule for most of them."""
 
 from __future__ import annotations
 

@@ -122,7 +122,11 @@ class _OnAllShards:
 def _run(
     function: Callable[..., Pytree], outputs: Pytree, arguments: Pytree, objects: Objects | None
 ) -> tuple[Pytree, dict[int, Any], dict[int, Any]]:
-    """The function's outputs on all shards, and what it wrote to objects, by variable."""
+    """The function's outputs on all shards, and the new values of objects' variables.
+
+    The new values come by the number of the variable, those that are the same on every device
+    first, then those whose rows are split.
+    """
     graph = _graph_of(arguments)
     state = () if objects is None else objects.state
     split = PartitionSpec(graph.axis)
