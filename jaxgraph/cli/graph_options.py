@@ -15,6 +15,7 @@ from jaxgraph.cli.output import Output
 from jaxgraph.datasets import gnn_benchmark
 from jaxgraph.datasets.registry import is_file_name
 from jaxgraph.graph import Graph
+from jaxgraph.partition.manifest import EDGE_DATA
 from jaxgraph.seeds import NUM_SEEDS
 
 __all__ = ["GraphOptions", "graph_summary", "load_graph", "split_summary"]
@@ -190,7 +191,7 @@ def _print_report(report: datasets.ReadReport) -> None:
 
 
 def _without_edge_data(graph: Graph) -> Graph:
-    names = [n for n in ("edges", "edge_weight", "edge_type") if getattr(graph, n) is not None]
+    names = [n for n in EDGE_DATA if getattr(graph, n) is not None]
     if names:
         typer.echo(f"{graph.name}: ignoring {', '.join(names)} of its edges.", err=True)
     return graph.replace(**dict.fromkeys(names))

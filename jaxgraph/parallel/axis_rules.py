@@ -78,11 +78,11 @@ def _reshape(step: Step, states: Sequence[State]) -> list[State]:
         return [step.created(0, None)]
     after = math.prod(old[state.axis + 1 :])
     merged = state.outer * state.inner
-    splits = [(state.outer, state.inner)]
+    inners = [state.inner]
     if state.uniform:
-        splits = [(merged // i, i) for i in range(1, merged + 1) if merged % i == 0]
-    for outer, inner in splits:
-        found = _place(new, step.entries, inner * after, outer)
+        inners = [i for i in range(1, merged + 1) if merged % i == 0]
+    for inner in inners:
+        found = _place(new, step.entries, inner * after)
         if found is None:
             continue
         rows = math.prod(new[found.axis + 1 :])
@@ -94,7 +94,7 @@ def _reshape(step: Step, states: Sequence[State]) -> list[State]:
     return step.mixed()
 
 
-def _place(shape: tuple[int, ...], entries: int, stride: int, outer: int) -> Along | None:
+def _place(shape: tuple[int, ...], entries: int, stride: int) -> Along | None:
     """Finds the axis among the dimensions of a shape, by the distance between its entries."""
     after = 1
     for axis in range(len(shape) - 1, -1, -1):
