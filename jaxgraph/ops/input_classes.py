@@ -103,7 +103,7 @@ class ClassedMessage:
         return messages, self.classes(sender[1], edge[1])
 
     def classes(self, sender: dict[Any, Words], edge: dict[Any, Words]) -> list[Words]:
-        """Returns the class of the edges for each array of the message; (0, 0) names no class."""
+        """Returns the class of the edges for each array of the message; (0, 0) is never one."""
         found, nothing = [], (np.zeros(1, np.uint32),) * 2
         for of_sender, of_edge in self.reads:
             words = sender.get(of_sender, nothing), edge.get(of_edge, nothing)

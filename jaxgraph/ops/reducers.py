@@ -298,8 +298,7 @@ class Extremum(_Merging):
 
 
 def is_nan(x: jax.Array) -> jax.Array:
-    """Tells where `x`, of any type, is NaN."""
-    # jnp.isnan refuses integers.
+    """Tells where `x` is NaN; integers never are."""
     return x != x
 
 

@@ -49,7 +49,7 @@ class Partition:
             object.__setattr__(self, "rank", _checked_rank(self.rank, self.num_nodes))
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        # Unpickling and copying bring writable arrays, which nobody has checked.
+        # Unpickling and copying skip the constructor, and bring arrays that are writable.
         Partition.__init__(self, **state)
 
     @classmethod
