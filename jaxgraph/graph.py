@@ -100,7 +100,7 @@ class Graph:
             object.__setattr__(self, name, value)
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        # Of an unpickled or copied graph: its arrays come writable, and are read-only again.
+        # Unpickling and copying skip the constructor, and bring arrays that are writable.
         Graph.__init__(self, **state)
 
     @classmethod

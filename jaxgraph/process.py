@@ -1,7 +1,7 @@
-"""What makes programs on CPU devices faster, and belongs to whoever owns the process.
+"""Settings of the whole process that make programs on CPU devices faster.
 
 Nothing else in the library changes the C library's memory, the pages of memory or an environment
-variable: the command line calls `tune_process`, and so may any program that is its own master.
+variable: the command line calls `tune_process`, and so may any program that owns its process.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from jaxgraph.ops.cpu.library import want_large_pages
 __all__ = ["add_threads", "keep_freed_memory", "tune_process", "use_large_pages"]
 
 _LARGEST = 32 << 20
-"""Bytes, with its header, below which glibc takes a freed block for a sign of what comes again."""
+"""Bytes, with its header, of the largest block whose freeing makes glibc keep more memory."""
 
 _SPARE = 8192
-"""Bytes of a page for the header of a block, and of another for staying below."""
+"""Bytes of two pages: one for the header of the block, one to stay below the limit."""
 
 
 def tune_process(*, num_devices: int = 1) -> None:
     """Turns on all of this module, for programs on CPU devices; results do not change.
 
-    Call it before the first use of jax. What it gained where it was measured: see each function.
+    Call it before the first use of jax. Each function says what it gained where it was measured.
 
     Args:
       num_devices: CPU devices that the process is going to emulate.
@@ -38,7 +38,7 @@ def tune_process(*, num_devices: int = 1) -> None:
 
 
 def add_threads(num_devices: int) -> None:
-    """Has XLA make a thread more for each emulated device, by the environment variable NPROC.
+    """Asks XLA for one more thread per emulated device, by the environment variable NPROC.
 
     A device that waits for another in a collective holds one of XLA's threads, of which there are
     as many as cores: those that compute would be short of it. XLA reads NPROC when it starts; a
@@ -64,11 +64,12 @@ def keep_freed_memory() -> None:
 
     XLA takes the memory of results and temporaries anew in every call. glibc gives freed memory
     back to Linux where it is more than twice the largest block that was freed before, and the next
-    call uses every page for the first time. One block as large as glibc goes by, never touched, is
-    freed here. Nothing changes where the environment has a setting (`GLIBC_TUNABLES`,
-    `MALLOC_TRIM_THRESHOLD_`), nor in other C libraries.
+    call uses every page for the first time. This function frees a block of the largest size that
+    glibc looks at, never touched. Nothing changes where the environment has a setting
+    (`GLIBC_TUNABLES`, `MALLOC_TRIM_THRESHOLD_`), nor in other C libraries.
 
-    Gains: by what the process had done before, the same sum took once or four times as long.
+    Gains: without it the same sum took up to four times as long, depending on what the process had
+    done before.
     """
     np.empty(_LARGEST - _SPARE, np.uint8)
 

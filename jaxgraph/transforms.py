@@ -26,7 +26,12 @@ __all__ = [
 
 _EDGE_FIELDS = ("edges", "edge_weight", "edge_type")
 _NODE_FIELDS = (
-    *("nodes", "labels", "graph_ids", "train_mask", "val_mask", "test_mask"),
+    "nodes",
+    "labels",
+    "graph_ids",
+    "train_mask",
+    "val_mask",
+    "test_mask",
     "node_names",
 )
 

@@ -1,7 +1,7 @@
-"""The chips that the kernels are made for, and what is asked of a device.
+"""The chips that the kernels are made for, and the properties of a device that they depend on.
 
-A device of JAX on a GPU knows its compute capability and its number of multiprocessors. Where there
-is none, as in compilation for a GPU on a machine without, the table of generations tells.
+A device of JAX on a GPU knows its compute capability and its number of multiprocessors. Without a
+device, as in compilation for a GPU on a machine that has none, the table of generations tells.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _USUAL = "9.0"
 
 
 def compute_capability(device: Any) -> str:
-    """The compute capability of a device, such as "9.0"; "" where it has none."""
+    """Reads the compute capability of a device, such as "9.0"; "" where it has none."""
     return str(getattr(device, "compute_capability", None) or "")
 
 
@@ -46,13 +46,13 @@ def unsupported(device: Any) -> str:
 
 
 def multiprocessors(device: Any = None) -> int:
-    """The number of multiprocessors of a device.
+    """Finds the number of multiprocessors of a device.
 
     Args:
       device: a device of JAX; None: the first one of this process.
 
     Returns:
-      What the device says; where it is no GPU or says nothing, that of the largest chip of its
+      The device's number; where it is no GPU or does not tell, that of the largest chip of its
       generation, or of Hopper.
     """
     device = jax.local_devices()[0] if device is None else device

@@ -82,7 +82,7 @@ def _merge_two(
     right: jax.Array,
     right_count: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    # The maximum of a GPU's instruction set is the number where one of the two is NaN.
+    # A GPU's instruction for the maximum returns the number where one of the two is NaN.
     takes_right, takes_left = _beats(maximum, right, left), _beats(maximum, left, right)
     count = jnp.where(takes_right, 0.0, left_count) + jnp.where(takes_left, 0.0, right_count)
     return jnp.where(takes_right, right, left), count

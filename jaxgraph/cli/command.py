@@ -71,7 +71,7 @@ def _message(error: BaseException) -> str:
 
 
 def in_option_terms(message: str, names: Mapping[str, str]) -> str:
-    """An error of the library in the words of the command line.
+    """Puts an error of the library in the words of the command line.
 
     Replaces `num_parts=4` by `--parts 4`, `order=None` by "leaving out --order", a name that the
     message starts with, and any name that is no word because of its underscore. Paths stay.

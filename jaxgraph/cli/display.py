@@ -12,7 +12,7 @@ __all__ = ["EpochBar", "EpochRecord", "byte_text", "second_text", "two_columns"]
 
 
 _BAR_NEEDS = 70
-"""Columns of a terminal, below which the bar and the times are left out for the numbers."""
+"""Columns of a terminal below which the numbers take the place of the bar and the times."""
 
 
 class EpochRecord(Protocol):
@@ -31,8 +31,8 @@ class EpochRecord(Protocol):
 class EpochBar:
     """A live bar of the epochs: loss, validation accuracy and time of the last one.
 
-    Where the console is no terminal but a file or a pipe: a line at every tenth of the epochs, and
-    where those take longer, at the end of the first epoch after half a minute.
+    In a file or a pipe it is a line after every tenth of the epochs, and after an epoch that ends
+    more than half a minute after the last line.
 
     Use as a context manager and hand `update` to the training loop.
     """

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from jaxgraph import datasets, transforms
-from jaxgraph.cli.limits import Number, check_limits
+from jaxgraph.cli.limits import Number, check_limits, option_name
 from jaxgraph.cli.output import Output
 from jaxgraph.datasets import gnn_benchmark
 from jaxgraph.datasets.registry import is_file_name
 from jaxgraph.graph import Graph
+from jaxgraph.partition.manifest import EDGE_DATA
 from jaxgraph.seeds import NUM_SEEDS
 
 __all__ = ["GraphOptions", "graph_summary", "load_graph", "split_summary"]
@@ -143,7 +144,7 @@ def load_graph(options: GraphOptions) -> Graph:
 
 
 def split_summary(options: GraphOptions) -> str:
-    """Where training, validation and test nodes come from.
+    """Names the source of training, validation and test nodes.
 
     Args:
         options: Those that `load_graph` was given.
@@ -172,7 +173,7 @@ def _file_options(options: GraphOptions) -> dict[str, Any]:
         for name, value in given.items():
             if value is not None:
                 raise ValueError(
-                    f"--{name.replace('_', '-')}: {options.dataset} is no file; expected one, as "
+                    f"{option_name(name)}: {options.dataset} is no file; expected one, as "
                     "edges.csv."
                 )
         return {}
@@ -190,7 +191,7 @@ def _print_report(report: datasets.ReadReport) -> None:
 
 
 def _without_edge_data(graph: Graph) -> Graph:
-    names = [n for n in ("edges", "edge_weight", "edge_type") if getattr(graph, n) is not None]
+    names = [n for n in EDGE_DATA if getattr(graph, n) is not None]
     if names:
         typer.echo(f"{graph.name}: ignoring {', '.join(names)} of its edges.", err=True)
     return graph.replace(**dict.fromkeys(names))

@@ -43,7 +43,7 @@ def run_info(options: InfoOptions) -> None:
 
 @dataclass(frozen=True)
 class Listed:
-    """What one implementation of an op says of itself.
+    """One implementation of an op, in its own words.
 
     Args:
         op: The op.

@@ -14,7 +14,7 @@ _SHOW_CURSOR = "\x1b[?25h"
 
 
 class Interrupted(KeyboardInterrupt):
-    """The command is to end by a signal.
+    """A signal ends the command.
 
     Args:
         number: The signal.
@@ -26,18 +26,18 @@ class Interrupted(KeyboardInterrupt):
 
     @property
     def status(self) -> int:
-        """The exit status of a program that a signal ended."""
+        """Returns the exit status of a program that a signal ended."""
         return 128 + self.number
 
 
 class Signals:
-    """What Ctrl-C and SIGTERM do while the context is entered.
+    """Handles Ctrl-C and SIGTERM while the context is entered.
 
-    At first one raises `Interrupted` in the main thread, which then cleans up; where that takes
-    long, it ends the process. From `compilation_begins` on it ends the process at once: a compiler
-    does not listen, JAX swallows exceptions in callbacks of the garbage collector, and nothing is
-    there to save. From `epochs_begin` on it is only noted, so that the epoch is ended and what was
-    learned is saved; a second one ends the process.
+    At first a signal raises `Interrupted` in the main thread, which then cleans up; where that
+    takes long, the signal ends the process. From `compilation_begins` on it ends the process at
+    once: a compiler does not listen, JAX swallows exceptions in callbacks of the garbage collector,
+    and there is nothing to save. From `epochs_begin` on it is only noted, so that the epoch ends
+    and the results are saved; a second signal ends the process.
 
     A thread reads the signals: Python's own handlers wait while the main thread is in a compiled
     program. Signals that the parent process has told this one to ignore stay ignored, and outside

@@ -72,7 +72,13 @@ def check_limits(options: Any) -> None:
 
 
 def option_name(field: str) -> str:
-    """The option of a field, as typer names it.
+    """Names the option of a field, as typer does.
+
+    Args:
+        field: The field of a dataclass of options.
+
+    Returns:
+        Its option.
 
     >>> option_name("data_dir")
     '--data-dir'

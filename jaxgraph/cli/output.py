@@ -20,7 +20,7 @@ class Output(Console):
         drop_output()
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """As rich prints."""
+        """Prints as rich does; a reader that has gone is no error."""
         try:
             super().print(*objects, **options)
         except BrokenPipeError:  # rich before 13.8 does not call on_broken_pipe
@@ -28,7 +28,7 @@ class Output(Console):
 
 
 def drop_output() -> None:
-    """Sends the standard output nowhere, so that what is still in its buffer raises no error."""
+    """Sends the standard output nowhere, so that the rest of its buffer raises no error."""
     with suppress(OSError, ValueError):
         descriptor = os.open(os.devnull, os.O_WRONLY)
         os.dup2(descriptor, sys.stdout.fileno())

@@ -17,7 +17,7 @@ _NODES_AT_A_TIME = 1 << 16
 
 
 def write_predictions(path: Path, graph: Graph, outputs: np.ndarray) -> None:
-    """Writes a header, then for each node its name, or its row, and what is predicted of it.
+    """Writes a header, then for each node its name, or its row, and its predicted class.
 
     The class of a node is that of its largest output; of a multi-label graph, the classes whose
     logits are above 0, separated by spaces. Columns are separated by commas, in a file named

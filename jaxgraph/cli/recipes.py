@@ -1,4 +1,4 @@
-"""How a model is made and trained on a data set where the command line does not say otherwise."""
+"""Recipes: the settings of a model and its training on a data set, which options override."""
 
 import difflib
 from collections.abc import Mapping
@@ -30,10 +30,10 @@ MODELS: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How one model is made and trained on one data set.
+    """The settings of one model and its training on one data set.
 
     Args:
-        source: Where the numbers come from, and what differs from there.
+        source: The publication of the numbers, and the differences from it.
         model: Its name on the command line.
         normalize: Whether each node's features are divided by their sum.
         hidden: Width of the hidden layers, per head where there are heads.
@@ -198,7 +198,7 @@ _GENERAL = MappingProxyType(
 
 
 def recipe(dataset: str, model: str) -> Recipe:
-    """Returns the recipe of a model on a data set; a set of one's own has a general one.
+    """Returns the recipe of a model on a data set; without a published one, a general one.
 
     Args:
         dataset: As `jaxgraph.datasets.load` takes it.

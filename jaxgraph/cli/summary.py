@@ -31,7 +31,7 @@ _PADDING = (
 
 
 def recipe_table(graph: str, settings: Mapping[str, Any], chosen: Mapping[str, Any]) -> Table:
-    """The table that begins a training run: what was chosen, and where it comes from.
+    """Makes the table that begins a training run: the settings in use and their sources.
 
     Args:
         graph: The name of the graph.

@@ -28,7 +28,7 @@ from jaxgraph.partition.registry import check_names
 
 __all__ = ["TrainOptions", "run_train"]
 
-# As the library has them; what knows them there imports jax.
+# The library's own lists are in modules that import jax.
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 IMPLEMENTATIONS = ("mosaic_gpu", "cpu", "xla")
 NORMS = ("none", "batch", "layer")
@@ -204,7 +204,7 @@ def run_train(options: TrainOptions) -> None:
 
 
 def _settings(options: TrainOptions) -> tuple[Recipe, list[str]]:
-    """The recipe, with the values of the command line, and the names of those."""
+    """The recipe with the values of options, and the names of the settings given as options."""
     given = {
         field.name: value
         for field in fields(Recipe)
@@ -244,7 +244,7 @@ def _train(
     output: Output,
     signals: Signals,
 ) -> dict[str, Any]:
-    """Trains; returns what there is to show and write."""
+    """Trains, writes predictions, and returns the result to show and write."""
     signals.compilation_begins()
     # Imported late, so that a wrong name or a missing file is reported without waiting for jax.
     import jax
@@ -291,13 +291,13 @@ def _train(
 
 @dataclass(frozen=True, kw_only=True)
 class _Ending:
-    """How training ended.
+    """The outcome of training.
 
     Args:
         history: Of the epochs that have ended.
         epoch: The compiled program of an epoch.
         interrupted: Whether a signal came before the last one.
-        diverged: What became NaN or infinite, and what to do, or None.
+        diverged: The loss that became NaN or infinite, with advice, or None.
     """
 
     history: Any

@@ -10,7 +10,7 @@ __all__ = ["check_writable", "write_atomically"]
 
 
 def check_writable(option: str, path: Path | None) -> None:
-    """Finds out before the work, not after it, that its result cannot be written.
+    """Checks before the work that a file for its result can be written.
 
     Makes an empty file beside `path` and removes it: permissions alone do not tell of a file system
     that is mounted for reading, or of a name that is too long.
@@ -97,7 +97,7 @@ def _replace(target: Path, data: bytes) -> None:
 
 
 def _append(stream: Path, data: bytes) -> None:
-    # At the end: the standard output may be a file that already holds the summary.
+    # O_APPEND: the standard output may be a file that already holds the summary.
     descriptor = os.open(stream, os.O_WRONLY | os.O_APPEND)
     try:
         _write(descriptor, data)
@@ -106,7 +106,7 @@ def _append(stream: Path, data: bytes) -> None:
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether `path` names a device, a pipe or an open file, which cannot be replaced."""
+    """Tells whether `path` names a device, a pipe or an open file, which cannot be replaced."""
     mode = _mode(path)
     if mode is None or stat.S_ISREG(mode):
         folder = path.parent.resolve()

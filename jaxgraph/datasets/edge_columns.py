@@ -64,7 +64,7 @@ def choose_columns(
         The columns.
 
     Raises:
-        AmbiguousFileError: the names do not decide, or there are more columns than names tell of.
+        AmbiguousFileError: the names do not decide, or there are more than three without names.
         UnfitOptionError: a column that was asked for is not there.
     """
     if weights is True:
@@ -93,7 +93,14 @@ def choose_columns(
 
 
 def names_edges(names: Sequence[str]) -> bool:
-    """Whether names of columns say which holds senders and which receivers."""
+    """Tells whether names of columns name one of senders and one of receivers.
+
+    Args:
+        names: of the columns.
+
+    Returns:
+        Whether they do.
+    """
     roots = [_root(name) for name in names]
     return any(root in _SENDER_NAMES for root in roots) and any(
         root in _RECEIVER_NAMES for root in roots

@@ -57,7 +57,7 @@ FORMATS = tuple(dict.fromkeys(_FORMAT_OF_SUFFIX.values()))
 
 @dataclass(frozen=True, kw_only=True)
 class _Choices:
-    """What the caller decided about a file; None leaves it to the file."""
+    """The caller's decisions about a file; None leaves one to the file."""
 
     num_nodes: int | None
     separator: str | None
@@ -68,14 +68,14 @@ class _Choices:
     relabel: bool | None
 
     def check_unused(self, form: str, *used: str) -> None:
-        """Refuses a choice that a format has no use for."""
+        """Refuses a choice that a format, other than text, has no use for."""
         for name in ("separator", "header", "counts", "columns", "weights", "relabel"):
             value = getattr(self, name)
             if value is not None and name not in used:
                 raise UnfitOptionError(
                     f"{name}: got {value!r}, and a {form} file leaves no such choice."
                 )
-        if form != "Parquet" and form != "text" and self.weights not in (None, False):
+        if form != "Parquet" and self.weights not in (None, False):
             raise UnfitOptionError(
                 f"weights: got {self.weights!r}; expected False, to leave out the weights of a "
                 f"{form} file, or None."

@@ -44,10 +44,13 @@ class AmbiguousFileError(ValueError):
     """A file's content can be taken in several ways; the message names the option that decides."""
 
 
-# Errors whose message says already what is wrong with which file.
+# Errors whose message already names the file and the fault.
 _EXPLAINED = (
-    *(AmbiguousFileError, BrokenFileError, MissingFileError),
-    *(MissingPackageError, UnfitOptionError),
+    AmbiguousFileError,
+    BrokenFileError,
+    MissingFileError,
+    MissingPackageError,
+    UnfitOptionError,
 )
 
 
@@ -153,10 +156,7 @@ def reading(path: Path, kind: str) -> Iterator[None]:
     # A reader fed with arbitrary bytes raises arbitrary errors. They stay as the cause.
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
-        advice = "fetch it again"
+        advice = "It may be truncated or of another format; fetch it again."
         if isinstance(error, PermissionError):
-            advice = "see whether you may read it"
-        raise BrokenFileError(
-            f"{path}: cannot be read as {kind} ({reason}). It may be truncated or of another "
-            f"format; {advice}."
-        ) from error
+            advice = "See whether you may read it."
+        raise BrokenFileError(f"{path}: cannot be read as {kind} ({reason}). {advice}") from error

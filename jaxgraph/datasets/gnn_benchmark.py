@@ -104,7 +104,15 @@ def load_gnn_benchmark(name: str, folder: Path, *, split_seed: int = 0) -> Graph
 
 
 def draw_split(graph: Graph, seed: int) -> Graph:
-    """Returns the graph with the split that ``load_gnn_benchmark`` draws from a seed."""
+    """Draws the split of ``load_gnn_benchmark``.
+
+    Args:
+        graph: the graph, with classes.
+        seed: from 0 to 2**32 - 1.
+
+    Returns:
+        The graph with the three masks.
+    """
     among = transforms.in_largest_component(graph)
     return transforms.random_split(graph, *SPLIT, among=among, seed=seed)
 

@@ -1,4 +1,4 @@
-"""How much memory a file may ask for: a few bytes can name a large size."""
+"""Limits of the memory that a file may ask for: a few bytes can name a large size."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check_expansion(path: Path, num_bytes: int) -> None:
 
     Args:
         path: the file.
-        num_bytes: what it expands to, or says that it does.
+        num_bytes: its size when it is expanded, read or declared.
 
     Raises:
         ValueError: they are more than any data set has.
@@ -75,7 +75,7 @@ def dense(matrix: sp.csr_array, path: Path) -> np.ndarray:
 
 
 def opened(path: Path) -> IO[bytes]:
-    """Opens a file, unpacks one that gzip has packed, and bounds what it expands to.
+    """Opens a file, and unpacks it, up to a limit, where gzip has packed it.
 
     Args:
         path: the file.
@@ -86,14 +86,21 @@ def opened(path: Path) -> IO[bytes]:
     """
     with path.open("rb") as stream:
         packed = stream.read(len(_GZIP)) == _GZIP
-    # Named as packed but not so: gzip's error says it.
+    # A file that is only named as packed gets gzip's error.
     if packed or path.suffix == ".gz":
         return io.BufferedReader(_Bounded(cast(IO[bytes], gzip.open(path)), path), _BUFFER)
     return path.open("rb")
 
 
 def opened_text(path: Path) -> IO[str]:
-    """Opens a text in UTF-8 as ``opened`` does."""
+    """Opens a text in UTF-8 as ``opened`` does.
+
+    Args:
+        path: the file.
+
+    Returns:
+        A stream of text.
+    """
     return io.TextIOWrapper(opened(path), encoding="utf-8")
 
 

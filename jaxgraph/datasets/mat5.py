@@ -90,7 +90,7 @@ class _Elements:
 
 
 def _variables(elements: _Elements, path: Path) -> Iterator[tuple[bytes, Callable[[], bytes]]]:
-    """The first bytes of each variable, and a function that returns all of them."""
+    """Yields the first bytes of each variable, and a function that returns all of them."""
     place, most = 0, largest_expansion(path)
     while place < len(elements.content):
         code, content, stop = elements.at(place)

@@ -25,7 +25,7 @@ _FEWEST_BYTES = 4
 
 
 def is_matrix_market(path: Path) -> bool:
-    """Whether a file, packed by gzip or not, begins as MatrixMarket's do.
+    """Tells whether a file, packed by gzip or not, begins as MatrixMarket's do.
 
     Args:
         path: the file.

@@ -117,9 +117,14 @@ def _numbers(lines: Iterator[tuple[int, str]], header: _Header) -> tuple[array[i
                     f"line {number}: is the line of one node more than {header.num_nodes}"
                 )
             continue
+        # Python reads "1_0" as a number.
         cells = line.replace("_", "?").split()[header.num_leading :]
         if len(line.split()) < header.num_leading or len(cells) % width:
-            raise BrokenFileError(f"line {number}: has {len(line.split())} numbers, too few")
+            raise BrokenFileError(
+                f"line {number}: has {len(line.split())} numbers, too few; expected "
+                f"{header.num_leading} of the node, then {width} for each neighbour, as the first "
+                "line declares"
+            )
         try:
             numbers.extend(map(convert, cells))
         except (OverflowError, ValueError) as error:

@@ -56,7 +56,7 @@ def trimmed(text: str) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Whether a trimmed text is a number, with a minus sign of typography or of ASCII."""
+    """Tells whether a trimmed text is a number, with a minus sign of typography or of ASCII."""
     return len(text) <= _LONGEST_NUMBER and (
         _NUMBER.fullmatch(text.replace(_MINUS, "-")) is not None
     )

@@ -99,10 +99,10 @@ def _array(stream: IO[bytes], num_bytes: int, path: Path) -> Any:
     if version not in _HEADERS:
         raise ValueError(f"an array in version {version} of the npy format")
     with warnings.catch_warnings():
-        # Python 2 wrote sizes with an L, which numpy tells.
+        # numpy warns of sizes with an L, as Python 2 wrote them.
         warnings.simplefilter("ignore", UserWarning)
         shape, fortran, dtype = _HEADERS[version](stream)
-    # More than there can be: an archive compares its checksum where a member ends.
+    # Read past the end: only there an archive compares its checksum.
     content = stream.read(num_bytes + 1)
     if dtype.hasobject:
         return unpickled(content, path)

@@ -19,7 +19,7 @@ __all__ = ["ForbiddenNameError", "Machine", "Name", "Unbuilt"]
 _NEWEST_PROTOCOL = 5
 _LONGEST_NUMBER = 1000  # characters of a number in a text protocol, and bytes of an integer
 _COPIES = 8
-"""How many times its size a file may make us copy."""
+"""A file may make us copy this many times its size."""
 _ALWAYS_COPIED = 1 << 20
 
 
@@ -28,7 +28,7 @@ class ForbiddenNameError(ValueError):
 
 
 class Name:
-    """A name on the list: what a pickle may call, or pass to what it calls.
+    """A name on the list, which a pickle may call, or pass to a call.
 
     Args:
         call: makes an object of the machine and the arguments; None: not to be called.

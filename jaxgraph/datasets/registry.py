@@ -98,7 +98,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: A
 
 
 def is_file_name(name: str, data_dir: str | os.PathLike[str] | None = None) -> bool:
-    """Whether ``load`` reads a list of edges of this name, rather than a data set.
+    """Tells whether ``load`` reads a list of edges of this name, rather than a data set.
 
     Args:
         name: what ``load`` is called with.

@@ -1,4 +1,4 @@
-"""Reading pickles of data without running what they ask for.
+"""Pickles of data, read without a call of the functions that they name.
 
 A pickle is a program that may call any function by name. The data sets of the field need very few
 names: numpy arrays, CSR matrices, a dictionary of lists. Any other is refused, not looked up, and
@@ -26,7 +26,7 @@ _MOST_DIMENSIONS = 32
 _DEEPEST = 32
 """Levels of lists and dictionaries in each other."""
 _MOST_VISITS = 4
-"""How many times its size in bytes a file may have objects, counted as often as they are met."""
+"""A file may have this many objects for each of its bytes, counted as often as they are met."""
 
 
 def load_pickle(path: Path) -> Any:
@@ -92,7 +92,7 @@ def checked_array(dtype: np.dtype, shape: Any, fortran: bool, content: bytes) ->
             f"{count * dtype.itemsize}"
         )
     flat = np.frombuffer(content, np.uint8)
-    # Compiled code counts on it.
+    # Compiled code expects 0 or 1 in a boolean.
     if dtype.kind == "b" and flat.size and flat.max() > 1:
         raise ValueError("an array of booleans with other values than 0 and 1")
     return flat.view(dtype).reshape(shape, order="F" if fortran else "C")
@@ -261,7 +261,7 @@ _LEAVES = frozenset({type(None), bool, int, float, str, bytes, sp.csr_array})
 
 
 def _check_data(value: Any, most: int) -> None:
-    """Refuses what is no data, refers to itself, or is out of proportion once it is copied."""
+    """Refuses objects that are no data, refer to themselves, or are huge once they are copied."""
     level, depth = [value], 0
     while level:
         below: list[Any] = []
@@ -279,7 +279,7 @@ def _check_data(value: Any, most: int) -> None:
             most -= len(contained)
             if most < 0 or depth > _DEEPEST:
                 raise ValueError("lists that hold each other too often or too deeply")
-            # Lists of numbers are most of what there is.
+            # Most lists hold numbers alone.
             if not set(map(type, contained)) <= _LEAVES:
                 below.extend(contained)
         level, depth = below, depth + 1

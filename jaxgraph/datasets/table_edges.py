@@ -28,7 +28,7 @@ def edges_of_table(
     relabel: bool | None,
     num_nodes: int | None,
 ) -> tuple[dict[str, Any], EdgeColumns]:
-    """Chooses the columns of a table, and makes ids and weights of them.
+    """Chooses the columns of a table, and reads ids and weights from them.
 
     Args:
         names: of the columns.

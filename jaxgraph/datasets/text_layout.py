@@ -38,7 +38,7 @@ _COUNTS_IN_COMMENT = re.compile(r"nodes:?\s*(\d{1,18})\W+edges:?\s*(\d{1,18})", 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a text of edges is written.
+    """The layout of a text of edges.
 
     Args:
         separator: between columns; None for white space.
@@ -64,7 +64,14 @@ class Layout:
 
 
 def open_text(path: Path) -> IO[str]:
-    """Opens a file as text in the encoding of its byte order mark, UTF-8 if it has none."""
+    """Opens a file as text in the encoding of its byte order mark, UTF-8 if it has none.
+
+    Args:
+        path: the file, packed by gzip or not.
+
+    Returns:
+        A stream of text.
+    """
     with opened(path) as stream:
         start = stream.read(4)
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS if start.startswith(mark)), "utf-8")
@@ -72,7 +79,15 @@ def open_text(path: Path) -> IO[str]:
 
 
 def split_cells(line: str, separator: str | None) -> list[str]:
-    """Returns the trimmed cells of one line, without the quotes around them."""
+    """Returns the trimmed cells of one line, without the quotes around them.
+
+    Args:
+        line: of the file.
+        separator: between columns; None for white space.
+
+    Returns:
+        The cells.
+    """
     if separator is None:
         return [trimmed(cell.strip('"')) for cell in line.split()]
     return [
@@ -82,7 +97,7 @@ def split_cells(line: str, separator: str | None) -> list[str]:
 
 
 def is_edge(line: str) -> bool:
-    """Whether a line is neither empty nor a comment."""
+    """Tells whether a line is neither empty nor a comment."""
     # Digits and letters, the first characters of nearly all lines, are beyond both marks.
     if "&" <= line[0] <= "z":
         return True

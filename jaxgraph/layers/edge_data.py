@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from jaxgraph.parallel import Shard
+from jaxgraph.parallel.ptags import EDGE_DATA
 
 __all__ = ["check_edge_data"]
-
-_EDGE_DATA = ("edges", "edge_weight", "edge_type")
 
 
 def check_edge_data(shard: Shard, layer: str, uses: Collection[str] = ()) -> None:
@@ -22,7 +21,7 @@ def check_edge_data(shard: Shard, layer: str, uses: Collection[str] = ()) -> Non
     Raises:
       ValueError: the graph has others.
     """
-    ignored = [n for n in _EDGE_DATA if n not in uses and getattr(shard, n) is not None]
+    ignored = [n for n in EDGE_DATA if n not in uses and getattr(shard, n) is not None]
     if not ignored:
         return
     nothing = ", ".join(f"{name}=None" for name in ignored)

@@ -56,7 +56,7 @@ def _statistics(
     dtype = accumulation_dtype(x.dtype)
     zero = jnp.zeros(x.shape[1], dtype)
     own = jnp.sum(shard.node_mask, dtype=dtype)
-    # What a model computes of no feature is equal on every device, its share of the sum is not.
+    # Rows that a model computes from no feature are equal on every device; their sums are not.
     x = match_variation(x, own)
     total, count = shard.sum((_sums(shard, x, x, zero, zero, implementation)[0], own))
     count = checkpoint_name(jnp.maximum(count, 1), STATISTICS)
@@ -176,10 +176,8 @@ def normalize(
       TypeError: x is split by column.
     """
     x = shard.mask_rows(require_rows(x, "batch normalisation"))
-    normal = (to_accumulation(x) - mean[None]) * (lax.rsqrt(var + epsilon) * scale)[None] + bias[
-        None
-    ]
-    return normal.astype(x.dtype)
+    factor = (lax.rsqrt(var + epsilon) * scale)[None]
+    return ((to_accumulation(x) - mean[None]) * factor + bias[None]).astype(x.dtype)
 
 
 def layer_norm(

@@ -160,7 +160,7 @@ class _AttentionConv(nnx.Module):
         layers.check_rate(dropout)
         self.dtype = parameters.checked_dtype(dtype, param_dtype)
         self._make_score(in_features, out_features, num_heads, use_bias, param_dtype, rngs)
-        if use_bias if use_output_bias is None else use_output_bias:
+        if _has_output_bias(use_bias, use_output_bias):
             width = num_heads * out_features if concat else out_features
             self.bias = parameters.zeros(width, param_dtype)
         self.mapped_features = num_heads * out_features
@@ -218,7 +218,7 @@ class GATConv(_AttentionConv):
       dropout: probability of dropping a coefficient in training.
       add_self_loops: whether a node without an edge to itself attends to itself all the same.
       use_bias: whether there is b.
-      use_output_bias: the same, and goes before it.
+      use_output_bias: whether there is b; None: as `use_bias`. False in front of a batch norm.
       dtype: type to compute in, such as jnp.bfloat16; None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial W and attention vectors (Glorot uniform); b starts at 0.
@@ -330,7 +330,7 @@ class GINConv(nnx.Module):
         self.second_kernel = parameters.kernel(rngs, hidden, out_features, param_dtype)
         if use_bias:
             self.first_bias = parameters.zeros(hidden, param_dtype)
-        if use_bias if use_output_bias is None else use_output_bias:
+        if _has_output_bias(use_bias, use_output_bias):
             self.second_bias = parameters.zeros(out_features, param_dtype)
 
     @property
@@ -352,3 +352,7 @@ class GINConv(nnx.Module):
         """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
         check_shard(shard)
         return layers.gin_conv(parameters.values(self), shard, parameters.in_dtype(x, self.dtype))
+
+
+def _has_output_bias(use_bias: bool, use_output_bias: bool | None) -> bool:
+    return use_bias if use_output_bias is None else use_output_bias

@@ -66,8 +66,8 @@ class _Model(Stack):
                 width_in,
                 width,
                 is_last=index == last,
-                # A batch norm takes a bias away. Its gradient is rounding, which Adam makes steps
-                # of, other ones on every number of devices.
+                # A batch norm takes a bias away. Its gradient is rounding, which Adam turns into
+                # steps that depend on the number of devices.
                 use_bias=index == last or self.norm != "batch",
                 **shared,
             )

@@ -21,9 +21,9 @@ class BatchNorm(nnx.Module):
     In training, mean and variance (divided by the number of nodes) are those of this pass, and the
     running ones become momentum * old + (1 - momentum) * new; elsewhere the running ones are used.
     Statistics are of 32 bits at least, whatever the type of x. A bias that is added to x has no
-    effect and a gradient of rounding alone, which Adam makes steps of: make the layer before with
-    `use_bias=False`. So has the bias of a hidden unit that is on for every node, one linear map
-    before.
+    effect, and its gradient is rounding alone, which Adam turns into steps: make the layer before
+    with `use_bias=False`. The same holds one linear map earlier, for the bias of a hidden unit that
+    is on for every node.
 
     Args:
       features: features of x.

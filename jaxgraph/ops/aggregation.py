@@ -34,8 +34,8 @@ def aggregate(
     y_i = reduce_{e: j -> i} w_e x_j;  the mean divides by the number of edges, not by their weight.
 
     Differentiable by `x` and `weight`: the gradient of a sum by `x` is the sum over the transposed
-    edges, that by `weight` an `sddmm`. That of a maximum or minimum is shared equally
-    among all w_e x_j that are equal to it. NaN wins.
+    edges, that by `weight` an `sddmm`. The gradient of a maximum or minimum is shared equally by
+    all w_e x_j that are equal to it. NaN wins.
 
     Args:
       block: the edges.

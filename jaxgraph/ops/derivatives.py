@@ -1,10 +1,10 @@
-"""Derivatives of what has a backward of its own: which there are, and second ones of kernels.
+"""Derivatives of ops that define a backward of their own, and second derivatives of kernels.
 
-Ops define how gradients flow back (`custom_vjp`); that is reverse mode, once. Forward mode over it,
-as in products with a Hessian, `jax.jvp(jax.grad(f), ...)`, differentiates the loops of XLA, and in
-place of a kernel the loops that compute the same (`with_portable_tangents`). Forward mode alone,
-and reverse mode over reverse mode, are refused in words of this module: JAX would name a function
-that nobody has written, or a loop that nobody sees.
+Ops define how gradients flow back (`custom_vjp`): reverse mode, once. Forward mode over it, as in
+products with a Hessian, `jax.jvp(jax.grad(f), ...)`, differentiates XLA's loops, and in place of a
+kernel the loops that compute the same (`with_portable_tangents`). This module refuses forward mode
+alone, and reverse mode over reverse mode, in words of its own: JAX's error would name a function or
+a loop inside of the library.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class custom_vjp:  # noqa: N801, it stands for jax's own
         backward: Callable[..., Any],
         symbolic_zeros: bool = False,
     ) -> None:
-        """As that of `jax.custom_vjp`."""
+        """Sets the forward and the backward function, as `jax.custom_vjp.defvjp` does."""
 
         def pull(*arguments: Any) -> Any:
             return _marked(_FORWARD_ONLY, backward(*arguments))
@@ -90,7 +90,14 @@ class custom_vjp:  # noqa: N801, it stands for jax's own
 
 
 def as_portable(tree: Pytree) -> Pytree:
-    """The same pytree, whose edges are reduced by XLA."""
+    """Returns a pytree whose edges are reduced by XLA.
+
+    Args:
+      tree: pytree with `EdgeGroups`.
+
+    Returns:
+      The same with implementation "xla".
+    """
 
     def portable(part: Any) -> Any:
         return (
@@ -105,10 +112,10 @@ def as_portable(tree: Pytree) -> Pytree:
 def differentiated_as(
     portable: Callable[..., Pytree], compute: Callable[..., Pytree]
 ) -> Callable[..., Pytree]:
-    """Makes a function of arrays that calls a kernel differentiable, as another is.
+    """Gives a function of arrays that calls a kernel the derivatives of another function.
 
     Args:
-      portable: computes the same by what JAX differentiates.
+      portable: computes the same without a kernel, so that JAX can differentiate it.
       compute: the function.
 
     Returns:
@@ -123,13 +130,13 @@ def with_portable_tangents(
     compute: Callable[[Pytree, Pytree], Pytree],
     portable: Callable[[Pytree, Pytree], Pytree] | None = None,
 ) -> Callable[[Pytree, Pytree], Pytree]:
-    """Makes a function that calls kernels differentiable in forward mode, as XLA computes it.
+    """Makes a function that calls kernels differentiable in forward mode: XLA computes tangents.
 
     Args:
-      compute: `compute(fixed, moving)`, the value; `fixed` holds the edges, which say what reduces
-        them, and nothing that is differentiated.
-      portable: the same of edges that XLA reduces; it may return a part of the results, the first
-        of a tuple: nothing reads the tangents of the others. None: `compute`.
+      compute: `compute(fixed, moving)`, the value; `fixed` holds the edges with their
+        implementation, and nothing that is differentiated.
+      portable: computes the same of edges that XLA reduces. It may return the first of a tuple of
+        results alone: nothing reads the tangents of the others. None: `compute`.
 
     Returns:
       The function.
@@ -169,7 +176,7 @@ def _marked(primitive: Primitive, tree: Pytree) -> Pytree:
 
 
 def _identity(name: str) -> Primitive:
-    """A primitive that gives its one operand, whatever it is mapped over."""
+    """Makes a primitive that returns its one operand, also under `jax.vmap`."""
     primitive = Primitive(name)
     primitive.def_impl(lambda x: x)
     primitive.def_abstract_eval(lambda x: x)

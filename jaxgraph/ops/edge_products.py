@@ -173,7 +173,7 @@ def _backward_of_sums(residuals, gradient):
 def _totals_of(
     block: Block, arrays: tuple[jax.Array, jax.Array, jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
-    """The gradients of the ends of edges, which only their shapes matter for."""
+    """The gradients of the ends of edges; of the ends themselves only the shapes are read."""
     *ends, gradient = arrays
     calls, over = find_calls(block.edges), EdgeGroup(block.edges, 0)
     if calls is not None and calls.edge_total is not None:

@@ -55,7 +55,7 @@ Pytree = Any
 
 
 def varying_axes(leaf: Any) -> frozenset[str]:
-    """The mesh axes over which an array, or a number, differs between devices."""
+    """Finds the mesh axes over which an array or a number differs between devices."""
     return jax.typeof(leaf).manual_axis_type.varying
 
 

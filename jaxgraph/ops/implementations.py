@@ -39,7 +39,7 @@ def with_implementation(block: Block, name: str) -> Block:
 def allowed_on(
     candidates: tuple[Implementation, ...], placed_for: str
 ) -> tuple[Implementation, ...]:
-    """The implementations that edges may be reduced by where a call names none.
+    """Finds the implementations that may reduce edges where a call names none.
 
     Args:
       candidates: the implementations of one op, in order.

@@ -68,7 +68,7 @@ def extremum_of(
 def _reads(
     jaxpr: Any, arguments: tuple[Pytree, ...]
 ) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-    """Of every array of a message, which leaves of the sender and of the edge it depends on."""
+    """The leaves of the sender and of the edge that each array of a message depends on."""
     counts = [len(jax.tree.leaves(part)) for part in arguments]
     first = np.cumsum([0, *counts])
 
@@ -84,8 +84,8 @@ def _reads(
 class ClassedMessage:
     """A message and, for each of its arrays, the class of the edge.
 
-    Takes as sender `(rows, words)` and as edge `(slots, words)`, with words of these rows and slots
-    by the leaves that they are of.
+    Takes as sender `(rows, words)` and as edge `(slots, words)`; the words are fingerprints of rows
+    and slots, by the leaves that they are made from.
 
     Attributes:
       message: the message alone.
@@ -103,7 +103,7 @@ class ClassedMessage:
         return messages, self.classes(sender[1], edge[1])
 
     def classes(self, sender: dict[Any, Words], edge: dict[Any, Words]) -> list[Words]:
-        """The class of the edges, by the message's arrays; never (0, 0), which names no class."""
+        """Returns the class of the edges for each array of the message; (0, 0) is never one."""
         found, nothing = [], (np.zeros(1, np.uint32),) * 2
         for of_sender, of_edge in self.reads:
             words = sender.get(of_sender, nothing), edge.get(of_edge, nothing)
@@ -112,7 +112,7 @@ class ClassedMessage:
         return found
 
     def wins(self, params: Pytree, sender: Pytree, receiver: list[Words], edge: Pytree) -> list:
-        """Whether edges are of the classes that won at their receivers, int32, as a message."""
+        """Returns int32 1 for edges of the class that won at their receiver, as a message."""
         pairs = zip(self.classes(sender, edge), receiver, strict=True)
         return [_same(_spread(own, won[0]), won).astype(jnp.int32) for own, won in pairs]
 
@@ -125,10 +125,10 @@ class ClassExtremum(Extremum):
     one with the smaller fingerprint wins, so that the gradient is one of the subgradients. NaN is
     better than any number.
 
-    A state is the best message and its class, for which there is a total order: how messages meet
-    changes nothing. How many edges are of the winning class is counted in the backward
-    (`count_winners`): a forward that counted while it merged would forget those of a class that
-    falls behind by a rounding and wins in the end.
+    A state is the best message and its class. States have a total order, so that the order of
+    merging changes nothing. The backward counts the edges of the winning class (`count_winners`): a
+    forward that counted while it merged would forget the edges of a class that loses one merge by a
+    rounding and wins in the end.
     """
 
     def empty(self, messages: Pytree, rows: int) -> Pytree:
@@ -248,7 +248,7 @@ def _bits(leaf: jax.Array) -> jax.Array:
 
 
 def _mixed(bits: jax.Array, columns: np.ndarray) -> Words:
-    """Two words of every word, by the column that it stands in; sums of them differ as rows do."""
+    """Hashes every word to two, by its column, so that different rows have different sums."""
     keys = (columns * np.uint32(0x9E3779B1), columns * np.uint32(0x85EBCA77))
     high, low = (_scrambled(np.add(key, np.uint32(i + 1))) for i, key in enumerate(keys))
     return _scrambled(bits ^ high), _scrambled(bits ^ low)

@@ -121,8 +121,8 @@ GPU_PLATFORMS = ("gpu", "cuda")
 def usable_implementation(name: str | None, device: Any) -> str:
     """Chooses the kernels that reduce messages on devices like one.
 
-    By themselves the GPU kernels are taken only on chips that they were made for, and where their
-    self-check has passed; else XLA, and one line is logged that says why.
+    Unless asked for by name, the GPU kernels are taken only on chips that they were made for, and
+    where their self-check has passed; else XLA is taken, and one line is logged that says why.
 
     Args:
       name: the ones asked for: "mosaic_gpu", "cpu" or "xla", taken or refused; None: the fastest

@@ -26,8 +26,8 @@ def on_large_pages(tree: Pytree, largest: int) -> Pytree:
 
     XLA's CPU compiler lays all that a program makes into one piece of memory, which is new in every
     call, and the first use of a page of 4 KiB takes longer than to write it. A kernel whose result
-    nobody reads is told where the piece is, and Linux how far it goes. It does nothing before
-    `jaxgraph.process.use_large_pages`: the program is the same with and without.
+    nobody reads is told where the piece is, and Linux how far it goes. The kernel does nothing
+    before `jaxgraph.process.use_large_pages` is called: the program is the same with and without.
 
     Args:
       tree: what a program starts from, such as its parameters; large arrays are left alone.

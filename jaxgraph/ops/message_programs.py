@@ -1,4 +1,4 @@
-"""What the traced program of a message shows: which inputs it reads, and how it is rounded."""
+"""The traced program of a message: the inputs that it reads, and its roundings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax.extend import core
 
-__all__ = ["needed_inputs", "rounds_alike"]
+__all__ = ["inner_jaxprs", "needed_inputs", "rounds_alike"]
 
 _COPIES = frozenset(
     (
@@ -26,7 +26,7 @@ _CALLS = ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_
 
 
 def needed_inputs(jaxpr: Any, outputs: list[Any] | None = None) -> set[Any]:
-    """Input variables on which outputs depend.
+    """Finds the input variables on which outputs depend.
 
     Calls are looked into; of any other equation, every output depends on all its inputs.
 
@@ -55,7 +55,7 @@ def needed_inputs(jaxpr: Any, outputs: list[Any] | None = None) -> set[Any]:
 
 
 def rounds_alike(jaxpr: Any) -> bool:
-    """Whether a program returns the same bits wherever it is compiled.
+    """Tells whether a program returns the same bits wherever it is compiled.
 
     Where no number is computed from one that was itself computed, there is no order of steps to
     choose, and no two of them to make one.
@@ -71,7 +71,7 @@ def rounds_alike(jaxpr: Any) -> bool:
 
 
 def _roundings(jaxpr: Any, of_inputs: list[int]) -> list[int] | None:
-    """How often each output is rounded, at most once; None: more often, or as XLA chooses."""
+    """The number of roundings of each output, 0 or 1; None: more, or as XLA chooses."""
     known = dict(zip(jaxpr.invars, of_inputs, strict=True))
     for equation in jaxpr.eqns:
         given = [_known(known, var) for var in equation.invars]
@@ -88,7 +88,7 @@ def _known(known: dict[Any, int], var: Any) -> int:
 
 def _roundings_of(equation: Any, given: list[int]) -> list[int] | None:
     most = max(given, default=0)
-    bodies, name = list(_bodies(equation)), equation.primitive.name
+    bodies, name = list(inner_jaxprs(equation)), equation.primitive.name
     if len(bodies) == 1 and len(bodies[0].invars) == len(given) and name in _CALLS:
         return _roundings(bodies[0], given)
     if bodies:
@@ -108,7 +108,15 @@ def _roundings_of(equation: Any, given: list[int]) -> list[int] | None:
     return [most] * len(equation.outvars) if exact else None
 
 
-def _bodies(equation: Any) -> Iterator[Any]:
+def inner_jaxprs(equation: Any) -> Iterator[Any]:
+    """Yields the programs that an equation holds, such as the body of a loop.
+
+    Args:
+      equation: of a jaxpr.
+
+    Yields:
+      Each of them, as a `Jaxpr`.
+    """
     for value in equation.params.values():
         for each in value if isinstance(value, tuple | list) else (value,):
             if isinstance(each, core.ClosedJaxpr):

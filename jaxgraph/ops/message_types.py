@@ -1,4 +1,4 @@
-"""Which types of messages a reduction takes."""
+"""The types of messages that each reduction takes."""
 
 from __future__ import annotations
 

@@ -148,8 +148,8 @@ def at_edges(inputs: Inputs, chunk: EdgeChunk) -> Inputs:
 def evaluate_message(message: MessageFn, inputs: Inputs) -> Pytree:
     """The messages of edges that see `inputs`, varying over devices as these do.
 
-    What a message makes of no input, such as a 1 per edge, is the same on all devices, and would
-    have no gradient that differs.
+    A message that reads no input, such as a 1 per edge, is the same on all devices otherwise, and
+    so would be its gradient.
     """
     messages = message(inputs.params, inputs.sender, inputs.receiver, inputs.edge)
     return match_variation(messages, inputs)

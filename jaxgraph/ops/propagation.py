@@ -185,7 +185,14 @@ _propagate.defvjp(_propagate_forward, _propagate_backward, symbolic_zeros=True)
 
 
 def reduce_once(schedule: Schedule, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:
-    """What `propagate_by` computes, in a backward: differentiable in forward mode alone."""
+    """Reduces messages as `propagate_by`, for use in a backward.
+
+    Args:
+      schedule, message, reducer, inputs: as for `propagate_by`.
+
+    Returns:
+      The outputs, which forward mode can differentiate and reverse mode cannot.
+    """
     inputs = match_variation(inputs, (schedule, inputs))
     return reduced(message, schedule, reducer, inputs)[0]
 
@@ -198,7 +205,17 @@ def pull_once(
     gradient: Pytree,
     wanted: Wanted,
 ) -> Inputs:
-    """The gradients of a sum, which nothing of its results is needed for; as `reduce_once`."""
+    """Pulls a gradient back through a sum, for use in a backward.
+
+    Args:
+      schedule, message, reducer, inputs: as for `propagate_by`, with a reducer whose gradient needs
+        nothing of its results, such as `Sum`.
+      gradient: of the outputs.
+      wanted: the inputs whose gradients are computed.
+
+    Returns:
+      The gradients, which forward mode can differentiate and reverse mode cannot.
+    """
     inputs = match_variation(inputs, (schedule, inputs, gradient))
     return pulled(message, wanted, schedule, reducer, inputs, ((), ()), gradient)
 
@@ -231,8 +248,8 @@ def _reduction(message: MessageFn) -> Callable[..., tuple[Pytree, Pytree]]:
         schedule, reducer = fixed
         return schedule.reduce(message, reducer, inputs)
 
-    # What is kept for the backward has no tangent: the backward's own is that of all that it is
-    # made from.
+    # The results that are kept for the backward have no tangent: the backward computes them again
+    # where it is differentiated.
     by_kernels = with_portable_tangents(reduce, lambda fixed, inputs: reduce(fixed, inputs)[0])
 
     def reduce_messages(schedule: Schedule, reducer: Reducer, inputs: Inputs) -> Any:

@@ -114,13 +114,14 @@ def cotangent(
 
 
 def masked(mask: jax.Array, values: jax.Array, otherwise: float) -> jax.Array:
-    """`values` [edges, ...] as they are accumulated, and another number where `mask` is False."""
+    """`values` [edges, ...] in the type of accumulation, and `otherwise` where `mask` is False."""
     shape = mask.shape + (1,) * (values.ndim - mask.ndim)
     values = to_accumulation(values)
     return jnp.where(mask.reshape(shape), values, jnp.asarray(otherwise, values.dtype))
 
 
 def empty_rows(leaf: Any, rows: int, value: float) -> jax.Array:
+    """[rows, ...] of one value, in the type in which messages like `leaf` are accumulated."""
     return jnp.full((rows, *leaf.shape[1:]), value, accumulation_dtype(leaf.dtype))
 
 
@@ -249,7 +250,7 @@ class Extremum(_Merging):
         return best, jax.tree.map(counts, messages)
 
     def worst(self, leaf: Any) -> Any:
-        """What every number of the type of an array is at least as good as."""
+        """Returns the worst number of an array's type, which beats none."""
         if jnp.issubdtype(leaf.dtype, jnp.floating):
             return -self.sign * jnp.inf
         if leaf.dtype == jnp.bool_:
@@ -258,7 +259,7 @@ class Extremum(_Merging):
         return bounds.min if self.sign > 0 else bounds.max
 
     def beats(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """Whether `left` is the better one; NaN is better than any number."""
+        """Tells where `left` is the better one; NaN is better than any number."""
         better = left > right if self.sign > 0 else left < right
         return better | (is_nan(left) & ~is_nan(right))
 
@@ -297,12 +298,12 @@ class Extremum(_Merging):
 
 
 def is_nan(x: jax.Array) -> jax.Array:
-    """Where `x` is NaN; no number of an integer type is."""
+    """Tells where `x` is NaN; integers never are."""
     return x != x
 
 
 def share_of(gradient: jax.Array, count: jax.Array) -> jax.Array:
-    """The share of a gradient that each of `count` equal winners gets, of none the gradient."""
+    """Divides a gradient among `count` equal winners; where there is none, it stays."""
     gradient = to_accumulation(gradient)
     if not jnp.issubdtype(gradient.dtype, jnp.floating):
         return gradient
@@ -310,7 +311,7 @@ def share_of(gradient: jax.Array, count: jax.Array) -> jax.Array:
 
 
 def _count_dtype(leaf: Any) -> np.dtype:
-    """The type in which messages are counted: that of the kernels' states for what they take."""
+    """The type of counts: as in the states of kernels for floating messages, else int32."""
     is_number = jnp.issubdtype(leaf.dtype, jnp.floating)
     return accumulation_dtype(leaf.dtype) if is_number else jnp.dtype(jnp.int32)
 

@@ -42,7 +42,7 @@ _OPS: Mapping[str, _Op] = MappingProxyType(
 
 
 def _usual() -> str:
-    """What a graph is placed for on this machine."""
+    """The implementation that a graph is placed for on this machine."""
     return usable_implementation(None, jax.devices()[0])
 
 

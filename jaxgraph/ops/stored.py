@@ -56,10 +56,11 @@ def _stored_tangent(
 
 
 def computed_once(tree: Pytree) -> Pytree:
-    """`tree`, the same bits for everything that reads it, on any platform.
+    """Makes every reader of arrays see the same bits, on any platform.
 
-    XLA computes a cheap array again inside of what uses it, and rounds it there in another way: a
-    multiplication and an addition are one step or two. For what is compared with itself later.
+    XLA recomputes a cheap array inside of each reader and may round it in another way there: a
+    multiplication and an addition are one step or two. Arrays that are compared with themselves
+    later need this.
 
     Args:
       tree: pytree of arrays.

@@ -54,18 +54,17 @@ def fits_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs: 
 
     XLA stores, for all edges at once, matrix products, sums over features, and what is costly to
     compute twice; so only messages that pass features on, or multiply them by a number, can be.
-    The states of runs are stored, too: of few rows with many edges and wide features they would be
-    many times the rows, and a chunk of edges at a time is faster as well.
+    The states of runs are stored, too. Where few rows have many edges and wide features, these
+    states take many times the memory of the rows, and a chunk of edges at a time is faster as well.
 
     Args:
       edges: the edges.
       message, reducer, inputs: as for `reduce_messages`.
 
     Returns:
-      False for other messages, for maxima and minima, which compare what XLA could
-      round in two ways, where the edges have no lanes (they
-      are those of several parts, or were placed for other kernels), and where the states of runs
-      are large beside those of the rows.
+      False for other messages, for maxima and minima, which compare numbers that XLA could round in
+      two ways, where the edges have no lanes (they are those of several parts, or were placed for
+      other kernels), and where the states of runs are large beside those of the rows.
     """
     passes_on = message in (sum_message, weighted_message) or isinstance(message, GatMessage)
     if edges.by_receiver.lanes is None or not passes_on or isinstance(reducer, Extremum):

@@ -1,8 +1,8 @@
 """Follows one axis of a function's arguments through its jaxpr.
 
-The function is traced with two lengths of the axis. What differs between the two programs is of the
-axis: dimensions of values, and numbers in equations. An equation whose output nothing uses does
-no harm: a value that mixes entries counts only where an output depends on it.
+The function is traced with two lengths of the axis. The two programs differ where they have the
+axis: in dimensions of values, and in numbers of equations. An equation whose output nothing uses
+does no harm: a value that mixes entries counts only where an output depends on it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from jaxgraph.parallel.axis_steps import Step, by_default
 __all__ = ["follow_axis", "user_line"]
 
 _SMALL = 1024
-"""Constants of up to so many numbers are compared, also where they have not the axis."""
+"""Constants without the axis are compared up to this many numbers."""
+
+_COUNTED = Mixed("a.shape[0]", "count")
+"""The state of a value that is made from the length of the axis."""
 
 
 def follow_axis(
@@ -34,7 +37,7 @@ def follow_axis(
     entries: tuple[int, int],
     inputs: Sequence[State],
 ) -> list[State]:
-    """The states of a function's outputs.
+    """Finds the states of a function's outputs.
 
     Args:
       programs: the function, traced with two lengths of the axis.
@@ -54,17 +57,17 @@ class _Flow:
         self._entries = entries
 
     def closed(self, programs: Any, inputs: Sequence[State]) -> list[State]:
-        """Of closed jaxprs, whose constants are compared."""
+        """Follows the axis through two closed jaxprs, and compares their constants."""
         consts = [self._constant(a, b) for a, b in zip(*(p.consts for p in programs), strict=False)]
         return self.run(tuple(p.jaxpr for p in programs), consts, inputs)
 
     def run(self, jaxprs: Any, consts: Sequence[State], inputs: Sequence[State]) -> list[State]:
-        """The states of the outputs of a pair of jaxprs."""
+        """Follows the axis through two jaxprs, up to the states of their outputs."""
         first, second = jaxprs
         if [e.primitive for e in first.eqns] != [e.primitive for e in second.eqns] or len(
             first.constvars
         ) != len(second.constvars):
-            return [Mixed("a.shape[0]", "count")] * len(first.outvars)
+            return [_COUNTED] * len(first.outvars)
         known: dict[Any, State] = dict(zip(first.constvars, consts, strict=True))
         known |= dict(zip(first.invars, inputs, strict=True))
         for pair in zip(first.eqns, second.eqns, strict=True):
@@ -77,19 +80,19 @@ class _Flow:
         return [
             self._constant(a.val, b.val)
             if isinstance(a, core.Literal) and isinstance(b, core.Literal)
-            else known.get(a, Mixed("a.shape[0]", "count"))
+            else known.get(a, _COUNTED)
             for a, b in zip(mine, others, strict=True)
         ]
 
     def _constant(self, mine: Any, other: Any) -> State:
         grown = _grown(np.shape(mine), np.shape(other))
         if grown is None or any(isinstance(x, Tracer) for x in (mine, other)):
-            return SHARED if grown == () else Mixed("a.shape[0]", "count")
+            return SHARED if grown == () else _COUNTED
         if grown == ():
             if mine is other or np.size(mine) > _SMALL or _is_key(mine):
                 return SHARED
-            same = np.array_equal(np.asarray(mine), np.asarray(other), equal_nan=_has_nan(mine))
-            return SHARED if same else Mixed("a.shape[0]", "count")
+            same = np.array_equal(np.asarray(mine), np.asarray(other), equal_nan=_is_inexact(mine))
+            return SHARED if same else _COUNTED
         values, axis = np.asarray(mine), grown[0]
         if len(grown) > 1 or values.shape[axis] != self._entries[0]:
             return Mixed("a constant", "position")
@@ -187,7 +190,6 @@ class _Flow:
             return found[:carries]
 
         carry = _settled(turn, states[consts : consts + carries], step)
-        turn(carry)
         stacked = [s.at(s.axis + 1) if isinstance(s, Along) else s for s in outputs]
         return [*carry, *stacked]
 
@@ -209,7 +211,7 @@ class _Flow:
 
 
 def _scan_counts(equation: Any) -> tuple[int, int]:
-    """Constants and carries of a scan: what has the same rank outside of its body and inside."""
+    """The numbers of constants and carries of a scan: they have one rank inside and outside."""
     body = equation.params["jaxpr"]
     body = getattr(body, "jaxpr", body)
 
@@ -222,7 +224,7 @@ def _scan_counts(equation: Any) -> tuple[int, int]:
 
 
 def _settled(turn: Any, carry: list[State], step: Step) -> list[State]:
-    """The states of a loop's carry when they change no more."""
+    """The states of a loop's carry when they change no more; `turn` was called last with them."""
     while True:
         found = turn(list(carry))
         pairs = zip(carry, found, strict=True)
@@ -233,14 +235,14 @@ def _settled(turn: Any, carry: list[State], step: Step) -> list[State]:
 
 
 def _located(state: State, step: Step) -> State:
-    """A mixed state with the line of the user's that called what mixed it."""
+    """A state, with the user's line where it is mixed and has none."""
     if isinstance(state, Mixed) and not state.line:
         return Mixed(state.operation, state.why, step.line)
     return state
 
 
 def _body(pair: tuple[Any, Any]) -> tuple[Any, Any] | None:
-    """The jaxprs of a call: a parameter that has the equation's inputs and outputs."""
+    """The jaxprs of a call: the parameter with as many inputs and outputs as the equation."""
     for name, value in pair[0].params.items():
         if not isinstance(value, core.ClosedJaxpr | core.Jaxpr):
             continue
@@ -256,7 +258,7 @@ def _shape(var: Any) -> tuple[int, ...]:
 
 
 def _grown(mine: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The dimensions in which two shapes differ; None: their ranks do."""
+    """The dimensions in which two shapes differ; None where their ranks differ."""
     if len(mine) != len(other):
         return None
     return tuple(i for i, (a, b) in enumerate(zip(mine, other, strict=True)) if a != b)
@@ -266,7 +268,7 @@ def _is_key(value: Any) -> bool:
     return isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.extended)
 
 
-def _has_nan(value: Any) -> bool:
+def _is_inexact(value: Any) -> bool:
     return np.issubdtype(np.asarray(value).dtype, np.inexact)
 
 
@@ -276,7 +278,14 @@ _OTHERS = (*_LIBRARIES, Path(__file__).parent.parent)
 
 
 def user_line(equation: Any) -> str:
-    """Where the user's code made an equation, "file:line"; "" where JAX does not tell."""
+    """Finds the line of the user's code that made an equation.
+
+    Args:
+      equation: of a jaxpr.
+
+    Returns:
+      "file:line"; "" where JAX does not tell.
+    """
     traceback = getattr(getattr(equation, "source_info", None), "traceback", None)
     for frame in getattr(traceback, "frames", ()):
         path = Path(frame.file_name)

@@ -1,6 +1,7 @@
-"""What look-ups and writes by index do to an axis whose entries must not meet.
+"""Rules for look-ups and writes by index, on an axis whose entries must not meet.
 
-An entry may be looked up by its own position: `x[jnp.arange(n), kind]` acts entry by entry.
+Each takes a `Step` and the states of its inputs, and returns the states of its outputs. An entry
+may be looked up by its own position: `x[jnp.arange(n), kind]` acts entry by entry.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ __all__ = ["dynamic_slice", "dynamic_update", "gather", "scatter"]
 
 
 def dynamic_slice(step: Step, states: Sequence[State]) -> list[State]:
+    """Keeps the axis where the slice has all of it and starts at shared places."""
     state = only_operand(states)
     if any(start != SHARED for start in states[1:]):
         return step.mixed()
@@ -26,6 +28,7 @@ def dynamic_slice(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def dynamic_update(step: Step, states: Sequence[State]) -> list[State]:
+    """Keeps the axis where the update has all of it and starts at shared places."""
     if any(start != SHARED for start in states[2:]):
         return step.mixed()
     return _updated(step, states[0], states[1], step.inputs[0], step.inputs[1])
@@ -48,6 +51,7 @@ def _position_of(state: Along, columns: Sequence[int]) -> int | None:
 
 
 def gather(step: Step, states: Sequence[State]) -> list[State]:
+    """Keeps the axis of the indices, of the operand, or of both where they are aligned."""
     operand, indices = states[:2]
     numbers, sizes = step.params["dimension_numbers"], step.params["slice_sizes"]
     rank = len(step.outputs[0])
@@ -80,6 +84,7 @@ def gather(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def scatter(step: Step, states: Sequence[State]) -> list[State]:
+    """Keeps the axis of the operand where every entry is written to by its own update."""
     operand, indices, updates = states[:3]
     numbers = step.params["dimension_numbers"]
     if not isinstance(operand, Along):

@@ -1,4 +1,7 @@
-"""What products and convolutions do to an axis whose entries must not meet."""
+"""Rules for products and convolutions, on an axis whose entries must not meet.
+
+Each takes a `Step` and the states of its inputs, and returns the states of its outputs.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ __all__ = ["convolution", "dot"]
 
 
 def dot(step: Step, states: Sequence[State]) -> list[State]:
+    """Keeps the axis where the product does not sum over it."""
     (left_sum, right_sum), (left_batch, right_batch) = step.params["dimension_numbers"]
     ranks = [len(shape) for shape in step.inputs]
     free = [
@@ -40,6 +44,7 @@ def dot(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def convolution(step: Step, states: Sequence[State]) -> list[State]:
+    """Keeps the axis of a batch, of output features, or of groups with a kernel per entry."""
     numbers, (left, right) = step.params["dimension_numbers"], states
     groups, entries = step.params["feature_group_count"], step.entries
     one_batch = step.params["batch_group_count"] == 1
@@ -50,7 +55,7 @@ def convolution(step: Step, states: Sequence[State]) -> list[State]:
         if right.axis == numbers.rhs_spec[0] and one_batch and groups == 1:
             return [right.plain().at(numbers.out_spec[1])]
     elif isinstance(left, Along) and isinstance(right, Along):
-        # Of a kernel per entry, vmap makes groups of features.
+        # vmap makes groups of features where every entry has a kernel of its own.
         grouped = left.axis == numbers.lhs_spec[1] and right.axis == numbers.rhs_spec[0]
         if grouped and left.outer == right.outer == 1 and groups % entries == 0:
             return [right.plain().at(numbers.out_spec[1])]

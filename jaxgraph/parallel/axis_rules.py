@@ -1,4 +1,4 @@
-"""What primitives of JAX do to an axis whose entries must not meet.
+"""Rules for the primitives of JAX, on an axis whose entries must not meet.
 
 Every rule takes a `Step` and the states of its inputs, none of them `Mixed`, and returns the states
 of its outputs. A primitive without a rule acts element by element, or on trailing dimensions.
@@ -78,11 +78,11 @@ def _reshape(step: Step, states: Sequence[State]) -> list[State]:
         return [step.created(0, None)]
     after = math.prod(old[state.axis + 1 :])
     merged = state.outer * state.inner
-    splits = [(state.outer, state.inner)]
+    inners = [state.inner]
     if state.uniform:
-        splits = [(merged // i, i) for i in range(1, merged + 1) if merged % i == 0]
-    for outer, inner in splits:
-        found = _place(new, step.entries, inner * after, outer)
+        inners = [i for i in range(1, merged + 1) if merged % i == 0]
+    for inner in inners:
+        found = _place(new, step.entries, inner * after)
         if found is None:
             continue
         rows = math.prod(new[found.axis + 1 :])
@@ -94,8 +94,8 @@ def _reshape(step: Step, states: Sequence[State]) -> list[State]:
     return step.mixed()
 
 
-def _place(shape: tuple[int, ...], entries: int, stride: int, outer: int) -> Along | None:
-    """Where the axis is among the dimensions of a shape, by how far its entries lie apart."""
+def _place(shape: tuple[int, ...], entries: int, stride: int) -> Along | None:
+    """Finds the axis among the dimensions of a shape, by the distance between its entries."""
     after = 1
     for axis in range(len(shape) - 1, -1, -1):
         size = shape[axis]
@@ -203,17 +203,14 @@ def _trailing(dimensions: int) -> Rule:
         if not isinstance(state, Along):
             return [state] * len(step.outputs)
         ranks = [len(s) for s, x in zip(step.inputs, states, strict=True) if x != SHARED]
-        return (
-            [state.plain()] * len(step.outputs)
-            if state.axis < min(ranks) - dimensions
-            else (step.mixed())
-        )
+        leads = state.axis < min(ranks) - dimensions
+        return [state.plain()] * len(step.outputs) if leads else step.mixed()
 
     return rule
 
 
 def _whole(step: Step, states: Sequence[State]) -> list[State]:
-    """What takes a part of some dimensions, but all of the axis."""
+    """Slices and splits: they may take a part of other dimensions, but all of the axis."""
     state = joined(list(states), step.name, step.line)
     if not isinstance(state, Along):
         return [state] * len(step.outputs)
@@ -251,7 +248,15 @@ def _concatenate(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def counted_from_end(step: Step, states: Sequence[State]) -> list[State] | None:
-    """Position plus number of entries, by which JAX counts negative indices; None: another sum."""
+    """Recognises the position plus the number of entries, by which JAX reads negative indices.
+
+    Args:
+      step: the equation.
+      states: of its inputs.
+
+    Returns:
+      The state of the sum; None where the equation is another one.
+    """
     if step.name != "add" or step.literals[1] is None or step.literals[1] != step.entries:
         return None
     if isinstance(states[0], Along) and states[0].content == "position":
@@ -280,10 +285,6 @@ def _select(step: Step, states: Sequence[State]) -> list[State]:
 
 def _each(step: Step, states: Sequence[State]) -> list[State]:
     return list(states)
-
-
-def _kept(step: Step, states: Sequence[State]) -> list[State]:
-    return [states[0]]
 
 
 def _window(step: Step, states: Sequence[State]) -> list[State]:
@@ -330,10 +331,9 @@ RULES: dict[str, Rule] = {
     "reshape": _reshape,
     "transpose": _transpose,
     "squeeze": _squeeze,
-    "convert_element_type": _kept,
-    "copy": _kept,
+    "convert_element_type": _each,
+    "copy": _each,
     "bitcast_convert_type": _cast_bits,
-    "optimization_barrier": _each,
     "pvary": _each,
     "pcast": _each,
     "lt": _less,

@@ -30,8 +30,8 @@ class Along:
       outer, inner: sizes of what was merged with it by a reshape, before and after it.
       uniform: whether all entries along the dimension are equal.
       content: "position": the number of the entry along the axis; "wrapped": that plus the number
-        of entries; "false"; or for indices, whether each of their columns is the position. None:
-        anything that depends on the entry alone.
+        of entries; "false": truth values that are all False; or for indices, whether each of their
+        columns is the position. None: anything that depends on the entry alone.
     """
 
     axis: int
@@ -42,24 +42,24 @@ class Along:
 
     @property
     def depends_on_position(self) -> bool:
-        """Whether the value tells where in the chunk an entry is."""
+        """Tells whether the value depends on the place of an entry in the chunk."""
         return self.content in ("position", "wrapped") or isinstance(self.content, tuple)
 
     def at(self, axis: int) -> Along:
-        """The same with the axis elsewhere."""
+        """Returns the state with the axis in another dimension."""
         return dataclasses.replace(self, axis=axis)
 
     def plain(self) -> Along:
-        """The same, without its content."""
+        """Returns the state without its content."""
         return dataclasses.replace(self, content=None)
 
 
 @dataclasses.dataclass(frozen=True)
 class Mixed:
-    """A value whose entries are not made each by itself.
+    """A value of which an entry depends on other entries, or on their number or order.
 
     Attributes:
-      operation: the primitive that did it.
+      operation: the primitive that mixes them.
       why: "mixes", "position", "random", "count" or "devices".
       line: where the user called it, or "".
     """
@@ -73,7 +73,16 @@ State: TypeAlias = Shared | Along | Mixed
 
 
 def joined(states: list[State], operation: str = "select", line: str = "") -> State:
-    """The state of a value of which any of several, of one shape, may be taken."""
+    """Joins the states of several values of one shape, any of which may be taken.
+
+    Args:
+      states: of the values.
+      operation: the primitive that takes one, for the message.
+      line: where the user called it, or "".
+
+    Returns:
+      The state of the value that is taken.
+    """
     for state in states:
         if isinstance(state, Mixed):
             return state

@@ -1,4 +1,4 @@
-"""Equations whose values have an axis that must not be mixed, and what most primitives do to it."""
+"""Equations whose values have an axis that must not be mixed, and the rule for most of them."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Step:
     line: str
 
     def mixed(self, why: str = "mixes") -> list[State]:
-        """All outputs mix entries."""
+        """Returns the states of outputs that all mix entries."""
         return [Mixed(self.name, why, self.line)] * len(self.outputs)
 
     def created(self, output: int, why: str | None) -> State:
-        """An output that is made from shared values only.
+        """Returns the state of an output that is made from shared values only.
 
         Args:
           output: which.
@@ -60,7 +60,15 @@ Rule = Callable[[Step, Sequence[State]], list[State]]
 
 
 def by_default(step: Step, states: Sequence[State]) -> list[State]:
-    """Element by element; of an unknown primitive, along a leading axis that it leaves in place."""
+    """Keeps the axis of a primitive that acts element by element, or leaves a leading axis alone.
+
+    Args:
+      step: the equation.
+      states: of its inputs, none of them `Mixed`.
+
+    Returns:
+      The states of its outputs.
+    """
     along = [(s, shape) for s, shape in zip(states, step.inputs, strict=True) if s != SHARED]
     if not along:
         return [step.created(i, "count") for i in range(len(step.outputs))]
@@ -83,4 +91,5 @@ def by_default(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def only_operand(states: Sequence[State]) -> Along | None:
+    """Returns the state of a step's first operand where it has the axis, else None."""
     return states[0] if isinstance(states[0], Along) else None

@@ -17,7 +17,7 @@ def keep_edges(shard: Shard, key: jax.Array, rate: float) -> jax.Array:
     keep_e = hash(key, receiver id, sender id, repetition) >= rate * 2^32
 
     A draw belongs to the edge: neither the partition nor the number of devices changes it. Pass the
-    mask to `propagate` as edge data, and scale what is kept, as the model wants it:
+    mask to `propagate` as edge data, and scale the messages that are kept if the model asks for it:
 
         keep = jg.parallel.keep_edges(shard, key, 0.5)
         message = lambda sender, receiver, keep: sender * keep[:, None] / 0.5

@@ -20,7 +20,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def check_stored_integers(what: str, values: np.ndarray, dtype: np.dtype) -> None:
-    """Checks that integers stay what they are in the type that a device stores.
+    """Checks that the type that a device stores can hold integers.
 
     Args:
       what: the array, for the message.
@@ -28,7 +28,7 @@ def check_stored_integers(what: str, values: np.ndarray, dtype: np.dtype) -> Non
       dtype: the type.
 
     Raises:
-      ValueError: they do not.
+      ValueError: it cannot hold all of them.
     """
     if dtype.kind not in "iu" or values.dtype.kind not in "iu" or not values.size:
         return
@@ -69,10 +69,10 @@ def check_indices(part: Arrays, manifest: Manifest, index: int) -> None:
 
 
 def _halo_tables(manifest: Manifest, part: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Rows of the senders' table of each group of incoming edges, and of the receivers' of others.
+    """The rows of the senders' table of each incoming group, and of the outgoing receivers' tables.
 
-    On the ring, step g brings the senders of the part g places before; group g of the other edges
-    ends in the part g + 1 places after.
+    On the ring, step g brings the senders of the part g places before; group g of the outgoing
+    edges ends in the part g + 1 places after.
     """
     parts, unit = manifest.num_parts, manifest.halo_unit
     if manifest.mode == "domain" or parts == 1:
@@ -89,7 +89,7 @@ def _check_edges(
     receivers: tuple[int, ...],
     senders: tuple[int, ...],
 ) -> None:
-    """Checks both orientations of the edges between tables of so many rows in each group."""
+    """Checks both orientations of edges; tables have `receivers` and `senders` rows by group."""
     by_receiver, by_sender = f"{prefix}/by_receiver", f"{prefix}/by_sender"
     edges = [
         _check_orientation(check, name, manifest.longest_row(name), *tables)
@@ -116,9 +116,9 @@ def _check_orientation(
 
     Args:
       check: of the arrays.
-      prefix: what their names start with.
+      prefix: the start of their names.
       longest: edges of a row, at most.
-      own_rows: rows of the table that the orientation's rows are of, in each group.
+      own_rows: rows of the table of the orientation's own rows, in each group.
       other_rows: rows of the table at the other end of its edges.
     """
     arrays, groups = check.arrays, len(own_rows)
@@ -233,7 +233,7 @@ class _Check:
 
     Args:
       arrays: by name.
-      where: what the message starts with.
+      where: the start of messages.
     """
 
     def __init__(self, arrays: Arrays, where: str) -> None:

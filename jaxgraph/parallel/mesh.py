@@ -64,7 +64,7 @@ def emulate_devices(num_devices: int) -> None:
     checked, but not faster. Must come before the first use of a device. Where jax already runs on
     at least as many CPU devices, nothing is left to do.
 
-    `jaxgraph.process.add_threads`, called before, has them wait less for each other.
+    The devices wait less for each other if `jaxgraph.process.add_threads` is called before.
 
     Args:
       num_devices: how many devices to make.

@@ -1,4 +1,4 @@
-"""Whether a message function treats every edge by itself, read off its trace."""
+"""Traces message functions, to check that they treat every edge, or every column, by itself."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def check_each_edge(message_fn: Callable[..., Pytree], *examples: Pytree) -> Non
       *examples: its arguments, with any number of edges.
 
     Raises:
-      ValueError: the messages depend on which other edges are in the chunk, or on the place there,
-        or an output has no leading axis of edges.
+      ValueError: the messages depend on the other edges of the chunk, or on the place of an edge in
+        it, or an output has no leading axis of edges.
     """
     found = _follow(message_fn, examples, 0, [True] * len(examples))
     for path, state in found:
@@ -73,7 +73,7 @@ def check_each_column(
       has_columns: which of them are features, [edges, columns].
 
     Raises:
-      ValueError: a message depends on other columns, or on which columns these are.
+      ValueError: a message depends on other columns, or on the place of a column.
     """
     for _, state in _follow(message_fn, examples, 1, has_columns):
         if isinstance(state, Mixed):

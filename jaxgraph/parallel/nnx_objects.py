@@ -1,8 +1,8 @@
 """Flax NNX objects among the arguments of a function on shards, and their updates.
 
-JAX copies what it traces: a module inside `jax.shard_map` is another one than outside. As `nnx.jit`
-does, `taken_apart` splits the objects outside, `changes` finds what a function wrote to those that
-were merged inside, and `written_back` writes it to the objects outside.
+JAX copies what it traces: a module inside `jax.shard_map` is a copy of the one outside. As in
+`nnx.jit`, `taken_apart` splits the objects outside, `changes` finds what a function wrote to those
+that were merged inside, and `written_back` writes it to the objects outside.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Pytree = Any
 
 @pytree
 class _Place:
-    """Where an object was among the arguments: the index of one of `Objects`."""
+    """A mark in the place of an object among the arguments, with its index in `Objects`."""
 
     index: int = dataclasses.field(metadata={"static": True})
 
@@ -85,9 +85,16 @@ def taken_apart(arguments: Pytree) -> tuple[Pytree, tuple[Any, ...], Objects | N
 
 
 def on_mesh(objects: Objects, mesh: Mesh) -> Objects:
-    """Objects whose variables are on all devices of a mesh, as an update leaves them.
+    """Places the variables of objects on all devices of a mesh, as an update leaves them.
 
     JAX compiles a program for variables on one device, and another one for those on a mesh.
+
+    Args:
+      objects: the objects, split.
+      mesh: the mesh of the graphs that they are used with.
+
+    Returns:
+      The objects there; as they are where several processes run.
     """
     if jax.process_count() > 1:
         return objects
@@ -106,7 +113,15 @@ def on_mesh(objects: Objects, mesh: Mesh) -> Objects:
 
 
 def put_together(arguments: Pytree, objects: Sequence[Any]) -> Pytree:
-    """Arguments with objects in the places of the marks of `taken_apart`."""
+    """Puts objects in the places of the marks of `taken_apart`, or of `marked_again`.
+
+    Args:
+      arguments: pytree with marks.
+      objects: the objects, by the index of their mark.
+
+    Returns:
+      The pytree with the objects.
+    """
     return jax.tree.map(
         lambda part: objects[part.index] if isinstance(part, _Place) else part,
         arguments,
@@ -115,13 +130,21 @@ def put_together(arguments: Pytree, objects: Sequence[Any]) -> Pytree:
 
 
 def marked_again(outputs: Pytree, objects: Sequence[Any]) -> Pytree:
-    """Outputs with marks in the places of objects that were among the arguments."""
+    """Puts marks in the places of objects that were among the arguments.
+
+    Args:
+      outputs: pytree that may hold some of the objects.
+      objects: the objects, by the index of their mark.
+
+    Returns:
+      The pytree with marks.
+    """
     places = {id(each): _Place(i) for i, each in enumerate(objects)}
     return jax.tree.map(lambda part: places.get(id(part), part), outputs, is_leaf=_is_object)
 
 
 def refuse_local_modules(model: Any) -> None:
-    """Refuses modules of Flax that would compute something else on every number of devices.
+    """Refuses modules of Flax whose result would depend on the number of devices.
 
     Args:
       model: an NNX object.
@@ -148,7 +171,14 @@ def refuse_local_modules(model: Any) -> None:
 
 
 def values_of(state: Any) -> list[tuple[tuple[Any, ...], Any, Any]]:
-    """Path, variable and value of every variable of a state."""
+    """Lists the variables of a state.
+
+    Args:
+      state: of `nnx.split`.
+
+    Returns:
+      Path, variable and value of each.
+    """
     return [
         (path, leaf, leaf.get_value() if isinstance(leaf, nnx.Variable) else leaf)
         for path, leaf in nnx.to_flat_state(state)
@@ -161,7 +191,7 @@ def changes(
     objects: Sequence[Any],
     splits: list[bool],
 ) -> tuple[dict[int, Any], dict[int, Any]]:
-    """What a function wrote to objects, by the number of the variable.
+    """Finds the values that a function wrote to objects, by the number of the variable.
 
     Args:
       before: `values_of` the state that the objects were merged from.

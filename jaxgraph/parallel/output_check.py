@@ -1,4 +1,4 @@
-"""Checks of what a function on shards returns, before JAX's own."""
+"""Checks of the outputs of a function on shards, before JAX's own checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Pytree = Any
 
 
 def check_outputs(result: Pytree, outputs: Pytree, num_rows: int) -> None:
-    """Checks that what is said to be the same on every device is.
+    """Checks that the result of a function fits what `outputs` says of it.
 
     Args:
       result: what the function returned on a shard.

@@ -293,7 +293,7 @@ def _floating(dtype: Any) -> np.dtype:
 
 
 def _storing_degrees(manifest: Manifest, dtype: np.dtype) -> Manifest:
-    """The same with sums of weights in a type: tables have them in float64, devices as they can."""
+    """The manifest with another type of the sums of weights, which tables have in float64."""
     shapes = manifest.array_shapes()
     for name in ("weighted_in_degree", "columns/weighted_in_degree"):
         manifest = manifest.storing(name, dtype) if name in shapes else manifest

@@ -1,11 +1,10 @@
-"""Whether a function of a shard draws random numbers by the place of a row on its device."""
+"""Refuses random numbers that depend on the place of a row on its device."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from jax.extend import core
-
+from jaxgraph.ops.message_programs import inner_jaxprs
 from jaxgraph.parallel.axis_flow import user_line
 
 __all__ = ["check_random_rows"]
@@ -37,9 +36,5 @@ def check_random_rows(jaxpr: Any, num_rows: int) -> None:
                     "key, node), shape))(shard.node_ids). An array that has as many rows by "
                     "chance is drawn before the call, and passed as an argument"
                 )
-        for value in equation.params.values():
-            for inner in value if isinstance(value, tuple | list) else (value,):
-                if isinstance(inner, core.ClosedJaxpr):
-                    check_random_rows(inner.jaxpr, num_rows)
-                elif isinstance(inner, core.Jaxpr):
-                    check_random_rows(inner, num_rows)
+        for inner in inner_jaxprs(equation):
+            check_random_rows(inner, num_rows)

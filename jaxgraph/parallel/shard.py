@@ -138,6 +138,7 @@ class Shard:
     def mask_rows(self, values: jax.Array) -> jax.Array:
         """`values` [rows, ...] with zeros in the rows of padding."""
         if not self.manifest.has_padding:
+            # As with padding, the result differs between devices: `sum` takes it.
             return match_variation(values, self.node_mask)
         mask = self.node_mask.reshape(-1, *(1,) * (values.ndim - 1))
         return jnp.where(mask, values, jnp.zeros((), values.dtype))
@@ -190,12 +191,22 @@ class Shard:
 
 
 def is_graph(value: Any) -> bool:
-    """Whether a value is a whole graph, on the host."""
+    """Tells whether a value is a whole graph, for modules that import no graph.
+
+    Args:
+      value: anything.
+
+    Returns:
+      Whether it is a `jaxgraph.Graph`.
+    """
     return isinstance(value, Graph)
 
 
 def check_shard(shard: Any) -> None:
-    """Checks that a layer is called on the shard of a device, the first of its arguments.
+    """Checks that a layer is called on the shard of a device.
+
+    Args:
+      shard: the first argument of the layer.
 
     Raises:
       ValueError: it is a whole graph, a sharded graph outside of `spmd`, or an array.
@@ -207,6 +218,7 @@ def check_shard(shard: Any) -> None:
             "call jaxgraph.train.predict(model, sharded), or run a function of a shard by "
             "jaxgraph.parallel.spmd(lambda model, shard: ..., outputs='rows')(model, sharded)"
         )
+    # A ShardedGraph: its module imports this one.
     if hasattr(shard, "shards"):
         raise ValueError(
             "a layer runs on the shard of a device, and was given a ShardedGraph. Call it in a "
@@ -222,7 +234,15 @@ def check_shard(shard: Any) -> None:
 
 
 def local_block(shard: Shard, *, self_loops: bool = False) -> Block:
-    """The edges whose senders are on this device (with all halos, in mode "domain")."""
+    """Returns the edges whose senders are on this device (with all halos, in mode "domain").
+
+    Args:
+      shard: the shard.
+      self_loops: whether every node without an edge to itself gets one.
+
+    Returns:
+      The edges, a part of the graph's where it has several parts.
+    """
     missing = shard.missing_self_loop & shard.node_mask if self_loops else None
     return Block(shard.incoming, shard.node_ids, missing)
 

@@ -84,7 +84,8 @@ def spmd(
 class _OnAllShards:
     """A function of global arrays that runs on every shard.
 
-    `lower` is a method, since JAX's transformations copy the attributes of what they wrap.
+    JAX's transformations copy the `__dict__` of what they wrap: `lower` is a method and the
+    programs are in slots, so that a gradient of this function does not take them over.
     """
 
     __slots__ = ("__dict__", "__weakref__", "_plain", "_with_objects")
@@ -110,7 +111,7 @@ class _OnAllShards:
         return put_together(result, objects)
 
     def lower(self, *arguments: Any) -> jax.stages.Lowered:
-        """The lowered program, as `lower` of `jax.jit` returns it."""
+        """Lowers the program for arguments, as `lower` of `jax.jit` does."""
         _graph_of(arguments)
         marked, _, parts = taken_apart(arguments)
         if parts is None:
@@ -121,7 +122,11 @@ class _OnAllShards:
 def _run(
     function: Callable[..., Pytree], outputs: Pytree, arguments: Pytree, objects: Objects | None
 ) -> tuple[Pytree, dict[int, Any], dict[int, Any]]:
-    """The function's outputs on all shards, and what it wrote to objects, by variable."""
+    """The function's outputs on all shards, and the new values of objects' variables.
+
+    The new values come by the number of the variable, those that are the same on every device
+    first, then those whose rows are split.
+    """
     graph = _graph_of(arguments)
     state = () if objects is None else objects.state
     split = PartitionSpec(graph.axis)

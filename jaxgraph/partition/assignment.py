@@ -49,7 +49,7 @@ class Partition:
             object.__setattr__(self, "rank", _checked_rank(self.rank, self.num_nodes))
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        # Of an unpickled or copied partition: its arrays come writable, and are read-only again.
+        # Unpickling and copying skip the constructor, and bring arrays that are writable.
         Partition.__init__(self, **state)
 
     @classmethod

@@ -191,11 +191,9 @@ class Manifest:
     counts: Counts | None = dataclasses.field(default=None, compare=False)
 
     def __repr__(self) -> str:
-        size = (
-            ""
-            if self.counts is None
-            else (f"num_nodes={self.counts.num_nodes}, num_edges={self.counts.num_edges}, ")
-        )
+        size = ""
+        if self.counts is not None:
+            size = f"num_nodes={self.counts.num_nodes}, num_edges={self.counts.num_edges}, "
         return (
             f"Manifest({size}mode={self.mode!r}, num_parts={self.num_parts}, "
             f"node_rows={self.node_rows}, chunk={self.chunk}, arrays={len(self.shapes)})"

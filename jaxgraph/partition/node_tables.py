@@ -24,7 +24,7 @@ def global_degrees(graph: Graph) -> Arrays:
     missing[graph.senders[graph.senders == graph.receivers]] = False
     arrays = {"in_degree": in_degree, "missing_self_loop": missing}
     if graph.edge_weight is not None:
-        # float64, which devices round to what they can hold.
+        # float64: placement rounds to the widest type of the devices.
         weighted = np.bincount(graph.receivers, graph.edge_weight, minlength=graph.num_nodes)
         arrays["weighted_in_degree"] = weighted
     return arrays

@@ -140,7 +140,7 @@ def partition(
 def check_names(
     method: str, balance: str = "nodes", objective: str = "cut", order: str | None = None
 ) -> None:
-    """Checks what ``partition`` can refuse before there is a graph.
+    """Checks the names among the arguments of ``partition``, before there is a graph.
 
     Args:
         method, balance, objective, order: as for ``partition``.

@@ -15,8 +15,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.train.evaluation import add_sums, evaluation_sums
-from jaxgraph.train.state import TrainState, replicate, shardings
-from jaxgraph.train.step import LEARNERS, Learner, train_step
+from jaxgraph.train.state import LEARNERS, TrainState, replicate, shardings
+from jaxgraph.train.step import Learner, train_step
 from jaxgraph.train.task import Sums
 from pallas_kernels.pytrees import pytree
 
@@ -172,8 +172,8 @@ class _Programs:
     choose: Any
 
 
-# Functions of its own for each of the last learners: what jax compiles of a function it keeps as
-# long as that is there, and an optimizer that is made anew is another one.
+# Every learner has functions of its own: jax keeps the programs of a function as long as the
+# function, and an optimizer that is made anew is another learner.
 @lru_cache(maxsize=LEARNERS)
 def _programs(learner: Learner) -> _Programs:
     def epoch(

@@ -87,8 +87,8 @@ def fit(
       ValueError: an argument is not of its kind, or model, graph and task do not fit together.
       DivergenceError: the training or validation loss is not finite; the model holds the
         parameters of the best epoch before. A FloatingPointError with the `history`.
-      TrainingInterrupted: KeyboardInterrupt came in mid-training. It is one itself, so that a
-        program ends as on any Ctrl-C; caught, it has the `history` of the epochs that have ended.
+      TrainingInterrupted: a KeyboardInterrupt during training. It is one itself, so that a program
+        ends as on any Ctrl-C; caught, it has the `history` of the epochs that have ended.
     """
     task = checked_task(task)
     graphs = checked_graphs(sharded, task, train=True)
@@ -162,7 +162,7 @@ def _record(epoch: int, outcome: Outcome, started: float) -> EpochRecord:
 
 
 def _diverged(record: EpochRecord) -> str:
-    """Which loss of an epoch is not finite, "" where all are."""
+    """Names the loss of an epoch that is not finite; "" where all are finite."""
     losses = {"training loss (dropout on)": record.loss}
     for split, name in (("train", "training loss"), ("val", "validation loss")):
         if split in record.metrics:

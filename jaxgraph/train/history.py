@@ -110,7 +110,7 @@ class History:
 class TrainingInterrupted(KeyboardInterrupt):
     """`fit` was interrupted, by Ctrl-C or by `on_epoch`; the model holds what it learned so far.
 
-    Ends a program as KeyboardInterrupt does; caught, it lets one go on with what there is.
+    It ends a program as any KeyboardInterrupt does; a program that catches it can go on.
 
     Attributes:
       history: of the epochs that have ended.
@@ -144,7 +144,9 @@ class DivergenceError(FloatingPointError):
 def best_epoch(records: Sequence[EpochRecord]) -> int:
     """The last epoch that was the best when it ended."""
     if not records:
-        raise ValueError("no epoch has ended, so that none is the best")
+        raise ValueError(
+            "no epoch has ended, so that none is the best; look at history.records first"
+        )
     return max(record.epoch for record in records if record.is_best)
 
 

@@ -18,6 +18,7 @@ from jaxgraph.train.objective import split_model
 from pallas_kernels.pytrees import pytree
 
 __all__ = [
+    "LEARNERS",
     "TrainState",
     "abstract_state",
     "abstract_variables",
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 Pytree = Any
+LEARNERS = 4
+"""Compiled programs are kept for this many learners, or optimizers: those used last."""
 
 
 @pytree
@@ -66,8 +69,7 @@ def initial_state(
     return TrainState(params, place_variables(statistics, sharded), optimizer_state)
 
 
-# As of learners: of few optimizers, the last ones, the programs are kept.
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=LEARNERS)
 def _fresh(optimizer: optax.GradientTransformation) -> Callable[..., Pytree]:
     def make(params: nnx.State, sharded: ShardedGraph) -> Pytree:
         # Copied: an optimizer may start from the parameters themselves (averages, look-ahead).
@@ -94,7 +96,15 @@ def replicate(value: Any, sharded: ShardedGraph) -> jax.Array:
 
 
 def random_key(seed: int, sharded: ShardedGraph) -> jax.Array:
-    """The random key of a seed on all devices of a graph."""
+    """Makes the random key of a seed on all devices of a graph.
+
+    Args:
+      seed: from 0 to 2**32 - 1.
+      sharded: the graph.
+
+    Returns:
+      The typed key, replicated.
+    """
     placed = replicate(np.asarray(seed), sharded)
     return jax.jit(jax.random.key, out_shardings=placed.sharding)(placed)
 

@@ -20,6 +20,7 @@ from jaxgraph.train.arguments import (
 )
 from jaxgraph.train.objective import gradients, split_model
 from jaxgraph.train.state import (
+    LEARNERS,
     TrainState,
     abstract_state,
     place_variables,
@@ -28,17 +29,7 @@ from jaxgraph.train.state import (
 )
 from jaxgraph.train.task import Sums, Task
 
-__all__ = [
-    "LEARNERS",
-    "Learner",
-    "compile_train_step",
-    "loss_and_grad",
-    "make_learner",
-    "train_step",
-]
-
-LEARNERS = 4
-"""Of so many learners, or optimizers, the last ones, compiled programs are kept."""
+__all__ = ["Learner", "compile_train_step", "loss_and_grad", "make_learner", "train_step"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,7 @@ from jaxgraph.train import (
     loss_and_grad,
     predict,
 )
-from jaxgraph.train.step import LEARNERS
+from jaxgraph.train.state import LEARNERS
 from tests.tolerance import assert_close
 from tests.train.small_model import (
     CLASSES,

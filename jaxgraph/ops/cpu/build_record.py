@@ -1,4 +1,4 @@
-"""The record that is written beside the compiled kernels, by which a later start knows them again.
+"""The record beside the compiled kernels: checksums, which are compared before a library is loaded.
 
 `setup.py` runs this file alone: it imports nothing but the standard library.
 """
@@ -16,7 +16,7 @@ SOURCE = Path(__file__).with_name("source")
 
 
 def record_path(library: Path) -> Path:
-    """The file that holds the record of a library."""
+    """Names the file that holds the record of a library."""
     return library.with_suffix(".json")
 
 

@@ -301,7 +301,7 @@ def portable_column_sums(
     z_shift: jax.Array,
     valid: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """`column_sums` by XLA, which stores the differences before it adds them up."""
+    """Computes `column_sums` by XLA, which stores the differences before it adds them up."""
 
     def centered(table: jax.Array, shift: jax.Array) -> jax.Array:
         table = to_accumulation(table) - shift[None]
@@ -339,11 +339,7 @@ def on_large_pages(x: jax.Array, num_bytes: int) -> jax.Array:
     return call_on_arrays("jaxgraph_large_pages", (x,), results, {0: 0})[0]
 
 
-def _portable_taken_rows(x: jax.Array, rows: jax.Array) -> jax.Array:
-    return take_rows(x, rows)
-
-
-@partial(differentiated_as, _portable_taken_rows)
+@partial(differentiated_as, take_rows)
 def taken_rows(x: jax.Array, rows: jax.Array) -> jax.Array:
     """y_i = x_j for j = rows_i.
 

@@ -72,7 +72,7 @@ def call_on_arrays(
     operands = match_variation(tuple(arrays), tuple(arrays))
     like = jax.typeof(operands[0])
     shapes = [_shape(shape, dtype, like) for shape, dtype in results]
-    # Mapped by `jax.vmap`, a kernel runs once for each.
+    # Under `jax.vmap` a kernel runs once for each entry of the mapped axis.
     call = jax.ffi.ffi_call(target, shapes, input_output_aliases=aliases, vmap_method="sequential")
     return list(call(*operands, **attributes))
 

@@ -1,4 +1,4 @@
-"""Whether the GPU kernels may be taken without being asked for by name."""
+"""The conditions for taking the GPU kernels where a call does not ask for them by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["distrust", "failed_check"]
 
 
 def distrust(device: Any) -> str:
-    """Finds a reason not to take the GPU kernels by themselves on a device.
+    """Finds a reason not to take the GPU kernels on a device unless they are asked for by name.
 
     Args:
       device: a device of JAX.
@@ -31,12 +31,12 @@ def distrust(device: Any) -> str:
 
 @functools.cache
 def _checked_once(device: Any) -> str:
-    # Imported here: ops import what decides between their implementations.
+    # Imported here: ops import the choice between implementations, which imports this module.
     from jaxgraph.ops.aggregation import AGGREGATE
     from jaxgraph.ops.gat import GAT_ATTENTION
 
     kernels = [each for each in (*AGGREGATE, *GAT_ATTENTION) if each.name == "mosaic_gpu"]
-    # The caller's strictness is not meant for the check.
+    # The caller's strict settings are for the caller's code.
     lenient = jax.transfer_guard("allow"), jax.numpy_rank_promotion("allow")
     with jax.default_device(device), lenient[0], lenient[1]:
         return next(filter(None, map(failed_check, kernels)), "")
