@@ -358,8 +358,14 @@ def test_random_numbers_by_the_place_of_a_row_are_refused():
         draw = jax.vmap(lambda node: jax.random.normal(jax.random.fold_in(KEY, node), (3,)))
         return shard.sum(jnp.sum(shard.mask_rows(draw(shard.node_ids) ** 2)))
 
+    @jg.parallel.spmd
+    def by_device(shard):
+        key = jax.random.fold_in(KEY, lax.axis_index(shard.axis))
+        return shard.sum(jnp.sum(jax.random.normal(key, (shard.num_rows,))))
+
     for parts in PARTS:
         graph = sharded(parts, "sar", edge_data=False)
+        assert isinstance(outcome(functools.partial(by_device, graph)), str)
         words = outcome(functools.partial(loss, state, graph))
         assert isinstance(words, str) and "jaxgraph.nn.dropout" in words
     runs = [functools.partial(by_node, sharded(parts, "sar")) for parts in PARTS]

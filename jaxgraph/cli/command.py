@@ -74,7 +74,8 @@ def in_option_terms(message: str, names: Mapping[str, str]) -> str:
     """Puts an error of the library in the words of the command line.
 
     Replaces `num_parts=4` by `--parts 4`, `order=None` by "leaving out --order", a name that the
-    message starts with, and any name that is no word because of its underscore. Paths stay.
+    message starts with, and any name that is no word because of its underscore. Paths, shapes and
+    code stay.
 
     Args:
         message: Of the library.
@@ -92,7 +93,7 @@ def in_option_terms(message: str, names: Mapping[str, str]) -> str:
         message = re.sub(rf"{alone}=(['\"]?)([\w.+-]+)\1", rf"{option} \2", message)
         message = re.sub(rf"^{alone}(?=:| is | = )", option, message)
         if "_" in name:
-            message = re.sub(alone, option, message)
+            message = re.sub(rf"(?<![[(]){alone}", option, message)
     return message
 
 

@@ -156,6 +156,8 @@ class TrainOptions(GraphOptions):
     def __post_init__(self) -> None:
         """Checks the options, alone and together."""
         super().__post_init__()
+        if self.json is not None and self.json == self.predictions:
+            raise ValueError(f"--predictions: {self.json} is the file of --json; expected another.")
         if self.heads is not None and recipe(self.dataset, self.model).heads is None:
             raise ValueError(f"--heads: {self.model} has no attention heads.")
         for name in ("rest", "topology", "chunks", "feature_budget"):

@@ -208,7 +208,7 @@ def _attribute_array(
 
 
 def _names_of(order: Sequence[Hashable]) -> np.ndarray | None:
-    if all(type(node) is int for node in order):
+    if all(isinstance(node, int | np.integer) and not isinstance(node, bool) for node in order):
         if list(order) == list(range(len(order))):
             return None
         return np.array(order)

@@ -110,7 +110,10 @@ def is_file_name(name: str, data_dir: str | os.PathLike[str] | None = None) -> b
     if name.lower().endswith(edge_list.SUFFIXES):
         return True
     is_known = name.lower().replace("_", "-") in _ENTRIES
-    return not is_known and (Path(name) if data_dir is None else Path(data_dir) / name).is_file()
+    return (
+        not is_known
+        and (Path(name) if data_dir is None else Path(data_dir).expanduser() / name).is_file()
+    )
 
 
 def _check_options(name: str, known: list[str], options: Mapping[str, Any]) -> None:

@@ -62,6 +62,14 @@ def edges_of_table(
     return fields, chosen
 
 
+def _is_missing(value: Any) -> bool:
+    """Whether a cell is empty: None, NaN, or pandas' NA, which is equal to nothing and no truth."""
+    try:
+        return value is None or bool(value != value)
+    except TypeError:
+        return True
+
+
 def _ids(ends: list[np.ndarray], *, relabel: bool | None, num_nodes: int | None) -> NodeIds:
     if all(array.dtype.kind in "iu" for array in ends):
         widest = np.result_type(*ends)
@@ -74,7 +82,7 @@ def _ids(ends: list[np.ndarray], *, relabel: bool | None, num_nodes: int | None)
     for array in ends:
         numbers = np.empty(array.size, np.int64)
         for row, value in enumerate(array.tolist()):
-            text = "" if value is None or value != value else trimmed(str(value))
+            text = "" if _is_missing(value) else trimmed(str(value))
             code = codes.setdefault(text, len(codes))
             if code == len(first_rows):
                 if not text:

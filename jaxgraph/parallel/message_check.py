@@ -114,6 +114,8 @@ def _follow(
         try:
             closed, shape = trace(*arguments)
         except Exception as error:
+            # A mistake that has nothing to do with the number shows as it is.
+            jax.eval_shape(function, *examples)
             kind = ("edges of a chunk", "columns of features")[axis]
             raise ValueError(
                 f"the message function fails for another number of {kind}, {length}: {error}. "

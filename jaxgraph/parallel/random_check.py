@@ -25,12 +25,13 @@ def check_random_rows(jaxpr: Any, num_rows: int) -> None:
     for equation in jaxpr.eqns:
         if equation.primitive.name == "random_bits":
             key, drawn = equation.invars[0].aval, equation.outvars[0].aval
-            if drawn.shape[:1] == (num_rows,) and not key.manual_axis_type.varying:
+            by_node = key.shape == (num_rows,) and key.manual_axis_type.varying
+            if drawn.shape[:1] == (num_rows,) and not by_node:
                 line = user_line(equation)
                 raise ValueError(
                     f"the function draws random numbers {list(drawn.shape)}"
-                    f"{f' ({line})' if line else ''} for the rows of its shard from a key that is "
-                    "the same on every device: a node's numbers would depend on the partition. "
+                    f"{f' ({line})' if line else ''} for the rows of its shard from one key: "
+                    "a node's numbers would depend on the partition. "
                     "For dropout use jaxgraph.nn.dropout(shard, x, key, rate). Other numbers are "
                     "drawn by node: jax.vmap(lambda node: jax.random.normal(jax.random.fold_in("
                     "key, node), shape))(shard.node_ids). An array that has as many rows by "

@@ -75,6 +75,10 @@ def test_ctrl_c_is_one_line_and_exit_code_130():
         ("order is 'x'; order=None keeps it", "--order is 'x'; leaving out --order keeps it"),
         ("the order of nodes, in order", "the order of nodes, in order"),
         ("no file /num_parts/num_parts.txt", "no file /num_parts/num_parts.txt"),
+        (
+            "expected bool [num_parts]: zeros(num_parts)",
+            "expected bool [num_parts]: zeros(num_parts)",
+        ),
         ("num_parts + val = 3, by method='metis'", "--parts + val = 3, by --method metis"),
     ],
 )

@@ -74,6 +74,8 @@ def test_parallel_edges_and_isolated_nodes_are_kept() -> None:
     graph = from_networkx(source)
     assert (pairs_of(graph), graph.num_nodes) == ([(0, 1), (0, 1)], 3)
     assert from_networkx(nx.empty_graph(4)).num_edges == 0
+    numbered = nx.Graph([(np.int64(0), np.int64(1))])
+    assert from_networkx(numbered).node_names is None
 
 
 def test_weights_follow_both_directions() -> None:

@@ -100,7 +100,8 @@ def test_ids_of_a_frame_may_have_any_type(ids: Any, names: list[str] | None) -> 
     graph = from_pandas(pd.DataFrame({"src": ids, "dst": ids}))
     assert pairs_of(graph) == [(0, 0), (1, 1), (2, 2)]
     assert (None if graph.node_names is None else graph.node_names.tolist()) == names
-    with pytest.raises(BrokenFileError, match="row 0: has no id"):
-        from_pandas(pd.DataFrame({"src": [np.nan, 1], "dst": [1, 2]}))
+    for missing in (np.nan, pd.NA, None):
+        with pytest.raises(BrokenFileError, match="row 0: has no id"):
+            from_pandas(pd.DataFrame({"src": [missing, 1], "dst": [1, 2]}))
     sparse = from_pandas(pd.DataFrame({"src": [10**12], "dst": [5]}), relabel=True)
     assert present(sparse.node_names).tolist() == [5, 10**12]
