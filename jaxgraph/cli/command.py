@@ -93,7 +93,7 @@ def in_option_terms(message: str, names: Mapping[str, str]) -> str:
         message = re.sub(rf"{alone}=(['\"]?)([\w.+-]+)\1", rf"{option} \2", message)
         message = re.sub(rf"^{alone}(?=:| is | = )", option, message)
         if "_" in name:
-            message = re.sub(rf"(?<![[(]){alone}", option, message)
+            message = re.sub(rf"(?<![\[(]){alone}", option, message)
     return message
 
 
