@@ -10,7 +10,8 @@ rest as an argument that differs between devices. Its gradient is then summed ov
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -38,7 +39,8 @@ def hoist(
     Raises:
       ValueError: a closed-over value meets the arguments inside control flow.
     """
-    closed, shape = jax.make_jaxpr(function, return_shape=True)(*examples)
+    with _variation_explained():
+        closed, shape = jax.make_jaxpr(function, return_shape=True)(*examples)
     structure = jax.tree.structure(shape)
     split = _Split(examples)
     known = {i: value for i, value in enumerate(closed.consts)}
@@ -46,10 +48,31 @@ def hoist(
     params = tuple(split.params)
 
     def converted(params: tuple[jax.Array, ...], *arguments: Pytree) -> Pytree:
-        values = program(params, jax.tree.leaves(arguments))
+        with _variation_explained():
+            values = program(params, jax.tree.leaves(arguments))
         return jax.tree.unflatten(structure, values)
 
     return converted, params
+
+
+@contextmanager
+def _variation_explained() -> Iterator[None]:
+    """Gives JAX's errors about values that are alike on all devices, and should vary, our words."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if not any(word in str(error) for word in ("pvary", "manual axes", "{V:")):
+            raise
+        raise _in_control_flow("control flow or jax.vmap") from error
+
+
+def _in_control_flow(name: str) -> ValueError:
+    return ValueError(
+        "the message function uses a value that it closes over or makes, such as the first carry "
+        f"of a scan, inside {name} together with its arguments; use the value outside of it "
+        "(multiply or add it before), or pass it through "
+        "jax.lax.pcast(value, shard.axis, to='varying') first"
+    )
 
 
 _CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr"}
@@ -115,11 +138,7 @@ class _Split:
             rest = [v for i, v in enumerate(equation.invars) if not is_known[i]]
             steps.append((program, rest, equation.outvars))
         elif some_closed and not _varies_as_traced(equation, known, self._like):
-            raise ValueError(
-                f"the message function uses a closed-over value inside {name!r} together with its "
-                "arguments; use the value outside of it (multiply or add it before), or pass it "
-                "through jax.lax.pcast(value, shard.axis, to='varying') first"
-            )
+            raise _in_control_flow(repr(name))
         else:
             operands = [self._operand(v, known, None) for v in equation.invars]
             steps.append((_apply(equation), operands, equation.outvars))
