@@ -56,8 +56,10 @@ def test_loss_curves_do_not_depend_on_the_number_of_devices(name: str) -> None:
     [
         "GIN",
         "GATv2",
-        "DeepGCN",
-        *(pytest.param(name, marks=pytest.mark.full) for name in ("GCN", "GraphSAGE", "GAT")),
+        *(
+            pytest.param(name, marks=pytest.mark.full)
+            for name in ("DeepGCN", "GCN", "GraphSAGE", "GAT")
+        ),
     ],
 )
 def test_batch_norm_leaves_adam_no_rounding_to_step_by(name: str) -> None:
