@@ -140,7 +140,30 @@ WRONG_LOSSES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def layer(names, reduce, self_loops, drop, params, shard):
+def centred(shard, y):
+    return y - shard.sum(jnp.sum(shard.mask_rows(y), 0)) / shard.num_nodes
+
+
+BY_ROW: dict[str, Callable[[Any, Any], Any]] = {
+    "nothing": lambda shard, y: y,
+    "activated": lambda shard, y: jax.nn.softmax(jax.nn.gelu(y) + 1) * y,
+    "by degree": lambda shard, y: y / (1 + shard.in_degree[:, None]),
+    "centred": centred,
+    "selected": lambda shard, y: jnp.where(shard.labels[:, None] > 0, y, jnp.flip(y, 1)),
+}
+ACROSS_ROWS: dict[str, Callable[[Any, Any], Any]] = {
+    "mean": lambda shard, y: y - y.mean(0),
+    "masked mean": lambda shard, y: y - y.mean(0, where=shard.node_mask[:, None]),
+    "softmax": lambda shard, y: jax.nn.softmax(shard.mask_rows(y), axis=0) * y,
+    "first": lambda shard, y: y * y[:1],
+    "position": lambda shard, y: y * jnp.cos(jnp.arange(shard.num_rows))[:, None],
+    "sum with padding": lambda shard, y: y + shard.sum(jnp.sum(y + 1, 0)),
+    "mean of means": lambda shard, y: y + shard.sum(shard.mask_rows(y).sum(0) / shard.num_rows),
+    "norm": lambda shard, y: y / (1 + jnp.linalg.norm(shard.mask_rows(y))),
+}
+
+
+def layer(names, reduce, self_loops, drop, row, params, shard):
     terms = [(BY_EDGE | MIXING)[name] for name in names]
     x = shard.nodes @ params["w"]
 
@@ -153,7 +176,8 @@ def layer(names, reduce, self_loops, drop, params, shard):
     keep = jg.parallel.keep_edges(shard, KEY, 0.3) if drop else None
     edge = ((shard.edges, shard.edge_type), keep)
     y = jg.parallel.propagate(shard, message, x, x, edge, reduce=reduce)
-    return (y[:, 0] if reduce == "softmax" else y) + (x if self_loops else 0)
+    y = (y[:, 0] if reduce == "softmax" else y) + (x if self_loops else 0)
+    return (BY_ROW | ACROSS_ROWS)[row](shard, y)
 
 
 def outcome(run: Callable[[], Any]) -> Any:
@@ -182,22 +206,22 @@ def check_equal_or_refused(runs: list[Callable[[], Any]], *, accepted: bool) -> 
             np.testing.assert_allclose(theirs, mine, rtol=2e-4, atol=2e-4 * max(scale, 1e-2))
 
 
-def total_of(names, reduce, loss="sum", self_loops=False, drop=False):
+def total_of(names, reduce, loss="sum", self_loops=False, drop=False, row="nothing"):
     @jg.parallel.spmd
     def total(params, shard):
-        y = layer(names, reduce, self_loops, drop, params, shard)
+        y = layer(names, reduce, self_loops, drop, row, params, shard)
         return (RIGHT_LOSSES | WRONG_LOSSES)[loss](shard, y)
 
     return total
 
 
-def check_layer(names, reduce, loss, self_loops, drop, mode) -> None:
-    total = total_of(names, reduce, loss, self_loops, drop)
+def check_layer(names, reduce, loss, self_loops, drop, row, mode) -> None:
+    total = total_of(names, reduce, loss, self_loops, drop, row)
 
     def run(parts):
         return jax.value_and_grad(total)(parameters(), sharded(parts, mode))
 
-    accepted = loss in RIGHT_LOSSES and not set(names) & set(MIXING)
+    accepted = loss in RIGHT_LOSSES and row in BY_ROW and not set(names) & set(MIXING)
     check_equal_or_refused([functools.partial(run, parts) for parts in PARTS], accepted=accepted)
     if set(names) & set(MIXING):
         assert isinstance(outcome(functools.partial(run, 1)), str)
@@ -209,6 +233,7 @@ LAYERS = st.tuples(
     st.sampled_from([*RIGHT_LOSSES, *RIGHT_LOSSES, *WRONG_LOSSES]),
     st.booleans(),
     st.booleans(),
+    st.sampled_from([*BY_ROW, *BY_ROW, *ACROSS_ROWS]),
     st.sampled_from(["sar", "domain"]),
 )
 
@@ -227,14 +252,20 @@ def test_every_message_that_mixes_edges_is_refused(name):
         )
 
 
+@pytest.mark.parametrize("name", ACROSS_ROWS)
+def test_what_combines_rows_of_a_device_is_refused(name):
+    traced = functools.partial(jax.eval_shape, total_of(["sender"], "sum", row=name))
+    assert isinstance(outcome(lambda: traced(parameters(), sharded(2, "sar"))), str)
+
+
 @pytest.mark.parametrize(
     "layer",
     [
-        (["gated", "table", "scan"], "sum", "mean", True, True, "sar"),
-        (["attention", "flattened"], "softmax", "sum", False, False, "domain"),
-        (["mlp", "drawn"], "mean", "sum", False, False, "sar"),
-        (["sender"], "sum", "local op", False, False, "sar"),
-        (["sender"], "sum", "summed twice", False, False, "sar"),
+        (["gated", "table", "scan"], "sum", "mean", True, True, "centred", "sar"),
+        (["attention", "flattened"], "softmax", "sum", False, False, "selected", "domain"),
+        (["mlp", "drawn"], "mean", "sum", False, False, "nothing", "sar"),
+        (["sender"], "sum", "local op", False, False, "nothing", "sar"),
+        (["sender"], "sum", "summed twice", False, False, "nothing", "sar"),
     ],
 )
 def test_some_layers(layer):

@@ -23,7 +23,7 @@ from jaxgraph.parallel.axis_rules import RULES, counted_from_end
 from jaxgraph.parallel.axis_states import SHARED, Along, Mixed, State, joined
 from jaxgraph.parallel.axis_steps import Step, by_default
 
-__all__ = ["follow_axis", "user_line"]
+__all__ = ["body_of", "follow_axis", "is_outside", "scan_counts", "user_line"]
 
 _SMALL = 1024
 """Constants without the axis are compared up to this many numbers."""
@@ -116,7 +116,7 @@ class _Flow:
             return self._scan(pair, states, step)
         if name == "cond":
             return self._cond(pair, states, step)
-        inner = None if name in RULES else _body(pair)
+        inner = None if name in RULES else _bodies(pair)
         if inner is not None:
             found = self._body(inner, states)
             return [_located(state, step) for state in found]
@@ -170,7 +170,7 @@ class _Flow:
         return _settled(turn, states[first + second :], step)
 
     def _scan(self, pair: tuple[Any, Any], states: list[State], step: Step) -> list[State]:
-        consts, carries = _scan_counts(pair[0])
+        consts, carries = scan_counts(pair[0])
         given, rest = states[:consts], states[consts + carries :]
         bodies = tuple(equation.params["jaxpr"] for equation in pair)
         if pair[0].params["length"] != pair[1].params["length"]:
@@ -210,8 +210,15 @@ class _Flow:
         return [Along(0)] * len(step.outputs)
 
 
-def _scan_counts(equation: Any) -> tuple[int, int]:
-    """The numbers of constants and carries of a scan: they have one rank inside and outside."""
+def scan_counts(equation: Any) -> tuple[int, int]:
+    """Counts the constants and carries of a scan, which have one rank inside and outside.
+
+    Args:
+      equation: of primitive "scan".
+
+    Returns:
+      Their numbers.
+    """
     body = equation.params["jaxpr"]
     body = getattr(body, "jaxpr", body)
 
@@ -241,15 +248,27 @@ def _located(state: State, step: Step) -> State:
     return state
 
 
-def _body(pair: tuple[Any, Any]) -> tuple[Any, Any] | None:
-    """The jaxprs of a call: the parameter with as many inputs and outputs as the equation."""
-    for name, value in pair[0].params.items():
+def _bodies(pair: tuple[Any, Any]) -> tuple[Any, Any] | None:
+    bodies = body_of(pair[0]), body_of(pair[1])
+    return None if bodies[0] is None else bodies
+
+
+def body_of(equation: Any) -> Any:
+    """Finds the jaxpr of a call.
+
+    Args:
+      equation: of any primitive.
+
+    Returns:
+      The parameter with as many inputs and outputs as the equation, or None.
+    """
+    for value in equation.params.values():
         if not isinstance(value, core.ClosedJaxpr | core.Jaxpr):
             continue
         jaxpr = value.jaxpr if isinstance(value, core.ClosedJaxpr) else value
         counts = len(jaxpr.invars), len(jaxpr.outvars)
-        if counts == (len(pair[0].invars), len(pair[0].outvars)):
-            return value, pair[1].params[name]
+        if counts == (len(equation.invars), len(equation.outvars)):
+            return value
     return None
 
 
@@ -274,7 +293,19 @@ def _is_inexact(value: Any) -> bool:
 
 _STANDARD = Path(sysconfig.get_paths()["stdlib"])
 _LIBRARIES = tuple(Path(str(module.__file__)).parent for module in (jax, flax, optax))
-_OTHERS = (*_LIBRARIES, Path(__file__).parent.parent)
+_HOME = Path(__file__).parent.parent
+
+
+def is_outside(path: Path) -> bool:
+    """Tells whether a file is of JAX, Flax, Optax or Python: neither the user's nor jaxgraph's.
+
+    Args:
+      path: of the file.
+
+    Returns:
+      Whether it is.
+    """
+    return path.parent == _STANDARD or any(path.is_relative_to(home) for home in _LIBRARIES)
 
 
 def user_line(equation: Any) -> str:
@@ -289,7 +320,7 @@ def user_line(equation: Any) -> str:
     traceback = getattr(getattr(equation, "source_info", None), "traceback", None)
     for frame in getattr(traceback, "frames", ()):
         path = Path(frame.file_name)
-        is_library = path.parent == _STANDARD or any(path.is_relative_to(p) for p in _OTHERS)
+        is_library = is_outside(path) or path.is_relative_to(_HOME)
         if not is_library and path.is_file():
             return f"{path.name}:{frame.line_num}"
     return ""

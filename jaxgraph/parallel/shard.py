@@ -12,7 +12,7 @@ from jax import lax
 
 from jaxgraph.graph import Graph
 from jaxgraph.ops.blocks import Block
-from jaxgraph.ops.edges import EdgeGroups, match_variation, varying_axes
+from jaxgraph.ops.edges import EdgeGroups, varying_axes
 from jaxgraph.parallel.columns import ColumnTopology
 from jaxgraph.parallel.features import FeatureColumns, gather_columns
 from jaxgraph.partition.manifest import Manifest
@@ -137,9 +137,9 @@ class Shard:
 
     def mask_rows(self, values: jax.Array) -> jax.Array:
         """`values` [rows, ...] with zeros in the rows of padding."""
-        if not self.manifest.has_padding:
-            # As with padding, the result differs between devices: `sum` takes it.
-            return match_variation(values, self.node_mask)
+        # What has no rows of this device's nodes yet gets them from the mask: `sum` takes it.
+        if not self.manifest.has_padding and varying_axes(values):
+            return values
         mask = self.node_mask.reshape(-1, *(1,) * (values.ndim - 1))
         return jnp.where(mask, values, jnp.zeros((), values.dtype))
 

@@ -14,6 +14,7 @@ from flax.errors import TraceContextError
 from jax.extend import core
 from jax.sharding import NamedSharding, PartitionSpec
 
+from jaxgraph.parallel.axis_states import Along
 from jaxgraph.parallel.nnx_objects import (
     Objects,
     changes,
@@ -27,6 +28,8 @@ from jaxgraph.parallel.nnx_objects import (
 from jaxgraph.parallel.output_check import check_outputs
 from jaxgraph.parallel.placement import ShardedGraph
 from jaxgraph.parallel.random_check import check_random_rows
+from jaxgraph.parallel.row_check import check_rows, state_of_field
+from jaxgraph.parallel.row_states import Rows, Same
 
 __all__ = ["collect_rows", "gather_rows", "local_rows", "place_rows", "rows_prefix", "spmd"]
 
@@ -154,6 +157,9 @@ def _run(
         trace = jax.make_jaxpr(on_one_shard, return_shape=True)
         program, shapes = trace(state, local)
         check_random_rows(program.jaxpr, graph.shards.num_rows)
+        inputs = jax.tree.leaves(jax.tree.map(_row_states, (state, local), is_leaf=_is_unit))
+        manifest = graph.manifest
+        check_rows(program, inputs, manifest.node_rows, has_padding=manifest.has_padding)
         values = core.jaxpr_as_fun(program)(*jax.tree.leaves((state, local)))
         return jax.tree.unflatten(jax.tree.structure(shapes), values)
 
@@ -205,6 +211,17 @@ def _is_split(part: Any) -> bool:
             )
         return rows == "placed"
     return isinstance(part, ShardedGraph)
+
+
+def _row_states(part: Any) -> Pytree:
+    """What `check_rows` is told of the arrays of an argument."""
+    if _is_graph(part):
+        # Below a field are columns of features, which have rows of all nodes.
+        return jax.tree_util.tree_map_with_path(
+            lambda path, leaf: state_of_field(path[1:], leaf.ndim), part
+        )
+    is_split = isinstance(part, nnx.Variable) and _is_split(part)
+    return jax.tree.map(lambda _: Rows(Along(0)) if is_split else Same(), part)
 
 
 def _own_shard(part: Any) -> Any:

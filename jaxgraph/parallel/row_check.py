@@ -1,0 +1,98 @@
+"""Refuses functions of a shard whose result would depend on how nodes are divided into parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from jaxgraph.parallel.axis_states import Along
+from jaxgraph.parallel.row_flow import RowsError, follow_rows
+from jaxgraph.parallel.row_states import UNKNOWN, Number, Rows, RowState
+
+__all__ = ["check_rows", "state_of_field"]
+
+_PADDING: Mapping[str, Number | None] = MappingProxyType(
+    {
+        **dict.fromkeys(("node_mask", "missing_self_loop"), False),
+        **dict.fromkeys(("train_mask", "val_mask", "test_mask"), False),
+        **dict.fromkeys(("in_degree", "weighted_in_degree", "nodes", "graph_ids"), 0),
+        **dict.fromkeys(("node_ids", "labels")),
+    }
+)
+"""Fields of a shard with a row per node, and what their rows of padding hold, where it is known."""
+
+_COMPLETE = (
+    "Complete it over the devices first: shard.sum(total) of a sum; of a mean, total, count = "
+    "shard.sum((total, count)), then divide; jax.lax.pmax(value, shard.axis) of a maximum"
+)
+_WHY: Mapping[str, str] = MappingProxyType(
+    {
+        "padding": "reduces over the rows of the shard, rows of padding included. Mask them first: "
+        "shard.mask_rows(x), or where=shard.node_mask[:, None] and, of a maximum, "
+        "initial=-jnp.inf. Layers and biases fill rows of padding: mask what is reduced, last",
+        "mean": "divides a sum over the rows of the shard by their number, padding included. "
+        + _COMPLETE,
+        "share": "uses a reduction over this device's rows, which other parts would change. "
+        + _COMPLETE,
+        "branch": "decides by a reduction over this device's rows, or by a row. " + _COMPLETE,
+        "added": "adds to a sum over this device's rows what is the same on every device, such as "
+        "a penalty of parameters: it would be counted once per part. Add it after shard.sum",
+        "counted": "reduces over the devices what is the same on every one of them: it would be "
+        "counted once per part. Use it as it is",
+        "rows": "reduces over the devices what has a row for each node: it would combine row r of "
+        "every device, which are different nodes. Reduce it over the rows first: "
+        "shard.sum(jnp.sum(shard.mask_rows(x), axis=0))",
+        "mixes": "combines rows of different nodes of this device, or picks or reorders them. "
+        "Combine rows with jaxgraph.parallel.propagate along edges, or with shard.sum over all "
+        "nodes",
+        "position": "depends on the position of a row on its device, which differs with the "
+        "partition. Number nodes by shard.node_ids; arrays with a row for each node belong to the "
+        "Graph",
+    }
+)
+
+
+def state_of_field(path: Sequence[Any], dimensions: int) -> RowState:
+    """Returns the state of an array of the shard.
+
+    Args:
+      path: from the shard to the array; columns of features are below a field.
+      dimensions: of the array, with a leading one of size 1 before its rows.
+
+    Returns:
+      Its state.
+    """
+    name = path[0].name
+    if name not in _PADDING or len(path) > 1:
+        return UNKNOWN
+    padding = (-1 if dimensions == 2 else 0) if name == "labels" else _PADDING[name]
+    return Rows(Along(1), padding)
+
+
+def check_rows(
+    program: Any, inputs: Sequence[RowState], num_rows: int, *, has_padding: bool
+) -> None:
+    """Checks that a function of a shard gives the same on any number of parts.
+
+    It treats every row by itself, masks rows of padding before it reduces over rows, and completes
+    such reductions over the devices before it uses them. What it makes of `jax.lax.axis_index` and
+    of collectives of its own is its own affair.
+
+    Args:
+      program: its jaxpr, closed, traced under `shard_map`.
+      inputs: the states of its flat arguments.
+      num_rows: rows of the shard.
+      has_padding: whether any device has rows of padding.
+
+    Raises:
+      ValueError: it does not.
+    """
+    try:
+        follow_rows(program, inputs, num_rows, has_padding=has_padding)
+    except RowsError as found:
+        where = f" ({found.line})" if found.line else ""
+        raise ValueError(
+            "the function that jaxgraph.parallel.spmd runs would give something else on another "
+            f"number of parts: {found.operation}{where} {_WHY[found.why]}"
+        ) from None

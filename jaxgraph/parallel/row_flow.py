@@ -1,0 +1,432 @@
+"""Follows the rows of a shard, and sums over them, through the jaxpr of a function of the shard.
+
+The function must give the same on any number of parts: it treats every row by itself, leaves rows
+of padding out of every reduction, and completes reductions over the devices (`shard.sum`) before
+anything that is not linear. Equations that jaxgraph makes itself are followed as far as the rules
+go, and trusted beyond; so are those of a derivative, since the transpose of a function that is the
+same on any number of parts is the same, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+
+from jaxgraph.ops.edges import varying_axes
+from jaxgraph.parallel.axis_flow import body_of, is_outside, scan_counts, user_line
+from jaxgraph.parallel.axis_rules import RULES
+from jaxgraph.parallel.axis_states import SHARED, Along, Mixed, State
+from jaxgraph.parallel.axis_steps import Step, by_default
+from jaxgraph.parallel.row_padding import filled, is_neutral
+from jaxgraph.parallel.row_shares import completed, reduced, shared_out
+from jaxgraph.parallel.row_states import (
+    UNKNOWN,
+    Number,
+    RefusedError,
+    Rows,
+    RowState,
+    Same,
+    Share,
+    Unknown,
+    joined_rows,
+    number_of,
+)
+from pallas_kernels import pytrees
+
+__all__ = ["RowsError", "follow_rows"]
+
+_REDUCTIONS = frozenset(
+    f"reduce_{name}" for name in ("sum", "max", "min", "prod", "and", "or", "xor")
+)
+_SUMS_OF_DEVICES = ("psum", "psum_invariant", "pmax", "pmin")
+_OF_DEVICES = (
+    "axis_index",
+    "ppermute",
+    "all_gather",
+    "all_gather_invariant",
+    "all_to_all",
+    "reduce_scatter",
+)
+_LOOPS = ("while", "scan", "cond", "custom_vjp_call", "custom_vjp_call_jaxpr")
+_HOME = Path(__file__).parent.parent
+_JAX = Path(str(jax.__file__)).parent
+_OURS = (_HOME, Path(pytrees.__file__).parent)
+_THIN = _HOME / "parallel" / "shard.py"
+"""Its methods are followed as if the user had written them."""
+
+
+class RowsError(Exception):
+    """What a function of a shard must not do.
+
+    Args:
+      why: a word of `jaxgraph.parallel.row_check`.
+      operation: the primitive.
+      line: the user's line, or "".
+    """
+
+    def __init__(self, why: str, operation: str, line: str) -> None:
+        super().__init__(why, operation, line)
+        self.why, self.operation, self.line = why, operation, line
+
+
+def follow_rows(
+    program: core.ClosedJaxpr, inputs: Sequence[RowState], num_rows: int, *, has_padding: bool
+) -> list[RowState]:
+    """Finds the states of the outputs of a function of a shard.
+
+    Args:
+      program: the function, traced under `shard_map`.
+      inputs: the states of its flat arguments.
+      num_rows: rows of the shard.
+      has_padding: whether any device has rows of padding.
+
+    Returns:
+      A state for each flat output.
+
+    Raises:
+      RowsError: the result would depend on the partition.
+    """
+    return _Flow(num_rows, has_padding, None).closed(program, inputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Flow:
+    """Interprets jaxprs; `caller` is the equation whose author is that of all, None: each its own.
+
+    JAX keeps the traces of its own functions, such as `jnp.where`: the lines inside of one are
+    those of who called it first.
+    """
+
+    num_rows: int
+    has_padding: bool
+    caller: Any
+
+    def closed(self, program: Any, inputs: Sequence[RowState]) -> list[RowState]:
+        jaxpr, consts = getattr(program, "jaxpr", program), getattr(program, "consts", ())
+        known: dict[Any, RowState] = dict(zip(jaxpr.invars, inputs, strict=True))
+        known |= zip(jaxpr.constvars, map(self._constant, consts), strict=True)
+        for equation in jaxpr.eqns:
+            states = [self._operand(var, known) for var in equation.invars]
+            known |= zip(equation.outvars, self._equation(equation, states), strict=True)
+        return [self._operand(var, known) for var in jaxpr.outvars]
+
+    def _operand(self, var: Any, known: dict[Any, RowState]) -> RowState:
+        if isinstance(var, core.Literal):
+            return Same(value=number_of(var.val))
+        return known.get(var, UNKNOWN)
+
+    def _constant(self, value: Any) -> RowState:
+        if varying_axes(value):
+            return UNKNOWN
+        return Same(value=number_of(value))
+
+    def _equation(self, equation: Any, states: list[RowState]) -> list[RowState]:
+        name = equation.primitive.name
+        flow = dataclasses.replace(self, caller=self.caller or equation)
+        try:
+            if name in _LOOPS and any(not isinstance(state, Same) for state in states):
+                return flow._loop(equation, states, self)
+            inner = None if name in RULES else body_of(equation)
+            if inner is not None:
+                is_one = _is_kept(inner) or _is_transposed(equation)
+                return (flow if is_one else self).closed(inner, states)
+            return flow._simple(equation, states)
+        except RefusedError as refused:
+            if not _is_users(flow.caller):
+                return flow._trusted(equation)
+            line = user_line(flow.caller)
+            raise RowsError(refused.why, name, line) from refused
+
+    def _trusted(self, equation: Any) -> list[RowState]:
+        padding = 0 if _is_transposed(self.caller) else None
+
+        def state(var: Any) -> RowState:
+            if not _varies(var):
+                return Same()
+            if var.aval.shape[:1] == (self.num_rows,):
+                return Rows(Along(0), padding)
+            return UNKNOWN
+
+        return [state(var) for var in equation.outvars]
+
+    def _simple(self, equation: Any, states: list[RowState]) -> list[RowState]:
+        name = equation.primitive.name
+        if name == "optimization_barrier":
+            return states
+        if name in _SUMS_OF_DEVICES:
+            completed(_step(equation, self.num_rows), states)
+            return [Same()] * len(equation.outvars)
+        if name in _OF_DEVICES or any(isinstance(state, Unknown) for state in states):
+            return [UNKNOWN if _varies(var) else Same() for var in equation.outvars]
+        step = _step(equation, self.num_rows)
+        if any(isinstance(state, Share) for state in states):
+            return shared_out(step, states)
+        if any(isinstance(state, Rows) for state in states):
+            return self._rows(step, states, equation)
+        return _same(step, [state for state in states if isinstance(state, Same)])
+
+    def _rows(self, step: Step, states: list[RowState], equation: Any) -> list[RowState]:
+        rows = next(state for state in states if isinstance(state, Rows))
+        axis, name = rows.along.axis, step.name
+        numbers = [_number(state) for state in states]
+        dtype = np.dtype(equation.invars[0].aval.dtype) if name in _REDUCTIONS else None
+        if name in _REDUCTIONS and axis in {a % len(step.inputs[0]) for a in step.params["axes"]}:
+            share = reduced(step, step.params["axes"])
+            if self.has_padding and not is_neutral(share.kind, numbers[0], dtype):
+                raise RefusedError("padding")
+            return [share]
+        if name == "dot_general" and _is_summed(step, states):
+            if self.has_padding and not any(number == 0 for number in numbers):
+                raise RefusedError("padding")
+            return [Share("sum")]
+        if name == "broadcast_in_dim":
+            place = step.params["broadcast_dimensions"][axis]
+            return [Rows(rows.along.at(place), rows.padding)]
+        if name in ("argmax", "argmin") and axis in step.params["axes"]:
+            raise RefusedError("mixes")
+        found = _followed(step, states, axis)
+        return [
+            Rows(state, filled(step, numbers, i)) if isinstance(state, Along) else Same()
+            for i, state in enumerate(found)
+        ]
+
+    def _loop(self, equation: Any, states: list[RowState], inside: _Flow) -> list[RowState]:
+        """Follows a loop or a branch, with another flow for its bodies."""
+        if not _is_users(self.caller):
+            return self._trusted(equation)
+        params, name = equation.params, equation.primitive.name
+        if name == "scan":
+            return _scan(equation, states, inside)
+        if name == "while":
+            first, second = params["cond_nconsts"], params["body_nconsts"]
+            asked, given = states[:first], states[first : first + second]
+
+            def turn(carry: list[RowState]) -> list[RowState]:
+                if not _decides(inside.closed(params["cond_jaxpr"], [*asked, *carry])[0]):
+                    raise RefusedError("branch")
+                return inside.closed(params["body_jaxpr"], [*given, *carry])
+
+            return _settled(turn, states[first + second :])
+        if name == "cond":
+            if not _decides(states[0]):
+                raise RefusedError("branch")
+            results = [inside.closed(branch, states[1:]) for branch in params["branches"]]
+            return [_joined(each) for each in zip(*results, strict=True)]
+        inner = body_of(equation)
+        return self._trusted(equation) if inner is None else inside.closed(inner, states)
+
+
+def _step(equation: Any, num_rows: int) -> Step:
+    def shape(var: Any) -> tuple[int, ...]:
+        return tuple(getattr(var.aval, "shape", ()))
+
+    return Step(
+        equation.primitive.name,
+        equation.params,
+        num_rows,
+        tuple(map(shape, equation.invars)),
+        tuple(map(shape, equation.outvars)),
+        ((),) * len(equation.outvars),
+        tuple(v.val if isinstance(v, core.Literal) else None for v in equation.invars),
+        "",
+    )
+
+
+def _varies(var: Any) -> bool:
+    """Tells whether a variable may differ between devices."""
+    variation = getattr(var.aval, "manual_axis_type", None)
+    return variation is None or bool(variation.varying)
+
+
+def _number(state: RowState) -> Number | None:
+    if isinstance(state, Same):
+        return state.value
+    return state.padding if isinstance(state, Rows) else None
+
+
+def _is_summed(step: Step, states: Sequence[RowState]) -> bool:
+    """Tells whether a product sums over rows, each of which is multiplied by its own or by one."""
+    summed, _ = step.params["dimension_numbers"]
+    places = [
+        list(axes).index(state.along.axis)
+        for state, axes in zip(states, summed, strict=True)
+        if isinstance(state, Rows) and state.along.axis in axes
+    ]
+    if not places:
+        return False
+    for state, axes in zip(states, summed, strict=True):
+        axis = axes[places[0]]
+        if isinstance(state, Rows) and state.along.axis != axis:
+            raise RefusedError("mixes")
+        if isinstance(state, Same) and axis not in state.uniform and state.value is None:
+            raise RefusedError("position")
+    return True
+
+
+def _followed(step: Step, states: Sequence[RowState], axis: int) -> list[Along | Mixed | Any]:
+    """The states of the outputs by the rules of an axis whose entries must not meet."""
+    rule = RULES.get(step.name, by_default)
+    acts_by_number = step.name not in RULES or step.name in ("select_n", "lt")
+    if acts_by_number:
+        _check_aligned(step, states, axis)
+
+    def along(state: RowState, with_marks: bool) -> State:
+        if isinstance(state, Rows):
+            return state.along
+        assert isinstance(state, Same)
+        if with_marks and state.marked is not None:
+            return state.marked
+        is_uniform = axis in state.uniform and not acts_by_number
+        return Along(axis, uniform=True) if with_marks and is_uniform else SHARED
+
+    found: list[State] = []
+    for with_marks in (True, False):
+        found = rule(step, [along(state, with_marks) for state in states])
+        if not any(isinstance(state, Mixed) for state in found):
+            return found
+    mixed = next(state for state in found if isinstance(state, Mixed))
+    raise RefusedError("position" if mixed.why == "position" else "mixes")
+
+
+def _check_aligned(step: Step, states: Sequence[RowState], axis: int) -> None:
+    """Refuses what has an entry for every row but no node, such as `jnp.arange(rows)`."""
+    for state, shape in zip(states, step.inputs, strict=True):
+        if not isinstance(state, Same) or state.value is not None or len(shape) <= axis:
+            continue
+        if shape[axis] > 1 and axis not in state.uniform:
+            raise RefusedError("position")
+
+
+def _same(step: Step, states: list[Same]) -> list[RowState]:
+    """The states of outputs of values that are the same on every device."""
+    results: list[RowState] = []
+    for i, shape in enumerate(step.outputs):
+        value = filled(step, [state.value for state in states], i)
+        dimensions = frozenset(d for d, size in enumerate(shape) if size == step.entries)
+        if not dimensions:
+            results.append(Same(value=value))
+        elif value is not None:
+            results.append(Same(dimensions, None, value))
+        else:
+            results.append(_same_of_rows(step, states, i, dimensions))
+    return results
+
+
+def _same_of_rows(
+    step: Step, states: list[Same], output: int, dimensions: frozenset[int]
+) -> RowState:
+    if step.name == "iota":
+        axis = step.params["dimension"]
+        marked = Along(axis, content="position") if axis in dimensions else None
+        return Same(dimensions - {axis}, marked)
+    if step.name == "broadcast_in_dim":
+        return _same_broadcast(step, states[0], dimensions)
+    rule, uniform = RULES.get(step.name, by_default), frozenset()
+    for axis in {d for state in states for d in state.uniform}:
+        given = [
+            Along(axis, uniform=True)
+            if axis in state.uniform
+            else SHARED
+            if len(shape) <= axis or shape[axis] != step.entries or state.value is not None
+            else Mixed("", "")
+            for state, shape in zip(states, step.inputs, strict=True)
+        ]
+        if any(isinstance(state, Mixed) for state in given):
+            continue
+        found = rule(step, given)[output]
+        if isinstance(found, Along) and found.uniform and found.outer == found.inner == 1:
+            uniform |= {found.axis}
+    marked = None
+    if any(state.marked for state in states):
+        found = rule(step, [state.marked or SHARED for state in states])[output]
+        marked = found if isinstance(found, Along) and found.content is not None else None
+    return Same(uniform, marked)
+
+
+def _same_broadcast(step: Step, state: Same, dimensions: frozenset[int]) -> RowState:
+    placed = list(step.params["broadcast_dimensions"])
+    kept = {d: placed.index(d) for d in dimensions if d in placed}
+    uniform = frozenset(
+        d
+        for d in dimensions
+        if d not in kept or step.inputs[0][kept[d]] == 1 or kept[d] in state.uniform
+    )
+    marked = state.marked and state.marked.at(placed[state.marked.axis])
+    return Same(uniform, marked)
+
+
+def _scan(equation: Any, states: list[RowState], inside: _Flow) -> list[RowState]:
+    consts, carries = scan_counts(equation)
+    given, rest = states[:consts], states[consts + carries :]
+    body = equation.params["jaxpr"]
+    if any(isinstance(state, Rows) and state.along.axis == 0 for state in rest):
+        by_itself = not carries and all(isinstance(state, Same) for state in given)
+        if not by_itself:
+            raise RefusedError("mixes")
+        return [Rows(Along(0))] * len(equation.outvars)
+
+    def moved(state: RowState, by: int) -> RowState:
+        if isinstance(state, Rows):
+            return Rows(state.along.at(state.along.axis + by), state.padding)
+        return Same(value=state.value) if isinstance(state, Same) else state
+
+    outputs: list[RowState] = []
+
+    def turn(carry: list[RowState]) -> list[RowState]:
+        nonlocal outputs
+        found = inside.closed(body, [*given, *carry, *(moved(state, -1) for state in rest)])
+        outputs = found[carries:]
+        return found[:carries]
+
+    carry = _settled(turn, states[consts : consts + carries])
+    return [*carry, *(moved(state, 1) for state in outputs)]
+
+
+def _decides(state: RowState) -> bool:
+    return isinstance(state, Same | Unknown)
+
+
+def _settled(turn: Any, carry: list[RowState]) -> list[RowState]:
+    """The states of a loop's carry when they change no more; `turn` was called last with them."""
+    while True:
+        new = [joined_rows(*pair) for pair in zip(carry, turn(list(carry)), strict=True)]
+        if new == carry:
+            return carry
+        carry = new
+
+
+def _joined(states: Sequence[RowState]) -> RowState:
+    result = states[0]
+    for state in states[1:]:
+        result = joined_rows(result, state)
+    return result
+
+
+def _is_kept(body: Any) -> bool:
+    """Tells whether a jaxpr is of a function of JAX's own."""
+    debug_info = getattr(getattr(body, "jaxpr", body), "debug_info", None)
+    filename = getattr(debug_info, "func_filename", None)
+    return filename is None or Path(filename).is_relative_to(_JAX)
+
+
+def _is_transposed(equation: Any) -> bool:
+    return "transpose(" in str(equation.source_info.name_stack)
+
+
+def _is_users(equation: Any) -> bool:
+    """Tells whether an equation is of the user's own function, and no derivative of it."""
+    traceback = equation.source_info.traceback
+    if traceback is None or _is_transposed(equation):
+        return False
+    for frame in traceback.frames:
+        path = Path(frame.file_name)
+        if path == _THIN or is_outside(path):
+            continue
+        return not any(path.is_relative_to(home) for home in _OURS)
+    return False

@@ -1,0 +1,144 @@
+"""What one number becomes that fills an array: in rows of padding, or everywhere."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from jaxgraph.parallel.axis_steps import Step
+from jaxgraph.parallel.row_states import Number, number_of
+
+__all__ = ["filled", "is_neutral"]
+
+_KEEPS = frozenset(
+    (
+        *("broadcast_in_dim", "copy", "copy_p", "cummax", "cummin", "dynamic_slice", "gather"),
+        *("pcast", "pvary", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reshape"),
+        *("rev", "slice", "sort", "split", "squeeze", "stop_gradient", "tile", "transpose"),
+        *("expand_dims", "optimization_barrier", "reduce_precision", "unstack"),
+    )
+)
+"""Primitives whose output is full of what their first operand is full of."""
+
+_LARGE = 1e9
+"""By convention no value is farther from 0 than what takes the place of infinity."""
+
+_KEEPS_ZERO = frozenset(("reduce_sum", "cumsum", "dot_general", "conv_general_dilated"))
+
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {
+        **{name: getattr(np, name) for name in ("abs", "sign", "floor", "ceil", "exp", "expm1")},
+        **{name: getattr(np, name) for name in ("log", "log1p", "sqrt", "sin", "cos", "tanh")},
+        **{"neg": operator.neg, "square": np.square, "cbrt": np.cbrt},
+        **{"add": operator.add, "add_any": operator.add, "sub": operator.sub, "mul": operator.mul},
+        **{"max": max, "min": min, "pow": np.power, "xor": operator.xor},
+        **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+        "rsqrt": lambda x: 1 / np.sqrt(x),
+        "logistic": lambda x: 1 / (1 + np.exp(-np.float64(x))),
+        "not": lambda x: not x if isinstance(x, bool) else np.nan,
+        "div": lambda x, y: np.float64(x) / y if isinstance(x, float) else np.nan,
+        "erf": lambda x: x if x == 0 else np.nan,
+        "clamp": lambda low, x, high: min(max(low, x), high),
+        "is_finite": np.isfinite,
+    }
+)
+"""Primitives that act on every number by itself."""
+
+
+def filled(step: Step, numbers: Sequence[Number | None], output: int) -> Number | None:
+    """Finds the number that an output is full of.
+
+    Args:
+      step: the equation.
+      numbers: of each operand, the number that it is full of; None: not known.
+      output: which of the equation's outputs.
+
+    Returns:
+      The number, or None.
+    """
+    name = step.name
+    if name in ("optimization_barrier", "sort"):
+        return numbers[output]
+    if name in _KEEPS:
+        return numbers[0]
+    if name == "convert_element_type":
+        return _converted(numbers[0], step.params["new_dtype"])
+    if name == "mul" or name in _KEEPS_ZERO:
+        if any(number == 0 for number in numbers):
+            return 0
+        return _computed(step, numbers)
+    if name == "div" and numbers[0] == 0:
+        return 0
+    if name in ("and", "or"):
+        return _logical(name, numbers)
+    if name == "select_n":
+        return _selected(numbers)
+    if name in ("concatenate", "stack", "pad", "dynamic_update_slice"):
+        parts = numbers if name in ("concatenate", "stack") else numbers[:2]
+        return parts[0] if all(number == parts[0] for number in parts) else None
+    return _computed(step, numbers)
+
+
+def is_neutral(kind: str, number: Number | None, dtype: Any) -> bool:
+    """Tells whether a reduction over numbers is the same with one more.
+
+    Args:
+      kind: of a `Share`.
+      number: the one more; None: any.
+      dtype: of the numbers.
+
+    Returns:
+      Whether it makes no difference.
+    """
+    if number is None:
+        return False
+    if kind in ("sum", "or", "xor"):
+        return number == 0
+    if kind == "prod":
+        return number == 1
+    if kind == "and":
+        return number in ((True, -1) if np.issubdtype(dtype, np.integer) else (True,))
+    if dtype == np.bool_:
+        return number == (kind == "min")
+    if np.issubdtype(dtype, np.integer):
+        limits = np.iinfo(dtype)
+        return number == (limits.min if kind == "max" else limits.max)
+    return number <= -_LARGE if kind == "max" else number >= _LARGE
+
+
+def _converted(number: Number | None, dtype: Any) -> Number | None:
+    if number is None or not isinstance(dtype, np.dtype):
+        return None
+    with np.errstate(all="ignore"):
+        return number_of(np.asarray(number).astype(dtype))
+
+
+def _logical(name: str, numbers: Sequence[Number | None]) -> Number | None:
+    if not all(number is None or isinstance(number, bool) for number in numbers):
+        return None
+    decides = name == "or"
+    if any(number is decides for number in numbers):
+        return decides
+    return None if None in numbers else not decides
+
+
+def _selected(numbers: Sequence[Number | None]) -> Number | None:
+    which, *cases = numbers
+    if which is not None:
+        return cases[int(which)]
+    return cases[0] if all(case == cases[0] for case in cases) else None
+
+
+def _computed(step: Step, numbers: Sequence[Number | None]) -> Number | None:
+    function: Any = _FUNCTIONS.get(step.name)
+    if step.name == "integer_pow":
+        exponent = step.params["y"]
+        function = lambda x: float(x) ** exponent if x or exponent > 0 else np.nan  # noqa: E731
+    if function is None or any(number is None for number in numbers):
+        return None
+    with np.errstate(all="ignore"):
+        return number_of(function(*numbers))

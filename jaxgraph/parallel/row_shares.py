@@ -1,0 +1,124 @@
+"""Rules for a share of a reduction over all nodes: what may be done before it is completed.
+
+A share of a sum may be multiplied by what is the same on every device, and added to another share;
+one of a maximum may be compared. Everything else gives another result when it is completed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from jaxgraph.parallel.axis_steps import Step
+from jaxgraph.parallel.row_states import RefusedError, Rows, RowState, Same, Share
+
+__all__ = ["completed", "reduced", "shared_out"]
+
+_MOVES = frozenset(
+    (
+        *("broadcast_in_dim", "convert_element_type", "copy", "copy_p", "dynamic_slice"),
+        *("expand_dims", "gather", "optimization_barrier", "pcast", "pvary", "reduce_precision"),
+        *("reshape", "rev", "slice", "split", "squeeze", "stop_gradient", "tile", "transpose"),
+        *("unstack", "concatenate", "stack"),
+    )
+)
+"""Primitives that move numbers or copy them."""
+
+_SCALES = frozenset(("mul", "dot_general", "conv_general_dilated", "neg", "real", "imag", "conj"))
+_ADDS = frozenset(("add", "add_any", "sub", "select_n", "pad", "reduce_sum", "cumsum"))
+_ADDS_INTO = frozenset(("scatter", "scatter-add", "scatter_add", "dynamic_update_slice"))
+_REPEATS = {"max": ("max", "reduce_max"), "min": ("min", "reduce_min")}
+_REPEATS |= {"or": ("or", "reduce_or"), "and": ("and", "reduce_and")}
+_COMPLETES = {
+    "psum": ("sum",),
+    "psum_invariant": ("sum",),
+    "pmax": ("max", "or"),
+    "pmin": ("min", "and"),
+}
+
+
+def reduced(step: Step, axes: Sequence[int]) -> Share:
+    """Returns the state of a reduction of rows over some dimensions, those of the rows among them.
+
+    Args:
+      step: the equation, "reduce_sum" and so on.
+      axes: the dimensions.
+
+    Returns:
+      The state.
+    """
+    shape = step.inputs[0]
+    entries = math.prod(shape[axis % len(shape)] for axis in axes)
+    return Share(step.name.removeprefix("reduce_"), entries)
+
+
+def completed(step: Step, states: Sequence[RowState]) -> None:
+    """Checks that a reduction over the devices completes shares of the same reduction.
+
+    Args:
+      step: the equation, "psum" and so on.
+      states: of its operands.
+
+    Raises:
+      RefusedError: an operand is the same on every device, rows, or a share of another reduction.
+    """
+    for state in states:
+        if isinstance(state, Rows):
+            raise RefusedError("rows")
+        if isinstance(state, Same):
+            raise RefusedError("counted")
+        if isinstance(state, Share) and state.kind not in _COMPLETES[step.name]:
+            raise RefusedError("share")
+
+
+def shared_out(step: Step, states: Sequence[RowState]) -> list[RowState]:
+    """Applies an equation to shares.
+
+    Args:
+      step: the equation.
+      states: of its operands, at least one of them a share, none unknown.
+
+    Returns:
+      The states of its outputs.
+
+    Raises:
+      RefusedError: the result is no share of a reduction.
+    """
+    shares = [state for state in states if isinstance(state, Share)]
+    kinds = {share.kind for share in shares}
+    if any(isinstance(state, Rows) for state in states) or len(kinds) > 1:
+        raise RefusedError("share")
+    share, name = shares[0], step.name
+    if name in ("concatenate", "stack") and len(shares) < len(states):
+        raise RefusedError("added")
+    if name in _MOVES and isinstance(states[0], Share):
+        return [share] * len(step.outputs)
+    if share.kind != "sum":
+        if name in _REPEATS.get(share.kind, ()):
+            return [Share(share.kind)]
+        if name == "neg" and share.kind in ("max", "min"):
+            return [Share("min" if share.kind == "max" else "max")]
+        raise RefusedError("share")
+    return [_of_sum(step, states, share)] * len(step.outputs)
+
+
+def _of_sum(step: Step, states: Sequence[RowState], share: Share) -> Share:
+    name = step.name
+    if name == "div" and isinstance(states[0], Share) and isinstance(states[1], Same):
+        if share.entries > 1 and states[1].value == share.entries:
+            raise RefusedError("mean")
+        return Share("sum")
+    if name in _SCALES and sum(isinstance(state, Share) for state in states) == 1:
+        return Share("sum")
+    if name in _ADDS or name in _ADDS_INTO:
+        values = list(states)
+        if name in ("select_n", "dynamic_update_slice", "scatter", "scatter-add", "scatter_add"):
+            chosen = {"select_n": states[:1], "dynamic_update_slice": states[2:]}
+            if any(isinstance(state, Share) for state in chosen.get(name, states[1:2])):
+                raise RefusedError("share")
+            given = {"select_n": states[1:], "dynamic_update_slice": states[:2]}
+            values = list(given.get(name, [states[0], *states[2:]]))
+        if all(isinstance(s, Share) or (isinstance(s, Same) and s.value == 0) for s in values):
+            return Share("sum")
+        raise RefusedError("added")
+    raise RefusedError("share")

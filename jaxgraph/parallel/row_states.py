@@ -1,0 +1,131 @@
+"""The states of values in a function of a shard, which must not depend on the partition.
+
+`jaxgraph.parallel.row_flow` follows them through the function's jaxpr. A value is the same on every
+device (`Same`), has a row for each of the device's nodes (`Rows`), is the device's share of a
+reduction over all nodes (`Share`), or is nothing that is known (`UNKNOWN`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from jaxgraph.parallel.axis_states import Along
+
+__all__ = [
+    "UNKNOWN",
+    "Number",
+    "RefusedError",
+    "RowState",
+    "Rows",
+    "Same",
+    "Share",
+    "Unknown",
+    "joined_rows",
+    "number_of",
+]
+
+Number: TypeAlias = bool | int | float
+
+
+class RefusedError(Exception):
+    """An equation whose result would depend on the partition.
+
+    Args:
+      why: a word of `jaxgraph.parallel.row_check`.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+@dataclasses.dataclass(frozen=True)
+class Same:
+    """A value that is equal on every device.
+
+    Attributes:
+      uniform: dimensions of as many entries as the shard has rows, along which all are equal.
+      marked: for numbers of rows made by `jnp.arange`, where they stand; or None.
+      value: the number that all entries are, where it is known.
+    """
+
+    uniform: frozenset[int] = frozenset()
+    marked: Along | None = None
+    value: Number | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """A value with a row for each node of the device, which depends on that node alone.
+
+    Attributes:
+      along: where the rows are.
+      padding: the number that all entries in rows of padding are, where it is known.
+    """
+
+    along: Along
+    padding: Number | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """A reduction over the device's nodes, to be completed over the devices.
+
+    Attributes:
+      kind: "sum", "max", "min", "prod", "or", "and" or "xor".
+      entries: how many numbers were reduced to one, rows of padding among them; 0: not known.
+    """
+
+    kind: str
+    entries: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Unknown:
+    """A value that is not followed, such as an array of edges."""
+
+
+UNKNOWN = Unknown()
+
+RowState: TypeAlias = Same | Rows | Share | Unknown
+
+
+def number_of(value: Any) -> Number | None:
+    """Returns a scalar as a Python number; None for an array, a key or NaN."""
+    if np.shape(value) != () or not isinstance(value, bool | int | float | np.generic | np.ndarray):
+        return None
+    number = np.asarray(value).item()
+    if not isinstance(number, bool | int | float) or math.isnan(number):
+        return None
+    return number
+
+
+def joined_rows(first: RowState, second: RowState) -> RowState:
+    """Joins the states of two values, either of which may be taken.
+
+    Args:
+      first, second: the states.
+
+    Returns:
+      The state of the value that is taken.
+    """
+    if first == second:
+        return first
+    if isinstance(first, Same) and isinstance(second, Same):
+        return Same(first.uniform & second.uniform)
+    if isinstance(first, Share) and isinstance(second, Share) and first.kind == second.kind:
+        return Share(first.kind)
+    for one, other in ((first, second), (second, first)):
+        if isinstance(one, Share) and isinstance(other, Same):
+            return Share("sum") if one.kind == "sum" and other.value == 0 else UNKNOWN
+        if isinstance(one, Rows) and isinstance(other, Same):
+            return Rows(one.along, one.padding if one.padding == other.value else None)
+    if isinstance(first, Rows) and isinstance(second, Rows):
+        padding = first.padding if first.padding == second.padding else None
+        if first.along.plain() == second.along.plain():
+            return Rows(first.along.plain(), padding)
+    return UNKNOWN

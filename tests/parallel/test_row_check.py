@@ -1,0 +1,253 @@
+"""Functions of a shard that treat rows by themselves, and those that the partition would change."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from jax import lax
+
+import jaxgraph as jg
+from tests.strategies import complete, random_edges
+
+NODES, F = 29, 5
+
+
+@functools.cache
+def sharded(parts: int) -> Any:
+    senders, receivers = np.unique(np.stack(random_edges(NODES, 110, seed=1)), axis=1)
+    graph = complete(senders, receivers, NODES, "rows")
+    partition = jg.partition.partition(graph, parts, method="hash")
+    return jg.parallel.shard(graph, partition, jg.parallel.make_mesh(parts), "sar")
+
+
+def parameters() -> Any:
+    rng = np.random.default_rng(0)
+    sizes = {"w": (F, F), "bias": (F,), "table": (64, F)}
+    return {k: jnp.asarray(rng.normal(size=s) / 2, jnp.float32) for k, s in sizes.items()}
+
+
+def total(s, y):
+    return s.sum(jnp.sum(s.mask_rows(y)))
+
+
+def column(s):
+    return s.node_mask[:, None]
+
+
+def standardised(p, s):
+    n, x = s.num_nodes, s.nodes @ p["w"] + p["bias"]
+    mean = s.sum(jnp.sum(x, 0, where=column(s))) / n
+    var = s.sum(jnp.sum(s.mask_rows((x - mean) ** 2), 0)) / n
+    return total(s, jnp.tanh((x - mean) * lax.rsqrt(var + 1e-3)) ** 2)
+
+
+def softmax_over_nodes(p, s):
+    x = s.nodes @ p["w"]
+    seen = lax.stop_gradient(jnp.where(column(s), x, -jnp.inf).max(0))
+    e = jnp.where(column(s), jnp.exp(x - lax.pmax(seen, s.axis)), 0)
+    return total(s, (e / s.sum(e.sum(0))) ** 2)
+
+
+def gram(p, s):
+    x = s.mask_rows(jnp.tanh(s.nodes @ p["w"] + p["bias"]))
+    return jnp.linalg.norm(s.sum(x.T @ x))
+
+
+def cross_entropy(p, s):
+    logits = s.nodes @ p["w"] + p["bias"]
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, s.labels)
+    loss, count = s.sum((jnp.where(s.train_mask, losses, 0).sum(), s.train_mask.sum()))
+    right = s.sum(jnp.sum((logits.argmax(-1) == s.labels) & s.val_mask))
+    return loss / jnp.maximum(count, 1) + 0 * right + 0.1 * jnp.sum(p["w"] ** 2)
+
+
+def in_a_loop(p, s):
+    y = lax.fori_loop(0, 3, lambda _, y: jnp.tanh(y @ p["w"]), s.nodes)
+    y, _ = lax.scan(lambda y, w: (y + w, None), y, p["w"])
+    return total(s, jax.checkpoint(lambda y: jnp.sin(y) + p["bias"])(y))
+
+
+def by_node(p, s):
+    draw = jax.vmap(lambda node: jax.random.normal(jax.random.fold_in(jax.random.key(0), node)))
+    return total(s, (draw(s.node_ids) * p["table"][s.node_ids, 1])[:, None] + p["bias"])
+
+
+def picked(p, s):
+    y = s.nodes @ p["w"]
+    mine = jnp.take_along_axis(y, s.labels[:, None] % F, axis=1)[:, 0]
+    other = y[jnp.arange(s.num_rows), s.labels % F]
+    hot = (jax.nn.one_hot(s.labels, F) * y).sum(-1)
+    return total(s, jnp.stack([mine, other, hot], 1) ** 2)
+
+
+def shaped(p, s):
+    y = (s.nodes @ p["w"]).reshape(s.num_rows, 1, F)
+    y = jnp.concatenate([y, jnp.zeros_like(y), y * 2], 1).transpose(1, 0, 2)
+    y = jnp.pad(y, ((0, 1), (0, 0), (0, 0)))[1:, :, ::-1].swapaxes(0, 1).reshape(-1, 3 * F)
+    return total(s, jax.nn.softmax(y) * jnp.linspace(0, 1, 3 * F))
+
+
+def counted(p, s):
+    ones = s.sum(jnp.sum(s.mask_rows(jnp.ones(s.num_rows))))
+    classes = s.sum(jax.nn.one_hot(s.labels, 3)[:, :].T @ s.mask_rows(s.nodes @ p["w"]))
+    biggest = lax.pmax(jnp.max(s.nodes, 0, where=column(s), initial=-jnp.inf), s.axis)
+    anything = lax.pmax(jnp.any(s.train_mask).astype(jnp.int32), s.axis)
+    return jnp.sum(classes**2) / ones + biggest.sum() * anything
+
+
+def weighted_sums(p, s):
+    scale = 1 / (1 + s.in_degree)
+    sums = jnp.stack([(s.nodes * scale[:, None]).sum(0), s.nodes.sum(0)]) * 0.5
+    halves = s.sum(sums - 2 * sums.at[0].set(0.0)) @ p["w"]
+    return jnp.sum(halves**2) + s.sum(jnp.vdot(s.nodes @ p["w"], s.mask_rows(s.nodes)))
+
+
+def penalised_gradient(p, s):
+    x = s.nodes
+    slope = jax.grad(lambda x: jnp.sum(s.mask_rows(jnp.tanh(x @ p["w"] + p["bias"]))))(x)
+    return total(s, slope**2)
+
+
+def through_layers(p, s):
+    y: Any = jg.parallel.propagate(
+        s, lambda a, b, _: a * jax.nn.sigmoid(b), s.nodes @ p["w"], s.nodes
+    )
+    y = jg.nn.dropout(s, y + p["bias"], jax.random.key(1), rate=0.3)
+    return total(s, y**2)
+
+
+RIGHT = [
+    *(standardised, softmax_over_nodes, gram, cross_entropy, in_a_loop, by_node, picked, shaped),
+    *(counted, weighted_sums, penalised_gradient, through_layers),
+]
+
+
+@pytest.mark.parametrize("function", RIGHT, ids=lambda f: f.__name__)
+def test_what_treats_rows_by_themselves_is_equal_on_any_number_of_parts(function):
+    run = jax.value_and_grad(jg.parallel.spmd(function))
+    results = [run(parameters(), sharded(parts)) for parts in (1, 2, 3)]
+    assert np.abs(results[0][0]) > 1e-2
+    for result in results[1:]:
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(b, a, rtol=2e-4, atol=2e-4), results[0], result
+        )
+
+
+def with_loss(loss):
+    """A step that takes the gradient alone, and never looks at the loss."""
+    return lambda p, s: jnp.sum(jax.grad(loss)(p, s)["w"] ** 2)
+
+
+WRONG = {
+    "mean": (lambda p, s: total(s, s.nodes - s.nodes.mean(0)), "their number"),
+    "masked mean": (
+        lambda p, s: total(s, s.nodes - s.nodes.mean(0, where=column(s))),
+        "uses a reduction",
+    ),
+    "softmax": (lambda p, s: total(s, jax.nn.softmax(s.nodes, axis=0)), "uses a|padding"),
+    "masked softmax": (
+        lambda p, s: total(s, jax.nn.softmax(s.nodes, axis=0, where=column(s))),
+        "uses a reduction",
+    ),
+    "padding in a sum": (lambda p, s: s.sum(jnp.sum(s.nodes + p["bias"])), "padding included"),
+    "padding in a product": (
+        lambda p, s: s.sum((s.nodes + 1).T @ (s.nodes + 1)).sum(),
+        "padding included",
+    ),
+    "padding in a maximum": (
+        lambda p, s: lax.pmax(s.nodes.max(0), s.axis).sum(),
+        "padding included",
+    ),
+    "mean of means": (
+        lambda p, s: s.sum(jnp.where(s.train_mask, s.nodes[:, 0], 0).sum() / s.train_mask.sum()),
+        "uses a reduction",
+    ),
+    "norm of a part": (lambda p, s: s.sum(jnp.linalg.norm(s.nodes)), "uses a reduction"),
+    "clipped": (lambda p, s: s.sum(jnp.minimum(jnp.sum(s.nodes), 3.0)), "uses a reduction"),
+    "summed rows": (lambda p, s: s.sum(s.nodes).sum(), "row r of every device"),
+    "penalty": (
+        lambda p, s: s.sum(jnp.sum(s.nodes @ p["w"]) + jnp.sum(p["w"] ** 2)),
+        "counted once per part",
+    ),
+    "penalty of a gradient": (
+        with_loss(lambda p, s: jnp.sum((s.nodes @ p["w"]) ** 2) + jnp.sum(p["w"] ** 2)),
+        "counted once per part",
+    ),
+    "gradient of a mean": (with_loss(lambda p, s: (s.nodes @ p["w"]).mean()), "their number"),
+    "stacked": (
+        lambda p, s: s.sum(jnp.stack([jnp.sum(s.nodes), 1.0])).sum(),
+        "counted once per part",
+    ),
+    "any": (lambda p, s: s.sum(jnp.any(s.train_mask).astype(jnp.int32)), "uses a reduction"),
+    "maxima added": (
+        lambda p, s: s.sum(jnp.where(column(s), s.nodes, -jnp.inf).max(0)).sum(),
+        "uses a reduction",
+    ),
+    "position": (
+        lambda p, s: total(s, s.nodes * jnp.arange(s.num_rows)[:, None]),
+        "position of a row",
+    ),
+    "even rows": (
+        lambda p, s: total(s, jnp.where(jnp.arange(s.num_rows)[:, None] % 2 == 0, s.nodes, 0)),
+        "position of a row",
+    ),
+    "weights of rows": (
+        lambda p, s: s.sum(jnp.linspace(0, 1, s.num_rows) @ s.nodes).sum(),
+        "position of a row",
+    ),
+    "an argument by row": (
+        lambda p, s: total(s, s.nodes + p["table"][: s.num_rows]),
+        "position of a row",
+    ),
+    "first": (lambda p, s: total(s, s.nodes - s.nodes[:1]), "rows of different nodes"),
+    "written": (lambda p, s: total(s, s.nodes.at[0].set(0.0)), "rows of different nodes"),
+    "sorted": (lambda p, s: total(s, jnp.sort(s.nodes, axis=0) * s.in_degree[:, None]), "rows of"),
+    "cumulated": (lambda p, s: total(s, jnp.cumsum(s.nodes, axis=0)), "rows of different nodes"),
+    "biggest": (lambda p, s: total(s, s.nodes + s.nodes.argmax(0)), "rows of different nodes"),
+    "shuffled": (lambda p, s: total(s, s.nodes[s.labels]), "rows of different nodes"),
+    "attention": (
+        lambda p, s: total(s, jax.nn.softmax(s.nodes @ s.nodes.T) @ s.nodes),
+        "rows of different nodes",
+    ),
+    "branch": (
+        lambda p, s: total(
+            s, lax.cond(jnp.sum(s.nodes) > 0, lambda y: y, lambda y: 2 * y, s.nodes)
+        ),
+        "reduction",
+    ),
+    "until": (
+        lambda p, s: total(
+            s, lax.while_loop(lambda y: jnp.sum(y) > 1, lambda y: y * 0.5, jnp.abs(s.nodes))
+        ),
+        "reduction",
+    ),
+    "in a jit": (jax.jit(lambda p, s: total(s, s.nodes - s.nodes.mean(0))), "their number"),
+    "batch norm": (
+        lambda p, s: total(s, nnx.BatchNorm(F, rngs=nnx.Rngs(0))(s.nodes)),
+        "jaxgraph.nn.BatchNorm|uses a reduction|number|padding",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("parts", [1, 2])
+def test_what_the_partition_would_change_is_refused_with_the_line(name, parts):
+    function, words = WRONG[name]
+    if "padding" in name and parts == 1:
+        assert not sharded(1).manifest.has_padding
+        return
+    with pytest.raises(ValueError, match=words) as raised:
+        jax.eval_shape(jg.parallel.spmd(function), parameters(), sharded(parts))
+    assert "another number of parts" in str(raised.value)
+    assert "test_row_check.py" in str(raised.value)
+
+
+def test_rows_that_are_returned_are_each_of_one_node():
+    run = jg.parallel.spmd(lambda s: s.nodes[::-1], outputs="rows")
+    with pytest.raises(ValueError, match="rows of different nodes"):
+        run(sharded(2))
