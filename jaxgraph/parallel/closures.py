@@ -215,7 +215,7 @@ def _evaluate(equation: Any, values: list[Any]) -> list[Any]:
         return values
     pairs = list(zip(equation.invars, values, strict=True))
     given = {v: x for v, x in pairs if isinstance(v, core.Var)}
-    if all(v.aval.manual_axis_type.varying == varying_axes(x) for v, x in given.items()):
+    if all(_traced_axes(v) == varying_axes(x) for v, x in given.items()):
         return _alone(equation, list(given))(*given.values())
     arrays = [x if isinstance(v, core.Var) else jnp.asarray(x, v.aval.dtype) for v, x in pairs]
     values = match_variation(arrays, arrays)
@@ -235,6 +235,10 @@ def _evaluate(equation: Any, values: list[Any]) -> list[Any]:
         }
     variables = [core.Var(v.aval) for v in equation.invars]
     return _alone(equation.replace(invars=variables, params=params), variables)(*values)
+
+
+def _traced_axes(variable: Any) -> frozenset[str]:
+    return variable.aval.manual_axis_type.varying
 
 
 def _alone(equation: Any, variables: list[Any]) -> Callable[..., list[Any]]:
@@ -260,7 +264,7 @@ def _with_own_derivative(equation: Any, values: list[Any]) -> list[Any]:
     JAX traces that derivative for the types which the function was traced with. So does the
     pullback here, which is then evaluated with the values.
     """
-    axes = {v.aval.manual_axis_type.varying for v in equation.invars}
+    axes = {_traced_axes(v) for v in equation.invars}
     if len(axes) > 1:
         # The pullback would add up over devices.
         raise ValueError(f"{equation.primitive.name} of values with different manual axes")
