@@ -82,16 +82,15 @@ def trace_message(function: Callable[..., Pytree], *examples: Pytree) -> tuple[A
 
 def _traced(function: Callable, examples: Pytree, use: Callable[[Any, Pytree], Any]) -> Any:
     """Uses a function's jaxpr and the shapes of its result."""
-    alike = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), examples)
-    # With arguments that are alike on all devices, a loop may start with zeros or parameters. If
-    # the function passes them through `pcast` itself, the arguments must vary, too.
     with _variation_explained():
         try:
-            return use(*_trace(function, alike))
+            return use(*_trace(function, examples))
         except (TypeError, ValueError) as error:
             if not _is_of_variation(error):
                 raise
-        return use(*_trace(function, examples))
+        # With arguments that are alike on all devices, a loop may start with zeros or parameters.
+        alike = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), examples)
+        return use(*_trace(function, alike))
 
 
 def _trace(function: Callable, arguments: Pytree) -> tuple[Any, Pytree]:
@@ -297,5 +296,9 @@ def _with_own_derivative(equation: Any, values: list[Any]) -> list[Any]:
         grads = iter(match_variation(found, arguments))
         return tuple(next(grads) if is_float else None for is_float in ins)
 
-    run.defvjp(lambda *values: (run(*values), values), backward)
+    def forward(*values: Any) -> tuple[list[Any], Any]:
+        # Not by `run`, which has no tangents: a product with a Hessian takes them.
+        return match_variation(_run(inner.jaxpr, inner.consts, values), values), values
+
+    run.defvjp(forward, backward)
     return run(*values)
