@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.parallel.axis_flow import follow_axis
 from jaxgraph.parallel.axis_states import SHARED, Along, Mixed, State
+from jaxgraph.parallel.closures import trace_message
 
 __all__ = ["check_each_column", "check_each_edge"]
 
@@ -109,13 +110,11 @@ def _follow(
             resized(tree, length) if changes else tree
             for tree, changes in zip(examples, on, strict=True)
         ]
-        # A function of its own each time: JAX keeps the trace of the same one.
-        trace = jax.make_jaxpr(lambda *trees: function(*trees), return_shape=True)
         try:
-            closed, shape = trace(*arguments)
+            closed, shape = trace_message(function, *arguments)
         except Exception as error:
             # A mistake that has nothing to do with the number shows as it is.
-            jax.eval_shape(function, *examples)
+            trace_message(function, *examples)
             kind = ("edges of a chunk", "columns of features")[axis]
             raise ValueError(
                 f"the message function fails for another number of {kind}, {length}: {error}. "

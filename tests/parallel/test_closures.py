@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from jax.sharding import PartitionSpec as P
 
 from jaxgraph.ops.edges import match_variation
@@ -68,18 +67,3 @@ def test_functions_of_closed_over_values_alone_are_evaluated_once():
     converted, params = hoist(lambda x: x @ jnp.exp(WEIGHT), jnp.zeros((4, 3)))
     assert any(np.allclose(param, np.exp(WEIGHT)) for param in params)
     assert "exp" not in str(jax.make_jaxpr(converted)(params, jnp.ones((4, 3))))
-
-
-def test_closed_over_value_inside_control_flow_is_refused_with_advice():
-    mesh = make_mesh(2)
-
-    def body(weight, rows):
-        def scanned(x):
-            return jax.lax.scan(lambda c, _: (c * weight[0], None), x, None, length=2)[0]
-
-        converted, params = hoist(scanned, match_variation(jnp.zeros_like(rows), rows))
-        return jax.lax.psum(jnp.sum(converted(params, rows)), "graph")
-
-    mapped = jax.shard_map(body, mesh=mesh, in_specs=(P(), P("graph")), out_specs=P())
-    with pytest.raises(ValueError, match="pcast"):
-        jax.jit(mapped)(WEIGHT, jnp.asarray(FEATURES))

@@ -223,28 +223,3 @@ def test_sums_of_sixteen_bits_are_kept_in_thirty_two(mode, dtype):
     assert abs(total[0] / 5000 - 1) <= allowed
     assert abs(gradient[1] / 5000 - 1) <= allowed
     assert mean[0] == 1
-
-
-IN_CONTROL_FLOW = {
-    "a branch for every edge": lambda a, g: jax.vmap(
-        lambda u: jax.lax.cond(u[0] > 0, lambda: u * g, lambda: u)
-    )(a),
-    "the carry of a scan": lambda a, g: jax.vmap(
-        lambda u: jax.lax.scan(lambda h, z: (h * 0.5 + z, None), jnp.zeros(()), u)[0]
-    )(a)[:, None],
-}
-
-
-@pytest.mark.parametrize("name", IN_CONTROL_FLOW)
-def test_values_that_do_not_vary_in_control_flow_are_refused_with_advice(graph, name):
-    parts = jg.partition.partition(graph, 2, method="hash")
-    sharded = jg.parallel.shard(graph, parts, jg.parallel.make_mesh(2))
-
-    @jg.parallel.spmd
-    def total(gate, shard):
-        message = lambda sender, receiver, edge: IN_CONTROL_FLOW[name](sender, gate)  # noqa: E731
-        y = jg.parallel.propagate(shard, message, shard.nodes, shard.nodes)
-        return shard.sum(jnp.sum(shard.mask_rows(y)))
-
-    with pytest.raises(ValueError, match=r"jax\.lax\.pcast\(value, shard\.axis"):
-        total(jnp.ones(5), sharded)
