@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from jax.core import Tracer
 
 import jaxgraph as jg
 
@@ -223,5 +224,5 @@ def test_objects_from_outside_of_a_transformation_stay_usable(transform):
     run, graph, model = jg.parallel.spmd(evaluated), sharded(2), Net()
     expected = float(run(Net(), graph))
     transform(lambda scale: scale * run(model, graph))(2.0)
-    assert not any(isinstance(v, jax.core.Tracer) for v in jax.tree.leaves(nnx.state(model)))
+    assert not any(isinstance(v, Tracer) for v in jax.tree.leaves(nnx.state(model)))
     assert float(run(model, graph)) == expected
