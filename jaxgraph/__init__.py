@@ -1,12 +1,11 @@
 """Full-batch training of graph neural networks, sharded over a device mesh, in JAX.
 
-Submodules are imported on first use, so that reading and partitioning a graph never imports jax.
+Submodules are imported on first use, so that reading and partitioning a graph never imports jax,
+and the command line can be interrupted before NumPy is there.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
-
-from jaxgraph.graph import Graph
 
 if TYPE_CHECKING:
     from jaxgraph import (
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
         train,
         transforms,
     )
+    from jaxgraph.graph import Graph
 
 __version__ = "0.1.0.dev0"
 
@@ -42,6 +42,8 @@ __all__ = [
 if not TYPE_CHECKING:  # pyright sees the imports above and reports names that do not exist
 
     def __getattr__(name: str) -> Any:
+        if name == "Graph":
+            return importlib.import_module(f"{__name__}.graph").Graph
         if name in __all__:
             return importlib.import_module(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

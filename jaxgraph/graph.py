@@ -10,12 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["Graph", "refuse_masked"]
+from jaxgraph.graph_arrays import (
+    check_masked_nodes_labelled,
+    check_masks_disjoint,
+    checked_categories,
+    checked_count,
+    checked_floats,
+    checked_ids,
+    checked_labels,
+    checked_mask,
+    checked_names,
+    inferred_num_nodes,
+)
 
-# Looked at in one go when searching for NaN: so that the boolean temporary stays in the cache.
-_FINITE_CHUNK_ELEMENTS = 1 << 17
-# One class more is one more column of a model's output, and of every count by class.
-_MOST_CLASSES = 1 << 24
+__all__ = ["Graph"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,11 +75,11 @@ class Graph:
     node_names: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        num_nodes = _checked_count("num_nodes", self.num_nodes)
+        num_nodes = checked_count("num_nodes", self.num_nodes)
         if not isinstance(self.name, str):
             raise ValueError(f"name: got a {type(self.name).__name__}; expected text.")
-        senders = _checked_ids("senders", self.senders, num_nodes)
-        receivers = _checked_ids("receivers", self.receivers, num_nodes)
+        senders = checked_ids("senders", self.senders, num_nodes)
+        receivers = checked_ids("receivers", self.receivers, num_nodes)
         if senders.shape != receivers.shape:
             raise ValueError(
                 f"senders has {senders.size} entries and receivers {receivers.size}; expected "
@@ -82,20 +90,20 @@ class Graph:
             "num_nodes": num_nodes,
             "senders": senders,
             "receivers": receivers,
-            "nodes": _checked_floats("nodes", self.nodes, (num_nodes, None)),
-            "labels": _checked_labels(self.labels, num_nodes),
-            "edges": _checked_floats("edges", self.edges, (num_edges, None)),
-            "edge_weight": _checked_floats("edge_weight", self.edge_weight, (num_edges,)),
-            "edge_type": _checked_categories("edge_type", self.edge_type, num_edges, "edge"),
-            "graph_ids": _checked_categories("graph_ids", self.graph_ids, num_nodes, "node"),
-            "node_names": _checked_names(self.node_names, num_nodes),
+            "nodes": checked_floats("nodes", self.nodes, (num_nodes, None)),
+            "labels": checked_labels(self.labels, num_nodes),
+            "edges": checked_floats("edges", self.edges, (num_edges, None)),
+            "edge_weight": checked_floats("edge_weight", self.edge_weight, (num_edges,)),
+            "edge_type": checked_categories("edge_type", self.edge_type, num_edges, "edge"),
+            "graph_ids": checked_categories("graph_ids", self.graph_ids, num_nodes, "node"),
+            "node_names": checked_names(self.node_names, num_nodes),
         }
         masks = {
-            name: _checked_mask(name, getattr(self, name), num_nodes)
+            name: checked_mask(name, getattr(self, name), num_nodes)
             for name in ("train_mask", "val_mask", "test_mask")
         }
-        _check_masks_disjoint(masks)
-        _check_masked_nodes_labelled(masks, checked["labels"])
+        check_masks_disjoint(masks)
+        check_masked_nodes_labelled(masks, checked["labels"])
         for name, value in (checked | masks).items():
             object.__setattr__(self, name, value)
 
@@ -162,7 +170,7 @@ class Graph:
             "node_names": node_names,
         }
         if num_nodes is None:
-            num_nodes = _inferred_num_nodes(arrays)
+            num_nodes = inferred_num_nodes(arrays)
         return cls(num_nodes=num_nodes, name=name, **arrays)
 
     def replace(self, **changes: Any) -> Graph:
@@ -239,285 +247,3 @@ class Graph:
             if getattr(self, n) is not None
         ]
         return f"Graph({', '.join(parts)})"
-
-
-def _inferred_num_nodes(arrays: Mapping[str, Any]) -> int:
-    for name in ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_ids"):
-        if arrays[name] is not None:
-            return np.atleast_1d(_as_array(name, arrays[name])).shape[0]
-    if arrays["node_names"] is not None:
-        return _names_array(arrays["node_names"]).size
-    ids = [_integer_array(name, arrays[name]) for name in ("senders", "receivers")]
-    largest = max((int(array.max()) for array in ids if array.size), default=-1)
-    if largest < 0:
-        raise ValueError(
-            "num_nodes: cannot be inferred from a graph without edges; pass num_nodes."
-        )
-    return largest + 1
-
-
-def _checked_count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ValueError(
-            f"{name}: got {value!r} of type {type(value).__name__}; expected an integer."
-        )
-    if not 1 <= value <= np.iinfo(np.int64).max:
-        raise ValueError(f"{name}: got {value}; expected at least 1, and below 2**63.")
-    return int(value)
-
-
-def refuse_masked(name: str, value: Any) -> None:
-    """Raises ValueError for a masked array, or a list of some, with an entry that is masked.
-
-    Args:
-        name: of the argument, for the message.
-        value: anything.
-    """
-    arrays = value if isinstance(value, list | tuple) else [value]
-    masked = [array for array in arrays if isinstance(array, np.ma.MaskedArray)]
-    count = sum(int(np.ma.getmaskarray(array).sum()) for array in masked)
-    if count:
-        raise ValueError(
-            f"{name}: got a masked array with {count} masked entries, whose values mean nothing; "
-            f"expected a value for each. Say which with {name}.filled(value); a label that is "
-            "missing is -1."
-        )
-
-
-def _as_array(name: str, value: Any) -> np.ndarray:
-    refuse_masked(name, value)
-    if isinstance(value, Mapping):
-        raise ValueError(
-            f"{name}: got a mapping; expected one array. Features by node type are not supported: "
-            "stack the types into one array and number the nodes through."
-        )
-    if hasattr(value, "tocsr"):
-        raise ValueError(
-            f"{name}: got a sparse matrix {type(value).__name__}; expected a dense array. Pass "
-            f"{name}.toarray()."
-        )
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise ValueError(
-            f"{name}: cannot be made an array ({error}); are its rows equally long?"
-        ) from error
-    if array.dtype.kind not in "biuf":
-        raise ValueError(
-            f"{name}: got dtype {array.dtype}; expected numbers. Convert it with astype first."
-        )
-    return array
-
-
-def _integer_array(name: str, value: Any) -> np.ndarray:
-    array = _as_array(name, value)
-    # An empty list arrives as float64: without entries there is nothing to lose.
-    if array.dtype.kind in "bf" and array.size:
-        raise ValueError(
-            f"{name}: got dtype {array.dtype}; expected integers. Convert with "
-            f"{name}.astype(np.int32) if its values are whole numbers."
-        )
-    return array if array.dtype.kind in "iu" else array.astype(np.int32)
-
-
-def _check_shape(name: str, array: np.ndarray, expected: tuple[int | None, ...]) -> None:
-    fits = array.ndim == len(expected) and all(
-        want in (None, got) for got, want in zip(array.shape, expected, strict=True)
-    )
-    if not fits:
-        text = ", ".join("any" if want is None else str(want) for want in expected)
-        advice = (
-            f" Pass {name}.ravel()." if len(expected) == 1 and array.size == expected[0] else ""
-        )
-        raise ValueError(f"{name}: got shape {list(array.shape)}; expected [{text}].{advice}")
-
-
-def _read_only(array: np.ndarray, dtype: Any) -> np.ndarray:
-    stored = np.ascontiguousarray(array, dtype=dtype).view()
-    stored.flags.writeable = False
-    return stored
-
-
-def _checked_ids(name: str, value: Any, num_nodes: int) -> np.ndarray:
-    array = _integer_array(name, value)
-    if array.ndim != 1:
-        raise ValueError(
-            f"{name}: got shape {list(array.shape)}; expected [num_edges]. Of an edge_index "
-            "[2, num_edges], row 0 is senders and row 1 receivers."
-        )
-    if array.size:
-        smallest, largest = int(array.min()), int(array.max())
-        if smallest < 0:
-            raise ValueError(
-                f"{name}: {int((array < 0).sum())} of {array.size} ids are negative, the smallest "
-                f"{smallest}; expected ids from 0."
-            )
-        if largest >= num_nodes:
-            raise ValueError(
-                f"{name}: {int((array >= num_nodes).sum())} of {array.size} ids are not below "
-                f"num_nodes = {num_nodes}, the largest is {largest}. Pass num_nodes={largest + 1} "
-                "or more, or renumber the ids with np.unique(ids, return_inverse=True)."
-            )
-    return _read_only(array, np.int32 if num_nodes <= np.iinfo(np.int32).max else np.int64)
-
-
-def _checked_floats(name: str, value: Any, shape: tuple[int | None, ...]) -> np.ndarray | None:
-    if value is None:
-        return None
-    array = _as_array(name, value)
-    _check_shape(name, array, shape)
-    with np.errstate(over="ignore"):
-        stored = _read_only(array, np.float32)
-    _check_finite(name, stored)
-    return stored
-
-
-def _check_finite(name: str, array: np.ndarray) -> None:
-    flat = array.reshape(-1)
-    starts = range(0, flat.size, _FINITE_CHUNK_ELEMENTS)
-    bad = sum(
-        chunk.size - int(np.count_nonzero(np.isfinite(chunk)))
-        for chunk in (flat[start : start + _FINITE_CHUNK_ELEMENTS] for start in starts)
-    )
-    if bad:
-        first = np.unravel_index(int(np.argmin(np.isfinite(flat))), array.shape)
-        raise ValueError(
-            f"{name}: {bad} of {array.size} values are NaN or infinite in float32, the first at "
-            f"{[int(i) for i in first]}; expected finite values. np.nan_to_num replaces them."
-        )
-
-
-def _checked_categories(name: str, value: Any, length: int, per: str) -> np.ndarray | None:
-    if value is None:
-        return None
-    array = _integer_array(name, value)
-    _check_shape(name, array, (length,))
-    if array.size and (int(array.min()) < 0 or int(array.max()) > np.iinfo(np.int32).max):
-        raise ValueError(
-            f"{name}: values run from {array.min()} to {array.max()}; expected one number per "
-            f"{per}, from 0 and below 2**31."
-        )
-    return _read_only(array, np.int32)
-
-
-def _names_array(value: Any) -> np.ndarray:
-    array = np.asarray(value)
-    if array.dtype.kind in "OT" and all(isinstance(name, str) for name in array.flat):
-        array = np.array(array.tolist(), np.str_)
-    if array.dtype.kind not in "Uiu" or array.ndim != 1:
-        raise ValueError(
-            f"node_names: got {array.dtype} {list(array.shape)}; expected texts or integers, "
-            "[num_nodes]. [str(name) for name in names] makes texts of anything."
-        )
-    return array
-
-
-def _checked_names(value: Any, num_nodes: int) -> np.ndarray | None:
-    if value is None:
-        return None
-    array = _names_array(value)
-    _check_shape("node_names", array, (num_nodes,))
-    names = array.tolist()
-    if len(set(names)) != num_nodes:
-        seen: set[Any] = set()
-        repeated = next(name for name in names if name in seen or seen.add(name))
-        raise ValueError(f"node_names: {repeated!r} is the name of several nodes; expected one.")
-    return _read_only(array, array.dtype)
-
-
-def _checked_labels(value: Any, num_nodes: int) -> np.ndarray | None:
-    if value is None:
-        return None
-    array = _as_array("labels", value)
-    if array.ndim == 2:
-        return _checked_multilabels(array, num_nodes)
-    if array.dtype.kind == "f":
-        _refuse_float_labels(array)
-    array = _integer_array("labels", array)
-    _check_shape("labels", array, (num_nodes,))
-    smallest, largest = int(array.min()), int(array.max())
-    if smallest < -1 or largest >= _MOST_CLASSES:
-        raise ValueError(
-            f"labels: values run from {smallest} to {largest}; expected classes from 0 and below "
-            f"{_MOST_CLASSES}, and -1 for no label. np.unique(labels, return_inverse=True) numbers "
-            "classes through."
-        )
-    return _read_only(array, np.int32)
-
-
-_TARGETS = (
-    "Targets of a regression are no labels yet: append them to `nodes` as columns, which the model "
-    "leaves out, and pass jaxgraph.train.fit a task of your own (jaxgraph.train.Task) that reads "
-    "them there; or make classes of them with np.digitize."
-)
-
-
-def _refuse_float_labels(array: np.ndarray) -> None:
-    missing = np.isnan(array)
-    given = array[~missing]
-    if not np.array_equal(given, np.rint(given)):
-        raise ValueError(
-            f"labels: got dtype {array.dtype} with values that are no whole numbers; expected one "
-            f"class for each node, as integers. {_TARGETS}"
-        )
-    if missing.any():
-        raise ValueError(
-            f"labels: {int(missing.sum())} of {array.size} are NaN; expected integers, -1 for no "
-            "label. np.where(np.isnan(labels), -1, labels).astype(np.int32) makes them that."
-        )
-
-
-def _checked_multilabels(array: np.ndarray, num_nodes: int) -> np.ndarray:
-    _check_shape("labels", array, (num_nodes, None))
-    if array.dtype.kind == "b":
-        return _read_only(array, np.bool_)
-    wrong = int(np.count_nonzero((array != 0) & (array != 1)))
-    if wrong:
-        raise ValueError(
-            f"labels: got shape {list(array.shape)}, so multi-label, with {wrong} values other "
-            "than 0 and 1; for one class per node pass integers of shape [num_nodes]. "
-            + (_TARGETS if array.dtype.kind == "f" else "")
-        )
-    return _read_only(array, np.float32)
-
-
-def _checked_mask(name: str, value: Any, num_nodes: int) -> np.ndarray | None:
-    if value is None:
-        return None
-    array = _as_array(name, value)
-    if array.dtype.kind != "b":
-        raise ValueError(
-            f"{name}: got dtype {array.dtype}; expected bool [num_nodes]. From ids: mask = "
-            "np.zeros(num_nodes, bool); mask[ids] = True."
-        )
-    _check_shape(name, array, (num_nodes,))
-    if not array.any():
-        raise ValueError(f"{name}: selects no node; pass None for a graph without this split.")
-    return _read_only(array, np.bool_)
-
-
-def _check_masks_disjoint(masks: Mapping[str, np.ndarray | None]) -> None:
-    given = [(name, mask) for name, mask in masks.items() if mask is not None]
-    for position, (name, mask) in enumerate(given):
-        for other_name, other in given[position + 1 :]:
-            shared = int(np.count_nonzero(mask & other))
-            if shared:
-                raise ValueError(
-                    f"{name} and {other_name} overlap in {shared} nodes, the first is "
-                    f"{int(np.argmax(mask & other))}; expected disjoint masks. Remove them from "
-                    f"one, as in {name} & ~{other_name}."
-                )
-
-
-def _check_masked_nodes_labelled(
-    masks: Mapping[str, np.ndarray | None], labels: np.ndarray | None
-) -> None:
-    if labels is None or labels.ndim == 2:
-        return
-    for name, mask in masks.items():
-        missing = 0 if mask is None else int(np.count_nonzero(mask & (labels < 0)))
-        if missing:
-            raise ValueError(
-                f"{name}: {missing} of its nodes have no label (-1); expected labelled nodes. Take "
-                f"them out with {name} & (labels >= 0)."
-            )

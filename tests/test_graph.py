@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from jaxgraph import transforms
-from jaxgraph.graph import _FINITE_CHUNK_ELEMENTS, Graph
+from jaxgraph.graph import Graph
+from jaxgraph.graph_arrays import _FINITE_CHUNK_ELEMENTS
 from jaxgraph.partition import partition
 from tests.strategies import SMALL_GRAPHS
 

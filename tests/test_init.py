@@ -7,6 +7,7 @@ from tests.interpreter import run_alone
 HOST_MODULES = (
     "jaxgraph",
     "jaxgraph.graph",
+    "jaxgraph.graph_arrays",
     "jaxgraph.seeds",
     "jaxgraph.transforms",
     "jaxgraph.datasets",

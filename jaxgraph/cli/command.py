@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from jaxgraph.cli.interruption import Interrupted
+from jaxgraph.cli.interruption import Interrupted, raised
 from jaxgraph.cli.limits import option_name
 from jaxgraph.cli.output import drop_output, tolerate_other_encodings
 
@@ -118,7 +118,7 @@ def command_of(
 
     def command(traceback: bool, **values: Any) -> None:
         tolerate_other_encodings()
-        with _clean_errors(traceback, names):
+        with _clean_errors(traceback, names), raised():
             run(options_type(**values))
 
     hints = get_type_hints(options_type, include_extras=True)

@@ -52,7 +52,7 @@ class EpochBar:
 
     def update(self, record: EpochRecord) -> None:
         """Shows one epoch that has ended."""
-        done = record.epoch + 1
+        done = record.epoch
         state = f"loss {record.loss:.4f}  val {record.val_accuracy:.2%}"
         if self._wide:
             state += f"  {second_text(record.seconds)}"

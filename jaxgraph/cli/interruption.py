@@ -1,13 +1,17 @@
-"""Ctrl-C and SIGTERM: at once before the first epoch, after an epoch from then on."""
+"""Ctrl-C and SIGTERM: at once before the first epoch, after an epoch from then on.
+
+This module is imported before Ctrl-C is handled, and imports the standard library only.
+"""
 
 import os
 import signal
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 
-__all__ = ["Interrupted", "Signals"]
+__all__ = ["Interrupted", "Signals", "end_quietly", "raised"]
 
 _GRACE_SECONDS = 1.0
 _SHOW_CURSOR = "\x1b[?25h"
@@ -28,6 +32,28 @@ class Interrupted(KeyboardInterrupt):
     def status(self) -> int:
         """Returns the exit status of a program that a signal ended."""
         return 128 + self.number
+
+
+def end_quietly() -> None:
+    """From now on Ctrl-C ends the process with one line, whatever is being imported.
+
+    Python would show where it was. Where Ctrl-C is ignored it stays so.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end_at_once)
+
+
+@contextmanager
+def raised() -> Iterator[None]:
+    """Lets Ctrl-C raise KeyboardInterrupt while a command runs, after `end_quietly`."""
+    if signal.getsignal(signal.SIGINT) != _end_at_once:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, _end_at_once)
 
 
 class Signals:
@@ -122,6 +148,10 @@ class Signals:
 def _say(line: str) -> None:
     with suppress(OSError, ValueError):
         print(line, file=sys.stderr, flush=True)
+
+
+def _end_at_once(number: int, frame: FrameType | None) -> None:
+    _end(number, str(Interrupted(number)))
 
 
 def _end(number: int, line: str) -> None:

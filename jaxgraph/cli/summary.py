@@ -57,9 +57,9 @@ def result_summary(history: Any) -> dict[str, Any]:
 
     Returns:
         `evaluation` (the metrics after the best epoch, whose parameters the model holds), `epochs`,
-        `best_epoch`, `median_epoch_seconds`, `compile_seconds`, `history`.
+        `best_epoch` (from 1), `median_epoch_seconds`, `compile_seconds`, `history`.
     """
-    metrics = history.records[history.best_epoch].metrics
+    metrics = history.records[history.best_epoch - 1].metrics
     return {
         "evaluation": {
             split: dict(metrics[split]) for split in ("train", "val", "test") if split in metrics
@@ -121,7 +121,7 @@ def summary_table(result: Mapping[str, Any]) -> Table:
     for split, metrics in result["evaluation"].items():
         shown = (f"{name} {value:.4f}" for name, value in metrics.items())
         rows[split] = ", ".join(shown)
-    rows["epochs"] = f"{result['epochs']}, the best one is number {result['best_epoch'] + 1}" + (
+    rows["epochs"] = f"{result['epochs']}, the best one is number {result['best_epoch']}" + (
         f"; interrupted before {options['epochs']}" if result["interrupted"] else ""
     )
     rows["median epoch time"] = second_text(result["median_epoch_seconds"])

@@ -6,7 +6,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,15 +21,16 @@ from jaxgraph.datasets.files import (
     MissingFileError,
     MissingPackageError,
     UnfitOptionError,
+    option_advice,
     reading,
 )
 from jaxgraph.datasets.matrix_market import is_matrix_market, read_matrix_market
-from jaxgraph.datasets.metis_graph import read_metis
+from jaxgraph.datasets.metis_graph import is_like_metis, read_metis
 from jaxgraph.datasets.node_ids import ids_of_numbers
 from jaxgraph.datasets.npz import load_npy, load_npz
 from jaxgraph.datasets.read_report import ReadReport
 from jaxgraph.datasets.table_edges import read_parquet
-from jaxgraph.datasets.text_edges import check_counts, read_text_edges
+from jaxgraph.datasets.text_edges import check_counts, is_empty_column, read_text_edges
 from jaxgraph.datasets.text_layout import find_layout
 from jaxgraph.graph import Graph
 
@@ -42,6 +43,10 @@ _PACKED_FORMATS = {
     ".mtx": "MatrixMarket",
     **dict.fromkeys((".graph", ".metis"), "METIS"),
 }
+_METIS_ADVICE = (
+    "It looks like a METIS graph, which has a line of neighbours for each node. If it is one, name "
+    "it .graph, or " + option_advice("format='METIS'", "--option format=METIS")
+)
 _FORMAT_OF_SUFFIX: Mapping[str, str] = MappingProxyType(
     {
         **_PACKED_FORMATS,
@@ -112,7 +117,7 @@ def read_edge_list(
       or % are comments; a first line without numbers names the columns. Named columns are found
       by name (source and target, src and dst, from and to, u and v, sender and receiver, weight);
       without names the first two are senders and receivers, and a third one of floating numbers
-      holds weights.
+      holds weights, unless it is empty.
     - MatrixMarket (``.mtx``, and any text that begins as one): the entry [i, j] is an edge.
     - METIS (``.graph``, ``.metis``): a line of neighbours for each node, from 1.
     - Parquet (``.parquet``, with pyarrow installed): columns by name, as of a text.
@@ -225,6 +230,10 @@ def _format(path: Path, wanted: str | None) -> str:
 def _from_text(path: Path, choices: _Choices) -> _Found:
     try:
         return _from_lines(path, choices)
+    except (AmbiguousFileError, BrokenFileError) as error:
+        if not is_like_metis(path):
+            raise
+        raise type(error)(f"{str(error).rstrip('.')}. {_METIS_ADVICE}") from error
     except UnicodeDecodeError as error:
         raise BrokenFileError(
             f"holds bytes that are not {error.encoding}; convert it first, as with "
@@ -239,10 +248,22 @@ def _from_lines(path: Path, choices: _Choices) -> _Found:
     columns = choose_columns(
         layout.names, layout.num_columns, columns=choices.columns, weights=choices.weights
     )
+    notes: list[str] = []
+    third = columns.weight
+    if third is not None and not columns.is_weight_named and is_empty_column(path, layout, third):
+        columns = replace(columns, weight=None)
+        notes.append(f"column {third} is empty")
     edges = read_text_edges(
         path, layout, columns, relabel=choices.relabel, num_nodes=choices.num_nodes
     )
     declared = check_counts(layout, edges, choices.counts)
+    is_first_unsure = choices.counts is None and layout.names is None and layout.counts is None
+    follow = edges.ids.senders.size - 1
+    if is_first_unsure and layout.first_row[0] == str(follow) and is_like_metis(path):
+        raise AmbiguousFileError(
+            f"the first line, {' '.join(layout.first_row)!r}, may be an edge, or may say that "
+            f"{follow} nodes follow. If it is an edge, {option_advice('counts=False')}"
+        )
     fields: dict[str, Any] = {
         "senders": edges.ids.senders,
         "receivers": edges.ids.receivers,
@@ -259,14 +280,14 @@ def _from_lines(path: Path, choices: _Choices) -> _Found:
     if layout.counts is None and layout.commented_counts is not None:
         num_edges = layout.commented_counts[1]
         if num_edges != edges.ids.senders.size:
-            facts["notes"] = (f"a comment declares {num_edges:,} edges, which are not all here",)
+            notes.append(f"a comment declares {num_edges:,} edges, which are not all here")
             logger.warning(
                 "%s: a comment declares %d edges, and there are %d.",
                 path,
                 num_edges,
                 edges.ids.senders.size,
             )
-    return _Found(fields, facts)
+    return _Found(fields, facts | {"notes": tuple(notes)})
 
 
 def _column_facts(

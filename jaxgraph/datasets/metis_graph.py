@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import numpy as np
 from jaxgraph.datasets.files import BrokenFileError
 from jaxgraph.datasets.text_layout import open_text
 
-__all__ = ["read_metis"]
+__all__ = ["is_like_metis", "read_metis"]
 
 _COMMENT = "%"
 
@@ -50,11 +51,7 @@ def read_metis(path: Path, *, weights: bool | None) -> tuple[dict[str, Any], tup
         Karypis, "METIS: A Software Package for Partitioning Unstructured Graphs", version 5.1.0,
         2013, section 4.1.1.
     """
-    with open_text(path) as stream:
-        lines = ((n, line) for n, line in enumerate(stream, 1) if not line.startswith(_COMMENT))
-        number, first = next(((n, line) for n, line in lines if line.strip()), (1, ""))
-        header = _header(first, number)
-        degrees, numbers = _numbers(lines, header)
+    header, degrees, numbers = _read(path)
     if len(degrees) != header.num_nodes:
         raise BrokenFileError(
             f"declares {header.num_nodes} nodes and has {len(degrees)} lines of neighbours"
@@ -78,6 +75,31 @@ def read_metis(path: Path, *, weights: bool | None) -> tuple[dict[str, Any], tup
     if header.num_leading:
         notes.append("weights and sizes of nodes left out")
     return fields, tuple(notes)
+
+
+def is_like_metis(path: Path) -> bool:
+    """Tells whether a text may be a graph of METIS, by all of its lines.
+
+    Args:
+        path: the file, packed by gzip or not.
+
+    Returns:
+        Whether its first line is a header of METIS, the next ones are lines of neighbours, and
+        their number is that of the header or their lengths differ.
+    """
+    try:
+        header, degrees, _ = _read(path)
+    except (ValueError, OSError, EOFError, zlib.error):
+        return False
+    return len(degrees) == header.num_nodes or len(set(degrees)) > 1
+
+
+def _read(path: Path) -> tuple[_Header, array[int], array[Any]]:
+    with open_text(path) as stream:
+        lines = ((n, line) for n, line in enumerate(stream, 1) if not line.startswith(_COMMENT))
+        number, first = next(((n, line) for n, line in lines if line.strip()), (1, ""))
+        header = _header(first, number)
+        return header, *_numbers(lines, header)
 
 
 def _header(line: str, number: int) -> _Header:

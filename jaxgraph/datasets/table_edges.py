@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxgraph.datasets.edge_columns import Column, EdgeColumns, choose_columns
-from jaxgraph.datasets.files import BrokenFileError, MissingPackageError
+from jaxgraph.datasets.files import BrokenFileError, MissingPackageError, option_advice
 from jaxgraph.datasets.node_ids import NodeIds, ids_of_numbers, ids_of_texts, trimmed
 
 __all__ = ["edges_of_table", "read_parquet"]
@@ -43,7 +43,7 @@ def edges_of_table(
 
     Raises:
         AmbiguousFileError: as ``choose_columns`` and ``ids_of_texts``.
-        BrokenFileError: an id is missing, or weights are no numbers.
+        BrokenFileError: an id or a weight is missing, or weights are no numbers.
     """
     chosen = choose_columns(names, len(names), columns=columns, weights=weights)
     ends = [np.asarray(column(position)) for position in (chosen.sender, chosen.receiver)]
@@ -59,6 +59,12 @@ def edges_of_table(
             raise BrokenFileError(
                 f"column {names[chosen.weight]!r}: cannot be weights ({error}); expected numbers"
             ) from error
+        if np.isnan(fields["edge_weight"]).any():
+            row = int(np.argmax(np.isnan(fields["edge_weight"])))
+            raise BrokenFileError(
+                f"row {row}: nothing is in column {names[chosen.weight]!r}; expected a weight. To "
+                f"ignore the column, {option_advice('weights=False', '--weight-column none')}"
+            )
     return fields, chosen
 
 

@@ -22,9 +22,9 @@ from jaxgraph.datasets.node_ids import (
     number,
     trimmed,
 )
-from jaxgraph.datasets.text_layout import Layout, is_edge, open_text
+from jaxgraph.datasets.text_layout import Layout, is_edge, open_text, split_cells
 
-__all__ = ["TextEdges", "check_counts", "read_text_edges"]
+__all__ = ["TextEdges", "check_counts", "is_empty_column", "read_text_edges"]
 
 # Times in seconds since 1970 have been above since 1973.
 _LIKE_TIMES = 1e8
@@ -101,6 +101,26 @@ def _line_of_edge(path: Path, layout: Layout, edge: int) -> int:
             if number > layout.skipped and is_edge(line)
         )
         return next(itertools.islice(numbers, edge, None))
+
+
+def is_empty_column(path: Path, layout: Layout, column: int) -> bool:
+    """Tells whether no edge has anything in a column, as where every line ends with a comma.
+
+    Args:
+        path: the file.
+        layout: how it is written.
+        column: position of the column, from 0.
+
+    Returns:
+        Whether the column is empty.
+    """
+    if layout.first_row[column]:
+        return False
+    with open_text(path) as stream:
+        _skip(stream, layout.skipped)
+        cells = (split_cells(line, layout.separator) for line in stream if is_edge(line))
+        # A line of another length is the reader's to refuse.
+        return not any(row[column] for row in cells if len(row) > column)
 
 
 def check_counts(layout: Layout, edges: TextEdges, wanted: bool | None) -> int | None:
@@ -315,12 +335,14 @@ def _weights(
 ) -> list[float]:
     values = []
     for edge, cell in enumerate(cells, start=first):
+        text = _text(cell)
         try:
-            values.append(number(_text(cell)))
+            values.append(number(text))
         except ValueError as error:
+            wrong = f"{error} in column" if text else "nothing is in column"
             raise BrokenFileError(
-                f"{place(edge)}: {error} in column {columns.weight}; expected a weight. To ignore "
-                f"the column, {option_advice('weights=False', '--weight-column none')}"
+                f"{place(edge)}: {wrong} {columns.weight}; expected a weight. To ignore the "
+                f"column, {option_advice('weights=False', '--weight-column none')}"
             ) from error
     return values
 

@@ -152,7 +152,8 @@ def find_layout(
     if names is not None and len(names) != len(first):
         raise BrokenFileError(
             f"line {lines[1][0]}: has {len(first)} columns, and the header {len(names)}: "
-            f"{', '.join(repr(name) for name in names[:8])}"
+            f"{', '.join(repr(name) for name in names[:8])}; expected one name for each column. "
+            "Add or remove names, or remove the header"
         )
     return Layout(
         separator=separator,

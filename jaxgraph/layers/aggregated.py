@@ -16,6 +16,7 @@ from jax import lax
 
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.parallel import FeatureColumns, Shard, ptags
+from jaxgraph.parallel.shard import check_shard
 from pallas_kernels.pytrees import pytree
 
 __all__ = [
@@ -131,6 +132,7 @@ def aggregate_by_columns(
     Returns:
       float [rows, features], 0 in the rows of padding.
     """
+    check_shard(shard)
     features = x.shape[1]
 
     def aggregated(columns: jax.Array) -> jax.Array:

@@ -68,6 +68,7 @@ def linear(
     Raises:
       ValueError: x does not have the features that W expects.
     """
+    check_shard(shard)
     is_masked |= isinstance(x, AggregatedFeatures)
     x = plain_features(x)
     check_width(shard, x, kernel)

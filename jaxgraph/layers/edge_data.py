@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.ptags import EDGE_DATA
+from jaxgraph.parallel.shard import check_shard
 
 __all__ = ["check_edge_data"]
 
@@ -19,8 +20,9 @@ def check_edge_data(shard: Shard, layer: str, uses: Collection[str] = ()) -> Non
       uses: the names among "edges", "edge_weight" and "edge_type" that it uses.
 
     Raises:
-      ValueError: the graph has others.
+      ValueError: the graph has others, or the argument is no shard.
     """
+    check_shard(shard)
     ignored = [n for n in EDGE_DATA if n not in uses and getattr(shard, n) is not None]
     if not ignored:
         return

@@ -17,6 +17,7 @@ from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
 from jaxgraph.ops.stored import stored_for, when_ready
 from jaxgraph.parallel import FeatureColumns, Shard
+from jaxgraph.parallel.shard import check_shard
 
 __all__ = ["STATISTICS", "batch_norm", "batch_statistics", "layer_norm", "normalize"]
 
@@ -46,7 +47,12 @@ def batch_statistics(shard: Shard, x: jax.Array | FeatureColumns) -> tuple[jax.A
       SAR, section 3.4; Ioffe and Szegedy, "Batch normalization", 2015.
     """
     # Only what XLA computes is differentiable.
-    return _statistics(shard, require_rows(x, "batch normalisation"), "xla")[0]
+    return _statistics(shard, _rows(shard, x, "batch normalisation"), "xla")[0]
+
+
+def _rows(shard: Shard, x: jax.Array | FeatureColumns, purpose: str) -> jax.Array:
+    check_shard(shard)
+    return require_rows(x, purpose)
 
 
 def _statistics(
@@ -109,7 +115,7 @@ def batch_norm(
     References:
       Ioffe and Szegedy, "Batch normalization", 2015, section 3.
     """
-    x = require_rows(x, "batch normalisation")
+    x = _rows(shard, x, "batch normalisation")
     results: Any = _batch_norm(epsilon, shard, *match_variation((x, scale, bias), x))
     return results[0], lax.stop_gradient(results[1])
 
@@ -175,7 +181,8 @@ def normalize(
     Raises:
       TypeError: x is split by column.
     """
-    x = shard.mask_rows(require_rows(x, "batch normalisation"))
+    rows = _rows(shard, x, "batch normalisation")
+    x = shard.mask_rows(rows)
     factor = (lax.rsqrt(var + epsilon) * scale)[None]
     return ((to_accumulation(x) - mean[None]) * factor + bias[None]).astype(x.dtype)
 
@@ -205,7 +212,8 @@ def layer_norm(
     References:
       Ba et al., "Layer normalization", 2016.
     """
-    x = shard.mask_rows(require_rows(x, "layer normalisation"))
+    rows = _rows(shard, x, "layer normalisation")
+    x = shard.mask_rows(rows)
     wide = to_accumulation(x)
     centered = wide - jnp.mean(wide, 1, keepdims=True)
     var = jnp.mean(jnp.square(centered), 1, keepdims=True)

@@ -13,7 +13,8 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import SymbolicZero
 
-from jaxgraph.ops.blocks import Block, block_adjoint, pull_block, reduce_block
+from jaxgraph.ops.block_gradients import block_adjoint, pull_block
+from jaxgraph.ops.blocks import Block, reduce_block
 from jaxgraph.ops.derivatives import custom_vjp, with_portable_tangents
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.input_classes import count_winners

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.randomness import edge_keep_mask
-from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.shard import Shard, check_shard
 
 __all__ = ["keep_edges"]
 
@@ -32,12 +32,14 @@ def keep_edges(shard: Shard, key: jax.Array, rate: float) -> jax.Array:
       bool [slots], one for each edge that ends on this device, in the order of `shard.edges`.
 
     Raises:
-      ValueError: the key is no typed scalar key, or the rate no number in [0, 1).
+      ValueError: the first argument is no shard, the key is no typed scalar key, or the rate no
+        number in [0, 1).
 
     References:
       Rong et al., "DropEdge: towards deep graph convolutional networks on node classification",
       2020.
     """
+    check_shard(shard)
     edges = shard.incoming
     by_receiver, receivers = edges.by_receiver, edges.receivers
     assert receivers is not None  # the edges of a shard carry data

@@ -14,9 +14,25 @@ import numpy as np
 
 from jaxgraph.partition.manifest import Manifest
 
-__all__ = ["check_indices", "check_stored_integers"]
+__all__ = ["check_indices", "check_stored_integers", "part_error"]
 
 Arrays = Mapping[str, np.ndarray]
+
+
+def part_error(fault: str) -> ValueError:
+    """Makes the error of a part whose arrays do not fit its manifest, with the way out.
+
+    Args:
+      fault: which array is wrong, and what was expected.
+
+    Returns:
+      The error.
+    """
+    return ValueError(
+        f"{fault}. The parts were damaged, or are not those of this manifest: make them again from "
+        "the graph, with jaxgraph.parallel.shard(graph, partition, mesh), or correct what "
+        "part(index) of your own source returns"
+    )
 
 
 def check_stored_integers(what: str, values: np.ndarray, dtype: np.dtype) -> None:
@@ -99,7 +115,7 @@ def _check_edges(
         )
     ]
     if edges[0] != edges[1]:
-        raise ValueError(
+        raise part_error(
             f"{check.where}{prefix} has {edges[0]} edges by receiver and {edges[1]} by sender"
         )
     check.all_below(f"{by_sender}/edge_ids", max(edges[0], 1))
@@ -127,14 +143,14 @@ def _check_orientation(
     )
     starts = arrays[f"{prefix}/compressed_starts"][: rows_of_group[-1] + 1]
     if len(starts) != rows_of_group[-1] + 1:
-        raise ValueError(
+        raise part_error(
             f"{check.where}{prefix}/compressed_starts has {len(starts)} entries; expected one for "
             f"each of {rows_of_group[-1]} rows, and the end"
         )
     check.ascending(f"{prefix}/compressed_starts", starts, len(arrays[f"{prefix}/neighbors"]))
     edges, most = int(starts[-1]), int(np.diff(starts).max(initial=0))
     if most > longest:
-        raise ValueError(
+        raise part_error(
             f"{check.where}{prefix}/compressed_starts has a row of {most} edges; expected at most "
             f"the manifest's {longest}"
         )
@@ -166,7 +182,7 @@ def _check_visited(
     """Checks the slots of rows and runs, group by group; the first rows of a group have runs."""
     heavy_rows = check.arrays[f"{prefix}/heavy_rows"].tolist()
     if len(heavy_rows) != len(rows_of_group) - 1:
-        raise ValueError(
+        raise part_error(
             f"{check.where}{prefix}/heavy_rows has {len(heavy_rows)} entries; expected "
             f"{len(rows_of_group) - 1}"
         )
@@ -174,7 +190,7 @@ def _check_visited(
         light = int(rows_of_group[group + 1] - rows_of_group[group])
         first, stop = (int(place) for place in runs_of_group[group : group + 2])
         if not 0 <= heavy <= light <= stop - first:
-            raise ValueError(
+            raise part_error(
                 f"{check.where}{prefix}/heavy_rows is {heavy} in group {group}; expected at most "
                 f"its {light} rows, which come before its runs"
             )
@@ -189,7 +205,7 @@ def _check_spans(check: _Check, prefix: str, some: slice, most: int) -> None:
     starts, degrees = (check.arrays[f"{prefix}/{name}"][some] for name in ("starts", "degrees"))
     wide = starts.astype(np.int64) if most > np.iinfo(np.int32).max // 2 else starts
     if (wide + degrees).max(initial=0) > most:
-        raise ValueError(
+        raise part_error(
             f"{check.where}{prefix}/starts and degrees end at {(wide + degrees).max()}; expected "
             f"at most {most}"
         )
@@ -200,7 +216,7 @@ def _check_halo(check: _Check, name: str, rows: int) -> None:
     check.all_below(f"{name}/rows", rows)
     steps = len(check.arrays[f"{name}/position"])
     if steps != len(of_step) - 1:
-        raise ValueError(
+        raise part_error(
             f"{check.where}{name}/position has {steps} steps; expected {len(of_step) - 1}"
         )
     for step, (first, stop) in enumerate(itertools.pairwise(of_step)):
@@ -252,7 +268,7 @@ class _Check:
         """Checks pointers into an array of `most` entries, and returns them."""
         pointers = self.arrays[name]
         if size is not None and len(pointers) != size:
-            raise ValueError(f"{self.where}{name} has {len(pointers)} entries; expected {size}")
+            raise part_error(f"{self.where}{name} has {len(pointers)} entries; expected {size}")
         self.ascending(name, pointers, most)
         return pointers
 
@@ -261,7 +277,7 @@ class _Check:
         if len(pointers) and (
             pointers[0] != 0 or pointers[-1] > most or (pointers[1:] < pointers[:-1]).any()
         ):
-            raise ValueError(
+            raise part_error(
                 f"{self.where}{name} runs from {pointers[0]} to {pointers[-1]}; expected pointers "
                 f"that ascend from 0 to at most {most}"
             )
@@ -280,6 +296,6 @@ def _check_array(what: str, values: np.ndarray, stop: int, least: int) -> None:
 
 def _check_range(what: str, smallest: int, largest: int, least: int, stop: int) -> None:
     if smallest < least or largest >= stop:
-        raise ValueError(
+        raise part_error(
             f"{what} holds indices from {smallest} to {largest}; expected {least} to {stop - 1}"
         )

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import jax
 from flax import nnx
+from flax.errors import TraceContextError
 from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -22,6 +24,7 @@ from pallas_kernels.pytrees import pytree
 __all__ = [
     "Objects",
     "changes",
+    "keep_places",
     "marked_again",
     "on_mesh",
     "put_together",
@@ -84,7 +87,7 @@ def taken_apart(arguments: Pytree) -> tuple[Pytree, tuple[Any, ...], Objects | N
     return marked, objects, Objects(state, graphdef)
 
 
-def on_mesh(objects: Objects, mesh: Mesh) -> Objects:
+def on_mesh(objects: Objects, mesh: Mesh, *, abstract: bool = False) -> tuple[Objects, bool]:
     """Places the variables of objects on all devices of a mesh, as an update leaves them.
 
     JAX compiles a program for variables on one device, and another one for those on a mesh.
@@ -92,24 +95,44 @@ def on_mesh(objects: Objects, mesh: Mesh) -> Objects:
     Args:
       objects: the objects, split.
       mesh: the mesh of the graphs that they are used with.
+      abstract: whether to return shapes there in place of arrays, for a program that is not run.
 
     Returns:
-      The objects there; as they are where several processes run.
+      The objects there, and whether any array was elsewhere; as they are where several processes
+      run.
     """
     if jax.process_count() > 1:
-        return objects
-    everywhere = NamedSharding(mesh, PartitionSpec())
+        return objects, False
+    everywhere, moved = NamedSharding(mesh, PartitionSpec()), []
 
     def placed(leaf: Any) -> Any:
         if isinstance(leaf, Tracer) or not isinstance(leaf, jax.Array):
             return leaf
-        return (
-            leaf
-            if isinstance(leaf.sharding, NamedSharding) and leaf.sharding.mesh == mesh
-            else jax.device_put(leaf, everywhere)
-        )
+        if isinstance(leaf.sharding, NamedSharding) and leaf.sharding.mesh == mesh:
+            return leaf
+        moved.append(leaf)
+        if abstract:
+            return jax.ShapeDtypeStruct(
+                leaf.shape, leaf.dtype, sharding=everywhere, weak_type=leaf.weak_type
+            )
+        return jax.device_put(leaf, everywhere)
 
-    return dataclasses.replace(objects, state=jax.tree.map(placed, objects.state))
+    return dataclasses.replace(objects, state=jax.tree.map(placed, objects.state)), bool(moved)
+
+
+def keep_places(objects: Sequence[Any], state: Any) -> None:
+    """Leaves the variables of objects where they were placed, so that the next call copies nothing.
+
+    Values do not change. Objects from outside of a transformation of JAX stay as they are inside of
+    it, since the values placed there are the transformation's.
+
+    Args:
+      objects: those that were split.
+      state: their state on the mesh.
+    """
+    # NNX refuses to write to those.
+    with suppress(TraceContextError):
+        nnx.update(tuple(objects), state)
 
 
 def put_together(arguments: Pytree, objects: Sequence[Any]) -> Pytree:

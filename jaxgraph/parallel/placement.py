@@ -18,7 +18,7 @@ from jaxgraph.parallel.column_placement import column_request, column_topology, 
 from jaxgraph.parallel.edge_placement import derived_arrays, orientation, shapes_of_part
 from jaxgraph.parallel.exchange import rows_sent
 from jaxgraph.parallel.features import FeatureColumns
-from jaxgraph.parallel.index_check import check_indices, check_stored_integers
+from jaxgraph.parallel.index_check import check_indices, check_stored_integers, part_error
 from jaxgraph.parallel.shard import HaloTable, Shard
 from jaxgraph.partition.assignment import Partition
 from jaxgraph.partition.degrees import PIECE
@@ -332,7 +332,7 @@ def _padded_part(source: PartSource, manifest: Manifest, index: int) -> dict[str
     shapes, part = manifest.array_shapes(), source.part(index)
     missing = sorted(shapes.keys() - part.keys())
     if missing:
-        raise ValueError(f"part {index} lacks {', '.join(missing)}, which its manifest lists")
+        raise part_error(f"part {index} lacks {', '.join(missing)}, which its manifest lists")
     return {
         name: _padded(
             f"part {index}: {name}", part[name], shape, dtype, fill_value(name, len(shape))
@@ -346,11 +346,11 @@ def _padded(
 ) -> np.ndarray:
     values = np.asarray(values)
     if values.ndim != len(shape) or any(a > b for a, b in zip(values.shape, shape, strict=True)):
-        raise ValueError(
+        raise part_error(
             f"{what} has shape {list(values.shape)}; expected at most the manifest's {list(shape)}"
         )
     if not np.can_cast(values.dtype, dtype, "same_kind"):
-        raise ValueError(f"{what} has dtype {values.dtype}; expected the manifest's {dtype}")
+        raise part_error(f"{what} has dtype {values.dtype}; expected the manifest's {dtype}")
     check_stored_integers(what, values, dtype)
     if values.shape == shape:
         return np.asarray(values, dtype)[None]

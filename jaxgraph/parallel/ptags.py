@@ -36,7 +36,7 @@ from jaxgraph.parallel.placement import ShardedGraph
 from jaxgraph.parallel.placement import shard as shard_graph
 from jaxgraph.parallel.propagate import reduce_messages
 from jaxgraph.parallel.push_pull import push_pull
-from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.shard import Shard, check_shard
 from jaxgraph.partition.assignment import Partition
 
 __all__ = [
@@ -177,6 +177,7 @@ def aggregate_columns(shard: Shard, x: FeatureColumns, aggregation: Aggregation)
     Raises:
       ValueError: the graph is not in mode "p3".
     """
+    check_shard(shard)
     topology = shard.require_columns()
     sent = aggregation.send(topology.nodes, x.values)
     schedule = topology.schedule
@@ -250,6 +251,7 @@ def scatter(
       ValueError: there is no such data of edges, x is None, or the message function combines edges
         or columns.
     """
+    check_shard(shard)
     if x is None:
         raise ValueError("x is None: the graph has no node features")
     if edge is not None and (edge not in EDGE_DATA or getattr(shard, edge) is None):

@@ -24,17 +24,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.blocks import (
-    Block,
-    Places,
-    add_at,
-    block_adjoint,
-    finish_block,
-    fold_block,
-    fold_group,
-    pull_block,
-    pull_group,
-)
+from jaxgraph.ops.block_gradients import Places, add_at, block_adjoint, pull_block, pull_group
+from jaxgraph.ops.blocks import Block, finish_block, fold_block, fold_group
 from jaxgraph.ops.edges import EdgeGroups, match_variation
 from jaxgraph.ops.messages import Inputs, MessageFn, Wanted, floating_leaves
 from jaxgraph.ops.reducers import Reducer

@@ -18,6 +18,7 @@ from jaxgraph.parallel.axis_states import Along
 from jaxgraph.parallel.nnx_objects import (
     Objects,
     changes,
+    keep_places,
     marked_again,
     on_mesh,
     put_together,
@@ -50,7 +51,8 @@ def spmd(
     devices: reduce it with `shard.sum` first.
 
     Flax NNX objects among the arguments (modules, `nnx.Optimizer`, `nnx.Rngs`, in pytrees, with
-    shared variables) are updated in place, as under `nnx.jit`:
+    shared variables) are updated in place, as under `nnx.jit`; the first call moves their variables
+    to the graph's devices:
 
         @jg.parallel.spmd
         def step(model, optimizer, shard, key):
@@ -108,18 +110,23 @@ class _OnAllShards:
         marked, objects, parts = taken_apart(arguments)
         if parts is None:
             return self._plain(*arguments)
-        parts = on_mesh(parts, mesh)
+        parts, moved = on_mesh(parts, mesh)
+        if moved:
+            keep_places(objects, parts.state)
         result, same, rows = self._with_objects(parts, marked)
         written_back(objects, parts.state, same | rows)
         return put_together(result, objects)
 
     def lower(self, *arguments: Any) -> jax.stages.Lowered:
-        """Lowers the program for arguments, as `lower` of `jax.jit` does."""
-        _graph_of(arguments)
+        """Lowers the program that a call with these arguments runs, as `lower` of `jax.jit` does.
+
+        NNX objects are lowered as the call places them; they stay as they are.
+        """
+        mesh = _graph_of(arguments).mesh
         marked, _, parts = taken_apart(arguments)
         if parts is None:
             return self._plain.lower(*arguments)
-        return self._with_objects.lower(parts, marked)
+        return self._with_objects.lower(on_mesh(parts, mesh, abstract=True)[0], marked)
 
 
 def _run(

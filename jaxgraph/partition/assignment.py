@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from jaxgraph.graph import refuse_masked
+from jaxgraph.graph_arrays import refuse_masked
 
 __all__ = ["Partition"]
 

@@ -54,9 +54,9 @@ def fit(
     """Trains a model on whole graphs and leaves the best parameters in it.
 
     An epoch is one step of the optimizer on each graph that has training nodes, and one pass of
-    inference that evaluates all splits. Epoch e draws its dropout from
-    `jax.random.fold_in(jax.random.key(seed), e)`, so that the curve does not depend on the number
-    of devices; of several graphs, graph i folds in i as well.
+    inference that evaluates all splits. Epoch e, from 1, draws its dropout from
+    `jax.random.fold_in(jax.random.key(seed), e - 1)`, so that the curve does not depend on the
+    number of devices; of several graphs, graph i folds in i as well.
 
     However training ends, by the last epoch, early, by a result or an exception of `on_epoch` or by
     KeyboardInterrupt, the model then holds what it learned so far.
@@ -110,9 +110,9 @@ def fit(
         on_compile(compiled)
     records: list[EpochRecord] = []
     try:
-        for epoch in range(epochs):
+        for epoch in range(1, epochs + 1):
             started = time.perf_counter()
-            state, candidate, outcome = program.run(state, kept, key, epoch)
+            state, candidate, outcome = program.run(state, kept, key, epoch - 1)
             # Blocks, and raises what went wrong on the devices: only then is the epoch kept.
             record = _record(epoch, jax.device_get(outcome), started)
             diverged = _diverged(record)

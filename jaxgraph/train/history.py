@@ -16,7 +16,7 @@ class EpochRecord:
     """What one epoch showed.
 
     Attributes:
-      epoch: from 0.
+      epoch: its number, from 1.
       loss: training loss of the step (dropout on, before the parameters changed).
       val_loss: validation loss after the step; NaN without validation nodes.
       val_accuracy: validation accuracy after the step; NaN where the task has none.
@@ -70,7 +70,7 @@ class History:
 
     @property
     def best_epoch(self) -> int:
-        """The epoch of the lowest validation loss; the last one without validation nodes.
+        """The epoch of the lowest validation loss, from 1; the last one without validation nodes.
 
         Raises:
           ValueError: training was interrupted in its first epoch.
@@ -79,7 +79,7 @@ class History:
 
     @property
     def metrics(self) -> dict[str, dict[str, list[float]]]:
-        """Every metric after each epoch: `metrics["test"]["accuracy"][epoch]`."""
+        """Every metric after each epoch: `metrics["test"]["accuracy"][best_epoch - 1]`."""
         first = self.records[0].metrics if self.records else {}
         return {
             split: {
@@ -142,7 +142,7 @@ class DivergenceError(FloatingPointError):
 
 
 def best_epoch(records: Sequence[EpochRecord]) -> int:
-    """The last epoch that was the best when it ended."""
+    """Returns the number, from 1, of the last epoch that was the best when it ended."""
     if not records:
         raise ValueError(
             "no epoch has ended, so that none is the best; look at history.records first"

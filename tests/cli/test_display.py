@@ -45,8 +45,8 @@ def test_two_columns_formats_numbers():
 def epochs_shown(done: int, of: int, *, terminal: bool) -> list[str]:
     file = io.StringIO()
     with EpochBar(of, Console(file=file, width=120, force_terminal=terminal)) as bar:
-        for epoch in range(done):
-            bar.update(Record(epoch, 0.5 - 0.1 * epoch, 0.25 + 0.5 * epoch, 0.0125))
+        for epoch in range(1, done + 1):
+            bar.update(Record(epoch, 0.6 - 0.1 * epoch, 0.5 * epoch - 0.25, 0.0125))
     return file.getvalue().rstrip().splitlines()
 
 

@@ -1,11 +1,13 @@
 import os
 import signal
 import time
+import tomllib
 
 import pytest
 
 from jaxgraph.cli import interruption
 from jaxgraph.cli.interruption import Interrupted, Signals
+from tests.conftest import ROOT
 from tests.interpreter import run_alone
 
 
@@ -79,3 +81,37 @@ def test_a_program_that_does_not_listen_is_ended(begun: str, message: str):
     result = run_alone(program)
     assert (result.returncode, result.stderr) == (130, message)
     assert time.perf_counter() - started < 10
+
+
+@pytest.mark.parametrize("at", ["numpy", "typer", "jaxgraph.cli.train"])
+def test_ctrl_c_while_the_program_starts_shows_no_traceback(at: str):
+    program = (
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {at!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from importlib.metadata import EntryPoint\n"
+        "EntryPoint('jaxgraph', ENTRY, 'console_scripts').load()()\n"
+    )
+    entry = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["jaxgraph"]
+    result = run_alone(program.replace("ENTRY", repr(entry)))
+    assert (result.returncode, result.stderr) == (130, "Interrupted by Ctrl-C.\n")
+    assert not result.stdout
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_a_command_hears_ctrl_c_as_an_exception_and_afterwards_it_ends_quietly(ignored: bool):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
+    outside = signal.SIG_IGN if ignored else interruption._end_at_once
+    inside = signal.SIG_IGN if ignored else signal.default_int_handler
+    try:
+        interruption.end_quietly()
+        assert signal.getsignal(signal.SIGINT) == outside
+        with interruption.raised():
+            assert signal.getsignal(signal.SIGINT) == inside
+        assert signal.getsignal(signal.SIGINT) == outside
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -14,14 +14,14 @@ from jaxgraph.train import EpochRecord, History
 
 
 def metrics(epoch: int) -> dict[str, dict[str, float]]:
-    return {"test": {"accuracy": 0.625 * epoch}, "train": {"accuracy": 0.875 * epoch}}
+    return {"test": {"accuracy": 0.3125 * epoch}, "train": {"accuracy": 0.4375 * epoch}}
 
 
 HISTORY = History(
     tuple(
-        EpochRecord(epoch, loss, loss, accuracy, seconds, metrics(epoch), epoch < 2)
+        EpochRecord(epoch, loss, loss, accuracy, seconds, metrics(epoch), epoch < 3)
         for epoch, (loss, accuracy, seconds) in enumerate(
-            [(2.0, 0.25, 0.25), (1.5, 0.75, 0.5), (1.0, 0.5, 9.0)]
+            [(2.0, 0.25, 0.25), (1.5, 0.75, 0.5), (1.0, 0.5, 9.0)], 1
         )
     ),
     compile_seconds=3.0,
@@ -49,7 +49,8 @@ def summed_over_two_devices() -> jax.stages.Compiled:
 def test_result_summary():
     summary = result_summary(HISTORY)
     assert summary["median_epoch_seconds"] == 0.5
-    assert (summary["epochs"], summary["best_epoch"], summary["compile_seconds"]) == (3, 1, 3.0)
+    assert (summary["epochs"], summary["best_epoch"], summary["compile_seconds"]) == (3, 2, 3.0)
+    assert summary["history"]["best_epoch"] == 2
     assert summary["evaluation"] == {"train": {"accuracy": 0.875}, "test": {"accuracy": 0.625}}
     assert summary["history"]["loss"] == [2.0, 1.5, 1.0]
 

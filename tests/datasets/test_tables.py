@@ -51,6 +51,8 @@ def test_parquet_that_is_damaged_or_leaves_things_open_is_refused(tmp_path: Path
         read(tmp_path, {"src": [0, None], "dst": [1, 2]})
     with pytest.raises(BrokenFileError, match=r"a\.parquet: .*'weight': cannot be weights"):
         read(tmp_path, {"src": [0], "dst": [1], "weight": ["x"]})
+    with pytest.raises(BrokenFileError, match=r"row 1: nothing is in column 'weight'.*weights=F"):
+        read(tmp_path, {"src": [0, 1], "dst": [1, 2], "weight": [0.5, None]})
     with pytest.raises(ValueError, match=r"separator: got ',', and a Parquet file leaves no such"):
         read(tmp_path, {"src": [0], "dst": [1]}, separator=",")
     content = (tmp_path / "a.parquet").read_bytes()

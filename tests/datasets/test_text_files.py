@@ -192,6 +192,43 @@ def test_a_floating_third_column_holds_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("content", "ends"),
+    [("0,1,\n1,2, \n2,3,\n", (0, 1)), ('src\tdst\t\n0\t1\t""\n1\t2\t\n2\t3\t\n', ("src", "dst"))],
+)
+def test_an_empty_column_is_ignored_and_reported(
+    tmp_path: Path, content: str, ends: tuple[int | str, int | str]
+) -> None:
+    assert read(tmp_path, content) == (PATH, None, None, 4)
+    report = report_of(tmp_path, content)
+    assert (report.columns, report.weight_column, len(report.ignored_columns)) == (ends, None, 1)
+    assert ends != (0, 1) or "column 2 is empty" in str(report)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "7 11\n5 3 2\n1 3 4\n5 4 2 1\n2 3 6 7\n1 3 6\n5 4 7\n6 4\n",
+        "7 11\n5 3 2\n1 3 4\n5 4 2 1\n",  # not all of it
+        "% c\n3 2 001\n2 5\n1 5 3 1\n2 1\n",
+        "3 3\n2 3\n1 3\n1 2\n",
+        "4 2 011\n5 2 .5\n5 1 .5\n5 4 .5\n5 3 .5\n",  # would be taken for edges with weights
+    ],
+)
+def test_a_graph_of_metis_under_the_name_of_a_text_is_told(tmp_path: Path, content: str) -> None:
+    with pytest.raises(ValueError, match=r"METIS graph.*name it \.graph, or pass format='METIS'"):
+        read(tmp_path, content)
+
+
+@pytest.mark.parametrize(
+    "content", ["0 1\n1\n", "9 3\n1 2\n12\n", "a b\nb c\nc\n", "1 2\n2 3\n3\n"]
+)
+def test_a_damaged_list_is_not_taken_for_a_graph_of_metis(tmp_path: Path, content: str) -> None:
+    with pytest.raises(ValueError, match=r"a\.txt") as raised:
+        read(tmp_path, content)
+    assert "METIS" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ("", "no line of numbers or names"),
@@ -205,6 +242,9 @@ def test_a_floating_third_column_holds_weights(tmp_path: Path) -> None:
         ("src,dst,weight\n0,1,0,5\n", "line 2: has 4 columns, and the header 3"),
         ("0;1;0,5\n1;2;0,7\n", "line 1: '0,5' is no number in column 2.*--weight-column none"),
         ("src,dst,weight\n0,1,1_0\n", "line 2: '1_0' is no number in column 2"),
+        ("src,dst,weight\n0,1,2\n1,2,\n", "line 3: nothing is in column 2; expected a weight"),
+        ("0,1,\n1,2,.5\n", "line 1: nothing is in column 2.*--weight-column none"),
+        ("src,dst,\n0,1\n", "line 2: has 2 columns, and the header 3.*remove names"),
         ("5 9\n0 1 .5\n", "declares 9 edges and 1 follow"),
         (b"0,1\n\xe9,2\n", "not utf-8; convert it first"),
         (b"0\0,\x001\n", "line 1: holds a zero byte"),

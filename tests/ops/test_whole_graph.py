@@ -12,7 +12,8 @@ import pytest
 from jaxgraph import Graph
 from jaxgraph.ops import gat_attention
 from jaxgraph.ops.aggregation import aggregate
-from jaxgraph.ops.blocks import pull_block, reduce_block
+from jaxgraph.ops.block_gradients import pull_block
+from jaxgraph.ops.blocks import reduce_block
 from jaxgraph.ops.implementations import with_implementation
 from jaxgraph.ops.message_functions import sum_message
 from jaxgraph.ops.messages import Inputs, Wanted

@@ -95,7 +95,7 @@ def test_the_message_names_the_array_and_what_it_may_hold(name: str) -> None:
     last = source.manifest.num_parts - 1
     message = (
         rf"part {last}: incoming/by_receiver/neighbors holds indices from 0 to 1000000000; "
-        rf"expected 0 to \d+"
+        r"expected 0 to \d+\..* make them again from the graph, with jaxgraph\.parallel\.shard\("
     )
     with pytest.raises(ValueError, match=message):
         place(spoiled, make_mesh(SOURCES[name][0]))

@@ -1,6 +1,7 @@
 """Mistakes in functions of a shard get an error that says what to write."""
 
 import functools
+import inspect
 from typing import Any, cast
 
 import jax
@@ -100,6 +101,18 @@ def net():
     return jg.nn.GCN(17, 8, 2, num_layers=2, rngs=nnx.Rngs(0))
 
 
+def functions_of_a_shard():
+    """All public functions that take one."""
+    modules = (jg.layers, jg.nn, jg.parallel, jg.parallel.ptags)
+    functions = {
+        function
+        for function in (getattr(module, name) for module in modules for name in module.__all__)
+        if inspect.isfunction(function) and "shard" in inspect.signature(function).parameters
+    }
+    assert {jg.parallel.propagate, jg.parallel.keep_edges, jg.layers.gin_conv} < functions
+    return functions
+
+
 def test_layers_on_what_is_no_shard():
     x = jnp.asarray(karate().nodes)
     cases: Any = ((karate(), "given a Graph"), (sharded(), "a ShardedGraph"), (x, "array"))
@@ -107,10 +120,11 @@ def test_layers_on_what_is_no_shard():
         for layer in (net(), jg.nn.SAGEConv(17, 2, rngs=nnx.Rngs(0)), jg.nn.BatchNorm(17)):
             with pytest.raises(ValueError, match=word):
                 layer(given, x)
-        with pytest.raises(ValueError, match=word):
-            jg.parallel.propagate(given, lambda s, r, e: s, x)
-        with pytest.raises(ValueError, match=word):
-            jg.nn.dropout(given, x, jax.random.key(0), rate=0.5)
+        for function in functions_of_a_shard():
+            asked = inspect.signature(function).parameters.values()
+            others = {p.name: None for p in asked if p.default is p.empty and p.name != "shard"}
+            with pytest.raises(ValueError, match=word):
+                function(shard=given, **others)
 
 
 def test_training_on_what_is_no_sharded_graph():

@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from jax.core import Tracer
 
 import jaxgraph as jg
 
@@ -191,3 +192,37 @@ def test_refuses_what_is_written_from_outside():
     model = Net()
     with pytest.raises(ValueError, match="Pass modules, optimizers and random streams"):
         jg.parallel.spmd(lambda shard: shard.sum(model(shard, shard.nodes).sum()))(sharded(2))
+
+
+def evaluated(model, shard):
+    y = shard.mask_rows(nnx.relu(model.first(shard, shard.nodes)))
+    return shard.sum(jnp.sum(y * y))
+
+
+def test_unchanged_objects_are_placed_once(monkeypatch):
+    run, graph, model = jg.parallel.spmd(evaluated), sharded(2), Net(embedding=True)
+    model = jg.parallel.place_rows(model, graph)
+    values = jax.tree.map(np.asarray, jax.tree.leaves(nnx.state(model)))
+    lowered = run.lower(model, graph).as_text()
+    first = run(model, graph)
+    for leaf, value in zip(jax.tree.leaves(nnx.state(model)), values, strict=True):
+        assert leaf.sharding.mesh == graph.mesh
+        np.testing.assert_array_equal(leaf, value)
+    assert run.lower(model, graph).as_text() == lowered  # of arrays as a call places them
+    with monkeypatch.context() as patched:
+        patched.setattr(jax, "device_put", None)
+        assert run(model, graph) == first
+    np.testing.assert_allclose(run(Net(), sharded(1)), first, rtol=1e-5)
+    for parts in (1, 2):
+        model = Net()
+        once = run(model, sharded(parts))
+        np.testing.assert_allclose(run(model, sharded(3 - parts)), once, rtol=1e-5)
+
+
+@pytest.mark.parametrize("transform", [jax.jit, jax.grad, nnx.jit, jax.checkpoint])
+def test_objects_from_outside_of_a_transformation_stay_usable(transform):
+    run, graph, model = jg.parallel.spmd(evaluated), sharded(2), Net()
+    expected = float(run(Net(), graph))
+    transform(lambda scale: scale * run(model, graph))(2.0)
+    assert not any(isinstance(v, Tracer) for v in jax.tree.leaves(nnx.state(model)))
+    assert float(run(model, graph)) == expected

@@ -116,7 +116,7 @@ def test_the_best_parameters_are_left_in_the_model() -> None:
     model = SmallNet()
     history = fit(model, sharded, wild, epochs=12)
     best = int(np.argmin(history.val_loss))
-    assert history.best_epoch == best < 11
+    assert history.best_epoch == best + 1 < 12
     left = evaluate(model, sharded)["val"]["loss"]
     assert left == pytest.approx(min(history.val_loss), rel=1e-6)
 
@@ -129,7 +129,7 @@ def test_the_last_parameters_are_left_on_request() -> None:
     sharded, wild = on_devices(small_graph(), 2), optax.adam(0.3)
     model = SmallNet()
     history = fit(model, sharded, wild, epochs=12, restore_best=False)
-    assert history.best_epoch == int(np.argmin(history.val_loss))
+    assert history.best_epoch == int(np.argmin(history.val_loss)) + 1
     left = evaluate(model, sharded)["val"]["loss"]
     assert left == pytest.approx(history.val_loss[-1], rel=1e-6)
     assert left > min(history.val_loss)
@@ -138,7 +138,7 @@ def test_the_last_parameters_are_left_on_request() -> None:
 def test_without_validation_nodes_the_last_is_the_best() -> None:
     sharded = on_devices(small_graph(val_mask=None), 2)
     history = fit(SmallNet(), sharded, ADAM, epochs=4)
-    assert history.best_epoch == 3
+    assert history.best_epoch == 4
     assert np.isnan(history.val_loss).all() and np.isnan(history.val_accuracy).all()
     assert set(history.metrics) == {"train", "test"}
 
@@ -165,24 +165,24 @@ def test_patience_stops_after_epochs_without_a_better_validation_loss() -> None:
     full = fit(SmallNet(), sharded, wild, epochs=40)
     stopped = fit(SmallNet(), sharded, wild, epochs=40, patience=3)
     assert len(full.loss) == 40
-    assert len(stopped.loss) == stopped.best_epoch + 3 + 1 < 40
+    assert len(stopped.loss) == stopped.best_epoch + 3 < 40
     assert stopped.loss == full.loss[: len(stopped.loss)]
-    recent = stopped.val_loss[stopped.best_epoch + 1 :]
-    assert min(recent) >= stopped.val_loss[stopped.best_epoch]
+    recent = stopped.val_loss[stopped.best_epoch :]
+    assert min(recent) >= stopped.val_loss[stopped.best_epoch - 1]
 
 
 def test_every_epoch_is_reported() -> None:
     seen: list[EpochRecord] = []
     history = fit(SmallNet(), on_devices(small_graph(), 2), ADAM, epochs=4, on_epoch=seen.append)
     assert tuple(seen) == history.records
-    assert [record.epoch for record in seen] == [0, 1, 2, 3]
+    assert [record.epoch for record in seen] == [1, 2, 3, 4]
     assert all(record.seconds > 0 for record in seen)
 
 
 def test_a_true_result_of_a_callback_ends_training() -> None:
     sharded, model = on_devices(small_graph(), 2), SmallNet()
-    history = fit(model, sharded, ADAM, epochs=9, on_epoch=lambda record: record.epoch == 2)
-    assert [record.epoch for record in history.records] == [0, 1, 2]
+    history = fit(model, sharded, ADAM, epochs=9, on_epoch=lambda record: record.epoch == 3)
+    assert [record.epoch for record in history.records] == [1, 2, 3]
     expected = SmallNet()
     fit(expected, sharded, ADAM, epochs=3)
     assert_same(parameters(model), parameters(expected))
@@ -209,7 +209,7 @@ def test_an_interruption_leaves_the_best_so_far(error: type[BaseException]) -> N
     sharded, model = on_devices(small_graph(), 2), SmallNet()
 
     def interrupt(record: EpochRecord) -> None:
-        if record.epoch == 3:
+        if record.epoch == 4:
             raise error
 
     with pytest.raises(error) as caught:
@@ -238,7 +238,7 @@ def test_a_loss_of_nan_is_an_error_that_costs_nothing(
 ) -> None:
     graph = small_graph() if has_validation else small_graph(val_mask=None)
     sharded, model, seen = on_devices(graph, 2), SmallNet(), []
-    message = r"epoch 3: the training loss after the step is"
+    message = r"epoch 4: the training loss after the step is"
     with pytest.raises(DivergenceError, match=message) as caught:
         fit(
             model,

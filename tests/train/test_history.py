@@ -10,38 +10,38 @@ from jaxgraph.train import EpochRecord, History
 
 def record(epoch: int, val_loss: float, is_best: bool) -> EpochRecord:
     metrics = {"train": {"loss": 1.0}, "val": {"loss": val_loss, "accuracy": 0.25 * epoch}}
-    return EpochRecord(epoch, 2.0 - epoch, val_loss, 0.25 * epoch, 0.5, metrics, is_best)
+    return EpochRecord(epoch, 3.0 - epoch, val_loss, 0.25 * epoch, 0.5, metrics, is_best)
 
 
 def history() -> History:
     losses = ((3.0, True), (1.0, True), (2.0, False))
-    records = tuple(record(epoch, *of_epoch) for epoch, of_epoch in enumerate(losses))
+    records = tuple(record(epoch, *of_epoch) for epoch, of_epoch in enumerate(losses, 1))
     return History(records, compile_seconds=4.0)
 
 
 def test_has_one_entry_an_epoch() -> None:
     assert history().loss == [2.0, 1.0, 0.0]
     assert history().val_loss == [3.0, 1.0, 2.0]
-    assert history().val_accuracy == [0.0, 0.25, 0.5]
+    assert history().val_accuracy == [0.25, 0.5, 0.75]
     assert history().epoch_seconds == [0.5, 0.5, 0.5]
-    assert history().metrics["val"]["accuracy"] == [0.0, 0.25, 0.5]
+    assert history().metrics["val"]["accuracy"] == [0.25, 0.5, 0.75]
     assert history().metrics["train"] == {"loss": [1.0, 1.0, 1.0]}
 
 
 def test_best_epoch_is_the_last_that_was_better() -> None:
-    assert history().best_epoch == 1
+    assert history().best_epoch == 2
 
 
 def test_json_holds_the_lists() -> None:
     read = json.loads(history().to_json())
     assert read == history().to_dict()
     assert read["val_loss"] == [3.0, 1.0, 2.0]
-    assert read["best_epoch"] == 1
+    assert read["best_epoch"] == 2
     assert read["compile_seconds"] == 4.0
 
 
 def test_json_has_null_for_nan() -> None:
-    without = History((record(0, math.nan, True),), compile_seconds=0.0)
+    without = History((record(1, math.nan, True),), compile_seconds=0.0)
     assert json.loads(without.to_json())["val_loss"] == [None]
 
 
@@ -56,4 +56,4 @@ def test_a_history_of_no_epoch_is_empty_json() -> None:
 
 def test_records_are_frozen() -> None:
     with pytest.raises(AttributeError):
-        record(0, 1.0, True).loss = 0.0  # type: ignore[misc]
+        record(1, 1.0, True).loss = 0.0  # type: ignore[misc]

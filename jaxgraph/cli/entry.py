@@ -1,0 +1,13 @@
+"""The `jaxgraph` program. It imports little before it can be interrupted without a traceback."""
+
+from jaxgraph.cli.interruption import end_quietly
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Runs the command line."""
+    end_quietly()
+    from jaxgraph.cli.main import app
+
+    app()

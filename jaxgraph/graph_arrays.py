@@ -1,0 +1,333 @@
+"""Checks of the arrays of a graph.
+
+A function `checked_...` returns an argument as `Graph` stores it, read-only and None for None, or
+raises a ValueError that names the argument, says what was expected and what to pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "check_masked_nodes_labelled",
+    "check_masks_disjoint",
+    "checked_categories",
+    "checked_count",
+    "checked_floats",
+    "checked_ids",
+    "checked_labels",
+    "checked_mask",
+    "checked_names",
+    "inferred_num_nodes",
+    "refuse_masked",
+]
+
+# Looked at in one go when searching for NaN: so that the boolean temporary stays in the cache.
+_FINITE_CHUNK_ELEMENTS = 1 << 17
+# One class more is one more column of a model's output, and of every count by class.
+_MOST_CLASSES = 1 << 24
+
+
+def inferred_num_nodes(arrays: Mapping[str, Any]) -> int:
+    """Returns the number of nodes that the arrays of a graph have.
+
+    Args:
+        arrays: by argument of ``Graph.from_edges``; None where there is none.
+
+    Returns:
+        The length of the first array with an entry per node, else the largest id plus one.
+
+    Raises:
+        ValueError: there is neither.
+    """
+    for name in ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_ids"):
+        if arrays[name] is not None:
+            return np.atleast_1d(_as_array(name, arrays[name])).shape[0]
+    if arrays["node_names"] is not None:
+        return _names_array(arrays["node_names"]).size
+    ids = [_integer_array(name, arrays[name]) for name in ("senders", "receivers")]
+    largest = max((int(array.max()) for array in ids if array.size), default=-1)
+    if largest < 0:
+        raise ValueError(
+            "num_nodes: cannot be inferred from a graph without edges; pass num_nodes."
+        )
+    return largest + 1
+
+
+def checked_count(name: str, value: Any) -> int:
+    """Returns a number of nodes, from 1, as an int."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ValueError(
+            f"{name}: got {value!r} of type {type(value).__name__}; expected an integer."
+        )
+    if not 1 <= value <= np.iinfo(np.int64).max:
+        raise ValueError(f"{name}: got {value}; expected at least 1, and below 2**63.")
+    return int(value)
+
+
+def refuse_masked(name: str, value: Any) -> None:
+    """Raises ValueError for a masked array, or a list of some, with an entry that is masked.
+
+    Args:
+        name: of the argument, for the message.
+        value: anything.
+    """
+    arrays = value if isinstance(value, list | tuple) else [value]
+    masked = [array for array in arrays if isinstance(array, np.ma.MaskedArray)]
+    count = sum(int(np.ma.getmaskarray(array).sum()) for array in masked)
+    if count:
+        raise ValueError(
+            f"{name}: got a masked array with {count} masked entries, whose values mean nothing; "
+            f"expected a value for each. Say which with {name}.filled(value); a label that is "
+            "missing is -1."
+        )
+
+
+def _as_array(name: str, value: Any) -> np.ndarray:
+    refuse_masked(name, value)
+    if isinstance(value, Mapping):
+        raise ValueError(
+            f"{name}: got a mapping; expected one array. Features by node type are not supported: "
+            "stack the types into one array and number the nodes through."
+        )
+    if hasattr(value, "tocsr"):
+        raise ValueError(
+            f"{name}: got a sparse matrix {type(value).__name__}; expected a dense array. Pass "
+            f"{name}.toarray()."
+        )
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(
+            f"{name}: cannot be made an array ({error}); are its rows equally long?"
+        ) from error
+    if array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{name}: got dtype {array.dtype}; expected numbers. Convert it with astype first."
+        )
+    return array
+
+
+def _integer_array(name: str, value: Any) -> np.ndarray:
+    array = _as_array(name, value)
+    # An empty list arrives as float64: without entries there is nothing to lose.
+    if array.dtype.kind in "bf" and array.size:
+        raise ValueError(
+            f"{name}: got dtype {array.dtype}; expected integers. Convert with "
+            f"{name}.astype(np.int32) if its values are whole numbers."
+        )
+    return array if array.dtype.kind in "iu" else array.astype(np.int32)
+
+
+def _check_shape(name: str, array: np.ndarray, expected: tuple[int | None, ...]) -> None:
+    fits = array.ndim == len(expected) and all(
+        want in (None, got) for got, want in zip(array.shape, expected, strict=True)
+    )
+    if not fits:
+        text = ", ".join("any" if want is None else str(want) for want in expected)
+        advice = (
+            f" Pass {name}.ravel()." if len(expected) == 1 and array.size == expected[0] else ""
+        )
+        raise ValueError(f"{name}: got shape {list(array.shape)}; expected [{text}].{advice}")
+
+
+def _read_only(array: np.ndarray, dtype: Any) -> np.ndarray:
+    stored = np.ascontiguousarray(array, dtype=dtype).view()
+    stored.flags.writeable = False
+    return stored
+
+
+def checked_ids(name: str, value: Any, num_nodes: int) -> np.ndarray:
+    """Returns ids of nodes, from 0 and below ``num_nodes``, as int32 [num_edges], or int64."""
+    array = _integer_array(name, value)
+    if array.ndim != 1:
+        raise ValueError(
+            f"{name}: got shape {list(array.shape)}; expected [num_edges]. Of an edge_index "
+            "[2, num_edges], row 0 is senders and row 1 receivers."
+        )
+    if array.size:
+        smallest, largest = int(array.min()), int(array.max())
+        if smallest < 0:
+            raise ValueError(
+                f"{name}: {int((array < 0).sum())} of {array.size} ids are negative, the smallest "
+                f"{smallest}; expected ids from 0."
+            )
+        if largest >= num_nodes:
+            raise ValueError(
+                f"{name}: {int((array >= num_nodes).sum())} of {array.size} ids are not below "
+                f"num_nodes = {num_nodes}, the largest is {largest}. Pass num_nodes={largest + 1} "
+                "or more, or renumber the ids with np.unique(ids, return_inverse=True)."
+            )
+    return _read_only(array, np.int32 if num_nodes <= np.iinfo(np.int32).max else np.int64)
+
+
+def checked_floats(name: str, value: Any, shape: tuple[int | None, ...]) -> np.ndarray | None:
+    """Returns finite numbers as float32, of a shape in which None stands for any size."""
+    if value is None:
+        return None
+    array = _as_array(name, value)
+    _check_shape(name, array, shape)
+    with np.errstate(over="ignore"):
+        stored = _read_only(array, np.float32)
+    _check_finite(name, stored)
+    return stored
+
+
+def _check_finite(name: str, array: np.ndarray) -> None:
+    flat = array.reshape(-1)
+    starts = range(0, flat.size, _FINITE_CHUNK_ELEMENTS)
+    bad = sum(
+        chunk.size - int(np.count_nonzero(np.isfinite(chunk)))
+        for chunk in (flat[start : start + _FINITE_CHUNK_ELEMENTS] for start in starts)
+    )
+    if bad:
+        first = np.unravel_index(int(np.argmin(np.isfinite(flat))), array.shape)
+        raise ValueError(
+            f"{name}: {bad} of {array.size} values are NaN or infinite in float32, the first at "
+            f"{[int(i) for i in first]}; expected finite values. np.nan_to_num replaces them."
+        )
+
+
+def checked_categories(name: str, value: Any, length: int, per: str) -> np.ndarray | None:
+    """Returns one number for each node or edge (``per``), from 0, as int32 [length]."""
+    if value is None:
+        return None
+    array = _integer_array(name, value)
+    _check_shape(name, array, (length,))
+    if array.size and (int(array.min()) < 0 or int(array.max()) > np.iinfo(np.int32).max):
+        raise ValueError(
+            f"{name}: values run from {array.min()} to {array.max()}; expected one number per "
+            f"{per}, from 0 and below 2**31."
+        )
+    return _read_only(array, np.int32)
+
+
+def _names_array(value: Any) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype.kind in "OT" and all(isinstance(name, str) for name in array.flat):
+        array = np.array(array.tolist(), np.str_)
+    if array.dtype.kind not in "Uiu" or array.ndim != 1:
+        raise ValueError(
+            f"node_names: got {array.dtype} {list(array.shape)}; expected texts or integers, "
+            "[num_nodes]. [str(name) for name in names] makes texts of anything."
+        )
+    return array
+
+
+def checked_names(value: Any, num_nodes: int) -> np.ndarray | None:
+    """Returns names of nodes, all different, as str or int [num_nodes]."""
+    if value is None:
+        return None
+    array = _names_array(value)
+    _check_shape("node_names", array, (num_nodes,))
+    names = array.tolist()
+    if len(set(names)) != num_nodes:
+        seen: set[Any] = set()
+        repeated = next(name for name in names if name in seen or seen.add(name))
+        raise ValueError(f"node_names: {repeated!r} is the name of several nodes; expected one.")
+    return _read_only(array, array.dtype)
+
+
+def checked_labels(value: Any, num_nodes: int) -> np.ndarray | None:
+    """Returns classes, int32 [num_nodes], or 0 and 1, float32 or bool [num_nodes, labels]."""
+    if value is None:
+        return None
+    array = _as_array("labels", value)
+    if array.ndim == 2:
+        return _checked_multilabels(array, num_nodes)
+    if array.dtype.kind == "f":
+        _refuse_float_labels(array)
+    array = _integer_array("labels", array)
+    _check_shape("labels", array, (num_nodes,))
+    smallest, largest = int(array.min()), int(array.max())
+    if smallest < -1 or largest >= _MOST_CLASSES:
+        raise ValueError(
+            f"labels: values run from {smallest} to {largest}; expected classes from 0 and below "
+            f"{_MOST_CLASSES}, and -1 for no label. np.unique(labels, return_inverse=True) numbers "
+            "classes through."
+        )
+    return _read_only(array, np.int32)
+
+
+_TARGETS = (
+    "Targets of a regression are no labels yet: append them to `nodes` as columns, which the model "
+    "leaves out, and pass jaxgraph.train.fit a task of your own (jaxgraph.train.Task) that reads "
+    "them there; or make classes of them with np.digitize."
+)
+
+
+def _refuse_float_labels(array: np.ndarray) -> None:
+    missing = np.isnan(array)
+    given = array[~missing]
+    if not np.array_equal(given, np.rint(given)):
+        raise ValueError(
+            f"labels: got dtype {array.dtype} with values that are no whole numbers; expected one "
+            f"class for each node, as integers. {_TARGETS}"
+        )
+    if missing.any():
+        raise ValueError(
+            f"labels: {int(missing.sum())} of {array.size} are NaN; expected integers, -1 for no "
+            "label. np.where(np.isnan(labels), -1, labels).astype(np.int32) makes them that."
+        )
+
+
+def _checked_multilabels(array: np.ndarray, num_nodes: int) -> np.ndarray:
+    _check_shape("labels", array, (num_nodes, None))
+    if array.dtype.kind == "b":
+        return _read_only(array, np.bool_)
+    wrong = int(np.count_nonzero((array != 0) & (array != 1)))
+    if wrong:
+        raise ValueError(
+            f"labels: got shape {list(array.shape)}, so multi-label, with {wrong} values other "
+            "than 0 and 1; for one class per node pass integers of shape [num_nodes]. "
+            + (_TARGETS if array.dtype.kind == "f" else "")
+        )
+    return _read_only(array, np.float32)
+
+
+def checked_mask(name: str, value: Any, num_nodes: int) -> np.ndarray | None:
+    """Returns a mask that selects a node at least, bool [num_nodes]."""
+    if value is None:
+        return None
+    array = _as_array(name, value)
+    if array.dtype.kind != "b":
+        raise ValueError(
+            f"{name}: got dtype {array.dtype}; expected bool [num_nodes]. From ids: mask = "
+            "np.zeros(num_nodes, bool); mask[ids] = True."
+        )
+    _check_shape(name, array, (num_nodes,))
+    if not array.any():
+        raise ValueError(f"{name}: selects no node; pass None for a graph without this split.")
+    return _read_only(array, np.bool_)
+
+
+def check_masks_disjoint(masks: Mapping[str, np.ndarray | None]) -> None:
+    """Raises ValueError where two masks select the same node."""
+    given = [(name, mask) for name, mask in masks.items() if mask is not None]
+    for position, (name, mask) in enumerate(given):
+        for other_name, other in given[position + 1 :]:
+            shared = int(np.count_nonzero(mask & other))
+            if shared:
+                raise ValueError(
+                    f"{name} and {other_name} overlap in {shared} nodes, the first is "
+                    f"{int(np.argmax(mask & other))}; expected disjoint masks. Remove them from "
+                    f"one, as in {name} & ~{other_name}."
+                )
+
+
+def check_masked_nodes_labelled(
+    masks: Mapping[str, np.ndarray | None], labels: np.ndarray | None
+) -> None:
+    """Raises ValueError where a mask selects a node without a class."""
+    if labels is None or labels.ndim == 2:
+        return
+    for name, mask in masks.items():
+        missing = 0 if mask is None else int(np.count_nonzero(mask & (labels < 0)))
+        if missing:
+            raise ValueError(
+                f"{name}: {missing} of its nodes have no label (-1); expected labelled nodes. Take "
+                f"them out with {name} & (labels >= 0)."
+            )
