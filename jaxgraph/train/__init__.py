@@ -3,6 +3,7 @@
 from jaxgraph.train.aggregates import aggregate_once
 from jaxgraph.train.evaluation import compile_inference, evaluate, predict
 from jaxgraph.train.fit import fit
+from jaxgraph.train.fit_state import FitState, abstract_fit_state
 from jaxgraph.train.history import DivergenceError, EpochRecord, History, TrainingInterrupted
 from jaxgraph.train.state import TrainState, initial_state
 from jaxgraph.train.step import compile_train_step, loss_and_grad
@@ -11,11 +12,13 @@ from jaxgraph.train.task import NodeClassification, Task
 __all__ = [
     "DivergenceError",
     "EpochRecord",
+    "FitState",
     "History",
     "NodeClassification",
     "Task",
     "TrainState",
     "TrainingInterrupted",
+    "abstract_fit_state",
     "aggregate_once",
     "compile_inference",
     "compile_train_step",

@@ -53,7 +53,7 @@ class Outcome:
 
 
 def first_kept(state: TrainState, sharded: ShardedGraph) -> Kept:
-    """A copy of the variables that training starts from.
+    """The variables that training starts from.
 
     Args:
       state: before the first epoch.
@@ -63,8 +63,7 @@ def first_kept(state: TrainState, sharded: ShardedGraph) -> Kept:
       What is kept before the first epoch.
     """
     val_loss = replicate(np.asarray(np.inf, jnp.result_type(float)), sharded)
-    kept = Kept(state.params, state.statistics, val_loss)
-    return jax.jit(_copies, out_shardings=shardings(kept, sharded))(kept)
+    return Kept(state.params, state.statistics, val_loss)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +83,7 @@ class EpochProgram:
     def run(
         self, state: TrainState, kept: Kept, key: jax.Array, epoch: int
     ) -> tuple[TrainState, Kept, Outcome]:
-        """One epoch; gives up the memory of `state`, but not that of `kept`.
+        """One epoch; `state` and `kept` stay, so that an epoch that fails has changed nothing.
 
         Args:
           state: before the epoch.
@@ -190,8 +189,8 @@ def _programs(learner: Learner) -> _Programs:
         return state, kept, outcome
 
     return _Programs(
-        jax.jit(epoch, static_argnums=5, donate_argnums=0),
-        jax.jit(partial(train_step, learner), donate_argnums=0),
+        jax.jit(epoch, static_argnums=5),
+        jax.jit(partial(train_step, learner)),
         jax.jit(partial(_evaluation_sums, learner)),
         jax.jit(partial(choose, learner), static_argnums=5),
     )
@@ -241,10 +240,6 @@ def choose(
     # As the first one lies, so that the program of the first epoch serves all others.
     new = jax.lax.with_sharding_constraint(new, shardings(new, sharded))
     return new, Outcome(loss, metrics, is_best)
-
-
-def _copies(kept: Kept) -> Kept:
-    return jax.tree.map(jnp.copy, kept)
 
 
 def _evaluation_sums(learner: Learner, state: TrainState, sharded: ShardedGraph) -> dict[str, Sums]:

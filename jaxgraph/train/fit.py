@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 import optax
 from flax import nnx
 
@@ -21,16 +23,18 @@ from jaxgraph.train.arguments import (
     checked_graphs,
     checked_task,
 )
-from jaxgraph.train.epoch import EpochProgram, Outcome, first_kept
+from jaxgraph.train.epoch import EpochProgram, Kept, Outcome, first_kept
 from jaxgraph.train.evaluation import as_numbers
-from jaxgraph.train.history import (
-    DivergenceError,
-    EpochRecord,
-    History,
-    TrainingInterrupted,
-    best_epoch,
+from jaxgraph.train.fit_state import (
+    FitState,
+    abstract_fit_state,
+    checked_fit_state,
+    collect_fit_state,
+    place_fit_state,
+    place_key,
 )
-from jaxgraph.train.state import initial_state, random_key, restore
+from jaxgraph.train.history import DivergenceError, EpochRecord, History, TrainingInterrupted
+from jaxgraph.train.state import TrainState, abstract_state, initial_state, random_key, restore
 from jaxgraph.train.step import make_learner
 from jaxgraph.train.task import Task
 
@@ -43,11 +47,12 @@ def fit(
     optimizer: optax.GradientTransformation,
     *,
     epochs: int,
-    seed: int = 0,
+    seed: int | None = None,
     task: Task | None = None,
     patience: int | None = None,
     restore_best: bool = True,
     aggregate_once: bool = True,
+    state: FitState | None = None,
     on_epoch: Callable[[EpochRecord], Any] | None = None,
     on_compile: Callable[[Sequence[jax.stages.Compiled]], Any] | None = None,
 ) -> History:
@@ -59,22 +64,30 @@ def fit(
     number of devices; of several graphs, graph i folds in i as well.
 
     However training ends, by the last epoch, early, by a result or an exception of `on_epoch` or by
-    KeyboardInterrupt, the model then holds what it learned so far.
+    KeyboardInterrupt, the model then holds what it learned so far. `History.state` continues the
+    run: two calls of 6 epochs are one of 12, in parameters, statistics, optimizer, dropout and
+    patience, also on another partition and number of devices. Results are then the same but for
+    rounding; they are equal on the same sharded graph where both calls aggregate once or neither.
 
     Args:
       model: called as `model(shard, x, key=key, train=...)`; changed in place, when training ends.
       sharded: the graph, or several: of different shapes, or padded to the same.
       optimizer: of optax. A second run with the same object compiles nothing.
-      epochs: how many, at most.
+      epochs: how many, at most; of a continued run, how many more.
       seed: of dropout, from 0 to 2**32 - 1; the parameters have been drawn with the model's own.
+        None: 0, or that of `state`.
       task: what is learned; None: `NodeClassification()`.
-      patience: stop after so many epochs without a lower validation loss; None: never.
+      patience: stop after so many epochs without a lower validation loss, those before `state`
+        included; None: never.
       restore_best: whether to leave the parameters and statistics of the lowest validation loss,
         or else those of the last epoch. Without validation nodes always the latter.
       aggregate_once: whether to aggregate the features for the first layer once instead of in
         every epoch, where that has no parameter (all models of `jaxgraph.nn` but those of
         attention) and saves more than it costs. Results are the same but for rounding; each device
         holds one more array of the size of its features. See `jaxgraph.train.aggregate_once`.
+      state: of a run to continue, `History.state` or a copy of it; None: a new run. It replaces
+        all variables of the model, which must be made as then. The optimizer may have another
+        learning rate, but must have the same state.
       on_epoch: called with the record of every epoch; a true result ends training.
       on_compile: called once, before the first epoch, with the compiled programs that an epoch
         consists of, for `memory_analysis()` and `jaxgraph.parallel.traffic`; of one graph that is
@@ -84,9 +97,11 @@ def fit(
       The history.
 
     Raises:
-      ValueError: an argument is not of its kind, or model, graph and task do not fit together.
+      ValueError: an argument is not of its kind, or model, graph, task, optimizer and state do not
+        fit together.
       DivergenceError: the training or validation loss is not finite; the model holds the
-        parameters of the best epoch before. A FloatingPointError with the `history`.
+        parameters of the best epoch before. A FloatingPointError with the `history`, whose state
+        is the one before that epoch.
       TrainingInterrupted: a KeyboardInterrupt during training. It is one itself, so that a program
         ends as on any Ctrl-C; caught, it has the `history` of the epochs that have ended.
     """
@@ -94,41 +109,115 @@ def fit(
     graphs = checked_graphs(sharded, task, train=True)
     check_model(model, graphs)
     check_optimizer(optimizer, model)
-    epochs, seed = checked_count("epochs", epochs), checked_seed("seed", seed)
+    epochs = checked_count("epochs", epochs)
     _check_patience(patience, graphs, task)
     _check_callable("on_epoch", on_epoch, "an EpochRecord")
     _check_callable("on_compile", on_compile, "a sequence of compiled programs")
+    seed = None if seed is None else checked_seed("seed", seed)
+    expected = abstract_fit_state(model, optimizer, restore_best=bool(restore_best))
+    abstract = abstract_state(model, optimizer, graphs[0])
+    if state is None:
+        progress = _first_progress(model, optimizer, graphs[0], seed or 0)
+    else:
+        state = checked_fit_state(state, expected)
+        progress = _continued_progress(state, abstract, graphs[0], seed)
     if aggregate_once:
         graphs = with_aggregates(model, graphs, epochs)
     program = EpochProgram(make_learner(model, optimizer, task), graphs, bool(restore_best))
-    state = initial_state(model, graphs[0], optimizer)
-    kept, key = first_kept(state, graphs[0]), random_key(seed, graphs[0])
     started = time.perf_counter()
-    compiled = program.compile(state, kept, key)
+    compiled = program.compile(progress.state, progress.kept, progress.key)
     compile_seconds = time.perf_counter() - started
     if on_compile is not None:
         on_compile(compiled)
-    records: list[EpochRecord] = []
+
+    def end() -> History:
+        """Leaves what was learned in the model."""
+        ended = collect_fit_state(
+            progress.state,
+            progress.kept,
+            progress.key,
+            (progress.epoch, progress.best_epoch),
+            expected=expected,
+            abstract=abstract,
+            sharded=graphs[0],
+        )
+        if ended.best_params is not None and ended.best_statistics is not None:
+            restore(model, ended.best_params, ended.best_statistics)
+        else:
+            restore(model, ended.params, ended.statistics)
+        return History(progress.records, compile_seconds, ended)
+
+    diverged = ""
     try:
-        for epoch in range(1, epochs + 1):
+        for _ in range(epochs):
+            if patience is not None and progress.epoch - progress.best_epoch >= patience:
+                break
             started = time.perf_counter()
-            state, candidate, outcome = program.run(state, kept, key, epoch - 1)
+            new, kept, outcome = program.run(
+                progress.state, progress.kept, progress.key, progress.epoch
+            )
             # Blocks, and raises what went wrong on the devices: only then is the epoch kept.
-            record = _record(epoch, jax.device_get(outcome), started)
+            record = _record(progress.epoch + 1, jax.device_get(outcome), started)
             diverged = _diverged(record)
             if diverged:
-                raise DivergenceError(diverged, History(tuple(records), compile_seconds))
-            kept = candidate
-            records.append(record)
+                break
+            progress = progress.after(new, kept, record)
+            del new, kept  # or the next epoch would hold three states
             if on_epoch is not None and on_epoch(record):
                 break
-            if patience is not None and epoch - best_epoch(records) >= patience:
-                break
     except KeyboardInterrupt as error:
-        raise TrainingInterrupted(History(tuple(records), compile_seconds)) from error
-    finally:
-        restore(model, kept.params, kept.statistics, graphs[0])
-    return History(tuple(records), compile_seconds)
+        raise TrainingInterrupted(end()) from error
+    except BaseException:
+        end()
+        raise
+    history = end()
+    if diverged:
+        raise DivergenceError(diverged, history)
+    return history
+
+
+@dataclasses.dataclass(frozen=True)
+class _Progress:
+    """A run after an epoch; replaced as a whole, so that an interruption finds it in one piece.
+
+    Attributes:
+      state, kept, key: on the mesh.
+      epoch: how many have ended.
+      best_epoch: the number of the best of them; 0 before the first.
+      records: of this call.
+    """
+
+    state: TrainState
+    kept: Kept
+    key: jax.Array
+    epoch: int = 0
+    best_epoch: int = 0
+    records: tuple[EpochRecord, ...] = ()
+
+    def after(self, state: TrainState, kept: Kept, record: EpochRecord) -> _Progress:
+        best_epoch = record.epoch if record.is_best else self.best_epoch
+        return _Progress(state, kept, self.key, record.epoch, best_epoch, (*self.records, record))
+
+
+def _first_progress(
+    model: nnx.Module, optimizer: optax.GradientTransformation, sharded: ShardedGraph, seed: int
+) -> _Progress:
+    state = initial_state(model, sharded, optimizer)
+    return _Progress(state, first_kept(state, sharded), random_key(seed, sharded))
+
+
+def _continued_progress(
+    state: FitState, abstract: TrainState, sharded: ShardedGraph, seed: int | None
+) -> _Progress:
+    if seed is not None:
+        key_data = jax.device_get(jax.random.key_data(random_key(seed, sharded)))
+        if not np.array_equal(key_data, jax.device_get(state.key_data)):
+            raise ValueError(
+                f"seed is {seed}, and the state continues a run of another seed; leave seed out"
+            )
+    placed, kept = place_fit_state(state, abstract, sharded)
+    numbers = (int(state.epoch), int(state.best_epoch))
+    return _Progress(placed, kept, place_key(state, sharded), *numbers)
 
 
 def _check_callable(name: str, function: Any, argument: str) -> None:

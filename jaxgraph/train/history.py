@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["DivergenceError", "EpochRecord", "History", "TrainingInterrupted", "best_epoch"]
+if TYPE_CHECKING:
+    from jaxgraph.train.fit_state import FitState
+
+__all__ = ["DivergenceError", "EpochRecord", "History", "TrainingInterrupted"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,14 +19,14 @@ class EpochRecord:
     """What one epoch showed.
 
     Attributes:
-      epoch: its number, from 1.
+      epoch: its number, from 1; a continued run counts on.
       loss: training loss of the step (dropout on, before the parameters changed).
       val_loss: validation loss after the step; NaN without validation nodes.
       val_accuracy: validation accuracy after the step; NaN where the task has none.
       seconds: of the step and the evaluation, compilation left out.
       metrics: all metrics of the task after the step, by split.
-      is_best: whether the validation loss is lower than in any epoch before; always true without
-        validation nodes.
+      is_best: whether the validation loss is lower than in any epoch before, those of a continued
+        run included; always true without validation nodes.
     """
 
     epoch: int
@@ -37,16 +40,18 @@ class EpochRecord:
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """What a run of training showed, one entry an epoch.
+    """The record of a call of `fit`, one entry an epoch.
 
     Attributes:
-      records: of each epoch.
+      records: of each epoch of this call; the first of a continued run is not number 1.
       compile_seconds: time to compile, before the first epoch; nearly 0 where the same program was
         compiled in this process before.
+      state: of the run after the last of the records, for `fit(..., state=history.state)`.
     """
 
     records: tuple[EpochRecord, ...]
     compile_seconds: float
+    state: FitState | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def loss(self) -> list[float]:
@@ -72,14 +77,30 @@ class History:
     def best_epoch(self) -> int:
         """The epoch of the lowest validation loss, from 1; the last one without validation nodes.
 
+        In a continued run it may lie before the first of the records.
+
         Raises:
           ValueError: training was interrupted in its first epoch.
         """
-        return best_epoch(self.records)
+        best = self._best_epoch
+        if not best:
+            raise ValueError(
+                "no epoch has ended, so that none is the best; look at history.records first"
+            )
+        return best
+
+    @property
+    def _best_epoch(self) -> int:
+        """0 before the first epoch."""
+        before = 0 if self.state is None else int(self.state.best_epoch)
+        return max((record.epoch for record in self.records if record.is_best), default=before)
 
     @property
     def metrics(self) -> dict[str, dict[str, list[float]]]:
-        """Every metric after each epoch: `metrics["test"]["accuracy"][best_epoch - 1]`."""
+        """Every metric after each epoch: `metrics["test"]["accuracy"][best_epoch - 1]`.
+
+        In a continued run the index is `best_epoch - records[0].epoch`.
+        """
         first = self.records[0].metrics if self.records else {}
         return {
             split: {
@@ -90,14 +111,14 @@ class History:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """The history as lists and numbers, None for NaN, as JSON knows them."""
+        """The history without its state as lists and numbers, None for NaN, as JSON knows them."""
         contents = {
             "loss": self.loss,
             "val_loss": self.val_loss,
             "val_accuracy": self.val_accuracy,
             "epoch_seconds": self.epoch_seconds,
             "compile_seconds": self.compile_seconds,
-            "best_epoch": self.best_epoch if self.records else None,
+            "best_epoch": self._best_epoch or None,
             "metrics": self.metrics,
         }
         return _without_nan(contents)
@@ -113,7 +134,7 @@ class TrainingInterrupted(KeyboardInterrupt):
     It ends a program as any KeyboardInterrupt does; a program that catches it can go on.
 
     Attributes:
-      history: of the epochs that have ended.
+      history: of the epochs that have ended; `fit(..., state=error.history.state)` continues.
     """
 
     def __init__(self, history: History) -> None:
@@ -127,7 +148,8 @@ class DivergenceError(FloatingPointError):
 
     Attributes:
       loss: which loss, in which epoch.
-      history: of the epochs before.
+      history: of the epochs before; its state is the one before the epoch that diverged, and
+        continues with a lower learning rate.
     """
 
     def __init__(self, loss: str, history: History) -> None:
@@ -135,19 +157,11 @@ class DivergenceError(FloatingPointError):
             f"{loss}. Lower the learning rate, clip gradients (optax.clip_by_global_norm), "
             "normalise the features, or look where it starts with "
             "jax.config.update('jax_debug_nans', True). A split without a labelled node has a loss "
-            "of NaN, too. The model holds its best parameters so far"
+            "of NaN, too. The model holds its best parameters so far; history.state of this error "
+            "is the state before that epoch, for fit(..., state=...)"
         )
         self.loss = loss
         self.history = history
-
-
-def best_epoch(records: Sequence[EpochRecord]) -> int:
-    """Returns the number, from 1, of the last epoch that was the best when it ended."""
-    if not records:
-        raise ValueError(
-            "no epoch has ended, so that none is the best; look at history.records first"
-        )
-    return max(record.epoch for record in records if record.is_best)
 
 
 def _without_nan(value: Any) -> Any:

@@ -13,7 +13,7 @@ import optax
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxgraph.parallel import ShardedGraph, collect_rows, place_rows, rows_prefix
+from jaxgraph.parallel import ShardedGraph, place_rows, rows_prefix
 from jaxgraph.train.objective import split_model
 from pallas_kernels.pytrees import pytree
 
@@ -80,19 +80,19 @@ def _fresh(optimizer: optax.GradientTransformation) -> Callable[..., Pytree]:
 
 
 def replicate(value: Any, sharded: ShardedGraph) -> jax.Array:
-    """Places a number on all devices of a graph, by a transfer that `jax.transfer_guard` allows.
+    """Copies an array to all devices of a graph, by a transfer that `jax.transfer_guard` allows.
 
     Args:
-      value: a NumPy scalar, the same in every process.
+      value: a NumPy array or scalar, the same in every process.
       sharded: the graph.
 
     Returns:
-      The number, replicated.
+      The array, replicated.
     """
     devices = sharded.mesh.local_devices
     sharding = NamedSharding(sharded.mesh, PartitionSpec())
     copies = [jax.device_put(np.asarray(value), device) for device in devices]
-    return jax.make_array_from_single_device_arrays((), sharding, copies)
+    return jax.make_array_from_single_device_arrays(np.shape(value), sharding, copies)
 
 
 def random_key(seed: int, sharded: ShardedGraph) -> jax.Array:
@@ -156,18 +156,16 @@ def shardings(tree: Pytree, sharded: ShardedGraph) -> Pytree:
     return jax.tree.map(of_part, rows_prefix(tree), tree)
 
 
-def restore(
-    model: nnx.Module, params: nnx.State, statistics: nnx.State, sharded: ShardedGraph
-) -> None:
-    """Leaves parameters and statistics in a model, as arrays of no mesh.
+def restore(model: nnx.Module, params: nnx.State, statistics: nnx.State) -> None:
+    """Leaves parameters and statistics in a model, as arrays of its own on no mesh.
 
     Args:
       model: the model that they are variables of; changed in place.
-      params, statistics: placed variables.
-      sharded: the graph that they were placed for.
+      params, statistics: rows of nodes in the graph's order.
     """
-    variables = collect_rows((params, statistics), sharded)
-    nnx.update(model, *jax.tree.map(jax.device_put, jax.device_get(variables)))
+    variables = jax.device_get((params, statistics))
+    # Copied: on CPU device_put may take over the memory of the arrays that it is given.
+    nnx.update(model, *jax.tree.map(lambda leaf: jax.device_put(np.copy(leaf)), variables))
 
 
 def _copies(tree: Pytree) -> Pytree:

@@ -9,6 +9,7 @@ import optax
 import pytest
 from flax import nnx
 
+from jaxgraph.parallel import collect_rows
 from jaxgraph.train import initial_state
 from jaxgraph.train.objective import split_model
 from jaxgraph.train.state import abstract_state, restore
@@ -70,7 +71,7 @@ def test_restore_undoes_the_placing(parts: int) -> None:
         state = initial_state(model, sharded, optax.sgd(0.1))
         _, params, _ = split_model(model)
         nnx.update(model, jax.tree.map(jnp.zeros_like, params))
-        restore(model, state.params, state.statistics, sharded)
+        restore(model, *collect_rows((state.params, state.statistics), sharded))
         after = jax.tree.leaves(nnx.state(model))
         for old, new in zip(before, after, strict=True):
             np.testing.assert_array_equal(old, np.asarray(new), err_msg=kind)
@@ -82,5 +83,5 @@ def test_restored_rows_can_be_placed_again() -> None:
     for parts in (4, 2):
         sharded = on_devices(small_graph(), parts)
         state = initial_state(model, sharded, optax.sgd(0.1))
-        restore(model, state.params, state.statistics, sharded)
+        restore(model, *collect_rows((state.params, state.statistics), sharded))
     assert model.table[...].shape == (60, 3)

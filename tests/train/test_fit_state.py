@@ -1,0 +1,275 @@
+"""Runs that are continued: 6 + 6 epochs are 12."""
+
+import dataclasses
+import pickle
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from jaxgraph.nn import NodeEmbedding
+from jaxgraph.parallel import ShardedGraph
+from jaxgraph.train import (
+    DivergenceError,
+    EpochRecord,
+    FitState,
+    History,
+    TrainingInterrupted,
+    abstract_fit_state,
+    fit,
+)
+from tests.tolerance import assert_close
+from tests.train.small_model import CLASSES, SmallNet, on_devices, small_graph
+
+NODES, SEED = 60, 3
+ADAM = optax.adam(optax.cosine_decay_schedule(0.05, 12))
+WILD = optax.adam(0.3)
+"""Of steps so large that the validation loss goes up again."""
+
+
+class RowsNet(SmallNet):
+    """Dropout, a running statistic, and a learned row for every node."""
+
+    def __init__(self, num_nodes: int = NODES, **options: Any) -> None:
+        super().__init__(dropout=0.5, **options)
+        self.rows = NodeEmbedding(num_nodes, CLASSES, rngs=nnx.Rngs(1))
+
+    def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> jax.Array:
+        return super().__call__(shard, x, key=key, train=train) + self.rows(shard)
+
+
+@pytest.fixture(scope="module")
+def sharded() -> ShardedGraph:
+    return on_devices(small_graph(), 1)
+
+
+@pytest.fixture(scope="module")
+def whole(sharded: ShardedGraph) -> tuple[History, nnx.Module]:
+    """A run of 12 epochs, and its model."""
+    model = RowsNet()
+    return fit(model, sharded, ADAM, epochs=12, seed=SEED), model
+
+
+@pytest.fixture(scope="module")
+def half(sharded: ShardedGraph) -> FitState:
+    """The state after 6 epochs of that run."""
+    state = fit(RowsNet(), sharded, ADAM, epochs=6, seed=SEED).state
+    assert state is not None
+    return state
+
+
+def assert_equal(left: Any, right: Any) -> None:
+    assert jax.tree.structure(left) == jax.tree.structure(right)
+    jax.tree.map(np.testing.assert_array_equal, left, right)
+
+
+def untimed(records: tuple[EpochRecord, ...]) -> list[EpochRecord]:
+    return [dataclasses.replace(record, seconds=0.0) for record in records]
+
+
+def test_six_and_six_epochs_are_twelve(
+    sharded: ShardedGraph, half: FitState, whole: tuple[History, nnx.Module]
+) -> None:
+    """Through pickle, and into a model of other parameters."""
+    expected, trained = whole
+    model = RowsNet(seed=9)
+    history = fit(model, sharded, ADAM, epochs=6, state=pickle.loads(pickle.dumps(half)))
+    assert [record.epoch for record in history.records] == [7, 8, 9, 10, 11, 12]
+    assert untimed(history.records) == untimed(expected.records[6:])
+    assert history.best_epoch == expected.best_epoch
+    assert_equal(history.state, expected.state)
+    assert_equal(nnx.state(model), nnx.state(trained))
+
+
+def test_a_run_continues_on_another_number_of_devices(
+    half: FitState, whole: tuple[History, nnx.Module]
+) -> None:
+    expected, _ = whole
+    history = fit(RowsNet(), on_devices(small_graph(), 2), ADAM, epochs=6, state=half, seed=SEED)
+    assert_close(history.loss, expected.loss[6:], reduction_length=NODES)
+    assert_close(history.val_loss, expected.val_loss[6:], reduction_length=NODES)
+    assert history.state is not None and expected.state is not None
+    assert jax.tree.structure(history.state) == jax.tree.structure(expected.state)
+    pairs = zip(*(jax.tree.leaves(h.state) for h in (history, expected)), strict=True)
+    for found, of_one in pairs:
+        assert found.shape == of_one.shape and isinstance(found, np.ndarray)
+        assert_close(found, of_one, reduction_length=NODES)
+
+
+def test_a_state_holds_rows_in_the_order_of_the_graph() -> None:
+    """As they are drawn, where no step changes them."""
+    model, frozen = RowsNet(), optax.sgd(0.0)
+    history = fit(RowsNet(), on_devices(small_graph(), 2), frozen, epochs=1)
+    assert history.state is not None
+    np.testing.assert_array_equal(history.state.params["rows"]["rows"][...], model.rows.rows[...])
+
+
+def test_patience_counts_the_epochs_before(sharded: ShardedGraph) -> None:
+    expected_model, model = SmallNet(), SmallNet()
+    expected = fit(expected_model, sharded, WILD, epochs=40, patience=3)
+    best = expected.best_epoch
+    assert len(expected.records) == best + 3 < 40
+    # Interrupted in the middle of the epochs without a better loss, then again once it has ended.
+    first = fit(model, sharded, WILD, epochs=best + 2, patience=3)
+    second = fit(model, sharded, WILD, epochs=40, patience=3, state=first.state)
+    third = fit(model, sharded, WILD, epochs=40, patience=3, state=second.state)
+    assert [record.epoch for record in second.records] == [best + 3]
+    assert third.records == () and third.to_dict()["best_epoch"] == best
+    assert first.best_epoch == second.best_epoch == third.best_epoch == best
+    assert_equal(third.state, expected.state)
+    assert_equal(nnx.state(model), nnx.state(expected_model))
+
+
+def test_the_last_parameters_of_a_continued_run(sharded: ShardedGraph) -> None:
+    """A run that keeps the best can go on without, and not the other way round."""
+    expected = fit(SmallNet(), sharded, WILD, epochs=4, restore_best=False).state
+    kept_best = fit(SmallNet(), sharded, WILD, epochs=2).state
+    model = SmallNet()
+    history = fit(model, sharded, WILD, epochs=2, restore_best=False, state=kept_best)
+    assert_equal(history.state, expected)
+    assert expected is not None and expected.best_params is None
+    assert_equal(nnx.state(model, nnx.Param), expected.params)
+    with pytest.raises(ValueError, match="continue it with restore_best=False"):
+        fit(SmallNet(), sharded, WILD, epochs=1, state=expected)
+
+
+def test_several_graphs_continue() -> None:
+    graphs = [on_devices(small_graph(60, seed=seed), 1) for seed in range(2)]
+    expected = fit(SmallNet(dropout=0.5), graphs, WILD, epochs=4)
+    first = fit(SmallNet(dropout=0.5), graphs, WILD, epochs=2)
+    second = fit(SmallNet(dropout=0.5), graphs, WILD, epochs=2, state=first.state)
+    assert untimed(first.records + second.records) == untimed(expected.records)
+
+
+# ------------------------------------------------------------------ exceptions
+
+
+def exploding(at: int) -> optax.GradientTransformation:
+    def factor(count: Any) -> jax.Array:
+        return jnp.where(count < at, 0.02, jnp.nan)
+
+    return optax.chain(optax.scale_by_adam(), optax.scale_by_learning_rate(factor))
+
+
+def test_a_divergence_leaves_the_state_before_it(sharded: ShardedGraph) -> None:
+    with pytest.raises(DivergenceError, match="epoch 4") as caught:
+        fit(SmallNet(), sharded, exploding(3), epochs=6)
+    history = fit(SmallNet(), sharded, exploding(99), epochs=2, state=caught.value.history.state)
+    expected = fit(SmallNet(), sharded, exploding(99), epochs=5)
+    assert_equal(history.state, expected.state)
+
+
+def test_an_interruption_leaves_the_state_after_the_last_epoch(
+    sharded: ShardedGraph, half: FitState, whole: tuple[History, nnx.Module]
+) -> None:
+    def interrupt(record: EpochRecord) -> None:
+        if record.epoch == 9:
+            raise KeyboardInterrupt
+
+    with pytest.raises(TrainingInterrupted) as caught:
+        fit(RowsNet(), sharded, ADAM, epochs=6, state=half, on_epoch=interrupt)
+    state = caught.value.history.state
+    assert state is not None and state.epoch == 9
+    assert_equal(fit(RowsNet(), sharded, ADAM, epochs=3, state=state).state, whole[0].state)
+
+
+def test_an_interruption_during_an_epoch_costs_that_epoch_alone(
+    sharded: ShardedGraph, half: FitState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it comes, the state is that of the last record."""
+    device_get, calls = jax.device_get, []
+
+    def interrupted(tree: Any) -> Any:
+        if type(tree).__name__ == "Outcome":
+            calls.append(tree)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+        return device_get(tree)
+
+    monkeypatch.setattr(jax, "device_get", interrupted)
+    with pytest.raises(TrainingInterrupted) as caught:
+        fit(RowsNet(), sharded, ADAM, epochs=4, state=half)
+    monkeypatch.undo()
+    assert [record.epoch for record in caught.value.history.records] == [7]
+    assert_equal(
+        caught.value.history.state, fit(RowsNet(), sharded, ADAM, epochs=1, state=half).state
+    )
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+def fit_with(state: Any, sharded: ShardedGraph, **changes: Any) -> None:
+    arguments: dict[str, Any] = {"model": RowsNet(), "optimizer": ADAM, "epochs": 1} | changes
+    model, optimizer = arguments.pop("model"), arguments.pop("optimizer")
+    before = jax.tree.map(np.array, nnx.state(model))
+    try:
+        fit(model, sharded, optimizer, state=state, **arguments)
+    finally:
+        assert_equal(before, nnx.state(model))
+
+
+class WiderNet(RowsNet):
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = nnx.Param(jnp.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": SmallNet(outputs=3)}, r"model: state\.params\['rows'\].* has none there"),
+        ({"model": WiderNet()}, r"model: state\.params\['other'\].* is missing"),
+        ({"optimizer": optax.sgd(0.1)}, r"optimizer: state\.optimizer_state.* has none there"),
+        ({"optimizer": optax.adamw(0.1, mu_dtype="bfloat16")}, r"optimizer: .*mu.*bfloat16"),
+        ({"seed": SEED + 1}, "a run of another seed; leave seed out"),
+    ],
+)
+def test_a_state_of_another_run_is_refused(
+    half: FitState, sharded: ShardedGraph, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit_with(half, sharded, **changes)
+
+
+def test_a_state_of_a_graph_of_another_size_is_refused(half: FitState) -> None:
+    other = on_devices(small_graph(61), 1)
+    with pytest.raises(
+        ValueError, match=r"float32\[60, 3\].*the same graph, since .* row per node"
+    ):
+        fit_with(half, other, model=RowsNet(61))
+    with pytest.raises(ValueError, match="60 rows for 61 nodes"):
+        fit_with(half, other)
+
+
+def test_what_is_no_state_is_refused(half: FitState, sharded: ShardedGraph) -> None:
+    with pytest.raises(ValueError, match=r"type History; expected a jaxgraph\.train\.FitState"):
+        fit_with(History((), 0.0, half), sharded)
+    with pytest.raises(ValueError, match=r"state\.epoch is of type int, and fit has int32\[\]"):
+        fit_with(dataclasses.replace(half, epoch=6), sharded)
+    with pytest.raises(ValueError, match="expected 0 <= best_epoch <= epoch"):
+        fit_with(dataclasses.replace(half, best_epoch=np.int32(7)), sharded)
+
+
+# ------------------------------------------------------------------ as data
+
+
+def test_the_abstract_state_describes_the_real_one(half: FitState) -> None:
+    abstract = abstract_fit_state(RowsNet(), ADAM)
+    assert jax.tree.structure(abstract) == jax.tree.structure(half)
+    for real, shape in zip(jax.tree.leaves(half), jax.tree.leaves(abstract), strict=True):
+        assert isinstance(real, np.ndarray)
+        assert (real.shape, real.dtype) == (shape.shape, shape.dtype)
+
+
+def test_a_state_shares_no_memory_with_the_model(sharded: ShardedGraph) -> None:
+    model = RowsNet()
+    state = fit(model, sharded, ADAM, epochs=1).state
+    before = jax.tree.map(np.array, state)
+    double = jax.jit(lambda tree: jax.tree.map(lambda x: x + x, tree), donate_argnums=0)
+    jax.block_until_ready(double(nnx.state(model)))
+    assert_equal(state, before)
