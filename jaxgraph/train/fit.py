@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -131,49 +131,32 @@ def fit(
         on_compile(compiled)
 
     def end() -> History:
-        """Leaves what was learned in the model."""
+        epochs = (progress.epoch, progress.best_epoch)
         ended = collect_fit_state(
             progress.state,
             progress.kept,
             progress.key,
-            (progress.epoch, progress.best_epoch),
+            epochs,
             expected=expected,
             abstract=abstract,
             sharded=graphs[0],
         )
-        if ended.best_params is not None and ended.best_statistics is not None:
-            restore(model, ended.best_params, ended.best_statistics)
-        else:
-            restore(model, ended.params, ended.statistics)
+        restore(model, *ended.learned)
         return History(progress.records, compile_seconds, ended)
 
-    diverged = ""
     try:
-        for _ in range(epochs):
-            if patience is not None and progress.epoch - progress.best_epoch >= patience:
-                break
-            started = time.perf_counter()
-            new, kept, outcome = program.run(
-                progress.state, progress.kept, progress.key, progress.epoch
-            )
-            # Blocks, and raises what went wrong on the devices: only then is the epoch kept.
-            record = _record(progress.epoch + 1, jax.device_get(outcome), started)
-            diverged = _diverged(record)
-            if diverged:
-                break
-            progress = progress.after(new, kept, record)
-            del new, kept  # or the next epoch would hold three states
-            if on_epoch is not None and on_epoch(record):
+        for new in _epochs(program, progress, epochs, patience):
+            progress = new
+            if on_epoch is not None and on_epoch(progress.records[-1]):
                 break
     except KeyboardInterrupt as error:
         raise TrainingInterrupted(end()) from error
+    except _DivergedError as error:
+        raise DivergenceError(str(error), end()) from None
     except BaseException:
         end()
         raise
-    history = end()
-    if diverged:
-        raise DivergenceError(diverged, history)
-    return history
+    return end()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,6 +180,30 @@ class _Progress:
     def after(self, state: TrainState, kept: Kept, record: EpochRecord) -> _Progress:
         best_epoch = record.epoch if record.is_best else self.best_epoch
         return _Progress(state, kept, self.key, record.epoch, best_epoch, (*self.records, record))
+
+
+class _DivergedError(Exception):
+    """An epoch whose loss is not finite."""
+
+
+def _epochs(
+    program: EpochProgram, progress: _Progress, epochs: int, patience: int | None
+) -> Iterator[_Progress]:
+    """Runs epochs until one is the last, patience ends or the loss is not finite."""
+    for _ in range(epochs):
+        if patience is not None and progress.epoch - progress.best_epoch >= patience:
+            return
+        started = time.perf_counter()
+        state, kept, outcome = program.run(
+            progress.state, progress.kept, progress.key, progress.epoch
+        )
+        # Blocks, and raises what went wrong on the devices: only then is the epoch kept.
+        record = _record(progress.epoch + 1, jax.device_get(outcome), started)
+        diverged = _diverged(record)
+        if diverged:
+            raise _DivergedError(diverged)
+        progress = progress.after(state, kept, record)
+        yield progress
 
 
 def _first_progress(

@@ -62,6 +62,13 @@ class FitState:
     epoch: np.ndarray
     best_epoch: np.ndarray
 
+    @property
+    def learned(self) -> tuple[nnx.State, nnx.State]:
+        """The parameters and statistics that `fit` leaves in the model."""
+        if self.best_params is None or self.best_statistics is None:
+            return self.params, self.statistics
+        return self.best_params, self.best_statistics
+
 
 _OWNERS = {
     "params": "the model",
@@ -83,22 +90,26 @@ def abstract_fit_state(
       restore_best: as for `fit`.
 
     Returns:
-      The state with `jax.ShapeDtypeStruct` for arrays: the target that Orbax restores into.
+      The target that Orbax restores into: NumPy arrays of the right shapes and types that take no
+      memory, of a single number each. (Orbax's `v1` restores no `jax.ShapeDtypeStruct` that has no
+      sharding, and to NumPy only where the target is NumPy.)
     """
     params, statistics = jax.eval_shape(lambda tree: tree, split_model(model)[1:])
     key_data = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
-    number = jax.ShapeDtypeStruct((), jnp.int32)
-    return FitState(
+    val_loss: Any = jax.ShapeDtypeStruct((), jnp.result_type(float))
+    number: Any = jax.ShapeDtypeStruct((), jnp.int32)
+    shapes = FitState(
         params=params,
         statistics=statistics,
         optimizer_state=jax.eval_shape(optimizer.init, params),
         best_params=params if restore_best else None,
         best_statistics=statistics if restore_best else None,
-        best_val_loss=jax.ShapeDtypeStruct((), jnp.result_type(float)),
+        best_val_loss=val_loss,
         key_data=key_data,
         epoch=number,
         best_epoch=number,
     )
+    return jax.tree.map(lambda leaf: np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape), shapes)
 
 
 def checked_fit_state(state: Any, expected: FitState) -> FitState:
@@ -162,9 +173,10 @@ def _described(state: FitState) -> Iterator[tuple[str, str]]:
     """The path of every leaf, with its type and shape."""
     for path, leaf in tree_flatten_with_path(state)[0]:
         shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
-        is_array = isinstance(shape, tuple) and dtype is not None
-        text = f"{dtype}{list(shape)}" if is_array else f"of type {type(leaf).__name__}"
-        yield keystr(path), text
+        if isinstance(shape, tuple) and dtype is not None:
+            yield keystr(path), f"{dtype}{list(shape)}"
+        else:
+            yield keystr(path), f"of type {type(leaf).__name__}"
 
 
 def _is_variable(part: Any) -> bool:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pickle
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -264,6 +265,20 @@ def test_the_abstract_state_describes_the_real_one(half: FitState) -> None:
     for real, shape in zip(jax.tree.leaves(half), jax.tree.leaves(abstract), strict=True):
         assert isinstance(real, np.ndarray)
         assert (real.shape, real.dtype) == (shape.shape, shape.dtype)
+
+
+@pytest.mark.full
+def test_orbax_saves_a_state(half: FitState, tmp_path: Path) -> None:
+    from orbax import checkpoint
+    from orbax.checkpoint import v1
+
+    target = abstract_fit_state(RowsNet(), ADAM)
+    with checkpoint.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "standard", half)
+        checkpointer.wait_until_finished()
+        assert_equal(checkpointer.restore(tmp_path / "standard", target), half)
+    v1.save(tmp_path / "v1", half)
+    assert_equal(v1.load(str(tmp_path / "v1"), target), half)
 
 
 def test_a_state_shares_no_memory_with_the_model(sharded: ShardedGraph) -> None:
