@@ -277,7 +277,7 @@ def test_orbax_saves_a_state(half: FitState, tmp_path: Path) -> None:
         checkpointer.save(tmp_path / "standard", half)
         checkpointer.wait_until_finished()
         assert_equal(checkpointer.restore(tmp_path / "standard", target), half)
-    v1.save(tmp_path / "v1", half)
+    v1.save(str(tmp_path / "v1"), half)
     assert_equal(v1.load(str(tmp_path / "v1"), target), half)
 
 
