@@ -76,6 +76,9 @@ def _reshape(step: Step, states: Sequence[State]) -> list[State]:
     old, new = step.inputs[0], step.outputs[0]
     if 0 in new:
         return [step.created(0, None)]
+    order = step.params.get("dimensions")
+    if order is not None:
+        old, state = tuple(old[d] for d in order), state.at(tuple(order).index(state.axis))
     after = math.prod(old[state.axis + 1 :])
     merged = state.outer * state.inner
     inners = [state.inner]

@@ -22,6 +22,9 @@ _PADDING: Mapping[str, Number | None] = MappingProxyType(
 )
 """Fields of a shard with a row per node, and what their rows of padding hold, where it is known."""
 
+_NATURAL = frozenset(("in_degree", "node_ids", "graph_ids"))
+"""Fields of integers none of which is negative."""
+
 _COMPLETE = (
     "Complete it over the devices first: shard.sum(total) of a sum; of a mean, total, count = "
     "shard.sum((total, count)), then divide; jax.lax.pmax(value, shard.axis) of a maximum"
@@ -33,6 +36,7 @@ _WHY: Mapping[str, str] = MappingProxyType(
         "initial=-jnp.inf. Layers and biases fill rows of padding: mask what is reduced, last",
         "mean": "divides a sum over the rows of the shard by their number, padding included. "
         + _COMPLETE,
+        "parts": "divides a sum over the devices by the number of parts. " + _COMPLETE,
         "share": "uses a reduction over this device's rows, which other parts would change. "
         + _COMPLETE,
         "branch": "decides by a reduction over this device's rows, or by a row. " + _COMPLETE,
@@ -67,7 +71,7 @@ def state_of_field(path: Sequence[Any], dimensions: int) -> RowState:
     if name not in _PADDING or len(path) > 1:
         return UNKNOWN
     padding = (-1 if dimensions == 2 else 0) if name == "labels" else _PADDING[name]
-    return Rows(Along(1), padding)
+    return Rows(Along(1), padding, natural=name in _NATURAL)
 
 
 def check_rows(
