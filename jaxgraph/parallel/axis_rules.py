@@ -212,6 +212,15 @@ def _trailing(dimensions: int) -> Rule:
     return rule
 
 
+def _triangular_solve(step: Step, states: Sequence[State]) -> list[State]:
+    """Solves for every column by itself, or for every row where the matrix is on the right."""
+    matrix, columns = states
+    column = len(step.inputs[1]) - (1 if step.params["left_side"] else 2)
+    if matrix == SHARED and isinstance(columns, Along) and columns.axis == column:
+        return [columns.plain()]
+    return _trailing(2)(step, states)
+
+
 def _whole(step: Step, states: Sequence[State]) -> list[State]:
     """Slices and splits: they may take a part of other dimensions, but all of the axis."""
     state = joined(list(states), step.name, step.line)
@@ -364,7 +373,7 @@ RULES: dict[str, Rule] = {
     "rng_uniform": _counters,
     "iota_2x32_shape": _counters,
     "ragged_dot_general": _never,
-    "triangular_solve": _trailing(2),
+    "triangular_solve": _triangular_solve,
     "tridiagonal_solve": _trailing(1),
     "lu_pivots_to_permutation": _trailing(1),
     "select_and_gather_add": _window,

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxgraph.parallel.axis_states import Along
 from jaxgraph.parallel.row_flow import RowsError, follow_rows
-from jaxgraph.parallel.row_states import UNKNOWN, Number, Rows, RowState
+from jaxgraph.parallel.row_states import UNKNOWN, Number, Rows, RowState, Same, Share
 
 __all__ = ["check_rows", "state_of_field"]
 
@@ -75,7 +75,12 @@ def state_of_field(path: Sequence[Any], dimensions: int) -> RowState:
 
 
 def check_rows(
-    program: Any, inputs: Sequence[RowState], num_rows: int, *, has_padding: bool
+    program: Any,
+    inputs: Sequence[RowState],
+    outputs: Sequence[str],
+    num_rows: int,
+    *,
+    has_padding: bool,
 ) -> None:
     """Checks that a function of a shard gives the same on any number of parts.
 
@@ -86,6 +91,7 @@ def check_rows(
     Args:
       program: its jaxpr, closed, traced under `shard_map`.
       inputs: the states of its flat arguments.
+      outputs: for each flat output, "rows" where it has a row for each node.
       num_rows: rows of the shard.
       has_padding: whether any device has rows of padding.
 
@@ -93,10 +99,22 @@ def check_rows(
       ValueError: it does not.
     """
     try:
-        follow_rows(program, inputs, num_rows, has_padding=has_padding)
+        states = follow_rows(program, inputs, num_rows, has_padding=has_padding)
+        for word, state in zip(outputs, states, strict=True):
+            if word == "rows":
+                _check_output(state)
     except RowsError as found:
         where = f" ({found.line})" if found.line else ""
         raise ValueError(
             "the function that jaxgraph.parallel.spmd runs would give something else on another "
             f"number of parts: {found.operation}{where} {_WHY[found.why]}"
         ) from None
+
+
+def _check_output(state: RowState) -> None:
+    if isinstance(state, Share):
+        raise RowsError("share", "an output of 'rows'", "")
+    if isinstance(state, Rows) and state.along.axis != 0:
+        raise RowsError("mixes", "an output of 'rows'", "")
+    if isinstance(state, Same) and state.value is None and 0 not in state.uniform:
+        raise RowsError("position", "an output of 'rows'", "")

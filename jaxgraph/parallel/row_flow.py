@@ -27,6 +27,7 @@ from jaxgraph.parallel.axis_steps import Step, by_default
 from jaxgraph.parallel.row_padding import filled, is_neutral
 from jaxgraph.parallel.row_scatters import SCATTERED, is_by_value, scattered
 from jaxgraph.parallel.row_shares import (
+    check_linear,
     completed,
     divided,
     divisor,
@@ -168,6 +169,9 @@ class _Flow:
 
     def _simple(self, equation: Any, states: list[RowState]) -> list[RowState]:
         name = equation.primitive.name
+        if not equation.outvars:
+            # It prints, say.
+            return []
         if name == "optimization_barrier":
             return states
         if name in _SUMS_OF_DEVICES:
@@ -181,6 +185,8 @@ class _Flow:
         if step.name in SCATTERED and is_by_value(states):
             return self._rows(step, states, equation)
         if any(isinstance(state, Share) for state in states):
+            given, made = (var.aval.dtype for var in (equation.invars[0], equation.outvars[0]))
+            check_linear(step, states, given, made)
             return shared_out(step, states)
         if any(isinstance(state, Rows) for state in states):
             return self._rows(step, states, equation)

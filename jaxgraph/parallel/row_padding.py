@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph.parallel.axis_steps import Step
@@ -122,7 +123,8 @@ def is_neutral(kind: str, number: Number | None, dtype: Any, *, natural: bool = 
     if np.issubdtype(dtype, np.integer):
         limits = np.iinfo(dtype)
         return number == (limits.min if kind == "max" else limits.max)
-    return number <= -_LARGE if kind == "max" else number >= _LARGE
+    largest = min(_LARGE, float(jnp.finfo(dtype).max))
+    return number <= -largest if kind == "max" else number >= largest
 
 
 def _of_large(name: str, numbers: Sequence[Number | None]) -> Number | None:

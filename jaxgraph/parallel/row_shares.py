@@ -8,11 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from jaxgraph.parallel.axis_steps import Step
 from jaxgraph.parallel.row_states import Number, RefusedError, Rows, RowState, Same, Share
 
-__all__ = ["completed", "divided", "divisor", "entries_of_product", "reduced", "shared_out"]
+__all__ = [
+    "check_linear",
+    "completed",
+    "divided",
+    "divisor",
+    "entries_of_product",
+    "reduced",
+    "shared_out",
+]
 
 _MOVES = frozenset(
     (
@@ -120,6 +131,24 @@ def completed(step: Step, states: Sequence[RowState]) -> None:
             raise RefusedError("share")
 
 
+def check_linear(step: Step, states: Sequence[RowState], given: Any, made: Any) -> None:
+    """Checks that a share of a sum is not rounded to integers, or compared with zero.
+
+    Args:
+      step: the equation.
+      states: of its operands.
+      given, made: types of its first operand and of its output.
+
+    Raises:
+      RefusedError: it is.
+    """
+    if not (isinstance(states[0], Share) and states[0].kind == "sum"):
+        return
+    rounds = np.issubdtype(given, np.inexact) or made == np.bool_ or step.name == "div"
+    if rounds and not np.issubdtype(made, np.inexact):
+        raise RefusedError("share")
+
+
 def shared_out(step: Step, states: Sequence[RowState]) -> list[RowState]:
     """Applies an equation to shares.
 
@@ -139,7 +168,10 @@ def shared_out(step: Step, states: Sequence[RowState]) -> list[RowState]:
         raise RefusedError("share")
     share, name = shares[0], step.name
     if name in ("concatenate", "stack") and len(shares) < len(states):
-        raise RefusedError("added")
+        others = [state for state in states if isinstance(state, Same)]
+        if share.kind != "sum" or any(other.value != 0 for other in others):
+            raise RefusedError("added")
+        return [Share("sum")] * len(step.outputs)
     if name in _MOVES and isinstance(states[0], Share):
         return [share] * len(step.outputs)
     if share.kind != "sum":

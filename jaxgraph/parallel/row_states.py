@@ -134,6 +134,9 @@ def joined_rows(first: RowState, second: RowState) -> RowState:
 
     Returns:
       The state of the value that is taken.
+
+    Raises:
+      RefusedError: one is a share of a sum, and the other would be counted once per part.
     """
     if first == second:
         return first
@@ -143,7 +146,9 @@ def joined_rows(first: RowState, second: RowState) -> RowState:
         return Share(first.kind)
     for one, other in ((first, second), (second, first)):
         if isinstance(one, Share) and isinstance(other, Same):
-            return Share("sum") if one.kind == "sum" and other.value == 0 else UNKNOWN
+            if one.kind == "sum" and other.value != 0:
+                raise RefusedError("added")
+            return Share(one.kind) if one.kind in ("sum", "max", "min") else UNKNOWN
         if isinstance(one, Rows) and isinstance(other, Same):
             padding = one.padding if one.padding == other.value else None
             return Rows(one.along, padding, is_natural(one) and is_natural(other))

@@ -172,7 +172,22 @@ def clipped_for_every_node(p, s):
     return jnp.sum(s.sum(jnp.sum(s.mask_rows(slopes), 0)) ** 2)
 
 
+def shares_with_zeros(p, s):
+    x = s.mask_rows(s.nodes @ p["w"])
+    jax.debug.callback(lambda share: None, x.sum())
+    highest = jnp.where(column(s), s.nodes, jnp.finfo(jnp.float16).min).astype(jnp.float16)
+    top = lax.pmax(highest.max(0), s.axis).astype(x.dtype)
+    return jnp.sum(s.sum(jnp.array([x.sum(), (x**2).sum(), 0.0]))) + jnp.sum(top)
+
+
+def whitened(p, s):
+    x = s.mask_rows(jnp.insert(s.nodes @ p["w"], 1, 0.5, axis=1)[:, :F])
+    factor = jnp.linalg.cholesky(s.sum(x.T @ x) / s.num_nodes + jnp.eye(F))
+    return total(s, jnp.tanh(jax.scipy.linalg.solve_triangular(factor, x.T, lower=True).T))
+
+
 RIGHT = [
+    *(shares_with_zeros, whitened),
     *(pooled_by_attention, by_class, largest_of_what_is_not_negative, a_loop_for_every_row),
     *(
         stretched,
@@ -338,6 +353,17 @@ WRONG = {
         lambda p, s: s.sum(jnp.zeros((3, F)).at[s.labels].set(s.nodes)).sum(),
         "rows of different nodes",
     ),
+    "rounded": (
+        lambda p, s: s.sum(jnp.sum(s.nodes).astype(jnp.int32)),
+        "uses a reduction",
+    ),
+    "halves": (lambda p, s: s.sum(lax.div(jnp.sum(s.train_mask), 2)), "uses a reduction"),
+    "one or a sum": (
+        lambda p, s: s.sum(
+            lax.cond(p["bias"][0] > 9, lambda x: x * 0 + x, jnp.ones_like, jnp.sum(s.nodes))
+        ),
+        "counted once per part",
+    ),
     "in Fortran's order": (
         lambda p, s: total(s, s.nodes.reshape(F, -1, order="F").T * s.in_degree[:, None]),
         "rows of different nodes",
@@ -362,7 +388,24 @@ def test_what_the_partition_would_change_is_refused_with_the_line(name, parts):
     assert "test_row_check.py" in str(raised.value)
 
 
-def test_rows_that_are_returned_are_each_of_one_node():
-    run = jg.parallel.spmd(lambda s: s.nodes[::-1], outputs="rows")
-    with pytest.raises(ValueError, match="rows of different nodes"):
-        run(sharded(2))
+def varying(s, value):
+    return lax.pcast(value, s.axis, to="varying")
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda s: s.nodes[::-1], "rows of different nodes"),
+        (lambda s: varying(s, jnp.arange(s.num_rows)), "position of a row"),
+        (lambda s: varying(s, jnp.zeros(s.num_rows).at[0].set(1)), "position of a row"),
+        (lambda s: jnp.broadcast_to(jnp.sum(s.nodes), (s.num_rows,)), "uses a reduction"),
+    ],
+)
+def test_rows_that_are_returned_are_each_of_one_node(function, words):
+    with pytest.raises(ValueError, match=words):
+        jax.eval_shape(jg.parallel.spmd(function, outputs="rows"), sharded(2))
+
+
+def test_rows_that_are_returned_may_be_constant():
+    run = jg.parallel.spmd(lambda s: varying(s, jnp.ones((s.num_rows, 2))), outputs="rows")
+    assert np.all(jg.parallel.gather_rows(run(sharded(2)), sharded(2)) == np.ones((NODES, 2)))
