@@ -102,7 +102,11 @@ def scatter(step: Step, states: Sequence[State]) -> list[State]:
         place = numbers.update_window_dims[kept.index(operand.axis)]
         if step.inputs[2][place] != step.inputs[0][operand.axis]:
             return step.mixed()
-        return _scattered(step, whole, updates, place)
+        found = _scattered(step, whole, updates, place)
+        are_uniform = operand.uniform and getattr(updates, "uniform", False)
+        if are_uniform and indices == SHARED and isinstance(found[0], Along):
+            return [dataclasses.replace(found[0], uniform=True)]
+        return found
     place = batch[indices.axis] if indices.axis < len(batch) else -1
     if indices.depends_on_position:
         if _position_of(indices, numbers.scatter_dims_to_operand_dims) != operand.axis:

@@ -76,6 +76,9 @@ def _reshape(step: Step, states: Sequence[State]) -> list[State]:
     old, new = step.inputs[0], step.outputs[0]
     if 0 in new:
         return [step.created(0, None)]
+    order = step.params.get("dimensions")
+    if order is not None:
+        old, state = tuple(old[d] for d in order), state.at(tuple(order).index(state.axis))
     after = math.prod(old[state.axis + 1 :])
     merged = state.outer * state.inner
     inners = [state.inner]
@@ -207,6 +210,15 @@ def _trailing(dimensions: int) -> Rule:
         return [state.plain()] * len(step.outputs) if leads else step.mixed()
 
     return rule
+
+
+def _triangular_solve(step: Step, states: Sequence[State]) -> list[State]:
+    """Solves for every column by itself, or for every row where the matrix is on the right."""
+    matrix, columns = states
+    column = len(step.inputs[1]) - (1 if step.params["left_side"] else 2)
+    if matrix == SHARED and isinstance(columns, Along) and columns.axis == column:
+        return [columns.plain()]
+    return _trailing(2)(step, states)
 
 
 def _whole(step: Step, states: Sequence[State]) -> list[State]:
@@ -361,7 +373,7 @@ RULES: dict[str, Rule] = {
     "rng_uniform": _counters,
     "iota_2x32_shape": _counters,
     "ragged_dot_general": _never,
-    "triangular_solve": _trailing(2),
+    "triangular_solve": _triangular_solve,
     "tridiagonal_solve": _trailing(1),
     "lu_pivots_to_permutation": _trailing(1),
     "select_and_gather_add": _window,

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxgraph.parallel.axis_states import Along
 from jaxgraph.parallel.row_flow import RowsError, follow_rows
-from jaxgraph.parallel.row_states import UNKNOWN, Number, Rows, RowState
+from jaxgraph.parallel.row_states import UNKNOWN, Number, Rows, RowState, Same, Share
 
 __all__ = ["check_rows", "state_of_field"]
 
@@ -22,6 +22,9 @@ _PADDING: Mapping[str, Number | None] = MappingProxyType(
 )
 """Fields of a shard with a row per node, and what their rows of padding hold, where it is known."""
 
+_NATURAL = frozenset(("in_degree", "node_ids", "graph_ids"))
+"""Fields of integers none of which is negative."""
+
 _COMPLETE = (
     "Complete it over the devices first: shard.sum(total) of a sum; of a mean, total, count = "
     "shard.sum((total, count)), then divide; jax.lax.pmax(value, shard.axis) of a maximum"
@@ -33,6 +36,7 @@ _WHY: Mapping[str, str] = MappingProxyType(
         "initial=-jnp.inf. Layers and biases fill rows of padding: mask what is reduced, last",
         "mean": "divides a sum over the rows of the shard by their number, padding included. "
         + _COMPLETE,
+        "parts": "divides a sum over the devices by the number of parts. " + _COMPLETE,
         "share": "uses a reduction over this device's rows, which other parts would change. "
         + _COMPLETE,
         "branch": "decides by a reduction over this device's rows, or by a row. " + _COMPLETE,
@@ -67,11 +71,16 @@ def state_of_field(path: Sequence[Any], dimensions: int) -> RowState:
     if name not in _PADDING or len(path) > 1:
         return UNKNOWN
     padding = (-1 if dimensions == 2 else 0) if name == "labels" else _PADDING[name]
-    return Rows(Along(1), padding)
+    return Rows(Along(1), padding, natural=name in _NATURAL)
 
 
 def check_rows(
-    program: Any, inputs: Sequence[RowState], num_rows: int, *, has_padding: bool
+    program: Any,
+    inputs: Sequence[RowState],
+    outputs: Sequence[str],
+    num_rows: int,
+    *,
+    has_padding: bool,
 ) -> None:
     """Checks that a function of a shard gives the same on any number of parts.
 
@@ -82,6 +91,7 @@ def check_rows(
     Args:
       program: its jaxpr, closed, traced under `shard_map`.
       inputs: the states of its flat arguments.
+      outputs: for each flat output, "rows" where it has a row for each node.
       num_rows: rows of the shard.
       has_padding: whether any device has rows of padding.
 
@@ -89,10 +99,24 @@ def check_rows(
       ValueError: it does not.
     """
     try:
-        follow_rows(program, inputs, num_rows, has_padding=has_padding)
+        states = follow_rows(program, inputs, num_rows, has_padding=has_padding)
+        shapes = [tuple(shape.shape) for shape in program.out_avals]
+        for word, state, shape in zip(outputs, states, shapes, strict=True):
+            # An array of a shard has a dimension of size 1 before its rows.
+            if word == "rows" and shape[:1] == (num_rows,):
+                _check_output(state)
     except RowsError as found:
         where = f" ({found.line})" if found.line else ""
         raise ValueError(
             "the function that jaxgraph.parallel.spmd runs would give something else on another "
             f"number of parts: {found.operation}{where} {_WHY[found.why]}"
         ) from None
+
+
+def _check_output(state: RowState) -> None:
+    if isinstance(state, Share):
+        raise RowsError("share", "an output of 'rows'", "")
+    if isinstance(state, Rows) and state.along.axis != 0:
+        raise RowsError("mixes", "an output of 'rows'", "")
+    if isinstance(state, Same) and state.value is None and 0 not in state.uniform:
+        raise RowsError("position", "an output of 'rows'", "")

@@ -10,6 +10,7 @@ same on any number of parts is the same, too.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,17 @@ from jaxgraph.parallel.axis_rules import RULES
 from jaxgraph.parallel.axis_states import SHARED, Along, Mixed, State
 from jaxgraph.parallel.axis_steps import Step, by_default
 from jaxgraph.parallel.row_padding import filled, is_neutral
-from jaxgraph.parallel.row_shares import completed, reduced, shared_out
+from jaxgraph.parallel.row_scatters import SCATTERED, is_by_value, scattered
+from jaxgraph.parallel.row_shares import (
+    check_linear,
+    completed,
+    divided,
+    divisor,
+    entries_of_product,
+    reduced,
+    shared_out,
+)
+from jaxgraph.parallel.row_signs import has_naturals
 from jaxgraph.parallel.row_states import (
     UNKNOWN,
     Number,
@@ -34,6 +45,7 @@ from jaxgraph.parallel.row_states import (
     Same,
     Share,
     Unknown,
+    is_natural,
     joined_rows,
     number_of,
 )
@@ -136,7 +148,7 @@ class _Flow:
             if inner is not None:
                 is_one = _is_kept(inner) or _is_transposed(equation)
                 return (flow if is_one else self).closed(inner, states)
-            return flow._simple(equation, states)
+            return _signed(equation, states, flow._simple(equation, states))
         except RefusedError as refused:
             if not _is_users(flow.caller):
                 return flow._trusted(equation)
@@ -157,19 +169,33 @@ class _Flow:
 
     def _simple(self, equation: Any, states: list[RowState]) -> list[RowState]:
         name = equation.primitive.name
+        if not equation.outvars:
+            # It prints, say.
+            return []
         if name == "optimization_barrier":
             return states
         if name in _SUMS_OF_DEVICES:
             completed(_step(equation, self.num_rows), states)
-            return [Same()] * len(equation.outvars)
+            if _is_within(equation, "pmean"):
+                raise RefusedError("parts")
+            return [Same(entries=_entries_of_all(equation, state)) for state in states]
         if name in _OF_DEVICES or any(isinstance(state, Unknown) for state in states):
             return [UNKNOWN if _varies(var) else Same() for var in equation.outvars]
         step = _step(equation, self.num_rows)
+        if step.name in SCATTERED and is_by_value(states):
+            return self._rows(step, states, equation)
         if any(isinstance(state, Share) for state in states):
+            given, made = (var.aval.dtype for var in (equation.invars[0], equation.outvars[0]))
+            check_linear(step, states, given, made)
             return shared_out(step, states)
         if any(isinstance(state, Rows) for state in states):
             return self._rows(step, states, equation)
-        return _same(step, [state for state in states if isinstance(state, Same)])
+        same = [state for state in states if isinstance(state, Same)]
+        results = _same(step, same)
+        if same and same[0].entries and step.name in ("div", "mul", "convert_element_type"):
+            entries = divided(same[0].entries, divisor(step, same), self.num_rows)
+            return [dataclasses.replace(result, entries=entries) for result in results]
+        return results
 
     def _rows(self, step: Step, states: list[RowState], equation: Any) -> list[RowState]:
         rows = next(state for state in states if isinstance(state, Rows))
@@ -178,21 +204,26 @@ class _Flow:
         dtype = np.dtype(equation.invars[0].aval.dtype) if name in _REDUCTIONS else None
         if name in _REDUCTIONS and axis in {a % len(step.inputs[0]) for a in step.params["axes"]}:
             share = reduced(step, step.params["axes"])
-            if self.has_padding and not is_neutral(share.kind, numbers[0], dtype):
+            natural = is_natural(states[0])
+            if self.has_padding and not is_neutral(share.kind, numbers[0], dtype, natural=natural):
                 raise RefusedError("padding")
             return [share]
+        if name in SCATTERED and is_by_value(states):
+            dtype = np.dtype(equation.invars[0].aval.dtype)
+            return [scattered(step, states, numbers, dtype, has_padding=self.has_padding)]
         if name == "dot_general" and _is_summed(step, states):
             if self.has_padding and not any(number == 0 for number in numbers):
                 raise RefusedError("padding")
-            return [Share("sum")]
+            return [Share("sum", entries_of_product(step, states))]
         if name == "broadcast_in_dim":
             place = step.params["broadcast_dimensions"][axis]
             return [Rows(rows.along.at(place), rows.padding)]
         if name in ("argmax", "argmin") and axis in step.params["axes"]:
             raise RefusedError("mixes")
         found = _followed(step, states, axis)
+        naturals = [is_natural(state) for state in states]
         return [
-            Rows(state, filled(step, numbers, i)) if isinstance(state, Along) else Same()
+            Rows(state, filled(step, numbers, i, naturals)) if isinstance(state, Along) else Same()
             for i, state in enumerate(found)
         ]
 
@@ -208,7 +239,9 @@ class _Flow:
             asked, given = states[:first], states[first : first + second]
 
             def turn(carry: list[RowState]) -> list[RowState]:
-                if not _decides(inside.closed(params["cond_jaxpr"], [*asked, *carry])[0]):
+                goes_on = inside.closed(params["cond_jaxpr"], [*asked, *carry])[0]
+                # Under jax.vmap every row has a loop of its own.
+                if not (_decides(goes_on) or isinstance(goes_on, Rows)):
                     raise RefusedError("branch")
                 return inside.closed(params["body_jaxpr"], [*given, *carry])
 
@@ -386,6 +419,36 @@ def _scan(equation: Any, states: list[RowState], inside: _Flow) -> list[RowState
 
     carry = _settled(turn, states[consts : consts + carries])
     return [*carry, *(moved(state, 1) for state in outputs)]
+
+
+def _signed(
+    equation: Any, states: Sequence[RowState], results: Sequence[RowState]
+) -> list[RowState]:
+    """The states of an equation's outputs, with what is known of their signs."""
+    naturals = [is_natural(state) for state in states]
+    return [
+        dataclasses.replace(result, natural=True)
+        if isinstance(result, Same | Rows) and has_naturals(equation, naturals, i)
+        else result
+        for i, result in enumerate(results)
+    ]
+
+
+def _entries_of_all(equation: Any, state: RowState) -> int:
+    if not isinstance(state, Share) or state.kind != "sum":
+        return 0
+    axes = [axis for axis in equation.params["axes"] if isinstance(axis, str)]
+    return state.entries * math.prod(jax.lax.axis_size(axis) for axis in axes)
+
+
+def _is_within(equation: Any, function: str) -> bool:
+    """Tells whether a function of JAX's own made an equation."""
+    for frame in getattr(equation.source_info.traceback, "frames", ()):
+        if not Path(frame.file_name).is_relative_to(_JAX):
+            return False
+        if frame.function_name == function:
+            return True
+    return False
 
 
 def _decides(state: RowState) -> bool:

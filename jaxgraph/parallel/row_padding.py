@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph.parallel.axis_steps import Step
@@ -27,6 +28,8 @@ _KEEPS = frozenset(
 _LARGE = 1e9
 """By convention no value is farther from 0 than what takes the place of infinity."""
 
+_COMPARES = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+
 _KEEPS_ZERO = frozenset(("reduce_sum", "cumsum", "dot_general", "conv_general_dilated"))
 
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
@@ -36,7 +39,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         **{"neg": operator.neg, "square": np.square, "cbrt": np.cbrt},
         **{"add": operator.add, "add_any": operator.add, "sub": operator.sub, "mul": operator.mul},
         **{"max": max, "min": min, "pow": np.power, "xor": operator.xor},
-        **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+        **{name: getattr(operator, name) for name in _COMPARES},
         "rsqrt": lambda x: 1 / np.sqrt(x),
         "logistic": lambda x: 1 / (1 + np.exp(-np.float64(x))),
         "not": lambda x: not x if isinstance(x, bool) else np.nan,
@@ -49,13 +52,19 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
 """Primitives that act on every number by itself."""
 
 
-def filled(step: Step, numbers: Sequence[Number | None], output: int) -> Number | None:
+def filled(
+    step: Step,
+    numbers: Sequence[Number | None],
+    output: int,
+    naturals: Sequence[bool] | None = None,
+) -> Number | None:
     """Finds the number that an output is full of.
 
     Args:
       step: the equation.
       numbers: of each operand, the number that it is full of; None: not known.
       output: which of the equation's outputs.
+      naturals: of each operand, whether no entry is negative; None: not known of any.
 
     Returns:
       The number, or None.
@@ -73,6 +82,10 @@ def filled(step: Step, numbers: Sequence[Number | None], output: int) -> Number 
         return _computed(step, numbers)
     if name == "div" and numbers[0] == 0:
         return 0
+    if name in ("add", "add_any", "sub") and None in numbers:
+        return _of_large(name, numbers)
+    if name in _COMPARES and naturals is not None:
+        numbers = _with_naturals(numbers, naturals)
     if name in ("and", "or"):
         return _logical(name, numbers)
     if name == "select_n":
@@ -83,13 +96,14 @@ def filled(step: Step, numbers: Sequence[Number | None], output: int) -> Number 
     return _computed(step, numbers)
 
 
-def is_neutral(kind: str, number: Number | None, dtype: Any) -> bool:
+def is_neutral(kind: str, number: Number | None, dtype: Any, *, natural: bool = False) -> bool:
     """Tells whether a reduction over numbers is the same with one more.
 
     Args:
       kind: of a `Share`.
       number: the one more; None: any.
       dtype: of the numbers.
+      natural: whether none of the numbers is negative.
 
     Returns:
       Whether it makes no difference.
@@ -102,12 +116,35 @@ def is_neutral(kind: str, number: Number | None, dtype: Any) -> bool:
         return number == 1
     if kind == "and":
         return number in ((True, -1) if np.issubdtype(dtype, np.integer) else (True,))
+    if kind == "max" and natural and number == 0:
+        return True
     if dtype == np.bool_:
         return number == (kind == "min")
     if np.issubdtype(dtype, np.integer):
         limits = np.iinfo(dtype)
         return number == (limits.min if kind == "max" else limits.max)
-    return number <= -_LARGE if kind == "max" else number >= _LARGE
+    largest = min(_LARGE, float(jnp.finfo(dtype).max))
+    return number <= -largest if kind == "max" else number >= largest
+
+
+def _of_large(name: str, numbers: Sequence[Number | None]) -> Number | None:
+    """What takes the place of infinity does so still when a number is added that is not known."""
+    first, second = numbers
+    if first is not None:
+        return first if abs(first) >= _LARGE else None
+    if second is None or abs(second) < _LARGE:
+        return None
+    return -second if name == "sub" else second
+
+
+def _with_naturals(
+    numbers: Sequence[Number | None], naturals: Sequence[bool]
+) -> Sequence[Number | None]:
+    """Compared with a negative number, all numbers that are not negative are as 0 is."""
+    if not any(number is not None and number < 0 for number in numbers):
+        return numbers
+    pairs = zip(numbers, naturals, strict=True)
+    return [0 if number is None and natural else number for number, natural in pairs]
 
 
 def _converted(number: Number | None, dtype: Any) -> Number | None:

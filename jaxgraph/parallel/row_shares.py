@@ -8,11 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from jaxgraph.parallel.axis_steps import Step
-from jaxgraph.parallel.row_states import RefusedError, Rows, RowState, Same, Share
+from jaxgraph.parallel.row_states import Number, RefusedError, Rows, RowState, Same, Share
 
-__all__ = ["completed", "reduced", "shared_out"]
+__all__ = [
+    "check_linear",
+    "completed",
+    "divided",
+    "divisor",
+    "entries_of_product",
+    "reduced",
+    "shared_out",
+]
 
 _MOVES = frozenset(
     (
@@ -52,6 +63,55 @@ def reduced(step: Step, axes: Sequence[int]) -> Share:
     return Share(step.name.removeprefix("reduce_"), entries)
 
 
+def entries_of_product(step: Step, states: Sequence[RowState]) -> int:
+    """Counts how many numbers a product of rows sums to one, divided by what they are scaled by.
+
+    Args:
+      step: the equation, "dot_general".
+      states: of its operands.
+
+    Returns:
+      The number.
+    """
+    summed, _ = step.params["dimension_numbers"][0]
+    entries = math.prod(step.inputs[0][dimension] for dimension in summed)
+    return divided(entries, divisor(step, states), step.entries)
+
+
+def divided(entries: int, by: Number | None, rows: int) -> int:
+    """Checks that a sum over rows is not divided by their number, padding included.
+
+    Args:
+      entries: how many numbers were summed to one; 0: not known.
+      by: the divisor; None: not known.
+      rows: of the shard.
+
+    Returns:
+      How many numbers would still have to be divided by to make it a mean.
+
+    Raises:
+      RefusedError: it is divided by a number of rows.
+    """
+    if by is None or by < 2 or by != by // 1 or entries % by:
+        return entries
+    # Where features are as many as rows, it may be a mean over features.
+    if by % rows == 0 and (entries // rows) % by:
+        raise RefusedError("mean")
+    return int(entries // by)
+
+
+def divisor(step: Step, states: Sequence[RowState]) -> Number | None:
+    """Returns the number by which an equation divides its first operand; None: not known."""
+    given = [state.value if isinstance(state, Same) else None for state in states]
+    if step.name == "div":
+        return given[1]
+    factor = next((number for number in given if number is not None), None)
+    if step.name not in ("mul", "dot_general") or not factor:
+        return None
+    inverse = 1 / factor
+    return round(inverse) if abs(inverse - round(inverse)) < 1e-6 * abs(inverse) else None
+
+
 def completed(step: Step, states: Sequence[RowState]) -> None:
     """Checks that a reduction over the devices completes shares of the same reduction.
 
@@ -69,6 +129,24 @@ def completed(step: Step, states: Sequence[RowState]) -> None:
             raise RefusedError("counted")
         if isinstance(state, Share) and state.kind not in _COMPLETES[step.name]:
             raise RefusedError("share")
+
+
+def check_linear(step: Step, states: Sequence[RowState], given: Any, made: Any) -> None:
+    """Checks that a share of a sum is not rounded to integers, or compared with zero.
+
+    Args:
+      step: the equation.
+      states: of its operands.
+      given, made: types of its first operand and of its output.
+
+    Raises:
+      RefusedError: it is.
+    """
+    if not (isinstance(states[0], Share) and states[0].kind == "sum"):
+        return
+    rounds = np.issubdtype(given, np.inexact) or made == np.bool_ or step.name == "div"
+    if rounds and not np.issubdtype(made, np.inexact):
+        raise RefusedError("share")
 
 
 def shared_out(step: Step, states: Sequence[RowState]) -> list[RowState]:
@@ -90,7 +168,10 @@ def shared_out(step: Step, states: Sequence[RowState]) -> list[RowState]:
         raise RefusedError("share")
     share, name = shares[0], step.name
     if name in ("concatenate", "stack") and len(shares) < len(states):
-        raise RefusedError("added")
+        others = [state for state in states if isinstance(state, Same)]
+        if share.kind != "sum" or any(other.value != 0 for other in others):
+            raise RefusedError("added")
+        return [Share("sum")] * len(step.outputs)
     if name in _MOVES and isinstance(states[0], Share):
         return [share] * len(step.outputs)
     if share.kind != "sum":
@@ -105,11 +186,13 @@ def shared_out(step: Step, states: Sequence[RowState]) -> list[RowState]:
 def _of_sum(step: Step, states: Sequence[RowState], share: Share) -> Share:
     name = step.name
     if name == "div" and isinstance(states[0], Share) and isinstance(states[1], Same):
-        if share.entries > 1 and states[1].value == share.entries:
-            raise RefusedError("mean")
-        return Share("sum")
+        return Share("sum", divided(share.entries, divisor(step, states), step.entries))
     if name in _SCALES and sum(isinstance(state, Share) for state in states) == 1:
-        return Share("sum")
+        by = divisor(step, states) if name == "mul" else None
+        return Share("sum", divided(share.entries, by, step.entries))
+    if name == "reduce_sum":
+        times = math.prod(step.inputs[0]) // max(math.prod(step.outputs[0]), 1)
+        return Share("sum", share.entries * times)
     if name in _ADDS or name in _ADDS_INTO:
         values = list(states)
         if name in ("select_n", "dynamic_update_slice", "scatter", "scatter-add", "scatter_add"):

@@ -24,6 +24,7 @@ __all__ = [
     "Same",
     "Share",
     "Unknown",
+    "is_natural",
     "joined_rows",
     "number_of",
 ]
@@ -51,11 +52,16 @@ class Same:
       uniform: dimensions of as many entries as the shard has rows, along which all are equal.
       marked: for numbers of rows made by `jnp.arange`, where they stand; or None.
       value: the number that all entries are, where it is known.
+      natural: whether it is known that no entry is negative.
+      entries: of a sum over the rows of all devices, how many numbers were summed to one, rows of
+        padding among them; 0: it is none, or not known.
     """
 
     uniform: frozenset[int] = frozenset()
     marked: Along | None = None
     value: Number | None = None
+    natural: bool = False
+    entries: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,10 +71,12 @@ class Rows:
     Attributes:
       along: where the rows are.
       padding: the number that all entries in rows of padding are, where it is known.
+      natural: whether it is known that no entry is negative.
     """
 
     along: Along
     padding: Number | None = None
+    natural: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +112,20 @@ def number_of(value: Any) -> Number | None:
     return number
 
 
+def is_natural(state: RowState) -> bool:
+    """Tells whether it is known that no entry of a value is negative.
+
+    Args:
+      state: of the value.
+
+    Returns:
+      Whether it is.
+    """
+    if isinstance(state, Same) and state.value is not None:
+        return state.value >= 0
+    return isinstance(state, Same | Rows) and state.natural
+
+
 def joined_rows(first: RowState, second: RowState) -> RowState:
     """Joins the states of two values, either of which may be taken.
 
@@ -112,20 +134,26 @@ def joined_rows(first: RowState, second: RowState) -> RowState:
 
     Returns:
       The state of the value that is taken.
+
+    Raises:
+      RefusedError: one is a share of a sum, and the other would be counted once per part.
     """
     if first == second:
         return first
     if isinstance(first, Same) and isinstance(second, Same):
-        return Same(first.uniform & second.uniform)
+        return Same(first.uniform & second.uniform, natural=is_natural(first) & is_natural(second))
     if isinstance(first, Share) and isinstance(second, Share) and first.kind == second.kind:
         return Share(first.kind)
     for one, other in ((first, second), (second, first)):
         if isinstance(one, Share) and isinstance(other, Same):
-            return Share("sum") if one.kind == "sum" and other.value == 0 else UNKNOWN
+            if one.kind == "sum" and other.value != 0:
+                raise RefusedError("added")
+            return Share(one.kind) if one.kind in ("sum", "max", "min") else UNKNOWN
         if isinstance(one, Rows) and isinstance(other, Same):
-            return Rows(one.along, one.padding if one.padding == other.value else None)
+            padding = one.padding if one.padding == other.value else None
+            return Rows(one.along, padding, is_natural(one) and is_natural(other))
     if isinstance(first, Rows) and isinstance(second, Rows):
         padding = first.padding if first.padding == second.padding else None
         if first.along.plain() == second.along.plain():
-            return Rows(first.along.plain(), padding)
+            return Rows(first.along.plain(), padding, first.natural and second.natural)
     return UNKNOWN

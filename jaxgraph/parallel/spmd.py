@@ -166,7 +166,14 @@ def _run(
         check_random_rows(program.jaxpr, graph.shards.num_rows)
         inputs = jax.tree.leaves(jax.tree.map(_row_states, (state, local), is_leaf=_is_unit))
         manifest = graph.manifest
-        check_rows(program, inputs, manifest.node_rows, has_padding=manifest.has_padding)
+        words = jax.tree.leaves(
+            jax.tree.map(
+                lambda word, part: jax.tree.map(lambda _: word, part),
+                (outputs, "replicated", "rows"),
+                shapes,
+            )
+        )
+        check_rows(program, inputs, words, manifest.node_rows, has_padding=manifest.has_padding)
         values = core.jaxpr_as_fun(program)(*jax.tree.leaves((state, local)))
         return jax.tree.unflatten(jax.tree.structure(shapes), values)
 

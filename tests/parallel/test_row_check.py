@@ -121,8 +121,86 @@ def through_layers(p, s):
     return total(s, y**2)
 
 
+def pooled_by_attention(p, s):
+    x = s.nodes @ p["w"] + p["bias"]
+    score = jnp.where(s.node_mask, x @ p["bias"], -jnp.inf)
+    e = jnp.exp(score - lax.pmax(lax.stop_gradient(score).max(), s.axis))
+    sums, scale = s.sum((e @ s.mask_rows(x), e.sum()))
+    return jnp.sum((sums / scale) ** 2)
+
+
+def by_class(p, s):
+    z, label = s.nodes @ p["w"] + p["bias"], jnp.maximum(s.labels, 0)
+    sums = s.sum(jax.ops.segment_sum(s.mask_rows(z), label, num_segments=3))
+    counts = s.sum(jax.nn.one_hot(s.labels, 3).sum(0))
+    top = jax.ops.segment_max(jnp.where(column(s), s.nodes, -jnp.inf), label, num_segments=3)
+    predicted = z.argmax(-1)
+    confusion = s.sum(jnp.zeros((3, F)).at[label, predicted].add(s.test_mask * 1.0))
+    outside = jnp.where(s.node_mask, s.labels, -1)
+    again = s.sum(jax.ops.segment_sum(z, outside, num_segments=3))
+    shares = s.sum(jax.nn.one_hot(outside, 3).T @ jax.nn.one_hot(predicted, F))
+    centres = sums / jnp.maximum(counts, 1)[:, None] + lax.pmax(top, s.axis)
+    spread = total(s, (z - centres[label]) ** 2)
+    return spread + jnp.sum(again * sums) + jnp.sum(confusion[0]) + jnp.sum(shares[1])
+
+
+def largest_of_what_is_not_negative(p, s):
+    degree = s.in_degree / lax.pmax(s.in_degree.max(), s.axis)
+    largest = lax.pmax(jnp.max(jnp.abs(s.mask_rows(s.nodes))), s.axis)
+    return total(s, degree[:, None] * (s.nodes @ p["w"]) / largest)
+
+
+def a_loop_for_every_row(p, s):
+    halve = jax.vmap(lambda x: lax.while_loop(lambda y: jnp.sum(y * y) > 1, lambda y: y / 2, x))
+    return total(s, lax.stop_gradient(halve(s.nodes)) @ p["w"])
+
+
+def stretched(p, s):
+    y = jnp.stack([s.nodes, s.nodes @ p["w"]])
+    weights = jax.nn.softmax(y @ p["bias"], axis=0)
+    slopes = jax.hessian(lambda b: total(s, jnp.tanh(s.nodes + b)))(p["bias"])
+    return total(s, (weights[..., None] * y).sum(0) ** 2) + jnp.sum(slopes**2)
+
+
+def clipped_for_every_node(p, s):
+    def loss(w, x, label):
+        return optax.softmax_cross_entropy_with_integer_labels(x @ w, label)
+
+    w = lax.pcast(p["w"], s.axis, to="varying")
+    slopes = jax.vmap(jax.grad(loss), (None, 0, 0))(w, s.nodes, jnp.maximum(s.labels, 0))
+    slopes /= jnp.sqrt(1 + jnp.sum(slopes**2, (1, 2), keepdims=True))
+    return jnp.sum(s.sum(jnp.sum(s.mask_rows(slopes), 0)) ** 2)
+
+
+def shares_with_zeros(p, s):
+    x = s.mask_rows(s.nodes @ p["w"])
+    jax.debug.callback(lambda share: None, x.sum())
+    highest = jnp.where(column(s), s.nodes, jnp.finfo(jnp.float16).min).astype(jnp.float16)
+    top = lax.pmax(highest.max(0), s.axis).astype(x.dtype)
+    return jnp.sum(s.sum(jnp.array([x.sum(), (x**2).sum(), 0.0]))) + jnp.sum(top)
+
+
+def whitened(p, s):
+    x = s.mask_rows(jnp.insert(s.nodes @ p["w"], 1, 0.5, axis=1)[:, :F])
+    factor = jnp.linalg.cholesky(s.sum(x.T @ x) / s.num_nodes + jnp.eye(F))
+    return total(s, jnp.tanh(jax.scipy.linalg.solve_triangular(factor, x.T, lower=True).T))
+
+
 RIGHT = [
-    *(standardised, softmax_over_nodes, gram, cross_entropy, in_a_loop, by_node, picked, shaped),
+    *(shares_with_zeros, whitened),
+    *(pooled_by_attention, by_class, largest_of_what_is_not_negative, a_loop_for_every_row),
+    *(
+        stretched,
+        clipped_for_every_node,
+        standardised,
+        softmax_over_nodes,
+        gram,
+        cross_entropy,
+        in_a_loop,
+        by_node,
+        picked,
+        shaped,
+    ),
     *(counted, weighted_sums, penalised_gradient, through_layers),
 ]
 
@@ -227,6 +305,69 @@ WRONG = {
         "reduction",
     ),
     "in a jit": (jax.jit(lambda p, s: total(s, s.nodes - s.nodes.mean(0))), "their number"),
+    "mean by a factor": (
+        lambda p, s: s.sum((s.nodes @ p["w"]).sum(0) * (1 / s.num_rows)).sum(),
+        "their number",
+    ),
+    "mean of means of features": (
+        lambda p, s: s.sum((s.nodes @ p["w"]).sum(0).mean() / s.num_rows),
+        "their number",
+    ),
+    "mean after the sum": (
+        lambda p, s: s.sum((s.nodes @ p["w"]).sum()) / (s.num_parts * s.nodes.size),
+        "their number",
+    ),
+    "covariance": (
+        lambda p, s: jnp.sum((s.sum(s.nodes.T @ s.nodes) / s.num_rows) ** 2),
+        "their number",
+    ),
+    "mean over devices": (
+        lambda p, s: lax.pmean(jnp.sum(s.nodes @ p["w"]), s.axis),
+        "the number of parts",
+    ),
+    "classes of one part": (
+        lambda p, s: total(
+            s, jax.ops.segment_sum(s.nodes, jnp.abs(s.labels), num_segments=3)[jnp.abs(s.labels)]
+        ),
+        "uses a reduction",
+    ),
+    "padding in a class": (
+        lambda p, s: s.sum(jnp.zeros(3).at[s.labels].add(1.0)).sum(),
+        "padding included",
+    ),
+    "padding in a maximum of logarithms": (
+        lambda p, s: lax.pmax(s.mask_rows(jnp.log(jnp.abs(s.nodes))).max(), s.axis),
+        "padding included",
+    ),
+    "started": (
+        lambda p, s: s.sum(jnp.ones((3, F)).at[s.labels].add(s.nodes)).sum(),
+        "counted once per part",
+    ),
+    "by position": (
+        lambda p, s: s.sum(
+            jax.ops.segment_sum(s.nodes, jnp.arange(s.num_rows) % 3, num_segments=3)
+        ).sum(),
+        "rows of different nodes",
+    ),
+    "last in a class": (
+        lambda p, s: s.sum(jnp.zeros((3, F)).at[s.labels].set(s.nodes)).sum(),
+        "rows of different nodes",
+    ),
+    "rounded": (
+        lambda p, s: s.sum(jnp.sum(s.nodes).astype(jnp.int32)),
+        "uses a reduction",
+    ),
+    "halves": (lambda p, s: s.sum(lax.div(jnp.sum(s.train_mask), 2)), "uses a reduction"),
+    "one or a sum": (
+        lambda p, s: s.sum(
+            lax.cond(p["bias"][0] > 9, lambda x: x * 0 + x, jnp.ones_like, jnp.sum(s.nodes))
+        ),
+        "counted once per part",
+    ),
+    "in Fortran's order": (
+        lambda p, s: total(s, s.nodes.reshape(F, -1, order="F").T * s.in_degree[:, None]),
+        "rows of different nodes",
+    ),
     "batch norm": (
         lambda p, s: total(s, nnx.BatchNorm(F, rngs=nnx.Rngs(0))(s.nodes)),
         "jaxgraph.nn.BatchNorm|uses a reduction|number|padding",
@@ -247,7 +388,24 @@ def test_what_the_partition_would_change_is_refused_with_the_line(name, parts):
     assert "test_row_check.py" in str(raised.value)
 
 
-def test_rows_that_are_returned_are_each_of_one_node():
-    run = jg.parallel.spmd(lambda s: s.nodes[::-1], outputs="rows")
-    with pytest.raises(ValueError, match="rows of different nodes"):
-        run(sharded(2))
+def varying(s, value):
+    return lax.pcast(value, s.axis, to="varying")
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda s: s.nodes[::-1], "rows of different nodes"),
+        (lambda s: varying(s, jnp.arange(s.num_rows)), "position of a row"),
+        (lambda s: varying(s, jnp.zeros(s.num_rows).at[0].set(1)), "position of a row"),
+        (lambda s: jnp.broadcast_to(jnp.sum(s.nodes), (s.num_rows,)), "uses a reduction"),
+    ],
+)
+def test_rows_that_are_returned_are_each_of_one_node(function, words):
+    with pytest.raises(ValueError, match=words):
+        jax.eval_shape(jg.parallel.spmd(function, outputs="rows"), sharded(2))
+
+
+def test_rows_that_are_returned_may_be_constant():
+    run = jg.parallel.spmd(lambda s: varying(s, jnp.ones((s.num_rows, 2))), outputs="rows")
+    assert np.all(jg.parallel.gather_rows(run(sharded(2)), sharded(2)) == np.ones((NODES, 2)))

@@ -1,0 +1,103 @@
+"""Sums over the nodes of a class: rows that are added where a number of their own says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from jax.lax import GatherScatterMode
+
+from jaxgraph.parallel.axis_steps import Step
+from jaxgraph.parallel.row_padding import is_neutral
+from jaxgraph.parallel.row_states import (
+    Number,
+    RefusedError,
+    Rows,
+    RowState,
+    Same,
+    Share,
+    is_natural,
+)
+
+__all__ = ["SCATTERED", "is_by_value", "scattered"]
+
+SCATTERED: Mapping[str, str] = MappingProxyType(
+    {
+        f"scatter{mark}{name}": kind
+        for mark in "-_"
+        for name, kind in {"add": "sum", "mul": "prod", "max": "max", "min": "min"}.items()
+    }
+)
+"""Primitives whose result does not depend on the order of the rows, and the reduction they make."""
+
+
+def is_by_value(states: Sequence[RowState]) -> bool:
+    """Tells whether a scatter writes rows where a number of each row says, such as its label.
+
+    Args:
+      states: of the operand, the indices and the updates.
+
+    Returns:
+      Whether it does; else every row is written to itself, or to what is the same for all.
+    """
+    operand, indices = states[:2]
+    if not isinstance(operand, Same | Share) or not isinstance(indices, Rows):
+        return False
+    return not indices.along.depends_on_position
+
+
+def scattered(
+    step: Step,
+    states: Sequence[RowState],
+    numbers: Sequence[Number | None],
+    dtype: Any,
+    *,
+    has_padding: bool,
+) -> Share:
+    """Returns the state of a reduction over the rows of each place.
+
+    Args:
+      step: the equation.
+      states: of the operand, the indices and the updates.
+      numbers: of each, the number that it is full of, in rows of padding; None: not known.
+      dtype: of the operand.
+      has_padding: whether any device has rows of padding.
+
+    Returns:
+      The share.
+
+    Raises:
+      RefusedError: rows of padding are among them; the operand is no share, and would be counted
+        once per part; or an update belongs to another row.
+    """
+    operand, indices, updates = states[:3]
+    kind, shape = SCATTERED[step.name], step.inputs[2]
+    assert isinstance(indices, Rows)
+    window = step.params["dimension_numbers"].update_window_dims
+    places = [d for d in range(len(shape)) if d not in window]
+    axis = places[indices.along.axis] if indices.along.axis < len(places) else -1
+    if isinstance(updates, Share) or (isinstance(operand, Share) and operand.kind != kind):
+        raise RefusedError("share")
+    if isinstance(updates, Rows) and updates.along.plain() != indices.along.plain().at(axis):
+        raise RefusedError("mixes")
+    if isinstance(updates, Same) and updates.value is None and axis not in updates.uniform:
+        raise RefusedError("position")
+    is_started = isinstance(operand, Same) and not is_neutral(kind, operand.value, dtype)
+    if is_started and kind in ("sum", "prod"):
+        raise RefusedError("added")
+    natural = is_natural(updates) and is_natural(operand)
+    changes_nothing = _is_left_out(step, numbers[1]) or is_neutral(
+        kind, numbers[2], dtype, natural=natural
+    )
+    if has_padding and not changes_nothing:
+        raise RefusedError("padding")
+    return Share(kind)
+
+
+def _is_left_out(step: Step, place: Number | None) -> bool:
+    """Tells whether an index is outside of the operand, and therefore nothing is written there."""
+    if place is None or step.params["mode"] != GatherScatterMode.FILL_OR_DROP:
+        return False
+    dimensions = step.params["dimension_numbers"].scatter_dims_to_operand_dims
+    return place < 0 or all(place >= step.inputs[0][dimension] for dimension in dimensions)
