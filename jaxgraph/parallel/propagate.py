@@ -17,11 +17,11 @@ from jaxgraph.ops.precision import to_accumulation
 from jaxgraph.ops.propagation import OneBlock, Schedule, propagate_block, propagate_by
 from jaxgraph.ops.randomness import seed_words
 from jaxgraph.ops.reducers import Reducer, Softmax, Sum
+from jaxgraph.parallel.checks.message_check import check_each_edge
 from jaxgraph.parallel.closures import hoist
 from jaxgraph.parallel.columns import Piece
 from jaxgraph.parallel.exchange import exchange_all
 from jaxgraph.parallel.features import FeatureColumns
-from jaxgraph.parallel.message_check import check_each_edge
 from jaxgraph.parallel.sar import Sequential
 from jaxgraph.parallel.shard import Shard, check_shard, local_block
 

@@ -29,9 +29,9 @@ from jaxgraph.graph import Graph
 from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.message_functions import sum_message
 from jaxgraph.ops.messages import Inputs, chunk_examples
+from jaxgraph.parallel.checks.message_check import check_each_column, check_each_edge
 from jaxgraph.parallel.columns import AllNodes, Piece
 from jaxgraph.parallel.features import FeatureColumns
-from jaxgraph.parallel.message_check import check_each_column, check_each_edge
 from jaxgraph.parallel.placement import ShardedGraph
 from jaxgraph.parallel.placement import shard as shard_graph
 from jaxgraph.parallel.propagate import reduce_messages

@@ -14,7 +14,11 @@ from flax.errors import TraceContextError
 from jax.extend import core
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxgraph.parallel.axis_states import Along
+from jaxgraph.parallel.checks.axis_states import Along
+from jaxgraph.parallel.checks.output_check import check_outputs
+from jaxgraph.parallel.checks.random_check import check_random_rows
+from jaxgraph.parallel.checks.row_check import check_rows, state_of_field
+from jaxgraph.parallel.checks.row_states import Rows, Same
 from jaxgraph.parallel.nnx_objects import (
     Objects,
     changes,
@@ -26,11 +30,7 @@ from jaxgraph.parallel.nnx_objects import (
     values_of,
     written_back,
 )
-from jaxgraph.parallel.output_check import check_outputs
 from jaxgraph.parallel.placement import ShardedGraph
-from jaxgraph.parallel.random_check import check_random_rows
-from jaxgraph.parallel.row_check import check_rows, state_of_field
-from jaxgraph.parallel.row_states import Rows, Same
 
 __all__ = ["collect_rows", "gather_rows", "local_rows", "place_rows", "rows_prefix", "spmd"]
 

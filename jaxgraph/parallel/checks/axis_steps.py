@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from jaxgraph.parallel.axis_states import SHARED, Along, Mixed, State, joined
+from jaxgraph.parallel.checks.axis_states import SHARED, Along, Mixed, State, joined
 
 __all__ = ["Rule", "Step", "by_default", "only_operand"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jaxgraph.parallel.message_check import check_each_column, check_each_edge
+from jaxgraph.parallel.checks.message_check import check_each_column, check_each_edge
 
 F = 6
 TABLE = jnp.asarray(np.random.default_rng(0).normal(size=(5, F)), jnp.float32)

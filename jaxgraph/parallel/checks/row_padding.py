@@ -10,8 +10,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgraph.parallel.axis_steps import Step
-from jaxgraph.parallel.row_states import Number, number_of
+from jaxgraph.parallel.checks.axis_steps import Step
+from jaxgraph.parallel.checks.row_states import Number, number_of
 
 __all__ = ["filled", "is_neutral"]
 

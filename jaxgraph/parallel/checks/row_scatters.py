@@ -8,9 +8,9 @@ from typing import Any
 
 from jax.lax import GatherScatterMode
 
-from jaxgraph.parallel.axis_steps import Step
-from jaxgraph.parallel.row_padding import is_neutral
-from jaxgraph.parallel.row_states import (
+from jaxgraph.parallel.checks.axis_steps import Step
+from jaxgraph.parallel.checks.row_padding import is_neutral
+from jaxgraph.parallel.checks.row_states import (
     Number,
     RefusedError,
     Rows,

@@ -1,8 +1,8 @@
 """The states of values in a function that must treat every entry of one axis by itself.
 
-`jaxgraph.parallel.axis_flow` follows the axis (of the edges of a chunk, say) through a jaxpr. A
-value either does not depend on the axis (`SHARED`), or has it at a known place (`Along`): its entry
-at position e then depends on entry e of the inputs alone; or it mixes entries (`Mixed`).
+`axis_flow` follows the axis (of the edges of a chunk, say) through a jaxpr. A value either does not
+depend on the axis (`SHARED`), or has it at a known place (`Along`): its entry at position e then
+depends on entry e of the inputs alone; or it mixes entries (`Mixed`).
 """
 
 from __future__ import annotations

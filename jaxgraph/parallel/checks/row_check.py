@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from jaxgraph.parallel.axis_states import Along
-from jaxgraph.parallel.row_flow import RowsError, follow_rows
-from jaxgraph.parallel.row_states import UNKNOWN, Number, Rows, RowState, Same, Share
+from jaxgraph.parallel.checks.axis_states import Along
+from jaxgraph.parallel.checks.row_flow import RowsError, follow_rows
+from jaxgraph.parallel.checks.row_states import UNKNOWN, Number, Rows, RowState, Same, Share
 
 __all__ = ["check_rows", "state_of_field"]
 

@@ -10,8 +10,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from jaxgraph.parallel.axis_states import SHARED, Along, State, joined
-from jaxgraph.parallel.axis_steps import Step, only_operand
+from jaxgraph.parallel.checks.axis_states import SHARED, Along, State, joined
+from jaxgraph.parallel.checks.axis_steps import Step, only_operand
 
 __all__ = ["dynamic_slice", "dynamic_update", "gather", "scatter"]
 

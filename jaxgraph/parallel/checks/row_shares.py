@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxgraph.parallel.axis_steps import Step
-from jaxgraph.parallel.row_states import Number, RefusedError, Rows, RowState, Same, Share
+from jaxgraph.parallel.checks.axis_steps import Step
+from jaxgraph.parallel.checks.row_states import Number, RefusedError, Rows, RowState, Same, Share
 
 __all__ = [
     "check_linear",

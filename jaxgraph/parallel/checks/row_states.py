@@ -1,8 +1,8 @@
 """The states of values in a function of a shard, which must not depend on the partition.
 
-`jaxgraph.parallel.row_flow` follows them through the function's jaxpr. A value is the same on every
-device (`Same`), has a row for each of the device's nodes (`Rows`), is the device's share of a
-reduction over all nodes (`Share`), or is nothing that is known (`UNKNOWN`).
+`row_flow` follows them through the function's jaxpr. A value is the same on every device (`Same`),
+has a row for each of the device's nodes (`Rows`), is the device's share of a reduction over all
+nodes (`Share`), or is nothing that is known (`UNKNOWN`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from jaxgraph.parallel.axis_states import Along
+from jaxgraph.parallel.checks.axis_states import Along
 
 __all__ = [
     "UNKNOWN",
@@ -36,7 +36,7 @@ class RefusedError(Exception):
     """An equation whose result would depend on the partition.
 
     Args:
-      why: a word of `jaxgraph.parallel.row_check`.
+      why: a word of `jaxgraph.parallel.checks.row_check`.
     """
 
     def __init__(self, why: str) -> None:

@@ -7,23 +7,20 @@ does no harm: a value that mixes entries counts only where an output depends on 
 
 from __future__ import annotations
 
-import sysconfig
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import flax
 import jax
 import numpy as np
-import optax
 from jax.core import Tracer
 from jax.extend import core
 
-from jaxgraph.parallel.axis_rules import RULES, counted_from_end
-from jaxgraph.parallel.axis_states import SHARED, Along, Mixed, State, joined
-from jaxgraph.parallel.axis_steps import Step, by_default
+from jaxgraph.parallel.checks.authors import user_line
+from jaxgraph.parallel.checks.axis_rules import RULES, counted_from_end
+from jaxgraph.parallel.checks.axis_states import SHARED, Along, Mixed, State, joined
+from jaxgraph.parallel.checks.axis_steps import Step, by_default
 
-__all__ = ["body_of", "follow_axis", "is_outside", "scan_counts", "user_line"]
+__all__ = ["body_of", "follow_axis", "scan_counts"]
 
 _SMALL = 1024
 """Constants without the axis are compared up to this many numbers."""
@@ -289,38 +286,3 @@ def _is_key(value: Any) -> bool:
 
 def _is_inexact(value: Any) -> bool:
     return np.issubdtype(np.asarray(value).dtype, np.inexact)
-
-
-_STANDARD = Path(sysconfig.get_paths()["stdlib"])
-_LIBRARIES = tuple(Path(str(module.__file__)).parent for module in (jax, flax, optax))
-_HOME = Path(__file__).parent.parent
-
-
-def is_outside(path: Path) -> bool:
-    """Tells whether a file is of JAX, Flax, Optax or Python: neither the user's nor jaxgraph's.
-
-    Args:
-      path: of the file.
-
-    Returns:
-      Whether it is.
-    """
-    return path.parent == _STANDARD or any(path.is_relative_to(home) for home in _LIBRARIES)
-
-
-def user_line(equation: Any) -> str:
-    """Finds the line of the user's code that made an equation.
-
-    Args:
-      equation: of a jaxpr.
-
-    Returns:
-      "file:line"; "" where JAX does not tell.
-    """
-    traceback = getattr(getattr(equation, "source_info", None), "traceback", None)
-    for frame in getattr(traceback, "frames", ()):
-        path = Path(frame.file_name)
-        is_library = is_outside(path) or path.is_relative_to(_HOME)
-        if not is_library and path.is_file():
-            return f"{path.name}:{frame.line_num}"
-    return ""

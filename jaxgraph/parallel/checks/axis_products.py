@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxgraph.parallel.axis_states import SHARED, Along, State, joined
-from jaxgraph.parallel.axis_steps import Step
+from jaxgraph.parallel.checks.axis_states import SHARED, Along, State, joined
+from jaxgraph.parallel.checks.axis_steps import Step
 
 __all__ = ["convolution", "dot"]
 

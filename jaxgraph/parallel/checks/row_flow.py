@@ -12,21 +12,27 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
+from jax import lax
 from jax.extend import core
 
 from jaxgraph.ops.edges import varying_axes
-from jaxgraph.parallel.axis_flow import body_of, is_outside, scan_counts, user_line
-from jaxgraph.parallel.axis_rules import RULES
-from jaxgraph.parallel.axis_states import SHARED, Along, Mixed, State
-from jaxgraph.parallel.axis_steps import Step, by_default
-from jaxgraph.parallel.row_padding import filled, is_neutral
-from jaxgraph.parallel.row_scatters import SCATTERED, is_by_value, scattered
-from jaxgraph.parallel.row_shares import (
+from jaxgraph.parallel.checks.authors import (
+    is_derivative,
+    is_of_jax,
+    is_users,
+    is_within,
+    user_line,
+)
+from jaxgraph.parallel.checks.axis_flow import body_of, scan_counts
+from jaxgraph.parallel.checks.axis_rules import RULES
+from jaxgraph.parallel.checks.axis_states import SHARED, Along, Mixed, State
+from jaxgraph.parallel.checks.axis_steps import Step, by_default
+from jaxgraph.parallel.checks.row_padding import filled, is_neutral
+from jaxgraph.parallel.checks.row_scatters import SCATTERED, is_by_value, scattered
+from jaxgraph.parallel.checks.row_shares import (
     check_linear,
     completed,
     divided,
@@ -35,8 +41,8 @@ from jaxgraph.parallel.row_shares import (
     reduced,
     shared_out,
 )
-from jaxgraph.parallel.row_signs import has_naturals
-from jaxgraph.parallel.row_states import (
+from jaxgraph.parallel.checks.row_signs import has_naturals
+from jaxgraph.parallel.checks.row_states import (
     UNKNOWN,
     Number,
     RefusedError,
@@ -49,7 +55,6 @@ from jaxgraph.parallel.row_states import (
     joined_rows,
     number_of,
 )
-from pallas_kernels import pytrees
 
 __all__ = ["RowsError", "follow_rows"]
 
@@ -66,18 +71,13 @@ _OF_DEVICES = (
     "reduce_scatter",
 )
 _LOOPS = ("while", "scan", "cond", "custom_vjp_call", "custom_vjp_call_jaxpr")
-_HOME = Path(__file__).parent.parent
-_JAX = Path(str(jax.__file__)).parent
-_OURS = (_HOME, Path(pytrees.__file__).parent)
-_THIN = _HOME / "parallel" / "shard.py"
-"""Its methods are followed as if the user had written them."""
 
 
 class RowsError(Exception):
     """What a function of a shard must not do.
 
     Args:
-      why: a word of `jaxgraph.parallel.row_check`.
+      why: a word of `jaxgraph.parallel.checks.row_check`.
       operation: the primitive.
       line: the user's line, or "".
     """
@@ -146,17 +146,17 @@ class _Flow:
                 return flow._loop(equation, states, self)
             inner = None if name in RULES else body_of(equation)
             if inner is not None:
-                is_one = _is_kept(inner) or _is_transposed(equation)
+                is_one = is_of_jax(inner) or is_derivative(equation)
                 return (flow if is_one else self).closed(inner, states)
             return _signed(equation, states, flow._simple(equation, states))
         except RefusedError as refused:
-            if not _is_users(flow.caller):
+            if not is_users(flow.caller):
                 return flow._trusted(equation)
             line = user_line(flow.caller)
             raise RowsError(refused.why, name, line) from refused
 
     def _trusted(self, equation: Any) -> list[RowState]:
-        padding = 0 if _is_transposed(self.caller) else None
+        padding = 0 if is_derivative(self.caller) else None
 
         def state(var: Any) -> RowState:
             if not _varies(var):
@@ -176,7 +176,7 @@ class _Flow:
             return states
         if name in _SUMS_OF_DEVICES:
             completed(_step(equation, self.num_rows), states)
-            if _is_within(equation, "pmean"):
+            if is_within(equation, "pmean"):
                 raise RefusedError("parts")
             return [Same(entries=_entries_of_all(equation, state)) for state in states]
         if name in _OF_DEVICES or any(isinstance(state, Unknown) for state in states):
@@ -229,7 +229,7 @@ class _Flow:
 
     def _loop(self, equation: Any, states: list[RowState], inside: _Flow) -> list[RowState]:
         """Follows a loop or a branch, with another flow for its bodies."""
-        if not _is_users(self.caller):
+        if not is_users(self.caller):
             return self._trusted(equation)
         params, name = equation.params, equation.primitive.name
         if name == "scan":
@@ -438,17 +438,7 @@ def _entries_of_all(equation: Any, state: RowState) -> int:
     if not isinstance(state, Share) or state.kind != "sum":
         return 0
     axes = [axis for axis in equation.params["axes"] if isinstance(axis, str)]
-    return state.entries * math.prod(jax.lax.axis_size(axis) for axis in axes)
-
-
-def _is_within(equation: Any, function: str) -> bool:
-    """Tells whether a function of JAX's own made an equation."""
-    for frame in getattr(equation.source_info.traceback, "frames", ()):
-        if not Path(frame.file_name).is_relative_to(_JAX):
-            return False
-        if frame.function_name == function:
-            return True
-    return False
+    return state.entries * math.prod(lax.axis_size(axis) for axis in axes)
 
 
 def _decides(state: RowState) -> bool:
@@ -469,27 +459,3 @@ def _joined(states: Sequence[RowState]) -> RowState:
     for state in states[1:]:
         result = joined_rows(result, state)
     return result
-
-
-def _is_kept(body: Any) -> bool:
-    """Tells whether a jaxpr is of a function of JAX's own."""
-    debug_info = getattr(getattr(body, "jaxpr", body), "debug_info", None)
-    filename = getattr(debug_info, "func_filename", None)
-    return filename is None or Path(filename).is_relative_to(_JAX)
-
-
-def _is_transposed(equation: Any) -> bool:
-    return "transpose(" in str(equation.source_info.name_stack)
-
-
-def _is_users(equation: Any) -> bool:
-    """Tells whether an equation is of the user's own function, and no derivative of it."""
-    traceback = equation.source_info.traceback
-    if traceback is None or _is_transposed(equation):
-        return False
-    for frame in traceback.frames:
-        path = Path(frame.file_name)
-        if path == _THIN or is_outside(path):
-            continue
-        return not any(path.is_relative_to(home) for home in _OURS)
-    return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jaxgraph.ops.message_programs import inner_jaxprs
-from jaxgraph.parallel.axis_flow import user_line
+from jaxgraph.parallel.checks.authors import user_line
 
 __all__ = ["check_random_rows"]
 

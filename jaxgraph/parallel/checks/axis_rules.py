@@ -10,10 +10,10 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from jaxgraph.parallel.axis_lookups import dynamic_slice, dynamic_update, gather, scatter
-from jaxgraph.parallel.axis_products import convolution, dot
-from jaxgraph.parallel.axis_states import SHARED, Along, State, joined
-from jaxgraph.parallel.axis_steps import Rule, Step, by_default, only_operand
+from jaxgraph.parallel.checks.axis_lookups import dynamic_slice, dynamic_update, gather, scatter
+from jaxgraph.parallel.checks.axis_products import convolution, dot
+from jaxgraph.parallel.checks.axis_states import SHARED, Along, State, joined
+from jaxgraph.parallel.checks.axis_steps import Rule, Step, by_default, only_operand
 
 __all__ = ["RULES", "counted_from_end"]
 

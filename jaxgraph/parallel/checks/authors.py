@@ -1,0 +1,119 @@
+"""Who wrote an equation of a traced function: the user, jaxgraph, or JAX."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import flax
+import jax
+import optax
+
+import jaxgraph
+import pallas_kernels
+
+__all__ = ["is_derivative", "is_of_jax", "is_users", "is_within", "user_line"]
+
+
+def _folder(module: Any) -> Path:
+    return Path(str(module.__file__)).parent
+
+
+_STANDARD = Path(sysconfig.get_paths()["stdlib"])
+_LIBRARIES = tuple(map(_folder, (jax, flax, optax)))
+_OURS = (_folder(jaxgraph), _folder(pallas_kernels))
+_THIN = _folder(jaxgraph) / "parallel" / "shard.py"
+"""Its methods count as if the user had written them."""
+
+
+def user_line(equation: Any) -> str:
+    """Finds the line of the user's code that made an equation.
+
+    Args:
+      equation: of a jaxpr.
+
+    Returns:
+      "file:line"; "" where JAX does not tell.
+    """
+    for frame in _frames(equation):
+        path = Path(frame.file_name)
+        if not _is_outside(path) and not _is_ours(path) and path.is_file():
+            return f"{path.name}:{frame.line_num}"
+    return ""
+
+
+def is_users(equation: Any) -> bool:
+    """Tells whether an equation is of the user's own function, and no derivative of it.
+
+    Args:
+      equation: of a jaxpr.
+
+    Returns:
+      Whether it is; False where JAX does not tell.
+    """
+    if is_derivative(equation):
+        return False
+    for frame in _frames(equation):
+        path = Path(frame.file_name)
+        if path != _THIN and not _is_outside(path):
+            return not _is_ours(path)
+    return False
+
+
+def is_derivative(equation: Any) -> bool:
+    """Tells whether JAX made an equation by transposing another one.
+
+    Args:
+      equation: of a jaxpr.
+
+    Returns:
+      Whether it did.
+    """
+    return "transpose(" in str(equation.source_info.name_stack)
+
+
+def is_of_jax(body: Any) -> bool:
+    """Tells whether a jaxpr is of a function of JAX's own, or of one that is not known.
+
+    Args:
+      body: a jaxpr, closed or not.
+
+    Returns:
+      Whether it is.
+    """
+    debug_info = getattr(getattr(body, "jaxpr", body), "debug_info", None)
+    filename = getattr(debug_info, "func_filename", None)
+    return filename is None or Path(filename).is_relative_to(_LIBRARIES[0])
+
+
+def is_within(equation: Any, function: str) -> bool:
+    """Tells whether a function of JAX's own made an equation.
+
+    Args:
+      equation: of a jaxpr.
+      function: its name, such as "pmean".
+
+    Returns:
+      Whether it did.
+    """
+    for frame in _frames(equation):
+        if not Path(frame.file_name).is_relative_to(_LIBRARIES[0]):
+            return False
+        if frame.function_name == function:
+            return True
+    return False
+
+
+def _frames(equation: Any) -> Any:
+    traceback = getattr(getattr(equation, "source_info", None), "traceback", None)
+    return getattr(traceback, "frames", ())
+
+
+def _is_outside(path: Path) -> bool:
+    """Tells whether a file is of JAX, Flax, Optax or Python."""
+    return path.parent == _STANDARD or any(path.is_relative_to(home) for home in _LIBRARIES)
+
+
+def _is_ours(path: Path) -> bool:
+    return any(path.is_relative_to(home) for home in _OURS)
