@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from pathlib import Path
 
 import jax
@@ -31,8 +32,15 @@ def configure_jax() -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-# At import: before any test module can start a backend.
+def listen_to_ctrl_c() -> None:
+    """A shell starts in the background with SIGINT ignored, which every child would inherit."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# At import: before any test module can start a backend, or a process.
 configure_jax()
+listen_to_ctrl_c()
 
 # Deadlines measure the machine, and a compilation inside an example is not the example's fault.
 settings.register_profile("jaxgraph", deadline=None, max_examples=25, print_blob=True)
