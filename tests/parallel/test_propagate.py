@@ -210,7 +210,7 @@ def test_sums_of_sixteen_bits_are_kept_in_thirty_two(mode, dtype):
         def run(x):
             return jg.parallel.propagate(shard, lambda s, r, e: s, x)
 
-        ones = jnp.ones((shard.num_rows, 1), dtype)
+        ones = shard.mask_rows(jnp.ones((shard.num_rows, 1), dtype))
         total, pull = jax.vjp(run, ones)
         mean = jg.parallel.propagate(shard, lambda s, r, e: s, ones, reduce="mean")
         gradient = pull(jnp.where(shard.node_mask[:, None], total * 0 + 1, 0))[0]

@@ -42,8 +42,9 @@ def test_forward_and_backward(kind: str, mode: str) -> None:
             rows = jnp.stack([x, 2 * x], 1)
             sides = {"gat": ((rows, rows[..., 0]), rows[..., 0]), "dot": ((rows, rows), rows)}
             sender, receiver = sides.get(kind, (rows, rows))
+            vector = jnp.ones(rows.shape[1:], rows.dtype)
             makers = {"gat": gat_message, "gatv2": gatv2_message, "dot": dot_message}
-            inputs = Inputs(rows[0] if kind == "gatv2" else (), sender, receiver, ())
+            inputs = Inputs(vector if kind == "gatv2" else (), sender, receiver, ())
             reducer = Softmax(seed=seed, rate=0.5, heads=HEADS)
             return aggregate_messages(shard, makers[kind](0.2), reducer, inputs)
 
