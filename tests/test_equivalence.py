@@ -85,7 +85,14 @@ def test_training_equals_the_oracle(case: Case) -> None:
 
 
 @pytest.mark.parametrize("implementation", ["cpu", "xla"])
-@pytest.mark.parametrize(("conv", "num_parts"), [("sage", 4), ("gat", 4), ("gat", 1), ("gatv2", 1)])
+@pytest.mark.parametrize(
+    ("conv", "num_parts"),
+    [
+        ("sage", 4),
+        ("gat", 4),
+        *(pytest.param(c, 1, marks=pytest.mark.full) for c in ("gat", "gatv2")),
+    ],
+)
 def test_three_layers_equal_the_oracle(conv: str, num_parts: int, implementation: str) -> None:
     check(Case(conv, num_parts, "hash", "sar", 0.4, implementation), num_layers=3)
 

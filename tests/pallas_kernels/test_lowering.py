@@ -7,14 +7,8 @@ from jax import export
 from benchmarks.gpu_code import cases
 from pallas_kernels.shapes import SHAPES
 
-IN_SHORT = ("arxiv-7", "products-4x128")
-"""Shapes of `make test`; the matrix has all."""
-
 CASES = [
-    *(
-        pytest.param(name, False, marks=[] if name in IN_SHORT else [pytest.mark.full])
-        for name in SHAPES
-    ),
+    *(pytest.param(name, False, marks=pytest.mark.full) for name in SHAPES),
     ("arxiv-128", True),
 ]
 

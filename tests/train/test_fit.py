@@ -188,9 +188,8 @@ def test_a_true_result_of_a_callback_ends_training() -> None:
     assert_same(parameters(model), parameters(expected))
 
 
-@pytest.mark.parametrize(
-    ("num_graphs", "runs"), [(1, 6), pytest.param(2, 10, marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("num_graphs", "runs"), [(1, 6), (2, 10)])
 def test_programs_of_few_optimizers_are_kept(num_graphs: int, runs: int) -> None:
     """One that is made anew in every run takes its programs with it."""
     graphs = [on_devices(small_graph(), 1)] * num_graphs

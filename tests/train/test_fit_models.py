@@ -39,7 +39,7 @@ class Embedded(nnx.Module):
         return self.model(shard, self.embedding(shard), key=key, train=train)
 
 
-@pytest.mark.parametrize("name", ["gat", "sage"])
+@pytest.mark.parametrize("name", [pytest.param("gat", marks=pytest.mark.full), "sage"])
 def test_loss_curves_do_not_depend_on_the_number_of_devices(name: str) -> None:
     graph = small_graph()
     curves = [

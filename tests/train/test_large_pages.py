@@ -91,7 +91,10 @@ def test_a_large_program_asks_and_takes_no_more_memory(
     assert temporary(asking) <= 1.02 * temporary(plain)
 
 
-@pytest.mark.parametrize(("num_nodes", "implementation"), [(120, None), (MANY_NODES, "xla")])
+@pytest.mark.parametrize(
+    ("num_nodes", "implementation"),
+    [(120, None), pytest.param(MANY_NODES, "xla", marks=pytest.mark.full)],
+)
 def test_small_programs_and_portable_ones_do_not(num_nodes: int, implementation: Any) -> None:
     assert not asks(step_of(sharded_graph(num_nodes, implementation=implementation)))
 

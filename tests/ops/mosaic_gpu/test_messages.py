@@ -48,8 +48,8 @@ def known(block: Any, dtype: Any = jnp.float32) -> dict[str, tuple[Any, Any, Inp
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        ("sum", jnp.bfloat16),
-        ("per-head", jnp.float32),
+        pytest.param("sum", jnp.bfloat16, marks=pytest.mark.full),
+        pytest.param("per-head", jnp.float32, marks=pytest.mark.full),
         ("mean", jnp.bfloat16),
         ("mean-per-head", jnp.float32),
         ("max", jnp.float32),
