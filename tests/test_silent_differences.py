@@ -333,7 +333,7 @@ def check_idiom(norm: str, dropout: str, idiom: str) -> None:
         elif idiom == "counted by device":
             model.seen.set_value(shard.node_mask.sum() + model.seen.get_value())
         elif idiom == "switched":
-            model.kind = "none"
+            model.kind = "switched"
         optimizer.update(model, grads)
         return loss
 
