@@ -80,7 +80,8 @@ def by_default(step: Step, states: Sequence[State]) -> list[State]:
     state = state.plain()
     rank = max(len(shape) for _, shape in along)
     # Dimensions of size 1 are stretched to those of the other operands.
-    sizes = zip(*(shape for shape in step.inputs if len(shape) == rank), strict=True)
+    shapes = [shape for _, shape in along] + list(step.inputs)
+    sizes = zip(*(shape for shape in shapes if len(shape) == rank), strict=True)
     widest = tuple(next((size for size in each if size != 1), 1) for each in sizes)
     size = widest[state.axis]
     leads = state.axis == 0 and all(shape[:1] == (size,) for _, shape in along)
