@@ -16,8 +16,8 @@ _PADDING: Mapping[str, Number | None] = MappingProxyType(
     {
         **dict.fromkeys(("node_mask", "missing_self_loop"), False),
         **dict.fromkeys(("train_mask", "val_mask", "test_mask"), False),
-        **dict.fromkeys(("in_degree", "weighted_in_degree", "nodes", "graph_ids"), 0),
-        **dict.fromkeys(("node_ids", "labels")),
+        **dict.fromkeys(("in_degree", "weighted_in_degree", "nodes", "graph_ids", "node_ids"), 0),
+        "labels": None,
     }
 )
 """Fields of a shard with a row per node, and what their rows of padding hold, where it is known."""

@@ -77,6 +77,10 @@ def by_node(p, s):
     return total(s, (draw(s.node_ids) * p["table"][s.node_ids, 1])[:, None] + p["bias"])
 
 
+def one_node(p, s):
+    return s.sum(jnp.sum(jnp.where(s.node_ids[:, None] == 3, jnp.exp(s.nodes @ p["w"]), 0)))
+
+
 def picked(p, s):
     y = s.nodes @ p["w"]
     mine = jnp.take_along_axis(y, s.labels[:, None] % F, axis=1)[:, 0]
@@ -187,21 +191,27 @@ def whitened(p, s):
 
 
 RIGHT = [
-    *(shares_with_zeros, whitened),
-    *(pooled_by_attention, by_class, largest_of_what_is_not_negative, a_loop_for_every_row),
-    *(
-        stretched,
-        clipped_for_every_node,
-        standardised,
-        softmax_over_nodes,
-        gram,
-        cross_entropy,
-        in_a_loop,
-        by_node,
-        picked,
-        shaped,
-    ),
-    *(counted, weighted_sums, penalised_gradient, through_layers),
+    shares_with_zeros,
+    whitened,
+    pooled_by_attention,
+    by_class,
+    largest_of_what_is_not_negative,
+    a_loop_for_every_row,
+    stretched,
+    clipped_for_every_node,
+    standardised,
+    softmax_over_nodes,
+    gram,
+    cross_entropy,
+    in_a_loop,
+    by_node,
+    picked,
+    shaped,
+    counted,
+    weighted_sums,
+    penalised_gradient,
+    through_layers,
+    one_node,
 ]
 
 
@@ -233,6 +243,10 @@ WRONG = {
         "uses a reduction",
     ),
     "padding in a sum": (lambda p, s: s.sum(jnp.sum(s.nodes + p["bias"])), "padding included"),
+    "padding in the rows of node 0": (
+        lambda p, s: s.sum(jnp.sum(jnp.where(s.node_ids[:, None] == 0, s.nodes + 1, 0))),
+        "padding included",
+    ),
     "padding in a product": (
         lambda p, s: s.sum((s.nodes + 1).T @ (s.nodes + 1)).sum(),
         "padding included",
