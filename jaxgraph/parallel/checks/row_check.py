@@ -33,7 +33,7 @@ _WHY: Mapping[str, str] = MappingProxyType(
     {
         "padding": "reduces over the rows of the shard, rows of padding included. Mask them first: "
         "shard.mask_rows(x), or where=shard.node_mask[:, None] and, of a maximum, "
-        "initial=-jnp.inf. Layers and biases fill rows of padding: mask what is reduced, last",
+        "initial=-jnp.inf. Layers and biases fill rows of padding: mask right before the reduction",
         "mean": "divides a sum over the rows of the shard by their number, padding included. "
         + _COMPLETE,
         "parts": "divides a sum over the devices by the number of parts. " + _COMPLETE,
