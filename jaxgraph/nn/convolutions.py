@@ -84,7 +84,7 @@ class SAGEConv(nnx.Module):
       use_bias: whether there is b.
       dtype: type to compute in, such as jnp.bfloat16; None: that of x.
       param_dtype: type of the parameters.
-      rngs: source of the initial W (Glorot uniform); b starts at 0.
+      rngs: source of the initial W, uniform in +-1 / sqrt(in_features); b starts at 0.
 
     Raises:
       ValueError: the reduction is unknown.
@@ -107,8 +107,10 @@ class SAGEConv(nnx.Module):
         parameters.check_sizes(in_features=in_features, out_features=out_features)
         layers.check_reduction(reduce)
         self.dtype = parameters.checked_dtype(dtype, param_dtype)
-        self.self_kernel = parameters.kernel(rngs, in_features, out_features, param_dtype)
-        self.neighbor_kernel = parameters.kernel(rngs, in_features, out_features, param_dtype)
+        self.self_kernel = parameters.fan_in_kernel(rngs, in_features, out_features, param_dtype)
+        self.neighbor_kernel = parameters.fan_in_kernel(
+            rngs, in_features, out_features, param_dtype
+        )
         if use_bias:
             self.bias = parameters.zeros(out_features, param_dtype)
         self.reduce = reduce

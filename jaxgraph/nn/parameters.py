@@ -15,6 +15,7 @@ __all__ = [
     "attention_vector",
     "check_sizes",
     "checked_dtype",
+    "fan_in_kernel",
     "in_dtype",
     "kernel",
     "values",
@@ -23,6 +24,7 @@ __all__ = [
 
 Pytree = TypeVar("Pytree")
 _glorot = nnx.initializers.glorot_uniform()
+_fan_in = nnx.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 _DRAWN_AT_ONCE = 1 << 16
 """Of how many numbers a parameter is drawn a multiple."""
 
@@ -39,6 +41,20 @@ def kernel(
     return nnx.Param(_draw(rngs.params(), (in_features, out_features), dtype))
 
 
+def fan_in_kernel(
+    rngs: nnx.Rngs, in_features: int, out_features: int, dtype: DTypeLike = jnp.float32
+) -> nnx.Param:
+    """[in_features, out_features], uniform in +-1 / sqrt(in_features).
+
+    Smaller than `kernel` where features are many: on Amazon Photo, whose features are not
+    normalised, one GraphSAGE of five ends at 51% with that, and none of five below 91% with this.
+
+    References:
+      LeCun et al., "Efficient backprop", 1998, section 4.6; PyTorch's Linear.
+    """
+    return nnx.Param(_draw(rngs.params(), (in_features, out_features), dtype, is_fan_in=True))
+
+
 def attention_vector(
     rngs: nnx.Rngs, num_heads: int, features: int, dtype: DTypeLike = jnp.float32
 ) -> nnx.Param:
@@ -46,18 +62,21 @@ def attention_vector(
     return nnx.Param(_draw(rngs.params(), (num_heads, features), dtype))
 
 
-def _draw(key: jax.Array, shape: tuple[int, int], dtype: DTypeLike) -> jax.Array:
-    """What `_glorot` draws, without a compiled program for every shape.
+def _draw(
+    key: jax.Array, shape: tuple[int, int], dtype: DTypeLike, *, is_fan_in: bool = False
+) -> jax.Array:
+    """Draws what `_glorot` or `_fan_in` draws, without a compiled program for every shape.
 
     A program takes about 0.15 s and 4 MB, which are not given back. Numbers are drawn for the
     places of a flat array, whatever its size.
     """
     if isinstance(key, Tracer):
-        return _glorot(key, shape, dtype)
+        return (_fan_in if is_fan_in else _glorot)(key, shape, dtype)
     size = shape[0] * shape[1]
     drawn = -(-size // _DRAWN_AT_ONCE) * _DRAWN_AT_ONCE
     numbers = np.asarray(jax.random.uniform(key, (drawn,), dtype, -1.0))[:size]
-    limit = np.sqrt(np.asarray(6 / (shape[0] + shape[1]), dtype))
+    square = 1 / shape[0] if is_fan_in else 6 / (shape[0] + shape[1])
+    limit = np.sqrt(np.asarray(square, dtype))
     return jax.device_put(numbers.reshape(shape) * limit)
 
 

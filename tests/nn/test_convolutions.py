@@ -78,7 +78,8 @@ def test_initial_parameters(name: str) -> None:
     assert {key: value.shape for key, value in values.items()} == shapes
     for key, value in values.items():
         if value.ndim == 2:
-            limit = np.sqrt(6 / sum(value.shape))
+            is_sage = name.startswith("SAGE")
+            limit = np.sqrt(1 / value.shape[0] if is_sage else 6 / sum(value.shape))
             assert 0.5 * limit < np.abs(value).max() <= limit, key
         else:
             assert not value.any(), key

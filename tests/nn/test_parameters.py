@@ -4,23 +4,31 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from flax import nnx
 
-from jaxgraph.nn.parameters import kernel
+from jaxgraph.nn.parameters import fan_in_kernel, kernel
 from tests.tolerance import assert_close
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("shape", [(4, 3), (300, 299)])
-def test_numbers_are_those_of_the_initializer(shape: tuple[int, int], dtype: Any) -> None:
+@pytest.mark.parametrize(
+    ("maker", "initializer"),
+    [
+        (kernel, nnx.initializers.glorot_uniform()),
+        (fan_in_kernel, nnx.initializers.variance_scaling(1 / 3, "fan_in", "uniform")),
+    ],
+)
+def test_numbers_are_those_of_the_initializer(
+    maker: Any, initializer: Any, shape: tuple[int, int], dtype: Any
+) -> None:
     """Fewer and more than are drawn at once, and those of a model that is made under `jit`."""
-    made = kernel(nnx.Rngs(3), *shape, dtype).get_value()
-    expected = nnx.initializers.glorot_uniform()(nnx.Rngs(3).params(), shape, dtype)
-    traced = jax.jit(lambda: kernel(nnx.Rngs(3), *shape, dtype).get_value())()
+    made = maker(nnx.Rngs(3), *shape, dtype).get_value()
+    expected = initializer(nnx.Rngs(3).params(), shape, dtype)
+    traced = jax.jit(lambda: maker(nnx.Rngs(3), *shape, dtype).get_value())()
     assert made.dtype == dtype
-    np.testing.assert_array_equal(made, expected)
+    assert_close(made, expected, dtype=dtype)
     assert_close(traced, expected, dtype=dtype)
 
 
