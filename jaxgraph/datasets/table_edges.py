@@ -69,7 +69,7 @@ def edges_of_table(
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether a cell is empty: None, NaN, or pandas' NA, which is equal to nothing and no truth."""
+    """Tells whether a cell is None, NaN or pandas' NA, which equals nothing, not even itself."""
     try:
         return value is None or bool(value != value)
     except TypeError:

@@ -49,7 +49,7 @@ def block_adjoint(
     results: tuple[Pytree, Pytree],
     gradient: Pytree,
 ) -> Pytree:
-    """What `pull_block` needs of the receivers.
+    """The arrays of the receivers that `pull_block` reads.
 
     Args:
       block, message, reducer, inputs: as for `fold_block`.
@@ -116,7 +116,7 @@ def _pull_whole(
     wanted: Wanted,
     gradients: Inputs,
 ) -> tuple[Wanted, Inputs]:
-    """What remains to be pulled, and the gradients after what could be for all rows together."""
+    """Returns the inputs still to be pulled, and the gradients of those pulled for all rows."""
     if not fits_whole(edges, message, reducer, inputs):
         return wanted, gradients
     # The gradient of parameters comes with that of one end, a chunk of edges at a time.
@@ -148,7 +148,7 @@ class Places:
 
 @dataclasses.dataclass(frozen=True)
 class Pulled:
-    """What pulling gradients through one group leaves.
+    """The gradients that pulling through one group returns.
 
     Attributes:
       gradients: the running gradients, as lists.
