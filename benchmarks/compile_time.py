@@ -27,7 +27,7 @@ from rich.table import Table
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, write_figures
 from benchmarks.cpu.graphs import GENERATED
-from jaxgraph.partition.shard_tables import tabulate
+from jaxgraph.layout.shard_tables import tabulate
 
 GOAL_SECONDS = 15.0
 """On two cores."""

@@ -21,8 +21,8 @@ import jaxgraph as jg
 from benchmarks.compile_only import h200_mesh
 from benchmarks.generated import OGBN_ARXIV, OGBN_PRODUCTS, generate
 from benchmarks.gpu_steps import scaled_manifest
-from jaxgraph.partition.manifest import Manifest
-from jaxgraph.partition.shard_tables import tabulate
+from jaxgraph.layout.manifest import Manifest
+from jaxgraph.layout.shard_tables import tabulate
 
 LAYERS: dict[str, Callable[[int, nnx.Rngs], nnx.Module]] = {
     "GCNConv 256": lambda features, rngs: jg.nn.GCNConv(features, 256, rngs=rngs),

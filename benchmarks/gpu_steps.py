@@ -28,10 +28,10 @@ from benchmarks.command_line import make_parser, write_figures
 from benchmarks.compile_only import h200_mesh
 from benchmarks.generated import DEGREE_EXPONENT, OGBN_PRODUCTS, generate
 from benchmarks.memory import temporary_bytes
-from jaxgraph.parallel.hlo import num_bytes, parse
-from jaxgraph.partition.fitting import with_headroom
-from jaxgraph.partition.manifest import Manifest
-from jaxgraph.partition.shard_tables import tabulate
+from jaxgraph.analysis.hlo import num_bytes, parse
+from jaxgraph.layout.fitting import with_headroom
+from jaxgraph.layout.manifest import Manifest
+from jaxgraph.layout.shard_tables import tabulate
 
 SCALE = 64
 WIDTHS = {"gcn": 256, "gat": 512}
@@ -157,7 +157,7 @@ def describe(
     """
     analysis = compiled.memory_analysis()
     assert analysis is not None
-    text, permutes = compiled.as_text() or "", jg.parallel.overlapped(compiled)
+    text, permutes = compiled.as_text() or "", jg.analysis.overlapped(compiled)
     module = parse(text)
     shapes = [module.computations[each.computation][each.name].shape for each in permutes]
     sizes = [num_bytes(shape) for shape in shapes]

@@ -22,7 +22,7 @@ from rich.table import Table
 
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, write_figures
-from jaxgraph.partition.shard_tables import tabulate
+from jaxgraph.layout.shard_tables import tabulate
 
 NODES, DEGREE, FEATURES, CLASSES = 16_384, 16, 64, 16
 
@@ -84,7 +84,7 @@ def measure(models: list[str], modes: list[str], device_counts: list[int]) -> It
                     devices,
                     temporary_bytes(compiled) / block,
                     temporary_bytes(inference) / block,
-                    sum(jg.parallel.traffic(compiled).values()),
+                    sum(jg.analysis.traffic(compiled).values()),
                     seconds,
                 )
 

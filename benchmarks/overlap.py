@@ -22,7 +22,7 @@ from rich.table import Table
 import jaxgraph as jg
 from benchmarks.compile_only import h200_mesh
 from benchmarks.memory import FEATURES, make_model, temporary_bytes
-from jaxgraph.partition.shard_tables import tabulate
+from jaxgraph.layout.shard_tables import tabulate
 
 NODES, DEGREE = 32_768, 8
 
@@ -72,7 +72,7 @@ def main() -> None:
             else:
                 compiled = jg.train.compile_train_step(make_model(name), sharded, optax.adam(1e-2))
             seconds = time.perf_counter() - start
-            permutes = jg.parallel.overlapped(compiled)
+            permutes = jg.analysis.overlapped(compiled)
             hidden = sum(permute.loops_between > 0 for permute in permutes)
             megabytes = temporary_bytes(compiled) / 1e6
             table.add_row(

@@ -19,8 +19,8 @@ from rich.table import Table
 
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, write_figures
-from jaxgraph.partition.manifest import Padding
-from jaxgraph.partition.shard_tables import tabulate
+from jaxgraph.layout.manifest import Padding
+from jaxgraph.layout.shard_tables import tabulate
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,11 +25,11 @@ from benchmarks.command_line import make_parser, write_figures
 from benchmarks.compile_only import h200_mesh
 from benchmarks.generated import OGBN_PRODUCTS
 from benchmarks.memory import temporary_bytes
-from jaxgraph.parallel.traffic import Overlap
-from jaxgraph.partition.column_tables import ColumnRequest
-from jaxgraph.partition.fitting import with_headroom
-from jaxgraph.partition.manifest import Manifest, room_behind
-from jaxgraph.partition.shard_tables import tabulate
+from jaxgraph.analysis.traffic import Overlap
+from jaxgraph.layout.column_tables import ColumnRequest
+from jaxgraph.layout.fitting import with_headroom
+from jaxgraph.layout.manifest import Manifest, room_behind
+from jaxgraph.layout.shard_tables import tabulate
 
 HIDDEN, LAYERS = 256, 3
 MODELS = {"gcn": jg.nn.GCN, "sage": jg.nn.GraphSAGE}
@@ -152,8 +152,8 @@ def measure(
     start = time.perf_counter()
     compiled = jg.train.compile_train_step(module, sharded, optax.adam(1e-2))
     seconds = time.perf_counter() - start
-    reductions = jg.parallel.overlapped(compiled, "reduce-scatter")
-    gathers = jg.parallel.overlapped(compiled, "all-gather")
+    reductions = jg.analysis.overlapped(compiled, "reduce-scatter")
+    gathers = jg.analysis.overlapped(compiled, "all-gather")
     return Row(
         model,
         rest,
@@ -161,7 +161,7 @@ def measure(
         chunks,
         _argument_bytes(compiled) / 1e9,
         temporary_bytes(compiled) / 1e9,
-        sum(jg.parallel.traffic(compiled).values()) / 1e9,
+        sum(jg.analysis.traffic(compiled).values()) / 1e9,
         len(reductions),
         hidden(reductions),
         len(gathers),

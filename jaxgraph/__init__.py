@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jaxgraph import (
+        analysis,
         datasets,
         layers,
         metrics,
@@ -27,6 +28,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "Graph",
     "__version__",
+    "analysis",
     "datasets",
     "layers",
     "metrics",

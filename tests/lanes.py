@@ -1,13 +1,13 @@
-"""The edge tables of a part, read back lane by lane as `jaxgraph.ops.edges` documents them."""
+"""The edge tables of a part, read back lane by lane as `jaxgraph.ops.core.edges` documents them."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from jaxgraph.partition.degrees import PIECE
-from jaxgraph.partition.manifest import Manifest, fill_value
-from jaxgraph.partition.shard_tables import PartSource
+from jaxgraph.layout.degrees import PIECE
+from jaxgraph.layout.manifest import Manifest, fill_value
+from jaxgraph.layout.shard_tables import PartSource
 
 Arrays = Mapping[str, np.ndarray]
 

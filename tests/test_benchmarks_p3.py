@@ -9,9 +9,9 @@ from benchmarks import push_pull
 from benchmarks.p3 import measure, report
 from benchmarks.p3.measure import Partitioning, Point, Step, Transfer
 from benchmarks.p3.systems import SYSTEMS, make_model, place
-from jaxgraph.parallel.traffic import Overlap
-from jaxgraph.partition.column_tables import ColumnRequest
-from jaxgraph.partition.shard_tables import tabulate
+from jaxgraph.analysis.traffic import Overlap
+from jaxgraph.layout.column_tables import ColumnRequest
+from jaxgraph.layout.shard_tables import tabulate
 
 BY_NAME = {system.name: system for system in SYSTEMS}
 POINT = Point("small", "hash", 4, 10, 8)

@@ -11,7 +11,7 @@ import pytest
 
 import jaxgraph
 import pallas_kernels
-from jaxgraph.ops.reducers import HeadMean, Mean, Softmax, Sum
+from jaxgraph.ops.core.reducers import HeadMean, Mean, Softmax, Sum
 from pallas_kernels.pytrees import pytree
 
 LIBRARY = "jaxgraph.ops.cpu.kernels"

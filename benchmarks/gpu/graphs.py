@@ -11,7 +11,7 @@ import numpy as np
 import jaxgraph as jg
 from benchmarks.generated import generate
 from benchmarks.gpu.plan import CHECKS, GRAPHS
-from jaxgraph.ops.blocks import Block
+from jaxgraph.ops.core.blocks import Block
 
 __all__ = ["Placed", "make_graph", "place"]
 

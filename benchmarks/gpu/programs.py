@@ -13,7 +13,7 @@ import jaxgraph as jg
 from benchmarks.cpu.tasks import SpMM
 from benchmarks.gpu.graphs import Placed
 from benchmarks.gpu.plan import Check, Layer, Message, Task
-from jaxgraph.ops.blocks import Block
+from jaxgraph.ops.core.blocks import Block
 
 __all__ = ["Program", "draw", "program"]
 

@@ -241,7 +241,7 @@ def _layer_bytes(convolution: nnx.Module, sharded: jg.parallel.ShardedGraph) -> 
 
 def _moved(compiled: jax.stages.Compiled) -> int:
     """What a program sends, but for sums of scalars and of the parameters' gradients."""
-    sent = jg.parallel.traffic(compiled)
+    sent = jg.analysis.traffic(compiled)
     return sum(size for collective, size in sent.items() if collective != "all-reduce")
 
 
@@ -260,7 +260,7 @@ def measure_steps(made: Cut, features: int, hidden: int) -> Iterator[Step]:
         yield Step(
             _point(made, features, hidden),
             system.name,
-            sum(jg.parallel.traffic(compiled).values()),
+            sum(jg.analysis.traffic(compiled).values()),
             feature_bytes,
             _bytes_per_device(sharded.shards, sharded.num_parts) - feature_bytes,
             temporary_bytes(compiled),

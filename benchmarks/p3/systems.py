@@ -13,12 +13,12 @@ import jax
 from flax import nnx
 
 import jaxgraph as jg
+from jaxgraph.layout.column_tables import ColumnRequest
+from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.nn import SAGEConv
 from jaxgraph.parallel import ptags
 from jaxgraph.parallel.exchange import Route, halo_route
 from jaxgraph.partition.assignment import Partition
-from jaxgraph.partition.column_tables import ColumnRequest
-from jaxgraph.partition.shard_tables import tabulate
 
 __all__ = ["SYSTEMS", "AggregateFirst", "System", "TransformFirst", "make_model", "place"]
 

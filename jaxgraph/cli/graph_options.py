@@ -15,7 +15,7 @@ from jaxgraph.cli.output import Output
 from jaxgraph.datasets import gnn_benchmark
 from jaxgraph.datasets.registry import is_file_name
 from jaxgraph.graph import Graph
-from jaxgraph.partition.manifest import EDGE_DATA
+from jaxgraph.layout.manifest import EDGE_DATA
 from jaxgraph.seeds import NUM_SEEDS
 
 __all__ = ["GraphOptions", "graph_summary", "load_graph", "split_summary"]

@@ -82,7 +82,7 @@ def cost_summary(compiled: Any, sharded: Any) -> dict[str, Any]:
     Returns:
         `memory_per_device` and `traffic`, in bytes, and `padding`, stored over needed.
     """
-    from jaxgraph.parallel import traffic
+    from jaxgraph.analysis import traffic
 
     memory = compiled.memory_analysis()
     sent = dict(traffic(compiled))

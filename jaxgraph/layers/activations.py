@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgraph.ops.precision import to_accumulation
-from jaxgraph.ops.stored import stored
+from jaxgraph.ops.core.precision import to_accumulation
+from jaxgraph.ops.core.stored import stored
 
 __all__ = ["elu", "keeping_output", "kept"]
 

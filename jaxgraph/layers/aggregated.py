@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgraph.ops.edges import match_variation
+from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.parallel import FeatureColumns, Shard, ptags
 from jaxgraph.parallel.shard import check_shard
 from pallas_kernels.pytrees import pytree

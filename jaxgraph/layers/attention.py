@@ -13,11 +13,11 @@ from jaxgraph.layers.aggregated import Features
 from jaxgraph.layers.dense import add_bias, at_use, check_rate, check_width, linear
 from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.layers.edge_data import check_edge_data
-from jaxgraph.ops.message_functions import gat_message, gatv2_message
-from jaxgraph.ops.messages import Inputs, MessageFn
-from jaxgraph.ops.randomness import seed_words
-from jaxgraph.ops.reducers import HeadMean, Softmax
-from jaxgraph.ops.row_maps import map_rows, map_rows_twice
+from jaxgraph.ops.core.message_functions import gat_message, gatv2_message
+from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.randomness import seed_words
+from jaxgraph.ops.core.reducers import HeadMean, Softmax
+from jaxgraph.ops.core.row_maps import map_rows, map_rows_twice
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.propagate import aggregate_derived, aggregate_messages
 

@@ -27,9 +27,9 @@ from jaxgraph.layers.aggregated import (
 )
 from jaxgraph.layers.dense import add_bias, at_use, check_width, linear, product, products, rounded
 from jaxgraph.layers.edge_data import check_edge_data
-from jaxgraph.ops.message_functions import sum_message, weighted_message
-from jaxgraph.ops.messages import Inputs
-from jaxgraph.ops.reducers import Extremum, Sum
+from jaxgraph.ops.core.message_functions import sum_message, weighted_message
+from jaxgraph.ops.core.messages import Inputs
+from jaxgraph.ops.core.reducers import Extremum, Sum
 from jaxgraph.parallel import FeatureColumns, Shard
 from jaxgraph.parallel.columns import AllNodes, Piece
 from jaxgraph.parallel.propagate import aggregate_messages, mean_over_edges

@@ -14,11 +14,11 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.layers.aggregated import AggregatedFeatures, Features, plain_features
-from jaxgraph.ops.derivatives import custom_vjp
-from jaxgraph.ops.edges import match_variation
-from jaxgraph.ops.precision import to_accumulation
-from jaxgraph.ops.randomness import node_keep_mask
-from jaxgraph.ops.row_maps import kernel_gradient, map_rows, map_rows_once, map_rows_twice
+from jaxgraph.ops.core.derivatives import custom_vjp
+from jaxgraph.ops.core.edges import match_variation
+from jaxgraph.ops.core.precision import to_accumulation
+from jaxgraph.ops.core.randomness import node_keep_mask
+from jaxgraph.ops.core.row_maps import kernel_gradient, map_rows, map_rows_once, map_rows_twice
 from jaxgraph.parallel import FeatureColumns, Shard
 from jaxgraph.parallel.ptags import Shares, sync
 from jaxgraph.parallel.shard import check_shard

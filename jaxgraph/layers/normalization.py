@@ -11,11 +11,11 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.layers.dense import require_rows
-from jaxgraph.ops.column_sums import column_sums
-from jaxgraph.ops.derivatives import custom_vjp
-from jaxgraph.ops.edges import match_variation
-from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
-from jaxgraph.ops.stored import stored_for, when_ready
+from jaxgraph.ops.core.column_sums import column_sums
+from jaxgraph.ops.core.derivatives import custom_vjp
+from jaxgraph.ops.core.edges import match_variation
+from jaxgraph.ops.core.precision import accumulation_dtype, to_accumulation
+from jaxgraph.ops.core.stored import stored_for, when_ready
 from jaxgraph.parallel import FeatureColumns, Shard
 from jaxgraph.parallel.shard import check_shard
 

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
-from jaxgraph.ops.derivatives import custom_vjp
-from jaxgraph.ops.derived import known_after
-from jaxgraph.ops.propagation import Static
-from jaxgraph.ops.stored import when_ready
+from jaxgraph.ops.core.derivatives import custom_vjp
+from jaxgraph.ops.core.derived import known_after
+from jaxgraph.ops.core.propagation import Static
+from jaxgraph.ops.core.stored import when_ready
 
 __all__ = ["recompute"]
 

@@ -1,7 +1,7 @@
 """Differentiable ops on the edges of one shard: no collectives, no scatter."""
 
 from jaxgraph.ops.aggregation import aggregate
-from jaxgraph.ops.blocks import Block
+from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.dot import dot_attention
 from jaxgraph.ops.edge_normalization import edge_softmax
 from jaxgraph.ops.edge_products import sddmm

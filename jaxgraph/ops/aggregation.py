@@ -7,13 +7,13 @@ from functools import partial
 import jax
 
 from jaxgraph.ops.arguments import check_block, check_no_added_loops, check_rows, check_slots
-from jaxgraph.ops.blocks import Block
+from jaxgraph.ops.core.blocks import Block
+from jaxgraph.ops.core.input_classes import extremum_of
+from jaxgraph.ops.core.message_functions import sum_message, weighted_message
+from jaxgraph.ops.core.messages import Inputs
+from jaxgraph.ops.core.reducers import Mean, Reducer, Sum
 from jaxgraph.ops.dispatch import check_name
 from jaxgraph.ops.implementations import call_on_block, implementations_of, propagate_or_refuse
-from jaxgraph.ops.input_classes import extremum_of
-from jaxgraph.ops.message_functions import sum_message, weighted_message
-from jaxgraph.ops.messages import Inputs
-from jaxgraph.ops.reducers import Mean, Reducer, Sum
 from jaxgraph.ops.self_check import check_aggregate
 
 __all__ = ["AGGREGATE", "aggregate"]

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.blocks import Block
-from jaxgraph.ops.randomness import seed_words
-from jaxgraph.ops.reducers import Softmax
+from jaxgraph.ops.core.blocks import Block
+from jaxgraph.ops.core.randomness import seed_words
+from jaxgraph.ops.core.reducers import Softmax
 
 __all__ = [
     "attention_reducer",

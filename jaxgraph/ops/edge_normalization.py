@@ -6,16 +6,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.arguments import check_block, check_no_added_loops, check_slots
-from jaxgraph.ops.blocks import Block, fold_block
-from jaxgraph.ops.derivatives import custom_vjp, with_portable_tangents
+from jaxgraph.ops.core.blocks import Block, fold_block
+from jaxgraph.ops.core.derivatives import custom_vjp, with_portable_tangents
+from jaxgraph.ops.core.edge_maps import map_edges
+from jaxgraph.ops.core.edges import match_variation
+from jaxgraph.ops.core.messages import Inputs, finish_messages
+from jaxgraph.ops.core.precision import to_accumulation
+from jaxgraph.ops.core.propagation import OneBlock, reduce_once
+from jaxgraph.ops.core.reducers import Softmax, Sum
 from jaxgraph.ops.dispatch import Implementation, by_preference
-from jaxgraph.ops.edge_maps import map_edges
-from jaxgraph.ops.edges import match_variation
 from jaxgraph.ops.implementations import call_on_block
-from jaxgraph.ops.messages import Inputs, finish_messages
-from jaxgraph.ops.precision import to_accumulation
-from jaxgraph.ops.propagation import OneBlock, reduce_once
-from jaxgraph.ops.reducers import Softmax, Sum
 from jaxgraph.ops.self_check import check_edge_softmax
 
 __all__ = ["EDGE_SOFTMAX", "edge_softmax"]

@@ -17,18 +17,18 @@ from jaxgraph.ops.arguments import (
     check_rows,
     check_same_axes,
 )
-from jaxgraph.ops.blocks import Block
-from jaxgraph.ops.derivatives import custom_vjp, with_portable_tangents
+from jaxgraph.ops.core.blocks import Block
+from jaxgraph.ops.core.derivatives import custom_vjp, with_portable_tangents
+from jaxgraph.ops.core.edge_maps import map_edges
+from jaxgraph.ops.core.edges import EdgeGroup, match_variation
+from jaxgraph.ops.core.kernels import find_calls
+from jaxgraph.ops.core.message_functions import weighted_message
+from jaxgraph.ops.core.messages import Inputs, Wanted
+from jaxgraph.ops.core.precision import to_accumulation
+from jaxgraph.ops.core.propagation import OneBlock, pull_once, reduce_once
+from jaxgraph.ops.core.reducers import Sum
 from jaxgraph.ops.dispatch import check_name
-from jaxgraph.ops.edge_maps import map_edges
-from jaxgraph.ops.edges import EdgeGroup, match_variation
 from jaxgraph.ops.implementations import call_on_block, implementations_of
-from jaxgraph.ops.kernels import find_calls
-from jaxgraph.ops.message_functions import weighted_message
-from jaxgraph.ops.messages import Inputs, Wanted
-from jaxgraph.ops.precision import to_accumulation
-from jaxgraph.ops.propagation import OneBlock, pull_once, reduce_once
-from jaxgraph.ops.reducers import Sum
 from jaxgraph.ops.self_check import check_sddmm
 
 __all__ = ["SDDMM", "sddmm"]

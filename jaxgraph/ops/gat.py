@@ -7,11 +7,11 @@ from functools import partial
 import jax
 
 from jaxgraph.ops.arguments import attention_reducer, check_block, check_rows, check_slope
-from jaxgraph.ops.blocks import Block
+from jaxgraph.ops.core.blocks import Block
+from jaxgraph.ops.core.message_functions import gat_message
+from jaxgraph.ops.core.messages import Inputs
+from jaxgraph.ops.core.reducers import Softmax
 from jaxgraph.ops.implementations import call_on_block, implementations_of, propagate_or_refuse
-from jaxgraph.ops.message_functions import gat_message
-from jaxgraph.ops.messages import Inputs
-from jaxgraph.ops.reducers import Softmax
 from jaxgraph.ops.self_check import check_gat_attention
 
 __all__ = ["GAT_ATTENTION", "gat_attention"]

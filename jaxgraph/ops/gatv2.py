@@ -14,11 +14,11 @@ from jaxgraph.ops.arguments import (
     check_same_axes,
     check_slope,
 )
-from jaxgraph.ops.blocks import Block
+from jaxgraph.ops.core.blocks import Block
+from jaxgraph.ops.core.message_functions import gatv2_message
+from jaxgraph.ops.core.messages import Inputs
+from jaxgraph.ops.core.reducers import Softmax
 from jaxgraph.ops.implementations import call_on_block, implementations_of, propagate_or_refuse
-from jaxgraph.ops.message_functions import gatv2_message
-from jaxgraph.ops.messages import Inputs
-from jaxgraph.ops.reducers import Softmax
 from jaxgraph.ops.self_check import check_gatv2_attention
 
 __all__ = ["GATV2_ATTENTION", "gatv2_attention"]

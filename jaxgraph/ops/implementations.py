@@ -12,13 +12,13 @@ from typing import Any
 
 import jax
 
-from jaxgraph.ops.blocks import Block
+from jaxgraph.ops.core.blocks import Block
+from jaxgraph.ops.core.kernels import find_kernel
+from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.propagation import propagate_block
+from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.cpu.library import missing
 from jaxgraph.ops.dispatch import PREFERENCE, Implementation, by_preference, call
-from jaxgraph.ops.kernels import find_kernel
-from jaxgraph.ops.messages import Inputs, MessageFn
-from jaxgraph.ops.propagation import propagate_block
-from jaxgraph.ops.reducers import Reducer
 
 __all__ = [
     "allowed_on",

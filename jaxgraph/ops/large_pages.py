@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.ops.core.stored import stored
 from jaxgraph.ops.cpu import calls
-from jaxgraph.ops.stored import stored
 
 __all__ = ["on_large_pages"]
 

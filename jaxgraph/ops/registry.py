@@ -10,7 +10,8 @@ from typing import Any
 import jax
 
 from jaxgraph.ops.aggregation import AGGREGATE, aggregate
-from jaxgraph.ops.blocks import Block
+from jaxgraph.ops.core.blocks import Block
+from jaxgraph.ops.core.kernels import usable_implementation
 from jaxgraph.ops.dispatch import Implementation, check_name, first_supporting
 from jaxgraph.ops.dot import DOT_ATTENTION, dot_attention
 from jaxgraph.ops.edge_normalization import EDGE_SOFTMAX, edge_softmax
@@ -18,7 +19,6 @@ from jaxgraph.ops.edge_products import SDDMM, sddmm
 from jaxgraph.ops.gat import GAT_ATTENTION, gat_attention
 from jaxgraph.ops.gatv2 import GATV2_ATTENTION, gatv2_attention
 from jaxgraph.ops.implementations import allowed_on
-from jaxgraph.ops.kernels import usable_implementation
 
 __all__ = ["chosen", "implementations"]
 

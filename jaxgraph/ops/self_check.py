@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgraph.ops.blocks import Block
-from jaxgraph.ops.edges import EdgeGroups, Orientation
-from jaxgraph.ops.reducers import Softmax
+from jaxgraph.ops.core.blocks import Block
+from jaxgraph.ops.core.edges import EdgeGroups, Orientation
+from jaxgraph.ops.core.reducers import Softmax
 
 __all__ = [
     "Example",

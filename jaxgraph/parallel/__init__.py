@@ -1,6 +1,7 @@
 """Graphs sharded over a device mesh: placement, exchange and the schedules."""
 
-from jaxgraph.ops.propagation import REDUCED
+from jaxgraph.layout.common_shapes import common_shapes
+from jaxgraph.ops.core.propagation import REDUCED
 from jaxgraph.parallel import ptags
 from jaxgraph.parallel.edge_dropout import keep_edges
 from jaxgraph.parallel.exchange import HALOS
@@ -10,8 +11,6 @@ from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, place, sha
 from jaxgraph.parallel.propagate import propagate
 from jaxgraph.parallel.shard import Shard
 from jaxgraph.parallel.spmd import collect_rows, gather_rows, place_rows, rows_prefix, spmd
-from jaxgraph.parallel.traffic import overlapped, traffic
-from jaxgraph.partition.common_shapes import common_shapes
 
 KEPT = (REDUCED, HALOS)
 """Checkpoint names of what message passing needs in its backward and would send for again."""
@@ -28,7 +27,6 @@ __all__ = [
     "gather_rows",
     "keep_edges",
     "make_mesh",
-    "overlapped",
     "place",
     "place_rows",
     "propagate",
@@ -36,7 +34,6 @@ __all__ = [
     "rows_prefix",
     "shard",
     "spmd",
-    "traffic",
 ]
 
 

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core
 
-from jaxgraph.ops.edges import match_variation, varying_axes
+from jaxgraph.ops.core.edges import match_variation, varying_axes
 
 __all__ = ["hoist", "trace_message"]
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxgraph.layout.column_tables import ColumnRequest
+from jaxgraph.layout.manifest import EDGE_DATA, MODES, ColumnSchedule
 from jaxgraph.parallel.columns import AllNodes, ColumnEdges, ColumnTopology
 from jaxgraph.parallel.edge_placement import orientation
-from jaxgraph.partition.column_tables import ColumnRequest
-from jaxgraph.partition.manifest import EDGE_DATA, MODES, ColumnSchedule
 
 __all__ = ["column_request", "column_topology", "mesh_of_columns"]
 

@@ -1,6 +1,6 @@
 """The graph as layers on feature columns see it: all nodes, and edges among them in pieces (P3).
 
-It is what `jaxgraph.partition.column_tables` makes, on the devices.
+It is what `jaxgraph.layout.column_tables` makes, on the devices.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgraph.ops.blocks import Block
-from jaxgraph.ops.edges import EdgeGroups, Orientation
-from jaxgraph.ops.messages import Inputs
-from jaxgraph.ops.propagation import propagate_block
-from jaxgraph.ops.reducers import Reducer
-from jaxgraph.partition.degrees import PIECE
-from jaxgraph.partition.manifest import ColumnSchedule
+from jaxgraph.layout.degrees import PIECE
+from jaxgraph.layout.manifest import ColumnSchedule
+from jaxgraph.ops.core.blocks import Block
+from jaxgraph.ops.core.edges import EdgeGroups, Orientation
+from jaxgraph.ops.core.messages import Inputs
+from jaxgraph.ops.core.propagation import propagate_block
+from jaxgraph.ops.core.reducers import Reducer
 from pallas_kernels.pytrees import pytree
 
 __all__ = ["AllNodes", "ColumnEdges", "ColumnTopology", "Piece"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxgraph.ops.edges import CutRows
+from jaxgraph.ops.core.edges import CutRows
 from pallas_kernels.schedule import Pieces, cut_rows, is_spread, longest_piece, most_pieces
 
 __all__ = ["cut_arrays", "cut_rows_at", "cut_shapes"]
@@ -71,7 +71,7 @@ def cut_arrays(part: Mapping[str, np.ndarray], longest_row: LongestRow) -> dict[
       longest_row: as for `cut_shapes`.
 
     Returns:
-      The arrays of `jaxgraph.ops.edges.CutRows` for every orientation, [1, ...].
+      The arrays of `jaxgraph.ops.core.edges.CutRows` for every orientation, [1, ...].
     """
     arrays: dict[str, np.ndarray] = {}
     for prefix, capacity in _orientations(

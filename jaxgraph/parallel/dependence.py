@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.message_programs import needed_inputs
-from jaxgraph.ops.messages import (
+from jaxgraph.ops.core.message_programs import needed_inputs
+from jaxgraph.ops.core.messages import (
     Inputs,
     Wanted,
     chunk_examples,
@@ -18,7 +18,7 @@ from jaxgraph.ops.messages import (
     masked_cotangent,
     with_floating_leaves,
 )
-from jaxgraph.ops.reducers import Reducer, cotangent
+from jaxgraph.ops.core.reducers import Reducer, cotangent
 
 __all__ = ["looks_at_senders"]
 
@@ -36,7 +36,7 @@ def looks_at_senders(
     """Whether a wanted gradient of the messages depends on the values of the senders.
 
     Args:
-      message, reducer, inputs, adjoint, wanted: as in `jaxgraph.ops.messages.pull_messages`.
+      message, reducer, inputs, adjoint, wanted: as in `jaxgraph.ops.core.messages.pull_messages`.
       chunk: edges that the message function is called with.
 
     Returns:

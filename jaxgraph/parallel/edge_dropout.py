@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.randomness import edge_keep_mask
+from jaxgraph.ops.core.randomness import edge_keep_mask
 from jaxgraph.parallel.shard import Shard, check_shard
 
 __all__ = ["keep_edges"]

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from jaxgraph.ops.edges import Orientation
+from jaxgraph.layout.manifest import Manifest
+from jaxgraph.ops.core.edges import Orientation
 from jaxgraph.parallel.cut_rows import cut_arrays, cut_rows_at, cut_shapes
 from jaxgraph.parallel.edge_places import place_arrays, place_shapes
 from jaxgraph.parallel.lane_placement import lane_arrays, lane_shapes, lanes_at
-from jaxgraph.partition.manifest import Manifest
 
 __all__ = ["derived_arrays", "orientation", "shapes_of_part"]
 

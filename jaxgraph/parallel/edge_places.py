@@ -40,7 +40,7 @@ def place_arrays(part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
       part: the arrays of a part, [1, ...] each, in their padded shapes.
 
     Returns:
-      `places` of `jaxgraph.ops.edges.Orientation`, [1, slots], 0 behind the edges.
+      `places` of `jaxgraph.ops.core.edges.Orientation`, [1, slots], 0 behind the edges.
     """
     pointers, starts, slots = (
         part[f"incoming/by_sender/{name}"][0]

@@ -20,10 +20,10 @@ import numpy as np
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
-from jaxgraph.ops.chosen_rows import chosen_rows, is_wide
-from jaxgraph.ops.derivatives import custom_vjp
-from jaxgraph.ops.edges import match_variation
-from jaxgraph.ops.rows import entry_at, rows_from, with_rows_from
+from jaxgraph.ops.core.chosen_rows import chosen_rows, is_wide
+from jaxgraph.ops.core.derivatives import custom_vjp
+from jaxgraph.ops.core.edges import match_variation
+from jaxgraph.ops.core.rows import entry_at, rows_from, with_rows_from
 from jaxgraph.parallel.shard import HaloTable, Shard
 
 __all__ = ["HALOS", "Route", "exchange_all", "halo_route", "reach_route", "rows_sent", "send_rows"]

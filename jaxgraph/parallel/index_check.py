@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxgraph.partition.manifest import Manifest
+from jaxgraph.layout.manifest import Manifest
 
 __all__ = ["check_indices", "check_stored_integers", "part_error"]
 

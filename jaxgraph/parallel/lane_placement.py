@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxgraph.ops.lanes import Join, Lanes, LaneTable, RunTable
-from jaxgraph.partition.degrees import RUNS_JOINED
-from jaxgraph.partition.manifest import Joins, Manifest
+from jaxgraph.layout.degrees import RUNS_JOINED
+from jaxgraph.layout.manifest import Joins, Manifest
+from jaxgraph.ops.xla.lanes import Join, Lanes, LaneTable, RunTable
 from jaxgraph.partition.sorting import inverse_permutation
 
 __all__ = ["lane_arrays", "lane_shapes", "lanes_at"]
@@ -68,7 +68,7 @@ def _join_sizes(joins: Joins) -> list[tuple[int, int]]:
 
 
 def lane_arrays(part: Mapping[str, np.ndarray], manifest: Manifest) -> dict[str, np.ndarray]:
-    """The arrays of `jaxgraph.ops.lanes.Lanes` in both orientations.
+    """The arrays of `jaxgraph.ops.xla.lanes.Lanes` in both orientations.
 
     Args:
       part: the arrays of the only part, [1, ...] each, in their padded shapes.
@@ -91,7 +91,7 @@ def lane_arrays(part: Mapping[str, np.ndarray], manifest: Manifest) -> dict[str,
 def _lanes(
     tables: Mapping[str, np.ndarray], lanes: Sequence[int], sizes: Sequence[int], joins: Joins
 ) -> dict[str, np.ndarray]:
-    """The arrays of one orientation, from those of `jaxgraph.ops.edges.Orientation`."""
+    """The arrays of one orientation, from those of `jaxgraph.ops.core.edges.Orientation`."""
     starts, degrees = _starts_and_degrees(tables)
     (*of_levels, run), done, rows, levels = lanes, 0, np.arange(len(degrees)), []
     found: dict[str, np.ndarray] = {}

@@ -18,7 +18,7 @@ from flax.errors import TraceContextError
 from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxgraph.ops.edges import varying_axes
+from jaxgraph.ops.core.edges import varying_axes
 from pallas_kernels.pytrees import pytree
 
 __all__ = [

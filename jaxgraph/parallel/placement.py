@@ -12,8 +12,11 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxgraph.graph import Graph
-from jaxgraph.ops.edges import EdgeGroups, Orientation
-from jaxgraph.ops.kernels import usable_implementation
+from jaxgraph.layout.degrees import PIECE
+from jaxgraph.layout.manifest import Counts, Manifest, Padding, fill_value
+from jaxgraph.layout.shard_tables import PartSource, tabulate
+from jaxgraph.ops.core.edges import EdgeGroups, Orientation
+from jaxgraph.ops.core.kernels import usable_implementation
 from jaxgraph.parallel.column_placement import column_request, column_topology, mesh_of_columns
 from jaxgraph.parallel.edge_placement import derived_arrays, orientation, shapes_of_part
 from jaxgraph.parallel.exchange import rows_sent
@@ -21,9 +24,6 @@ from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.index_check import check_indices, check_stored_integers, part_error
 from jaxgraph.parallel.shard import HaloTable, Shard
 from jaxgraph.partition.assignment import Partition
-from jaxgraph.partition.degrees import PIECE
-from jaxgraph.partition.manifest import Counts, Manifest, Padding, fill_value
-from jaxgraph.partition.shard_tables import PartSource, tabulate
 from pallas_kernels.pytrees import pytree
 
 __all__ = ["AbstractSource", "ShardedGraph", "place", "shard"]

@@ -8,21 +8,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.derived import propagate_derived
-from jaxgraph.ops.edges import match_variation
-from jaxgraph.ops.input_classes import extremum_of
-from jaxgraph.ops.message_types import as_averaged, check_types
-from jaxgraph.ops.messages import Inputs, chunk_examples, message_shapes
-from jaxgraph.ops.precision import to_accumulation
-from jaxgraph.ops.propagation import OneBlock, Schedule, propagate_block, propagate_by
-from jaxgraph.ops.randomness import seed_words
-from jaxgraph.ops.reducers import Reducer, Softmax, Sum
+from jaxgraph.ops.core.derived import propagate_derived
+from jaxgraph.ops.core.edges import match_variation
+from jaxgraph.ops.core.input_classes import extremum_of
+from jaxgraph.ops.core.message_types import as_averaged, check_types
+from jaxgraph.ops.core.messages import Inputs, chunk_examples, message_shapes
+from jaxgraph.ops.core.precision import to_accumulation
+from jaxgraph.ops.core.propagation import OneBlock, Schedule, propagate_block, propagate_by
+from jaxgraph.ops.core.randomness import seed_words
+from jaxgraph.ops.core.reducers import Reducer, Softmax, Sum
 from jaxgraph.parallel.checks.message_check import check_each_edge
 from jaxgraph.parallel.closures import hoist
 from jaxgraph.parallel.columns import Piece
 from jaxgraph.parallel.exchange import exchange_all
 from jaxgraph.parallel.features import FeatureColumns
-from jaxgraph.parallel.sar import Sequential
+from jaxgraph.parallel.schedules.sar import Sequential
 from jaxgraph.parallel.shard import Shard, check_shard, local_block
 
 __all__ = ["aggregate_derived", "aggregate_messages", "propagate", "reduce_messages"]
@@ -181,7 +181,7 @@ def aggregate_derived(
     Args:
       shard: the shard of a graph on one device or in mode "sar", under `spmd`.
       message, reducer, self_loops: as for `aggregate_messages`.
-      make, given, late, keep: as for `jaxgraph.ops.derived.propagate_derived`.
+      make, given, late, keep: as for `jaxgraph.ops.core.derived.propagate_derived`.
 
     Returns:
       Pytree of arrays [rows, ...].

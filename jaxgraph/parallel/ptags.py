@@ -9,7 +9,7 @@ A layer written with these functions runs on rows of nodes and on columns of fea
 
 `scatter`, `gather` and `transform` describe; `sync` computes. On rows it has nothing to add up. On
 columns, under `mode="p3"`, every device computes its share of all nodes, chunk by chunk, and the
-shares are added (`jaxgraph.parallel.push_pull`). The convolutions of `jaxgraph.layers` that
+shares are added (`jaxgraph.parallel.schedules.p3`). The convolutions of `jaxgraph.layers` that
 aggregate before any non-linearity are written with the same `Shares`.
 """
 
@@ -26,16 +26,16 @@ from jax import lax
 from jax.sharding import Mesh
 
 from jaxgraph.graph import Graph
-from jaxgraph.ops.edges import match_variation
-from jaxgraph.ops.message_functions import sum_message
-from jaxgraph.ops.messages import Inputs, chunk_examples
+from jaxgraph.ops.core.edges import match_variation
+from jaxgraph.ops.core.message_functions import sum_message
+from jaxgraph.ops.core.messages import Inputs, chunk_examples
 from jaxgraph.parallel.checks.message_check import check_each_column, check_each_edge
 from jaxgraph.parallel.columns import AllNodes, Piece
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.placement import ShardedGraph
 from jaxgraph.parallel.placement import shard as shard_graph
 from jaxgraph.parallel.propagate import reduce_messages
-from jaxgraph.parallel.push_pull import push_pull
+from jaxgraph.parallel.schedules.p3 import push_pull
 from jaxgraph.parallel.shard import Shard, check_shard
 from jaxgraph.partition.assignment import Partition
 

@@ -11,11 +11,11 @@ import numpy as np
 from jax import lax
 
 from jaxgraph.graph import Graph
-from jaxgraph.ops.blocks import Block
-from jaxgraph.ops.edges import EdgeGroups, varying_axes
+from jaxgraph.layout.manifest import Manifest
+from jaxgraph.ops.core.blocks import Block
+from jaxgraph.ops.core.edges import EdgeGroups, varying_axes
 from jaxgraph.parallel.columns import ColumnTopology
 from jaxgraph.parallel.features import FeatureColumns, gather_columns
-from jaxgraph.partition.manifest import Manifest
 from pallas_kernels.pytrees import pytree
 
 __all__ = ["HaloTable", "Shard", "check_shard", "is_graph", "local_block"]
@@ -42,7 +42,7 @@ class Shard:
 
     Rows are the device's own nodes; rows past them are padding (`node_mask` False) and never reach
     a loss, a statistic or a gradient. Edge arrays are in slot order (by group of `incoming`, then
-    by receiver, as `jaxgraph.ops.edges` says) and belong to `propagate`.
+    by receiver, as `jaxgraph.ops.core.edges` says) and belong to `propagate`.
 
     Attributes:
       node_ids: int32 [rows], ids in the whole graph.

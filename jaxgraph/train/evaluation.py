@@ -131,7 +131,7 @@ def compile_inference(model: nnx.Module, sharded: ShardedGraph) -> jax.stages.Co
       sharded: the graph; its leaves may be `jax.ShapeDtypeStruct`.
 
     Returns:
-      The compiled program, for `jaxgraph.parallel.traffic` and its own `memory_analysis()`.
+      The compiled program, for `jaxgraph.analysis.traffic` and its own `memory_analysis()`.
 
     Raises:
       ValueError: an argument is not of its kind, or the model does not fit the graph.

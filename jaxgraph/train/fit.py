@@ -90,7 +90,7 @@ def fit(
         learning rate, but must have the same state.
       on_epoch: called with the record of every epoch; a true result ends training.
       on_compile: called once, before the first epoch, with the compiled programs that an epoch
-        consists of, for `memory_analysis()` and `jaxgraph.parallel.traffic`; of one graph that is
+        consists of, for `memory_analysis()` and `jaxgraph.analysis.traffic`; of one graph that is
         one: the step, the evaluation, and what is kept of them.
 
     Returns:

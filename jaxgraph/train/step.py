@@ -92,7 +92,7 @@ def compile_train_step(
 
     Returns:
       The compiled program `(state, sharded, key) -> (new state, loss)`, for
-      `jaxgraph.parallel.traffic` and its own `memory_analysis()`; it can be called with
+      `jaxgraph.analysis.traffic` and its own `memory_analysis()`; it can be called with
       `jaxgraph.train.initial_state(model, sharded, optimizer)`, whose memory it takes over.
 
     Raises:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxgraph.metrics import accuracy_counts, f1_counts, f1_from_counts
-from jaxgraph.ops.precision import to_accumulation
+from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.parallel import Shard
 
 __all__ = ["SPLITS", "NodeClassification", "Sums", "Task"]

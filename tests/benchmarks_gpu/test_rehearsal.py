@@ -20,7 +20,7 @@ from benchmarks.gpu.plan import Check, Layer
 from benchmarks.gpu.report import Record, details, faults, goals
 from benchmarks.gpu.roofline import expectation
 from benchmarks.gpu.timing import Pace, Row, measure
-from jaxgraph.partition.shard_tables import tabulate
+from jaxgraph.layout.shard_tables import tabulate
 from pallas_kernels.schedule import is_spread, most_pieces
 
 

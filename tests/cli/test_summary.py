@@ -8,8 +8,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from rich.console import Console
 
 from jaxgraph.cli.summary import cost_summary, result_summary, summary_table
+from jaxgraph.layout.manifest import Padding
 from jaxgraph.parallel import make_mesh
-from jaxgraph.partition.manifest import Padding
 from jaxgraph.train import EpochRecord, History
 
 

@@ -15,7 +15,7 @@ from jaxgraph import parallel, train
 from jaxgraph.cli.display import EpochBar
 from jaxgraph.cli.main import app
 from jaxgraph.cli.summary import result_summary
-from jaxgraph.ops import kernels
+from jaxgraph.ops.core import kernels
 
 GENERATED = {"num-nodes": 200, "num-classes": 4, "num-features": 8, "degree": 8}
 TRAINED = {"layers": 1, "hidden": 8, "epochs": 12, "lr": 0.05, "dropout": 0.1}

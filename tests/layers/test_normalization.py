@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from jaxgraph import Graph
+from jaxgraph.analysis import traffic
 from jaxgraph.layers import batch_norm, batch_statistics, layer_norm, normalize
-from jaxgraph.parallel import ShardedGraph, gather_rows, make_mesh, shard, spmd, traffic
+from jaxgraph.parallel import ShardedGraph, gather_rows, make_mesh, shard, spmd
 from jaxgraph.partition import Partition
 from tests.oracles import functions
 from tests.strategies import NUM_FEATURES, skewed_assignment

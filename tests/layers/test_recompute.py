@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 
+from jaxgraph.analysis import traffic
 from jaxgraph.layers import recompute
-from jaxgraph.parallel import spmd, traffic
+from jaxgraph.parallel import spmd
 from tests.compilation import AS_USERS_DO
 from tests.tolerance import assert_close
 from tests.training import crooked_sharded

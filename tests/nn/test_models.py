@@ -10,8 +10,9 @@ import pytest
 from flax import nnx
 
 from jaxgraph import nn
+from jaxgraph.analysis import traffic
 from jaxgraph.layers import elu
-from jaxgraph.parallel import ShardedGraph, gather_rows, place_rows, rows_prefix, spmd, traffic
+from jaxgraph.parallel import ShardedGraph, gather_rows, place_rows, rows_prefix, spmd
 from jaxgraph.parallel.exchange import WHOLE_ANSWER_RATIO
 from tests.oracles import convolutions, functions, losses
 from tests.oracles.models import Model

@@ -9,10 +9,11 @@ import pytest
 from flax import nnx
 
 from jaxgraph import nn
+from jaxgraph.analysis import traffic
+from jaxgraph.analysis.hlo import num_bytes, parse
 from jaxgraph.layers import FirstAggregation, NeighborReduction, SymmetricSum
 from jaxgraph.nn import stack
-from jaxgraph.parallel import ShardedGraph, make_mesh, shard, traffic
-from jaxgraph.parallel.hlo import num_bytes, parse
+from jaxgraph.parallel import ShardedGraph, make_mesh, shard
 from jaxgraph.partition import partition
 from jaxgraph.train import aggregate_once, compile_inference, compile_train_step
 from tests.cpu_kernels import needs_kernels

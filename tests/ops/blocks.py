@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph import Graph
+from jaxgraph.layout.common_shapes import common_shapes
+from jaxgraph.layout.manifest import Manifest
 from jaxgraph.ops import Block
+from jaxgraph.ops.core.kernels import usable_implementation
 from jaxgraph.ops.implementations import with_implementation
-from jaxgraph.ops.kernels import usable_implementation
 from jaxgraph.parallel import make_mesh, shard
 from jaxgraph.partition.assignment import Partition
-from jaxgraph.partition.common_shapes import common_shapes
-from jaxgraph.partition.manifest import Manifest
 from tests.oracles.edges import Edges
 from tests.strategies import SMALL_GRAPHS, complete, random_edges
 

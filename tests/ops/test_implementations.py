@@ -14,15 +14,15 @@ from jaxgraph.ops import (
     gatv2_attention,
     sddmm,
 )
-from jaxgraph.ops.blocks import Block
+from jaxgraph.ops.core.blocks import Block
+from jaxgraph.ops.core.messages import Inputs
+from jaxgraph.ops.core.reducers import Sum
 from jaxgraph.ops.cpu.library import missing
 from jaxgraph.ops.implementations import (
     implementations_of,
     propagate_or_refuse,
     with_implementation,
 )
-from jaxgraph.ops.messages import Inputs
-from jaxgraph.ops.reducers import Sum
 from tests.cpu_kernels import needs_kernels
 from tests.ops.blocks import place_block
 from tests.strategies import SMALL_GRAPHS

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgraph.ops.randomness import edge_keep_mask
+from jaxgraph.ops.core.randomness import edge_keep_mask
 from pallas_kernels.attention import Attention
 from pallas_kernels.attention_dropout import Dropout, spread_seed
 from pallas_kernels.attention_logits import DOT, GAT, GATV2, Logits

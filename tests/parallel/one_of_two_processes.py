@@ -10,9 +10,9 @@ import jax
 import numpy as np
 
 import jaxgraph as jg
+from jaxgraph.layout.column_tables import ColumnRequest
+from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.parallel import ptags
-from jaxgraph.partition.column_tables import ColumnRequest
-from jaxgraph.partition.shard_tables import tabulate
 
 
 class Recorder:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from jaxgraph.ops.edges import match_variation
+from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.parallel.closures import hoist
 from jaxgraph.parallel.mesh import make_mesh
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from jaxgraph import Graph
-from jaxgraph.ops.edges import CutRows
+from jaxgraph.layout.column_tables import ColumnRequest
+from jaxgraph.layout.shard_tables import tabulate
+from jaxgraph.ops.core.edges import CutRows
 from jaxgraph.parallel.cut_rows import cut_arrays, cut_rows_at, cut_shapes
 from jaxgraph.parallel.edge_placement import derived_arrays, shapes_of_part
 from jaxgraph.partition import partition
-from jaxgraph.partition.column_tables import ColumnRequest
-from jaxgraph.partition.shard_tables import tabulate
 from tests.lanes import padded_parts
 from tests.training import crooked_graph
 

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxgraph.ops.messages import Inputs, Wanted
-from jaxgraph.ops.reducers import Extremum, Softmax, Sum
+from jaxgraph.ops.core.messages import Inputs, Wanted
+from jaxgraph.ops.core.reducers import Extremum, Softmax, Sum
 from jaxgraph.parallel.dependence import looks_at_senders
-from jaxgraph.parallel.sar import backward_plan
+from jaxgraph.parallel.schedules.sar import backward_plan
 
 ROWS = jnp.ones((4, 6))
 SENDER_ONLY = Wanted(params=False, sender=True, receiver=False, edge=False)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxgraph as jg
-from jaxgraph.ops.randomness import edge_keep_mask
+from jaxgraph.ops.core.randomness import edge_keep_mask
 
 NODES, KEY, RATE = 23, jax.random.key(4), 0.4
 

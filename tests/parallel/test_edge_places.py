@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.ops.cpu.library import missing as missing_library
 from jaxgraph.parallel import make_mesh, shard
 from jaxgraph.parallel.edge_placement import derived_arrays, shapes_of_part
 from jaxgraph.partition import partition
-from jaxgraph.partition.shard_tables import tabulate
 from tests.lanes import padded_parts
 from tests.training import crooked_graph
 

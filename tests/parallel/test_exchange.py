@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxgraph as jg
+from jaxgraph.layout.shard_tables import PartTables, tabulate
 from jaxgraph.parallel.exchange import (
     FEWER_SEGMENTS_RATIO,
     MOST_SEGMENTS,
@@ -25,7 +26,6 @@ from jaxgraph.parallel.exchange import (
     rows_sent,
     send_rows,
 )
-from jaxgraph.partition.shard_tables import PartTables, tabulate
 from tests.strategies import complete, random_edges, skewed_assignment
 
 Units = tuple[tuple[int, ...], ...]

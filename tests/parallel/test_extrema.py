@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import jaxgraph as jg
+from jaxgraph.ops.core.message_functions import sum_message
+from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.cpu.library import missing
-from jaxgraph.ops.message_functions import sum_message
-from jaxgraph.ops.messages import Inputs
 from jaxgraph.parallel.propagate import reduce_messages
 from tests.compilation import AS_USERS_DO
 from tests.strategies import complete, random_edges

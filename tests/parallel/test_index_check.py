@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import jaxgraph as jg
+from jaxgraph.layout.column_tables import ColumnRequest
+from jaxgraph.layout.manifest import Manifest
+from jaxgraph.layout.shard_tables import PartTables, tabulate
 from jaxgraph.parallel import make_mesh, place
 from jaxgraph.parallel.index_check import check_indices, check_stored_integers
 from jaxgraph.parallel.placement import _padded_part
-from jaxgraph.partition.column_tables import ColumnRequest
-from jaxgraph.partition.manifest import Manifest
-from jaxgraph.partition.shard_tables import PartTables, tabulate
 from tests.strategies import complete, random_edges
 
 NO_INDICES = {"edge_type", "repetition", "graph_ids", "sender_ids", "receiver_ids"}

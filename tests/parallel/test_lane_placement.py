@@ -4,10 +4,10 @@ import jax
 import numpy as np
 import pytest
 
+from jaxgraph.layout.degrees import MOST_LANES, RUNS_JOINED
 from jaxgraph.ops.cpu.library import missing
-from jaxgraph.ops.lanes import Lanes, LaneTable, RunTable
+from jaxgraph.ops.xla.lanes import Lanes, LaneTable, RunTable
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard
-from jaxgraph.partition.degrees import MOST_LANES, RUNS_JOINED
 from tests.strategies import complete, random_edges
 
 HUB = MOST_LANES * RUNS_JOINED * 10 + 1
@@ -17,7 +17,7 @@ HUB = MOST_LANES * RUNS_JOINED * 10 + 1
 @pytest.fixture(params=[(5, 6), (5, 6, 6, 6)], ids=["one level", "three levels"])
 def lanes_of_levels(request, monkeypatch) -> tuple[int, ...]:
     """Lanes that are taken whatever they cost."""
-    monkeypatch.setattr("jaxgraph.partition.description.choose_lanes", lambda _: request.param)
+    monkeypatch.setattr("jaxgraph.layout.description.choose_lanes", lambda _: request.param)
     return request.param
 
 

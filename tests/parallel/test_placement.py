@@ -14,10 +14,10 @@ import pytest
 
 import jaxgraph as jg
 from jaxgraph import Graph
+from jaxgraph.layout.manifest import Manifest
+from jaxgraph.layout.shard_tables import PartTables, tabulate
 from jaxgraph.parallel import AbstractSource, ShardedGraph, common_shapes, make_mesh, place, shard
 from jaxgraph.partition import Partition
-from jaxgraph.partition.manifest import Manifest
-from jaxgraph.partition.shard_tables import PartTables, tabulate
 from tests.strategies import complete, random_edges, skewed_assignment
 
 PARTS = 4

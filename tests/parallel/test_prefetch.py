@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxgraph as jg
-from jaxgraph.partition.shard_tables import tabulate
+from jaxgraph.layout.shard_tables import tabulate
 
 PARTS = 4
 
@@ -114,8 +114,8 @@ def test_prefetch_needs_the_sequential_schedule():
 def test_compiled_for_h200_every_permute_has_a_loop_under_it():
     from benchmarks.overlap import abstract_graph, compile_aggregation
 
-    plain = jg.parallel.overlapped(compile_aggregation(abstract_graph(8, prefetch=False)))
-    ahead = jg.parallel.overlapped(compile_aggregation(abstract_graph(8, prefetch=True)))
+    plain = jg.analysis.overlapped(compile_aggregation(abstract_graph(8, prefetch=False)))
+    ahead = jg.analysis.overlapped(compile_aggregation(abstract_graph(8, prefetch=True)))
     assert plain
     assert all(permute.loops_between == 0 for permute in plain)
     assert sum(permute.loops_between > 0 for permute in ahead) >= 6

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import jaxgraph as jg
+from jaxgraph.ops.core.message_functions import weighted_message
+from jaxgraph.ops.core.messages import Inputs
+from jaxgraph.ops.core.reducers import Sum
 from jaxgraph.ops.cpu.library import missing
-from jaxgraph.ops.message_functions import weighted_message
-from jaxgraph.ops.messages import Inputs
-from jaxgraph.ops.reducers import Sum
 from jaxgraph.parallel.propagate import aggregate_messages
 from tests.oracles.edges import Edges
 from tests.strategies import complete, random_edges

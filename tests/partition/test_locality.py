@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxgraph import Graph
+from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.partition import Partition, locality, locality_rank, orders, partition
 from jaxgraph.partition.metis import metis_assignment
-from jaxgraph.partition.shard_tables import tabulate
-from tests.partition.test_shard_tables import check_law, numbered
+from tests.layout.test_shard_tables import check_law, numbered
 from tests.strategies import SMALL_GRAPHS, assignments, graphs, random_edges
 
 ORDERS = ("rcm", "degree", "metis")

@@ -12,7 +12,7 @@ import numpy as np
 from flax import nnx
 
 from jaxgraph import Graph
-from jaxgraph.ops.randomness import node_keep_mask
+from jaxgraph.ops.core.randomness import node_keep_mask
 from jaxgraph.parallel import ShardedGraph, common_shapes, make_mesh, propagate, shard
 from jaxgraph.partition.assignment import Partition
 from tests.strategies import random_edges

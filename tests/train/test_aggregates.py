@@ -12,8 +12,9 @@ import pytest
 from flax import nnx
 
 from jaxgraph import nn
+from jaxgraph.analysis import traffic
 from jaxgraph.layers import AggregatedFeatures, SymmetricSum
-from jaxgraph.parallel import AbstractSource, make_mesh, place, shard, traffic
+from jaxgraph.parallel import AbstractSource, make_mesh, place, shard
 from jaxgraph.partition import partition
 from jaxgraph.train import (
     NodeClassification,

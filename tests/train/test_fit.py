@@ -11,7 +11,7 @@ import optax
 import pytest
 from flax import nnx
 
-from jaxgraph.parallel import traffic
+from jaxgraph.analysis import traffic
 from jaxgraph.train import (
     DivergenceError,
     EpochRecord,

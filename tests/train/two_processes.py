@@ -15,8 +15,8 @@ import jax
 import numpy as np
 import optax
 
+from jaxgraph.layout.shard_tables import PartSource, tabulate
 from jaxgraph.parallel import make_mesh, place
-from jaxgraph.partition.shard_tables import PartSource, tabulate
 from jaxgraph.train import evaluate, fit, predict
 from tests.train.small_model import SmallNet, TableNet, random_partition, small_graph
 

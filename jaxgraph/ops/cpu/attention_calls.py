@@ -13,6 +13,10 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.ops.core.edges import EdgeGroup
+from jaxgraph.ops.core.precision import accumulation_dtype, to_accumulation
+from jaxgraph.ops.core.reducers import Softmax
+from jaxgraph.ops.core.self_messages import check_start
 from jaxgraph.ops.cpu.attention_passes import (
     DOT,
     GAT,
@@ -24,10 +28,6 @@ from jaxgraph.ops.cpu.attention_passes import (
     to_receivers,
 )
 from jaxgraph.ops.cpu.calls import neighbor_sum
-from jaxgraph.ops.edges import EdgeGroup
-from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
-from jaxgraph.ops.reducers import Softmax
-from jaxgraph.ops.self_messages import check_start
 
 __all__ = ["attention_gradients", "dot_attention", "gat_attention", "gatv2_attention"]
 

@@ -8,6 +8,10 @@ from typing import Any
 
 import jax
 
+from jaxgraph.ops.core.edges import EdgeGroup
+from jaxgraph.ops.core.message_functions import DotMessage, GatMessage, GatV2Message
+from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
+from jaxgraph.ops.core.reducers import Softmax
 from jaxgraph.ops.cpu.attention_calls import (
     attention_gradients,
     dot_attention,
@@ -22,10 +26,6 @@ from jaxgraph.ops.cpu.attention_passes import (
     finished,
 )
 from jaxgraph.ops.cpu.calls import KERNEL_TYPES
-from jaxgraph.ops.edges import EdgeGroup
-from jaxgraph.ops.message_functions import DotMessage, GatMessage, GatV2Message
-from jaxgraph.ops.messages import Inputs, MessageFn, Wanted
-from jaxgraph.ops.reducers import Softmax
 
 __all__ = ["attention_kernel"]
 
@@ -39,10 +39,10 @@ def attention_kernel(message: MessageFn, reducer: Softmax, inputs: Inputs) -> An
     """The CPU kernel for messages of attention, or None where there is none.
 
     Args:
-      message, reducer, inputs: as for `jaxgraph.ops.kernels.find_kernel`.
+      message, reducer, inputs: as for `jaxgraph.ops.core.kernels.find_kernel`.
 
     Returns:
-      A `jaxgraph.ops.kernels.Kernel`, or None.
+      A `jaxgraph.ops.core.kernels.Kernel`, or None.
     """
     types = {leaf.dtype for leaf in jax.tree.leaves((inputs.sender, inputs.receiver))}
     if len(types) != 1 or not types <= set(KERNEL_TYPES) or reducer.heads > MOST_HEADS:

@@ -16,12 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgraph.ops.core.edges import EdgeGroup
+from jaxgraph.ops.core.precision import accumulation_dtype
+from jaxgraph.ops.core.randomness import keep_threshold
+from jaxgraph.ops.core.reducers import Softmax, kept_of_softmax
+from jaxgraph.ops.core.self_messages import check_start
 from jaxgraph.ops.cpu.custom_call import call_kernel, optional
-from jaxgraph.ops.edges import EdgeGroup
-from jaxgraph.ops.precision import accumulation_dtype
-from jaxgraph.ops.randomness import keep_threshold
-from jaxgraph.ops.reducers import Softmax, kept_of_softmax
-from jaxgraph.ops.self_messages import check_start
 
 __all__ = [
     "DOT",

@@ -1,7 +1,8 @@
 """The kernels as functions of arrays, under the checks and the shapes that they rely on.
 
 Every function but `column_sums`, `on_large_pages`, `row_product`, `row_products`, `taken_rows` and
-`weight_gradient` reduces the edges of one group, found in compressed rows (`jaxgraph.ops.edges`).
+`weight_gradient` reduces the edges of one group, found in compressed rows
+(`jaxgraph.ops.core.edges`).
 A `before` continues from an earlier result (its memory is reused), and only where no row takes in a
 message from itself; without it rows without edges are 0. None of those is differentiable: ops
 define derivatives. The others are differentiated as XLA would compute them.
@@ -15,12 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgraph.ops.core.derivatives import differentiated_as
+from jaxgraph.ops.core.edges import EdgeGroup
+from jaxgraph.ops.core.precision import accumulation_dtype, to_accumulation
+from jaxgraph.ops.core.rows import take_rows
+from jaxgraph.ops.core.self_messages import check_start
 from jaxgraph.ops.cpu.custom_call import call_kernel, call_on_arrays, optional
-from jaxgraph.ops.derivatives import differentiated_as
-from jaxgraph.ops.edges import EdgeGroup
-from jaxgraph.ops.precision import accumulation_dtype, to_accumulation
-from jaxgraph.ops.rows import take_rows
-from jaxgraph.ops.self_messages import check_start
 
 __all__ = [
     "KERNEL_TYPES",
@@ -121,7 +122,7 @@ def neighbor_extremum(
     maximum: bool,
     before: tuple[jax.Array, jax.Array] | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """The state of `jaxgraph.ops.reducers.Extremum` after all messages m_ij = x_j of a group.
+    """The state of `jaxgraph.ops.core.reducers.Extremum` after all messages m_ij = x_j of a group.
 
     Args:
       over: the edges.

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxgraph.ops.edges import EdgeGroup, match_variation
+from jaxgraph.ops.core.edges import EdgeGroup, match_variation
 
 __all__ = ["call_kernel", "call_on_arrays", "optional"]
 

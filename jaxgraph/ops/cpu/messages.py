@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from jaxgraph.ops.core.message_kernels import Calls, message_kernel
+from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.reducers import Reducer, Softmax
 from jaxgraph.ops.cpu.attention_messages import attention_kernel
 from jaxgraph.ops.cpu.calls import (
     KERNEL_TYPES,
@@ -12,9 +15,6 @@ from jaxgraph.ops.cpu.calls import (
     neighbor_sum,
     winner_gradient,
 )
-from jaxgraph.ops.message_kernels import Calls, message_kernel
-from jaxgraph.ops.messages import Inputs, MessageFn
-from jaxgraph.ops.reducers import Reducer, Softmax
 
 __all__ = ["CPU_CALLS", "cpu_kernel"]
 
@@ -26,10 +26,10 @@ def cpu_kernel(message: MessageFn, reducer: Reducer, inputs: Inputs) -> Any:
     """The CPU kernel for messages, or None where there is none.
 
     Args:
-      message, reducer, inputs: as for `jaxgraph.ops.kernels.find_kernel`.
+      message, reducer, inputs: as for `jaxgraph.ops.core.kernels.find_kernel`.
 
     Returns:
-      A `jaxgraph.ops.kernels.Kernel`, or None.
+      A `jaxgraph.ops.core.kernels.Kernel`, or None.
     """
     if isinstance(reducer, Softmax):
         return attention_kernel(message, reducer, inputs)

@@ -10,12 +10,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.edges import EdgeGroup
-from jaxgraph.ops.message_functions import DotMessage, GatMessage, GatV2Message
-from jaxgraph.ops.messages import Inputs, MessageFn
+from jaxgraph.ops.core.edges import EdgeGroup
+from jaxgraph.ops.core.message_functions import DotMessage, GatMessage, GatV2Message
+from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.randomness import keep_threshold
+from jaxgraph.ops.core.reducers import Softmax
 from jaxgraph.ops.mosaic_gpu.calls import has_every_row, match_operands, row_schedule
-from jaxgraph.ops.randomness import keep_threshold
-from jaxgraph.ops.reducers import Softmax
 from pallas_kernels import attention as kernels
 from pallas_kernels.attention import Attention
 from pallas_kernels.attention_dropout import Dropout, spread_seed

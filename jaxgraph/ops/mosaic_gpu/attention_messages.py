@@ -9,8 +9,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.edges import EdgeGroup, match_variation
-from jaxgraph.ops.messages import Inputs, MessageFn, Wanted, evaluate_message, pull_chunk
+from jaxgraph.ops.core.edges import EdgeGroup, match_variation
+from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, evaluate_message, pull_chunk
+from jaxgraph.ops.core.precision import to_accumulation
+from jaxgraph.ops.core.reducers import Softmax
+from jaxgraph.ops.core.self_messages import check_start
 from jaxgraph.ops.mosaic_gpu.attention_calls import (
     State,
     attention_gradients,
@@ -20,9 +23,6 @@ from jaxgraph.ops.mosaic_gpu.attention_calls import (
     values_of,
 )
 from jaxgraph.ops.mosaic_gpu.calls import KERNEL_TYPES
-from jaxgraph.ops.precision import to_accumulation
-from jaxgraph.ops.reducers import Softmax
-from jaxgraph.ops.self_messages import check_start
 from pallas_kernels.attention_gradient import Gradients
 from pallas_kernels.attention_logits import DOT, GATV2, Logits
 from pallas_kernels.teams import Launch
@@ -38,11 +38,11 @@ def attention_kernel(
     """The GPU kernel for messages of attention, or None where there is none.
 
     Args:
-      message, reducer, inputs: as for `jaxgraph.ops.kernels.find_kernel`.
+      message, reducer, inputs: as for `jaxgraph.ops.core.kernels.find_kernel`.
       launch: how kernels are started; None: for the chip of this process.
 
     Returns:
-      A `jaxgraph.ops.kernels.Kernel`, or None.
+      A `jaxgraph.ops.core.kernels.Kernel`, or None.
     """
     logits, leaves = message_logits(message), jax.tree.leaves(inputs)
     if logits is None or any(leaf.dtype not in KERNEL_TYPES or not leaf.size for leaf in leaves):

@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.edges import EdgeGroup, Orientation, match_variation
-from jaxgraph.ops.reducers import is_nan
-from jaxgraph.ops.self_messages import check_start
+from jaxgraph.ops.core.edges import EdgeGroup, Orientation, match_variation
+from jaxgraph.ops.core.reducers import is_nan
+from jaxgraph.ops.core.self_messages import check_start
 from pallas_kernels import edge_products as products
 from pallas_kernels import extremum
 from pallas_kernels import neighbor_sum as sums
@@ -358,7 +358,7 @@ def neighbor_extremum(
     before: tuple[jax.Array, jax.Array] | None = None,
     launch: Launch | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """The state of `jaxgraph.ops.reducers.Extremum` after all messages m_ij = x_j of a group.
+    """The state of `jaxgraph.ops.core.reducers.Extremum` after all messages m_ij = x_j of a group.
 
     Args:
       over: the edges.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from jaxgraph.ops.message_kernels import Calls, message_kernel
-from jaxgraph.ops.messages import Inputs, MessageFn
+from jaxgraph.ops.core.message_kernels import Calls, message_kernel
+from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.reducers import Reducer, Softmax
 from jaxgraph.ops.mosaic_gpu.attention_messages import attention_kernel
 from jaxgraph.ops.mosaic_gpu.calls import (
     KERNEL_TYPES,
@@ -18,7 +19,6 @@ from jaxgraph.ops.mosaic_gpu.calls import (
     neighbor_sum,
     winner_gradient,
 )
-from jaxgraph.ops.reducers import Reducer, Softmax
 from pallas_kernels.teams import Launch
 
 __all__ = ["gpu_calls", "gpu_kernel"]
@@ -50,10 +50,10 @@ def gpu_kernel(message: MessageFn, reducer: Reducer, inputs: Inputs) -> Any:
     """The GPU kernel for messages, or None where there is none.
 
     Args:
-      message, reducer, inputs: as for `jaxgraph.ops.kernels.find_kernel`.
+      message, reducer, inputs: as for `jaxgraph.ops.core.kernels.find_kernel`.
 
     Returns:
-      A `jaxgraph.ops.kernels.Kernel`, or None.
+      A `jaxgraph.ops.core.kernels.Kernel`, or None.
     """
     if isinstance(reducer, Softmax):
         return attention_kernel(message, reducer, inputs, Launch())

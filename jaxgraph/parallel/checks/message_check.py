@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.edges import match_variation
+from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.parallel.checks.axis_flow import follow_axis
 from jaxgraph.parallel.checks.axis_states import SHARED, Along, Mixed, State
 from jaxgraph.parallel.closures import trace_message

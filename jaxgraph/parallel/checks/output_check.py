@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.edges import varying_axes
+from jaxgraph.ops.core.edges import varying_axes
 
 __all__ = ["check_outputs"]
 

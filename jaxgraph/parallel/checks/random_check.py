@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxgraph.ops.message_programs import inner_jaxprs
+from jaxgraph.ops.core.message_programs import inner_jaxprs
 from jaxgraph.parallel.checks.authors import user_line
 
 __all__ = ["check_random_rows"]

@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core
 
-from jaxgraph.ops.edges import varying_axes
+from jaxgraph.ops.core.edges import varying_axes
 from jaxgraph.parallel.checks.authors import (
     is_derivative,
     is_of_jax,

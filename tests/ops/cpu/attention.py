@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgraph.ops.core.edges import EdgeGroup, EdgeGroups
+from jaxgraph.ops.core.reducers import HeadMean, Softmax
 from jaxgraph.ops.cpu.attention_calls import (
     attention_gradients,
     dot_attention,
@@ -17,8 +19,6 @@ from jaxgraph.ops.cpu.attention_calls import (
     gatv2_attention,
 )
 from jaxgraph.ops.cpu.attention_passes import Attention, attention_state, finished
-from jaxgraph.ops.edges import EdgeGroup, EdgeGroups
-from jaxgraph.ops.reducers import HeadMean, Softmax
 from tests.ops.cpu.groups import node_ids
 from tests.oracles import edge_ops
 from tests.oracles.edges import Edges

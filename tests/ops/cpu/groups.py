@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgraph.ops.edges import EdgeGroups, Orientation
+from jaxgraph.ops.core.edges import EdgeGroups, Orientation
 from tests.oracles.edges import Edges
 
 PADDING = 16

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxgraph.ops.core.edges import EdgeGroup
+from jaxgraph.ops.core.reducers import Softmax
 from jaxgraph.ops.cpu.attention_calls import (
     attention_gradients,
     gat_attention,
@@ -15,8 +17,6 @@ from jaxgraph.ops.cpu.attention_calls import (
 )
 from jaxgraph.ops.cpu.attention_passes import MOST_HEADS, attention_state
 from jaxgraph.ops.cpu.library import missing as missing_library
-from jaxgraph.ops.edges import EdgeGroup
-from jaxgraph.ops.reducers import Softmax
 from jaxgraph.parallel import make_mesh
 from tests.ops.cpu.attention import KINDS, PARAMETER, compute, expected
 from tests.ops.cpu.groups import HUB, group_edges, hub_edges, without_loop

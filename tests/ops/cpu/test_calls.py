@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxgraph.ops.core.edges import EdgeGroup
+from jaxgraph.ops.core.reducers import Extremum
 from jaxgraph.ops.cpu.calls import edge_products, neighbor_extremum, neighbor_sum, winner_gradient
 from jaxgraph.ops.cpu.library import missing as missing_library
-from jaxgraph.ops.edges import EdgeGroup
-from jaxgraph.ops.reducers import Extremum
 from tests.ops.cpu.groups import HUB, group_edges, hub_edges, without_loop
 from tests.oracles.edges import Edges
 from tests.tolerance import assert_close

@@ -4,10 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxgraph.ops.core.edges import EdgeGroup
 from jaxgraph.ops.cpu.calls import edge_products
 from jaxgraph.ops.cpu.custom_call import call_on_arrays
 from jaxgraph.ops.cpu.library import missing as missing_library
-from jaxgraph.ops.edges import EdgeGroup
 from tests.ops.cpu.groups import group_edges, hub_edges
 from tests.tolerance import assert_close
 

@@ -30,7 +30,7 @@ from jaxgraph.ops.cpu.calls import (
     taken_rows, weight_gradient,
 )
 from jaxgraph.ops.cpu.library import library
-from jaxgraph.ops.edges import EdgeGroup
+from jaxgraph.ops.core.edges import EdgeGroup
 from tests.ops.cpu.attention import KINDS, compute
 from tests.ops.cpu.groups import group_edges, hub_edges
 

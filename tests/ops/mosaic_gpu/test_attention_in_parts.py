@@ -10,10 +10,10 @@ import pytest
 from jax import export
 
 import jaxgraph as jg
-from jaxgraph.ops.edges import EdgeGroups
-from jaxgraph.ops.message_functions import dot_message, gat_message, gatv2_message
-from jaxgraph.ops.messages import Inputs
-from jaxgraph.ops.reducers import Softmax
+from jaxgraph.ops.core.edges import EdgeGroups
+from jaxgraph.ops.core.message_functions import dot_message, gat_message, gatv2_message
+from jaxgraph.ops.core.messages import Inputs
+from jaxgraph.ops.core.reducers import Softmax
 from jaxgraph.parallel.propagate import aggregate_messages
 from tests.strategies import complete, random_edges
 

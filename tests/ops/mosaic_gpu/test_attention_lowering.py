@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxgraph.ops.core.message_functions import dot_message, gat_message, gatv2_message
+from jaxgraph.ops.core.messages import Inputs
+from jaxgraph.ops.core.reducers import Softmax
 from jaxgraph.ops.implementations import propagate_or_refuse, with_implementation
-from jaxgraph.ops.message_functions import dot_message, gat_message, gatv2_message
-from jaxgraph.ops.messages import Inputs
-from jaxgraph.ops.reducers import Softmax
 from tests.ops.blocks import place_block
 from tests.ops.mosaic_gpu.test_lowering import kernels
 from tests.strategies import SMALL_GRAPHS

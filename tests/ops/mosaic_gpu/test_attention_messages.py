@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from jaxgraph import Graph
-from jaxgraph.ops.edges import EdgeGroup
+from jaxgraph.ops.core.edges import EdgeGroup
+from jaxgraph.ops.core.kernels import FinishingKernel, find_kernel
+from jaxgraph.ops.core.message_functions import dot_message, gat_message, gatv2_message
+from jaxgraph.ops.core.messages import Inputs, Wanted
+from jaxgraph.ops.core.reducers import HeadMean, Softmax
 from jaxgraph.ops.implementations import propagate_or_refuse, with_implementation
-from jaxgraph.ops.kernels import FinishingKernel, find_kernel
-from jaxgraph.ops.message_functions import dot_message, gat_message, gatv2_message
-from jaxgraph.ops.messages import Inputs, Wanted
 from jaxgraph.ops.mosaic_gpu import messages
-from jaxgraph.ops.reducers import HeadMean, Softmax
 from tests.ops.blocks import Placed, place_block, with_one
 from tests.oracles.randomness import edge_keep_mask
 from tests.pallas_kernels.graphs import in_interpreter

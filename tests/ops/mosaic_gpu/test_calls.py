@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.ops.edges import EdgeGroup, EdgeGroups, Orientation
+from jaxgraph.ops.core.edges import EdgeGroup, EdgeGroups, Orientation
 from jaxgraph.ops.mosaic_gpu.calls import (
     edge_products,
     neighbor_extremum,

@@ -9,10 +9,10 @@ import pytest
 
 from jaxgraph import Graph
 from jaxgraph.ops.aggregation import _aggregate
+from jaxgraph.ops.core.reducers import Softmax
 from jaxgraph.ops.gat import _attend
 from jaxgraph.ops.implementations import with_implementation
 from jaxgraph.ops.mosaic_gpu import messages
-from jaxgraph.ops.reducers import Softmax
 from tests.ops.blocks import Placed, place_block, shared_shapes, with_one
 from tests.oracles import edge_ops
 from tests.pallas_kernels.graphs import in_interpreter

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from jaxgraph.ops.aggregation import _aggregate, aggregate
+from jaxgraph.ops.core.edges import EdgeGroup
+from jaxgraph.ops.core.kernels import find_kernel
+from jaxgraph.ops.core.message_functions import sum_message, weighted_message
+from jaxgraph.ops.core.message_kernels import message_kernel
+from jaxgraph.ops.core.messages import Inputs
+from jaxgraph.ops.core.reducers import Extremum, Mean, Sum
 from jaxgraph.ops.edge_products import _combine
-from jaxgraph.ops.edges import EdgeGroup
 from jaxgraph.ops.implementations import propagate_or_refuse, with_implementation
-from jaxgraph.ops.kernels import find_kernel
-from jaxgraph.ops.message_functions import sum_message, weighted_message
-from jaxgraph.ops.message_kernels import message_kernel
-from jaxgraph.ops.messages import Inputs
 from jaxgraph.ops.mosaic_gpu import messages
 from jaxgraph.ops.mosaic_gpu.messages import gpu_calls
-from jaxgraph.ops.reducers import Extremum, Mean, Sum
 from tests.ops.blocks import place_block
 from tests.oracles import edge_ops
 from tests.pallas_kernels.graphs import in_interpreter

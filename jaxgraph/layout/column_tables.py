@@ -1,0 +1,355 @@
+"""The arrays of the first layer on feature columns: columns of all nodes, and edges among them.
+
+All nodes stand in one table, part after part, as many rows for each. The rows of every part are cut
+into chunks of equal length; a *piece* holds the edges that end in the same chunk of some parts. A
+device holds the pieces of all parts of its row of devices, or those of its own part alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from numbers import Integral
+
+import numpy as np
+
+from jaxgraph.layout.degrees import choose_chunk, count_degrees, join_counts
+from jaxgraph.layout.edge_tables import Side, edge_tables, positions
+from jaxgraph.layout.manifest import (
+    TOPOLOGIES,
+    ColumnSchedule,
+    Manifest,
+    fill_value,
+    room_behind,
+)
+from jaxgraph.layout.node_tables import edge_arrays
+from jaxgraph.layout.part_edges import PartEdges
+from jaxgraph.layout.row_counts import RowCounts, choose_runs
+from jaxgraph.layout.row_order import order_rows
+from jaxgraph.layout.survey import Survey
+from jaxgraph.partition.sorting import counting_argsort
+
+__all__ = ["ColumnRequest", "ColumnTables", "column_tables"]
+
+Arrays = dict[str, np.ndarray]
+Shapes = dict[str, tuple[tuple[int, ...], np.dtype]]
+PREFIX = "columns/"
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnRequest:
+    """How the user wants features split by column.
+
+    Attributes:
+      topology: "replicated" or "pushed", see `ColumnSchedule`.
+      chunks: into how many runs the rows of every part are cut.
+      budget: bytes that a device may hold of columns and edges for the first layer; as few
+        different slices are made as fit. None: as many slices as devices.
+      node_dtype: type in which devices hold features; None: that of the graph.
+
+    Raises:
+      ValueError: the topology is unknown, or a number is no positive integer.
+    """
+
+    topology: str = "replicated"
+    chunks: int = 1
+    budget: int | None = None
+    node_dtype: np.dtype | None = None
+
+    def __post_init__(self) -> None:
+        if self.topology not in TOPOLOGIES:
+            raise ValueError(
+                f"topology is {self.topology!r}; expected one of {', '.join(TOPOLOGIES)}"
+            )
+        _check_positive("chunks", self.chunks, "into how many chunks the rows of a part are cut")
+        if self.budget is not None:
+            _check_positive("feature_budget", self.budget, "bytes per device")
+
+
+def _check_positive(name: str, value: object, meaning: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise ValueError(f"{name} is {value!r}; expected a positive integer: {meaning}")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ColumnTables:
+    """The pieces of all devices, ordered.
+
+    Attributes:
+      survey: the graph, ordered.
+      schedule: how features are split.
+      node_rows: rows of every part in the table of all nodes.
+      pieces: for each holder (a row of devices, or a part), its pieces by chunk.
+      row_counts: of the edges of all pieces by receiver, and by sender.
+      shapes: of the arrays of a device.
+    """
+
+    survey: Survey
+    schedule: ColumnSchedule
+    node_rows: int
+    pieces: tuple[tuple[PartEdges, ...], ...]
+    row_counts: tuple[RowCounts, RowCounts]
+    shapes: Shapes
+    _latest: dict[int, Arrays] = dataclasses.field(default_factory=dict)
+
+    def arrays(self, part: int) -> Arrays:
+        """The arrays of the device of a part, in their full shapes."""
+        schedule, graph = self.schedule, self.survey.graph
+        assert graph.nodes is not None
+        own = schedule.slice_of(part % schedule.groups)
+        values = np.zeros(*self.shapes["nodes"])
+        # Of a file that is mapped into memory, nothing but these columns is read.
+        values[:, : own.stop - own.start] = self._table_of_nodes(graph.nodes[:, own])
+        holder = part // schedule.groups if schedule.topology == "replicated" else part
+        return {
+            "nodes": values,
+            f"{PREFIX}offset": np.asarray(own.start, np.int32),
+            **self._node_arrays(),
+            **self._edge_arrays(holder),
+        }
+
+    def _table_of_nodes(self, values: np.ndarray) -> np.ndarray:
+        """[all rows, ...] of values [nodes, ...] in the order of the graph, padded with zeros."""
+        order = self.survey.order
+        table = np.zeros((order.num_parts * self.node_rows, *values.shape[1:]), values.dtype)
+        for part in range(order.num_parts):
+            nodes, first = order.nodes_of(part), part * self.node_rows
+            table[first : first + len(nodes)] = values[nodes]
+        return table
+
+    def _node_arrays(self) -> Arrays:
+        graph, degrees = self.survey.graph, self.survey.degrees
+        by_node: Mapping[str, np.ndarray] = {
+            "node_ids": np.arange(graph.num_nodes, dtype=np.int32),
+            "node_mask": np.ones(graph.num_nodes, bool),
+            **degrees,
+        }
+        return {PREFIX + name: self._table_of_nodes(values) for name, values in by_node.items()}
+
+    def _edge_arrays(self, holder: int) -> Arrays:
+        """The pieces of a holder, one after the other; kept for the next device that needs them."""
+        if holder not in self._latest:
+            self._latest.clear()
+            chunks = [self._piece(holder, chunk) for chunk in range(self.schedule.chunks)]
+            self._latest[holder] = {
+                name: _stacked([piece[name] for piece in chunks], *self.shapes[name], name)
+                for name in chunks[0]
+            }
+        return self._latest[holder]
+
+    def _piece(self, holder: int, chunk: int) -> Arrays:
+        edges = self.pieces[holder][chunk]
+        by_receiver, by_sender = edges.by_receiver, edges.by_sender
+        cut = [counts.cut(holder * self.schedule.chunks + chunk) for counts in self.row_counts]
+        senders, receivers = (self.shapes[f"{PREFIX}by_{end}/position"] for end in _ENDS)
+        arrays = edge_tables(
+            PREFIX.removesuffix("/"),
+            Side(
+                by_receiver,
+                *cut[0],
+                by_receiver.rows,
+                edges.sender_rows,
+                positions(by_receiver, range(1), receivers[0][1])[0],
+            ),
+            Side(
+                by_sender,
+                *cut[1],
+                by_sender.rows,
+                edges.receiver_rows,
+                positions(by_sender, range(1), senders[0][1])[0],
+            ),
+            None,
+        )
+        in_slots = edge_arrays(self.survey.graph, by_receiver.in_row_order(edges.edges))
+        if in_slots:
+            in_slots["receivers"] = by_receiver.in_row_order(edges.receiver_rows)
+        return arrays | {PREFIX + name: values for name, values in in_slots.items()}
+
+
+_ENDS = ("sender", "receiver")
+
+
+def _stacked(
+    values: list[np.ndarray], shape: tuple[int, ...], dtype: np.dtype, name: str
+) -> np.ndarray:
+    stacked = np.full(shape, fill_value(name, len(shape)), dtype)
+    for index, each in enumerate(values):
+        stacked[(index, *(slice(0, size) for size in each.shape))] = each
+    return stacked
+
+
+def column_tables(
+    survey: Survey, manifest: Manifest, request: ColumnRequest
+) -> tuple[Manifest, ColumnTables]:
+    """Chooses how many slices of features are made, and orders the edges of every piece.
+
+    Args:
+      survey: the graph, ordered.
+      manifest: of the graph with features by node, whose rows can be cut into the chunks.
+      request: what the user wants.
+
+    Returns:
+      The manifest with features by column, and the source of the arrays that this brings.
+
+    Raises:
+      ValueError: the graph has no features, or fewer columns than devices, or a device cannot hold
+        a slice within the budget.
+    """
+    graph, parts = survey.graph, survey.num_parts
+    if graph.nodes is None or graph.nodes.ndim != 2:
+        raise ValueError(
+            "mode='p3' splits node features by column, and the graph has none; make some with "
+            "jaxgraph.transforms.degree_features, or take mode='domain' or 'sar'"
+        )
+    features = graph.nodes.shape[1]
+    if request.budget is None and features < parts:
+        raise ValueError(
+            f"the graph has {features} feature column(s) for {parts} devices; mode='p3' gives "
+            "every device a slice of its own: take fewer devices or another mode, or let devices "
+            "share slices with feature_budget=<bytes per device>"
+        )
+    candidates = [g for g in range(1, parts + 1) if parts % g == 0 and g <= features]
+    if request.budget is None:
+        candidates = [parts]
+    least = 0
+    for groups in candidates:
+        of_slice = _bytes_of_nodes(survey, manifest, request, groups)
+        is_too_large = request.budget is not None and of_slice > request.budget
+        if is_too_large and groups != candidates[-1]:
+            continue
+        tables = _tables(survey, manifest, request, groups)
+        least = of_slice + _num_bytes(
+            {name: shape for name, shape in tables.shapes.items() if name != "nodes"}
+        )
+        if request.budget is None or least <= request.budget:
+            return _with_columns(manifest, tables), tables
+    raise ValueError(
+        f"feature_budget is {request.budget} bytes, but the smallest slice of the features, "
+        f"1 of {candidates[-1]}, needs {least} with the edges that a device holds; raise the "
+        f"budget, or take more devices{_or_push(request)}"
+    )
+
+
+def _or_push(request: ColumnRequest) -> str:
+    return ", or topology='pushed'" if request.topology == "replicated" else ""
+
+
+def _bytes_of_nodes(survey: Survey, manifest: Manifest, request: ColumnRequest, groups: int) -> int:
+    nodes = survey.graph.nodes
+    assert nodes is not None
+    dtype = nodes.dtype if request.node_dtype is None else request.node_dtype
+    width = -(-nodes.shape[1] // groups)
+    return survey.num_parts * manifest.node_rows * width * dtype.itemsize
+
+
+def _num_bytes(shapes: Shapes) -> int:
+    return sum(math.prod(shape) * dtype.itemsize for shape, dtype in shapes.values())
+
+
+def _with_columns(manifest: Manifest, tables: ColumnTables) -> Manifest:
+    shapes = {name: (shape, dtype) for name, shape, dtype in manifest.shapes}
+    shapes |= {name: (shape, dtype.str) for name, (shape, dtype) in tables.shapes.items()}
+    listed = tuple((name, *shapes[name]) for name in sorted(shapes))
+    return dataclasses.replace(manifest, shapes=listed, columns=tables.schedule)
+
+
+def _tables(
+    survey: Survey, manifest: Manifest, request: ColumnRequest, groups: int
+) -> ColumnTables:
+    parts, chunks = survey.num_parts, int(request.chunks)
+    step = groups if request.topology == "replicated" else 1
+    pieces = tuple(
+        _pieces(survey, manifest.node_rows, range(first, first + step), chunks)
+        for first in range(0, parts, step)
+    )
+    flat = [piece for of_holder in pieces for piece in of_holder]
+    orders = [[piece.by_receiver for piece in flat], [piece.by_sender for piece in flat]]
+    degrees = [count_degrees(each) for each in orders]
+    receivers = step * manifest.node_rows // chunks
+    edge_chunk = choose_chunk(join_counts(degrees), receivers, parts)
+    by_receiver, by_sender = (choose_runs(each, edge_chunk, len(flat)) for each in degrees)
+    assert survey.graph.nodes is not None
+    schedule = ColumnSchedule(
+        num_features=survey.graph.nodes.shape[1],
+        groups=groups,
+        replicas=parts // groups,
+        topology=request.topology,
+        chunks=chunks,
+        edge_chunk=edge_chunk,
+        receiver_capacity=by_receiver.capacity(edge_chunk),
+        sender_capacity=by_sender.capacity(edge_chunk),
+        receiver_longest=by_receiver.longest_row,
+        sender_longest=by_sender.longest_row,
+    )
+    slots = max(len(piece.edges) for piece in flat)
+    rows = (receivers, parts * manifest.node_rows)
+    shapes = _node_shapes(survey, rows[1], schedule)
+    for name, shape, dtype in _edge_extents(survey, (by_receiver, by_sender), slots, rows):
+        first = shape[0] + room_behind(name.removeprefix(PREFIX), edge_chunk)
+        shapes[name] = ((chunks, first, *shape[1:]), dtype)
+    return ColumnTables(
+        survey, schedule, manifest.node_rows, pieces, (by_receiver, by_sender), shapes
+    )
+
+
+def _node_shapes(survey: Survey, rows: int, schedule: ColumnSchedule) -> Shapes:
+    nodes = survey.graph.nodes
+    assert nodes is not None
+    shapes: Shapes = {
+        "nodes": ((rows, schedule.width), nodes.dtype),
+        f"{PREFIX}offset": ((), np.dtype(np.int32)),
+        f"{PREFIX}node_ids": ((rows,), np.dtype(np.int32)),
+        f"{PREFIX}node_mask": ((rows,), np.dtype(bool)),
+    }
+    for name, values in survey.degrees.items():
+        shapes[PREFIX + name] = ((rows,), values.dtype)
+    return shapes
+
+
+def _edge_extents(
+    survey: Survey, row_counts: tuple[RowCounts, RowCounts], slots: int, rows: tuple[int, int]
+) -> Iterator[tuple[str, tuple[int, ...], np.dtype]]:
+    """The shapes of the arrays of a piece, without room behind the end."""
+    integer = np.dtype(np.int32)
+    for end, counts, num_rows in zip(("receiver", "sender"), row_counts, rows, strict=True):
+        for name, shape in counts.extents(f"{PREFIX}by_{end}", slots):
+            yield name, (num_rows,) if name.endswith("/position") else shape, integer
+    of_edges = edge_arrays(survey.graph, np.zeros(0, np.int64))
+    for name, values in of_edges.items():
+        yield PREFIX + name, (slots, *values.shape[1:]), values.dtype
+    if of_edges:
+        yield f"{PREFIX}receivers", (slots,), integer
+
+
+def _pieces(survey: Survey, node_rows: int, parts: range, chunks: int) -> tuple[PartEdges, ...]:
+    """The edges that end in each chunk of some parts, of which there are as many rows together."""
+    graph, order = survey.graph, survey.order
+    run = node_rows // chunks
+    edges = np.concatenate([order.edges[slice(*order.edge_ptr[part : part + 2])] for part in parts])
+    chunk, row = np.divmod(order.row[graph.receivers[edges]], run)
+    receivers = (order.part[graph.receivers[edges]].astype(np.int32) - parts.start) * run + row
+    by_chunk = counting_argsort(chunk, chunks)
+    bounds = np.searchsorted(chunk[by_chunk], np.arange(chunks + 1))
+    senders = graph.senders[edges]
+    senders = (order.part[senders].astype(np.int64) * node_rows + order.row[senders]).astype(
+        np.int32
+    )
+    found = []
+    for first, stop in itertools.pairwise(bounds):
+        some = by_chunk[first:stop]
+        some = some[counting_argsort(senders[some], order.num_parts * node_rows)]
+        ends = np.asarray([0, len(some)])
+        by_row = counting_argsort(receivers[some], len(parts) * run)
+        found.append(
+            PartEdges(
+                edges[some],
+                senders[some],
+                receivers[some].astype(np.int32),
+                None,
+                order_rows(senders[some], None, ends),
+                order_rows(receivers[some][by_row], by_row, ends),
+            )
+        )
+    return tuple(found)

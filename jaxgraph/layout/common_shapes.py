@@ -1,0 +1,63 @@
+"""Shapes that several graphs share, so that one compiled program fits all of them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from jaxgraph.graph import Graph
+from jaxgraph.layout.description import Grain, choose_grain, describe
+from jaxgraph.layout.fitting import merge, with_headroom
+from jaxgraph.layout.manifest import Manifest
+from jaxgraph.layout.shard_tables import PartTables
+from jaxgraph.layout.survey import survey
+from jaxgraph.partition.assignment import Partition
+
+__all__ = ["common_shapes"]
+
+
+class _Described(Protocol):
+    @property
+    def manifest(self) -> Manifest: ...
+
+
+def common_shapes(
+    *graphs: tuple[Graph, Partition] | Manifest | _Described,
+    mode: str | None = None,
+    headroom: float = 0.0,
+) -> Manifest:
+    """The smallest shapes into which several graphs fit.
+
+    Pass the result as `pad_to` when sharding each of them, or any graph that fits too: a function
+    compiled for one then runs on all of them.
+
+    Args:
+      *graphs: pairs of a graph and its partition, sharded graphs, sources of parts, or manifests.
+        What is already laid out keeps its chunks, units and runs, so that graphs sharded on
+        their own may have no common shapes; from pairs, common ones are chosen.
+      mode: the schedule of the pairs; None takes that of the others, or "sar".
+      headroom: how much larger to make the shapes, as a share, for graphs that are not known yet.
+
+    Returns:
+      The shapes, without counts.
+
+    Raises:
+      ValueError: no graph was passed, they differ in mode, number of parts, number of features,
+        kinds of data, or in how their arrays were already cut, or headroom is negative.
+    """
+    if not graphs:
+        raise ValueError("common_shapes needs at least one graph")
+    if not 0 <= headroom < float("inf"):
+        raise ValueError(f"headroom is {headroom}; expected a share from 0 up, such as 0.1")
+    fixed = [_manifest(each) for each in graphs if not isinstance(each, tuple | PartTables)]
+    made = [each.survey for each in graphs if isinstance(each, PartTables)]
+    if mode is None:
+        modes = [manifest.mode for manifest in fixed] + [found.mode for found in made]
+        mode = modes[0] if modes else "sar"
+    made += [survey(*each, mode) for each in graphs if isinstance(each, tuple)]
+    grain = Grain.of(fixed[0]) if fixed else choose_grain(made)
+    common = merge([*fixed, *(describe(found, grain) for found in made)])
+    return with_headroom(common, headroom) if headroom else common
+
+
+def _manifest(graph: Manifest | _Described) -> Manifest:
+    return graph if isinstance(graph, Manifest) else graph.manifest

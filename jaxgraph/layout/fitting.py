@@ -1,0 +1,227 @@
+"""Manifests of several graphs brought to the same shapes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxgraph.layout.description import with_slack
+from jaxgraph.layout.manifest import Joins, Manifest
+
+__all__ = ["fit", "merge", "with_headroom"]
+
+Units = tuple[tuple[int, ...], ...]
+FILLABLE = frozenset(
+    ("labels", "train_mask", "val_mask", "test_mask", "incoming/repetition", "outgoing/repetition")
+)
+"""Arrays that stand for "none" by their padding alone, so that a graph may lack them."""
+_CAPACITIES = (
+    "receiver_capacity",
+    "sender_capacity",
+    "outgoing_receiver_capacity",
+    "outgoing_sender_capacity",
+)
+_LONGEST = ("receiver_longest", "sender_longest")
+_SIZES = (
+    "num_classes",
+    "node_rows",
+    "boundary_rows",
+    *_CAPACITIES,
+    *_LONGEST,
+)
+_UNITS = ("halo_units", "reach_units")
+_LEVELS = ("receiver_levels", "sender_levels")
+_JOINS = ("receiver_joins", "sender_joins")
+_PER_GROUP = ("ptr", "/position", "/heavy_rows")
+"""Ends of the names of arrays whose first axis counts groups or is given by the sizes alone."""
+_ADVICE = "make shapes that hold all graphs with jaxgraph.parallel.common_shapes"
+
+
+def fit(manifest: Manifest, pad_to: Manifest) -> Manifest:
+    """The shapes of `pad_to` with the counts of a graph that they hold.
+
+    Args:
+      manifest: of the graph.
+      pad_to: the shapes to take on.
+
+    Returns:
+      A manifest equal to `pad_to`, unless that has room for nothing but nodes and they are fewer.
+
+    Raises:
+      ValueError: `pad_to` is of another kind of graph, or the graph does not fit into it.
+    """
+    _check_kind(manifest, pad_to)
+    offered = pad_to.array_shapes()
+    needed = _resized(manifest, pad_to).array_shapes()
+    unheard = sorted(needed.keys() - offered.keys())
+    if unheard:
+        raise ValueError(f"pad_to has no room for {', '.join(unheard)}; {_ADVICE}")
+    small = [
+        f"{name} {getattr(manifest, name)} > {getattr(pad_to, name)}"
+        for name in _SIZES
+        if getattr(manifest, name) > getattr(pad_to, name)
+    ]
+    for name in _UNITS:
+        more = np.asarray(getattr(manifest, name)) > np.asarray(getattr(pad_to, name))
+        if more.any():
+            small.append(f"{name} of {int(more.sum())} pairs of parts")
+    for names, most in ((_LEVELS, _most_rows), (_JOINS, _most_joins)):
+        for name in names:
+            mine, theirs = getattr(manifest, name), getattr(pad_to, name)
+            if most([mine, theirs]) != theirs:
+                small.append(f"{name} {mine} > {theirs}")
+    small += [
+        f"{name} {list(shape)} > {list(offered[name][0])}"
+        for name, (shape, _) in needed.items()
+        if any(mine > theirs for mine, theirs in zip(shape, offered[name][0], strict=True))
+    ]
+    if small:
+        more = f" and {len(small) - 4} more" if len(small) > 4 else ""
+        raise ValueError(
+            f"the graph does not fit into pad_to: {', '.join(small[:4])}{more}; {_ADVICE}"
+        )
+    has_padding = (
+        pad_to.has_padding or manifest.has_padding or manifest.node_rows < pad_to.node_rows
+    )
+    return dataclasses.replace(pad_to, has_padding=has_padding, counts=manifest.counts)
+
+
+def merge(manifests: Sequence[Manifest]) -> Manifest:
+    """The smallest shapes into which several graphs fit.
+
+    Args:
+      manifests: of the graphs, at least one.
+
+    Returns:
+      A manifest without counts.
+
+    Raises:
+      ValueError: the graphs are of different kinds.
+    """
+    first = manifests[0]
+    for other in manifests[1:]:
+        _check_kind(first, other)
+        _check_kind(other, first)
+    common = dataclasses.replace(
+        first,
+        multilabel=any(manifest.multilabel for manifest in manifests),
+        shapes=(),
+        has_padding=True,
+        counts=None,
+        **{name: max(getattr(manifest, name) for manifest in manifests) for name in _SIZES},
+        **{name: _largest([getattr(manifest, name) for manifest in manifests]) for name in _UNITS},
+        **{n: _most_rows([getattr(manifest, n) for manifest in manifests]) for n in _LEVELS},
+        **{n: _most_joins([getattr(manifest, n) for manifest in manifests]) for n in _JOINS},
+    )
+    shapes: dict[str, tuple[tuple[int, ...], str]] = {}
+    for manifest in manifests:
+        for name, shape, dtype in _resized(manifest, common).shapes:
+            known = shapes[name][0] if name in shapes else shape
+            shapes[name] = tuple(map(max, known, shape)), dtype
+    listed = tuple((name, shape, dtype) for name, (shape, dtype) in sorted(shapes.items()))
+    return dataclasses.replace(common, shapes=listed)
+
+
+def with_headroom(manifest: Manifest, headroom: float) -> Manifest:
+    """Larger shapes, for graphs that are not known yet.
+
+    Args:
+      manifest: the shapes.
+      headroom: how much larger, as a share of what is there; 0.1 is a tenth. Pairs of parts that
+        exchange nothing stay so.
+
+    Returns:
+      A manifest whose rows, slots, chunks and messages are larger by that share, with twice as
+      much room for the longest row.
+    """
+
+    scale = 1 + headroom
+    sizes = {name: _scaled(getattr(manifest, name), scale) for name in _SIZES[1:]}
+    # The longest row of graphs that are alike differs by more than their sums do.
+    sizes |= {name: 2 * sizes[name] for name in _LONGEST}
+    units = {name: _scaled_units(getattr(manifest, name), scale) for name in _UNITS}
+    levels = {
+        name: tuple(_scaled(rows, scale) for rows in getattr(manifest, name)) for name in _LEVELS
+    }
+    joins = {name: _with_one_more(getattr(manifest, name), scale) for name in _JOINS}
+    larger = dataclasses.replace(manifest, **sizes, **units, **levels, **joins)
+    return _resized(manifest, larger, scale)
+
+
+def _scaled(size: int, scale: float) -> int:
+    return math.ceil(size * scale)
+
+
+def _scaled_units(matrix: Units, scale: float) -> Units:
+    return tuple(tuple(_scaled(units, scale) for units in row) for row in matrix)
+
+
+def _with_one_more(joins: Joins, scale: float) -> Joins:
+    """Larger joins, and one more for a row of a higher degree than there is."""
+    larger = tuple((_scaled(heavy, scale), _scaled(runs, scale)) for heavy, runs in joins)
+    return (*larger, (1, 1)) if joins else ()
+
+
+def _most_rows(several: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The most rows of each level; all have as many levels."""
+    return tuple(map(max, zip(*several, strict=True)))
+
+
+def _most_joins(several: Sequence[Joins]) -> Joins:
+    """The largest of each join."""
+    zipped = itertools.zip_longest(*several, fillvalue=(0, 0))
+    return tuple((max(h for h, _ in join), max(r for _, r in join)) for join in zipped)
+
+
+def _check_kind(manifest: Manifest, pad_to: Manifest) -> None:
+    """That `manifest` could take on shapes like those of `pad_to`, whatever the sizes."""
+    if manifest.columns is not None or pad_to.columns is not None:
+        raise ValueError(
+            "a graph in mode 'p3' has shapes of its own, which no other graph takes on; shard each "
+            "graph without pad_to, or all of them in mode 'sar' or 'domain'"
+        )
+    for name in ("mode", "num_parts", "chunk", "halo_unit", "lanes"):
+        mine, theirs = getattr(manifest, name), getattr(pad_to, name)
+        if mine != theirs:
+            raise ValueError(
+                f"graphs with {name} {mine!r} and {theirs!r} cannot have the same shapes; {_ADVICE}"
+                ", from (graph, partition) pairs of the same number of parts"
+            )
+    mine, theirs = manifest.array_shapes(), pad_to.array_shapes()
+    missing = sorted(theirs.keys() - mine.keys() - FILLABLE)
+    if missing:
+        raise ValueError(
+            f"graphs with and without {', '.join(missing)} cannot have the same shapes; give both "
+            "the same kinds of data"
+        )
+    for name in sorted(mine.keys() & theirs.keys()):
+        if "/" in name:
+            continue
+        own, other = (mine[name][0][1:], mine[name][1]), (theirs[name][0][1:], theirs[name][1])
+        if own != other:
+            raise ValueError(
+                f"{name} has {list(own[0])} of {own[1]} per row in one graph and {list(other[0])} "
+                f"of {other[1]} in another; expected the same"
+            )
+
+
+def _resized(manifest: Manifest, like: Manifest, scale: float = 1.0) -> Manifest:
+    """The same contents, or `scale` times as much, under the sizes of another manifest."""
+    resized = dataclasses.replace(like, shapes=(), counts=manifest.counts)
+    shapes = []
+    for name, shape, dtype in manifest.shapes:
+        slack = manifest.slack(name, len(shape))
+        first, *rest = (size - more for size, more in zip(shape, slack, strict=True))
+        if not name.endswith(_PER_GROUP):
+            first = _scaled(first, scale)
+        shapes.append((name, with_slack(resized, name, (first, *rest)), dtype))
+    return dataclasses.replace(resized, shapes=tuple(shapes))
+
+
+def _largest(matrices: Sequence[Units]) -> Units:
+    largest = np.max(np.asarray(matrices), axis=0)
+    return tuple(tuple(row) for row in largest.tolist())

@@ -1,0 +1,74 @@
+"""The arrays of a part that hold one row per node or one slot per edge of the user's data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from jaxgraph.graph import Graph
+from jaxgraph.layout.manifest import EDGE_DATA
+
+__all__ = ["edge_arrays", "global_degrees", "node_arrays"]
+
+Arrays = dict[str, np.ndarray]
+
+_EDGES_AT_A_TIME = 1 << 20
+_NODE_DATA = ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_ids")
+
+
+def global_degrees(graph: Graph) -> Arrays:
+    """Per node of the whole graph: edges that enter, their total weight, whether one is its own."""
+    in_degree = _in_degrees(graph)
+    missing = np.ones(graph.num_nodes, bool)
+    missing[graph.senders[graph.senders == graph.receivers]] = False
+    arrays = {"in_degree": in_degree, "missing_self_loop": missing}
+    if graph.edge_weight is not None:
+        # float64: placement rounds to the widest type of the devices.
+        weighted = np.bincount(graph.receivers, graph.edge_weight, minlength=graph.num_nodes)
+        arrays["weighted_in_degree"] = weighted
+    return arrays
+
+
+def _in_degrees(graph: Graph) -> np.ndarray:
+    """float32 [nodes]; counted in pieces, since a count makes its whole argument int64 first."""
+    counts = np.zeros(graph.num_nodes, np.int64)
+    step = max(_EDGES_AT_A_TIME, graph.num_nodes)
+    for start in range(0, graph.num_edges, step):
+        counts += np.bincount(graph.receivers[start : start + step], minlength=graph.num_nodes)
+    return counts.astype(np.float32)
+
+
+def node_arrays(graph: Graph, degrees: Mapping[str, np.ndarray], nodes: np.ndarray) -> Arrays:
+    """The rows of some nodes.
+
+    Args:
+      graph: the graph.
+      degrees: from `global_degrees`.
+      nodes: int [rows], which nodes.
+
+    Returns:
+      Arrays [rows, ...] by name.
+    """
+    arrays: Arrays = {"node_ids": nodes.astype(np.int32), "node_mask": np.ones(len(nodes), bool)}
+    for name, values in degrees.items():
+        arrays[name] = values[nodes]
+    for name in _NODE_DATA:
+        values = getattr(graph, name)
+        if values is not None:
+            arrays[name] = values[nodes]
+    return arrays
+
+
+def edge_arrays(graph: Graph, edges: np.ndarray) -> Arrays:
+    """The user's data of some edges.
+
+    Args:
+      graph: the graph.
+      edges: int [slots], the edge in each slot, in row order by receiver.
+
+    Returns:
+      Arrays [slots, ...] by name.
+    """
+    values = {name: getattr(graph, name) for name in EDGE_DATA}
+    return {name: array[edges] for name, array in values.items() if array is not None}

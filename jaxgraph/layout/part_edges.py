@@ -1,0 +1,162 @@
+"""The edges of one part, grouped by the part at their other end and ordered by row.
+
+Parts stand on a ring. Edges that end in part p are in group s if they come from part p - s; edges
+that leave part p for part p + s are in group s - 1. Within a group, edges are ordered by (sender's
+row, edge), so that what two parts say of the edges between them is the same, in the same order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxgraph.graph import Graph
+from jaxgraph.layout.local_order import LocalOrder
+from jaxgraph.layout.row_order import RowOrder, concatenate_groups, order_rows
+from jaxgraph.partition.sorting import counting_argsort, index_dtype
+
+__all__ = ["PartEdges", "incoming_edges", "outgoing_edges", "outgoing_rows"]
+
+
+@dataclasses.dataclass(frozen=True)
+class PartEdges:
+    """Edges seen from one part; rows are those of the parts that own the nodes.
+
+    Attributes:
+      edges: int [edges of the part], which edges of the graph.
+      sender_rows, receiver_rows: int32 [edges of the part].
+      repetition: int32 [edges of the part], which of several equal edges each one is, counted in
+        the graph's order; None: they all differ.
+      by_sender, by_receiver: the rows of each group.
+    """
+
+    edges: np.ndarray
+    sender_rows: np.ndarray
+    receiver_rows: np.ndarray
+    repetition: np.ndarray | None
+    by_sender: RowOrder
+    by_receiver: RowOrder
+
+
+def incoming_edges(
+    graph: Graph, order: LocalOrder, part: int, *, one_group_of_receivers: bool = False
+) -> PartEdges:
+    """The edges that end in a part.
+
+    Args:
+      graph: the graph.
+      order: who owns what.
+      part: the part.
+      one_group_of_receivers: whether the rows by receiver are those of all edges together.
+
+    Returns:
+      The edges, in as many groups as there are parts.
+    """
+    edges = order.edges[order.edge_ptr[part] : order.edge_ptr[part + 1]]
+    key, key_ptr = _sender_keys(graph, order, part, edges)
+    by_key = counting_argsort(key, graph.num_nodes)
+    receiver_rows = order.row[graph.receivers[edges]][by_key]
+    edges, key = edges[by_key], key[by_key]
+    # Of the same type, or the keys would be converted.
+    edge_ptr = np.searchsorted(key, key_ptr.astype(key.dtype))
+    counts = np.diff(edge_ptr)
+    sender_rows = (key - np.repeat(key_ptr[:-1], counts)).astype(np.int32)
+
+    by_row = counting_argsort(receiver_rows, len(order.nodes_of(part)))
+    if one_group_of_receivers:
+        receiver_ptr = edge_ptr[[0, -1]]
+    else:
+        receiver_ptr = edge_ptr
+        groups = np.repeat(np.arange(order.num_parts, dtype=order.part.dtype), counts)
+        by_row = by_row[np.argsort(groups[by_row], kind="stable")]
+    return PartEdges(
+        edges,
+        sender_rows,
+        receiver_rows,
+        _repetitions(receiver_rows, key, by_row, receiver_ptr),
+        order_rows(sender_rows, None, edge_ptr),
+        order_rows(receiver_rows[by_row], by_row, receiver_ptr),
+    )
+
+
+def _sender_keys(
+    graph: Graph, order: LocalOrder, part: int, edges: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the senders by (group, row), and where the numbers of each group start."""
+    ring = (part - np.arange(order.num_parts)) % order.num_parts
+    sizes = np.diff(order.part_ptr)
+    key_ptr = np.concatenate([[0], np.cumsum(sizes[ring])])
+    first_key = np.empty(order.num_parts, index_dtype(graph.num_nodes))
+    first_key[ring] = key_ptr[:-1]
+    senders = graph.senders[edges]
+    return order.row[senders] + first_key[order.part[senders]], key_ptr
+
+
+def _repetitions(
+    receiver_rows: np.ndarray, sender_keys: np.ndarray, by_row: np.ndarray, bounds: np.ndarray
+) -> np.ndarray | None:
+    """Equal edges stand side by side, in the graph's order, once edges are sorted by both ends."""
+    receivers, senders = receiver_rows[by_row], sender_keys[by_row]
+    again = (receivers[1:] == receivers[:-1]) & (senders[1:] == senders[:-1])
+    if not again.any():
+        return None
+    places = np.flatnonzero(again) + 1
+    second = np.maximum.accumulate(np.where(np.diff(places, prepend=-1) > 1, places, 0))
+    repetition = np.zeros(len(by_row), np.int32)
+    repetition[by_row[places]] = places - second + 1
+    return repetition
+
+
+def outgoing_edges(incoming: Sequence[PartEdges], part: int) -> PartEdges:
+    """The edges that leave a part for others.
+
+    Args:
+      incoming: the edges that end in each of the parts, of which there are several.
+      part: the part.
+
+    Returns:
+      The edges, in one group fewer than there are parts.
+    """
+    pieces = []
+    for step in range(1, len(incoming)):
+        ends_there = incoming[(part + step) % len(incoming)]
+        pointers = ends_there.by_sender.edge_ptr
+        pieces.append((ends_there, slice(pointers[step], pointers[step + 1])))
+
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([getattr(edges, name)[segment] for edges, segment in pieces])
+
+    repetition = None
+    if any(edges.repetition is not None for edges, _ in pieces):
+        repetition = np.concatenate(
+            [
+                np.zeros(segment.stop - segment.start, np.int32)
+                if edges.repetition is None
+                else edges.repetition[segment]
+                for edges, segment in pieces
+            ]
+        )
+    return PartEdges(
+        joined("edges"),
+        joined("sender_rows"),
+        joined("receiver_rows"),
+        repetition,
+        outgoing_rows([edges.by_sender for edges in incoming], part),
+        outgoing_rows([edges.by_receiver for edges in incoming], part),
+    )
+
+
+def outgoing_rows(incoming: Sequence[RowOrder], part: int) -> RowOrder:
+    """The rows at one end of the edges that leave a part for others.
+
+    Args:
+      incoming: those of the edges that end in each of the parts, of which there are several.
+      part: the part.
+
+    Returns:
+      The rows, in one group fewer than there are parts.
+    """
+    parts = len(incoming)
+    return concatenate_groups([(incoming[(part + step) % parts], step) for step in range(1, parts)])

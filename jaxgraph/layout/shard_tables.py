@@ -1,0 +1,110 @@
+"""The arrays of every part of a partitioned graph, ready to be placed on devices.
+
+`tabulate` makes what `jaxgraph.parallel.shard` places; any object with `.manifest` and `.part(i)`
+can stand in for its result (a folder per part on disk, say), so that no host must hold the graph.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from jaxgraph.graph import Graph
+from jaxgraph.layout.column_tables import ColumnRequest, ColumnTables, column_tables
+from jaxgraph.layout.description import Grain, choose_grain, describe
+from jaxgraph.layout.domain_tables import domain_arrays
+from jaxgraph.layout.fitting import fit
+from jaxgraph.layout.manifest import Manifest
+from jaxgraph.layout.node_tables import node_arrays
+from jaxgraph.layout.row_counts import RowCounts, count_rows
+from jaxgraph.layout.sar_tables import sar_arrays
+from jaxgraph.layout.survey import Survey, survey
+from jaxgraph.partition.assignment import Partition
+
+__all__ = ["PartSource", "PartTables", "tabulate"]
+
+Arrays = dict[str, np.ndarray]
+
+
+class PartSource(Protocol):
+    """Where the arrays of the parts come from."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """Counts and padded shapes."""
+        ...
+
+    def part(self, index: int) -> Mapping[str, np.ndarray]:
+        """The arrays of one part by the names in the manifest, padded or not."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PartTables:
+    """The parts of a graph in memory, each made when it is asked for.
+
+    Attributes:
+      manifest: counts and padded shapes.
+      survey: the graph, ordered.
+      row_counts: of its edges by receiver, and by sender.
+      columns: the arrays of features by column, or None: they are by node.
+    """
+
+    manifest: Manifest
+    survey: Survey
+    row_counts: tuple[RowCounts, RowCounts]
+    columns: ColumnTables | None = None
+
+    def part(self, index: int) -> Arrays:
+        """The arrays of one part by name, not padded."""
+        manifest, found = self.manifest, self.survey
+        arrays = node_arrays(found.graph, found.degrees, found.order.nodes_of(index))
+        tables = sar_arrays if manifest.mode == "sar" else domain_arrays
+        arrays |= tables(found, index, manifest, self.row_counts)
+        if self.columns is not None:
+            arrays |= self.columns.arrays(index)
+        missing = [shape for shape in manifest.shapes if shape[0] not in arrays]
+        return arrays | {name: np.zeros((0,) * len(shape), dtype) for name, shape, dtype in missing}
+
+
+def tabulate(
+    graph: Graph,
+    partition: Partition,
+    mode: str = "sar",
+    pad_to: Manifest | None = None,
+    *,
+    columns: ColumnRequest | None = None,
+) -> PartTables:
+    """Orders the edges of every part and finds the shapes that all parts share.
+
+    Args:
+      graph: the graph.
+      partition: a part for every node.
+      mode: "sar" (edges grouped by the part of their sender) or "domain" (one group).
+      pad_to: a manifest whose shapes to take on, so that a compiled program fits both graphs.
+      columns: how to split features by column (mode "p3"); None: features are split by node.
+
+    Returns:
+      A source of the arrays.
+
+    Raises:
+      ValueError: the mode is unknown, the partition is of another graph, or the graph does not fit
+        into `pad_to`; or its features cannot be split by column as asked.
+    """
+    found = survey(graph, partition, mode)
+    if columns is not None:
+        if pad_to is not None:
+            raise ValueError(
+                "features that are split by column have shapes of their own: no pad_to"
+            )
+        manifest = describe(found, choose_grain([found]), int(columns.chunks))
+        manifest, of_columns = column_tables(found, manifest, columns)
+        return PartTables(manifest, found, count_rows(found, manifest.chunk), of_columns)
+    if pad_to is None:
+        manifest = describe(found, choose_grain([found]))
+    else:
+        manifest = fit(describe(found, Grain.of(pad_to)), pad_to)
+    return PartTables(manifest, found, count_rows(found, manifest.chunk))

@@ -1,0 +1,108 @@
+"""All edges of a partitioned graph in the order in which their parts will store them.
+
+Nothing here depends on sizes that parts, or several graphs, must agree on: they are chosen from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from jaxgraph.graph import Graph
+from jaxgraph.layout.degrees import DegreeCounts, count_degrees
+from jaxgraph.layout.halo import pair_counts
+from jaxgraph.layout.local_order import LocalOrder, local_order
+from jaxgraph.layout.manifest import MODES
+from jaxgraph.layout.node_tables import global_degrees
+from jaxgraph.layout.part_edges import PartEdges, incoming_edges
+from jaxgraph.partition.assignment import Partition
+
+__all__ = ["Survey", "survey"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Survey:
+    """A partitioned graph, ordered.
+
+    Attributes:
+      graph: the graph.
+      mode: the schedule that it is ordered for.
+      order: who owns what.
+      incoming: the edges that end in each part; in mode "domain" their receivers are one group.
+      halo: int64 [parts, parts], rows that a part needs from another one to aggregate.
+      reach: int64 [parts, parts], rows of a part that have edges from another one; 0 in mode
+        "domain".
+      degrees: arrays [nodes] by name, from `global_degrees`.
+      sender_degrees, receiver_degrees: degrees of the rows, in as many groups per part as the mode
+        visits edges in.
+    """
+
+    graph: Graph
+    mode: str
+    order: LocalOrder
+    incoming: tuple[PartEdges, ...]
+    halo: np.ndarray
+    reach: np.ndarray
+    degrees: Mapping[str, np.ndarray]
+    sender_degrees: DegreeCounts
+    receiver_degrees: DegreeCounts
+
+    @property
+    def num_parts(self) -> int:
+        """How many parts there are."""
+        return self.order.num_parts
+
+    @property
+    def has_repetitions(self) -> bool:
+        """Whether some edges are equal."""
+        return any(edges.repetition is not None for edges in self.incoming)
+
+
+def survey(graph: Graph, partition: Partition, mode: str) -> Survey:
+    """Orders the edges of all parts.
+
+    Args:
+      graph: the graph.
+      partition: a part for every node.
+      mode: "sar" (edges grouped by the part of their sender) or "domain" (one group).
+
+    Returns:
+      The ordered edges.
+
+    Raises:
+      ValueError: the mode is unknown, or the partition is of another graph.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode is {mode!r}; expected one of {', '.join(MODES)}")
+    if not isinstance(partition, Partition):
+        raise ValueError(
+            f"partition is of type {type(partition).__name__}; expected the result of "
+            "jaxgraph.partition.partition, or Partition.from_assignment(assignment, num_parts)"
+        )
+    if partition.num_nodes != graph.num_nodes:
+        raise ValueError(
+            f"partition assigns {partition.num_nodes} nodes, but the graph has "
+            f"{graph.num_nodes}; partition this graph with jaxgraph.partition.partition"
+        )
+    order = local_order(graph, partition)
+    whole = mode == "domain"
+    incoming = tuple(
+        incoming_edges(graph, order, part, one_group_of_receivers=whole)
+        for part in range(order.num_parts)
+    )
+    senders = [edges.by_sender for edges in incoming]
+    receivers = [edges.by_receiver for edges in incoming]
+    halo = pair_counts([rows.pointers for rows in senders])
+    return Survey(
+        graph=graph,
+        mode=mode,
+        order=order,
+        incoming=incoming,
+        halo=halo,
+        reach=np.zeros_like(halo) if whole else pair_counts([rows.pointers for rows in receivers]),
+        degrees=global_degrees(graph),
+        sender_degrees=count_degrees(senders, whole=whole),
+        receiver_degrees=count_degrees(receivers),
+    )

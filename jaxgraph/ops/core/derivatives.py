@@ -1,0 +1,220 @@
+"""Derivatives of ops that define a backward of their own, and second derivatives of kernels.
+
+Ops define how gradients flow back (`custom_vjp`): reverse mode, once. Forward mode over it, as in
+products with a Hessian, `jax.jvp(jax.grad(f), ...)`, differentiates XLA's loops, and in place of a
+kernel the loops that compute the same (`with_portable_tangents`). This module refuses forward mode
+alone, and reverse mode over reverse mode, in words of its own: JAX's error would name a function or
+a loop inside of the library.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from jaxgraph.ops.core.edges import EdgeGroups
+
+__all__ = ["as_portable", "custom_vjp", "differentiated_as", "with_portable_tangents"]
+
+Pytree = Any
+
+_HESSIAN = (
+    "products with a Hessian are there: jax.jvp(jax.grad(f), (x,), (v,)), as jax.hessian takes "
+    "them, of whole models with shard(..., implementation='xla')"
+)
+_FORWARD = (
+    "forward mode (jax.jvp, jax.linearize, jax.jacfwd) alone is not defined for the ops of "
+    "jaxgraph, with any implementation: take jax.grad, jax.vjp or jax.jacrev; " + _HESSIAN
+)
+_REVERSE = (
+    "reverse mode over reverse mode (jax.grad of jax.grad) is not defined for the ops of jaxgraph, "
+    "with any implementation: take forward mode over reverse mode; " + _HESSIAN
+)
+
+
+class custom_vjp:  # noqa: N801, it stands for jax's own
+    """`jax.custom_vjp` whose function says in our words which derivatives it lacks.
+
+    Args:
+      function: computes the value.
+      nondiff_argnums: as for `jax.custom_vjp`.
+      loops: whether the backward runs loops over edges, which reverse mode cannot go back through.
+
+    Attributes:
+      value: the function as it was given, for a forward function to call: forward mode over reverse
+        mode differentiates that.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Pytree],
+        nondiff_argnums: Sequence[int] = (),
+        *,
+        loops: bool = True,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.value = function
+        self._static = frozenset(nondiff_argnums)
+        self._loops = loops
+        self._function = jax.custom_vjp(function, nondiff_argnums=tuple(nondiff_argnums))
+
+    def defvjp(
+        self,
+        forward: Callable[..., tuple[Pytree, Pytree]],
+        backward: Callable[..., Any],
+        symbolic_zeros: bool = False,
+    ) -> None:
+        """Sets the forward and the backward function, as `jax.custom_vjp.defvjp` does."""
+
+        def pull(*arguments: Any) -> Any:
+            return _marked(_FORWARD_ONLY, backward(*arguments))
+
+        self._function.defvjp(
+            forward, pull if self._loops else backward, symbolic_zeros=symbolic_zeros
+        )
+
+    def __call__(self, *arguments: Any) -> Any:
+        marked = (
+            argument if index in self._static else _marked(_REVERSE_ONLY, argument)
+            for index, argument in enumerate(arguments)
+        )
+        return self._function(*marked)
+
+
+def as_portable(tree: Pytree) -> Pytree:
+    """Returns a pytree whose edges are reduced by XLA.
+
+    Args:
+      tree: pytree with `EdgeGroups`.
+
+    Returns:
+      The same with implementation "xla".
+    """
+
+    def portable(part: Any) -> Any:
+        return (
+            dataclasses.replace(part, implementation="xla")
+            if isinstance(part, EdgeGroups)
+            else part
+        )
+
+    return jax.tree.map(portable, tree, is_leaf=lambda part: isinstance(part, EdgeGroups))
+
+
+def differentiated_as(
+    portable: Callable[..., Pytree], compute: Callable[..., Pytree]
+) -> Callable[..., Pytree]:
+    """Gives a function of arrays that calls a kernel the derivatives of another function.
+
+    Args:
+      portable: computes the same without a kernel, so that JAX can differentiate it.
+      compute: the function.
+
+    Returns:
+      `compute`, with the derivatives of `portable`.
+    """
+    run = jax.custom_jvp(compute)
+    run.defjvp(lambda primals, tangents: (run(*primals), jax.jvp(portable, primals, tangents)[1]))
+    return run
+
+
+def with_portable_tangents(
+    compute: Callable[[Pytree, Pytree], Pytree],
+    portable: Callable[[Pytree, Pytree], Pytree] | None = None,
+) -> Callable[[Pytree, Pytree], Pytree]:
+    """Makes a function that calls kernels differentiable in forward mode: XLA computes tangents.
+
+    Args:
+      compute: `compute(fixed, moving)`, the value; `fixed` holds the edges with their
+        implementation, and nothing that is differentiated.
+      portable: computes the same of edges that XLA reduces. It may return the first of a tuple of
+        results alone: nothing reads the tangents of the others. None: `compute`.
+
+    Returns:
+      The function.
+    """
+
+    @jax.custom_jvp
+    def run(fixed: Pytree, moving: Pytree) -> Pytree:
+        return compute(fixed, moving)
+
+    @run.defjvp
+    def tangents(primals: Any, directions: Any) -> tuple[Pytree, Pytree]:
+        fixed, moving = primals
+        results = run(fixed, moving)
+        on_xla = functools.partial(portable or compute, as_portable(fixed))
+        found = jax.jvp(on_xla, (moving,), (directions[1],))[1]
+        if portable is None:
+            return results, found
+        some, *others = results
+        del some
+        return results, (found, *jax.tree.map(_no_tangent, others))
+
+    return run
+
+
+def _no_tangent(leaf: jax.Array) -> Any:
+    if jnp.issubdtype(leaf.dtype, jnp.inexact):
+        return jnp.zeros_like(leaf)
+    return np.zeros(leaf.shape, jax.dtypes.float0)
+
+
+def _marked(primitive: Primitive, tree: Pytree) -> Pytree:
+    def mark(leaf: Any) -> Any:
+        is_number = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.inexact)
+        return primitive.bind(leaf) if is_number else leaf
+
+    return jax.tree.map(mark, tree)
+
+
+def _identity(name: str) -> Primitive:
+    """Makes a primitive that returns its one operand, also under `jax.vmap`."""
+    primitive = Primitive(name)
+    primitive.def_impl(lambda x: x)
+    primitive.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(primitive, lambda context, x: [x])
+    batching.primitive_batchers[primitive] = lambda operands, axes: (
+        primitive.bind(*operands),
+        axes[0],
+    )
+    return primitive
+
+
+def _refuse(words: str, error: type[Exception]) -> Callable[..., Any]:
+    def refuse(*arguments: Any, **options: Any) -> Any:
+        raise error(words)
+
+    return refuse
+
+
+# Operands of a function with a backward of its own. Their tangents are transposed in reverse mode
+# and computed in forward mode, which is refused there.
+_REVERSE_ONLY = _identity("jaxgraph_reverse_only")
+_TANGENT = _identity("jaxgraph_tangent")
+_TANGENT.def_impl(_refuse(_FORWARD, TypeError))
+mlir.register_lowering(_TANGENT, _refuse(_FORWARD, TypeError))
+ad.primitive_jvps[_REVERSE_ONLY] = lambda primals, tangents: (
+    primals[0],
+    tangents[0] if isinstance(tangents[0], ad.Zero) else _TANGENT.bind(tangents[0]),
+)
+ad.primitive_jvps[_TANGENT] = lambda primals, tangents: (
+    _TANGENT.bind(primals[0]),
+    tangents[0] if isinstance(tangents[0], ad.Zero) else _TANGENT.bind(tangents[0]),
+)
+ad.primitive_transposes[_TANGENT] = lambda cotangent, x: [cotangent]
+
+# Gradients of such a function, whose tangents are not transposed again.
+_FORWARD_ONLY = _identity("jaxgraph_forward_only")
+ad.primitive_jvps[_FORWARD_ONLY] = lambda primals, tangents: (
+    _FORWARD_ONLY.bind(primals[0]),
+    tangents[0] if isinstance(tangents[0], ad.Zero) else _FORWARD_ONLY.bind(tangents[0]),
+)
+ad.primitive_transposes[_FORWARD_ONLY] = _refuse(_REVERSE, TypeError)

@@ -1,0 +1,497 @@
+"""Edges of one shard, laid out so that no reduction over them needs a scatter.
+
+The edges of a *group* (all edges whose senders live in one place: this shard, or one remote
+partition) are stored once per orientation. In the orientation "by receiver" the rows are the
+receivers, in "by sender" the senders. Slots are in *row order*: by group, then by row, the edges of
+a row side by side. These are compressed sparse rows, which native kernels reduce row by row. Arrays
+with one row per edge, such as the user's data, are in the row order by receiver.
+
+XLA has no loop over rows of unequal length that is fast. For it, the rows that have edges in a
+group are renumbered ("compact" rows) by descending degree, so that neighbouring rows have about
+equal degrees, and are taken a *block* at a time. A step takes the next few edges (a *piece*) of
+every row of the block, a chunk of edges in all, and adds up the messages of each piece by a sum
+that is written out: XLA makes one fused, parallel and vectorised loop of it, gathers included.
+The running result of a block stays where it is until its longest row ends, and is then written to
+consecutive compact rows. Rows of high degree ("heavy" rows, the first compact ones) are cut into
+*runs* of edges, which are visited like rows, behind the compact rows; at the end the results of a
+row's runs are merged.
+
+Where all edges of a graph are on one device, placed for XLA, `jaxgraph.ops.xla.whole_graph` needs
+no loop over blocks.
+
+What has one value per edge is computed slot after slot. Trip counts are data, so a device does the
+work of its own edges, not of the largest shard's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxgraph.ops.core.rows import entry_at, rows_from, take_rows, with_rows_from
+from jaxgraph.ops.core.stored import stored_branch
+from jaxgraph.ops.xla.lanes import Lanes
+from pallas_kernels.pytrees import pytree
+
+__all__ = [
+    "CutRows",
+    "EdgeChunk",
+    "EdgeGroup",
+    "EdgeGroups",
+    "Orientation",
+    "by_row",
+    "match_variation",
+    "varying_axes",
+    "visit_rows",
+    "visit_slots",
+]
+
+Pytree = Any
+
+
+def varying_axes(leaf: Any) -> frozenset[str]:
+    """Finds the mesh axes over which an array or a number differs between devices."""
+    return jax.typeof(leaf).manual_axis_type.varying
+
+
+def match_variation(tree: Pytree, like: Pytree) -> Pytree:
+    """Gives `tree` the device-variation of `like`, which loop carries under `shard_map` need.
+
+    Args:
+      tree: arrays that may be replicated over the mesh axes.
+      like: arrays whose mesh axes of variation are taken.
+
+    Returns:
+      `tree`, varying over every axis over which a leaf of `like` varies.
+    """
+    axes: frozenset[str] = frozenset()
+    for leaf in jax.tree.leaves(like):
+        axes |= varying_axes(leaf)
+
+    def cast(leaf: jax.Array) -> jax.Array:
+        leaf = jnp.asarray(leaf)
+        missing = tuple(sorted(axes - varying_axes(leaf)))
+        return lax.pcast(leaf, missing, to="varying") if missing else leaf
+
+    return jax.tree.map(cast, tree)
+
+
+@pytree
+class CutRows:
+    """The order in which GPU kernels take rows, and which they reduce in pieces.
+
+    See `pallas_kernels.schedule`.
+
+    Attributes:
+      whole_ptr: int32 [groups + 1], where each group starts in the next three arrays.
+      whole_rows, whole_starts, whole_lengths: int32 [rows of group 0 and rows that have edges, of
+        the other groups], the row, first slot and edges of each, by descending number of edges
+        within its group; of group 0 the rows without edges are there, too, at its end.
+      counts: int32 [groups], how many rows, the first ones, are cut.
+      longest: int32 [groups], edges of the longest piece.
+      piece_ptr: int32 [groups + 1], where the pieces of each group start.
+      piece_rows, piece_starts, piece_lengths: int32 [pieces of all groups], the row, first slot and
+        edges of each piece.
+      row_ptr: int32 [groups + 1], where the cut rows of each group start.
+      rows, firsts, pieces: int32 [cut rows of all groups], each row, its first piece in its group,
+        and its pieces.
+      partials: pieces that a group may have; 0: no row is cut.
+      spread: whether a row may be so long that the whole chip deals with its pieces.
+    """
+
+    whole_ptr: jax.Array
+    whole_rows: jax.Array
+    whole_starts: jax.Array
+    whole_lengths: jax.Array
+    counts: jax.Array
+    longest: jax.Array
+    piece_ptr: jax.Array
+    piece_rows: jax.Array
+    piece_starts: jax.Array
+    piece_lengths: jax.Array
+    row_ptr: jax.Array
+    rows: jax.Array
+    firsts: jax.Array
+    pieces: jax.Array
+    partials: int = dataclasses.field(metadata={"static": True})
+    spread: bool = dataclasses.field(metadata={"static": True})
+
+
+@pytree
+class Orientation:
+    """One direction of the edges of several groups (see the module's docstring).
+
+    Attributes:
+      neighbors: int32 [slots], the row at the other end of each edge.
+      edge_ids: int32 [slots], the slot of the same edge in the orientation by receiver; None where
+        this is that orientation.
+      places: int32 [slots], of the orientation by receiver: where the edge of each slot stands in
+        the orientation by sender; None: kernels do without.
+      rows: int32 [compact rows and runs of all groups], the row that each stands for: of every
+        group the compact rows and then the runs of its heavy rows, row by row.
+      starts, degrees: int32 [compact rows and runs of all groups], the first slot of each, and its
+        edges; of a heavy row its first run, in that order of the group, and its runs.
+      run_ptr: int32 [groups + 1], where each group starts in these.
+      heavy_rows: int32 [groups], how many rows, the first compact ones, are heavy.
+      position: int32 [rows of group 0], the compact row of each row of group 0, -1: no edges.
+      compressed_ptr: int32 [groups + 1], where the rows of each group start in `compressed_rows`.
+      compressed_rows: int32 [rows that have edges, of all groups], in row order, numbered as in
+        `rows`, of whose compact rows they are a permutation within each group.
+      compressed_starts: int32 [rows that have edges, of all groups, + 1], the first slot of each;
+        behind the last row, the number of edges.
+      cut: how GPU kernels take the rows; None: by the compressed rows, which takes them longer.
+      lanes: how XLA takes all rows together, where these are all edges of a graph (see
+        `jaxgraph.ops.xla.whole_graph`); None: a block at a time.
+    """
+
+    neighbors: jax.Array
+    edge_ids: jax.Array | None
+    rows: jax.Array
+    starts: jax.Array
+    degrees: jax.Array
+    run_ptr: jax.Array
+    heavy_rows: jax.Array
+    position: jax.Array
+    compressed_ptr: jax.Array
+    compressed_rows: jax.Array
+    compressed_starts: jax.Array
+    places: jax.Array | None = None
+    cut: CutRows | None = None
+    lanes: Lanes | None = None
+
+
+@pytree
+class EdgeGroups:
+    """The edges of one shard, grouped by where their far end lives, in both orientations.
+
+    Attributes:
+      by_receiver, by_sender: the two orientations.
+      sender_ids, receiver_ids: int32, global ids of the rows that `neighbors` and `rows` number;
+        group g starts at `sender_ptr[g]` (`receiver_ptr[g]`); None: all groups at 0.
+      repetition: int32 [slots], which of several equal edges each one is; None: no equal edges.
+      receivers: int32 [slots], the row of the receiver of each slot by receiver; None where edges
+        carry no data.
+      chunk: edges handled at a time, a power of two.
+      piece: edges of a row that are taken at a time, a power of two, at most `chunk`.
+      receiver_capacity, sender_capacity: compact rows and runs of the largest group, plus one
+        block of rows.
+      implementation: which kernels reduce over the edges: "xla", "cpu" or "mosaic_gpu".
+    """
+
+    by_receiver: Orientation
+    by_sender: Orientation
+    sender_ids: jax.Array
+    sender_ptr: jax.Array | None
+    receiver_ids: jax.Array
+    receiver_ptr: jax.Array | None
+    repetition: jax.Array | None
+    receivers: jax.Array | None
+    chunk: int = dataclasses.field(metadata={"static": True})
+    piece: int = dataclasses.field(metadata={"static": True})
+    receiver_capacity: int = dataclasses.field(metadata={"static": True})
+    sender_capacity: int = dataclasses.field(metadata={"static": True})
+    implementation: str = dataclasses.field(default="xla", metadata={"static": True})
+
+    @property
+    def rows_at_once(self) -> int:
+        """Rows of a block."""
+        return self.chunk // self.piece
+
+    def orientation(self, side: str) -> Orientation:
+        """The orientation by "receiver" or by "sender"."""
+        return self.by_receiver if side == "receiver" else self.by_sender
+
+
+@dataclasses.dataclass(frozen=True)
+class EdgeChunk:
+    """Up to `chunk` edges of one group, as handed to an edge function.
+
+    Attributes:
+      senders, receivers: int32 [chunk], rows of the sender and receiver tables of the group.
+      edge_ids: int32 [chunk], slots in the orientation by receiver.
+      mask: bool [chunk], False where a lane holds no edge (it then repeats an edge of its row, or
+        of another row of the group).
+      side: "sender" or "receiver", at which end equally many lanes on end have the same row; None:
+        at no end.
+      rows: int32 [rows of a block], these rows, or None.
+    """
+
+    senders: jax.Array
+    receivers: jax.Array
+    edge_ids: jax.Array
+    mask: jax.Array
+    side: str | None = None
+    rows: jax.Array | None = None
+
+    def at_end(self, side: str, tree: Pytree) -> Pytree:
+        """What the edges see of the arrays of the senders or of the receivers, [chunk, ...].
+
+        Args:
+          side: "sender" or "receiver".
+          tree: arrays [rows, ...].
+
+        Returns:
+          Their rows at that end.
+        """
+        if self.rows is None or side != self.side:
+            return take_rows(tree, self.senders if side == "sender" else self.receivers)
+        lanes, size = len(self.mask), len(self.rows)
+
+        # A row that many lanes share is read once, and never stored for each of them.
+        def spread(leaf: jax.Array) -> jax.Array:
+            shape = (size, lanes // size, *leaf.shape[1:])
+            return jnp.broadcast_to(leaf[:, None], shape).reshape(lanes, *leaf.shape[1:])
+
+        return jax.tree.map(spread, take_rows(tree, self.rows))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Block:
+    """Some consecutive rows or runs of a group.
+
+    Attributes:
+      orientation: that of the rows.
+      rows: int32 [rows at once], the row of each lane.
+      starts: int32 [rows at once], the slot of the lane's first edge.
+      lengths: int32 [rows at once], the lane's edges; 0 behind the end of the group, where the
+        lane stands for the first one.
+    """
+
+    orientation: Orientation
+    rows: jax.Array
+    starts: jax.Array
+    lengths: jax.Array
+
+    def pieces(self, done: jax.Array, piece: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Neighbors, slots by receiver and mask [rows at once, piece] of the next edges."""
+        places = done + jnp.arange(piece, dtype=jnp.int32)[None]
+        mask = places < self.lengths[:, None]
+        slots = self.starts[:, None] + jnp.minimum(
+            places, jnp.maximum(self.lengths - 1, 0)[:, None]
+        )
+
+        def known() -> tuple[jax.Array, jax.Array]:
+            ids = self.orientation.edge_ids
+            ids = slots if ids is None else take_rows(ids, slots)
+            return take_rows(self.orientation.neighbors, slots), ids
+
+        # Fused into the gathers that use them, they would be computed for every element of a row.
+        neighbors, ids = stored_branch(done, known, lambda: (slots, slots))
+        return neighbors, ids, mask
+
+
+def _block(edges: EdgeGroups, side: str, first: jax.Array, stop: jax.Array) -> _Block:
+    """The block from a compact row or run on, of a group that ends before `stop`."""
+    orientation, size = edges.orientation(side), edges.rows_at_once
+    inside = first + jnp.arange(size, dtype=jnp.int32) < stop
+    rows, starts, degrees = (
+        rows_from(array, first, size)
+        for array in (orientation.rows, orientation.starts, orientation.degrees)
+    )
+    return _Block(
+        orientation=orientation,
+        rows=jnp.where(inside, rows, rows[0]),
+        starts=jnp.where(inside, starts, starts[0]),
+        lengths=jnp.where(inside, degrees, 0),
+    )
+
+
+def by_row(tree: Pytree, rows: int) -> Pytree:
+    """Arrays [chunk, ...] as [rows, lanes of a row, ...]."""
+    return jax.tree.map(
+        lambda leaf: leaf.reshape(rows, leaf.shape[0] // rows, *leaf.shape[1:]), tree
+    )
+
+
+def visit_rows(
+    edges: EdgeGroups,
+    side: str,
+    group: jax.Array | int,
+    visit: Callable[[EdgeChunk, Pytree, Pytree], tuple[Pytree, Pytree]],
+    merge: Callable[..., Pytree],
+    empty: Pytree,
+    table: Pytree,
+    carry: Pytree,
+) -> tuple[Pytree, Pytree]:
+    """Reduces the edges of every row of a group, block by block.
+
+    Args:
+      edges: the edges.
+      side: "receiver" or "sender", the orientation.
+      group: which group, static or traced.
+      visit: `(chunk, state, carry) -> (state, carry)`: takes the edges of a chunk, `piece` lanes
+        of which belong to each row of the block, into the state [rows of a block, ...].
+      merge: one state of several, which have taken in different edges of the same rows.
+      empty: a state of no edges.
+      table: pytree of arrays [capacity, ...], whose first rows are replaced by the states of the
+        group's compact rows.
+      carry: what else is handed from one visit to the next. All arrays vary as `edges` does.
+
+    Returns:
+      The table and the last carry.
+    """
+    orientation, size = edges.orientation(side), edges.rows_at_once
+    begin, end = (entry_at(orientation.run_ptr, group + more) for more in (0, 1))
+    heavy = entry_at(orientation.heavy_rows, group)
+
+    def body(loop: tuple[jax.Array, Pytree, Pytree]) -> tuple[jax.Array, Pytree, Pytree]:
+        first, table, carry = loop
+        block = _block(edges, side, begin + first, end)
+        state, carry = _reduce_block(edges, side, block, visit, empty, carry)
+        table = _written(table, state, first)
+        return first + size, table, carry
+
+    loop = (match_variation(heavy, (end, table, carry)), table, carry)
+    _, table, carry = lax.while_loop(lambda loop: begin + loop[0] < end, body, loop)
+    return _merge_runs(edges, side, begin, heavy, merge, empty, table), carry
+
+
+def _written(table: Pytree, rows: Pytree, first: jax.Array) -> Pytree:
+    """`table` with other rows from the first on."""
+
+    def write(leaf: jax.Array, new: jax.Array) -> jax.Array:
+        return with_rows_from(leaf, first, new.astype(leaf.dtype))
+
+    return jax.tree.map(write, table, rows)
+
+
+def _reduce_block(
+    edges: EdgeGroups,
+    side: str,
+    block: _Block,
+    visit: Callable[[EdgeChunk, Pytree, Pytree], tuple[Pytree, Pytree]],
+    empty: Pytree,
+    carry: Pytree,
+) -> tuple[Pytree, Pytree]:
+    """The state of a block's rows after all their edges."""
+    shape = (edges.rows_at_once, edges.piece)
+    own_rows = jnp.broadcast_to(block.rows[:, None], shape).reshape(-1)
+    longest = jnp.max(block.lengths)
+
+    def body(loop: tuple[jax.Array, Pytree, Pytree]) -> tuple[jax.Array, Pytree, Pytree]:
+        done, state, carry = loop
+        neighbors, edge_ids, mask = (each.reshape(-1) for each in block.pieces(done, edges.piece))
+        senders, receivers = (own_rows, neighbors) if side == "sender" else (neighbors, own_rows)
+        chunk = EdgeChunk(senders, receivers, edge_ids, mask, side, block.rows)
+        return done + edges.piece, *visit(chunk, state, carry)
+
+    start = match_variation(jnp.int32(0), (longest, empty, carry))
+    return lax.while_loop(lambda loop: loop[0] < longest, body, (start, empty, carry))[1:]
+
+
+def _merge_runs(
+    edges: EdgeGroups,
+    side: str,
+    begin: jax.Array,
+    heavy: jax.Array,
+    merge: Callable[..., Pytree],
+    empty: Pytree,
+    table: Pytree,
+) -> Pytree:
+    """`table` with the states of the heavy rows, each that of its runs merged, at their places."""
+    orientation, size = edges.orientation(side), edges.rows_at_once
+    lanes = jnp.arange(size, dtype=jnp.int32)
+
+    def where(mask: jax.Array, some: Pytree, others: Pytree) -> Pytree:
+        def pick(one: jax.Array, other: jax.Array) -> jax.Array:
+            shape = (size,) + (1,) * (one.ndim - 1)
+            return jnp.where(mask.reshape(shape), one, other).astype(other.dtype)
+
+        return jax.tree.map(pick, some, others)
+
+    def body(loop: tuple[jax.Array, Pytree]) -> tuple[jax.Array, Pytree]:
+        first, table = loop
+        starts, counts = (
+            rows_from(array, begin + first, size)
+            for array in (orientation.starts, orientation.degrees)
+        )
+        inside = first + lanes < heavy
+
+        def take_in(inner: tuple[jax.Array, Pytree]) -> tuple[jax.Array, Pytree]:
+            done, state = inner
+            some = inside & (done < counts)
+            runs = take_rows(table, jnp.where(some, starts + done, 0))
+            return done + 1, merge(state, where(some, runs, empty))
+
+        # The first row of all has the most runs.
+        most = counts[0]
+        start = match_variation(jnp.int32(0), (most, table))
+        state = lax.while_loop(lambda inner: inner[0] < most, take_in, (start, empty))[1]
+        old = jax.tree.map(lambda leaf: rows_from(leaf, first, size), table)
+        return first + size, _written(table, where(inside, state, old), first)
+
+    start = match_variation(jnp.int32(0), (heavy, table))
+    return lax.while_loop(lambda loop: loop[0] < heavy, body, (start, table))[1]
+
+
+def visit_slots(
+    edges: EdgeGroups,
+    group: jax.Array | int,
+    visit: Callable[[EdgeChunk, jax.Array, Pytree], Pytree],
+    carry: Pytree,
+) -> Pytree:
+    """Runs `visit(chunk, first_slot, carry)` over the slots of a group, a chunk at a time.
+
+    Args:
+      edges: the edges, whose `receivers` are known.
+      group: which group, static or traced.
+      visit: returns the new carry; lanes are consecutive slots by receiver, and those behind the
+        group's last slot are masked.
+      carry: pytree of arrays that vary as `edges` does.
+
+    Returns:
+      The last carry.
+    """
+    orientation, all_receivers = edges.by_receiver, edges.receivers
+    assert all_receivers is not None  # edges without data have no values either
+    start, stop = (
+        entry_at(orientation.compressed_starts, entry_at(orientation.compressed_ptr, group + more))
+        for more in (0, 1)
+    )
+    lanes = jnp.arange(edges.chunk, dtype=jnp.int32)
+
+    def body(loop: tuple[jax.Array, Pytree]) -> tuple[jax.Array, Pytree]:
+        first, carry = loop
+        mask = first + lanes < stop
+
+        def active(values: jax.Array) -> jax.Array:
+            return jnp.where(mask, values, values[0])
+
+        senders, receivers = (
+            active(rows_from(array, first, edges.chunk))
+            for array in (orientation.neighbors, all_receivers)
+        )
+        chunk = EdgeChunk(senders, receivers, active(first + lanes), mask)
+        return first + edges.chunk, visit(chunk, first, carry)
+
+    start = match_variation(start, (start, stop, carry))
+    return lax.while_loop(lambda loop: loop[0] < stop, body, (start, carry))[1]
+
+
+@pytree
+class EdgeGroup:
+    """One group of edges, as a kernel reduces it.
+
+    Attributes:
+      edges: all groups.
+      group: which of them, static or traced.
+      missing: bool [receiver rows], rows that take in a message from themselves that no edge
+        carries; the first rows of the senders are then the receivers. None: no row does.
+    """
+
+    edges: EdgeGroups
+    group: jax.Array | int
+    missing: jax.Array | None = None
+
+    def sender_ids(self, num_rows: int) -> jax.Array:
+        """Global ids of the group's senders, int32 [num_rows] or longer; any where it has none."""
+        edges = self.edges
+        if edges.sender_ptr is None:
+            return edges.sender_ids
+        rows = entry_at(edges.sender_ptr, self.group) + jnp.arange(num_rows, dtype=jnp.int32)
+        return edges.sender_ids.at[rows].get(mode="clip")

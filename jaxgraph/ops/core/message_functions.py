@@ -1,0 +1,176 @@
+"""The messages of the library's own layers and ops.
+
+Each takes `(params, sender, receiver, edge)` as seen by a chunk of edges, closes over nothing but
+numbers, and is the same object (or an equal one) every time, so that compiled programs are found
+again. A kernel that knows a message recognises it by comparing with these.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxgraph.ops.core.precision import accumulation_dtype, to_accumulation
+
+__all__ = [
+    "DotMessage",
+    "GatMessage",
+    "GatV2Message",
+    "dot_message",
+    "gat_message",
+    "gatv2_message",
+    "sum_message",
+    "weighted_message",
+]
+
+Pytree = Any
+MessageFn = Callable[[Pytree, Pytree, Pytree, Pytree], Pytree]
+
+
+def sum_message(params: Pytree, sender: Pytree, receiver: Pytree, edge: Pytree) -> Pytree:
+    """m_ij = x_j.
+
+    Args:
+      params: unused.
+      sender: arrays [edges, ...].
+      receiver: unused.
+      edge: unused.
+
+    Returns:
+      `sender`.
+    """
+    return sender
+
+
+def weighted_message(
+    params: Pytree, sender: jax.Array, receiver: Pytree, edge: jax.Array
+) -> jax.Array:
+    """m_ij = w_ij x_j, not rounded to 16 bits: weights that cancel leave what they differ by.
+
+    Args:
+      params: unused.
+      sender: [edges, ...], such as [edges, heads, features].
+      receiver: unused.
+      edge: weights of the leading axes of `sender`: [edges], or [edges, heads].
+
+    Returns:
+      The shape of `sender`, in the type in which it is accumulated, whatever that of the weights.
+    """
+    edge = to_accumulation(edge.reshape(edge.shape + (1,) * (sender.ndim - edge.ndim)))
+    return (edge * to_accumulation(sender)).astype(accumulation_dtype(sender.dtype))
+
+
+@dataclasses.dataclass(frozen=True)
+class GatMessage:
+    """What `gat_message` returns."""
+
+    negative_slope: float
+
+    def __call__(
+        self,
+        params: Pytree,
+        sender: tuple[jax.Array, jax.Array],
+        receiver: jax.Array,
+        edge: Pytree,
+    ) -> tuple[jax.Array, jax.Array]:
+        logits, values = self.without_activation(params, sender, receiver, edge)
+        return jax.nn.leaky_relu(logits, self.negative_slope), values
+
+    def without_activation(
+        self,
+        params: Pytree,
+        sender: tuple[jax.Array, jax.Array],
+        receiver: jax.Array,
+        edge: Pytree,
+    ) -> tuple[jax.Array, jax.Array]:
+        """(l_j + r_i, v_j)."""
+        values, sender_logits = sender
+        return to_accumulation(sender_logits) + to_accumulation(receiver), values
+
+    def pulled_activation(self, logits: jax.Array, gradient: jax.Array) -> jax.Array:
+        """The gradient of l_j + r_i, given that of its leaky ReLU."""
+        return jnp.where(logits >= 0, gradient, self.negative_slope * gradient)
+
+
+def gat_message(negative_slope: float) -> MessageFn:
+    """m_ij = (leaky_relu(l_j + r_i), v_j): logits and values of GAT's attention.
+
+    Args:
+      negative_slope: of the leaky ReLU.
+
+    Returns:
+      A function of sender `(values [edges, heads, features], logits [edges, heads])` and receiver
+      logits [edges, heads]. Equal slopes give equal functions.
+
+    References:
+      Velickovic et al., "Graph attention networks", 2018, equation 3.
+    """
+    return GatMessage(float(negative_slope))
+
+
+@dataclasses.dataclass(frozen=True)
+class GatV2Message:
+    """What `gatv2_message` returns."""
+
+    negative_slope: float
+
+    def __call__(
+        self, params: jax.Array, sender: jax.Array, receiver: jax.Array, edge: Pytree
+    ) -> tuple[jax.Array, jax.Array]:
+        hidden = to_accumulation(sender) + to_accumulation(receiver)
+        hidden = jax.nn.leaky_relu(hidden, self.negative_slope)
+        return jnp.sum(to_accumulation(params)[None] * hidden, -1), sender
+
+
+def gatv2_message(negative_slope: float) -> MessageFn:
+    """m_ij = (<a, leaky_relu(s_j + r_i)>, s_j): logits and values of GATv2's attention.
+
+    Args:
+      negative_slope: of the leaky ReLU.
+
+    Returns:
+      A function of params a [heads, features], sender and receiver [edges, heads, features]. Equal
+      slopes give equal functions.
+
+    References:
+      Brody, Alon and Yahav, "How attentive are graph attention networks?", 2022, equation 7.
+    """
+    return GatV2Message(float(negative_slope))
+
+
+@dataclasses.dataclass(frozen=True)
+class DotMessage:
+    """What `dot_message` returns."""
+
+    scale: float
+
+    def __call__(
+        self,
+        params: Pytree,
+        sender: tuple[jax.Array, jax.Array],
+        receiver: jax.Array,
+        edge: Pytree,
+    ) -> tuple[jax.Array, jax.Array]:
+        keys, values = sender
+        products = to_accumulation(keys) * to_accumulation(receiver)
+        return self.scale * jnp.sum(products, -1), values
+
+
+def dot_message(scale: float) -> MessageFn:
+    """m_ij = (scale <q_i, k_j>, v_j): logits and values of dot-product attention.
+
+    Args:
+      scale: of the products.
+
+    Returns:
+      A function of sender `(keys, values)` and receiver queries, each [edges, heads, features].
+      Equal scales give equal functions.
+
+    References:
+      Vaswani et al., "Attention is all you need", 2017, equation 1.
+    """
+    return DotMessage(float(scale))

@@ -1,0 +1,428 @@
+"""Messages over the edges of one shard, evaluated a chunk of edges at a time, and their pullback.
+
+y_i = reduce_{e: j -> i} f(theta, s_j, r_i, x_e): no array of the size [edges, features] is ever
+made, forward or backward. The backward recomputes the messages of a chunk and pulls the gradient
+through them, once per input that needs a gradient: by sender (for s), by receiver (for r) and slot
+after slot (for x); that of theta comes with one of these. All write to contiguous rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgraph.ops.core.edges import (
+    EdgeChunk,
+    EdgeGroups,
+    by_row,
+    match_variation,
+    visit_rows,
+    visit_slots,
+)
+from jaxgraph.ops.core.precision import accumulation_dtype, to_accumulation
+from jaxgraph.ops.core.reducers import Reducer, Sum, cotangent
+from jaxgraph.ops.core.rows import entry_at, rows_from, take_rows, with_rows_from
+from jaxgraph.ops.core.stored import when_ready
+from pallas_kernels.pytrees import pytree
+
+__all__ = [
+    "Inputs",
+    "Pullback",
+    "Wanted",
+    "add_rows",
+    "at_edges",
+    "chunk_examples",
+    "evaluate_message",
+    "finish_messages",
+    "floating_leaves",
+    "masked_cotangent",
+    "merge_rows",
+    "message_shapes",
+    "per_edge",
+    "pull_chunk",
+    "pull_edges",
+    "pull_lane",
+    "pull_messages",
+    "reduce_messages",
+    "start_after",
+    "with_floating_leaves",
+    "zero_totals",
+]
+
+Pytree = Any
+MessageFn = Callable[[Pytree, Pytree, Pytree, Pytree], Pytree]
+
+
+@pytree
+class Inputs:
+    """What a message is computed from.
+
+    Attributes:
+      params: any pytree, the same for every edge.
+      sender: pytree of arrays [sender rows, ...].
+      receiver: pytree of arrays [receiver rows, ...].
+      edge: pytree of arrays [slots of the orientation by receiver, ...].
+    """
+
+    params: Pytree
+    sender: Pytree
+    receiver: Pytree
+    edge: Pytree
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """Which inputs need a gradient.
+
+    Attributes:
+      params, sender, receiver, edge: whether these do.
+      over_inputs: whether nothing reads the inputs after their gradients have been computed, so
+        that these may take their memory.
+    """
+
+    params: bool
+    sender: bool
+    receiver: bool
+    edge: bool
+    over_inputs: bool = False
+
+    @property
+    def some(self) -> bool:
+        """Whether any does."""
+        return self.params or self.sender or self.receiver or self.edge
+
+    @property
+    def by_sender(self) -> bool:
+        """Whether the edges must be visited by sender."""
+        return self.sender or (self.params and not (self.receiver or self.edge))
+
+
+@dataclasses.dataclass(frozen=True)
+class Pullback:
+    """Gradients of the floating leaves of `Inputs`, in the order of their flattening.
+
+    `rows` are those of the sender or of the receiver, whichever side was asked for.
+    """
+
+    rows: list[jax.Array]
+    params: list[jax.Array]
+
+
+def is_floating(leaf: Any) -> bool:
+    return jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
+
+
+def floating_leaves(tree: Pytree) -> list[jax.Array]:
+    """The leaves that have a gradient."""
+    return [leaf for leaf in jax.tree.leaves(tree) if is_floating(leaf)]
+
+
+def with_floating_leaves(tree: Pytree, floating: list[Any]) -> Pytree:
+    """`tree` with its floating leaves replaced, in order."""
+    replacements = iter(floating)
+    return jax.tree.map(lambda leaf: next(replacements) if is_floating(leaf) else leaf, tree)
+
+
+def add_rows(total: jax.Array, start: jax.Array, addend: jax.Array) -> jax.Array:
+    old = rows_from(total, start, addend.shape[0])
+    return with_rows_from(total, start, old + addend.astype(old.dtype))
+
+
+def at_edges(inputs: Inputs, chunk: EdgeChunk) -> Inputs:
+    """The inputs as the edges of a chunk see them, [chunk, ...]."""
+    return Inputs(
+        inputs.params,
+        chunk.at_end("sender", inputs.sender),
+        chunk.at_end("receiver", inputs.receiver),
+        take_rows(inputs.edge, chunk.edge_ids),
+    )
+
+
+def evaluate_message(message: MessageFn, inputs: Inputs) -> Pytree:
+    """The messages of edges that see `inputs`, varying over devices as these do.
+
+    A message that reads no input, such as a 1 per edge, is the same on all devices otherwise, and
+    so would be its gradient.
+    """
+    messages = message(inputs.params, inputs.sender, inputs.receiver, inputs.edge)
+    return match_variation(messages, inputs)
+
+
+def per_edge(
+    edges: EdgeGroups, group: jax.Array | int, reducer: Reducer, chunk: EdgeChunk
+) -> jax.Array | None:
+    """What a reducer needs to know of the edges of a chunk, or None."""
+    receivers, senders = chunk.receivers, chunk.senders
+    if edges.receiver_ptr is not None:
+        receivers = receivers + entry_at(edges.receiver_ptr, group)
+    if edges.sender_ptr is not None:
+        senders = senders + entry_at(edges.sender_ptr, group)
+    known = edges.repetition
+    repetition = 0 if known is None else take_rows(known, chunk.edge_ids)
+    return reducer.per_edge(
+        take_rows(edges.receiver_ids, receivers), take_rows(edges.sender_ids, senders), repetition
+    )
+
+
+def chunk_examples(inputs: Inputs, chunk: int) -> Inputs:
+    """Zeros of the shapes that `chunk` edges see, varying over devices as the inputs do."""
+
+    def some(leaf: jax.Array) -> jax.Array:
+        return match_variation(jnp.zeros((chunk, *leaf.shape[1:]), leaf.dtype), leaf)
+
+    sender, receiver, edge = jax.tree.map(some, (inputs.sender, inputs.receiver, inputs.edge))
+    return Inputs(inputs.params, sender, receiver, edge)
+
+
+def message_shapes(message: MessageFn, inputs: Inputs, chunk: int) -> Pytree:
+    """Shapes and dtypes of the messages of `chunk` edges."""
+    return jax.eval_shape(partial(evaluate_message, message), chunk_examples(inputs, chunk))
+
+
+def reduce_messages(
+    edges: EdgeGroups,
+    group: jax.Array | int,
+    message: MessageFn,
+    reducer: Reducer,
+    inputs: Inputs,
+    after: jax.Array | None = None,
+) -> Pytree:
+    """Reduces the messages of one group of edges at their receivers.
+
+    Args:
+      edges: the edges of the shard.
+      group: which group.
+      message: `message(params, sender, receiver, edge)` on chunks of edges [chunk, ...].
+      reducer: how messages meet.
+      inputs: what messages are made from.
+      after: 0, as int32, that is added to what the work starts from, and so orders it; None: what
+        the work starts from is made when the inputs are there.
+
+    Returns:
+      The reducer's state, one row per compact row of the group.
+    """
+    shapes = message_shapes(message, inputs, edges.chunk)
+    table = reducer.empty(shapes, edges.receiver_capacity)
+    table = start_after(table, when_ready(inputs) if after is None else after)
+    empty = reducer.empty(shapes, edges.rows_at_once)
+    table, empty = match_variation((table, empty), (edges, inputs, reducer))
+
+    def visit(chunk: EdgeChunk, state: Pytree, carry: Pytree) -> tuple[Pytree, Pytree]:
+        messages = evaluate_message(message, at_edges(inputs, chunk))
+        lifted = reducer.lift(messages, chunk.mask, per_edge(edges, group, reducer, chunk))
+        return reducer.take_in(state, by_row(lifted, edges.rows_at_once)), carry
+
+    return visit_rows(edges, "receiver", group, visit, reducer.merge, empty, table, ())[0]
+
+
+def start_after(tree: Pytree, after: jax.Array) -> Pytree:
+    """`tree` plus 0, not to be made before `after` is known (see `when_ready`)."""
+    return jax.tree.map(lambda leaf: leaf + after.astype(leaf.dtype), tree)
+
+
+def finish_messages(
+    message: MessageFn, reducer: Reducer, inputs: Inputs, chunk: int, state: Pytree
+) -> tuple[Pytree, Pytree]:
+    """The outputs of a state that has taken in all messages, and what the backward needs of it.
+
+    Args:
+      message, reducer, inputs: as for `reduce_messages`.
+      chunk: edges that the message function is called with.
+      state: the reducer's state.
+
+    Returns:
+      Outputs in the type of the messages, and what is kept.
+    """
+    return reducer.finish(state, message_shapes(message, inputs, chunk))
+
+
+def merge_rows(reducer: Reducer, state: Pytree, first: jax.Array, addend: Pytree) -> Pytree:
+    size = jax.tree.leaves(addend)[0].shape[0]
+    old = jax.tree.map(lambda leaf: rows_from(leaf, first, size), state)
+    new = reducer.merge(old, addend)
+    return jax.tree.map(lambda leaf, part: with_rows_from(leaf, first, part), state, new)
+
+
+def pull_messages(
+    edges: EdgeGroups,
+    side: str,
+    group: jax.Array | int,
+    message: MessageFn,
+    reducer: Reducer,
+    inputs: Inputs,
+    adjoint: Pytree,
+    *,
+    want_params: bool = False,
+    after: jax.Array | None = None,
+) -> Pullback:
+    """Pulls the gradient of the outputs back to the rows at one end of a group of edges.
+
+    Args:
+      edges, group, message, reducer, inputs: as for `reduce_messages`.
+      side: "sender" or "receiver", whose gradient is wanted.
+      adjoint: `reducer.adjoint(...)`, one row per row of `inputs.receiver`.
+      want_params: whether the gradient of the parameters is wanted as well.
+      after: as for `reduce_messages`.
+
+    Returns:
+      Gradients, `rows` by compact row of the group.
+    """
+    capacity = edges.receiver_capacity if side == "receiver" else edges.sender_capacity
+    wanted = floating_leaves(inputs.receiver if side == "receiver" else inputs.sender)
+    table = _zero_rows(wanted, capacity)
+    params = zero_totals(inputs.params) if want_params else []
+    table, params = start_after((table, params), when_ready(adjoint) if after is None else after)
+    empty = _zero_rows(wanted, edges.rows_at_once)
+    likes = (edges, inputs, adjoint, reducer)
+    table, params, empty = match_variation((table, params, empty), likes)
+
+    def visit(
+        chunk: EdgeChunk, rows: list[jax.Array], params: list[jax.Array]
+    ) -> tuple[list[jax.Array], list[jax.Array]]:
+        grads = _pull_edges(edges, group, message, reducer, inputs, adjoint, chunk)
+        lanes = grads.receiver if side == "receiver" else grads.sender
+        pieces = by_row([to_accumulation(leaf) for leaf in lanes], edges.rows_at_once)
+        return Sum().take_in(rows, pieces), _sum_lists(params, grads.params) if params else []
+
+    table, params = visit_rows(edges, side, group, visit, _sum_lists, empty, table, params)
+    # Rounded when rows are done, so that those of 16 bits travel to other parts as such.
+    rows = [leaf.astype(x.dtype) for leaf, x in zip(table, wanted, strict=True)]
+    return Pullback(rows, params)
+
+
+def pull_edges(
+    edges: EdgeGroups,
+    group: jax.Array | int,
+    message: MessageFn,
+    reducer: Reducer,
+    inputs: Inputs,
+    adjoint: Pytree,
+    totals: list[jax.Array],
+    *,
+    want_params: bool = False,
+    after: jax.Array | None = None,
+) -> tuple[list[jax.Array], list[jax.Array]]:
+    """Pulls the gradient of the outputs back to the edges of a group.
+
+    Args:
+      edges, group, message, reducer, inputs, adjoint, want_params, after: as for `pull_messages`.
+      totals: gradients of the floating edge inputs [slots, ...], to be added to.
+
+    Returns:
+      The totals with the group's edges, and the gradient of the parameters or an empty list.
+    """
+    params = zero_totals(inputs.params) if want_params else []
+    params = start_after(params, when_ready(adjoint) if after is None else after)
+    start = match_variation((totals, params), (edges, inputs, adjoint, reducer))
+
+    def visit(chunk: EdgeChunk, first: jax.Array, carry: Any) -> Any:
+        totals, params = carry
+        grads = _pull_edges(edges, group, message, reducer, inputs, adjoint, chunk)
+        totals = [add_rows(t, first, part) for t, part in zip(totals, grads.edge, strict=True)]
+        return totals, _sum_lists(params, grads.params) if params else []
+
+    return visit_slots(edges, group, visit, start)
+
+
+def _pull_edges(edges, group, message, reducer, inputs, adjoint, chunk: EdgeChunk) -> Inputs:
+    keep = per_edge(edges, group, reducer, chunk)
+    rows = chunk.at_end("receiver", adjoint)
+    return pull_chunk(message, reducer, at_edges(inputs, chunk), rows, keep, chunk.mask)
+
+
+def _sum_lists(*lists: list[jax.Array]) -> list[jax.Array]:
+    return [functools.reduce(jnp.add, parts) for parts in zip(*lists, strict=True)]
+
+
+def _zero_rows(leaves: list[jax.Array], rows: int) -> list[jax.Array]:
+    return [jnp.zeros((rows, *x.shape[1:]), accumulation_dtype(x.dtype)) for x in leaves]
+
+
+def zero_totals(tree: Pytree) -> list[jax.Array]:
+    return [jnp.zeros(x.shape, accumulation_dtype(x.dtype)) for x in floating_leaves(tree)]
+
+
+def pull_chunk(
+    message: MessageFn,
+    reducer: Reducer,
+    inputs: Inputs,
+    adjoint: Pytree,
+    keep: jax.Array | None,
+    mask: jax.Array,
+) -> Inputs:
+    """Gradients of the floating leaves of `inputs`, as lists; zero in lanes without an edge."""
+    floating = Inputs(
+        floating_leaves(inputs.params),
+        floating_leaves(inputs.sender),
+        floating_leaves(inputs.receiver),
+        floating_leaves(inputs.edge),
+    )
+
+    def evaluate(floating: Inputs) -> Pytree:
+        return evaluate_message(
+            message,
+            Inputs(
+                with_floating_leaves(inputs.params, floating.params),
+                with_floating_leaves(inputs.sender, floating.sender),
+                with_floating_leaves(inputs.receiver, floating.receiver),
+                with_floating_leaves(inputs.edge, floating.edge),
+            ),
+        )
+
+    # A replicated parameter would get its gradient summed over the mesh inside the loop.
+    floating = match_variation(floating, (inputs, adjoint))
+    messages, pull = jax.vjp(evaluate, floating)
+    gradient = cotangent(reducer, messages, adjoint, keep)
+    return pull(masked_cotangent(gradient, messages, mask))[0]
+
+
+def pull_lane(
+    message: MessageFn,
+    reducer: Reducer,
+    side: str,
+    inputs: Inputs,
+    adjoint: Pytree,
+    keep: jax.Array | None,
+    mask: jax.Array,
+    weights: Pytree,
+) -> list[jax.Array]:
+    """Gradients of the floating leaves at one end of some edges.
+
+    Args:
+      message, reducer, inputs, adjoint, keep, mask: as for `pull_chunk`.
+      side: "sender" or "receiver".
+      weights: what `reducer.weigh` returned for the edges.
+
+    Returns:
+      Gradients [edges, ...], zero where there is no edge.
+    """
+    ends = getattr(inputs, side)
+
+    def evaluate(floating: list[jax.Array]) -> Pytree:
+        seen = dataclasses.replace(inputs, **{side: with_floating_leaves(ends, floating)})
+        return evaluate_message(message, seen)
+
+    floating = match_variation(floating_leaves(ends), (inputs, adjoint))
+    messages, pull = jax.vjp(evaluate, floating)
+    gradient = reducer.spread(messages, adjoint, keep, weights)
+    return pull(masked_cotangent(gradient, messages, mask))[0]
+
+
+def masked_cotangent(gradient: Pytree, messages: Pytree, mask: jax.Array) -> Pytree:
+    """The gradient of messages as `jax.vjp` takes it, zero where there is no edge."""
+
+    def masked(gradient: jax.Array, value: jax.Array) -> jax.Array | np.ndarray:
+        if not is_floating(value):
+            return np.zeros(value.shape, jax.dtypes.float0)
+        shape = mask.shape + (1,) * (gradient.ndim - 1)
+        kept = jnp.where(mask.reshape(shape), gradient, 0).astype(value.dtype)
+        return match_variation(kept, value)
+
+    return jax.tree.map(masked, gradient, messages)

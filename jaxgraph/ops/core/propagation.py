@@ -1,0 +1,379 @@
+"""Message passing by a schedule, differentiable, without a scatter either way."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.ad_checkpoint import checkpoint_name
+from jax.custom_derivatives import SymbolicZero
+
+from jaxgraph.ops.core.block_gradients import block_adjoint, pull_block
+from jaxgraph.ops.core.blocks import Block, reduce_block
+from jaxgraph.ops.core.derivatives import custom_vjp, with_portable_tangents
+from jaxgraph.ops.core.edges import match_variation
+from jaxgraph.ops.core.input_classes import count_winners
+from jaxgraph.ops.core.messages import (
+    Inputs,
+    MessageFn,
+    Wanted,
+    floating_leaves,
+    with_floating_leaves,
+)
+from jaxgraph.ops.core.reducers import Extremum, Reducer
+from jaxgraph.ops.core.stored import computed_once, stored_for
+from pallas_kernels.pytrees import pytree
+
+__all__ = [
+    "REDUCED",
+    "OneBlock",
+    "Schedule",
+    "Stored",
+    "propagate_block",
+    "propagate_by",
+    "pull_once",
+    "reduce_once",
+]
+
+REDUCED = "reduced_messages"
+"""Checkpoint name of what a reduction of messages puts out and keeps for its backward."""
+
+Pytree = Any
+_MESSAGES = 16
+"""Of so many message functions the traced programs are kept."""
+
+
+class Schedule(Protocol):
+    """Which messages are reduced, and in which order: a pytree of the edges that it needs."""
+
+    @property
+    def implementation(self) -> str:
+        """What reduces them: "xla", "cpu" or "mosaic_gpu"."""
+        ...
+
+    def reduce(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> tuple[Pytree, Pytree]:
+        """What a reducer makes of all messages.
+
+        Args:
+          message: evaluated on chunks of edges; closes over nothing that needs a gradient.
+          reducer: how messages meet.
+          inputs: arrays by sender row, receiver row and edge slot.
+
+        Returns:
+          Outputs [receiver rows, ...], and what `pull` needs of them.
+        """
+        ...
+
+    def pull(
+        self,
+        message: MessageFn,
+        reducer: Reducer,
+        inputs: Inputs,
+        results: tuple[Pytree, Pytree],
+        gradient: Pytree,
+        wanted: Wanted,
+    ) -> Inputs:
+        """Gradients, as lists, of the floating inputs.
+
+        Args:
+          message, reducer, inputs: as for `reduce`.
+          results: what it returned.
+          gradient: of the outputs.
+          wanted: which gradients are needed; the others are zeros.
+
+        Returns:
+          `Inputs` of lists of gradients.
+        """
+        ...
+
+
+@pytree
+class OneBlock:
+    """All edges of a block at once.
+
+    Attributes:
+      block: the edges of group 0 of `block.edges`.
+    """
+
+    block: Block
+
+    @property
+    def implementation(self) -> str:
+        return self.block.edges.implementation
+
+    def reduce(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> tuple[Pytree, Pytree]:
+        return reduce_block(self.block, message, reducer, inputs)
+
+    def pull(
+        self,
+        message: MessageFn,
+        reducer: Reducer,
+        inputs: Inputs,
+        results: tuple[Pytree, Pytree],
+        gradient: Pytree,
+        wanted: Wanted,
+    ) -> Inputs:
+        adjoint = block_adjoint(self.block, message, reducer, inputs, results, gradient)
+        return pull_block(self.block, message, reducer, inputs, adjoint, wanted)
+
+
+def propagate_block(block: Block, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:
+    """Reduces messages at their receivers.
+
+    y_i = reduce_{e: j -> i} message(params, sender_j, receiver_i, edge_e)
+
+    Args:
+      block: the edges of group 0 of `block.edges`.
+      message: evaluated on chunks of edges; must not close over anything that needs a gradient.
+      reducer: how messages meet.
+      inputs: arrays by sender row, receiver row and edge slot.
+
+    Returns:
+      One row per receiver row of the block.
+    """
+    return propagate_by(OneBlock(block), message, reducer, inputs)
+
+
+def propagate_by(
+    schedule: Schedule, message: MessageFn, reducer: Reducer, inputs: Inputs
+) -> Pytree:
+    """Reduces messages at their receivers by a schedule, as `propagate_block` does.
+
+    Args:
+      schedule: which messages, and in which order.
+      message, reducer, inputs: as for `propagate_block`.
+
+    Returns:
+      One row per receiver row.
+    """
+    # Gradients of replicated parameters are summed over the mesh once, where they leave.
+    inputs = match_variation(inputs, (schedule, inputs))
+    return _propagate(message, schedule, reducer, inputs)
+
+
+@partial(custom_vjp, nondiff_argnums=(0,))
+def _propagate(message, schedule: Schedule, reducer: Reducer, inputs: Inputs) -> Pytree:
+    return reduced(message, schedule, reducer, inputs)[0]
+
+
+def _propagate_forward(message, schedule, reducer, inputs):
+    schedule, reducer = primal_values(schedule), primal_values(reducer)
+    wanted, inputs = wanted_gradients(inputs), primal_values(inputs)
+    finds_winners = isinstance(reducer, Extremum)
+    if finds_winners:
+        inputs = computed_once(inputs)
+    outputs, kept = reduced(message, schedule, reducer, inputs)
+    # Winners are found by the bits of the inputs: a recomputation of these finds them again.
+    results = Stored.of((outputs, kept), by_name=not finds_winners)
+    residuals = (schedule, reducer, inputs, results, Static(wanted))
+    return named(outputs), residuals
+
+
+def _propagate_backward(message, residuals, gradient):
+    schedule, reducer, inputs, results, wanted = residuals
+    outputs, kept = results.restored()
+    gradient = stored_for(schedule.implementation, materialize(gradient, outputs))
+    grads = pulled(message, wanted.value, schedule, reducer, inputs, (outputs, kept), gradient)
+    return None, None, cotangents(inputs, grads)
+
+
+_propagate.defvjp(_propagate_forward, _propagate_backward, symbolic_zeros=True)
+
+
+def reduce_once(schedule: Schedule, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:
+    """Reduces messages as `propagate_by`, for use in a backward.
+
+    Args:
+      schedule, message, reducer, inputs: as for `propagate_by`.
+
+    Returns:
+      The outputs, which forward mode can differentiate and reverse mode cannot.
+    """
+    inputs = match_variation(inputs, (schedule, inputs))
+    return reduced(message, schedule, reducer, inputs)[0]
+
+
+def pull_once(
+    schedule: Schedule,
+    message: MessageFn,
+    reducer: Reducer,
+    inputs: Inputs,
+    gradient: Pytree,
+    wanted: Wanted,
+) -> Inputs:
+    """Pulls a gradient back through a sum, for use in a backward.
+
+    Args:
+      schedule, message, reducer, inputs: as for `propagate_by`, with a reducer whose gradient needs
+        nothing of its results, such as `Sum`.
+      gradient: of the outputs.
+      wanted: the inputs whose gradients are computed.
+
+    Returns:
+      The gradients, which forward mode can differentiate and reverse mode cannot.
+    """
+    inputs = match_variation(inputs, (schedule, inputs, gradient))
+    return pulled(message, wanted, schedule, reducer, inputs, ((), ()), gradient)
+
+
+def reduced(
+    message: MessageFn, schedule: Schedule, reducer: Reducer, inputs: Inputs
+) -> tuple[Pytree, Pytree]:
+    """`schedule.reduce`, traced and lowered once for all layers of the same shapes."""
+    return _reduction(message)(schedule, reducer, inputs)
+
+
+def pulled(
+    message: MessageFn,
+    wanted: Wanted,
+    schedule: Schedule,
+    reducer: Reducer,
+    inputs: Inputs,
+    results: tuple[Pytree, Pytree],
+    gradient: Pytree,
+) -> Inputs:
+    """`schedule.pull`, traced and lowered once for all layers of the same shapes."""
+    return _pullback(message, wanted)(schedule, reducer, inputs, results, gradient)
+
+
+# A function of its own for each of the last messages: what jax traces of a function it keeps as
+# long as that is there, and a message of the user's own is another one in every trace.
+@lru_cache(maxsize=_MESSAGES)
+def _reduction(message: MessageFn) -> Callable[..., tuple[Pytree, Pytree]]:
+    def reduce(fixed: Any, inputs: Inputs) -> Any:
+        schedule, reducer = fixed
+        return schedule.reduce(message, reducer, inputs)
+
+    # The results that are kept for the backward have no tangent: the backward computes them again
+    # where it is differentiated.
+    by_kernels = with_portable_tangents(reduce, lambda fixed, inputs: reduce(fixed, inputs)[0])
+
+    def reduce_messages(schedule: Schedule, reducer: Reducer, inputs: Inputs) -> Any:
+        is_portable = schedule.implementation == "xla"
+        return (reduce if is_portable else by_kernels)((schedule, reducer), inputs)
+
+    return jax.jit(reduce_messages)
+
+
+@lru_cache(maxsize=_MESSAGES)
+def _pullback(message: MessageFn, wanted: Wanted) -> Callable[..., Inputs]:
+    def pull(fixed: Any, moving: tuple[Inputs, Pytree]) -> tuple[Inputs]:
+        schedule, reducer, results = fixed
+        inputs, gradient = moving
+        results = count_winners(schedule.reduce, message, inputs, results)
+        return (schedule.pull(message, reducer, inputs, results, gradient, wanted),)
+
+    def portable(fixed: Any, moving: tuple[Inputs, Pytree]) -> Inputs:
+        schedule, reducer, _ = fixed
+        results = schedule.reduce(message, reducer, moving[0])
+        return pull((schedule, reducer, results), moving)[0]
+
+    by_kernels = with_portable_tangents(pull, portable)
+
+    def pull_messages(schedule, reducer, inputs, results, gradient) -> Inputs:
+        is_portable = schedule.implementation == "xla"
+        fixed = (schedule, reducer, results)
+        return (pull if is_portable else by_kernels)(fixed, (inputs, gradient))[0]
+
+    return jax.jit(pull_messages)
+
+
+def named(tree: Pytree) -> Pytree:
+    """`tree` under the name by which a checkpoint policy can keep it."""
+    return jax.tree.map(lambda leaf: checkpoint_name(leaf, REDUCED), tree)
+
+
+@pytree
+class Stored:
+    """What a reduction keeps for its own backward, under the name `REDUCED`.
+
+    Matrices have one more axis: what a recomputation keeps as a matrix, of a row per node, it holds
+    back until the gradient is there (`jaxgraph.layers.recompute`), by one more array, but the
+    backward of a reduction takes this together with the gradient anyway. All else stays as it is:
+    XLA's CPU compiler copies what has changed its shape and back before a kernel, and sums the
+    products of features that a vector is cut into ten times slower.
+
+    Attributes:
+      arrays: pytree of arrays [rows, ...], or [1, rows, features].
+      axes: how many each had before, in the order of the leaves.
+    """
+
+    arrays: Pytree
+    axes: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+
+    @classmethod
+    def of(cls, tree: Pytree, *, by_name: bool = True) -> Stored:
+        """Arrays [rows, ...]; `by_name`: whether they get the name."""
+        axes = tuple(leaf.ndim for leaf in jax.tree.leaves(tree))
+        arrays = jax.tree.map(lambda x: x[None] if x.ndim == 2 else x, tree)
+        return cls(named(arrays) if by_name else arrays, axes)
+
+    def restored(self) -> Pytree:
+        """What was stored."""
+        leaves, structure = jax.tree.flatten(self.arrays)
+        pairs = zip(leaves, self.axes, strict=True)
+        return structure.unflatten([jnp.squeeze(x, 0) if axes == 2 else x for x, axes in pairs])
+
+
+@pytree
+class Static:
+    """A hashable value that travels among residuals."""
+
+    value: Any = dataclasses.field(metadata={"static": True})
+
+
+def _is_primal(leaf: Any) -> bool:
+    return hasattr(leaf, "perturbed")
+
+
+def primal_values(tree: Pytree) -> Pytree:
+    """The values of what `custom_vjp(symbolic_zeros=True)` hands to its forward function."""
+    return jax.tree.map(
+        lambda leaf: leaf.value if _is_primal(leaf) else leaf, tree, is_leaf=_is_primal
+    )
+
+
+def wanted_gradients(inputs: Inputs) -> Wanted:
+    """Which parts of `inputs`, as handed to a forward function, are differentiated."""
+
+    def any_perturbed(tree: Pytree) -> bool:
+        leaves = jax.tree.leaves(tree, is_leaf=_is_primal)
+        return any(leaf.perturbed for leaf in leaves if _is_primal(leaf))
+
+    parts = (inputs.params, inputs.sender, inputs.receiver, inputs.edge)
+    return Wanted(*(any_perturbed(part) for part in parts))
+
+
+def materialize(gradient: Pytree, outputs: Pytree) -> Pytree:
+    """`gradient` with symbolic zeros made arrays that vary as `outputs` do."""
+
+    def make(leaf: Any, like: jax.Array) -> jax.Array:
+        return match_variation(jnp.zeros_like(like), like) if _is_zero(leaf) else leaf
+
+    return jax.tree.map(make, gradient, outputs, is_leaf=_is_zero)
+
+
+def _is_zero(leaf: Any) -> bool:
+    return isinstance(leaf, SymbolicZero)
+
+
+def cotangents(inputs: Inputs, grads: Inputs) -> Inputs:
+    """Gradients of all leaves of `inputs` from those of the floating leaves."""
+
+    def fill(tree: Pytree, floating: list[jax.Array]) -> Pytree:
+        likes = floating_leaves(tree)
+        rounded = [leaf.astype(like.dtype) for leaf, like in zip(floating, likes, strict=True)]
+        filled = with_floating_leaves(tree, rounded)
+
+        def none_of_integers(leaf: Any, new: Any) -> Any:
+            return np.zeros(np.shape(leaf), jax.dtypes.float0) if new is leaf else new
+
+        return jax.tree.map(none_of_integers, tree, filled)
+
+    parts = ("params", "sender", "receiver", "edge")
+    return Inputs(*(fill(getattr(inputs, part), getattr(grads, part)) for part in parts))

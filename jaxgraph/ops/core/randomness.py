@@ -1,0 +1,243 @@
+"""Stateless random masks, drawn from a key and global ids instead of from array positions.
+
+A mask bit is a function of (key, node id, column) or of (key, receiver id, sender id, repetition,
+head) and of nothing else: not of the batch, the partition or the number of devices. A row is
+hashed to a start and an odd stride, and bit c of the row is `mix(start + stride * c) >= threshold`,
+so that a bit costs one mix. Everything is elementwise uint32 arithmetic: a compiler fuses a mask
+into its use. Of the rows of nodes start and stride are stored, their mask never is.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from numbers import Integral, Real
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgraph.ops.core.stored import stored
+
+__all__ = ["Seed", "edge_keep_mask", "keep_threshold", "node_keep_mask", "seed_words"]
+
+Seed: TypeAlias = jax.Array | Sequence[jax.Array]
+"""A scalar typed key, or the pair that `seed_words` makes of one."""
+
+# Arbitrary odd constants: one for each word of the key, one for each kind of mask, so that small
+# keys, and the node and edge masks of one key, start from unrelated states.
+_FIRST_WORD = np.uint32(0x9E3779B9)
+_SECOND_WORD = np.uint32(0x85EBCA6B)
+_NODE_MASK = np.uint32(0x27D4EB2F)
+_EDGE_MASK = np.uint32(0x165667B1)
+
+
+def seed_words(key: Seed) -> tuple[jax.Array, jax.Array]:
+    """Returns the two words of a key that every mask is drawn from.
+
+    The two words of a threefry key are returned as they are; longer keys are folded into two.
+    A pair of words passes through, so that code which cannot carry a typed key (a kernel, a custom
+    derivative) can carry its words.
+
+    Args:
+        key: scalar typed key, as `jax.random.key` makes it, or two uint32 scalars.
+
+    Returns:
+        Two uint32 scalars.
+
+    Raises:
+        ValueError: if `key` is neither.
+    """
+    if isinstance(key, Sequence):
+        if len(key) != 2 or not all(_is_word(word) for word in key):
+            raise ValueError(
+                "a pair of seed words must hold two uint32 scalars; use seed_words(key)"
+            )
+        return key[0], key[1]
+    if not isinstance(key, jax.Array) or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        raise ValueError(
+            f"key must be a typed key, got {type(key).__name__} of dtype "
+            f"{getattr(key, 'dtype', None)}; make it with jax.random.key(seed), or wrap raw key "
+            "data with jax.random.wrap_key_data"
+        )
+    if key.shape != ():
+        raise ValueError(f"key must be one key of shape (), got shape {key.shape}; pass key[i]")
+    words = jax.random.key_data(key).reshape(-1)
+    first, second = words[0], words[1]
+    for index in range(2, words.size):
+        first, second = second, _mix(_mix(first ^ _FIRST_WORD) ^ words[index])
+    return first, second
+
+
+def keep_threshold(rate: float) -> int:
+    """Returns the integer that a hash must reach for its element to be kept.
+
+    threshold = round(rate * 2^32), at most 2^32 - 1; a rate of 0 keeps everything.
+
+    Args:
+        rate: probability of dropping an element, a static number in [0, 1).
+
+    Returns:
+        An integer in [0, 2^32).
+
+    Raises:
+        ValueError: if `rate` is not a static number in [0, 1).
+    """
+    if not isinstance(rate, Real) or isinstance(rate, bool) or not 0.0 <= float(rate) < 1.0:
+        raise ValueError(
+            f"rate must be a Python number in [0, 1), known before compilation, got {rate!r}; "
+            "it is the probability of dropping, not of keeping"
+        )
+    return min(math.floor(float(rate) * 2**32 + 0.5), 2**32 - 1)
+
+
+def node_keep_mask(
+    key: Seed,
+    node_ids: jax.Array | np.ndarray,
+    num_columns: int,
+    rate: float,
+    column_offset: int | jax.Array = 0,
+) -> jax.Array:
+    """Draws which features of which nodes survive dropout.
+
+    keep[v, c] = hash(key, node_ids[v], column_offset + c) >= rate * 2^32
+
+    Args:
+        key: scalar typed key, or its `seed_words`.
+        node_ids: integer [n], global ids; may vary between devices.
+        num_columns: number of columns to draw.
+        rate: probability of dropping, static, in [0, 1).
+        column_offset: global index of the first column, for a device that holds a range of columns.
+
+    Returns:
+        bool [n, num_columns], true where the element is kept.
+
+    Raises:
+        ValueError: if an argument has the wrong shape or type.
+    """
+    threshold = np.uint32(keep_threshold(rate))
+    _check_width("num_columns", num_columns)
+    ids = _as_words("node_ids", node_ids)
+    offset = jnp.asarray(column_offset).astype(jnp.uint32)
+    return _node_hash(seed_words(key), ids, offset, num_columns) >= threshold
+
+
+def edge_keep_mask(
+    key: Seed,
+    receiver_ids: jax.Array | np.ndarray,
+    sender_ids: jax.Array | np.ndarray,
+    repetition: int | jax.Array | np.ndarray,
+    num_heads: int,
+    rate: float,
+) -> jax.Array:
+    """Draws which attention coefficients survive dropout.
+
+    keep[e, h] = hash(key, receiver_ids[e], sender_ids[e], repetition[e], h) >= rate * 2^32
+
+    Args:
+        key: scalar typed key, or its `seed_words`.
+        receiver_ids: integer [c], global ids.
+        sender_ids: integer [c], global ids.
+        repetition: integer [c], index of the edge among the edges of the same sender and receiver,
+            or one integer for all edges.
+        num_heads: number of attention heads.
+        rate: probability of dropping, static, in [0, 1).
+
+    Returns:
+        bool [c, num_heads], true where the coefficient is kept.
+
+    Raises:
+        ValueError: if an argument has the wrong shape or type.
+    """
+    threshold = np.uint32(keep_threshold(rate))
+    _check_width("num_heads", num_heads)
+    receivers = _as_words("receiver_ids", receiver_ids)
+    senders = _as_words("sender_ids", sender_ids)
+    if receivers.shape != senders.shape:
+        raise ValueError(
+            f"receiver_ids and sender_ids must have one entry an edge each, got shapes "
+            f"{receivers.shape} and {senders.shape}"
+        )
+    copies = jnp.asarray(repetition)
+    if copies.shape != ():
+        copies = _as_words("repetition", copies)
+        if copies.shape != receivers.shape:
+            raise ValueError(
+                f"repetition must be one integer or have shape {receivers.shape}, "
+                f"got {copies.shape}"
+            )
+    words = _edge_hash(seed_words(key), receivers, senders, copies.astype(jnp.uint32), num_heads)
+    return words >= threshold
+
+
+# Traced once for all layers and passes that draw masks of the same shapes.
+@partial(jax.jit, static_argnums=3)
+def _node_hash(
+    seed: tuple[jax.Array, jax.Array], ids: jax.Array, offset: jax.Array, num_columns: int
+) -> jax.Array:
+    """uint32 [n, num_columns] of uint32 ids [n]."""
+    first, second = _absorb(seed, _NODE_MASK)
+    start = _mix(_mix(ids ^ first) + second)
+    stride = _mix(_mix(ids + second) ^ first)
+    # Fused, every column would hash its row again.
+    return _row_bits(stored(start), stored(stride), num_columns, offset)
+
+
+@partial(jax.jit, static_argnums=4)
+def _edge_hash(
+    seed: tuple[jax.Array, jax.Array],
+    receivers: jax.Array,
+    senders: jax.Array,
+    copies: jax.Array,
+    num_heads: int,
+) -> jax.Array:
+    """uint32 [c, num_heads] of uint32 ids [c], and copies [c] or []."""
+    first, second = _absorb(seed, _EDGE_MASK)
+    # The rounds on the receiver's and the sender's side differ, so that (i, j) and (j, i) do.
+    pair = _mix(receivers ^ first) + _mix(_mix(senders + second) ^ first)
+    start = _mix(pair ^ _mix(copies + second))
+    stride = _mix((start ^ second) + receivers)
+    return _row_bits(start, stride, num_heads, np.uint32(0))
+
+
+def _absorb(words: tuple[jax.Array, jax.Array], kind: np.uint32) -> tuple[jax.Array, jax.Array]:
+    """Spreads both words of the seed, and the kind of mask, over two words."""
+    first = _mix(words[0] ^ _FIRST_WORD ^ kind)
+    second = _mix((words[1] ^ _SECOND_WORD) + first)
+    return _mix(first ^ second), second
+
+
+def _row_bits(
+    start: jax.Array, stride: jax.Array, num_columns: int, offset: jax.Array | np.uint32
+) -> jax.Array:
+    """Hashes uint32 [n, num_columns] of rows of (start, stride): mix(start + (stride | 1) * c)."""
+    columns = jax.lax.iota(jnp.uint32, num_columns) + offset
+    odd_stride = stride | np.uint32(1)
+    return _mix(start[:, None] + odd_stride[:, None] * columns[None, :])
+
+
+def _mix(word: jax.Array) -> jax.Array:
+    """Bijection of uint32 in which every input bit flips every output bit half of the time.
+
+    Two rounds of xor-shift and multiplication: the constants of the `lowbias32` family, found by
+    search (C. Wellons, "Prospecting for Hash Functions", 2018).
+    """
+    word = (word ^ (word >> np.uint32(16))) * np.uint32(0x21F0AAAD)
+    word = (word ^ (word >> np.uint32(15))) * np.uint32(0x735A2D97)
+    return word ^ (word >> np.uint32(15))
+
+
+def _is_word(value: object) -> bool:
+    is_array = isinstance(value, (jax.Array, np.generic))
+    return is_array and value.shape == () and value.dtype == np.uint32
+
+
+def _as_words(name: str, ids: jax.Array | np.ndarray) -> jax.Array:
+    if ids.ndim != 1 or not jnp.issubdtype(ids.dtype, jnp.integer):
+        raise ValueError(f"{name} must be integers of shape [n], got {ids.dtype} {ids.shape}")
+    return jnp.asarray(ids).astype(jnp.uint32)
+
+
+def _check_width(name: str, width: int) -> None:
+    if not isinstance(width, Integral) or isinstance(width, bool) or width < 0:
+        raise ValueError(f"{name} must be a non-negative integer, got {width!r}")

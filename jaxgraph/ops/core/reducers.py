@@ -1,0 +1,486 @@
+"""Reductions of messages at their receivers, each in resumable form.
+
+A reduction is four functions on states. A state is a pytree of arrays with one row per receiver; it
+can be started empty, take in the messages of any subset of the edges, and be merged with the state
+of another subset. That is what lets SAR fold in one partition after another (SAR, section 3.2).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgraph.ops.core import randomness
+from jaxgraph.ops.core.precision import (
+    accumulation_dtype,
+    inner_product,
+    inner_products_of_heads,
+    to_accumulation,
+)
+from jaxgraph.ops.core.stored import stored
+from pallas_kernels.pytrees import pytree
+
+__all__ = [
+    "Extremum",
+    "HeadMean",
+    "Mean",
+    "Reducer",
+    "Softmax",
+    "Sum",
+    "cotangent",
+    "kept_of_softmax",
+]
+
+Pytree = Any
+
+
+class Reducer(Protocol):
+    """How messages [edges, ...] become one value per receiver.
+
+    `mask` is bool [edges] and `keep` what `per_edge` returned for the edges. States are kept in
+    the type of `accumulation_dtype`.
+    """
+
+    def empty(self, messages: Pytree, rows: int) -> Pytree:
+        """The state of `rows` receivers that have taken in nothing."""
+        ...
+
+    def lift(self, messages: Pytree, mask: jax.Array, keep: jax.Array | None) -> Pytree:
+        """One state per edge."""
+        ...
+
+    def merge(self, *states: Pytree) -> Pytree:
+        """The states of receivers that have taken in what all of these have."""
+        ...
+
+    def take_in(self, state: Pytree, lanes: Pytree) -> Pytree:
+        """`state` [rows, ...] after what `lift` returned, here as [rows, lanes of a row, ...]."""
+        ...
+
+    def take_lanes(self, flat: Pytree, lanes: list[Pytree]) -> Pytree:
+        """The state of rows that have taken in one edge of each lane.
+
+        `lanes` holds what `lift` returned for each lane, [rows, ...], and `flat` the same in one
+        tree, [lanes * rows, ...]: each number is used of one of them only, of `flat` where there
+        are few for each edge, so that XLA stores no more than these.
+        """
+        ...
+
+    def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
+        """The outputs, in the type of the messages, and what the backward needs of the state."""
+        ...
+
+    def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
+        """What the backward needs per receiver, before any edge is looked at."""
+        ...
+
+    def weigh(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
+        """What `spread` needs of every edge, a few numbers."""
+        ...
+
+    def spread(
+        self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None, weights: Pytree
+    ) -> Pytree:
+        """The gradient of the messages, from the `adjoint` rows of their receivers and `weigh`."""
+        ...
+
+    def per_edge(
+        self, receiver_ids: jax.Array, sender_ids: jax.Array, repetition: jax.Array | int
+    ) -> jax.Array | None:
+        """What the reduction needs to know of every edge, such as its dropout mask, or None."""
+        ...
+
+
+def cotangent(
+    reducer: Reducer, messages: Pytree, adjoint: Pytree, keep: jax.Array | None
+) -> Pytree:
+    """The gradient of messages.
+
+    Args:
+      reducer: of the messages.
+      messages: [edges, ...].
+      adjoint: `reducer.adjoint(...)` of their receivers, [edges, ...].
+      keep: what `reducer.per_edge` returned for the edges.
+
+    Returns:
+      Like the messages.
+    """
+    return reducer.spread(messages, adjoint, keep, reducer.weigh(messages, adjoint, keep))
+
+
+def masked(mask: jax.Array, values: jax.Array, otherwise: float) -> jax.Array:
+    """`values` [edges, ...] in the type of accumulation, and `otherwise` where `mask` is False."""
+    shape = mask.shape + (1,) * (values.ndim - mask.ndim)
+    values = to_accumulation(values)
+    return jnp.where(mask.reshape(shape), values, jnp.asarray(otherwise, values.dtype))
+
+
+def empty_rows(leaf: Any, rows: int, value: float) -> jax.Array:
+    """[rows, ...] of one value, in the type in which messages like `leaf` are accumulated."""
+    return jnp.full((rows, *leaf.shape[1:]), value, accumulation_dtype(leaf.dtype))
+
+
+def _total(*terms: jax.Array) -> jax.Array:
+    """The sum, written out: XLA makes one loop of it and of what computes the terms."""
+    return functools.reduce(jnp.add, terms)
+
+
+def _each_lane(tree: Pytree) -> list[Pytree]:
+    """The first, second, ... lane of every row, [rows, ...] each."""
+    leaves, structure = jax.tree.flatten(tree)
+    lanes = zip(*([leaf[:, i] for i in range(leaf.shape[1])] for leaf in leaves), strict=True)
+    return [jax.tree.unflatten(structure, each) for each in lanes]
+
+
+def _rounded(values: Pytree, messages: Pytree) -> Pytree:
+    return jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), values, messages)
+
+
+class _Merging:
+    """Reducers whose lanes are states, and merged as such."""
+
+    def merge(self, *states: Pytree) -> Pytree:
+        raise NotImplementedError
+
+    def take_in(self, state: Pytree, lanes: Pytree) -> Pytree:
+        return self.merge(state, *_each_lane(lanes))
+
+    def take_lanes(self, flat: Pytree, lanes: list[Pytree]) -> Pytree:
+        return self.merge(*lanes)
+
+    def weigh(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
+        return ()
+
+
+@pytree
+class Sum(_Merging):
+    """y_i = sum_j m_ij, in `dtype`; None: in the type of the messages."""
+
+    dtype: np.dtype | None = dataclasses.field(default=None, metadata={"static": True})
+
+    def empty(self, messages: Pytree, rows: int) -> Pytree:
+        return jax.tree.map(lambda leaf: empty_rows(leaf, rows, 0.0), messages)
+
+    def lift(self, messages: Pytree, mask: jax.Array, keep: jax.Array | None) -> Pytree:
+        return jax.tree.map(lambda leaf: masked(mask, leaf, 0.0), messages)
+
+    def merge(self, *states: Pytree) -> Pytree:
+        return jax.tree.map(_total, *states)
+
+    def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
+        if self.dtype is None:
+            return _rounded(state, messages), ()
+        return jax.tree.map(lambda leaf: leaf.astype(self.dtype), state), ()
+
+    def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
+        return gradient
+
+    def spread(
+        self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None, weights: Pytree
+    ) -> Pytree:
+        return adjoint
+
+    def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
+        return None
+
+
+@pytree
+class Mean(Sum):
+    """y_i = sum_j m_ij / n_i, with n_i the number of messages; 0 without messages.
+
+    A state holds the sums and n [rows], which are added up alike. Backward: dm_ij = g_i / n_i.
+    """
+
+    def empty(self, messages: Pytree, rows: int) -> Pytree:
+        return super().empty(messages, rows), jnp.zeros(rows, _kept_dtype(messages))
+
+    def lift(self, messages: Pytree, mask: jax.Array, keep: jax.Array | None) -> Pytree:
+        return super().lift(messages, mask, keep), mask.astype(_kept_dtype(messages))
+
+    def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
+        sums, count = state
+        return super().finish(_divided(sums, count), messages)[0], count
+
+    def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
+        return _divided(jax.tree.map(to_accumulation, gradient), kept)
+
+
+def _kept_dtype(messages: Pytree) -> np.dtype:
+    return accumulation_dtype(jnp.result_type(*jax.tree.leaves(messages)))
+
+
+def _divided(tree: Pytree, count: jax.Array) -> Pytree:
+    """Every row divided by its count, and by 1 where that is 0."""
+    count = jnp.maximum(count, 1)
+
+    def one(leaf: jax.Array) -> jax.Array:
+        return leaf / count.astype(leaf.dtype).reshape(-1, *(1,) * (leaf.ndim - 1))
+
+    return jax.tree.map(one, tree)
+
+
+@pytree
+class Extremum(_Merging):
+    """y_i = max_j m_ij (or min), 0 without messages; NaN where a message is NaN.
+
+    For messages that have the same bits wherever they are computed
+    (`jaxgraph.ops.core.message_programs.rounds_alike`): those equal to y_i share the gradient
+    equally, and NaN is equal to NaN. `jaxgraph.ops.core.input_classes.ClassExtremum` is for all
+    others.
+
+    A state holds the best message and how many are equal to it.
+    """
+
+    sign: float = dataclasses.field(default=1.0, metadata={"static": True})
+
+    def empty(self, messages: Pytree, rows: int) -> Pytree:
+        best = jax.tree.map(lambda leaf: empty_rows(leaf, rows, self.worst(leaf)), messages)
+        count = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, _count_dtype(leaf)), best)
+        return best, count
+
+    def lift(self, messages: Pytree, mask: jax.Array, keep: jax.Array | None) -> Pytree:
+        def counts(leaf: jax.Array) -> jax.Array:
+            return masked(mask, jnp.ones(leaf.shape, _count_dtype(leaf)), 0)
+
+        best = jax.tree.map(lambda leaf: masked(mask, leaf, self.worst(leaf)), messages)
+        return best, jax.tree.map(counts, messages)
+
+    def worst(self, leaf: Any) -> Any:
+        """Returns the worst number of an array's type, which beats none."""
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            return -self.sign * jnp.inf
+        if leaf.dtype == jnp.bool_:
+            return self.sign < 0
+        bounds = jnp.iinfo(leaf.dtype)
+        return bounds.min if self.sign > 0 else bounds.max
+
+    def beats(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """Tells where `left` is the better one; NaN is better than any number."""
+        better = left > right if self.sign > 0 else left < right
+        return better | (is_nan(left) & ~is_nan(right))
+
+    def merge(self, *states: Pytree) -> Pytree:
+        return functools.reduce(self._merge_two, states)
+
+    def _merge_two(self, left: Pytree, right: Pytree) -> Pytree:
+        takes_right = jax.tree.map(self.beats, right[0], left[0])
+        takes_left = jax.tree.map(self.beats, left[0], right[0])
+        best = jax.tree.map(jnp.where, takes_right, right[0], left[0])
+
+        def count(takes_left, takes_right, left: jax.Array, right: jax.Array) -> jax.Array:
+            return jnp.where(takes_right, 0, left) + jnp.where(takes_left, 0, right)
+
+        return best, jax.tree.map(count, takes_left, takes_right, left[1], right[1])
+
+    def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
+        best, count = state
+        found = jax.tree.map(lambda best, count: jnp.where(count > 0, best, 0), best, count)
+        return _rounded(found, messages), count
+
+    def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
+        return outputs, jax.tree.map(share_of, gradient, kept)
+
+    def spread(
+        self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None, weights: Pytree
+    ) -> Pytree:
+        def share(m: jax.Array, y: jax.Array, gradient: jax.Array) -> jax.Array:
+            wins = (m == y) | (is_nan(m) & is_nan(y))
+            return jnp.where(wins, gradient, 0)
+
+        return jax.tree.map(share, messages, *adjoint)
+
+    def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
+        return None
+
+
+def is_nan(x: jax.Array) -> jax.Array:
+    """Tells where `x` is NaN; integers never are."""
+    return x != x
+
+
+def share_of(gradient: jax.Array, count: jax.Array) -> jax.Array:
+    """Divides a gradient among `count` equal winners; where there is none, it stays."""
+    gradient = to_accumulation(gradient)
+    if not jnp.issubdtype(gradient.dtype, jnp.floating):
+        return gradient
+    return gradient / jnp.maximum(count, 1).astype(gradient.dtype)
+
+
+def _count_dtype(leaf: Any) -> np.dtype:
+    """The type of counts: as in the states of kernels for floating messages, else int32."""
+    is_number = jnp.issubdtype(leaf.dtype, jnp.floating)
+    return accumulation_dtype(leaf.dtype) if is_number else jnp.dtype(jnp.int32)
+
+
+def _finite(peak: jax.Array) -> jax.Array:
+    """`peak`, and 0 where nothing but -inf was seen, since exp(-inf - -inf) would be NaN."""
+    return jnp.where(jnp.isneginf(peak), jnp.zeros((), peak.dtype), peak)
+
+
+def kept_of_softmax(peak: jax.Array, total: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """What `Softmax` keeps of a state: a finite peak and a positive total, of no messages too."""
+    return _finite(peak), jnp.where(total > 0, total, 1)
+
+
+@pytree
+class Softmax:
+    """y_i = sum_j alpha_ij d_ij v_ij,  alpha_ij = exp(e_ij) / sum_k exp(e_ik).
+
+    Messages are `(logits [edges, heads], values [edges, heads, features])`. The maximum runs with
+    the edges, so that no pass over them comes first. d_ij is 0 with probability `rate` and else
+    1 / (1 - rate), drawn from (seed, receiver id, sender id, repetition, head).
+
+    Backward, with m_i the maximum of e_ij, z_i = sum_k exp(e_ik - m_i), p_ij = exp(e_ij - m_i), and
+    the gradient g_i of y_i divided by z_i: dv_ij = p_ij d_ij g_i and
+    de_ij = p_ij (d_ij <g_i, v_ij> - <g_i, y_i>). Nothing per edge is kept, and unlike with
+    exp(e_ij - (m_i + log z_i)) no digits of log z_i are lost where m_i is large.
+    SAR, section 3.3; Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
+    """
+
+    seed: tuple[jax.Array, jax.Array] | None = None
+    rate: float = dataclasses.field(default=0.0, metadata={"static": True})
+    heads: int = dataclasses.field(default=1, metadata={"static": True})
+
+    def empty(self, messages: Pytree, rows: int) -> Pytree:
+        logits, values = messages
+        peak, total = (empty_rows(logits, rows, each) for each in (-jnp.inf, 0.0))
+        return peak, total, empty_rows(values, rows, 0.0)
+
+    def lift(self, messages: Pytree, mask: jax.Array, keep: jax.Array | None) -> Pytree:
+        logits, values = messages
+        peak = masked(mask, logits, -jnp.inf)
+        total = masked(mask, jnp.ones_like(logits), 0.0)
+        return peak, total, self._drop(masked(mask, values, 0.0), keep)
+
+    def merge(self, *states: Pytree) -> Pytree:
+        peaks, totals, values = zip(*states, strict=True)
+        peak = functools.reduce(jnp.maximum, peaks)
+        shift = _finite(peak)
+        scales = [jnp.exp(each - shift) for each in peaks]
+        total = _total(*(scale * each for scale, each in zip(scales, totals, strict=True)))
+        scaled = (scale[..., None] * each for scale, each in zip(scales, values, strict=True))
+        return peak, total, _total(*scaled)
+
+    def take_in(self, state: Pytree, lanes: Pytree) -> Pytree:
+        peaks, totals, values = lanes
+        peak = functools.reduce(jnp.maximum, (state[0], *_each_lane(peaks)))
+        shift = _finite(peak)
+        # All powers in one array: as many loops as lanes would take long to compile.
+        scales = jnp.exp(peaks - shift[:, None])
+        old = jnp.exp(state[0] - shift)
+        total = _total(old * state[1], *_each_lane(scales * totals))
+        scaled = (
+            scale[..., None] * each
+            for scale, each in zip(_each_lane(scales), _each_lane(values), strict=True)
+        )
+        return peak, total, _total(old[..., None] * state[2], *scaled)
+
+    def take_lanes(self, flat: Pytree, lanes: list[Pytree]) -> Pytree:
+        by_lane = [leaf.reshape(len(lanes), -1, *leaf.shape[1:]) for leaf in flat[:2]]
+        peak = functools.reduce(jnp.maximum, by_lane[0])
+        scales = jnp.exp(by_lane[0] - _finite(peak)[None])
+        scaled = (scale[..., None] * each[2] for scale, each in zip(scales, lanes, strict=True))
+        return peak, _total(*(scales * by_lane[1])), _total(*scaled)
+
+    def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
+        peak, total, values = state
+        kept = kept_of_softmax(peak, total)
+        return self.joined((values / kept[1][..., None]).astype(messages[1].dtype), kept)
+
+    def joined(self, values: jax.Array, kept: Pytree) -> tuple[jax.Array, Pytree]:
+        """The outputs, and what is kept.
+
+        Args:
+          values: y_ih [rows, heads, features] of every head.
+          kept: m and z [rows, heads].
+
+        Returns:
+          As `finish`.
+        """
+        return values, kept
+
+    def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
+        peak, total = kept
+        scaled = to_accumulation(gradient) / total[..., None]
+        inner = inner_product(scaled, outputs)
+        # A quotient can underflow float16, not bfloat16, which has the range of float32.
+        if gradient.dtype != jnp.float16:
+            scaled = scaled.astype(gradient.dtype)
+        return scaled, peak, inner
+
+    def undivided_adjoint(
+        self, outputs: Pytree, kept: Pytree, gradient: jax.Array
+    ) -> tuple[jax.Array, ...]:
+        """What does for `adjoint` where dividing g by z would be one more array of its size.
+
+        Args:
+          outputs, kept, gradient: as for `adjoint`.
+
+        Returns:
+          g, m, <g, y> and 1 / z: what `weigh` and `spread` take as well.
+        """
+        peak, total = kept
+        return gradient, peak, jnp.sum(to_accumulation(gradient) * outputs, -1), 1 / total
+
+    def weigh(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
+        logits, values = messages
+        gradient, peak, inner, *inverse = adjoint
+        powers = jnp.exp(logits - peak)
+        if inverse:
+            powers = powers * inverse[0]
+        # Dropped after the multiplication: what is dropped may be NaN.
+        product = powers * inner_product(to_accumulation(gradient), values)
+        return powers, self._drop(product[..., None], keep)[..., 0] - powers * inner
+
+    def spread(
+        self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None, weights: Pytree
+    ) -> Pytree:
+        powers, of_logits = weights
+        gradient = to_accumulation(adjoint[0])
+        return of_logits, self._drop(powers[..., None] * gradient, keep)
+
+    def per_edge(self, receiver_ids, sender_ids, repetition) -> jax.Array | None:
+        if self.seed is None or self.rate == 0.0:
+            return None
+        keep = randomness.edge_keep_mask(
+            self.seed, receiver_ids, sender_ids, repetition, self.heads, self.rate
+        )
+        # One bit per head: fused, every feature of a message would hash its edge again.
+        return stored(keep)
+
+    def _drop(self, values: jax.Array, keep: jax.Array | None) -> jax.Array:
+        if keep is None:
+            return values
+        scale = jnp.asarray(1.0 / (1.0 - self.rate), values.dtype)
+        return jnp.where(keep[..., None], values * scale, 0)
+
+
+@pytree
+class HeadMean(Softmax):
+    """y_i = (1 / heads) sum_h y_ih [features], with y_ih what `Softmax` makes of head h.
+
+    Backward: all y_ih have the same gradient, g_i / heads. Kernels look up, and devices that use
+    them send, one for all heads, [rows, 1, features] (`undivided_adjoint`); XLA, which would hold
+    what it repeats over the heads for many edges, takes one for each (`adjoint`).
+    """
+
+    def joined(self, values: jax.Array, kept: Pytree) -> tuple[jax.Array, Pytree]:
+        mean = _total(*(to_accumulation(values[:, head]) for head in range(self.heads)))
+        return (mean * (1 / self.heads)).astype(values.dtype), (*kept, values)
+
+    def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
+        *kept, values = kept
+        shared = (to_accumulation(gradient) * (1 / self.heads))[:, None].astype(gradient.dtype)
+        return super().adjoint(values, kept, jnp.broadcast_to(shared, values.shape))
+
+    def undivided_adjoint(
+        self, outputs: Pytree, kept: Pytree, gradient: jax.Array
+    ) -> tuple[jax.Array, ...]:
+        peak, total, values = kept
+        inner = inner_products_of_heads(gradient, values)
+        return gradient[:, None], peak, inner, 1 / (self.heads * total)

@@ -1,0 +1,183 @@
+"""Linear maps of rows, whose parameters have a gradient that sums over all of them.
+
+In all, y = x W, with dx = g W^T and dW = x^T g, g being the gradient of y. "cpu" has a kernel for
+dW, for which XLA takes up to 2.5 times as long, and one for y and dx, for which it takes up to 2
+times as long where they are large; both read x once for two maps, but where y takes the memory of
+x. By every other name of an implementation all is XLA's.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxgraph.ops.core.derivatives import custom_vjp
+from jaxgraph.ops.cpu.calls import KERNEL_TYPES, row_product, row_products, weight_gradient
+
+__all__ = ["kernel_gradient", "map_rows", "map_rows_once", "map_rows_to_few", "map_rows_twice"]
+
+_FEW_COLUMNS = 16
+"""So few that the gradient of x is written out as a sum over them."""
+
+_LARGE = 1 << 25
+"""Bytes of a product, or of two of one table, from which on the kernel is faster: it asks for large
+pages under memory that XLA takes anew in every call. XLA's own code is where they are fewer."""
+
+
+def map_rows(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
+    """y = x W
+
+    Args:
+      x: float [rows, in_features].
+      kernel: W [in_features, out_features], of the type of x.
+      implementation: "mosaic_gpu", "cpu" or "xla".
+
+    Returns:
+      float [rows, out_features].
+    """
+    return _map_rows(implementation, x, kernel) if implementation == "cpu" else x @ kernel
+
+
+def map_rows_once(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
+    """`map_rows` for the functions of a backward: differentiable in forward mode, too."""
+    return _product(implementation, x, kernel)
+
+
+def _product(implementation: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
+    if implementation == "cpu" and _is_large(x, kernel.shape[1]):
+        return row_product(x, kernel)
+    return x @ kernel
+
+
+def _is_large(x: jax.Array, columns: int) -> bool:
+    """Whether a kernel is faster at so many columns made from the rows of x."""
+    # The newest jaxlib multiplies numbers of 16 bits faster.
+    is_faster = x.dtype in (jnp.float32, jnp.float64) and columns > _FEW_COLUMNS
+    return is_faster and len(x) * columns * x.dtype.itemsize >= _LARGE
+
+
+def map_rows_to_few(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
+    """y = x W of few columns, whose gradient of x XLA fuses with what it is added to.
+
+    Args:
+      x, kernel, implementation: as for `map_rows`.
+
+    Returns:
+      float [rows, out_features].
+    """
+    return _map_rows_to_few(implementation, x, kernel)
+
+
+def map_rows_twice(
+    x: jax.Array, kernel: jax.Array, other: jax.Array, implementation: str, *, ends_x: bool
+) -> tuple[jax.Array, jax.Array]:
+    """y = x W and z = x V; where V has few columns as by `map_rows_to_few`.
+
+    Args:
+      x: float [rows, in_features].
+      kernel: W [in_features, out_features], of the type of x.
+      other: V [in_features, columns], of the type of x.
+      implementation: as for `map_rows`.
+      ends_x: whether x is made for these two alone. On "cpu" y then takes the memory of x where it
+        is as wide, and in the backward dx that of the gradient of y: such tables are what a step
+        holds most of.
+
+    Returns:
+      float [rows, out_features] and [rows, columns].
+    """
+    if implementation == "cpu" and x.dtype in KERNEL_TYPES:
+        over_x = ends_x and kernel.shape[0] == kernel.shape[1] > _FEW_COLUMNS
+        return _map_rows_twice(over_x, x, kernel, other)
+    return map_rows(x, kernel, implementation), map_rows_to_few(x, other, implementation)
+
+
+def kernel_gradient(x: jax.Array, gradient: jax.Array, implementation: str) -> jax.Array:
+    """dW = x^T g
+
+    Args:
+      x: float [rows, in_features].
+      gradient: g [rows, out_features], of the type of x.
+      implementation: as for `map_rows`.
+
+    Returns:
+      [in_features, out_features], of the type of x.
+    """
+    if implementation == "cpu" and x.dtype in KERNEL_TYPES:
+        return weight_gradient(x, gradient).astype(x.dtype)
+    return x.T @ gradient
+
+
+@functools.partial(custom_vjp, nondiff_argnums=(0,), loops=False)
+def _map_rows(implementation: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
+    return _product(implementation, x, kernel)
+
+
+@functools.partial(custom_vjp, nondiff_argnums=(0,), loops=False)
+def _map_rows_to_few(implementation: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
+    return _product(implementation, x, kernel)
+
+
+def _forward(implementation: str, x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, Any]:
+    return _product(implementation, x, kernel), (x, kernel)
+
+
+def _backward(
+    implementation: str, residuals: Any, gradient: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    x, kernel = residuals
+    of_x = _product(implementation, gradient, kernel.T)
+    return of_x, kernel_gradient(x, gradient, implementation)
+
+
+def _backward_of_few(
+    implementation: str, residuals: Any, gradient: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    x, kernel = residuals
+    of_x = _to_be_added(implementation, gradient, kernel)
+    return of_x, kernel_gradient(x, gradient, implementation)
+
+
+def _to_be_added(implementation: str, gradient: jax.Array, kernel: jax.Array) -> jax.Array:
+    """g W^T, of few columns as a sum that XLA fuses with what it is added to."""
+    if kernel.shape[1] > _FEW_COLUMNS:
+        return _product(implementation, gradient, kernel.T)
+    terms = (gradient[:, c, None] * kernel[None, :, c] for c in range(kernel.shape[1]))
+    return functools.reduce(jnp.add, terms)
+
+
+@functools.partial(custom_vjp, nondiff_argnums=(0,), loops=False)
+def _map_rows_twice(
+    over_x: bool, x: jax.Array, kernel: jax.Array, other: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    columns = (each.shape[1] for each in (kernel, other) if each.shape[1] > _FEW_COLUMNS)
+    if not over_x and _is_large(x, sum(columns)):
+        return row_products(x, kernel, other)
+    narrow = x @ other
+    return (row_product(x, kernel, over_after=narrow) if over_x else x @ kernel), narrow
+
+
+def _forward_twice(over_x: bool, x: jax.Array, kernel: jax.Array, other: jax.Array) -> Any:
+    return _map_rows_twice(over_x, x, kernel, other), (x, kernel, other)
+
+
+def _backward_twice(
+    over_x: bool, residuals: Any, gradients: tuple[jax.Array, jax.Array]
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    x, kernel, other = residuals
+    of_y, of_z = gradients
+    of_both = weight_gradient(x, of_y, of_z)
+    if over_x or _is_large(x, x.shape[1]):
+        both, after = jnp.concatenate([kernel.T, other.T]), of_both if over_x else None
+        of_x = row_product(of_y, both, beside=of_z, over_after=after)
+    else:
+        of_x = _to_be_added("cpu", of_y, kernel) + _to_be_added("cpu", of_z, other)
+    of_kernel, of_other = jnp.split(of_both.astype(x.dtype), kernel.shape[1:], 1)
+    return of_x, of_kernel, of_other
+
+
+_map_rows.defvjp(_forward, _backward)
+_map_rows_to_few.defvjp(_forward, _backward_of_few)
+_map_rows_twice.defvjp(_forward_twice, _backward_twice)

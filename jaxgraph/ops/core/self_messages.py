@@ -1,0 +1,141 @@
+"""Messages of nodes to themselves where no edge carries one, a chunk of rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxgraph.ops.core.edges import EdgeGroup, match_variation
+from jaxgraph.ops.core.messages import (
+    Inputs,
+    MessageFn,
+    add_rows,
+    evaluate_message,
+    merge_rows,
+    pull_chunk,
+    start_after,
+    zero_totals,
+)
+from jaxgraph.ops.core.reducers import Reducer
+from jaxgraph.ops.core.rows import take_rows
+from jaxgraph.ops.core.stored import when_ready
+
+__all__ = ["check_start", "pull_self_messages", "reduce_self_messages"]
+
+Pytree = Any
+
+
+def check_start(over: EdgeGroup, *before: jax.Array | None) -> None:
+    """Raises `ValueError` if messages of rows to themselves would be added to an earlier result."""
+    if over.missing is not None and any(part is not None for part in before):
+        raise ValueError(
+            "`before` came with rows that take in a message from themselves; expected one or the "
+            "other: reduce the group with `missing` first and continue from what it gives"
+        )
+
+
+def reduce_self_messages(
+    node_ids: jax.Array,
+    missing: jax.Array,
+    chunk: int,
+    message: MessageFn,
+    reducer: Reducer,
+    inputs: Inputs,
+    state: Pytree,
+) -> Pytree:
+    """Folds in the message of every node to itself where `missing` says that no edge does.
+
+    Args:
+      node_ids: int32 [rows], global ids.
+      missing: bool [rows].
+      chunk: rows handled at a time.
+      message, reducer, inputs: as for `reduce_messages`; `inputs.edge` holds no arrays.
+      state: the reducer's state, [rows, ...].
+
+    Returns:
+      The new state.
+    """
+
+    def body(rows: jax.Array, mask: jax.Array, first: jax.Array, state: Pytree) -> Pytree:
+        messages = evaluate_message(message, _at_rows(inputs, rows))
+        ids = take_rows(node_ids, rows)
+        keep = reducer.per_edge(ids, ids, 0)
+        return merge_rows(reducer, state, first, reducer.lift(messages, mask, keep))
+
+    return _for_each_row_chunk(
+        missing, chunk, body, match_variation(state, (missing, inputs, reducer))
+    )
+
+
+def pull_self_messages(
+    node_ids: jax.Array,
+    missing: jax.Array,
+    chunk: int,
+    message: MessageFn,
+    reducer: Reducer,
+    inputs: Inputs,
+    adjoint: Pytree,
+) -> Inputs:
+    """Gradients, as lists, of the floating inputs of the messages of nodes to themselves.
+
+    Args:
+      node_ids, missing, chunk, message, reducer, inputs: as for `reduce_self_messages`.
+      adjoint: `reducer.adjoint(...)`, [rows, ...].
+
+    Returns:
+      `Inputs` of lists: params, sender [rows, ...], receiver [rows, ...], and no edges.
+    """
+
+    def body(rows: jax.Array, mask: jax.Array, first: jax.Array, carry: Inputs) -> Inputs:
+        ids = take_rows(node_ids, rows)
+        keep = reducer.per_edge(ids, ids, 0)
+        at_rows = _at_rows(inputs, rows)
+        grads = pull_chunk(message, reducer, at_rows, take_rows(adjoint, rows), keep, mask)
+
+        def add(totals: list[jax.Array], parts: list[jax.Array]) -> list[jax.Array]:
+            return [add_rows(t, first, part) for t, part in zip(totals, parts, strict=True)]
+
+        params = [t + part for t, part in zip(carry.params, grads.params, strict=True)]
+        return Inputs(
+            params, add(carry.sender, grads.sender), add(carry.receiver, grads.receiver), []
+        )
+
+    zeros = zero_totals
+    start = Inputs(zeros(inputs.params), zeros(inputs.sender), zeros(inputs.receiver), [])
+    start = start_after(start, when_ready(adjoint))
+    start = match_variation(start, (missing, inputs, adjoint, reducer))
+    return _for_each_row_chunk(missing, chunk, body, start)
+
+
+def _at_rows(inputs: Inputs, rows: jax.Array) -> Inputs:
+    sender, receiver = take_rows(inputs.sender, rows), take_rows(inputs.receiver, rows)
+    return Inputs(inputs.params, sender, receiver, inputs.edge)
+
+
+def _for_each_row_chunk(
+    missing: jax.Array,
+    chunk: int,
+    body: Callable[[jax.Array, jax.Array, jax.Array, Pytree], Pytree],
+    carry: Pytree,
+) -> Pytree:
+    """`body(rows, mask, first_row, carry)` over consecutive rows, `chunk` at a time.
+
+    Masked lanes see a row that counts, so that what stands in rows of padding is never read.
+    """
+    count = missing.shape[0]
+    lanes = jnp.arange(chunk, dtype=jnp.int32)
+    some = jnp.argmax(missing).astype(jnp.int32)
+
+    def step(index: jax.Array, carry: Pytree) -> Pytree:
+        # The last chunk slides back to end with the rows; what it sees again is masked.
+        first = jnp.minimum(index * chunk, count - chunk)
+        rows = first + lanes
+        mask = take_rows(missing, rows) & (rows >= index * chunk)
+        return body(jnp.where(mask, rows, some), mask, first, carry)
+
+    trips = jnp.where(missing[some], -(-count // chunk), 0)
+    return lax.fori_loop(0, trips, step, carry)

@@ -1,0 +1,1 @@
+"""Reductions by XLA alone, without a scatter."""

@@ -1,0 +1,158 @@
+"""Partial results of all nodes, reduced once: the schedule of P3's first layer (section 3.2).
+
+What a device computes of its columns is its share of a sum over devices. One reduce-scatter (the
+"pull") leaves every device with the complete rows of its own nodes, and the backward starts with
+one all-gather (the "push") of their gradient. Features and their gradient stay where they are.
+
+Rows are taken a chunk at a time. The shares of a chunk are reduced while those of the next one are
+computed, which is what pipelining (section 3.3) is without minibatches, and the backward computes
+them again: nothing of the size of all nodes is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxgraph.ops.core.derivatives import custom_vjp
+from jaxgraph.ops.core.edges import match_variation
+from jaxgraph.ops.core.messages import floating_leaves, with_floating_leaves
+from jaxgraph.ops.core.propagation import Static, materialize, named, primal_values
+from jaxgraph.parallel.columns import ColumnTopology, Piece
+
+__all__ = ["push_pull"]
+
+Pytree = Any
+PartialFn = Callable[[Pytree, Pytree, Piece], jax.Array]
+
+
+def push_pull(
+    topology: ColumnTopology, function: PartialFn, params: Pytree, table: Pytree
+) -> jax.Array:
+    """y = sum over devices of their shares of the own rows.
+
+    Args:
+      topology: nodes and edges.
+      function: `(params, table, piece) -> float [receivers of the piece, ...]`, this device's share
+        of their rows; closes over no array.
+      params: pytree of arrays that the share depends on.
+      table: pytree of arrays [parts * rows, ...] of all nodes.
+
+    Returns:
+      float [rows, ...].
+    """
+    params, table = match_variation((params, table), topology)
+    return _push_pull(function, topology, params, table)
+
+
+@partial(custom_vjp, nondiff_argnums=(0,))
+def _push_pull(function, topology: ColumnTopology, params: Pytree, table: Pytree) -> jax.Array:
+    def share(chunk: jax.Array | int) -> jax.Array:
+        return topology.each_piece(chunk, partial(function, params, table))
+
+    def complete(shares: jax.Array) -> jax.Array:
+        return lax.psum_scatter(shares, topology.axis, scatter_dimension=0, tiled=True)
+
+    chunks = topology.schedule.chunks
+    if chunks == 1:
+        return complete(share(0))
+
+    def step(carry: Any, chunk: jax.Array) -> tuple[Any, jax.Array]:
+        waiting, completed = carry
+        # What was completed is stored a step later: XLA would move a reduction whose result is only
+        # stored to where nothing is left to compute meanwhile.
+        return (share(chunk), complete(waiting)), completed
+
+    first = share(0)
+    empty = jnp.zeros((first.shape[0] // topology.schedule.groups, *first.shape[1:]), first.dtype)
+    carry, stored = lax.scan(step, (first, match_variation(empty, first)), jnp.arange(1, chunks))
+    last, completed = carry
+    stored = stored[1:].reshape(-1, *first.shape[1:])
+    return jnp.concatenate([stored, completed, complete(last)])
+
+
+def _forward(function, topology, params, table):
+    wanted = Static((_is_perturbed(params), _is_perturbed(table)))
+    topology, params, table = (primal_values(each) for each in (topology, params, table))
+    y = named(_push_pull.value(function, topology, params, table))
+    return y, (topology, params, table, y, wanted)
+
+
+def _is_perturbed(tree: Pytree) -> bool:
+    leaves = jax.tree.leaves(tree, is_leaf=lambda leaf: hasattr(leaf, "perturbed"))
+    return any(leaf.perturbed for leaf in leaves)
+
+
+def _backward(function, residuals, gradient):
+    topology, params, table, y, wanted = residuals
+    arguments = (params, table)
+    own = materialize(gradient, y)
+    like = [floating_leaves(each) if want else [] for each, want in _zip(arguments, wanted)]
+
+    def share(some: list[list[jax.Array]], piece: Piece) -> jax.Array:
+        replaced = [
+            with_floating_leaves(each, leaves) if want else each
+            for (each, want), leaves in zip(_zip(arguments, wanted), some, strict=True)
+        ]
+        return function(*replaced, piece)
+
+    def pull(piece: Piece, gradient: jax.Array, total: Pytree) -> Pytree:
+        _, pullback = jax.vjp(lambda some: share(some, piece), like)
+        return jax.tree.map(jnp.add, total, pullback(gradient)[0])
+
+    total = match_variation(jax.tree.map(jnp.zeros_like, like), (arguments, own, topology))
+    total = _pull_chunks(topology, pull, own, total)
+    return None, *(
+        _cotangents(each, leaves) if want else None
+        for (each, want), leaves in zip(_zip(arguments, wanted), total, strict=True)
+    )
+
+
+_push_pull.defvjp(_forward, _backward, symbolic_zeros=True)
+
+
+def _pull_chunks(
+    topology: ColumnTopology,
+    pull: Callable[[Piece, jax.Array, Pytree], Pytree],
+    own: jax.Array,
+    total: Pytree,
+) -> Pytree:
+    """Pulls the gradient of the own rows back through the shares of all, chunk by chunk."""
+
+    def push(rows: jax.Array) -> jax.Array:
+        return lax.all_gather(rows, topology.axis, tiled=True)
+
+    chunks = topology.schedule.chunks
+    if chunks == 1:
+        return topology.fold_pieces(0, pull, push(own), total)
+    by_chunk = own.reshape(chunks, -1, *own.shape[1:])
+
+    def step(carry: Any, following: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+        total, gradient = carry
+        chunk, rows = following
+        upcoming = push(rows)
+        return (topology.fold_pieces(chunk - 1, pull, gradient, total), upcoming), None
+
+    (total, gradient), _ = lax.scan(
+        step, (total, push(by_chunk[0])), (jnp.arange(1, chunks), by_chunk[1:])
+    )
+    return topology.fold_pieces(chunks - 1, pull, gradient, total)
+
+
+def _zip(arguments: tuple[Pytree, Pytree], wanted: Static) -> list[tuple[Pytree, bool]]:
+    return list(zip(arguments, wanted.value, strict=True))
+
+
+def _cotangents(tree: Pytree, gradients: list[jax.Array]) -> Pytree:
+    filled = with_floating_leaves(tree, gradients)
+
+    def none_of_integers(leaf: Any, new: Any) -> Any:
+        return np.zeros(np.shape(leaf), jax.dtypes.float0) if new is leaf else new
+
+    return jax.tree.map(none_of_integers, tree, filled)

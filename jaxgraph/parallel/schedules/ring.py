@@ -1,0 +1,114 @@
+"""The order in which the parts on the ring are visited: strictly one by one, or one ahead."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxgraph.ops.core.stored import when_ready
+from jaxgraph.parallel.shard import Shard
+
+__all__ = ["Visit", "Work", "visit_parts"]
+
+Pytree = Any
+Step = jax.Array | int
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What the work on one remote part leaves.
+
+    Attributes:
+      carry: running results.
+      answer: rows to send back to the part, or None.
+      done: arrays that exist when the work is over; None where there was none.
+    """
+
+    carry: Pytree
+    answer: Pytree
+    done: Pytree
+
+
+def _no_reply(step: Step, answer: Pytree) -> Pytree:
+    return answer
+
+
+def _nothing_to_settle(step: Step, returned: Pytree, carry: Pytree) -> Pytree:
+    return carry
+
+
+@dataclasses.dataclass(frozen=True)
+class Visit:
+    """What is done with the own part and with every other one.
+
+    Attributes:
+      local: `local(carry)`, the own part.
+      fetch: `fetch(step, after)`, rows of the part that is `step` behind on the ring.
+      work: `work(step, arrived, carry, after)`; `after` is 0, to start from, and orders the work.
+      reply: `reply(step, answer)`, sends the answer and returns the one received.
+      settle: `settle(step, returned, carry)`, takes it into the results.
+    """
+
+    local: Callable[[Pytree], Pytree]
+    fetch: Callable[[Step, jax.Array | None], Pytree]
+    work: Callable[[Step, Pytree, Pytree, jax.Array | None], Work]
+    reply: Callable[[Step, Pytree], Pytree] = _no_reply
+    settle: Callable[[Step, Pytree, Pytree], Pytree] = _nothing_to_settle
+
+
+def visit_parts(shard: Shard, visit: Visit) -> Pytree:
+    """Visits the own part and every other part of the ring.
+
+    A scan forces the order, so that one remote part is resident at a time. With `shard.prefetch`
+    the steps are unrolled: while a part is worked on, the next one is on its way, and so is the
+    answer to the last one.
+
+    Args:
+      shard: the shard.
+      visit: what to do.
+
+    Returns:
+      The last carry.
+    """
+    carry = visit.local(None)
+    steps = shard.num_parts - 1
+    if steps == 0:
+        return carry
+    if shard.prefetch:
+        return _one_ahead(steps, visit)
+
+    def body(carry: Pytree, step: jax.Array) -> tuple[Pytree, None]:
+        work = visit.work(step, visit.fetch(step, None), carry, None)
+        carry = work.carry
+        if work.answer is not None:
+            carry = visit.settle(step, visit.reply(step, work.answer), carry)
+        return carry, None
+
+    return lax.scan(body, carry, jnp.arange(1, steps + 1, dtype=jnp.int32))[0]
+
+
+def _one_ahead(steps: int, visit: Visit) -> Pytree:
+    """The unrolled order: permutes stand outside of conditionals, where XLA can overlap them.
+
+    One barrier per step makes the next fetch wait for the arrival of the current part and for the
+    end of the last work, so that at most two parts are resident; nothing makes the work wait for
+    it.
+    """
+    arrived = visit.fetch(1, None)
+    carry = visit.local(None)
+    pending, after = None, when_ready(carry)
+    for step in range(1, steps + 1):
+        after, arrived, carry, pending = lax.optimization_barrier((after, arrived, carry, pending))
+        returned = None if pending is None else visit.reply(step - 1, pending)
+        following = visit.fetch(step + 1, after) if step < steps else None
+        work = visit.work(step, arrived, carry, after)
+        carry = work.carry
+        if returned is not None:
+            carry = visit.settle(step - 1, returned, carry)
+        arrived, pending, after = following, work.answer, when_ready(work.done)
+    return carry if pending is None else visit.settle(steps, visit.reply(steps, pending), carry)

@@ -1,0 +1,250 @@
+"""Sequential aggregation and rematerialisation: one remote partition at a time, none of it kept.
+
+SAR, section 3.2, algorithms 1 and 2. The forward folds the messages from each partition into a
+resumable state. The backward has three ways to deal with a remote partition, and takes the one that
+the message function allows and that moves the fewest bytes:
+
+- *push* (the paper's case 1): no wanted gradient looks at the senders' values. They are not fetched
+  again; the receivers' part computes the senders' gradient and sends it back.
+- *refetch* (case 2): the senders' values are fetched again.
+- *at the sender*: the receivers' part sends what its rows contribute (for attention: gradient,
+  logit, log of the normaliser and <g_i, y_i>), the senders' part walks the edges, and returns the
+  gradient of the receivers' inputs (for GAT one number per head). Cheaper than refetching wherever
+  the receivers' inputs are small; not in the paper.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxgraph.ops.core.block_gradients import Places, add_at, block_adjoint, pull_block, pull_group
+from jaxgraph.ops.core.blocks import Block, finish_block, fold_block, fold_group
+from jaxgraph.ops.core.edges import EdgeGroups, match_variation
+from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, floating_leaves
+from jaxgraph.ops.core.reducers import Reducer
+from jaxgraph.ops.core.rows import entry_at
+from jaxgraph.parallel.dependence import looks_at_senders
+from jaxgraph.parallel.exchange import halo_route, reach_route, send_rows
+from jaxgraph.parallel.schedules.ring import Visit, Work, visit_parts
+from jaxgraph.parallel.shard import HaloTable, Shard, local_block
+from pallas_kernels.pytrees import pytree
+
+__all__ = ["Sequential", "backward_plan"]
+
+Pytree = Any
+
+
+@pytree
+class Sequential:
+    """The messages of a shard, fetching one remote partition at a time.
+
+    Attributes:
+      shard: a shard of a graph in mode "sar".
+      self_loops: whether nodes without an edge to themselves send themselves a message.
+    """
+
+    shard: Shard
+    self_loops: bool = dataclasses.field(metadata={"static": True})
+
+    @property
+    def implementation(self) -> str:
+        return self.shard.incoming.implementation
+
+    def reduce(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> tuple[Pytree, Pytree]:
+        block = local_block(self.shard, self_loops=self.self_loops)
+        state = _fold(self.shard, block, message, reducer, inputs)
+        return finish_block(block, message, reducer, inputs, state)
+
+    def pull(
+        self,
+        message: MessageFn,
+        reducer: Reducer,
+        inputs: Inputs,
+        results: tuple[Pytree, Pytree],
+        gradient: Pytree,
+        wanted: Wanted,
+    ) -> Inputs:
+        shard, block = self.shard, local_block(self.shard, self_loops=self.self_loops)
+        adjoint = block_adjoint(block, message, reducer, inputs, results, gradient)
+        # The edges of other parts look at the inputs when the gradients of the own ones are there.
+        alone = shard.num_parts == 1
+        wanted = dataclasses.replace(wanted, over_inputs=wanted.over_inputs and alone)
+        task = _Task(shard, block, message, reducer, inputs, adjoint, wanted)
+        if not wanted.some:
+            return task.local(None)
+        # The adjoint of a kernel is its own; what is not used of the reducer's is never computed.
+        of_reducer = reducer.adjoint(*results, gradient)
+        plan = backward_plan(message, reducer, inputs, of_reducer, wanted, shard.incoming.chunk)
+        return visit_parts(shard, _PLANS[plan](task))
+
+
+def _fold(
+    shard: Shard, block: Block, message: MessageFn, reducer: Reducer, inputs: Inputs
+) -> Pytree:
+    """Algorithm 1: the own partition, then one remote partition after another."""
+    route = halo_route(shard)
+
+    def local(_: Pytree) -> Pytree:
+        return fold_block(block, message, reducer, inputs)
+
+    def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
+        return send_rows(shard, route, shard.send, inputs.sender, step, after)
+
+    def work(step: jax.Array | int, arrived: Pytree, state: Pytree, after: Any) -> Work:
+        remote = dataclasses.replace(inputs, sender=arrived)
+        position = _positions(shard.reach, step)
+        state, done = fold_group(
+            shard.incoming, step, message, reducer, remote, state, position, after
+        )
+        return Work(state, None, done)
+
+    return visit_parts(shard, Visit(local, fetch, work))
+
+
+def _positions(table: HaloTable | None, step: jax.Array | int) -> jax.Array:
+    """Where the own rows stand among those shared with the part at `step`."""
+    assert table is not None  # a graph of one part takes no steps
+    return entry_at(table.position, step - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """What every way of pulling a gradient back from remote partitions starts from."""
+
+    shard: Shard
+    block: Block
+    message: MessageFn
+    reducer: Reducer
+    inputs: Inputs
+    adjoint: Pytree
+    wanted: Wanted
+
+    def local(self, _: Pytree) -> Inputs:
+        """Gradients from the edges among the own nodes."""
+        return pull_block(
+            self.block, self.message, self.reducer, self.inputs, self.adjoint, self.wanted
+        )
+
+    def work(
+        self,
+        edges: EdgeGroups,
+        group: jax.Array | int,
+        inputs: Inputs,
+        adjoint: Pytree,
+        grads: Inputs,
+        places: Places,
+        after: jax.Array | None,
+    ) -> Work:
+        """Adds what one remote part's edges give."""
+        pulled = pull_group(
+            edges,
+            group,
+            self.message,
+            self.reducer,
+            inputs,
+            adjoint,
+            self.wanted,
+            grads,
+            places,
+            after,
+        )
+        return Work(pulled.gradients, pulled.answer, pulled.done)
+
+
+def backward_plan(
+    message: MessageFn,
+    reducer: Reducer,
+    inputs: Inputs,
+    adjoint: Pytree,
+    wanted: Wanted,
+    chunk: int,
+) -> str:
+    """How the backward deals with remote partitions: "push", "refetch" or "at-sender".
+
+    Args:
+      message, reducer, inputs, adjoint, wanted: as in `jaxgraph.ops.core.messages.pull_messages`.
+      chunk: edges that the message function is called with.
+
+    Returns:
+      The way that the message function allows and that moves the fewest bytes per row.
+    """
+    if not looks_at_senders(message, reducer, inputs, adjoint, wanted, chunk):
+        return "push"
+    senders = 2 * _row_bytes(floating_leaves(inputs.sender))
+    receivers = _row_bytes(inputs.receiver) + _row_bytes(adjoint)
+    receivers += _row_bytes(floating_leaves(inputs.receiver))
+    if jax.tree.leaves(inputs.edge) or receivers >= senders:
+        return "refetch"
+    return "at-sender"
+
+
+def _row_bytes(tree: Pytree) -> int:
+    return sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
+    """Algorithm 2: the receivers' part computes the gradient of the remote senders and sends it."""
+    shard, inputs = task.shard, task.inputs
+    route = halo_route(shard)
+
+    def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
+        if refetch:
+            return send_rows(shard, route, shard.send, inputs.sender, step, after)
+        empty = jax.tree.map(
+            lambda x: jnp.zeros((route.rows, *x.shape[1:]), x.dtype), inputs.sender
+        )
+        return match_variation(empty, shard.incoming)
+
+    def work(step: jax.Array | int, arrived: Pytree, grads: Inputs, after: Any) -> Work:
+        remote = dataclasses.replace(inputs, sender=arrived)
+        places = Places(None, _positions(shard.reach, step))
+        return task.work(shard.incoming, step, remote, task.adjoint, grads, places, after)
+
+    def reply(step: jax.Array | int, answer: Pytree) -> Pytree:
+        return send_rows(shard, route.answers(), None, answer, step)
+
+    def settle(step: jax.Array | int, returned: Pytree, grads: Inputs) -> Inputs:
+        rows = add_at(grads.sender, returned, _positions(shard.send, step))
+        return dataclasses.replace(grads, sender=rows)
+
+    return Visit(task.local, fetch, work, reply, settle)
+
+
+def _at_sender(task: _Task) -> Visit:
+    """The senders' part computes all gradients and returns those of the receivers' inputs."""
+    shard, inputs = task.shard, task.inputs
+    outgoing = shard.outgoing or shard.incoming  # of one part nothing leaves, and no step is taken
+    route = reach_route(shard)
+
+    def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
+        rows = (inputs.receiver, task.adjoint)
+        return send_rows(shard, route, shard.reach, rows, step, after)
+
+    def work(step: jax.Array | int, arrived: Pytree, grads: Inputs, after: Any) -> Work:
+        receiver, adjoint = arrived
+        remote = dataclasses.replace(inputs, receiver=receiver)
+        places = Places(_positions(shard.send, step), None)
+        return task.work(outgoing, step - 1, remote, adjoint, grads, places, after)
+
+    def reply(step: jax.Array | int, answer: Pytree) -> Pytree:
+        return send_rows(shard, route.answers(), None, answer, step)
+
+    def settle(step: jax.Array | int, returned: Pytree, grads: Inputs) -> Inputs:
+        rows = add_at(grads.receiver, returned, _positions(shard.reach, step))
+        return dataclasses.replace(grads, receiver=rows)
+
+    return Visit(task.local, fetch, work, reply, settle)
+
+
+_PLANS: dict[str, Callable[[_Task], Visit]] = {
+    "push": partial(_at_receiver, refetch=False),
+    "refetch": partial(_at_receiver, refetch=True),
+    "at-sender": _at_sender,
+}

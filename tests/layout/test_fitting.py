@@ -1,0 +1,216 @@
+"""Shapes of one graph taken on by another."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxgraph import Graph
+from jaxgraph.layout.description import Grain, choose_grain, describe
+from jaxgraph.layout.fitting import fit, merge, with_headroom
+from jaxgraph.layout.manifest import Manifest
+from jaxgraph.layout.survey import survey
+from jaxgraph.partition import Partition
+from tests.strategies import assignments, complete, graphs, random_edges
+
+PARTS = 3
+
+
+def manifest_of(
+    graph: Graph,
+    mode: str = "sar",
+    chunk: int = 16,
+    unit: int = 16,
+) -> Manifest:
+    parts = Partition.from_assignment(np.arange(graph.num_nodes) % PARTS, PARTS)
+    return describe(survey(graph, parts, mode), Grain(chunk, unit))
+
+
+def random_graph(num_nodes: int, num_edges: int, **changes: Any) -> Graph:
+    edges = random_edges(num_nodes, num_edges, seed=num_nodes)
+    return complete(*edges, num_nodes, "random").replace(**changes)
+
+
+@pytest.fixture
+def small() -> Manifest:
+    return manifest_of(random_graph(60, 200))
+
+
+@pytest.fixture
+def large() -> Manifest:
+    return manifest_of(random_graph(300, 2000))
+
+
+def test_a_small_graph_takes_on_the_shapes_of_a_large_one(large):
+    small = manifest_of(random_graph(60, 200))
+    fitted = fit(small, large)
+    assert not large.has_padding
+    assert fitted == dataclasses.replace(large, has_padding=True)
+    assert fitted.counts == small.counts
+
+
+def test_shapes_of_several_graphs_may_be_padded(small, large):
+    common = merge([large])
+    assert common.has_padding
+    assert fit(large, common) == fit(small, common) == common
+    assert fit(large, large) == large
+
+
+def test_a_large_graph_does_not_fit_into_a_small_one(small, large):
+    expected = r"node_rows 100 > 20, boundary_rows .* and \d+ more; make shapes that hold all"
+    with pytest.raises(ValueError, match=expected):
+        fit(large, small)
+
+
+@pytest.mark.parametrize("name", ["boundary_rows", "receiver_capacity", "outgoing_sender_capacity"])
+def test_every_size_must_fit(large, name):
+    tight = dataclasses.replace(large, **{name: getattr(large, name) - 1})
+    with pytest.raises(ValueError, match=f"{name} {getattr(large, name)} > "):
+        fit(large, tight)
+
+
+@pytest.mark.parametrize("name", ["halo_units", "reach_units"])
+def test_messages_of_every_pair_must_fit(large, name):
+    tight = np.array(getattr(large, name))
+    tight[0, 1] -= 1
+    pad_to = dataclasses.replace(large, **{name: tuple(map(tuple, tight.tolist()))})
+    with pytest.raises(ValueError, match=f"does not fit into pad_to: {name} of 1 pairs"):
+        fit(large, pad_to)
+
+
+def test_every_array_must_fit(large):
+    name, shape, dtype = large.shapes[-1]
+    shapes = (*large.shapes[:-1], (name, (*shape[:-1], shape[-1] - 1), dtype))
+    with pytest.raises(ValueError, match=f"does not fit into pad_to: {name} "):
+        fit(large, dataclasses.replace(large, shapes=shapes))
+
+
+def manifest_alone(*degrees: int, lanes: tuple[int, ...] = (4, 4)) -> Manifest:
+    """That of a graph in one part whose receivers have these degrees, in so many lanes."""
+    receivers = np.repeat(np.arange(len(degrees)), degrees)
+    graph = complete(np.arange(len(receivers)) % 50, receivers, 50, "alone")
+    found = survey(graph, Partition.from_assignment(np.zeros(50, int), 1), "sar")
+    return describe(found, dataclasses.replace(choose_grain([found]), lanes=lanes))
+
+
+def test_every_join_must_fit():
+    few_deep, many_shallow = manifest_alone(4 * 75), manifest_alone(8, 8, 8, 5)
+    assert few_deep.receiver_joins == ((1, 74), (1, 9), (1, 1))
+    assert many_shallow.receiver_joins == ((4, 4),)
+    common = merge([many_shallow, few_deep])
+    assert common.receiver_joins == ((4, 74), (1, 9), (1, 1))
+    assert merge([few_deep, many_shallow]) == common
+    for manifest in (few_deep, many_shallow):
+        assert fit(manifest, common) == common
+    for joins in (((4, 74), (1, 9)), ((4, 74), (1, 9), (0, 1)), ((4, 74), (1, 8), (1, 1))):
+        with pytest.raises(ValueError, match=r"receiver_joins .*\(1, 9\)"):
+            fit(few_deep, dataclasses.replace(common, receiver_joins=joins))
+
+
+def test_every_level_must_fit():
+    lanes = (4, 4, 4, 4)
+    many_short, few_long = manifest_alone(5, 6, 7, lanes=lanes), manifest_alone(9, 16, lanes=lanes)
+    assert (many_short.receiver_levels, few_long.receiver_levels) == ((3, 1), (2, 2))
+    common = merge([many_short, few_long])
+    assert common.receiver_levels == (3, 2)
+    for manifest in (many_short, few_long):
+        assert fit(manifest, common) == common
+    assert with_headroom(common, 0.5).receiver_levels == (5, 3)
+    for small, large in ((many_short, few_long), (few_long, many_short)):
+        with pytest.raises(ValueError, match="receiver_levels"):
+            fit(small, dataclasses.replace(common, receiver_levels=large.receiver_levels))
+    with pytest.raises(ValueError, match=r"graphs with lanes \(4, 4\) and \(4, 4, 4, 4\) cannot"):
+        merge([manifest_alone(5), many_short])
+
+
+def test_the_longest_row_must_fit():
+    short, shorter, long = manifest_alone(100), manifest_alone(7), manifest_alone(200)
+    assert short.receiver_longest == shorter.receiver_longest < long.receiver_longest == 200
+    common = merge([short, long])
+    assert common.receiver_longest == 200
+    assert with_headroom(common, 0.5).receiver_longest == 600
+    with pytest.raises(ValueError, match="receiver_longest 200 > 128"):
+        fit(long, dataclasses.replace(common, receiver_longest=128))
+
+
+def test_headroom_holds_a_row_of_another_join():
+    # 8 further runs are joined at once, 9 are not.
+    before, after = manifest_alone(4 * 9, *[1] * 20), manifest_alone(4 * 10, *[1] * 20)
+    assert len(before.receiver_joins) < len(after.receiver_joins)
+    common = with_headroom(before, 0.5)
+    assert fit(after, common) == dataclasses.replace(common, has_padding=True)
+    with pytest.raises(ValueError, match="receiver_joins"):
+        fit(after, merge([before]))
+
+
+def test_room_behind_the_rows_that_are_sent_is_that_of_the_larger_message():
+    # The larger graph sends few rows in all, but many of them in one message.
+    few_long = manifest_of(complete(np.arange(0, 180, 3), np.arange(1, 181, 3), 181, "one pair"))
+    many_short = manifest_of(complete(*random_edges(60, 600, seed=1), 60, "all pairs"))
+    assert few_long.halo_rows > many_short.halo_rows
+    common = merge([few_long, many_short])
+
+    def room(manifest: Manifest) -> int:
+        return manifest.array_shapes()["send/rows"][0][0] - manifest.halo_rows
+
+    assert room(common) == max(room(few_long), room(many_short))
+    for manifest in (few_long, many_short):
+        assert fit(manifest, common) == common
+
+
+@pytest.mark.parametrize("mode", ["sar", "domain"])
+@given(data=st.data())
+def test_all_graphs_fit_into_what_they_are_merged_to_and_into_nothing_smaller(mode, data):
+    manifests = []
+    for _ in range(3):
+        graph = data.draw(graphs())
+        owner = data.draw(assignments(graph.num_nodes, PARTS))
+        found = survey(graph, Partition.from_assignment(owner, PARTS), mode)
+        manifests.append(describe(found, Grain(16, 16)))
+    common = merge(manifests)
+    assert all(fit(manifest, common) == common for manifest in manifests)
+    assert common.counts is None
+    assert merge([common, *manifests]) == common
+    for name in ("node_rows", "boundary_rows", "sender_capacity", "num_classes"):
+        assert getattr(common, name) == max(getattr(manifest, name) for manifest in manifests)
+
+
+def test_what_padding_alone_can_say_is_filled_in(large):
+    bare = manifest_of(
+        random_graph(60, 100, labels=None, train_mask=None, val_mask=None, test_mask=None)
+    )
+    assert fit(bare, large) == dataclasses.replace(large, has_padding=True)
+    assert merge([bare, large]).array_shapes().keys() == large.array_shapes().keys()
+    with pytest.raises(ValueError, match="no room for labels, test_mask, train_mask, val_mask"):
+        fit(large, merge([bare]))
+
+
+def test_repeated_edges_need_room(large):
+    once = manifest_of(complete([0, 1], [1, 2], 9, "once"))
+    twice = manifest_of(complete([0, 0], [1, 1], 9, "twice"))
+    assert "incoming/repetition" not in once.array_shapes()
+    assert fit(once, merge([once, twice])) == merge([twice, once])
+    with pytest.raises(ValueError, match="pad_to has no room for incoming/repetition"):
+        fit(twice, once)
+
+
+@pytest.mark.parametrize(
+    ("layout", "changes", "message"),
+    [
+        ({"mode": "domain"}, {}, "with mode '(sar|domain)' and '(sar|domain)' cannot"),
+        ({"chunk": 32}, {}, "with chunk (16|32) and (16|32) cannot"),
+        ({"unit": 32}, {}, "with halo_unit (16|32) and (16|32) cannot"),
+        ({}, {"nodes": None}, "with and without nodes cannot"),
+        ({}, {"nodes": np.zeros((60, 8))}, r"nodes has \[[58]\] of float32 .* \[[58]\] of float32"),
+        ({}, {"labels": np.zeros((60, 2))}, r"labels has \[2?\] of .* and \[2?\] of"),
+    ],
+    ids=["mode", "chunk", "unit", "features", "width", "labels"],
+)
+def test_graphs_of_different_kinds(small, layout, changes, message):
+    other = manifest_of(random_graph(60, 200, **changes), **layout)
+    for manifests in ([small, other], [other, small]):
+        with pytest.raises(ValueError, match=message):
+            merge(manifests)

@@ -1,0 +1,69 @@
+"""The types in which values are accumulated."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxgraph.ops.core.precision import (
+    accumulation_dtype,
+    inner_product,
+    inner_products_of_heads,
+    to_accumulation,
+)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        (jnp.bfloat16, jnp.float32),
+        (jnp.float16, jnp.float32),
+        (jnp.float8_e4m3fn, jnp.float32),
+        (jnp.float32, jnp.float32),
+        (jnp.float64, jnp.float64),
+        (jnp.int16, jnp.int16),
+        (jnp.bool_, jnp.bool_),
+    ],
+)
+def test_short_floats_accumulate_in_float32(dtype: Any, expected: Any) -> None:
+    assert accumulation_dtype(dtype) == expected
+    with jax.enable_x64(True):
+        assert to_accumulation(jnp.zeros(3, dtype)).dtype == expected
+
+
+@pytest.mark.parametrize("features", [7, 100])
+def test_inner_products_and_their_gradients(features: int) -> None:
+    rng = np.random.default_rng(0)
+    left, right = (rng.standard_normal((rows, 3, features)) for rows in (5, 1))
+    y, pull = jax.vjp(
+        inner_product, jnp.asarray(left, jnp.float32), jnp.asarray(right, jnp.float32)
+    )
+    np.testing.assert_allclose(y, (left * right).sum(-1), rtol=1e-5, atol=1e-5)
+    gradient = rng.standard_normal((5, 3))
+    of_left, of_right = pull(jnp.asarray(gradient, jnp.float32))
+    np.testing.assert_allclose(of_left, gradient[..., None] * right, rtol=1e-5, atol=1e-5)
+    expected = (gradient[..., None] * left).sum(0, keepdims=True)
+    np.testing.assert_allclose(of_right, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("features", [7, 100])
+def test_a_head_that_overflows_leaves_the_others_alone(features: int) -> None:
+    left = jnp.ones((4, 3, features)).at[2, 1, 0].set(jnp.inf)
+    y = np.asarray(inner_product(left, jnp.ones_like(left)))
+    assert y[2, 1] == np.inf
+    assert np.isfinite(y).sum() == y.size - 1
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32, jnp.float64])
+def test_inner_products_with_what_heads_share(dtype: Any) -> None:
+    with jax.enable_x64(True):
+        rng = np.random.default_rng(0)
+        shared, values = (
+            jnp.asarray(rng.standard_normal(shape), dtype) for shape in ((5, 7), (5, 3, 7))
+        )
+        y = inner_products_of_heads(shared, values)
+        assert y.dtype == accumulation_dtype(dtype)
+        exact = [np.asarray(each).astype(np.float64) for each in (shared, values)]
+        np.testing.assert_allclose(y, (exact[0][:, None] * exact[1]).sum(-1), rtol=1e-5, atol=1e-5)

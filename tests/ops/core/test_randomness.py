@@ -1,0 +1,355 @@
+"""Masks: bit for bit the NumPy reference, independent of the batch, and statistically clean."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax import lax
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from jaxgraph.ops.core import randomness
+from jaxgraph.ops.core.randomness import keep_threshold, seed_words
+from tests.compilation import AS_USERS_DO
+from tests.oracles import randomness as oracle
+
+KEY = jax.random.key(17)
+node_keep_mask = jax.jit(randomness.node_keep_mask, static_argnums=(2, 3))
+edge_keep_mask = jax.jit(randomness.edge_keep_mask, static_argnums=(4, 5))
+RATES = (0.0, 0.1, 0.5, 0.6, 0.99)
+
+
+def words_of(key: jax.Array) -> tuple[int, int]:
+    first, second = np.asarray(jax.random.key_data(key)).tolist()
+    return first, second
+
+
+# ------------------------------------------------------------------ against the reference
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    rate=st.sampled_from(RATES),
+    ids=st.lists(st.integers(-1, 2**31 - 1), min_size=1, max_size=9),
+    offset=st.integers(0, 5000),
+)
+def test_node_masks_equal_the_reference(
+    seed: int, rate: float, ids: list[int], offset: int
+) -> None:
+    key = jax.random.fold_in(KEY, seed)
+    node_ids = np.resize(np.asarray(ids, np.int32), 9)
+    actual = node_keep_mask(key, jnp.asarray(node_ids), 13, rate, offset)
+    expected = oracle.node_keep_mask(words_of(key), node_ids, 13, rate, offset)
+    np.testing.assert_array_equal(actual, expected)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    rate=st.sampled_from(RATES),
+    num_nodes=st.integers(1, 2**31 - 1),
+)
+def test_edge_masks_equal_the_reference(seed: int, rate: float, num_nodes: int) -> None:
+    key = jax.random.fold_in(KEY, seed)
+    rng = np.random.default_rng(seed)
+    receivers, senders = rng.integers(0, num_nodes, (2, 11)).astype(np.int32)
+    repetition = rng.integers(0, 3, 11).astype(np.int32)
+    actual = edge_keep_mask(key, jnp.asarray(receivers), jnp.asarray(senders), repetition, 5, rate)
+    expected = oracle.edge_keep_mask(words_of(key), receivers, senders, repetition, 5, rate)
+    np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**31])
+def test_reference_holds_for_small_keys_and_small_ids(seed: int) -> None:
+    key = jax.random.key(seed)
+    ids = np.arange(300, dtype=np.int32)
+    actual = node_keep_mask(key, jnp.asarray(ids), 16, 0.5)
+    np.testing.assert_array_equal(actual, oracle.node_keep_mask(words_of(key), ids, 16, 0.5))
+
+
+# ------------------------------------------------------------------ what a bit depends on
+
+
+def test_a_bit_does_not_depend_on_the_batch() -> None:
+    ids = np.random.default_rng(0).permutation(500).astype(np.int32)
+    whole = np.asarray(node_keep_mask(KEY, jnp.arange(500), 40, 0.3))
+    np.testing.assert_array_equal(node_keep_mask(KEY, jnp.asarray(ids), 40, 0.3), whole[ids])
+    some = jnp.asarray(ids[:7])
+    columns = node_keep_mask(KEY, some, 11, 0.3, column_offset=jnp.int32(20))
+    np.testing.assert_array_equal(columns, whole[ids[:7], 20:31])
+
+
+def test_an_edge_bit_does_not_depend_on_the_batch() -> None:
+    rng = np.random.default_rng(1)
+    receivers, senders = rng.integers(0, 50, (2, 400)).astype(np.int32)
+    repetition = rng.integers(0, 3, 400).astype(np.int32)
+    whole = np.asarray(edge_keep_mask(KEY, receivers, senders, repetition, 4, 0.6))
+    order = rng.permutation(400)[:90]
+    part = edge_keep_mask(KEY, receivers[order], senders[order], repetition[order], 4, 0.6)
+    np.testing.assert_array_equal(part, whole[order])
+
+
+def test_one_repetition_stands_for_all_edges() -> None:
+    ends = jnp.arange(20)
+    one = edge_keep_mask(KEY, ends, ends + 1, 2, 4, 0.5)
+    np.testing.assert_array_equal(one, edge_keep_mask(KEY, ends, ends + 1, jnp.full(20, 2), 4, 0.5))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.uint32])
+def test_the_type_of_ids_does_not_matter(dtype: type) -> None:
+    ids = np.arange(100)
+    expected = oracle.node_keep_mask(words_of(KEY), ids, 4, 0.5)
+    np.testing.assert_array_equal(node_keep_mask(KEY, jnp.asarray(ids, dtype), 4, 0.5), expected)
+
+
+def test_seed_words_stand_for_the_key() -> None:
+    ids = jnp.arange(64)
+    words = seed_words(KEY)
+    assert [int(word) for word in words] == list(words_of(KEY))
+    np.testing.assert_array_equal(
+        node_keep_mask(words, ids, 8, 0.5), node_keep_mask(KEY, ids, 8, 0.5)
+    )
+    np.testing.assert_array_equal(
+        edge_keep_mask(words, ids, ids, 0, 8, 0.5), edge_keep_mask(KEY, ids, ids, 0, 8, 0.5)
+    )
+
+
+def test_longer_keys_are_folded_and_differ() -> None:
+    ids = jnp.arange(256)
+    masks = [
+        np.asarray(node_keep_mask(jax.random.key(seed, impl="rbg"), ids, 16, 0.5))
+        for seed in range(3)
+    ]
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert abs(np.mean(masks[one] == masks[other]) - 0.5) < 0.05
+
+
+def test_rate_zero_keeps_everything_and_masks_are_nested_in_the_rate() -> None:
+    ids = jnp.arange(200)
+    masks = [np.asarray(node_keep_mask(KEY, ids, 10, rate)) for rate in RATES]
+    assert masks[0].all()
+    for looser, tighter in itertools.pairwise(masks):
+        assert (looser | ~tighter).all()
+
+
+# ------------------------------------------------------------------ under transformations
+
+
+def test_masks_inside_loops_and_jit() -> None:
+    expected = np.asarray(node_keep_mask(KEY, jnp.arange(60), 6, 0.4))
+
+    @jax.jit
+    def scanned(key: jax.Array) -> jax.Array:
+        def step(carry: jax.Array, ids: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return carry + 1, node_keep_mask(key, ids, 6, 0.4)
+
+        return lax.scan(step, jnp.int32(0), jnp.arange(60).reshape(6, 10))[1].reshape(60, 6)
+
+    @jax.jit
+    def looped(key: jax.Array) -> jax.Array:
+        def body(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            chunk, kept = state
+            ids = chunk * 10 + jnp.arange(10)
+            mask = node_keep_mask(key, ids, 6, 0.4)
+            return chunk + 1, lax.dynamic_update_slice(kept, mask, (chunk * 10, jnp.int32(0)))
+
+        return lax.while_loop(lambda s: s[0] < 6, body, (jnp.int32(0), jnp.zeros((60, 6), bool)))[1]
+
+    np.testing.assert_array_equal(scanned(KEY), expected)
+    np.testing.assert_array_equal(looped(KEY), expected)
+
+
+@pytest.mark.parametrize("num_devices", [1, 2, 8])
+def test_masks_do_not_depend_on_the_devices(num_devices: int) -> None:
+    mesh = Mesh(np.array(jax.devices()[:num_devices]), ("parts",))
+    ids = np.random.default_rng(3).permutation(64).astype(np.int32)
+
+    def per_device(key: jax.Array, ids: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def step(unused: None, chunk: jax.Array) -> tuple[None, tuple[jax.Array, jax.Array]]:
+            nodes = node_keep_mask(key, chunk, 5, 0.4)
+            return unused, (nodes, edge_keep_mask(seed_words(key), chunk, chunk + 1, chunk, 3, 0.4))
+
+        nodes, edges = lax.scan(step, None, ids.reshape(-1, 4))[1]
+        return nodes.reshape(-1, 5), edges.reshape(-1, 3)
+
+    sharded = jax.shard_map(
+        per_device, mesh=mesh, in_specs=(P(), P("parts")), out_specs=P("parts"), check_vma=True
+    )
+    nodes, edges = jax.jit(sharded)(KEY, jnp.asarray(ids))
+    words = words_of(KEY)
+    np.testing.assert_array_equal(nodes, oracle.node_keep_mask(words, ids, 5, 0.4))
+    np.testing.assert_array_equal(edges, oracle.edge_keep_mask(words, ids, ids + 1, ids, 3, 0.4))
+
+
+def test_masks_hold_under_strict_promotion() -> None:
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        ids = jnp.arange(8, dtype=jnp.int32)
+        assert node_keep_mask(KEY, ids, 3, 0.5, 4).shape == (8, 3)
+        assert edge_keep_mask(KEY, ids, ids, ids, 2, 0.5).dtype == jnp.bool_
+
+
+def test_a_mask_is_fused_into_its_use() -> None:
+    num_nodes, num_columns = 4096, 128
+
+    def dropped(key: jax.Array, x: jax.Array) -> jax.Array:
+        keep = node_keep_mask(key, jnp.arange(num_nodes), num_columns, 0.5)
+        return jnp.where(keep, x * 2.0, 0.0)
+
+    features = jax.ShapeDtypeStruct((num_nodes, num_columns), jnp.float32)
+    memory = (
+        jax.jit(dropped)
+        .lower(KEY, features)
+        .compile(compiler_options=AS_USERS_DO)
+        .memory_analysis()
+    )
+    assert memory is not None
+    assert memory.temp_size_in_bytes < num_nodes * num_columns  # bytes of the mask, were it stored
+
+
+# ------------------------------------------------------------------ statistics, fixed seeds
+
+
+def deviation(bits: np.ndarray, probability: float = 0.5) -> float:
+    """Standard deviations between the mean of independent bits and its expectation."""
+    scale = np.sqrt(bits.size / (probability * (1 - probability)))
+    return float(abs(bits.mean(dtype=np.float64) - probability) * scale)
+
+
+def signs(mask: jax.Array) -> np.ndarray:
+    return 2.0 * np.asarray(mask, np.float64) - 1.0
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_keep_rate(rate: float, seed: int) -> None:
+    key, ids = jax.random.key(seed), jnp.arange(20_000)
+    assert deviation(np.asarray(node_keep_mask(key, ids, 32, rate)), 1 - rate) < 4
+    edges = edge_keep_mask(key, ids, ids[::-1], 0, 8, rate)
+    assert deviation(np.asarray(edges), 1 - rate) < 4
+
+
+@pytest.mark.parametrize("ids", ["consecutive", "strided", "powers"])
+def test_neighbouring_nodes_and_columns_are_uncorrelated(ids: str) -> None:
+    node_ids = {
+        "consecutive": np.arange(30_000),
+        "strided": np.arange(30_000) * 4096,
+        "powers": (np.uint64(3) ** np.arange(30_000, dtype=np.uint64)) % np.uint64(2**31),
+    }[ids]
+    bits = np.asarray(node_keep_mask(KEY, jnp.asarray(node_ids.astype(np.int32)), 32, 0.5))
+    assert deviation(bits[1:] ^ bits[:-1]) < 4
+    assert deviation(bits[:, 1:] ^ bits[:, :-1]) < 4
+    # Additive or xor structure between rows and columns would show in rectangles.
+    assert deviation(bits[1:, 1:] ^ bits[:-1, :-1] ^ bits[1:, :-1] ^ bits[:-1, 1:]) < 4
+
+
+def test_all_pairs_of_columns_and_of_heads() -> None:
+    ids = jnp.arange(40_000)
+    for rows in (
+        signs(node_keep_mask(KEY, ids, 48, 0.5)),
+        signs(edge_keep_mask(KEY, ids // 8, ids, 0, 16, 0.5)),
+    ):
+        correlations = (rows.T @ rows)[np.triu_indices(rows.shape[1], 1)] / np.sqrt(len(rows))
+        # The squares of standard normal variables: mean 1, variance 2.
+        statistic = (np.square(correlations).sum() - correlations.size) / np.sqrt(
+            2 * correlations.size
+        )
+        assert abs(statistic) < 4
+
+
+def test_kept_columns_per_node_are_binomial() -> None:
+    num_nodes, num_columns = 50_000, 24
+    kept = np.asarray(node_keep_mask(KEY, jnp.arange(num_nodes), num_columns, 0.5)).sum(1)
+    binomial = np.ones(1)
+    for _ in range(num_columns):
+        binomial = np.convolve(binomial, (0.5, 0.5))
+    expected = num_nodes * binomial
+    likely = expected > 10
+    observed = np.bincount(kept, minlength=num_columns + 1)
+    chi_square = (np.square(observed - expected)[likely] / expected[likely]).sum()
+    freedom = likely.sum()
+    assert abs(chi_square - freedom) < 4 * np.sqrt(2 * freedom)
+
+
+def test_keys_are_uncorrelated() -> None:
+    ids = jnp.arange(20_000)
+    keys = [jax.random.key(seed) for seed in (0, 1, 2, 3, 2**31)]
+    keys += [jax.random.fold_in(keys[0], data) for data in range(3)]
+    nodes = [np.asarray(node_keep_mask(key, ids, 16, 0.5)) for key in keys]
+    edges = [np.asarray(edge_keep_mask(key, ids, ids, 0, 16, 0.5)) for key in keys]
+    for one in range(len(keys)):
+        assert deviation(nodes[one] ^ edges[one]) < 4.5
+        for other in range(one):
+            assert deviation(nodes[one] ^ nodes[other]) < 4.5
+            assert deviation(edges[one] ^ edges[other]) < 4.5
+
+
+def test_ends_and_repetitions_of_edges_are_uncorrelated() -> None:
+    grid = np.arange(200, dtype=np.int32)
+    receivers, senders = (ends.ravel() for ends in np.meshgrid(grid, grid, indexing="ij"))
+    bits = np.asarray(edge_keep_mask(KEY, receivers, senders, 0, 4, 0.5))
+    square = bits.reshape(200, 200, 4)
+    upper = np.triu_indices(200, 1)
+    assert deviation(square[1:] ^ square[:-1]) < 4
+    assert deviation(square[:, 1:] ^ square[:, :-1]) < 4
+    assert deviation((square ^ square.swapaxes(0, 1))[upper]) < 4
+    assert deviation(square[1:, 1:] ^ square[:-1, :-1] ^ square[1:, :-1] ^ square[:-1, 1:]) < 4
+    for copy in (1, 2):
+        other = np.asarray(edge_keep_mask(KEY, receivers, senders, copy, 4, 0.5))
+        assert deviation(bits ^ other) < 4
+
+
+# ------------------------------------------------------------------ arguments
+
+
+def test_threshold_is_the_rate_in_32_bits() -> None:
+    assert keep_threshold(0) == 0
+    assert keep_threshold(0.5) == 2**31
+    assert keep_threshold(0.25) == 2**30
+    assert keep_threshold(1 - 2**-53) == 2**32 - 1
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 1, float("nan"), True, None, "0.5", jnp.float32(0.5)])
+def test_rates_outside_the_range_are_refused(rate: object) -> None:
+    with pytest.raises(ValueError, match=r"rate must be a Python number in \[0, 1\)"):
+        keep_threshold(rate)  # pyright: ignore[reportArgumentType]
+
+
+def test_traced_rates_are_refused() -> None:
+    ids = jnp.arange(4)
+    with pytest.raises(ValueError, match="known before compilation"):
+        jax.jit(lambda rate: randomness.node_keep_mask(KEY, ids, 2, rate))(0.5)
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        (jnp.zeros(2, jnp.uint32), "typed key"),
+        (0, "typed key"),
+        (jax.random.split(KEY, 2), "one key of shape"),
+        ((jnp.uint32(1),), "two uint32 scalars"),
+        ((jnp.uint32(1), jnp.int32(1)), "two uint32 scalars"),
+        ((1, 2), "two uint32 scalars"),
+    ],
+)
+def test_what_is_no_key_is_refused(key: randomness.Seed, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        seed_words(key)
+
+
+def test_wrong_shapes_and_types_are_refused() -> None:
+    ids = jnp.arange(4)
+    with pytest.raises(ValueError, match="node_ids must be integers"):
+        node_keep_mask(KEY, jnp.ones(4), 2, 0.5)
+    with pytest.raises(ValueError, match="node_ids must be integers"):
+        node_keep_mask(KEY, ids[:, None], 2, 0.5)
+    with pytest.raises(ValueError, match="num_columns"):
+        node_keep_mask(KEY, ids, -1, 0.5)
+    with pytest.raises(ValueError, match="one entry an edge"):
+        edge_keep_mask(KEY, ids, ids[:3], 0, 2, 0.5)
+    with pytest.raises(ValueError, match="repetition must be one integer"):
+        edge_keep_mask(KEY, ids, ids, ids[:3], 2, 0.5)
+    with pytest.raises(ValueError, match="num_heads"):
+        edge_keep_mask(KEY, ids, ids, 0, 2.0, 0.5)  # pyright: ignore[reportArgumentType]
