@@ -19,7 +19,7 @@ from jaxgraph.ops.core.randomness import seed_words
 from jaxgraph.ops.core.reducers import HeadMean, Softmax
 from jaxgraph.ops.core.row_maps import map_rows, map_rows_twice
 from jaxgraph.parallel import Shard
-from jaxgraph.parallel.propagate import aggregate_derived, aggregate_messages
+from jaxgraph.parallel.propagate import aggregate_derived
 
 __all__ = ["gat_conv", "gatv2_conv"]
 
@@ -84,7 +84,7 @@ def _attend(
     """The messages that are made from `make(params, shard, x)`, reduced."""
     if not isinstance(x, DerivedFeatures):
         inputs = make(params, shard, x)
-        return aggregate_messages(shard, message, reducer, inputs, self_loops=self_loops)
+        return shard.propagate(message, reducer, inputs, self_loops=self_loops)
 
     def made(shard: Shard, late: tuple[Params, tuple[Any, ...]]) -> Inputs:
         params, arguments = late

@@ -32,7 +32,7 @@ from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.reducers import Extremum, Sum
 from jaxgraph.parallel import FeatureColumns, Shard
 from jaxgraph.parallel.columns import AllNodes, Piece
-from jaxgraph.parallel.propagate import aggregate_messages, mean_over_edges
+from jaxgraph.parallel.propagate import mean_over_edges
 from jaxgraph.parallel.ptags import Shares, sync
 
 __all__ = [
@@ -52,7 +52,7 @@ REDUCTIONS = ("mean", "sum", "max")
 
 
 def _sum_over_neighbors(receivers: Shard | Piece, sent: jax.Array) -> jax.Array:
-    return aggregate_messages(receivers, sum_message, Sum(), Inputs((), sent, (), ()))
+    return receivers.propagate(sum_message, Sum(), Inputs((), sent, (), ()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +92,7 @@ class SymmetricSum:
             total = _sum_over_neighbors(receivers, sent)
         else:
             inputs = Inputs((), sent, (), receivers.edge_weight)
-            total = aggregate_messages(receivers, weighted_message, Sum(sent.dtype), inputs)
+            total = receivers.propagate(weighted_message, Sum(sent.dtype), inputs)
         if self.add_self_loops:
             missing = receivers.missing_self_loop & receivers.node_mask
             own = receivers.own_rows(sent)
@@ -142,7 +142,7 @@ class NeighborReduction:
         """float [receivers, features]."""
         if self.reduce == "max":
             inputs = Inputs((), sent, (), ())
-            return aggregate_messages(receivers, sum_message, Extremum(), inputs)
+            return receivers.propagate(sum_message, Extremum(), inputs)
         total = _sum_over_neighbors(receivers, sent)
         return mean_over_edges(receivers, total, False) if self.reduce == "mean" else total
 

@@ -4,11 +4,11 @@ from jaxgraph.layout.common_shapes import common_shapes
 from jaxgraph.ops.core.propagation import REDUCED
 from jaxgraph.parallel import ptags
 from jaxgraph.parallel.edge_dropout import keep_edges
-from jaxgraph.parallel.exchange import HALOS
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.mesh import emulate_devices, make_mesh
 from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, place, shard
 from jaxgraph.parallel.propagate import propagate
+from jaxgraph.parallel.schedules.domain import HALOS
 from jaxgraph.parallel.shard import Shard
 from jaxgraph.parallel.spmd import collect_rows, gather_rows, place_rows, rows_prefix, spmd
 

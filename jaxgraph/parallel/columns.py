@@ -228,16 +228,25 @@ class Piece:
         rows = lax.dynamic_index_in_dim(of_parts, self.chunk, 1, keepdims=False)
         return rows.reshape(-1, *rest)
 
-    def propagate(self, message: Callable[..., Pytree], reducer: Reducer, inputs: Inputs) -> Pytree:
+    def propagate(
+        self,
+        message: Callable[..., Pytree],
+        reducer: Reducer,
+        inputs: Inputs,
+        *,
+        self_loops: bool = False,
+    ) -> Pytree:
         """Reduces `message(params, sender, receiver, edge)` at the receivers.
 
         Args:
           message, reducer: as for `propagate_block`.
           inputs: senders [parts * rows, ...], receivers [receivers, ...], edges [slots, ...].
+          self_loops: not of a piece, whose senders are not its receivers.
 
         Returns:
           Pytree of arrays [receivers, ...].
         """
+        assert not self_loops
         schedule, node_ids = self.topology.schedule, self.node_ids
         edges = EdgeGroups(
             by_receiver=self.between.by_receiver,

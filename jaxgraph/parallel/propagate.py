@@ -14,18 +14,17 @@ from jaxgraph.ops.core.input_classes import extremum_of
 from jaxgraph.ops.core.message_types import as_averaged, check_types
 from jaxgraph.ops.core.messages import Inputs, chunk_examples, message_shapes
 from jaxgraph.ops.core.precision import to_accumulation
-from jaxgraph.ops.core.propagation import OneBlock, Schedule, propagate_block, propagate_by
+from jaxgraph.ops.core.propagation import OneBlock, Schedule
 from jaxgraph.ops.core.randomness import seed_words
 from jaxgraph.ops.core.reducers import Reducer, Softmax, Sum
 from jaxgraph.parallel.checks.message_check import check_each_edge
 from jaxgraph.parallel.closures import hoist
 from jaxgraph.parallel.columns import Piece
-from jaxgraph.parallel.exchange import exchange_all
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.schedules.sar import Sequential
-from jaxgraph.parallel.shard import Shard, check_shard, local_block
+from jaxgraph.parallel.shard import Shard, check_shard
 
-__all__ = ["aggregate_derived", "aggregate_messages", "propagate", "reduce_messages"]
+__all__ = ["aggregate_derived", "propagate", "reduce_messages"]
 
 Pytree = Any
 REDUCTIONS = ("sum", "mean", "max", "min", "softmax")
@@ -97,7 +96,7 @@ def propagate(
     if reduce != "softmax":
         return reduce_messages(shard, message, inputs, reduce, chunk, self_loops=self_loops)
     reducer = _softmax(message_shapes(message, inputs, chunk), dropout, key)
-    return aggregate_messages(shard, message, reducer, inputs, self_loops=self_loops)
+    return shard.propagate(message, reducer, inputs, self_loops=self_loops)
 
 
 def reduce_messages(
@@ -112,7 +111,7 @@ def reduce_messages(
     """Reduces `message(params, sender, receiver, edge)` at the receivers by a reduction's name.
 
     Args:
-      shard, message, inputs, self_loops: as for `aggregate_messages`.
+      shard, message, inputs, self_loops: as for `Shard.propagate`.
       reduce: "sum", "mean", "max" or "min".
       chunk: edges that the message is traced with.
 
@@ -129,40 +128,8 @@ def reduce_messages(
         message = as_averaged(message, shapes)
     elif reduce in ("max", "min"):
         message, reducer, inputs = extremum_of(message, inputs, chunk, reduce)
-    outputs = aggregate_messages(shard, message, reducer, inputs, self_loops=self_loops)
+    outputs = shard.propagate(message, reducer, inputs, self_loops=self_loops)
     return mean_over_edges(shard, outputs, self_loops) if reduce == "mean" else outputs
-
-
-def aggregate_messages(
-    shard: Shard | Piece,
-    message: Callable[[Pytree, Pytree, Pytree, Pytree], Pytree],
-    reducer: Reducer,
-    inputs: Inputs,
-    *,
-    self_loops: bool = False,
-) -> Pytree:
-    """Reduces `message(params, sender, receiver, edge)` at the receivers.
-
-    Args:
-      shard: the shard, under `spmd`, or a piece of the graph whose senders are all nodes.
-      message: evaluated on chunks of edges; closes over nothing that needs a gradient.
-      reducer: how messages meet.
-      inputs: what messages are made from, rows of this shard's nodes and slots of its edges.
-      self_loops: whether nodes without an edge to themselves send themselves a message; not of a
-        piece.
-
-    Returns:
-      Pytree of arrays [rows, ...].
-    """
-    if isinstance(shard, Piece):
-        assert not self_loops
-        return shard.propagate(message, reducer, inputs)
-    if _is_sequential(shard):
-        return propagate_by(Sequential(shard, self_loops), message, reducer, inputs)
-    everything = Inputs(
-        inputs.params, exchange_all(shard, inputs.sender), inputs.receiver, inputs.edge
-    )
-    return propagate_block(local_block(shard, self_loops=self_loops), message, reducer, everything)
 
 
 def aggregate_derived(
@@ -180,7 +147,7 @@ def aggregate_derived(
 
     Args:
       shard: the shard of a graph on one device or in mode "sar", under `spmd`.
-      message, reducer, self_loops: as for `aggregate_messages`.
+      message, reducer, self_loops: as for `Shard.propagate`.
       make, given, late, keep: as for `jaxgraph.ops.core.derived.propagate_derived`.
 
     Returns:
@@ -188,14 +155,9 @@ def aggregate_derived(
     """
     late = match_variation(late, shard.incoming)
     schedule: Schedule = Sequential(shard, self_loops)
-    if not _is_sequential(shard):
-        assert shard.manifest.num_parts == 1
-        schedule = OneBlock(local_block(shard, self_loops=self_loops))
+    if shard.num_parts == 1:
+        schedule = OneBlock(shard.local_block(self_loops=self_loops))
     return propagate_derived(schedule, message, reducer, make, given, late, keep=keep)
-
-
-def _is_sequential(shard: Shard) -> bool:
-    return shard.manifest.mode == "sar" and shard.manifest.num_parts > 1
 
 
 def mean_over_edges(shard: Shard | Piece, sums: Pytree, self_loops: bool) -> Pytree:

@@ -14,11 +14,15 @@ from jaxgraph.graph import Graph
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups, varying_axes
+from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.parallel.columns import ColumnTopology
 from jaxgraph.parallel.features import FeatureColumns, gather_columns
+from jaxgraph.parallel.schedules.domain import AllHalos
+from jaxgraph.parallel.schedules.sar import Sequential
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["HaloTable", "Shard", "check_shard", "is_graph", "local_block"]
+__all__ = ["HaloTable", "Shard", "check_shard", "is_graph"]
 
 
 @pytree
@@ -187,7 +191,42 @@ class Shard:
                 "jaxgraph.parallel.propagate(shard, message_fn, ...) or a layer of jaxgraph.nn, "
                 "which reach all edges on any number of parts"
             )
-        return local_block(self, self_loops=self_loops)
+        return self.local_block(self_loops=self_loops)
+
+    def local_block(self, *, self_loops: bool = False) -> Block:
+        """Returns the edges whose senders are on this device (with all halos, in mode "domain").
+
+        Args:
+          self_loops: whether every node without an edge to itself gets one.
+
+        Returns:
+          The edges, a part of the graph's where it has several parts.
+        """
+        missing = self.missing_self_loop & self.node_mask if self_loops else None
+        return Block(self.incoming, self.node_ids, missing)
+
+    def schedule(self, *, self_loops: bool = False) -> AllHalos | Sequential:
+        """Returns how the rows of other parts reach this one."""
+        one_by_one = self.manifest.mode == "sar" and self.num_parts > 1
+        return Sequential(self, self_loops) if one_by_one else AllHalos(self, self_loops)
+
+    def propagate(
+        self, message: MessageFn, reducer: Reducer, inputs: Inputs, *, self_loops: bool = False
+    ) -> Any:
+        """Reduces messages at the own nodes by the schedule that the graph was sharded for.
+
+        y_i = reduce_{e: j -> i} message(params, sender_j, receiver_i, edge_e)
+
+        Args:
+          message: evaluated on chunks of edges; closes over nothing that needs a gradient.
+          reducer: how messages meet.
+          inputs: arrays by own row and edge slot.
+          self_loops: whether nodes without an edge to themselves send themselves a message.
+
+        Returns:
+          Pytree of arrays [rows, ...].
+        """
+        return self.schedule(self_loops=self_loops).propagate(message, reducer, inputs)
 
 
 def is_graph(value: Any) -> bool:
@@ -231,20 +270,6 @@ def check_shard(shard: Any) -> None:
             "a layer was given an array where it expects the shard; the order is "
             "layer(shard, x), and propagate(shard, message_fn, ...)"
         )
-
-
-def local_block(shard: Shard, *, self_loops: bool = False) -> Block:
-    """Returns the edges whose senders are on this device (with all halos, in mode "domain").
-
-    Args:
-      shard: the shard.
-      self_loops: whether every node without an edge to itself gets one.
-
-    Returns:
-      The edges, a part of the graph's where it has several parts.
-    """
-    missing = shard.missing_self_loop & shard.node_mask if self_loops else None
-    return Block(shard.incoming, shard.node_ids, missing)
 
 
 def _axes(axis: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -20,12 +20,12 @@ from jaxgraph.parallel.exchange import (
     Route,
     Segment,
     _segments,
-    exchange_all,
     halo_route,
     reach_route,
     rows_sent,
     send_rows,
 )
+from jaxgraph.parallel.schedules.domain import exchange_all
 from tests.strategies import complete, random_edges, skewed_assignment
 
 Units = tuple[tuple[int, ...], ...]

@@ -12,7 +12,6 @@ from jaxgraph.ops.core.message_functions import weighted_message
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.reducers import Sum
 from jaxgraph.ops.cpu.library import missing
-from jaxgraph.parallel.propagate import aggregate_messages
 from tests.oracles.edges import Edges
 from tests.strategies import complete, random_edges
 from tests.tolerance import assert_close
@@ -39,7 +38,7 @@ def test_values_and_gradients(mode: str, implementation: str, dtype: Any) -> Non
     def run(shard: Any) -> Any:
         def total(x: jax.Array, weight: jax.Array) -> jax.Array:
             inputs = Inputs((), x, (), weight)
-            return aggregate_messages(shard, weighted_message, Sum(x.dtype), inputs)
+            return shard.propagate(weighted_message, Sum(x.dtype), inputs)
 
         y, pull = jax.vjp(total, shard.nodes.astype(dtype), shard.edge_weight)
         grad_x, grad_weight = pull(shard.nodes.astype(dtype))

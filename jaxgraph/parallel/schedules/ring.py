@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from jaxgraph.ops.core.stored import when_ready
-from jaxgraph.parallel.shard import Shard
+
+if TYPE_CHECKING:
+    from jaxgraph.parallel.shard import Shard
 
 __all__ = ["Visit", "Work", "visit_parts"]
 

@@ -19,7 +19,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -28,13 +28,16 @@ from jaxgraph.ops.core.block_gradients import Places, add_at, block_adjoint, pul
 from jaxgraph.ops.core.blocks import Block, finish_block, fold_block, fold_group
 from jaxgraph.ops.core.edges import EdgeGroups, match_variation
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, floating_leaves
+from jaxgraph.ops.core.propagation import propagate_by
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import entry_at
 from jaxgraph.parallel.dependence import looks_at_senders
 from jaxgraph.parallel.exchange import halo_route, reach_route, send_rows
 from jaxgraph.parallel.schedules.ring import Visit, Work, visit_parts
-from jaxgraph.parallel.shard import HaloTable, Shard, local_block
 from pallas_kernels.pytrees import pytree
+
+if TYPE_CHECKING:
+    from jaxgraph.parallel.shard import HaloTable, Shard
 
 __all__ = ["Sequential", "backward_plan"]
 
@@ -57,8 +60,12 @@ class Sequential:
     def implementation(self) -> str:
         return self.shard.incoming.implementation
 
+    def propagate(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:
+        """See `jaxgraph.parallel.shard.Shard.propagate`."""
+        return propagate_by(self, message, reducer, inputs)
+
     def reduce(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> tuple[Pytree, Pytree]:
-        block = local_block(self.shard, self_loops=self.self_loops)
+        block = self.shard.local_block(self_loops=self.self_loops)
         state = _fold(self.shard, block, message, reducer, inputs)
         return finish_block(block, message, reducer, inputs, state)
 
@@ -71,7 +78,7 @@ class Sequential:
         gradient: Pytree,
         wanted: Wanted,
     ) -> Inputs:
-        shard, block = self.shard, local_block(self.shard, self_loops=self.self_loops)
+        shard, block = self.shard, self.shard.local_block(self_loops=self.self_loops)
         adjoint = block_adjoint(block, message, reducer, inputs, results, gradient)
         # The edges of other parts look at the inputs when the gradients of the own ones are there.
         alone = shard.num_parts == 1

@@ -11,7 +11,6 @@ from jaxgraph import Graph
 from jaxgraph.ops.core.edge_maps import map_edges
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.parallel import make_mesh, shard
-from jaxgraph.parallel.shard import local_block
 from jaxgraph.partition.assignment import Partition
 from tests.ops.blocks import place_block, shared_shapes
 from tests.strategies import SMALL_GRAPHS, complete, random_edges
@@ -51,7 +50,7 @@ def test_edges_from_other_parts_get_zero() -> None:
         inputs = Inputs(
             jnp.float32(1), jnp.ones(own.num_rows), jnp.ones(own.num_rows), own.edge_weight
         )
-        found = run(local_block(own), inputs)
+        found = run(own.local_block(), inputs)
         inside = (owner[graph.senders] == part) & (owner[graph.receivers] == part)
         count = np.count_nonzero(inside)
         assert 0 < count < np.count_nonzero(owner[graph.receivers] == part)

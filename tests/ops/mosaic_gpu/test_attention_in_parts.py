@@ -14,7 +14,6 @@ from jaxgraph.ops.core.edges import EdgeGroups
 from jaxgraph.ops.core.message_functions import dot_message, gat_message, gatv2_message
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.reducers import Softmax
-from jaxgraph.parallel.propagate import aggregate_messages
 from tests.strategies import complete, random_edges
 
 NODES, EDGES, PARTS, HEADS = 61, 400, 3, 2
@@ -46,7 +45,7 @@ def test_forward_and_backward(kind: str, mode: str) -> None:
             makers = {"gat": gat_message, "gatv2": gatv2_message, "dot": dot_message}
             inputs = Inputs(vector if kind == "gatv2" else (), sender, receiver, ())
             reducer = Softmax(seed=seed, rate=0.5, heads=HEADS)
-            return aggregate_messages(shard, makers[kind](0.2), reducer, inputs)
+            return shard.propagate(makers[kind](0.2), reducer, inputs)
 
         y, pull = jax.vjp(total, shard.nodes)
         return pull(y)[0]

@@ -9,7 +9,6 @@ import pytest
 import jaxgraph as jg
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.reducers import Softmax
-from jaxgraph.parallel.propagate import aggregate_messages
 from jaxgraph.parallel.schedules import sar
 from tests.training import crooked_sharded
 
@@ -28,7 +27,7 @@ def bytes_sent(receiver_width: int) -> float:
             jnp.zeros((shard.num_rows, *array.shape)) + array for array in arrays
         )
         inputs = Inputs((), (values, logits), receiver, ())
-        y = aggregate_messages(shard, logits_of_both, Softmax(heads=HEADS), inputs)
+        y = shard.propagate(logits_of_both, Softmax(heads=HEADS), inputs)
         return shard.sum(jnp.sum(shard.mask_rows(jnp.sin(y))))
 
     arrays = [jnp.ones((HEADS, FEATURES)), jnp.ones(HEADS), jnp.ones((HEADS, receiver_width))]

@@ -1,0 +1,127 @@
+"""Domain parallelism: the halos of all parts are exchanged at once, then reduced as one group.
+
+SAR calls it vanilla domain-parallel training (section 3.1).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+
+from jaxgraph.ops.core.chosen_rows import chosen_rows
+from jaxgraph.ops.core.derivatives import custom_vjp
+from jaxgraph.ops.core.edges import match_variation
+from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.propagation import OneBlock, propagate_by
+from jaxgraph.ops.core.reducers import Reducer
+from jaxgraph.ops.core.rows import with_rows_from
+from pallas_kernels.pytrees import pytree
+
+if TYPE_CHECKING:
+    from jaxgraph.parallel.shard import HaloTable, Shard
+
+__all__ = ["HALOS", "AllHalos"]
+
+Pytree = Any
+HALOS = "halos"
+"""Checkpoint name of the own rows and those that came from other parts."""
+
+
+@pytree
+class AllHalos:
+    """The messages of a shard, with the halos of all parts at once; of one part, which has none.
+
+    Attributes:
+      shard: the shard.
+      self_loops: whether nodes without an edge to themselves send themselves a message.
+    """
+
+    shard: Shard
+    self_loops: bool = dataclasses.field(metadata={"static": True})
+
+    def propagate(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:
+        """See `jaxgraph.parallel.shard.Shard.propagate`."""
+        block = OneBlock(self.shard.local_block(self_loops=self.self_loops))
+        inputs = dataclasses.replace(inputs, sender=exchange_all(self.shard, inputs.sender))
+        return propagate_by(block, message, reducer, inputs)
+
+
+def exchange_all(shard: Shard, tree: Pytree) -> Pytree:
+    """Rows of the own nodes followed by all halos, one block of equal size per part.
+
+    Differentiable; the gradient of a halo row travels back and is added to its owner's row.
+
+    Args:
+      shard: whose `send` table says what travels.
+      tree: arrays [rows, ...].
+
+    Returns:
+      Arrays [rows + parts * halo rows, ...].
+    """
+    if shard.send is None:
+        return tree
+    return jax.tree.map(lambda leaf: _with_halos(shard, leaf), tree)
+
+
+def _with_halos(shard: Shard, leaf: jax.Array) -> jax.Array:
+    assert shard.send is not None
+    leaf = match_variation(leaf, shard.send)
+    by = shard.incoming.implementation
+    return _all_rows(shard.axis, shard.manifest.halo_rows, by, shard.send, leaf)
+
+
+def _message_rows(
+    axis: str | tuple[str, ...], table: HaloTable, size: int
+) -> tuple[jax.Array, jax.Array]:
+    """For each device, as target: the rows it gets, int32 [devices, size], and its step."""
+    parts = table.ptr.shape[0]
+    steps = (jnp.arange(parts) - lax.axis_index(axis)) % parts
+    starts = table.ptr[jnp.maximum(steps - 1, 0)]
+    return table.rows[starts[:, None] + jnp.arange(size)[None]], steps
+
+
+@partial(custom_vjp, nondiff_argnums=(0, 1, 2))
+def _all_rows(
+    axis: str | tuple[str, ...], size: int, by: str, table: HaloTable, leaf: jax.Array
+) -> jax.Array:
+    rows, _ = _message_rows(axis, table, size)
+    sent = chosen_rows(leaf, rows.reshape(-1), by).reshape(*rows.shape, *leaf.shape[1:])
+    halos = lax.all_to_all(sent, axis, split_axis=0, concat_axis=0)
+    # Part by part, so that XLA joins what arrived with the own rows at once.
+    return jnp.concatenate([leaf, *halos])
+
+
+def _all_rows_forward(axis, size, by, table, leaf):
+    rows = checkpoint_name(_all_rows.value(axis, size, by, table, leaf), HALOS)
+    return rows, (table, jnp.zeros((leaf.shape[0], 0), leaf.dtype))
+
+
+def _all_rows_backward(axis, size, by, residuals, gradient):
+    table, like = residuals
+    parts, own = table.ptr.shape[0], like.shape[0]
+    halos = gradient[own:].reshape(parts, size, *gradient.shape[1:])
+    returned = lax.all_to_all(halos, axis, split_axis=0, concat_axis=0)
+    _, steps = _message_rows(axis, table, 0)
+
+    def add(other: jax.Array, total: jax.Array) -> jax.Array:
+        position = table.position[jnp.maximum(steps[other] - 1, 0)]
+        position = jnp.where(steps[other] > 0, position, -1)
+        return _add_rows_at(total, returned[other], position)
+
+    return None, lax.fori_loop(0, parts, add, gradient[:own])
+
+
+_all_rows.defvjp(_all_rows_forward, _all_rows_backward)
+
+
+def _add_rows_at(total: jax.Array, rows: jax.Array, position: jax.Array) -> jax.Array:
+    found = rows.at[jnp.maximum(position, 0)].get(mode="promise_in_bounds")
+    has = (position >= 0).reshape(-1, *(1,) * (rows.ndim - 1))
+    head = total[: position.shape[0]] + jnp.where(has, found, 0)
+    return with_rows_from(total, 0, head)
