@@ -16,7 +16,7 @@ from jax import lax
 
 from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.parallel import FeatureColumns, Shard, ptags
-from jaxgraph.parallel.shard import check_shard
+from jaxgraph.parallel.neighborhood import check_neighborhood
 from pallas_kernels.pytrees import pytree
 
 __all__ = [
@@ -132,7 +132,7 @@ def aggregate_by_columns(
     Returns:
       float [rows, features], 0 in the rows of padding.
     """
-    check_shard(shard)
+    check_neighborhood(shard)
     features = x.shape[1]
 
     def aggregated(columns: jax.Array) -> jax.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -14,12 +14,14 @@ from jaxgraph.layers.dense import add_bias, at_use, check_rate, check_width, lin
 from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.layers.edge_data import check_edge_data
 from jaxgraph.ops.core.message_functions import gat_message, gatv2_message
-from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.randomness import seed_words
 from jaxgraph.ops.core.reducers import HeadMean, Softmax
 from jaxgraph.ops.core.row_maps import map_rows, map_rows_twice
 from jaxgraph.parallel import Shard
+from jaxgraph.parallel.neighborhood import Neighborhood, Nodes
 from jaxgraph.parallel.propagate import aggregate_derived
+from jaxgraph.parallel.stages import Pair, Rows, Stages, run_stages
 
 __all__ = ["gat_conv", "gatv2_conv"]
 
@@ -28,8 +30,8 @@ Params = Mapping[str, jax.Array]
 
 def gat_conv(
     params: Params,
-    shard: Shard,
-    x: Features | DerivedFeatures,
+    neighborhood: Neighborhood,
+    x: Features | Pair | DerivedFeatures,
     *,
     concat: bool = True,
     negative_slope: float = 0.2,
@@ -46,8 +48,9 @@ def gat_conv(
       params: "kernel" float [in_features, heads * out_features], W; "attention_sender", a_s, and
         "attention_receiver", a_r, [heads, out_features]; optionally "bias", b, [heads *
         out_features] with `concat`, else [out_features].
-      shard: the shard, under `spmd`.
-      x: float [rows, in_features], or this device's columns of all nodes.
+      neighborhood: the shard, under `spmd`, or any other neighbourhood.
+      x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
+        are other nodes; or this device's columns of all nodes.
       concat: whether heads are joined; else their mean is taken.
       negative_slope: of the leaky ReLU.
       add_self_loops: whether a node without an edge to itself attends to itself all the same.
@@ -55,7 +58,7 @@ def gat_conv(
       key: scalar random key, needed where `dropout` is not 0.
 
     Returns:
-      float [rows, heads * out_features] or [rows, out_features].
+      float [receivers, heads * out_features] or [receivers, out_features].
 
     Raises:
       ValueError: dropout without a key, or the graph has edge data, which would be ignored.
@@ -63,64 +66,62 @@ def gat_conv(
     References:
       Veličković et al., "Graph attention networks", 2018, equations 1 to 6.
     """
-    check_edge_data(shard, "gat_conv")
+    check_edge_data(neighborhood, "gat_conv")
     heads, _ = params["attention_sender"].shape
-    reducer = _softmax(heads, concat, dropout, key)
-    message = gat_message(negative_slope)
-    make = partial(_gat_inputs, is_derived=isinstance(x, DerivedFeatures))
-    y = _attend(shard, message, reducer, make, params, x, add_self_loops)
-    return _as_rows(params, y)
+    stages = Stages(
+        partial(_map_gat, is_derived=isinstance(x, DerivedFeatures)),
+        gat_message(negative_slope),
+        _softmax(heads, concat, dropout, key),
+        _update,
+        self_loops=add_self_loops,
+    )
+    return _attend(stages, params, neighborhood, x)
 
 
 def _attend(
-    shard: Shard,
-    message: MessageFn,
-    reducer: Softmax,
-    make: Callable[[Params, Shard, Features], Inputs],
-    params: Params,
-    x: Features | DerivedFeatures,
-    self_loops: bool,
+    stages: Stages, params: Params, neighborhood: Any, x: Features | Pair | DerivedFeatures
 ) -> jax.Array:
-    """The messages that are made from `make(params, shard, x)`, reduced."""
+    """Runs the stages; of features that the backward makes again, with rows that it makes, too."""
     if not isinstance(x, DerivedFeatures):
-        inputs = make(params, shard, x)
-        return shard.propagate(message, reducer, inputs, self_loops=self_loops)
+        return run_stages(stages, params, neighborhood, x)
 
     def made(shard: Shard, late: tuple[Params, tuple[Any, ...]]) -> Inputs:
         params, arguments = late
-        return make(params, shard, x.function(shard, *arguments))
+        rows = stages.map(params, shard, x.function(shard, *arguments))
+        return stages.inputs(params, rows.sent, rows.received, ())
 
-    return aggregate_derived(
-        shard,
-        message,
-        reducer,
+    y = aggregate_derived(
+        neighborhood,
+        stages.message,
+        stages.reducer,
         made,
         x.shard,
         (params, x.arguments),
         keep=x.keeps_products,
-        self_loops=self_loops,
+        self_loops=stages.self_loops,
     )
+    return stages.update(params, neighborhood.receivers, Rows(()), y)
 
 
-def _gat_inputs(params: Params, shard: Shard, x: Features, *, is_derived: bool) -> Inputs:
+def _map_gat(params: Params, nodes: Any, x: Features, *, is_derived: bool) -> Rows:
     heads, width = params["attention_sender"].shape
     # As one product, whose gradient is one as well.
     both = [_per_head(params[f"attention_{end}"]) for end in ("sender", "receiver")]
-    vectors, by = jnp.concatenate(both, 1), shard.incoming.implementation
+    vectors, by = jnp.concatenate(both, 1), nodes.implementation
     if is_derived:
         assert isinstance(x, jax.Array)
-        check_width(shard, x, params["kernel"])
+        check_width(nodes, x, params["kernel"])
         # Where z is no factor of a product, no gradient needs it once messages have theirs.
         few = map_rows(params["kernel"], vectors, by)
         kernel, few = at_use(params["kernel"], x), at_use(few, x)
         # Features are kept; and in parts XLA would hold copies of x that take more than they save.
-        ends_x = x is not shard.nodes and shard.manifest.num_parts == 1
-        flat, scores = map_rows_twice(shard.mask_rows(x), kernel, few, by, ends_x=ends_x)
+        ends_x = x is not nodes.nodes and nodes.num_parts == 1
+        flat, scores = map_rows_twice(nodes.mask_rows(x), kernel, few, by, ends_x=ends_x)
     else:
-        flat = linear(shard, x, params["kernel"])
+        flat = linear(nodes, x, params["kernel"])
         scores = map_rows(flat, at_use(vectors, flat), by)
     sender_score, receiver_score = scores[:, :heads], scores[:, heads:]
-    return Inputs((), (flat.reshape(-1, heads, width), sender_score), receiver_score, ())
+    return Rows((flat.reshape(-1, heads, width), sender_score), receiver_score)
 
 
 def _per_head(vectors: jax.Array) -> jax.Array:
@@ -135,8 +136,8 @@ def _per_head(vectors: jax.Array) -> jax.Array:
 
 def gatv2_conv(
     params: Params,
-    shard: Shard,
-    x: Features | DerivedFeatures,
+    neighborhood: Neighborhood,
+    x: Features | Pair | DerivedFeatures,
     *,
     concat: bool = True,
     negative_slope: float = 0.2,
@@ -153,12 +154,13 @@ def gatv2_conv(
         out_features]; "attention", a, [heads, out_features]; optionally "sender_bias" and
         "receiver_bias" [heads * out_features], and "bias", b, [heads * out_features] with `concat`,
         else [out_features].
-      shard: the shard, under `spmd`.
-      x: float [rows, in_features], or this device's columns of all nodes.
+      neighborhood: the shard, under `spmd`, or any other neighbourhood.
+      x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
+        are other nodes; or this device's columns of all nodes.
       concat, negative_slope, add_self_loops, dropout, key: as for `gat_conv`.
 
     Returns:
-      float [rows, heads * out_features] or [rows, out_features].
+      float [receivers, heads * out_features] or [receivers, out_features].
 
     Raises:
       ValueError: dropout without a key, or the graph has edge data, which would be ignored.
@@ -166,23 +168,27 @@ def gatv2_conv(
     References:
       Brody et al., "How attentive are graph attention networks?", 2022, equation 7.
     """
-    check_edge_data(shard, "gatv2_conv")
+    check_edge_data(neighborhood, "gatv2_conv")
     heads, _ = params["attention"].shape
-    reducer = _softmax(heads, concat, dropout, key)
-    message = gatv2_message(negative_slope)
-    y = _attend(shard, message, reducer, _gatv2_inputs, params, x, add_self_loops)
-    return _as_rows(params, y)
+    stages = Stages(
+        _map_gatv2,
+        gatv2_message(negative_slope),
+        _softmax(heads, concat, dropout, key),
+        _update,
+        message_params=lambda params, sent: at_use(params["attention"], sent),
+        self_loops=add_self_loops,
+    )
+    return _attend(stages, params, neighborhood, x)
 
 
-def _gatv2_inputs(params: Params, shard: Shard, x: Features) -> Inputs:
+def _map_gatv2(params: Params, nodes: Nodes, x: Features) -> Rows:
     heads, width = params["attention"].shape
 
     def projected(end: str) -> jax.Array:
-        flat = linear(shard, x, params[f"{end}_kernel"], params.get(f"{end}_bias"))
+        flat = linear(nodes, x, params[f"{end}_kernel"], params.get(f"{end}_bias"))
         return flat.reshape(-1, heads, width)
 
-    sender, receiver = projected("sender"), projected("receiver")
-    return Inputs(at_use(params["attention"], sender), sender, receiver, ())
+    return Rows(projected("sender"), projected("receiver"))
 
 
 def _softmax(heads: int, concat: bool, dropout: float, key: jax.Array | None) -> Softmax:
@@ -195,5 +201,5 @@ def _softmax(heads: int, concat: bool, dropout: float, key: jax.Array | None) ->
     return reducer(seed_words(key), dropout, heads)
 
 
-def _as_rows(params: Params, y: jax.Array) -> jax.Array:
+def _update(params: Params, nodes: Nodes, rows: Rows, y: jax.Array) -> jax.Array:
     return add_bias(y.reshape(y.shape[0], -1), params.get("bias"))

@@ -28,12 +28,13 @@ from jaxgraph.layers.aggregated import (
 from jaxgraph.layers.dense import add_bias, at_use, check_width, linear, product, products, rounded
 from jaxgraph.layers.edge_data import check_edge_data
 from jaxgraph.ops.core.message_functions import sum_message, weighted_message
-from jaxgraph.ops.core.messages import Inputs
-from jaxgraph.ops.core.reducers import Extremum, Sum
+from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.reducers import Extremum, Reducer, Sum
 from jaxgraph.parallel import FeatureColumns, Shard
-from jaxgraph.parallel.columns import AllNodes, Piece
+from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
 from jaxgraph.parallel.propagate import mean_over_edges
 from jaxgraph.parallel.ptags import Shares, sync
+from jaxgraph.parallel.stages import Pair, Rows, Stages, run_stages
 
 __all__ = [
     "REDUCTIONS",
@@ -51,12 +52,42 @@ REDUCTIONS = ("mean", "sum", "max")
 """How GraphSAGE can reduce the neighbours."""
 
 
-def _sum_over_neighbors(receivers: Shard | Piece, sent: jax.Array) -> jax.Array:
-    return receivers.propagate(sum_message, Sum(), Inputs((), sent, (), ()))
+class _Aggregation:
+    """What is common to aggregations that sum, or take the maximum of, what nodes send."""
+
+    def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
+        """What nodes send, [rows, features]."""
+        raise NotImplementedError
+
+    def fold(self, dtype: Any, *, is_weighted: bool) -> tuple[MessageFn, Reducer]:
+        """The message, and how messages meet; `dtype` is that of what is sent."""
+        raise NotImplementedError
+
+    def finish(self, nodes: Nodes, own: jax.Array, total: jax.Array) -> jax.Array:
+        """The aggregation, of what the receivers would send and what they have taken in."""
+        raise NotImplementedError
+
+    def receive(self, neighborhood: Neighborhood, sent: jax.Array, own: jax.Array, /) -> jax.Array:
+        """float [receivers, features] of what all senders sent, and the receivers would send."""
+        weights = neighborhood.edge_weight if "edge_weight" in self.edge_data else None
+        message, reducer = self.fold(sent.dtype, is_weighted=weights is not None)
+        inputs = Inputs((), sent, (), () if weights is None else weights)
+        total = neighborhood.propagate(message, reducer, inputs)
+        return self.finish(neighborhood.receivers, own, total)
+
+    def __call__(self, shard: Neighborhood, x: jax.Array, /) -> jax.Array:
+        """float [rows, features] of x [rows, features]."""
+        sent = self.send(shard.senders, x)
+        return self.receive(shard, sent, shard.own_rows(sent))
+
+    @property
+    def edge_data(self) -> tuple[str, ...]:
+        """Names of the edge data that it uses."""
+        return ()
 
 
 @dataclasses.dataclass(frozen=True)
-class SymmetricSum:
+class SymmetricSum(_Aggregation):
     """y_i = sum_{j -> i} w_ij x_j / sqrt(d_j d_i),  d_i = sum_{j -> i} w_ij
 
     The factors are s (A (s x)) with s = d^-1/2, so that messages carry a weight only where the
@@ -78,28 +109,22 @@ class SymmetricSum:
         """Whether features may as well be mapped before."""
         return True
 
-    def __call__(self, shard: Shard, x: jax.Array, /) -> jax.Array:
-        """float [rows, features] of x [rows, features]."""
-        return self.receive(shard, self.send(shard, x))
-
-    def send(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
+    def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
         """s x, what nodes send, [rows, features]."""
         return rounded(self._factors(nodes, x) * x, x)
 
-    def receive(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
-        """s (A (s x)) of s x, [receivers, features]."""
-        if receivers.edge_weight is None:
-            total = _sum_over_neighbors(receivers, sent)
-        else:
-            inputs = Inputs((), sent, (), receivers.edge_weight)
-            total = receivers.propagate(weighted_message, Sum(sent.dtype), inputs)
-        if self.add_self_loops:
-            missing = receivers.missing_self_loop & receivers.node_mask
-            own = receivers.own_rows(sent)
-            total = total + jnp.where(missing[:, None], own, jnp.zeros((), own.dtype))
-        return rounded(self._factors(receivers, sent) * total, sent)
+    def fold(self, dtype: Any, *, is_weighted: bool) -> tuple[MessageFn, Reducer]:
+        """The sum of what is sent, times the weights of the edges where they have some."""
+        return (weighted_message, Sum(dtype)) if is_weighted else (sum_message, Sum())
 
-    def _factors(self, nodes: Shard | AllNodes | Piece, like: jax.Array) -> jax.Array:
+    def finish(self, nodes: Nodes, own: jax.Array, total: jax.Array) -> jax.Array:
+        """s (A (s x)), [receivers, features]."""
+        if self.add_self_loops:
+            missing = nodes.missing_self_loop & nodes.node_mask
+            total = total + jnp.where(missing[:, None], own, jnp.zeros((), own.dtype))
+        return rounded(self._factors(nodes, own) * total, own)
+
+    def _factors(self, nodes: Nodes, like: jax.Array) -> jax.Array:
         """s [rows, 1], in the type of `like`, but of 32 bits at least."""
         weighted = nodes.weighted_in_degree
         degree = nodes.in_degree if weighted is None else weighted
@@ -111,7 +136,7 @@ class SymmetricSum:
 
 
 @dataclasses.dataclass(frozen=True)
-class NeighborReduction:
+class NeighborReduction(_Aggregation):
     """y_i = reduce_{j -> i}(x_j), the reduction of nothing being 0.
 
     Attributes:
@@ -121,30 +146,21 @@ class NeighborReduction:
     reduce: str
 
     @property
-    def edge_data(self) -> tuple[str, ...]:
-        """Names of the edge data that it uses: none."""
-        return ()
-
-    @property
     def is_linear(self) -> bool:
         """Whether features may as well be mapped before."""
         return self.reduce != "max"
 
-    def __call__(self, shard: Shard, x: jax.Array, /) -> jax.Array:
-        """float [rows, features] of x [rows, features]."""
-        return self.receive(shard, x)
-
-    def send(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
+    def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
         """x as it is."""
         return x
 
-    def receive(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
-        """float [receivers, features]."""
-        if self.reduce == "max":
-            inputs = Inputs((), sent, (), ())
-            return receivers.propagate(sum_message, Extremum(), inputs)
-        total = _sum_over_neighbors(receivers, sent)
-        return mean_over_edges(receivers, total, False) if self.reduce == "mean" else total
+    def fold(self, dtype: Any, *, is_weighted: bool) -> tuple[MessageFn, Reducer]:
+        """The sum, or the maximum."""
+        return sum_message, Extremum() if self.reduce == "max" else Sum()
+
+    def finish(self, nodes: Nodes, own: jax.Array, total: jax.Array) -> jax.Array:
+        """The reduction, [receivers, features]."""
+        return mean_over_edges(nodes, total, False) if self.reduce == "mean" else total
 
 
 def first_aggregation(aggregation: Aggregation, kernel: jax.Array) -> FirstAggregation:
@@ -176,41 +192,105 @@ class _Orders(NamedTuple):
     `by` is the implementation of the maps.
 
     Attributes:
+      kernels: names of its parameters up to there; the first is a matrix with a row per feature.
       map: `(by, kernels, x) -> (own, sent)`, the linear map of all rows, in front.
-      combine: `(kernels, own, aggregated) -> y`, what is then left to do behind the aggregation.
+      combine: `(kernels, own, aggregated) -> y`, what is left to do after the aggregation.
       map_behind: `(by, kernels, x, aggregated) -> y`, both of what is aggregated first.
+      finish: `(params, nodes, y) -> y`, all else.
     """
 
+    kernels: tuple[str, ...]
     map: Callable[[str, Params, jax.Array], tuple[jax.Array | None, jax.Array]]
     combine: Callable[[Params, Any, jax.Array], jax.Array]
     map_behind: Callable[[str, Params, jax.Array, jax.Array], jax.Array]
+    finish: Callable[[Params, Nodes, jax.Array], jax.Array]
+
+    def at_use(self, params: Params, x: jax.Array) -> Params:
+        """The kernels in the type of x. What is no matrix is not cast, but its result."""
+        chosen = {name: params[name] for name in self.kernels}
+        return {name: at_use(k, x) if jnp.ndim(k) else k for name, k in chosen.items()}
 
 
-def _map_aggregate(
-    shard: Shard, x: Features, kernels: Params, aggregation: Aggregation, orders: _Orders
+def _stages(
+    params: Params, aggregation: Any, orders: _Orders, dtype: Any, *, is_weighted: bool
+) -> Stages:
+    """The stages of a convolution, in the order that aggregates fewer columns."""
+    message, reducer = aggregation.fold(dtype, is_weighted=is_weighted)
+    maps_first = _narrows(aggregation, params[orders.kernels[0]])
+
+    def map_nodes(params: Params, nodes: Nodes, x: jax.Array) -> Rows:
+        own, sent = nodes.mask_rows(x), x
+        if maps_first:
+            own, sent = orders.map(nodes.implementation, orders.at_use(params, x), own)
+        return Rows(aggregation.send(nodes, sent), own=own)
+
+    def update(params: Params, nodes: Nodes, rows: Rows, total: jax.Array) -> jax.Array:
+        kernels = orders.at_use(params, rows.sent)
+        aggregated = aggregation.finish(nodes, rows.sent, total)
+        if maps_first:
+            y = orders.combine(kernels, rows.own, aggregated)
+        else:
+            y = orders.map_behind(nodes.implementation, kernels, rows.own, aggregated)
+        return orders.finish(params, nodes, y)
+
+    return Stages(map_nodes, message, reducer, update, edge="edge_weight" if is_weighted else None)
+
+
+def _convolve(
+    params: Params, neighborhood: Neighborhood, x: Any, aggregation: Any, orders: _Orders
 ) -> jax.Array:
-    """The convolution in the order that aggregates fewer columns, if it aggregates any."""
-    aggregate, features = _known_aggregate(x, aggregation), plain_features(x)
-    (kernel, *_) = [kernel for kernel in kernels.values() if jnp.ndim(kernel)]
-    check_width(shard, features, kernel)
-    values = features.values if isinstance(features, FeatureColumns) else features
-    # What is no matrix is not cast, but the result it is used for.
-    kernels = {
-        name: at_use(kernel, values) if jnp.ndim(kernel) else kernel
-        for name, kernel in kernels.items()
-    }
-    by = shard.incoming.implementation
+    """The convolution: of features split by column as shares of a sum, else in stages."""
+    kernel = params[orders.kernels[0]]
+    of_senders, of_receivers = two_ends(x)
+    aggregate, features = _known_aggregate(of_senders, aggregation), plain_features(of_senders)
+    check_width(neighborhood.senders, features, kernel)
+    nodes = neighborhood.receivers
+    if isinstance(features, FeatureColumns):
+        y = sync(_shares(params, neighborhood, features, aggregate, aggregation, orders))
+        return orders.finish(params, nodes, y)
+    if aggregate is not None:
+        kernels = orders.at_use(params, features)
+        y = orders.map_behind(nodes.implementation, kernels, features, aggregate)
+        return orders.finish(params, nodes, y)
+    dtype = _activation_type(features, kernel)
+    if of_receivers is not None:
+        check_width(nodes, of_receivers, kernel)
+        features = (features, of_receivers)
+    weighted = "edge_weight" in aggregation.edge_data and neighborhood.edge_weight is not None
+    stages = _stages(params, aggregation, orders, dtype, is_weighted=weighted)
+    return run_stages(stages, params, neighborhood, features)
+
+
+def _shares(
+    params: Params,
+    shard: Any,
+    x: FeatureColumns,
+    aggregate: jax.Array | None,
+    aggregation: Any,
+    orders: _Orders,
+) -> Shares:
+    """What the columns of a device add to the convolution up to its first non-linearity."""
+    kernels, by = orders.at_use(params, x.values), shard.implementation
     after = functools.partial(orders.map_behind, by)
-    shares = Shares(shard, features, kernels, aggregation, after, aggregate=aggregate)
-    is_narrower = aggregation.is_linear and kernel.shape[1] <= values.shape[1]
-    if aggregate is None and is_narrower:
+    shares = Shares(shard, x, kernels, aggregation, after, aggregate=aggregate)
+    kernel = params[orders.kernels[0]]
+    if aggregate is None and aggregation.is_linear and kernel.shape[1] <= x.values.shape[1]:
         before = functools.partial(orders.map, by)
-        shares = dataclasses.replace(shares, before=before, after=orders.combine)
-    return sync(shares)
+        return dataclasses.replace(shares, before=before, after=orders.combine)
+    return shares
+
+
+def _activation_type(x: jax.Array, kernel: jax.Array) -> Any:
+    is_floating = jnp.issubdtype(x.dtype, jnp.floating)
+    return x.dtype if is_floating else jnp.result_type(x, kernel)
+
+
+def _with_bias(params: Params, nodes: Nodes, y: jax.Array) -> jax.Array:
+    return add_bias(y, params.get("bias"))
 
 
 def gcn_conv(
-    params: Params, shard: Shard, x: Features, *, add_self_loops: bool = True
+    params: Params, neighborhood: Neighborhood, x: Features | Pair, *, add_self_loops: bool = True
 ) -> jax.Array:
     """y_i = sum_{j -> i} w_ij (x_j W) / sqrt(d_j d_i) + b,  d_i = sum_{j -> i} w_ij
 
@@ -218,12 +298,13 @@ def gcn_conv(
 
     Args:
       params: "kernel" float [in_features, out_features], W; optionally "bias" [out_features], b.
-      shard: the shard, under `spmd`.
-      x: float [rows, in_features], or this device's columns of all nodes.
+      neighborhood: the shard, under `spmd`, or any other neighbourhood.
+      x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
+        are other nodes; or this device's columns of all nodes.
       add_self_loops: whether a node without an edge to itself counts as having one, of weight 1.
 
     Returns:
-      float [rows, out_features].
+      float [receivers, out_features].
 
     Raises:
       ValueError: the graph has `edges` or `edge_type`, which would be ignored, or the shard has
@@ -234,35 +315,41 @@ def gcn_conv(
       equation 8.
     """
     aggregation = SymmetricSum(add_self_loops)
-    check_edge_data(shard, "gcn_conv", aggregation.edge_data)
-    if shard.edge_weight is None and shard.weighted_in_degree is not None:
+    check_edge_data(neighborhood, "gcn_conv", aggregation.edge_data)
+    nodes = neighborhood.receivers
+    is_lost = neighborhood.edge_weight is None and nodes.weighted_in_degree is not None
+    if is_lost and isinstance(nodes, Shard):
         raise ValueError(
             "gcn_conv got a shard without edge_weight, but with weighted_in_degree; drop the "
             "weights with graph.replace(edge_weight=None) before jaxgraph.parallel.shard"
         )
-    y = _map_aggregate(shard, x, {"kernel": params["kernel"]}, aggregation, _GCN)
-    return add_bias(y, params.get("bias"))
+    return _convolve(params, neighborhood, x, aggregation, _GCN)
 
 
 _GCN = _Orders(
+    kernels=("kernel",),
     map=lambda by, kernels, x: (None, product(by, x, kernels["kernel"])),
     combine=lambda kernels, own, aggregated: aggregated,
     map_behind=lambda by, kernels, x, aggregated: product(by, aggregated, kernels["kernel"]),
+    finish=_with_bias,
 )
 
 
-def sage_conv(params: Params, shard: Shard, x: Features, *, reduce: str = "mean") -> jax.Array:
+def sage_conv(
+    params: Params, neighborhood: Neighborhood, x: Features | Pair, *, reduce: str = "mean"
+) -> jax.Array:
     """y_i = x_i W_self + reduce_{j -> i}(x_j) W_neighbor + b, the reduction of nothing being 0.
 
     Args:
       params: "self_kernel", "neighbor_kernel" float [in_features, out_features]; optionally "bias"
         [out_features], b.
-      shard: the shard, under `spmd`.
-      x: float [rows, in_features], or this device's columns of all nodes.
+      neighborhood: the shard, under `spmd`, or any other neighbourhood.
+      x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
+        are other nodes; or this device's columns of all nodes.
       reduce: "mean", "sum" or "max"; equal winners of the maximum share its gradient.
 
     Returns:
-      float [rows, out_features].
+      float [receivers, out_features].
 
     Raises:
       ValueError: the reduction is unknown, or the graph has edge data, which would be ignored.
@@ -271,22 +358,24 @@ def sage_conv(params: Params, shard: Shard, x: Features, *, reduce: str = "mean"
       Hamilton et al., "Inductive representation learning on large graphs", 2017, algorithm 1.
     """
     check_reduction(reduce)
-    check_edge_data(shard, "sage_conv")
+    check_edge_data(neighborhood, "sage_conv")
     aggregation = NeighborReduction(reduce)
     if isinstance(x, AggregatedFeatures) and x.is_behind_features and x.aggregation == aggregation:
         kernel = jnp.concatenate((params["self_kernel"], params["neighbor_kernel"]))
-        return linear(shard, x.aggregate, kernel, params.get("bias"), is_masked=True)
-    kernels = {name: params[name] for name in ("self_kernel", "neighbor_kernel")}
-    y = _map_aggregate(shard, x, kernels, aggregation, _SAGE)
-    return add_bias(y, params.get("bias"))
+        return linear(
+            neighborhood.receivers, x.aggregate, kernel, params.get("bias"), is_masked=True
+        )
+    return _convolve(params, neighborhood, x, aggregation, _SAGE)
 
 
 _SAGE = _Orders(
+    kernels=("neighbor_kernel", "self_kernel"),
     map=lambda by, kernels, x: products(by, x, kernels["self_kernel"], kernels["neighbor_kernel"]),
     combine=lambda kernels, own, aggregated: own + aggregated,
     map_behind=lambda by, kernels, x, aggregated: (
         product(by, x, kernels["self_kernel"]) + product(by, aggregated, kernels["neighbor_kernel"])
     ),
+    finish=_with_bias,
 )
 
 
@@ -296,17 +385,18 @@ def check_reduction(reduce: str) -> None:
         raise ValueError(f"reduce is {reduce!r}; expected one of {', '.join(REDUCTIONS)}")
 
 
-def gin_conv(params: Params, shard: Shard, x: Features) -> jax.Array:
+def gin_conv(params: Params, neighborhood: Neighborhood, x: Features | Pair) -> jax.Array:
     """y_i = relu(((1 + eps) x_i + sum_{j -> i} x_j) W_1 + b_1) W_2 + b_2
 
     Args:
       params: "eps" float []; "first_kernel" [in_features, hidden_features], W_1; "second_kernel"
         [hidden_features, out_features], W_2; optionally "first_bias" and "second_bias".
-      shard: the shard, under `spmd`.
-      x: float [rows, in_features], or this device's columns of all nodes.
+      neighborhood: the shard, under `spmd`, or any other neighbourhood.
+      x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
+        are other nodes; or this device's columns of all nodes.
 
     Returns:
-      float [rows, out_features].
+      float [receivers, out_features].
 
     Raises:
       ValueError: the graph has edge data, which would be ignored.
@@ -314,19 +404,21 @@ def gin_conv(params: Params, shard: Shard, x: Features) -> jax.Array:
     References:
       Xu et al., "How powerful are graph neural networks?", 2019, equation 4.1.
     """
-    check_edge_data(shard, "gin_conv")
-    kernels = {"first_kernel": params["first_kernel"], "eps": params["eps"]}
+    check_edge_data(neighborhood, "gin_conv")
     neighbors = NeighborReduction("sum")
-    if _narrows(neighbors, params["first_kernel"]) and not isinstance(
-        plain_features(x), FeatureColumns
-    ):
+    if _narrows(neighbors, params["first_kernel"]) and isinstance(x, AggregatedFeatures):
         # Mapped in front, what is summed is narrower than what has been summed already.
-        x = plain_features(x)
-    hidden = _map_aggregate(shard, x, kernels, neighbors, _GIN)
+        x = x.features if isinstance(x.features, jax.Array) else x
+    return _convolve(params, neighborhood, x, neighbors, _GIN)
+
+
+def _perceptron(params: Params, nodes: Nodes, hidden: jax.Array) -> jax.Array:
+    """relu(hidden + b_1) W_2 + b_2"""
     hidden = add_bias(hidden, params.get("first_bias"))
     # In parts the layer is computed again from less.
-    activation = keeping_output(jax.nn.relu) if shard.manifest.num_parts == 1 else jax.nn.relu
-    return linear(shard, activation(hidden), params["second_kernel"], params.get("second_bias"))
+    alone = not isinstance(nodes, Shard) or nodes.num_parts == 1
+    activation = keeping_output(jax.nn.relu) if alone else jax.nn.relu
+    return linear(nodes, activation(hidden), params["second_kernel"], params.get("second_bias"))
 
 
 def _with_own(kernels: Params, own: jax.Array, total: jax.Array) -> jax.Array:
@@ -339,9 +431,11 @@ def _map_alone(by: str, kernels: Params, x: jax.Array) -> tuple[jax.Array, jax.A
 
 
 _GIN = _Orders(
+    kernels=("first_kernel", "eps"),
     map=_map_alone,
     combine=_with_own,
     map_behind=lambda by, kernels, x, aggregated: product(
         by, _with_own(kernels, x, aggregated), kernels["first_kernel"]
     ),
+    finish=_perceptron,
 )

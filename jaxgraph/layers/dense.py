@@ -20,8 +20,8 @@ from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.randomness import node_keep_mask
 from jaxgraph.ops.core.row_maps import kernel_gradient, map_rows, map_rows_once, map_rows_twice
 from jaxgraph.parallel import FeatureColumns, Shard
+from jaxgraph.parallel.neighborhood import Nodes, check_neighborhood
 from jaxgraph.parallel.ptags import Shares, sync
-from jaxgraph.parallel.shard import check_shard
 
 __all__ = [
     "MAPPED",
@@ -44,7 +44,7 @@ _ROWS_AT_ONCE = 64
 
 
 def linear(
-    shard: Shard,
+    nodes: Nodes,
     x: Features,
     kernel: jax.Array,
     bias: jax.Array | None = None,
@@ -56,7 +56,7 @@ def linear(
     In the type of x: W is cast to it, and b is added before the sum is rounded.
 
     Args:
-      shard: the shard, under `spmd`.
+      nodes: the shard, under `spmd`, or the table of the nodes in the rows.
       x: float [rows, in_features], aggregated or not, or this device's columns of all nodes.
       kernel: float [in_features, out_features], W.
       bias: float [out_features], b, or None.
@@ -68,19 +68,21 @@ def linear(
     Raises:
       ValueError: x does not have the features that W expects.
     """
-    check_shard(shard)
+    check_neighborhood(nodes)
     is_masked |= isinstance(x, AggregatedFeatures)
     x = plain_features(x)
-    check_width(shard, x, kernel)
-    by = shard.incoming.implementation
+    check_width(nodes, x, kernel)
+    by = nodes.implementation
+    is_placed = isinstance(nodes, Shard) and x is nodes.nodes
     if isinstance(x, FeatureColumns):
+        assert isinstance(nodes, Shard)
         kernels = {"kernel": at_use(kernel, x.values)}
-        y = sync(Shares(shard, x, kernels, None, functools.partial(_product_alone, by)))
-    elif x is shard.nodes and shard.manifest.has_padding and not is_masked:
-        y: jax.Array = _map_features(by, x, shard.node_mask, at_use(kernel, x))
+        y = sync(Shares(nodes, x, kernels, None, functools.partial(_product_alone, by)))
+    elif is_placed and nodes.has_padding and not is_masked:
+        y: jax.Array = _map_features(by, x, nodes.node_mask, at_use(kernel, x))
     else:
         # The kernel's gradient multiplies the rows of padding by 0, which keeps a NaN.
-        rows = x if is_masked else shard.mask_rows(x)
+        rows = x if is_masked else nodes.mask_rows(x)
         y = map_rows(rows, at_use(kernel, x), by)
     return checkpoint_name(add_bias(y, bias), MAPPED)
 
@@ -119,9 +121,9 @@ def products(
     return checkpoint_name(y, MAPPED), checkpoint_name(z, MAPPED)
 
 
-def check_width(shard: Shard, x: jax.Array | FeatureColumns, kernel: jax.Array) -> None:
+def check_width(nodes: Nodes, x: jax.Array | FeatureColumns, kernel: jax.Array) -> None:
     """Raises ValueError unless x has rows of nodes, and as many features as a kernel expects."""
-    width = x.num_features if isinstance(x, FeatureColumns) else _width(shard, x)
+    width = x.num_features if isinstance(x, FeatureColumns) else _width(nodes, x)
     if width != kernel.shape[0]:
         raise ValueError(
             f"x has {width} features, but the kernel has shape {kernel.shape}; make the layer with "
@@ -203,12 +205,12 @@ def rounded(values: jax.Array, like: jax.Array) -> jax.Array:
     return values.astype(like.dtype) if jnp.issubdtype(like.dtype, jnp.floating) else values
 
 
-def _width(shard: Shard, x: jax.Array) -> int:
+def _width(nodes: Nodes, x: jax.Array) -> int:
     _check_given(x)
-    if x.ndim != 2 or x.shape[0] != shard.num_rows:
+    if x.ndim != 2 or x.shape[0] != nodes.num_rows:
         raise ValueError(
             f"x has shape {x.shape}; expected one row per node of the shard, "
-            f"[{shard.num_rows}, features]"
+            f"[{nodes.num_rows}, features]"
         )
     return x.shape[1]
 
@@ -238,7 +240,7 @@ def dropout(shard: Shard, x: Features, key: jax.Array | None, *, rate: float) ->
     References:
       Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting", 2014.
     """
-    check_shard(shard)
+    check_neighborhood(shard)
     check_rate(rate)
     if rate == 0.0:
         return x

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from jaxgraph.parallel import Shard
+from jaxgraph.parallel.neighborhood import Neighborhood, check_neighborhood
 from jaxgraph.parallel.ptags import EDGE_DATA
-from jaxgraph.parallel.shard import check_shard
 
 __all__ = ["check_edge_data"]
 
 
-def check_edge_data(shard: Shard, layer: str, uses: Collection[str] = ()) -> None:
+def check_edge_data(shard: Neighborhood, layer: str, uses: Collection[str] = ()) -> None:
     """Raises ValueError where a graph has edge data that a layer does not use.
 
     Args:
@@ -22,7 +21,7 @@ def check_edge_data(shard: Shard, layer: str, uses: Collection[str] = ()) -> Non
     Raises:
       ValueError: the graph has others, or the argument is no shard.
     """
-    check_shard(shard)
+    check_neighborhood(shard)
     ignored = [n for n in EDGE_DATA if n not in uses and getattr(shard, n) is not None]
     if not ignored:
         return

@@ -17,7 +17,7 @@ from jaxgraph.layout.local_order import LocalOrder
 from jaxgraph.layout.row_order import RowOrder, concatenate_groups, order_rows
 from jaxgraph.partition.sorting import counting_argsort, index_dtype
 
-__all__ = ["PartEdges", "incoming_edges", "outgoing_edges", "outgoing_rows"]
+__all__ = ["PartEdges", "incoming_edges", "outgoing_edges", "outgoing_rows", "repetitions"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ def incoming_edges(
         edges,
         sender_rows,
         receiver_rows,
-        _repetitions(receiver_rows, key, by_row, receiver_ptr),
+        repetitions(receiver_rows, key, by_row, receiver_ptr),
         order_rows(sender_rows, None, edge_ptr),
         order_rows(receiver_rows[by_row], by_row, receiver_ptr),
     )
@@ -94,10 +94,21 @@ def _sender_keys(
     return order.row[senders] + first_key[order.part[senders]], key_ptr
 
 
-def _repetitions(
+def repetitions(
     receiver_rows: np.ndarray, sender_keys: np.ndarray, by_row: np.ndarray, bounds: np.ndarray
 ) -> np.ndarray | None:
-    """Equal edges stand side by side, in the graph's order, once edges are sorted by both ends."""
+    """Which of several equal edges each one is.
+
+    Args:
+      receiver_rows: int [edges].
+      sender_keys: int [edges], equal where senders are; equal keys stand in the graph's order.
+      by_row: int [edges], the edges by (group, receiver, sender).
+      bounds: int [groups + 1], where each group starts in it.
+
+    Returns:
+      int32 [edges], or None: all edges differ.
+    """
+    # Equal edges stand side by side, in the graph's order, once edges are sorted by both ends.
     receivers, senders = receiver_rows[by_row], sender_keys[by_row]
     again = (receivers[1:] == receivers[:-1]) & (senders[1:] == senders[:-1])
     if not again.any():

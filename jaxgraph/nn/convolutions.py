@@ -20,7 +20,7 @@ from jaxgraph import layers
 from jaxgraph.layers import DerivedFeatures, Features, FirstAggregation
 from jaxgraph.nn import parameters
 from jaxgraph.parallel import Shard
-from jaxgraph.parallel.shard import check_shard
+from jaxgraph.parallel.neighborhood import check_neighborhood
 
 __all__ = ["GATConv", "GATv2Conv", "GCNConv", "GINConv", "SAGEConv"]
 
@@ -69,7 +69,7 @@ class GCNConv(nnx.Module):
         self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False
     ) -> jax.Array:
         """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
-        check_shard(shard)
+        check_neighborhood(shard)
         params, x = parameters.values(self), parameters.in_dtype(x, self.dtype)
         return layers.gcn_conv(params, shard, x, add_self_loops=self.add_self_loops)
 
@@ -126,7 +126,7 @@ class SAGEConv(nnx.Module):
         self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False
     ) -> jax.Array:
         """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
-        check_shard(shard)
+        check_neighborhood(shard)
         x = parameters.in_dtype(x, self.dtype)
         return layers.sage_conv(parameters.values(self), shard, x, reduce=self.reduce)
 
@@ -193,7 +193,7 @@ class _AttentionConv(nnx.Module):
 
         Of x [rows, in_features] or this device's columns of x.
         """
-        check_shard(shard)
+        check_neighborhood(shard)
         return type(self)._layer(
             parameters.values(self),
             shard,
@@ -352,7 +352,7 @@ class GINConv(nnx.Module):
         self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False
     ) -> jax.Array:
         """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
-        check_shard(shard)
+        check_neighborhood(shard)
         return layers.gin_conv(parameters.values(self), shard, parameters.in_dtype(x, self.dtype))
 
 

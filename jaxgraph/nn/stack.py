@@ -35,7 +35,7 @@ from jaxgraph.nn import parameters
 from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.normalization import BatchNorm, LayerNorm
 from jaxgraph.parallel import KEPT, FeatureColumns, Shard
-from jaxgraph.parallel.shard import check_shard
+from jaxgraph.parallel.neighborhood import check_neighborhood
 
 __all__ = ["Layer", "Stack", "layer_widths"]
 
@@ -201,7 +201,7 @@ class Stack(nnx.Module):
         Raises:
           ValueError: x has other features than the model, or a key is needed and missing.
         """
-        check_shard(shard)
+        check_neighborhood(shard)
         y: Any = x
         skip, norm = None, None
         keys = _layer_keys(key, len(self.layers)) if train and key is not None else None

@@ -10,8 +10,9 @@ from jax.sharding import Mesh
 
 from jaxgraph.layout.column_tables import ColumnRequest
 from jaxgraph.layout.manifest import EDGE_DATA, MODES, ColumnSchedule
-from jaxgraph.parallel.columns import AllNodes, ColumnEdges, ColumnTopology
+from jaxgraph.parallel.columns import ColumnEdges, ColumnTopology
 from jaxgraph.parallel.edge_placement import orientation
+from jaxgraph.parallel.neighborhood import NodeTable
 
 __all__ = ["column_request", "column_topology", "mesh_of_columns"]
 
@@ -90,12 +91,14 @@ def column_topology(
     """
     data = {name: arrays[f"columns/{name}"] for name in EDGE_DATA if f"columns/{name}" in arrays}
     return ColumnTopology(
-        nodes=AllNodes(
+        nodes=NodeTable(
             node_ids=arrays["columns/node_ids"],
             node_mask=arrays["columns/node_mask"],
             in_degree=arrays["columns/in_degree"],
             missing_self_loop=arrays["columns/missing_self_loop"],
             weighted_in_degree=arrays.get("columns/weighted_in_degree"),
+            has_padding=True,
+            implementation=implementation,
         ),
         edges=ColumnEdges(
             orientation(arrays, "columns/by_receiver", schedule.receiver_longest),

@@ -20,30 +20,12 @@ from jaxgraph.ops.core.edges import EdgeGroups, Orientation
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.propagation import propagate_block
 from jaxgraph.ops.core.reducers import Reducer
+from jaxgraph.parallel.neighborhood import NodeTable
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["AllNodes", "ColumnEdges", "ColumnTopology", "Piece"]
+__all__ = ["ColumnEdges", "ColumnTopology", "Piece"]
 
 Pytree = Any
-
-
-@pytree
-class AllNodes:
-    """What is known of the nodes of all parts, part after part.
-
-    Attributes:
-      node_ids: int32 [parts * rows], ids in the whole graph.
-      node_mask: bool [parts * rows], False for padding.
-      in_degree: float32 [parts * rows], edges that enter a node.
-      missing_self_loop: bool [parts * rows], which nodes have no edge to themselves.
-      weighted_in_degree: float32 [parts * rows], sum of the weights of those edges, or None.
-    """
-
-    node_ids: jax.Array
-    node_mask: jax.Array
-    in_degree: jax.Array
-    missing_self_loop: jax.Array
-    weighted_in_degree: jax.Array | None
 
 
 @pytree
@@ -75,7 +57,7 @@ class ColumnTopology:
       implementation: which kernels reduce over the edges.
     """
 
-    nodes: AllNodes
+    nodes: NodeTable
     edges: ColumnEdges
     schedule: ColumnSchedule = dataclasses.field(metadata={"static": True})
     axes: tuple[str, ...] = dataclasses.field(metadata={"static": True})
@@ -154,8 +136,7 @@ def _at(tree: Pytree, index: jax.Array | int) -> Pytree:
 class Piece:
     """The rows of a chunk in some parts, as receivers, and the edges that enter them.
 
-    Aggregations take it in place of a `Shard`: it has the same to say of its receivers. Senders are
-    all nodes.
+    A neighbourhood whose senders are all nodes.
 
     Attributes:
       topology: what it is a piece of.
@@ -171,30 +152,19 @@ class Piece:
     num_parts: int
 
     @property
-    def node_ids(self) -> jax.Array:
-        """int32 [receivers], ids in the whole graph."""
-        return self._rows(self.topology.nodes.node_ids)
+    def senders(self) -> NodeTable:
+        """The nodes of all parts."""
+        return self.topology.nodes
 
     @property
-    def node_mask(self) -> jax.Array:
-        """bool [receivers], False for padding."""
-        return self._rows(self.topology.nodes.node_mask)
+    def receivers(self) -> NodeTable:
+        """The nodes in the rows of the piece."""
+        return jax.tree.map(self._rows, self.topology.nodes)
 
     @property
-    def in_degree(self) -> jax.Array:
-        """float32 [receivers], edges that enter a node."""
-        return self._rows(self.topology.nodes.in_degree)
-
-    @property
-    def missing_self_loop(self) -> jax.Array:
-        """bool [receivers], which nodes have no edge to themselves."""
-        return self._rows(self.topology.nodes.missing_self_loop)
-
-    @property
-    def weighted_in_degree(self) -> jax.Array | None:
-        """float32 [receivers], sum of the weights of the edges that enter a node, or None."""
-        degree = self.topology.nodes.weighted_in_degree
-        return None if degree is None else self._rows(degree)
+    def implementation(self) -> str:
+        """Which kernels reduce over the edges: "xla", "cpu" or "mosaic_gpu"."""
+        return self.topology.implementation
 
     @property
     def edges(self) -> jax.Array | None:
@@ -211,14 +181,20 @@ class Piece:
         """[slots], the types of its edges, or None."""
         return self.between.data.get("edge_type")
 
-    def mask_rows(self, values: jax.Array) -> jax.Array:
-        """`values` [receivers, ...] with zeros in the rows of padding."""
-        mask = self.node_mask.reshape(-1, *(1,) * (values.ndim - 1))
-        return jnp.where(mask, values, jnp.zeros((), values.dtype))
+    @property
+    def edge_chunk(self) -> int:
+        """Edges that a message function is called with."""
+        return self.topology.schedule.edge_chunk
 
     def own_rows(self, values: jax.Array) -> jax.Array:
         """The receivers' rows of `values` [parts * rows, ...], 0 in those of padding."""
-        return self.mask_rows(self._rows(values))
+        mask = self._rows(self.topology.nodes.node_mask)
+        rows = self._rows(values)
+        return jnp.where(mask.reshape(-1, *(1,) * (rows.ndim - 1)), rows, jnp.zeros((), rows.dtype))
+
+    def sum(self, values: Pytree) -> Pytree:
+        """Raises: the rows of a piece are summed when they are complete."""
+        raise ValueError("a piece of the columns holds shares of rows, which have no sum yet")
 
     def _rows(self, values: jax.Array) -> jax.Array:
         schedule = self.topology.schedule
@@ -247,7 +223,8 @@ class Piece:
           Pytree of arrays [receivers, ...].
         """
         assert not self_loops
-        schedule, node_ids = self.topology.schedule, self.node_ids
+        schedule = self.topology.schedule
+        node_ids = self._rows(self.topology.nodes.node_ids)
         edges = EdgeGroups(
             by_receiver=self.between.by_receiver,
             by_sender=self.between.by_sender,

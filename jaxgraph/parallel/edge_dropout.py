@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.core.randomness import edge_keep_mask
-from jaxgraph.parallel.shard import Shard, check_shard
+from jaxgraph.parallel.neighborhood import check_neighborhood
+from jaxgraph.parallel.shard import Shard
 
 __all__ = ["keep_edges"]
 
@@ -39,7 +40,7 @@ def keep_edges(shard: Shard, key: jax.Array, rate: float) -> jax.Array:
       Rong et al., "DropEdge: towards deep graph convolutional networks on node classification",
       2020.
     """
-    check_shard(shard)
+    check_neighborhood(shard)
     edges = shard.incoming
     by_receiver, receivers = edges.by_receiver, edges.receivers
     assert receivers is not None  # the edges of a shard carry data

@@ -19,10 +19,10 @@ from jaxgraph.ops.core.randomness import seed_words
 from jaxgraph.ops.core.reducers import Reducer, Softmax, Sum
 from jaxgraph.parallel.checks.message_check import check_each_edge
 from jaxgraph.parallel.closures import hoist
-from jaxgraph.parallel.columns import Piece
 from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
 from jaxgraph.parallel.schedules.sar import Sequential
-from jaxgraph.parallel.shard import Shard, check_shard
+from jaxgraph.parallel.shard import Shard
 
 __all__ = ["aggregate_derived", "propagate", "reduce_messages"]
 
@@ -31,7 +31,7 @@ REDUCTIONS = ("sum", "mean", "max", "min", "softmax")
 
 
 def propagate(
-    shard: Shard,
+    shard: Neighborhood,
     message_fn: Callable[[Pytree, Pytree, Pytree], Pytree],
     sender: Pytree = None,
     receiver: Pytree = None,
@@ -58,11 +58,12 @@ def propagate(
     best one share.
 
     Args:
-      shard: the shard, under `spmd`.
+      shard: the shard, under `spmd`, or any other neighbourhood.
       message_fn: `(sender, receiver, edge) -> messages`, pytrees of arrays [edges of a chunk, ...].
         For reduce="softmax" the messages are `(logits [edges, heads], values [edges, heads, ...])`.
-      sender: pytree of arrays [rows, ...], looked up at the edge's sender.
-      receiver: pytree of arrays [rows, ...], looked up at the edge's receiver.
+      sender: pytree of arrays [senders, ...], looked up at the edge's sender.
+      receiver: pytree of arrays [receivers, ...], looked up at the edge's receiver; on a shard both
+        are its own nodes.
       edge: pytree of arrays [slots, ...], such as `shard.edge_weight`.
       reduce: "sum", "mean", "max", "min" or "softmax". Sums are of the type of the messages, and
         those of integers wrap around as in `jax.ops.segment_sum`; means of integers and truth
@@ -74,7 +75,7 @@ def propagate(
       key: random key for the dropout.
 
     Returns:
-      Pytree of arrays [rows, ...], 0 where no edge enters.
+      Pytree of arrays [receivers, ...], 0 where no edge enters.
 
     Raises:
       ValueError: an unknown reduction, arguments that do not go together, wrong leading axes, or a
@@ -86,13 +87,13 @@ def propagate(
       Gilmer et al., "Neural message passing for quantum chemistry", 2017; SAR, equation 1.
     """
     _check(shard, sender, receiver, edge, reduce, self_loops, dropout, key)
-    inputs = match_variation(Inputs((), sender, receiver, edge), shard.incoming)
-    examples = chunk_examples(inputs, shard.incoming.chunk)
+    inputs = match_variation(Inputs((), sender, receiver, edge), shard.receivers)
+    chunk = shard.edge_chunk
+    examples = chunk_examples(inputs, chunk)
     ends = examples.sender, examples.receiver, examples.edge
     message, params = hoist(message_fn, *ends)
     check_each_edge(message_fn, *ends)
     inputs = Inputs(params, inputs.sender, inputs.receiver, inputs.edge)
-    chunk = shard.incoming.chunk
     if reduce != "softmax":
         return reduce_messages(shard, message, inputs, reduce, chunk, self_loops=self_loops)
     reducer = _softmax(message_shapes(message, inputs, chunk), dropout, key)
@@ -100,7 +101,7 @@ def propagate(
 
 
 def reduce_messages(
-    shard: Shard | Piece,
+    neighborhood: Neighborhood,
     message: Callable[[Pytree, Pytree, Pytree, Pytree], Pytree],
     inputs: Inputs,
     reduce: str,
@@ -111,7 +112,8 @@ def reduce_messages(
     """Reduces `message(params, sender, receiver, edge)` at the receivers by a reduction's name.
 
     Args:
-      shard, message, inputs, self_loops: as for `Shard.propagate`.
+      neighborhood: what is aggregated over.
+      message, inputs, self_loops: as for `Neighborhood.propagate`.
       reduce: "sum", "mean", "max" or "min".
       chunk: edges that the message is traced with.
 
@@ -128,8 +130,12 @@ def reduce_messages(
         message = as_averaged(message, shapes)
     elif reduce in ("max", "min"):
         message, reducer, inputs = extremum_of(message, inputs, chunk, reduce)
-    outputs = shard.propagate(message, reducer, inputs, self_loops=self_loops)
-    return mean_over_edges(shard, outputs, self_loops) if reduce == "mean" else outputs
+    outputs = neighborhood.propagate(message, reducer, inputs, self_loops=self_loops)
+    return (
+        mean_over_edges(neighborhood.receivers, outputs, self_loops)
+        if reduce == "mean"
+        else outputs
+    )
 
 
 def aggregate_derived(
@@ -160,11 +166,11 @@ def aggregate_derived(
     return propagate_derived(schedule, message, reducer, make, given, late, keep=keep)
 
 
-def mean_over_edges(shard: Shard | Piece, sums: Pytree, self_loops: bool) -> Pytree:
+def mean_over_edges(nodes: Nodes, sums: Pytree, self_loops: bool) -> Pytree:
     """Sums [rows, ...] divided by the number of edges that enter each node, 0 where none does."""
-    count = shard.in_degree
+    count = nodes.in_degree
     if self_loops:
-        count = count + shard.missing_self_loop
+        count = count + nodes.missing_self_loop
     count = jnp.maximum(count, 1)
 
     def divided(leaf: jax.Array) -> jax.Array:
@@ -193,9 +199,10 @@ def _softmax(messages: Pytree, dropout: float, key: jax.Array | None) -> Softmax
 
 
 def _check(shard, sender, receiver, edge, reduce, self_loops, dropout, key) -> None:
-    check_shard(shard)
+    check_neighborhood(shard)
     if reduce not in REDUCTIONS:
         raise ValueError(f"reduce is {reduce!r}; expected one of {', '.join(REDUCTIONS)}")
+    rows = {"sender": shard.senders.num_rows, "receiver": shard.receivers.num_rows}
     for name, tree in (("sender", sender), ("receiver", receiver)):
         is_columns = lambda leaf: isinstance(leaf, FeatureColumns)  # noqa: E731
         for leaf in jax.tree.leaves(tree, is_leaf=is_columns):
@@ -205,10 +212,10 @@ def _check(shard, sender, receiver, edge, reduce, self_loops, dropout, key) -> N
                     "through jaxgraph.nn.Linear first, write the layer with "
                     "jaxgraph.parallel.ptags, or gather the rows with shard.to_nodes(x)"
                 )
-            if leaf.ndim < 1 or leaf.shape[0] != shard.num_rows:
+            if leaf.ndim < 1 or leaf.shape[0] != rows[name]:
                 raise ValueError(
-                    f"{name} has shape {leaf.shape}; expected one row per node of the shard, "
-                    f"[{shard.num_rows}, ...]"
+                    f"{name} has shape {leaf.shape}; expected one row per node among the {name}s, "
+                    f"[{rows[name]}, ...]"
                 )
     if self_loops and jax.tree.leaves(edge):
         raise ValueError(

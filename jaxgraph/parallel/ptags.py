@@ -30,13 +30,14 @@ from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.message_functions import sum_message
 from jaxgraph.ops.core.messages import Inputs, chunk_examples
 from jaxgraph.parallel.checks.message_check import check_each_column, check_each_edge
-from jaxgraph.parallel.columns import AllNodes, Piece
+from jaxgraph.parallel.columns import Piece
 from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
 from jaxgraph.parallel.placement import ShardedGraph
 from jaxgraph.parallel.placement import shard as shard_graph
 from jaxgraph.parallel.propagate import reduce_messages
 from jaxgraph.parallel.schedules.p3 import push_pull
-from jaxgraph.parallel.shard import Shard, check_shard
+from jaxgraph.parallel.shard import Shard
 from jaxgraph.partition.assignment import Partition
 
 __all__ = [
@@ -66,12 +67,12 @@ class Aggregation(Protocol):
     Hashable, and holds no arrays.
     """
 
-    def send(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
+    def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
         """What nodes send, [rows, features], of their features [rows, features]."""
         ...
 
-    def receive(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
-        """What receivers make of what all nodes sent, [receivers, features]."""
+    def receive(self, neighborhood: Neighborhood, sent: jax.Array, own: jax.Array, /) -> jax.Array:
+        """[receivers, features], of what all senders sent and the receivers would send."""
         ...
 
 
@@ -136,31 +137,31 @@ class _Reduction:
     message: MessageFn | None
     edge: str | None
 
-    def send(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
+    def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
         """x as it is."""
         return x
 
-    def receive(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
+    def receive(self, neighborhood: Neighborhood, sent: jax.Array, own: jax.Array, /) -> jax.Array:
         """float [receivers, features]."""
-        edge = None if self.edge is None else getattr(receivers, self.edge)
+        edge = None if self.edge is None else getattr(neighborhood, self.edge)
         message, inputs = sum_message, Inputs((), sent, (), ())
         if self.message is not None and not _is_sender(self.message, sent, edge):
             message = _Message(self.message)
-            inputs = Inputs((), sent, receivers.own_rows(sent), edge)
-        return reduce_messages(receivers, message, inputs, self.reduction, 1)
+            inputs = Inputs((), sent, own, edge)
+        return reduce_messages(neighborhood, message, inputs, self.reduction, 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class _AtHand:
     """What has been aggregated already."""
 
-    def send(self, nodes: Shard | AllNodes, x: jax.Array, /) -> jax.Array:
+    def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
         """x as it is."""
         return x
 
-    def receive(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
+    def receive(self, neighborhood: Neighborhood, sent: jax.Array, own: jax.Array, /) -> jax.Array:
         """The receivers' own rows."""
-        return receivers.own_rows(sent)
+        return own
 
 
 def aggregate_columns(shard: Shard, x: FeatureColumns, aggregation: Aggregation) -> jax.Array:
@@ -177,14 +178,16 @@ def aggregate_columns(shard: Shard, x: FeatureColumns, aggregation: Aggregation)
     Raises:
       ValueError: the graph is not in mode "p3".
     """
-    check_shard(shard)
+    check_neighborhood(shard)
     topology = shard.require_columns()
     sent = aggregation.send(topology.nodes, x.values)
     schedule = topology.schedule
     shape = (schedule.groups * schedule.replicas, schedule.chunks, -1, x.values.shape[1])
 
     def of_chunk(chunk: jax.Array, table: jax.Array) -> jax.Array:
-        rows = topology.each_piece(chunk, lambda piece: aggregation.receive(piece, sent))
+        rows = topology.each_piece(
+            chunk, lambda piece: aggregation.receive(piece, sent, piece.own_rows(sent))
+        )
         rows = rows.reshape(schedule.groups, 1, *table.shape[2:]).astype(table.dtype)
         return lax.dynamic_update_slice(table, rows, (topology.first_part(), chunk, 0, 0))
 
@@ -251,7 +254,7 @@ def scatter(
       ValueError: there is no such data of edges, x is None, or the message function combines edges
         or columns.
     """
-    check_shard(shard)
+    check_neighborhood(shard)
     if x is None:
         raise ValueError("x is None: the graph has no node features")
     if edge is not None and (edge not in EDGE_DATA or getattr(shard, edge) is None):
@@ -351,12 +354,10 @@ def sync(shares: Shares) -> jax.Array:
     if isinstance(x, FeatureColumns):
         return _sync_columns(shares, x)
     # Features come with an aggregate as they were placed, 0 in padding: to mask them is to copy.
-    own, sent = x if shares.aggregate is not None else shard.mask_rows(x), x
-    if shares.before is not None:
-        own, sent = shares.before(shares.kernels, own)
-    aggregated = shares.aggregate
+    own, aggregated = x if shares.aggregate is not None else shard.mask_rows(x), shares.aggregate
     if aggregation is not None and aggregated is None:
-        aggregated = aggregation.receive(shard, aggregation.send(shard, sent))
+        sent = aggregation.send(shard.senders, x)
+        aggregated = aggregation.receive(shard, sent, shard.own_rows(sent))
     return shares.after(shares.kernels, own, aggregated)
 
 
@@ -396,7 +397,7 @@ def _share(
     own = jax.tree.map(lambda values: in_range(piece.own_rows(values)), table[0])
     aggregated = None
     if aggregation is not None:
-        aggregated = in_range(aggregation.receive(piece, table[1]))
+        aggregated = in_range(aggregation.receive(piece, table[1], piece.own_rows(table[1])))
     return after(kernels, own, aggregated)
 
 

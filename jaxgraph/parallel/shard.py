@@ -7,10 +7,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
-from jaxgraph.graph import Graph
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups, varying_axes
@@ -18,11 +16,12 @@ from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.parallel.columns import ColumnTopology
 from jaxgraph.parallel.features import FeatureColumns, gather_columns
+from jaxgraph.parallel.neighborhood import masked_rows
 from jaxgraph.parallel.schedules.domain import AllHalos
 from jaxgraph.parallel.schedules.sar import Sequential
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["HaloTable", "Shard", "check_shard", "is_graph"]
+__all__ = ["HaloTable", "Shard"]
 
 
 @pytree
@@ -139,13 +138,38 @@ class Shard:
             _check_differs(jax.tree_util.keystr(path), leaf, self.axis)
         return jax.tree.map(lambda leaf: lax.psum(leaf, self.axis), values)
 
+    @property
+    def receivers(self) -> Shard:
+        """The table of the nodes that layers return rows of: the own nodes."""
+        return self
+
+    @property
+    def senders(self) -> Shard:
+        """The table of the nodes that layers are given rows of: the own nodes, too."""
+        return self
+
+    @property
+    def has_padding(self) -> bool:
+        """Whether there may be a row that stands for no node."""
+        return self.manifest.has_padding
+
+    @property
+    def implementation(self) -> str:
+        """Which kernels reduce over the edges: "xla", "cpu" or "mosaic_gpu"."""
+        return self.incoming.implementation
+
+    @property
+    def edge_chunk(self) -> int:
+        """Edges that a message function is called with."""
+        return self.incoming.chunk
+
     def mask_rows(self, values: jax.Array) -> jax.Array:
         """`values` [rows, ...] with zeros in the rows of padding."""
-        # What has no rows of this device's nodes yet gets them from the mask: `sum` takes it.
-        if not self.manifest.has_padding and varying_axes(values):
-            return values
-        mask = self.node_mask.reshape(-1, *(1,) * (values.ndim - 1))
-        return jnp.where(mask, values, jnp.zeros((), values.dtype))
+        return masked_rows(self, values)
+
+    def own_rows(self, values: jax.Array) -> jax.Array:
+        """`values` [rows, ...]: receivers and senders are the same nodes."""
+        return values
 
     def to_nodes(self, values: jax.Array | FeatureColumns) -> jax.Array:
         """All features of the own nodes, [rows, features], from this device's columns of all."""
@@ -167,10 +191,6 @@ class Shard:
                 "with mode='p3'"
             )
         return self.columns
-
-    def own_rows(self, values: jax.Array) -> jax.Array:
-        """The rows of receivers among those of senders: `values` [rows, ...], 0 in padding."""
-        return self.mask_rows(values)
 
     def block(self, *, self_loops: bool = False) -> Block:
         """Returns the edges for the operations of `jaxgraph.ops`, on a graph of one part.
@@ -227,49 +247,6 @@ class Shard:
           Pytree of arrays [rows, ...].
         """
         return self.schedule(self_loops=self_loops).propagate(message, reducer, inputs)
-
-
-def is_graph(value: Any) -> bool:
-    """Tells whether a value is a whole graph, for modules that import no graph.
-
-    Args:
-      value: anything.
-
-    Returns:
-      Whether it is a `jaxgraph.Graph`.
-    """
-    return isinstance(value, Graph)
-
-
-def check_shard(shard: Any) -> None:
-    """Checks that a layer is called on the shard of a device.
-
-    Args:
-      shard: the first argument of the layer.
-
-    Raises:
-      ValueError: it is a whole graph, a sharded graph outside of `spmd`, or an array.
-    """
-    if is_graph(shard):
-        raise ValueError(
-            "a layer runs on the shard of a device, and was given a Graph. Place the graph first: "
-            "sharded = jaxgraph.parallel.shard(graph, None, jaxgraph.parallel.make_mesh(1)); then "
-            "call jaxgraph.train.predict(model, sharded), or run a function of a shard by "
-            "jaxgraph.parallel.spmd(lambda model, shard: ..., outputs='rows')(model, sharded)"
-        )
-    # A ShardedGraph: its module imports this one.
-    if hasattr(shard, "shards"):
-        raise ValueError(
-            "a layer runs on the shard of a device, and was given a ShardedGraph. Call it in a "
-            "function of a shard, jaxgraph.parallel.spmd(lambda model, shard: model(shard, "
-            "shard.nodes), outputs='rows')(model, sharded), or use "
-            "jaxgraph.train.predict(model, sharded)"
-        )
-    if isinstance(shard, jax.Array | np.ndarray):
-        raise ValueError(
-            "a layer was given an array where it expects the shard; the order is "
-            "layer(shard, x), and propagate(shard, message_fn, ...)"
-        )
 
 
 def _axes(axis: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ from flax import nnx
 
 from jaxgraph.layers import plain_features
 from jaxgraph.parallel import FeatureColumns, ShardedGraph
+from jaxgraph.parallel.neighborhood import is_graph
 from jaxgraph.parallel.nnx_objects import refuse_local_modules
-from jaxgraph.parallel.shard import is_graph
 from jaxgraph.train.task import NodeClassification, Task
 
 __all__ = [

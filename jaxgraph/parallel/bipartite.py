@@ -1,0 +1,289 @@
+"""The neighbourhood of two tables of nodes and the edges from one to the other, as plain arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jaxgraph.layout.block_tables import PREFIX, BlockTables, block_tables
+from jaxgraph.layout.degrees import PIECE
+from jaxgraph.ops.core.blocks import Block
+from jaxgraph.ops.core.edges import EdgeGroups
+from jaxgraph.ops.core.kernels import usable_implementation
+from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.propagation import propagate_block
+from jaxgraph.ops.core.reducers import Reducer
+from jaxgraph.ops.core.rows import take_rows
+from jaxgraph.parallel.edge_placement import orientation
+from jaxgraph.parallel.neighborhood import NodeTable
+from pallas_kernels.pytrees import pytree
+
+__all__ = ["Bipartite", "bipartite"]
+
+Pytree = Any
+LARGEST = np.iinfo(np.int32).max
+"""Rows and edges are numbered in 32 bits."""
+
+
+@pytree
+class Bipartite:
+    """Edges from the nodes of one table to those of another, on one device.
+
+    Attributes:
+      senders, receivers: the tables.
+      groups: the edges, as one group.
+      edges, edge_weight, edge_type: [slots, ...], data of the edges, or None.
+      edge_of_slot: int32 [slots], which of the given edges each slot holds; 0 where none.
+      slot_of_edge: int32 [edges], its inverse.
+      receivers_first: whether the receivers are the first of the senders.
+    """
+
+    senders: NodeTable
+    receivers: NodeTable
+    groups: EdgeGroups
+    edges: jax.Array | None
+    edge_weight: jax.Array | None
+    edge_type: jax.Array | None
+    edge_of_slot: jax.Array
+    slot_of_edge: jax.Array
+    receivers_first: bool = dataclasses.field(metadata={"static": True})
+
+    def __repr__(self) -> str:
+        return (
+            f"Bipartite({self.senders.num_rows} senders, {self.receivers.num_rows} receivers, "
+            f"{self.slot_of_edge.shape[0]} edges, implementation={self.implementation!r})"
+        )
+
+    @property
+    def implementation(self) -> str:
+        """Which kernels reduce over the edges: "xla", "cpu" or "mosaic_gpu"."""
+        return self.groups.implementation
+
+    @property
+    def edge_chunk(self) -> int:
+        """Edges that a message function is called with."""
+        return self.groups.chunk
+
+    @property
+    def num_nodes(self) -> jax.Array:
+        """Receivers, int32 []."""
+        return jnp.sum(self.receivers.node_mask, dtype=jnp.int32)
+
+    def by_slot(self, values: jax.Array) -> jax.Array:
+        """Data of the edges [edges, ...] as given, as layers and `propagate` take it."""
+        return take_rows(values, self.edge_of_slot)
+
+    def by_edge(self, slots: jax.Array) -> jax.Array:
+        """Values [slots, ...] in the order in which the edges were given, [edges, ...]."""
+        return take_rows(slots, self.slot_of_edge)
+
+    def own_rows(self, values: jax.Array) -> jax.Array:
+        """The receivers' rows of `values` [senders, ...].
+
+        Raises:
+          ValueError: the receivers are not the first of the senders.
+        """
+        if not self.receivers_first:
+            raise ValueError(
+                "x holds rows of the senders alone, and the receivers are other nodes: pass a pair "
+                "(x_senders, x_receivers), or make the block with receivers_first=True where its "
+                "receivers are the first senders"
+            )
+        return values[: self.receivers.num_rows]
+
+    def sum(self, values: Pytree) -> Pytree:
+        """`values`: the receivers are all on this device."""
+        return values
+
+    def block(self, *, self_loops: bool = False) -> Block:
+        """Returns the edges for the operations of `jaxgraph.ops`.
+
+        Args:
+          self_loops: whether a receiver without an edge to itself gets one, where receivers are the
+            first senders.
+
+        Returns:
+          The edges.
+        """
+        has_loops = self_loops and self.receivers_first
+        missing = self.receivers.missing_self_loop if has_loops else None
+        return Block(self.groups, self.receivers.node_ids, missing)
+
+    def propagate(
+        self, message: MessageFn, reducer: Reducer, inputs: Inputs, *, self_loops: bool = False
+    ) -> Pytree:
+        """See `jaxgraph.parallel.neighborhood.Neighborhood.propagate`."""
+        return propagate_block(self.block(self_loops=self_loops), message, reducer, inputs)
+
+
+def bipartite(
+    senders: Any,
+    receivers: Any,
+    *,
+    num_senders: int,
+    num_receivers: int,
+    edges: Any = None,
+    edge_weight: Any = None,
+    edge_type: Any = None,
+    sender_ids: Any = None,
+    receiver_ids: Any = None,
+    sender_degree: Any = None,
+    receiver_degree: Any = None,
+    receivers_first: bool = False,
+    implementation: str | None = None,
+) -> Bipartite:
+    """Makes a neighbourhood of edges in COO form; call it outside of compiled functions.
+
+    Layers take `(x_senders, x_receivers)` with it, or `x_senders` where the receivers are the first
+    senders, and return rows of the receivers.
+
+    Args:
+      senders, receivers: int [edges], rows of the senders' and of the receivers' table.
+      num_senders, num_receivers: rows of the tables.
+      edges, edge_weight, edge_type: [edges, ...], data of the edges in the same order, or None.
+      sender_ids, receiver_ids: int [rows], ids in the whole graph, from which dropout is drawn;
+        None: rows.
+      sender_degree: float [senders], d_j of `gcn_conv`; None: the edges that leave a node, or their
+        weights.
+      receiver_degree: float [receivers], d_i; None: the edges that enter a node, or their weights.
+        The mean divides by the edges that enter.
+      receivers_first: whether the receivers are the first senders, as in a sample of neighbours.
+        Where they are, a receiver without an edge to itself lacks a self-loop, which layers add; in
+        other blocks there are none.
+      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the fastest that can be used.
+
+    Returns:
+      The neighbourhood, on JAX's default device.
+
+    Raises:
+      ValueError: an array has the wrong shape or type, or a row is out of range.
+      NotImplementedError: the implementation named cannot be used here.
+    """
+    sizes = {"num_senders": num_senders, "num_receivers": num_receivers}
+    for name, size in sizes.items():
+        _check_size(name, size)
+    if receivers_first and num_receivers > num_senders:
+        raise ValueError(
+            f"receivers_first=True: {num_receivers} receivers cannot be the first of {num_senders} "
+            "senders"
+        )
+    senders = _rows("senders", senders, num_senders)
+    receivers = _rows("receivers", receivers, num_receivers)
+    if len(senders) != len(receivers):
+        raise ValueError(
+            f"senders has {len(senders)} entries and receivers {len(receivers)}; expected one of "
+            "each for every edge"
+        )
+    given = {"edges": edges, "edge_weight": edge_weight, "edge_type": edge_type}
+    data = {name: _edge_data(name, x, len(senders)) for name, x in given.items() if x is not None}
+    implementation = usable_implementation(implementation, jax.devices()[0])
+    loops = np.zeros(num_senders, bool)
+    if receivers_first:
+        loops[:num_receivers] = True
+        loops[senders[senders == receivers]] = False
+    weights = data.get("edge_weight")
+
+    def table(rows: np.ndarray, size: int, ids: Any, degree: Any, end: str) -> NodeTable:
+        count = np.bincount(rows, minlength=size).astype(np.float32)
+        weighted = None if weights is None else np.bincount(rows, weights, size).astype(np.float32)
+        if degree is not None:
+            weighted = _per_row(f"{end}_degree", degree, size).astype(np.float32)
+        numbers = np.arange(size) if ids is None else _per_row(f"{end}_ids", ids, size)
+        return NodeTable(
+            jnp.asarray(numbers.astype(np.int32)),
+            jnp.ones(size, bool),
+            jnp.asarray(count),
+            jnp.asarray(loops[:size]),
+            None if weighted is None else jnp.asarray(weighted),
+            False,
+            implementation,
+        )
+
+    of_senders = table(senders, num_senders, sender_ids, sender_degree, "sender")
+    of_receivers = table(receivers, num_receivers, receiver_ids, receiver_degree, "receiver")
+    tables = block_tables(senders, receivers, num_senders, num_receivers)
+    slots = {name: jnp.asarray(x[tables.edge_of_slot]) for name, x in data.items()}
+    return Bipartite(
+        of_senders,
+        of_receivers,
+        _groups(tables, of_senders, of_receivers, implementation),
+        slots.get("edges"),
+        slots.get("edge_weight"),
+        slots.get("edge_type"),
+        jnp.asarray(tables.edge_of_slot),
+        jnp.asarray(tables.slot_of_edge),
+        receivers_first,
+    )
+
+
+def _groups(
+    tables: BlockTables, senders: NodeTable, receivers: NodeTable, implementation: str
+) -> EdgeGroups:
+    arrays = {name: jnp.asarray(values) for name, values in tables.arrays.items()}
+    return EdgeGroups(
+        by_receiver=orientation(arrays, f"{PREFIX}/by_receiver", tables.receiver_longest),
+        by_sender=orientation(arrays, f"{PREFIX}/by_sender", tables.sender_longest),
+        sender_ids=senders.node_ids,
+        sender_ptr=None,
+        receiver_ids=receivers.node_ids,
+        receiver_ptr=None,
+        repetition=arrays.get(f"{PREFIX}/repetition"),
+        receivers=arrays[f"{PREFIX}/receivers"],
+        chunk=tables.chunk,
+        piece=PIECE,
+        receiver_capacity=tables.receiver_capacity,
+        sender_capacity=tables.sender_capacity,
+        implementation=implementation,
+    )
+
+
+def _check_size(name: str, size: Any) -> None:
+    is_integer = isinstance(size, int | np.integer) and not isinstance(size, bool)
+    if not is_integer or not 1 <= size <= LARGEST:
+        raise ValueError(f"{name} is {size!r}; expected a number of rows from 1 to {LARGEST}")
+
+
+def _concrete(name: str, values: Any) -> np.ndarray:
+    if isinstance(values, Tracer):
+        raise ValueError(
+            f"{name} is traced: a block is laid out on the host. Call bipartite outside of jax.jit "
+            "and jax.grad, and pass the block to the compiled function"
+        )
+    return np.asarray(values)
+
+
+def _rows(name: str, values: Any, size: int) -> np.ndarray:
+    rows = _concrete(name, values)
+    if rows.ndim != 1 or not (np.issubdtype(rows.dtype, np.integer) or not rows.size):
+        raise ValueError(
+            f"{name} has shape {list(rows.shape)} and type {rows.dtype}; expected integers [edges]"
+        )
+    if len(rows) > LARGEST:
+        raise ValueError(f"{name} has {len(rows)} entries; a block has at most {LARGEST} edges")
+    if rows.size and not 0 <= rows.min() <= rows.max() < size:
+        raise ValueError(
+            f"{name} holds rows from {rows.min()} to {rows.max()}; expected 0 to {size - 1}"
+        )
+    return rows.astype(np.int64)
+
+
+def _edge_data(name: str, values: Any, count: int) -> np.ndarray:
+    data = _concrete(name, values)
+    if data.ndim < 1 or len(data) != count:
+        raise ValueError(
+            f"{name} has shape {list(data.shape)}; expected one row for each of {count} edges"
+        )
+    # What stands behind the last edge is read, and never used.
+    return data if count else np.zeros((1, *data.shape[1:]), data.dtype)
+
+
+def _per_row(name: str, values: Any, size: int) -> np.ndarray:
+    found = _concrete(name, values)
+    if found.shape != (size,):
+        raise ValueError(f"{name} has shape {list(found.shape)}; expected [{size}]")
+    return found

@@ -1,0 +1,241 @@
+"""The neighbourhood: the one object through which a layer sees a graph.
+
+Two tables of rows (senders and receivers), the edges between them, what is known of nodes and
+edges, and a way to bring the senders' rows to the receivers. `jaxgraph.parallel.shard.Shard` is the
+neighbourhood of a device's part, `Piece` that of a chunk of P3's columns, `Bipartite` one of plain
+arrays, `PartAlone` one part with its halo given.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgraph.graph import Graph
+from jaxgraph.ops.core.edges import varying_axes
+from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.reducers import Reducer
+from pallas_kernels.pytrees import pytree
+
+__all__ = [
+    "Neighborhood",
+    "NodeTable",
+    "Nodes",
+    "check_neighborhood",
+    "is_graph",
+    "masked_rows",
+    "two_ends",
+]
+
+Pytree = Any
+
+
+class Nodes(Protocol):
+    """What is known of the nodes in the rows of a table; a `Shard` is the table of its own nodes.
+
+    Its members are those of `NodeTable`.
+    """
+
+    @property
+    def node_ids(self) -> jax.Array: ...
+    @property
+    def node_mask(self) -> jax.Array: ...
+    @property
+    def in_degree(self) -> jax.Array: ...
+    @property
+    def missing_self_loop(self) -> jax.Array: ...
+    @property
+    def weighted_in_degree(self) -> jax.Array | None: ...
+    @property
+    def has_padding(self) -> bool: ...
+    @property
+    def implementation(self) -> str: ...
+    @property
+    def num_rows(self) -> int: ...
+    def mask_rows(self, values: jax.Array) -> jax.Array: ...
+
+
+@pytree
+class NodeTable:
+    """What is known of the nodes in the rows of a table.
+
+    Attributes:
+      node_ids: int32 [rows], ids in the whole graph.
+      node_mask: bool [rows], False for padding.
+      in_degree: float32 [rows], edges that enter a node, in the whole graph; of the senders of a
+        `Bipartite`, those that leave it.
+      missing_self_loop: bool [rows], which nodes have no edge to themselves.
+      weighted_in_degree: float32 [rows], sum of the weights of those edges, or another degree that
+        takes the place of `in_degree` in the normalisation of GCN, or None.
+      has_padding: whether there may be a row that stands for no node.
+      implementation: which kernels work on the rows: "xla", "cpu" or "mosaic_gpu".
+    """
+
+    node_ids: jax.Array
+    node_mask: jax.Array
+    in_degree: jax.Array
+    missing_self_loop: jax.Array
+    weighted_in_degree: jax.Array | None
+    has_padding: bool = dataclasses.field(metadata={"static": True})
+    implementation: str = dataclasses.field(metadata={"static": True})
+
+    @property
+    def num_rows(self) -> int:
+        """Rows, padding included."""
+        return self.node_ids.shape[0]
+
+    def mask_rows(self, values: jax.Array) -> jax.Array:
+        """`values` [rows, ...] with zeros in the rows of padding."""
+        return masked_rows(self, values)
+
+
+def masked_rows(nodes: Nodes, values: jax.Array) -> jax.Array:
+    """`values` [rows, ...] with zeros in the rows of padding.
+
+    Args:
+      nodes: which rows stand for nodes.
+      values: of any type.
+
+    Returns:
+      Like `values`.
+    """
+    # What has no rows of this device's nodes yet gets them from the mask: `sum` takes it.
+    if not nodes.has_padding and varying_axes(values) >= varying_axes(nodes.node_mask):
+        return values
+    mask = nodes.node_mask.reshape(-1, *(1,) * (values.ndim - 1))
+    return jnp.where(mask, values, jnp.zeros((), values.dtype))
+
+
+class Neighborhood(Protocol):
+    """What a layer aggregates over. Every implementation is a pytree of a class of its own."""
+
+    @property
+    def senders(self) -> Nodes:
+        """The nodes whose rows a layer is given, from which messages come."""
+        ...
+
+    @property
+    def receivers(self) -> Nodes:
+        """The nodes whose rows a layer returns."""
+        ...
+
+    @property
+    def edges(self) -> jax.Array | None:
+        """[slots, ...], features of the edges, or None."""
+        ...
+
+    @property
+    def edge_weight(self) -> jax.Array | None:
+        """[slots], weights of the edges, or None."""
+        ...
+
+    @property
+    def edge_type(self) -> jax.Array | None:
+        """[slots], types of the edges, or None."""
+        ...
+
+    @property
+    def implementation(self) -> str:
+        """Which kernels reduce over the edges: "xla", "cpu" or "mosaic_gpu"."""
+        ...
+
+    @property
+    def edge_chunk(self) -> int:
+        """Edges that a message function is called with."""
+        ...
+
+    def own_rows(self, values: jax.Array) -> jax.Array:
+        """The receivers' rows of `values` [senders, ...], where receivers are among the senders."""
+        ...
+
+    def sum(self, values: Pytree) -> Pytree:
+        """Sums over the receivers' tables of all devices."""
+        ...
+
+    def propagate(
+        self, message: MessageFn, reducer: Reducer, inputs: Inputs, *, self_loops: bool = False
+    ) -> Pytree:
+        """Reduces messages at the receivers.
+
+        y_i = reduce_{e: j -> i} message(params, sender_j, receiver_i, edge_e)
+
+        Args:
+          message: evaluated on chunks of edges; closes over nothing that needs a gradient.
+          reducer: how messages meet.
+          inputs: arrays [senders, ...], [receivers, ...] and [slots, ...].
+          self_loops: whether receivers without an edge to themselves send themselves a message.
+
+        Returns:
+          Pytree of arrays [receivers, ...].
+        """
+        ...
+
+
+def two_ends(x: Any) -> tuple[Any, Any]:
+    """What a layer is given for the senders, and for the receivers where they are other rows.
+
+    Args:
+      x: rows of the senders, among which are those of the receivers; or a pair (rows of the
+        senders, rows of the receivers).
+
+    Returns:
+      The senders', and the receivers' or None.
+
+    Raises:
+      ValueError: a tuple of another length.
+    """
+    if not isinstance(x, tuple):
+        return x, None
+    if len(x) != 2:
+        raise ValueError(
+            f"x is a tuple of {len(x)}; expected an array, or a pair (rows of the senders, rows of "
+            "the receivers)"
+        )
+    return x
+
+
+def is_graph(value: Any) -> bool:
+    """Tells whether a value is a whole graph, for modules that import no graph.
+
+    Args:
+      value: anything.
+
+    Returns:
+      Whether it is a `jaxgraph.Graph`.
+    """
+    return isinstance(value, Graph)
+
+
+def check_neighborhood(neighborhood: Any) -> None:
+    """Checks that a layer is called on a neighbourhood.
+
+    Args:
+      neighborhood: the first argument of the layer.
+
+    Raises:
+      ValueError: it is a whole graph, a sharded graph outside of `spmd`, or an array.
+    """
+    if is_graph(neighborhood):
+        raise ValueError(
+            "a layer runs on the shard of a device, and was given a Graph. Place the graph first: "
+            "sharded = jaxgraph.parallel.shard(graph, None, jaxgraph.parallel.make_mesh(1)); then "
+            "call jaxgraph.train.predict(model, sharded), or run a function of a shard by "
+            "jaxgraph.parallel.spmd(lambda model, shard: ..., outputs='rows')(model, sharded)"
+        )
+    # A ShardedGraph: its module imports this one.
+    if hasattr(neighborhood, "shards"):
+        raise ValueError(
+            "a layer runs on the shard of a device, and was given a ShardedGraph. Call it in a "
+            "function of a shard, jaxgraph.parallel.spmd(lambda model, shard: model(shard, "
+            "shard.nodes), outputs='rows')(model, sharded), or use "
+            "jaxgraph.train.predict(model, sharded)"
+        )
+    if isinstance(neighborhood, jax.Array | np.ndarray):
+        raise ValueError(
+            "a layer was given an array where it expects the shard; the order is "
+            "layer(shard, x), and propagate(shard, message_fn, ...)"
+        )

@@ -1,0 +1,106 @@
+"""A convolution in stages, each of which can be compiled alone.
+
+    rows = map(params, nodes, x)                          for a table of nodes
+    state = fold(message, reducer, rows.sent, rows.received)    for one edge group after another
+    y = update(params, receivers, rows, outputs)          for the receivers
+
+A neighbourhood runs all of them in one program, by its schedule. A loop of the host can run each
+by itself, part after part: `jaxgraph.ops.core.blocks` folds, `jaxgraph.ops.core.block_gradients`
+pulls, and `map` and `update` are differentiated by JAX.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+
+from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.reducers import Reducer
+from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
+from pallas_kernels.pytrees import pytree
+
+__all__ = ["Pair", "Rows", "Stages", "run_stages"]
+
+Pytree = Any
+Params = Mapping[str, jax.Array]
+Pair = tuple[jax.Array, jax.Array]
+"""Rows of the senders, and of the receivers."""
+
+
+@pytree
+class Rows:
+    """What the map of a convolution makes of the nodes of a table.
+
+    Attributes:
+      sent: arrays [rows, ...] that messages read at their sender.
+      received: arrays [rows, ...] that messages read at their receiver.
+      own: arrays [rows, ...] that the update reads, and no message.
+    """
+
+    sent: Pytree
+    received: Pytree = ()
+    own: Pytree = ()
+
+
+def _nothing(params: Params, sent: Pytree) -> Pytree:
+    return ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Stages:
+    """A convolution, y_i = update(rows_i, reduce_{j -> i} message(sent_j, received_i, edge_ij)).
+
+    Attributes:
+      map: `(params, nodes, x) -> Rows`, of the nodes of one table.
+      message: evaluated on chunks of edges.
+      reducer: how messages meet.
+      update: `(params, receivers, rows, outputs) -> y`, of the receivers' rows and what the reducer
+        returned for them.
+      message_params: `(params, sent) -> pytree`, what messages read of the parameters.
+      edge: which data of the edges messages read: "edges", "edge_weight", "edge_type" or None.
+      self_loops: whether a receiver without an edge to itself sends itself a message.
+    """
+
+    map: Callable[[Params, Nodes, Any], Rows]
+    message: MessageFn
+    reducer: Reducer
+    update: Callable[[Params, Nodes, Rows, Pytree], jax.Array]
+    message_params: Callable[[Params, Pytree], Pytree] = _nothing
+    edge: str | None = None
+    self_loops: bool = False
+
+    def inputs(self, params: Params, sent: Pytree, received: Pytree, edge: Pytree) -> Inputs:
+        """What messages are made from."""
+        return Inputs(self.message_params(params, sent), sent, received, edge)
+
+
+def run_stages(stages: Stages, params: Params, neighborhood: Neighborhood, x: Any) -> jax.Array:
+    """Runs all stages of a convolution on a neighbourhood.
+
+    Args:
+      stages: the convolution.
+      params: its parameters.
+      neighborhood: what it aggregates over.
+      x: float [rows, features] of the senders, among which are the receivers; or a pair (senders'
+        rows, receivers' rows).
+
+    Returns:
+      float [receivers, ...].
+    """
+    of_senders, of_receivers = two_ends(x)
+    rows = stages.map(params, neighborhood.senders, of_senders)
+    if of_receivers is None:
+        own = jax.tree.map(neighborhood.own_rows, rows)
+    else:
+        own = stages.map(params, neighborhood.receivers, of_receivers)
+    edge = () if stages.edge is None else getattr(neighborhood, stages.edge)
+    outputs = neighborhood.propagate(
+        stages.message,
+        stages.reducer,
+        stages.inputs(params, rows.sent, own.received, edge),
+        self_loops=stages.self_loops,
+    )
+    return stages.update(params, neighborhood.receivers, own, outputs)
