@@ -9,15 +9,18 @@ from jaxgraph.layers.aggregated import (
     aggregate_by_columns,
     plain_features,
 )
-from jaxgraph.layers.attention import gat_conv, gatv2_conv
+from jaxgraph.layers.attention import gat_conv, gat_stages, gatv2_conv, gatv2_stages
 from jaxgraph.layers.convolutions import (
     NeighborReduction,
     SymmetricSum,
     check_reduction,
     first_aggregation,
     gcn_conv,
+    gcn_stages,
     gin_conv,
+    gin_stages,
     sage_conv,
+    sage_stages,
 )
 from jaxgraph.layers.dense import MAPPED, check_rate, dropout, linear, require_rows
 from jaxgraph.layers.derived import DerivedFeatures
@@ -44,9 +47,13 @@ __all__ = [
     "elu",
     "first_aggregation",
     "gat_conv",
+    "gat_stages",
     "gatv2_conv",
+    "gatv2_stages",
     "gcn_conv",
+    "gcn_stages",
     "gin_conv",
+    "gin_stages",
     "keeping_output",
     "kept",
     "layer_norm",
@@ -56,6 +63,7 @@ __all__ = [
     "recompute",
     "require_rows",
     "sage_conv",
+    "sage_stages",
 ]
 
 

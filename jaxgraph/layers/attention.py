@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import jax
@@ -23,7 +23,7 @@ from jaxgraph.parallel.neighborhood import Neighborhood, Nodes
 from jaxgraph.parallel.propagate import aggregate_derived
 from jaxgraph.parallel.stages import Pair, Rows, Stages, run_stages
 
-__all__ = ["gat_conv", "gatv2_conv"]
+__all__ = ["gat_conv", "gat_stages", "gatv2_conv", "gatv2_stages"]
 
 Params = Mapping[str, jax.Array]
 
@@ -67,15 +67,44 @@ def gat_conv(
       Veličković et al., "Graph attention networks", 2018, equations 1 to 6.
     """
     check_edge_data(neighborhood, "gat_conv")
+    stages = gat_stages(
+        params,
+        concat=concat,
+        negative_slope=negative_slope,
+        add_self_loops=add_self_loops,
+        dropout=dropout,
+        key=key,
+    )
+    if isinstance(x, DerivedFeatures):
+        stages = dataclasses.replace(stages, map=_map_gat_late)
+    return _attend(stages, params, neighborhood, x)
+
+
+def gat_stages(
+    params: Params,
+    *,
+    concat: bool = True,
+    negative_slope: float = 0.2,
+    add_self_loops: bool = True,
+    dropout: float = 0.0,
+    key: jax.Array | None = None,
+) -> Stages:
+    """The stages of `gat_conv`.
+
+    Args:
+      params, concat, negative_slope, add_self_loops, dropout, key: as for `gat_conv`.
+
+    Returns:
+      The stages.
+    """
     heads, _ = params["attention_sender"].shape
-    stages = Stages(
-        partial(_map_gat, is_derived=isinstance(x, DerivedFeatures)),
+    return Stages(
+        _map_gat,
         gat_message(negative_slope),
         _softmax(heads, concat, dropout, key),
         _update,
         self_loops=add_self_loops,
     )
-    return _attend(stages, params, neighborhood, x)
 
 
 def _attend(
@@ -103,25 +132,34 @@ def _attend(
     return stages.update(params, neighborhood.receivers, Rows(()), y)
 
 
-def _map_gat(params: Params, nodes: Any, x: Features, *, is_derived: bool) -> Rows:
-    heads, width = params["attention_sender"].shape
-    # As one product, whose gradient is one as well.
+def _map_gat(params: Params, nodes: Nodes, x: Features) -> Rows:
+    flat = linear(nodes, x, params["kernel"])
+    scores = map_rows(flat, at_use(_score_vectors(params), flat), nodes.implementation)
+    return _rows_of_gat(params, flat, scores)
+
+
+def _map_gat_late(params: Params, nodes: Any, x: jax.Array) -> Rows:
+    """The same, of features that the backward makes again."""
+    vectors, by = _score_vectors(params), nodes.implementation
+    check_width(nodes, x, params["kernel"])
+    # Where z is no factor of a product, no gradient needs it once messages have theirs.
+    few = map_rows(params["kernel"], vectors, by)
+    kernel, few = at_use(params["kernel"], x), at_use(few, x)
+    # Features are kept; and in parts XLA would hold copies of x that take more than they save.
+    ends_x = x is not nodes.nodes and nodes.num_parts == 1
+    flat, scores = map_rows_twice(nodes.mask_rows(x), kernel, few, by, ends_x=ends_x)
+    return _rows_of_gat(params, flat, scores)
+
+
+def _score_vectors(params: Params) -> jax.Array:
+    """[heads * features, 2 heads]: both maps to scores as one product, whose gradient is one."""
     both = [_per_head(params[f"attention_{end}"]) for end in ("sender", "receiver")]
-    vectors, by = jnp.concatenate(both, 1), nodes.implementation
-    if is_derived:
-        assert isinstance(x, jax.Array)
-        check_width(nodes, x, params["kernel"])
-        # Where z is no factor of a product, no gradient needs it once messages have theirs.
-        few = map_rows(params["kernel"], vectors, by)
-        kernel, few = at_use(params["kernel"], x), at_use(few, x)
-        # Features are kept; and in parts XLA would hold copies of x that take more than they save.
-        ends_x = x is not nodes.nodes and nodes.num_parts == 1
-        flat, scores = map_rows_twice(nodes.mask_rows(x), kernel, few, by, ends_x=ends_x)
-    else:
-        flat = linear(nodes, x, params["kernel"])
-        scores = map_rows(flat, at_use(vectors, flat), by)
-    sender_score, receiver_score = scores[:, :heads], scores[:, heads:]
-    return Rows((flat.reshape(-1, heads, width), sender_score), receiver_score)
+    return jnp.concatenate(both, 1)
+
+
+def _rows_of_gat(params: Params, flat: jax.Array, scores: jax.Array) -> Rows:
+    heads, width = params["attention_sender"].shape
+    return Rows((flat.reshape(-1, heads, width), scores[:, :heads]), scores[:, heads:])
 
 
 def _per_head(vectors: jax.Array) -> jax.Array:
@@ -169,8 +207,36 @@ def gatv2_conv(
       Brody et al., "How attentive are graph attention networks?", 2022, equation 7.
     """
     check_edge_data(neighborhood, "gatv2_conv")
+    stages = gatv2_stages(
+        params,
+        concat=concat,
+        negative_slope=negative_slope,
+        add_self_loops=add_self_loops,
+        dropout=dropout,
+        key=key,
+    )
+    return _attend(stages, params, neighborhood, x)
+
+
+def gatv2_stages(
+    params: Params,
+    *,
+    concat: bool = True,
+    negative_slope: float = 0.2,
+    add_self_loops: bool = True,
+    dropout: float = 0.0,
+    key: jax.Array | None = None,
+) -> Stages:
+    """The stages of `gatv2_conv`.
+
+    Args:
+      params, concat, negative_slope, add_self_loops, dropout, key: as for `gatv2_conv`.
+
+    Returns:
+      The stages.
+    """
     heads, _ = params["attention"].shape
-    stages = Stages(
+    return Stages(
         _map_gatv2,
         gatv2_message(negative_slope),
         _softmax(heads, concat, dropout, key),
@@ -178,7 +244,6 @@ def gatv2_conv(
         message_params=lambda params, sent: at_use(params["attention"], sent),
         self_loops=add_self_loops,
     )
-    return _attend(stages, params, neighborhood, x)
 
 
 def _map_gatv2(params: Params, nodes: Nodes, x: Features) -> Rows:

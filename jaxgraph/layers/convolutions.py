@@ -43,8 +43,11 @@ __all__ = [
     "check_reduction",
     "first_aggregation",
     "gcn_conv",
+    "gcn_stages",
     "gin_conv",
+    "gin_stages",
     "sage_conv",
+    "sage_stages",
 ]
 
 Params = Mapping[str, jax.Array]
@@ -252,7 +255,7 @@ def _convolve(
         kernels = orders.at_use(params, features)
         y = orders.map_behind(nodes.implementation, kernels, features, aggregate)
         return orders.finish(params, nodes, y)
-    dtype = _activation_type(features, kernel)
+    dtype = activation_type(features, kernel)
     if of_receivers is not None:
         check_width(nodes, of_receivers, kernel)
         features = (features, of_receivers)
@@ -280,7 +283,7 @@ def _shares(
     return shares
 
 
-def _activation_type(x: jax.Array, kernel: jax.Array) -> Any:
+def activation_type(x: jax.Array, kernel: jax.Array) -> Any:
     is_floating = jnp.issubdtype(x.dtype, jnp.floating)
     return x.dtype if is_floating else jnp.result_type(x, kernel)
 
@@ -326,6 +329,22 @@ def gcn_conv(
     return _convolve(params, neighborhood, x, aggregation, _GCN)
 
 
+def gcn_stages(
+    params: Params, dtype: Any, *, add_self_loops: bool = True, is_weighted: bool = False
+) -> Stages:
+    """The stages of `gcn_conv`.
+
+    Args:
+      params, add_self_loops: as for `gcn_conv`.
+      dtype: of the features.
+      is_weighted: whether the edges have weights.
+
+    Returns:
+      The stages.
+    """
+    return _stages(params, SymmetricSum(add_self_loops), _GCN, dtype, is_weighted=is_weighted)
+
+
 _GCN = _Orders(
     kernels=("kernel",),
     map=lambda by, kernels, x: (None, product(by, x, kernels["kernel"])),
@@ -366,6 +385,23 @@ def sage_conv(
             neighborhood.receivers, x.aggregate, kernel, params.get("bias"), is_masked=True
         )
     return _convolve(params, neighborhood, x, aggregation, _SAGE)
+
+
+def sage_stages(params: Params, dtype: Any, *, reduce: str = "mean") -> Stages:
+    """The stages of `sage_conv`.
+
+    Args:
+      params, reduce: as for `sage_conv`.
+      dtype: of the features.
+
+    Returns:
+      The stages.
+
+    Raises:
+      ValueError: the reduction is unknown.
+    """
+    check_reduction(reduce)
+    return _stages(params, NeighborReduction(reduce), _SAGE, dtype, is_weighted=False)
 
 
 _SAGE = _Orders(
@@ -410,6 +446,19 @@ def gin_conv(params: Params, neighborhood: Neighborhood, x: Features | Pair) -> 
         # Mapped in front, what is summed is narrower than what has been summed already.
         x = x.features if isinstance(x.features, jax.Array) else x
     return _convolve(params, neighborhood, x, neighbors, _GIN)
+
+
+def gin_stages(params: Params, dtype: Any) -> Stages:
+    """The stages of `gin_conv`.
+
+    Args:
+      params: as for `gin_conv`.
+      dtype: of the features.
+
+    Returns:
+      The stages.
+    """
+    return _stages(params, NeighborReduction("sum"), _GIN, dtype, is_weighted=False)
 
 
 def _perceptron(params: Params, nodes: Nodes, hidden: jax.Array) -> jax.Array:

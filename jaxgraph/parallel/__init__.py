@@ -3,9 +3,12 @@
 from jaxgraph.layout.common_shapes import common_shapes
 from jaxgraph.ops.core.propagation import REDUCED
 from jaxgraph.parallel import ptags
+from jaxgraph.parallel.bipartite import Bipartite, bipartite
 from jaxgraph.parallel.edge_dropout import keep_edges
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.mesh import emulate_devices, make_mesh
+from jaxgraph.parallel.neighborhood import Neighborhood
+from jaxgraph.parallel.part_alone import PartAlone, part_alone
 from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, place, shard
 from jaxgraph.parallel.propagate import propagate
 from jaxgraph.parallel.schedules.domain import HALOS
@@ -18,15 +21,20 @@ KEPT = (REDUCED, HALOS)
 __all__ = [
     "KEPT",
     "AbstractSource",
+    "Bipartite",
     "FeatureColumns",
+    "Neighborhood",
+    "PartAlone",
     "Shard",
     "ShardedGraph",
+    "bipartite",
     "collect_rows",
     "common_shapes",
     "emulate_devices",
     "gather_rows",
     "keep_edges",
     "make_mesh",
+    "part_alone",
     "place",
     "place_rows",
     "propagate",

@@ -74,13 +74,13 @@ class Bipartite:
         """Receivers, int32 []."""
         return jnp.sum(self.receivers.node_mask, dtype=jnp.int32)
 
-    def by_slot(self, values: jax.Array) -> jax.Array:
+    def by_slot(self, values: Any) -> jax.Array:
         """Data of the edges [edges, ...] as given, as layers and `propagate` take it."""
-        return take_rows(values, self.edge_of_slot)
+        return take_rows(jnp.asarray(values), self.edge_of_slot)
 
-    def by_edge(self, slots: jax.Array) -> jax.Array:
+    def by_edge(self, slots: Any) -> jax.Array:
         """Values [slots, ...] in the order in which the edges were given, [edges, ...]."""
-        return take_rows(slots, self.slot_of_edge)
+        return take_rows(jnp.asarray(slots), self.slot_of_edge)
 
     def own_rows(self, values: jax.Array) -> jax.Array:
         """The receivers' rows of `values` [senders, ...].

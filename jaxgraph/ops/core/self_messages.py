@@ -127,6 +127,7 @@ def _for_each_row_chunk(
     Masked lanes see a row that counts, so that what stands in rows of padding is never read.
     """
     count = missing.shape[0]
+    chunk = min(chunk, count)
     lanes = jnp.arange(chunk, dtype=jnp.int32)
     some = jnp.argmax(missing).astype(jnp.int32)
 

@@ -60,13 +60,37 @@ class Sequential:
     def implementation(self) -> str:
         return self.shard.incoming.implementation
 
+    def own(self, sender: Pytree) -> Pytree:
+        """The own rows of what senders are given as."""
+        return sender
+
+    def fetch(self, sender: Pytree, step: jax.Array | int, after: jax.Array | None) -> Pytree:
+        """The rows of the part that is `step` behind on the ring, [halo rows, ...]."""
+        return send_rows(self.shard, halo_route(self.shard), self.shard.send, sender, step, after)
+
+    def reply(self, step: jax.Array | int, answer: Pytree) -> Pytree:
+        """Sends the gradient of rows that were fetched, and returns what came of the own ones."""
+        return send_rows(self.shard, halo_route(self.shard).answers(), None, answer, step)
+
+    def settle(self, step: jax.Array | int, returned: Pytree, totals: list[jax.Array]) -> Any:
+        """Takes it into the gradients of the senders."""
+        return add_at(totals, returned, _positions(self.shard.send, step))
+
+    def local_gradients(self, grads: Inputs) -> Inputs:
+        """Gradients from the edges among the own nodes, of the shapes of the inputs."""
+        return grads
+
+    def plan(self, *task: Any) -> str:
+        """How the backward deals with remote parts: see `backward_plan`."""
+        return backward_plan(*task)
+
     def propagate(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:
         """See `jaxgraph.parallel.shard.Shard.propagate`."""
         return propagate_by(self, message, reducer, inputs)
 
     def reduce(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> tuple[Pytree, Pytree]:
         block = self.shard.local_block(self_loops=self.self_loops)
-        state = _fold(self.shard, block, message, reducer, inputs)
+        state = _fold(self, block, message, reducer, inputs)
         return finish_block(block, message, reducer, inputs, state)
 
     def pull(
@@ -83,26 +107,28 @@ class Sequential:
         # The edges of other parts look at the inputs when the gradients of the own ones are there.
         alone = shard.num_parts == 1
         wanted = dataclasses.replace(wanted, over_inputs=wanted.over_inputs and alone)
-        task = _Task(shard, block, message, reducer, inputs, adjoint, wanted)
+        task = _Task(self, block, message, reducer, inputs, adjoint, wanted)
         if not wanted.some:
             return task.local(None)
         # The adjoint of a kernel is its own; what is not used of the reducer's is never computed.
         of_reducer = reducer.adjoint(*results, gradient)
-        plan = backward_plan(message, reducer, inputs, of_reducer, wanted, shard.incoming.chunk)
+        chunk = shard.incoming.chunk
+        plan = self.plan(message, reducer, inputs, of_reducer, wanted, chunk)
         return visit_parts(shard, _PLANS[plan](task))
 
 
 def _fold(
-    shard: Shard, block: Block, message: MessageFn, reducer: Reducer, inputs: Inputs
+    schedule: Sequential, block: Block, message: MessageFn, reducer: Reducer, inputs: Inputs
 ) -> Pytree:
     """Algorithm 1: the own partition, then one remote partition after another."""
-    route = halo_route(shard)
+    shard = schedule.shard
 
     def local(_: Pytree) -> Pytree:
-        return fold_block(block, message, reducer, inputs)
+        own = dataclasses.replace(inputs, sender=schedule.own(inputs.sender))
+        return fold_block(block, message, reducer, own)
 
     def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
-        return send_rows(shard, route, shard.send, inputs.sender, step, after)
+        return schedule.fetch(inputs.sender, step, after)
 
     def work(step: jax.Array | int, arrived: Pytree, state: Pytree, after: Any) -> Work:
         remote = dataclasses.replace(inputs, sender=arrived)
@@ -125,7 +151,7 @@ def _positions(table: HaloTable | None, step: jax.Array | int) -> jax.Array:
 class _Task:
     """What every way of pulling a gradient back from remote partitions starts from."""
 
-    shard: Shard
+    schedule: Sequential
     block: Block
     message: MessageFn
     reducer: Reducer
@@ -135,9 +161,9 @@ class _Task:
 
     def local(self, _: Pytree) -> Inputs:
         """Gradients from the edges among the own nodes."""
-        return pull_block(
-            self.block, self.message, self.reducer, self.inputs, self.adjoint, self.wanted
-        )
+        inputs = dataclasses.replace(self.inputs, sender=self.schedule.own(self.inputs.sender))
+        own = pull_block(self.block, self.message, self.reducer, inputs, self.adjoint, self.wanted)
+        return self.schedule.local_gradients(own)
 
     def work(
         self,
@@ -198,15 +224,14 @@ def _row_bytes(tree: Pytree) -> int:
 
 def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
     """Algorithm 2: the receivers' part computes the gradient of the remote senders and sends it."""
-    shard, inputs = task.shard, task.inputs
-    route = halo_route(shard)
+    schedule, inputs = task.schedule, task.inputs
+    shard = schedule.shard
+    rows = halo_route(shard).rows
 
     def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
         if refetch:
-            return send_rows(shard, route, shard.send, inputs.sender, step, after)
-        empty = jax.tree.map(
-            lambda x: jnp.zeros((route.rows, *x.shape[1:]), x.dtype), inputs.sender
-        )
+            return schedule.fetch(inputs.sender, step, after)
+        empty = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), inputs.sender)
         return match_variation(empty, shard.incoming)
 
     def work(step: jax.Array | int, arrived: Pytree, grads: Inputs, after: Any) -> Work:
@@ -214,19 +239,15 @@ def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
         places = Places(None, _positions(shard.reach, step))
         return task.work(shard.incoming, step, remote, task.adjoint, grads, places, after)
 
-    def reply(step: jax.Array | int, answer: Pytree) -> Pytree:
-        return send_rows(shard, route.answers(), None, answer, step)
-
     def settle(step: jax.Array | int, returned: Pytree, grads: Inputs) -> Inputs:
-        rows = add_at(grads.sender, returned, _positions(shard.send, step))
-        return dataclasses.replace(grads, sender=rows)
+        return dataclasses.replace(grads, sender=schedule.settle(step, returned, grads.sender))
 
-    return Visit(task.local, fetch, work, reply, settle)
+    return Visit(task.local, fetch, work, schedule.reply, settle)
 
 
 def _at_sender(task: _Task) -> Visit:
     """The senders' part computes all gradients and returns those of the receivers' inputs."""
-    shard, inputs = task.shard, task.inputs
+    shard, inputs = task.schedule.shard, task.inputs
     outgoing = shard.outgoing or shard.incoming  # of one part nothing leaves, and no step is taken
     route = reach_route(shard)
 

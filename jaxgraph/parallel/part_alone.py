@@ -1,0 +1,169 @@
+"""One part of a sharded graph alone on its device, with its halo given, to run and time a layer."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.propagation import propagate_block
+from jaxgraph.ops.core.reducers import Reducer
+from jaxgraph.parallel.exchange import halo_route
+from jaxgraph.parallel.neighborhood import NodeTable
+from jaxgraph.parallel.placement import ShardedGraph
+from jaxgraph.parallel.schedules.given import GivenHalos
+from jaxgraph.parallel.shard import Shard
+from pallas_kernels.pytrees import pytree
+
+__all__ = ["PartAlone", "part_alone"]
+
+Pytree = Any
+
+
+@pytree
+class PartAlone:
+    """A part with its halo given: the same shapes, padding and trip counts as on the mesh.
+
+    Layers take `(x[part.senders.node_ids], x[part.receivers.node_ids])`, x being rows of the whole
+    graph, and return rows of the part.
+
+    Attributes:
+      shard: the part.
+      senders: its own nodes, then those of its halo.
+    """
+
+    shard: Shard
+    senders: NodeTable
+
+    @property
+    def receivers(self) -> Shard:
+        """The own nodes."""
+        return self.shard
+
+    @property
+    def edges(self) -> jax.Array | None:
+        """[slots, ...], features of the edges, or None."""
+        return self.shard.edges
+
+    @property
+    def edge_weight(self) -> jax.Array | None:
+        """[slots], weights of the edges, or None."""
+        return self.shard.edge_weight
+
+    @property
+    def edge_type(self) -> jax.Array | None:
+        """[slots], types of the edges, or None."""
+        return self.shard.edge_type
+
+    @property
+    def implementation(self) -> str:
+        """Which kernels reduce over the edges: "xla", "cpu" or "mosaic_gpu"."""
+        return self.shard.implementation
+
+    @property
+    def edge_chunk(self) -> int:
+        """Edges that a message function is called with."""
+        return self.shard.edge_chunk
+
+    def own_rows(self, values: jax.Array) -> jax.Array:
+        """The own rows of `values` [senders, ...]."""
+        return values[: self.shard.num_rows]
+
+    def sum(self, values: Pytree) -> Pytree:
+        """`values`: the share of this part alone."""
+        return values
+
+    def propagate(
+        self, message: MessageFn, reducer: Reducer, inputs: Inputs, *, self_loops: bool = False
+    ) -> Pytree:
+        """See `jaxgraph.parallel.neighborhood.Neighborhood.propagate`."""
+        shard = self.shard
+        if shard.manifest.mode == "sar" and shard.num_parts > 1:
+            return GivenHalos(shard, self_loops).propagate(message, reducer, inputs)
+        block = shard.local_block(self_loops=self_loops)
+        return propagate_block(block, message, reducer, inputs)
+
+
+def part_alone(sharded: ShardedGraph, part: int) -> PartAlone:
+    """Takes one part out of a sharded graph.
+
+    Args:
+      sharded: the graph, in mode "sar" or "domain", all of whose parts are in this process.
+      part: which one.
+
+    Returns:
+      The part, on the device that holds it.
+
+    Raises:
+      ValueError: there is no such part, features are split by column, or parts are elsewhere.
+    """
+    if not 0 <= part < sharded.num_parts:
+        raise ValueError(f"part is {part}; expected 0 to {sharded.num_parts - 1}")
+    if sharded.shards.columns is not None:
+        raise ValueError(
+            "the graph is in mode 'p3', where a device holds columns of all nodes and no part of "
+            "the features; shard it with mode='sar' or 'domain'"
+        )
+    if not sharded.shards.node_ids.is_fully_addressable:
+        raise ValueError("the graph has parts in other processes; part_alone looks into all parts")
+    own = jax.tree.map(lambda leaf: _of_part(leaf, part), sharded.shards)
+    own = dataclasses.replace(own, prefetch=False)
+    ids, mask = _sender_ids(own)
+    return PartAlone(own, _table(sharded.shards, own, ids, mask))
+
+
+def _of_part(leaf: jax.Array, part: int) -> jax.Array:
+    held = next(s for s in leaf.addressable_shards if (s.index[0].start or 0) == part)
+    return held.data[0]
+
+
+def _sender_ids(own: Shard) -> tuple[np.ndarray, np.ndarray]:
+    """Global ids of the own rows and the halo, as layers are given them, and which are no padding.
+
+    In mode "domain" the block of a part starts at `num_rows + part * halo_rows`, in mode "sar" that
+    of a step on the ring at `num_rows + (step - 1) * halo rows of a message`.
+    """
+    rows, parts = own.num_rows, own.num_parts
+    listed, found = np.asarray(own.incoming.sender_ids), own.incoming.by_sender
+    if parts == 1 or own.manifest.mode == "domain":
+        used = np.asarray(found.position) >= 0
+        used[:rows] = np.asarray(own.node_mask)
+        ids = listed.copy()
+        ids[:rows] = np.asarray(own.node_ids)
+        return ids[: len(used)], used
+    room = halo_route(own).rows
+    ids = np.zeros(rows + (parts - 1) * room, np.int32)
+    mask = np.zeros(len(ids), bool)
+    ids[:rows], mask[:rows] = np.asarray(own.node_ids), np.asarray(own.node_mask)
+    starts, counts = np.asarray(own.incoming.sender_ptr), np.diff(found.compressed_ptr)
+    for step in range(1, parts):
+        some = slice(rows + (step - 1) * room, rows + (step - 1) * room + counts[step])
+        ids[some] = listed[starts[step] : starts[step] + counts[step]]
+        mask[some] = True
+    return ids, mask
+
+
+def _table(shards: Shard, own: Shard, ids: np.ndarray, mask: np.ndarray) -> NodeTable:
+    """What is known of the nodes with these ids, on the device of the part."""
+    of_all, is_node = np.asarray(shards.node_ids), np.asarray(shards.node_mask)
+    place = np.zeros(int(of_all.max(initial=0)) + 1, np.int64)
+    place[of_all[is_node]] = np.flatnonzero(is_node.reshape(-1))
+    (device,) = own.node_ids.devices()
+
+    def looked_up(values: jax.Array) -> jax.Array:
+        found = np.asarray(values).reshape(-1)[place[ids]]
+        return jax.device_put(np.where(mask, found, np.zeros((), found.dtype)), device)
+
+    weighted = shards.weighted_in_degree
+    return NodeTable(
+        jax.device_put(np.where(mask, ids, 0).astype(np.int32), device),
+        jax.device_put(mask, device),
+        looked_up(shards.in_degree),
+        looked_up(shards.missing_self_loop),
+        None if weighted is None else looked_up(weighted),
+        bool(not mask.all()),
+        own.implementation,
+    )

@@ -1,0 +1,97 @@
+"""Every convolution with its reference and its stages, for tests of neighbourhoods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from jaxgraph import layers
+from jaxgraph.parallel.stages import Stages
+from tests.layers.convolution_cases import WIDE, normal
+from tests.oracles import convolutions
+from tests.strategies import NUM_FEATURES
+
+HEADS, OUT = 2, 3
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A convolution: as a function, as its reference, as stages of parameters, and parameters."""
+
+    conv: Callable[..., Any]
+    oracle: Callable[..., Any]
+    stages: Callable[..., Stages]
+    params: dict[str, Any]
+
+
+def _gcn(width: int) -> Case:
+    params = {"kernel": normal(NUM_FEATURES, width), "bias": normal(width)}
+    stages = partial(layers.gcn_stages, dtype=np.float32)
+    return Case(layers.gcn_conv, convolutions.gcn, stages, params)
+
+
+def _sage(reduce: str, width: int) -> Case:
+    kernels = {f"{end}_kernel": normal(NUM_FEATURES, width) for end in ("self", "neighbor")}
+    return Case(
+        partial(layers.sage_conv, reduce=reduce),
+        partial(convolutions.sage, reduce=reduce),
+        partial(layers.sage_stages, dtype=np.float32, reduce=reduce),
+        kernels | {"bias": normal(width)},
+    )
+
+
+def _gin(hidden: int) -> Case:
+    params = {
+        "eps": normal(),
+        "first_kernel": normal(NUM_FEATURES, hidden),
+        "first_bias": normal(hidden),
+        "second_kernel": normal(hidden, OUT),
+        "second_bias": normal(OUT),
+    }
+    stages = partial(layers.gin_stages, dtype=np.float32)
+    return Case(layers.gin_conv, convolutions.gin, stages, params)
+
+
+def _gat(concat: bool) -> Case:
+    params = {
+        "kernel": normal(NUM_FEATURES, HEADS * OUT),
+        "attention_sender": normal(HEADS, OUT),
+        "attention_receiver": normal(HEADS, OUT),
+        "bias": normal(HEADS * OUT if concat else OUT),
+    }
+    return Case(
+        partial(layers.gat_conv, concat=concat),
+        partial(convolutions.gat, concat=concat),
+        partial(layers.gat_stages, concat=concat),
+        params,
+    )
+
+
+def _gatv2() -> Case:
+    params = {f"{end}_kernel": normal(NUM_FEATURES, HEADS * OUT) for end in ("sender", "receiver")}
+    params |= {f"{end}_bias": normal(HEADS * OUT) for end in ("sender", "receiver")}
+    params |= {"attention": normal(HEADS, OUT), "bias": normal(HEADS * OUT)}
+    return Case(layers.gatv2_conv, convolutions.gatv2, layers.gatv2_stages, params)
+
+
+CASES = {
+    "gcn-narrow": _gcn(3),
+    "gcn-wide": _gcn(WIDE),
+    "sage-mean-narrow": _sage("mean", 3),
+    "sage-mean-wide": _sage("mean", WIDE),
+    "sage-max": _sage("max", 3),
+    "gin": _gin(4),
+    "gat": _gat(True),
+    "gat-mean": _gat(False),
+    "gatv2": _gatv2(),
+}
+"""Of widths that are mapped before and after the sum."""
+
+
+def doubles(params: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Parameters in float64, for a reference."""
+    return {name: np.asarray(value, np.float64) for name, value in params.items()}

@@ -1,0 +1,172 @@
+"""Blocks of plain arrays, against the references on the graph of both tables."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxgraph.layers import gcn_conv, sage_conv
+from jaxgraph.parallel import Bipartite, bipartite, propagate, spmd
+from tests.layers.neighborhood_cases import CASES, doubles
+from tests.oracles.edges import Edges
+from tests.strategies import NUM_FEATURES
+from tests.tolerance import assert_close
+from tests.training import crooked_sharded
+
+SENDERS, RECEIVERS, EDGES = 23, 11, 150
+_RNG = np.random.default_rng(3)
+FROM = _RNG.integers(0, SENDERS, EDGES)
+TO = _RNG.integers(0, RECEIVERS - 1, EDGES)  # no edge enters the last receiver
+FROM[:20], TO[:20] = FROM[20:40], TO[20:40]  # repeated edges
+FROM[50], TO[50] = 4, 4
+X: Any = _RNG.standard_normal((SENDERS, NUM_FEATURES), np.float32)
+Y: Any = _RNG.standard_normal((RECEIVERS, NUM_FEATURES), np.float32)
+IMPLEMENTATIONS = ["xla", "cpu"]
+
+
+def block(**options: Any) -> Bipartite:
+    return bipartite(FROM, TO, num_senders=SENDERS, num_receivers=RECEIVERS, **options)
+
+
+def close(actual: Any, expected: Any, name: str = "value") -> None:
+    assert_close(actual, expected, reduction_length=EDGES * NUM_FEATURES, name=name)
+
+
+def check(conv: Any, oracle: Any, params: Any, given: Bipartite, x: Any, edges: Edges) -> None:
+    """Values and gradients; of the reference's nodes the receivers are the last or the first."""
+    adjoint = np.asarray(np.random.default_rng(4).standard_normal((RECEIVERS, 99)), np.float32)
+
+    @jax.jit
+    def run(params: Any, given: Bipartite, x: Any) -> Any:
+        def loss(params: Any, x: Any) -> Any:
+            y = conv(params, given, x)
+            return jnp.sum(y * adjoint[:, : y.shape[1]]), y
+
+        return jax.value_and_grad(loss, (0, 1), has_aux=True)(params, x)
+
+    (_, y), (of_params, of_x) = run(params, given, x)
+    rows = np.concatenate(x) if isinstance(x, tuple) else x
+    expected, backward = oracle(doubles(params), edges, rows.astype(np.float64))
+    own = slice(SENDERS, None) if isinstance(x, tuple) else slice(0, RECEIVERS)
+    close(y, expected[own], "y")
+    full = np.zeros(expected.shape)
+    full[own] = adjoint[:, : y.shape[1]]
+    expected_of_x, expected_of_params = backward(full)
+    close(np.concatenate(jax.tree.leaves(of_x)), expected_of_x, "gradient of x")
+    for name, gradient in expected_of_params.items():
+        close(of_params[name], gradient, name)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("gcn")])
+def test_two_tables(name: str, implementation: str) -> None:
+    case, edges = CASES[name], Edges.of(FROM, TO + SENDERS, SENDERS + RECEIVERS)
+    loops = {"add_self_loops": False} if name.startswith("gat") else {}
+    check(
+        lambda params, n, x: case.conv(params, n, x),
+        lambda params, edges, x: case.oracle(params, edges, x, **loops),
+        case.params,
+        block(implementation=implementation),
+        (X, Y),
+        edges,
+    )
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("name", CASES)
+def test_receivers_among_the_senders(name: str, implementation: str) -> None:
+    """A sample of neighbours: one array, degrees of the whole graph, self-loops where they lack."""
+    edges = Edges.of(FROM, TO, SENDERS)
+    degree = edges.sum_by_receiver(np.ones(EDGES))
+    # What is no receiver has no edges here: that it lacks a self-loop its degree must tell.
+    of_senders = degree + (np.arange(SENDERS) >= RECEIVERS)
+    given = block(
+        receivers_first=True,
+        sender_degree=of_senders,
+        receiver_degree=degree[:RECEIVERS],
+        implementation=implementation,
+    )
+    case = CASES[name]
+    check(case.conv, case.oracle, case.params, given, X, edges)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_gcn_divides_by_the_degrees_of_both_tables(weighted: bool) -> None:
+    weights = _RNG.random(EDGES).astype(np.float32) if weighted else None
+    matrix = np.zeros((RECEIVERS, SENDERS))
+    np.add.at(matrix, (TO, FROM), 1.0 if weights is None else weights)
+    degrees = matrix.sum(1), matrix.sum(0)
+    norms = [np.where(d > 0, np.where(d > 0, d, 1) ** -0.5, 0) for d in degrees]
+    kernel: Any = _RNG.standard_normal((NUM_FEATURES, 3)).astype(np.float32)
+    y = gcn_conv({"kernel": kernel}, block(edge_weight=weights), (X, Y))
+    close(y, (norms[0][:, None] * matrix * norms[1]) @ X @ kernel)
+
+
+def test_messages_of_ones_own_and_edges_in_their_order() -> None:
+    weights = _RNG.random(EDGES).astype(np.float32)
+    given = block(edge_weight=weights)
+
+    def message(sender: Any, receiver: Any, weight: Any) -> Any:
+        return jnp.sin(sender) * receiver * weight[:, None]
+
+    y = propagate(given, message, X, Y, given.edge_weight)
+    expected = np.zeros((RECEIVERS, NUM_FEATURES))
+    messages = np.sin(X.astype(np.float64))[FROM] * Y[TO] * weights[:, None]
+    np.add.at(expected, TO, messages)
+    close(y, expected)
+    np.testing.assert_array_equal(given.by_edge(given.by_slot(weights)), weights)
+    np.testing.assert_array_equal(given.by_edge(given.edge_weight), weights)
+
+
+@pytest.mark.parametrize("num_parts", [1, 2])
+def test_a_shard_takes_a_pair(num_parts: int) -> None:
+    params = CASES["sage-mean-narrow"].params
+
+    def run(shard: Any) -> Any:
+        x, z = shard.nodes, jnp.sin(shard.nodes)
+        alone = sage_conv(params, shard, x) + (z - x) @ params["self_kernel"]
+        return shard.mask_rows(sage_conv(params, shard, (x, z)) - alone)
+
+    sharded = crooked_sharded(num_parts, "hash", "sar")
+    assert np.abs(spmd(run, outputs="rows")(sharded)).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"num_senders": 0}, "num_senders is 0"),
+        ({"num_receivers": True}, "num_receivers is True"),
+        ({"senders": FROM[:-1]}, "one of each for every edge"),
+        ({"senders": FROM.astype(float)}, "expected integers"),
+        ({"senders": FROM + 1}, "expected 0 to 22"),
+        ({"receivers": TO - 1}, "receivers holds rows from -1"),
+        ({"edge_weight": np.ones(3)}, "one row for each of 150 edges"),
+        ({"sender_ids": np.arange(3)}, r"sender_ids has shape \[3\]"),
+        ({"receivers_first": True, "num_senders": 23, "num_receivers": 24}, "first of 23"),
+    ],
+)
+def test_bad_arguments_are_named(changes: dict[str, Any], text: str) -> None:
+    given: dict[str, Any] = {
+        "senders": FROM,
+        "receivers": TO,
+        "num_senders": SENDERS,
+        "num_receivers": RECEIVERS,
+    }
+    with pytest.raises(ValueError, match=text):
+        bipartite(**given | changes)
+
+
+def test_what_a_layer_is_given_fits_the_tables() -> None:
+    params, given = CASES["sage-mean-narrow"].params, block()
+    with pytest.raises(ValueError, match="pass a pair"):
+        sage_conv(params, given, X)
+    with pytest.raises(ValueError, match=r"one row per node of the shard, \[11, features\]"):
+        sage_conv(params, given, (X, X))
+    with pytest.raises(ValueError, match="a tuple of 3"):
+        sage_conv(params, given, (X, Y, X))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match=r"receiver has shape .* \[11, ...\]"):
+        propagate(given, lambda s, r, e: s, X, X)
+    with pytest.raises(ValueError, match="senders is traced"):
+        jax.jit(lambda s: bipartite(s, TO, num_senders=SENDERS, num_receivers=RECEIVERS))(FROM)
