@@ -85,6 +85,7 @@ class HostLoop:
     ) -> Any:
         stages, shard = self.stages, part.shard
         inputs = replace(self._own(params, part, rows)[1], sender=sent)
+        assert shard.reach is not None
         position = shard.reach.position[step - 1]
         message, reducer = stages.message, stages.reducer
         return fold_group(shard.incoming, step, message, reducer, inputs, state, position, None)[0]
@@ -131,6 +132,7 @@ class HostLoop:
     ) -> Any:
         stages, shard = self.stages, part.shard
         inputs = replace(self._own(params, part, rows)[1], sender=sent)
+        assert shard.reach is not None
         pulled = pull_group(
             shard.incoming,
             step,
