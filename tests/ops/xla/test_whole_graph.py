@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxgraph import Graph
-from jaxgraph.layout.degrees import MOST_LANES, RUNS_JOINED
+from jaxgraph.layout.derived.lanes import MOST_LANES, RUNS_JOINED
 from jaxgraph.ops import gat_attention
 from jaxgraph.ops.aggregation import aggregate
 from jaxgraph.ops.core.block_gradients import pull_block
