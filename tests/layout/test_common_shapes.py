@@ -70,6 +70,7 @@ def test_headroom_lets_larger_graphs_in(mode):
         larger = roomy.array_shapes()[name][0]
         assert np.all(np.asarray(larger) >= shape)
         assert not name.endswith("ptr") or larger == shape
+    assert edge_sizes(roomy)["incoming"].chunk == edge_sizes(exact)["incoming"].chunk
 
 
 def test_graphs_sharded_on_their_own_share_shapes_whatever_their_chunks():

@@ -126,6 +126,8 @@ def _choices(
     several: Sequence[EdgeLengths], node_rows: int, num_parts: int
 ) -> tuple[int, tuple[int, int]]:
     """The chunk, and the edges of runs by receiver and by sender."""
+    # As for the graphs that are known, without the room for others.
+    node_rows = int(node_rows / max(each.more for each in several) + 1e-6)
     sides = [[each.by_receiver for each in several], [each.by_sender for each in several]]
     by_receiver, by_sender = map(join_lengths, sides)
     chunk = choose_chunk(join_lengths([by_receiver, by_sender]), node_rows, num_parts)
