@@ -1,7 +1,6 @@
 """Shapes of one graph taken on by another."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxgraph import Graph
-from jaxgraph.layout.derived import lanes as lanes_module
-from jaxgraph.layout.derived import row_splits
+from jaxgraph.layout.derived import lanes, row_splits
 from jaxgraph.layout.derived.lanes import lane_sizes
 from jaxgraph.layout.derived.row_splits import longest_row
 from jaxgraph.layout.description import describe
@@ -19,6 +17,7 @@ from jaxgraph.layout.fitting import fit, merge, with_headroom
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.survey import survey
 from jaxgraph.partition import Partition
+from tests.lanes import choosing_lanes
 from tests.strategies import assignments, complete, graphs, random_edges
 
 PARTS = 3
@@ -92,19 +91,6 @@ def test_every_array_must_fit(large):
         fit(large, dataclasses.replace(large, shapes=shapes))
 
 
-@pytest.fixture
-def lanes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Takes lanes whatever they cost."""
-
-    def take(*chosen: int) -> None:
-        lane_sizes.cache_clear()
-        monkeypatch.setattr(lanes_module, "choose_lanes", lambda _: chosen)
-
-    take(4, 4)
-    yield take
-    lane_sizes.cache_clear()
-
-
 def manifest_alone(*degrees: int) -> Manifest:
     """That of a graph in one part whose receivers have these degrees."""
     receivers = np.repeat(np.arange(len(degrees)), degrees)
@@ -126,11 +112,12 @@ def without(manifest: Manifest, *others: Manifest) -> Manifest:
 
 
 def misfits(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
-    pairs = lanes_module.compare(manifest, pad_to).items()
+    pairs = lanes.compare(manifest, pad_to).items()
     return {name: (mine, theirs) for name, (mine, theirs) in pairs if mine > theirs}
 
 
-def test_every_join_must_fit(lanes):
+@choosing_lanes(4, 4)
+def test_every_join_must_fit():
     few_deep, many_shallow = manifest_alone(4 * 75), manifest_alone(8, 8, 8, 5)
     assert joins(few_deep) == ((1, 74), (1, 9), (1, 1))
     assert joins(many_shallow) == ((4, 4),)
@@ -148,8 +135,8 @@ def test_every_join_must_fit(lanes):
         fit(many_shallow, without(common, few_deep))
 
 
-def test_every_level_must_fit(lanes):
-    lanes(4, 4, 4, 4)
+@choosing_lanes(4, 4, 4, 4)
+def test_every_level_must_fit():
     many_short, few_long = manifest_alone(5, 6, 7), manifest_alone(9, 16)
     assert (levels(many_short), levels(few_long)) == ((3, 1), (2, 2))
     common = merge([many_short, few_long])
@@ -183,7 +170,8 @@ def test_rows_and_runs_must_fit(large):
         fit(large, dataclasses.replace(large, lengths=(some,)))
 
 
-def test_headroom_holds_a_row_of_another_join(lanes):
+@choosing_lanes(4, 4)
+def test_headroom_holds_a_row_of_another_join():
     # 8 further runs are joined at once, 9 are not.
     before, after = manifest_alone(4 * 9, *[1] * 20), manifest_alone(4 * 10, *[1] * 20)
     assert len(joins(before)) < len(joins(after))

@@ -22,6 +22,7 @@ from jaxgraph.ops.cpu.library import missing
 from jaxgraph.ops.xla.lanes import Lanes, LaneTable, RunTable
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard
 from jaxgraph.partition import Partition
+from tests.lanes import choosing_lanes
 from tests.lengths import lengths_of
 from tests.strategies import complete, random_edges
 
@@ -30,12 +31,10 @@ HUB = MOST_LANES * RUNS_JOINED * 10 + 1
 
 
 @pytest.fixture(params=[(5, 6), (5, 6, 6, 6)], ids=["one level", "three levels"])
-def lanes_of_levels(request, monkeypatch) -> Iterator[tuple[int, ...]]:
+def lanes_of_levels(request) -> Iterator[tuple[int, ...]]:
     """Lanes that are taken whatever they cost."""
-    monkeypatch.setattr("jaxgraph.layout.derived.lanes.choose_lanes", lambda _: request.param)
-    lane_sizes.cache_clear()
-    yield request.param
-    lane_sizes.cache_clear()
+    with choosing_lanes(*request.param):
+        yield request.param
 
 
 def placed(implementation: str) -> ShardedGraph:
