@@ -12,7 +12,6 @@ overlapped where a kernel runs while they are under way.
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -94,11 +93,7 @@ def scaled_manifest(devices: int, mode: str, scale: int = SCALE) -> Manifest:
     growth = OGBN_PRODUCTS.num_nodes / graph.num_nodes
     # Of n degrees drawn from a power law, the largest grows as a root of n.
     root = growth ** (1 / (DEGREE_EXPONENT - 1))
-    return dataclasses.replace(
-        with_headroom(manifest, growth - 1),
-        receiver_longest=math.ceil(root * manifest.receiver_longest),
-        sender_longest=math.ceil(root * manifest.sender_longest),
-    )
+    return with_headroom(manifest, growth - 1, longer=root)
 
 
 def compile_step(

@@ -19,6 +19,7 @@ from rich.table import Table
 
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, write_figures
+from jaxgraph.layout.derived.rows import edge_sizes
 from jaxgraph.layout.manifest import Padding
 from jaxgraph.layout.shard_tables import tabulate
 
@@ -44,7 +45,8 @@ def measure(dataset: str, data_dir: Path | None, num_parts: int) -> Iterator[Row
         for mode in ("sar", "domain"):
             source = jg.parallel.AbstractSource(tabulate(graph, parts, mode).manifest)
             padding = jg.parallel.place(source, mesh, mode).padding()
-            yield Row(name, mode, source.manifest.chunk, source.manifest.halo_unit, padding)
+            chunk = edge_sizes(source.manifest)["incoming"].chunk
+            yield Row(name, mode, chunk, source.manifest.halo_unit, padding)
 
 
 def report(rows: list[Row], title: str, console: Console) -> None:

@@ -28,7 +28,7 @@ from benchmarks.memory import temporary_bytes
 from jaxgraph.analysis.traffic import Overlap
 from jaxgraph.layout.column_tables import ColumnRequest
 from jaxgraph.layout.fitting import with_headroom
-from jaxgraph.layout.manifest import Manifest, room_behind
+from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.shard_tables import tabulate
 
 HIDDEN, LAYERS = 256, 3
@@ -84,30 +84,24 @@ def enlarged(manifest: Manifest, factor: int) -> Manifest:
         dataclasses.replace(manifest, columns=None, shapes=tuple(own)), float(factor - 1)
     )
     larger = tuple(
-        (name, _enlarged_shape(name, shape, schedule.edge_chunk, factor), dtype)
-        for name, shape, dtype in of_columns
+        (name, _enlarged_shape(name, shape, factor), dtype) for name, shape, dtype in of_columns
     )
+    lengths = dataclasses.replace(schedule.lengths, more=float(factor), longer=float(factor))
     return dataclasses.replace(
         rest,
         shapes=tuple(sorted((*rest.shapes, *larger))),
-        columns=dataclasses.replace(
-            schedule,
-            receiver_capacity=factor * schedule.receiver_capacity,
-            sender_capacity=factor * schedule.sender_capacity,
-            receiver_longest=factor * schedule.receiver_longest,
-            sender_longest=factor * schedule.sender_longest,
-        ),
+        columns=dataclasses.replace(schedule, lengths=lengths),
         counts=None,
     )
 
 
-def _enlarged_shape(name: str, shape: tuple[int, ...], chunk: int, factor: int) -> tuple[int, ...]:
-    if not shape or name.endswith(("ptr", "/heavy_rows")):
+def _enlarged_shape(name: str, shape: tuple[int, ...], factor: int) -> tuple[int, ...]:
+    if not shape or name.endswith("ptr"):
         return shape
     if len(shape) == 1 or name == "nodes":
         return (factor * shape[0], *shape[1:])
-    room = room_behind(name.removeprefix("columns/"), chunk)
-    return (shape[0], factor * (shape[1] - room) + room, *shape[2:])
+    more = 1 if name.endswith("/compressed_starts") else 0
+    return (shape[0], factor * (shape[1] - more) + more, *shape[2:])
 
 
 def abstract_graph(

@@ -1,12 +1,17 @@
 """The edge tables of a part, read back lane by lane as `jaxgraph.ops.core.edges` documents them."""
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 
-from jaxgraph.layout.degrees import PIECE
-from jaxgraph.layout.manifest import Manifest, fill_value
+from jaxgraph.layout.derived.chunks import PIECE
+from jaxgraph.layout.derived.lanes import lane_sizes
+from jaxgraph.layout.derived.rows import edge_sizes
+from jaxgraph.layout.manifest import Manifest
+from jaxgraph.layout.placed import placed_part
 from jaxgraph.layout.shard_tables import PartSource
 
 Arrays = Mapping[str, np.ndarray]
@@ -29,17 +34,22 @@ class Edge(NamedTuple):
     receiver: int
 
 
-def padded_parts(source: PartSource) -> list[dict[str, np.ndarray]]:
-    """All parts in the shapes of the manifest."""
-    parts = []
-    for index in range(source.manifest.num_parts):
-        part = source.part(index)
-        arrays = {}
-        for name, (shape, dtype) in source.manifest.array_shapes().items():
-            arrays[name] = np.full(shape, fill_value(name, len(shape)), dtype)
-            arrays[name][tuple(slice(0, size) for size in part[name].shape)] = part[name]
-        parts.append(arrays)
-    return parts
+@contextlib.contextmanager
+def choosing_lanes(*lanes: int) -> Iterator[None]:
+    """Takes lanes of a graph in one part whatever they cost."""
+    module = "jaxgraph.layout.derived.lanes"
+    lane_sizes.cache_clear()
+    with mock.patch(f"{module}.choose_lanes", lambda _: lanes):
+        yield
+    lane_sizes.cache_clear()
+
+
+def placed_parts(source: PartSource, implementation: str = "xla") -> list[dict[str, np.ndarray]]:
+    """All parts as devices hold them."""
+    manifest = source.manifest
+    return [
+        placed_part(source, manifest, index, implementation) for index in range(manifest.num_parts)
+    ]
 
 
 def lanes(arrays: Arrays, prefix: str, group: int, chunk: int) -> Iterator[Lane]:
@@ -139,12 +149,10 @@ def sent_ids(arrays: Arrays, table: str, step: int) -> list[int]:
 
 def check_orientation(arrays: Arrays, name: str, manifest: Manifest) -> None:
     """Asserts what chunks and rows promise, and that all of them hold the same edges once each."""
-    chunk = manifest.chunk
-    capacities = {
-        "incoming": (manifest.receiver_capacity, manifest.sender_capacity),
-        "outgoing": (manifest.outgoing_receiver_capacity, manifest.outgoing_sender_capacity),
-    }
-    for side, capacity in zip(("by_receiver", "by_sender"), capacities[name], strict=True):
+    sizes = edge_sizes(manifest)[name]
+    chunk = sizes.chunk
+    for side in ("by_receiver", "by_sender"):
+        capacity = sizes.of(f"{name}/{side}").capacity
         slots: list[int] = []
         for group in range(num_groups(arrays, name)):
             found = list(lanes(arrays, f"{name}/{side}", group, chunk))

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
 import numpy as np
 
-from jaxgraph.layout.degrees import choose_chunk, count_degrees, join_counts
-from jaxgraph.layout.edge_tables import Side, edge_tables, positions
-from jaxgraph.layout.manifest import room_behind
+from jaxgraph.layout.derived.chunks import PIECE, choose_chunk, choose_longest
+from jaxgraph.layout.derived.rows import visited_rows
+from jaxgraph.layout.edge_tables import Side, edge_tables
+from jaxgraph.layout.manifest import Arrays
 from jaxgraph.layout.part_edges import repetitions
-from jaxgraph.layout.row_counts import RowCounts, choose_runs
-from jaxgraph.layout.row_order import RowOrder, order_rows
+from jaxgraph.layout.row_lengths import count_lengths, join_lengths
+from jaxgraph.layout.row_order import order_rows
 from jaxgraph.partition.sorting import counting_argsort
 
-__all__ = ["PREFIX", "BlockTables", "block_tables"]
-
-PREFIX = "block"
-"""What the names of the arrays start with."""
+__all__ = ["BlockTables", "block_tables"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -26,22 +23,24 @@ class BlockTables:
     """Edges between a table of senders and one of receivers.
 
     Attributes:
-      arrays: those of `jaxgraph.ops.core.edges.EdgeGroups` by name.
-      edge_of_slot: int32 [slots], which edge each slot by receiver holds; 0 behind the last edge.
+      by_receiver, by_sender: arrays of `jaxgraph.ops.core.edges.Orientation` by name.
+      receiver_of_slot: int32 [slots], the row of the receiver of each slot.
+      repetition: int32 [slots], which of several equal edges each is, or None: all differ.
+      edge_of_slot: int32 [slots], which edge each slot by receiver holds; 0 after the last edge.
       slot_of_edge: int32 [edges], its inverse.
       chunk: edges handled at a time.
-      receiver_capacity, sender_capacity: as of `EdgeGroups`.
-      receiver_longest, sender_longest: edges of a row, at most.
+      receiver_capacity, sender_capacity: as of `jaxgraph.ops.core.edges.EdgeGroups`.
     """
 
-    arrays: Mapping[str, np.ndarray]
+    by_receiver: Arrays
+    by_sender: Arrays
+    receiver_of_slot: np.ndarray
+    repetition: np.ndarray | None
     edge_of_slot: np.ndarray
     slot_of_edge: np.ndarray
     chunk: int
     receiver_capacity: int
     sender_capacity: int
-    receiver_longest: int
-    sender_longest: int
 
 
 def block_tables(
@@ -61,36 +60,44 @@ def block_tables(
     by_row, ends = counting_argsort(receivers, num_receivers), np.asarray([0, len(senders)])
     by_sender = order_rows(senders, None, ends)
     by_receiver = order_rows(receivers[by_row], by_row, ends)
-    degrees = [count_degrees([order]) for order in (by_receiver, by_sender)]
-    chunk = choose_chunk(join_counts(degrees), num_receivers, 1)
-    of_receivers, of_senders = (choose_runs(each, chunk, 1) for each in degrees)
-    repeated = repetitions(receivers, senders, by_row, ends)
-    arrays = edge_tables(
-        PREFIX,
-        _side(by_receiver, of_receivers, senders, num_receivers),
-        _side(by_sender, of_senders, receivers, num_senders),
-        repeated,
+    lengths = [count_lengths([order]) for order in (by_receiver, by_sender)]
+    chunk = choose_chunk(join_lengths(lengths), num_receivers, 1)
+    listed = edge_tables(
+        "block",
+        Side(by_receiver, by_receiver.rows, senders),
+        Side(by_sender, by_sender.rows, receivers),
+        repetitions(receivers, senders, by_row, ends),
     )
-    arrays[f"{PREFIX}/receivers"] = by_receiver.in_row_order(receivers)
+    found, capacities = {}, []
+    sides = zip(("receiver", "sender"), lengths, (num_receivers, num_senders), strict=True)
+    for end, counts, num_rows in sides:
+        prefix = f"block/by_{end}/"
+        tables = {
+            name.removeprefix(prefix): x for name, x in listed.items() if name.startswith(prefix)
+        }
+        tables |= visited_rows(tables, choose_longest(counts, chunk)[0], num_rows)
+        capacities.append(int(tables["run_ptr"][-1]) + chunk // PIECE)
+        found[end] = {name: _with_room(name, x, chunk) for name, x in tables.items()}
     slots = by_receiver.in_row_order(by_key)
     slot_of_edge = np.empty(len(slots), np.int32)
     slot_of_edge[slots] = np.arange(len(slots), dtype=np.int32)
     return BlockTables(
-        {name: _with_room(name, values, chunk) for name, values in arrays.items()},
-        np.append(slots, np.zeros(chunk, slots.dtype)).astype(np.int32),
+        found["receiver"],
+        found["sender"],
+        _padded(by_receiver.in_row_order(receivers), chunk),
+        listed.get("block/repetition"),
+        _padded(slots, chunk),
         slot_of_edge,
         chunk,
-        of_receivers.capacity(chunk),
-        of_senders.capacity(chunk),
-        of_receivers.longest_row,
-        of_senders.longest_row,
+        *capacities,
     )
 
 
-def _side(order: RowOrder, counts: RowCounts, neighbors: np.ndarray, num_rows: int) -> Side:
-    place = positions(order, range(1), num_rows)[0]
-    return Side(order, *counts.cut(0), order.rows, neighbors, place)
-
-
 def _with_room(name: str, values: np.ndarray, chunk: int) -> np.ndarray:
-    return np.append(values, np.zeros(room_behind(name, chunk), values.dtype)).astype(np.int32)
+    """A chunk may reach behind the last slot, and behind the last row that is visited."""
+    has_room = name in ("neighbors", "edge_ids", "rows", "starts", "degrees")
+    return _padded(values, chunk if has_room else 0)
+
+
+def _padded(values: np.ndarray, room: int) -> np.ndarray:
+    return np.append(values, np.zeros(room, values.dtype)).astype(np.int32)

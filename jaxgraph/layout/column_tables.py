@@ -15,26 +15,27 @@ from numbers import Integral
 
 import numpy as np
 
-from jaxgraph.layout.degrees import choose_chunk, count_degrees, join_counts
-from jaxgraph.layout.edge_tables import Side, edge_tables, positions
+from jaxgraph.layout.derived import rows
+from jaxgraph.layout.description import orientation_extents
+from jaxgraph.layout.edge_tables import Side, edge_tables
+from jaxgraph.layout.index_range import check_sizes
 from jaxgraph.layout.manifest import (
     TOPOLOGIES,
+    Arrays,
     ColumnSchedule,
     Manifest,
+    Shapes,
     fill_value,
-    room_behind,
 )
 from jaxgraph.layout.node_tables import edge_arrays
 from jaxgraph.layout.part_edges import PartEdges
-from jaxgraph.layout.row_counts import RowCounts, choose_runs
+from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, count_lengths
 from jaxgraph.layout.row_order import order_rows
 from jaxgraph.layout.survey import Survey
 from jaxgraph.partition.sorting import counting_argsort
 
 __all__ = ["ColumnRequest", "ColumnTables", "column_tables"]
 
-Arrays = dict[str, np.ndarray]
-Shapes = dict[str, tuple[tuple[int, ...], np.dtype]]
 PREFIX = "columns/"
 
 
@@ -82,20 +83,18 @@ class ColumnTables:
       schedule: how features are split.
       node_rows: rows of every part in the table of all nodes.
       pieces: for each holder (a row of devices, or a part), its pieces by chunk.
-      row_counts: of the edges of all pieces by receiver, and by sender.
-      shapes: of the arrays of a device.
+      shapes: of the arrays of a device that its manifest lists.
     """
 
     survey: Survey
     schedule: ColumnSchedule
     node_rows: int
     pieces: tuple[tuple[PartEdges, ...], ...]
-    row_counts: tuple[RowCounts, RowCounts]
     shapes: Shapes
     _latest: dict[int, Arrays] = dataclasses.field(default_factory=dict)
 
     def arrays(self, part: int) -> Arrays:
-        """The arrays of the device of a part, in their full shapes."""
+        """The arrays of the device of a part, in the shapes of the manifest."""
         schedule, graph = self.schedule, self.survey.graph
         assert graph.nodes is not None
         own = schedule.slice_of(part % schedule.groups)
@@ -142,33 +141,14 @@ class ColumnTables:
     def _piece(self, holder: int, chunk: int) -> Arrays:
         edges = self.pieces[holder][chunk]
         by_receiver, by_sender = edges.by_receiver, edges.by_sender
-        cut = [counts.cut(holder * self.schedule.chunks + chunk) for counts in self.row_counts]
-        senders, receivers = (self.shapes[f"{PREFIX}by_{end}/position"] for end in _ENDS)
         arrays = edge_tables(
             PREFIX.removesuffix("/"),
-            Side(
-                by_receiver,
-                *cut[0],
-                by_receiver.rows,
-                edges.sender_rows,
-                positions(by_receiver, range(1), receivers[0][1])[0],
-            ),
-            Side(
-                by_sender,
-                *cut[1],
-                by_sender.rows,
-                edges.receiver_rows,
-                positions(by_sender, range(1), senders[0][1])[0],
-            ),
+            Side(by_receiver, by_receiver.rows, edges.sender_rows),
+            Side(by_sender, by_sender.rows, edges.receiver_rows),
             None,
         )
         in_slots = edge_arrays(self.survey.graph, by_receiver.in_row_order(edges.edges))
-        if in_slots:
-            in_slots["receivers"] = by_receiver.in_row_order(edges.receiver_rows)
         return arrays | {PREFIX + name: values for name, values in in_slots.items()}
-
-
-_ENDS = ("sender", "receiver")
 
 
 def _stacked(
@@ -194,10 +174,11 @@ def column_tables(
       The manifest with features by column, and the source of the arrays that this brings.
 
     Raises:
-      ValueError: the graph has no features, or fewer columns than devices, or a device cannot hold
-        a slice within the budget.
+      ValueError: the graph has no features, or fewer columns than devices, a device cannot hold
+        a slice within the budget, or the rows of all parts are more than devices can index.
     """
     graph, parts = survey.graph, survey.num_parts
+    check_sizes({"the rows of all parts": parts * manifest.node_rows})
     if graph.nodes is None or graph.nodes.ndim != 2:
         raise ValueError(
             "mode='p3' splits node features by column, and the graph has none; make some with "
@@ -220,11 +201,10 @@ def column_tables(
         if is_too_large and groups != candidates[-1]:
             continue
         tables = _tables(survey, manifest, request, groups)
-        least = of_slice + _num_bytes(
-            {name: shape for name, shape in tables.shapes.items() if name != "nodes"}
-        )
+        found = _with_columns(manifest, tables)
+        least = of_slice + _bytes_of_edges(found)
         if request.budget is None or least <= request.budget:
-            return _with_columns(manifest, tables), tables
+            return found, tables
     raise ValueError(
         f"feature_budget is {request.budget} bytes, but the smallest slice of the features, "
         f"1 of {candidates[-1]}, needs {least} with the edges that a device holds; raise the "
@@ -244,8 +224,15 @@ def _bytes_of_nodes(survey: Survey, manifest: Manifest, request: ColumnRequest, 
     return survey.num_parts * manifest.node_rows * width * dtype.itemsize
 
 
-def _num_bytes(shapes: Shapes) -> int:
-    return sum(math.prod(shape) * dtype.itemsize for shape, dtype in shapes.values())
+def _bytes_of_edges(manifest: Manifest) -> int:
+    """Those that a device holds for the first layer whatever the implementation."""
+    listed = manifest.array_shapes()
+    placed = listed | rows.shapes(listed, manifest)
+    return sum(
+        math.prod(shape) * dtype.itemsize
+        for name, (shape, dtype) in placed.items()
+        if name.startswith(PREFIX)
+    )
 
 
 def _with_columns(manifest: Manifest, tables: ColumnTables) -> Manifest:
@@ -265,11 +252,10 @@ def _tables(
         for first in range(0, parts, step)
     )
     flat = [piece for of_holder in pieces for piece in of_holder]
-    orders = [[piece.by_receiver for piece in flat], [piece.by_sender for piece in flat]]
-    degrees = [count_degrees(each) for each in orders]
-    receivers = step * manifest.node_rows // chunks
-    edge_chunk = choose_chunk(join_counts(degrees), receivers, parts)
-    by_receiver, by_sender = (choose_runs(each, edge_chunk, len(flat)) for each in degrees)
+    lengths = EdgeLengths(
+        count_lengths([piece.by_receiver for piece in flat]),
+        count_lengths([piece.by_sender for piece in flat]),
+    )
     assert survey.graph.nodes is not None
     schedule = ColumnSchedule(
         num_features=survey.graph.nodes.shape[1],
@@ -277,21 +263,14 @@ def _tables(
         replicas=parts // groups,
         topology=request.topology,
         chunks=chunks,
-        edge_chunk=edge_chunk,
-        receiver_capacity=by_receiver.capacity(edge_chunk),
-        sender_capacity=by_sender.capacity(edge_chunk),
-        receiver_longest=by_receiver.longest_row,
-        sender_longest=by_sender.longest_row,
+        lengths=lengths,
     )
     slots = max(len(piece.edges) for piece in flat)
-    rows = (receivers, parts * manifest.node_rows)
-    shapes = _node_shapes(survey, rows[1], schedule)
-    for name, shape, dtype in _edge_extents(survey, (by_receiver, by_sender), slots, rows):
-        first = shape[0] + room_behind(name.removeprefix(PREFIX), edge_chunk)
+    shapes = _node_shapes(survey, parts * manifest.node_rows, schedule)
+    for name, shape, dtype in _edge_extents(survey, lengths, slots):
+        first = shape[0] + name.endswith("/compressed_starts")
         shapes[name] = ((chunks, first, *shape[1:]), dtype)
-    return ColumnTables(
-        survey, schedule, manifest.node_rows, pieces, (by_receiver, by_sender), shapes
-    )
+    return ColumnTables(survey, schedule, manifest.node_rows, pieces, shapes)
 
 
 def _node_shapes(survey: Survey, rows: int, schedule: ColumnSchedule) -> Shapes:
@@ -309,18 +288,15 @@ def _node_shapes(survey: Survey, rows: int, schedule: ColumnSchedule) -> Shapes:
 
 
 def _edge_extents(
-    survey: Survey, row_counts: tuple[RowCounts, RowCounts], slots: int, rows: tuple[int, int]
+    survey: Survey, lengths: EdgeLengths, slots: int
 ) -> Iterator[tuple[str, tuple[int, ...], np.dtype]]:
-    """The shapes of the arrays of a piece, without room behind the end."""
-    integer = np.dtype(np.int32)
-    for end, counts, num_rows in zip(("receiver", "sender"), row_counts, rows, strict=True):
-        for name, shape in counts.extents(f"{PREFIX}by_{end}", slots):
-            yield name, (num_rows,) if name.endswith("/position") else shape, integer
-    of_edges = edge_arrays(survey.graph, np.zeros(0, np.int64))
-    for name, values in of_edges.items():
+    """The shapes of the arrays of a piece, without slack."""
+    sides: dict[str, RowLengths] = {"receiver": lengths.by_receiver, "sender": lengths.by_sender}
+    for end, counts in sides.items():
+        for name, shape in orientation_extents(f"{PREFIX}by_{end}", counts, slots):
+            yield name, shape, np.dtype(np.int32)
+    for name, values in edge_arrays(survey.graph, np.zeros(0, np.int64)).items():
         yield PREFIX + name, (slots, *values.shape[1:]), values.dtype
-    if of_edges:
-        yield f"{PREFIX}receivers", (slots,), integer
 
 
 def _pieces(survey: Survey, node_rows: int, parts: range, chunks: int) -> tuple[PartEdges, ...]:

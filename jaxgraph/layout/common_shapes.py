@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from jaxgraph.graph import Graph
-from jaxgraph.layout.description import Grain, choose_grain, describe
+from jaxgraph.layout.description import choose_halo_unit, describe
 from jaxgraph.layout.fitting import merge, with_headroom
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.shard_tables import PartTables
@@ -32,8 +32,8 @@ def common_shapes(
 
     Args:
       *graphs: pairs of a graph and its partition, sharded graphs, sources of parts, or manifests.
-        What is already laid out keeps its chunks, units and runs, so that graphs sharded on
-        their own may have no common shapes; from pairs, common ones are chosen.
+        Messages of what is already laid out keep their unit, so that graphs sharded on their own
+        may have no common shapes; for pairs, a common one is chosen.
       mode: the schedule of the pairs; None takes that of the others, or "sar".
       headroom: how much larger to make the shapes, as a share, for graphs that are not known yet.
 
@@ -54,8 +54,8 @@ def common_shapes(
         modes = [manifest.mode for manifest in fixed] + [found.mode for found in made]
         mode = modes[0] if modes else "sar"
     made += [survey(*each, mode) for each in graphs if isinstance(each, tuple)]
-    grain = Grain.of(fixed[0]) if fixed else choose_grain(made)
-    common = merge([*fixed, *(describe(found, grain) for found in made)])
+    unit = fixed[0].halo_unit if fixed else choose_halo_unit(made)
+    common = merge([*fixed, *(describe(found, unit) for found in made)])
     return with_headroom(common, headroom) if headroom else common
 
 

@@ -7,83 +7,50 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from jaxgraph.layout.degrees import (
-    SMALLEST_CHUNK,
-    choose_chunk,
-    choose_lanes,
-    count_joins,
-    count_levels,
-    join_counts,
-)
 from jaxgraph.layout.halo import SMALLEST_UNIT, choose_unit, in_units
 from jaxgraph.layout.manifest import Counts, Manifest
 from jaxgraph.layout.node_tables import edge_arrays, node_arrays
-from jaxgraph.layout.row_counts import RowCounts, count_rows, leaving
+from jaxgraph.layout.row_lengths import RowLengths, leaving
 from jaxgraph.layout.survey import Survey
 
-__all__ = ["Grain", "choose_grain", "describe", "with_slack"]
+__all__ = ["choose_halo_unit", "describe", "orientation_extents", "with_slack"]
 
 Shape = tuple[int, ...]
+FEWEST_ROWS = 16
+"""Rows of a part, and of a chunk of its rows, at least."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Grain:
-    """What graphs of the same shapes have in common, whatever their sizes.
-
-    Attributes:
-      chunk: edges handled at a time.
-      unit: rows by which messages between parts are rounded up.
-      lanes: of each level of a graph in one part, and of its runs; none where there are several.
-    """
-
-    chunk: int
-    unit: int
-    lanes: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, manifest: Manifest) -> Grain:
-        """That of a graph which is laid out already."""
-        return cls(manifest.chunk, manifest.halo_unit, manifest.lanes)
-
-
-def choose_grain(surveys: Sequence[Survey]) -> Grain:
-    """The grain for graphs that share it.
+def choose_halo_unit(surveys: Sequence[Survey]) -> int:
+    """Chooses the unit of messages for graphs that are to have the same shapes.
 
     Args:
       surveys: the graphs.
 
     Returns:
-      The grain.
+      Rows by which messages are rounded up.
     """
-    counts = join_counts(
-        [counts for found in surveys for counts in (found.receiver_degrees, found.sender_degrees)]
-    )
-    node_rows = max(found.order.largest_part for found in surveys)
-    num_parts = surveys[0].num_parts
-    chunk = choose_chunk(counts, node_rows, num_parts)
-    lanes = choose_lanes(counts) if num_parts == 1 else ()
     if surveys[0].mode == "domain":
         # All its messages have one size: rounding it up would gain nothing.
-        return Grain(chunk, SMALLEST_UNIT, lanes)
-    return Grain(chunk, min(choose_unit(found.halo) for found in surveys), lanes)
+        return SMALLEST_UNIT
+    return min(choose_unit(found.halo) for found in surveys)
 
 
-def describe(survey: Survey, grain: Grain, divisor: int = 1) -> Manifest:
+def describe(survey: Survey, unit: int, divisor: int = 1) -> Manifest:
     """What is known of a surveyed graph, with the shapes that its parts need.
 
     Args:
       survey: the graph.
-      grain: what it has in common with other graphs.
-      divisor: into how many runs of equal length the rows of a part can be cut.
+      unit: rows by which messages are rounded up.
+      divisor: how many chunks of equal length the rows of a part can be cut into.
 
     Returns:
       The manifest.
+
+    Raises:
+      ValueError: a table is too large for the indices of devices.
     """
     graph, order = survey.graph, survey.order
-    chunk, unit, lanes = grain.chunk, grain.unit, grain.lanes
-    by_receiver, by_sender = row_counts = count_rows(survey, chunk)
-    leave = survey.mode == "sar" and survey.num_parts > 1
-    least = max(order.largest_part, chunk, SMALLEST_CHUNK * divisor)
+    least = max(order.largest_part, FEWEST_ROWS * divisor)
     node_rows = -(-least // divisor) * divisor
     manifest = Manifest(
         mode=survey.mode,
@@ -92,27 +59,16 @@ def describe(survey: Survey, grain: Grain, divisor: int = 1) -> Manifest:
         multilabel=graph.is_multilabel,
         node_rows=node_rows,
         boundary_rows=int(order.boundary.max()),
-        chunk=chunk,
         halo_unit=unit,
         halo_units=_as_tuples(in_units(survey.halo, unit)),
         reach_units=_as_tuples(in_units(survey.reach, unit)),
-        receiver_capacity=by_receiver.capacity(chunk),
-        sender_capacity=by_sender.capacity(chunk),
-        outgoing_receiver_capacity=by_receiver.leaving().capacity(chunk) if leave else 0,
-        outgoing_sender_capacity=by_sender.leaving().capacity(chunk) if leave else 0,
-        receiver_longest=by_receiver.longest_row,
-        sender_longest=by_sender.longest_row,
         shapes=(),
-        lanes=lanes,
-        receiver_levels=count_levels(survey.receiver_degrees, lanes),
-        sender_levels=count_levels(survey.sender_degrees, lanes),
-        receiver_joins=count_joins(survey.receiver_degrees, lanes),
-        sender_joins=count_joins(survey.sender_degrees, lanes),
+        lengths=(survey.lengths,),
         has_padding=bool(np.diff(order.part_ptr).min() < node_rows),
         counts=Counts(graph.num_nodes, graph.num_edges, int(survey.halo.sum())),
     )
     extents = _data_extents(survey)
-    for name, shape in _table_extents(survey, row_counts):
+    for name, shape in _table_extents(survey):
         extents.append((name, shape, np.dtype(np.int32)))
     # Sorted by name, so that the order in which they were found makes no difference.
     shapes = tuple(
@@ -139,16 +95,36 @@ def _data_extents(survey: Survey) -> list[tuple[str, Shape, np.dtype]]:
     ]
 
 
-def _table_extents(
-    survey: Survey, row_counts: tuple[RowCounts, RowCounts]
+def orientation_extents(
+    prefix: str, lengths: RowLengths, edges: int, *, leave: bool = False
 ) -> Iterator[tuple[str, Shape]]:
+    """The extents of the arrays of an orientation.
+
+    Args:
+      prefix: what their names start with.
+      lengths: of the rows of all tables.
+      edges: of the largest table.
+      leave: whether to take the edges that leave parts instead of those that end there.
+
+    Yields:
+      Names and shapes, without slack.
+    """
+    rows = lengths.by_group(lengths.rows)
+    rows = leaving(rows) if leave else rows
+    yield f"{prefix}/neighbors", (edges,)
+    if prefix.endswith("by_sender"):
+        yield f"{prefix}/edge_ids", (edges,)
+    yield f"{prefix}/compressed_ptr", (rows.shape[1] + 1,)
+    for field in ("compressed_rows", "compressed_starts"):
+        yield f"{prefix}/{field}", (int(rows.sum(axis=1).max()),)
+
+
+def _table_extents(survey: Survey) -> Iterator[tuple[str, Shape]]:
     """Arrays of int32 that say where edges and halos are."""
-    order, parts = survey.order, survey.num_parts
-    by_receiver, by_sender = row_counts
+    order, parts, lengths = survey.order, survey.num_parts, survey.lengths
     edges = int(np.diff(order.edge_ptr).max())
-    yield from by_receiver.extents("incoming/by_receiver", edges)
-    yield from by_sender.extents("incoming/by_sender", edges)
-    yield "incoming/receivers", (edges,)
+    yield from orientation_extents("incoming/by_receiver", lengths.by_receiver, edges)
+    yield from orientation_extents("incoming/by_sender", lengths.by_sender, edges)
     if survey.has_repetitions:
         yield "incoming/repetition", (edges,)
     if survey.mode == "domain":
@@ -163,8 +139,9 @@ def _table_extents(
     if survey.mode == "sar":
         by_group = np.stack([np.diff(edges.by_sender.edge_ptr) for edges in survey.incoming])
         cut = int(leaving(by_group).sum(axis=1).max())
-        yield from by_receiver.leaving().extents("outgoing/by_receiver", cut)
-        yield from by_sender.leaving().extents("outgoing/by_sender", cut)
+        for side in ("by_receiver", "by_sender"):
+            counts = getattr(lengths, side)
+            yield from orientation_extents(f"outgoing/{side}", counts, cut, leave=True)
         if survey.has_repetitions:
             yield "outgoing/repetition", (cut,)
         yield "outgoing/receiver_ids", (int(survey.reach.sum(axis=0).max()),)

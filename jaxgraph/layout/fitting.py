@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from jaxgraph.layout.derived import lanes, row_splits, rows
 from jaxgraph.layout.description import with_slack
-from jaxgraph.layout.manifest import Joins, Manifest
+from jaxgraph.layout.manifest import Manifest
+from jaxgraph.layout.row_lengths import EdgeLengths
 
 __all__ = ["fit", "merge", "with_headroom"]
 
@@ -19,24 +20,9 @@ FILLABLE = frozenset(
     ("labels", "train_mask", "val_mask", "test_mask", "incoming/repetition", "outgoing/repetition")
 )
 """Arrays that stand for "none" by their padding alone, so that a graph may lack them."""
-_CAPACITIES = (
-    "receiver_capacity",
-    "sender_capacity",
-    "outgoing_receiver_capacity",
-    "outgoing_sender_capacity",
-)
-_LONGEST = ("receiver_longest", "sender_longest")
-_SIZES = (
-    "num_classes",
-    "node_rows",
-    "boundary_rows",
-    *_CAPACITIES,
-    *_LONGEST,
-)
+_SIZES = ("num_classes", "node_rows", "boundary_rows")
 _UNITS = ("halo_units", "reach_units")
-_LEVELS = ("receiver_levels", "sender_levels")
-_JOINS = ("receiver_joins", "sender_joins")
-_PER_GROUP = ("ptr", "/position", "/heavy_rows")
+_PER_GROUP = ("ptr", "/position")
 """Ends of the names of arrays whose first axis counts groups or is given by the sizes alone."""
 _ADVICE = "make shapes that hold all graphs with jaxgraph.parallel.common_shapes"
 
@@ -69,11 +55,9 @@ def fit(manifest: Manifest, pad_to: Manifest) -> Manifest:
         more = np.asarray(getattr(manifest, name)) > np.asarray(getattr(pad_to, name))
         if more.any():
             small.append(f"{name} of {int(more.sum())} pairs of parts")
-    for names, most in ((_LEVELS, _most_rows), (_JOINS, _most_joins)):
-        for name in names:
-            mine, theirs = getattr(manifest, name), getattr(pad_to, name)
-            if most([mine, theirs]) != theirs:
-                small.append(f"{name} {mine} > {theirs}")
+    for layout in (rows, lanes, row_splits):
+        pairs = layout.compare(manifest, pad_to).items()
+        small += [f"{name} {mine} > {theirs}" for name, (mine, theirs) in pairs if mine > theirs]
     small += [
         f"{name} {list(shape)} > {list(offered[name][0])}"
         for name, (shape, _) in needed.items()
@@ -110,12 +94,11 @@ def merge(manifests: Sequence[Manifest]) -> Manifest:
         first,
         multilabel=any(manifest.multilabel for manifest in manifests),
         shapes=(),
+        lengths=_all_lengths(manifests),
         has_padding=True,
         counts=None,
         **{name: max(getattr(manifest, name) for manifest in manifests) for name in _SIZES},
         **{name: _largest([getattr(manifest, name) for manifest in manifests]) for name in _UNITS},
-        **{n: _most_rows([getattr(manifest, n) for manifest in manifests]) for n in _LEVELS},
-        **{n: _most_joins([getattr(manifest, n) for manifest in manifests]) for n in _JOINS},
     )
     shapes: dict[str, tuple[tuple[int, ...], str]] = {}
     for manifest in manifests:
@@ -126,29 +109,34 @@ def merge(manifests: Sequence[Manifest]) -> Manifest:
     return dataclasses.replace(common, shapes=listed)
 
 
-def with_headroom(manifest: Manifest, headroom: float) -> Manifest:
+def _all_lengths(manifests: Sequence[Manifest]) -> tuple[EdgeLengths, ...]:
+    """The row lengths of all graphs, each once, in an order that does not depend on theirs."""
+    found = {lengths.digest: lengths for manifest in manifests for lengths in manifest.lengths}
+    return tuple(found[digest] for digest in sorted(found))
+
+
+def with_headroom(manifest: Manifest, headroom: float, longer: float | None = None) -> Manifest:
     """Larger shapes, for graphs that are not known yet.
 
     Args:
       manifest: the shapes.
       headroom: how much larger, as a share of what is there; 0.1 is a tenth. Pairs of parts that
         exchange nothing stay so.
+      longer: how many times as long the longest row may be; None: twice as much room as for rows.
 
     Returns:
-      A manifest whose rows, slots, chunks and messages are larger by that share, with twice as
-      much room for the longest row.
+      A manifest with room for more rows, edges and messages by that share.
     """
-
     scale = 1 + headroom
-    sizes = {name: _scaled(getattr(manifest, name), scale) for name in _SIZES[1:]}
     # The longest row of graphs that are alike differs by more than their sums do.
-    sizes |= {name: 2 * sizes[name] for name in _LONGEST}
+    longer = 2 * scale if longer is None else longer
+    sizes = {name: _scaled(getattr(manifest, name), scale) for name in _SIZES[1:]}
     units = {name: _scaled_units(getattr(manifest, name), scale) for name in _UNITS}
-    levels = {
-        name: tuple(_scaled(rows, scale) for rows in getattr(manifest, name)) for name in _LEVELS
-    }
-    joins = {name: _with_one_more(getattr(manifest, name), scale) for name in _JOINS}
-    larger = dataclasses.replace(manifest, **sizes, **units, **levels, **joins)
+    lengths = tuple(
+        dataclasses.replace(each, more=each.more * scale, longer=each.longer * longer)
+        for each in manifest.lengths
+    )
+    larger = dataclasses.replace(manifest, **sizes, **units, lengths=lengths)
     return _resized(manifest, larger, scale)
 
 
@@ -160,23 +148,6 @@ def _scaled_units(matrix: Units, scale: float) -> Units:
     return tuple(tuple(_scaled(units, scale) for units in row) for row in matrix)
 
 
-def _with_one_more(joins: Joins, scale: float) -> Joins:
-    """Larger joins, and one more for a row of a higher degree than there is."""
-    larger = tuple((_scaled(heavy, scale), _scaled(runs, scale)) for heavy, runs in joins)
-    return (*larger, (1, 1)) if joins else ()
-
-
-def _most_rows(several: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The most rows of each level; all have as many levels."""
-    return tuple(map(max, zip(*several, strict=True)))
-
-
-def _most_joins(several: Sequence[Joins]) -> Joins:
-    """The largest of each join."""
-    zipped = itertools.zip_longest(*several, fillvalue=(0, 0))
-    return tuple((max(h for h, _ in join), max(r for _, r in join)) for join in zipped)
-
-
 def _check_kind(manifest: Manifest, pad_to: Manifest) -> None:
     """That `manifest` could take on shapes like those of `pad_to`, whatever the sizes."""
     if manifest.columns is not None or pad_to.columns is not None:
@@ -184,7 +155,7 @@ def _check_kind(manifest: Manifest, pad_to: Manifest) -> None:
             "a graph in mode 'p3' has shapes of its own, which no other graph takes on; shard each "
             "graph without pad_to, or all of them in mode 'sar' or 'domain'"
         )
-    for name in ("mode", "num_parts", "chunk", "halo_unit", "lanes"):
+    for name in ("mode", "num_parts", "halo_unit"):
         mine, theirs = getattr(manifest, name), getattr(pad_to, name)
         if mine != theirs:
             raise ValueError(

@@ -1,34 +1,41 @@
-"""What is known of a sharded graph without looking at its data: counts and padded shapes."""
+"""The exchange contract: what all parts of a graph must agree on, without looking at their data.
+
+It says which rows travel where, and the shapes of the arrays that a source of parts lists. What an
+implementation derives from these arrays is not in it; see `jaxgraph.layout.derived`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import math
 
 import numpy as np
+
+from jaxgraph.layout.index_range import check_sizes
+from jaxgraph.layout.row_lengths import EdgeLengths
 
 __all__ = [
     "EDGE_DATA",
     "MODES",
     "TOPOLOGIES",
+    "Arrays",
     "ColumnSchedule",
     "Counts",
-    "Joins",
     "Manifest",
     "Padding",
+    "Shapes",
     "fill_value",
-    "room_behind",
 ]
 
+Arrays = dict[str, np.ndarray]
+"""Arrays of one part by name."""
+Shapes = dict[str, tuple[tuple[int, ...], np.dtype]]
+"""Shape and type of each."""
 MODES = ("sar", "domain")
-Joins = tuple[tuple[int, int], ...]
 TOPOLOGIES = ("replicated", "pushed")
 """Where the edges of a layer on feature columns are: on every device, or sent when needed."""
 EDGE_DATA = ("edges", "edge_weight", "edge_type")
 """Arrays of a part that hold the user's data of each edge, in row order by receiver."""
-
-_CHUNK_BEHIND = ("/neighbors", "/edge_ids", "/receivers", "/rows", "/starts", "/degrees")
-"""Ends of the names of arrays of slots and of rows, into which a chunk may reach behind the end."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +44,7 @@ class Padding:
 
     Attributes:
       nodes, node_rows: nodes, and rows stored for them.
-      edges, edge_slots: edges, and slots stored for them in one orientation, with those behind the
+      edges, edge_slots: edges, and slots stored for them in one orientation, with those after the
         end into which the last chunk may reach.
       halo_rows_needed, halo_rows_sent: rows of features that one exchange must and does send.
     """
@@ -94,11 +101,9 @@ class ColumnSchedule:
       replicas: how many devices hold each slice.
       topology: "replicated" (a device holds the edges that its row of devices needs) or "pushed"
         (those of its own part, which it sends to its row).
-      chunks: into how many runs of equal length the rows of every part are cut; partial results are
-        made and reduced one run after the other.
-      edge_chunk: edges handled at a time.
-      receiver_capacity, sender_capacity: of the edges of a chunk (see `EdgeGroups`).
-      receiver_longest, sender_longest: edges of a row of a chunk, at most.
+      chunks: how many chunks of equal length the rows of every part are cut into; partial results
+        are made and reduced one chunk after the other.
+      lengths: row lengths of the edges of every chunk of every holder of edges, each a table.
     """
 
     num_features: int
@@ -106,11 +111,7 @@ class ColumnSchedule:
     replicas: int
     topology: str
     chunks: int
-    edge_chunk: int
-    receiver_capacity: int
-    sender_capacity: int
-    receiver_longest: int
-    sender_longest: int
+    lengths: EdgeLengths = dataclasses.field(repr=False)
 
     @property
     def width(self) -> int:
@@ -128,6 +129,11 @@ class ColumnSchedule:
         """Tables of edges that a chunk's rows are visited in."""
         return 1 if self.topology == "replicated" else self.groups
 
+    @property
+    def parts_per_table(self) -> int:
+        """Parts in whose rows the edges of a table end."""
+        return self.groups if self.topology == "replicated" else 1
+
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
@@ -143,21 +149,13 @@ class Manifest:
       multilabel: whether a node has several labels.
       node_rows: rows of nodes per part.
       boundary_rows: the first rows of a part, among which are all that have edges to other parts.
-      chunk: edges handled at a time.
       halo_unit: rows by which messages between parts are rounded up.
       halo_units: [part][other], units of rows that `part` needs from `other` to aggregate.
       reach_units: [part][other], units of rows of `part` that have edges from `other`; 0 in mode
         "domain", which has no use for them.
-      receiver_capacity, sender_capacity: of the edges that end in a part (see `EdgeGroups`).
-      outgoing_receiver_capacity, outgoing_sender_capacity: of those that leave it, 0 where the mode
-        has no use for them.
-      receiver_longest, sender_longest: edges of a row of a group, at most.
-      shapes: (name, shape, dtype) of every array of a part.
-      lanes: of each level of a graph in one part, and of its runs (see
-        `jaxgraph.layout.degrees.choose_lanes`); none where there are several parts.
-      receiver_levels, sender_levels: rows of each level behind the first.
-      receiver_joins, sender_joins: rows behind the last level, and runs, join by join (see
-        `jaxgraph.layout.degrees.count_joins`).
+      shapes: (name, shape, dtype) of every array of a part that a source lists.
+      lengths: row lengths of the edges that end in each part, of the graph, or of several that the
+        shapes have room for. What implementations derive takes its shapes from them.
       has_padding: whether there may be a row that stands for no node.
       columns: how features are split by column, or None: by node. The mode is then that of the
         layers behind the first.
@@ -170,25 +168,21 @@ class Manifest:
     multilabel: bool
     node_rows: int
     boundary_rows: int
-    chunk: int
     halo_unit: int
     halo_units: tuple[tuple[int, ...], ...]
     reach_units: tuple[tuple[int, ...], ...]
-    receiver_capacity: int
-    sender_capacity: int
-    outgoing_receiver_capacity: int
-    outgoing_sender_capacity: int
-    receiver_longest: int
-    sender_longest: int
     shapes: tuple[tuple[str, tuple[int, ...], str], ...]
-    lanes: tuple[int, ...] = ()
-    receiver_levels: tuple[int, ...] = ()
-    sender_levels: tuple[int, ...] = ()
-    receiver_joins: Joins = ()
-    sender_joins: Joins = ()
+    lengths: tuple[EdgeLengths, ...]
     has_padding: bool = True
     columns: ColumnSchedule | None = None
     counts: Counts | None = dataclasses.field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        sizes = {"rows of a part and its halos": self.sender_rows}
+        sizes |= {name: max(shape, default=0) for name, shape, _ in self.shapes}
+        if self.counts is not None:
+            sizes["num_nodes"] = self.counts.num_nodes
+        check_sizes(sizes)
 
     def __repr__(self) -> str:
         size = ""
@@ -196,7 +190,7 @@ class Manifest:
             size = f"num_nodes={self.counts.num_nodes}, num_edges={self.counts.num_edges}, "
         return (
             f"Manifest({size}mode={self.mode!r}, num_parts={self.num_parts}, "
-            f"node_rows={self.node_rows}, chunk={self.chunk}, arrays={len(self.shapes)})"
+            f"node_rows={self.node_rows}, arrays={len(self.shapes)})"
         )
 
     @property
@@ -216,18 +210,42 @@ class Manifest:
             return self.node_rows
         return self.node_rows + self.num_parts * self.halo_rows
 
+    @property
+    def has_outgoing(self) -> bool:
+        """Whether a part has arrays of the edges that leave it."""
+        return self.mode == "sar" and self.num_parts > 1
+
+    def table_rows(self, prefix: str) -> int:
+        """Rows of the first group's table at the own end of an orientation, without edges or not.
+
+        Args:
+          prefix: of the names of the orientation, such as "incoming/by_receiver".
+
+        Returns:
+          The rows; 0 for edges that leave a part, which are looked up by none of them.
+        """
+        edges, side = prefix.split("/")
+        if edges == "outgoing":
+            return 0
+        if edges == "incoming":
+            return self.node_rows if side == "by_receiver" else self.sender_rows
+        assert self.columns is not None
+        if side == "by_sender":
+            return self.num_parts * self.node_rows
+        return self.columns.parts_per_table * self.node_rows // self.columns.chunks
+
     def longest_row(self, prefix: str) -> int:
         """Edges of a row of a group, at most.
 
         Args:
           prefix: of the names of the orientation, such as "incoming/by_receiver".
         """
-        schedule = self.columns if prefix.startswith("columns/") else self
-        assert schedule is not None
-        by_receiver = prefix.endswith("/by_receiver")
-        return schedule.receiver_longest if by_receiver else schedule.sender_longest
+        of_columns = prefix.startswith("columns/") and self.columns is not None
+        several = (self.columns.lengths,) if of_columns and self.columns else self.lengths
+        side = prefix.split("/")[1]
+        return max(math.ceil(x.longer * getattr(x, side).longest) for x in several)
 
-    def array_shapes(self) -> Mapping[str, tuple[tuple[int, ...], np.dtype]]:
+    def array_shapes(self) -> Shapes:
         """Shape and dtype of each array of a part, by name."""
         return {name: (shape, np.dtype(dtype)) for name, shape, dtype in self.shapes}
 
@@ -256,42 +274,24 @@ class Manifest:
           dimensions: how many it has.
 
         Returns:
-          Room for a full message or chunk behind the last row or slot, the number of rows where an
-          array has one entry per row, or one where an array tells as well where the last row ends.
+          Room for a full message after the last row, the number of rows where an array has one
+          entry per row, one where an array also holds the end of the last row, otherwise 0.
         """
         by_name = {
             "send/rows": self.halo_rows,
             "reach/rows": self.reach_rows,
             "send/position": (0, self.boundary_rows),
             "reach/position": (0, self.boundary_rows),
-            "incoming/by_receiver/position": self.node_rows,
-            "incoming/by_sender/position": self.sender_rows,
             "incoming/sender_ids": self.sender_rows if self.mode == "domain" else 0,
         }
         if name in by_name:
             added = by_name[name]
         elif "/" in name or name in EDGE_DATA:
-            added = room_behind(name, self.chunk)
+            added = 1 if name.endswith("/compressed_starts") else 0
         else:
             added = self.node_rows
         added = added if isinstance(added, tuple) else (added,)
         return added + (0,) * (dimensions - len(added))
-
-
-def room_behind(name: str, chunk: int) -> int:
-    """Entries that an array of edges needs behind the last one that is stored.
-
-    Args:
-      name: of the array.
-      chunk: edges handled at a time.
-
-    Returns:
-      Room for a chunk in arrays of slots and of rows, one where an array tells as well where the
-      last row ends, otherwise 0.
-    """
-    if name.endswith(_CHUNK_BEHIND) or name in EDGE_DATA:
-        return chunk
-    return 1 if name.endswith("/compressed_starts") else 0
 
 
 def fill_value(name: str, dimensions: int) -> int:

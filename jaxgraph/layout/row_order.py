@@ -19,7 +19,7 @@ from jaxgraph.partition.sorting import (
     smallest_unsigned,
 )
 
-__all__ = ["RowOrder", "concatenate_groups", "order_rows", "renumbered"]
+__all__ = ["RowOrder", "concatenate_groups", "order_by_length", "order_rows", "renumbered"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +98,7 @@ def order_rows(rows: np.ndarray, edges: np.ndarray | None, edge_ptr: np.ndarray)
     starts = run_starts(rows, edge_ptr).astype(index_dtype(len(rows)))
     degrees = np.diff(starts, append=starts.dtype.type(len(rows)))
     pointers = np.searchsorted(starts, edge_ptr.astype(starts.dtype))
-    order = _by_degree(degrees, pointers)
+    order = order_by_length(degrees, pointers)
     return RowOrder(rows[starts[order]], degrees[order], starts[order], pointers, edges, edge_ptr)
 
 
@@ -114,7 +114,7 @@ def renumbered(order: RowOrder, rows: np.ndarray) -> RowOrder:
     """
     by_row = np.argsort(rows, kind="stable")
     pointers = np.asarray([0, len(rows)])
-    by_row = by_row[_by_degree(order.degrees[by_row], pointers)]
+    by_row = by_row[order_by_length(order.degrees[by_row], pointers)]
     return RowOrder(
         rows[by_row],
         order.degrees[by_row],
@@ -158,10 +158,23 @@ def concatenate_groups(members: Sequence[tuple[RowOrder, int]]) -> RowOrder:
     )
 
 
-def _by_degree(degrees: np.ndarray, pointers: np.ndarray) -> np.ndarray:
-    """The order by (group, descending degree, position), of entries that are sorted by group."""
-    largest = int(degrees.max(initial=0))
-    order = np.argsort((largest - degrees).astype(smallest_unsigned(largest)), kind="stable")
+def order_by_length(
+    lengths: np.ndarray, pointers: np.ndarray, among: np.ndarray | None = None
+) -> np.ndarray:
+    """Orders rows by group, within each by descending number of edges.
+
+    Args:
+      lengths: int [rows], edges of each, group by group.
+      pointers: int [groups + 1], where the rows of each group start.
+      among: int [rows], the order of equally long rows of a group; None: as they are.
+
+    Returns:
+      int [rows], which row is the first, the second, ...
+    """
+    largest = int(lengths.max(initial=0))
+    keys = (largest - lengths).astype(smallest_unsigned(largest))
+    order = np.argsort(keys if among is None else keys[among], kind="stable")
+    order = order if among is None else among[order]
     if len(pointers) > 2:
         order = order[np.argsort(_group_of(pointers)[order], kind="stable")]
     return order

@@ -14,19 +14,16 @@ import numpy as np
 
 from jaxgraph.graph import Graph
 from jaxgraph.layout.column_tables import ColumnRequest, ColumnTables, column_tables
-from jaxgraph.layout.description import Grain, choose_grain, describe
+from jaxgraph.layout.description import choose_halo_unit, describe
 from jaxgraph.layout.domain_tables import domain_arrays
 from jaxgraph.layout.fitting import fit
-from jaxgraph.layout.manifest import Manifest
+from jaxgraph.layout.manifest import Arrays, Manifest
 from jaxgraph.layout.node_tables import node_arrays
-from jaxgraph.layout.row_counts import RowCounts, count_rows
 from jaxgraph.layout.sar_tables import sar_arrays
 from jaxgraph.layout.survey import Survey, survey
 from jaxgraph.partition.assignment import Partition
 
 __all__ = ["PartSource", "PartTables", "tabulate"]
-
-Arrays = dict[str, np.ndarray]
 
 
 class PartSource(Protocol):
@@ -49,13 +46,11 @@ class PartTables:
     Attributes:
       manifest: counts and padded shapes.
       survey: the graph, ordered.
-      row_counts: of its edges by receiver, and by sender.
       columns: the arrays of features by column, or None: they are by node.
     """
 
     manifest: Manifest
     survey: Survey
-    row_counts: tuple[RowCounts, RowCounts]
     columns: ColumnTables | None = None
 
     def part(self, index: int) -> Arrays:
@@ -63,7 +58,7 @@ class PartTables:
         manifest, found = self.manifest, self.survey
         arrays = node_arrays(found.graph, found.degrees, found.order.nodes_of(index))
         tables = sar_arrays if manifest.mode == "sar" else domain_arrays
-        arrays |= tables(found, index, manifest, self.row_counts)
+        arrays |= tables(found, index, manifest)
         if self.columns is not None:
             arrays |= self.columns.arrays(index)
         missing = [shape for shape in manifest.shapes if shape[0] not in arrays]
@@ -100,11 +95,9 @@ def tabulate(
             raise ValueError(
                 "features that are split by column have shapes of their own: no pad_to"
             )
-        manifest = describe(found, choose_grain([found]), int(columns.chunks))
+        manifest = describe(found, choose_halo_unit([found]), int(columns.chunks))
         manifest, of_columns = column_tables(found, manifest, columns)
-        return PartTables(manifest, found, count_rows(found, manifest.chunk), of_columns)
+        return PartTables(manifest, found, of_columns)
     if pad_to is None:
-        manifest = describe(found, choose_grain([found]))
-    else:
-        manifest = fit(describe(found, Grain.of(pad_to)), pad_to)
-    return PartTables(manifest, found, count_rows(found, manifest.chunk))
+        return PartTables(describe(found, choose_halo_unit([found])), found)
+    return PartTables(fit(describe(found, pad_to.halo_unit), pad_to), found)

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from jaxgraph.graph import Graph
-from jaxgraph.layout.degrees import DegreeCounts, count_degrees
 from jaxgraph.layout.halo import pair_counts
+from jaxgraph.layout.index_range import check_graph
 from jaxgraph.layout.local_order import LocalOrder, local_order
 from jaxgraph.layout.manifest import MODES
 from jaxgraph.layout.node_tables import global_degrees
 from jaxgraph.layout.part_edges import PartEdges, incoming_edges
+from jaxgraph.layout.row_lengths import EdgeLengths, count_lengths
 from jaxgraph.partition.assignment import Partition
 
 __all__ = ["Survey", "survey"]
@@ -35,8 +36,7 @@ class Survey:
       reach: int64 [parts, parts], rows of a part that have edges from another one; 0 in mode
         "domain".
       degrees: arrays [nodes] by name, from `global_degrees`.
-      sender_degrees, receiver_degrees: degrees of the rows, in as many groups per part as the mode
-        visits edges in.
+      lengths: row lengths, in as many groups per part as the mode visits edges in.
     """
 
     graph: Graph
@@ -46,8 +46,7 @@ class Survey:
     halo: np.ndarray
     reach: np.ndarray
     degrees: Mapping[str, np.ndarray]
-    sender_degrees: DegreeCounts
-    receiver_degrees: DegreeCounts
+    lengths: EdgeLengths
 
     @property
     def num_parts(self) -> int:
@@ -72,7 +71,8 @@ def survey(graph: Graph, partition: Partition, mode: str) -> Survey:
       The ordered edges.
 
     Raises:
-      ValueError: the mode is unknown, or the partition is of another graph.
+      ValueError: the mode is unknown, the partition is of another graph, or the graph is too large
+        for the indices of devices.
     """
     if mode not in MODES:
         raise ValueError(f"mode is {mode!r}; expected one of {', '.join(MODES)}")
@@ -86,6 +86,7 @@ def survey(graph: Graph, partition: Partition, mode: str) -> Survey:
             f"partition assigns {partition.num_nodes} nodes, but the graph has "
             f"{graph.num_nodes}; partition this graph with jaxgraph.partition.partition"
         )
+    check_graph(graph, partition)
     order = local_order(graph, partition)
     whole = mode == "domain"
     incoming = tuple(
@@ -103,6 +104,5 @@ def survey(graph: Graph, partition: Partition, mode: str) -> Survey:
         halo=halo,
         reach=np.zeros_like(halo) if whole else pair_counts([rows.pointers for rows in receivers]),
         degrees=global_degrees(graph),
-        sender_degrees=count_degrees(senders, whole=whole),
-        receiver_degrees=count_degrees(receivers),
+        lengths=EdgeLengths(count_lengths(receivers), count_lengths(senders, whole=whole)),
     )

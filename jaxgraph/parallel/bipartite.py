@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -10,16 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxgraph.layout.block_tables import PREFIX, BlockTables, block_tables
-from jaxgraph.layout.degrees import PIECE
+from jaxgraph.layout.block_tables import BlockTables, block_tables
+from jaxgraph.layout.derived.chunks import PIECE
 from jaxgraph.ops.core.blocks import Block
-from jaxgraph.ops.core.edges import EdgeGroups
+from jaxgraph.ops.core.edges import EdgeGroups, Orientation
 from jaxgraph.ops.core.kernels import usable_implementation
 from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.propagation import propagate_block
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import take_rows
-from jaxgraph.parallel.edge_placement import orientation
 from jaxgraph.parallel.neighborhood import NodeTable
 from pallas_kernels.pytrees import pytree
 
@@ -224,22 +224,28 @@ def bipartite(
 def _groups(
     tables: BlockTables, senders: NodeTable, receivers: NodeTable, implementation: str
 ) -> EdgeGroups:
-    arrays = {name: jnp.asarray(values) for name, values in tables.arrays.items()}
+    repetition = tables.repetition
     return EdgeGroups(
-        by_receiver=orientation(arrays, f"{PREFIX}/by_receiver", tables.receiver_longest),
-        by_sender=orientation(arrays, f"{PREFIX}/by_sender", tables.sender_longest),
+        by_receiver=_orientation(tables.by_receiver),
+        by_sender=_orientation(tables.by_sender),
         sender_ids=senders.node_ids,
         sender_ptr=None,
         receiver_ids=receivers.node_ids,
         receiver_ptr=None,
-        repetition=arrays.get(f"{PREFIX}/repetition"),
-        receivers=arrays[f"{PREFIX}/receivers"],
+        repetition=None if repetition is None else jnp.asarray(repetition.astype(np.int32)),
+        receivers=jnp.asarray(tables.receiver_of_slot),
         chunk=tables.chunk,
         piece=PIECE,
         receiver_capacity=tables.receiver_capacity,
         sender_capacity=tables.sender_capacity,
         implementation=implementation,
     )
+
+
+def _orientation(tables: Mapping[str, np.ndarray]) -> Orientation:
+    arrays: dict[str, Any] = {name: jnp.asarray(values) for name, values in tables.items()}
+    arrays.setdefault("edge_ids", None)
+    return Orientation(**arrays)
 
 
 def _check_size(name: str, size: Any) -> None:

@@ -1,4 +1,4 @@
-"""How features split by column lie on the devices of a mesh, and what was asked for."""
+"""What was asked for of features split by column, and the mesh that holds them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxgraph.layout.column_tables import ColumnRequest
-from jaxgraph.layout.manifest import EDGE_DATA, MODES, ColumnSchedule
-from jaxgraph.parallel.columns import ColumnEdges, ColumnTopology
-from jaxgraph.parallel.edge_placement import orientation
-from jaxgraph.parallel.neighborhood import NodeTable
+from jaxgraph.layout.manifest import MODES, ColumnSchedule
 
-__all__ = ["column_request", "column_topology", "mesh_of_columns"]
+__all__ = ["column_request", "mesh_of_columns"]
 
 
 def column_request(
@@ -70,43 +67,3 @@ def mesh_of_columns(mesh: Mesh, schedule: ColumnSchedule) -> Mesh:
     (axis,) = mesh.axis_names
     devices = mesh.devices.reshape(schedule.replicas, schedule.groups)
     return Mesh(devices, (f"{axis}_replicas", axis), axis_types=mesh.axis_types * 2)
-
-
-def column_topology(
-    arrays: Mapping[str, Any],
-    schedule: ColumnSchedule,
-    axis: str | tuple[str, ...],
-    implementation: str,
-) -> ColumnTopology:
-    """The `ColumnTopology` whose leaves are the arrays, whatever they are.
-
-    Args:
-      arrays: of all devices, by name.
-      schedule: how features and rows are split.
-      axis: of the mesh, or several.
-      implementation: which kernels reduce over the edges.
-
-    Returns:
-      The topology.
-    """
-    data = {name: arrays[f"columns/{name}"] for name in EDGE_DATA if f"columns/{name}" in arrays}
-    return ColumnTopology(
-        nodes=NodeTable(
-            node_ids=arrays["columns/node_ids"],
-            node_mask=arrays["columns/node_mask"],
-            in_degree=arrays["columns/in_degree"],
-            missing_self_loop=arrays["columns/missing_self_loop"],
-            weighted_in_degree=arrays.get("columns/weighted_in_degree"),
-            has_padding=True,
-            implementation=implementation,
-        ),
-        edges=ColumnEdges(
-            orientation(arrays, "columns/by_receiver", schedule.receiver_longest),
-            orientation(arrays, "columns/by_sender", schedule.sender_longest),
-            arrays.get("columns/receivers"),
-            data,
-        ),
-        schedule=schedule,
-        axes=(axis,) if isinstance(axis, str) else axis,
-        implementation=implementation,
-    )

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgraph.layout.degrees import PIECE
-from jaxgraph.layout.manifest import ColumnSchedule
+from jaxgraph.layout.derived.chunks import PIECE
+from jaxgraph.layout.derived.rows import ColumnLayout as ColumnSchedule
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
 from jaxgraph.ops.core.messages import Inputs

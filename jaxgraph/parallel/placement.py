@@ -12,17 +12,14 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxgraph.graph import Graph
-from jaxgraph.layout.degrees import PIECE
-from jaxgraph.layout.manifest import Counts, Manifest, Padding, fill_value
+from jaxgraph.layout.manifest import Counts, Manifest, Padding
+from jaxgraph.layout.placed import placed_part, placed_shapes
 from jaxgraph.layout.shard_tables import PartSource, tabulate
-from jaxgraph.ops.core.edges import EdgeGroups, Orientation
 from jaxgraph.ops.core.kernels import usable_implementation
-from jaxgraph.parallel.column_placement import column_request, column_topology, mesh_of_columns
-from jaxgraph.parallel.edge_placement import derived_arrays, orientation, shapes_of_part
+from jaxgraph.parallel.assembly import assemble
+from jaxgraph.parallel.column_placement import column_request, mesh_of_columns
 from jaxgraph.parallel.exchange import rows_sent
-from jaxgraph.parallel.features import FeatureColumns
-from jaxgraph.parallel.index_check import check_indices, check_stored_integers, part_error
-from jaxgraph.parallel.shard import HaloTable, Shard
+from jaxgraph.parallel.shard import Shard
 from jaxgraph.partition.assignment import Partition
 from pallas_kernels.pytrees import pytree
 
@@ -80,7 +77,7 @@ class ShardedGraph:
     def padding(self) -> Padding:
         """What padding costs in rows and slots."""
         manifest, counts = self.shards.manifest, self._known_counts()
-        slots = manifest.array_shapes()["incoming/by_receiver/neighbors"][0][0]
+        slots = self.shards.incoming.by_receiver.neighbors.shape[-1]
         return Padding(
             nodes=counts.num_nodes,
             node_rows=manifest.num_parts * manifest.node_rows,
@@ -242,12 +239,12 @@ def place(
     if isinstance(source, AbstractSource):
         arrays = {
             name: jax.ShapeDtypeStruct((manifest.num_parts, *shape), dtype, sharding=sharding)
-            for name, (shape, dtype) in shapes_of_part(manifest, implementation).items()
+            for name, (shape, dtype) in placed_shapes(manifest, implementation).items()
         }
     else:
         arrays = _placed_arrays(source, manifest, mesh, sharding, implementation)
     shared = dataclasses.replace(manifest, counts=None)
-    shards = _assemble(arrays, shared, axis, prefetch, implementation)
+    shards = assemble(arrays, shared, axis, prefetch, implementation)
     return ShardedGraph(shards, mesh, manifest.counts)
 
 
@@ -307,133 +304,19 @@ def _placed_arrays(
     sharding: NamedSharding,
     implementation: str,
 ) -> dict[str, jax.Array]:
-    shapes = shapes_of_part(manifest, implementation)
-    pieces: dict[str, list[jax.Array]] = {name: [] for name in shapes}
+    shapes = placed_shapes(manifest, implementation)
+    of_parts: dict[str, list[jax.Array]] = {name: [] for name in shapes}
     for index, device in enumerate(mesh.devices.flat):
         if device.process_index != jax.process_index():
             continue
         # One part after the other: what the host makes of it is gone before the next.
-        part = _padded_part(source, manifest, index)
-        check_indices(part, manifest, index)
-        part |= derived_arrays(part, manifest, implementation)
-        placed = jax.device_put(part, device)
+        part = placed_part(source, manifest, index, implementation)
+        placed = jax.device_put({name: values[None] for name, values in part.items()}, device)
         for name in shapes:
-            pieces[name].append(placed[name])
+            of_parts[name].append(placed[name])
     return {
         name: jax.make_array_from_single_device_arrays(
-            (manifest.num_parts, *shape), sharding, pieces[name], dtype=dtype
+            (manifest.num_parts, *shape), sharding, of_parts[name], dtype=dtype
         )
         for name, (shape, dtype) in shapes.items()
     }
-
-
-def _padded_part(source: PartSource, manifest: Manifest, index: int) -> dict[str, np.ndarray]:
-    """The arrays of a part, [1, ...], in the shapes of the manifest."""
-    shapes, part = manifest.array_shapes(), source.part(index)
-    missing = sorted(shapes.keys() - part.keys())
-    if missing:
-        raise part_error(f"part {index} lacks {', '.join(missing)}, which its manifest lists")
-    return {
-        name: _padded(
-            f"part {index}: {name}", part[name], shape, dtype, fill_value(name, len(shape))
-        )
-        for name, (shape, dtype) in shapes.items()
-    }
-
-
-def _padded(
-    what: str, values: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, fill: int
-) -> np.ndarray:
-    values = np.asarray(values)
-    if values.ndim != len(shape) or any(a > b for a, b in zip(values.shape, shape, strict=True)):
-        raise part_error(
-            f"{what} has shape {list(values.shape)}; expected at most the manifest's {list(shape)}"
-        )
-    if not np.can_cast(values.dtype, dtype, "same_kind"):
-        raise part_error(f"{what} has dtype {values.dtype}; expected the manifest's {dtype}")
-    check_stored_integers(what, values, dtype)
-    if values.shape == shape:
-        return np.asarray(values, dtype)[None]
-    padded = np.empty((1, *shape), dtype)
-    # Most arrays are shorter than their shape and otherwise like it: only the end is filled.
-    start = len(values) if values.shape[1:] == shape[1:] else 0
-    padded[0, start:] = fill
-    padded[(0, *(slice(0, size) for size in values.shape))] = values
-    return padded
-
-
-def _assemble(
-    arrays: Mapping[str, Any],
-    manifest: Manifest,
-    axis: str | tuple[str, ...],
-    prefetch: bool,
-    implementation: str,
-) -> Shard:
-    """The `Shard` whose leaves are the arrays, whatever they are."""
-    names = [field.name for field in dataclasses.fields(Shard)]
-    plain: dict[str, Any] = {name: arrays.get(name) for name in names if name not in _COMPOSED}
-
-    def oriented(prefix: str) -> Orientation:
-        return orientation(arrays, prefix, manifest.longest_row(prefix))
-
-    incoming = EdgeGroups(
-        by_receiver=oriented("incoming/by_receiver"),
-        by_sender=oriented("incoming/by_sender"),
-        sender_ids=arrays["incoming/sender_ids"],
-        sender_ptr=arrays["incoming/sender_ptr"],
-        receiver_ids=arrays["node_ids"],
-        receiver_ptr=None,
-        repetition=arrays.get("incoming/repetition"),
-        receivers=arrays["incoming/receivers"],
-        chunk=manifest.chunk,
-        piece=PIECE,
-        receiver_capacity=manifest.receiver_capacity,
-        sender_capacity=manifest.sender_capacity,
-        implementation=implementation,
-    )
-    outgoing = None
-    if "outgoing/receiver_ids" in arrays:
-        outgoing = EdgeGroups(
-            by_receiver=oriented("outgoing/by_receiver"),
-            by_sender=oriented("outgoing/by_sender"),
-            sender_ids=arrays["node_ids"],
-            sender_ptr=None,
-            receiver_ids=arrays["outgoing/receiver_ids"],
-            receiver_ptr=arrays["outgoing/receiver_ptr"],
-            repetition=arrays.get("outgoing/repetition"),
-            receivers=None,
-            chunk=manifest.chunk,
-            piece=PIECE,
-            receiver_capacity=manifest.outgoing_receiver_capacity,
-            sender_capacity=manifest.outgoing_sender_capacity,
-            implementation=implementation,
-        )
-    columns = None
-    if manifest.columns is not None:
-        columns = column_topology(arrays, manifest.columns, axis, implementation)
-        plain["nodes"] = FeatureColumns(
-            arrays["nodes"],
-            arrays["columns/offset"],
-            manifest.columns.num_features,
-            manifest.columns.groups,
-        )
-    return Shard(
-        **plain,
-        incoming=incoming,
-        outgoing=outgoing,
-        send=_halo_table(arrays, "send"),
-        reach=_halo_table(arrays, "reach"),
-        columns=columns,
-        manifest=manifest,
-        axis=axis,
-        prefetch=prefetch,
-    )
-
-
-_COMPOSED = ("incoming", "outgoing", "send", "reach", "columns", "manifest", "axis", "prefetch")
-
-
-def _halo_table(arrays: Mapping[str, Any], name: str) -> HaloTable | None:
-    if f"{name}/rows" not in arrays:
-        return None
-    return HaloTable(arrays[f"{name}/rows"], arrays[f"{name}/ptr"], arrays[f"{name}/position"])

@@ -9,9 +9,10 @@ import pytest
 
 from jaxgraph.graph import Graph
 from jaxgraph.layout.column_tables import ColumnRequest
+from jaxgraph.layout.derived.rows import column_layout
 from jaxgraph.layout.shard_tables import PartTables, tabulate
 from jaxgraph.partition import Partition, partition
-from tests.lanes import compressed_edges, edges_by_receiver, edges_by_sender, padded_parts
+from tests.lanes import compressed_edges, edges_by_receiver, edges_by_sender, placed_parts
 from tests.strategies import SMALL_GRAPHS
 from tests.training import crooked_graph
 
@@ -60,7 +61,7 @@ def check_law(tables: PartTables, graph: Graph) -> None:
     """Columns side by side are the features, and pieces hold the edges of their receivers once."""
     schedule, rows = tables.manifest.columns, tables.manifest.node_rows
     assert schedule is not None and graph.nodes is not None
-    parts = padded_parts(tables)
+    parts = placed_parts(tables)
     ids = parts[0]["columns/node_ids"]
     mask = parts[0]["columns/node_mask"]
     assert sorted(ids[mask]) == list(range(graph.num_nodes))
@@ -80,7 +81,7 @@ def check_law(tables: PartTables, graph: Graph) -> None:
             continue
         first = index if schedule.topology == "pushed" else replica * schedule.groups
         for chunk in range(schedule.chunks):
-            found = ends_of(piece_of(arrays, chunk), schedule)
+            found = ends_of(piece_of(arrays, chunk), column_layout(tables.manifest).edge_chunk)
             run = rows // schedule.chunks
             for sender, receiver in found:
                 part, row = first + receiver // run, chunk * run + receiver % run
@@ -89,10 +90,10 @@ def check_law(tables: PartTables, graph: Graph) -> None:
     assert together == sorted(zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True))
 
 
-def ends_of(piece: dict[str, np.ndarray], schedule: Any) -> list[tuple[int, int]]:
+def ends_of(piece: dict[str, np.ndarray], chunk: int) -> list[tuple[int, int]]:
     """Rows of sender and receiver of every edge, the same in all tables of a piece."""
-    edges = edges_by_receiver(piece, "columns", 0, schedule.edge_chunk)
-    assert edges == edges_by_sender(piece, "columns", 0, schedule.edge_chunk)
+    edges = edges_by_receiver(piece, "columns", 0, chunk)
+    assert edges == edges_by_sender(piece, "columns", 0, chunk)
     for side in ("by_receiver", "by_sender"):
         assert edges == compressed_edges(piece, "columns", side, 0)
     return [(edge.sender, edge.receiver) for edge in edges]

@@ -1,13 +1,16 @@
 """Shapes shared by several graphs."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from jaxgraph import Graph
 from jaxgraph.layout.common_shapes import common_shapes
+from jaxgraph.layout.derived.rows import edge_sizes
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.partition import Partition, partition
-from tests.lanes import check_orientation, padded_parts
+from tests.lanes import check_orientation, placed_parts
 from tests.strategies import complete, random_edges
 
 PARTS = 4
@@ -29,7 +32,7 @@ def test_pairs_of_very_different_graphs_take_on_common_shapes(mode):
         assert tables.manifest == common
         assert tables.manifest.counts is not None
         assert tables.manifest.counts.num_nodes == graph.num_nodes
-        for part in padded_parts(tables):
+        for part in placed_parts(tables):
             check_orientation(part, "incoming", common)
 
 
@@ -46,7 +49,7 @@ def test_sources_manifests_and_pairs_can_be_mixed():
     from_source = common_shapes(first, pair(600, seed=1))
     fixed = first.manifest
     from_manifest = common_shapes(fixed, pair(600, seed=1))
-    assert (from_manifest.chunk, from_manifest.halo_unit) == (fixed.chunk, fixed.halo_unit)
+    assert from_manifest.halo_unit == fixed.halo_unit
     for common in (from_source, from_manifest):
         assert tabulate(*pair(500), "sar", common).manifest == common
     assert common_shapes(tabulate(*pair(500), "domain")).mode == "domain"
@@ -61,13 +64,29 @@ def test_headroom_lets_larger_graphs_in(mode):
     roomy = common_shapes(known, mode=mode, headroom=0.25)
     tables = tabulate(*unseen, mode, roomy)
     assert tables.manifest == roomy
-    for part in padded_parts(tables):
+    for part in placed_parts(tables):
         check_orientation(part, "incoming", roomy)
     for name, (shape, _) in exact.array_shapes().items():
         larger = roomy.array_shapes()[name][0]
         assert np.all(np.asarray(larger) >= shape)
         assert not name.endswith("ptr") or larger == shape
-    assert roomy.chunk == exact.chunk
+    assert edge_sizes(roomy)["incoming"].chunk == edge_sizes(exact)["incoming"].chunk
+
+
+def test_graphs_sharded_on_their_own_share_shapes_whatever_their_chunks():
+    small, large = pair(40), pair(5000, seed=1)
+    manifests = [tabulate(*each, "domain").manifest for each in (small, large)]
+    chunks = [edge_sizes(manifest)["incoming"].chunk for manifest in manifests]
+    assert chunks[0] < chunks[1]
+    common = common_shapes(*manifests)
+    assert (
+        common == common_shapes(*reversed(manifests)) == common_shapes(small, large, mode="domain")
+    )
+    for each in (small, large):
+        tables = tabulate(*each, "domain", common)
+        assert tables.manifest == common
+        for part in placed_parts(tables):
+            check_orientation(part, "incoming", common)
 
 
 def test_what_cannot_be_shared():
@@ -78,5 +97,6 @@ def test_what_cannot_be_shared():
     graph, _ = pair(40)
     with pytest.raises(ValueError, match="num_parts 4 and 2 cannot"):
         common_shapes(pair(40), (graph, partition(graph, 2, method="hash")))
-    with pytest.raises(ValueError, match=r"chunk .* cannot have the same shapes; make shapes"):
-        common_shapes(tabulate(*pair(40)).manifest, tabulate(*pair(5000)).manifest)
+    large = dataclasses.replace(tabulate(*pair(5000)).manifest, halo_unit=32)
+    with pytest.raises(ValueError, match=r"halo_unit 16 and 32 cannot have the same shapes; make"):
+        common_shapes(tabulate(*pair(40)).manifest, large)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxgraph.layout.description import Grain, choose_grain, describe
+from jaxgraph.layout.derived.rows import edge_sizes
+from jaxgraph.layout.description import choose_halo_unit, describe
 from jaxgraph.layout.halo import SMALLEST_UNIT
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.layout.survey import survey
@@ -52,11 +53,11 @@ def test_padding_is_foretold(counts):
     num_nodes = sum(counts)
     parts = Partition.from_assignment(np.repeat([0, 1], counts), 2)
     graph = complete(*random_edges(num_nodes, 100, seed=1), num_nodes, "blocks")
-    manifest = describe(survey(graph, parts, "sar"), Grain(16, 16))
+    manifest = describe(survey(graph, parts, "sar"), 16)
     assert manifest.has_padding == (num_nodes < 2 * manifest.node_rows)
 
 
-def test_grain_suits_all_graphs():
+def test_the_unit_of_messages_suits_all_graphs():
     edges = random_edges(2000, 30_000, seed=5)
     large = complete(*edges, 2000, "large")
     small = complete(*random_edges(40, 100, seed=6), 40, "small")
@@ -64,36 +65,18 @@ def test_grain_suits_all_graphs():
         survey(graph, Partition.from_assignment(np.arange(graph.num_nodes) % 4, 4), "sar")
         for graph in (large, small)
     ]
-    grain, of_large, of_small = map(choose_grain, (surveys, surveys[:1], surveys[1:]))
-    assert grain.chunk == of_large.chunk > of_small.chunk
-    assert grain.unit == min(of_large.unit, of_small.unit)
-    assert grain.lanes == ()
+    unit, of_large, of_small = map(choose_halo_unit, (surveys, surveys[:1], surveys[1:]))
+    assert unit == min(of_large, of_small)
 
 
 def test_messages_of_one_size_are_not_cut_into_units():
     graph = complete(*random_edges(40_000, 200_000, seed=5), 40_000, "uniform")
     parts = Partition.from_assignment(np.arange(40_000) % 2, 2)
-    assert choose_grain([survey(graph, parts, "sar")]).unit > SMALLEST_UNIT
-    assert choose_grain([survey(graph, parts, "domain")]).unit == SMALLEST_UNIT
+    assert choose_halo_unit([survey(graph, parts, "sar")]) > SMALLEST_UNIT
+    assert choose_halo_unit([survey(graph, parts, "domain")]) == SMALLEST_UNIT
 
 
 def test_rows_are_at_least_a_chunk():
     graph = complete([0], [1], 2, "two")
-    found = survey(graph, Partition.from_assignment([0, 1], 2), "sar")
-    assert describe(found, Grain(16, 16)).node_rows == 16
-    assert describe(found, Grain(32, 16)).node_rows == 32
-
-
-@pytest.mark.parametrize(("num_edges", "lanes"), [(600, (6, 6)), (50, (5, 6)), (1800, (12, 6, 6))])
-def test_rows_of_one_part_are_cut_by_their_degrees(num_edges, lanes):
-    # As many rows have edges at either end: all of 100 but for the sparsest graph.
-    ends = np.arange(num_edges) % 100
-    graph = complete(ends, np.roll(ends, 1), 100, "regular")
-    found = survey(graph, Partition.from_assignment(np.zeros(100, int), 1), "sar")
-    grain = choose_grain([found])
-    manifest = describe(found, grain)
-    assert grain == Grain.of(manifest)
-    assert manifest.lanes == lanes
-    levels = (100,) if num_edges == 1800 else ()
-    assert manifest.receiver_levels == manifest.sender_levels == levels
-    assert manifest.receiver_joins == manifest.sender_joins == ()
+    manifest = describe(survey(graph, Partition.from_assignment([0, 1], 2), "sar"), 16)
+    assert manifest.node_rows == edge_sizes(manifest)["incoming"].chunk == 16

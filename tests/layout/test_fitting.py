@@ -9,11 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxgraph import Graph
-from jaxgraph.layout.description import Grain, choose_grain, describe
+from jaxgraph.layout.derived import lanes, row_splits
+from jaxgraph.layout.derived.lanes import lane_sizes
+from jaxgraph.layout.derived.row_splits import longest_row
+from jaxgraph.layout.description import describe
 from jaxgraph.layout.fitting import fit, merge, with_headroom
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.survey import survey
 from jaxgraph.partition import Partition
+from tests.lanes import choosing_lanes
 from tests.strategies import assignments, complete, graphs, random_edges
 
 PARTS = 3
@@ -22,11 +26,10 @@ PARTS = 3
 def manifest_of(
     graph: Graph,
     mode: str = "sar",
-    chunk: int = 16,
     unit: int = 16,
 ) -> Manifest:
     parts = Partition.from_assignment(np.arange(graph.num_nodes) % PARTS, PARTS)
-    return describe(survey(graph, parts, mode), Grain(chunk, unit))
+    return describe(survey(graph, parts, mode), unit)
 
 
 def random_graph(num_nodes: int, num_edges: int, **changes: Any) -> Graph:
@@ -65,7 +68,7 @@ def test_a_large_graph_does_not_fit_into_a_small_one(small, large):
         fit(large, small)
 
 
-@pytest.mark.parametrize("name", ["boundary_rows", "receiver_capacity", "outgoing_sender_capacity"])
+@pytest.mark.parametrize("name", ["node_rows", "boundary_rows"])
 def test_every_size_must_fit(large, name):
     tight = dataclasses.replace(large, **{name: getattr(large, name) - 1})
     with pytest.raises(ValueError, match=f"{name} {getattr(large, name)} > "):
@@ -88,62 +91,94 @@ def test_every_array_must_fit(large):
         fit(large, dataclasses.replace(large, shapes=shapes))
 
 
-def manifest_alone(*degrees: int, lanes: tuple[int, ...] = (4, 4)) -> Manifest:
-    """That of a graph in one part whose receivers have these degrees, in so many lanes."""
+def manifest_alone(*degrees: int) -> Manifest:
+    """That of a graph in one part whose receivers have these degrees."""
     receivers = np.repeat(np.arange(len(degrees)), degrees)
     graph = complete(np.arange(len(receivers)) % 50, receivers, 50, "alone")
-    found = survey(graph, Partition.from_assignment(np.zeros(50, int), 1), "sar")
-    return describe(found, dataclasses.replace(choose_grain([found]), lanes=lanes))
+    return describe(survey(graph, Partition.from_assignment(np.zeros(50, int), 1), "sar"), 16)
 
 
+def joins(manifest: Manifest) -> tuple[tuple[int, int], ...]:
+    return lane_sizes(manifest).joins["receiver"]
+
+
+def levels(manifest: Manifest) -> tuple[int, ...]:
+    return lane_sizes(manifest).levels["receiver"]
+
+
+def without(manifest: Manifest, *others: Manifest) -> Manifest:
+    """The same shapes with the row lengths of some graphs only."""
+    return dataclasses.replace(manifest, lengths=tuple(x for m in others for x in m.lengths))
+
+
+def misfits(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
+    pairs = lanes.compare(manifest, pad_to).items()
+    return {name: (mine, theirs) for name, (mine, theirs) in pairs if mine > theirs}
+
+
+@choosing_lanes(4, 4)
 def test_every_join_must_fit():
     few_deep, many_shallow = manifest_alone(4 * 75), manifest_alone(8, 8, 8, 5)
-    assert few_deep.receiver_joins == ((1, 74), (1, 9), (1, 1))
-    assert many_shallow.receiver_joins == ((4, 4),)
+    assert joins(few_deep) == ((1, 74), (1, 9), (1, 1))
+    assert joins(many_shallow) == ((4, 4),)
     common = merge([many_shallow, few_deep])
-    assert common.receiver_joins == ((4, 74), (1, 9), (1, 1))
+    assert joins(common) == ((4, 74), (1, 9), (1, 1))
     assert merge([few_deep, many_shallow]) == common
     for manifest in (few_deep, many_shallow):
         assert fit(manifest, common) == common
-    for joins in (((4, 74), (1, 9)), ((4, 74), (1, 9), (0, 1)), ((4, 74), (1, 8), (1, 1))):
-        with pytest.raises(ValueError, match=r"receiver_joins .*\(1, 9\)"):
-            fit(few_deep, dataclasses.replace(common, receiver_joins=joins))
+    lacks = misfits(few_deep, without(common, many_shallow))
+    assert lacks["incoming/by_receiver: runs of join 0"] == (74, 4)
+    assert lacks["incoming/by_receiver: rows of join 1"] == (1, 0)
+    lacks = misfits(many_shallow, without(common, few_deep))
+    assert lacks["incoming/by_receiver: rows of join 0"] == (4, 1)
+    with pytest.raises(ValueError, match="by_receiver: rows of join 0 4 > 1"):
+        fit(many_shallow, without(common, few_deep))
 
 
+@choosing_lanes(4, 4, 4, 4)
 def test_every_level_must_fit():
-    lanes = (4, 4, 4, 4)
-    many_short, few_long = manifest_alone(5, 6, 7, lanes=lanes), manifest_alone(9, 16, lanes=lanes)
-    assert (many_short.receiver_levels, few_long.receiver_levels) == ((3, 1), (2, 2))
+    many_short, few_long = manifest_alone(5, 6, 7), manifest_alone(9, 16)
+    assert (levels(many_short), levels(few_long)) == ((3, 1), (2, 2))
     common = merge([many_short, few_long])
-    assert common.receiver_levels == (3, 2)
+    assert levels(common) == (3, 2)
     for manifest in (many_short, few_long):
         assert fit(manifest, common) == common
-    assert with_headroom(common, 0.5).receiver_levels == (5, 3)
+    assert levels(with_headroom(common, 0.5)) == (5, 3)
     for small, large in ((many_short, few_long), (few_long, many_short)):
-        with pytest.raises(ValueError, match="receiver_levels"):
-            fit(small, dataclasses.replace(common, receiver_levels=large.receiver_levels))
-    with pytest.raises(ValueError, match=r"graphs with lanes \(4, 4\) and \(4, 4, 4, 4\) cannot"):
-        merge([manifest_alone(5), many_short])
+        lacks = misfits(small, without(common, large))
+        assert any(name.startswith("incoming/by_receiver: rows of level") for name in lacks)
 
 
 def test_the_longest_row_must_fit():
+    def longest(manifest: Manifest) -> int:
+        return longest_row(manifest, "incoming/by_receiver")
+
     short, shorter, long = manifest_alone(100), manifest_alone(7), manifest_alone(200)
-    assert short.receiver_longest == shorter.receiver_longest < long.receiver_longest == 200
+    assert longest(short) == longest(shorter) < longest(long) == 200
     common = merge([short, long])
-    assert common.receiver_longest == 200
-    assert with_headroom(common, 0.5).receiver_longest == 600
-    with pytest.raises(ValueError, match="receiver_longest 200 > 128"):
-        fit(long, dataclasses.replace(common, receiver_longest=128))
+    assert longest(common) == 200
+    assert longest(with_headroom(common, 0.5)) == 600
+    assert longest(with_headroom(common, 0.5, longer=1.1)) == 221
+    assert row_splits.compare(long, short)["incoming/by_receiver: edges of a row"] == (200, 128)
+    with pytest.raises(ValueError, match="does not fit"):
+        fit(long, without(common, short))
 
 
+def test_rows_and_runs_must_fit(large):
+    some = dataclasses.replace(large.lengths[0], more=0.5)
+    with pytest.raises(ValueError, match=r"does not fit .*incoming/by_receiver: rows \d+ >"):
+        fit(large, dataclasses.replace(large, lengths=(some,)))
+
+
+@choosing_lanes(4, 4)
 def test_headroom_holds_a_row_of_another_join():
     # 8 further runs are joined at once, 9 are not.
     before, after = manifest_alone(4 * 9, *[1] * 20), manifest_alone(4 * 10, *[1] * 20)
-    assert len(before.receiver_joins) < len(after.receiver_joins)
+    assert len(joins(before)) < len(joins(after))
     common = with_headroom(before, 0.5)
     assert fit(after, common) == dataclasses.replace(common, has_padding=True)
-    with pytest.raises(ValueError, match="receiver_joins"):
-        fit(after, merge([before]))
+    with pytest.raises(ValueError, match="of join 1"):
+        fit(after, without(common, before))
 
 
 def test_room_behind_the_rows_that_are_sent_is_that_of_the_larger_message():
@@ -169,12 +204,12 @@ def test_all_graphs_fit_into_what_they_are_merged_to_and_into_nothing_smaller(mo
         graph = data.draw(graphs())
         owner = data.draw(assignments(graph.num_nodes, PARTS))
         found = survey(graph, Partition.from_assignment(owner, PARTS), mode)
-        manifests.append(describe(found, Grain(16, 16)))
+        manifests.append(describe(found, 16))
     common = merge(manifests)
     assert all(fit(manifest, common) == common for manifest in manifests)
     assert common.counts is None
     assert merge([common, *manifests]) == common
-    for name in ("node_rows", "boundary_rows", "sender_capacity", "num_classes"):
+    for name in ("node_rows", "boundary_rows", "num_classes"):
         assert getattr(common, name) == max(getattr(manifest, name) for manifest in manifests)
 
 
@@ -201,13 +236,12 @@ def test_repeated_edges_need_room(large):
     ("layout", "changes", "message"),
     [
         ({"mode": "domain"}, {}, "with mode '(sar|domain)' and '(sar|domain)' cannot"),
-        ({"chunk": 32}, {}, "with chunk (16|32) and (16|32) cannot"),
         ({"unit": 32}, {}, "with halo_unit (16|32) and (16|32) cannot"),
         ({}, {"nodes": None}, "with and without nodes cannot"),
         ({}, {"nodes": np.zeros((60, 8))}, r"nodes has \[[58]\] of float32 .* \[[58]\] of float32"),
         ({}, {"labels": np.zeros((60, 2))}, r"labels has \[2?\] of .* and \[2?\] of"),
     ],
-    ids=["mode", "chunk", "unit", "features", "width", "labels"],
+    ids=["mode", "unit", "features", "width", "labels"],
 )
 def test_graphs_of_different_kinds(small, layout, changes, message):
     other = manifest_of(random_graph(60, 200, **changes), **layout)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from jaxgraph.layout.manifest import Counts, Manifest, Padding, fill_value
+from jaxgraph.layout.row_lengths import EdgeLengths
+from tests.lengths import lengths_of
 
 
 @pytest.fixture
@@ -17,17 +19,11 @@ def manifest() -> Manifest:
         multilabel=False,
         node_rows=40,
         boundary_rows=7,
-        chunk=16,
         halo_unit=4,
         halo_units=((0, 2), (1, 0)),
         reach_units=((0, 3), (5, 0)),
-        receiver_capacity=50,
-        sender_capacity=51,
-        outgoing_receiver_capacity=52,
-        outgoing_sender_capacity=53,
-        receiver_longest=6,
-        sender_longest=7,
         shapes=(("node_ids", (40,), "<i4"), ("nodes", (40, 9), "<f4")),
+        lengths=(EdgeLengths(lengths_of([[6, 2]]), lengths_of([[7], [1]])),),
         counts=Counts(70, 300, 10),
     )
 
@@ -36,7 +32,8 @@ def test_graphs_of_different_sizes_can_have_equal_manifests(manifest):
     other = dataclasses.replace(manifest, counts=Counts(1, 2, 3))
     assert other == manifest
     assert hash(other) == hash(manifest)
-    assert dataclasses.replace(manifest, chunk=32) != manifest
+    assert dataclasses.replace(manifest, node_rows=32) != manifest
+    assert dataclasses.replace(manifest, lengths=()) != manifest
 
 
 def test_sizes_of_messages(manifest):
@@ -52,18 +49,11 @@ def test_sizes_of_messages(manifest):
     [
         ("nodes", 2, (40, 0)),
         ("node_mask", 1, (40,)),
-        ("edges", 2, (16, 0)),
-        ("incoming/by_sender/edge_ids", 1, (16,)),
-        ("outgoing/by_receiver/neighbors", 1, (16,)),
-        ("outgoing/by_sender/starts", 1, (16,)),
-        ("incoming/receivers", 1, (16,)),
+        ("edges", 2, (0, 0)),
+        ("incoming/by_sender/edge_ids", 1, (0,)),
         ("incoming/by_receiver/compressed_ptr", 1, (0,)),
         ("incoming/by_receiver/compressed_rows", 1, (0,)),
         ("outgoing/by_sender/compressed_starts", 1, (1,)),
-        ("incoming/by_receiver/rows", 1, (16,)),
-        ("incoming/by_receiver/degrees", 1, (16,)),
-        ("incoming/by_receiver/heavy_rows", 1, (0,)),
-        ("incoming/by_receiver/position", 1, (40,)),
         ("incoming/sender_ids", 1, (0,)),
         ("incoming/repetition", 1, (0,)),
         ("send/rows", 1, (8,)),
@@ -78,8 +68,8 @@ def test_slack(manifest, name, dimensions, expected):
 def test_senders_of_domain_are_known_by_number(manifest):
     domain = dataclasses.replace(manifest, mode="domain")
     assert domain.slack("incoming/sender_ids", 1) == (56,)
-    assert domain.slack("incoming/by_sender/position", 1) == (56,)
-    assert domain.slack("incoming/by_receiver/position", 1) == (40,)
+    assert domain.table_rows("incoming/by_sender") == 56
+    assert domain.table_rows("incoming/by_receiver") == 40
 
 
 def test_padding_means_none():

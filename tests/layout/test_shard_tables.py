@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxgraph import Graph
+from jaxgraph.layout.derived.rows import edge_sizes
+from jaxgraph.layout.placed import placed_shapes
 from jaxgraph.layout.shard_tables import PartTables, tabulate
 from jaxgraph.partition import Partition
 from tests.lanes import (
@@ -16,7 +18,7 @@ from tests.lanes import (
     edges_by_receiver,
     global_ends,
     num_groups,
-    padded_parts,
+    placed_parts,
     sent_ids,
 )
 from tests.oracles.edges import Edges
@@ -47,7 +49,7 @@ def tables_of(graph: Graph, assignment: np.ndarray, num_parts: int, mode: str) -
 def check_law(tables: PartTables) -> None:
     """Everything that must hold between the tables of all parts and the graph."""
     graph, manifest = tables.survey.graph, tables.manifest
-    parts = padded_parts(tables)
+    parts = placed_parts(tables)
     check_nodes(graph, tables, parts)
     check_edges(graph, tables, parts)
     check_row_order(tables, parts, "incoming")
@@ -78,8 +80,9 @@ def check_edges(graph: Graph, tables: PartTables, parts) -> None:
     seen: list[int] = []
     for index, part in enumerate(parts):
         check_orientation(part, "incoming", tables.manifest)
+        chunk = edge_sizes(tables.manifest)["incoming"].chunk
         for group in range(num_groups(part, "incoming")):
-            for edge in edges_by_receiver(part, "incoming", group, tables.manifest.chunk):
+            for edge in edges_by_receiver(part, "incoming", group, chunk):
                 number = int(part["edge_type"][edge.slot])
                 assert part["edge_weight"][edge.slot] == number
                 assert part["edges"][edge.slot] == 2 * number
@@ -92,7 +95,7 @@ def check_edges(graph: Graph, tables: PartTables, parts) -> None:
                 expected = repetitions[number] if repetitions.any() else 0
                 assert (repetition[edge.slot] if repetitions.any() else 0) == expected
                 seen.append(number)
-        check_receivers(part, tables.manifest.chunk)
+        check_receivers(part, chunk)
     assert sorted(seen) == list(range(graph.num_edges))
     assert repetitions.any() == ("incoming/repetition" in tables.manifest.array_shapes())
 
@@ -150,13 +153,14 @@ def check_positions(part, table: str, step: int) -> None:
 def check_outgoing(tables: PartTables, parts) -> None:
     """Outgoing edges are the incoming ones of the part they end in, and so are their receivers."""
     manifest = tables.manifest
+    chunk = edge_sizes(manifest)["outgoing"].chunk
     for index, part in enumerate(parts):
         check_orientation(part, "outgoing", manifest)
         for step in range(1, manifest.num_parts):
             target = (index + step) % manifest.num_parts
             there = parts[target]
-            leaving = edges_by_receiver(part, "outgoing", step - 1, manifest.chunk)
-            ending = edges_by_receiver(there, "incoming", step, manifest.chunk)
+            leaving = edges_by_receiver(part, "outgoing", step - 1, chunk)
+            ending = edges_by_receiver(there, "incoming", step, chunk)
             assert ends_and_repetitions(part, "outgoing", step - 1, leaving) == (
                 ends_and_repetitions(there, "incoming", step, ending)
             )
@@ -196,8 +200,9 @@ def test_law_with_hubs_of_which_each_end_fills_many_chunks(mode):
     receivers[:900], senders[900:1500] = 7, 8
     graph = complete(senders, receivers, 300, "hubs")
     tables = tables_of(graph, np.arange(300) % 3, 3, mode)
+    parts = placed_parts(tables)
     for side in ("by_receiver", "by_sender"):
-        assert sum(tables.part(index)[f"incoming/{side}/heavy_rows"].sum() for index in range(3))
+        assert sum(part[f"incoming/{side}/heavy_rows"].sum() for part in parts)
     check_law(tables)
 
 
@@ -214,6 +219,8 @@ def test_edges_that_leave_carry_no_data():
     graph = small_graphs(edge_data=True)[-1]
     tables = tabulate(graph, Partition.from_assignment(skewed_assignment(37, 3), 3))
     names = set(tables.manifest.array_shapes())
+    assert not any(name.startswith("outgoing/edge") for name in names)
+    names = set(placed_shapes(tables.manifest, "xla"))
     assert "incoming/receivers" in names
     assert "outgoing/receivers" not in names
 

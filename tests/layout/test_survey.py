@@ -27,9 +27,9 @@ def test_halos_are_those_of_the_report(mode, data):
 def test_degrees_are_counted_in_the_groups_that_are_walked(mode, groups):
     graph = small_graphs()[-1]
     found = survey(graph, Partition.from_assignment(np.arange(37) % 3, 3), mode)
-    for counts in (found.sender_degrees, found.receiver_degrees):
+    for counts in (found.lengths.by_sender, found.lengths.by_receiver):
         assert counts.num_groups == groups
-        assert np.sum(counts.rows * counts.degrees) == graph.num_edges
+        assert np.sum(counts.rows * counts.lengths) == graph.num_edges
 
 
 def test_repetitions_are_noticed():

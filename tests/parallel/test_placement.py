@@ -90,7 +90,7 @@ def test_every_array_is_split_over_the_mesh_one_part_per_device(tables):
         assert [piece.device for piece in pieces] == list(mesh.devices.flat)
 
 
-def test_padded_parts_are_taken_as_they_are(tables):
+def test_placed_parts_are_taken_as_they_are(tables):
     found = tables.part(0)
     shape = tables.manifest.array_shapes()["nodes"][0]
     padded = np.zeros(shape, np.float32)
@@ -188,7 +188,7 @@ def test_counts_are_known_outside_of_compiled_functions():
     slots = sharded.shards.incoming.by_receiver.neighbors.shape[1]
     assert padding.edge_slots == PARTS * slots
     largest = np.bincount(parts.assignment[graph.receivers], minlength=PARTS).max()
-    assert slots == largest + sharded.manifest.chunk
+    assert slots == largest + sharded.shards.incoming.chunk
     assert sharded.manifest.counts == sharded.counts
 
 

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.ops.core.edges import EdgeGroup, EdgeGroups, Orientation
+from jaxgraph.layout.derived.row_splits import split_rows
+from jaxgraph.ops.core.edges import CutRows, EdgeGroup, EdgeGroups, Orientation
 from jaxgraph.ops.mosaic_gpu.calls import (
     edge_products,
     neighbor_extremum,
     neighbor_sum,
     winner_gradient,
 )
-from jaxgraph.parallel.cut_rows import cut_arrays, cut_rows_at
 from pallas_kernels import schedule
 from tests.ops.cpu.groups import group_edges, hub_edges, without_loop
 from tests.pallas_kernels.graphs import in_interpreter, needs_clusters
@@ -29,11 +29,13 @@ def cut(edges: EdgeGroups, monkeypatch: pytest.MonkeyPatch) -> EdgeGroups:
     monkeypatch.setattr(schedule, "SHORTEST", 10)
 
     def orientation(side: Orientation) -> Orientation:
-        fields = ("neighbors", "compressed_ptr", "compressed_rows", "compressed_starts", "position")
-        part = {f"edges/{name}": np.asarray(getattr(side, name))[None] for name in fields}
-        stacked = cut_rows_at(part | cut_arrays(part, lambda _: 80), "edges", 80)
-        assert stacked is not None
-        return dataclasses.replace(side, cut=jax.tree.map(lambda x: jnp.asarray(x[0]), stacked))
+        fields = ("neighbors", "compressed_ptr", "compressed_rows", "compressed_starts")
+        tables = {name: np.asarray(getattr(side, name)) for name in fields}
+        lengths = np.diff(tables["compressed_starts"][: tables["compressed_ptr"][-1] + 1])
+        made = split_rows(tables, lengths, len(side.position))
+        arrays = {name: jnp.asarray(x, jnp.int32) for name, x in made.items()}
+        cut = CutRows(**arrays, partials=len(arrays["piece_rows"]), spread=False)
+        return dataclasses.replace(side, cut=cut)
 
     return dataclasses.replace(
         edges,

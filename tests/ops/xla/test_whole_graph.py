@@ -1,6 +1,7 @@
 """Rows of a graph on one device, reduced together: which messages may be, and what it stores."""
 
 import dataclasses
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxgraph import Graph
-from jaxgraph.layout.degrees import MOST_LANES, RUNS_JOINED
+from jaxgraph.layout.derived.lanes import MOST_LANES, RUNS_JOINED
 from jaxgraph.ops import gat_attention
 from jaxgraph.ops.aggregation import aggregate
 from jaxgraph.ops.core.block_gradients import pull_block
@@ -20,6 +21,7 @@ from jaxgraph.ops.core.messages import Inputs, Wanted
 from jaxgraph.ops.core.reducers import Extremum, Sum
 from jaxgraph.ops.implementations import with_implementation
 from jaxgraph.ops.xla.whole_graph import fits_whole
+from tests.lanes import choosing_lanes
 from tests.ops.blocks import place_block
 from tests.oracles import edge_ops
 from tests.strategies import complete, random_edges
@@ -42,10 +44,10 @@ def multiplied(params: Any, sender: Any, receiver: Any, edge: Any) -> Any:
 
 
 @pytest.fixture(params=[(5, 6), (5, 6, 6, 6), (16, 16, 16)], ids=str)
-def lanes_of_levels(request, monkeypatch) -> tuple[int, ...]:
+def lanes_of_levels(request) -> Iterator[tuple[int, ...]]:
     """Lanes that are taken whatever they cost."""
-    monkeypatch.setattr("jaxgraph.layout.description.choose_lanes", lambda _: request.param)
-    return request.param
+    with choosing_lanes(*request.param):
+        yield request.param
 
 
 def test_sums_over_hubs_and_their_gradient(lanes_of_levels):

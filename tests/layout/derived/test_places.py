@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from jaxgraph.layout.placed import placed_shapes
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.ops.cpu.library import missing as missing_library
 from jaxgraph.parallel import make_mesh, shard
-from jaxgraph.parallel.edge_placement import derived_arrays, shapes_of_part
 from jaxgraph.partition import partition
-from tests.lanes import padded_parts
+from tests.lanes import placed_parts
 from tests.training import crooked_graph
 
 
@@ -19,15 +19,13 @@ def test_places_are_those_of_the_edges(mode, num_parts):
     parts = partition(graph, num_parts, method="hash", seed=0)
     tables = tabulate(graph, parts, mode)
     seen = 0
-    for padded in padded_parts(tables):
-        part = {name: values[None] for name, values in padded.items()}
-        made = part | derived_arrays(part, tables.manifest, "cpu")
-        shapes = shapes_of_part(tables.manifest, "cpu")
-        assert {n: (x.shape[1:], x.dtype) for n, x in made.items()} == shapes
-        rows = made["incoming/by_sender/compressed_ptr"][0, -1]
-        edges = made["incoming/by_sender/compressed_starts"][0, rows]
-        places = made["incoming/by_receiver/places"][0]
-        slots = made["incoming/by_sender/edge_ids"][0, :edges]
+    for part in placed_parts(tables, "cpu"):
+        shapes = placed_shapes(tables.manifest, "cpu")
+        assert {name: (x.shape, x.dtype) for name, x in part.items()} == shapes
+        rows = part["incoming/by_sender/compressed_ptr"][-1]
+        edges = part["incoming/by_sender/compressed_starts"][rows]
+        places = part["incoming/by_receiver/places"]
+        slots = part["incoming/by_sender/edge_ids"][:edges]
         np.testing.assert_array_equal(places[slots], np.arange(edges))
         assert not places[edges:].any()
         seen += int(edges)

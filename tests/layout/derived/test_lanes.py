@@ -1,13 +1,29 @@
 """Lanes hold every edge once, and further runs are those of the heavy rows."""
 
+import dataclasses
+from collections.abc import Iterator
+
 import jax
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from jaxgraph.layout.degrees import MOST_LANES, RUNS_JOINED
+from jaxgraph.layout.derived.lanes import (
+    MOST_LANES,
+    RUNS_JOINED,
+    choose_lanes,
+    count_joins,
+    count_levels,
+    lane_sizes,
+)
+from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.ops.cpu.library import missing
 from jaxgraph.ops.xla.lanes import Lanes, LaneTable, RunTable
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard
+from jaxgraph.partition import Partition
+from tests.lanes import choosing_lanes
+from tests.lengths import lengths_of
 from tests.strategies import complete, random_edges
 
 HUB = MOST_LANES * RUNS_JOINED * 10 + 1
@@ -15,10 +31,10 @@ HUB = MOST_LANES * RUNS_JOINED * 10 + 1
 
 
 @pytest.fixture(params=[(5, 6), (5, 6, 6, 6)], ids=["one level", "three levels"])
-def lanes_of_levels(request, monkeypatch) -> tuple[int, ...]:
+def lanes_of_levels(request) -> Iterator[tuple[int, ...]]:
     """Lanes that are taken whatever they cost."""
-    monkeypatch.setattr("jaxgraph.layout.description.choose_lanes", lambda _: request.param)
-    return request.param
+    with choosing_lanes(*request.param):
+        yield request.param
 
 
 def placed(implementation: str) -> ShardedGraph:
@@ -109,3 +125,57 @@ def test_no_joins_where_no_row_is_heavy(num_edges):
 @pytest.mark.skipif(bool(missing()), reason=missing())
 def test_other_kernels_have_no_lanes():
     assert placed("cpu").shards.incoming.by_receiver.lanes is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "degrees", "expected"),
+    # A level costs less than the places that long rows would leave free in all others, and less
+    # than joining many runs; where few rows go on, joining their runs costs less than a level.
+    # Where the sums of all rows stay in the caches, further ones cost less than free places.
+    [
+        (1, [], (5, 6)),
+        (1, [1, 2], (5, 6)),
+        (1, [5, 6], (6, 6)),
+        (1000, [*[2] * 200, 8], (5, 6, 6)),
+        (10, [*[2] * 200, 8], (8, 6)),
+        (10, [*[6] * 20, 500], (6, 16)),
+        (1900, [*[4] * 10, *[8] * 4, *[12] * 3], (5, 8, 8)),
+        (1950, [*[4] * 10, *[8] * 4, *[12] * 3], (8, 6, 6)),
+        (1000, [40] * 20, (8, 16, 16, 16)),
+        (1000, [64] * 20, (16, 16, 16, 16, 16)),
+    ],
+)
+def test_lanes_leave_few_places_free_and_few_runs_to_join(rows, degrees, expected):
+    counts = lengths_of([degrees])
+    counts = dataclasses.replace(counts, rows=rows * counts.rows)
+    assert choose_lanes(counts) == expected
+
+
+LANES = st.lists(st.integers(1, 16), min_size=2, max_size=5)
+
+
+@given(st.lists(st.integers(1, 5000), max_size=12), LANES)
+def test_levels_and_joins_are_counted_as_rows_are_cut(degrees, lanes):
+    counts = lengths_of([degrees])
+    *levels, run = lanes
+    bounds = np.cumsum(levels)
+    expected = [max(sum(degree > bound for degree in degrees), 1) for bound in bounds[:-1]]
+    assert count_levels(counts, lanes) == tuple(expected)
+    joins = []
+    sizes = [len(range(bounds[-1], degree, run)) for degree in degrees if degree > bounds[-1]]
+    while sizes:
+        joins.append((len(sizes), sum(sizes)))
+        sizes = [len(range(RUNS_JOINED, n, RUNS_JOINED)) for n in sizes if n > RUNS_JOINED]
+    assert count_joins(counts, lanes) == tuple(joins)
+
+
+@pytest.mark.parametrize(("num_edges", "lanes"), [(600, (6, 6)), (50, (5, 6)), (1800, (12, 6, 6))])
+def test_rows_of_one_part_are_cut_by_their_degrees(num_edges, lanes):
+    # As many rows have edges at either end: all of 100 but for the sparsest graph.
+    ends = np.arange(num_edges) % 100
+    graph = complete(ends, np.roll(ends, 1), 100, "regular")
+    sizes = lane_sizes(tabulate(graph, Partition.from_assignment(np.zeros(100, int), 1)).manifest)
+    assert sizes.lanes == lanes
+    levels = (100,) if num_edges == 1800 else ()
+    assert sizes.levels == {"receiver": levels, "sender": levels}
+    assert sizes.joins == {"receiver": (), "sender": ()}

@@ -1,0 +1,130 @@
+"""The cost of visiting rows of given lengths a chunk at a time, and the cheapest sizes for it.
+
+Edges are handled a chunk at a time. A chunk takes the next few edges of every row of a block of
+rows of about equal length. Heavy rows, the longest, are cut into runs of edges, each of which is
+visited like a row, as SpMM kernels that split rows do. All costs follow from the distinct lengths
+of a group, which are few.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jaxgraph.layout.row_lengths import RowLengths
+
+__all__ = [
+    "PIECE",
+    "SMALLEST_CHUNK",
+    "choose_chunk",
+    "choose_longest",
+    "count_chunks",
+    "count_runs",
+    "heavy_rows",
+]
+
+PIECE = 4
+"""Edges of a row that are taken at a time: more of them make more lanes without an edge."""
+CHUNK_OVERHEAD = 512
+"""Cost of starting a chunk, in edges: what a loop trip costs beside the work of its lanes."""
+SMALLEST_CHUNK, LARGEST_CHUNK = 16, 4096
+CHUNKS_PER_PART = 8
+"""Chunks in a part's rows at least: what is live for one stays small beside the part."""
+CHUNKS_ALONE = 2
+"""The same of a graph in one part, whose device holds all its rows in any case."""
+
+
+def heavy_rows(counts: RowLengths, longest: int) -> np.ndarray:
+    """Counts the rows that are longer than a run may be.
+
+    Args:
+      counts: the row lengths.
+      longest: edges of a run.
+
+    Returns:
+      int64 [tables, groups].
+    """
+    return counts.by_group(np.where(counts.lengths > longest, counts.rows, 0))
+
+
+def count_runs(counts: RowLengths, longest: int) -> np.ndarray:
+    """Counts the runs that the heavy rows are cut into.
+
+    Args:
+      counts: the row lengths.
+      longest: edges of a run.
+
+    Returns:
+      int64 [tables, groups].
+    """
+    runs = counts.rows * -(-counts.lengths // longest)
+    return counts.by_group(np.where(counts.lengths > longest, runs, 0))
+
+
+def count_chunks(counts: RowLengths, longest: int, chunk: int) -> np.ndarray:
+    """Counts the chunks of the rows that are not heavy, and of the runs.
+
+    Args:
+      counts: the row lengths.
+      longest: edges of a run.
+      chunk: edges handled at a time, a multiple of `PIECE`.
+
+    Returns:
+      int64 [tables, groups]; a block that holds rows and runs counts twice.
+    """
+    block = chunk // PIECE
+    heavy = heavy_rows(counts, longest).ravel()[counts.groups]
+    # A block goes on until its first row ends: count those that start with a row of each length.
+    stop = np.maximum(counts.reach - heavy, 0)
+    start = np.maximum(stop - counts.rows, 0)
+    blocks = -(-stop // block) + (-start // block)
+    light = counts.by_group(blocks * -(-counts.lengths // PIECE))
+    return light + -(-count_runs(counts, longest) // block) * -(-longest // PIECE)
+
+
+def choose_longest(counts: RowLengths, chunk: int) -> tuple[int, int]:
+    """Chooses the length of runs at which visiting all edges costs least.
+
+    The runs of a group are no more than a chunk has edges, less one block: what is summed over a
+    run has to be stored until the runs of a row are added up.
+
+    Args:
+      counts: the row lengths.
+      chunk: edges handled at a time.
+
+    Returns:
+      A power of two, or the largest length of all: no row is cut; and what visiting all edges then
+      costs, in edge slots.
+    """
+    best = max(counts.longest, 1)
+    fewest = int(count_chunks(counts, best, chunk).sum())
+    longest = PIECE
+    while longest < counts.longest:
+        chunks = int(count_chunks(counts, longest, chunk).sum())
+        fits = count_runs(counts, longest).max(initial=0) <= chunk - chunk // PIECE
+        if fits and chunks < fewest:
+            best, fewest = longest, chunks
+        longest *= 2
+    return best, fewest * (chunk + CHUNK_OVERHEAD)
+
+
+def choose_chunk(counts: RowLengths, node_rows: int, num_parts: int) -> int:
+    """Chooses the number of edges handled at a time that costs least.
+
+    Args:
+      counts: the row lengths in all groups of all parts, in both orientations.
+      node_rows: rows of a part.
+      num_parts: number of parts.
+
+    Returns:
+      A power of two, at most `node_rows`.
+    """
+    least = CHUNKS_ALONE if num_parts == 1 else CHUNKS_PER_PART
+    limit = max(SMALLEST_CHUNK, min(LARGEST_CHUNK, node_rows // least))
+    chunk = best = SMALLEST_CHUNK
+    lowest = choose_longest(counts, chunk)[1]
+    while 2 * chunk <= limit:
+        chunk *= 2
+        cost = choose_longest(counts, chunk)[1]
+        if cost < lowest:
+            best, lowest = chunk, cost
+    return best

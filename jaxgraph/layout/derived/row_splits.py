@@ -1,0 +1,157 @@
+"""The order in which GPU kernels take rows, and the splits of long ones.
+
+`pallas_kernels.schedule` says which rows are split, and why.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from jaxgraph.layout.derived.orientations import by_orientation, orientations
+from jaxgraph.layout.index_check import part_error
+from jaxgraph.layout.manifest import Arrays, Manifest, Shapes
+from pallas_kernels.schedule import SHORTEST, Pieces, cut_rows, longest_piece, most_pieces
+
+__all__ = ["FIELDS", "arrays", "compare", "longest_row", "shapes", "split_rows"]
+
+_WHOLE = ("whole_rows", "whole_starts", "whole_lengths")
+_PER_GROUP = ("counts", "longest")
+_POINTERS = ("whole_ptr", "piece_ptr", "row_ptr")
+_PER_SPLIT = ("piece_rows", "piece_starts", "piece_lengths", "rows", "firsts", "pieces")
+FIELDS = (*_WHOLE, *_PER_GROUP, *_POINTERS, *_PER_SPLIT)
+"""Arrays of `jaxgraph.ops.core.edges.CutRows`."""
+
+
+def longest_row(manifest: Manifest, prefix: str) -> int:
+    """Edges of a row at most; rows that no kernel splits count as equally long.
+
+    Args:
+      manifest: of the graph.
+      prefix: of the names of the orientation, such as "incoming/by_receiver".
+
+    Returns:
+      The edges.
+    """
+    return max(SHORTEST, manifest.longest_row(prefix))
+
+
+def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
+    """The longest rows of a graph, and those that other shapes have room for, by what they are.
+
+    Args:
+      manifest: of the graph.
+      pad_to: the shapes.
+
+    Returns:
+      Edges of a row that are needed and offered.
+    """
+    ends = ("incoming/by_receiver", "incoming/by_sender")
+    return {
+        f"{end}: edges of a row": (longest_row(manifest, end), longest_row(pad_to, end))
+        for end in ends
+    }
+
+
+def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
+    """Shapes and types of the arrays that `arrays` makes.
+
+    Args:
+      listed: shapes of the arrays that devices hold anyway.
+      manifest: of the graph.
+
+    Returns:
+      The same for the new arrays.
+    """
+    found: Shapes = {}
+    for prefix in orientations(listed):
+        *pieces, pointers = listed[f"{prefix}/compressed_ptr"][0]
+        rows, slots = (listed[f"{prefix}/{x}"][0][-1] for x in ("compressed_rows", "neighbors"))
+        splits = most_pieces(slots, longest_row(manifest, prefix))
+        groups = pointers - 1
+        sizes = dict.fromkeys(_PER_GROUP, groups) | dict.fromkeys(_POINTERS, groups + 1)
+        sizes |= dict.fromkeys(_WHOLE, _room(groups, rows, manifest.table_rows(prefix)))
+        for field, size in (sizes | dict.fromkeys(_PER_SPLIT, splits)).items():
+            found[f"{prefix}/cut/{field}"] = ((*pieces, size), np.dtype(np.int32))
+    return found
+
+
+def _room(groups: int, compressed: int, of_first: int) -> int:
+    """Entries for all rows of the first group, and those with edges of the others."""
+    return max(compressed, of_first) if groups == 1 else compressed + of_first
+
+
+def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:
+    """Orders the rows of every group of a part, and splits long ones.
+
+    Args:
+      part: the arrays of a part that the manifest lists, in the shapes that devices hold.
+      placed: these shapes, and those of the new arrays.
+      manifest: of the graph.
+
+    Returns:
+      The arrays of `jaxgraph.ops.core.edges.CutRows` for every orientation.
+
+    Raises:
+      ValueError: a row is longer than the manifest says.
+    """
+
+    def make(prefix: str, tables: Arrays) -> Arrays:
+        most, of_first = longest_row(manifest, prefix), manifest.table_rows(prefix)
+        lengths = np.diff(tables["compressed_starts"][: tables["compressed_ptr"][-1] + 1])
+        if lengths.max(initial=0) > most:
+            raise part_error(
+                f"{prefix}/compressed_starts has a row of {lengths.max()} edges; expected at most "
+                f"the manifest's {most}"
+            )
+        made = split_rows(tables, lengths, of_first)
+        return {f"{prefix}/cut/{field}": values for field, values in made.items()}
+
+    return by_orientation(part, placed, make)
+
+
+def split_rows(tables: Arrays, lengths: np.ndarray, of_first: int) -> Arrays:
+    """Orders the rows of every group of an orientation, and splits long ones.
+
+    Args:
+      tables: its compressed rows.
+      lengths: int [rows of all groups], edges of each.
+      of_first: rows of the first group's table.
+
+    Returns:
+      The arrays of `jaxgraph.ops.core.edges.CutRows`, not padded.
+    """
+    pointers, rows, starts = (tables[f"compressed_{x}"] for x in ("ptr", "rows", "starts"))
+    longest = longest_piece(len(tables["neighbors"]), int(lengths.max(initial=0)))
+    # Of the first group, the rows without edges stand after the others.
+    with_edges, groups = pointers[1], []
+    empty = np.setdiff1d(np.arange(of_first), rows[:with_edges], assume_unique=True)
+    whole_ptr = pointers + np.where(np.arange(len(pointers)) > 0, len(empty), 0)
+    whole = np.zeros((len(_WHOLE), whole_ptr[-1]), np.int32)
+    whole[0, with_edges : with_edges + len(empty)] = empty
+    for first, (start, stop) in zip(whole_ptr, itertools.pairwise(pointers), strict=False):
+        order = start + np.argsort(-lengths[start:stop], kind="stable")
+        ordered = (rows[order], starts[order], lengths[order])
+        whole[:, first : first + stop - start] = ordered
+        groups.append(cut_rows(*ordered, longest))
+    return {"whole_ptr": whole_ptr, **dict(zip(_WHOLE, whole, strict=True)), **_tables(groups)}
+
+
+def _tables(groups: list[Pieces]) -> Arrays:
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([getattr(each, name) for each in groups])
+
+    cut = [len(each.joined_rows) for each in groups]
+    return {
+        "counts": np.asarray(cut),
+        "longest": np.asarray([each.lengths.max(initial=0) for each in groups]),
+        "piece_ptr": np.cumsum([0, *(len(each.rows) for each in groups)]),
+        "piece_rows": joined("rows"),
+        "piece_starts": joined("starts"),
+        "piece_lengths": joined("lengths"),
+        "row_ptr": np.cumsum([0, *cut]),
+        "rows": joined("joined_rows"),
+        "firsts": joined("joined_starts"),
+        "pieces": joined("joined_lengths"),
+    }

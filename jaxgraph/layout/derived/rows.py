@@ -1,0 +1,346 @@
+"""Compact rows and runs: how XLA's loops take the rows of a group, a chunk of edges at a time.
+
+`jaxgraph.ops.core.edges` says why. Messages of a user's own are visited so on every
+implementation, hence every implementation has these arrays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from jaxgraph.layout.derived.chunks import (
+    PIECE,
+    choose_chunk,
+    choose_longest,
+    count_runs,
+)
+from jaxgraph.layout.derived.orientations import by_orientation, orientations
+from jaxgraph.layout.index_check import part_error
+from jaxgraph.layout.manifest import EDGE_DATA, Arrays, ColumnSchedule, Manifest, Shapes
+from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, join_lengths, leaving
+from jaxgraph.layout.row_order import order_by_length
+from jaxgraph.partition.sorting import counting_argsort
+
+__all__ = [
+    "ColumnLayout",
+    "EdgeSizes",
+    "RowSizes",
+    "arrays",
+    "column_layout",
+    "compare",
+    "edge_sizes",
+    "shapes",
+    "visited_rows",
+]
+
+_VISITED = ("rows", "starts", "degrees")
+
+
+@dataclasses.dataclass(frozen=True)
+class RowSizes:
+    """Sizes of one orientation of some edges.
+
+    Attributes:
+      longest: edges of a run, or more where a part has no room for all runs of that length.
+      entries: compact rows and runs of all groups of a part.
+      capacity: compact rows and runs of the largest group, plus one block of rows.
+    """
+
+    longest: int
+    entries: int
+    capacity: int
+
+
+@dataclasses.dataclass(frozen=True)
+class EdgeSizes:
+    """How some edges of every part are visited.
+
+    Attributes:
+      chunk: edges handled at a time.
+      by_receiver, by_sender: the two orientations.
+    """
+
+    chunk: int
+    by_receiver: RowSizes
+    by_sender: RowSizes
+
+    def of(self, prefix: str) -> RowSizes:
+        """Those of an orientation, such as "incoming/by_receiver"."""
+        return self.by_receiver if prefix.endswith("/by_receiver") else self.by_sender
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnLayout(ColumnSchedule):
+    """How features are split by column, and how a chunk of rows visits its edges.
+
+    Attributes:
+      edge_chunk: edges handled at a time.
+      receiver_capacity, sender_capacity: of the edges of a chunk of rows (see `RowSizes`).
+    """
+
+    edge_chunk: int
+    receiver_capacity: int
+    sender_capacity: int
+
+
+def column_layout(manifest: Manifest) -> ColumnLayout:
+    """How features of a graph in mode "p3" are split, and how a chunk of rows visits its edges."""
+    assert manifest.columns is not None
+    sizes, schedule = edge_sizes(manifest)["columns"], manifest.columns
+    fields = {field.name: getattr(schedule, field.name) for field in dataclasses.fields(schedule)}
+    return ColumnLayout(
+        **fields,
+        edge_chunk=sizes.chunk,
+        receiver_capacity=sizes.by_receiver.capacity,
+        sender_capacity=sizes.by_sender.capacity,
+    )
+
+
+@functools.lru_cache(maxsize=32)
+def edge_sizes(manifest: Manifest) -> Mapping[str, EdgeSizes]:
+    """Chooses chunks and runs, and counts the rows and runs that parts have at most.
+
+    Args:
+      manifest: of the graph.
+
+    Returns:
+      The sizes of "incoming", "outgoing" and "columns" edges, as far as there are any.
+    """
+    parts = manifest.num_parts
+    chunk, longest = _choices(manifest.lengths, manifest.node_rows, parts)
+    found = {"incoming": _sizes(manifest.lengths, chunk, longest)}
+    if manifest.has_outgoing:
+        found["outgoing"] = _sizes(manifest.lengths, chunk, longest, leave=True)
+    if manifest.columns is not None:
+        of_columns = [manifest.columns.lengths]
+        rows = manifest.table_rows("columns/by_receiver")
+        found["columns"] = _sizes(of_columns, *_choices(of_columns, rows, parts))
+    return found
+
+
+def _choices(
+    several: Sequence[EdgeLengths], node_rows: int, num_parts: int
+) -> tuple[int, tuple[int, int]]:
+    """The chunk, and the edges of runs by receiver and by sender."""
+    # As for the graphs that are known, without the room for others.
+    node_rows = int(node_rows / max(each.more for each in several) + 1e-6)
+    sides = [[each.by_receiver for each in several], [each.by_sender for each in several]]
+    by_receiver, by_sender = map(join_lengths, sides)
+    chunk = choose_chunk(join_lengths([by_receiver, by_sender]), node_rows, num_parts)
+    return chunk, (choose_longest(by_receiver, chunk)[0], choose_longest(by_sender, chunk)[0])
+
+
+def _sizes(
+    several: Sequence[EdgeLengths], chunk: int, longest: tuple[int, int], *, leave: bool = False
+) -> EdgeSizes:
+    def of_side(counts: Sequence[tuple[RowLengths, float]], longest: int) -> RowSizes:
+        entries, largest = _most(counts, longest, leave)
+        return RowSizes(longest, entries, largest + chunk // PIECE)
+
+    return EdgeSizes(
+        chunk,
+        of_side([(each.by_receiver, each.more) for each in several], longest[0]),
+        of_side([(each.by_sender, each.more) for each in several], longest[1]),
+    )
+
+
+def _most(
+    counts: Sequence[tuple[RowLengths, float]], longest: int | None, leave: bool
+) -> tuple[int, int]:
+    """Rows and runs of a part, and of a group, at most; of rows alone where none is cut."""
+    entries = largest = 0
+    for each, more in counts:
+        rows_and_runs = each.by_group(each.rows)
+        if longest is not None:
+            rows_and_runs = rows_and_runs + count_runs(each, longest)
+        rows_and_runs = leaving(rows_and_runs) if leave else rows_and_runs
+        entries = max(entries, math.ceil(more * int(rows_and_runs.sum(axis=1).max())))
+        largest = max(largest, math.ceil(more * int(rows_and_runs.max())))
+    return entries, largest
+
+
+def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
+    """The rows of a graph, and those that other shapes have room for, by what they are.
+
+    Args:
+      manifest: of the graph.
+      pad_to: the shapes.
+
+    Returns:
+      Rows that are needed and offered; runs may be longer where there is no room for all.
+    """
+    found = {}
+    for edges, sizes in edge_sizes(pad_to).items():
+        for side in ("by_receiver", "by_sender"):
+            counts = [(getattr(each, side), each.more) for each in manifest.lengths]
+            needed, own = _most(counts, None, edges == "outgoing"), sizes.of(f"{edges}/{side}")
+            offered = (own.entries, own.capacity - sizes.chunk // PIECE)
+            for what, pair in zip(
+                ("rows", "rows of a group"), zip(needed, offered, strict=True), strict=True
+            ):
+                found[f"{edges}/{side}: {what}"] = pair
+    return found
+
+
+def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
+    """Shapes of the arrays that `arrays` makes, and of those into whose padding a chunk may reach.
+
+    Args:
+      listed: shapes of the arrays that the manifest lists.
+      manifest: of the graph.
+
+    Returns:
+      Shapes and types by name: arrays of slots have room for a chunk after the last edge.
+    """
+    sizes, integer = edge_sizes(manifest), np.dtype(np.int32)
+    found: Shapes = {}
+    for prefix in orientations(listed):
+        edges, side = prefix.split("/")
+        chunk, own = sizes[edges].chunk, sizes[edges].of(prefix)
+        *pieces, pointers = listed[f"{prefix}/compressed_ptr"][0]
+        extents = dict.fromkeys(_VISITED, own.entries + chunk)
+        extents |= {"run_ptr": pointers, "heavy_rows": pointers - 1}
+        extents["position"] = manifest.table_rows(prefix)
+        for field, size in extents.items():
+            found[f"{prefix}/{field}"] = ((*pieces, size), integer)
+        slots = [f"{prefix}/{field}" for field in ("neighbors", "edge_ids")]
+        if side == "by_receiver":
+            slots += _edge_data(edges)
+        for name in slots:
+            if name in listed:
+                shape, dtype = listed[name]
+                found[name] = (_with_room(shape, len(pieces), chunk), dtype)
+        if side == "by_receiver" and _has_receivers(edges, listed):
+            found[f"{edges}/receivers"] = (found[f"{prefix}/neighbors"][0], integer)
+    return found
+
+
+def _edge_data(edges: str) -> list[str]:
+    """Names of arrays of the user's data of each edge."""
+    if edges == "incoming":
+        return list(EDGE_DATA)
+    return [f"{edges}/{name}" for name in EDGE_DATA]
+
+
+def _with_room(shape: tuple[int, ...], axis: int, chunk: int) -> tuple[int, ...]:
+    return (*shape[:axis], shape[axis] + chunk, *shape[axis + 1 :])
+
+
+def _has_receivers(edges: str, listed: Shapes) -> bool:
+    """Edges that carry no data have no use for the receiver of each slot, but those of a part."""
+    return edges == "incoming" or any(name in listed for name in _edge_data(edges))
+
+
+def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:
+    """Orders the rows of every group by length, and cuts heavy ones into runs.
+
+    Args:
+      part: the arrays of a part that the manifest lists, in the shapes that devices hold.
+      placed: these shapes, and those of the new arrays.
+      manifest: of the graph.
+
+    Returns:
+      The arrays of `jaxgraph.ops.core.edges.Orientation` that are not listed, and the receiver of
+      each slot.
+
+    Raises:
+      ValueError: a part or a group has more rows than the manifest has room for.
+    """
+    sizes = edge_sizes(manifest)
+
+    def make(prefix: str, tables: Arrays) -> Arrays:
+        edges, side = prefix.split("/")
+        own, room = sizes[edges].of(prefix), placed[f"{prefix}/rows"][0][-1] - sizes[edges].chunk
+        of_group = own.capacity - sizes[edges].chunk // PIECE
+        longest, made = own.longest, None
+        # In the shapes of other graphs there may be no room for all runs: then they are longer.
+        while made is None or _is_too_large(made["run_ptr"], room, of_group):
+            if made is not None and not made["heavy_rows"].any():
+                raise part_error(
+                    f"{prefix}/compressed_ptr has {made['run_ptr'][-1]} rows, up to "
+                    f"{np.diff(made['run_ptr']).max()} in a group; expected at most {room}, and "
+                    f"{of_group} in a group, which is what the manifest's row lengths come to"
+                )
+            made = visited_rows(tables, longest, manifest.table_rows(prefix))
+            longest *= 2
+        found = {f"{prefix}/{field}": values for field, values in made.items()}
+        if side == "by_receiver" and f"{edges}/receivers" in placed:
+            rows, starts = tables["compressed_rows"], tables["compressed_starts"]
+            count = tables["compressed_ptr"][-1]
+            found[f"{edges}/receivers"] = np.repeat(rows[:count], np.diff(starts[: count + 1]))
+        return found
+
+    return by_orientation(part, placed, make)
+
+
+def _is_too_large(run_ptr: np.ndarray, room: int, of_group: int) -> bool:
+    return run_ptr[-1] > room or np.diff(run_ptr).max(initial=0) > of_group
+
+
+def visited_rows(tables: Arrays, longest: int, num_rows: int) -> Arrays:
+    """The compact rows of every group, and after them the runs that its heavy rows are cut into.
+
+    The start and the degree of a heavy row are its first run in that order, and its runs.
+
+    Args:
+      tables: the compressed rows.
+      longest: edges of a run.
+      num_rows: rows of the first group's table, of those without edges too.
+
+    Returns:
+      The arrays of `jaxgraph.ops.core.edges.Orientation` by name, not padded.
+    """
+    pointers = tables["compressed_ptr"].astype(np.int64)
+    bounds = tables["compressed_starts"][: pointers[-1] + 1]
+    rows, lengths = tables["compressed_rows"][: pointers[-1]], np.diff(bounds)
+    order = order_by_length(lengths, pointers, _by_row(rows, pointers))
+    rows, starts, lengths = rows[order], bounds[order], lengths[order]
+    group, groups = np.repeat(np.arange(len(pointers) - 1), np.diff(pointers)), len(pointers) - 1
+    position = np.full(num_rows, -1, np.int32)
+    if num_rows:
+        position[rows[: pointers[1]]] = np.arange(pointers[1], dtype=np.int32)
+    # The first ones of every group, whose rows are ordered by length.
+    heavy = np.flatnonzero(lengths > longest)
+    counts = -(-lengths[heavy].astype(np.int64) // longest)
+    row = np.repeat(heavy, counts)
+    first = np.cumsum(counts) - counts
+    done = (np.arange(len(row)) - np.repeat(first, counts)) * longest
+    runs_of_group = np.bincount(group[row], minlength=groups)
+    runs_before = np.cumsum(runs_of_group) - runs_of_group
+    run_ptr = np.concatenate([[0], np.cumsum(np.diff(pointers) + runs_of_group)])
+    # The runs of a group follow its compact rows, and are numbered from the first of these on.
+    ahead = np.diff(pointers) - runs_before
+    visited_starts, visited_lengths = starts.copy(), lengths.copy()
+    visited_starts[heavy], visited_lengths[heavy] = ahead[group[heavy]] + first, counts
+    places = (
+        np.arange(len(rows)) + runs_before[group],
+        (run_ptr[:-1] + ahead)[group[row]] + np.arange(len(row)),
+    )
+    found = {
+        "rows": (rows, rows[row]),
+        "starts": (visited_starts, starts[row] + done),
+        "degrees": (visited_lengths, np.minimum(lengths[row] - done, longest)),
+    }
+    arrays: Arrays = {
+        "run_ptr": run_ptr,
+        "heavy_rows": np.bincount(group[heavy], minlength=groups),
+        "position": position,
+    }
+    for name, values in found.items():
+        arrays[name] = joined = np.empty(run_ptr[-1], np.int32)
+        for at, some in zip(places, values, strict=True):
+            joined[at] = some
+    return arrays
+
+
+def _by_row(rows: np.ndarray, pointers: np.ndarray) -> np.ndarray | None:
+    """Positions of all groups' rows by ascending row; None: they ascend within every group."""
+    ascends = rows[1:] > rows[:-1]
+    ends = pointers[1:-1]
+    ascends[ends[(ends > 0) & (ends < len(rows))] - 1] = True
+    return None if ascends.all() else counting_argsort(rows, int(rows.max()) + 1)

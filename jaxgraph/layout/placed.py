@@ -1,0 +1,118 @@
+"""The arrays of a part as a device holds them: those that a source lists, and those derived."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxgraph.layout.derived import lanes, places, row_splits, rows
+from jaxgraph.layout.derived.orientations import fill
+from jaxgraph.layout.index_check import check_indices, check_stored_integers, part_error
+from jaxgraph.layout.index_range import check_sizes
+from jaxgraph.layout.manifest import Arrays, Manifest, Shapes
+from jaxgraph.layout.shard_tables import PartSource
+
+__all__ = ["DERIVED", "Layout", "listed_part", "placed_part", "placed_shapes"]
+
+
+class Layout(NamedTuple):
+    """Arrays derived from compressed rows.
+
+    Attributes:
+      shapes: `(listed, manifest) -> shapes` of the arrays, and of listed ones that need more room.
+      arrays: `(part, placed, manifest) -> arrays`, from those of a part that its manifest lists.
+    """
+
+    shapes: Callable[[Shapes, Manifest], Shapes]
+    arrays: Callable[[Arrays, Shapes, Manifest], Arrays]
+
+
+_ROWS = Layout(rows.shapes, rows.arrays)
+DERIVED: Mapping[str, tuple[Layout, ...]] = {
+    "xla": (_ROWS, Layout(lanes.shapes, lanes.arrays)),
+    "cpu": (_ROWS, Layout(places.shapes, places.arrays)),
+    "mosaic_gpu": (_ROWS, Layout(row_splits.shapes, row_splits.arrays)),
+}
+"""What each implementation derives; messages of a user's own are visited by `rows` on each."""
+
+
+def placed_shapes(manifest: Manifest, implementation: str) -> Shapes:
+    """Finds the shapes of all arrays of a part; they depend on the manifest alone.
+
+    Args:
+      manifest: what a source lists.
+      implementation: which kernels reduce over the edges.
+
+    Returns:
+      Shapes and types by name.
+
+    Raises:
+      ValueError: an array has more entries than devices can index.
+    """
+    shapes = dict(manifest.array_shapes())
+    for layout in DERIVED[implementation]:
+        shapes |= layout.shapes(shapes, manifest)
+    check_sizes({name: max(shape, default=0) for name, (shape, _) in shapes.items()})
+    return shapes
+
+
+def placed_part(source: PartSource, manifest: Manifest, index: int, implementation: str) -> Arrays:
+    """Reads a part, checks it, and derives what an implementation needs beside it.
+
+    Args:
+      source: of the parts.
+      manifest: that of the source, perhaps with other types.
+      index: which part.
+      implementation: which kernels reduce over the edges.
+
+    Returns:
+      Its arrays, in the shapes of `placed_shapes`.
+
+    Raises:
+      ValueError: the part does not fit its manifest, or an index points outside of its table.
+    """
+    shapes = placed_shapes(manifest, implementation)
+    part = listed_part(source, manifest, index, shapes)
+    check_indices(part, manifest, index)
+    found = dict(part)
+    for layout in DERIVED[implementation]:
+        found |= layout.arrays(part, shapes, manifest)
+    return found
+
+
+def listed_part(source: PartSource, manifest: Manifest, index: int, shapes: Shapes) -> Arrays:
+    """Reads the arrays of a part that its manifest lists.
+
+    Args:
+      source: of the parts.
+      manifest: that of the source, perhaps with other types.
+      index: which part.
+      shapes: those in which devices hold the arrays.
+
+    Returns:
+      The arrays, padded.
+
+    Raises:
+      ValueError: an array is missing, too large, or of a type that does not fit.
+    """
+    part, listed = source.part(index), manifest.array_shapes()
+    missing = sorted(listed.keys() - part.keys())
+    if missing:
+        raise part_error(f"part {index} lacks {', '.join(missing)}, which its manifest lists")
+    found: Arrays = {}
+    for name, (shape, dtype) in listed.items():
+        values, what = np.asarray(part[name]), f"part {index}: {name}"
+        if values.ndim != len(shape) or any(
+            a > b for a, b in zip(values.shape, shape, strict=True)
+        ):
+            raise part_error(
+                f"{what} has shape {list(values.shape)}; expected at most the manifest's "
+                f"{list(shape)}"
+            )
+        if not np.can_cast(values.dtype, dtype, "same_kind"):
+            raise part_error(f"{what} has dtype {values.dtype}; expected the manifest's {dtype}")
+        check_stored_integers(what, values, dtype)
+        found[name] = fill(name, values, *shapes[name])
+    return found

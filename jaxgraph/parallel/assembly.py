@@ -1,0 +1,184 @@
+"""The pytrees of a shard, assembled from arrays by name: arrays of data, or abstract ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from jaxgraph.layout.derived import lanes, row_splits
+from jaxgraph.layout.derived.chunks import PIECE
+from jaxgraph.layout.derived.rows import column_layout, edge_sizes
+from jaxgraph.layout.manifest import EDGE_DATA, Manifest
+from jaxgraph.ops.core.edges import CutRows, EdgeGroups, Orientation
+from jaxgraph.ops.xla.lanes import Join, Lanes, LaneTable, RunTable
+from jaxgraph.parallel.columns import ColumnEdges, ColumnTopology
+from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.neighborhood import NodeTable
+from jaxgraph.parallel.shard import HaloTable, Shard
+from pallas_kernels.schedule import is_spread
+
+__all__ = ["assemble"]
+
+Arrays = Mapping[str, Any]
+_COMPOSED = ("incoming", "outgoing", "send", "reach", "columns", "manifest", "axis", "prefetch")
+
+
+def assemble(
+    arrays: Arrays,
+    manifest: Manifest,
+    axis: str | tuple[str, ...],
+    prefetch: bool,
+    implementation: str,
+) -> Shard:
+    """Makes the `Shard` whose leaves are the arrays, whatever they are.
+
+    Args:
+      arrays: by the names of `jaxgraph.layout.placed.placed_shapes`.
+      manifest: of the graph, without counts.
+      axis: of the mesh, or several.
+      prefetch: whether the next partition is fetched while the current one is aggregated.
+      implementation: which kernels reduce over the edges.
+
+    Returns:
+      The shard.
+    """
+    names = [field.name for field in dataclasses.fields(Shard)]
+    plain: dict[str, Any] = {name: arrays.get(name) for name in names if name not in _COMPOSED}
+    columns = None
+    if manifest.columns is not None:
+        columns = _column_topology(arrays, manifest, axis, implementation)
+        plain["nodes"] = FeatureColumns(
+            arrays["nodes"],
+            arrays["columns/offset"],
+            manifest.columns.num_features,
+            manifest.columns.groups,
+        )
+    return Shard(
+        **plain,
+        incoming=_incoming(arrays, manifest, implementation),
+        outgoing=_outgoing(arrays, manifest, implementation) if manifest.has_outgoing else None,
+        send=_halo_table(arrays, "send"),
+        reach=_halo_table(arrays, "reach"),
+        columns=columns,
+        manifest=manifest,
+        axis=axis,
+        prefetch=prefetch,
+    )
+
+
+def _incoming(arrays: Arrays, manifest: Manifest, implementation: str) -> EdgeGroups:
+    return EdgeGroups(
+        sender_ids=arrays["incoming/sender_ids"],
+        sender_ptr=arrays["incoming/sender_ptr"],
+        receiver_ids=arrays["node_ids"],
+        receiver_ptr=None,
+        receivers=arrays["incoming/receivers"],
+        **_edges(arrays, manifest, "incoming", implementation),
+    )
+
+
+def _outgoing(arrays: Arrays, manifest: Manifest, implementation: str) -> EdgeGroups:
+    return EdgeGroups(
+        sender_ids=arrays["node_ids"],
+        sender_ptr=None,
+        receiver_ids=arrays["outgoing/receiver_ids"],
+        receiver_ptr=arrays["outgoing/receiver_ptr"],
+        receivers=None,
+        **_edges(arrays, manifest, "outgoing", implementation),
+    )
+
+
+def _edges(arrays: Arrays, manifest: Manifest, edges: str, implementation: str) -> dict[str, Any]:
+    """What incoming and outgoing edges have by the same names."""
+    sizes = edge_sizes(manifest)[edges]
+    return {
+        "by_receiver": _orientation(arrays, manifest, f"{edges}/by_receiver"),
+        "by_sender": _orientation(arrays, manifest, f"{edges}/by_sender"),
+        "repetition": arrays.get(f"{edges}/repetition"),
+        "chunk": sizes.chunk,
+        "piece": PIECE,
+        "receiver_capacity": sizes.by_receiver.capacity,
+        "sender_capacity": sizes.by_sender.capacity,
+        "implementation": implementation,
+    }
+
+
+def _orientation(arrays: Arrays, manifest: Manifest, prefix: str) -> Orientation:
+    optional = {"edge_ids", "places", "cut", "lanes"}
+    names = {field.name for field in dataclasses.fields(Orientation)} - optional
+    tables = {name: arrays[f"{prefix}/{name}"] for name in names}
+    return Orientation(
+        **tables,
+        edge_ids=arrays.get(f"{prefix}/edge_ids"),
+        places=arrays.get(f"{prefix}/places"),
+        cut=_cut_rows(arrays, manifest, prefix),
+        lanes=_lanes(arrays, prefix),
+    )
+
+
+def _cut_rows(arrays: Arrays, manifest: Manifest, prefix: str) -> CutRows | None:
+    """How GPU kernels take the rows of an orientation, or None: nothing was made for them."""
+    if f"{prefix}/cut/counts" not in arrays:
+        return None
+    found = {field: arrays[f"{prefix}/cut/{field}"] for field in row_splits.FIELDS}
+    slots = arrays[f"{prefix}/neighbors"].shape[-1]
+    spread = is_spread(slots, row_splits.longest_row(manifest, prefix))
+    return CutRows(**found, partials=found["piece_rows"].shape[-1], spread=spread)
+
+
+def _lanes(arrays: Arrays, prefix: str) -> Lanes | None:
+    """How XLA takes all rows of an orientation together, or None: nothing was made for it."""
+    if f"{prefix}/lanes/further/0" not in arrays:
+        return None
+
+    def table(name: str) -> LaneTable:
+        return LaneTable(*(arrays[f"{prefix}/lanes/{name}/{field}"] for field in lanes.FIELDS))
+
+    def run_table(name: str) -> RunTable:
+        return RunTable(*(arrays[f"{prefix}/lanes/{name}/{field}"] for field in lanes.RUN_FIELDS))
+
+    def numbered(name: str, end: str) -> list[str]:
+        names = (f"{name}/{number}" for number in itertools.count())
+        known = itertools.takewhile(lambda each: f"{prefix}/lanes/{each}{end}" in arrays, names)
+        return list(known)
+
+    further = tuple(arrays[f"{prefix}/lanes/{name}"] for name in numbered("further", ""))
+    joins = tuple(
+        Join(run_table(f"{name}/rows"), run_table(f"{name}/runs"))
+        for name in numbered("joins", "/rows/runs")
+    )
+    return Lanes(table("rows"), table("runs"), further, joins)
+
+
+def _column_topology(
+    arrays: Arrays, manifest: Manifest, axis: str | tuple[str, ...], implementation: str
+) -> ColumnTopology:
+    data = {name: arrays[f"columns/{name}"] for name in EDGE_DATA if f"columns/{name}" in arrays}
+    return ColumnTopology(
+        nodes=NodeTable(
+            node_ids=arrays["columns/node_ids"],
+            node_mask=arrays["columns/node_mask"],
+            in_degree=arrays["columns/in_degree"],
+            missing_self_loop=arrays["columns/missing_self_loop"],
+            weighted_in_degree=arrays.get("columns/weighted_in_degree"),
+            has_padding=True,
+            implementation=implementation,
+        ),
+        edges=ColumnEdges(
+            _orientation(arrays, manifest, "columns/by_receiver"),
+            _orientation(arrays, manifest, "columns/by_sender"),
+            arrays.get("columns/receivers"),
+            data,
+        ),
+        schedule=column_layout(manifest),
+        axes=(axis,) if isinstance(axis, str) else axis,
+        implementation=implementation,
+    )
+
+
+def _halo_table(arrays: Arrays, name: str) -> HaloTable | None:
+    if f"{name}/rows" not in arrays:
+        return None
+    return HaloTable(arrays[f"{name}/rows"], arrays[f"{name}/ptr"], arrays[f"{name}/position"])
