@@ -22,7 +22,8 @@ from pallas_kernels.schedule import is_spread
 __all__ = ["assemble"]
 
 Arrays = Mapping[str, Any]
-_COMPOSED = ("incoming", "outgoing", "send", "reach", "columns", "manifest", "axis", "prefetch")
+_COMPOSED = {"incoming", "outgoing", "send", "reach", "columns"}
+_STATIC = {"manifest", "axis", "prefetch", "own_parts"}
 
 
 def assemble(
@@ -31,6 +32,7 @@ def assemble(
     axis: str | tuple[str, ...],
     prefetch: bool,
     implementation: str,
+    own_parts: int,
 ) -> Shard:
     """Makes the `Shard` whose leaves are the arrays, whatever they are.
 
@@ -40,12 +42,13 @@ def assemble(
       axis: of the mesh, or several.
       prefetch: whether the next partition is fetched while the current one is aggregated.
       implementation: which kernels reduce over the edges.
+      own_parts: how many parts a device owns.
 
     Returns:
       The shard.
     """
-    names = [field.name for field in dataclasses.fields(Shard)]
-    plain: dict[str, Any] = {name: arrays.get(name) for name in names if name not in _COMPOSED}
+    names = {field.name for field in dataclasses.fields(Shard)} - _COMPOSED - _STATIC
+    plain: dict[str, Any] = {name: arrays.get(name) for name in names}
     columns = None
     if manifest.columns is not None:
         columns = _column_topology(arrays, manifest, axis, implementation)
@@ -65,6 +68,7 @@ def assemble(
         manifest=manifest,
         axis=axis,
         prefetch=prefetch,
+        own_parts=own_parts,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.ops.core.edges import EdgeGroups
 from jaxgraph.ops.core.randomness import edge_keep_mask
 from jaxgraph.parallel.neighborhood import check_neighborhood
 from jaxgraph.parallel.shard import Shard
@@ -41,7 +42,13 @@ def keep_edges(shard: Shard, key: jax.Array, rate: float) -> jax.Array:
       2020.
     """
     check_neighborhood(shard)
-    edges = shard.incoming
+    if shard.own_parts > 1:
+        kept = jax.vmap(lambda edges: _kept(edges, key, rate))(shard.incoming_by_part())
+        return kept.reshape(-1)
+    return _kept(shard.incoming, key, rate)
+
+
+def _kept(edges: EdgeGroups, key: jax.Array, rate: float) -> jax.Array:
     by_receiver, receivers = edges.by_receiver, edges.receivers
     assert receivers is not None  # the edges of a shard carry data
     senders = by_receiver.neighbors

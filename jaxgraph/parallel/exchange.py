@@ -26,7 +26,7 @@ from jaxgraph.ops.core.rows import entry_at, rows_from
 if TYPE_CHECKING:
     from jaxgraph.parallel.shard import HaloTable, Shard
 
-__all__ = ["Route", "halo_route", "reach_route", "rows_sent", "send_rows"]
+__all__ = ["Route", "halo_route", "reach_route", "rows_sent", "send_rows", "several_route"]
 
 Pytree = Any
 MOST_SEGMENTS = 4
@@ -130,6 +130,25 @@ def reach_route(shard: Shard) -> Route:
     return _route(manifest.reach_units, manifest.halo_unit, to_part=False)
 
 
+def several_route(shard: Shard) -> Route:
+    """The route of `shard.send` where devices own several parts.
+
+    Step i (parts - 1) + s pairs the i-th own part of every device, as receiver, with the part that
+    is s before it on the ring.
+    """
+    manifest, own = shard.manifest, shard.own_parts
+    parts, units = manifest.num_parts, manifest.halo_units
+    steps = []
+    for index in range(own):
+        for step in range(1, parts):
+            counts = {}
+            for part in range(index, parts, own):
+                other = (part - step) % parts
+                counts[other // own, part // own] = units[part][other]
+            steps.append(_segments(counts, manifest.halo_unit))
+    return Route(tuple(steps), halo_route(shard).rows)
+
+
 def rows_sent(units: tuple[tuple[int, ...], ...], unit: int) -> int:
     """Rows that one exchange over the ring sends, over all pairs of parts."""
     route = _route(units, unit, to_part=True)
@@ -143,6 +162,8 @@ def send_rows(
     tree: Pytree,
     step: jax.Array | int,
     after: jax.Array | None = None,
+    *,
+    hop: jax.Array | int | None = None,
 ) -> Pytree:
     """Sends rows to the partner of one step and returns those that came.
 
@@ -151,7 +172,8 @@ def send_rows(
       route: pairs and sizes.
       table: which rows of `tree` travel; None: its first rows, as they stand.
       tree: arrays [rows, ...].
-      step: from 1, static or traced (the same on every device).
+      step: from 1, static or traced (the same on every device): where rows start in the table.
+      hop: which step of the route; None: the same.
       after: int32 [] of value 0 that is added to the row numbers, and so orders the sending.
 
     Returns:
@@ -173,11 +195,12 @@ def send_rows(
         some = [[leaves[i] for i in bundle] for bundle in bundles]
         return [_travel(segments, rows_of, each, route.rows, shard.axis) for each in some]
 
-    if isinstance(step, int):
-        messages = branch(route.steps[step - 1], leaves)
+    hop = step if hop is None else hop
+    if isinstance(hop, int):
+        messages = branch(route.steps[hop - 1], leaves)
     else:
         branches = [partial(branch, segments) for segments in route.steps]
-        messages = lax.switch(step - 1, branches, leaves)
+        messages = lax.switch(hop - 1, branches, leaves)
     return jax.tree.unflatten(structure, _unpacked(bundles, messages, leaves))
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph.ops.core.messages import Inputs, MessageFn
@@ -13,6 +14,7 @@ from jaxgraph.ops.core.propagation import propagate_block
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.parallel.exchange import halo_route
 from jaxgraph.parallel.neighborhood import NodeTable
+from jaxgraph.parallel.own_parts import of_part
 from jaxgraph.parallel.placement import ShardedGraph
 from jaxgraph.parallel.schedules.given import GivenHalos
 from jaxgraph.parallel.shard import Shard
@@ -109,15 +111,26 @@ def part_alone(sharded: ShardedGraph, part: int) -> PartAlone:
         )
     if not sharded.shards.node_ids.is_fully_addressable:
         raise ValueError("the graph has parts in other processes; part_alone looks into all parts")
-    own = jax.tree.map(lambda leaf: _of_part(leaf, part), sharded.shards)
+    device, index = divmod(part, sharded.shards.own_parts)
+    own = jax.tree.map(lambda leaf: _on_device(leaf, device), sharded.shards)
+    if own.own_parts > 1:
+        own = _one_part(own, index)
     own = dataclasses.replace(own, prefetch=False)
     ids, mask = _sender_ids(own)
     return PartAlone(own, _table(sharded.shards, own, ids, mask))
 
 
-def _of_part(leaf: jax.Array, part: int) -> jax.Array:
-    held = next(s for s in leaf.addressable_shards if (s.index[0].start or 0) == part)
+def _on_device(leaf: jax.Array, device: int) -> jax.Array:
+    held = next(s for s in leaf.addressable_shards if (s.index[0].start or 0) == device)
     return held.data[0]
+
+
+def _one_part(own: Shard, index: int) -> Shard:
+    """One of the parts of a device, with all data of its nodes and edges."""
+    names = ("weighted_in_degree", "nodes", "labels", "train_mask", "val_mask", "test_mask")
+    names += ("graph_ids", "edges", "edge_weight", "edge_type")
+    data = {name: of_part(own, getattr(own, name), jnp.int32(index)) for name in names}
+    return dataclasses.replace(own.part(index), **data)
 
 
 def _sender_ids(own: Shard) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxgraph.graph import Graph
-from jaxgraph.layout.manifest import Counts, Manifest, Padding
+from jaxgraph.layout.manifest import Counts, Manifest, Padding, Shapes
 from jaxgraph.layout.placed import placed_part, placed_shapes
 from jaxgraph.layout.shard_tables import PartSource, tabulate
 from jaxgraph.ops.core.kernels import usable_implementation
@@ -28,7 +28,7 @@ __all__ = ["AbstractSource", "ShardedGraph", "place", "shard"]
 
 @pytree
 class ShardedGraph:
-    """A graph split over the devices of a mesh; its leaves are global arrays [parts, ...].
+    """A graph split over the devices of a mesh; its leaves are global arrays [devices, ...].
 
     Attributes:
       shards: the shards of all devices, stacked along a leading axis that the mesh splits.
@@ -122,7 +122,8 @@ def shard(
 
     Args:
       graph: the graph.
-      partition: a part for every node, one part per device; None on a mesh of one device.
+      partition: a part for every node, as many parts as the mesh has devices, or a multiple: a
+        device then owns several parts, one after the other; None on a mesh of one device.
       mesh: a mesh with one axis.
       mode: the schedule: "sar" fetches one remote partition at a time and keeps none, "domain"
         exchanges all halos at once and keeps what autodiff keeps, "p3" splits features by column:
@@ -206,7 +207,7 @@ def place(
     Args:
       source: a manifest and `part(i)`, the arrays of one part. With `AbstractSource` nothing is
         read and the leaves are `jax.ShapeDtypeStruct`: enough to compile a step.
-      mesh: a mesh with one axis and one device per part; it may span processes.
+      mesh: a mesh with one axis, whose devices own equally many parts; it may span processes.
       mode: the schedule that the source was made for, to be checked; None takes the source's. Where
         features are split by column, "p3".
       prefetch, implementation, node_dtype: as for `shard`.
@@ -233,18 +234,20 @@ def place(
         manifest = manifest.storing("nodes", _floating(node_dtype))
     manifest = _storing_degrees(manifest, jax.dtypes.canonicalize_dtype(np.float64))
     if manifest.columns is not None:
+        _check_one_part_per_device(mesh, manifest.num_parts)
         mesh = mesh_of_columns(mesh, manifest.columns)
     axis = mesh.axis_names[0] if len(mesh.axis_names) == 1 else tuple(mesh.axis_names)
     sharding = NamedSharding(mesh, PartitionSpec(axis))
     if isinstance(source, AbstractSource):
         arrays = {
-            name: jax.ShapeDtypeStruct((manifest.num_parts, *shape), dtype, sharding=sharding)
-            for name, (shape, dtype) in placed_shapes(manifest, implementation).items()
+            name: jax.ShapeDtypeStruct((mesh.size, *shape), dtype, sharding=sharding)
+            for name, (shape, dtype) in _device_shapes(manifest, mesh, implementation).items()
         }
     else:
         arrays = _placed_arrays(source, manifest, mesh, sharding, implementation)
     shared = dataclasses.replace(manifest, counts=None)
-    shards = assemble(arrays, shared, axis, prefetch, implementation)
+    own_parts = manifest.num_parts // mesh.size
+    shards = assemble(arrays, shared, axis, prefetch, implementation, own_parts)
     return ShardedGraph(shards, mesh, manifest.counts)
 
 
@@ -264,11 +267,21 @@ def _check_mesh(mesh: Mesh, num_parts: int) -> None:
         raise ValueError(
             f"the mesh has axes {mesh.axis_names}; expected one axis: jaxgraph.parallel.make_mesh"
         )
-    if mesh.size != num_parts:
+    if num_parts % mesh.size:
         raise ValueError(
             f"the graph has {num_parts} part(s) and the mesh {mesh.size} device(s); expected one "
-            f"part per device: jaxgraph.partition.partition(graph, {mesh.size}), or "
+            "part per device, or equally many: "
+            f"jaxgraph.partition.partition(graph, {mesh.size}), or "
             f"jaxgraph.parallel.make_mesh({num_parts})"
+        )
+
+
+def _check_one_part_per_device(mesh: Mesh, num_parts: int) -> None:
+    if mesh.size != num_parts:
+        raise ValueError(
+            f"mode='p3' gives every device its own columns and one part; the graph has {num_parts} "
+            f"parts and the mesh {mesh.size} device(s): partition it into {mesh.size}, or take "
+            "mode='sar' or 'domain'"
         )
 
 
@@ -297,6 +310,19 @@ def _storing_degrees(manifest: Manifest, dtype: np.dtype) -> Manifest:
     return manifest
 
 
+def _device_shapes(manifest: Manifest, mesh: Mesh, implementation: str) -> Shapes:
+    """Shapes of what a device holds of all its parts."""
+    own_parts = manifest.num_parts // mesh.size
+    shapes = placed_shapes(manifest, implementation)
+    if own_parts == 1:
+        return shapes
+
+    def of_all(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (own_parts, *shape) if "/" in name else (own_parts * shape[0], *shape[1:])
+
+    return {name: (of_all(name, shape), dtype) for name, (shape, dtype) in shapes.items()}
+
+
 def _placed_arrays(
     source: PartSource,
     manifest: Manifest,
@@ -304,19 +330,31 @@ def _placed_arrays(
     sharding: NamedSharding,
     implementation: str,
 ) -> dict[str, jax.Array]:
-    shapes = placed_shapes(manifest, implementation)
-    of_parts: dict[str, list[jax.Array]] = {name: [] for name in shapes}
+    shapes = _device_shapes(manifest, mesh, implementation)
+    own_parts = manifest.num_parts // mesh.size
+    pieces: dict[str, list[jax.Array]] = {name: [] for name in shapes}
     for index, device in enumerate(mesh.devices.flat):
         if device.process_index != jax.process_index():
             continue
-        # One part after the other: what the host makes of it is gone before the next.
-        part = placed_part(source, manifest, index, implementation)
-        placed = jax.device_put({name: values[None] for name, values in part.items()}, device)
+        # One device after the other: what the host makes for it is gone before the next.
+        parts = [
+            placed_part(source, manifest, part, implementation)
+            for part in range(index * own_parts, (index + 1) * own_parts)
+        ]
+        held = (
+            {
+                name: np.concatenate([part[name] for part in parts]).reshape(1, *shape)
+                for name, (shape, _) in shapes.items()
+            }
+            if own_parts > 1
+            else {name: parts[0][name][None] for name in shapes}
+        )
+        placed = jax.device_put(held, device)
         for name in shapes:
-            of_parts[name].append(placed[name])
+            pieces[name].append(placed[name])
     return {
         name: jax.make_array_from_single_device_arrays(
-            (manifest.num_parts, *shape), sharding, of_parts[name], dtype=dtype
+            (mesh.size, *shape), sharding, pieces[name], dtype=dtype
         )
         for name, (shape, dtype) in shapes.items()
     }

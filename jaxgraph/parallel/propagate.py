@@ -14,14 +14,13 @@ from jaxgraph.ops.core.input_classes import extremum_of
 from jaxgraph.ops.core.message_types import as_averaged, check_types
 from jaxgraph.ops.core.messages import Inputs, chunk_examples, message_shapes
 from jaxgraph.ops.core.precision import to_accumulation
-from jaxgraph.ops.core.propagation import OneBlock, Schedule
+from jaxgraph.ops.core.propagation import OneBlock
 from jaxgraph.ops.core.randomness import seed_words
 from jaxgraph.ops.core.reducers import Reducer, Softmax, Sum
 from jaxgraph.parallel.checks.message_check import check_each_edge
 from jaxgraph.parallel.closures import hoist
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
-from jaxgraph.parallel.schedules.sar import Sequential
 from jaxgraph.parallel.shard import Shard
 
 __all__ = ["aggregate_derived", "propagate", "reduce_messages"]
@@ -160,7 +159,7 @@ def aggregate_derived(
       Pytree of arrays [rows, ...].
     """
     late = match_variation(late, shard.incoming)
-    schedule: Schedule = Sequential(shard, self_loops)
+    schedule: Any = shard.schedule(self_loops=self_loops)
     if shard.num_parts == 1:
         schedule = OneBlock(shard.local_block(self_loops=self_loops))
     return propagate_derived(schedule, message, reducer, make, given, late, keep=keep)

@@ -14,11 +14,13 @@ from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups, varying_axes
 from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.reducers import Reducer
+from jaxgraph.ops.core.rows import entry_at, rows_from
 from jaxgraph.parallel.columns import ColumnTopology
 from jaxgraph.parallel.features import FeatureColumns, gather_columns
 from jaxgraph.parallel.neighborhood import masked_rows
 from jaxgraph.parallel.schedules.domain import AllHalos
 from jaxgraph.parallel.schedules.sar import Sequential
+from jaxgraph.parallel.schedules.several import SeveralParts
 from pallas_kernels.pytrees import pytree
 
 __all__ = ["HaloTable", "Shard"]
@@ -69,6 +71,8 @@ class Shard:
       columns: what layers on feature columns need, or None: features are split by node.
       axis: name of the mesh axis, or of several that together count the parts.
       prefetch: whether the next partition is fetched while the current one is aggregated.
+      own_parts: how many parts the device owns, one after the other in `rows` and `slots`; of
+        several, `incoming`, `outgoing`, `send` and `reach` have a leading axis.
     """
 
     node_ids: jax.Array
@@ -93,6 +97,7 @@ class Shard:
     manifest: Manifest = dataclasses.field(metadata={"static": True})
     axis: str | tuple[str, ...] = dataclasses.field(metadata={"static": True})
     prefetch: bool = dataclasses.field(metadata={"static": True})
+    own_parts: int = dataclasses.field(default=1, metadata={"static": True})
 
     @property
     def num_nodes(self) -> jax.Array:
@@ -115,7 +120,26 @@ class Shard:
     @property
     def num_rows(self) -> int:
         """Rows of this shard, padding included."""
-        return self.manifest.node_rows
+        return self.own_parts * self.manifest.node_rows
+
+    def part(self, index: jax.Array | int) -> Shard:
+        """Returns what a schedule needs of one of several own parts, as a shard of its own."""
+        rows = self.manifest.node_rows
+        names = ("node_ids", "node_mask", "in_degree", "missing_self_loop")
+        of_nodes = {name: rows_from(getattr(self, name), index * rows, rows) for name in names}
+        tables = {"incoming": self.incoming_by_part(), "send": self.send, "reach": self.reach}
+        if self.outgoing is not None:
+            ids = self.node_ids.reshape(self.own_parts, -1)
+            tables["outgoing"] = dataclasses.replace(self.outgoing, sender_ids=ids)
+        tables = jax.tree.map(lambda leaf: entry_at(leaf, index), tables)
+        left_out = ("weighted_in_degree", "nodes", "labels", "train_mask", "val_mask", "test_mask")
+        nothing = dict.fromkeys((*left_out, "graph_ids", "edges", "edge_weight", "edge_type"))
+        return dataclasses.replace(self, **of_nodes, **tables, **nothing, own_parts=1)
+
+    def incoming_by_part(self) -> EdgeGroups:
+        """Returns the edges that end in each of several own parts, along a leading axis."""
+        ids = self.node_ids.reshape(self.own_parts, -1)
+        return dataclasses.replace(self.incoming, receiver_ids=ids)
 
     def sum(self, values: Any) -> Any:
         """Sums over all shards.
@@ -225,10 +249,11 @@ class Shard:
         missing = self.missing_self_loop & self.node_mask if self_loops else None
         return Block(self.incoming, self.node_ids, missing)
 
-    def schedule(self, *, self_loops: bool = False) -> AllHalos | Sequential:
+    def schedule(self, *, self_loops: bool = False) -> AllHalos | Sequential | SeveralParts:
         """Returns how the rows of other parts reach this one."""
-        one_by_one = self.manifest.mode == "sar" and self.num_parts > 1
-        return Sequential(self, self_loops) if one_by_one else AllHalos(self, self_loops)
+        if self.manifest.mode == "domain" or self.num_parts == 1:
+            return AllHalos(self, self_loops)
+        return (Sequential if self.own_parts == 1 else SeveralParts)(self, self_loops)
 
     def propagate(
         self, message: MessageFn, reducer: Reducer, inputs: Inputs, *, self_loops: bool = False

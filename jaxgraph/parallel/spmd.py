@@ -165,7 +165,6 @@ def _run(
         program, shapes = trace(state, local)
         check_random_rows(program.jaxpr, graph.shards.num_rows)
         inputs = jax.tree.leaves(jax.tree.map(_row_states, (state, local), is_leaf=_is_unit))
-        manifest = graph.manifest
         words = jax.tree.leaves(
             jax.tree.map(
                 lambda word, part: jax.tree.map(lambda _: word, part),
@@ -173,7 +172,8 @@ def _run(
                 shapes,
             )
         )
-        check_rows(program, inputs, words, manifest.node_rows, has_padding=manifest.has_padding)
+        num_rows, has_padding = graph.shards.num_rows, graph.shards.has_padding
+        check_rows(program, inputs, words, num_rows, has_padding=has_padding)
         values = core.jaxpr_as_fun(program)(*jax.tree.leaves((state, local)))
         return jax.tree.unflatten(jax.tree.structure(shapes), values)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
@@ -20,7 +21,8 @@ from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.propagation import OneBlock, propagate_by
 from jaxgraph.ops.core.reducers import Reducer
-from jaxgraph.ops.core.rows import with_rows_from
+from jaxgraph.ops.core.rows import rows_from, with_rows_from
+from jaxgraph.parallel.own_parts import inputs_of_part, joined
 from pallas_kernels.pytrees import pytree
 
 if TYPE_CHECKING:
@@ -47,81 +49,119 @@ class AllHalos:
 
     def propagate(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:
         """See `jaxgraph.parallel.shard.Shard.propagate`."""
-        block = OneBlock(self.shard.local_block(self_loops=self.self_loops))
-        inputs = dataclasses.replace(inputs, sender=exchange_all(self.shard, inputs.sender))
-        return propagate_by(block, message, reducer, inputs)
+        shard = self.shard
+
+        def of_part(part: Shard, inputs: Inputs, index: jax.Array | int) -> Pytree:
+            block = OneBlock(part.local_block(self_loops=self.self_loops))
+            sender = exchange_all(shard, inputs.sender, index)
+            return propagate_by(block, message, reducer, dataclasses.replace(inputs, sender=sender))
+
+        if shard.own_parts == 1:
+            return of_part(shard, inputs, 0)
+
+        def of_one(index: jax.Array) -> Pytree:
+            return of_part(shard.part(index), inputs_of_part(shard, inputs, index), index)
+
+        return joined(lax.map(of_one, jnp.arange(shard.own_parts)))
 
 
-def exchange_all(shard: Shard, tree: Pytree) -> Pytree:
-    """Rows of the own nodes followed by all halos, one block of equal size per part.
+def exchange_all(shard: Shard, tree: Pytree, index: jax.Array | int = 0) -> Pytree:
+    """Rows of the nodes of a part followed by all its halos, one block of equal size per part.
 
     Differentiable; the gradient of a halo row travels back and is added to its owner's row.
 
     Args:
       shard: whose `send` table says what travels.
       tree: arrays [rows, ...].
+      index: which of the own parts, the same on every device.
 
     Returns:
-      Arrays [rows + parts * halo rows, ...].
+      Arrays [rows of the part + parts * halo rows, ...].
     """
     if shard.send is None:
         return tree
-    return jax.tree.map(lambda leaf: _with_halos(shard, leaf), tree)
+    send = shard.send
+    if shard.own_parts == 1:
+        send = jax.tree.map(lambda leaf: leaf[None], send)
+    by, size = shard.implementation, shard.manifest.halo_rows
+
+    def with_halos(leaf: jax.Array) -> jax.Array:
+        leaf = match_variation(leaf, send)
+        return _all_rows(shard.axis, size, by, send, jnp.int32(index), leaf)
+
+    return jax.tree.map(with_halos, tree)
 
 
-def _with_halos(shard: Shard, leaf: jax.Array) -> jax.Array:
-    assert shard.send is not None
-    leaf = match_variation(leaf, shard.send)
-    by = shard.incoming.implementation
-    return _all_rows(shard.axis, shard.manifest.halo_rows, by, shard.send, leaf)
+def _steps(axis: str | tuple[str, ...], table: HaloTable, index: jax.Array) -> jax.Array:
+    """int32 [devices, own parts]: from each own part to the part `index` of each device."""
+    own, parts = table.ptr.shape
+    targets = jnp.arange(parts // own) * own + index
+    mine = lax.axis_index(axis) * own + jnp.arange(own)
+    return (targets[:, None] - mine[None]) % parts
 
 
-def _message_rows(
-    axis: str | tuple[str, ...], table: HaloTable, size: int
-) -> tuple[jax.Array, jax.Array]:
-    """For each device, as target: the rows it gets, int32 [devices, size], and its step."""
-    parts = table.ptr.shape[0]
-    steps = (jnp.arange(parts) - lax.axis_index(axis)) % parts
-    starts = table.ptr[jnp.maximum(steps - 1, 0)]
-    return table.rows[starts[:, None] + jnp.arange(size)[None]], steps
+def _message_rows(steps: jax.Array, table: HaloTable, size: int, part_rows: int) -> jax.Array:
+    """int32 [devices, own parts, size], the rows of each own part that each device gets."""
+    own = jnp.arange(table.ptr.shape[0])[None]
+    starts = table.ptr[own, jnp.maximum(steps - 1, 0)]
+    rows = table.rows[own[..., None], starts[..., None] + jnp.arange(size)]
+    return rows + own[..., None] * part_rows
 
 
 @partial(custom_vjp, nondiff_argnums=(0, 1, 2))
 def _all_rows(
-    axis: str | tuple[str, ...], size: int, by: str, table: HaloTable, leaf: jax.Array
+    axis: str | tuple[str, ...],
+    size: int,
+    by: str,
+    table: HaloTable,
+    index: jax.Array,
+    leaf: jax.Array,
 ) -> jax.Array:
-    rows, _ = _message_rows(axis, table, size)
+    own, part_rows = table.ptr.shape[0], leaf.shape[0] // table.ptr.shape[0]
+    rows = _message_rows(_steps(axis, table, index), table, size, part_rows)
     sent = chosen_rows(leaf, rows.reshape(-1), by).reshape(*rows.shape, *leaf.shape[1:])
     halos = lax.all_to_all(sent, axis, split_axis=0, concat_axis=0)
+    halos = halos.reshape(-1, size, *leaf.shape[1:])
+    first = leaf if own == 1 else rows_from(leaf, index * part_rows, part_rows)
     # Part by part, so that XLA joins what arrived with the own rows at once.
-    return jnp.concatenate([leaf, *halos])
+    return jnp.concatenate([first, *halos])
 
 
-def _all_rows_forward(axis, size, by, table, leaf):
-    rows = checkpoint_name(_all_rows.value(axis, size, by, table, leaf), HALOS)
-    return rows, (table, jnp.zeros((leaf.shape[0], 0), leaf.dtype))
+def _all_rows_forward(axis, size, by, table, index, leaf):
+    rows = checkpoint_name(_all_rows.value(axis, size, by, table, index, leaf), HALOS)
+    return rows, (table, index, jnp.zeros((leaf.shape[0], 0), leaf.dtype))
 
 
 def _all_rows_backward(axis, size, by, residuals, gradient):
-    table, like = residuals
-    parts, own = table.ptr.shape[0], like.shape[0]
-    halos = gradient[own:].reshape(parts, size, *gradient.shape[1:])
+    table, index, like = residuals
+    own, rest = table.ptr.shape[0], gradient.shape[1:]
+    part_rows, devices = like.shape[0] // own, table.ptr.shape[1] // own
+    total = gradient[:part_rows]
+    if own > 1:
+        zeros = match_variation(jnp.zeros((like.shape[0], *rest), gradient.dtype), gradient)
+        total = with_rows_from(zeros, index * part_rows, total)
+    halos = gradient[part_rows:].reshape(devices, own, size, *rest)
     returned = lax.all_to_all(halos, axis, split_axis=0, concat_axis=0)
-    _, steps = _message_rows(axis, table, 0)
+    returned = returned.reshape(-1, size, *rest)
+    steps = _steps(axis, table, index).reshape(-1)
 
-    def add(other: jax.Array, total: jax.Array) -> jax.Array:
-        position = table.position[jnp.maximum(steps[other] - 1, 0)]
-        position = jnp.where(steps[other] > 0, position, -1)
-        return _add_rows_at(total, returned[other], position)
+    def add(number: jax.Array, total: jax.Array) -> jax.Array:
+        part = number % own
+        position = table.position[part, jnp.maximum(steps[number] - 1, 0)]
+        position = jnp.where(steps[number] > 0, position, -1)
+        return _add_rows_at(total, part * part_rows, returned[number], position)
 
-    return None, lax.fori_loop(0, parts, add, gradient[:own])
+    no_gradient = np.zeros((), jax.dtypes.float0)
+    return None, no_gradient, lax.fori_loop(0, devices * own, add, total)
 
 
 _all_rows.defvjp(_all_rows_forward, _all_rows_backward)
 
 
-def _add_rows_at(total: jax.Array, rows: jax.Array, position: jax.Array) -> jax.Array:
+def _add_rows_at(
+    total: jax.Array, first: jax.Array, rows: jax.Array, position: jax.Array
+) -> jax.Array:
     found = rows.at[jnp.maximum(position, 0)].get(mode="promise_in_bounds")
     has = (position >= 0).reshape(-1, *(1,) * (rows.ndim - 1))
-    head = total[: position.shape[0]] + jnp.where(has, found, 0)
-    return with_rows_from(total, 0, head)
+    head = rows_from(total, first, position.shape[0]) + jnp.where(has, found, 0)
+    return with_rows_from(total, first, head)
