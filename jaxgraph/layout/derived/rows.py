@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from jaxgraph.layout.compressed_rows import order_by_length
 from jaxgraph.layout.derived.chunks import (
     PIECE,
     choose_chunk,
@@ -23,7 +24,6 @@ from jaxgraph.layout.derived.orientations import by_orientation, orientations
 from jaxgraph.layout.index_check import part_error
 from jaxgraph.layout.manifest import EDGE_DATA, Arrays, ColumnSchedule, Manifest, Shapes
 from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, join_lengths, leaving
-from jaxgraph.layout.row_order import order_by_length
 from jaxgraph.partition.sorting import counting_argsort
 
 __all__ = [
