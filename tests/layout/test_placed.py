@@ -30,7 +30,8 @@ def tables(name: str, num_nodes: int = 80, pad: bool = False) -> PartTables:
         graph = complete(senders, receivers, nodes, "hub", edge_data=True)
         pairs.append((graph, Partition.from_assignment(np.arange(nodes) % num_parts, num_parts)))
     pad_to = common_shapes(*pairs, mode=mode, headroom=0.1) if pad else None
-    return tabulate(*pairs[0], mode, pad_to, columns=columns)
+    graph, owners = pairs[0]
+    return tabulate(graph, owners, mode, pad_to, columns=columns)
 
 
 @pytest.mark.parametrize("implementation", DERIVED)
