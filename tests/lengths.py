@@ -3,19 +3,19 @@
 import numpy as np
 from hypothesis import strategies as st
 
+from jaxgraph.layout.compressed_rows import CompressedRows, compress
 from jaxgraph.layout.row_lengths import RowLengths, count_lengths
-from jaxgraph.layout.row_order import RowOrder, order_rows
 
 Groups = list[list[int]]
 degree_lists = st.lists(st.lists(st.integers(1, 40), max_size=12), min_size=1, max_size=4)
 """The degree of each row, by group."""
 
 
-def order_of(groups: Groups) -> RowOrder:
+def order_of(groups: Groups) -> CompressedRows:
     """An order whose rows have these degrees."""
     rows = [row for group in groups for row, degree in enumerate(group) for _ in range(degree)]
     edge_ptr = np.cumsum([0, *(sum(group) for group in groups)])
-    return order_rows(np.asarray(rows, np.int32), None, edge_ptr)
+    return compress(np.asarray(rows, np.int32), None, edge_ptr)
 
 
 def lengths_of(groups: Groups) -> RowLengths:

@@ -6,13 +6,13 @@ import dataclasses
 
 import numpy as np
 
+from jaxgraph.layout.compressed_rows import compress
 from jaxgraph.layout.derived.chunks import PIECE, choose_chunk, choose_longest
 from jaxgraph.layout.derived.rows import visited_rows
 from jaxgraph.layout.edge_tables import Side, edge_tables
 from jaxgraph.layout.manifest import Arrays
 from jaxgraph.layout.part_edges import repetitions
 from jaxgraph.layout.row_lengths import count_lengths, join_lengths
-from jaxgraph.layout.row_order import order_rows
 from jaxgraph.partition.sorting import counting_argsort
 
 __all__ = ["BlockTables", "block_tables"]
@@ -58,8 +58,8 @@ def block_tables(
     by_key = counting_argsort(senders, num_senders)
     senders, receivers = (rows[by_key].astype(np.int32) for rows in (senders, receivers))
     by_row, ends = counting_argsort(receivers, num_receivers), np.asarray([0, len(senders)])
-    by_sender = order_rows(senders, None, ends)
-    by_receiver = order_rows(receivers[by_row], by_row, ends)
+    by_sender = compress(senders, None, ends)
+    by_receiver = compress(receivers[by_row], by_row, ends)
     lengths = [count_lengths([order]) for order in (by_receiver, by_sender)]
     chunk = choose_chunk(join_lengths(lengths), num_receivers, 1)
     listed = edge_tables(

@@ -15,6 +15,7 @@ from numbers import Integral
 
 import numpy as np
 
+from jaxgraph.layout.compressed_rows import compress
 from jaxgraph.layout.derived import rows
 from jaxgraph.layout.description import orientation_extents
 from jaxgraph.layout.edge_tables import Side, edge_tables
@@ -30,7 +31,6 @@ from jaxgraph.layout.manifest import (
 from jaxgraph.layout.node_tables import edge_arrays
 from jaxgraph.layout.part_edges import PartEdges
 from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, count_lengths
-from jaxgraph.layout.row_order import order_rows
 from jaxgraph.layout.survey import Survey
 from jaxgraph.partition.sorting import counting_argsort
 
@@ -324,8 +324,8 @@ def _pieces(survey: Survey, node_rows: int, parts: range, chunks: int) -> tuple[
                 senders[some],
                 receivers[some].astype(np.int32),
                 None,
-                order_rows(senders[some], None, ends),
-                order_rows(receivers[some][by_row], by_row, ends),
+                compress(senders[some], None, ends),
+                compress(receivers[some][by_row], by_row, ends),
             )
         )
     return tuple(found)

@@ -5,13 +5,14 @@ Its senders are the own rows followed by all halos, one block of equal size per 
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from jaxgraph.layout.edge_tables import Side, edge_tables, halo_arrays
 from jaxgraph.layout.manifest import Arrays, Manifest
 from jaxgraph.layout.node_tables import edge_arrays
 from jaxgraph.layout.part_edges import outgoing_rows
-from jaxgraph.layout.row_order import renumbered
 from jaxgraph.layout.survey import Survey
 
 __all__ = ["domain_arrays"]
@@ -31,14 +32,14 @@ def domain_arrays(survey: Survey, part: int, manifest: Manifest) -> Arrays:
     order, edges = survey.order, survey.incoming[part]
     halo, receivers = edges.by_sender, edges.by_receiver
     owner = (part - halo.groups().astype(np.int64)) % survey.num_parts
-    place = np.where(
-        owner == part, halo.rows, manifest.node_rows + owner * manifest.halo_rows + halo.numbers()
-    ).astype(np.int32)
-    senders = renumbered(halo, place)
+    numbers = manifest.node_rows + owner * manifest.halo_rows + halo.halo_numbers()
+    place = np.where(owner == part, halo.rows, numbers).astype(np.int32)
+    ends = np.asarray([0, len(place)])
+    senders = dataclasses.replace(halo, pointers=ends, edge_ptr=halo.edge_ptr[[0, -1]])
     arrays = edge_tables(
         "incoming",
-        Side(receivers, receivers.rows, senders.rows[senders.compact_of_edge()]),
-        Side(senders, senders.rows, edges.receiver_rows),
+        Side(receivers, receivers.rows, senders.by_edge(place)),
+        Side(senders, place, edges.receiver_rows),
         edges.repetition,
     )
     arrays |= edge_arrays(survey.graph, receivers.in_row_order(edges.edges))

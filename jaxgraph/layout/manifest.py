@@ -7,7 +7,6 @@ implementation derives from these arrays is not in it; see `jaxgraph.layout.deri
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import numpy as np
 
@@ -158,7 +157,7 @@ class Manifest:
         shapes have room for. What implementations derive takes its shapes from them.
       has_padding: whether there may be a row that stands for no node.
       columns: how features are split by column, or None: by node. The mode is then that of the
-        layers behind the first.
+        layers after the first.
       counts: the graph's size, or None where the manifest stands for graphs of several sizes.
     """
 
@@ -233,17 +232,6 @@ class Manifest:
         if side == "by_sender":
             return self.num_parts * self.node_rows
         return self.columns.parts_per_table * self.node_rows // self.columns.chunks
-
-    def longest_row(self, prefix: str) -> int:
-        """Edges of a row of a group, at most.
-
-        Args:
-          prefix: of the names of the orientation, such as "incoming/by_receiver".
-        """
-        of_columns = prefix.startswith("columns/") and self.columns is not None
-        several = (self.columns.lengths,) if of_columns and self.columns else self.lengths
-        side = prefix.split("/")[1]
-        return max(math.ceil(x.longer * getattr(x, side).longest) for x in several)
 
     def array_shapes(self) -> Shapes:
         """Shape and dtype of each array of a part, by name."""

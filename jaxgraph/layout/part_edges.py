@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxgraph.graph import Graph
+from jaxgraph.layout.compressed_rows import CompressedRows, compress, concatenate_groups
 from jaxgraph.layout.local_order import LocalOrder
-from jaxgraph.layout.row_order import RowOrder, concatenate_groups, order_rows
 from jaxgraph.partition.sorting import counting_argsort, index_dtype
 
 __all__ = ["PartEdges", "incoming_edges", "outgoing_edges", "outgoing_rows", "repetitions"]
@@ -36,8 +36,8 @@ class PartEdges:
     sender_rows: np.ndarray
     receiver_rows: np.ndarray
     repetition: np.ndarray | None
-    by_sender: RowOrder
-    by_receiver: RowOrder
+    by_sender: CompressedRows
+    by_receiver: CompressedRows
 
 
 def incoming_edges(
@@ -76,8 +76,8 @@ def incoming_edges(
         sender_rows,
         receiver_rows,
         repetitions(receiver_rows, key, by_row, receiver_ptr),
-        order_rows(sender_rows, None, edge_ptr),
-        order_rows(receiver_rows[by_row], by_row, receiver_ptr),
+        compress(sender_rows, None, edge_ptr),
+        compress(receiver_rows[by_row], by_row, receiver_ptr),
     )
 
 
@@ -159,7 +159,7 @@ def outgoing_edges(incoming: Sequence[PartEdges], part: int) -> PartEdges:
     )
 
 
-def outgoing_rows(incoming: Sequence[RowOrder], part: int) -> RowOrder:
+def outgoing_rows(incoming: Sequence[CompressedRows], part: int) -> CompressedRows:
     """The rows at one end of the edges that leave a part for others.
 
     Args:

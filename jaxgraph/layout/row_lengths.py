@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxgraph.layout.row_order import RowOrder
+from jaxgraph.layout.compressed_rows import CompressedRows
 from jaxgraph.partition.sorting import run_starts
 
 __all__ = ["EdgeLengths", "RowLengths", "count_lengths", "join_lengths", "leaving"]
@@ -96,28 +96,28 @@ class EdgeLengths:
         return hash(self.digest)
 
 
-def count_lengths(orders: Sequence[RowOrder], *, whole: bool = False) -> RowLengths:
-    """Counts the lengths of rows, one table for each order.
+def count_lengths(tables: Sequence[CompressedRows], *, whole: bool = False) -> RowLengths:
+    """Counts the lengths of the rows of some tables.
 
     Args:
-      orders: of as many groups each.
-      whole: whether to take all groups of an order as one.
+      tables: of as many groups each.
+      whole: whether to take all groups of a table as one.
 
     Returns:
       The counts.
     """
-    largest = max((int(order.degrees.max(initial=0)) for order in orders), default=0)
-    keys, per_table = [], 1 if whole else orders[0].num_groups
-    for number, order in enumerate(orders):
-        key = largest - order.degrees.astype(np.int64)
+    largest = max(int(table.lengths.max(initial=0)) for table in tables)
+    keys, per_table = [], 1 if whole else tables[0].num_groups
+    for number, table in enumerate(tables):
+        key = largest - table.lengths.astype(np.int64)
         if not whole:
-            key += order.groups().astype(np.int64) * (largest + 1)
+            key += table.groups().astype(np.int64) * (largest + 1)
         keys.append(np.sort(key) + number * per_table * (largest + 1))
     key = np.concatenate(keys)
     starts = run_starts(key, np.zeros(0, np.int64))
     groups, inverted = np.divmod(key[starts], largest + 1)
     return RowLengths(
-        groups, largest - inverted, np.diff(starts, append=len(key)), len(orders), per_table
+        groups, largest - inverted, np.diff(starts, append=len(key)), len(tables), per_table
     )
 
 

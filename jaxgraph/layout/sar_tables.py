@@ -33,22 +33,20 @@ def sar_arrays(survey: Survey, part: int, manifest: Manifest) -> Arrays:
 def _incoming_arrays(survey: Survey, part: int) -> Arrays:
     order, edges = survey.order, survey.incoming[part]
     senders, receivers = edges.by_sender, edges.by_receiver
-    # Own rows for the first group, compact rows of what arrived for the others.
-    own_edges, own_senders = senders.edge_ptr[1], senders.pointers[1]
-    sender = senders.compact_of_edge()
-    sender[:own_edges] = edges.sender_rows[:own_edges]
-    sender_rows = senders.numbers()
-    sender_rows[:own_senders] = senders.rows[:own_senders]
+    # Own rows for the first group, their numbers in the halo that arrived for the others.
+    own_senders, numbers = senders.pointers[1], senders.halo_numbers()
+    numbers[:own_senders] = senders.rows[:own_senders]
     arrays = edge_tables(
         "incoming",
-        Side(receivers, receivers.rows, sender),
-        Side(senders, sender_rows, edges.receiver_rows),
+        Side(receivers, receivers.rows, senders.by_edge(numbers)),
+        Side(senders, numbers, edges.receiver_rows),
         edges.repetition,
     )
     arrays |= edge_arrays(survey.graph, receivers.in_row_order(edges.edges))
     own = order.nodes_of(part)
     owner = (part - senders.groups()[own_senders:].astype(np.int64)) % survey.num_parts
-    halo = order.nodes[order.part_ptr[owner] + senders.rows[own_senders:]]
+    arrived = senders.rows[senders.halo_order()[own_senders:]]
+    halo = order.nodes[order.part_ptr[owner] + arrived]
     arrays["incoming/sender_ids"] = np.concatenate([own, halo])
     arrays["incoming/sender_ptr"] = np.concatenate(
         [[0], senders.pointers[1:-1] - own_senders + len(own)]
@@ -61,14 +59,15 @@ def _outgoing_arrays(survey: Survey, part: int, manifest: Manifest) -> Arrays:
     order, parts = survey.order, survey.num_parts
     edges = outgoing_edges(survey.incoming, part)
     senders, receivers = edges.by_sender, edges.by_receiver
+    numbers, answered = receivers.halo_numbers(), receivers.rows[receivers.halo_order()]
     arrays = edge_tables(
         "outgoing",
-        Side(receivers, receivers.numbers(), edges.sender_rows),
-        Side(senders, senders.rows, receivers.compact_of_edge()),
+        Side(receivers, numbers, edges.sender_rows),
+        Side(senders, senders.rows, receivers.by_edge(numbers)),
         edges.repetition,
     )
     owner = (part + 1 + receivers.groups().astype(np.int64)) % parts
-    arrays["outgoing/receiver_ids"] = order.nodes[order.part_ptr[owner] + receivers.rows]
+    arrays["outgoing/receiver_ids"] = order.nodes[order.part_ptr[owner] + answered]
     arrays["outgoing/receiver_ptr"] = receivers.pointers[:-1]
     arrays |= halo_arrays("send", senders, range(parts - 1), manifest)
     return arrays | halo_arrays(

@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxgraph.layout.derived import lanes, row_splits
 from jaxgraph.layout.derived.chunks import PIECE
-from jaxgraph.layout.derived.rows import column_layout, edge_sizes
+from jaxgraph.layout.derived.rows import edge_sizes
 from jaxgraph.layout.manifest import EDGE_DATA, Manifest
 from jaxgraph.ops.core.edges import CutRows, EdgeGroups, Orientation
 from jaxgraph.ops.xla.lanes import Join, Lanes, LaneTable, RunTable
@@ -159,6 +159,7 @@ def _lanes(arrays: Arrays, prefix: str) -> Lanes | None:
 def _column_topology(
     arrays: Arrays, manifest: Manifest, axis: str | tuple[str, ...], implementation: str
 ) -> ColumnTopology:
+    assert manifest.columns is not None
     data = {name: arrays[f"columns/{name}"] for name in EDGE_DATA if f"columns/{name}" in arrays}
     return ColumnTopology(
         nodes=NodeTable(
@@ -176,7 +177,8 @@ def _column_topology(
             arrays.get("columns/receivers"),
             data,
         ),
-        schedule=column_layout(manifest),
+        schedule=manifest.columns,
+        sizes=edge_sizes(manifest)["columns"],
         axes=(axis,) if isinstance(axis, str) else axis,
         implementation=implementation,
     )

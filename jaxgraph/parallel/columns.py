@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgraph.layout.derived.chunks import PIECE
-from jaxgraph.layout.derived.rows import ColumnLayout as ColumnSchedule
+from jaxgraph.layout.derived.rows import EdgeSizes
+from jaxgraph.layout.manifest import ColumnSchedule
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
 from jaxgraph.ops.core.messages import Inputs
@@ -53,6 +54,7 @@ class ColumnTopology:
       nodes: of all parts.
       edges: the device's pieces, one per chunk.
       schedule: how features and rows are split.
+      sizes: how the edges of a chunk are visited.
       axes: names of the mesh axes; columns differ over the last one.
       implementation: which kernels reduce over the edges.
     """
@@ -60,6 +62,7 @@ class ColumnTopology:
     nodes: NodeTable
     edges: ColumnEdges
     schedule: ColumnSchedule = dataclasses.field(metadata={"static": True})
+    sizes: EdgeSizes = dataclasses.field(metadata={"static": True})
     axes: tuple[str, ...] = dataclasses.field(metadata={"static": True})
     implementation: str = dataclasses.field(metadata={"static": True})
 
@@ -184,7 +187,7 @@ class Piece:
     @property
     def edge_chunk(self) -> int:
         """Edges that a message function is called with."""
-        return self.topology.schedule.edge_chunk
+        return self.topology.sizes.chunk
 
     def own_rows(self, values: jax.Array) -> jax.Array:
         """The receivers' rows of `values` [parts * rows, ...], 0 in those of padding."""
@@ -223,7 +226,7 @@ class Piece:
           Pytree of arrays [receivers, ...].
         """
         assert not self_loops
-        schedule = self.topology.schedule
+        sizes = self.topology.sizes
         node_ids = self._rows(self.topology.nodes.node_ids)
         edges = EdgeGroups(
             by_receiver=self.between.by_receiver,
@@ -234,10 +237,10 @@ class Piece:
             receiver_ptr=None,
             repetition=None,
             receivers=self.between.receivers,
-            chunk=schedule.edge_chunk,
+            chunk=sizes.chunk,
             piece=PIECE,
-            receiver_capacity=schedule.receiver_capacity,
-            sender_capacity=schedule.sender_capacity,
+            receiver_capacity=sizes.by_receiver.capacity,
+            sender_capacity=sizes.by_sender.capacity,
             implementation=self.topology.implementation,
         )
         return propagate_block(Block(edges, node_ids, None), message, reducer, inputs)

@@ -34,7 +34,7 @@ class ShardedGraph:
       shards: the shards of all devices, stacked along a leading axis that the mesh splits.
       mesh: the mesh.
       counts: how large the graph is. No part of the pytree, so that a function compiled for one
-        graph runs on another of the same shapes; None behind `jax.jit` or `jax.tree.map`.
+        graph runs on another of the same shapes; None after `jax.jit` or `jax.tree.map`.
     """
 
     shards: Shard
@@ -127,7 +127,7 @@ def shard(
       mesh: a mesh with one axis.
       mode: the schedule: "sar" fetches one remote partition at a time and keeps none, "domain"
         exchanges all halos at once and keeps what autodiff keeps, "p3" splits features by column:
-        the first layer moves activations, never features, and those behind it run by `rest`.
+        the first layer moves activations, never features, and those after it run by `rest`.
       prefetch: in mode "sar", also as `rest`, fetch the next partition while the current one is
         aggregated.
       pad_to: a sharded graph, or the result of `common_shapes`, whose shapes to take on, so that
@@ -139,7 +139,7 @@ def shard(
         "xla".
       node_dtype: floating type in which devices hold node features, such as that of the model that
         reads them; None: that of the graph, or of `pad_to`.
-      rest: in mode "p3", the schedule behind the first layer, "domain" (None) or "sar".
+      rest: in mode "p3", the schedule after the first layer, "domain" (None) or "sar".
       topology: in mode "p3", where the edges of the first layer are: "replicated" (None) on every
         device, or "pushed", each on one, from where it is sent when it is needed.
       chunks: in mode "p3", into how many chunks the rows of a part are cut; partial activations of

@@ -20,6 +20,7 @@ from benchmarks.gpu.plan import Check, Layer
 from benchmarks.gpu.report import Record, details, faults, goals
 from benchmarks.gpu.roofline import expectation
 from benchmarks.gpu.timing import Pace, Row, measure
+from jaxgraph.layout.derived.row_splits import longest_row
 from jaxgraph.layout.shard_tables import tabulate
 from pallas_kernels.schedule import is_spread, most_pieces
 
@@ -169,6 +170,6 @@ def test_checks_are_done_with_rows_that_clusters_join_and_with_longer_ones(name,
     manifest = tabulate(graph, jg.partition.partition(graph, 1, method="hash")).manifest
     for prefix in ("incoming/by_receiver", "incoming/by_sender"):
         slots = manifest.array_shapes()[f"{prefix}/neighbors"][0][0]
-        longest = manifest.longest_row(prefix)
+        longest = longest_row(manifest, prefix)
         assert most_pieces(slots, longest) > 0
         assert is_spread(slots, longest) == spread

@@ -9,7 +9,7 @@ import pytest
 
 from jaxgraph.graph import Graph
 from jaxgraph.layout.column_tables import ColumnRequest
-from jaxgraph.layout.derived.rows import column_layout
+from jaxgraph.layout.derived.rows import edge_sizes
 from jaxgraph.layout.shard_tables import PartTables, tabulate
 from jaxgraph.partition import Partition, partition
 from tests.lanes import compressed_edges, edges_by_receiver, edges_by_sender, placed_parts
@@ -81,7 +81,7 @@ def check_law(tables: PartTables, graph: Graph) -> None:
             continue
         first = index if schedule.topology == "pushed" else replica * schedule.groups
         for chunk in range(schedule.chunks):
-            found = ends_of(piece_of(arrays, chunk), column_layout(tables.manifest).edge_chunk)
+            found = ends_of(piece_of(arrays, chunk), edge_sizes(tables.manifest)["columns"].chunk)
             run = rows // schedule.chunks
             for sender, receiver in found:
                 part, row = first + receiver // run, chunk * run + receiver % run

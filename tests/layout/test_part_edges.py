@@ -56,7 +56,7 @@ def test_receivers_of_all_edges_can_be_one_group(data):
         assert whole.by_sender.num_groups == order.num_parts
         rows, degrees = np.unique(apart.receiver_rows, return_counts=True)
         assert sorted(whole.by_receiver.rows.tolist()) == rows.tolist()
-        assert sorted(whole.by_receiver.degrees.tolist()) == sorted(degrees.tolist())
+        assert sorted(whole.by_receiver.lengths.tolist()) == sorted(degrees.tolist())
         for name in ("edges", "sender_rows", "receiver_rows"):
             assert np.array_equal(getattr(whole, name), getattr(apart, name))
 

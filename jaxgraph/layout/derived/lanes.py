@@ -303,8 +303,8 @@ def _lanes(tables: Arrays, lanes: Sequence[int], sizes: Sequence[int], joins: Jo
     last = found[f"further/{len(of_levels) - 1}"]
     last[last >= 0] = inverse_permutation(most_first)
     size = _runs(joins)[0]
-    behind = np.repeat(done - run * firsts, counts) + run * np.arange(counts.sum())
-    levels.append((_padded(np.repeat(rows, counts), size, -1), _padded(behind, size, 0), run))
+    passed = np.repeat(done - run * firsts, counts) + run * np.arange(counts.sum())
+    levels.append((_padded(np.repeat(rows, counts), size, -1), _padded(passed, size, 0), run))
     first, *others = (_edges_of_rows(starts, degrees, *level) for level in levels)
     runs = [np.concatenate(each) for each in zip(*others, strict=True)]
     found |= _table("rows", first, tables["neighbors"], lanes[0])

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 
@@ -34,7 +35,12 @@ def longest_row(manifest: Manifest, prefix: str) -> int:
     Returns:
       The edges.
     """
-    return max(SHORTEST, manifest.longest_row(prefix))
+    edges, side = prefix.split("/")
+    several = manifest.lengths
+    if edges == "columns":
+        assert manifest.columns is not None
+        several = (manifest.columns.lengths,)
+    return max(math.ceil(x.longer * max(SHORTEST, getattr(x, side).longest)) for x in several)
 
 
 def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:

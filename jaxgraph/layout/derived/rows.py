@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from jaxgraph.layout.compressed_rows import order_by_length
 from jaxgraph.layout.derived.chunks import (
     PIECE,
     choose_chunk,
@@ -21,17 +22,14 @@ from jaxgraph.layout.derived.chunks import (
 )
 from jaxgraph.layout.derived.orientations import by_orientation, orientations
 from jaxgraph.layout.index_check import part_error
-from jaxgraph.layout.manifest import EDGE_DATA, Arrays, ColumnSchedule, Manifest, Shapes
+from jaxgraph.layout.manifest import EDGE_DATA, Arrays, Manifest, Shapes
 from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, join_lengths, leaving
-from jaxgraph.layout.row_order import order_by_length
 from jaxgraph.partition.sorting import counting_argsort
 
 __all__ = [
-    "ColumnLayout",
     "EdgeSizes",
     "RowSizes",
     "arrays",
-    "column_layout",
     "compare",
     "edge_sizes",
     "shapes",
@@ -48,12 +46,19 @@ class RowSizes:
     Attributes:
       longest: edges of a run, or more where a part has no room for all runs of that length.
       entries: compact rows and runs of all groups of a part.
-      capacity: compact rows and runs of the largest group, plus one block of rows.
+      of_group: those of the largest group.
+      block: rows that are taken at a time.
     """
 
     longest: int
     entries: int
-    capacity: int
+    of_group: int
+    block: int
+
+    @property
+    def capacity(self) -> int:
+        """Compact rows and runs of the largest group, plus one block of rows."""
+        return self.of_group + self.block
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,33 +77,6 @@ class EdgeSizes:
     def of(self, prefix: str) -> RowSizes:
         """Those of an orientation, such as "incoming/by_receiver"."""
         return self.by_receiver if prefix.endswith("/by_receiver") else self.by_sender
-
-
-@dataclasses.dataclass(frozen=True)
-class ColumnLayout(ColumnSchedule):
-    """How features are split by column, and how a chunk of rows visits its edges.
-
-    Attributes:
-      edge_chunk: edges handled at a time.
-      receiver_capacity, sender_capacity: of the edges of a chunk of rows (see `RowSizes`).
-    """
-
-    edge_chunk: int
-    receiver_capacity: int
-    sender_capacity: int
-
-
-def column_layout(manifest: Manifest) -> ColumnLayout:
-    """How features of a graph in mode "p3" are split, and how a chunk of rows visits its edges."""
-    assert manifest.columns is not None
-    sizes, schedule = edge_sizes(manifest)["columns"], manifest.columns
-    fields = {field.name: getattr(schedule, field.name) for field in dataclasses.fields(schedule)}
-    return ColumnLayout(
-        **fields,
-        edge_chunk=sizes.chunk,
-        receiver_capacity=sizes.by_receiver.capacity,
-        sender_capacity=sizes.by_sender.capacity,
-    )
 
 
 @functools.lru_cache(maxsize=32)
@@ -139,8 +117,7 @@ def _sizes(
     several: Sequence[EdgeLengths], chunk: int, longest: tuple[int, int], *, leave: bool = False
 ) -> EdgeSizes:
     def of_side(counts: Sequence[tuple[RowLengths, float]], longest: int) -> RowSizes:
-        entries, largest = _most(counts, longest, leave)
-        return RowSizes(longest, entries, largest + chunk // PIECE)
+        return RowSizes(longest, *_most(counts, longest, leave), chunk // PIECE)
 
     return EdgeSizes(
         chunk,
@@ -153,15 +130,14 @@ def _most(
     counts: Sequence[tuple[RowLengths, float]], longest: int | None, leave: bool
 ) -> tuple[int, int]:
     """Rows and runs of a part, and of a group, at most; of rows alone where none is cut."""
-    entries = largest = 0
+    entries = of_group = 0
     for each, more in counts:
-        rows_and_runs = each.by_group(each.rows)
-        if longest is not None:
-            rows_and_runs = rows_and_runs + count_runs(each, longest)
-        rows_and_runs = leaving(rows_and_runs) if leave else rows_and_runs
-        entries = max(entries, math.ceil(more * int(rows_and_runs.sum(axis=1).max())))
-        largest = max(largest, math.ceil(more * int(rows_and_runs.max())))
-    return entries, largest
+        found = each.by_group(each.rows)
+        found = found if longest is None else found + count_runs(each, longest)
+        found = leaving(found) if leave else found
+        entries = max(entries, math.ceil(more * int(found.sum(axis=1).max())))
+        of_group = max(of_group, math.ceil(more * int(found.max())))
+    return entries, of_group
 
 
 def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
@@ -178,12 +154,10 @@ def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
     for edges, sizes in edge_sizes(pad_to).items():
         for side in ("by_receiver", "by_sender"):
             counts = [(getattr(each, side), each.more) for each in manifest.lengths]
-            needed, own = _most(counts, None, edges == "outgoing"), sizes.of(f"{edges}/{side}")
-            offered = (own.entries, own.capacity - sizes.chunk // PIECE)
-            for what, pair in zip(
-                ("rows", "rows of a group"), zip(needed, offered, strict=True), strict=True
-            ):
-                found[f"{edges}/{side}: {what}"] = pair
+            of_part, of_group = _most(counts, None, edges == "outgoing")
+            own = sizes.of(f"{edges}/{side}")
+            found[f"{edges}/{side}: rows"] = (of_part, own.entries)
+            found[f"{edges}/{side}: rows of a group"] = (of_group, own.of_group)
     return found
 
 
@@ -208,14 +182,14 @@ def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
         extents["position"] = manifest.table_rows(prefix)
         for field, size in extents.items():
             found[f"{prefix}/{field}"] = ((*pieces, size), integer)
-        slots = [f"{prefix}/{field}" for field in ("neighbors", "edge_ids")]
-        if side == "by_receiver":
-            slots += _edge_data(edges)
-        for name in slots:
+        data = [name for name in _edge_data(edges) if side == "by_receiver" and name in listed]
+        for name in (f"{prefix}/neighbors", f"{prefix}/edge_ids", *data):
             if name in listed:
-                shape, dtype = listed[name]
-                found[name] = (_with_room(shape, len(pieces), chunk), dtype)
-        if side == "by_receiver" and _has_receivers(edges, listed):
+                shape, dtype = list(listed[name][0]), listed[name][1]
+                shape[len(pieces)] += chunk
+                found[name] = (tuple(shape), dtype)
+        # Edges that carry no data have no use for the receiver of each slot, but those of a part.
+        if side == "by_receiver" and (edges == "incoming" or data):
             found[f"{edges}/receivers"] = (found[f"{prefix}/neighbors"][0], integer)
     return found
 
@@ -225,15 +199,6 @@ def _edge_data(edges: str) -> list[str]:
     if edges == "incoming":
         return list(EDGE_DATA)
     return [f"{edges}/{name}" for name in EDGE_DATA]
-
-
-def _with_room(shape: tuple[int, ...], axis: int, chunk: int) -> tuple[int, ...]:
-    return (*shape[:axis], shape[axis] + chunk, *shape[axis + 1 :])
-
-
-def _has_receivers(edges: str, listed: Shapes) -> bool:
-    """Edges that carry no data have no use for the receiver of each slot, but those of a part."""
-    return edges == "incoming" or any(name in listed for name in _edge_data(edges))
 
 
 def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:
@@ -255,19 +220,7 @@ def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:
 
     def make(prefix: str, tables: Arrays) -> Arrays:
         edges, side = prefix.split("/")
-        own, room = sizes[edges].of(prefix), placed[f"{prefix}/rows"][0][-1] - sizes[edges].chunk
-        of_group = own.capacity - sizes[edges].chunk // PIECE
-        longest, made = own.longest, None
-        # In the shapes of other graphs there may be no room for all runs: then they are longer.
-        while made is None or _is_too_large(made["run_ptr"], room, of_group):
-            if made is not None and not made["heavy_rows"].any():
-                raise part_error(
-                    f"{prefix}/compressed_ptr has {made['run_ptr'][-1]} rows, up to "
-                    f"{np.diff(made['run_ptr']).max()} in a group; expected at most {room}, and "
-                    f"{of_group} in a group, which is what the manifest's row lengths come to"
-                )
-            made = visited_rows(tables, longest, manifest.table_rows(prefix))
-            longest *= 2
+        made = _cut(tables, sizes[edges].of(prefix), manifest.table_rows(prefix), prefix)
         found = {f"{prefix}/{field}": values for field, values in made.items()}
         if side == "by_receiver" and f"{edges}/receivers" in placed:
             rows, starts = tables["compressed_rows"], tables["compressed_starts"]
@@ -278,8 +231,21 @@ def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:
     return by_orientation(part, placed, make)
 
 
-def _is_too_large(run_ptr: np.ndarray, room: int, of_group: int) -> bool:
-    return run_ptr[-1] > room or np.diff(run_ptr).max(initial=0) > of_group
+def _cut(tables: Arrays, sizes: RowSizes, num_rows: int, prefix: str) -> Arrays:
+    """`visited_rows`, with longer runs where the shapes of other graphs have no room for all."""
+    longest = sizes.longest
+    while True:
+        made = visited_rows(tables, longest, num_rows)
+        of_part, of_group = made["run_ptr"][-1], np.diff(made["run_ptr"]).max(initial=0)
+        if of_part <= sizes.entries and of_group <= sizes.of_group:
+            return made
+        if not made["heavy_rows"].any():
+            raise part_error(
+                f"{prefix}/compressed_ptr has {of_part} rows, up to {of_group} in a group; "
+                f"expected at most {sizes.entries}, and {sizes.of_group} in a group, which is what "
+                "the manifest's row lengths come to"
+            )
+        longest *= 2
 
 
 def visited_rows(tables: Arrays, longest: int, num_rows: int) -> Arrays:

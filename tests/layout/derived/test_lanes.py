@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from jaxgraph.layout.derived.lanes import (
     MOST_LANES,
     RUNS_JOINED,
+    arrays,
     choose_lanes,
     count_joins,
     count_levels,
     lane_sizes,
 )
+from jaxgraph.layout.placed import placed_shapes
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.ops.cpu.library import missing
 from jaxgraph.ops.xla.lanes import Lanes, LaneTable, RunTable
@@ -179,3 +181,14 @@ def test_rows_of_one_part_are_cut_by_their_degrees(num_edges, lanes):
     levels = (100,) if num_edges == 1800 else ()
     assert sizes.levels == {"receiver": levels, "sender": levels}
     assert sizes.joins == {"receiver": (), "sender": ()}
+
+
+def test_a_part_with_more_runs_than_its_manifest_says_is_refused():
+    """XLA would leave them out."""
+    ends = np.arange(90) % 9
+    hub, even = complete(ends, 0 * ends, 9, "hub"), complete(ends, ends, 9, "even")
+    parts = Partition.from_assignment(np.zeros(9, int), 1)
+    tables, other = tabulate(hub, parts), tabulate(even, parts)
+    short = dataclasses.replace(tables.manifest, lengths=other.manifest.lengths)
+    with pytest.raises(ValueError, match=r"a level or a join .* has \d+ rows or runs; expected at"):
+        arrays(tables.part(0), placed_shapes(short, "xla"), short)

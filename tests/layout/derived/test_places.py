@@ -23,12 +23,12 @@ def test_places_are_those_of_the_edges(mode, num_parts):
         shapes = placed_shapes(tables.manifest, "cpu")
         assert {name: (x.shape, x.dtype) for name, x in part.items()} == shapes
         rows = part["incoming/by_sender/compressed_ptr"][-1]
-        edges = part["incoming/by_sender/compressed_starts"][rows]
+        edges = int(part["incoming/by_sender/compressed_starts"][rows])
         places = part["incoming/by_receiver/places"]
         slots = part["incoming/by_sender/edge_ids"][:edges]
         np.testing.assert_array_equal(places[slots], np.arange(edges))
         assert not places[edges:].any()
-        seen += int(edges)
+        seen += edges
     assert seen == graph.num_edges
 
 

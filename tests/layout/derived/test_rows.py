@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
+from jaxgraph.layout.column_tables import ColumnRequest
 from jaxgraph.layout.derived.chunks import PIECE, choose_longest, count_runs
 from jaxgraph.layout.derived.rows import compare, edge_sizes
 from jaxgraph.layout.fitting import merge, with_headroom
@@ -15,6 +16,7 @@ from jaxgraph.layout.shard_tables import PartTables, tabulate
 from jaxgraph.partition import Partition
 from tests.lanes import check_orientation, placed_parts
 from tests.strategies import complete, random_edges
+from tests.training import crooked_graph
 
 
 def hub(mode: str = "sar", edges_of_hub: int = 300) -> PartTables:
@@ -112,3 +114,10 @@ def test_every_array_of_slots_has_room_for_a_chunk_after_its_last_edge():
         assert placed[name][0][0] == listed[name][0][0] + chunk
     assert placed["incoming/receivers"] == placed["incoming/by_receiver/neighbors"]
     assert placed["outgoing/by_sender/position"][0] == (0,)
+    graph = crooked_graph(num_features=8, edge_weight=True)
+    parts = Partition.from_assignment(np.arange(graph.num_nodes) % 2, 2)
+    placed = placed_shapes(
+        tabulate(graph, parts, "domain", columns=ColumnRequest(chunks=2)).manifest, "xla"
+    )
+    slots = placed["columns/by_receiver/neighbors"][0]
+    assert placed["columns/receivers"][0] == placed["columns/edge_weight"][0] == slots

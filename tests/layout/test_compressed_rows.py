@@ -1,4 +1,4 @@
-"""Rows by descending degree within each group, compared with sorting them one by one."""
+"""The rows of each group that have edges, compared with sorting them one by one."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxgraph.layout.row_order import RowOrder, concatenate_groups, order_rows, renumbered
+from jaxgraph.layout.compressed_rows import CompressedRows, compress, concatenate_groups
 
 
 @st.composite
@@ -16,30 +16,39 @@ def grouped_edges(draw: st.DrawFn) -> list[list[int]]:
     return draw(st.lists(rows, min_size=1, max_size=5))
 
 
-def ordered(groups: list[list[int]]) -> tuple[RowOrder, np.ndarray]:
+def ordered(groups: list[list[int]]) -> tuple[CompressedRows, np.ndarray]:
     """The order of the rows, and the row of each edge."""
     rows = np.asarray([row for group in groups for row in group], np.int32)
     edge_ptr = np.cumsum([0, *(len(group) for group in groups)])
     group = np.repeat(np.arange(len(groups)), np.diff(edge_ptr))
     edges = np.lexsort((rows, group)).astype(np.int32)
-    return order_rows(rows[edges], edges, edge_ptr), rows
+    return compress(rows[edges], edges, edge_ptr), rows
 
 
-def edges_of_row(order: RowOrder, index: int) -> list[int]:
-    places = range(order.starts[index], order.starts[index] + order.degrees[index])
+def edges_of_row(order: CompressedRows, index: int) -> list[int]:
+    places = range(order.starts[index], order.starts[index] + order.lengths[index])
     return [place if order.edges is None else int(order.edges[place]) for place in places]
 
 
 @given(grouped_edges())
-def test_rows_descend_by_degree_and_ascend_among_equals(groups):
+def test_rows_ascend_within_their_group(groups):
     order, _ = ordered(groups)
     for group, rows in enumerate(groups):
-        expected = sorted(Counter(rows).items(), key=lambda item: (-item[1], item[0]))
         own = slice(order.pointers[group], order.pointers[group + 1])
-        found = zip(order.rows[own].tolist(), order.degrees[own].tolist(), strict=True)
-        assert list(found) == expected
-        assert order.groups()[own].tolist() == [group] * len(expected)
-        assert order.numbers()[own].tolist() == list(range(len(expected)))
+        found = zip(order.rows[own].tolist(), order.lengths[own].tolist(), strict=True)
+        assert list(found) == sorted(Counter(rows).items())
+        assert order.groups()[own].tolist() == [group] * len(set(rows))
+
+
+@given(grouped_edges())
+def test_halos_travel_most_edges_first(groups):
+    order, _ = ordered(groups)
+    in_halo_order, numbers = order.halo_order(), order.halo_numbers()
+    for group, rows in enumerate(groups):
+        own = slice(order.pointers[group], order.pointers[group + 1])
+        expected = sorted(Counter(rows).items(), key=lambda item: (-item[1], item[0]))
+        assert order.rows[in_halo_order[own]].tolist() == [row for row, _ in expected]
+        assert numbers[in_halo_order[own]].tolist() == list(range(len(expected)))
 
 
 @given(grouped_edges())
@@ -49,7 +58,7 @@ def test_starts_lead_to_the_edges_of_each_row(groups):
     for index, row in enumerate(order.rows):
         edges = edges_of_row(order, index)
         assert np.all(rows[edges] == row)
-        assert np.all(order.compact_of_edge()[edges] == order.numbers()[index])
+        assert np.all(order.by_edge(np.arange(len(order.rows)))[edges] == index)
         seen += edges
     assert sorted(seen) == list(range(len(rows)))
 
@@ -62,16 +71,15 @@ def test_edges_are_stored_row_by_row(groups):
     expected = sorted(range(len(rows)), key=lambda edge: (group_of_edge[edge], rows[edge], edge))
     assert order.in_row_order(np.arange(len(rows))).tolist() == expected
     assert [expected[slot] for slot in order.slot_of_edge()] == list(range(len(rows)))
-    assert order.starts[order.by_start()].tolist() == sorted(order.starts.tolist())
 
 
 @given(grouped_edges())
 def test_edges_in_order_need_no_list(groups):
     order, rows = ordered([sorted(group) for group in groups])
-    bare = order_rows(rows, None, order.edge_ptr)
+    bare = compress(rows, None, order.edge_ptr)
     assert np.array_equal(bare.in_row_order(rows), rows)
     assert bare.slot_of_edge().tolist() == list(range(len(rows)))
-    assert np.array_equal(bare.compact_of_edge(), order.compact_of_edge())
+    assert np.array_equal(bare.by_edge(bare.rows), rows)
     assert np.array_equal(bare.rows, order.rows)
 
 
@@ -81,18 +89,5 @@ def test_concatenated_groups_are_what_ordering_them_gives(groups, data):
     chosen = data.draw(st.lists(st.integers(0, len(groups) - 1), min_size=1, max_size=4))
     joined = concatenate_groups([(order, group) for group in chosen])
     expected, _ = ordered([groups[group] for group in chosen])
-    for name in ("rows", "degrees", "starts", "pointers", "edges", "edge_ptr"):
+    for name in ("rows", "starts", "pointers", "edges", "edge_ptr"):
         assert np.array_equal(getattr(joined, name), getattr(expected, name)), name
-
-
-@given(grouped_edges(), st.integers(0, 2**16))
-def test_renumbered_rows_form_one_group(groups, seed):
-    order, _ = ordered(groups)
-    names = np.random.default_rng(seed).permutation(len(order.rows)).astype(np.int32)
-    whole = renumbered(order, names)
-    expected = sorted(zip(-order.degrees, names, strict=True))
-    assert list(zip(-whole.degrees, whole.rows, strict=True)) == expected
-    assert whole.num_groups == 1
-    edges = {int(name): edges_of_row(order, index) for index, name in enumerate(names)}
-    for index, name in enumerate(whole.rows):
-        assert edges_of_row(whole, index) == edges[int(name)]

@@ -1,0 +1,157 @@
+"""Compressed rows: the rows that have edges, group by group, and the edges of each side by side.
+
+Edges are stored in *row order*: by group, then by row. The rows of a halo travel in *halo order*:
+those of most edges first, so that the rows that are read most often are near each other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxgraph.partition.sorting import (
+    index_dtype,
+    inverse_permutation,
+    run_starts,
+    smallest_unsigned,
+)
+
+__all__ = ["CompressedRows", "compress", "concatenate_groups", "order_by_length"]
+
+
+@dataclasses.dataclass(frozen=True)
+class CompressedRows:
+    """The rows that have edges, group by group, in ascending order of rows.
+
+    Attributes:
+      rows: int [rows of all groups], each row.
+      starts: int [rows of all groups], where the edges of each row start in row order.
+      pointers: int64 [groups + 1], where the rows of each group start.
+      edges: int [edges], the edges in row order; None: they are in that order themselves.
+      edge_ptr: int64 [groups + 1], where the edges of each group start.
+    """
+
+    rows: np.ndarray
+    starts: np.ndarray
+    pointers: np.ndarray
+    edges: np.ndarray | None
+    edge_ptr: np.ndarray
+
+    @property
+    def num_groups(self) -> int:
+        """How many groups there are."""
+        return len(self.pointers) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Edges of each row, int [rows of all groups]."""
+        return np.diff(self.starts, append=self.starts.dtype.type(self.edge_ptr[-1]))
+
+    def groups(self) -> np.ndarray:
+        """The group of each row, unsigned [rows of all groups]."""
+        return _group_of(self.pointers)
+
+    def in_row_order(self, values: np.ndarray) -> np.ndarray:
+        """Values [edges, ...] by edge, in row order."""
+        return values if self.edges is None else values[self.edges]
+
+    def by_edge(self, values: np.ndarray) -> np.ndarray:
+        """Values [rows of all groups] by row, at each edge: [edges]."""
+        in_row_order = np.repeat(values, self.lengths)
+        if self.edges is None:
+            return in_row_order
+        found = np.empty_like(in_row_order)
+        found[self.edges] = in_row_order
+        return found
+
+    def slot_of_edge(self) -> np.ndarray:
+        """The place of each edge in row order, int [edges]."""
+        if self.edges is not None:
+            return inverse_permutation(self.edges)
+        count = int(self.edge_ptr[-1])
+        return np.arange(count, dtype=index_dtype(count))
+
+    def halo_order(self) -> np.ndarray:
+        """The rows of all groups in halo order, int [rows of all groups]."""
+        return order_by_length(self.lengths, self.pointers)
+
+    def halo_numbers(self) -> np.ndarray:
+        """The number of each row in the halo order of its group, int [rows of all groups]."""
+        numbers = inverse_permutation(self.halo_order())
+        return numbers - np.repeat(self.pointers[:-1], np.diff(self.pointers)).astype(numbers.dtype)
+
+
+def compress(rows: np.ndarray, edges: np.ndarray | None, edge_ptr: np.ndarray) -> CompressedRows:
+    """Finds the rows that have edges.
+
+    Args:
+      rows: int [edges], the row of each edge, the edges taken by (group, row).
+      edges: int [edges], the edges by (group, row), or None if they are in that order themselves.
+      edge_ptr: int64 [groups + 1], where each group starts among the edges.
+
+    Returns:
+      The rows.
+    """
+    starts = run_starts(rows, edge_ptr).astype(index_dtype(len(rows)))
+    pointers = np.searchsorted(starts, edge_ptr.astype(starts.dtype))
+    return CompressedRows(rows[starts], starts, pointers, edges, edge_ptr)
+
+
+def concatenate_groups(members: Sequence[tuple[CompressedRows, int]]) -> CompressedRows:
+    """Takes some groups of others.
+
+    Args:
+      members: for each new group, the rows that hold it and its number there.
+
+    Returns:
+      The rows; the edges of the new groups are numbered through.
+    """
+    row_counts = [some.pointers[g + 1] - some.pointers[g] for some, g in members]
+    edge_counts = [some.edge_ptr[g + 1] - some.edge_ptr[g] for some, g in members]
+    pointers, edge_ptr = (np.cumsum([0, *counts]) for counts in (row_counts, edge_counts))
+    dtype = index_dtype(int(edge_ptr[-1]))
+    rows, starts, edges = [], [], []
+    for (some, group), first in zip(members, edge_ptr.tolist(), strict=False):
+        own = slice(some.pointers[group], some.pointers[group + 1])
+        rows.append(some.rows[own])
+        shift = first - int(some.edge_ptr[group])
+        starts.append(some.starts[own].astype(dtype) + shift)
+        if some.edges is not None:
+            numbers = some.edges[some.edge_ptr[group] : some.edge_ptr[group + 1]]
+            edges.append(numbers.astype(dtype) + shift)
+    return CompressedRows(
+        np.concatenate(rows),
+        np.concatenate(starts),
+        pointers,
+        np.concatenate(edges) if edges else None,
+        edge_ptr,
+    )
+
+
+def order_by_length(
+    lengths: np.ndarray, pointers: np.ndarray, among: np.ndarray | None = None
+) -> np.ndarray:
+    """Orders rows by group, within each by descending number of edges.
+
+    Args:
+      lengths: int [rows], edges of each, group by group.
+      pointers: int [groups + 1], where the rows of each group start.
+      among: int [rows], the order of equally long rows of a group; None: as they are.
+
+    Returns:
+      int [rows], which row is the first, the second, ...
+    """
+    largest = int(lengths.max(initial=0))
+    keys = (largest - lengths).astype(smallest_unsigned(largest))
+    order = np.argsort(keys if among is None else keys[among], kind="stable")
+    order = order if among is None else among[order]
+    if len(pointers) > 2:
+        order = order[np.argsort(_group_of(pointers)[order], kind="stable")]
+    return order
+
+
+def _group_of(pointers: np.ndarray) -> np.ndarray:
+    groups = np.arange(len(pointers) - 1, dtype=smallest_unsigned(len(pointers) - 1))
+    return np.repeat(groups, np.diff(pointers))
