@@ -1,8 +1,8 @@
 """Sequential aggregation where a device owns several parts.
 
 Devices take their own parts one after the other, the i-th of each at the same time, and fetch for
-it the parts of the ring one by one. So no more than one part of another device is resident, however
-few devices there are: the more parts, the less memory.
+it the parts of the ring one by one. A row that several parts of a device need travels to each of
+them: one part per device sends less.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jax import lax
 
 from jaxgraph.ops.core.block_gradients import add_at
 from jaxgraph.ops.core.edges import match_variation
-from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
+from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, zero_totals
 from jaxgraph.ops.core.propagation import propagate_by
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import entry_at, rows_from, with_rows_from
@@ -40,10 +40,12 @@ class _PartOfSeveral(Sequential):
     Attributes:
       whole: the shard that it is a part of.
       index: int32 [], which part.
+      totals: gradients of the rows of all own parts so far, for `pull`.
     """
 
     whole: Shard
     index: jax.Array
+    totals: list[jax.Array] | None = None
 
     def own(self, sender: Pytree) -> Pytree:
         """The rows of the part."""
@@ -75,15 +77,16 @@ class _PartOfSeveral(Sequential):
         return [with_rows_from(t, first, head) for t, head in zip(totals, heads, strict=True)]
 
     def local_gradients(self, grads: Inputs) -> Inputs:
-        """Gradients of the rows of the part, among zeros for all others."""
-        first = self.index * self.shard.num_rows
+        """Gradients of the rows of the part, added to those of all own parts so far."""
+        assert self.totals is not None
+        first, rows = self.index * self.shard.num_rows, self.shard.num_rows
 
-        def among_zeros(leaf: jax.Array) -> jax.Array:
-            shape = (self.whole.num_rows, *leaf.shape[1:])
-            zeros = match_variation(jnp.zeros(shape, leaf.dtype), leaf)
-            return with_rows_from(zeros, first, leaf)
+        def added(total: jax.Array, leaf: jax.Array) -> jax.Array:
+            new = rows_from(total, first, rows) + leaf.astype(total.dtype)
+            return with_rows_from(total, first, new)
 
-        return dataclasses.replace(grads, sender=[among_zeros(leaf) for leaf in grads.sender])
+        pairs = zip(self.totals, grads.sender, strict=True)
+        return dataclasses.replace(grads, sender=[added(*pair) for pair in pairs])
 
     def plan(self, *task: Any) -> str:
         """Never at the sender: edges that leave for other own parts would be visited apart."""
@@ -141,23 +144,19 @@ class SeveralParts:
         """See `jaxgraph.ops.core.propagation.Schedule`."""
         wanted = dataclasses.replace(wanted, over_inputs=False)
 
-        def pull(index: jax.Array) -> Inputs:
-            own_results, own_gradient = of_part(self.shard, (results, gradient), index)
-            part, own = self._part(index), inputs_of_part(self.shard, inputs, index)
-            return part.pull(message, reducer, own, own_results, own_gradient, wanted)
-
         def step(total: Pytree, index: jax.Array) -> tuple[Pytree, Pytree]:
-            grads = pull(index)
-            total = jax.tree.map(jnp.add, total, (grads.params, grads.sender))
-            return total, (grads.receiver, grads.edge)
+            params, sender = total
+            own_results, own_gradient = of_part(self.shard, (results, gradient), index)
+            part = dataclasses.replace(self._part(index), totals=sender)
+            own = inputs_of_part(self.shard, inputs, index)
+            grads = part.pull(message, reducer, own, own_results, own_gradient, wanted)
+            params = [a + b.astype(a.dtype) for a, b in zip(params, grads.params, strict=True)]
+            return (params, grads.sender), (grads.receiver, grads.edge)
 
-        first = pull(jnp.int32(0))
-        total, others = lax.scan(
-            step, (first.params, first.sender), jnp.arange(1, self.shard.own_parts)
-        )
-        first_others = (first.receiver, first.edge)
-        all_parts = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first_others, others)
-        return Inputs(*total, *joined(all_parts))
+        zeros = (zero_totals(inputs.params), zero_totals(inputs.sender))
+        zeros = match_variation(zeros, (self.shard, inputs, gradient))
+        total, others = lax.scan(step, zeros, jnp.arange(self.shard.own_parts))
+        return Inputs(*total, *joined(others))
 
     def _part(self, index: jax.Array) -> _PartOfSeveral:
         return _PartOfSeveral(self.shard.part(index), self.self_loops, self.shard, index)
