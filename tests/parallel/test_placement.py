@@ -378,8 +378,8 @@ def test_slots_without_an_edge_have_no_gradient(mode):
 
 
 def test_wrong_meshes(tables):
-    with pytest.raises(ValueError, match=r"4 part\(s\) and the mesh 2 device\(s\); expected one"):
-        place(tables, make_mesh(2))
+    with pytest.raises(ValueError, match=r"4 part\(s\) and the mesh 3 device\(s\); expected one"):
+        place(tables, make_mesh(3))
     square = jax.sharding.Mesh(np.asarray(jax.devices()[:4]).reshape(2, 2), ("a", "b"))
     with pytest.raises(ValueError, match=r"axes \('a', 'b'\); expected one axis"):
         place(tables, square)
