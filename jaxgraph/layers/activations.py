@@ -13,7 +13,7 @@ from jax import lax
 from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.stored import stored
 
-__all__ = ["elu", "keeping_output", "kept"]
+__all__ = ["Activation", "elu", "keeping_output"]
 
 Activation = Callable[[jax.Array], jax.Array]
 
@@ -57,18 +57,6 @@ def keeping_output(activation: Activation) -> Activation:
       out once; any other activation as it is.
     """
     return _relu if activation is jax.nn.relu else activation
-
-
-def kept(x: jax.Array) -> jax.Array:
-    """x, made once, so that the backward reads it and not what it is made from.
-
-    Args:
-      x: float, of any shape.
-
-    Returns:
-      x.
-    """
-    return stored(x)
 
 
 @jax.custom_jvp

@@ -67,7 +67,8 @@ def gat_conv(
     heads, _ = params["attention_sender"].shape
     reducer = _softmax(heads, concat, dropout, key)
     message = gat_message(negative_slope)
-    make = partial(_gat_inputs, is_derived=isinstance(x, DerivedFeatures))
+    is_derived = isinstance(x, DerivedFeatures)
+    make = partial(_gat_inputs, is_derived=is_derived, ends_x=is_derived and x.waits)
     y = _attend(shard, message, reducer, make, params, x, add_self_loops)
     return _as_rows(params, y)
 
@@ -86,23 +87,28 @@ def _attend(
         inputs = make(params, shard, x)
         return shard.propagate(message, reducer, inputs, self_loops=self_loops)
 
-    def made(shard: Shard, late: tuple[Params, tuple[Any, ...]]) -> Inputs:
-        params, arguments = late
-        return make(params, shard, x.function(shard, *arguments))
+    saved, late = ((), x.arguments) if x.waits else (x.arguments, ())
+
+    def made(given: tuple[Shard, tuple[Any, ...]], late: tuple[Params, tuple[Any, ...]]) -> Inputs:
+        shard, saved = given
+        params, waiting = late
+        return make(params, shard, x.function(shard, *saved, *waiting))
 
     return aggregate_derived(
         shard,
         message,
         reducer,
         made,
-        x.shard,
-        (params, x.arguments),
+        (x.shard, saved),
+        (params, late),
         keep=x.keeps_products,
         self_loops=self_loops,
     )
 
 
-def _gat_inputs(params: Params, shard: Shard, x: Features, *, is_derived: bool) -> Inputs:
+def _gat_inputs(
+    params: Params, shard: Shard, x: Features, *, is_derived: bool, ends_x: bool
+) -> Inputs:
     heads, width = params["attention_sender"].shape
     # As one product, whose gradient is one as well.
     both = [_per_head(params[f"attention_{end}"]) for end in ("sender", "receiver")]
@@ -113,8 +119,8 @@ def _gat_inputs(params: Params, shard: Shard, x: Features, *, is_derived: bool) 
         # Where z is no factor of a product, no gradient needs it once messages have theirs.
         few = map_rows(params["kernel"], vectors, by)
         kernel, few = at_use(params["kernel"], x), at_use(few, x)
-        # Features are kept; and in parts XLA would hold copies of x that take more than they save.
-        ends_x = x is not shard.nodes and shard.manifest.num_parts == 1
+        # In parts XLA would hold copies of x that take more than they save.
+        ends_x = ends_x and shard.manifest.num_parts == 1
         flat, scores = map_rows_twice(shard.mask_rows(x), kernel, few, by, ends_x=ends_x)
     else:
         flat = linear(shard, x, params["kernel"])
