@@ -20,7 +20,7 @@ class Convolution(Protocol):
     """
 
     def __call__(
-        self, neighborhood: Any, x: Any, /, *, key: jax.Array | None = None, train: bool = False
+        self, neighborhood: Any, x: Any, /, *, key: jax.Array | None, train: bool
     ) -> jax.Array:
         """float [rows, out_features] of x [rows, in_features].
 

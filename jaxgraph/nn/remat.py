@@ -69,9 +69,9 @@ def default_policy(facts: Facts) -> RematPolicy:
 
 def _saves_the_rest(facts: Facts) -> bool:
     if facts.num_parts == 1:
-        # XLA fuses cheap steps into the backward, and `jax.checkpoint` would start from copies. Of
-        # 16 bits its CPU compiler saves operands in 32: 1.05 to 1.43, but not of attention.
-        return not facts.is_16_bits or facts.convolution.mapped_features is not None
+        # XLA fuses cheap steps into the backward, and a recomputation would start from copies: 0.8
+        # to 1.6. Of 16 bits its CPU compiler saves operands in 32: up to 1.4.
+        return not facts.is_16_bits
     if facts.previous is not None or facts.drops:
         return False
     if facts.convolution.first_aggregation is None:
@@ -83,7 +83,7 @@ def _saves_the_rest(facts: Facts) -> bool:
 def _recomputed_by_convolution(facts: Facts) -> tuple[str, ...]:
     """Of attention, whose backward needs inputs and products twice: 1.6 to 1.9, under SAR 1.1."""
     columns = facts.convolution.mapped_features
-    if columns is None:
+    if columns is None or (facts.is_16_bits and facts.num_parts == 1):
         return ()
     # The backward of a last layer comes at once: to save its products takes up to 1.16 of the
     # memory, and to compute them again 1.14 of an epoch at 500 features.
@@ -114,16 +114,17 @@ def checked_policies(policy: Policies, num_layers: int) -> tuple[RematPolicy, ..
     """
     if policy is None:
         return None
-    policies = (policy,) * num_layers if isinstance(policy, RematPolicy) else tuple(policy)
-    for each in policies:
-        if not isinstance(each, RematPolicy):
-            raise TypeError(f"policy holds {each!r}; expected jaxgraph.layers.RematPolicy")
+    policies = (policy,) * num_layers if isinstance(policy, RematPolicy) else policy
+    if isinstance(policies, str) or not all(isinstance(each, RematPolicy) for each in policies):
+        raise TypeError(
+            f"policy is {policy!r}; expected jaxgraph.layers.RematPolicy, or one for each layer"
+        )
     if len(policies) != num_layers:
         raise ValueError(
             f"policy has {len(policies)} entries for {num_layers} layers; pass one RematPolicy for "
             "all of them, or one for each"
         )
-    return policies
+    return tuple(policies)
 
 
 def policies_for(
