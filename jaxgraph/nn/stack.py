@@ -42,8 +42,8 @@ class Stack(nnx.Module):
       outer_residual: whether every layer, the last as well, has one that goes around its norm and
         activation: x_{l+1} = activation(norm(conv_l(h))) + residual_l(h).
       activation: elementwise function.
-      policy: what layers save for the backward, `jaxgraph.layers.RematPolicy`: one for all layers,
-        or one for each; None: what `jaxgraph.nn.remat` finds best for the graph.
+      policy: what layers save for the backward, a `jaxgraph.layers.RematPolicy` for all layers or
+        one for each; None: `jaxgraph.nn.remat.default_policy`.
       dtype: type of activations and messages, such as jnp.bfloat16; outputs are then of 32 bits at
         least, for the loss. None: that of x.
       param_dtype: type of the parameters.
@@ -99,12 +99,7 @@ class Stack(nnx.Module):
         return dataclasses.replace(found, in_training=False, is_behind_features=False)
 
     def __call__(
-        self,
-        shard: Shard,
-        x: Features,
-        *,
-        key: jax.Array | None = None,
-        train: bool = False,
+        self, shard: Shard, x: Features, *, key: jax.Array | None = None, train: bool = False
     ) -> jax.Array:
         """The outputs of the last layer for the own nodes.
 
@@ -160,9 +155,8 @@ class Stack(nnx.Module):
         make = partial(_dropped, before, self.dropout if train else 0.0)
         arguments = (y, skip, keys[0])
         h = make(shard, *arguments)
-        y = layer.convolution(
-            shard, policy.input(shard, h, make, arguments), key=keys[1], train=train
-        )
+        given = policy.input(shard, h, make, arguments)
+        y = layer.convolution(shard, given, key=keys[1], train=train)
         skip = layer.skip(shard, h)
         if skip is not None and not self.outer_residual:
             y, skip = y + skip, None

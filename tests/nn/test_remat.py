@@ -184,9 +184,7 @@ def test_policies_that_do_not_fit_a_model_are_refused() -> None:
     assert make([RematPolicy()] * 2).policy == (RematPolicy(),) * 2
     with pytest.raises(ValueError, match="policy has 3 entries for 2 layers"):
         make([RematPolicy()] * 3)
-    with pytest.raises(
-        TypeError, match=r"policy is 'save'; expected jaxgraph\.layers\.RematPolicy"
-    ):
+    with pytest.raises(TypeError, match="policy is 'save'; expected"):
         make("save")
     with pytest.raises(TypeError, match="one for each layer"):
         make([None, None])
