@@ -1,4 +1,4 @@
-"""Functions whose backward computes again what it needs, and does so late.
+"""Functions whose backward recomputes its residuals, as late as it needs them.
 
 `jax.checkpoint` puts an optimization barrier before the recomputation, so that it waits for the
 gradient. XLA's CPU compiler drops barriers before it schedules, and would compute everything again

@@ -16,6 +16,7 @@ from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.layers.recompute import recompute
 from jaxgraph.ops.core.stored import stored
 from jaxgraph.parallel import Shard
+from jaxgraph.parallel.propagate import reads_own_rows
 
 __all__ = ["ACTIVATED", "INPUT", "NORM_INPUT", "RematPolicy"]
 
@@ -124,9 +125,7 @@ class RematPolicy:
         Returns:
           x, or how the convolution recomputes it, or its products alone.
         """
-        # In mode "domain" of several parts the convolution reads rows of other parts as well.
-        is_of_rows = shard.manifest.num_parts == 1 or shard.manifest.mode == "sar"
-        if not self.recompute or not isinstance(x, jax.Array) or not is_of_rows:
+        if not self.recompute or not isinstance(x, jax.Array) or not reads_own_rows(shard):
             return x
         keeps_products = MAPPED not in self.recompute
         if INPUT in self.recompute:

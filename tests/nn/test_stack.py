@@ -238,6 +238,7 @@ def test_keys_of_layers() -> None:
         [jax.random.fold_in(jax.random.fold_in(key, layer), kind) for kind in range(2)]
         for layer in range(3)
     ]
-    np.testing.assert_array_equal(
-        *([[jax.random.key_data(k) for k in row] for row in keys] for keys in (found, expected))
+    mine, theirs = (
+        [[jax.random.key_data(k) for k in row] for row in rows] for rows in (found, expected)
     )
+    np.testing.assert_array_equal(mine, theirs)
