@@ -1,6 +1,6 @@
 """The mathematics of layers, as pure functions of parameters, a shard and features."""
 
-from jaxgraph.layers.activations import elu, keeping_output, kept
+from jaxgraph.layers.activations import elu, keeping_output
 from jaxgraph.layers.aggregated import (
     AggregatedFeatures,
     Aggregation,
@@ -25,17 +25,29 @@ from jaxgraph.layers.convolutions import (
 from jaxgraph.layers.dense import MAPPED, check_rate, dropout, linear, require_rows
 from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.layers.edge_data import check_edge_data
-from jaxgraph.layers.normalization import batch_norm, batch_statistics, layer_norm, normalize
+from jaxgraph.layers.normalization import (
+    STATISTICS,
+    batch_norm,
+    batch_statistics,
+    layer_norm,
+    normalize,
+)
 from jaxgraph.layers.recompute import recompute
+from jaxgraph.layers.remat import ACTIVATED, INPUT, NORM_INPUT, RematPolicy
 
 __all__ = [
+    "ACTIVATED",
+    "INPUT",
     "MAPPED",
+    "NORM_INPUT",
+    "STATISTICS",
     "AggregatedFeatures",
     "Aggregation",
     "DerivedFeatures",
     "Features",
     "FirstAggregation",
     "NeighborReduction",
+    "RematPolicy",
     "SymmetricSum",
     "aggregate_by_columns",
     "batch_norm",
@@ -55,7 +67,6 @@ __all__ = [
     "gin_conv",
     "gin_stages",
     "keeping_output",
-    "kept",
     "layer_norm",
     "linear",
     "normalize",

@@ -1,4 +1,4 @@
-"""Activations whose gradient needs nothing but what they put out, which is kept anyway."""
+"""Activations whose derivative reads their output alone, which is saved anyway."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jax import lax
 from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.stored import stored
 
-__all__ = ["elu", "keeping_output", "kept"]
+__all__ = ["Activation", "elu", "keeping_output"]
 
 Activation = Callable[[jax.Array], jax.Array]
 
@@ -47,28 +47,16 @@ def _elu_tangent(
 
 
 def keeping_output(activation: Activation) -> Activation:
-    """The same function, which keeps what it puts out for the backward and not what it is given.
+    """The same function, which saves its output for the backward, and not its input.
 
     Args:
       activation: elementwise function.
 
     Returns:
-      For `jax.nn.relu` a function of the same values and gradients, which computes what it puts
-      out once; any other activation as it is.
+      For `jax.nn.relu` a function of the same values and gradients that computes its output once;
+      any other activation as it is.
     """
     return _relu if activation is jax.nn.relu else activation
-
-
-def kept(x: jax.Array) -> jax.Array:
-    """x, made once, so that the backward reads it and not what it is made from.
-
-    Args:
-      x: float, of any shape.
-
-    Returns:
-      x.
-    """
-    return stored(x)
 
 
 @jax.custom_jvp

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -76,7 +77,7 @@ def gat_conv(
         key=key,
     )
     if isinstance(x, DerivedFeatures):
-        stages = dataclasses.replace(stages, map=_map_gat_late)
+        stages = dataclasses.replace(stages, map=partial(_map_gat_late, ends_x=x.waits))
     return _attend(stages, params, neighborhood, x)
 
 
@@ -114,9 +115,12 @@ def _attend(
     if not isinstance(x, DerivedFeatures):
         return run_stages(stages, params, neighborhood, x)
 
-    def made(shard: Shard, late: tuple[Params, tuple[Any, ...]]) -> Inputs:
-        params, arguments = late
-        rows = stages.map(params, shard, x.function(shard, *arguments))
+    saved, late = ((), x.arguments) if x.waits else (x.arguments, ())
+
+    def made(given: tuple[Shard, tuple[Any, ...]], late: tuple[Params, tuple[Any, ...]]) -> Inputs:
+        shard, saved = given
+        params, waiting = late
+        rows = stages.map(params, shard, x.function(shard, *saved, *waiting))
         return stages.inputs(params, rows.sent, rows.received, ())
 
     y = aggregate_derived(
@@ -124,8 +128,8 @@ def _attend(
         stages.message,
         stages.reducer,
         made,
-        x.shard,
-        (params, x.arguments),
+        (x.shard, saved),
+        (params, late),
         keep=x.keeps_products,
         self_loops=stages.self_loops,
     )
@@ -138,15 +142,15 @@ def _map_gat(params: Params, nodes: Nodes, x: Features) -> Rows:
     return _rows_of_gat(params, flat, scores)
 
 
-def _map_gat_late(params: Params, nodes: Any, x: jax.Array) -> Rows:
+def _map_gat_late(params: Params, nodes: Any, x: jax.Array, *, ends_x: bool) -> Rows:
     """The same, of features that the backward makes again."""
     vectors, by = _score_vectors(params), nodes.implementation
     check_width(nodes, x, params["kernel"])
     # Where z is no factor of a product, no gradient needs it once messages have theirs.
     few = map_rows(params["kernel"], vectors, by)
     kernel, few = at_use(params["kernel"], x), at_use(few, x)
-    # Features are kept; and in parts XLA would hold copies of x that take more than they save.
-    ends_x = x is not nodes.nodes and nodes.num_parts == 1
+    # In parts XLA would hold copies of x that take more than they save.
+    ends_x = ends_x and nodes.num_parts == 1
     flat, scores = map_rows_twice(nodes.mask_rows(x), kernel, few, by, ends_x=ends_x)
     return _rows_of_gat(params, flat, scores)
 

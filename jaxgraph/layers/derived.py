@@ -1,4 +1,4 @@
-"""Features that a layer may make again for its backward, and need not keep."""
+"""Features that a layer recomputes in its backward, or maps again."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ __all__ = ["DerivedFeatures"]
 class DerivedFeatures:
     """x = function(shard, *arguments), rows, for layers of attention, under `spmd`.
 
-    Not in mode "domain" of several parts, whose layers take in rows of other parts as well.
+    Not in mode "domain" of several parts, whose layers read rows of other parts as well.
 
     Attributes:
-      shard: the shard, kept as it is.
-      arguments: pytrees of arrays, kept.
-      function: makes x by elementwise steps on arguments that hold a row per node; closes over
+      shard: the shard; it is saved as it is.
+      arguments: pytrees of arrays; they are saved.
+      function: computes x by elementwise steps on arguments that have a row per node; closes over
         nothing but constants.
-      keeps_products: whether what the layer maps x to is kept as well, so that it is computed once.
+      keeps_products: whether the products of x are saved as well, and computed once.
+      waits: whether x is computed again when the gradient has arrived; False where x is one of the
+        arguments.
     """
 
     shard: Shard
     arguments: tuple[Any, ...]
     function: Callable[..., Features] = dataclasses.field(metadata={"static": True})
     keeps_products: bool = dataclasses.field(metadata={"static": True})
+    waits: bool = dataclasses.field(default=True, metadata={"static": True})

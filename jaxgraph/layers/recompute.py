@@ -1,4 +1,4 @@
-"""Functions whose backward computes again what it needs, and does so late.
+"""Functions whose backward recomputes its residuals, as late as it needs them.
 
 `jax.checkpoint` puts an optimization barrier before the recomputation, so that it waits for the
 gradient. XLA's CPU compiler drops barriers before it schedules, and would compute everything again
@@ -26,13 +26,19 @@ __all__ = ["recompute"]
 Pytree = Any
 
 
-def recompute(function: Callable[..., Pytree], *arguments: Pytree, keep: Sequence[str]) -> Pytree:
-    """`function(*arguments)`, of whose intermediate results few are kept for the backward.
+def recompute(
+    function: Callable[..., Pytree],
+    *arguments: Pytree,
+    keep: Sequence[str],
+    offload: Sequence[str] = (),
+) -> Pytree:
+    """`function(*arguments)`, of whose intermediate results few are saved for the backward.
 
     Args:
       function: pure; closes over nothing but constants.
-      arguments: pytrees of arrays; they are kept.
-      keep: names given by `jax.ad_checkpoint.checkpoint_name` to results that are kept as well.
+      arguments: pytrees of arrays; they are saved.
+      keep: names given by `jax.ad_checkpoint.checkpoint_name` to results that are saved as well.
+      offload: names of results that are saved in the host's memory.
 
     Returns:
       What the function returns.
@@ -45,15 +51,15 @@ def recompute(function: Callable[..., Pytree], *arguments: Pytree, keep: Sequenc
     def of_leaves(leaves: Sequence[Any]) -> Pytree:
         return function(*jax.tree.unflatten(structure, leaves))
 
-    return _recomputed(of_leaves, tuple(keep), *leaves)
+    return _recomputed(of_leaves, (tuple(keep), tuple(offload)), *leaves)
 
 
 @partial(custom_vjp, nondiff_argnums=(0, 1))
-def _recomputed(function, keep, *leaves):
+def _recomputed(function, names, *leaves):
     return function(leaves)
 
 
-def _forward(function, keep, *leaves):
+def _forward(function, names, *leaves):
     wanted = [index for index, leaf in enumerate(leaves) if leaf.perturbed]
     values = [leaf.value for leaf in leaves]
 
@@ -63,13 +69,13 @@ def _forward(function, keep, *leaves):
             merged[index] = value
         return function(merged)
 
-    policy = jax.checkpoint_policies.save_only_these_names(*keep)
+    policy = _policy(*names)
     some = [values[index] for index in wanted]
     outputs, pull = jax.vjp(jax.checkpoint(of_wanted, policy=policy), *some)
     return outputs, (pull, Static(tuple(leaf.perturbed for leaf in leaves)))
 
 
-def _backward(function, keep, residuals, gradient):
+def _backward(function, names, residuals, gradient):
     pull, is_wanted = residuals
     gradient = jax.tree.map(_materialized, gradient)
     gradients = iter(jax.tree.map(partial(known_after, when_ready(gradient)), pull)(gradient))
@@ -77,6 +83,17 @@ def _backward(function, keep, residuals, gradient):
 
 
 _recomputed.defvjp(_forward, _backward, symbolic_zeros=True)
+
+
+def _policy(keep: tuple[str, ...], offload: tuple[str, ...]) -> Callable[..., Any]:
+    if not offload:
+        return jax.checkpoint_policies.save_only_these_names(*keep)
+    return jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=keep,
+        names_which_can_be_offloaded=offload,
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
 
 
 def _materialized(gradient: Any) -> jax.Array:

@@ -1,15 +1,14 @@
 """Graph convolutions that own their parameters; all are called as `(shard, x, key, train)`.
 
-`key` is needed in training where a layer has attention dropout; the other layers ignore it. Those
-that aggregate by no parameter say so by `first_aggregation`, which a model whose first layer they
-are hands on, so that `jaxgraph.train.fit` aggregates its features once.
+`key` is needed in training where a layer has attention dropout; the other layers ignore it. What
+they declare beside that, `jaxgraph.nn.protocol` says.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -132,11 +131,7 @@ class SAGEConv(nnx.Module):
 
 
 class _AttentionConv(nnx.Module):
-    """What GATConv and GATv2Conv share: everything but the parameters and the score.
-
-    They take `DerivedFeatures` as well, of the type that they compute in, and say by
-    `mapped_features` how many columns they map x to.
-    """
+    """GATConv and GATv2Conv but for their parameters and their score."""
 
     _layer: ClassVar[Callable[..., jax.Array]]
 
@@ -197,7 +192,9 @@ class _AttentionConv(nnx.Module):
         return type(self)._layer(
             parameters.values(self),
             shard,
-            x if isinstance(x, DerivedFeatures) else parameters.in_dtype(x, self.dtype),
+            _derived_in_dtype(x, self.dtype)
+            if isinstance(x, DerivedFeatures)
+            else parameters.in_dtype(x, self.dtype),
             concat=self.concat,
             negative_slope=self.negative_slope,
             add_self_loops=self.add_self_loops,
@@ -354,6 +351,13 @@ class GINConv(nnx.Module):
         """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
         check_neighborhood(shard)
         return layers.gin_conv(parameters.values(self), shard, parameters.in_dtype(x, self.dtype))
+
+
+def _derived_in_dtype(x: DerivedFeatures, dtype: DTypeLike | None) -> DerivedFeatures:
+    def function(shard: Shard, *arguments: Any) -> Features:
+        return parameters.in_dtype(x.function(shard, *arguments), dtype)
+
+    return x if dtype is None else dataclasses.replace(x, function=function)
 
 
 def _has_output_bias(use_bias: bool, use_output_bias: bool | None) -> bool:

@@ -23,7 +23,9 @@ from jax.typing import DTypeLike
 from jaxgraph import layers
 from jaxgraph.nn import parameters
 from jaxgraph.nn.convolutions import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv
-from jaxgraph.nn.stack import Convolution, Stack, layer_widths
+from jaxgraph.nn.protocol import Convolution
+from jaxgraph.nn.remat import Policies
+from jaxgraph.nn.stack import Stack
 
 __all__ = ["GAT", "GCN", "GIN", "DeepGCN", "GATv2", "GraphSAGE"]
 
@@ -43,6 +45,7 @@ class _Model(Stack):
     norm: str | None = None
     residual: bool = False
     activation: Activation = jax.nn.relu
+    policy: Policies = None
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
     rngs: InitVar[nnx.Rngs]
@@ -50,7 +53,7 @@ class _Model(Stack):
     _outer_residual: ClassVar[bool] = False
 
     def __post_init__(self, rngs: nnx.Rngs) -> None:
-        per_head = layer_widths(
+        per_head = _layer_widths(
             self.in_features, self.hidden_features, self.out_features, self.num_layers
         )
         heads = self._heads()
@@ -81,6 +84,7 @@ class _Model(Stack):
             residual=self.residual,
             outer_residual=self._outer_residual,
             activation=self.activation,
+            policy=self.policy,
             **shared,
         )
 
@@ -92,6 +96,19 @@ class _Model(Stack):
         self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
     ) -> Convolution:
         raise NotImplementedError
+
+
+def _layer_widths(
+    in_features: int, hidden_features: int, out_features: int, num_layers: int
+) -> list[int]:
+    """Features of the input and of the output of each layer, checked."""
+    parameters.check_sizes(
+        in_features=in_features,
+        hidden_features=hidden_features,
+        out_features=out_features,
+        num_layers=num_layers,
+    )
+    return [in_features, *[hidden_features] * (num_layers - 1), out_features]
 
 
 @dataclass(eq=False, repr=False)
@@ -107,6 +124,7 @@ class GCN(_Model):
         where their widths differ.
       activation: elementwise function after every layer but the last.
       add_self_loops: whether a node without an edge to itself counts as having one.
+      policy: what layers save for the backward, as of `Stack`; None: the default.
       dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
         at least, for the loss. None: that of x.
       param_dtype: type of the parameters.
@@ -141,6 +159,7 @@ class DeepGCN(GCN):
       norm: "batch", "layer" or None, between a convolution and its activation.
       activation: elementwise function after every convolution but the last.
       add_self_loops: whether a node without an edge to itself counts as having one.
+      policy: what layers save for the backward, as of `Stack`; None: the default.
       dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
         at least, for the loss. None: that of x.
       param_dtype: type of the parameters.
@@ -173,6 +192,7 @@ class GraphSAGE(_Model):
       residual: whether a layer before the last adds its input to its output, through a linear map
         where their widths differ.
       activation: elementwise function after every layer but the last.
+      policy: what layers save for the backward, as of `Stack`; None: the default.
       dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
         at least, for the loss. None: that of x.
       param_dtype: type of the parameters.
@@ -206,6 +226,7 @@ class GIN(_Model):
       residual: whether a layer before the last adds its input to its output, through a linear map
         where their widths differ.
       activation: elementwise function after every layer but the last.
+      policy: what layers save for the backward, as of `Stack`; None: the default.
       dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
         at least, for the loss. None: that of x.
       param_dtype: type of the parameters.
@@ -272,6 +293,7 @@ class GAT(_AttentionModel):
       activation: elementwise function after every layer but the last.
       negative_slope: of the leaky ReLU in the attention.
       add_self_loops: whether a node without an edge to itself attends to itself all the same.
+      policy: what layers save for the backward, as of `Stack`; None: the default.
       dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
         at least, for the loss. None: that of x.
       param_dtype: type of the parameters.
@@ -307,6 +329,7 @@ class GATv2(_AttentionModel):
       activation: elementwise function after every layer but the last.
       negative_slope: of the leaky ReLU in the attention.
       add_self_loops: whether a node without an edge to itself attends to itself all the same.
+      policy: what layers save for the backward, as of `Stack`; None: the default.
       dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
         at least, for the loss. None: that of x.
       param_dtype: type of the parameters.

@@ -112,9 +112,13 @@ class LayerNorm(nnx.Module):
         self.bias = parameters.zeros(features, param_dtype)
         self.epsilon = epsilon
 
-    def __call__(self, shard: Shard, x: jax.Array) -> jax.Array:
-        """float [rows, features] of x [rows, features]."""
+    def __call__(self, shard: Shard, x: jax.Array, train: bool = False) -> jax.Array:
+        """float [rows, features] of x [rows, features]; the same in training and elsewhere."""
         check_neighborhood(shard)
         x = parameters.in_dtype(x, self.dtype)
         scale, bias = self.scale.get_value(), self.bias.get_value()
         return layers.layer_norm(shard, x, scale, bias, epsilon=self.epsilon)
+
+    def normalize(self, shard: Shard, x: jax.Array, train: bool) -> tuple[jax.Array, None]:
+        """float [rows, features] of x [rows, features], and no statistics."""
+        return self(shard, x), None

@@ -23,7 +23,7 @@ from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
 from jaxgraph.parallel.shard import Shard
 
-__all__ = ["aggregate_derived", "propagate", "reduce_messages"]
+__all__ = ["aggregate_derived", "propagate", "reads_own_rows", "reduce_messages"]
 
 Pytree = Any
 REDUCTIONS = ("sum", "mean", "max", "min", "softmax")
@@ -137,6 +137,11 @@ def reduce_messages(
     )
 
 
+def reads_own_rows(shard: Shard) -> bool:
+    """Whether what messages read at senders is made from the own rows: not so of all halos."""
+    return shard.num_parts == 1 or shard.manifest.mode == "sar"
+
+
 def aggregate_derived(
     shard: Shard,
     message: Callable[[Pytree, Pytree, Pytree, Pytree], Pytree],
@@ -148,7 +153,7 @@ def aggregate_derived(
     keep: bool,
     self_loops: bool = False,
 ) -> Pytree:
-    """Reduces messages made from `make(given, late)`, which the backward makes again.
+    """Reduces messages made from `make(given, late)`, which the backward recomputes.
 
     Args:
       shard: the shard of a graph on one device or in mode "sar", under `spmd`.
@@ -157,7 +162,15 @@ def aggregate_derived(
 
     Returns:
       Pytree of arrays [rows, ...].
+
+    Raises:
+      ValueError: the shard is of another mode, see `reads_own_rows`.
     """
+    if not reads_own_rows(shard):
+        raise ValueError(
+            f"DerivedFeatures are of the own rows, and in mode {shard.manifest.mode!r} of "
+            f"{shard.num_parts} parts a layer reads halos as well; pass it the features"
+        )
     late = match_variation(late, shard.incoming)
     schedule: Any = shard.schedule(self_loops=self_loops)
     if shard.num_parts == 1:

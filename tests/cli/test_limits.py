@@ -8,7 +8,7 @@ from jaxgraph.cli import train
 from jaxgraph.cli.limits import Number, OneOf, check_limits
 from jaxgraph.cli.partition import PartitionOptions
 from jaxgraph.cli.train import TrainOptions
-from jaxgraph.nn import stack
+from jaxgraph.nn.layer import NORMS
 from jaxgraph.ops.dispatch import PREFERENCE
 
 UNLIMITED = ("dataset", "option", "weight_column")
@@ -52,4 +52,4 @@ def test_every_option_that_is_a_number_or_a_name_has_limits(options: type):
 
 def test_names_are_those_of_the_library():
     assert set(train.IMPLEMENTATIONS) == set(PREFERENCE)
-    assert set(train.NORMS) == {"none", *stack._NORMS}
+    assert set(train.NORMS) == {"none", *NORMS}

@@ -144,3 +144,12 @@ def test_columns_give_what_rows_give(name: str) -> None:
 def test_dropout_without_a_key_is_refused() -> None:
     message = "attention dropout needs a random key"
     refused(ValueError, message, lambda s: gat_conv(gat_params(), s, s.nodes, dropout=0.5))
+
+
+def test_derived_features_with_all_halos_are_refused() -> None:
+    def step(shard: Any) -> jax.Array:
+        x = DerivedFeatures(shard, (shard.nodes,), lambda shard, x: x, False)
+        return gat_conv(gat_params(), shard, x)
+
+    with pytest.raises(ValueError, match="pass it the features"):
+        spmd(step, outputs="rows")(crooked_sharded(2, "hash", "domain"))

@@ -12,7 +12,7 @@ from jaxgraph import nn
 from jaxgraph.analysis import traffic
 from jaxgraph.analysis.hlo import num_bytes, parse
 from jaxgraph.layers import FirstAggregation, NeighborReduction, SymmetricSum
-from jaxgraph.nn import stack
+from jaxgraph.nn.layer import layer_keys
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard
 from jaxgraph.partition import partition
 from jaxgraph.train import aggregate_once, compile_inference, compile_train_step
@@ -233,11 +233,12 @@ def test_dropout_leaves_the_savings_to_inference() -> None:
 def test_keys_of_layers() -> None:
     """One for the features and one for the attention of each, as folded in one by one."""
     key = jax.random.key(3)
-    found = stack._layer_keys(key, 3)
+    found = layer_keys(key, 3)
     expected = [
         [jax.random.fold_in(jax.random.fold_in(key, layer), kind) for kind in range(2)]
         for layer in range(3)
     ]
-    np.testing.assert_array_equal(
-        jax.random.key_data(found), [[jax.random.key_data(k) for k in row] for row in expected]
+    mine, theirs = (
+        [[jax.random.key_data(k) for k in row] for row in rows] for rows in (found, expected)
     )
+    np.testing.assert_array_equal(mine, theirs)

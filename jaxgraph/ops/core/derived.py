@@ -1,4 +1,4 @@
-"""Message passing whose inputs are made again for the backward, and not kept."""
+"""Message passing whose inputs the backward recomputes, and the forward does not save."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def propagate_derived(
 ) -> Pytree:
     """Reduces messages, as `propagate_by`, whose inputs are `make(given, late)`.
 
-    The backward makes the inputs twice: when the gradient of the outputs has come, for the
-    gradients of the inputs, and when these are there, to pull them back to `late` and `given`.
-    Between the two nothing is kept that `make` has made on its way.
+    The backward computes the inputs twice: when the gradient of the outputs has arrived, for the
+    gradients of the inputs; and after that, to pull these back to `late` and `given`. Between the
+    two it holds no intermediate result of `make`.
 
     Args:
       schedule: which messages, and in which order.
       message: evaluated on chunks of edges; must not close over anything that needs a gradient.
       reducer: how messages meet.
       make: pure; closes over nothing but constants.
-      given: arrays that are kept and read as they are.
-      late: arrays that are kept, and copied where `make` does not begin with elementwise steps on
-        them: what it makes of those alone waits for the gradient.
-      keep: whether the inputs are kept as well, so that they are made once less.
+      given: arrays that are saved and read as they are.
+      late: arrays that are saved. The backward reads them when the gradient has arrived, and copies
+        them where `make` does not start with elementwise steps on them.
+      keep: whether the inputs are saved as well, and computed once less.
 
     Returns:
       One row per receiver row.

@@ -1,4 +1,4 @@
-"""What XLA is to compute once, and in which order."""
+"""Arrays that XLA computes once, and in a given order."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def when_ready(tree: Pytree) -> jax.Array:
 
 @jax.custom_jvp
 def stored(x: jax.Array) -> jax.Array:
-    """x, made where it is computed first, from which everything else reads it.
+    """x, materialised: all its readers read one array.
 
-    XLA's CPU compiler would compute a cheap x again inside of everything that uses it, and so keep
-    what x is made from. It drops optimization barriers before it fuses; what a loop puts out it
-    takes as it is, even of a loop that makes no pass. On other platforms this does nothing: a loop
-    there may wait for the host.
+    XLA's CPU compiler fuses a cheap x into each of its readers, and holds the operands of x for the
+    last of them. It drops optimization barriers before it fuses. The result of a loop it does not
+    recompute, even of a loop that makes no pass. On other platforms this does nothing: a loop there
+    may wait for the host.
 
     Args:
       x: of any shape and type.
@@ -73,10 +73,10 @@ def computed_once(tree: Pytree) -> Pytree:
 
 
 def stored_for(implementation: str, tree: Pytree) -> Pytree:
-    """`tree`, such as a gradient that several loops and sums read, made once for all of them.
+    """`tree`, such as a gradient that several loops and sums read, computed once for all of them.
 
     Args:
-      implementation: of what reads it. Kernels read arrays anyway, and may write over them.
+      implementation: of its readers. Kernels read arrays anyway, and may write over them.
       tree: pytree of arrays.
 
     Returns:
@@ -117,5 +117,5 @@ def _behind_a_loop(x: jax.Array) -> jax.Array:
 
 
 def _another(x: jax.Array) -> jax.Array:
-    """Something else: XLA takes what no pass of a loop changes for what it was before."""
+    """Another value than x: a loop whose body changes nothing XLA replaces by its input."""
     return x * 2 if jnp.issubdtype(x.dtype, jnp.floating) else ~x

@@ -121,7 +121,7 @@ def _all_rows(
     rows = _message_rows(_steps(axis, table, index), table, size, part_rows)
     sent = chosen_rows(leaf, rows.reshape(-1), by).reshape(*rows.shape, *leaf.shape[1:])
     halos = lax.all_to_all(sent, axis, split_axis=0, concat_axis=0)
-    halos = halos.reshape(-1, size, *leaf.shape[1:])
+    halos = halos.reshape(table.ptr.shape[1], size, *leaf.shape[1:])
     first = leaf if own == 1 else rows_from(leaf, index * part_rows, part_rows)
     # Part by part, so that XLA joins what arrived with the own rows at once.
     return jnp.concatenate([first, *halos])
@@ -142,7 +142,7 @@ def _all_rows_backward(axis, size, by, residuals, gradient):
         total = with_rows_from(zeros, index * part_rows, total)
     halos = gradient[part_rows:].reshape(devices, own, size, *rest)
     returned = lax.all_to_all(halos, axis, split_axis=0, concat_axis=0)
-    returned = returned.reshape(-1, size, *rest)
+    returned = returned.reshape(table.ptr.shape[1], size, *rest)
     steps = _steps(axis, table, index).reshape(-1)
 
     def add(number: jax.Array, total: jax.Array) -> jax.Array:

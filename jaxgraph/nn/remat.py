@@ -1,0 +1,204 @@
+"""The policies of a `Stack` that is given none: what pays, and what XLA saves unasked.
+
+The figures stand for the temporary memory of a compiled training step on CPU without a rule, over
+that with it: a random graph of 16,384 nodes, degree 16 and 64 features, 3 layers of 64 features
+(attention with 4 heads of 16), on one device or in 4 parts under SAR.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+
+from jaxgraph import layers
+from jaxgraph.layers import AggregatedFeatures, Features, RematPolicy
+from jaxgraph.nn.layer import Layer
+from jaxgraph.nn.protocol import Declaration, declaration
+from jaxgraph.parallel import KEPT, Shard
+
+__all__ = ["Facts", "Policies", "checked_policies", "default_policy", "policies_for"]
+
+Policies = RematPolicy | Sequence[RematPolicy] | None
+"""One policy for all layers, one for each, or None: `default_policy`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What is known of a layer and its pass when it is traced.
+
+    Attributes:
+      convolution: what its convolution declares.
+      previous: what the convolution of the layer before declares; None: this is the first layer.
+      is_last: whether no layer follows.
+      has_norm: whether a norm follows the convolution of the layer before.
+      num_parts: parts of the graph.
+      is_16_bits: whether the layer computes in 16 bits.
+      train: whether this is a pass of training.
+      drops: whether features are dropped.
+      in_features: width of the features of the graph.
+      has_sums: whether these come with what the first layer aggregates of them.
+    """
+
+    convolution: Declaration
+    previous: Declaration | None
+    is_last: bool
+    has_norm: bool
+    num_parts: int
+    is_16_bits: bool
+    train: bool
+    drops: bool
+    in_features: int
+    has_sums: bool
+
+
+def default_policy(facts: Facts) -> RematPolicy:
+    """The policy of one layer."""
+    recompute = _recomputed_by_convolution(facts)
+    if _saves_the_rest(facts):
+        return RematPolicy(save=_materialized(facts), recompute=recompute)
+    # Nothing is sent or aggregated again. Products are recomputed in parts, which are there to save
+    # memory; on one device that would take 1.14 times the epoch of GIN with 500 features.
+    products = () if facts.num_parts > 1 else (layers.MAPPED,)
+    return RematPolicy((layers.STATISTICS, *KEPT, *products), recompute=recompute, rest="recompute")
+
+
+def _saves_the_rest(facts: Facts) -> bool:
+    if facts.num_parts == 1:
+        # XLA fuses cheap steps into the backward, and a recomputation would start from copies: 0.86
+        # to 1.6. Of 16 bits its CPU compiler would save operands in 32: up to 1.4.
+        return not facts.is_16_bits
+    if facts.previous is not None or facts.drops:
+        return False
+    if facts.convolution.first_aggregation is None:
+        # The products of wide features take longest: 1.46 times the epoch of GAT at 1433.
+        return True
+    # All that is left to save is the output. A recomputation would copy the features, and their
+    # sums: 1 here, 2.6 (GCN) and 5.8 (SAGE) with 1433 features.
+    return facts.has_sums
+
+
+def _recomputed_by_convolution(facts: Facts) -> tuple[str, ...]:
+    """Of attention, whose backward needs inputs and products twice: 1.6 to 1.9, under SAR 1.1."""
+    columns = facts.convolution.mapped_features
+    if columns is None or (facts.is_16_bits and facts.num_parts == 1):
+        return ()
+    # To recompute these takes 1.14 times the epoch of GAT with 500 features, and saves little: the
+    # backward of the last layer comes first, and the first layer has fewer columns than features.
+    saves_products = facts.is_last or (facts.previous is None and columns < facts.in_features)
+    products = () if saves_products else (layers.MAPPED,)
+    if facts.previous is None and not facts.drops:
+        return products  # The features are saved anyway: 1.2.
+    return (layers.INPUT, *products)
+
+
+def _materialized(facts: Facts) -> tuple[str, ...]:
+    """One tensor of each layer; XLA's CPU compiler would save the several it is computed from."""
+    if facts.previous is None or not facts.train:
+        return ()
+    if not facts.has_norm:
+        return (layers.ACTIVATED,)  # 1.15 to 1.8, and 1.5 times the epoch with dropout
+    # 1.2 to 1.3 for GCN. Attention saves its own output: a copy of it would be 1.3.
+    return (layers.NORM_INPUT,) if facts.previous.mapped_features is None else ()
+
+
+def checked_policies(policy: Policies, num_layers: int) -> tuple[RematPolicy, ...] | None:
+    """One policy for each layer, or None for the defaults.
+
+    Raises:
+      ValueError: there are more policies than layers, or fewer.
+      TypeError: one is no `RematPolicy`.
+    """
+    if policy is None:
+        return None
+    policies = (policy,) * num_layers if isinstance(policy, RematPolicy) else policy
+    if isinstance(policies, str) or not all(isinstance(each, RematPolicy) for each in policies):
+        raise TypeError(
+            f"policy is {policy!r}; expected jaxgraph.layers.RematPolicy, or one for each layer"
+        )
+    if len(policies) != num_layers:
+        raise ValueError(
+            f"policy has {len(policies)} entries for {num_layers} layers; pass one RematPolicy for "
+            "all of them, or one for each"
+        )
+    return tuple(policies)
+
+
+def policies_for(
+    policy: tuple[RematPolicy, ...] | None,
+    stacked: Sequence[Layer],
+    shard: Shard,
+    x: Features,
+    *,
+    dtype: DTypeLike | None,
+    train: bool,
+    drops: bool,
+) -> Sequence[RematPolicy]:
+    """The policies of layers in a pass.
+
+    Args:
+      policy: those given, or None for the defaults.
+      stacked: the layers.
+      shard: the shard, under `spmd`.
+      x: the features that the first layer is given.
+      dtype: type that layers compute in; None: that of x.
+      train: whether this is a pass of training.
+      drops: whether features are dropped.
+
+    Returns:
+      One for each layer.
+    """
+    declared = [declaration(layer.convolution) for layer in stacked]
+    if policy is not None:
+        return [
+            given if each.mapped_features else dataclasses.replace(given, recompute=())
+            for given, each in zip(policy, declared, strict=True)
+        ]
+    last = len(declared) - 1
+    of_pass: dict[str, Any] = {
+        "num_parts": shard.manifest.num_parts,
+        "is_16_bits": _is_16_bits(x, dtype),
+        "train": train,
+        "drops": drops,
+        "in_features": _width(x),
+        "has_sums": _has_sums(x, declared[0], dtype),
+    }
+    return [
+        default_policy(
+            Facts(
+                each,
+                declared[index - 1] if index else None,
+                is_last=index == last,
+                has_norm=index > 0 and stacked[index - 1].norm is not None,
+                **of_pass,
+            )
+        )
+        for index, each in enumerate(declared)
+    ]
+
+
+def _floating(x: Features) -> list[jax.Array]:
+    leaves = jax.tree.leaves(layers.plain_features(x))
+    return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
+
+
+def _is_16_bits(x: Features, dtype: Any) -> bool:
+    types = [leaf.dtype for leaf in _floating(x)] if dtype is None else [jnp.dtype(dtype)]
+    return any(each.itemsize <= 2 for each in types)
+
+
+def _width(x: Features) -> int:
+    floating = _floating(x)
+    return floating[0].shape[-1] if floating else 0
+
+
+def _has_sums(x: Features, first: Declaration, dtype: Any) -> bool:
+    found = first.first_aggregation
+    if found is None or not isinstance(x, AggregatedFeatures):
+        return False
+    is_cast = dtype is not None and dtype != x.values.dtype
+    return found.is_followed_by_maps and found.aggregation == x.aggregation and not is_cast
