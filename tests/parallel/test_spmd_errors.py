@@ -101,13 +101,17 @@ def net():
     return jg.nn.GCN(17, 8, 2, num_layers=2, rngs=nnx.Rngs(0))
 
 
+NAMES = {"shard", "neighborhood", "nodes"}
+"""What arguments are called that may be a shard."""
+
+
 def functions_of_a_shard():
     """All public functions that take one."""
     modules = (jg.layers, jg.nn, jg.parallel, jg.parallel.ptags)
     functions = {
         function
         for function in (getattr(module, name) for module in modules for name in module.__all__)
-        if inspect.isfunction(function) and "shard" in inspect.signature(function).parameters
+        if inspect.isfunction(function) and NAMES & inspect.signature(function).parameters.keys()
     }
     assert {jg.parallel.propagate, jg.parallel.keep_edges, jg.layers.gin_conv} < functions
     return functions
@@ -122,9 +126,10 @@ def test_layers_on_what_is_no_shard():
                 layer(given, x)
         for function in functions_of_a_shard():
             asked = inspect.signature(function).parameters.values()
-            others = {p.name: None for p in asked if p.default is p.empty and p.name != "shard"}
+            needed = {p.name: None for p in asked if p.default is p.empty}
+            (name,) = NAMES & needed.keys()
             with pytest.raises(ValueError, match=word):
-                function(shard=given, **others)
+                function(**needed | {name: given})
 
 
 def test_training_on_what_is_no_sharded_graph():
