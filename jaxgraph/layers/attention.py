@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.layers.aggregated import Features
-from jaxgraph.layers.dense import add_bias, at_use, check_rate, check_width, linear
+from jaxgraph.layers.dense import add_bias, at_use, check_width, linear
 from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.layers.edge_data import check_edge_data
-from jaxgraph.ops.core.message_functions import gat_message, gatv2_message
 from jaxgraph.ops.core.messages import Inputs, MessageFn
-from jaxgraph.ops.core.randomness import seed_words
-from jaxgraph.ops.core.reducers import HeadMean, Softmax
+from jaxgraph.ops.core.reducers import Softmax
 from jaxgraph.ops.core.row_maps import map_rows, map_rows_twice
+from jaxgraph.ops.gat import gat_reduction
+from jaxgraph.ops.gatv2 import gatv2_reduction
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.propagate import aggregate_derived
 
@@ -65,8 +65,8 @@ def gat_conv(
     """
     check_edge_data(shard, "gat_conv")
     heads, _ = params["attention_sender"].shape
-    reducer = _softmax(heads, concat, dropout, key)
-    message = gat_message(negative_slope)
+    options = {"dropout": dropout, "key": key, "mean_heads": not concat and heads > 1}
+    message, reducer = gat_reduction(heads, negative_slope=negative_slope, **options)
     make = partial(_gat_inputs, is_derived=isinstance(x, DerivedFeatures))
     y = _attend(shard, message, reducer, make, params, x, add_self_loops)
     return _as_rows(params, y)
@@ -168,8 +168,8 @@ def gatv2_conv(
     """
     check_edge_data(shard, "gatv2_conv")
     heads, _ = params["attention"].shape
-    reducer = _softmax(heads, concat, dropout, key)
-    message = gatv2_message(negative_slope)
+    options = {"dropout": dropout, "key": key, "mean_heads": not concat and heads > 1}
+    message, reducer = gatv2_reduction(heads, negative_slope=negative_slope, **options)
     y = _attend(shard, message, reducer, _gatv2_inputs, params, x, add_self_loops)
     return _as_rows(params, y)
 
@@ -183,16 +183,6 @@ def _gatv2_inputs(params: Params, shard: Shard, x: Features) -> Inputs:
 
     sender, receiver = projected("sender"), projected("receiver")
     return Inputs(at_use(params["attention"], sender), sender, receiver, ())
-
-
-def _softmax(heads: int, concat: bool, dropout: float, key: jax.Array | None) -> Softmax:
-    check_rate(dropout)
-    reducer = Softmax if concat or heads == 1 else HeadMean
-    if dropout == 0.0:
-        return reducer(heads=heads)
-    if key is None:
-        raise ValueError("attention dropout needs a random key: pass key=jax.random.key(...)")
-    return reducer(seed_words(key), dropout, heads)
 
 
 def _as_rows(params: Params, y: jax.Array) -> jax.Array:

@@ -29,14 +29,14 @@ from jaxgraph.layers.dense import add_bias, at_use, check_width, linear, product
 from jaxgraph.layers.edge_data import check_edge_data
 from jaxgraph.ops.core.message_functions import sum_message, weighted_message
 from jaxgraph.ops.core.messages import Inputs
-from jaxgraph.ops.core.reducers import Extremum, Sum
+from jaxgraph.ops.core.reducers import Sum
+from jaxgraph.ops.core.reductions import REDUCTIONS, check_reduction
 from jaxgraph.parallel import FeatureColumns, Shard
 from jaxgraph.parallel.columns import AllNodes, Piece
 from jaxgraph.parallel.propagate import mean_over_edges
 from jaxgraph.parallel.ptags import Shares, sync
 
 __all__ = [
-    "REDUCTIONS",
     "NeighborReduction",
     "SymmetricSum",
     "check_reduction",
@@ -47,8 +47,6 @@ __all__ = [
 ]
 
 Params = Mapping[str, jax.Array]
-REDUCTIONS = ("mean", "sum", "max")
-"""How GraphSAGE can reduce the neighbours."""
 
 
 def _sum_over_neighbors(receivers: Shard | Piece, sent: jax.Array) -> jax.Array:
@@ -115,7 +113,7 @@ class NeighborReduction:
     """y_i = reduce_{j -> i}(x_j), the reduction of nothing being 0.
 
     Attributes:
-      reduce: "mean", "sum" or "max".
+      reduce: "sum", "mean", "max" or "min".
     """
 
     reduce: str
@@ -128,7 +126,7 @@ class NeighborReduction:
     @property
     def is_linear(self) -> bool:
         """Whether features may as well be mapped before."""
-        return self.reduce != "max"
+        return self.reduce in ("sum", "mean")
 
     def __call__(self, shard: Shard, x: jax.Array, /) -> jax.Array:
         """float [rows, features] of x [rows, features]."""
@@ -140,9 +138,9 @@ class NeighborReduction:
 
     def receive(self, receivers: Shard | Piece, sent: jax.Array, /) -> jax.Array:
         """float [receivers, features]."""
-        if self.reduce == "max":
+        if not self.is_linear:
             inputs = Inputs((), sent, (), ())
-            return receivers.propagate(sum_message, Extremum(), inputs)
+            return receivers.propagate(sum_message, REDUCTIONS[self.reduce].reducer(), inputs)
         total = _sum_over_neighbors(receivers, sent)
         return mean_over_edges(receivers, total, False) if self.reduce == "mean" else total
 
@@ -259,7 +257,7 @@ def sage_conv(params: Params, shard: Shard, x: Features, *, reduce: str = "mean"
         [out_features], b.
       shard: the shard, under `spmd`.
       x: float [rows, in_features], or this device's columns of all nodes.
-      reduce: "mean", "sum" or "max"; equal winners of the maximum share its gradient.
+      reduce: "sum", "mean", "max" or "min"; equal winners of the last two share its gradient.
 
     Returns:
       float [rows, out_features].
@@ -288,12 +286,6 @@ _SAGE = _Orders(
         product(by, x, kernels["self_kernel"]) + product(by, aggregated, kernels["neighbor_kernel"])
     ),
 )
-
-
-def check_reduction(reduce: str) -> None:
-    """Raises ValueError for a reduction that GraphSAGE does not have."""
-    if reduce not in REDUCTIONS:
-        raise ValueError(f"reduce is {reduce!r}; expected one of {', '.join(REDUCTIONS)}")
 
 
 def gin_conv(params: Params, shard: Shard, x: Features) -> jax.Array:

@@ -7,7 +7,7 @@ from jaxgraph.parallel.edge_dropout import keep_edges
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.mesh import emulate_devices, make_mesh
 from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, place, shard
-from jaxgraph.parallel.propagate import propagate
+from jaxgraph.parallel.propagate import edge_messages, propagate
 from jaxgraph.parallel.schedules.domain import HALOS
 from jaxgraph.parallel.shard import Shard
 from jaxgraph.parallel.spmd import collect_rows, gather_rows, place_rows, rows_prefix, spmd
@@ -23,6 +23,7 @@ __all__ = [
     "ShardedGraph",
     "collect_rows",
     "common_shapes",
+    "edge_messages",
     "emulate_devices",
     "gather_rows",
     "keep_edges",

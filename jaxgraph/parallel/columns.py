@@ -18,7 +18,6 @@ from jaxgraph.layout.manifest import ColumnSchedule
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
 from jaxgraph.ops.core.messages import Inputs
-from jaxgraph.ops.core.propagation import propagate_block
 from jaxgraph.ops.core.reducers import Reducer
 from pallas_kernels.pytrees import pytree
 
@@ -239,7 +238,7 @@ class Piece:
         """Reduces `message(params, sender, receiver, edge)` at the receivers.
 
         Args:
-          message, reducer: as for `propagate_block`.
+          message, reducer: as for `jaxgraph.ops.core.propagation.propagate_by`.
           inputs: senders [parts * rows, ...], receivers [receivers, ...], edges [slots, ...].
           self_loops: not of a piece, whose senders are not its receivers.
 
@@ -263,4 +262,4 @@ class Piece:
             sender_capacity=schedule.sender_capacity,
             implementation=self.topology.implementation,
         )
-        return propagate_block(Block(edges, node_ids, None), message, reducer, inputs)
+        return Block(edges, node_ids, None).propagate(message, reducer, inputs)

@@ -27,7 +27,7 @@ from jaxgraph.ops.core.edges import (
     visit_slots,
 )
 from jaxgraph.ops.core.precision import accumulation_dtype, to_accumulation
-from jaxgraph.ops.core.reducers import Reducer, Sum, cotangent
+from jaxgraph.ops.core.reducers import Reducer, Sum, cotangent, masked
 from jaxgraph.ops.core.rows import entry_at, rows_from, take_rows, with_rows_from
 from jaxgraph.ops.core.stored import when_ready
 from pallas_kernels.pytrees import pytree
@@ -325,7 +325,9 @@ def pull_edges(
     def visit(chunk: EdgeChunk, first: jax.Array, carry: Any) -> Any:
         totals, params = carry
         grads = _pull_edges(edges, group, message, reducer, inputs, adjoint, chunk)
-        totals = [add_rows(t, first, part) for t, part in zip(totals, grads.edge, strict=True)]
+        # 0 times a NaN of the row that stands in for an edge that is not there.
+        parts = [masked(chunk.mask, part, 0.0) for part in grads.edge]
+        totals = [add_rows(t, first, part) for t, part in zip(totals, parts, strict=True)]
         return totals, _sum_lists(params, grads.params) if params else []
 
     return visit_slots(edges, group, visit, start)

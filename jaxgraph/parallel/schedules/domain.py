@@ -15,10 +15,9 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.ops.core.chosen_rows import chosen_rows
-from jaxgraph.ops.core.derivatives import custom_vjp
+from jaxgraph.ops.core.derivatives import custom_vjp, forward_of
 from jaxgraph.ops.core.edges import match_variation
-from jaxgraph.ops.core.messages import Inputs, MessageFn
-from jaxgraph.ops.core.propagation import OneBlock, propagate_by
+from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, floating_leaves
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import with_rows_from
 from pallas_kernels.pytrees import pytree
@@ -47,9 +46,25 @@ class AllHalos:
 
     def propagate(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:
         """See `jaxgraph.parallel.shard.Shard.propagate`."""
-        block = OneBlock(self.shard.local_block(self_loops=self.self_loops))
         inputs = dataclasses.replace(inputs, sender=exchange_all(self.shard, inputs.sender))
-        return propagate_by(block, message, reducer, inputs)
+        block = self.shard.local_block()
+        return block.propagate(message, reducer, inputs, self_loops=self.self_loops)
+
+    def pull_sum(
+        self, message: MessageFn, reducer: Reducer, inputs: Inputs, gradient: Pytree, wanted: Wanted
+    ) -> Inputs:
+        """See `jaxgraph.parallel.shard.Shard.pull_sum`."""
+        exchange = partial(exchange_all, self.shard)
+        rows = forward_of(exchange, inputs.sender)
+        among_all = dataclasses.replace(inputs, sender=rows)
+        block = self.shard.local_block()
+        found = block.pull_sum(message, reducer, among_all, gradient, wanted)
+        if not wanted.sender:
+            return found
+        pairs = zip(found.sender, floating_leaves(rows), strict=True)
+        rounded = [leaf.astype(like.dtype) for leaf, like in pairs]
+        back = jax.vjp(exchange, floating_leaves(inputs.sender))[1]
+        return dataclasses.replace(found, sender=back(rounded)[0])
 
 
 def exchange_all(shard: Shard, tree: Pytree) -> Pytree:

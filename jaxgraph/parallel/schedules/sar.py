@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.core.block_gradients import Places, add_at, block_adjoint, pull_block, pull_group
-from jaxgraph.ops.core.blocks import Block, finish_block, fold_block, fold_group
+from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups, match_variation
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, floating_leaves
-from jaxgraph.ops.core.propagation import propagate_by
+from jaxgraph.ops.core.propagation import propagate_by, pull_once
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import entry_at
+from jaxgraph.ops.core.running import Places, add_at
+from jaxgraph.ops.core.stages import Stages, choose_stages
 from jaxgraph.parallel.dependence import looks_at_senders
 from jaxgraph.parallel.exchange import halo_route, reach_route, send_rows
 from jaxgraph.parallel.schedules.ring import Visit, Work, visit_parts
@@ -64,10 +65,18 @@ class Sequential:
         """See `jaxgraph.parallel.shard.Shard.propagate`."""
         return propagate_by(self, message, reducer, inputs)
 
+    def pull_sum(
+        self, message: MessageFn, reducer: Reducer, inputs: Inputs, gradient: Pytree, wanted: Wanted
+    ) -> Inputs:
+        """See `jaxgraph.parallel.shard.Shard.pull_sum`."""
+        return pull_once(self, message, reducer, inputs, gradient, wanted)
+
     def reduce(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> tuple[Pytree, Pytree]:
-        block = self.shard.local_block(self_loops=self.self_loops)
-        state = _fold(self.shard, block, message, reducer, inputs)
-        return finish_block(block, message, reducer, inputs, state)
+        stages = choose_stages(self.shard.incoming, message, reducer, inputs)
+        return stages.finish(
+            _fold(self.shard, self.shard.local_block().with_loops(self.self_loops), stages, inputs),
+            inputs,
+        )
 
     def pull(
         self,
@@ -78,12 +87,20 @@ class Sequential:
         gradient: Pytree,
         wanted: Wanted,
     ) -> Inputs:
-        shard, block = self.shard, self.shard.local_block(self_loops=self.self_loops)
-        adjoint = block_adjoint(block, message, reducer, inputs, results, gradient)
+        shard = self.shard
+        stages = choose_stages(shard.incoming, message, reducer, inputs)
+        adjoint = stages.adjoint(*results, gradient)
         # The edges of other parts look at the inputs when the gradients of the own ones are there.
         alone = shard.num_parts == 1
         wanted = dataclasses.replace(wanted, over_inputs=wanted.over_inputs and alone)
-        task = _Task(shard, block, message, reducer, inputs, adjoint, wanted)
+        task = _Task(
+            shard,
+            self.shard.local_block().with_loops(self.self_loops),
+            stages,
+            inputs,
+            adjoint,
+            wanted,
+        )
         if not wanted.some:
             return task.local(None)
         # The adjoint of a kernel is its own; what is not used of the reducer's is never computed.
@@ -92,14 +109,12 @@ class Sequential:
         return visit_parts(shard, _PLANS[plan](task))
 
 
-def _fold(
-    shard: Shard, block: Block, message: MessageFn, reducer: Reducer, inputs: Inputs
-) -> Pytree:
+def _fold(shard: Shard, block: Block, stages: Stages, inputs: Inputs) -> Pytree:
     """Algorithm 1: the own partition, then one remote partition after another."""
     route = halo_route(shard)
 
     def local(_: Pytree) -> Pytree:
-        return fold_block(block, message, reducer, inputs)
+        return stages.fold(block, inputs)
 
     def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
         return send_rows(shard, route, shard.send, inputs.sender, step, after)
@@ -107,9 +122,7 @@ def _fold(
     def work(step: jax.Array | int, arrived: Pytree, state: Pytree, after: Any) -> Work:
         remote = dataclasses.replace(inputs, sender=arrived)
         position = _positions(shard.reach, step)
-        state, done = fold_group(
-            shard.incoming, step, message, reducer, remote, state, position, after
-        )
+        state, done = stages.fold_group(shard.incoming, step, remote, state, position, after)
         return Work(state, None, done)
 
     return visit_parts(shard, Visit(local, fetch, work))
@@ -127,17 +140,14 @@ class _Task:
 
     shard: Shard
     block: Block
-    message: MessageFn
-    reducer: Reducer
+    stages: Stages
     inputs: Inputs
     adjoint: Pytree
     wanted: Wanted
 
     def local(self, _: Pytree) -> Inputs:
         """Gradients from the edges among the own nodes."""
-        return pull_block(
-            self.block, self.message, self.reducer, self.inputs, self.adjoint, self.wanted
-        )
+        return self.stages.pull(self.block, self.inputs, self.adjoint, self.wanted)
 
     def work(
         self,
@@ -150,17 +160,8 @@ class _Task:
         after: jax.Array | None,
     ) -> Work:
         """Adds what one remote part's edges give."""
-        pulled = pull_group(
-            edges,
-            group,
-            self.message,
-            self.reducer,
-            inputs,
-            adjoint,
-            self.wanted,
-            grads,
-            places,
-            after,
+        pulled = self.stages.pull_group(
+            edges, group, inputs, adjoint, self.wanted, grads, places, after
         )
         return Work(pulled.gradients, pulled.answer, pulled.done)
 
