@@ -147,7 +147,7 @@ def edge_messages(
                 f"message_fn returned {leaf.dtype}; expected floating numbers, such as "
                 "m.astype(jnp.float32)"
             )
-    return edge_outputs(shard, message, inputs)
+    return edge_outputs(shard, message, inputs, shard.incoming.chunk)
 
 
 def reduce_messages(

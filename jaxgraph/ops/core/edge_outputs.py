@@ -58,7 +58,9 @@ class EdgeOutputs:
         return functools.reduce(jnp.add, jax.tree.leaves(jax.tree.map(product, outputs, weights)))
 
 
-def edge_outputs(neighborhood: Neighborhood, function: MessageFn, inputs: Inputs) -> Pytree:
+def edge_outputs(
+    neighborhood: Neighborhood, function: MessageFn, inputs: Inputs, chunk: int = 1
+) -> Pytree:
     """y_e = f(params, s_j, r_i, x_e) for every edge e: j -> i.
 
     Args:
@@ -66,35 +68,37 @@ def edge_outputs(neighborhood: Neighborhood, function: MessageFn, inputs: Inputs
       function: f, `(params, sender, receiver, edge) -> pytree of floating arrays [edges, ...]` on
         chunks of edges; closes over nothing that needs a gradient.
       inputs: arrays by sender row, receiver row and edge slot.
+      chunk: edges that the function is traced with to learn its types.
 
     Returns:
       Pytree of arrays [slots, ...], 0 in slots without an edge.
     """
     inputs = match_variation(inputs, (neighborhood, inputs))
-    return _edge_outputs(function, neighborhood, inputs)
+    return _edge_outputs(function, chunk, neighborhood, inputs)
 
 
 def sum_of_outputs(
-    neighborhood: Neighborhood, function: MessageFn, inputs: Inputs
+    neighborhood: Neighborhood, function: MessageFn, inputs: Inputs, chunk: int = 1
 ) -> tuple[EdgeOutputs, Sum, Inputs]:
     """The sum whose pull back to the edges is `edge_outputs`.
 
     Args:
-      neighborhood, function, inputs: as for `edge_outputs`.
+      neighborhood, function, inputs, chunk: as for `edge_outputs`.
 
     Returns:
       Message, reducer and inputs.
     """
-    # Of one edge: the function acts on each separately.
-    shapes = message_shapes(function, inputs, 1)
+    shapes = message_shapes(function, inputs, chunk)
     slots = neighborhood.edge_slots
     unread = jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape[1:]), leaf.dtype), shapes)
     return EdgeOutputs(function), Sum(), dataclasses.replace(inputs, edge=(inputs.edge, unread))
 
 
-@functools.partial(custom_vjp, nondiff_argnums=(0,))
-def _edge_outputs(function: MessageFn, neighborhood: Neighborhood, inputs: Inputs) -> Pytree:
-    message, reducer, inputs = sum_of_outputs(neighborhood, function, inputs)
+@functools.partial(custom_vjp, nondiff_argnums=(0, 1))
+def _edge_outputs(
+    function: MessageFn, chunk: int, neighborhood: Neighborhood, inputs: Inputs
+) -> Pytree:
+    message, reducer, inputs = sum_of_outputs(neighborhood, function, inputs, chunk)
     wanted = Wanted(params=False, sender=False, receiver=False, edge=True)
     pulled = neighborhood.pull_sum(message, reducer, inputs, _ones(neighborhood, inputs), wanted)
     leaves, structure = jax.tree.flatten(inputs.edge[1])
@@ -108,14 +112,14 @@ def _ones(neighborhood: Neighborhood, inputs: Inputs) -> jax.Array:
     return match_variation(jnp.ones(neighborhood.receiver_rows, dtype), (neighborhood, inputs))
 
 
-def _forward(function, neighborhood, inputs):
+def _forward(function, chunk, neighborhood, inputs):
     wanted = Static(wanted_gradients(inputs))
     neighborhood, inputs = primal_values((neighborhood, inputs))
-    outputs = _edge_outputs.value(function, neighborhood, inputs)
+    outputs = _edge_outputs.value(function, chunk, neighborhood, inputs)
     return outputs, (neighborhood, inputs, wanted)
 
 
-def _backward(function, residuals, gradient):
+def _backward(function, chunk, residuals, gradient):
     neighborhood, inputs, wanted = residuals
     weighed = dataclasses.replace(inputs, edge=(inputs.edge, gradient))
     ones = _ones(neighborhood, weighed)
