@@ -192,10 +192,13 @@ CASES = (
 )
 
 
-@partial(jax.jit, static_argnums=0)
-def value_and_gradients(case: Case, neighborhood: Any, arrays: Any, cotangent: Any) -> Any:
+def run_case(case: Case, neighborhood: Any, arrays: Any, cotangent: Any) -> Any:
+    """The result of the op, and the gradients of its arrays."""
     y, pull = jax.vjp(partial(case.op, neighborhood, **case.options), *arrays)
     return y, *pull(cotangent)
+
+
+compiled_case = jax.jit(run_case, static_argnums=0)
 
 
 def on_block(
@@ -210,7 +213,7 @@ def on_block(
     *arrays, cotangent = case.draw(graph, dtype)
     block = with_implementation(placed.block, implementation)
     given = [put[of](array) for of, array in zip(kinds, arrays, strict=True)]
-    found = value_and_gradients(case, block, given, put[of_result](cotangent))
+    found = compiled_case(case, block, given, put[of_result](cotangent))
     return [get[of](array) for of, array in zip([of_result, *kinds], found, strict=True)]
 
 
@@ -251,7 +254,7 @@ def on_shards(
             return sharded.sum(empty.at[slots].add(values))
 
         *arrays, cotangent = map(put, kinds, tables)
-        found = value_and_gradients.__wrapped__(case, sharded, arrays, cotangent)
+        found = run_case(case, sharded, arrays, cotangent)
         order = [-1, *range(len(arrays))]
         return [get(kinds[i], x, tables[i]) for i, x in zip(order, found, strict=True)]
 

@@ -35,8 +35,9 @@ sixteen_bits = pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 
 def hub(leaves: int = LEAVES, *, outward: bool = False) -> Placed:
     """A star: the leaves send to node 0, or it sends to them."""
-    ends = np.zeros(leaves, int), np.arange(1, leaves + 1)
-    return place_block(complete(*(ends if outward else ends[::-1]), leaves + 1, "hub"))
+    top, others = np.zeros(leaves, int), np.arange(1, leaves + 1)
+    senders, receivers = (top, others) if outward else (others, top)
+    return place_block(complete(senders, receivers, leaves + 1, "hub"))
 
 
 def draw(*shapes: tuple[int, ...], seed: int = 1, size: float = 2.0) -> list[np.ndarray]:
@@ -53,7 +54,7 @@ def test_hubs_lose_no_neighbour(dtype: Any, reduce: str) -> None:
     """256 + 1 = 256 in bfloat16 and 2048 + 1 = 2048 in float16."""
     for placed, of_gradient in ((hub(), False), (hub(outward=True), True)):
         ones = placed.rows(np.ones((LEAVES + 1, 1))).astype(dtype)
-        y, pull = jax.vjp(lambda x, block=placed.block: aggregate(block, x, None, reduce), ones)
+        y, pull = jax.vjp(partial(aggregate, placed.block, reduce=reduce), ones)
         found = pull(ones)[0] if of_gradient else y
         assert found.dtype == dtype
         every = of_gradient or reduce == "sum"

@@ -122,9 +122,8 @@ class ByChunks:
     ) -> Inputs:
         """The running gradients with those of group 0."""
         places = Places(edges.by_sender.position, edges.by_receiver.position)
-        return self.pull_group(
-            edges, 0, inputs, adjoint, wanted, gradients, places, after
-        ).gradients
+        given = (inputs, adjoint, wanted, gradients, places, after)
+        return self._pull_group(edges, 0, *given, fresh_edges=True).gradients
 
     def pull_group(
         self,
@@ -136,6 +135,23 @@ class ByChunks:
         gradients: Inputs,
         places: Places,
         after: jax.Array | None,
+    ) -> Pulled:
+        return self._pull_group(
+            edges, group, inputs, adjoint, wanted, gradients, places, after, fresh_edges=False
+        )
+
+    def _pull_group(
+        self,
+        edges: EdgeGroups,
+        group: jax.Array | int,
+        inputs: Inputs,
+        adjoint: Pytree,
+        wanted: Wanted,
+        gradients: Inputs,
+        places: Places,
+        after: jax.Array | None,
+        *,
+        fresh_edges: bool,
     ) -> Pulled:
         # All but the place where rows are added is the same for the three orders of edges.
         given: dict[str, Any] = {"message": self.message, "reducer": self.reducer}
@@ -150,6 +166,7 @@ class ByChunks:
             gradients = _added(gradients, done.params, receiver=rows)
         if wanted.edge:
             totals, options = gradients.edge, {"want_params": want_params, "after": after}
+            options["fresh"] = fresh_edges
             edge, params = pull_edges(edges, group=group, totals=totals, **given, **options)
             want_params, after = False, when_ready((edge, params))
             gradients = _added(gradients, params, edge=edge)

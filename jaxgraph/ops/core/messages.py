@@ -135,6 +135,10 @@ def add_rows(total: jax.Array, start: jax.Array, addend: jax.Array) -> jax.Array
     return with_rows_from(total, start, old + addend.astype(old.dtype))
 
 
+def _write_rows(total: jax.Array, start: jax.Array, rows: jax.Array) -> jax.Array:
+    return with_rows_from(total, start, rows.astype(total.dtype))
+
+
 def at_edges(inputs: Inputs, chunk: EdgeChunk) -> Inputs:
     """The inputs as the edges of a chunk see them, [chunk, ...]."""
     return Inputs(
@@ -306,6 +310,7 @@ def pull_edges(
     adjoint: Pytree,
     totals: list[jax.Array],
     *,
+    fresh: bool = False,
     want_params: bool = False,
     after: jax.Array | None = None,
 ) -> tuple[list[jax.Array], list[jax.Array]]:
@@ -314,6 +319,7 @@ def pull_edges(
     Args:
       edges, group, message, reducer, inputs, adjoint, want_params, after: as for `pull_messages`.
       totals: gradients of the floating edge inputs [slots, ...], to be added to.
+      fresh: whether the totals are 0, so that they need not be read.
 
     Returns:
       The totals with the group's edges, and the gradient of the parameters or an empty list.
@@ -327,7 +333,8 @@ def pull_edges(
         grads = _pull_edges(edges, group, message, reducer, inputs, adjoint, chunk)
         # 0 times a NaN of the row that stands in for an edge that is not there.
         parts = [masked(chunk.mask, part, 0.0) for part in grads.edge]
-        totals = [add_rows(t, first, part) for t, part in zip(totals, parts, strict=True)]
+        put = _write_rows if fresh else add_rows
+        totals = [put(t, first, part) for t, part in zip(totals, parts, strict=True)]
         return totals, _sum_lists(params, grads.params) if params else []
 
     return visit_slots(edges, group, visit, start)

@@ -1,6 +1,7 @@
 """Messages that GPU kernels reduce, in Pallas' interpreter, against XLA's way of reducing them."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -102,7 +103,7 @@ def test_both_ends_of_edges(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     oracle = edge_ops.sddmm if op == "dot" else edge_ops.sum_of_ends
     expected, backward = oracle(placed.oracle(), *ends)
     given = [placed.rows(end.astype(np.float32)) for end in ends]
-    y, pull = jax.vjp(jax.jit(lambda *ends: sddmm(block, *ends, op)), *given)
+    y, pull = jax.vjp(jax.jit(partial(sddmm, block, op=op)), *given)
     assert_close(placed.edges(y), expected)
     gradients = pull(placed.slots(grad.astype(np.float32)))
     for mine, exact in zip(gradients, backward(grad), strict=True):
