@@ -7,14 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.ops.core.chunk_stages import ByChunks, WholeGraph
 from jaxgraph.ops.core.edge_outputs import EdgeOutputs
 from jaxgraph.ops.core.edges import with_implementation
 from jaxgraph.ops.core.message_functions import gat_message, sum_message, sum_of_ends
 from jaxgraph.ops.core.messages import Inputs, Wanted
 from jaxgraph.ops.core.reducers import Softmax, Sum
 from jaxgraph.ops.core.running import Places
-from jaxgraph.ops.core.stages import ByKernel, choose_stages
+from jaxgraph.ops.core.stages import ByKernel, Stages, WholeGraph, choose_stages
 from jaxgraph.ops.mosaic_gpu import messages
 from tests.cpu_kernels import needs_kernels
 from tests.ops.blocks import place_block
@@ -43,12 +42,12 @@ KNOWN = {
 CHOSEN = {
     ("sum", "xla"): WholeGraph,
     ("gat", "xla"): WholeGraph,
-    ("own", "xla"): ByChunks,
-    ("ends", "xla"): ByChunks,
+    ("own", "xla"): Stages,
+    ("ends", "xla"): Stages,
     ("sum", "cpu"): ByKernel,
     ("gat", "cpu"): ByKernel,
-    ("own", "cpu"): ByChunks,
-    ("ends", "cpu"): ByChunks,
+    ("own", "cpu"): Stages,
+    ("ends", "cpu"): Stages,
     ("ends", "mosaic_gpu"): ByKernel,
 }
 
