@@ -33,14 +33,19 @@ def crooked() -> Graph:
 CROOKED = crooked()
 
 
-def of_each(*names: str, skip: tuple[str, ...] = ()) -> Any:
+def fastest(case: Case) -> str:
+    """The implementation that a graph on this machine is placed for, if it has a kernel."""
+    return "cpu" if "cpu" in case.kernels and not missing() else "xla"
+
+
+def of_each(*names: str) -> Any:
     """Cases with each implementation among `names` that computes them."""
     marks = {"cpu": needs_kernels}
     pairs = [
         pytest.param(case, name, marks=marks.get(name, ()), id=f"{case.name}-{name}")
         for case in CASES
         for name in names
-        if (name == "xla" or name in case.kernels) and case.name not in skip
+        if (name == "xla" or name in case.kernels)
     ]
     return pytest.mark.parametrize(("case", "implementation"), pairs)
 
@@ -53,18 +58,20 @@ def test_every_small_graph_with_nan_in_all_padding(case: Case, implementation: s
             case.check(graph, found, np.float64)
 
 
-@of_each("cpu", "xla", skip=("products-flat", "gat", "sum-loops", "mean-loops"))
-def test_a_graph_without_edges_and_without_padding(case: Case, implementation: str) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_graph_without_edges_and_without_padding(case: Case) -> None:
     graph = BY_NAME["no-edges"]
-    case.check(graph, on_block(case, graph, implementation, np.float32), np.float32)
+    case.check(graph, on_block(case, graph, fastest(case), np.float32), np.float32)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if "loops" not in c.name], ids=lambda c: c.name)
+DRAWN = ("mean", "min", "products", "edge-softmax", "gat-dropped", "gatv2", "dot")
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.name in DRAWN], ids=lambda c: c.name)
 @given(graph=graphs())
 def test_random_graphs(case: Case, graph: Graph) -> None:
-    implementation = "xla" if case.name == "gat" or "cpu" not in case.kernels else "cpu"
     with jax.enable_x64(True):
-        found = on_block(case, graph, implementation, np.float64, shared_shapes())
+        found = on_block(case, graph, fastest(case), np.float64, shared_shapes())
         case.check(graph, found, np.float64)
 
 
@@ -74,24 +81,30 @@ def test_sixteen_bits(case: Case, implementation: str) -> None:
     case.check(RANDOM, on_block(case, RANDOM, implementation, dtype), dtype)
 
 
-IN_DEFAULT_RUN = {"mean", "max", "gat", "sums-of-ends"}
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
+def in_interpreter_cases() -> list[Any]:
+    """By default what `test_messages` and `test_attention_messages` leave: hubs, and no edges."""
+    default = {(case, graph) for case in ("max", "gat") for graph in ("one-node", "star-in")}
+    graphs = ("one-node", "isolated-nodes", "star-in", "directed-random")
+    return [
         pytest.param(
-            case, id=case.name, marks=() if case.name in IN_DEFAULT_RUN else pytest.mark.full
+            case,
+            graph,
+            id=f"{case.name}-{graph}",
+            marks=() if (case.name, graph) in default else pytest.mark.full,
         )
         for case in CASES
         if "mosaic_gpu" in case.kernels
-    ],
-)
-def test_gpu_kernels_in_the_interpreter(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+        for graph in graphs
+    ]
+
+
+@pytest.mark.parametrize(("case", "name"), in_interpreter_cases())
+def test_gpu_kernels_in_the_interpreter(
+    case: Case, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(messages, "Launch", in_interpreter)
-    for name in ("one-node", "isolated-nodes", "star-in", "directed-random"):
-        found = on_block(case, BY_NAME[name], "mosaic_gpu", np.float32, shared_shapes())
-        case.check(BY_NAME[name], found, np.float32)
+    found = on_block(case, BY_NAME[name], "mosaic_gpu", np.float32, shared_shapes())
+    case.check(BY_NAME[name], found, np.float32)
 
 
 ONE, SOME = (1, "domain", "cpu"), [(2, "domain", "xla"), (3, "sar", "cpu")]
@@ -99,10 +112,9 @@ REST = [(1, "sar", "xla"), (2, "sar", "cpu"), (2, "sar", "xla"), (3, "domain", "
 
 
 def placements() -> list[Any]:
-    """By default every case in two of them, and each of those that XLA computes alone in three."""
-    chosen = [(case, each) for case in CASES for each in SOME]
-    chosen += [(case, (3, "sar", "xla")) for case in CASES if "cpu" not in case.kernels]
-    chosen += [(case, ONE) for case in CASES if case.per_edge]
+    """By default values per edge in three of them, and every other case in one."""
+    chosen = [(case, each) for case in CASES if case.per_edge for each in (ONE, *SOME)]
+    chosen += [(case, SOME[place % 2]) for place, case in enumerate(CASES) if not case.per_edge]
     every = [(case, each) for case in CASES for each in (ONE, *SOME, (3, "sar", "xla"), *REST)]
     return [
         pytest.param(
