@@ -69,13 +69,14 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any]]] 
         partial(convolutions.sage, reduce="max"),
         sage_params(3),
     ),
+    "gin-narrow": (gin_conv, convolutions.gin, gin_params(4)),
+    "gin-wide-no-bias": (gin_conv, convolutions.gin, without_bias(gin_params(WIDE))),
+    # Last: the parameters of the others are drawn before.
     "sage-min": (
         partial(sage_conv, reduce="min"),
         partial(convolutions.sage, reduce="min"),
         sage_params(3),
     ),
-    "gin-narrow": (gin_conv, convolutions.gin, gin_params(4)),
-    "gin-wide-no-bias": (gin_conv, convolutions.gin, without_bias(gin_params(WIDE))),
 }
 
 
