@@ -111,7 +111,7 @@ def elapsed(started: Seconds) -> Seconds:
 def sum_over_neighbours(shard: jg.parallel.Shard) -> jax.Array:
     """y = A x, [nodes, features]."""
     assert isinstance(shard.nodes, jax.Array)
-    return jg.ops.aggregate(shard.block(), shard.nodes)
+    return jg.ops.aggregate(shard, shard.nodes)
 
 
 def epoch(model: nnx.Module, sharded: Sharded) -> Run:

@@ -128,15 +128,15 @@ RIGHT_LOSSES: dict[str, Callable[[Any, Any], Any]] = {
     "sum": weighted,
     "mean": lambda shard, y: weighted(shard, y) / shard.num_nodes,
     "masked": lambda shard, y: shard.sum(jnp.where(shard.train_mask[:, None], y**2, 0).sum()),
+    "op": lambda shard, y: weighted(shard, jg.ops.aggregate(shard, y)),
+    "attention": lambda shard, y: weighted(
+        shard, jg.ops.dot_attention(shard, *(y.reshape(-1, 1, F) for _ in range(3)))[:, 0]
+    ),
 }
 WRONG_LOSSES: dict[str, Callable[[Any, Any], Any]] = {
     "forgotten sum": rows_of,
     "summed twice": lambda shard, y: shard.sum(weighted(shard, y)),
     "nodes summed twice": lambda shard, y: weighted(shard, y) / shard.sum(shard.num_nodes),
-    "local op": lambda shard, y: weighted(shard, jg.ops.aggregate(shard.block(), y)),
-    "local attention": lambda shard, y: weighted(
-        shard, jg.ops.dot_attention(shard.block(), *(y.reshape(-1, 1, F) for _ in range(3)))[:, 0]
-    ),
 }
 
 
@@ -264,7 +264,7 @@ def test_what_combines_rows_of_a_device_is_refused(name):
         (["gated", "table", "scan"], "sum", "mean", True, True, "centred", "sar"),
         (["attention", "flattened"], "softmax", "sum", False, False, "selected", "domain"),
         (["mlp", "drawn"], "mean", "sum", False, False, "nothing", "sar"),
-        (["sender"], "sum", "local op", False, False, "nothing", "sar"),
+        (["sender"], "sum", "op", False, False, "nothing", "sar"),
         (["sender"], "sum", "summed twice", False, False, "nothing", "sar"),
     ],
 )

@@ -11,18 +11,17 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.layers.aggregated import Features
-from jaxgraph.layers.dense import add_bias, at_use, check_rate, check_width, linear
+from jaxgraph.layers.dense import add_bias, at_use, check_width, linear
 from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.layers.edge_data import check_edge_data
-from jaxgraph.ops.core.message_functions import gat_message, gatv2_message
 from jaxgraph.ops.core.messages import Inputs
-from jaxgraph.ops.core.randomness import seed_words
-from jaxgraph.ops.core.reducers import HeadMean, Softmax
 from jaxgraph.ops.core.row_maps import map_rows, map_rows_twice
+from jaxgraph.ops.gat import gat_reduction
+from jaxgraph.ops.gatv2 import gatv2_reduction
 from jaxgraph.parallel import Shard
+from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes
 from jaxgraph.parallel.propagate import aggregate_derived
-from jaxgraph.parallel.stages import Pair, Rows, Stages, run_stages
 
 __all__ = ["gat_conv", "gat_stages", "gatv2_conv", "gatv2_stages"]
 
@@ -89,7 +88,7 @@ def gat_stages(
     add_self_loops: bool = True,
     dropout: float = 0.0,
     key: jax.Array | None = None,
-) -> Stages:
+) -> ConvStages:
     """The stages of `gat_conv`.
 
     Args:
@@ -99,17 +98,13 @@ def gat_stages(
       The stages.
     """
     heads, _ = params["attention_sender"].shape
-    return Stages(
-        _map_gat,
-        gat_message(negative_slope),
-        _softmax(heads, concat, dropout, key),
-        _update,
-        self_loops=add_self_loops,
-    )
+    options = {"dropout": dropout, "key": key, "mean_heads": not concat and heads > 1}
+    message, reducer = gat_reduction(heads, negative_slope=negative_slope, **options)
+    return ConvStages(_map_gat, message, reducer, _update, self_loops=add_self_loops)
 
 
 def _attend(
-    stages: Stages, params: Params, neighborhood: Any, x: Features | Pair | DerivedFeatures
+    stages: ConvStages, params: Params, neighborhood: Any, x: Features | Pair | DerivedFeatures
 ) -> jax.Array:
     """Runs the stages; of features that the backward makes again, with rows that it makes, too."""
     if not isinstance(x, DerivedFeatures):
@@ -230,7 +225,7 @@ def gatv2_stages(
     add_self_loops: bool = True,
     dropout: float = 0.0,
     key: jax.Array | None = None,
-) -> Stages:
+) -> ConvStages:
     """The stages of `gatv2_conv`.
 
     Args:
@@ -240,10 +235,12 @@ def gatv2_stages(
       The stages.
     """
     heads, _ = params["attention"].shape
-    return Stages(
+    options = {"dropout": dropout, "key": key, "mean_heads": not concat and heads > 1}
+    message, reducer = gatv2_reduction(heads, negative_slope=negative_slope, **options)
+    return ConvStages(
         _map_gatv2,
-        gatv2_message(negative_slope),
-        _softmax(heads, concat, dropout, key),
+        message,
+        reducer,
         _update,
         message_params=lambda params, sent: at_use(params["attention"], sent),
         self_loops=add_self_loops,
@@ -258,16 +255,6 @@ def _map_gatv2(params: Params, nodes: Nodes, x: Features) -> Rows:
         return flat.reshape(-1, heads, width)
 
     return Rows(projected("sender"), projected("receiver"))
-
-
-def _softmax(heads: int, concat: bool, dropout: float, key: jax.Array | None) -> Softmax:
-    check_rate(dropout)
-    reducer = Softmax if concat or heads == 1 else HeadMean
-    if dropout == 0.0:
-        return reducer(heads=heads)
-    if key is None:
-        raise ValueError("attention dropout needs a random key: pass key=jax.random.key(...)")
-    return reducer(seed_words(key), dropout, heads)
 
 
 def _update(params: Params, nodes: Nodes, rows: Rows, y: jax.Array) -> jax.Array:

@@ -29,15 +29,15 @@ from jaxgraph.layers.dense import add_bias, at_use, check_width, linear, product
 from jaxgraph.layers.edge_data import check_edge_data
 from jaxgraph.ops.core.message_functions import sum_message, weighted_message
 from jaxgraph.ops.core.messages import Inputs, MessageFn
-from jaxgraph.ops.core.reducers import Extremum, Reducer, Sum
+from jaxgraph.ops.core.reducers import Reducer, Sum
+from jaxgraph.ops.core.reductions import REDUCTIONS, check_reduction
 from jaxgraph.parallel import FeatureColumns, Shard
+from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
 from jaxgraph.parallel.propagate import mean_over_edges
 from jaxgraph.parallel.ptags import Shares, sync
-from jaxgraph.parallel.stages import Pair, Rows, Stages, run_stages
 
 __all__ = [
-    "REDUCTIONS",
     "NeighborReduction",
     "SymmetricSum",
     "check_reduction",
@@ -51,8 +51,6 @@ __all__ = [
 ]
 
 Params = Mapping[str, jax.Array]
-REDUCTIONS = ("mean", "sum", "max")
-"""How GraphSAGE can reduce the neighbours."""
 
 
 class _Aggregation:
@@ -143,7 +141,7 @@ class NeighborReduction(_Aggregation):
     """y_i = reduce_{j -> i}(x_j), the reduction of nothing being 0.
 
     Attributes:
-      reduce: "mean", "sum" or "max".
+      reduce: "sum", "mean", "max" or "min".
     """
 
     reduce: str
@@ -151,15 +149,15 @@ class NeighborReduction(_Aggregation):
     @property
     def is_linear(self) -> bool:
         """Whether features may as well be mapped before."""
-        return self.reduce != "max"
+        return self.reduce in ("sum", "mean")
 
     def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
         """x as it is."""
         return x
 
     def fold(self, dtype: Any, *, is_weighted: bool) -> tuple[MessageFn, Reducer]:
-        """The sum, or the maximum."""
-        return sum_message, Extremum() if self.reduce == "max" else Sum()
+        """The sum, the maximum or the minimum."""
+        return sum_message, Sum() if self.is_linear else REDUCTIONS[self.reduce].reducer()
 
     def finish(self, nodes: Nodes, own: jax.Array, total: jax.Array) -> jax.Array:
         """The reduction, [receivers, features]."""
@@ -216,7 +214,7 @@ class _Orders(NamedTuple):
 
 def _stages(
     params: Params, aggregation: Any, orders: _Orders, dtype: Any, *, is_weighted: bool
-) -> Stages:
+) -> ConvStages:
     """The stages of a convolution, in the order that aggregates fewer columns."""
     message, reducer = aggregation.fold(dtype, is_weighted=is_weighted)
     maps_first = _narrows(aggregation, params[orders.kernels[0]])
@@ -236,7 +234,9 @@ def _stages(
             y = orders.map_behind(nodes.implementation, kernels, rows.own, aggregated)
         return orders.finish(params, nodes, y)
 
-    return Stages(map_nodes, message, reducer, update, edge="edge_weight" if is_weighted else None)
+    return ConvStages(
+        map_nodes, message, reducer, update, edge="edge_weight" if is_weighted else None
+    )
 
 
 def _convolve(
@@ -331,7 +331,7 @@ def gcn_conv(
 
 def gcn_stages(
     params: Params, dtype: Any, *, add_self_loops: bool = True, is_weighted: bool = False
-) -> Stages:
+) -> ConvStages:
     """The stages of `gcn_conv`.
 
     Args:
@@ -365,7 +365,7 @@ def sage_conv(
       neighborhood: the shard, under `spmd`, or any other neighbourhood.
       x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
         are other nodes; or this device's columns of all nodes.
-      reduce: "mean", "sum" or "max"; equal winners of the maximum share its gradient.
+      reduce: "sum", "mean", "max" or "min"; equal winners of the last two share its gradient.
 
     Returns:
       float [receivers, out_features].
@@ -387,7 +387,7 @@ def sage_conv(
     return _convolve(params, neighborhood, x, aggregation, _SAGE)
 
 
-def sage_stages(params: Params, dtype: Any, *, reduce: str = "mean") -> Stages:
+def sage_stages(params: Params, dtype: Any, *, reduce: str = "mean") -> ConvStages:
     """The stages of `sage_conv`.
 
     Args:
@@ -413,12 +413,6 @@ _SAGE = _Orders(
     ),
     finish=_with_bias,
 )
-
-
-def check_reduction(reduce: str) -> None:
-    """Raises ValueError for a reduction that GraphSAGE does not have."""
-    if reduce not in REDUCTIONS:
-        raise ValueError(f"reduce is {reduce!r}; expected one of {', '.join(REDUCTIONS)}")
 
 
 def gin_conv(params: Params, neighborhood: Neighborhood, x: Features | Pair) -> jax.Array:
@@ -448,7 +442,7 @@ def gin_conv(params: Params, neighborhood: Neighborhood, x: Features | Pair) -> 
     return _convolve(params, neighborhood, x, neighbors, _GIN)
 
 
-def gin_stages(params: Params, dtype: Any) -> Stages:
+def gin_stages(params: Params, dtype: Any) -> ConvStages:
     """The stages of `gin_conv`.
 
     Args:

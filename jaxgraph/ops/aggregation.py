@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 
-from jaxgraph.ops.arguments import check_block, check_no_added_loops, check_rows, check_slots
-from jaxgraph.ops.core.blocks import Block
-from jaxgraph.ops.core.input_classes import extremum_of
+from jaxgraph.ops.arguments import check_neighborhood, check_no_loops, check_rows, check_slots
 from jaxgraph.ops.core.message_functions import sum_message, weighted_message
-from jaxgraph.ops.core.messages import Inputs
+from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.reducers import Mean, Reducer, Sum
-from jaxgraph.ops.dispatch import check_name
-from jaxgraph.ops.implementations import call_on_block, implementations_of, propagate_or_refuse
-from jaxgraph.ops.self_check import check_aggregate
+from jaxgraph.ops.core.reductions import REDUCTIONS, check_reduction
+from jaxgraph.ops.dispatch import Neighborhood, reduce_by
 
-__all__ = ["AGGREGATE", "aggregate"]
-
-REDUCTIONS = ("sum", "mean", "max", "min")
+__all__ = ["aggregate", "aggregation"]
 
 
 def aggregate(
-    block: Block,
+    neighborhood: Neighborhood,
     x: jax.Array,
     weight: jax.Array | None = None,
     reduce: str = "sum",
     *,
+    self_loops: bool = False,
     implementation: str | None = None,
 ) -> jax.Array:
     """Reduces the values of the senders over the edges that enter each receiver.
@@ -38,42 +32,51 @@ def aggregate(
     all w_e x_j that are equal to it. NaN wins.
 
     Args:
-      block: the edges.
+      neighborhood: the edges: a shard under `jaxgraph.parallel.spmd`.
       x: [sender rows, ...], floating.
       weight: a number per edge, [slots], or per edge and head, [slots, heads], with x
         [sender rows, heads, ...]; None: 1.
       reduce: "sum", "mean", "max" or "min"; 0 where no edge enters.
-      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the one that the graph was
-        placed for, or the next that can.
+      self_loops: whether nodes without an edge to themselves count as having one; not with weights.
+      implementation: "mosaic_gpu", "cpu" or "xla", taken or refused; None: the one that the graph
+        was placed for, and XLA where that has no kernel.
 
     Returns:
       [receiver rows, ...], of the type of `x`. Sums of 16-bit values are kept in 32 bits.
 
     Raises:
-      ValueError: an array has the wrong shape or type, a weight comes with a block that adds
-        self-loops, or a name is unknown.
+      ValueError: an array has the wrong shape or type, weights come with added self-loops, or a
+        name is unknown.
       NotImplementedError: the implementation named cannot compute this.
 
     References:
       Gilmer et al., "Neural message passing for quantum chemistry", 2017; SAR, equation 1.
     """
-    check_block(block)
-    check_rows(block, "sender", "x", x, "...")
-    check_name("reduce", reduce, REDUCTIONS)
+    check_neighborhood(neighborhood)
+    check_rows(neighborhood, "sender", "x", x, "...")
+    check_reduction(reduce)
     if weight is not None:
-        check_slots(block, "weight", weight, ((), x.shape[1:2]) if x.ndim > 2 else ((),))
-        check_no_added_loops(block, "weight")
-    return call_on_block(AGGREGATE, implementation, block, x, weight, reduce)
+        check_slots(neighborhood, "weight", weight, ((), x.shape[1:2]) if x.ndim > 2 else ((),))
+        check_no_loops(self_loops, "weight")
+    reduction = aggregation(x, weight, reduce)
+    y = reduce_by(implementation, "aggregate", neighborhood, *reduction, self_loops=self_loops)
+    return y.astype(x.dtype)
 
 
-@partial(jax.jit, static_argnames="reduce")
-def _aggregate(block: Block, x: jax.Array, weight: jax.Array | None, reduce: str) -> jax.Array:
+def aggregation(
+    x: jax.Array, weight: jax.Array | None, reduce: str
+) -> tuple[MessageFn, Reducer, Inputs]:
+    """The message, reducer and inputs of `aggregate`.
+
+    Args:
+      x, weight, reduce: as there.
+
+    Returns:
+      What a neighbourhood propagates, to a result of at least 16 bits that is then rounded to the
+      type of `x`.
+    """
     message = sum_message if weight is None else weighted_message
-    reducer: Reducer = Mean() if reduce == "mean" else Sum(x.dtype)
-    inputs = Inputs((), x, (), weight)
-    if reduce in ("max", "min"):
-        message, reducer, inputs = extremum_of(message, inputs, block.edges.chunk, reduce)
-    return propagate_or_refuse(block, message, reducer, inputs).astype(x.dtype)
-
-
-AGGREGATE = implementations_of("aggregate", _aggregate, check_aggregate)
+    # Of two edges: these messages are the same for any number.
+    message, reducer, inputs = REDUCTIONS[reduce].of(message, Inputs((), x, (), weight), 2)
+    is_sum = isinstance(reducer, Sum) and not isinstance(reducer, Mean)
+    return message, Sum(x.dtype) if is_sum else reducer, inputs

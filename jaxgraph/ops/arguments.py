@@ -8,14 +8,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.randomness import seed_words
-from jaxgraph.ops.core.reducers import Softmax
+from jaxgraph.ops.core.reducers import HeadMean, Softmax
+from jaxgraph.ops.dispatch import Neighborhood
 
 __all__ = [
     "attention_reducer",
-    "check_block",
-    "check_no_added_loops",
+    "check_neighborhood",
+    "check_no_loops",
     "check_rows",
     "check_same_axes",
     "check_slope",
@@ -23,19 +23,20 @@ __all__ = [
 ]
 
 
-def check_block(block: Any) -> None:
-    """Raises `ValueError` unless `block` is a `Block`."""
-    if not isinstance(block, Block):
+def check_neighborhood(neighborhood: Any) -> None:
+    """Raises `ValueError` unless an op can run on `neighborhood`."""
+    if not hasattr(neighborhood, "propagate") or not hasattr(neighborhood, "edge_slots"):
         raise ValueError(
-            f"block is a {type(block).__name__}; expected the edges of one shard, shard.block()"
+            f"neighborhood is a {type(neighborhood).__name__}; expected the shard of a device, in "
+            "a function that jaxgraph.parallel.spmd runs on every shard"
         )
 
 
-def check_rows(block: Block, side: str, name: str, values: Any, rest: str) -> None:
+def check_rows(neighborhood: Neighborhood, side: str, name: str, values: Any, rest: str) -> None:
     """Checks an array with one row per sender or receiver.
 
     Args:
-      block: the block.
+      neighborhood: the edges.
       side: "sender" or "receiver".
       name: of the argument.
       values: what was given.
@@ -45,20 +46,22 @@ def check_rows(block: Block, side: str, name: str, values: Any, rest: str) -> No
       ValueError: it is not a floating-point array of these axes.
     """
     _check_floating(name, values)
-    rows = block.sender_rows if side == "sender" else block.receiver_rows
+    rows = neighborhood.sender_rows if side == "sender" else neighborhood.receiver_rows
     has_axes = rest == "..." or len(values.shape) == 2 + rest.count(",")
     if not has_axes or values.shape[:1] != (rows,):
         raise ValueError(
-            f"{name} has shape {values.shape}; expected one row per {side} row of the block, "
-            f"[{rows}, {rest}]"
+            f"{name} has shape {values.shape}; expected one row per {side} row of the "
+            f"neighbourhood, [{rows}, {rest}]"
         )
 
 
-def check_slots(block: Block, name: str, values: Any, shapes: tuple[tuple[int, ...], ...]) -> None:
+def check_slots(
+    neighborhood: Neighborhood, name: str, values: Any, shapes: tuple[tuple[int, ...], ...]
+) -> None:
     """Checks an array with one row per edge slot.
 
     Args:
-      block: the block.
+      neighborhood: the edges.
       name: of the argument.
       values: what was given.
       shapes: what may stand behind the first axis.
@@ -67,20 +70,20 @@ def check_slots(block: Block, name: str, values: Any, shapes: tuple[tuple[int, .
       ValueError: it is not a floating-point array of such a shape.
     """
     _check_floating(name, values)
-    expected = [(block.edge_slots, *rest) for rest in shapes]
+    expected = [(neighborhood.edge_slots, *rest) for rest in shapes]
     if values.shape not in expected:
         raise ValueError(
-            f"{name} has shape {values.shape}; expected one row per edge slot of the block: "
+            f"{name} has shape {values.shape}; expected one row per edge slot: "
             f"{' or '.join(map(str, expected))}"
         )
 
 
-def check_no_added_loops(block: Block, name: str) -> None:
-    """Raises `ValueError` where a block adds self-loops, which have no slot in arrays per edge."""
-    if block.missing_self_loop is not None:
+def check_no_loops(self_loops: bool, name: str) -> None:
+    """Raises `ValueError` where self-loops are added, which have no slot in arrays per edge."""
+    if self_loops:
         raise ValueError(
-            f"{name} has one value per edge, and the self-loops that the block adds have none; use "
-            "shard.block() and add the loops to the graph with jaxgraph.transforms.add_self_loops"
+            f"{name} has one value per edge, and the self-loops that are added have none; add the "
+            "loops to the graph with jaxgraph.transforms.add_self_loops"
         )
 
 
@@ -102,13 +105,16 @@ def check_slope(negative_slope: Any) -> None:
         )
 
 
-def attention_reducer(heads: int, dropout: float, key: jax.Array | None) -> Softmax:
+def attention_reducer(
+    heads: int, dropout: float, key: jax.Array | None, *, mean_heads: bool = False
+) -> Softmax:
     """The reducer of attention with dropout.
 
     Args:
       heads: number of heads.
       dropout: probability with which a coefficient is dropped, in [0, 1).
       key: typed random key, needed where dropout > 0.
+      mean_heads: whether the mean of the heads is taken.
 
     Returns:
       The reducer.
@@ -118,11 +124,12 @@ def attention_reducer(heads: int, dropout: float, key: jax.Array | None) -> Soft
     """
     if not isinstance(dropout, Real) or isinstance(dropout, bool) or not 0 <= dropout < 1:
         raise ValueError(f"dropout is {dropout!r}; expected a number in [0, 1)")
+    reducer = HeadMean if mean_heads else Softmax
     if not dropout:
-        return Softmax(heads=heads)
+        return reducer(heads=heads)
     if key is None:
-        raise ValueError("dropout needs a random key: pass key=jax.random.key(seed)")
-    return Softmax(seed_words(key), float(dropout), heads)
+        raise ValueError("attention dropout needs a random key: pass key=jax.random.key(seed)")
+    return reducer(seed_words(key), float(dropout), heads)
 
 
 def _check_floating(name: str, values: Any) -> None:

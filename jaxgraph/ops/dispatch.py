@@ -1,180 +1,162 @@
-"""Which implementation of an op runs.
+"""The one way from an op to what computes it.
 
-An op has up to three: `mosaic_gpu` and `cpu` are kernels for one platform each, `xla` runs wherever
-JAX does. The first one that is available here and supports the arguments is taken. An
-implementation refuses arguments by raising `NotImplementedError` before it does anything;
-`ValueError` is the caller's mistake and is never hidden by trying the next one.
+An op makes a message and a reducer and hands them to a neighbourhood, whose schedule folds group
+after group of edges by the stages that `jaxgraph.ops.core.stages` chooses: a kernel of the
+implementation that the graph was placed for, and XLA where that has none for these messages. An
+implementation that is named is taken, or the call is refused before anything is computed.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import functools
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import jax
 
-__all__ = ["PREFERENCE", "Implementation", "by_preference", "call", "first_supporting", "named"]
+from jaxgraph.ops.core.edges import with_implementation
+from jaxgraph.ops.core.kernels import PREFERENCE, check_name, default_platform, unusable
+from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
+from jaxgraph.ops.core.reducers import Reducer
+from jaxgraph.ops.core.stages import has_kernel
 
-PREFERENCE = ("mosaic_gpu", "cpu", "xla")
-"""The names of implementations, those to try first in front."""
+__all__ = ["Neighborhood", "placed_for", "reduce_by"]
+
+Pytree = Any
+N = TypeVar("N", bound="Neighborhood")
 
 logger = logging.getLogger(__name__)
 
 
-def _nothing() -> str:
-    return ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Implementation:
-    """One way to compute an op.
-
-    Attributes:
-      op: name of the op.
-      name: one of `PREFERENCE`.
-      function: what computes it.
-      self_check: computes a small example with `function`; what `check` returns.
-      platforms: platforms of JAX that it runs on; empty: all.
-      missing: says what is missing on this machine ("" if nothing is), such as a compiled library.
-    """
-
-    op: str
-    name: str
-    function: Callable[..., Any]
-    self_check: Callable[[Callable[..., Any]], str]
-    platforms: tuple[str, ...] = ()
-    missing: Callable[[], str] = _nothing
+class Neighborhood(Protocol):
+    """What an op runs on: a shard under `jaxgraph.parallel.spmd`, or a block of edges."""
 
     @property
-    def reason(self) -> str:
-        """Why it cannot run here, "" where it can."""
-        platform = jax.default_backend()
-        if self.platforms and platform not in self.platforms:
-            return f"runs on {' or '.join(self.platforms)}, and this is {platform}"
-        return self.missing()
+    def sender_rows(self) -> int:
+        """Rows of the table of senders, padding included."""
+        ...
 
     @property
-    def available(self) -> bool:
-        """Whether it can run here."""
-        return not self.reason
+    def receiver_rows(self) -> int:
+        """Rows of the table of receivers, padding included."""
+        ...
 
-    def check(self) -> str:
-        """Compares values and gradients on a graph of 100 edges with NumPy.
+    @property
+    def edge_slots(self) -> int:
+        """Slots of an array with one row per edge, padding included."""
+        ...
+
+    @property
+    def implementation(self) -> str:
+        """What reduces over the edges: "xla", "cpu" or "mosaic_gpu"."""
+        ...
+
+    def propagate(
+        self, message: MessageFn, reducer: Reducer, inputs: Inputs, *, self_loops: bool = False
+    ) -> Pytree:
+        """Reduces messages at their receivers.
+
+        y_i = reduce_{e: j -> i} message(params, sender_j, receiver_i, edge_e)
+
+        Args:
+          message: evaluated on chunks of edges; closes over nothing that needs a gradient.
+          reducer: how messages meet.
+          inputs: arrays by sender row, receiver row and edge slot.
+          self_loops: whether nodes without an edge to themselves send themselves a message.
 
         Returns:
-          One line that starts with "ok" or "failed".
+          Pytree of arrays [receiver rows, ...].
         """
-        return self.self_check(self.function)
+        ...
+
+    def pull_sum(
+        self,
+        message: MessageFn,
+        reducer: Reducer,
+        inputs: Inputs,
+        gradient: Pytree,
+        wanted: Wanted,
+    ) -> Inputs:
+        """Pulls a gradient back through a sum of messages, for ops that state their derivative.
+
+        Args:
+          message, inputs: as for `propagate`.
+          reducer: one whose gradient needs nothing of its outputs, such as `Sum`.
+          gradient: of the outputs, [receiver rows, ...].
+          wanted: the inputs whose gradients are computed.
+
+        Returns:
+          `Inputs` of lists of the gradients of floating arrays, zeros where none is wanted.
+        """
+        ...
 
 
-def by_preference(*implementations: Implementation) -> tuple[Implementation, ...]:
-    """The implementations of one op in the order in which they are tried.
-
-    Args:
-      implementations: at most one of each name.
-
-    Returns:
-      The same, ordered.
-
-    Raises:
-      ValueError: a name is not one of `PREFERENCE`.
-    """
-    for implementation in implementations:
-        check_name("implementation", implementation.name, PREFERENCE)
-    return tuple(sorted(implementations, key=lambda each: PREFERENCE.index(each.name)))
-
-
-def check_name(argument: str, name: str, names: Iterable[str]) -> None:
-    """Raises `ValueError` with the nearest of `names` if `name` is not one of them."""
-    names = tuple(names)
-    if name in names:
-        return
-    near = difflib.get_close_matches(str(name).lower(), names, n=1)
-    advice = f"; did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"{argument} is {name!r}; expected one of {', '.join(names)}{advice}")
-
-
-def named(candidates: tuple[Implementation, ...], name: str) -> Implementation:
-    """The implementation that was asked for by name.
-
-    Args:
-      candidates: the implementations of one op.
-      name: its name.
-
-    Returns:
-      The implementation.
-
-    Raises:
-      ValueError: the op has none of that name.
-      NotImplementedError: it cannot run here.
-    """
-    check_name("implementation", name, [each.name for each in candidates])
-    found = next(each for each in candidates if each.name == name)
-    if not found.available:
-        raise NotImplementedError(
-            f"implementation {name!r} of {found.op} cannot run: {found.reason}; "
-            "implementation=None takes one that can"
-        )
-    return found
-
-
-def first_supporting(
-    candidates: tuple[Implementation, ...], attempt: Callable[[Implementation], Any]
-) -> tuple[Implementation, Any]:
-    """The first implementation that is available and does not refuse.
+def reduce_by(
+    implementation: str | None,
+    op: str,
+    neighborhood: Neighborhood,
+    message: MessageFn,
+    reducer: Reducer,
+    inputs: Inputs,
+    *,
+    self_loops: bool = False,
+) -> Pytree:
+    """Computes an op that is one reduction of messages.
 
     Args:
-      candidates: the implementations of one op, in order.
-      attempt: calls one.
+      implementation: "mosaic_gpu", "cpu" or "xla", taken or refused; None: the one that the graph
+        was placed for, and XLA where that has no kernel.
+      op: its name.
+      neighborhood, message, reducer, inputs, self_loops: as for `Neighborhood.propagate`.
 
     Returns:
-      The implementation and what `attempt` returned.
+      Pytree of arrays [receiver rows, ...].
 
     Raises:
-      NotImplementedError: none can compute this.
+      ValueError: there is no implementation of that name.
+      NotImplementedError: the one named cannot run here, or has no kernel for these messages.
     """
-    refusals = []
-    for candidate in candidates:
-        if not candidate.available:
-            refusals.append(f"{candidate.name} {candidate.reason}")
-            continue
-        try:
-            result = attempt(candidate)
-        except NotImplementedError as refusal:
-            refusals.append(f"{candidate.name} refused: {refusal}")
-            continue
-        because = f" ({'; '.join(refusals)})" if refusals else ""
-        _log_once(f"{candidate.op}: {candidate.name}{because}")
-        return candidate, result
-    raise NotImplementedError(
-        f"no implementation of {candidates[0].op} can compute this: {'; '.join(refusals)}"
-    )
+    neighborhood = placed_for(implementation, op, neighborhood, message, reducer, inputs)
+    return neighborhood.propagate(message, reducer, inputs, self_loops=self_loops)
 
 
-def call(
-    candidates: tuple[Implementation, ...], name: str | None, /, *arguments: Any, **options: Any
-) -> Any:
-    """Computes an op with the implementation named, or with the first that supports the arguments.
+def placed_for(
+    implementation: str | None,
+    op: str,
+    neighborhood: N,
+    message: MessageFn,
+    reducer: Reducer,
+    inputs: Inputs,
+) -> N:
+    """The neighbourhood as the implementation that is to reduce some messages sees it.
 
     Args:
-      candidates: the implementations of the op, in order.
-      name: which one; it is taken or it fails. None: the first that can.
-      arguments, options: handed to it.
+      implementation, op, neighborhood, message, reducer, inputs: as for `reduce_by`.
 
     Returns:
-      What it returns.
+      The neighbourhood.
 
     Raises:
-      ValueError: there is none of that name, or the arguments are wrong.
-      NotImplementedError: the one named, or every one, cannot compute this.
+      ValueError, NotImplementedError: as `reduce_by`.
     """
-    if name is not None:
-        return named(candidates, name).function(*arguments, **options)
-    return first_supporting(candidates, lambda each: each.function(*arguments, **options))[1]
+    if implementation is not None:
+        check_name("implementation", implementation, PREFERENCE)
+        if reason := unusable(implementation, default_platform()):
+            raise NotImplementedError(
+                f"implementation {implementation!r} of {op} cannot run: {reason}; "
+                "implementation=None takes one that can"
+            )
+        neighborhood = with_implementation(neighborhood, implementation)
+    name = neighborhood.implementation
+    if has_kernel(name, message, reducer, inputs):
+        _log_once(f"{op}: {name}")
+        return neighborhood
+    types = sorted({str(leaf.dtype) for leaf in jax.tree.leaves((inputs.sender, inputs.edge))})
+    refusal = f"no kernel of {name!r} reduces these messages of {', '.join(types)}"
+    if implementation is not None:
+        raise NotImplementedError(f"{op}: {refusal}; implementation=None leaves them to XLA")
+    _log_once(f"{op}: xla ({refusal})")
+    return neighborhood
 
 
 @functools.cache

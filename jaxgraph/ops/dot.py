@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from numbers import Real
 
 import jax
 
-from jaxgraph.ops.arguments import attention_reducer, check_block, check_rows, check_same_axes
-from jaxgraph.ops.core.blocks import Block
+from jaxgraph.ops.arguments import (
+    attention_reducer,
+    check_neighborhood,
+    check_rows,
+    check_same_axes,
+)
 from jaxgraph.ops.core.message_functions import dot_message
-from jaxgraph.ops.core.messages import Inputs
+from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.reducers import Softmax
-from jaxgraph.ops.implementations import call_on_block, implementations_of, propagate_or_refuse
-from jaxgraph.ops.self_check import check_dot_attention
+from jaxgraph.ops.dispatch import Neighborhood, reduce_by
 
-__all__ = ["DOT_ATTENTION", "dot_attention"]
+__all__ = ["dot_attention", "dot_reduction"]
 
 
 def dot_attention(
-    block: Block,
+    neighborhood: Neighborhood,
     queries: jax.Array,
     keys: jax.Array,
     values: jax.Array,
@@ -28,6 +30,8 @@ def dot_attention(
     scale: float | None = None,
     dropout: float = 0.0,
     key: jax.Array | None = None,
+    self_loops: bool = False,
+    mean_heads: bool = False,
     implementation: str | None = None,
 ) -> jax.Array:
     """Sums the senders' values, weighted by dot-product attention over the edges.
@@ -38,18 +42,15 @@ def dot_attention(
     `gat_attention`.
 
     Args:
-      block: the edges.
+      neighborhood: the edges: a shard under `jaxgraph.parallel.spmd`.
       queries: q [receiver rows, heads, features], floating.
       keys: k [sender rows, heads, features].
       values: v [sender rows, heads, features].
       scale: of the products; None: 1 / sqrt(features).
-      dropout: probability with which a coefficient is dropped, in [0, 1).
-      key: typed random key, needed where dropout > 0.
-      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the one that the graph was
-        placed for, or the next that can.
+      dropout, key, self_loops, mean_heads, implementation: as for `jaxgraph.ops.gat_attention`.
 
     Returns:
-      [receiver rows, heads, features], 0 where no edge enters.
+      As `jaxgraph.ops.gat_attention`.
 
     Raises:
       ValueError: an array has the wrong shape or type, scale, dropout or key do not fit, or a name
@@ -60,35 +61,47 @@ def dot_attention(
       Vaswani et al., "Attention is all you need", 2017, equation 1; Shi et al., "Masked label
       prediction", 2021, equation 3.
     """
-    check_block(block)
-    check_rows(block, "receiver", "queries", queries, "heads, features")
-    check_rows(block, "sender", "keys", keys, "heads, features")
-    check_rows(block, "sender", "values", values, "heads, features")
+    check_neighborhood(neighborhood)
+    check_rows(neighborhood, "receiver", "queries", queries, "heads, features")
+    check_rows(neighborhood, "sender", "keys", keys, "heads, features")
+    check_rows(neighborhood, "sender", "values", values, "heads, features")
     check_same_axes("queries", queries, "keys", keys)
     check_same_axes("keys", keys, "values", values)
+    _, heads, features = queries.shape
+    options = {"dropout": dropout, "key": key, "mean_heads": mean_heads}
+    reduction = dot_reduction(heads, features, scale=scale, **options)
+    inputs = Inputs((), (keys, values), queries, ())
+    return reduce_by(
+        implementation, "dot_attention", neighborhood, *reduction, inputs, self_loops=self_loops
+    )
+
+
+def dot_reduction(
+    heads: int,
+    features: int,
+    *,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    key: jax.Array | None = None,
+    mean_heads: bool = False,
+) -> tuple[MessageFn, Softmax]:
+    """The message and reducer of `dot_attention`.
+
+    Args:
+      heads: how many.
+      features: of a head.
+      scale, dropout, key, mean_heads: as there.
+
+    Returns:
+      A message of senders (k, v) and receivers q, and how it is reduced.
+
+    Raises:
+      ValueError: scale, dropout or key do not fit.
+    """
     if scale is None:
-        scale = 1 / math.sqrt(max(queries.shape[2], 1))
+        scale = 1 / math.sqrt(max(features, 1))
     if not isinstance(scale, Real) or isinstance(scale, bool):
         raise ValueError(
             f"scale is {scale!r}; expected a number, known before compilation, or None"
         )
-    reducer = attention_reducer(queries.shape[1], dropout, key)
-    return call_on_block(
-        DOT_ATTENTION, implementation, block, queries, keys, values, float(scale), reducer
-    )
-
-
-@partial(jax.jit, static_argnames="scale")
-def _attend(
-    block: Block,
-    queries: jax.Array,
-    keys: jax.Array,
-    values: jax.Array,
-    scale: float,
-    reducer: Softmax,
-) -> jax.Array:
-    inputs = Inputs((), (keys, values), queries, ())
-    return propagate_or_refuse(block, dot_message(scale), reducer, inputs)
-
-
-DOT_ATTENTION = implementations_of("dot_attention", _attend, check_dot_attention)
+    return dot_message(float(scale)), attention_reducer(heads, dropout, key, mean_heads=mean_heads)

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.arguments import check_block, check_no_added_loops, check_slots
-from jaxgraph.ops.core.blocks import Block, fold_block
-from jaxgraph.ops.core.derivatives import custom_vjp, with_portable_tangents
-from jaxgraph.ops.core.edge_maps import map_edges
+from jaxgraph.ops.arguments import check_neighborhood, check_slots
+from jaxgraph.ops.core.derivatives import custom_vjp, forward_of
+from jaxgraph.ops.core.edge_outputs import edge_outputs
 from jaxgraph.ops.core.edges import match_variation
-from jaxgraph.ops.core.messages import Inputs, finish_messages
+from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.precision import to_accumulation
-from jaxgraph.ops.core.propagation import OneBlock, reduce_once
-from jaxgraph.ops.core.reducers import Softmax, Sum
-from jaxgraph.ops.dispatch import Implementation, by_preference
-from jaxgraph.ops.implementations import call_on_block
-from jaxgraph.ops.self_check import check_edge_softmax
+from jaxgraph.ops.core.reducers import Normalizer, Sum
+from jaxgraph.ops.dispatch import Neighborhood, placed_for
 
-__all__ = ["EDGE_SOFTMAX", "edge_softmax"]
+__all__ = ["edge_softmax"]
 
 
 def edge_softmax(
-    block: Block, logits: jax.Array, *, implementation: str | None = None
+    neighborhood: Neighborhood, logits: jax.Array, *, implementation: str | None = None
 ) -> jax.Array:
     """Normalises numbers per edge over the edges that enter each receiver.
 
@@ -33,82 +31,75 @@ def edge_softmax(
     `gat_attention` or `gatv2_attention`, which never write them to memory.
 
     Args:
-      block: the edges.
+      neighborhood: the edges: a shard under `jaxgraph.parallel.spmd`.
       logits: [slots, heads], floating; -inf takes an edge out.
-      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the one that the graph was
-        placed for, or the next that can.
+      implementation: as for `jaxgraph.ops.aggregate`; only "xla" computes this.
 
     Returns:
       [slots, heads]; 0 in slots without an edge and where all edges of a receiver are at -inf.
 
     Raises:
-      ValueError: logits have the wrong shape or type, the block adds self-loops (which have no
-        slot), or a name is unknown.
+      ValueError: logits have the wrong shape or type, or a name is unknown.
       NotImplementedError: the implementation named cannot compute this.
 
     References:
       Velickovic et al., "Graph attention networks", 2018, equation 2; Milakov and Gimelshein,
       "Online normalizer calculation for softmax", 2018.
     """
-    check_block(block)
+    check_neighborhood(neighborhood)
     heads = jnp.shape(logits)[1:2] or (1,)
-    check_slots(block, "logits", logits, (heads,))
-    check_no_added_loops(block, "logits")
-    return call_on_block(EDGE_SOFTMAX, implementation, block, logits)
-
-
-@jax.jit
-def _portable(block: Block, logits: jax.Array) -> jax.Array:
-    return _normalize(block, match_variation(logits, (block, logits)))
+    check_slots(neighborhood, "logits", logits, (heads,))
+    reduction = _without_values, Normalizer(heads=heads[0]), Inputs((), (), (), logits)
+    neighborhood = placed_for(implementation, "edge_softmax", neighborhood, *reduction)
+    return _normalize(neighborhood, match_variation(logits, (neighborhood, logits)))
 
 
 def _without_values(params: tuple, sender: tuple, receiver: tuple, logits: jax.Array) -> tuple:
     return logits, logits[..., None][..., :0]
 
 
-def _coefficient(params: tuple, sender: tuple, receiver: tuple, logits: jax.Array) -> jax.Array:
+def _coefficient(params: tuple, sender: tuple, receiver: Any, logits: jax.Array) -> jax.Array:
     peak, total = receiver
     return (jnp.exp(to_accumulation(logits) - peak) / total).astype(logits.dtype)
 
 
-def _weighted_gradient(params: tuple, sender: tuple, receiver: tuple, edge: tuple) -> jax.Array:
+def _weighted_gradient(params: tuple, sender: tuple, receiver: tuple, edge: Any) -> jax.Array:
     alpha, gradient = edge
     return to_accumulation(alpha) * to_accumulation(gradient)
 
 
-def _logit_gradient(params: tuple, sender: tuple, inner: jax.Array, edge: tuple) -> jax.Array:
+def _logit_gradient(params: tuple, sender: tuple, inner: jax.Array, edge: Any) -> jax.Array:
     alpha, gradient = edge
     centered = to_accumulation(gradient) - inner
     return (to_accumulation(alpha) * centered).astype(alpha.dtype)
 
 
-def _coefficients(block: Block, logits: jax.Array) -> jax.Array:
-    reducer, inputs = Softmax(heads=logits.shape[1]), Inputs((), (), (), logits)
-    state = fold_block(block, _without_values, reducer, inputs)
-    _, normalizer = finish_messages(_without_values, reducer, inputs, block.edges.chunk, state)
-    return map_edges(block, _coefficient, Inputs((), (), normalizer, logits))
-
-
-_by_kernels = with_portable_tangents(_coefficients)
+def _coefficients(neighborhood: Neighborhood, logits: jax.Array) -> jax.Array:
+    reducer, inputs = Normalizer(heads=logits.shape[1]), Inputs((), (), (), logits)
+    normalizer = neighborhood.propagate(_without_values, reducer, inputs)
+    return edge_outputs(neighborhood, _coefficient, Inputs((), (), normalizer, logits))
 
 
 @custom_vjp
-def _normalize(block: Block, logits: jax.Array) -> jax.Array:
-    return _by_kernels(block, logits)
+def _normalize(neighborhood: Neighborhood, logits: jax.Array) -> jax.Array:
+    return _coefficients(neighborhood, logits)
 
 
-def _forward(block, logits):
-    alpha = _by_kernels(block, logits)
-    return alpha, (block, alpha)
+def _forward(neighborhood, logits):
+    alpha = forward_of(lambda logits: _coefficients(neighborhood, logits), logits)
+    return alpha, (neighborhood, alpha)
 
 
 def _backward(residuals, gradient):
-    block, alpha = residuals
-    edge = (alpha, gradient)
-    inner = reduce_once(OneBlock(block), _weighted_gradient, Sum(), Inputs((), (), (), edge))
-    return None, map_edges(block, _logit_gradient, Inputs((), (), inner, edge))
+    neighborhood, alpha = residuals
+
+    def of_logits(alpha: jax.Array, gradient: jax.Array) -> jax.Array:
+        edge = (alpha, gradient)
+        inputs = Inputs((), (), (), edge)
+        inner = neighborhood.propagate(_weighted_gradient, Sum(), inputs)
+        return edge_outputs(neighborhood, _logit_gradient, Inputs((), (), inner, edge))
+
+    return None, forward_of(of_logits, alpha, gradient)
 
 
 _normalize.defvjp(_forward, _backward)
-
-EDGE_SOFTMAX = by_preference(Implementation("edge_softmax", "xla", _portable, check_edge_softmax))

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 
-from jaxgraph.ops.arguments import attention_reducer, check_block, check_rows, check_slope
-from jaxgraph.ops.core.blocks import Block
+from jaxgraph.ops.arguments import attention_reducer, check_neighborhood, check_rows, check_slope
 from jaxgraph.ops.core.message_functions import gat_message
-from jaxgraph.ops.core.messages import Inputs
+from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.reducers import Softmax
-from jaxgraph.ops.implementations import call_on_block, implementations_of, propagate_or_refuse
-from jaxgraph.ops.self_check import check_gat_attention
+from jaxgraph.ops.dispatch import Neighborhood, reduce_by
 
-__all__ = ["GAT_ATTENTION", "gat_attention"]
+__all__ = ["gat_attention", "gat_reduction"]
 
 
 def gat_attention(
-    block: Block,
+    neighborhood: Neighborhood,
     values: jax.Array,
     sender_logits: jax.Array,
     receiver_logits: jax.Array,
@@ -26,6 +22,8 @@ def gat_attention(
     negative_slope: float = 0.2,
     dropout: float = 0.0,
     key: jax.Array | None = None,
+    self_loops: bool = False,
+    mean_heads: bool = False,
     implementation: str | None = None,
 ) -> jax.Array:
     """Sums the senders' values, weighted by additive attention.
@@ -38,18 +36,20 @@ def gat_attention(
     head).
 
     Args:
-      block: the edges.
+      neighborhood: the edges: a shard under `jaxgraph.parallel.spmd`.
       values: v [sender rows, heads, features], floating.
       sender_logits: l [sender rows, heads].
       receiver_logits: r [receiver rows, heads].
       negative_slope: of the leaky ReLU.
       dropout: probability with which a coefficient is dropped, in [0, 1).
       key: typed random key, needed where dropout > 0.
-      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the one that the graph was
-        placed for, or the next that can.
+      self_loops: whether nodes without an edge to themselves attend to themselves.
+      mean_heads: whether the mean of the heads is taken.
+      implementation: as for `jaxgraph.ops.aggregate`.
 
     Returns:
-      [receiver rows, heads, features], 0 where no edge enters.
+      [receiver rows, heads, features], or [receiver rows, features] with `mean_heads`; 0 where no
+      edge enters.
 
     Raises:
       ValueError: an array has the wrong shape or type, dropout or key do not fit, or a name is
@@ -59,35 +59,44 @@ def gat_attention(
     References:
       Velickovic et al., "Graph attention networks", 2018, equations 3 and 6; SAR, section 3.3.
     """
-    check_block(block)
-    check_rows(block, "sender", "values", values, "heads, features")
-    check_rows(block, "sender", "sender_logits", sender_logits, "heads")
-    check_rows(block, "receiver", "receiver_logits", receiver_logits, "heads")
+    check_neighborhood(neighborhood)
+    check_rows(neighborhood, "sender", "values", values, "heads, features")
+    check_rows(neighborhood, "sender", "sender_logits", sender_logits, "heads")
+    check_rows(neighborhood, "receiver", "receiver_logits", receiver_logits, "heads")
     heads = {values.shape[1], sender_logits.shape[1], receiver_logits.shape[1]}
     if len(heads) > 1:
         raise ValueError(
             f"values {values.shape}, sender_logits {sender_logits.shape} and receiver_logits "
             f"{receiver_logits.shape} differ in the number of heads, their second axis"
         )
-    check_slope(negative_slope)
-    reducer = attention_reducer(values.shape[1], dropout, key)
-    slope = float(negative_slope)
-    return call_on_block(
-        GAT_ATTENTION, implementation, block, values, sender_logits, receiver_logits, slope, reducer
+    options = {"dropout": dropout, "key": key, "mean_heads": mean_heads}
+    reduction = gat_reduction(values.shape[1], negative_slope=negative_slope, **options)
+    inputs = Inputs((), (values, sender_logits), receiver_logits, ())
+    return reduce_by(
+        implementation, "gat_attention", neighborhood, *reduction, inputs, self_loops=self_loops
     )
 
 
-@partial(jax.jit, static_argnames="negative_slope")
-def _attend(
-    block: Block,
-    values: jax.Array,
-    sender_logits: jax.Array,
-    receiver_logits: jax.Array,
-    negative_slope: float,
-    reducer: Softmax,
-) -> jax.Array:
-    inputs = Inputs((), (values, sender_logits), receiver_logits, ())
-    return propagate_or_refuse(block, gat_message(negative_slope), reducer, inputs)
+def gat_reduction(
+    heads: int,
+    *,
+    negative_slope: float = 0.2,
+    dropout: float = 0.0,
+    key: jax.Array | None = None,
+    mean_heads: bool = False,
+) -> tuple[MessageFn, Softmax]:
+    """The message and reducer of `gat_attention`.
 
+    Args:
+      heads: how many.
+      negative_slope, dropout, key, mean_heads: as there.
 
-GAT_ATTENTION = implementations_of("gat_attention", _attend, check_gat_attention)
+    Returns:
+      A message of senders (v, l) and receivers r, and how it is reduced.
+
+    Raises:
+      ValueError: slope, dropout or key do not fit.
+    """
+    check_slope(negative_slope)
+    reducer = attention_reducer(heads, dropout, key, mean_heads=mean_heads)
+    return gat_message(float(negative_slope)), reducer

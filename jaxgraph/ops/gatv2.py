@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.arguments import (
     attention_reducer,
-    check_block,
+    check_neighborhood,
     check_rows,
     check_same_axes,
     check_slope,
 )
-from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.message_functions import gatv2_message
-from jaxgraph.ops.core.messages import Inputs
+from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.reducers import Softmax
-from jaxgraph.ops.implementations import call_on_block, implementations_of, propagate_or_refuse
-from jaxgraph.ops.self_check import check_gatv2_attention
+from jaxgraph.ops.dispatch import Neighborhood, reduce_by
 
-__all__ = ["GATV2_ATTENTION", "gatv2_attention"]
+__all__ = ["gatv2_attention", "gatv2_reduction"]
 
 
 def gatv2_attention(
-    block: Block,
+    neighborhood: Neighborhood,
     sender: jax.Array,
     receiver: jax.Array,
     attention: jax.Array,
@@ -33,6 +29,8 @@ def gatv2_attention(
     negative_slope: float = 0.2,
     dropout: float = 0.0,
     key: jax.Array | None = None,
+    self_loops: bool = False,
+    mean_heads: bool = False,
     implementation: str | None = None,
 ) -> jax.Array:
     """Sums the senders' values, weighted by dynamic attention.
@@ -42,18 +40,15 @@ def gatv2_attention(
     No array of the size [edges, heads] is kept, forward or backward; dropout as in `gat_attention`.
 
     Args:
-      block: the edges.
+      neighborhood: the edges: a shard under `jaxgraph.parallel.spmd`.
       sender: s [sender rows, heads, features], floating.
       receiver: r [receiver rows, heads, features].
       attention: a [heads, features].
-      negative_slope: of the leaky ReLU.
-      dropout: probability with which a coefficient is dropped, in [0, 1).
-      key: typed random key, needed where dropout > 0.
-      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the one that the graph was
-        placed for, or the next that can.
+      negative_slope, dropout, key, self_loops, mean_heads, implementation: as for
+        `jaxgraph.ops.gat_attention`.
 
     Returns:
-      [receiver rows, heads, features], 0 where no edge enters.
+      As `jaxgraph.ops.gat_attention`.
 
     Raises:
       ValueError: an array has the wrong shape or type, dropout or key do not fit, or a name is
@@ -63,9 +58,9 @@ def gatv2_attention(
     References:
       Brody, Alon and Yahav, "How attentive are graph attention networks?", 2022, equation 7.
     """
-    check_block(block)
-    check_rows(block, "sender", "sender", sender, "heads, features")
-    check_rows(block, "receiver", "receiver", receiver, "heads, features")
+    check_neighborhood(neighborhood)
+    check_rows(neighborhood, "sender", "sender", sender, "heads, features")
+    check_rows(neighborhood, "receiver", "receiver", receiver, "heads, features")
     check_same_axes("sender", sender, "receiver", receiver)
     shape, dtype = jnp.shape(attention), jnp.result_type(attention)
     if shape != sender.shape[1:] or not jnp.issubdtype(dtype, jnp.floating):
@@ -73,25 +68,34 @@ def gatv2_attention(
             f"attention is {dtype} {shape}; expected floating numbers [heads, features], "
             f"{sender.shape[1:]}"
         )
-    check_slope(negative_slope)
-    reducer = attention_reducer(sender.shape[1], dropout, key)
-    slope = float(negative_slope)
-    return call_on_block(
-        GATV2_ATTENTION, implementation, block, sender, receiver, attention, slope, reducer
+    options = {"dropout": dropout, "key": key, "mean_heads": mean_heads}
+    reduction = gatv2_reduction(sender.shape[1], negative_slope=negative_slope, **options)
+    inputs = Inputs(attention, sender, receiver, ())
+    return reduce_by(
+        implementation, "gatv2_attention", neighborhood, *reduction, inputs, self_loops=self_loops
     )
 
 
-@partial(jax.jit, static_argnames="negative_slope")
-def _attend(
-    block: Block,
-    sender: jax.Array,
-    receiver: jax.Array,
-    attention: jax.Array,
-    negative_slope: float,
-    reducer: Softmax,
-) -> jax.Array:
-    inputs = Inputs(attention, sender, receiver, ())
-    return propagate_or_refuse(block, gatv2_message(negative_slope), reducer, inputs)
+def gatv2_reduction(
+    heads: int,
+    *,
+    negative_slope: float = 0.2,
+    dropout: float = 0.0,
+    key: jax.Array | None = None,
+    mean_heads: bool = False,
+) -> tuple[MessageFn, Softmax]:
+    """The message and reducer of `gatv2_attention`.
 
+    Args:
+      heads: how many.
+      negative_slope, dropout, key, mean_heads: as there.
 
-GATV2_ATTENTION = implementations_of("gatv2_attention", _attend, check_gatv2_attention)
+    Returns:
+      A message of parameters a, senders s and receivers r, and how it is reduced.
+
+    Raises:
+      ValueError: slope, dropout or key do not fit.
+    """
+    check_slope(negative_slope)
+    reducer = attention_reducer(heads, dropout, key, mean_heads=mean_heads)
+    return gatv2_message(float(negative_slope)), reducer

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -18,18 +19,8 @@ import numpy as np
 
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
-from jaxgraph.ops.core.reducers import Softmax
 
-__all__ = [
-    "Example",
-    "check_aggregate",
-    "check_dot_attention",
-    "check_edge_softmax",
-    "check_gat_attention",
-    "check_gatv2_attention",
-    "check_sddmm",
-    "example",
-]
+__all__ = ["CHECKS", "Example", "example"]
 
 NUM_NODES, NUM_EDGES, CHUNK, PIECE, LONGEST = 24, 100, 8, 4, 8
 HEADS, FEATURES, SLOPE = 2, 5, 0.2
@@ -163,7 +154,7 @@ def _compare(
       edge_result: whether the result has a row per slot.
 
     Returns:
-      What `Implementation.check` does.
+      What `jaxgraph.ops.registry.Implementation.check` does.
     """
     graph, rng = example(), np.random.default_rng(1)
     arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
@@ -213,7 +204,7 @@ def _total(reduce: str, graph: Example, x: np.ndarray, weight: np.ndarray) -> np
     return total / counts[:, None] if reduce == "mean" else total
 
 
-def check_aggregate(function: Callable[..., jax.Array]) -> str:
+def _check_aggregate(function: Callable[..., jax.Array]) -> str:
     """Checks `function(block, x, weight, reduce)` for every reduction; see `_compare`."""
     rows, slots = (NUM_NODES, FEATURES), (NUM_EDGES,)
     lines = [
@@ -250,13 +241,14 @@ def _end_sums(graph: Example, sender: np.ndarray, receiver: np.ndarray) -> np.nd
     return sender[graph.senders] + receiver[graph.receivers]
 
 
-def check_sddmm(function: Callable[..., jax.Array]) -> str:
+def _check_sddmm(function: Callable[..., jax.Array]) -> str:
     """Checks `function(block, sender, receiver, op)` for all that it computes; see `_compare`."""
-    shapes, lines = [(NUM_NODES, HEADS, FEATURES)] * 2, []
-    for op, reference in (("dot", _products), ("add", _end_sums)):
-        combine = partial(_with_operation, function, op)
-        with contextlib.suppress(NotImplementedError):
-            lines.append(_compare(combine, reference, shapes, edge_result=True))
+    shapes = [(NUM_NODES, HEADS, FEATURES)] * 2
+    compare = partial(_compare, shapes=shapes, edge_result=True)
+    lines = [compare(partial(_with_operation, function, "dot"), _products)]
+    # Not all implementations add.
+    with contextlib.suppress(NotImplementedError):
+        lines.append(compare(partial(_with_operation, function, "add"), _end_sums))
     return _worst(lines)
 
 
@@ -266,7 +258,7 @@ def _with_operation(
     return function(block, *ends, op)
 
 
-def check_edge_softmax(function: Callable[..., jax.Array]) -> str:
+def _check_edge_softmax(function: Callable[..., jax.Array]) -> str:
     """Checks `function(block, logits)`; see `_compare`."""
     return _compare(function, Example.softmax, [(NUM_EDGES, HEADS)], edge_result=True)
 
@@ -280,11 +272,10 @@ def _gat(graph: Example, values: np.ndarray, left: np.ndarray, right: np.ndarray
     return graph.sums(alpha[..., None] * values[graph.senders])
 
 
-def check_gat_attention(function: Callable[..., jax.Array]) -> str:
-    """Checks `function(block, values, sender_logits, receiver_logits, slope, reducer)`."""
+def _check_gat_attention(function: Callable[..., jax.Array]) -> str:
+    """Checks `function(block, values, sender_logits, receiver_logits, negative_slope=)`."""
     shapes = [(NUM_NODES, HEADS, FEATURES), (NUM_NODES, HEADS), (NUM_NODES, HEADS)]
-    reducer = Softmax(heads=HEADS)
-    return _compare(lambda *arrays: function(*arrays, SLOPE, reducer), _gat, shapes)
+    return _compare(partial(function, negative_slope=SLOPE), _gat, shapes)
 
 
 def _gatv2(graph: Example, sender: np.ndarray, receiver: np.ndarray, a: np.ndarray) -> np.ndarray:
@@ -293,11 +284,10 @@ def _gatv2(graph: Example, sender: np.ndarray, receiver: np.ndarray, a: np.ndarr
     return graph.sums(alpha[..., None] * sender[graph.senders])
 
 
-def check_gatv2_attention(function: Callable[..., jax.Array]) -> str:
-    """Checks `function(block, sender, receiver, attention, slope, reducer)`."""
+def _check_gatv2_attention(function: Callable[..., jax.Array]) -> str:
+    """Checks `function(block, sender, receiver, attention, negative_slope=)`."""
     shapes = [(NUM_NODES, HEADS, FEATURES)] * 2 + [(HEADS, FEATURES)]
-    reducer = Softmax(heads=HEADS)
-    return _compare(lambda *arrays: function(*arrays, SLOPE, reducer), _gatv2, shapes)
+    return _compare(partial(function, negative_slope=SLOPE), _gatv2, shapes)
 
 
 def _dot(graph: Example, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -305,8 +295,20 @@ def _dot(graph: Example, queries: np.ndarray, keys: np.ndarray, values: np.ndarr
     return graph.sums(alpha[..., None] * values[graph.senders])
 
 
-def check_dot_attention(function: Callable[..., jax.Array]) -> str:
-    """Checks `function(block, queries, keys, values, scale, reducer)`."""
+def _check_dot_attention(function: Callable[..., jax.Array]) -> str:
+    """Checks `function(block, queries, keys, values, scale=)`."""
     shapes = [(NUM_NODES, HEADS, FEATURES)] * 3
-    reducer = Softmax(heads=HEADS)
-    return _compare(lambda *arrays: function(*arrays, 1.0, reducer), _dot, shapes)
+    return _compare(partial(function, scale=1.0), _dot, shapes)
+
+
+CHECKS: Mapping[str, Callable[[Callable[..., jax.Array]], str]] = MappingProxyType(
+    {
+        "aggregate": _check_aggregate,
+        "sddmm": _check_sddmm,
+        "edge_softmax": _check_edge_softmax,
+        "gat_attention": _check_gat_attention,
+        "gatv2_attention": _check_gatv2_attention,
+        "dot_attention": _check_dot_attention,
+    }
+)
+"""The check of each op, given a function that computes the op; see `_compare`."""

@@ -10,7 +10,7 @@ from jaxgraph.parallel.mesh import emulate_devices, make_mesh
 from jaxgraph.parallel.neighborhood import Neighborhood
 from jaxgraph.parallel.part_alone import PartAlone, part_alone
 from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, place, shard
-from jaxgraph.parallel.propagate import propagate
+from jaxgraph.parallel.propagate import edge_messages, propagate
 from jaxgraph.parallel.schedules.domain import HALOS
 from jaxgraph.parallel.shard import Shard
 from jaxgraph.parallel.spmd import collect_rows, gather_rows, place_rows, rows_prefix, spmd
@@ -30,6 +30,7 @@ __all__ = [
     "bipartite",
     "collect_rows",
     "common_shapes",
+    "edge_messages",
     "emulate_devices",
     "gather_rows",
     "keep_edges",

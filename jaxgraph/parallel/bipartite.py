@@ -16,11 +16,8 @@ from jaxgraph.layout.derived.chunks import PIECE
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
 from jaxgraph.ops.core.kernels import usable_implementation
-from jaxgraph.ops.core.messages import Inputs, MessageFn
-from jaxgraph.ops.core.propagation import propagate_block
-from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import take_rows
-from jaxgraph.parallel.neighborhood import NodeTable
+from jaxgraph.parallel.neighborhood import NodeTable, OfOneBlock
 from pallas_kernels.pytrees import pytree
 
 __all__ = ["Bipartite", "bipartite"]
@@ -31,7 +28,7 @@ LARGEST = np.iinfo(np.int32).max
 
 
 @pytree
-class Bipartite:
+class Bipartite(OfOneBlock):
     """Edges from the nodes of one table to those of another, on one device.
 
     Attributes:
@@ -58,16 +55,6 @@ class Bipartite:
             f"Bipartite({self.senders.num_rows} senders, {self.receivers.num_rows} receivers, "
             f"{self.slot_of_edge.shape[0]} edges, implementation={self.implementation!r})"
         )
-
-    @property
-    def implementation(self) -> str:
-        """Which kernels reduce over the edges: "xla", "cpu" or "mosaic_gpu"."""
-        return self.groups.implementation
-
-    @property
-    def edge_chunk(self) -> int:
-        """Edges that a message function is called with."""
-        return self.groups.chunk
 
     @property
     def num_nodes(self) -> jax.Array:
@@ -100,25 +87,10 @@ class Bipartite:
         """`values`: the receivers are all on this device."""
         return values
 
-    def block(self, *, self_loops: bool = False) -> Block:
-        """Returns the edges for the operations of `jaxgraph.ops`.
-
-        Args:
-          self_loops: whether a receiver without an edge to itself gets one, where receivers are the
-            first senders.
-
-        Returns:
-          The edges.
-        """
-        has_loops = self_loops and self.receivers_first
-        missing = self.receivers.missing_self_loop if has_loops else None
+    def block(self) -> Block:
+        """The edges, for the operations of `jaxgraph.ops`."""
+        missing = self.receivers.missing_self_loop if self.receivers_first else None
         return Block(self.groups, self.receivers.node_ids, missing)
-
-    def propagate(
-        self, message: MessageFn, reducer: Reducer, inputs: Inputs, *, self_loops: bool = False
-    ) -> Pytree:
-        """See `jaxgraph.parallel.neighborhood.Neighborhood.propagate`."""
-        return propagate_block(self.block(self_loops=self_loops), message, reducer, inputs)
 
 
 def bipartite(

@@ -18,10 +18,7 @@ from jaxgraph.layout.derived.rows import EdgeSizes
 from jaxgraph.layout.manifest import ColumnSchedule
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
-from jaxgraph.ops.core.messages import Inputs
-from jaxgraph.ops.core.propagation import propagate_block
-from jaxgraph.ops.core.reducers import Reducer
-from jaxgraph.parallel.neighborhood import NodeTable
+from jaxgraph.parallel.neighborhood import NodeTable, OfOneBlock
 from pallas_kernels.pytrees import pytree
 
 __all__ = ["ColumnEdges", "ColumnTopology", "Piece"]
@@ -136,7 +133,7 @@ def _at(tree: Pytree, index: jax.Array | int) -> Pytree:
 
 
 @dataclasses.dataclass(frozen=True)
-class Piece:
+class Piece(OfOneBlock):
     """The rows of a chunk in some parts, as receivers, and the edges that enter them.
 
     A neighbourhood whose senders are all nodes.
@@ -165,11 +162,6 @@ class Piece:
         return jax.tree.map(self._rows, self.topology.nodes)
 
     @property
-    def implementation(self) -> str:
-        """Which kernels reduce over the edges: "xla", "cpu" or "mosaic_gpu"."""
-        return self.topology.implementation
-
-    @property
     def edges(self) -> jax.Array | None:
         """[slots, ...], the features of its edges, or None."""
         return self.between.data.get("edges")
@@ -183,11 +175,6 @@ class Piece:
     def edge_type(self) -> jax.Array | None:
         """[slots], the types of its edges, or None."""
         return self.between.data.get("edge_type")
-
-    @property
-    def edge_chunk(self) -> int:
-        """Edges that a message function is called with."""
-        return self.topology.sizes.chunk
 
     def own_rows(self, values: jax.Array) -> jax.Array:
         """The receivers' rows of `values` [parts * rows, ...], 0 in those of padding."""
@@ -207,25 +194,8 @@ class Piece:
         rows = lax.dynamic_index_in_dim(of_parts, self.chunk, 1, keepdims=False)
         return rows.reshape(-1, *rest)
 
-    def propagate(
-        self,
-        message: Callable[..., Pytree],
-        reducer: Reducer,
-        inputs: Inputs,
-        *,
-        self_loops: bool = False,
-    ) -> Pytree:
-        """Reduces `message(params, sender, receiver, edge)` at the receivers.
-
-        Args:
-          message, reducer: as for `propagate_block`.
-          inputs: senders [parts * rows, ...], receivers [receivers, ...], edges [slots, ...].
-          self_loops: not of a piece, whose senders are not its receivers.
-
-        Returns:
-          Pytree of arrays [receivers, ...].
-        """
-        assert not self_loops
+    def block(self) -> Block:
+        """The edges, as one group."""
         sizes = self.topology.sizes
         node_ids = self._rows(self.topology.nodes.node_ids)
         edges = EdgeGroups(
@@ -243,4 +213,4 @@ class Piece:
             sender_capacity=sizes.by_sender.capacity,
             implementation=self.topology.implementation,
         )
-        return propagate_block(Block(edges, node_ids, None), message, reducer, inputs)
+        return Block(edges, node_ids, None)

@@ -16,8 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph.graph import Graph
+from jaxgraph.ops import dispatch as ops_dispatch
+from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import varying_axes
-from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
 from pallas_kernels.pytrees import pytree
 
@@ -25,6 +27,7 @@ __all__ = [
     "Neighborhood",
     "NodeTable",
     "Nodes",
+    "OfOneBlock",
     "check_neighborhood",
     "is_graph",
     "masked_rows",
@@ -110,7 +113,7 @@ def masked_rows(nodes: Nodes, values: jax.Array) -> jax.Array:
     return jnp.where(mask, values, jnp.zeros((), values.dtype))
 
 
-class Neighborhood(Protocol):
+class Neighborhood(ops_dispatch.Neighborhood, Protocol):
     """What a layer aggregates over. Every implementation is a pytree of a class of its own."""
 
     @property
@@ -139,11 +142,6 @@ class Neighborhood(Protocol):
         ...
 
     @property
-    def implementation(self) -> str:
-        """Which kernels reduce over the edges: "xla", "cpu" or "mosaic_gpu"."""
-        ...
-
-    @property
     def edge_chunk(self) -> int:
         """Edges that a message function is called with."""
         ...
@@ -156,23 +154,52 @@ class Neighborhood(Protocol):
         """Sums over the receivers' tables of all devices."""
         ...
 
+
+class OfOneBlock:
+    """A neighbourhood whose edges are one block, which all senders' rows are at hand for."""
+
+    def block(self) -> Block:
+        """The edges; its receivers may lack self-loops only where they are the first senders."""
+        raise NotImplementedError
+
+    @property
+    def sender_rows(self) -> int:
+        """Rows of the table of senders, padding included."""
+        return self.block().sender_rows
+
+    @property
+    def receiver_rows(self) -> int:
+        """Rows of the table of receivers, padding included."""
+        return self.block().receiver_rows
+
+    @property
+    def edge_slots(self) -> int:
+        """Slots of an array with one row per edge, padding included."""
+        return self.block().edge_slots
+
+    @property
+    def implementation(self) -> str:
+        """Which kernels reduce over the edges: "xla", "cpu" or "mosaic_gpu"."""
+        return self.block().implementation
+
+    @property
+    def edge_chunk(self) -> int:
+        """Edges that a message function is called with."""
+        return self.block().edges.chunk
+
     def propagate(
         self, message: MessageFn, reducer: Reducer, inputs: Inputs, *, self_loops: bool = False
     ) -> Pytree:
-        """Reduces messages at the receivers.
+        """See `jaxgraph.ops.dispatch.Neighborhood`; nodes of other tables lack no self-loop."""
+        block = self.block()
+        loops = self_loops and block.missing_self_loop is not None
+        return block.propagate(message, reducer, inputs, self_loops=loops)
 
-        y_i = reduce_{e: j -> i} message(params, sender_j, receiver_i, edge_e)
-
-        Args:
-          message: evaluated on chunks of edges; closes over nothing that needs a gradient.
-          reducer: how messages meet.
-          inputs: arrays [senders, ...], [receivers, ...] and [slots, ...].
-          self_loops: whether receivers without an edge to themselves send themselves a message.
-
-        Returns:
-          Pytree of arrays [receivers, ...].
-        """
-        ...
+    def pull_sum(
+        self, message: MessageFn, reducer: Reducer, inputs: Inputs, gradient: Pytree, wanted: Wanted
+    ) -> Inputs:
+        """See `jaxgraph.ops.dispatch.Neighborhood`."""
+        return self.block().pull_sum(message, reducer, inputs, gradient, wanted)
 
 
 def two_ends(x: Any) -> tuple[Any, Any]:

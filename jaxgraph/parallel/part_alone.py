@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgraph.ops.core.messages import Inputs, MessageFn
-from jaxgraph.ops.core.propagation import propagate_block
+from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.parallel.exchange import halo_route
 from jaxgraph.parallel.neighborhood import NodeTable
@@ -82,11 +81,35 @@ class PartAlone:
         self, message: MessageFn, reducer: Reducer, inputs: Inputs, *, self_loops: bool = False
     ) -> Pytree:
         """See `jaxgraph.parallel.neighborhood.Neighborhood.propagate`."""
-        shard = self.shard
-        if shard.manifest.mode == "sar" and shard.num_parts > 1:
-            return GivenHalos(shard, self_loops).propagate(message, reducer, inputs)
-        block = shard.local_block(self_loops=self_loops)
-        return propagate_block(block, message, reducer, inputs)
+        if self._has_groups():
+            return GivenHalos(self.shard, self_loops).propagate(message, reducer, inputs)
+        block = self.shard.local_block()
+        return block.propagate(message, reducer, inputs, self_loops=self_loops)
+
+    def pull_sum(
+        self, message: MessageFn, reducer: Reducer, inputs: Inputs, gradient: Pytree, wanted: Wanted
+    ) -> Inputs:
+        """See `jaxgraph.parallel.shard.Shard.pull_sum`."""
+        over = GivenHalos(self.shard, False) if self._has_groups() else self.shard.local_block()
+        return over.pull_sum(message, reducer, inputs, gradient, wanted)
+
+    def _has_groups(self) -> bool:
+        return self.shard.manifest.mode == "sar" and self.shard.num_parts > 1
+
+    @property
+    def sender_rows(self) -> int:
+        """Rows of the table of senders, padding included."""
+        return self.senders.num_rows
+
+    @property
+    def receiver_rows(self) -> int:
+        """Rows of the table of receivers, padding included."""
+        return self.shard.num_rows
+
+    @property
+    def edge_slots(self) -> int:
+        """Slots of an array with one row per edge, padding included."""
+        return self.shard.edge_slots
 
 
 def part_alone(sharded: ShardedGraph, part: int) -> PartAlone:

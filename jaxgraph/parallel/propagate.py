@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -9,24 +10,28 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.core.derived import propagate_derived
+from jaxgraph.ops.core.edge_outputs import edge_outputs
 from jaxgraph.ops.core.edges import match_variation
-from jaxgraph.ops.core.input_classes import extremum_of
-from jaxgraph.ops.core.message_types import as_averaged, check_types
-from jaxgraph.ops.core.messages import Inputs, chunk_examples, message_shapes
+from jaxgraph.ops.core.messages import Inputs, MessageFn, chunk_examples, message_shapes
 from jaxgraph.ops.core.precision import to_accumulation
-from jaxgraph.ops.core.propagation import OneBlock
 from jaxgraph.ops.core.randomness import seed_words
-from jaxgraph.ops.core.reducers import Reducer, Softmax, Sum
+from jaxgraph.ops.core.reducers import Mean, Reducer, Softmax, Sum
+from jaxgraph.ops.core.reductions import REDUCTIONS, check_reduction
 from jaxgraph.parallel.checks.message_check import check_each_edge
 from jaxgraph.parallel.closures import hoist
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
 from jaxgraph.parallel.shard import Shard
 
-__all__ = ["aggregate_derived", "propagate", "reads_own_rows", "reduce_messages"]
+__all__ = [
+    "aggregate_derived",
+    "edge_messages",
+    "propagate",
+    "reads_own_rows",
+    "reduce_messages",
+]
 
 Pytree = Any
-REDUCTIONS = ("sum", "mean", "max", "min", "softmax")
 
 
 def propagate(
@@ -86,17 +91,72 @@ def propagate(
       Gilmer et al., "Neural message passing for quantum chemistry", 2017; SAR, equation 1.
     """
     _check(shard, sender, receiver, edge, reduce, self_loops, dropout, key)
-    inputs = match_variation(Inputs((), sender, receiver, edge), shard.receivers)
+    message, inputs = _hoisted(shard, message_fn, sender, receiver, edge)
     chunk = shard.edge_chunk
-    examples = chunk_examples(inputs, chunk)
-    ends = examples.sender, examples.receiver, examples.edge
-    message, params = hoist(message_fn, *ends)
-    check_each_edge(message_fn, *ends)
-    inputs = Inputs(params, inputs.sender, inputs.receiver, inputs.edge)
     if reduce != "softmax":
         return reduce_messages(shard, message, inputs, reduce, chunk, self_loops=self_loops)
     reducer = _softmax(message_shapes(message, inputs, chunk), dropout, key)
     return shard.propagate(message, reducer, inputs, self_loops=self_loops)
+
+
+def _hoisted(
+    shard: Neighborhood,
+    message_fn: Callable[..., Pytree],
+    sender: Pytree,
+    receiver: Pytree,
+    edge: Pytree,
+) -> tuple[MessageFn, Inputs]:
+    """The user's function with what it closes over as an input, checked to act edge by edge."""
+    inputs = match_variation(Inputs((), sender, receiver, edge), shard.receivers)
+    examples = chunk_examples(inputs, shard.edge_chunk)
+    ends = examples.sender, examples.receiver, examples.edge
+    message, params = hoist(message_fn, *ends)
+    check_each_edge(message_fn, *ends)
+    return message, dataclasses.replace(inputs, params=params)
+
+
+def edge_messages(
+    shard: Neighborhood,
+    message_fn: Callable[[Pytree, Pytree, Pytree], Pytree],
+    sender: Pytree = None,
+    receiver: Pytree = None,
+    edge: Pytree = None,
+) -> Pytree:
+    """Computes one value for every edge, from its ends and its data.
+
+    y_e = message_fn(sender_j, receiver_i, edge_e) for e: j -> i
+
+    Differentiable by all arguments and by parameters that `message_fn` closes over. What is
+    reduced at once needs no array of all edges: use `propagate`.
+
+    Args:
+      shard: the shard, under `spmd`.
+      message_fn: `(sender, receiver, edge) -> values`, as for `propagate`: pytrees of floating
+        arrays [edges of a chunk, ...], every edge for itself.
+      sender, receiver, edge: as for `propagate`.
+
+    Returns:
+      Pytree of arrays [slots, ...], 0 in slots without an edge; the `edge` of `propagate`.
+
+    Raises:
+      ValueError: wrong leading axes, or a function that combines edges, or depends on their number
+        or order.
+      TypeError: features split by column were passed where rows of nodes are needed, or the values
+        are not floating numbers.
+
+    References:
+      Battaglia et al., "Relational inductive biases, deep learning, and graph networks", 2018,
+      equation 1.
+    """
+    _check(shard, sender, receiver, edge, "sum", False, 0.0, None)
+    message, inputs = _hoisted(shard, message_fn, sender, receiver, edge)
+    for leaf in jax.tree.leaves(message_shapes(message, inputs, shard.edge_chunk)):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise TypeError(
+                f"message_fn returned {leaf.dtype}; expected floating numbers, such as "
+                "m.astype(jnp.float32)"
+            )
+    return edge_outputs(shard, message, inputs, shard.edge_chunk)
 
 
 def reduce_messages(
@@ -122,19 +182,14 @@ def reduce_messages(
     Raises:
       TypeError: the reduction does not take messages of this type.
     """
-    shapes = message_shapes(message, inputs, chunk)
-    check_types(shapes, reduce)
-    reducer: Reducer = Sum()
-    if reduce == "mean":
-        message = as_averaged(message, shapes)
-    elif reduce in ("max", "min"):
-        message, reducer, inputs = extremum_of(message, inputs, chunk, reduce)
-    outputs = neighborhood.propagate(message, reducer, inputs, self_loops=self_loops)
-    return (
-        mean_over_edges(neighborhood.receivers, outputs, self_loops)
-        if reduce == "mean"
-        else outputs
-    )
+    reduction = REDUCTIONS[reduce]
+    reduction.check_types(message_shapes(message, inputs, chunk))
+    message, reducer, inputs = reduction.of(message, inputs, chunk)
+    if not isinstance(reducer, Mean):
+        return neighborhood.propagate(message, reducer, inputs, self_loops=self_loops)
+    # The degrees are known: nothing need be counted.
+    sums = neighborhood.propagate(message, Sum(), inputs, self_loops=self_loops)
+    return mean_over_edges(neighborhood.receivers, sums, self_loops)
 
 
 def reads_own_rows(shard: Shard) -> bool:
@@ -174,7 +229,7 @@ def aggregate_derived(
     late = match_variation(late, shard.incoming)
     schedule: Any = shard.schedule(self_loops=self_loops)
     if shard.num_parts == 1:
-        schedule = OneBlock(shard.local_block(self_loops=self_loops))
+        schedule = shard.local_block().with_loops(self_loops)
     return propagate_derived(schedule, message, reducer, make, given, late, keep=keep)
 
 
@@ -205,15 +260,14 @@ def _softmax(messages: Pytree, dropout: float, key: jax.Array | None) -> Softmax
             f"with reduce='softmax' message_fn must return logits [edges, heads] and values "
             f"[edges, heads, features]; it returned {logits.shape} and {values.shape}"
         )
-    check_types(messages, "softmax")
+    REDUCTIONS["softmax"].check_types(messages)
     seed = seed_words(key) if dropout and key is not None else None
     return Softmax(seed, dropout, logits.shape[1])
 
 
 def _check(shard, sender, receiver, edge, reduce, self_loops, dropout, key) -> None:
     check_neighborhood(shard)
-    if reduce not in REDUCTIONS:
-        raise ValueError(f"reduce is {reduce!r}; expected one of {', '.join(REDUCTIONS)}")
+    check_reduction(reduce, REDUCTIONS)
     rows = {"sender": shard.senders.num_rows, "receiver": shard.receivers.num_rows}
     for name, tree in (("sender", sender), ("receiver", receiver)):
         is_columns = lambda leaf: isinstance(leaf, FeatureColumns)  # noqa: E731

@@ -29,6 +29,7 @@ from jaxgraph.graph import Graph
 from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.message_functions import sum_message
 from jaxgraph.ops.core.messages import Inputs, chunk_examples
+from jaxgraph.ops.core.reductions import check_reduction
 from jaxgraph.parallel.checks.message_check import check_each_column, check_each_edge
 from jaxgraph.parallel.columns import Piece
 from jaxgraph.parallel.features import FeatureColumns
@@ -57,7 +58,6 @@ __all__ = [
 Pytree = Any
 MessageFn = Callable[[Any, Any, Any], Any]
 TransformFn = Callable[[Any, Any, Any], jax.Array]
-REDUCTIONS = ("sum", "mean", "max", "min")
 EDGE_DATA = ("edges", "edge_weight", "edge_type")
 
 
@@ -294,8 +294,7 @@ def gather(messages: Messages, reduce: str = "sum") -> Neighbors:
     Raises:
       ValueError: the reduction is unknown.
     """
-    if reduce not in REDUCTIONS:
-        raise ValueError(f"reduce is {reduce!r}; expected one of {', '.join(REDUCTIONS)}")
+    check_reduction(reduce)
     return Neighbors(messages, _Reduction(reduce, messages.message, messages.edge))
 
 

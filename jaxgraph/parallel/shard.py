@@ -12,7 +12,7 @@ from jax import lax
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups, varying_axes
-from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import entry_at, rows_from
 from jaxgraph.parallel.columns import ColumnTopology
@@ -141,6 +141,21 @@ class Shard:
         ids = self.node_ids.reshape(self.own_parts, -1)
         return dataclasses.replace(self.incoming, receiver_ids=ids)
 
+    @property
+    def sender_rows(self) -> int:
+        """Rows of the table of senders: the own nodes."""
+        return self.num_rows
+
+    @property
+    def receiver_rows(self) -> int:
+        """Rows of the table of receivers: the own nodes."""
+        return self.num_rows
+
+    @property
+    def edge_slots(self) -> int:
+        """Slots of an array with one row per edge that ends here, padding included."""
+        return self.own_parts * self.incoming.by_receiver.neighbors.shape[-1]
+
     def sum(self, values: Any) -> Any:
         """Sums over all shards.
 
@@ -216,38 +231,9 @@ class Shard:
             )
         return self.columns
 
-    def block(self, *, self_loops: bool = False) -> Block:
-        """Returns the edges for the operations of `jaxgraph.ops`, on a graph of one part.
-
-        Args:
-          self_loops: whether every node without an edge to itself gets one.
-
-        Returns:
-          The edges of the whole graph.
-
-        Raises:
-          ValueError: the graph has several parts, whose edges among each other a block lacks.
-        """
-        if self.num_parts > 1:
-            raise ValueError(
-                f"shard.block() holds the edges of one part, and the graph has {self.num_parts}: "
-                "operations of jaxgraph.ops on it would leave out edges between parts. Use "
-                "jaxgraph.parallel.propagate(shard, message_fn, ...) or a layer of jaxgraph.nn, "
-                "which reach all edges on any number of parts"
-            )
-        return self.local_block(self_loops=self_loops)
-
-    def local_block(self, *, self_loops: bool = False) -> Block:
-        """Returns the edges whose senders are on this device (with all halos, in mode "domain").
-
-        Args:
-          self_loops: whether every node without an edge to itself gets one.
-
-        Returns:
-          The edges, a part of the graph's where it has several parts.
-        """
-        missing = self.missing_self_loop & self.node_mask if self_loops else None
-        return Block(self.incoming, self.node_ids, missing)
+    def local_block(self) -> Block:
+        """Returns the edges whose senders are on this device (with all halos, in mode "domain")."""
+        return Block(self.incoming, self.node_ids, self.missing_self_loop & self.node_mask)
 
     def schedule(self, *, self_loops: bool = False) -> AllHalos | Sequential | SeveralParts:
         """Returns how the rows of other parts reach this one."""
@@ -272,6 +258,22 @@ class Shard:
           Pytree of arrays [rows, ...].
         """
         return self.schedule(self_loops=self_loops).propagate(message, reducer, inputs)
+
+    def pull_sum(
+        self, message: MessageFn, reducer: Reducer, inputs: Inputs, gradient: Any, wanted: Wanted
+    ) -> Inputs:
+        """Pulls a gradient back through a sum of messages, for ops that state their derivative.
+
+        Args:
+          message, inputs: as for `propagate`.
+          reducer: one whose gradient needs nothing of its outputs, such as `Sum`.
+          gradient: of the outputs, [rows, ...].
+          wanted: the inputs whose gradients are computed.
+
+        Returns:
+          `Inputs` of lists of the gradients of floating arrays, zeros where none is wanted.
+        """
+        return self.schedule().pull_sum(message, reducer, inputs, gradient, wanted)
 
 
 def _axes(axis: str | tuple[str, ...]) -> tuple[str, ...]:

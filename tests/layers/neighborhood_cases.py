@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxgraph import layers
-from jaxgraph.parallel.stages import Stages
+from jaxgraph.parallel.conv_stages import ConvStages
 from tests.layers.convolution_cases import WIDE, normal
 from tests.oracles import convolutions
 from tests.strategies import NUM_FEATURES
@@ -24,7 +24,7 @@ class Case:
 
     conv: Callable[..., Any]
     oracle: Callable[..., Any]
-    stages: Callable[..., Stages]
+    stages: Callable[..., ConvStages]
     params: dict[str, Any]
 
 

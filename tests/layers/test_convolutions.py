@@ -71,6 +71,12 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any]]] 
     ),
     "gin-narrow": (gin_conv, convolutions.gin, gin_params(4)),
     "gin-wide-no-bias": (gin_conv, convolutions.gin, without_bias(gin_params(WIDE))),
+    # Last: the parameters of the others are drawn before.
+    "sage-min": (
+        partial(sage_conv, reduce="min"),
+        partial(convolutions.sage, reduce="min"),
+        sage_params(3),
+    ),
 }
 
 
@@ -118,12 +124,14 @@ def test_weights_that_cancel_leave_the_bias() -> None:
     np.testing.assert_array_equal(actual, np.broadcast_to(params["bias"], actual.shape))
 
 
-@pytest.mark.parametrize("name", ["gcn-wide", "sage-mean-wide", "sage-max", "gin-narrow"])
+@pytest.mark.parametrize(
+    "name", ["gcn-wide", "sage-mean-wide", "sage-max", "sage-min", "gin-narrow"]
+)
 def test_columns_give_what_rows_give(name: str) -> None:
     conv, _, params = CASES[name]
     columns_match_rows(conv, params)
 
 
 def test_an_unknown_reduction_is_refused() -> None:
-    message = "reduce is 'median'; expected one of mean, sum, max"
+    message = "reduce is 'median'; expected one of sum, mean, max, min"
     refused(ValueError, message, lambda s: sage_conv(sage_params(3), s, s.nodes, reduce="median"))

@@ -163,5 +163,5 @@ def test_bad_options_are_refused() -> None:
         GINConv(4, 3, hidden_features=0, rngs=rngs)
     with pytest.raises(ValueError, match="expected a probability of dropping"):
         GATv2Conv(4, 3, dropout=1.0, rngs=rngs)
-    with pytest.raises(ValueError, match="reduce is 'min'; expected one of mean, sum, max"):
-        SAGEConv(4, 3, reduce="min", rngs=rngs)
+    with pytest.raises(ValueError, match="reduce is 'median'; expected one of sum, mean, max, min"):
+        SAGEConv(4, 3, reduce="median", rngs=rngs)

@@ -14,8 +14,9 @@ from jaxgraph import Graph
 from jaxgraph.layout.common_shapes import common_shapes
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.ops import Block
+from jaxgraph.ops.core.edges import with_implementation
 from jaxgraph.ops.core.kernels import usable_implementation
-from jaxgraph.ops.implementations import with_implementation
+from jaxgraph.ops.core.stages import choose_stages
 from jaxgraph.parallel import make_mesh, shard
 from jaxgraph.partition.assignment import Partition
 from tests.oracles.edges import Edges
@@ -70,7 +71,7 @@ class Placed:
         return edges.with_missing_self_loops() if self_loops else edges
 
 
-def _numbered(graph: Graph) -> Graph:
+def numbered(graph: Graph) -> Graph:
     """The graph with nothing on it but the number of each edge, from 1."""
     numbers = np.arange(1, graph.num_edges + 1, dtype=np.float32)[:, None]
     return Graph.from_edges(
@@ -79,18 +80,15 @@ def _numbered(graph: Graph) -> Graph:
 
 
 @lru_cache(maxsize=64)
-def place_block(
-    graph: Graph, *, self_loops: bool = False, pad_to: Manifest | None = None
-) -> Placed:
+def place_block(graph: Graph, *, pad_to: Manifest | None = None) -> Placed:
     """Places a graph on one device.
 
     Args:
       graph: the graph.
-      self_loops: whether the block sends every node without a self-loop a message from itself.
       pad_to: shapes to take on.
     """
     # Laid out for XLA, whose edges serve other implementations as well.
-    sharded = shard(_numbered(graph), None, make_mesh(1), pad_to=pad_to, implementation="xla")
+    sharded = shard(numbered(graph), None, make_mesh(1), pad_to=pad_to, implementation="xla")
     own = jax.tree.map(lambda leaf: leaf[0], sharded.shards)
     row_of_node = np.empty(graph.num_nodes, np.int64)
     real = np.flatnonzero(np.asarray(own.node_mask))
@@ -99,22 +97,27 @@ def place_block(
     slot_of_edge = np.empty(graph.num_edges, np.int64)
     slots = np.flatnonzero(numbers)
     slot_of_edge[numbers[slots] - 1] = slots
-    block = with_implementation(
-        own.block(self_loops=self_loops), usable_implementation(None, jax.devices()[0])
-    )
+    block = with_implementation(own.local_block(), usable_implementation(None, jax.devices()[0]))
     return Placed(graph, block, row_of_node, slot_of_edge)
 
 
 @cache
 def shared_shapes() -> Manifest:
     """Shapes of `SMALL_GRAPHS` and all that `graphs()` draws: a function compiles once for them."""
-    graphs = [_numbered(graph) for graph in SMALL_GRAPHS]
+    graphs = [numbered(graph) for graph in SMALL_GRAPHS]
     for hubs in (1, 2, 3, 6, 12, 20, 30, 40):
         senders, receivers = random_edges(40, 240, seed=hubs)
-        graphs.append(_numbered(complete(senders % hubs, receivers, 40, "few-senders")))
-        graphs.append(_numbered(complete(senders, receivers % hubs, 40, "few-receivers")))
+        graphs.append(numbered(complete(senders % hubs, receivers, 40, "few-senders")))
+        graphs.append(numbered(complete(senders, receivers % hubs, 40, "few-receivers")))
     whole = [Partition(np.zeros(g.num_nodes, np.int32), 1, "whole") for g in graphs]
     return common_shapes(*zip(graphs, whole, strict=True), headroom=0.3)
+
+
+def by_kernels(block: Block, message: Any, reducer: Any, inputs: Any, **options: Any) -> Any:
+    """`block.propagate` by the implementation that the block was placed for, and by no other."""
+    stages = choose_stages(block.edges, message, reducer, inputs)
+    assert stages.implementation == block.implementation
+    return block.propagate(message, reducer, inputs, **options)
 
 
 def with_one(values: Any) -> np.ndarray:

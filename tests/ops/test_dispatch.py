@@ -1,98 +1,130 @@
-"""Dispatch: the first implementation that can, refusals, names, and what is logged."""
+"""Which implementation an op takes, what is refused, logged, listed and told."""
 
 import logging
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
 
-from jaxgraph.ops import dispatch
-from jaxgraph.ops.dispatch import Implementation, by_preference, call
+from jaxgraph import ops
+from jaxgraph.ops import aggregate, dispatch, sddmm
+from jaxgraph.ops.core.edges import with_implementation
+from jaxgraph.ops.core.kernels import PREFERENCE, unusable
+from tests.cpu_kernels import needs_kernels
+from tests.ops.blocks import place_block
+from tests.ops.cases import CASES, Case
+from tests.strategies import SMALL_GRAPHS
+
+GRAPH = SMALL_GRAPHS[3]
+BLOCK = place_block(GRAPH).block
 
 
-def make(name: str, result: Any = None, **options: Any) -> Implementation:
-    def function(value: int) -> str:
-        if isinstance(result, Exception):
-            raise result
-        return f"{name} {value}"
-
-    return Implementation("op", name, function, lambda function: f"ok {function(1)}", **options)
+def rows(dtype: Any = jnp.float32) -> jax.Array:
+    return jnp.ones((BLOCK.sender_rows, 3), dtype)
 
 
-@pytest.fixture(autouse=True)
-def forget_what_was_logged() -> None:
+def weights(dtype: Any) -> jax.Array:
+    return jnp.ones(BLOCK.edge_slots, dtype)
+
+
+@pytest.mark.parametrize("name", [each for each in PREFERENCE if unusable(each, "cpu")])
+def test_what_cannot_run_here_is_never_replaced(name: str) -> None:
+    with pytest.raises(NotImplementedError, match=rf"{name}.*cannot run.*implementation=None"):
+        aggregate(BLOCK, rows(), implementation=name)
+
+
+@needs_kernels
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
+def test_weights_that_no_kernel_takes_are_left_to_xla_or_refused(reduce: str) -> None:
+    """Also the mean, half of which is a count that has a kernel."""
+    native = with_implementation(BLOCK, "cpu")
+    for x, weight in ((jnp.float32, jnp.float16), (jnp.bfloat16, jnp.float16)):
+        with pytest.raises(NotImplementedError, match=r"no kernel of 'cpu'.* float16"):
+            aggregate(BLOCK, rows(x), weights(weight), reduce, implementation="cpu")
+        assert aggregate(native, rows(x), weights(weight), reduce).dtype == x
+
+
+@needs_kernels
+def test_weights_that_would_lose_digits_are_left_to_xla() -> None:
+    with jax.enable_x64(True):
+        x, weight = rows(jnp.float32), weights(jnp.float64)
+        with pytest.raises(NotImplementedError, match="float32, float64"):
+            aggregate(BLOCK, x, weight, implementation="cpu")
+        assert aggregate(BLOCK, rows(jnp.float64), weights(jnp.float32)).dtype == jnp.float64
+
+
+@needs_kernels
+def test_products_of_a_type_that_no_kernel_takes_are_refused() -> None:
+    half = rows(jnp.float16)
+    with pytest.raises(NotImplementedError, match=r"no kernel of 'cpu'.* float16"):
+        sddmm(BLOCK, half, half, implementation="cpu")
+    with pytest.raises(NotImplementedError, match="no kernel of 'cpu'"):
+        sddmm(BLOCK, rows(), rows(), "add", implementation="cpu")
+    mixed = sddmm(BLOCK, rows(), half, implementation="cpu")
+    assert mixed.dtype == jnp.float32 and mixed.max() == 3.0
+
+
+@needs_kernels
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_an_op_obeys_what_the_graph_was_placed_for_and_what_it_is_told(case: Case) -> None:
+    sizes = {"node": (BLOCK.sender_rows,), "edge": (BLOCK.edge_slots,), "": ()}
+    arrays = [jnp.ones((*sizes[of], *rest)) for of, rest in case.arrays]
+    by_cpu = "cpu" in case.kernels
+
+    def calls_kernels(placed: str, **options: Any) -> bool:
+        block = with_implementation(BLOCK, placed)
+        call = partial(case.op, **case.options, **options)
+        return "jaxgraph_" in jax.jit(call).lower(block, *arrays).as_text()
+
+    assert not calls_kernels("xla") and not calls_kernels("cpu", implementation="xla")
+    assert calls_kernels("cpu") == by_cpu
+    if by_cpu:
+        assert calls_kernels("xla", implementation="cpu")
+    native = with_implementation(BLOCK, "cpu")
+    chosen = ops.chosen(case.op.__name__, native, *arrays, **case.options)
+    assert chosen == ("cpu" if by_cpu else "xla")
+
+
+@needs_kernels
+def test_the_choice_is_logged_once_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
     dispatch._log_once.cache_clear()
-
-
-def test_order_is_that_of_preference() -> None:
-    ordered = by_preference(make("xla"), make("mosaic_gpu"), make("cpu"))
-    assert [each.name for each in ordered] == ["mosaic_gpu", "cpu", "xla"]
-
-
-def test_names_of_implementations_are_fixed() -> None:
-    with pytest.raises(ValueError, match="did you mean 'mosaic_gpu'"):
-        by_preference(make("mosaic"))
-
-
-def test_takes_the_first_that_can() -> None:
-    assert call(by_preference(make("cpu"), make("xla")), None, 3) == "cpu 3"
-
-
-def test_a_refusal_passes_to_the_next() -> None:
-    candidates = by_preference(make("cpu", NotImplementedError("heads > 64")), make("xla"))
-    assert call(candidates, None, 3) == "xla 3"
-
-
-def test_what_is_for_another_platform_or_missing_is_passed_over() -> None:
-    elsewhere = make("mosaic_gpu", platforms=("gpu",))
-    unbuilt = make("cpu", missing=lambda: "no compiler was found")
-    assert call(by_preference(elsewhere, unbuilt, make("xla")), None, 3) == "xla 3"
-    assert not elsewhere.available and "runs on gpu, and this is cpu" in elsewhere.reason
-    assert not unbuilt.available and unbuilt.reason == "no compiler was found"
-    assert make("cpu", platforms=("gpu", "cpu")).available
-    assert make("xla").available and make("xla").reason == ""
-
-
-def test_the_callers_mistake_is_not_hidden() -> None:
-    with pytest.raises(ValueError, match="wrong shape"):
-        call(by_preference(make("cpu", ValueError("wrong shape")), make("xla")), None, 3)
-
-
-def test_one_that_is_named_never_falls_back() -> None:
-    refusing = make("cpu", NotImplementedError("heads > 64"))
-    with pytest.raises(NotImplementedError, match="heads > 64"):
-        call(by_preference(refusing, make("xla")), "cpu", 3)
-    unbuilt = make("cpu", missing=lambda: "no compiler was found")
-    with pytest.raises(NotImplementedError, match=r"no compiler was found.*implementation=None"):
-        call(by_preference(unbuilt, make("xla")), "cpu", 3)
-    assert call(by_preference(make("cpu"), make("xla")), "xla", 3) == "xla 3"
-
-
-def test_an_unknown_name_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"'xal'; expected one of cpu, xla; did you mean 'xla'\?"):
-        call(by_preference(make("cpu"), make("xla")), "xal", 3)
-
-
-def test_all_refusals_are_reported() -> None:
-    candidates = by_preference(
-        make("mosaic_gpu", platforms=("gpu",)),
-        make("cpu", missing=lambda: "not built"),
-        make("xla", NotImplementedError("no complex numbers")),
-    )
-    with pytest.raises(NotImplementedError, match=r"runs on gpu.*not built.*no complex"):
-        call(candidates, None, 3)
-
-
-def test_the_choice_is_logged_once_with_its_reasons(caplog: pytest.LogCaptureFixture) -> None:
-    candidates = by_preference(make("cpu", NotImplementedError("heads > 64")), make("xla"))
+    native = with_implementation(BLOCK, "cpu")
     with caplog.at_level(logging.INFO, logger="jaxgraph"):
-        for value in range(3):
-            call(candidates, None, value)
-    assert [record.getMessage() for record in caplog.records] == [
-        "op: xla (cpu refused: heads > 64)"
-    ]
+        for _ in range(3):
+            aggregate(native, rows())
+            aggregate(native, rows(jnp.float16))
+    found = [record.getMessage() for record in caplog.records]
+    refusal = "no kernel of 'cpu' reduces these messages of float16"
+    assert found == ["aggregate: cpu", f"aggregate: xla ({refusal})"]
 
 
-def test_check_runs_the_self_check_on_the_function() -> None:
-    check: Callable[[], str] = make("xla").check
-    assert check() == "ok xla 1"
+@pytest.mark.parametrize("each", ops.implementations(), ids=lambda each: f"{each.op}-{each.name}")
+def test_what_is_listed_passes_its_self_check(each: Any) -> None:
+    assert each.available == (not each.reason)
+    if each.available:
+        assert each.check().startswith("ok")
+    else:
+        with pytest.raises(NotImplementedError, match="cannot run"):
+            each.check()
+
+
+def test_every_public_op_runs_everywhere() -> None:
+    attentions = {"gat_attention", "gatv2_attention", "dot_attention"}
+    public = {"aggregate", "sddmm", "edge_softmax"} | attentions
+    assert public <= set(ops.__all__)
+    assert {each.op for each in ops.implementations() if each.name == "xla"} == public
+
+
+def test_chosen_without_arguments_is_the_first_available() -> None:
+    first = next(each for each in ops.implementations() if each.op == "sddmm" and each.available)
+    assert ops.chosen("sddmm") == first.name
+    assert ops.chosen("edge_softmax") == "xla"
+
+
+def test_chosen_refuses_what_the_op_does() -> None:
+    with pytest.raises(ValueError, match="reduce"):
+        ops.chosen("aggregate", BLOCK, rows(), reduce="median")
+    with pytest.raises(ValueError, match="did you mean 'edge_softmax'"):
+        ops.chosen("edge-softmax")

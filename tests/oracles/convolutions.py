@@ -35,11 +35,11 @@ def gcn(
 def sage(
     params: Params, edges: Edges, x: np.ndarray, reduce: str = "mean"
 ) -> tuple[np.ndarray, ParamsBackward]:
-    """y_i = x_i W_self + (reduce_j x_j) W_neighbor + b, reduce: sum, mean or max, of nothing 0.
+    """y_i = x_i W_self + (reduce_j x_j) W_neighbor + b, reduce: sum, mean, max or min.
 
     Params: self_kernel [in, out], neighbor_kernel [in, out], bias [out].
     """
-    reduced, backward_reduce = {"sum": _sum, "mean": _mean, "max": _max}[reduce](edges, x)
+    reduced, backward_reduce = _REDUCTIONS[reduce](edges, x)
     own, backward_own = linear({"kernel": params["self_kernel"]}, x)
     neighbors, backward_neighbors = linear({"kernel": params["neighbor_kernel"]}, reduced)
 
@@ -177,6 +177,14 @@ def _max(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray]
     wins = x[edges.senders] == largest[edges.receivers]
     num_winners = np.maximum(edges.sum_by_receiver(wins.astype(np.float64)), 1)
     return largest, lambda grad: edges.sum_by_sender(wins * (grad / num_winners)[edges.receivers])
+
+
+def _min(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    largest, backward = _max(edges, -x)
+    return -largest, backward
+
+
+_REDUCTIONS = {"sum": _sum, "mean": _mean, "max": _max, "min": _min}
 
 
 def _attend(

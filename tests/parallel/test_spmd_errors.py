@@ -64,17 +64,6 @@ def test_sum_outside_of_spmd():
         sharded().shards.sum(jnp.ones(3))
 
 
-def test_block_of_several_parts():
-    for op in (jg.ops.aggregate, lambda block, x: jg.ops.dot_attention(block, x, x, x)):
-        with pytest.raises(ValueError, match=r"jaxgraph\.parallel\.propagate"):
-            run(lambda s, op=op: op(s.block(), s.nodes), outputs="rows")
-    x = np.asarray(karate().nodes)
-    found = run(lambda s: jg.ops.aggregate(s.block(), s.nodes), parts=1, outputs="rows")
-    expected = np.zeros_like(x)
-    np.add.at(expected, karate().receivers, x[karate().senders])
-    np.testing.assert_allclose(jg.parallel.gather_rows(found, sharded(1)), expected, atol=1e-5)
-
-
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize(
     ("function", "outputs", "words"),

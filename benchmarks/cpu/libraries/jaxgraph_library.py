@@ -105,7 +105,7 @@ class JaxgraphLibrary:
         def aggregate(shard: jg.parallel.Shard, x: nnx.Param) -> jax.Array:
             weight = shard.edge_weight if task.weighted else None
             return jg.ops.aggregate(
-                shard.block(), x.get_value(), weight, implementation=self._implementation
+                shard, x.get_value(), weight, implementation=self._implementation
             )
 
         return _prepared(aggregate, (sharded, x), ("y",), self._path("aggregate"))
@@ -124,7 +124,7 @@ class JaxgraphLibrary:
         )
 
         def attend(shard: jg.parallel.Shard, *arrays: jax.Array) -> jax.Array:
-            return jg.ops.gat_attention(shard.block(), *arrays, implementation=self._implementation)
+            return jg.ops.gat_attention(shard, *arrays, implementation=self._implementation)
 
         @partial(jg.parallel.spmd, outputs="rows")
         def forward(shard: jg.parallel.Shard, *arrays: nnx.Param) -> jax.Array:

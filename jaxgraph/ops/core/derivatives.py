@@ -9,7 +9,6 @@ a loop inside of the library.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,9 +19,9 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from jaxgraph.ops.core.edges import EdgeGroups
+from jaxgraph.ops.core.edges import with_implementation
 
-__all__ = ["as_portable", "custom_vjp", "differentiated_as", "with_portable_tangents"]
+__all__ = ["custom_vjp", "differentiated_as", "forward_of", "with_portable_tangents"]
 
 Pytree = Any
 
@@ -89,24 +88,17 @@ class custom_vjp:  # noqa: N801, it stands for jax's own
         return self._function(*marked)
 
 
-def as_portable(tree: Pytree) -> Pytree:
-    """Returns a pytree whose edges are reduced by XLA.
+def forward_of(function: Callable[..., Pytree], *arrays: Pytree) -> Pytree:
+    """`function(*arrays)` for use in a backward: forward mode over that can differentiate it.
 
     Args:
-      tree: pytree with `EdgeGroups`.
+      function: may call functions with a backward of their own; their forward functions are run.
+      arrays: pytrees of floating arrays.
 
     Returns:
-      The same with implementation "xla".
+      What it returns.
     """
-
-    def portable(part: Any) -> Any:
-        return (
-            dataclasses.replace(part, implementation="xla")
-            if isinstance(part, EdgeGroups)
-            else part
-        )
-
-    return jax.tree.map(portable, tree, is_leaf=lambda part: isinstance(part, EdgeGroups))
+    return jax.vjp(function, *arrays)[0]
 
 
 def differentiated_as(
@@ -150,7 +142,7 @@ def with_portable_tangents(
     def tangents(primals: Any, directions: Any) -> tuple[Pytree, Pytree]:
         fixed, moving = primals
         results = run(fixed, moving)
-        on_xla = functools.partial(portable or compute, as_portable(fixed))
+        on_xla = functools.partial(portable or compute, with_implementation(fixed, "xla"))
         found = jax.jvp(on_xla, (moving,), (directions[1],))[1]
         if portable is None:
             return results, found

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgraph.ops.core.derivatives import custom_vjp
+from jaxgraph.ops.core.derivatives import custom_vjp, forward_of
 from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, floating_leaves
 from jaxgraph.ops.core.propagation import (
@@ -110,9 +110,7 @@ _propagate.defvjp(_forward, _backward, symbolic_zeros=True)
 
 
 def _made(inputs_of: Callable[..., Inputs], values: Sequence[jax.Array], *after: Any) -> Inputs:
-    """`inputs_of(values, *after)`, which forward mode over this backward can differentiate."""
-    # Functions with a backward of their own are then replaced by their forward functions.
-    return jax.vjp(lambda *values: inputs_of(values, *after), *values)[0]
+    return forward_of(lambda *values: inputs_of(values, *after), *values)
 
 
 def _pull_back(

@@ -49,6 +49,7 @@ __all__ = [
     "varying_axes",
     "visit_rows",
     "visit_slots",
+    "with_implementation",
 ]
 
 Pytree = Any
@@ -438,7 +439,7 @@ def visit_slots(
     """Runs `visit(chunk, first_slot, carry)` over the slots of a group, a chunk at a time.
 
     Args:
-      edges: the edges, whose `receivers` are known.
+      edges: the edges.
       group: which group, static or traced.
       visit: returns the new carry; lanes are consecutive slots by receiver, and those behind the
         group's last slot are masked.
@@ -447,8 +448,7 @@ def visit_slots(
     Returns:
       The last carry.
     """
-    orientation, all_receivers = edges.by_receiver, edges.receivers
-    assert all_receivers is not None  # edges without data have no values either
+    orientation = edges.by_receiver
     start, stop = (
         entry_at(orientation.compressed_starts, entry_at(orientation.compressed_ptr, group + more))
         for more in (0, 1)
@@ -462,15 +462,47 @@ def visit_slots(
         def active(values: jax.Array) -> jax.Array:
             return jnp.where(mask, values, values[0])
 
-        senders, receivers = (
-            active(rows_from(array, first, edges.chunk))
-            for array in (orientation.neighbors, all_receivers)
-        )
-        chunk = EdgeChunk(senders, receivers, active(first + lanes), mask)
+        slots = active(first + lanes)
+        senders = active(rows_from(orientation.neighbors, first, edges.chunk))
+        if edges.receivers is None:
+            receivers = _rows_of_slots(orientation, group, slots)
+        else:
+            receivers = active(rows_from(edges.receivers, first, edges.chunk))
+        chunk = EdgeChunk(senders, receivers, slots, mask)
         return first + edges.chunk, visit(chunk, first, carry)
 
     start = match_variation(start, (start, stop, carry))
     return lax.while_loop(lambda loop: loop[0] < stop, body, (start, carry))[1]
+
+
+def _rows_of_slots(orientation: Orientation, group: jax.Array | int, slots: jax.Array) -> jax.Array:
+    """The row of each slot of a group, found by bisection among where the rows start."""
+    first, last = (entry_at(orientation.compressed_ptr, group + more) for more in (0, 1))
+    low, high = (jnp.broadcast_to(each, slots.shape) for each in (first, last))
+    # A step halves what lies between the two: the row that starts at `low` or before the slot.
+    for _ in range(orientation.compressed_rows.shape[0].bit_length()):
+        middle = (low + high) // 2
+        starts_before = take_rows(orientation.compressed_starts, middle) <= slots
+        low, high = jnp.where(starts_before, middle, low), jnp.where(starts_before, high, middle)
+    return take_rows(orientation.compressed_rows, low)
+
+
+def with_implementation(tree: Pytree, name: str) -> Pytree:
+    """The same edges, reduced by another implementation.
+
+    Args:
+      tree: pytree with `EdgeGroups`, such as a neighbourhood or a schedule.
+      name: "mosaic_gpu", "cpu" or "xla".
+
+    Returns:
+      The pytree.
+    """
+
+    def renamed(part: Any) -> Any:
+        is_edges = isinstance(part, EdgeGroups)
+        return dataclasses.replace(part, implementation=name) if is_edges else part
+
+    return jax.tree.map(renamed, tree, is_leaf=lambda part: isinstance(part, EdgeGroups))
 
 
 @pytree

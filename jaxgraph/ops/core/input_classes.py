@@ -34,7 +34,7 @@ _FIRST_EDGE_COLUMN = 1 << 31
 
 
 def extremum_of(
-    message: MessageFn, inputs: Inputs, chunk: int, reduce: str
+    message: MessageFn, inputs: Inputs, chunk: int, by_value: Extremum
 ) -> tuple[MessageFn, Extremum, Inputs]:
     """Chooses how the winners of a maximum or minimum are known: by value or by their inputs.
 
@@ -42,19 +42,18 @@ def extremum_of(
       message: as for `propagate_by`.
       inputs: what messages are made from.
       chunk: edges that the message function is called with.
-      reduce: "max" or "min".
+      by_value: the reducer of messages that are compared by value.
 
     Returns:
       Message, reducer and inputs for `propagate_by`.
     """
-    sign = 1.0 if reduce == "max" else -1.0
     if message is sum_message:
-        return message, Extremum(sign), inputs
+        return message, by_value, inputs
     examples = chunk_examples(inputs, chunk)
     arguments = (examples.params, examples.sender, examples.receiver, examples.edge)
     program = jax.make_jaxpr(message)(*arguments)
     if rounds_alike(program.jaxpr):
-        return message, Extremum(sign), inputs
+        return message, by_value, inputs
     reads = _reads(program.jaxpr, arguments)
     leaves = jax.tree.leaves(inputs.sender)
     of_senders = {some: _of_rows(leaves, some, 0) for some, _ in reads if some}
@@ -62,7 +61,7 @@ def extremum_of(
     of_edges = {some: _of_rows(edge_leaves, some, _FIRST_EDGE_COLUMN) for _, some in reads if some}
     sender, edge = (inputs.sender, of_senders), (inputs.edge, of_edges)
     inputs = Inputs(inputs.params, sender, inputs.receiver, edge)
-    return ClassedMessage(message, reads), ClassExtremum(sign), inputs
+    return ClassedMessage(message, reads), ClassExtremum(by_value.sign), inputs
 
 
 def _reads(

@@ -1,33 +1,41 @@
-"""Which messages have kernels of their own, and reductions that take one where there is one.
+"""Which implementations there are, which can run here, and which messages each has kernels for.
 
 A kernel reduces the edges of one group in compressed rows and continues from an earlier result in
-place. What no kernel knows is computed a chunk of edges at a time (`jaxgraph.ops.core.messages`).
+place. What no kernel knows is computed by XLA (`jaxgraph.ops.core.stages`).
 """
 
 from __future__ import annotations
 
+import difflib
 import functools
 import logging
+from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
 
-from jaxgraph.ops.core.edges import EdgeGroup, EdgeGroups
-from jaxgraph.ops.core.message_kernels import Calls
+import jax
+
+from jaxgraph.ops.core.edges import EdgeGroup
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.cpu.library import missing
-from jaxgraph.ops.cpu.messages import CPU_CALLS, cpu_kernel
-from jaxgraph.ops.dispatch import PREFERENCE, check_name
+from jaxgraph.ops.cpu.messages import cpu_kernel
 
 __all__ = [
+    "PREFERENCE",
     "FinishingKernel",
     "Kernel",
     "WholeKernel",
-    "find_calls",
+    "check_name",
+    "default_platform",
     "find_kernel",
+    "unusable",
     "usable_implementation",
 ]
 
 Pytree = Any
+
+PREFERENCE = ("mosaic_gpu", "cpu", "xla")
+"""The names of implementations, those to try first in front."""
 
 
 class Kernel(Protocol):
@@ -136,16 +144,7 @@ def usable_implementation(name: str | None, device: Any) -> str:
       ValueError: there are none of that name.
       NotImplementedError: those asked for cannot be used.
     """
-    if name is not None:
-        check_name("implementation", name, PREFERENCE)
-    platform = device.platform
-    on_gpu = platform in GPU_PLATFORMS
-    reasons = {
-        "mosaic_gpu": "" if on_gpu else f"runs on gpu, and the devices are {platform}",
-        "cpu": missing() if platform == "cpu" else f"runs on cpu, and the devices are {platform}",
-        "xla": "",
-    }
-    if name is None and on_gpu:
+    if name is None and device.platform in GPU_PLATFORMS:
         # Imported where it is needed: it brings a compiler for GPUs with it.
         from jaxgraph.ops.mosaic_gpu.trust import distrust
 
@@ -153,13 +152,47 @@ def usable_implementation(name: str | None, device: Any) -> str:
             _warn_once(reason)
         return "xla" if reason else "mosaic_gpu"
     if name is None:
-        return next(each for each in PREFERENCE if not reasons[each])
-    if reasons[name]:
+        return next(each for each in PREFERENCE if not unusable(each, device.platform))
+    check_name("implementation", name, PREFERENCE)
+    if reason := unusable(name, device.platform):
         raise NotImplementedError(
-            f"implementation {name!r} {reasons[name]}; implementation=None takes one that can be "
-            "used"
+            f"implementation {name!r} {reason}; implementation=None takes one that can be used"
         )
     return name
+
+
+def unusable(name: str, platform: str) -> str:
+    """Says why an implementation cannot run.
+
+    Args:
+      name: one of `PREFERENCE`.
+      platform: of the devices.
+
+    Returns:
+      The reason, "" where it can.
+    """
+    if name == "mosaic_gpu":
+        on_gpu = platform in GPU_PLATFORMS
+        return "" if on_gpu else f"runs on gpu, and the devices are {platform}"
+    if name == "cpu":
+        return missing() if platform == "cpu" else f"runs on cpu, and the devices are {platform}"
+    return ""
+
+
+def default_platform() -> str:
+    """The platform of the device that JAX computes on where none is named."""
+    device = jax.config.jax_default_device  # type: ignore[attr-defined]
+    return getattr(device, "platform", device) or jax.default_backend()
+
+
+def check_name(argument: str, name: Any, names: Iterable[str]) -> None:
+    """Raises `ValueError` with the nearest of `names` if `name` is not one of them."""
+    names = tuple(names)
+    if name in names:
+        return
+    near = difflib.get_close_matches(str(name).lower(), names, n=1)
+    advice = f"; did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"{argument} is {name!r}; expected one of {', '.join(names)}{advice}")
 
 
 @functools.cache
@@ -168,36 +201,20 @@ def _warn_once(reason: str) -> None:
 
 
 def find_kernel(
-    edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs: Inputs
+    implementation: str, message: MessageFn, reducer: Reducer, inputs: Inputs
 ) -> Kernel | None:
-    """The kernel for messages on some edges.
+    """The kernel of an implementation for some messages.
 
     Args:
-      edges: whose `implementation` says which kernels may be used.
+      implementation: one of `PREFERENCE`.
       message, reducer, inputs: what has to be reduced.
 
     Returns:
       The kernel, or None: there is none.
     """
-    if edges.implementation == "mosaic_gpu":
+    if implementation == "mosaic_gpu":
         # Imported where it is needed: it brings a compiler for GPUs with it.
         from jaxgraph.ops.mosaic_gpu.messages import gpu_kernel
 
         return gpu_kernel(message, reducer, inputs)
-    return cpu_kernel(message, reducer, inputs) if edges.implementation == "cpu" else None
-
-
-def find_calls(edges: EdgeGroups) -> Calls | None:
-    """The kernels that may be used on some edges, or None: only XLA.
-
-    Args:
-      edges: whose `implementation` says which.
-
-    Returns:
-      The kernels.
-    """
-    if edges.implementation == "mosaic_gpu":
-        from jaxgraph.ops.mosaic_gpu.messages import gpu_calls
-
-        return gpu_calls()
-    return CPU_CALLS if edges.implementation == "cpu" else None
+    return cpu_kernel(message, reducer, inputs) if implementation == "cpu" else None

@@ -24,6 +24,7 @@ __all__ = [
     "gat_message",
     "gatv2_message",
     "sum_message",
+    "sum_of_ends",
     "weighted_message",
 ]
 
@@ -62,6 +63,20 @@ def weighted_message(
     """
     edge = to_accumulation(edge.reshape(edge.shape + (1,) * (sender.ndim - edge.ndim)))
     return (edge * to_accumulation(sender)).astype(accumulation_dtype(sender.dtype))
+
+
+def sum_of_ends(params: Pytree, sender: jax.Array, receiver: jax.Array, edge: Pytree) -> jax.Array:
+    """s_j + r_i, added in 32 bits.
+
+    Args:
+      params, edge: unused.
+      sender, receiver: [edges, ...].
+
+    Returns:
+      [edges, ...], of the common type.
+    """
+    total = to_accumulation(sender) + to_accumulation(receiver)
+    return total.astype(jnp.result_type(sender, receiver))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgraph.ops.core.edge_outputs import EdgeOutputs
 from jaxgraph.ops.core.edges import EdgeGroup, match_variation
-from jaxgraph.ops.core.message_functions import sum_message, weighted_message
+from jaxgraph.ops.core.message_functions import sum_message, sum_of_ends, weighted_message
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.precision import accumulation_dtype
 from jaxgraph.ops.core.reducers import Extremum, Mean, Reducer, Sum
@@ -57,6 +58,10 @@ def message_kernel(calls: Calls, message: MessageFn, reducer: Reducer, inputs: I
     leaves = jax.tree.leaves(inputs.sender)
     if not leaves or any(leaf.dtype not in calls.types for leaf in leaves):
         return None
+    if isinstance(message, EdgeOutputs):
+        types = {leaf.dtype for leaf in jax.tree.leaves(inputs.receiver)}
+        is_known = message.function is sum_of_ends and types <= set(calls.types)
+        return _EndSumKernel(calls) if is_known and calls.edge_sums is not None else None
     if isinstance(reducer, Sum):
         sums, is_mean = _sum_kernel(calls, message, inputs), isinstance(reducer, Mean)
         return _mean_kernel(sums, inputs) if is_mean and sums is not None else sums
@@ -262,3 +267,30 @@ class _ExtremumKernel:
         previous = _continued(before.sender, [x])[0]
         total = self.calls.winner_gradient(over, x, (y, gradient), before=previous)
         return dataclasses.replace(before, sender=[total])
+
+
+@dataclasses.dataclass(frozen=True)
+class _EndSumKernel:
+    """y_e = s_j + r_i of every edge, and the sums of their gradients by both ends.
+
+    The pull alone of `EdgeOutputs`, which are never reduced.
+    """
+
+    calls: Calls
+
+    def pull(
+        self, over: EdgeGroup, inputs: Inputs, adjoint: Pytree, wanted: Wanted, before: Inputs
+    ) -> Inputs:
+        assert self.calls.edge_sums is not None and self.calls.edge_total is not None
+        _, gradient = inputs.edge
+        found = before
+        if wanted.edge:
+            (previous,) = before.edge or [None]
+            sums = self.calls.edge_sums(over, inputs.receiver, inputs.sender, before=previous)
+            found = dataclasses.replace(found, edge=[sums])
+        for side in ("sender", "receiver"):
+            if getattr(wanted, side):
+                total = self.calls.edge_total(over, side, gradient, len(getattr(inputs, side)))
+                total = sum(getattr(before, side), total)
+                found = dataclasses.replace(found, **{side: [total]})
+        return found

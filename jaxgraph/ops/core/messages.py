@@ -27,7 +27,7 @@ from jaxgraph.ops.core.edges import (
     visit_slots,
 )
 from jaxgraph.ops.core.precision import accumulation_dtype, to_accumulation
-from jaxgraph.ops.core.reducers import Reducer, Sum, cotangent
+from jaxgraph.ops.core.reducers import Reducer, Sum, cotangent, masked
 from jaxgraph.ops.core.rows import entry_at, rows_from, take_rows, with_rows_from
 from jaxgraph.ops.core.stored import when_ready
 from pallas_kernels.pytrees import pytree
@@ -133,6 +133,10 @@ def with_floating_leaves(tree: Pytree, floating: list[Any]) -> Pytree:
 def add_rows(total: jax.Array, start: jax.Array, addend: jax.Array) -> jax.Array:
     old = rows_from(total, start, addend.shape[0])
     return with_rows_from(total, start, old + addend.astype(old.dtype))
+
+
+def _write_rows(total: jax.Array, start: jax.Array, rows: jax.Array) -> jax.Array:
+    return with_rows_from(total, start, rows.astype(total.dtype))
 
 
 def at_edges(inputs: Inputs, chunk: EdgeChunk) -> Inputs:
@@ -306,6 +310,7 @@ def pull_edges(
     adjoint: Pytree,
     totals: list[jax.Array],
     *,
+    fresh: bool = False,
     want_params: bool = False,
     after: jax.Array | None = None,
 ) -> tuple[list[jax.Array], list[jax.Array]]:
@@ -314,6 +319,7 @@ def pull_edges(
     Args:
       edges, group, message, reducer, inputs, adjoint, want_params, after: as for `pull_messages`.
       totals: gradients of the floating edge inputs [slots, ...], to be added to.
+      fresh: whether the totals are 0, so that they need not be read.
 
     Returns:
       The totals with the group's edges, and the gradient of the parameters or an empty list.
@@ -325,7 +331,10 @@ def pull_edges(
     def visit(chunk: EdgeChunk, first: jax.Array, carry: Any) -> Any:
         totals, params = carry
         grads = _pull_edges(edges, group, message, reducer, inputs, adjoint, chunk)
-        totals = [add_rows(t, first, part) for t, part in zip(totals, grads.edge, strict=True)]
+        # 0 times a NaN of the row that stands in for an edge that is not there.
+        parts = [masked(chunk.mask, part, 0.0) for part in grads.edge]
+        put = _write_rows if fresh else add_rows
+        totals = [put(t, first, part) for t, part in zip(totals, parts, strict=True)]
         return totals, _sum_lists(params, grads.params) if params else []
 
     return visit_slots(edges, group, visit, start)

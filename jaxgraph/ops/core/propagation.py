@@ -13,8 +13,6 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import SymbolicZero
 
-from jaxgraph.ops.core.block_gradients import block_adjoint, pull_block
-from jaxgraph.ops.core.blocks import Block, reduce_block
 from jaxgraph.ops.core.derivatives import custom_vjp, with_portable_tangents
 from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.input_classes import count_winners
@@ -31,13 +29,10 @@ from pallas_kernels.pytrees import pytree
 
 __all__ = [
     "REDUCED",
-    "OneBlock",
     "Schedule",
     "Stored",
-    "propagate_block",
     "propagate_by",
     "pull_once",
-    "reduce_once",
 ]
 
 REDUCED = "reduced_messages"
@@ -92,61 +87,18 @@ class Schedule(Protocol):
         ...
 
 
-@pytree
-class OneBlock:
-    """All edges of a block at once.
-
-    Attributes:
-      block: the edges of group 0 of `block.edges`.
-    """
-
-    block: Block
-
-    @property
-    def implementation(self) -> str:
-        return self.block.edges.implementation
-
-    def reduce(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> tuple[Pytree, Pytree]:
-        return reduce_block(self.block, message, reducer, inputs)
-
-    def pull(
-        self,
-        message: MessageFn,
-        reducer: Reducer,
-        inputs: Inputs,
-        results: tuple[Pytree, Pytree],
-        gradient: Pytree,
-        wanted: Wanted,
-    ) -> Inputs:
-        adjoint = block_adjoint(self.block, message, reducer, inputs, results, gradient)
-        return pull_block(self.block, message, reducer, inputs, adjoint, wanted)
-
-
-def propagate_block(block: Block, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:
-    """Reduces messages at their receivers.
+def propagate_by(
+    schedule: Schedule, message: MessageFn, reducer: Reducer, inputs: Inputs
+) -> Pytree:
+    """Reduces messages at their receivers by a schedule.
 
     y_i = reduce_{e: j -> i} message(params, sender_j, receiver_i, edge_e)
 
     Args:
-      block: the edges of group 0 of `block.edges`.
+      schedule: which messages, and in which order.
       message: evaluated on chunks of edges; must not close over anything that needs a gradient.
       reducer: how messages meet.
       inputs: arrays by sender row, receiver row and edge slot.
-
-    Returns:
-      One row per receiver row of the block.
-    """
-    return propagate_by(OneBlock(block), message, reducer, inputs)
-
-
-def propagate_by(
-    schedule: Schedule, message: MessageFn, reducer: Reducer, inputs: Inputs
-) -> Pytree:
-    """Reduces messages at their receivers by a schedule, as `propagate_block` does.
-
-    Args:
-      schedule: which messages, and in which order.
-      message, reducer, inputs: as for `propagate_block`.
 
     Returns:
       One row per receiver row.
@@ -183,19 +135,6 @@ def _propagate_backward(message, residuals, gradient):
 
 
 _propagate.defvjp(_propagate_forward, _propagate_backward, symbolic_zeros=True)
-
-
-def reduce_once(schedule: Schedule, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:
-    """Reduces messages as `propagate_by`, for use in a backward.
-
-    Args:
-      schedule, message, reducer, inputs: as for `propagate_by`.
-
-    Returns:
-      The outputs, which forward mode can differentiate and reverse mode cannot.
-    """
-    inputs = match_variation(inputs, (schedule, inputs))
-    return reduced(message, schedule, reducer, inputs)[0]
 
 
 def pull_once(

@@ -29,11 +29,13 @@ __all__ = [
     "Extremum",
     "HeadMean",
     "Mean",
+    "Normalizer",
     "Reducer",
     "Softmax",
     "Sum",
     "cotangent",
     "kept_of_softmax",
+    "masked",
 ]
 
 Pytree = Any
@@ -392,7 +394,7 @@ class Softmax:
         kept = kept_of_softmax(peak, total)
         return self.joined((values / kept[1][..., None]).astype(messages[1].dtype), kept)
 
-    def joined(self, values: jax.Array, kept: Pytree) -> tuple[jax.Array, Pytree]:
+    def joined(self, values: jax.Array, kept: Pytree) -> tuple[Pytree, Pytree]:
         """The outputs, and what is kept.
 
         Args:
@@ -484,3 +486,15 @@ class HeadMean(Softmax):
         peak, total, values = kept
         inner = inner_products_of_heads(gradient, values)
         return gradient[:, None], peak, inner, 1 / (self.heads * total)
+
+
+@pytree
+class Normalizer(Softmax):
+    """y_i = (m_i, z_i), what normalises logits at a receiver: alpha_ij = exp(e_ij - m_i) / z_i.
+
+    Of messages as `Softmax` takes them, of no features. It has no derivative: ops that use it state
+    theirs.
+    """
+
+    def joined(self, values: jax.Array, kept: Pytree) -> tuple[Pytree, Pytree]:
+        return kept, ()

@@ -292,7 +292,12 @@ def edge_products(
 
 
 def edge_sums(
-    over: EdgeGroup, x: jax.Array, z: jax.Array, *, launch: Launch | None = None
+    over: EdgeGroup,
+    x: jax.Array,
+    z: jax.Array,
+    *,
+    before: jax.Array | None = None,
+    launch: Launch | None = None,
 ) -> jax.Array:
     """y_e = x_i + z_j for e: j -> i.
 
@@ -300,14 +305,15 @@ def edge_sums(
       over: the edges; what rows send themselves has no slot and is left out.
       x: [receivers, ...].
       z: [senders, ...], of the same shape otherwise.
+      before: [slots, ...], of the slots of other groups, of the common type.
       launch: how the kernel is started; None: for the chip of this process.
 
     Returns:
-      [slots, ...], of the common type; 0 in the slots of other groups.
+      [slots, ...], of the common type; without `before` 0 in the slots of other groups.
     """
     orientation, dtype = over.edges.by_receiver, jnp.promote_types(x.dtype, z.dtype)
     shape = (orientation.neighbors.shape[0], *x.shape[1:])
-    start = jnp.zeros(shape, dtype)
+    start = jnp.zeros(shape, dtype) if before is None else before
     if not start.size or not x.size or not z.size:
         return start
     rows = row_schedule(over, "receiver")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
-from jaxgraph.ops.dispatch import Implementation
 from pallas_kernels.chips import unsupported
+
+if TYPE_CHECKING:
+    from jaxgraph.ops.registry import Implementation
 
 __all__ = ["distrust", "failed_check"]
 
@@ -32,10 +34,10 @@ def distrust(device: Any) -> str:
 @functools.cache
 def _checked_once(device: Any) -> str:
     # Imported here: ops import the choice between implementations, which imports this module.
-    from jaxgraph.ops.aggregation import AGGREGATE
-    from jaxgraph.ops.gat import GAT_ATTENTION
+    from jaxgraph.ops.registry import implementations
 
-    kernels = [each for each in (*AGGREGATE, *GAT_ATTENTION) if each.name == "mosaic_gpu"]
+    trusted = ("aggregate", "gat_attention")
+    kernels = [e for e in implementations() if e.name == "mosaic_gpu" and e.op in trusted]
     # The caller's strict settings are for the caller's code.
     lenient = jax.transfer_guard("allow"), jax.numpy_rank_promotion("allow")
     with jax.default_device(device), lenient[0], lenient[1]:

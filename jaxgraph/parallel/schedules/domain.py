@@ -16,13 +16,12 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.ops.core.chosen_rows import chosen_rows
-from jaxgraph.ops.core.derivatives import custom_vjp
+from jaxgraph.ops.core.derivatives import custom_vjp, forward_of
 from jaxgraph.ops.core.edges import match_variation
-from jaxgraph.ops.core.messages import Inputs, MessageFn
-from jaxgraph.ops.core.propagation import OneBlock, propagate_by
+from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, floating_leaves
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import rows_from, with_rows_from
-from jaxgraph.parallel.own_parts import inputs_of_part, joined
+from jaxgraph.parallel.own_parts import inputs_of_part, joined, of_part
 from pallas_kernels.pytrees import pytree
 
 if TYPE_CHECKING:
@@ -51,18 +50,63 @@ class AllHalos:
         """See `jaxgraph.parallel.shard.Shard.propagate`."""
         shard = self.shard
 
-        def of_part(part: Shard, inputs: Inputs, index: jax.Array | int) -> Pytree:
-            block = OneBlock(part.local_block(self_loops=self.self_loops))
+        def reduce(part: Shard, inputs: Inputs, index: jax.Array | int) -> Pytree:
             sender = exchange_all(shard, inputs.sender, index)
-            return propagate_by(block, message, reducer, dataclasses.replace(inputs, sender=sender))
+            everything = dataclasses.replace(inputs, sender=sender)
+            block, loops = part.local_block(), self.self_loops
+            return block.propagate(message, reducer, everything, self_loops=loops)
 
         if shard.own_parts == 1:
-            return of_part(shard, inputs, 0)
+            return reduce(shard, inputs, 0)
 
         def of_one(index: jax.Array) -> Pytree:
-            return of_part(shard.part(index), inputs_of_part(shard, inputs, index), index)
+            return reduce(shard.part(index), inputs_of_part(shard, inputs, index), index)
 
         return joined(lax.map(of_one, jnp.arange(shard.own_parts)))
+
+    def pull_sum(
+        self, message: MessageFn, reducer: Reducer, inputs: Inputs, gradient: Pytree, wanted: Wanted
+    ) -> Inputs:
+        """See `jaxgraph.parallel.shard.Shard.pull_sum`."""
+        shard = self.shard
+        if shard.own_parts == 1:
+            return self._pull_part(shard, 0, message, reducer, inputs, gradient, wanted)
+
+        def of_one(index: jax.Array) -> Inputs:
+            own = inputs_of_part(shard, inputs, index)
+            of_rows = of_part(shard, gradient, index)
+            part = shard.part(index)
+            return self._pull_part(part, index, message, reducer, own, of_rows, wanted)
+
+        found = lax.map(of_one, jnp.arange(shard.own_parts))
+        total = jax.tree.map(lambda leaf: jnp.sum(leaf, 0), (found.params, found.sender))
+        return Inputs(*total, *joined((found.receiver, found.edge)))
+
+    def _pull_part(
+        self,
+        part: Shard,
+        index: jax.Array | int,
+        message: MessageFn,
+        reducer: Reducer,
+        inputs: Inputs,
+        gradient: Pytree,
+        wanted: Wanted,
+    ) -> Inputs:
+        """The gradients from the edges that end in one part; of senders, those of all own parts."""
+
+        def exchange(tree: Pytree) -> Pytree:
+            return exchange_all(self.shard, tree, index)
+
+        rows = forward_of(exchange, inputs.sender)
+        among_all = dataclasses.replace(inputs, sender=rows)
+        found = part.local_block().pull_sum(message, reducer, among_all, gradient, wanted)
+        if not wanted.sender:
+            unread = [jnp.zeros_like(leaf) for leaf in floating_leaves(inputs.sender)]
+            return dataclasses.replace(found, sender=unread)
+        pairs = zip(found.sender, floating_leaves(rows), strict=True)
+        rounded = [leaf.astype(like.dtype) for leaf, like in pairs]
+        back = jax.vjp(exchange, floating_leaves(inputs.sender))[1]
+        return dataclasses.replace(found, sender=back(rounded)[0])
 
 
 def exchange_all(shard: Shard, tree: Pytree, index: jax.Array | int = 0) -> Pytree:

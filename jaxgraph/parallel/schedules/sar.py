@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.ops.core.block_gradients import Places, add_at, block_adjoint, pull_block, pull_group
-from jaxgraph.ops.core.blocks import Block, finish_block, fold_block, fold_group
+from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import EdgeGroups, match_variation
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, floating_leaves
-from jaxgraph.ops.core.propagation import propagate_by
+from jaxgraph.ops.core.propagation import propagate_by, pull_once
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import entry_at
+from jaxgraph.ops.core.running import Places, add_at
+from jaxgraph.ops.core.stages import Stages, choose_stages
 from jaxgraph.parallel.dependence import looks_at_senders
 from jaxgraph.parallel.exchange import halo_route, reach_route, send_rows
 from jaxgraph.parallel.schedules.ring import Visit, Work, visit_parts
@@ -60,6 +61,10 @@ class Sequential:
     def implementation(self) -> str:
         return self.shard.incoming.implementation
 
+    def block(self) -> Block:
+        """The edges whose senders are own rows."""
+        return self.shard.local_block().with_loops(self.self_loops)
+
     def own(self, sender: Pytree) -> Pytree:
         """The own rows of what senders are given as."""
         return sender
@@ -88,10 +93,15 @@ class Sequential:
         """See `jaxgraph.parallel.shard.Shard.propagate`."""
         return propagate_by(self, message, reducer, inputs)
 
+    def pull_sum(
+        self, message: MessageFn, reducer: Reducer, inputs: Inputs, gradient: Pytree, wanted: Wanted
+    ) -> Inputs:
+        """See `jaxgraph.parallel.shard.Shard.pull_sum`."""
+        return pull_once(self, message, reducer, inputs, gradient, wanted)
+
     def reduce(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> tuple[Pytree, Pytree]:
-        block = self.shard.local_block(self_loops=self.self_loops)
-        state = _fold(self, block, message, reducer, inputs)
-        return finish_block(block, message, reducer, inputs, state)
+        stages = choose_stages(self.shard.incoming, message, reducer, inputs)
+        return stages.finish(_fold(self, stages, inputs), inputs)
 
     def pull(
         self,
@@ -102,12 +112,13 @@ class Sequential:
         gradient: Pytree,
         wanted: Wanted,
     ) -> Inputs:
-        shard, block = self.shard, self.shard.local_block(self_loops=self.self_loops)
-        adjoint = block_adjoint(block, message, reducer, inputs, results, gradient)
+        shard = self.shard
+        stages = choose_stages(shard.incoming, message, reducer, inputs)
+        adjoint = stages.adjoint(*results, gradient)
         # The edges of other parts look at the inputs when the gradients of the own ones are there.
         alone = shard.num_parts == 1
         wanted = dataclasses.replace(wanted, over_inputs=wanted.over_inputs and alone)
-        task = _Task(self, block, message, reducer, inputs, adjoint, wanted)
+        task = _Task(self, stages, inputs, adjoint, wanted)
         if not wanted.some:
             return task.local(None)
         # The adjoint of a kernel is its own; what is not used of the reducer's is never computed.
@@ -117,15 +128,13 @@ class Sequential:
         return visit_parts(shard, _PLANS[plan](task))
 
 
-def _fold(
-    schedule: Sequential, block: Block, message: MessageFn, reducer: Reducer, inputs: Inputs
-) -> Pytree:
+def _fold(schedule: Sequential, stages: Stages, inputs: Inputs) -> Pytree:
     """Algorithm 1: the own partition, then one remote partition after another."""
     shard = schedule.shard
 
     def local(_: Pytree) -> Pytree:
         own = dataclasses.replace(inputs, sender=schedule.own(inputs.sender))
-        return fold_block(block, message, reducer, own)
+        return stages.fold(schedule.block(), own)
 
     def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
         return schedule.fetch(inputs.sender, step, after)
@@ -133,9 +142,7 @@ def _fold(
     def work(step: jax.Array | int, arrived: Pytree, state: Pytree, after: Any) -> Work:
         remote = dataclasses.replace(inputs, sender=arrived)
         position = _positions(shard.reach, step)
-        state, done = fold_group(
-            shard.incoming, step, message, reducer, remote, state, position, after
-        )
+        state, done = stages.fold_group(shard.incoming, step, remote, state, position, after)
         return Work(state, None, done)
 
     return visit_parts(shard, Visit(local, fetch, work))
@@ -152,9 +159,7 @@ class _Task:
     """What every way of pulling a gradient back from remote partitions starts from."""
 
     schedule: Sequential
-    block: Block
-    message: MessageFn
-    reducer: Reducer
+    stages: Stages
     inputs: Inputs
     adjoint: Pytree
     wanted: Wanted
@@ -162,7 +167,7 @@ class _Task:
     def local(self, _: Pytree) -> Inputs:
         """Gradients from the edges among the own nodes."""
         inputs = dataclasses.replace(self.inputs, sender=self.schedule.own(self.inputs.sender))
-        own = pull_block(self.block, self.message, self.reducer, inputs, self.adjoint, self.wanted)
+        own = self.stages.pull(self.schedule.block(), inputs, self.adjoint, self.wanted)
         return self.schedule.local_gradients(own)
 
     def work(
@@ -176,17 +181,8 @@ class _Task:
         after: jax.Array | None,
     ) -> Work:
         """Adds what one remote part's edges give."""
-        pulled = pull_group(
-            edges,
-            group,
-            self.message,
-            self.reducer,
-            inputs,
-            adjoint,
-            self.wanted,
-            grads,
-            places,
-            after,
+        pulled = self.stages.pull_group(
+            edges, group, inputs, adjoint, self.wanted, grads, places, after
         )
         return Work(pulled.gradients, pulled.answer, pulled.done)
 

@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgraph.ops.core.block_gradients import add_at
 from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, zero_totals
-from jaxgraph.ops.core.propagation import propagate_by
+from jaxgraph.ops.core.propagation import propagate_by, pull_once
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import entry_at, rows_from, with_rows_from
+from jaxgraph.ops.core.running import add_at
 from jaxgraph.parallel.exchange import send_rows, several_route
 from jaxgraph.parallel.own_parts import inputs_of_part, joined, of_part
 from jaxgraph.parallel.schedules.sar import Sequential
@@ -121,6 +121,12 @@ class SeveralParts:
     def propagate(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:
         """See `jaxgraph.parallel.shard.Shard.propagate`."""
         return propagate_by(self, message, reducer, inputs)
+
+    def pull_sum(
+        self, message: MessageFn, reducer: Reducer, inputs: Inputs, gradient: Pytree, wanted: Wanted
+    ) -> Inputs:
+        """See `jaxgraph.parallel.shard.Shard.pull_sum`."""
+        return pull_once(self, message, reducer, inputs, gradient, wanted)
 
     def reduce(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> tuple[Pytree, Pytree]:
         """See `jaxgraph.ops.core.propagation.Schedule`."""

@@ -18,7 +18,7 @@ from jaxgraph.ops import (
     gatv2_attention,
     sddmm,
 )
-from jaxgraph.ops.implementations import with_implementation
+from jaxgraph.ops.core.edges import with_implementation
 from jaxgraph.parallel import make_mesh, shard, spmd
 from jaxgraph.partition import partition
 from tests.cpu_kernels import needs_kernels

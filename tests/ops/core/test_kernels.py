@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.ops.aggregation import AGGREGATE
+from jaxgraph.ops import registry
 from jaxgraph.ops.core import kernels
+from jaxgraph.ops.core.edges import with_implementation
 from jaxgraph.ops.core.kernels import find_kernel, usable_implementation
 from jaxgraph.ops.core.message_functions import (
     gat_message,
@@ -20,12 +21,11 @@ from jaxgraph.ops.core.message_functions import (
 )
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.reducers import Extremum, Softmax, Sum
-from jaxgraph.ops.implementations import propagate_or_refuse, with_implementation
 from jaxgraph.ops.mosaic_gpu import trust
 from pallas_kernels.chips import multiprocessors
 from pallas_kernels.teams import Launch
 from tests.cpu_kernels import needs_kernels
-from tests.ops.blocks import place_block
+from tests.ops.blocks import by_kernels, place_block
 from tests.strategies import SMALL_GRAPHS
 
 GRAPH = next(graph for graph in SMALL_GRAPHS if graph.name == "star-in")
@@ -74,7 +74,7 @@ def test_kernels_equal_chunks_of_edges(name: str, dtype: Any) -> None:
     tolerance = 4e-6 if dtype == jnp.float32 else 2e-2
 
     def loss(floating: tuple[Any, ...], block: Any) -> tuple[Any, Any]:
-        outputs = propagate_or_refuse(block, message, reducer, Inputs(*floating))
+        outputs = by_kernels(block, message, reducer, Inputs(*floating))
         leaves = jax.tree.leaves(outputs)
         return sum((leaf.astype(jnp.float32) ** 2).sum() for leaf in leaves), outputs
 
@@ -93,22 +93,15 @@ def test_kernels_equal_chunks_of_edges(name: str, dtype: Any) -> None:
 @needs_kernels
 @pytest.mark.parametrize("name", known())
 def test_the_librarys_own_messages_have_kernels(name: str) -> None:
-    edges = with_implementation(place_block(GRAPH).block, "cpu").edges
-    assert find_kernel(edges, *known()[name]) is not None
-    assert find_kernel(dataclasses.replace(edges, implementation="xla"), *known()[name]) is None
+    assert find_kernel("cpu", *known()[name]) is not None
+    assert find_kernel("xla", *known()[name]) is None
 
 
 def test_other_messages_and_types_are_refused() -> None:
-    block = place_block(GRAPH).block
-    native = with_implementation(block, "cpu")
-    edges = native.edges
-    message, reducer, inputs = known()["sum"]
-    assert find_kernel(edges, a_message_of_ones_own, reducer, inputs) is None
+    _, reducer, inputs = known()["sum"]
+    assert find_kernel("cpu", a_message_of_ones_own, reducer, inputs) is None
     for name in known():
-        assert find_kernel(edges, *known(jnp.float16)[name]) is None
-    message, reducer, inputs = known(jnp.float16)["sum"]
-    with pytest.raises(NotImplementedError, match=r"no kernel of 'cpu' reduces .* float16"):
-        propagate_or_refuse(native, message, reducer, inputs)
+        assert find_kernel("cpu", *known(jnp.float16)[name]) is None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,10 +156,7 @@ def test_gpu_kernels_are_taken_after_a_self_check(outcome, monkeypatch, caplog) 
             raise RuntimeError("ptxas is missing\nand more")
         return outcome
 
-    kernel = dataclasses.replace(AGGREGATE[0], self_check=check)
-    assert kernel.name == "mosaic_gpu"
-    monkeypatch.setattr("jaxgraph.ops.aggregation.AGGREGATE", (kernel, *AGGREGATE[1:]))
-    monkeypatch.setattr("jaxgraph.ops.gat.GAT_ATTENTION", ())
+    monkeypatch.setattr(registry, "CHECKS", {"aggregate": check, "gat_attention": lambda _: "ok"})
     monkeypatch.setattr(trust, "unsupported", lambda device: "")
     device = jax.devices()[0]
     trust._checked_once.cache_clear()

@@ -10,6 +10,7 @@ import pytest
 from jaxgraph.ops.core.input_classes import extremum_of
 from jaxgraph.ops.core.message_programs import rounds_alike
 from jaxgraph.ops.core.messages import Inputs
+from jaxgraph.ops.core.reducers import Extremum
 
 ROWS = jnp.ones((4, 6))
 
@@ -50,7 +51,7 @@ def test_classes_are_those_of_equal_bits(dtype: str) -> None:
 
         rows = jax.tree.map(lambda leaf: jnp.asarray(leaf.astype(dtype)), sender)
         inputs = Inputs((), rows, (), jnp.asarray(edge))
-        classed, _, seen = extremum_of(message, inputs, 4, "max")
+        classed, _, seen = extremum_of(message, inputs, 4, Extremum())
         _, classes = classed((), seen.sender, (), seen.edge)
         first, second = (leaf.reshape(500, -1) for leaf in rows)
         read = ([first], [first, edge[:, None]], [first, second])

@@ -1,4 +1,4 @@
-"""propagate_block with messages of one's own, against autodiff of all edges at once."""
+"""Block.propagate with messages of one's own, against autodiff of all edges at once."""
 
 import gc
 import weakref
@@ -12,11 +12,10 @@ import pytest
 from jax import lax
 
 from jaxgraph import Graph
+from jaxgraph.ops.core.edges import with_implementation
 from jaxgraph.ops.core.message_functions import gat_message
 from jaxgraph.ops.core.messages import Inputs
-from jaxgraph.ops.core.propagation import propagate_block
 from jaxgraph.ops.core.reducers import Extremum, Softmax, Sum
-from jaxgraph.ops.implementations import with_implementation
 from tests.compilation import AS_USERS_DO
 from tests.ops.blocks import Placed, place_block, shared_shapes
 from tests.strategies import SMALL_GRAPHS, complete, random_edges
@@ -96,7 +95,7 @@ def with_floating(inputs: Inputs, values: Any) -> Inputs:
 @partial(jax.jit, static_argnums=(0,), compiler_options=AS_USERS_DO)
 def block_gradients(message: Any, reducer: Any, block: Any, inputs: Inputs, grad: Any) -> Any:
     def op(values: Any) -> Any:
-        return propagate_block(block, message, reducer, with_floating(inputs, values))
+        return block.propagate(message, reducer, with_floating(inputs, values))
 
     y, pull = jax.vjp(op, floating(inputs))
     return y, pull(grad)[0]
@@ -202,7 +201,7 @@ def test_the_backward_finds_every_winner(message: Any, dtype: Any) -> None:
     def shares(x: jax.Array, shift: jax.Array) -> jax.Array:
         def total(shift: jax.Array) -> jax.Array:
             inputs = Inputs(params, x, (x, shift), ())
-            y = propagate_block(placed.block, message, Extremum(), inputs)
+            y = placed.block.propagate(message, Extremum(), inputs)
             return jnp.sum(y.astype(jnp.float32))
 
         return jax.grad(total)(shift)
@@ -226,7 +225,7 @@ def test_only_wanted_gradients_are_computed() -> None:
 
     def loops(*wanted: int) -> int:
         def total(x: jax.Array, weight: jax.Array) -> jax.Array:
-            return propagate_block(placed.block, message, Sum(), Inputs((), x, (), weight)).sum()
+            return placed.block.propagate(message, Sum(), Inputs((), x, (), weight)).sum()
 
         jaxpr = jax.make_jaxpr(jax.grad(total, argnums=wanted))(x, weight)
         return str(jaxpr).count("while[")
@@ -246,7 +245,7 @@ def test_layers_of_the_same_shapes_are_lowered_once() -> None:
             for _ in range(layers):
                 logits = x.sum(-1)
                 inputs = Inputs((), (x, logits), logits, ())
-                x = propagate_block(placed.block, gat_message(0.2), reducer, inputs)
+                x = placed.block.propagate(gat_message(0.2), reducer, inputs)
             return x.sum()
 
         text = jax.jit(jax.grad(total)).lower(jnp.ones((rows, reducer.heads, 3))).as_text()
@@ -265,7 +264,7 @@ def test_without_kernels_a_gradient_is_made_once() -> None:
         def total(x: jax.Array) -> jax.Array:
             logits = x.sum(-1)
             inputs = Inputs((), (x, logits), logits, ())
-            y = propagate_block(block, gat_message(0.2), reducer, inputs)
+            y = block.propagate(gat_message(0.2), reducer, inputs)
             return jnp.sum(y * lax.stop_gradient(jnp.floor(y)))
 
         return jax.grad(total)(x)
@@ -285,7 +284,7 @@ def test_of_many_messages_few_are_kept() -> None:
             return 2 * sender
 
         def total(x: jax.Array) -> jax.Array:
-            return propagate_block(placed.block, message, Sum(), Inputs((), x, (), ())).sum()
+            return placed.block.propagate(message, Sum(), Inputs((), x, (), ())).sum()
 
         jax.make_jaxpr(jax.grad(total))(x)
         return weakref.ref(message)
@@ -303,7 +302,7 @@ def test_counts_may_travel_with_values() -> None:
         return sender, jnp.ones(sender.shape[0], jnp.int32)
 
     def total(x: jax.Array) -> Any:
-        y, count = propagate_block(placed.block, message, Sum(), Inputs((), x, (), ()))
+        y, count = placed.block.propagate(message, Sum(), Inputs((), x, (), ()))
         return y.sum(), count
 
     grad, count = jax.grad(total, has_aux=True)(jnp.ones((placed.block.sender_rows, 2)))
@@ -315,7 +314,7 @@ def test_edge_data_must_have_a_row_per_slot() -> None:
     placed = place_block(RANDOM)
     inputs = Inputs((), (), (), jnp.ones((RANDOM.num_edges, 2)))
     with pytest.raises(ValueError, match="one row per edge slot"):
-        propagate_block(placed.block, lambda p, s, r, e: e, Sum(), inputs)
+        placed.block.propagate(lambda p, s, r, e: e, Sum(), inputs)
 
 
 @pytest.mark.parametrize("name", ["sum", "max", "softmax"])
@@ -332,7 +331,7 @@ def test_no_array_of_edges_times_features(name: str) -> None:
 
     def total(params: jax.Array, x: jax.Array, r: jax.Array) -> jax.Array:
         inputs = Inputs(params, x, r, ())
-        return jnp.sum(propagate_block(placed.block, message, reducer, inputs) ** 2)
+        return jnp.sum(placed.block.propagate(message, reducer, inputs) ** 2)
 
     x = jax.ShapeDtypeStruct((placed.block.sender_rows, width), jnp.float32)
     params = jax.ShapeDtypeStruct((width,), jnp.float32)

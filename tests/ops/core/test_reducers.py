@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.ops.core.blocks import fold_block
+from jaxgraph.ops.core.edges import with_implementation
 from jaxgraph.ops.core.input_classes import ClassExtremum
 from jaxgraph.ops.core.message_functions import gat_message
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.randomness import seed_words
 from jaxgraph.ops.core.reducers import Extremum, HeadMean, Mean, Softmax, Sum, cotangent
-from jaxgraph.ops.implementations import with_implementation
+from jaxgraph.ops.core.stages import choose_stages
 from tests.ops.blocks import place_block, shared_shapes
 from tests.strategies import SMALL_GRAPHS, complete
 from tests.tolerance import assert_close
@@ -226,8 +226,9 @@ def test_a_state_resumes_where_another_subset_of_the_edges_ended() -> None:
         rows = placed[0].rows
         inputs = Inputs((), (rows(values), rows(left)), rows(right), ())
         # The states of kernels are theirs alone.
-        blocks = [with_implementation(each.block, "xla") for each in placed]
-        states = [fold_block(each, message, reducer, inputs) for each in blocks]
+        blocks = [with_implementation(each.block, "xla").with_loops(False) for each in placed]
+        stages = choose_stages(blocks[0].edges, message, reducer, inputs)
+        states = [stages.fold(each, inputs) for each in blocks]
         state = states[0] if len(states) == 1 else reducer.merge(*states)
         shapes = (jnp.zeros((1, HEADS)), jnp.zeros((1, HEADS, FEATURES)))
         return placed[0].nodes(reducer.finish(state, shapes)[0])

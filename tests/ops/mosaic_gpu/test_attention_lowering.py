@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxgraph.ops.core.edges import with_implementation
 from jaxgraph.ops.core.message_functions import dot_message, gat_message, gatv2_message
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.reducers import Softmax
-from jaxgraph.ops.implementations import propagate_or_refuse, with_implementation
-from tests.ops.blocks import place_block
+from tests.ops.blocks import by_kernels, place_block
 from tests.ops.mosaic_gpu.test_lowering import kernels
 from tests.strategies import SMALL_GRAPHS
 
@@ -33,13 +33,13 @@ def attention(kind: str, block: Any) -> tuple[Any, Inputs]:
 @pytest.mark.parametrize("spread", [False, True])
 @pytest.mark.parametrize("kind", ["gat", "gatv2", "dot"])
 def test_one_kernel_forward_and_at_most_three_backward(kind: str, spread: bool) -> None:
-    block = with_implementation(place_block(GRAPH, self_loops=True).block, "mosaic_gpu")
+    block = with_implementation(place_block(GRAPH).block, "mosaic_gpu")
     message, inputs = attention(kind, block)
     seed = (jnp.uint32(1), jnp.uint32(2))
 
     def forward(inputs: Inputs, seed: Any, block: Any) -> jax.Array:
         reducer = Softmax(seed=seed, rate=0.5, heads=HEADS)
-        return propagate_or_refuse(block, message, reducer, inputs)
+        return by_kernels(block, message, reducer, inputs, self_loops=True)
 
     def both(inputs: Inputs, seed: Any, block: Any) -> Inputs:
         return jax.grad(lambda inputs: forward(inputs, seed, block).sum())(inputs)

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from jaxgraph import Graph
-from jaxgraph.ops.core.edges import EdgeGroup
+from jaxgraph.ops.core.edges import EdgeGroup, with_implementation
 from jaxgraph.ops.core.kernels import FinishingKernel, find_kernel
 from jaxgraph.ops.core.message_functions import dot_message, gat_message, gatv2_message
 from jaxgraph.ops.core.messages import Inputs, Wanted
 from jaxgraph.ops.core.reducers import HeadMean, Softmax
-from jaxgraph.ops.implementations import propagate_or_refuse, with_implementation
 from jaxgraph.ops.mosaic_gpu import messages
-from tests.ops.blocks import Placed, place_block, with_one
+from tests.ops.blocks import Placed, by_kernels, place_block, with_one
 from tests.oracles.randomness import edge_keep_mask
 from tests.pallas_kernels.graphs import in_interpreter
 
@@ -66,7 +65,7 @@ def known(
 def test_kernels_equal_xla(
     kind: str, dtype: str, rate: float, loops: bool, reduce: type[Softmax]
 ) -> None:
-    placed = place_block(GRAPH, self_loops=loops)
+    placed = place_block(GRAPH)
     message, reducer, inputs = known(placed, kind, dtype, rate, reduce)
     shape = (6, FEATURES) if reduce is HeadMean else (6, HEADS, FEATURES)
     weights = placed.rows(np.random.default_rng(1).standard_normal(shape))
@@ -75,7 +74,7 @@ def test_kernels_equal_xla(
 
     @jax.jit
     def loss(inputs: Inputs, block: Any) -> tuple[Any, Any]:
-        outputs = propagate_or_refuse(block, message, reducer, inputs)
+        outputs = by_kernels(block, message, reducer, inputs, self_loops=loops)
         return (outputs.astype(jnp.float32) * weights).sum(), outputs
 
     both = [
@@ -91,7 +90,7 @@ def test_states_and_gradients_continue(kind: str) -> None:
     placed = place_block(GRAPH)
     message, reducer, inputs = known(placed, kind, "float32", 0.0)
     edges = with_implementation(placed.block, "mosaic_gpu").edges
-    kernel, over = find_kernel(edges, message, reducer, inputs), EdgeGroup(edges, 0)
+    kernel, over = find_kernel("mosaic_gpu", message, reducer, inputs), EdgeGroup(edges, 0)
     assert isinstance(kernel, FinishingKernel)
     once = kernel.fold(over, inputs, None, inputs.receiver.shape[0])
     peak, total, sums = kernel.fold(over, inputs, once, inputs.receiver.shape[0])
@@ -111,7 +110,7 @@ def test_gradients_alone_are_the_same(kind: str) -> None:
     placed = place_block(GRAPH)
     message, reducer, inputs = known(placed, kind, "float32", 0.0)
     edges = with_implementation(placed.block, "mosaic_gpu").edges
-    kernel, over = find_kernel(edges, message, reducer, inputs), EdgeGroup(edges, 0)
+    kernel, over = find_kernel("mosaic_gpu", message, reducer, inputs), EdgeGroup(edges, 0)
     assert isinstance(kernel, FinishingKernel)
     state = kernel.fold(over, inputs, None, inputs.receiver.shape[0])
     outputs, kept = kernel.finish(state, inputs)
@@ -128,10 +127,10 @@ def test_gradients_alone_are_the_same(kind: str) -> None:
 
 
 def test_a_start_and_messages_from_rows_to_themselves() -> None:
-    placed = place_block(GRAPH, self_loops=True)
+    placed = place_block(GRAPH)
     message, reducer, inputs = known(placed, "gat", "float32", 0.0)
     edges = with_implementation(placed.block, "mosaic_gpu").edges
-    kernel = find_kernel(edges, message, reducer, inputs)
+    kernel = find_kernel("mosaic_gpu", message, reducer, inputs)
     assert isinstance(kernel, FinishingKernel)
     over = EdgeGroup(edges, 0, placed.block.missing_self_loop)
     rows = inputs.receiver.shape[0]
@@ -143,9 +142,8 @@ def test_a_start_and_messages_from_rows_to_themselves() -> None:
 def test_types_that_no_kernel_takes() -> None:
     placed = place_block(GRAPH)
     message, reducer, inputs = known(placed, "dot", "float32", 0.0)
-    edges = with_implementation(placed.block, "mosaic_gpu").edges
     integers = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.int32), inputs)
-    assert find_kernel(edges, message, reducer, integers) is None
+    assert find_kernel("mosaic_gpu", message, reducer, integers) is None
 
 
 @pytest.mark.parametrize("kind", ["gat", "dot"])
@@ -166,7 +164,7 @@ def test_what_is_dropped_is_not_read(kind: str) -> None:
     def found(values: jax.Array, cotangent: jax.Array) -> Any:
         sender = tuple(values if at == place else leaf for at, leaf in enumerate(inputs.sender))
         given = Inputs((), sender, inputs.receiver, ())
-        call = partial(propagate_or_refuse, block, message, reducer)
+        call = partial(by_kernels, block, message, reducer)
         y, pull = jax.vjp(call, given)
         return y, pull(cotangent)[0]
 

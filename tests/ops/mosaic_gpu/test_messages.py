@@ -1,6 +1,7 @@
 """Messages that GPU kernels reduce, in Pallas' interpreter, against XLA's way of reducing them."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -8,18 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.ops.aggregation import _aggregate, aggregate
-from jaxgraph.ops.core.edges import EdgeGroup
+from jaxgraph.ops import aggregate, sddmm
+from jaxgraph.ops.core.edges import EdgeGroup, with_implementation
 from jaxgraph.ops.core.kernels import find_kernel
 from jaxgraph.ops.core.message_functions import sum_message, weighted_message
 from jaxgraph.ops.core.message_kernels import message_kernel
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.reducers import Extremum, Mean, Sum
-from jaxgraph.ops.edge_products import _combine
-from jaxgraph.ops.implementations import propagate_or_refuse, with_implementation
 from jaxgraph.ops.mosaic_gpu import messages
 from jaxgraph.ops.mosaic_gpu.messages import gpu_calls
-from tests.ops.blocks import place_block
+from tests.ops.blocks import by_kernels, place_block
 from tests.oracles import edge_ops
 from tests.pallas_kernels.graphs import in_interpreter
 from tests.strategies import SMALL_GRAPHS, complete
@@ -62,7 +61,7 @@ def test_kernels_equal_xla(name: str, dtype: Any, monkeypatch: pytest.MonkeyPatc
     tolerance = 2e-5 if dtype == jnp.float32 else 2e-2
 
     def loss(floating: tuple[Any, ...], block: Any) -> tuple[Any, Any]:
-        outputs = propagate_or_refuse(block, message, reducer, Inputs(*floating))
+        outputs = by_kernels(block, message, reducer, Inputs(*floating))
         return (outputs.astype(jnp.float32) ** 2).sum(), outputs
 
     floating = (inputs.params, inputs.sender, inputs.receiver, inputs.edge)
@@ -80,13 +79,15 @@ def test_kernels_equal_xla(name: str, dtype: Any, monkeypatch: pytest.MonkeyPatc
 def test_means_are_divided_by_the_kernel(loops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "Launch", in_interpreter)
     graph = complete([0, 1, 1, 2, 3, 3, 3], [0, 1, 2, 2, 3, 0, 3], 7, "some-loops")
-    placed = place_block(graph, self_loops=loops)
+    placed = place_block(graph)
     block = with_implementation(placed.block, "mosaic_gpu")
     x, grad = np.random.default_rng(1).standard_normal((2, graph.num_nodes, 5))
     oracle = placed.oracle(loops)
     expected, backward = edge_ops.aggregate(oracle, x, oracle.weight, "mean")
     rows = [placed.rows(each.astype(np.float32)) for each in (x, grad)]
-    y, pull = jax.vjp(jax.jit(lambda x: _aggregate(block, x, None, "mean")), rows[0])
+    y, pull = jax.vjp(
+        jax.jit(lambda x: aggregate(block, x, None, "mean", self_loops=loops)), rows[0]
+    )
     assert_close(placed.nodes(y), expected)
     assert_close(placed.nodes(pull(rows[1])[0]), backward(grad)[0])
 
@@ -102,7 +103,7 @@ def test_both_ends_of_edges(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     oracle = edge_ops.sddmm if op == "dot" else edge_ops.sum_of_ends
     expected, backward = oracle(placed.oracle(), *ends)
     given = [placed.rows(end.astype(np.float32)) for end in ends]
-    y, pull = jax.vjp(jax.jit(lambda *ends: _combine(block, *ends, op)), *given)
+    y, pull = jax.vjp(jax.jit(partial(sddmm, block, op=op)), *given)
     assert_close(placed.edges(y), expected)
     gradients = pull(placed.slots(grad.astype(np.float32)))
     for mine, exact in zip(gradients, backward(grad), strict=True):
@@ -134,16 +135,6 @@ def test_means_continue() -> None:
 def test_a_kernel_is_found_for_what_it_knows_only() -> None:
     block = with_implementation(place_block(GRAPH).block, "mosaic_gpu")
     for message, reducer, inputs in known(block).values():
-        assert find_kernel(block.edges, message, reducer, inputs) is not None
+        assert find_kernel(block.implementation, message, reducer, inputs) is not None
         integers = dataclasses.replace(inputs, sender=jnp.zeros((3, 2), jnp.int32))
-        assert find_kernel(block.edges, message, reducer, integers) is None
-
-
-def test_named_it_never_falls_back() -> None:
-    block = place_block(GRAPH).block
-    with pytest.raises(NotImplementedError, match="mosaic_gpu"):
-        aggregate(block, rows(block.sender_rows, 4), implementation="mosaic_gpu")
-    named = with_implementation(block, "mosaic_gpu")
-    with pytest.raises(NotImplementedError, match="no kernel of 'mosaic_gpu'"):
-        inputs = Inputs((), rows(block.sender_rows, 4), (), ())
-        propagate_or_refuse(named, lambda *parts: parts[1], Sum(), inputs)
+        assert find_kernel(block.implementation, message, reducer, integers) is None

@@ -14,12 +14,10 @@ from jaxgraph import Graph
 from jaxgraph.layout.derived.lanes import MOST_LANES, RUNS_JOINED
 from jaxgraph.ops import gat_attention
 from jaxgraph.ops.aggregation import aggregate
-from jaxgraph.ops.core.block_gradients import pull_block
-from jaxgraph.ops.core.blocks import reduce_block
+from jaxgraph.ops.core.edges import with_implementation
 from jaxgraph.ops.core.message_functions import sum_message
 from jaxgraph.ops.core.messages import Inputs, Wanted
 from jaxgraph.ops.core.reducers import Extremum, Sum
-from jaxgraph.ops.implementations import with_implementation
 from jaxgraph.ops.xla.whole_graph import fits_whole
 from tests.lanes import choosing_lanes
 from tests.ops.blocks import place_block
@@ -61,10 +59,10 @@ def test_sums_over_hubs_and_their_gradient(lanes_of_levels):
     x, gradient = rng.standard_normal((2, 40, 3))
     inputs = Inputs((), placed.rows(x.astype(np.float32)), (), ())
     assert fits_whole(block.edges, sum_message, Sum(), inputs)
-    y = reduce_block(block, sum_message, Sum(), inputs)[0]
+    y = block.propagate(sum_message, Sum(), inputs)
     adjoint = placed.rows(gradient.astype(np.float32))
     wanted = Wanted(params=False, sender=True, receiver=False, edge=False)
-    pulled = pull_block(block, sum_message, Sum(), inputs, adjoint, wanted).sender[0]
+    pulled = block.pull_sum(sum_message, Sum(), inputs, adjoint, wanted).sender[0]
     dense = np.zeros((40, 40))
     np.add.at(dense, (graph.receivers, graph.senders), 1)
     np.testing.assert_allclose(placed.nodes(y), dense @ x, rtol=1e-5, atol=1e-4)

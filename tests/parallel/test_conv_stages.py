@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgraph.ops.core.block_gradients import Places, block_adjoint, pull_block, pull_group
-from jaxgraph.ops.core.blocks import finish_block, fold_block, fold_group
 from jaxgraph.ops.core.messages import Wanted
+from jaxgraph.ops.core.running import Places
+from jaxgraph.ops.core.stages import choose_stages
 from jaxgraph.parallel import PartAlone, part_alone
-from jaxgraph.parallel.stages import Rows, Stages
+from jaxgraph.parallel.conv_stages import ConvStages, Rows
 from tests.layers.neighborhood_cases import CASES, doubles
 from tests.tolerance import assert_close
 from tests.training import crooked_graph, crooked_sharded, oracle_edges
@@ -27,7 +27,9 @@ ALL = Wanted(True, True, True, False)
 class HostLoop:
     """Runs the stages of a convolution part by part, and group by group."""
 
-    def __init__(self, stages: Stages, params: Any, parts: list[PartAlone], x: np.ndarray) -> None:
+    def __init__(
+        self, stages: ConvStages, params: Any, parts: list[PartAlone], x: np.ndarray
+    ) -> None:
         self.stages, self.params, self.parts = stages, params, parts
         device = jax.devices()[0]
         self.parts = [jax.device_put(part, device) for part in parts]
@@ -72,28 +74,30 @@ class HostLoop:
 
     @partial(jax.jit, static_argnums=0)
     def _first(self, params: Any, part: PartAlone, rows: Rows) -> Any:
-        block, inputs = self._own(params, part, rows)
-        return fold_block(block, self.stages.message, self.stages.reducer, inputs)
+        stages, block, inputs = self._own(params, part, rows)
+        return stages.fold(block, inputs)
 
     def _own(self, params: Any, part: PartAlone, rows: Rows) -> Any:
-        block = part.shard.local_block(self_loops=self.stages.self_loops)
-        return block, self.stages.inputs(params, rows.sent, rows.received, ())
+        """The stages of the reduction, the edges among own rows, and their inputs."""
+        block = part.shard.local_block().with_loops(self.stages.self_loops)
+        inputs = self.stages.inputs(params, rows.sent, rows.received, ())
+        message, reducer = self.stages.message, self.stages.reducer
+        return choose_stages(part.shard.incoming, message, reducer, inputs), block, inputs
 
     @partial(jax.jit, static_argnums=0)
     def _fold(
         self, params: Any, part: PartAlone, rows: Rows, sent: Any, state: Any, step: Any
     ) -> Any:
-        stages, shard = self.stages, part.shard
-        inputs = replace(self._own(params, part, rows)[1], sender=sent)
-        assert shard.reach is not None
-        position = shard.reach.position[step - 1]
-        message, reducer = stages.message, stages.reducer
-        return fold_group(shard.incoming, step, message, reducer, inputs, state, position, None)[0]
+        stages, _, inputs = self._own(params, part, rows)
+        reach, inputs = part.shard.reach, replace(inputs, sender=sent)
+        assert reach is not None
+        position = reach.position[step - 1]
+        return stages.fold_group(part.shard.incoming, step, inputs, state, position, None)[0]
 
     @partial(jax.jit, static_argnums=0)
     def _finish(self, params: Any, part: PartAlone, rows: Rows, state: Any) -> Any:
-        block, inputs = self._own(params, part, rows)
-        results = finish_block(block, self.stages.message, self.stages.reducer, inputs, state)
+        stages, _, inputs = self._own(params, part, rows)
+        results = stages.finish(state, inputs)
         return results, self.stages.update(params, part.receivers, rows, results[0])
 
     def forward(self) -> list[np.ndarray]:
@@ -114,10 +118,9 @@ class HostLoop:
         update = lambda params, rows, y: self.stages.update(params, part.receivers, rows, y)  # noqa: E731
         _, pull = jax.vjp(update, params, rows, results[0])
         of_params, of_rows, gradient = pull(of_y)
-        block, inputs = self._own(params, part, rows)
-        over = (block, self.stages.message, self.stages.reducer, inputs)
-        adjoint = block_adjoint(*over, results, gradient)
-        return of_params, of_rows, adjoint, pull_block(*over, adjoint, ALL)
+        stages, block, inputs = self._own(params, part, rows)
+        adjoint = stages.adjoint(*results, gradient)
+        return of_params, of_rows, adjoint, stages.pull(block, inputs, adjoint, ALL)
 
     @partial(jax.jit, static_argnums=0)
     def _pull(
@@ -130,21 +133,12 @@ class HostLoop:
         so_far: Any,
         step: Any,
     ) -> Any:
-        stages, shard = self.stages, part.shard
-        inputs = replace(self._own(params, part, rows)[1], sender=sent)
-        assert shard.reach is not None
-        pulled = pull_group(
-            shard.incoming,
-            step,
-            stages.message,
-            stages.reducer,
-            inputs,
-            adjoint,
-            ALL,
-            so_far,
-            Places(None, shard.reach.position[step - 1]),
-            None,
-        )
+        stages, _, inputs = self._own(params, part, rows)
+        reach, inputs = part.shard.reach, replace(inputs, sender=sent)
+        assert reach is not None
+        places = Places(None, reach.position[step - 1])
+        edges = part.shard.incoming
+        pulled = stages.pull_group(edges, step, inputs, adjoint, ALL, so_far, places, None)
         return pulled.gradients, pulled.answer
 
     @partial(jax.jit, static_argnums=0)

@@ -1,12 +1,12 @@
 """A convolution in stages, each of which can be compiled alone.
 
     rows = map(params, nodes, x)                          for a table of nodes
-    state = fold(message, reducer, rows.sent, rows.received)    for one edge group after another
+    state = fold(rows.sent, rows.received)                for one edge group after another
     y = update(params, receivers, rows, outputs)          for the receivers
 
 A neighbourhood runs all of them in one program, by its schedule. A loop of the host can run each
-by itself, part after part: `jaxgraph.ops.core.blocks` folds, `jaxgraph.ops.core.block_gradients`
-pulls, and `map` and `update` are differentiated by JAX.
+by itself, part after part: `jaxgraph.ops.core.stages` folds and pulls, and JAX differentiates `map`
+and `update`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["Pair", "Rows", "Stages", "run_stages"]
+__all__ = ["ConvStages", "Pair", "Rows", "run_stages"]
 
 Pytree = Any
 Params = Mapping[str, jax.Array]
@@ -50,7 +50,7 @@ def _nothing(params: Params, sent: Pytree) -> Pytree:
 
 
 @dataclasses.dataclass(frozen=True)
-class Stages:
+class ConvStages:
     """A convolution, y_i = update(rows_i, reduce_{j -> i} message(sent_j, received_i, edge_ij)).
 
     Attributes:
@@ -77,7 +77,7 @@ class Stages:
         return Inputs(self.message_params(params, sent), sent, received, edge)
 
 
-def run_stages(stages: Stages, params: Params, neighborhood: Neighborhood, x: Any) -> jax.Array:
+def run_stages(stages: ConvStages, params: Params, neighborhood: Neighborhood, x: Any) -> jax.Array:
     """Runs all stages of a convolution on a neighbourhood.
 
     Args:

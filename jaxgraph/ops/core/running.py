@@ -1,0 +1,85 @@
+"""Running states and gradients, to which the rows of one group of edges after another are added."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxgraph.ops.core.messages import Inputs, floating_leaves, zero_totals
+from jaxgraph.ops.core.reducers import Reducer, Sum
+from jaxgraph.ops.core.rows import take_rows, with_rows_from
+
+__all__ = ["Places", "Pulled", "add_at", "merge_at", "zero_gradients"]
+
+Pytree = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """Where the rows of a group stand among those whose gradients run.
+
+    Attributes:
+      sender, receiver: int32 [rows to change], the compact row of each row, -1: none; or None: the
+        rows are of another table, and their gradient is an answer to be sent.
+    """
+
+    sender: jax.Array | None
+    receiver: jax.Array | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Pulled:
+    """The gradients that pulling through one group returns.
+
+    Attributes:
+      gradients: the running gradients, as lists.
+      answer: gradients of rows of another table, or None.
+      done: arrays that exist when the work is over.
+    """
+
+    gradients: Inputs
+    answer: list[jax.Array] | None
+    done: Pytree
+
+
+def merge_at(reducer: Reducer, state: Pytree, compact: Pytree, position: jax.Array) -> Pytree:
+    """Merges the compact rows of a group into the first rows of a state.
+
+    Args:
+      reducer: whose states these are.
+      state: [rows, ...].
+      compact: [compact rows, ...].
+      position: int32 [rows to change], each row's compact row, -1: none.
+
+    Returns:
+      The new state.
+    """
+    size = position.shape[0]
+    has = position >= 0
+    found = take_rows(compact, jnp.maximum(position, 0))
+    old = jax.tree.map(lambda leaf: leaf[:size], state)
+    merged = reducer.merge(old, found)
+
+    def place(leaf: jax.Array, new: jax.Array, kept: jax.Array) -> jax.Array:
+        new = jnp.where(has.reshape(size, *(1,) * (new.ndim - 1)), new, kept)
+        return with_rows_from(leaf, 0, new)
+
+    return jax.tree.map(place, state, merged, old)
+
+
+def add_at(
+    totals: list[jax.Array], compact: list[jax.Array], position: jax.Array
+) -> list[jax.Array]:
+    """Adds compact rows to the first rows of each array, as `merge_at` does for states."""
+    return merge_at(Sum(), totals, compact, position) if totals else totals
+
+
+def zero_gradients(inputs: Inputs) -> Inputs:
+    """`Inputs` of lists of zeros, one per floating leaf; an edge's is never added to twice."""
+    params, sender, receiver = map(zero_totals, (inputs.params, inputs.sender, inputs.receiver))
+    return Inputs(
+        params, sender, receiver, [jnp.zeros_like(x) for x in floating_leaves(inputs.edge)]
+    )
