@@ -79,7 +79,7 @@ class SAGEConv(nnx.Module):
     Args:
       in_features: features of x.
       out_features: features of y.
-      reduce: "mean", "sum" or "max".
+      reduce: "sum", "mean", "max" or "min".
       use_bias: whether there is b.
       dtype: type to compute in, such as jnp.bfloat16; None: that of x.
       param_dtype: type of the parameters.

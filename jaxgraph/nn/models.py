@@ -186,7 +186,7 @@ class GraphSAGE(_Model):
     Args:
       in_features, hidden_features, out_features: features of the input, between layers and put out.
       num_layers: number of convolutions.
-      reduce: "mean", "sum" or "max".
+      reduce: "sum", "mean", "max" or "min".
       dropout: probability of dropping an input feature of a layer in training.
       norm: "batch", "layer" or None, after every convolution but the last.
       residual: whether a layer before the last adds its input to its output, through a linear map

@@ -121,7 +121,7 @@ class Neighbors:
 
 @dataclasses.dataclass(frozen=True)
 class _Message:
-    """A message function of the user's with its arguments in the order of `aggregate_messages`."""
+    """A message function of the user's with its arguments in the order of `propagate_by`."""
 
     function: MessageFn
 
