@@ -6,7 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
+import jaxgraph as jg
 from jaxgraph.layers import gcn_conv, sage_conv
 from jaxgraph.parallel import Bipartite, bipartite, edge_messages, keep_edges, propagate, spmd
 from tests.layers.neighborhood_cases import CASES, doubles
@@ -236,3 +238,11 @@ def test_rows_of_the_wrong_number() -> None:
         block().by_slot(np.ones(3))
     with pytest.raises(ValueError, match="one row for each of"):
         block().by_edge(np.ones(3))
+
+
+def test_models_and_lists_are_refused() -> None:
+    model = jg.nn.GCN(NUM_FEATURES, 5, 3, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match="a model was given a Bipartite"):
+        model(block(), X)
+    with pytest.raises(ValueError, match="x is a list"):
+        gcn_conv({"kernel": np.eye(NUM_FEATURES, 3)}, block(), [X, Y])
