@@ -117,6 +117,12 @@ class Stack(nnx.Module):
           ValueError: x has other features than the model, or a key is needed and missing.
         """
         check_neighborhood(shard)
+        if not hasattr(shard, "manifest"):
+            raise ValueError(
+                f"a model was given a {type(shard).__name__}; expected the shard of a device, all "
+                "of whose layers are on the same nodes. Call its convolutions one by one, each on "
+                "the neighbourhood of its layer: model.layers[0].convolution(neighborhood, x)"
+            )
         count, drops = len(self.layers), train and self.dropout > 0
         keys = layer_keys(key, count) if train and key is not None else [(None, None)] * count
         policies = policies_for(

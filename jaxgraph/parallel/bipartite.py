@@ -62,12 +62,33 @@ class Bipartite(OfOneBlock):
         return jnp.sum(self.receivers.node_mask, dtype=jnp.int32)
 
     def by_slot(self, values: Any) -> jax.Array:
-        """Data of the edges [edges, ...] as given, as layers and `propagate` take it."""
-        return take_rows(jnp.asarray(values), self.edge_of_slot)
+        """Data of the edges [edges, ...] in the order of slots, which `propagate` takes.
+
+        Raises:
+          ValueError: the values are not one row for each edge.
+        """
+        values, count = jnp.asarray(values), self.slot_of_edge.shape[0]
+        if values.shape[:1] != (count,):
+            raise ValueError(
+                f"values has shape {values.shape}; expected one row for each of {count} edges"
+            )
+        if not count:
+            return jnp.zeros((self.edge_slots, *values.shape[1:]), values.dtype)
+        return take_rows(values, self.edge_of_slot)
 
     def by_edge(self, slots: Any) -> jax.Array:
-        """Values [slots, ...] in the order in which the edges were given, [edges, ...]."""
-        return take_rows(jnp.asarray(slots), self.slot_of_edge)
+        """Values [slots, ...] in the order in which the edges were given, [edges, ...].
+
+        Raises:
+          ValueError: the values are not one row for each slot.
+        """
+        slots = jnp.asarray(slots)
+        if slots.shape[:1] != (self.edge_slots,):
+            raise ValueError(
+                f"slots has shape {slots.shape}; expected one row for each of {self.edge_slots} "
+                "slots, as by_slot and edge_messages return them"
+            )
+        return take_rows(slots, self.slot_of_edge)
 
     def own_rows(self, values: jax.Array) -> jax.Array:
         """The receivers' rows of `values` [senders, ...].
@@ -154,18 +175,25 @@ def bipartite(
     given = {"edges": edges, "edge_weight": edge_weight, "edge_type": edge_type}
     data = {name: _edge_data(name, x, len(senders)) for name, x in given.items() if x is not None}
     implementation = usable_implementation(implementation, jax.devices()[0])
-    loops = np.zeros(num_senders, bool)
+    loops = np.zeros(max(num_senders, num_receivers), bool)
     if receivers_first:
         loops[:num_receivers] = True
         loops[senders[senders == receivers]] = False
     weights = data.get("edge_weight")
+    if weights is not None:
+        if weights.ndim != 1:
+            raise ValueError(
+                f"edge_weight has shape {list(weights.shape)}; expected [{len(senders)}], a number "
+                "for each edge; pass what has several columns as edges="
+            )
+        weights = _numbers("edge_weight", weights)[: len(senders)]
 
     def table(rows: np.ndarray, size: int, ids: Any, degree: Any, end: str) -> NodeTable:
         count = np.bincount(rows, minlength=size).astype(np.float32)
         weighted = None if weights is None else np.bincount(rows, weights, size).astype(np.float32)
         if degree is not None:
-            weighted = _per_row(f"{end}_degree", degree, size).astype(np.float32)
-        numbers = np.arange(size) if ids is None else _per_row(f"{end}_ids", ids, size)
+            weighted = _numbers(f"{end}_degree", _per_row(f"{end}_degree", degree, size))
+        numbers = np.arange(size) if ids is None else _node_ids(f"{end}_ids", ids, size)
         return NodeTable(
             jnp.asarray(numbers.astype(np.int32)),
             jnp.ones(size, bool),
@@ -252,6 +280,8 @@ def _rows(name: str, values: Any, size: int) -> np.ndarray:
 
 def _edge_data(name: str, values: Any, count: int) -> np.ndarray:
     data = _concrete(name, values)
+    if not jnp.issubdtype(data.dtype, jnp.number) and data.dtype != np.bool_:
+        raise ValueError(f"{name} has type {data.dtype}; expected numbers or truth values")
     if data.ndim < 1 or len(data) != count:
         raise ValueError(
             f"{name} has shape {list(data.shape)}; expected one row for each of {count} edges"
@@ -265,3 +295,22 @@ def _per_row(name: str, values: Any, size: int) -> np.ndarray:
     if found.shape != (size,):
         raise ValueError(f"{name} has shape {list(found.shape)}; expected [{size}]")
     return found
+
+
+def _numbers(name: str, values: np.ndarray) -> np.ndarray:
+    if not (jnp.issubdtype(values.dtype, jnp.number) or values.dtype == np.bool_):
+        raise ValueError(f"{name} has type {values.dtype}; expected real numbers")
+    if jnp.issubdtype(values.dtype, jnp.complexfloating):
+        raise ValueError(f"{name} has type {values.dtype}; expected real numbers")
+    return values.astype(np.float32)
+
+
+def _node_ids(name: str, values: Any, size: int) -> np.ndarray:
+    ids = _per_row(name, values, size)
+    if not np.issubdtype(ids.dtype, np.integer):
+        raise ValueError(f"{name} has type {ids.dtype}; expected integers [{size}]")
+    if not 0 <= ids.min() <= ids.max() <= LARGEST:
+        raise ValueError(
+            f"{name} holds ids from {ids.min()} to {ids.max()}; expected 0 to {LARGEST}"
+        )
+    return ids

@@ -7,13 +7,15 @@ import jax.numpy as jnp
 
 from jaxgraph.ops.core.edges import EdgeGroups
 from jaxgraph.ops.core.randomness import edge_keep_mask
+from jaxgraph.parallel.bipartite import Bipartite
 from jaxgraph.parallel.neighborhood import check_neighborhood
+from jaxgraph.parallel.part_alone import PartAlone
 from jaxgraph.parallel.shard import Shard
 
 __all__ = ["keep_edges"]
 
 
-def keep_edges(shard: Shard, key: jax.Array, rate: float) -> jax.Array:
+def keep_edges(shard: Shard | Bipartite | PartAlone, key: jax.Array, rate: float) -> jax.Array:
     """Draws which edges stay when each is dropped with a probability.
 
     keep_e = hash(key, receiver id, sender id, repetition) >= rate * 2^32
@@ -26,7 +28,7 @@ def keep_edges(shard: Shard, key: jax.Array, rate: float) -> jax.Array:
         jg.parallel.propagate(shard, message, x, edge=keep)
 
     Args:
-      shard: the shard, under `spmd`.
+      shard: the shard, under `spmd`, a `Bipartite` or a `PartAlone`.
       key: random key, `jax.random.key(...)`, the same on every device.
       rate: probability of dropping an edge, a Python number in [0, 1).
 
@@ -42,10 +44,18 @@ def keep_edges(shard: Shard, key: jax.Array, rate: float) -> jax.Array:
       2020.
     """
     check_neighborhood(shard)
-    if shard.own_parts > 1:
-        kept = jax.vmap(lambda edges: _kept(edges, key, rate))(shard.incoming_by_part())
+    if isinstance(shard, Bipartite):
+        return _kept(shard.groups, key, rate)
+    own = shard.shard if isinstance(shard, PartAlone) else shard
+    if not isinstance(own, Shard):
+        raise ValueError(
+            f"keep_edges was given a {type(shard).__name__}; expected the shard of a device under "
+            "jaxgraph.parallel.spmd, a Bipartite or a PartAlone"
+        )
+    if own.own_parts > 1:
+        kept = jax.vmap(lambda edges: _kept(edges, key, rate))(own.incoming_by_part())
         return kept.reshape(-1)
-    return _kept(shard.incoming, key, rate)
+    return _kept(own.incoming, key, rate)
 
 
 def _kept(edges: EdgeGroups, key: jax.Array, rate: float) -> jax.Array:

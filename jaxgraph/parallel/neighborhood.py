@@ -213,8 +213,12 @@ def two_ends(x: Any) -> tuple[Any, Any]:
       The senders', and the receivers' or None.
 
     Raises:
-      ValueError: a tuple of another length.
+      ValueError: a tuple of another length, or a list.
     """
+    if isinstance(x, list):
+        raise ValueError(
+            "x is a list; expected an array, or a tuple (senders' rows, receivers' rows)"
+        )
     if not isinstance(x, tuple):
         return x, None
     if len(x) != 2:

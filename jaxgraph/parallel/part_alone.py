@@ -125,8 +125,14 @@ def part_alone(sharded: ShardedGraph, part: int) -> PartAlone:
     Raises:
       ValueError: there is no such part, features are split by column, or parts are elsewhere.
     """
-    if not 0 <= part < sharded.num_parts:
-        raise ValueError(f"part is {part}; expected 0 to {sharded.num_parts - 1}")
+    if not isinstance(sharded, ShardedGraph):
+        raise ValueError(
+            f"part_alone was given a {type(sharded).__name__}; expected the result of "
+            "jaxgraph.parallel.shard(graph, partition, mesh)"
+        )
+    is_integer = isinstance(part, int | np.integer) and not isinstance(part, bool)
+    if not is_integer or not 0 <= part < sharded.num_parts:
+        raise ValueError(f"part is {part!r}; expected 0 to {sharded.num_parts - 1}")
     if sharded.shards.columns is not None:
         raise ValueError(
             "the graph is in mode 'p3', where a device holds columns of all nodes and no part of "

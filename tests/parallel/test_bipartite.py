@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
+import jaxgraph as jg
 from jaxgraph.layers import gcn_conv, sage_conv
-from jaxgraph.parallel import Bipartite, bipartite, propagate, spmd
+from jaxgraph.parallel import Bipartite, bipartite, edge_messages, keep_edges, propagate, spmd
 from tests.layers.neighborhood_cases import CASES, doubles
 from tests.oracles.edges import Edges
 from tests.strategies import NUM_FEATURES
@@ -170,3 +172,77 @@ def test_what_a_layer_is_given_fits_the_tables() -> None:
         propagate(given, lambda s, r, e: s, X, X)
     with pytest.raises(ValueError, match="senders is traced"):
         jax.jit(lambda s: bipartite(s, TO, num_senders=SENDERS, num_receivers=RECEIVERS))(FROM)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_a_hub_in_a_block_that_a_compiled_function_closes_over(implementation: str) -> None:
+    """XLA then knows the bounds of all loops, and one heavy row is a loop from 0 to 1."""
+    into_one = np.zeros(EDGES, int)
+    given = bipartite(
+        FROM, into_one, num_senders=SENDERS, num_receivers=1, implementation=implementation
+    )
+    y = jax.jit(lambda x: propagate(given, lambda s, r, e: jnp.sin(s), x))(X)
+    close(y, np.sin(X.astype(np.float64))[FROM].sum(0, keepdims=True))
+
+
+def test_one_edge_in_a_block_that_a_compiled_function_closes_over() -> None:
+    given = bipartite([2], [1], num_senders=3, num_receivers=2)
+    x = jnp.arange(3.0)[:, None] + 1
+    values = jax.jit(lambda x: edge_messages(given, lambda s, r, e: jnp.sin(s), x))(x)
+    close(given.by_edge(values), np.sin(np.full((1, 1), 3.0)))
+
+
+def test_more_receivers_than_senders() -> None:
+    given = bipartite(TO, FROM, num_senders=RECEIVERS, num_receivers=SENDERS)
+    kernel: Any = np.eye(NUM_FEATURES, 3, dtype=np.float32)
+    y = gcn_conv({"kernel": kernel}, given, (Y, X))
+    matrix = np.zeros((SENDERS, RECEIVERS))
+    np.add.at(matrix, (FROM, TO), 1)
+    left, right = (np.maximum(matrix.sum(axis), 1) ** -0.5 for axis in (1, 0))
+    close(y, (left[:, None] * matrix * right) @ Y.astype(np.float64) @ kernel)
+
+
+def test_kept_edges_depend_on_ids_alone() -> None:
+    key, given = jax.random.key(0), block()
+    swap = np.random.default_rng(0).permutation(RECEIVERS)
+    ids = np.empty(RECEIVERS, int)
+    ids[swap] = np.arange(RECEIVERS)
+    moved = bipartite(
+        FROM, swap[TO], num_senders=SENDERS, num_receivers=RECEIVERS, receiver_ids=ids
+    )
+    kept = [np.asarray(b.by_edge(keep_edges(b, key, 0.5))) for b in (given, moved)]
+    assert 0 < kept[0].sum() < EDGES
+    np.testing.assert_array_equal(*kept)
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"edge_weight": np.ones((EDGES, 2))}, "edge_weight has shape"),
+    ({"edge_weight": np.full(EDGES, "a")}, "edge_weight has type"),
+    ({"edge_weight": np.ones(EDGES, complex)}, "edge_weight has type"),
+    ({"edges": np.full(EDGES, None)}, "edges has type"),
+    ({"sender_ids": np.arange(SENDERS) + 0.5}, "sender_ids has type"),
+    ({"sender_ids": np.arange(SENDERS) - 1}, "sender_ids holds ids from -1"),
+    ({"receiver_ids": np.arange(RECEIVERS) + 2**33}, "receiver_ids holds ids"),
+    ({"sender_degree": np.full(SENDERS, "a")}, "sender_degree has type"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG)
+def test_data_of_the_wrong_type(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        block(**options)
+
+
+def test_rows_of_the_wrong_number() -> None:
+    with pytest.raises(ValueError, match="one row for each of 150 edges"):
+        block().by_slot(np.ones(3))
+    with pytest.raises(ValueError, match="one row for each of"):
+        block().by_edge(np.ones(3))
+
+
+def test_models_and_lists_are_refused() -> None:
+    model = jg.nn.GCN(NUM_FEATURES, 5, 3, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match="a model was given a Bipartite"):
+        model(block(), X)
+    with pytest.raises(ValueError, match="x is a list"):
+        gcn_conv({"kernel": np.eye(NUM_FEATURES, 3)}, block(), [X, Y])

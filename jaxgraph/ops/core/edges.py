@@ -340,16 +340,33 @@ def visit_rows(
     begin, end = (entry_at(orientation.run_ptr, group + more) for more in (0, 1))
     heavy = entry_at(orientation.heavy_rows, group)
 
-    def body(loop: tuple[jax.Array, Pytree, Pytree]) -> tuple[jax.Array, Pytree, Pytree]:
-        first, table, carry = loop
+    def body(first: jax.Array, loop: tuple[Pytree, Pytree]) -> tuple[Pytree, Pytree]:
+        table, carry = loop
         block = _block(edges, side, begin + first, end)
         state, carry = _reduce_block(edges, side, block, visit, empty, carry)
-        table = _written(table, state, first)
-        return first + size, table, carry
+        return _written(table, state, first), carry
 
-    loop = (match_variation(heavy, (end, table, carry)), table, carry)
-    _, table, carry = lax.while_loop(lambda loop: begin + loop[0] < end, body, loop)
+    start = match_variation(heavy, (end, table, carry))
+    table, carry = _in_steps(start, end - begin, size, body, (table, carry))
     return _merge_runs(edges, side, begin, heavy, merge, empty, table), carry
+
+
+def _in_steps(
+    start: jax.Array, stop: jax.Array, step: int, body: Callable[..., Any], carry: Any
+) -> Any:
+    """The carry after `carry = body(number, carry)` for start, start + step, ... below stop.
+
+    Counts by 1: where XLA's simplifier knows all bounds, it takes a loop from 0 to 1 in steps of
+    more than 1 for one without a step.
+    """
+    trips = lax.div(stop - start + (step - 1), jnp.int32(step))
+
+    def run(loop: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
+        done, carry = loop
+        return done + 1, body(start + done * step, carry)
+
+    zero = start - start
+    return lax.while_loop(lambda loop: loop[0] < trips, run, (zero, carry))[1]
 
 
 def _written(table: Pytree, rows: Pytree, first: jax.Array) -> Pytree:
@@ -374,15 +391,15 @@ def _reduce_block(
     own_rows = jnp.broadcast_to(block.rows[:, None], shape).reshape(-1)
     longest = jnp.max(block.lengths)
 
-    def body(loop: tuple[jax.Array, Pytree, Pytree]) -> tuple[jax.Array, Pytree, Pytree]:
-        done, state, carry = loop
+    def body(done: jax.Array, loop: tuple[Pytree, Pytree]) -> tuple[Pytree, Pytree]:
+        state, carry = loop
         neighbors, edge_ids, mask = (each.reshape(-1) for each in block.pieces(done, edges.piece))
         senders, receivers = (own_rows, neighbors) if side == "sender" else (neighbors, own_rows)
         chunk = EdgeChunk(senders, receivers, edge_ids, mask, side, block.rows)
-        return done + edges.piece, *visit(chunk, state, carry)
+        return visit(chunk, state, carry)
 
     start = match_variation(jnp.int32(0), (longest, empty, carry))
-    return lax.while_loop(lambda loop: loop[0] < longest, body, (start, empty, carry))[1:]
+    return _in_steps(start, longest, edges.piece, body, (empty, carry))
 
 
 def _merge_runs(
@@ -405,8 +422,7 @@ def _merge_runs(
 
         return jax.tree.map(pick, some, others)
 
-    def body(loop: tuple[jax.Array, Pytree]) -> tuple[jax.Array, Pytree]:
-        first, table = loop
+    def body(first: jax.Array, table: Pytree) -> Pytree:
         starts, counts = (
             rows_from(array, begin + first, size)
             for array in (orientation.starts, orientation.degrees)
@@ -424,10 +440,10 @@ def _merge_runs(
         start = match_variation(jnp.int32(0), (most, table))
         state = lax.while_loop(lambda inner: inner[0] < most, take_in, (start, empty))[1]
         old = jax.tree.map(lambda leaf: rows_from(leaf, first, size), table)
-        return first + size, _written(table, where(inside, state, old), first)
+        return _written(table, where(inside, state, old), first)
 
     start = match_variation(jnp.int32(0), (heavy, table))
-    return lax.while_loop(lambda loop: loop[0] < heavy, body, (start, table))[1]
+    return _in_steps(start, heavy, size, body, table)
 
 
 def visit_slots(
@@ -455,8 +471,7 @@ def visit_slots(
     )
     lanes = jnp.arange(edges.chunk, dtype=jnp.int32)
 
-    def body(loop: tuple[jax.Array, Pytree]) -> tuple[jax.Array, Pytree]:
-        first, carry = loop
+    def body(first: jax.Array, carry: Pytree) -> Pytree:
         mask = first + lanes < stop
 
         def active(values: jax.Array) -> jax.Array:
@@ -469,10 +484,10 @@ def visit_slots(
         else:
             receivers = active(rows_from(edges.receivers, first, edges.chunk))
         chunk = EdgeChunk(senders, receivers, slots, mask)
-        return first + edges.chunk, visit(chunk, first, carry)
+        return visit(chunk, first, carry)
 
     start = match_variation(start, (start, stop, carry))
-    return lax.while_loop(lambda loop: loop[0] < stop, body, (start, carry))[1]
+    return _in_steps(start, stop, edges.chunk, body, carry)
 
 
 def _rows_of_slots(orientation: Orientation, group: jax.Array | int, slots: jax.Array) -> jax.Array:
