@@ -17,7 +17,7 @@ from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.precision import accumulation_dtype, to_accumulation
 from jaxgraph.ops.core.stored import stored_for, when_ready
 from jaxgraph.parallel import FeatureColumns, Shard
-from jaxgraph.parallel.neighborhood import check_neighborhood
+from jaxgraph.parallel.neighborhood import check_nodes
 
 __all__ = ["STATISTICS", "batch_norm", "batch_statistics", "layer_norm", "normalize"]
 
@@ -51,7 +51,7 @@ def batch_statistics(shard: Shard, x: jax.Array | FeatureColumns) -> tuple[jax.A
 
 
 def _rows(shard: Shard, x: jax.Array | FeatureColumns, purpose: str) -> jax.Array:
-    check_neighborhood(shard)
+    check_nodes(shard)
     return require_rows(x, purpose)
 
 

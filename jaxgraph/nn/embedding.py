@@ -9,7 +9,7 @@ from jax.typing import DTypeLike
 
 from jaxgraph.nn import parameters
 from jaxgraph.parallel import Shard
-from jaxgraph.parallel.neighborhood import check_neighborhood
+from jaxgraph.parallel.neighborhood import check_nodes
 
 __all__ = ["NodeEmbedding"]
 
@@ -51,7 +51,7 @@ class NodeEmbedding(nnx.Module):
         Raises:
           ValueError: the rows are not split over the shards of this graph.
         """
-        check_neighborhood(shard)
+        check_nodes(shard)
         rows = self.rows.get_value()
         if rows.shape[0] != shard.num_rows:
             raise ValueError(

@@ -10,7 +10,7 @@ from jax.typing import DTypeLike
 from jaxgraph import layers
 from jaxgraph.nn import parameters
 from jaxgraph.parallel import FeatureColumns, Shard
-from jaxgraph.parallel.neighborhood import check_neighborhood
+from jaxgraph.parallel.neighborhood import check_nodes
 
 __all__ = ["Linear"]
 
@@ -48,6 +48,6 @@ class Linear(nnx.Module):
 
     def __call__(self, shard: Shard, x: jax.Array | FeatureColumns) -> jax.Array:
         """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
-        check_neighborhood(shard)
+        check_nodes(shard)
         x, values = parameters.in_dtype(x, self.dtype), parameters.values(self)
         return layers.linear(shard, x, values["kernel"], values.get("bias"))

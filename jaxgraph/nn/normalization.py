@@ -10,7 +10,7 @@ from jax.typing import DTypeLike
 from jaxgraph import layers
 from jaxgraph.nn import parameters
 from jaxgraph.parallel import Shard
-from jaxgraph.parallel.neighborhood import check_neighborhood
+from jaxgraph.parallel.neighborhood import check_nodes
 
 __all__ = ["BatchNorm", "LayerNorm"]
 
@@ -57,7 +57,7 @@ class BatchNorm(nnx.Module):
 
     def __call__(self, shard: Shard, x: jax.Array, train: bool = False) -> jax.Array:
         """float [rows, features] of x [rows, features]; updates the statistics if `train`."""
-        check_neighborhood(shard)
+        check_nodes(shard)
         y, statistics = self.normalize(shard, x, train)
         if train:
             self.update(*statistics)
@@ -114,7 +114,7 @@ class LayerNorm(nnx.Module):
 
     def __call__(self, shard: Shard, x: jax.Array, train: bool = False) -> jax.Array:
         """float [rows, features] of x [rows, features]; the same in training and elsewhere."""
-        check_neighborhood(shard)
+        check_nodes(shard)
         x = parameters.in_dtype(x, self.dtype)
         scale, bias = self.scale.get_value(), self.bias.get_value()
         return layers.layer_norm(shard, x, scale, bias, epsilon=self.epsilon)

@@ -29,6 +29,7 @@ __all__ = [
     "Nodes",
     "OfOneBlock",
     "check_neighborhood",
+    "check_nodes",
     "is_graph",
     "masked_rows",
     "two_ends",
@@ -248,7 +249,8 @@ def check_neighborhood(neighborhood: Any) -> None:
       neighborhood: the first argument of the layer.
 
     Raises:
-      ValueError: it is a whole graph, a sharded graph outside of `spmd`, or an array.
+      ValueError: it is a whole graph, a sharded graph outside of `spmd`, an array, or no
+        neighbourhood.
     """
     if is_graph(neighborhood):
         raise ValueError(
@@ -269,4 +271,27 @@ def check_neighborhood(neighborhood: Any) -> None:
         raise ValueError(
             "a layer was given an array where it expects the shard; the order is "
             "layer(shard, x), and propagate(shard, message_fn, ...)"
+        )
+    if not hasattr(neighborhood, "propagate") and not hasattr(neighborhood, "mask_rows"):
+        raise ValueError(
+            f"a layer was given a {type(neighborhood).__name__} where it expects the shard of a "
+            "device, in a function that jaxgraph.parallel.spmd runs, or another neighbourhood: "
+            "jaxgraph.parallel.bipartite makes one"
+        )
+
+
+def check_nodes(nodes: Any) -> None:
+    """Checks that what acts on rows alone is called on a table of nodes.
+
+    Args:
+      nodes: the first argument.
+
+    Raises:
+      ValueError: it is a neighbourhood of two tables, or as `check_neighborhood`.
+    """
+    check_neighborhood(nodes)
+    if not hasattr(nodes, "mask_rows"):
+        raise ValueError(
+            f"a function of rows was given a {type(nodes).__name__}, which has two tables of "
+            "nodes; pass the one that the rows belong to, its .senders or its .receivers"
         )

@@ -270,7 +270,7 @@ def _check_mesh(mesh: Mesh, num_parts: int) -> None:
     if num_parts % mesh.size:
         raise ValueError(
             f"the graph has {num_parts} part(s) and the mesh {mesh.size} device(s); expected one "
-            "part per device, or equally many: "
+            "part per device, or a multiple: "
             f"jaxgraph.partition.partition(graph, {mesh.size}), or "
             f"jaxgraph.parallel.make_mesh({num_parts})"
         )
