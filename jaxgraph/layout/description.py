@@ -142,9 +142,10 @@ def _table_extents(survey: Survey) -> Iterator[tuple[str, Shape]]:
         for side in ("by_receiver", "by_sender"):
             counts = getattr(lengths, side)
             yield from orientation_extents(f"outgoing/{side}", counts, cut, leave=True)
+        # What is looked up in a loop has an entry, even where the loop makes no pass.
         if survey.has_repetitions:
-            yield "outgoing/repetition", (cut,)
-        yield "outgoing/receiver_ids", (int(survey.reach.sum(axis=0).max()),)
+            yield "outgoing/repetition", (max(cut, 1),)
+        yield "outgoing/receiver_ids", (max(int(survey.reach.sum(axis=0).max()), 1),)
         yield "outgoing/receiver_ptr", (parts - 1,)
         yield "reach/rows", (int(survey.reach.sum(axis=1).max()),)
         yield "reach/ptr", (parts,)

@@ -275,3 +275,28 @@ def test_parts_that_share_no_edge(mode):
     expected = graph.nodes[[1, 0, 2, 2]] * np.array([[1], [1], [1], [0]])
     assert np.array_equal(jg.parallel.gather_rows(sums, sharded), expected)
     assert sharded.padding().halo_rows_sent == 0
+
+
+def test_attention_where_parts_share_no_edge():
+    """The backward at the senders looks up ids of receivers, of which no part has any."""
+    graph = complete([0, 1, 2, 2], [1, 0, 2, 2], 4, "apart").replace(edges=None, edge_weight=None)
+    graph = graph.replace(edge_type=None)
+    rng = np.random.default_rng(0)
+    features, found = graph.num_features, []
+    params = {
+        "kernel": rng.standard_normal((features, 6)).astype(np.float32),
+        "attention_sender": rng.standard_normal((2, 3)).astype(np.float32),
+        "attention_receiver": rng.standard_normal((2, 3)).astype(np.float32),
+    }
+
+    def loss(params, shard):
+        y = jg.layers.gat_conv(params, shard, shard.nodes)
+        return shard.sum(jnp.sum(shard.mask_rows(jnp.sin(y))))
+
+    for assignment, count in (([0, 0, 0, 0], 1), ([0, 0, 1, 1], 2)):
+        parts = jg.partition.Partition.from_assignment(assignment, count)
+        mesh = jg.parallel.make_mesh(count)
+        sharded = jg.parallel.shard(graph, parts, mesh, "sar", implementation="xla")
+        found.append(jg.parallel.spmd(jax.grad(loss))(params, sharded))
+    for actual, expected in zip(*map(jax.tree.leaves, found), strict=True):
+        assert np.allclose(actual, expected, rtol=1e-5, atol=1e-6)

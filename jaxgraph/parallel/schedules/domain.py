@@ -148,7 +148,7 @@ def _message_rows(steps: jax.Array, table: HaloTable, size: int, part_rows: int)
     """int32 [devices, own parts, size], the rows of each own part that each device gets."""
     own = jnp.arange(table.ptr.shape[0])[None]
     starts = table.ptr[own, jnp.maximum(steps - 1, 0)]
-    rows = table.rows[own[..., None], starts[..., None] + jnp.arange(size)]
+    rows = table.rows[own[..., None], starts[..., None] + jnp.arange(size)[None, None]]
     return rows + own[..., None] * part_rows
 
 
