@@ -1,4 +1,4 @@
-"""What a compiled program sends between devices, and what it does meanwhile."""
+"""The traffic of a compiled program between devices, and the work that overlaps it."""
 
 from jaxgraph.analysis.traffic import overlapped, traffic
 

@@ -54,18 +54,18 @@ Params = Mapping[str, jax.Array]
 
 
 class _Aggregation:
-    """What is common to aggregations that sum, or take the maximum of, what nodes send."""
+    """Aggregations that reduce the senders' rows by a sum, a maximum or a minimum."""
 
     def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
-        """What nodes send, [rows, features]."""
+        """The rows that nodes send, [rows, features]."""
         raise NotImplementedError
 
     def fold(self, dtype: Any, *, is_weighted: bool) -> tuple[MessageFn, Reducer]:
-        """The message, and how messages meet; `dtype` is that of what is sent."""
+        """The message and the reducer, for rows of type `dtype`."""
         raise NotImplementedError
 
     def finish(self, nodes: Nodes, own: jax.Array, total: jax.Array) -> jax.Array:
-        """The aggregation, of what the receivers would send and what they have taken in."""
+        """The aggregation, from the receivers' own sent rows and the reduced messages."""
         raise NotImplementedError
 
     def receive(self, neighborhood: Neighborhood, sent: jax.Array, own: jax.Array, /) -> jax.Array:
@@ -115,7 +115,7 @@ class SymmetricSum(_Aggregation):
         return rounded(self._factors(nodes, x) * x, x)
 
     def fold(self, dtype: Any, *, is_weighted: bool) -> tuple[MessageFn, Reducer]:
-        """The sum of what is sent, times the weights of the edges where they have some."""
+        """The sum of the senders' rows, weighted where the edges have weights."""
         return (weighted_message, Sum(dtype)) if is_weighted else (sum_message, Sum())
 
     def finish(self, nodes: Nodes, own: jax.Array, total: jax.Array) -> jax.Array:
@@ -195,7 +195,7 @@ class _Orders(NamedTuple):
     Attributes:
       kernels: names of its parameters up to there; the first is a matrix with a row per feature.
       map: `(by, kernels, x) -> (own, sent)`, the linear map of all rows, in front.
-      combine: `(kernels, own, aggregated) -> y`, what is left to do after the aggregation.
+      combine: `(kernels, own, aggregated) -> y`, the step after the aggregation.
       map_behind: `(by, kernels, x, aggregated) -> y`, both of what is aggregated first.
       finish: `(params, nodes, y) -> y`, all else.
     """
@@ -272,7 +272,7 @@ def _shares(
     aggregation: Any,
     orders: _Orders,
 ) -> Shares:
-    """What the columns of a device add to the convolution up to its first non-linearity."""
+    """A device's share of the convolution up to its first non-linearity."""
     kernels, by = orders.at_use(params, x.values), shard.implementation
     after = functools.partial(orders.map_behind, by)
     shares = Shares(shard, x, kernels, aggregation, after, aggregate=aggregate)

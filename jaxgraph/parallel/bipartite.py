@@ -56,11 +56,6 @@ class Bipartite(OfOneBlock):
             f"{self.slot_of_edge.shape[0]} edges, implementation={self.implementation!r})"
         )
 
-    @property
-    def num_nodes(self) -> jax.Array:
-        """Receivers, int32 []."""
-        return jnp.sum(self.receivers.node_mask, dtype=jnp.int32)
-
     def by_slot(self, values: Any) -> jax.Array:
         """Data of the edges [edges, ...] in the order of slots, which `propagate` takes.
 

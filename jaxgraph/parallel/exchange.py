@@ -26,7 +26,15 @@ from jaxgraph.ops.core.rows import entry_at, rows_from
 if TYPE_CHECKING:
     from jaxgraph.parallel.shard import HaloTable, Shard
 
-__all__ = ["Route", "halo_route", "reach_route", "rows_sent", "send_rows", "several_route"]
+__all__ = [
+    "Route",
+    "halo_route",
+    "reach_route",
+    "resized",
+    "rows_sent",
+    "send_rows",
+    "several_route",
+]
 
 Pytree = Any
 MOST_SEGMENTS = 4
@@ -187,7 +195,7 @@ def send_rows(
     def rows_of(segment: Segment, leaf: jax.Array) -> jax.Array:
         size = segment.stop - segment.start
         if table is None:
-            return _resized(leaf[segment.start :], size)
+            return resized(leaf[segment.start :], size)
         rows = rows_from(table.rows, first + segment.start, size)
         return chosen_rows(leaf, rows, shard.incoming.implementation)
 
@@ -223,7 +231,7 @@ def _travel(
         packed = flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=1)
         pieces.append(lax.ppermute(packed, axis, segment.pairs))
     message = jnp.concatenate(pieces) if len(pieces) > 1 else pieces[0]
-    return match_variation(_resized(message, rows), leaves)
+    return match_variation(resized(message, rows), leaves)
 
 
 def _unpacked(
@@ -250,8 +258,16 @@ def _bundles(leaves: list[jax.Array]) -> list[list[int]]:
     return list(bundles.values())
 
 
-def _resized(leaf: jax.Array, rows: int) -> jax.Array:
-    """The first `rows` rows, with zeros where there are fewer."""
+def resized(leaf: jax.Array, rows: int) -> jax.Array:
+    """The first rows of an array, with zeros where it has fewer.
+
+    Args:
+      leaf: [some rows, ...].
+      rows: how many.
+
+    Returns:
+      [rows, ...].
+    """
     if leaf.shape[0] >= rows:
         return leaf[:rows]
     return jnp.pad(leaf, ((0, rows - leaf.shape[0]), *((0, 0),) * (leaf.ndim - 1)))

@@ -7,11 +7,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.rows import rows_from, with_rows_from
-from jaxgraph.parallel.exchange import halo_route
+from jaxgraph.parallel.exchange import halo_route, resized
 from jaxgraph.parallel.schedules.sar import Sequential
 from pallas_kernels.pytrees import pytree
 
@@ -45,7 +44,7 @@ class GivenHalos(Sequential):
         """Writes it to the rows that were fetched."""
         size, start = halo_route(self.shard).rows, self._start(step)
         return [
-            with_rows_from(total, start, _resized(rows, size).astype(total.dtype))
+            with_rows_from(total, start, resized(rows, size).astype(total.dtype))
             for total, rows in zip(totals, returned, strict=True)
         ]
 
@@ -62,9 +61,3 @@ class GivenHalos(Sequential):
 
     def _start(self, step: jax.Array | int) -> jax.Array:
         return jnp.int32(self.shard.num_rows + (step - 1) * halo_route(self.shard).rows)
-
-
-def _resized(leaf: jax.Array, rows: int) -> jax.Array:
-    if leaf.shape[0] >= rows:
-        return lax.slice_in_dim(leaf, 0, rows)
-    return jnp.pad(leaf, ((0, rows - leaf.shape[0]), *((0, 0),) * (leaf.ndim - 1)))
