@@ -22,7 +22,7 @@ from benchmarks.gpu.graphs import Placed, make_graph, place
 from benchmarks.gpu.plan import GRAPHS, TASKS, Check, Task
 from benchmarks.gpu.roofline import copy_bandwidth
 from benchmarks.gpu.timing import Pace, Row, measure
-from jaxgraph.ops.core.kernels import usable_implementation
+from jaxgraph.ops.core.choice import usable_implementation
 
 __all__ = ["main", "work_on"]
 

@@ -1,7 +1,7 @@
 """The one way from an op to what computes it.
 
 An op makes a message and a reducer and hands them to a neighbourhood, whose schedule folds group
-after group of edges by the stages that `jaxgraph.ops.core.stages` chooses: a kernel of the
+after group of edges by the stages that `jaxgraph.ops.core.choice` chooses: a kernel of the
 implementation that the graph was placed for, and XLA where that has none for these messages. An
 implementation that is named is taken, or the call is refused before anything is computed.
 """
@@ -14,11 +14,16 @@ from typing import Any, Protocol, TypeVar
 
 import jax
 
+from jaxgraph.ops.core.choice import (
+    PREFERENCE,
+    check_name,
+    default_platform,
+    has_kernel,
+    unusable,
+)
 from jaxgraph.ops.core.edges import with_implementation
-from jaxgraph.ops.core.kernels import PREFERENCE, check_name, default_platform, unusable
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
-from jaxgraph.ops.core.stages import has_kernel
 
 __all__ = ["Neighborhood", "placed_for", "reduce_by"]
 

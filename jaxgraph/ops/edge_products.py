@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.arguments import check_neighborhood, check_rows, check_same_axes
+from jaxgraph.ops.core.choice import check_name
 from jaxgraph.ops.core.derivatives import custom_vjp, forward_of
 from jaxgraph.ops.core.edge_outputs import edge_outputs, sum_of_outputs
 from jaxgraph.ops.core.edges import match_variation
-from jaxgraph.ops.core.kernels import check_name
 from jaxgraph.ops.core.message_functions import sum_of_ends, weighted_message
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Sum

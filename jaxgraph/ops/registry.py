@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from jaxgraph.ops.aggregation import aggregate
-from jaxgraph.ops.core.kernels import (
+from jaxgraph.ops.core.choice import (
     PREFERENCE,
     check_name,
     default_platform,

@@ -14,8 +14,8 @@ from jax.core import Tracer
 from jaxgraph.layout.block_tables import BlockTables, block_tables
 from jaxgraph.layout.derived.chunks import PIECE
 from jaxgraph.ops.core.blocks import Block
+from jaxgraph.ops.core.choice import usable_implementation
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
-from jaxgraph.ops.core.kernels import usable_implementation
 from jaxgraph.ops.core.rows import take_rows
 from jaxgraph.parallel.neighborhood import NodeTable, OfOneBlock
 from pallas_kernels.pytrees import pytree

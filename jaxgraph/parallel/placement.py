@@ -15,7 +15,7 @@ from jaxgraph.graph import Graph
 from jaxgraph.layout.manifest import Counts, Manifest, Padding, Shapes
 from jaxgraph.layout.placed import placed_part, placed_shapes
 from jaxgraph.layout.shard_tables import PartSource, tabulate
-from jaxgraph.ops.core.kernels import usable_implementation
+from jaxgraph.ops.core.choice import usable_implementation
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.column_placement import column_request, mesh_of_columns
 from jaxgraph.parallel.exchange import rows_sent

@@ -9,7 +9,7 @@ from jaxgraph.cli.limits import Number, OneOf, check_limits
 from jaxgraph.cli.partition import PartitionOptions
 from jaxgraph.cli.train import TrainOptions
 from jaxgraph.nn.layer import NORMS
-from jaxgraph.ops.core.kernels import PREFERENCE
+from jaxgraph.ops.core.choice import PREFERENCE
 
 UNLIMITED = ("dataset", "option", "weight_column")
 """Their values are looked up in the registry of data sets, or in the file."""

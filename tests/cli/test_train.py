@@ -15,7 +15,7 @@ from jaxgraph import parallel, train
 from jaxgraph.cli.display import EpochBar
 from jaxgraph.cli.main import app
 from jaxgraph.cli.summary import result_summary
-from jaxgraph.ops.core import kernels
+from jaxgraph.ops.core import choice
 
 GENERATED = {"num-nodes": 200, "num-classes": 4, "num-features": 8, "degree": 8}
 TRAINED = {"layers": 1, "hidden": 8, "epochs": 12, "lr": 0.05, "dropout": 0.1}
@@ -134,7 +134,7 @@ def test_the_implementation_is_that_of_the_graph(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_implementation_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kernels, "missing", lambda: "was not built")
+    monkeypatch.setattr(choice, "missing", lambda: "was not built")
     result = CliRunner().invoke(app, [*SMALL, "--implementation", "cpu"])
     assert result.exit_code == 2 and "'cpu' was not built" in result.stderr
     assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxgraph.ops.core.choice import choose_stages
 from jaxgraph.ops.core.messages import Wanted
 from jaxgraph.ops.core.running import Places
-from jaxgraph.ops.core.stages import choose_stages
 from jaxgraph.parallel import PartAlone, part_alone
 from jaxgraph.parallel.conv_stages import ConvStages, Rows
 from tests.layers.neighborhood_cases import CASES, doubles

@@ -7,11 +7,11 @@ from typing import Any
 
 import jax
 
+from jaxgraph.ops.core.choice import choose_stages
 from jaxgraph.ops.core.edges import EdgeGroups
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.propagation import propagate_by, pull_once
 from jaxgraph.ops.core.reducers import Reducer
-from jaxgraph.ops.core.stages import choose_stages
 from pallas_kernels.pytrees import pytree
 
 __all__ = ["Block"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +12,17 @@ import numpy as np
 
 from jaxgraph.ops.core.edge_outputs import EdgeOutputs
 from jaxgraph.ops.core.edges import EdgeGroup, match_variation
+from jaxgraph.ops.core.kernel_stages import KernelStages, all_edges
 from jaxgraph.ops.core.message_functions import sum_message, sum_of_ends, weighted_message
-from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
+from jaxgraph.ops.core.messages import Inputs, Wanted
 from jaxgraph.ops.core.precision import accumulation_dtype
-from jaxgraph.ops.core.reducers import Extremum, Mean, Reducer, Sum
+from jaxgraph.ops.core.reducers import Extremum, Mean, Sum
+from jaxgraph.ops.core.stages import Stages
 
-__all__ = ["Calls", "message_kernel"]
+if TYPE_CHECKING:
+    from jaxgraph.ops.core.blocks import Block
+
+__all__ = ["Calls", "message_stages"]
 
 Pytree = Any
 
@@ -45,45 +50,40 @@ class Calls:
     edge_total: Callable[..., jax.Array] | None = None
 
 
-def message_kernel(calls: Calls, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Any:
-    """The kernel that sums messages or takes their maximum or minimum.
+def message_stages(calls: Calls, plain: Stages, inputs: Inputs) -> KernelStages | None:
+    """The kernels that sum messages or take their maximum or minimum.
 
     Args:
-      calls: what computes it.
-      message, reducer, inputs: as for `jaxgraph.ops.core.kernels.find_kernel`.
+      calls: what computes them.
+      plain: what is reduced.
+      inputs: what messages are made from; types and structure are looked at.
 
     Returns:
-      A `jaxgraph.ops.core.kernels.Kernel`, or None.
+      The stages, or None: there is no kernel for them.
     """
     leaves = jax.tree.leaves(inputs.sender)
     if not leaves or any(leaf.dtype not in calls.types for leaf in leaves):
         return None
+    kind = _kind(calls, plain, inputs)
+    return kind and kind(**vars(plain), calls=calls)
+
+
+def _kind(calls: Calls, plain: Stages, inputs: Inputs) -> type[_ByCalls] | None:
+    message, reducer = plain.message, plain.reducer
     if isinstance(message, EdgeOutputs):
         types = {leaf.dtype for leaf in jax.tree.leaves(inputs.receiver)}
         is_known = message.function is sum_of_ends and types <= set(calls.types)
-        return _EndSumKernel(calls) if is_known and calls.edge_sums is not None else None
+        return _EndSums if is_known and calls.edge_sums is not None else None
+    is_one = hasattr(inputs.sender, "dtype")
     if isinstance(reducer, Sum):
-        sums, is_mean = _sum_kernel(calls, message, inputs), isinstance(reducer, Mean)
-        return _mean_kernel(sums, inputs) if is_mean and sums is not None else sums
-    if message is sum_message and isinstance(reducer, Extremum) and len(leaves) == 1:
-        return _ExtremumKernel(calls, reducer.sign > 0)
-    return None
-
-
-def _sum_kernel(
-    calls: Calls, message: MessageFn, inputs: Inputs
-) -> _SumKernel | _WeightedSumKernel | None:
-    if message is sum_message:
-        return _SumKernel(calls)
-    if message is weighted_message and _exact(calls, inputs):
-        return _WeightedSumKernel(calls)
-    return None
-
-
-def _mean_kernel(sums: _SumKernel | _WeightedSumKernel, inputs: Inputs) -> _MeanKernel:
-    # Of one array, that is.
-    whole = sums.calls.neighbor_mean is not None and hasattr(inputs.sender, "dtype")
-    return _WholeMeanKernel(sums) if whole else _MeanKernel(sums)
+        weighs = message is weighted_message and _exact(calls, inputs)
+        if not weighs and message is not sum_message:
+            return None
+        if not isinstance(reducer, Mean):
+            return _Sums
+        return _WholeMeans if is_one and calls.neighbor_mean is not None else _Means
+    is_extremum = message is sum_message and isinstance(reducer, Extremum)
+    return _Extrema if is_extremum and len(jax.tree.leaves(inputs.sender)) == 1 else None
 
 
 def _exact(calls: Calls, inputs: Inputs) -> bool:
@@ -98,61 +98,55 @@ def _continued(before: list[jax.Array], leaves: list[jax.Array]) -> list[jax.Arr
 
 
 @dataclasses.dataclass(frozen=True)
-class _SumKernel:
-    """y_i = sum_j x_j."""
+class _ByCalls(KernelStages):
+    """What is computed by the kernels of `calls`."""
 
     calls: Calls
 
-    def fold(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
+
+class _Sums(_ByCalls):
+    """y_i = sum_e w_e x_j, with the weights of `weighted_message`, or w = 1.
+
+    With weights no edge is added, since it would have none.
+    """
+
+    def fold_over(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
         leaves, structure = jax.tree.flatten(inputs.sender)
         running = _continued(jax.tree.leaves(before), leaves)
+        weights = self._weights(inputs)
         sums = [
-            self.calls.neighbor_sum(over, "receiver", leaf, num_rows, before=previous)
+            self.calls.neighbor_sum(
+                over, "receiver", leaf, num_rows, weights=weights, before=previous
+            )
             for leaf, previous in zip(leaves, running, strict=True)
         ]
         return jax.tree.unflatten(structure, sums)
 
-    def pull(
+    def pull_over(
         self, over: EdgeGroup, inputs: Inputs, adjoint: Pytree, wanted: Wanted, before: Inputs
     ) -> Inputs:
+        gradients, weights = before, self._weights(inputs)
+        if wanted.edge and weights is not None:
+            products = _weight_gradient(
+                self.calls, over, inputs.sender, weights, adjoint, before.edge
+            )
+            gradients = dataclasses.replace(gradients, edge=[products])
         if not wanted.sender:
-            return before
-        leaves, gradients = jax.tree.leaves(inputs.sender), jax.tree.leaves(adjoint)
+            return gradients
+        leaves = jax.tree.leaves(inputs.sender)
         running = _continued(before.sender, leaves)
         sums = [
-            self.calls.neighbor_sum(over, "sender", gradient, leaf.shape[0], before=previous)
-            for leaf, gradient, previous in zip(leaves, gradients, running, strict=True)
-        ]
-        return dataclasses.replace(before, sender=sums)
-
-
-@dataclasses.dataclass(frozen=True)
-class _WeightedSumKernel:
-    """y_i = sum_e w_e x_j; no edge is added, since it would have no weight."""
-
-    calls: Calls
-
-    def fold(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
-        x, weights = inputs.sender, inputs.edge
-        return self.calls.neighbor_sum(
-            over, "receiver", x, num_rows, weights=weights, before=before
-        )
-
-    def pull(
-        self, over: EdgeGroup, inputs: Inputs, adjoint: Pytree, wanted: Wanted, before: Inputs
-    ) -> Inputs:
-        x, weights = inputs.sender, inputs.edge
-        gradients = before
-        if wanted.edge:
-            products = _weight_gradient(self.calls, over, x, weights, adjoint, before.edge)
-            gradients = dataclasses.replace(gradients, edge=[products])
-        if wanted.sender:
-            previous = _continued(before.sender, [x])[0]
-            total = self.calls.neighbor_sum(
-                over, "sender", adjoint, x.shape[0], weights=weights, before=previous
+            self.calls.neighbor_sum(
+                over, "sender", gradient, leaf.shape[0], weights=weights, before=previous
             )
-            gradients = dataclasses.replace(gradients, sender=[total])
-        return gradients
+            for leaf, gradient, previous in zip(
+                leaves, jax.tree.leaves(adjoint), running, strict=True
+            )
+        ]
+        return dataclasses.replace(gradients, sender=sums)
+
+    def _weights(self, inputs: Inputs) -> jax.Array | None:
+        return inputs.edge if self.message is weighted_message else None
 
 
 def _weight_gradient(
@@ -173,37 +167,28 @@ def _weight_gradient(
     return products.reshape(weights.shape).astype(weights.dtype)
 
 
-@dataclasses.dataclass(frozen=True)
-class _MeanKernel:
-    """The mean of what another kernel sums."""
+class _Means(_Sums):
+    """The mean of the same: the sum, and how many."""
 
-    sums: _SumKernel | _WeightedSumKernel
-
-    def fold(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
+    def fold_over(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
         sums, count = (None, None) if before is None else before
         leaves = jax.tree.leaves(inputs.sender)
         dtype = accumulation_dtype(jnp.result_type(*leaves))
         ones = match_variation(jnp.ones((leaves[0].shape[0], 1), dtype), (over.edges, inputs))
-        count = self.sums.calls.neighbor_sum(
+        count = self.calls.neighbor_sum(
             over, "receiver", ones, num_rows, before=None if count is None else count[:, None]
         )
-        return self.sums.fold(over, inputs, sums, num_rows), count[:, 0]
-
-    def pull(
-        self, over: EdgeGroup, inputs: Inputs, adjoint: Pytree, wanted: Wanted, before: Inputs
-    ) -> Inputs:
-        return self.sums.pull(over, inputs, adjoint, wanted, before)
+        return super().fold_over(over, inputs, sums, num_rows), count[:, 0]
 
 
-@dataclasses.dataclass(frozen=True)
-class _WholeMeanKernel(_MeanKernel):
+class _WholeMeans(_Means):
     """The same, divided by the kernel; pulls back gradients that have not been divided."""
 
-    def reduce(self, over: EdgeGroup, inputs: Inputs) -> tuple[jax.Array, jax.Array]:
-        mean = self.sums.calls.neighbor_mean
+    def reduce(self, block: Block, inputs: Inputs) -> tuple[jax.Array, jax.Array]:
+        mean = self.calls.neighbor_mean
         assert mean is not None
-        rows = over.edges.by_receiver.position.shape[0]
-        return mean(over, inputs.sender, rows, weights=self._weights(inputs))
+        rows = block.edges.by_receiver.position.shape[0]
+        return mean(all_edges(block), inputs.sender, rows, weights=self._weights(inputs))
 
     def finish(self, state: Pytree, inputs: Inputs) -> tuple[jax.Array, jax.Array]:
         outputs, count = Mean().finish(state, inputs.sender)
@@ -214,16 +199,16 @@ class _WholeMeanKernel(_MeanKernel):
     ) -> tuple[jax.Array, jax.Array]:
         return gradient, kept
 
-    def pull(
+    def pull_over(
         self, over: EdgeGroup, inputs: Inputs, adjoint: Pytree, wanted: Wanted, before: Inputs
     ) -> Inputs:
         gradient, inverse = adjoint
         if wanted.edge:
             scale = inverse.reshape(-1, *(1,) * (gradient.ndim - 1))
-            return super().pull(over, inputs, gradient * scale, wanted, before)
+            return super().pull_over(over, inputs, gradient * scale, wanted, before)
         if not wanted.sender:
             return before
-        total = self.sums.calls.neighbor_sum(
+        total = self.calls.neighbor_sum(
             over,
             "sender",
             gradient,
@@ -234,30 +219,25 @@ class _WholeMeanKernel(_MeanKernel):
         )
         return dataclasses.replace(before, sender=[total])
 
-    def _weights(self, inputs: Inputs) -> jax.Array | None:
-        return inputs.edge if isinstance(self.sums, _WeightedSumKernel) else None
 
-
-@dataclasses.dataclass(frozen=True)
-class _ExtremumKernel:
+class _Extrema(_ByCalls):
     """y_i = max_j x_j, or min."""
 
-    calls: Calls
-    maximum: bool
+    reducer: Extremum
 
-    def fold(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
+    def fold_over(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
         (x,), structure = jax.tree.flatten(inputs.sender)
         parts = jax.tree.leaves(before)
         state = self.calls.neighbor_extremum(
             over,
             x,
             num_rows,
-            maximum=self.maximum,
+            maximum=self.reducer.sign > 0,
             before=(parts[0], parts[1]) if parts else None,
         )
         return tuple(jax.tree.unflatten(structure, [part]) for part in state)
 
-    def pull(
+    def pull_over(
         self, over: EdgeGroup, inputs: Inputs, adjoint: Pytree, wanted: Wanted, before: Inputs
     ) -> Inputs:
         if not wanted.sender:
@@ -269,16 +249,13 @@ class _ExtremumKernel:
         return dataclasses.replace(before, sender=[total])
 
 
-@dataclasses.dataclass(frozen=True)
-class _EndSumKernel:
+class _EndSums(_ByCalls):
     """y_e = s_j + r_i of every edge, and the sums of their gradients by both ends.
 
     The pull alone of `EdgeOutputs`, which are never reduced.
     """
 
-    calls: Calls
-
-    def pull(
+    def pull_over(
         self, over: EdgeGroup, inputs: Inputs, adjoint: Pytree, wanted: Wanted, before: Inputs
     ) -> Inputs:
         assert self.calls.edge_sums is not None and self.calls.edge_total is not None

@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.ops.core.choice import check_name
 from jaxgraph.ops.core.input_classes import extremum_of
-from jaxgraph.ops.core.kernels import check_name
 from jaxgraph.ops.core.messages import Inputs, MessageFn, message_shapes
 from jaxgraph.ops.core.reducers import Extremum, Mean, Reducer, Softmax, Sum
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 
 from jaxgraph.ops.core.edges import EdgeGroup
+from jaxgraph.ops.core.kernel_stages import KernelStages
 from jaxgraph.ops.core.message_functions import DotMessage, GatMessage, GatV2Message
-from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
+from jaxgraph.ops.core.messages import Inputs, Wanted
 from jaxgraph.ops.core.reducers import Softmax
+from jaxgraph.ops.core.stages import Stages
 from jaxgraph.ops.cpu.attention_calls import (
     attention_gradients,
     dot_attention,
@@ -27,7 +30,7 @@ from jaxgraph.ops.cpu.attention_passes import (
 )
 from jaxgraph.ops.cpu.calls import KERNEL_TYPES
 
-__all__ = ["attention_kernel"]
+__all__ = ["attention_stages"]
 
 Pytree = Any
 
@@ -35,42 +38,46 @@ _PARTS = ("sender", "receiver", "params")
 """The parts of `Inputs` in the order in which attention is made from their leaves."""
 
 
-def attention_kernel(message: MessageFn, reducer: Softmax, inputs: Inputs) -> Any:
-    """The CPU kernel for messages of attention, or None where there is none.
+def attention_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
+    """The CPU kernels for messages of attention.
 
     Args:
-      message, reducer, inputs: as for `jaxgraph.ops.core.kernels.find_kernel`.
+      plain: what is reduced.
+      inputs: what messages are made from; types and structure are looked at.
 
     Returns:
-      A `jaxgraph.ops.core.kernels.Kernel`, or None.
+      The stages, or None: there is no kernel for them.
     """
     types = {leaf.dtype for leaf in jax.tree.leaves((inputs.sender, inputs.receiver))}
-    if len(types) != 1 or not types <= set(KERNEL_TYPES) or reducer.heads > MOST_HEADS:
+    if len(types) != 1 or not types <= set(KERNEL_TYPES):
         return None
+    message, reducer = plain.message, plain.reducer
+    if not isinstance(reducer, Softmax) or reducer.heads > MOST_HEADS:
+        return None
+    make = partial(_AttentionStages, message, reducer, plain.chunk)
     if isinstance(message, GatMessage):
-        return _AttentionKernel(gat_attention, message.negative_slope, reducer)
+        return make(make=gat_attention, parameter=message.negative_slope)
     if isinstance(message, GatV2Message) and inputs.params.dtype in types:
-        return _AttentionKernel(gatv2_attention, message.negative_slope, reducer)
+        return make(make=gatv2_attention, parameter=message.negative_slope)
     if isinstance(message, DotMessage):
-        return _AttentionKernel(dot_attention, message.scale, reducer)
+        return make(make=dot_attention, parameter=message.scale)
     return None
 
 
 @dataclasses.dataclass(frozen=True)
-class _AttentionKernel:
+class _AttentionStages(KernelStages):
     """Messages of logits and values, reduced by a softmax.
 
     Attributes:
       make: the `Attention` of arrays, the parameter and the reducer.
       parameter: the slope or scale of the logits.
-      reducer: the softmax.
     """
 
+    reducer: Softmax
     make: Callable[..., Attention]
     parameter: float
-    reducer: Softmax
 
-    def fold(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> State:
+    def fold_over(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> State:
         return attention_state(over, self._attention(inputs), before)
 
     def finish(self, state: State, inputs: Inputs) -> tuple[jax.Array, Pytree]:
@@ -81,7 +88,7 @@ class _AttentionKernel:
     ) -> tuple[jax.Array, ...]:
         return self.reducer.undivided_adjoint(outputs, kept, gradient)
 
-    def pull(
+    def pull_over(
         self,
         over: EdgeGroup,
         inputs: Inputs,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from jaxgraph.ops.core.message_kernels import Calls, message_kernel
-from jaxgraph.ops.core.messages import Inputs, MessageFn
-from jaxgraph.ops.core.reducers import Reducer, Softmax
-from jaxgraph.ops.cpu.attention_messages import attention_kernel
+from jaxgraph.ops.core.kernel_stages import KernelStages
+from jaxgraph.ops.core.message_kernels import Calls, message_stages
+from jaxgraph.ops.core.messages import Inputs
+from jaxgraph.ops.core.reducers import Softmax
+from jaxgraph.ops.core.stages import Stages
+from jaxgraph.ops.cpu.attention_messages import attention_stages
 from jaxgraph.ops.cpu.calls import (
     KERNEL_TYPES,
     edge_products,
@@ -16,21 +16,22 @@ from jaxgraph.ops.cpu.calls import (
     winner_gradient,
 )
 
-__all__ = ["CPU_CALLS", "cpu_kernel"]
+__all__ = ["CPU_CALLS", "cpu_stages"]
 
 CPU_CALLS = Calls(KERNEL_TYPES, neighbor_sum, edge_products, neighbor_extremum, winner_gradient)
 """The compiled kernels."""
 
 
-def cpu_kernel(message: MessageFn, reducer: Reducer, inputs: Inputs) -> Any:
-    """The CPU kernel for messages, or None where there is none.
+def cpu_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
+    """The CPU kernels for messages, or None where there are none.
 
     Args:
-      message, reducer, inputs: as for `jaxgraph.ops.core.kernels.find_kernel`.
+      plain: what is reduced.
+      inputs: what messages are made from; types and structure are looked at.
 
     Returns:
-      A `jaxgraph.ops.core.kernels.Kernel`, or None.
+      The stages, or None.
     """
-    if isinstance(reducer, Softmax):
-        return attention_kernel(message, reducer, inputs)
-    return message_kernel(CPU_CALLS, message, reducer, inputs)
+    if isinstance(plain.reducer, Softmax):
+        return attention_stages(plain, inputs)
+    return message_stages(CPU_CALLS, plain, inputs)

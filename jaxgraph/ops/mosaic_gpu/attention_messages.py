@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.core.edges import EdgeGroup, match_variation
-from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, evaluate_message, pull_chunk
+from jaxgraph.ops.core.kernel_stages import KernelStages, all_edges
+from jaxgraph.ops.core.messages import Inputs, Wanted, evaluate_message, pull_chunk
 from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.reducers import Softmax
 from jaxgraph.ops.core.self_messages import check_start
+from jaxgraph.ops.core.stages import Stages
 from jaxgraph.ops.mosaic_gpu.attention_calls import (
     State,
     attention_gradients,
@@ -27,46 +29,47 @@ from pallas_kernels.attention_gradient import Gradients
 from pallas_kernels.attention_logits import DOT, GATV2, Logits
 from pallas_kernels.teams import Launch
 
-__all__ = ["attention_kernel"]
+if TYPE_CHECKING:
+    from jaxgraph.ops.core.blocks import Block
+
+__all__ = ["attention_stages"]
 
 Pytree = Any
 
 
-def attention_kernel(
-    message: MessageFn, reducer: Softmax, inputs: Inputs, launch: Launch | None = None
-) -> Any:
-    """The GPU kernel for messages of attention, or None where there is none.
+def attention_stages(
+    plain: Stages, inputs: Inputs, launch: Launch | None = None
+) -> KernelStages | None:
+    """The GPU kernels for messages of attention.
 
     Args:
-      message, reducer, inputs: as for `jaxgraph.ops.core.kernels.find_kernel`.
+      plain: what is reduced.
+      inputs: what messages are made from; types and structure are looked at.
       launch: how kernels are started; None: for the chip of this process.
 
     Returns:
-      A `jaxgraph.ops.core.kernels.Kernel`, or None.
+      The stages, or None: there is no kernel for them.
     """
-    logits, leaves = message_logits(message), jax.tree.leaves(inputs)
+    logits, leaves = message_logits(plain.message), jax.tree.leaves(inputs)
     if logits is None or any(leaf.dtype not in KERNEL_TYPES or not leaf.size for leaf in leaves):
         return None
-    return _AttentionKernel(message, logits, reducer, launch)
+    return _AttentionStages(**vars(plain), logits=logits, launch=launch)
 
 
 @dataclasses.dataclass(frozen=True)
-class _AttentionKernel:
+class _AttentionStages(KernelStages):
     """Messages of logits and values, reduced by a softmax.
 
     Attributes:
-      message: which makes them.
       logits: of the message.
-      reducer: the softmax.
       launch: how kernels are started.
     """
 
-    message: MessageFn
-    logits: Logits
     reducer: Softmax
+    logits: Logits
     launch: Launch | None
 
-    def fold(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> State:
+    def fold_over(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> State:
         check_start(over, before)
         start = self._own_state(over, inputs) if before is None else before
         return attention_state(
@@ -79,7 +82,8 @@ class _AttentionKernel:
             launch=self.launch,
         )
 
-    def reduce(self, over: EdgeGroup, inputs: Inputs) -> tuple[Pytree, Pytree]:
+    def reduce(self, block: Block, inputs: Inputs) -> tuple[Pytree, Pytree]:
+        over = all_edges(block)
         start = None if over.missing is None else self._own_state(over, inputs)
         return attention_output(over, self.logits, self.reducer, inputs, start, launch=self.launch)
 
@@ -91,7 +95,7 @@ class _AttentionKernel:
     ) -> tuple[jax.Array, ...]:
         return self.reducer.undivided_adjoint(outputs, kept, gradient)
 
-    def pull(
+    def pull_over(
         self,
         over: EdgeGroup,
         inputs: Inputs,

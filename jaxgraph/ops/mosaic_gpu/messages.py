@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
-from jaxgraph.ops.core.message_kernels import Calls, message_kernel
-from jaxgraph.ops.core.messages import Inputs, MessageFn
-from jaxgraph.ops.core.reducers import Reducer, Softmax
-from jaxgraph.ops.mosaic_gpu.attention_messages import attention_kernel
+from jaxgraph.ops.core.kernel_stages import KernelStages
+from jaxgraph.ops.core.message_kernels import Calls, message_stages
+from jaxgraph.ops.core.messages import Inputs
+from jaxgraph.ops.core.reducers import Softmax
+from jaxgraph.ops.core.stages import Stages
+from jaxgraph.ops.mosaic_gpu.attention_messages import attention_stages
 from jaxgraph.ops.mosaic_gpu.calls import (
     KERNEL_TYPES,
     edge_products,
@@ -21,7 +22,7 @@ from jaxgraph.ops.mosaic_gpu.calls import (
 )
 from pallas_kernels.teams import Launch
 
-__all__ = ["gpu_calls", "gpu_kernel"]
+__all__ = ["gpu_calls", "gpu_stages"]
 
 
 def gpu_calls(launch: Launch | None = None) -> Calls:
@@ -46,15 +47,16 @@ def gpu_calls(launch: Launch | None = None) -> Calls:
     )
 
 
-def gpu_kernel(message: MessageFn, reducer: Reducer, inputs: Inputs) -> Any:
-    """The GPU kernel for messages, or None where there is none.
+def gpu_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
+    """The GPU kernels for messages, or None where there are none.
 
     Args:
-      message, reducer, inputs: as for `jaxgraph.ops.core.kernels.find_kernel`.
+      plain: what is reduced.
+      inputs: what messages are made from; types and structure are looked at.
 
     Returns:
-      A `jaxgraph.ops.core.kernels.Kernel`, or None.
+      The stages, or None.
     """
-    if isinstance(reducer, Softmax):
-        return attention_kernel(message, reducer, inputs, Launch())
-    return message_kernel(gpu_calls(), message, reducer, inputs)
+    if isinstance(plain.reducer, Softmax):
+        return attention_stages(plain, inputs, Launch())
+    return message_stages(gpu_calls(), plain, inputs)

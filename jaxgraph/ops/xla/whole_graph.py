@@ -28,6 +28,7 @@ from jaxgraph.ops.core.message_functions import GatMessage, sum_message, weighte
 from jaxgraph.ops.core.messages import (
     Inputs,
     MessageFn,
+    Wanted,
     at_edges,
     evaluate_message,
     floating_leaves,
@@ -38,10 +39,11 @@ from jaxgraph.ops.core.messages import (
 from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.reducers import Extremum, Reducer, Softmax, Sum
 from jaxgraph.ops.core.rows import take_rows, with_rows_from
+from jaxgraph.ops.core.stages import Stages
 from jaxgraph.ops.core.stored import stored_branch
 from jaxgraph.ops.xla.lanes import Join, Lanes, LaneTable, RunTable
 
-__all__ = ["fits_whole", "pull_whole", "reduce_whole", "weigh_edges"]
+__all__ = ["WholeGraph", "fits_whole"]
 
 Pytree = Any
 
@@ -414,3 +416,42 @@ def pull_whole(
 
     at_once = isinstance(message, GatMessage)
     return _Reduction(edges, side, Sum(), visit, empty, at_once).states()
+
+
+@dataclasses.dataclass(frozen=True)
+class WholeGraph(Stages):
+    """All rows at once where the edges are all that a graph has.
+
+    What has one value per edge is computed by chunks all the same, and so are further groups.
+    """
+
+    def _fold_all(self, edges: EdgeGroups, inputs: Inputs, empty: Pytree) -> Pytree:
+        return reduce_whole(edges, self.message, self.reducer, inputs)
+
+    def _fold_more(self, edges: EdgeGroups, inputs: Inputs, state: Pytree) -> Pytree:
+        whole = reduce_whole(edges, self.message, self.reducer, inputs)
+        return self.reducer.merge(state, whole)
+
+    def _pull_all(
+        self,
+        edges: EdgeGroups,
+        inputs: Inputs,
+        adjoint: Pytree,
+        wanted: Wanted,
+        gradients: Inputs,
+        after: jax.Array,
+    ) -> Inputs:
+        given = (self.message, self.reducer, inputs, adjoint)
+        weights = weigh_edges(edges, *given)
+        # The gradient of parameters comes with that of one end, a chunk of edges at a time.
+        with_params = wanted.params and not wanted.edge
+        sides = ("sender", "receiver")
+        if with_params:
+            sides = ("sender",) if wanted.receiver else ()
+        for side in sides:
+            if getattr(wanted, side):
+                rows = pull_whole(edges, side, *given, weights)
+                totals = [t + part for t, part in zip(getattr(gradients, side), rows, strict=True)]
+                wanted = dataclasses.replace(wanted, **{side: False})
+                gradients = dataclasses.replace(gradients, **{side: totals})
+        return super()._pull_all(edges, inputs, adjoint, wanted, gradients, after)

@@ -25,13 +25,14 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.core.blocks import Block
+from jaxgraph.ops.core.choice import choose_stages
 from jaxgraph.ops.core.edges import EdgeGroups, match_variation
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, floating_leaves
 from jaxgraph.ops.core.propagation import propagate_by, pull_once
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import entry_at
 from jaxgraph.ops.core.running import Places, add_at
-from jaxgraph.ops.core.stages import Stages, choose_stages
+from jaxgraph.ops.core.stages import Stages
 from jaxgraph.parallel.dependence import looks_at_senders
 from jaxgraph.parallel.exchange import halo_route, reach_route, send_rows
 from jaxgraph.parallel.schedules.ring import Visit, Work, visit_parts

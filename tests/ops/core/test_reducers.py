@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxgraph.ops.core.choice import choose_stages
 from jaxgraph.ops.core.edges import with_implementation
 from jaxgraph.ops.core.input_classes import ClassExtremum
 from jaxgraph.ops.core.message_functions import gat_message
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.randomness import seed_words
 from jaxgraph.ops.core.reducers import Extremum, HeadMean, Mean, Softmax, Sum, cotangent
-from jaxgraph.ops.core.stages import choose_stages
 from tests.ops.blocks import place_block, shared_shapes
 from tests.strategies import SMALL_GRAPHS, complete
 from tests.tolerance import assert_close

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from jaxgraph.ops import aggregate, sddmm
+from jaxgraph.ops.core.choice import has_kernel
 from jaxgraph.ops.core.edges import EdgeGroup, with_implementation
-from jaxgraph.ops.core.kernels import find_kernel
 from jaxgraph.ops.core.message_functions import sum_message, weighted_message
-from jaxgraph.ops.core.message_kernels import message_kernel
+from jaxgraph.ops.core.message_kernels import message_stages
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.reducers import Extremum, Mean, Sum
+from jaxgraph.ops.core.stages import Stages
 from jaxgraph.ops.mosaic_gpu import messages
 from jaxgraph.ops.mosaic_gpu.messages import gpu_calls
 from tests.ops.blocks import by_kernels, place_block
@@ -116,13 +117,14 @@ def test_means_continue() -> None:
     block = with_implementation(placed.block, "mosaic_gpu")
     calls = gpu_calls(in_interpreter())
     inputs = Inputs((), rows(block.sender_rows, 4), (), ())
-    kernel = message_kernel(calls, sum_message, Mean(), inputs)
+    kernel = message_stages(calls, Stages(sum_message, Mean(), block.edges.chunk), inputs)
+    assert kernel is not None
     over = EdgeGroup(block.edges, 0)
-    once = kernel.fold(over, inputs, None, block.receiver_rows)
-    twice = kernel.fold(over, inputs, once, block.receiver_rows)
+    once = kernel.fold_over(over, inputs, None, block.receiver_rows)
+    twice = kernel.fold_over(over, inputs, once, block.receiver_rows)
     for state, doubled in zip(once, twice, strict=True):
         np.testing.assert_allclose(doubled, 2 * state, 1e-6, 1e-6)
-    whole = kernel.reduce(over, inputs)
+    whole = kernel.reduce(block.with_loops(False), inputs)
     for mine, other in zip(kernel.finish(once, inputs), whole, strict=True):
         np.testing.assert_allclose(mine, other, 1e-6, 1e-6)
     # Twice the edges: the same means, of halves.
@@ -135,6 +137,6 @@ def test_means_continue() -> None:
 def test_a_kernel_is_found_for_what_it_knows_only() -> None:
     block = with_implementation(place_block(GRAPH).block, "mosaic_gpu")
     for message, reducer, inputs in known(block).values():
-        assert find_kernel(block.implementation, message, reducer, inputs) is not None
+        assert has_kernel(block.implementation, message, reducer, inputs)
         integers = dataclasses.replace(inputs, sender=jnp.zeros((3, 2), jnp.int32))
-        assert find_kernel(block.implementation, message, reducer, integers) is None
+        assert not has_kernel(block.implementation, message, reducer, integers)

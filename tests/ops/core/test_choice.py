@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from jaxgraph.ops import registry
-from jaxgraph.ops.core import kernels
+from jaxgraph.ops.core import choice
+from jaxgraph.ops.core.choice import has_kernel, usable_implementation
 from jaxgraph.ops.core.edges import with_implementation
-from jaxgraph.ops.core.kernels import find_kernel, usable_implementation
 from jaxgraph.ops.core.message_functions import (
     gat_message,
     gatv2_message,
@@ -93,15 +93,14 @@ def test_kernels_equal_chunks_of_edges(name: str, dtype: Any) -> None:
 @needs_kernels
 @pytest.mark.parametrize("name", known())
 def test_the_librarys_own_messages_have_kernels(name: str) -> None:
-    assert find_kernel("cpu", *known()[name]) is not None
-    assert find_kernel("xla", *known()[name]) is None
+    assert has_kernel("cpu", *known()[name])
 
 
 def test_other_messages_and_types_are_refused() -> None:
     _, reducer, inputs = known()["sum"]
-    assert find_kernel("cpu", a_message_of_ones_own, reducer, inputs) is None
+    assert not has_kernel("cpu", a_message_of_ones_own, reducer, inputs)
     for name in known():
-        assert find_kernel("cpu", *known(jnp.float16)[name]) is None
+        assert not has_kernel("cpu", *known(jnp.float16)[name])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,11 +117,11 @@ CPU, HOPPER = Device("cpu"), Device("gpu", "9.0", 114)
 
 
 def test_what_is_missing_is_told_to_those_who_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "missing", lambda: "needs kernels.so")
+    monkeypatch.setattr(choice, "missing", lambda: "needs kernels.so")
     assert usable_implementation(None, CPU) == "xla"
     with pytest.raises(NotImplementedError, match=r"'cpu' needs kernels.so; implementation=None"):
         usable_implementation("cpu", CPU)
-    monkeypatch.setattr(kernels, "missing", lambda: "")
+    monkeypatch.setattr(choice, "missing", lambda: "")
     assert usable_implementation(None, CPU) == usable_implementation("cpu", CPU) == "cpu"
     assert usable_implementation("xla", CPU) == usable_implementation(None, Device("rocm")) == "xla"
     with pytest.raises(NotImplementedError, match="runs on gpu, and the devices are cpu"):
@@ -136,7 +135,7 @@ def test_what_is_missing_is_told_to_those_who_ask_for_it(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("capability", ["8.0", "8.9", "10.0", "12.0", "gfx942", None])
 def test_gpu_kernels_are_for_the_chips_that_they_were_compiled_for(capability, caplog) -> None:
     device = Device("cuda", capability, device_kind=f"chip {capability}")
-    kernels._warn_once.cache_clear()
+    choice._warn_once.cache_clear()
     with caplog.at_level("WARNING"):
         assert [usable_implementation(None, device) for _ in range(3)] == ["xla"] * 3
     (record,) = caplog.records
@@ -160,7 +159,7 @@ def test_gpu_kernels_are_taken_after_a_self_check(outcome, monkeypatch, caplog) 
     monkeypatch.setattr(trust, "unsupported", lambda device: "")
     device = jax.devices()[0]
     trust._checked_once.cache_clear()
-    kernels._warn_once.cache_clear()
+    choice._warn_once.cache_clear()
     stands_for_a_gpu = Device("gpu", "9.0")
     monkeypatch.setattr(jax, "local_devices", lambda: [stands_for_a_gpu])
     monkeypatch.setattr(jax, "default_device", lambda _: contextlib.nullcontext(device))

@@ -1,0 +1,162 @@
+"""Which implementations there are, which can run here, and which stages reduce some messages.
+
+The choice is made once for a reduction, and once for its pull, which then choose the same: by the
+implementation that the edges were placed for, the message, the reducer and the types. What no
+kernel knows is computed by XLA.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+
+from jaxgraph.ops.core.edges import EdgeGroups
+from jaxgraph.ops.core.kernel_stages import KernelStages
+from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.reducers import Reducer
+from jaxgraph.ops.core.stages import Stages
+from jaxgraph.ops.cpu.library import missing
+from jaxgraph.ops.cpu.messages import cpu_stages
+from jaxgraph.ops.xla.whole_graph import WholeGraph, fits_whole
+
+__all__ = [
+    "PREFERENCE",
+    "check_name",
+    "choose_stages",
+    "default_platform",
+    "has_kernel",
+    "unusable",
+    "usable_implementation",
+]
+
+PREFERENCE = ("mosaic_gpu", "cpu", "xla")
+"""The names of implementations, those to try first in front."""
+
+logger = logging.getLogger(__name__)
+
+GPU_PLATFORMS = ("gpu", "cuda")
+"""What devices call the platform that the GPU kernels run on."""
+
+
+def usable_implementation(name: str | None, device: Any) -> str:
+    """Chooses the kernels that reduce messages on devices like one.
+
+    Unless asked for by name, the GPU kernels are taken only on chips that they were made for, and
+    where their self-check has passed; else XLA is taken, and one line is logged that says why.
+
+    Args:
+      name: the ones asked for: "mosaic_gpu", "cpu" or "xla", taken or refused; None: the fastest
+        that can be used.
+      device: a device of JAX, one of those that are to run them.
+
+    Returns:
+      The name.
+
+    Raises:
+      ValueError: there are none of that name.
+      NotImplementedError: those asked for cannot be used.
+    """
+    if name is None and device.platform in GPU_PLATFORMS:
+        # Imported where it is needed: it brings a compiler for GPUs with it.
+        from jaxgraph.ops.mosaic_gpu.trust import distrust
+
+        if reason := distrust(device):
+            _warn_once(reason)
+        return "xla" if reason else "mosaic_gpu"
+    if name is None:
+        return next(each for each in PREFERENCE if not unusable(each, device.platform))
+    check_name("implementation", name, PREFERENCE)
+    if reason := unusable(name, device.platform):
+        raise NotImplementedError(
+            f"implementation {name!r} {reason}; implementation=None takes one that can be used"
+        )
+    return name
+
+
+def unusable(name: str, platform: str) -> str:
+    """Says why an implementation cannot run.
+
+    Args:
+      name: one of `PREFERENCE`.
+      platform: of the devices.
+
+    Returns:
+      The reason, "" where it can.
+    """
+    if name == "mosaic_gpu":
+        on_gpu = platform in GPU_PLATFORMS
+        return "" if on_gpu else f"runs on gpu, and the devices are {platform}"
+    if name == "cpu":
+        return missing() if platform == "cpu" else f"runs on cpu, and the devices are {platform}"
+    return ""
+
+
+def default_platform() -> str:
+    """The platform of the device that JAX computes on where none is named."""
+    device = jax.config.jax_default_device  # type: ignore[attr-defined]
+    return getattr(device, "platform", device) or jax.default_backend()
+
+
+def check_name(argument: str, name: Any, names: Iterable[str]) -> None:
+    """Raises `ValueError` with the nearest of `names` if `name` is not one of them."""
+    names = tuple(names)
+    if name in names:
+        return
+    near = difflib.get_close_matches(str(name).lower(), names, n=1)
+    advice = f"; did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"{argument} is {name!r}; expected one of {', '.join(names)}{advice}")
+
+
+@functools.cache
+def _warn_once(reason: str) -> None:
+    logger.warning("XLA computes what the GPU kernels would: mosaic_gpu %s", reason)
+
+
+def choose_stages(
+    edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs: Inputs
+) -> Stages:
+    """Chooses what reduces messages: the one place where a kernel is chosen.
+
+    Args:
+      edges: whose `implementation` says which kernels may be used.
+      message, reducer, inputs: what is reduced; of the inputs only structure, shapes and types are
+        looked at, which are the same for all groups.
+
+    Returns:
+      The stages.
+
+    Raises:
+      ValueError: an array of `inputs.edge` does not have one row per slot.
+    """
+    slots = edges.by_receiver.neighbors.shape[0]
+    for leaf in jax.tree.leaves(inputs.edge):
+        if leaf.shape[:1] != (slots,):
+            raise ValueError(
+                f"an array of edge data has shape {leaf.shape}; expected one row per edge slot of "
+                f"the shard, [{slots}, ...], as shard.edges has"
+            )
+    plain = Stages(message, reducer, edges.chunk)
+    if kernel := _kernel(edges.implementation, plain, inputs):
+        return kernel
+    return WholeGraph(**vars(plain)) if fits_whole(edges, message, reducer, inputs) else plain
+
+
+def has_kernel(implementation: str, message: MessageFn, reducer: Reducer, inputs: Inputs) -> bool:
+    """Tells whether `choose_stages` takes the implementation that edges were placed for."""
+    plain = Stages(message, reducer, chunk=1)
+    return implementation == "xla" or _kernel(implementation, plain, inputs) is not None
+
+
+def _kernel(implementation: str, plain: Stages, inputs: Inputs) -> KernelStages | None:
+    """What an implementation computes in place of XLA, or None."""
+    if implementation == "mosaic_gpu":
+        # Imported where it is needed: it brings a compiler for GPUs with it.
+        from jaxgraph.ops.mosaic_gpu.messages import gpu_stages
+
+        return gpu_stages(plain, inputs)
+    return cpu_stages(plain, inputs) if implementation == "cpu" else None

@@ -1,0 +1,127 @@
+"""The stages of a reduction that a kernel computes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from jaxgraph.ops.core.edges import EdgeGroup, EdgeGroups, match_variation
+from jaxgraph.ops.core.messages import Inputs, Wanted, floating_leaves, start_after
+from jaxgraph.ops.core.running import Places, Pulled, zero_gradients
+from jaxgraph.ops.core.stages import Stages
+from jaxgraph.ops.core.stored import when_ready
+
+if TYPE_CHECKING:
+    from jaxgraph.ops.core.blocks import Block
+
+__all__ = ["KernelStages", "all_edges"]
+
+Pytree = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class KernelStages(Stages):
+    """Base of what kernels compute: one says how it folds a group of edges, and pulls through it.
+
+    It continues from an earlier result in place. One whose states and adjoints have a form of their
+    own has its own `finish` and `adjoint`, too.
+    """
+
+    def fold_over(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
+        """The state [rows, ...] after the messages of a group.
+
+        Args:
+          over: the edges.
+          inputs: what messages are made from.
+          before: the state to continue from, not with `over.missing`; None: no message has been
+            folded yet.
+          num_rows: rows of the state.
+
+        Returns:
+          The state.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has a pull alone")
+
+    def pull_over(
+        self, over: EdgeGroup, inputs: Inputs, adjoint: Pytree, wanted: Wanted, before: Inputs
+    ) -> Inputs:
+        """Gradients of the floating inputs, as lists.
+
+        Args:
+          over, inputs: as for `fold_over`.
+          adjoint: what `adjoint` returned, one row per row of `inputs.receiver`.
+          wanted: which gradients are needed.
+          before: running gradients, as lists, not with `over.missing`; an empty list: none so far.
+
+        Returns:
+          For every wanted part the running gradients with those of the group added, edges in slot
+          order; what is not wanted as it was.
+        """
+        raise NotImplementedError
+
+    def fold(self, block: Block, inputs: Inputs) -> Pytree:
+        return self.fold_over(all_edges(block), inputs, None, block.receiver_rows)
+
+    def fold_group(
+        self,
+        edges: EdgeGroups,
+        group: jax.Array | int,
+        inputs: Inputs,
+        state: Pytree,
+        position: jax.Array,
+        after: jax.Array | None,
+    ) -> tuple[Pytree, Pytree]:
+        rows = jax.tree.leaves(state)[0].shape[0]
+        over = EdgeGroup(edges, _group_after(group, after))
+        state = self.fold_over(over, inputs, state, rows)
+        return state, state
+
+    def pull(self, block: Block, inputs: Inputs, adjoint: Pytree, wanted: Wanted) -> Inputs:
+        grads = start_after(zero_gradients(inputs), when_ready(adjoint))
+        grads = match_variation(grads, (block.edges, inputs, adjoint, self.reducer))
+        nothing = Inputs([], [], [], [])
+        pulled = self.pull_over(all_edges(block), inputs, adjoint, wanted, nothing)
+        parts = ("params", "sender", "receiver", "edge")
+        return Inputs(*(getattr(pulled, part) or getattr(grads, part) for part in parts))
+
+    def pull_group(
+        self,
+        edges: EdgeGroups,
+        group: jax.Array | int,
+        inputs: Inputs,
+        adjoint: Pytree,
+        wanted: Wanted,
+        gradients: Inputs,
+        places: Places,
+        after: jax.Array | None,
+        *,
+        fresh: bool = False,
+    ) -> Pulled:
+        over = EdgeGroup(edges, _group_after(group, after))
+        # What answers another table starts from nothing.
+        away = [side for side in ("sender", "receiver") if getattr(places, side) is None]
+        before = dataclasses.replace(gradients, **{side: [] for side in away})
+        pulled, answer = self.pull_over(over, inputs, adjoint, wanted, before), None
+        for side in away:
+            if getattr(wanted, side):
+                answer = _rounded(getattr(pulled, side), getattr(inputs, side))
+            pulled = dataclasses.replace(pulled, **{side: getattr(gradients, side)})
+        return Pulled(pulled, answer, (answer, pulled.sender, pulled.receiver))
+
+
+def all_edges(block: Block) -> EdgeGroup:
+    """The edges of a block, as a kernel takes them."""
+    return EdgeGroup(block.edges, 0, block.missing_self_loop)
+
+
+def _group_after(group: jax.Array | int, after: jax.Array | None) -> jax.Array | int:
+    """The number of a group, known only when `after` is (0, or None: at once)."""
+    return group if after is None else group + after
+
+
+def _rounded(rows: list[jax.Array], likes: Pytree) -> list[jax.Array]:
+    """In the type of the inputs, so that rows of 16 bits travel to other parts as such."""
+    pairs = zip(rows, floating_leaves(likes), strict=True)
+    return [leaf.astype(like.dtype) for leaf, like in pairs]
