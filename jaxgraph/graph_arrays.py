@@ -172,11 +172,12 @@ def checked_floats(name: str, value: Any, shape: tuple[int | None, ...]) -> np.n
     _check_shape(name, array, shape)
     with np.errstate(over="ignore"):
         stored = _read_only(array, np.float32)
-    _check_finite(name, stored)
+    check_finite(name, stored)
     return stored
 
 
-def _check_finite(name: str, array: np.ndarray) -> None:
+def check_finite(name: str, array: np.ndarray) -> None:
+    """Raises ValueError for NaN and infinity."""
     flat = array.reshape(-1)
     starts = range(0, flat.size, _FINITE_CHUNK_ELEMENTS)
     bad = sum(
@@ -186,8 +187,8 @@ def _check_finite(name: str, array: np.ndarray) -> None:
     if bad:
         first = np.unravel_index(int(np.argmin(np.isfinite(flat))), array.shape)
         raise ValueError(
-            f"{name}: {bad} of {array.size} values are NaN or infinite in float32, the first at "
-            f"{[int(i) for i in first]}; expected finite values. np.nan_to_num replaces them."
+            f"{name}: {bad} of {array.size} values are NaN or infinite in {array.dtype}, the first "
+            f"at {[int(i) for i in first]}; expected finite values. np.nan_to_num replaces them."
         )
 
 

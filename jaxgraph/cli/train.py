@@ -220,10 +220,6 @@ def _settings(options: TrainOptions) -> tuple[Recipe, list[str]]:
     return settings, list(given)
 
 
-def _values(settings: Recipe) -> dict[str, Any]:
-    return {name: value for name, value in asdict(settings).items() if name != "source"}
-
-
 def _check_trainable(graph: Graph, mode: str) -> None:
     if graph.labels is None:
         raise ValueError(f"{graph.name} has no labels; training needs a class for each node.")
@@ -280,9 +276,10 @@ def _train(
         raise FloatingPointError(ending.diverged)
     if options.predictions is not None:
         write_predictions(options.predictions, graph, train.predict(model, sharded))
+    values = {name: value for name, value in asdict(settings).items() if name != "source"}
     return {
         "versions": versions(),
-        "options": asdict(options) | _values(settings),
+        "options": asdict(options) | values,
         "graph": graph_summary(graph),
         "interrupted": ending.interrupted,
         "diverged": ending.diverged,

@@ -127,9 +127,7 @@ class SymmetricSum(_Aggregation):
 
     def _factors(self, nodes: Nodes, like: jax.Array) -> jax.Array:
         """s [rows, 1], in the type of `like`, but of 32 bits at least."""
-        weighted = nodes.weighted_in_degree
-        degree = nodes.in_degree if weighted is None else weighted
-        degree = degree.astype(jnp.promote_types(like.dtype, jnp.float32))
+        degree = nodes.degree.astype(jnp.promote_types(like.dtype, jnp.float32))
         if self.add_self_loops:
             degree = degree + (nodes.missing_self_loop & nodes.node_mask)
         some = degree > 0
@@ -320,8 +318,8 @@ def gcn_conv(
     aggregation = SymmetricSum(add_self_loops)
     check_edge_data(neighborhood, "gcn_conv", aggregation.edge_data)
     nodes = neighborhood.receivers
-    is_lost = neighborhood.edge_weight is None and nodes.weighted_in_degree is not None
-    if is_lost and isinstance(nodes, Shard):
+    is_weighted = isinstance(nodes, Shard) and nodes.weighted_in_degree is not None
+    if is_weighted and neighborhood.edge_weight is None:
         raise ValueError(
             "gcn_conv got a shard without edge_weight, but with weighted_in_degree; drop the "
             "weights with graph.replace(edge_weight=None) before jaxgraph.parallel.shard"

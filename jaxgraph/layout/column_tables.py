@@ -1,8 +1,8 @@
 """The arrays of the first layer on feature columns: columns of all nodes, and edges among them.
 
 All nodes stand in one table, part after part, as many rows for each. The rows of every part are cut
-into chunks of equal length; a *piece* holds the edges that end in the same chunk of some parts. A
-device holds the pieces of all parts of its row of devices, or those of its own part alone.
+into chunks of equal length; a device holds, chunk by chunk, the edges that end in that chunk of all
+parts of its row of devices, or of its own part alone.
 """
 
 from __future__ import annotations
@@ -76,20 +76,20 @@ def _check_positive(name: str, value: object, meaning: str) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ColumnTables:
-    """The pieces of all devices, ordered.
+    """The edges of all devices, chunk by chunk, ordered.
 
     Attributes:
       survey: the graph, ordered.
       schedule: how features are split.
       node_rows: rows of every part in the table of all nodes.
-      pieces: for each holder (a row of devices, or a part), its pieces by chunk.
+      by_chunk: for each holder (a row of devices, or a part), the edges of each chunk.
       shapes: of the arrays of a device that its manifest lists.
     """
 
     survey: Survey
     schedule: ColumnSchedule
     node_rows: int
-    pieces: tuple[tuple[PartEdges, ...], ...]
+    by_chunk: tuple[tuple[PartEdges, ...], ...]
     shapes: Shapes
     _latest: dict[int, Arrays] = dataclasses.field(default_factory=dict)
 
@@ -128,18 +128,18 @@ class ColumnTables:
         return {PREFIX + name: self._table_of_nodes(values) for name, values in by_node.items()}
 
     def _edge_arrays(self, holder: int) -> Arrays:
-        """The pieces of a holder, one after the other; kept for the next device that needs them."""
+        """The chunks of a holder, one after the other; kept for the next device that needs them."""
         if holder not in self._latest:
             self._latest.clear()
-            chunks = [self._piece(holder, chunk) for chunk in range(self.schedule.chunks)]
+            chunks = [self._chunk(holder, chunk) for chunk in range(self.schedule.chunks)]
             self._latest[holder] = {
-                name: _stacked([piece[name] for piece in chunks], *self.shapes[name], name)
+                name: _stacked([each[name] for each in chunks], *self.shapes[name], name)
                 for name in chunks[0]
             }
         return self._latest[holder]
 
-    def _piece(self, holder: int, chunk: int) -> Arrays:
-        edges = self.pieces[holder][chunk]
+    def _chunk(self, holder: int, chunk: int) -> Arrays:
+        edges = self.by_chunk[holder][chunk]
         by_receiver, by_sender = edges.by_receiver, edges.by_sender
         arrays = edge_tables(
             PREFIX.removesuffix("/"),
@@ -163,7 +163,7 @@ def _stacked(
 def column_tables(
     survey: Survey, manifest: Manifest, request: ColumnRequest
 ) -> tuple[Manifest, ColumnTables]:
-    """Chooses how many slices of features are made, and orders the edges of every piece.
+    """Chooses how many slices of features are made, and orders the edges of every chunk.
 
     Args:
       survey: the graph, ordered.
@@ -247,14 +247,14 @@ def _tables(
 ) -> ColumnTables:
     parts, chunks = survey.num_parts, int(request.chunks)
     step = groups if request.topology == "replicated" else 1
-    pieces = tuple(
-        _pieces(survey, manifest.node_rows, range(first, first + step), chunks)
+    by_chunk = tuple(
+        _by_chunk(survey, manifest.node_rows, range(first, first + step), chunks)
         for first in range(0, parts, step)
     )
-    flat = [piece for of_holder in pieces for piece in of_holder]
+    flat = [edges for of_holder in by_chunk for edges in of_holder]
     lengths = EdgeLengths(
-        count_lengths([piece.by_receiver for piece in flat]),
-        count_lengths([piece.by_sender for piece in flat]),
+        count_lengths([edges.by_receiver for edges in flat]),
+        count_lengths([edges.by_sender for edges in flat]),
     )
     assert survey.graph.nodes is not None
     schedule = ColumnSchedule(
@@ -265,12 +265,12 @@ def _tables(
         chunks=chunks,
         lengths=lengths,
     )
-    slots = max(len(piece.edges) for piece in flat)
+    slots = max(len(each.edges) for each in flat)
     shapes = _node_shapes(survey, parts * manifest.node_rows, schedule)
     for name, shape, dtype in _edge_extents(survey, lengths, slots):
         first = shape[0] + name.endswith("/compressed_starts")
         shapes[name] = ((chunks, first, *shape[1:]), dtype)
-    return ColumnTables(survey, schedule, manifest.node_rows, pieces, shapes)
+    return ColumnTables(survey, schedule, manifest.node_rows, by_chunk, shapes)
 
 
 def _node_shapes(survey: Survey, rows: int, schedule: ColumnSchedule) -> Shapes:
@@ -290,7 +290,7 @@ def _node_shapes(survey: Survey, rows: int, schedule: ColumnSchedule) -> Shapes:
 def _edge_extents(
     survey: Survey, lengths: EdgeLengths, slots: int
 ) -> Iterator[tuple[str, tuple[int, ...], np.dtype]]:
-    """The shapes of the arrays of a piece, without slack."""
+    """The shapes of the arrays of a chunk, without slack."""
     sides: dict[str, RowLengths] = {"receiver": lengths.by_receiver, "sender": lengths.by_sender}
     for end, counts in sides.items():
         for name, shape in orientation_extents(f"{PREFIX}by_{end}", counts, slots):
@@ -299,7 +299,7 @@ def _edge_extents(
         yield PREFIX + name, (slots, *values.shape[1:]), values.dtype
 
 
-def _pieces(survey: Survey, node_rows: int, parts: range, chunks: int) -> tuple[PartEdges, ...]:
+def _by_chunk(survey: Survey, node_rows: int, parts: range, chunks: int) -> tuple[PartEdges, ...]:
     """The edges that end in each chunk of some parts, of which there are as many rows together."""
     graph, order = survey.graph, survey.order
     run = node_rows // chunks

@@ -239,8 +239,8 @@ class GATConv(_AttentionConv):
     ) -> None:
         vector = (rngs, num_heads, out_features, param_dtype)
         self.kernel = parameters.kernel(rngs, in_features, num_heads * out_features, param_dtype)
-        self.attention_sender = parameters.attention_vector(*vector)
-        self.attention_receiver = parameters.attention_vector(*vector)
+        self.attention_sender = parameters.kernel(*vector)
+        self.attention_receiver = parameters.kernel(*vector)
 
 
 class GATv2Conv(_AttentionConv):
@@ -280,7 +280,7 @@ class GATv2Conv(_AttentionConv):
         width = num_heads * out_features
         self.sender_kernel = parameters.kernel(rngs, in_features, width, param_dtype)
         self.receiver_kernel = parameters.kernel(rngs, in_features, width, param_dtype)
-        self.attention = parameters.attention_vector(rngs, num_heads, out_features, param_dtype)
+        self.attention = parameters.kernel(rngs, num_heads, out_features, param_dtype)
         if use_bias:
             self.sender_bias = parameters.zeros(width, param_dtype)
             self.receiver_bias = parameters.zeros(width, param_dtype)

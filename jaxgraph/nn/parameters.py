@@ -12,7 +12,6 @@ from jax.core import Tracer
 from jax.typing import DTypeLike
 
 __all__ = [
-    "attention_vector",
     "check_sizes",
     "checked_dtype",
     "fan_in_kernel",
@@ -53,13 +52,6 @@ def fan_in_kernel(
       LeCun et al., "Efficient backprop", 1998, section 4.6; PyTorch's Linear.
     """
     return nnx.Param(_draw(rngs.params(), (in_features, out_features), dtype, is_fan_in=True))
-
-
-def attention_vector(
-    rngs: nnx.Rngs, num_heads: int, features: int, dtype: DTypeLike = jnp.float32
-) -> nnx.Param:
-    """[num_heads, features], uniform in +-sqrt(6 / (num_heads + features))."""
-    return nnx.Param(_draw(rngs.params(), (num_heads, features), dtype))
 
 
 def _draw(

@@ -117,7 +117,7 @@ class Stack(nnx.Module):
           ValueError: x has other features than the model, or a key is needed and missing.
         """
         check_neighborhood(shard)
-        if not hasattr(shard, "manifest"):
+        if not isinstance(shard, Shard):
             raise ValueError(
                 f"a model was given a {type(shard).__name__}; expected the shard of a device, all "
                 "of whose layers are on the same nodes. Call its convolutions one by one, each on "

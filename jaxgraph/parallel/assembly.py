@@ -11,7 +11,7 @@ from jaxgraph.layout.derived import lanes, row_splits
 from jaxgraph.layout.derived.chunks import PIECE
 from jaxgraph.layout.derived.rows import edge_sizes
 from jaxgraph.layout.manifest import EDGE_DATA, Manifest
-from jaxgraph.ops.core.edges import CutRows, EdgeGroups, Orientation
+from jaxgraph.ops.core.edges import EdgeGroups, Orientation, RowSplits
 from jaxgraph.ops.xla.lanes import Join, Lanes, LaneTable, RunTable
 from jaxgraph.parallel.columns import ColumnEdges, ColumnTopology
 from jaxgraph.parallel.features import FeatureColumns
@@ -122,14 +122,14 @@ def _orientation(arrays: Arrays, manifest: Manifest, prefix: str) -> Orientation
     )
 
 
-def _cut_rows(arrays: Arrays, manifest: Manifest, prefix: str) -> CutRows | None:
+def _cut_rows(arrays: Arrays, manifest: Manifest, prefix: str) -> RowSplits | None:
     """How GPU kernels take the rows of an orientation, or None: nothing was made for them."""
     if f"{prefix}/cut/counts" not in arrays:
         return None
     found = {field: arrays[f"{prefix}/cut/{field}"] for field in row_splits.FIELDS}
     slots = arrays[f"{prefix}/neighbors"].shape[-1]
     spread = is_spread(slots, row_splits.longest_row(manifest, prefix))
-    return CutRows(**found, partials=found["piece_rows"].shape[-1], spread=spread)
+    return RowSplits(**found, partials=found["split_rows"].shape[-1], spread=spread)
 
 
 def _lanes(arrays: Arrays, prefix: str) -> Lanes | None:
@@ -165,9 +165,9 @@ def _column_topology(
         nodes=NodeTable(
             node_ids=arrays["columns/node_ids"],
             node_mask=arrays["columns/node_mask"],
-            in_degree=arrays["columns/in_degree"],
+            entering=arrays["columns/in_degree"],
             missing_self_loop=arrays["columns/missing_self_loop"],
-            weighted_in_degree=arrays.get("columns/weighted_in_degree"),
+            other_degree=arrays.get("columns/weighted_in_degree"),
             has_padding=True,
             implementation=implementation,
         ),

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jaxgraph.graph_arrays import check_finite, checked_categories
 from jaxgraph.layout.block_tables import BlockTables, block_tables
 from jaxgraph.layout.derived.chunks import PIECE
 from jaxgraph.ops.core.blocks import Block
@@ -149,12 +150,15 @@ def bipartite(
       The neighbourhood, on JAX's default device.
 
     Raises:
-      ValueError: an array has the wrong shape or type, or a row is out of range.
+      ValueError: an array has the wrong shape or type or a number that is not finite, or a row is
+        out of range.
       NotImplementedError: the implementation named cannot be used here.
     """
     sizes = {"num_senders": num_senders, "num_receivers": num_receivers}
     for name, size in sizes.items():
         _check_size(name, size)
+    if not isinstance(receivers_first, bool | np.bool_):
+        raise ValueError(f"receivers_first is {receivers_first!r}; expected True or False")
     if receivers_first and num_receivers > num_senders:
         raise ValueError(
             f"receivers_first=True: {num_receivers} receivers cannot be the first of {num_senders} "
@@ -184,17 +188,20 @@ def bipartite(
         weights = _numbers("edge_weight", weights)[: len(senders)]
 
     def table(rows: np.ndarray, size: int, ids: Any, degree: Any, end: str) -> NodeTable:
-        count = np.bincount(rows, minlength=size).astype(np.float32)
-        weighted = None if weights is None else np.bincount(rows, weights, size).astype(np.float32)
+        entering = None
+        if end == "receiver":
+            entering = jnp.asarray(np.bincount(rows, minlength=size), jnp.float32)
         if degree is not None:
-            weighted = _numbers(f"{end}_degree", _per_row(f"{end}_degree", degree, size))
+            degree = _numbers(f"{end}_degree", _per_row(f"{end}_degree", degree, size))
+        elif weights is not None or entering is None:
+            degree = np.bincount(rows, weights, size).astype(np.float32)
         numbers = np.arange(size) if ids is None else _node_ids(f"{end}_ids", ids, size)
         return NodeTable(
             jnp.asarray(numbers.astype(np.int32)),
             jnp.ones(size, bool),
-            jnp.asarray(count),
+            entering,
             jnp.asarray(loops[:size]),
-            None if weighted is None else jnp.asarray(weighted),
+            None if degree is None else jnp.asarray(degree),
             False,
             implementation,
         )
@@ -212,7 +219,7 @@ def bipartite(
         slots.get("edge_type"),
         jnp.asarray(tables.edge_of_slot),
         jnp.asarray(tables.slot_of_edge),
-        receivers_first,
+        bool(receivers_first),
     )
 
 
@@ -281,6 +288,11 @@ def _edge_data(name: str, values: Any, count: int) -> np.ndarray:
         raise ValueError(
             f"{name} has shape {list(data.shape)}; expected one row for each of {count} edges"
         )
+    if name == "edge_type" and count:
+        types = checked_categories(name, data, count, "edge")
+        assert types is not None
+        return types
+    check_finite(name, data)
     # What stands behind the last edge is read, and never used.
     return data if count else np.zeros((1, *data.shape[1:]), data.dtype)
 
@@ -297,7 +309,9 @@ def _numbers(name: str, values: np.ndarray) -> np.ndarray:
         raise ValueError(f"{name} has type {values.dtype}; expected real numbers")
     if jnp.issubdtype(values.dtype, jnp.complexfloating):
         raise ValueError(f"{name} has type {values.dtype}; expected real numbers")
-    return values.astype(np.float32)
+    numbers = values.astype(np.float32)
+    check_finite(name, numbers)
+    return numbers
 
 
 def _node_ids(name: str, values: Any, size: int) -> np.ndarray:

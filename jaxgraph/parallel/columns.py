@@ -1,4 +1,4 @@
-"""The graph as layers on feature columns see it: all nodes, and edges among them in pieces (P3).
+"""The graph as layers on feature columns see it: all nodes, and edges among them in chunks (P3).
 
 It is what `jaxgraph.layout.column_tables` makes, on the devices.
 """
@@ -21,14 +21,14 @@ from jaxgraph.ops.core.edges import EdgeGroups, Orientation
 from jaxgraph.parallel.neighborhood import NodeTable, OfOneBlock
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["ColumnEdges", "ColumnTopology", "Piece"]
+__all__ = ["ColumnChunk", "ColumnEdges", "ColumnTopology"]
 
 Pytree = Any
 
 
 @pytree
 class ColumnEdges:
-    """The edges of a piece, or of several along a leading axis.
+    """The edges of a `ColumnChunk`, or of several along a leading axis.
 
     Attributes:
       by_receiver, by_sender: the edges in both orientations, as one group; senders are numbered
@@ -49,7 +49,7 @@ class ColumnTopology:
 
     Attributes:
       nodes: of all parts.
-      edges: the device's pieces, one per chunk.
+      edges: the device's edges, one entry per chunk.
       schedule: how features and rows are split.
       sizes: how the edges of a chunk are visited.
       axes: names of the mesh axes; columns differ over the last one.
@@ -79,32 +79,34 @@ class ColumnTopology:
         start = self.first_part() // self.schedule.groups * rows
         return lax.dynamic_slice_in_dim(values, start, rows, 0)
 
-    def each_piece(self, chunk: jax.Array | int, function: Callable[[Piece], Pytree]) -> Pytree:
-        """What a function makes of the pieces of a chunk, [rows of the chunk in all parts, ...]."""
+    def each_part(
+        self, chunk: jax.Array | int, function: Callable[[ColumnChunk], Pytree]
+    ) -> Pytree:
+        """What a function makes of a chunk, [rows of the chunk in all parts, ...], part by part."""
         edges = _at(self.edges, chunk)
         first, groups = self.first_part(), self.schedule.groups
         if self.schedule.topology == "replicated":
-            return function(Piece(self, edges, first, chunk, groups))
+            return function(ColumnChunk(self, edges, first, chunk, groups))
         everything = self._pushed(edges)
 
         def of_part(part: tuple[jax.Array, ColumnEdges]) -> Pytree:
-            return function(Piece(self, part[1], first + part[0], chunk, 1))
+            return function(ColumnChunk(self, part[1], first + part[0], chunk, 1))
 
         found = lax.map(of_part, (jnp.arange(groups), everything))
         return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
 
-    def fold_pieces(
+    def fold_parts(
         self,
         chunk: jax.Array | int,
-        function: Callable[[Piece, Pytree, Pytree], Pytree],
+        function: Callable[[ColumnChunk, Pytree, Pytree], Pytree],
         rows: Pytree,
         state: Pytree,
     ) -> Pytree:
-        """The state after `function(piece, rows of the piece, state)` on the pieces of a chunk.
+        """The state after `function(column chunk, its rows, state)`, part by part.
 
         Args:
           chunk: which one.
-          function: what is done with a piece.
+          function: what is done with the chunk of a part.
           rows: arrays [rows of the chunk in all parts, ...].
           state: to start from.
 
@@ -114,17 +116,17 @@ class ColumnTopology:
         edges = _at(self.edges, chunk)
         first, groups = self.first_part(), self.schedule.groups
         if self.schedule.topology == "replicated":
-            return function(Piece(self, edges, first, chunk, groups), rows, state)
+            return function(ColumnChunk(self, edges, first, chunk, groups), rows, state)
 
         def step(state: Pytree, part: tuple[jax.Array, ColumnEdges, Pytree]) -> Any:
-            piece = Piece(self, part[1], first + part[0], chunk, 1)
-            return function(piece, part[2], state), None
+            of_part = ColumnChunk(self, part[1], first + part[0], chunk, 1)
+            return function(of_part, part[2], state), None
 
         by_part = jax.tree.map(lambda leaf: leaf.reshape(groups, -1, *leaf.shape[1:]), rows)
         return lax.scan(step, state, (jnp.arange(groups), self._pushed(edges), by_part))[0]
 
     def _pushed(self, edges: ColumnEdges) -> ColumnEdges:
-        """The pieces of all parts of this row of devices, [groups, ...]: indices, no features."""
+        """The edges of all parts of this row of devices, [groups, ...]: indices, no features."""
         return jax.tree.map(lambda leaf: lax.all_gather(leaf, self.axis), edges)
 
 
@@ -133,13 +135,13 @@ def _at(tree: Pytree, index: jax.Array | int) -> Pytree:
 
 
 @dataclasses.dataclass(frozen=True)
-class Piece(OfOneBlock):
+class ColumnChunk(OfOneBlock):
     """The rows of a chunk in some parts, as receivers, and the edges that enter them.
 
     A neighbourhood whose senders are all nodes.
 
     Attributes:
-      topology: what it is a piece of.
+      topology: what it is taken from.
       between: its edges.
       part, chunk: int32 [], the first part, and the chunk of its rows.
       num_parts: how many parts, one after the other.
@@ -158,7 +160,7 @@ class Piece(OfOneBlock):
 
     @property
     def receivers(self) -> NodeTable:
-        """The nodes in the rows of the piece."""
+        """The nodes in its rows."""
         return jax.tree.map(self._rows, self.topology.nodes)
 
     @property
@@ -183,8 +185,8 @@ class Piece(OfOneBlock):
         return jnp.where(mask.reshape(-1, *(1,) * (rows.ndim - 1)), rows, jnp.zeros((), rows.dtype))
 
     def sum(self, values: Pytree) -> Pytree:
-        """Raises: the rows of a piece are summed when they are complete."""
-        raise ValueError("a piece of the columns holds shares of rows, which have no sum yet")
+        """Raises: its rows are summed when they are complete."""
+        raise ValueError("a chunk of the columns holds shares of rows, which have no sum yet")
 
     def _rows(self, values: jax.Array) -> jax.Array:
         schedule = self.topology.schedule

@@ -15,7 +15,9 @@ from jaxgraph.parallel.shard import Shard
 __all__ = ["keep_edges"]
 
 
-def keep_edges(shard: Shard | Bipartite | PartAlone, key: jax.Array, rate: float) -> jax.Array:
+def keep_edges(
+    neighborhood: Shard | Bipartite | PartAlone, key: jax.Array, rate: float
+) -> jax.Array:
     """Draws which edges stay when each is dropped with a probability.
 
     keep_e = hash(key, receiver id, sender id, repetition) >= rate * 2^32
@@ -28,7 +30,7 @@ def keep_edges(shard: Shard | Bipartite | PartAlone, key: jax.Array, rate: float
         jg.parallel.propagate(shard, message, x, edge=keep)
 
     Args:
-      shard: the shard, under `spmd`, a `Bipartite` or a `PartAlone`.
+      neighborhood: the shard, under `spmd`, a `Bipartite` or a `PartAlone`.
       key: random key, `jax.random.key(...)`, the same on every device.
       rate: probability of dropping an edge, a Python number in [0, 1).
 
@@ -43,14 +45,14 @@ def keep_edges(shard: Shard | Bipartite | PartAlone, key: jax.Array, rate: float
       Rong et al., "DropEdge: towards deep graph convolutional networks on node classification",
       2020.
     """
-    check_neighborhood(shard)
-    if isinstance(shard, Bipartite):
-        return _kept(shard.groups, key, rate)
-    own = shard.shard if isinstance(shard, PartAlone) else shard
+    check_neighborhood(neighborhood)
+    if isinstance(neighborhood, Bipartite):
+        return _kept(neighborhood.groups, key, rate)
+    own = neighborhood.shard if isinstance(neighborhood, PartAlone) else neighborhood
     if not isinstance(own, Shard):
         raise ValueError(
-            f"keep_edges was given a {type(shard).__name__}; expected the shard of a device under "
-            "jaxgraph.parallel.spmd, a Bipartite or a PartAlone"
+            f"keep_edges was given a {type(neighborhood).__name__}; expected the shard of a "
+            "device under jaxgraph.parallel.spmd, a Bipartite or a PartAlone"
         )
     if own.own_parts > 1:
         kept = jax.vmap(lambda edges: _kept(edges, key, rate))(own.incoming_by_part())

@@ -2,8 +2,8 @@
 
 Two tables of rows (senders and receivers), the edges between them, what is known of nodes and
 edges, and a way to bring the senders' rows to the receivers. `jaxgraph.parallel.shard.Shard` is the
-neighbourhood of a device's part, `Piece` that of a chunk of P3's columns, `Bipartite` one of plain
-arrays, `PartAlone` one part with its halo given.
+neighbourhood of a device's part, `ColumnChunk` that of a chunk of rows on P3's columns, `Bipartite`
+one of plain arrays, `PartAlone` one part with its halo given.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Nodes(Protocol):
     @property
     def missing_self_loop(self) -> jax.Array: ...
     @property
-    def weighted_in_degree(self) -> jax.Array | None: ...
+    def degree(self) -> jax.Array: ...
     @property
     def has_padding(self) -> bool: ...
     @property
@@ -70,20 +70,18 @@ class NodeTable:
     Attributes:
       node_ids: int32 [rows], ids in the whole graph.
       node_mask: bool [rows], False for padding.
-      in_degree: float32 [rows], edges that enter a node, in the whole graph; of the senders of a
-        `Bipartite`, those that leave it.
+      entering: float32 [rows], `in_degree`, or None: not known, of the senders of a `Bipartite`.
       missing_self_loop: bool [rows], which nodes have no edge to themselves.
-      weighted_in_degree: float32 [rows], sum of the weights of those edges, or another degree that
-        takes the place of `in_degree` in the normalisation of GCN, or None.
+      other_degree: float [rows], `degree` where it is not `in_degree`, or None.
       has_padding: whether there may be a row that stands for no node.
       implementation: which kernels work on the rows: "xla", "cpu" or "mosaic_gpu".
     """
 
     node_ids: jax.Array
     node_mask: jax.Array
-    in_degree: jax.Array
+    entering: jax.Array | None
     missing_self_loop: jax.Array
-    weighted_in_degree: jax.Array | None
+    other_degree: jax.Array | None
     has_padding: bool = dataclasses.field(metadata={"static": True})
     implementation: str = dataclasses.field(metadata={"static": True})
 
@@ -91,6 +89,30 @@ class NodeTable:
     def num_rows(self) -> int:
         """Rows, padding included."""
         return self.node_ids.shape[0]
+
+    @property
+    def in_degree(self) -> jax.Array:
+        """float32 [rows], edges that enter a node, in the whole graph.
+
+        Raises:
+          ValueError: the nodes are the senders of a block, which knows the edges that leave them.
+        """
+        if self.entering is None:
+            raise ValueError(
+                "the senders of a block have no in_degree: the block holds the edges that leave "
+                "them. Use .degree, which counts those or is what bipartite(sender_degree=...) was "
+                "given"
+            )
+        return self.entering
+
+    @property
+    def degree(self) -> jax.Array:
+        """float [rows], d_i of `gcn_conv`, without the self-loops that it adds.
+
+        `in_degree`, or the sum of the weights of these edges; of the senders of a `Bipartite` that
+        of the edges that leave; or what `bipartite` was given.
+        """
+        return self.in_degree if self.other_degree is None else self.other_degree
 
     def mask_rows(self, values: jax.Array) -> jax.Array:
         """`values` [rows, ...] with zeros in the rows of padding."""

@@ -9,12 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
+from jaxgraph.ops.core.propagation import propagate_by, pull_once
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.parallel.exchange import halo_route
 from jaxgraph.parallel.neighborhood import NodeTable
 from jaxgraph.parallel.own_parts import of_part
-from jaxgraph.parallel.placement import ShardedGraph
+from jaxgraph.parallel.placement import ShardedGraph, check_sharded
 from jaxgraph.parallel.schedules.given import GivenHalos
 from jaxgraph.parallel.shard import Shard
 from pallas_kernels.pytrees import pytree
@@ -81,20 +83,18 @@ class PartAlone:
         self, message: MessageFn, reducer: Reducer, inputs: Inputs, *, self_loops: bool = False
     ) -> Pytree:
         """See `jaxgraph.parallel.neighborhood.Neighborhood.propagate`."""
-        if self._has_groups():
-            return GivenHalos(self.shard, self_loops).propagate(message, reducer, inputs)
-        block = self.shard.local_block()
-        return block.propagate(message, reducer, inputs, self_loops=self_loops)
+        return propagate_by(self._schedule(self_loops), message, reducer, inputs)
 
     def pull_sum(
         self, message: MessageFn, reducer: Reducer, inputs: Inputs, gradient: Pytree, wanted: Wanted
     ) -> Inputs:
         """See `jaxgraph.parallel.shard.Shard.pull_sum`."""
-        over = GivenHalos(self.shard, False) if self._has_groups() else self.shard.local_block()
-        return over.pull_sum(message, reducer, inputs, gradient, wanted)
+        return pull_once(self._schedule(False), message, reducer, inputs, gradient, wanted)
 
-    def _has_groups(self) -> bool:
-        return self.shard.manifest.mode == "sar" and self.shard.num_parts > 1
+    def _schedule(self, self_loops: bool) -> GivenHalos | Block:
+        if self.shard.manifest.mode == "sar" and self.shard.num_parts > 1:
+            return GivenHalos(self.shard, self_loops)
+        return self.shard.local_block().with_loops(self_loops)
 
     @property
     def sender_rows(self) -> int:
@@ -125,11 +125,7 @@ def part_alone(sharded: ShardedGraph, part: int) -> PartAlone:
     Raises:
       ValueError: there is no such part, features are split by column, or parts are elsewhere.
     """
-    if not isinstance(sharded, ShardedGraph):
-        raise ValueError(
-            f"part_alone was given a {type(sharded).__name__}; expected the result of "
-            "jaxgraph.parallel.shard(graph, partition, mesh)"
-        )
+    check_sharded(sharded, "part_alone")
     is_integer = isinstance(part, int | np.integer) and not isinstance(part, bool)
     if not is_integer or not 0 <= part < sharded.num_parts:
         raise ValueError(f"part is {part!r}; expected 0 to {sharded.num_parts - 1}")

@@ -23,7 +23,7 @@ from jaxgraph.parallel.shard import Shard
 from jaxgraph.partition.assignment import Partition
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["AbstractSource", "ShardedGraph", "place", "shard"]
+__all__ = ["AbstractSource", "ShardedGraph", "check_sharded", "place", "shard"]
 
 
 @pytree
@@ -249,6 +249,20 @@ def place(
     own_parts = manifest.num_parts // mesh.size
     shards = assemble(arrays, shared, axis, prefetch, implementation, own_parts)
     return ShardedGraph(shards, mesh, manifest.counts)
+
+
+def check_sharded(value: Any, function: str) -> None:
+    """Raises ValueError unless a value is a sharded graph.
+
+    Args:
+      value: anything.
+      function: what was given it, for the message.
+    """
+    if not isinstance(value, ShardedGraph):
+        raise ValueError(
+            f"{function} was given a {type(value).__name__}; expected the result of "
+            "jaxgraph.parallel.shard(graph, partition, mesh)"
+        )
 
 
 @dataclasses.dataclass(frozen=True)

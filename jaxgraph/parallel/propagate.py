@@ -35,7 +35,7 @@ Pytree = Any
 
 
 def propagate(
-    shard: Neighborhood,
+    neighborhood: Neighborhood,
     message_fn: Callable[[Pytree, Pytree, Pytree], Pytree],
     sender: Pytree = None,
     receiver: Pytree = None,
@@ -62,7 +62,7 @@ def propagate(
     best one share.
 
     Args:
-      shard: the shard, under `spmd`, or any other neighbourhood.
+      neighborhood: the shard, under `spmd`, or any other neighbourhood.
       message_fn: `(sender, receiver, edge) -> messages`, pytrees of arrays [edges of a chunk, ...].
         For reduce="softmax" the messages are `(logits [edges, heads], values [edges, heads, ...])`.
       sender: pytree of arrays [senders, ...], looked up at the edge's sender.
@@ -90,25 +90,25 @@ def propagate(
     References:
       Gilmer et al., "Neural message passing for quantum chemistry", 2017; SAR, equation 1.
     """
-    _check(shard, sender, receiver, edge, reduce, self_loops, dropout, key)
-    message, inputs = _hoisted(shard, message_fn, sender, receiver, edge)
-    chunk = shard.edge_chunk
+    _check(neighborhood, sender, receiver, edge, reduce, self_loops, dropout, key)
+    message, inputs = _hoisted(neighborhood, message_fn, sender, receiver, edge)
+    chunk = neighborhood.edge_chunk
     if reduce != "softmax":
-        return reduce_messages(shard, message, inputs, reduce, chunk, self_loops=self_loops)
+        return reduce_messages(neighborhood, message, inputs, reduce, chunk, self_loops=self_loops)
     reducer = _softmax(message_shapes(message, inputs, chunk), dropout, key)
-    return shard.propagate(message, reducer, inputs, self_loops=self_loops)
+    return neighborhood.propagate(message, reducer, inputs, self_loops=self_loops)
 
 
 def _hoisted(
-    shard: Neighborhood,
+    neighborhood: Neighborhood,
     message_fn: Callable[..., Pytree],
     sender: Pytree,
     receiver: Pytree,
     edge: Pytree,
 ) -> tuple[MessageFn, Inputs]:
     """The user's function with what it closes over as an input, checked to act edge by edge."""
-    inputs = match_variation(Inputs((), sender, receiver, edge), shard.receivers)
-    examples = chunk_examples(inputs, shard.edge_chunk)
+    inputs = match_variation(Inputs((), sender, receiver, edge), neighborhood.receivers)
+    examples = chunk_examples(inputs, neighborhood.edge_chunk)
     ends = examples.sender, examples.receiver, examples.edge
     message, params = hoist(message_fn, *ends)
     check_each_edge(message_fn, *ends)
@@ -116,7 +116,7 @@ def _hoisted(
 
 
 def edge_messages(
-    shard: Neighborhood,
+    neighborhood: Neighborhood,
     message_fn: Callable[[Pytree, Pytree, Pytree], Pytree],
     sender: Pytree = None,
     receiver: Pytree = None,
@@ -130,7 +130,7 @@ def edge_messages(
     reduced at once needs no array of all edges: use `propagate`.
 
     Args:
-      shard: the shard, under `spmd`.
+      neighborhood: the shard, under `spmd`, or any other neighbourhood.
       message_fn: `(sender, receiver, edge) -> values`, as for `propagate`: pytrees of floating
         arrays [edges of a chunk, ...], every edge for itself.
       sender, receiver, edge: as for `propagate`.
@@ -148,15 +148,15 @@ def edge_messages(
       Battaglia et al., "Relational inductive biases, deep learning, and graph networks", 2018,
       equation 1.
     """
-    _check(shard, sender, receiver, edge, "sum", False, 0.0, None)
-    message, inputs = _hoisted(shard, message_fn, sender, receiver, edge)
-    for leaf in jax.tree.leaves(message_shapes(message, inputs, shard.edge_chunk)):
+    _check(neighborhood, sender, receiver, edge, "sum", False, 0.0, None)
+    message, inputs = _hoisted(neighborhood, message_fn, sender, receiver, edge)
+    for leaf in jax.tree.leaves(message_shapes(message, inputs, neighborhood.edge_chunk)):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise TypeError(
                 f"message_fn returned {leaf.dtype}; expected floating numbers, such as "
                 "m.astype(jnp.float32)"
             )
-    return edge_outputs(shard, message, inputs, shard.edge_chunk)
+    return edge_outputs(neighborhood, message, inputs, neighborhood.edge_chunk)
 
 
 def reduce_messages(
@@ -265,10 +265,10 @@ def _softmax(messages: Pytree, dropout: float, key: jax.Array | None) -> Softmax
     return Softmax(seed, dropout, logits.shape[1])
 
 
-def _check(shard, sender, receiver, edge, reduce, self_loops, dropout, key) -> None:
-    check_neighborhood(shard)
+def _check(neighborhood, sender, receiver, edge, reduce, self_loops, dropout, key) -> None:
+    check_neighborhood(neighborhood)
     check_reduction(reduce, REDUCTIONS)
-    rows = {"sender": shard.senders.num_rows, "receiver": shard.receivers.num_rows}
+    rows = {"sender": neighborhood.senders.num_rows, "receiver": neighborhood.receivers.num_rows}
     for name, tree in (("sender", sender), ("receiver", receiver)):
         is_columns = lambda leaf: isinstance(leaf, FeatureColumns)  # noqa: E731
         for leaf in jax.tree.leaves(tree, is_leaf=is_columns):

@@ -31,7 +31,7 @@ from jaxgraph.ops.core.message_functions import sum_message
 from jaxgraph.ops.core.messages import Inputs, chunk_examples
 from jaxgraph.ops.core.reductions import check_reduction
 from jaxgraph.parallel.checks.message_check import check_each_column, check_each_edge
-from jaxgraph.parallel.columns import Piece
+from jaxgraph.parallel.columns import ColumnChunk
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
 from jaxgraph.parallel.placement import ShardedGraph
@@ -185,8 +185,8 @@ def aggregate_columns(shard: Shard, x: FeatureColumns, aggregation: Aggregation)
     shape = (schedule.groups * schedule.replicas, schedule.chunks, -1, x.values.shape[1])
 
     def of_chunk(chunk: jax.Array, table: jax.Array) -> jax.Array:
-        rows = topology.each_piece(
-            chunk, lambda piece: aggregation.receive(piece, sent, piece.own_rows(sent))
+        rows = topology.each_part(
+            chunk, lambda rows: aggregation.receive(rows, sent, rows.own_rows(sent))
         )
         rows = rows.reshape(schedule.groups, 1, *table.shape[2:]).astype(table.dtype)
         return lax.dynamic_update_slice(table, rows, (topology.first_part(), chunk, 0, 0))
@@ -385,18 +385,18 @@ def _share(
     aggregation: Aggregation | None,
     params: tuple[Pytree, jax.Array | None],
     table: tuple[Pytree, Pytree],
-    piece: Piece,
+    chunk: ColumnChunk,
 ) -> jax.Array:
-    """What the columns of a device add to the rows of a piece."""
+    """What the columns of a device add to the rows of a chunk."""
     kernels, columns = params
 
     def in_range(values: jax.Array) -> jax.Array:
         return values if columns is None else jnp.where(columns, values, 0)
 
-    own = jax.tree.map(lambda values: in_range(piece.own_rows(values)), table[0])
+    own = jax.tree.map(lambda values: in_range(chunk.own_rows(values)), table[0])
     aggregated = None
     if aggregation is not None:
-        aggregated = in_range(aggregation.receive(piece, table[1], piece.own_rows(table[1])))
+        aggregated = in_range(aggregation.receive(chunk, table[1], chunk.own_rows(table[1])))
     return after(kernels, own, aggregated)
 
 

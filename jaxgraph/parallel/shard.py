@@ -188,6 +188,12 @@ class Shard:
         return self
 
     @property
+    def degree(self) -> jax.Array:
+        """float [rows], d_i of `gcn_conv`, without the self-loops that it adds."""
+        weighted = self.weighted_in_degree
+        return self.in_degree if weighted is None else weighted
+
+    @property
     def has_padding(self) -> bool:
         """Whether there may be a row that stands for no node."""
         return self.manifest.has_padding
@@ -276,10 +282,6 @@ class Shard:
         return self.schedule().pull_sum(message, reducer, inputs, gradient, wanted)
 
 
-def _axes(axis: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (axis,) if isinstance(axis, str) else axis
-
-
 def _check_under_spmd(axis: str | tuple[str, ...]) -> None:
     try:
         lax.axis_size(axis)
@@ -291,7 +293,7 @@ def _check_under_spmd(axis: str | tuple[str, ...]) -> None:
 
 
 def _check_differs(where: str, leaf: Any, axis: str | tuple[str, ...]) -> None:
-    if varying_axes(leaf) >= set(_axes(axis)):
+    if varying_axes(leaf) >= ({axis} if isinstance(axis, str) else set(axis)):
         return
     what = f"values{where}" if where else "its argument"
     raise ValueError(

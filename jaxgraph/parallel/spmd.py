@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from flax.errors import TraceContextError
+from jax.core import Tracer
 from jax.extend import core
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -30,7 +31,7 @@ from jaxgraph.parallel.nnx_objects import (
     values_of,
     written_back,
 )
-from jaxgraph.parallel.placement import ShardedGraph
+from jaxgraph.parallel.placement import ShardedGraph, check_sharded
 
 __all__ = ["collect_rows", "gather_rows", "local_rows", "place_rows", "rows_prefix", "spmd"]
 
@@ -274,6 +275,7 @@ def place_rows(state: Pytree, sharded: ShardedGraph) -> Pytree:
     Returns:
       The same with rows="placed", [parts * rows, ...].
     """
+    check_sharded(sharded, "place_rows")
     sharding = NamedSharding(sharded.mesh, PartitionSpec(sharded.axis))
     rows = sharded.num_parts * sharded.manifest.node_rows
 
@@ -314,6 +316,7 @@ def _with_rows(part: nnx.Variable, value: Any, rows: str) -> nnx.Variable:
 
 def collect_rows(state: Pytree, sharded: ShardedGraph) -> Pytree:
     """Brings variables split by `place_rows` back into the graph's order, [nodes, ...]."""
+    check_sharded(sharded, "collect_rows")
 
     def collect(part: Any) -> Any:
         if not (isinstance(part, nnx.Variable) and part.get_metadata().get(ROWS) == "placed"):
@@ -352,7 +355,19 @@ def gather_rows(values: jax.Array, sharded: ShardedGraph) -> np.ndarray:
 
     Returns:
       [nodes, ...] on the host, in every process.
+
+    Raises:
+      ValueError: the graph is no sharded one or holds no data, or the values are not its rows.
     """
+    check_sharded(sharded, "gather_rows")
+    rows = sharded.shards.node_mask.size
+    held = isinstance(values, jax.Array) and not isinstance(values, Tracer)
+    if not held or _is_abstract(sharded) or values.shape[:1] != (rows,):
+        of = f"shape {list(values.shape)}" if held else f"type {type(values).__name__}"
+        raise ValueError(
+            f"gather_rows was given values of {of} and {sharded!r}; expected a concrete array "
+            f"[{rows}, ...], as spmd(..., outputs='rows') returns it, and a graph that holds data"
+        )
     if jax.process_count() > 1:
         from jax.experimental import multihost_utils
 

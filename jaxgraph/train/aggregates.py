@@ -18,8 +18,9 @@ from jaxgraph.layers import (
     plain_features,
 )
 from jaxgraph.parallel import FeatureColumns, Shard, ShardedGraph, ptags, spmd
+from jaxgraph.parallel.placement import check_sharded
 
-__all__ = ["aggregate_once", "with_aggregates"]
+__all__ = ["aggregate_once", "first_aggregation", "with_aggregates"]
 
 LEAST_WIDTH = 128
 """Columns that are aggregated at once, if a pass of the model does not take more anyway."""
@@ -47,9 +48,10 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
       The same graph, `nodes` of its shards `jaxgraph.layers.AggregatedFeatures`.
 
     Raises:
-      ValueError: the model aggregates by parameters first, or the graph has no features, or edge
-        data that the model would ignore.
+      ValueError: the model aggregates by parameters first, or the graph is no sharded one, has no
+        features, or edge data that the model would ignore.
     """
+    check_sharded(sharded, "aggregate_once")
     first = first_aggregation(model)
     if first is None:
         raise ValueError(

@@ -12,6 +12,7 @@ from flax import nnx
 from jaxgraph.layers import plain_features
 from jaxgraph.ops.large_pages import on_large_pages
 from jaxgraph.parallel import FeatureColumns, Shard, ShardedGraph, rows_prefix, spmd
+from jaxgraph.train.aggregates import first_aggregation
 from jaxgraph.train.task import Sums, Task
 
 __all__ = ["apply_model", "gradients", "objective", "plain_shard", "split_model"]
@@ -49,7 +50,7 @@ def apply_model(
     model = nnx.merge(graphdef, params, statistics, copy=True)
     plain = plain_shard(shard)
     # A model that knows of no aggregates may do to its features what they do not bear.
-    takes_aggregates = getattr(model, "first_aggregation", None) is not None
+    takes_aggregates = first_aggregation(model) is not None
     x = shard.nodes if takes_aggregates else plain.nodes
     try:
         outputs = model(plain, x, key=key, train=train)

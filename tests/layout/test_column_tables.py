@@ -1,4 +1,4 @@
-"""Columns of features, and the edges among all nodes in pieces: what every device is given."""
+"""Columns of features, and the edges among all nodes in chunks: what every device is given."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tables_of(graph: Graph, parts: int = PARTS, **options: Any) -> PartTables:
     return tabulate(graph, owners, "domain", columns=ColumnRequest(**options))
 
 
-def piece_of(arrays: dict[str, np.ndarray], chunk: int) -> dict[str, np.ndarray]:
+def chunk_of(arrays: dict[str, np.ndarray], chunk: int) -> dict[str, np.ndarray]:
     return {name: x[chunk] for name, x in arrays.items() if name.startswith("columns/by_")}
 
 
@@ -58,7 +58,7 @@ def test_parts_without_nodes() -> None:
 
 
 def check_law(tables: PartTables, graph: Graph) -> None:
-    """Columns side by side are the features, and pieces hold the edges of their receivers once."""
+    """Columns side by side are the features, and chunks hold the edges of their receivers once."""
     schedule, rows = tables.manifest.columns, tables.manifest.node_rows
     assert schedule is not None and graph.nodes is not None
     parts = placed_parts(tables)
@@ -81,7 +81,7 @@ def check_law(tables: PartTables, graph: Graph) -> None:
             continue
         first = index if schedule.topology == "pushed" else replica * schedule.groups
         for chunk in range(schedule.chunks):
-            found = ends_of(piece_of(arrays, chunk), edge_sizes(tables.manifest)["columns"].chunk)
+            found = ends_of(chunk_of(arrays, chunk), edge_sizes(tables.manifest)["columns"].chunk)
             run = rows // schedule.chunks
             for sender, receiver in found:
                 part, row = first + receiver // run, chunk * run + receiver % run
@@ -90,12 +90,12 @@ def check_law(tables: PartTables, graph: Graph) -> None:
     assert together == sorted(zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True))
 
 
-def ends_of(piece: dict[str, np.ndarray], chunk: int) -> list[tuple[int, int]]:
-    """Rows of sender and receiver of every edge, the same in all tables of a piece."""
-    edges = edges_by_receiver(piece, "columns", 0, chunk)
-    assert edges == edges_by_sender(piece, "columns", 0, chunk)
+def ends_of(tables: dict[str, np.ndarray], chunk: int) -> list[tuple[int, int]]:
+    """Rows of sender and receiver of every edge, the same in all tables of a chunk."""
+    edges = edges_by_receiver(tables, "columns", 0, chunk)
+    assert edges == edges_by_sender(tables, "columns", 0, chunk)
     for side in ("by_receiver", "by_sender"):
-        assert edges == compressed_edges(piece, "columns", side, 0)
+        assert edges == compressed_edges(tables, "columns", side, 0)
     return [(edge.sender, edge.receiver) for edge in edges]
 
 

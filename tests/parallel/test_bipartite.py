@@ -10,7 +10,15 @@ from flax import nnx
 
 import jaxgraph as jg
 from jaxgraph.layers import gcn_conv, linear, sage_conv
-from jaxgraph.parallel import Bipartite, bipartite, edge_messages, keep_edges, propagate, spmd
+from jaxgraph.parallel import (
+    Bipartite,
+    bipartite,
+    edge_messages,
+    gather_rows,
+    keep_edges,
+    propagate,
+    spmd,
+)
 from tests.layers.neighborhood_cases import CASES, doubles
 from tests.oracles.edges import Edges
 from tests.strategies import NUM_FEATURES
@@ -104,6 +112,8 @@ def test_gcn_divides_by_the_degrees_of_both_tables(weighted: bool) -> None:
     kernel: Any = _RNG.standard_normal((NUM_FEATURES, 3)).astype(np.float32)
     y = gcn_conv({"kernel": kernel}, block(edge_weight=weights), (X, Y))
     close(y, (norms[0][:, None] * matrix * norms[1]) @ X @ kernel)
+    with pytest.raises(ValueError, match=r"no in_degree: .* Use \.degree"):
+        _ = block(edge_weight=weights).senders.in_degree
 
 
 def test_messages_of_ones_own_and_edges_in_their_order() -> None:
@@ -202,6 +212,16 @@ def test_more_receivers_than_senders() -> None:
     close(y, (left[:, None] * matrix * right) @ Y.astype(np.float64) @ kernel)
 
 
+def test_rows_are_gathered_of_a_sharded_graph() -> None:
+    sharded = crooked_sharded(1, "hash", "sar")
+    for wrong in (block(), [sharded]):
+        with pytest.raises(ValueError, match=r"gather_rows was given a (Bipartite|list); expected"):
+            gather_rows(jnp.zeros(3), wrong)  # pyright: ignore[reportArgumentType]
+    for values in (jnp.zeros(3), [0.0]):
+        with pytest.raises(ValueError, match=r"values of (shape \[3\]|type list) and Sharded"):
+            gather_rows(values, sharded)  # pyright: ignore[reportArgumentType]
+
+
 def test_kept_edges_depend_on_ids_alone() -> None:
     key, given = jax.random.key(0), block()
     swap = np.random.default_rng(0).permutation(RECEIVERS)
@@ -224,6 +244,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"sender_ids": np.arange(SENDERS) - 1}, "sender_ids holds ids from -1"),
     ({"receiver_ids": np.arange(RECEIVERS) + 2**33}, "receiver_ids holds ids"),
     ({"sender_degree": np.full(SENDERS, "a")}, "sender_degree has type"),
+    ({"sender_degree": np.full(SENDERS, np.nan)}, "sender_degree: 23 of 23 values are NaN"),
+    ({"edge_weight": np.where(np.arange(EDGES) == 4, np.inf, 1)}, r"edge_weight: 1 .* at \[4\]"),
+    ({"edge_type": np.ones(EDGES)}, "edge_type: .*float64"),
+    ({"receivers_first": "no"}, "receivers_first is 'no'"),
 ]
 
 

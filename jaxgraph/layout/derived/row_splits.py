@@ -19,10 +19,10 @@ __all__ = ["FIELDS", "arrays", "compare", "longest_row", "shapes", "split_rows"]
 
 _WHOLE = ("whole_rows", "whole_starts", "whole_lengths")
 _PER_GROUP = ("counts", "longest")
-_POINTERS = ("whole_ptr", "piece_ptr", "row_ptr")
-_PER_SPLIT = ("piece_rows", "piece_starts", "piece_lengths", "rows", "firsts", "pieces")
+_POINTERS = ("whole_ptr", "split_ptr", "row_ptr")
+_PER_SPLIT = ("split_rows", "split_starts", "split_lengths", "rows", "firsts", "splits")
 FIELDS = (*_WHOLE, *_PER_GROUP, *_POINTERS, *_PER_SPLIT)
-"""Arrays of `jaxgraph.ops.core.edges.CutRows`."""
+"""Arrays of `jaxgraph.ops.core.edges.RowSplits`."""
 
 
 def longest_row(manifest: Manifest, prefix: str) -> int:
@@ -97,7 +97,7 @@ def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:
       manifest: of the graph.
 
     Returns:
-      The arrays of `jaxgraph.ops.core.edges.CutRows` for every orientation.
+      The arrays of `jaxgraph.ops.core.edges.RowSplits` for every orientation.
 
     Raises:
       ValueError: a row is longer than the manifest says.
@@ -126,7 +126,7 @@ def split_rows(tables: Arrays, lengths: np.ndarray, of_first: int) -> Arrays:
       of_first: rows of the first group's table.
 
     Returns:
-      The arrays of `jaxgraph.ops.core.edges.CutRows`, not padded.
+      The arrays of `jaxgraph.ops.core.edges.RowSplits`, not padded.
     """
     pointers, rows, starts = (tables[f"compressed_{x}"] for x in ("ptr", "rows", "starts"))
     longest = longest_piece(len(tables["neighbors"]), int(lengths.max(initial=0)))
@@ -152,12 +152,12 @@ def _tables(groups: list[Pieces]) -> Arrays:
     return {
         "counts": np.asarray(cut),
         "longest": np.asarray([each.lengths.max(initial=0) for each in groups]),
-        "piece_ptr": np.cumsum([0, *(len(each.rows) for each in groups)]),
-        "piece_rows": joined("rows"),
-        "piece_starts": joined("starts"),
-        "piece_lengths": joined("lengths"),
+        "split_ptr": np.cumsum([0, *(len(each.rows) for each in groups)]),
+        "split_rows": joined("rows"),
+        "split_starts": joined("starts"),
+        "split_lengths": joined("lengths"),
         "row_ptr": np.cumsum([0, *cut]),
         "rows": joined("joined_rows"),
         "firsts": joined("joined_starts"),
-        "pieces": joined("joined_lengths"),
+        "splits": joined("joined_lengths"),
     }

@@ -39,11 +39,11 @@ from jaxgraph.ops.xla.lanes import Lanes
 from pallas_kernels.pytrees import pytree
 
 __all__ = [
-    "CutRows",
     "EdgeChunk",
     "EdgeGroup",
     "EdgeGroups",
     "Orientation",
+    "RowSplits",
     "by_row",
     "match_variation",
     "varying_axes",
@@ -83,8 +83,8 @@ def match_variation(tree: Pytree, like: Pytree) -> Pytree:
 
 
 @pytree
-class CutRows:
-    """The order in which GPU kernels take rows, and which they reduce in pieces.
+class RowSplits:
+    """The order in which GPU kernels take rows, and which they split.
 
     See `pallas_kernels.schedule`.
 
@@ -94,15 +94,15 @@ class CutRows:
         the other groups], the row, first slot and edges of each, by descending number of edges
         within its group; of group 0 the rows without edges are there, too, at its end.
       counts: int32 [groups], how many rows, the first ones, are cut.
-      longest: int32 [groups], edges of the longest piece.
-      piece_ptr: int32 [groups + 1], where the pieces of each group start.
-      piece_rows, piece_starts, piece_lengths: int32 [pieces of all groups], the row, first slot and
-        edges of each piece.
+      longest: int32 [groups], edges of the longest split.
+      split_ptr: int32 [groups + 1], where the splits of each group start.
+      split_rows, split_starts, split_lengths: int32 [splits of all groups], the row, first slot and
+        edges of each split.
       row_ptr: int32 [groups + 1], where the cut rows of each group start.
-      rows, firsts, pieces: int32 [cut rows of all groups], each row, its first piece in its group,
-        and its pieces.
-      partials: pieces that a group may have; 0: no row is cut.
-      spread: whether a row may be so long that the whole chip deals with its pieces.
+      rows, firsts, splits: int32 [cut rows of all groups], each row, its first split in its group,
+        and its splits.
+      partials: splits that a group may have; 0: no row is cut.
+      spread: whether a row may be so long that the whole chip deals with its splits.
     """
 
     whole_ptr: jax.Array
@@ -111,14 +111,14 @@ class CutRows:
     whole_lengths: jax.Array
     counts: jax.Array
     longest: jax.Array
-    piece_ptr: jax.Array
-    piece_rows: jax.Array
-    piece_starts: jax.Array
-    piece_lengths: jax.Array
+    split_ptr: jax.Array
+    split_rows: jax.Array
+    split_starts: jax.Array
+    split_lengths: jax.Array
     row_ptr: jax.Array
     rows: jax.Array
     firsts: jax.Array
-    pieces: jax.Array
+    splits: jax.Array
     partials: int = dataclasses.field(metadata={"static": True})
     spread: bool = dataclasses.field(metadata={"static": True})
 
@@ -162,7 +162,7 @@ class Orientation:
     compressed_rows: jax.Array
     compressed_starts: jax.Array
     places: jax.Array | None = None
-    cut: CutRows | None = None
+    cut: RowSplits | None = None
     lanes: Lanes | None = None
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "REDUCED",
     "Schedule",
     "Stored",
+    "cotangents_of",
     "propagate_by",
     "pull_once",
 ]
@@ -303,16 +304,17 @@ def _is_zero(leaf: Any) -> bool:
 
 def cotangents(inputs: Inputs, grads: Inputs) -> Inputs:
     """Gradients of all leaves of `inputs` from those of the floating leaves."""
-
-    def fill(tree: Pytree, floating: list[jax.Array]) -> Pytree:
-        likes = floating_leaves(tree)
-        rounded = [leaf.astype(like.dtype) for leaf, like in zip(floating, likes, strict=True)]
-        filled = with_floating_leaves(tree, rounded)
-
-        def none_of_integers(leaf: Any, new: Any) -> Any:
-            return np.zeros(np.shape(leaf), jax.dtypes.float0) if new is leaf else new
-
-        return jax.tree.map(none_of_integers, tree, filled)
-
     parts = ("params", "sender", "receiver", "edge")
-    return Inputs(*(fill(getattr(inputs, part), getattr(grads, part)) for part in parts))
+    return Inputs(*(cotangents_of(getattr(inputs, part), getattr(grads, part)) for part in parts))
+
+
+def cotangents_of(tree: Pytree, floating: list[jax.Array]) -> Pytree:
+    """Gradients of all leaves of a tree from those of the floating leaves."""
+    likes = floating_leaves(tree)
+    rounded = [leaf.astype(like.dtype) for leaf, like in zip(floating, likes, strict=True)]
+    filled = with_floating_leaves(tree, rounded)
+
+    def none_of_integers(leaf: Any, new: Any) -> Any:
+        return np.zeros(np.shape(leaf), jax.dtypes.float0) if new is leaf else new
+
+    return jax.tree.map(none_of_integers, tree, filled)

@@ -62,12 +62,12 @@ def row_schedule(over: EdgeGroup, side: str, *, every: bool = False) -> Rows:
     whole = _listed(cut.whole_rows, cut.whole_starts, cut.whole_lengths, (begin, end), 0)
     if not cut.partials:
         return Rows(whole)
-    between = _between(cut.piece_ptr, group)
-    parts = (cut.piece_rows, cut.piece_starts, cut.piece_lengths)
+    between = _between(cut.split_ptr, group)
+    parts = (cut.split_rows, cut.split_starts, cut.split_lengths)
     return Rows(
         whole,
         _listed(*parts, between, cut.longest[group]),
-        _listed(cut.rows, cut.firsts, cut.pieces, _between(cut.row_ptr, group), 0),
+        _listed(cut.rows, cut.firsts, cut.splits, _between(cut.row_ptr, group), 0),
         cut.partials,
         cut.spread,
     )

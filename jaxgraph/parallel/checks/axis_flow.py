@@ -88,7 +88,9 @@ class _Flow:
         if grown == ():
             if mine is other or np.size(mine) > _SMALL or _is_key(mine):
                 return SHARED
-            same = np.array_equal(np.asarray(mine), np.asarray(other), equal_nan=_is_inexact(mine))
+            arrays = np.asarray(mine), np.asarray(other)
+            can_be_nan = np.issubdtype(arrays[0].dtype, np.inexact)
+            same = np.array_equal(*arrays, equal_nan=can_be_nan)
             return SHARED if same else _COUNTED
         values, axis = np.asarray(mine), grown[0]
         if len(grown) > 1 or values.shape[axis] != self._entries[0]:
@@ -282,7 +284,3 @@ def _grown(mine: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...] | N
 
 def _is_key(value: Any) -> bool:
     return isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.extended)
-
-
-def _is_inexact(value: Any) -> bool:
-    return np.issubdtype(np.asarray(value).dtype, np.inexact)

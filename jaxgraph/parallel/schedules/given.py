@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +24,10 @@ class GivenHalos(Sequential):
     """The messages of one part of a graph in mode "sar", alone on a device.
 
     The rows of the senders are the own rows, then those of each other part, step after step on the
-    ring, `halo_route(shard).rows` each.
+    ring, `halo_route(shard).rows` each. Being at hand, they are looked at again.
     """
+
+    visits_senders: ClassVar[bool] = False
 
     def own(self, sender: Pytree) -> Pytree:
         """The own rows of what senders are given as."""
@@ -47,11 +49,6 @@ class GivenHalos(Sequential):
             with_rows_from(total, start, resized(rows, size).astype(total.dtype))
             for total, rows in zip(totals, returned, strict=True)
         ]
-
-    def plan(self, *task: Any) -> str:
-        """The rows are at hand: they are looked at again."""
-        plan = super().plan(*task)
-        return "refetch" if plan == "at-sender" else plan
 
     def local_gradients(self, grads: Inputs) -> Inputs:
         """Gradients of the own rows, with room for those of other parts after them."""

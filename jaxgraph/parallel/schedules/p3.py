@@ -17,19 +17,25 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from jaxgraph.ops.core.derivatives import custom_vjp
 from jaxgraph.ops.core.edges import match_variation
-from jaxgraph.ops.core.messages import floating_leaves, with_floating_leaves
-from jaxgraph.ops.core.propagation import Static, materialize, named, primal_values
-from jaxgraph.parallel.columns import ColumnTopology, Piece
+from jaxgraph.ops.core.messages import Inputs, floating_leaves, with_floating_leaves
+from jaxgraph.ops.core.propagation import (
+    Static,
+    cotangents_of,
+    materialize,
+    named,
+    primal_values,
+    wanted_gradients,
+)
+from jaxgraph.parallel.columns import ColumnChunk, ColumnTopology
 
 __all__ = ["push_pull"]
 
 Pytree = Any
-PartialFn = Callable[[Pytree, Pytree, Piece], jax.Array]
+PartialFn = Callable[[Pytree, Pytree, ColumnChunk], jax.Array]
 
 
 def push_pull(
@@ -39,7 +45,7 @@ def push_pull(
 
     Args:
       topology: nodes and edges.
-      function: `(params, table, piece) -> float [receivers of the piece, ...]`, this device's share
+      function: `(params, table, chunk) -> float [receivers of the chunk, ...]`, this device's share
         of their rows; closes over no array.
       params: pytree of arrays that the share depends on.
       table: pytree of arrays [parts * rows, ...] of all nodes.
@@ -54,7 +60,7 @@ def push_pull(
 @partial(custom_vjp, nondiff_argnums=(0,))
 def _push_pull(function, topology: ColumnTopology, params: Pytree, table: Pytree) -> jax.Array:
     def share(chunk: jax.Array | int) -> jax.Array:
-        return topology.each_piece(chunk, partial(function, params, table))
+        return topology.each_part(chunk, partial(function, params, table))
 
     def complete(shares: jax.Array) -> jax.Array:
         return lax.psum_scatter(shares, topology.axis, scatter_dimension=0, tiled=True)
@@ -78,15 +84,11 @@ def _push_pull(function, topology: ColumnTopology, params: Pytree, table: Pytree
 
 
 def _forward(function, topology, params, table):
-    wanted = Static((_is_perturbed(params), _is_perturbed(table)))
+    found = wanted_gradients(Inputs(params, table, (), ()))
+    wanted = Static((found.params, found.sender))
     topology, params, table = (primal_values(each) for each in (topology, params, table))
     y = named(_push_pull.value(function, topology, params, table))
     return y, (topology, params, table, y, wanted)
-
-
-def _is_perturbed(tree: Pytree) -> bool:
-    leaves = jax.tree.leaves(tree, is_leaf=lambda leaf: hasattr(leaf, "perturbed"))
-    return any(leaf.perturbed for leaf in leaves)
 
 
 def _backward(function, residuals, gradient):
@@ -95,21 +97,21 @@ def _backward(function, residuals, gradient):
     own = materialize(gradient, y)
     like = [floating_leaves(each) if want else [] for each, want in _zip(arguments, wanted)]
 
-    def share(some: list[list[jax.Array]], piece: Piece) -> jax.Array:
+    def share(some: list[list[jax.Array]], chunk: ColumnChunk) -> jax.Array:
         replaced = [
             with_floating_leaves(each, leaves) if want else each
             for (each, want), leaves in zip(_zip(arguments, wanted), some, strict=True)
         ]
-        return function(*replaced, piece)
+        return function(*replaced, chunk)
 
-    def pull(piece: Piece, gradient: jax.Array, total: Pytree) -> Pytree:
-        _, pullback = jax.vjp(lambda some: share(some, piece), like)
+    def pull(chunk: ColumnChunk, gradient: jax.Array, total: Pytree) -> Pytree:
+        _, pullback = jax.vjp(lambda some: share(some, chunk), like)
         return jax.tree.map(jnp.add, total, pullback(gradient)[0])
 
     total = match_variation(jax.tree.map(jnp.zeros_like, like), (arguments, own, topology))
     total = _pull_chunks(topology, pull, own, total)
     return None, *(
-        _cotangents(each, leaves) if want else None
+        cotangents_of(each, leaves) if want else None
         for (each, want), leaves in zip(_zip(arguments, wanted), total, strict=True)
     )
 
@@ -119,7 +121,7 @@ _push_pull.defvjp(_forward, _backward, symbolic_zeros=True)
 
 def _pull_chunks(
     topology: ColumnTopology,
-    pull: Callable[[Piece, jax.Array, Pytree], Pytree],
+    pull: Callable[[ColumnChunk, jax.Array, Pytree], Pytree],
     own: jax.Array,
     total: Pytree,
 ) -> Pytree:
@@ -130,29 +132,20 @@ def _pull_chunks(
 
     chunks = topology.schedule.chunks
     if chunks == 1:
-        return topology.fold_pieces(0, pull, push(own), total)
+        return topology.fold_parts(0, pull, push(own), total)
     by_chunk = own.reshape(chunks, -1, *own.shape[1:])
 
     def step(carry: Any, following: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
         total, gradient = carry
         chunk, rows = following
         upcoming = push(rows)
-        return (topology.fold_pieces(chunk - 1, pull, gradient, total), upcoming), None
+        return (topology.fold_parts(chunk - 1, pull, gradient, total), upcoming), None
 
     (total, gradient), _ = lax.scan(
         step, (total, push(by_chunk[0])), (jnp.arange(1, chunks), by_chunk[1:])
     )
-    return topology.fold_pieces(chunks - 1, pull, gradient, total)
+    return topology.fold_parts(chunks - 1, pull, gradient, total)
 
 
 def _zip(arguments: tuple[Pytree, Pytree], wanted: Static) -> list[tuple[Pytree, bool]]:
     return list(zip(arguments, wanted.value, strict=True))
-
-
-def _cotangents(tree: Pytree, gradients: list[jax.Array]) -> Pytree:
-    filled = with_floating_leaves(tree, gradients)
-
-    def none_of_integers(leaf: Any, new: Any) -> Any:
-        return np.zeros(np.shape(leaf), jax.dtypes.float0) if new is leaf else new
-
-    return jax.tree.map(none_of_integers, tree, filled)

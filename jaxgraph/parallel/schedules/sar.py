@@ -19,7 +19,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -57,6 +57,8 @@ class Sequential:
 
     shard: Shard
     self_loops: bool = dataclasses.field(metadata={"static": True})
+    visits_senders: ClassVar[bool] = True
+    """Whether the backward may visit edges where their senders are."""
 
     @property
     def implementation(self) -> str:
@@ -85,10 +87,6 @@ class Sequential:
     def local_gradients(self, grads: Inputs) -> Inputs:
         """Gradients from the edges among the own nodes, of the shapes of the inputs."""
         return grads
-
-    def plan(self, *task: Any) -> str:
-        """How the backward deals with remote parts: see `backward_plan`."""
-        return backward_plan(*task)
 
     def propagate(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:
         """See `jaxgraph.parallel.shard.Shard.propagate`."""
@@ -125,7 +123,9 @@ class Sequential:
         # The adjoint of a kernel is its own; what is not used of the reducer's is never computed.
         of_reducer = reducer.adjoint(*results, gradient)
         chunk = shard.incoming.chunk
-        plan = self.plan(message, reducer, inputs, of_reducer, wanted, chunk)
+        plan = backward_plan(message, reducer, inputs, of_reducer, wanted, chunk)
+        if plan == "at-sender" and not self.visits_senders:
+            plan = "refetch"
         return visit_parts(shard, _PLANS[plan](task))
 
 

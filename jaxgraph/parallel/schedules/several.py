@@ -8,7 +8,7 @@ them: one part per device sends less.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +37,8 @@ Pytree = Any
 class _PartOfSeveral(Sequential):
     """The messages of one own part; senders are the rows of all own parts.
 
+    Not at the sender: edges that leave for other own parts would be visited apart.
+
     Attributes:
       whole: the shard that it is a part of.
       index: int32 [], which part.
@@ -46,6 +48,7 @@ class _PartOfSeveral(Sequential):
     whole: Shard
     index: jax.Array
     totals: list[jax.Array] | None = None
+    visits_senders: ClassVar[bool] = False
 
     def own(self, sender: Pytree) -> Pytree:
         """The rows of the part."""
@@ -87,11 +90,6 @@ class _PartOfSeveral(Sequential):
 
         pairs = zip(self.totals, grads.sender, strict=True)
         return dataclasses.replace(grads, sender=[added(*pair) for pair in pairs])
-
-    def plan(self, *task: Any) -> str:
-        """Never at the sender: edges that leave for other own parts would be visited apart."""
-        plan = super().plan(*task)
-        return "refetch" if plan == "at-sender" else plan
 
     def _other(self, step: jax.Array | int) -> jax.Array:
         """Which of its parts each device sends rows of."""

@@ -36,15 +36,15 @@ def test_every_slot_is_in_one_place():
     pointers = np.cumsum([0, *map(len, degrees)])
     assert cut["counts"].tolist() == [2, 0, 1]
     for group in range(3):
-        splits = slice(*cut["piece_ptr"][group : group + 2])
-        seen += zip(cut["piece_starts"][splits], cut["piece_lengths"][splits], strict=True)
+        splits = slice(*cut["split_ptr"][group : group + 2])
+        seen += zip(cut["split_starts"][splits], cut["split_lengths"][splits], strict=True)
         whole = slice(pointers[group] + cut["counts"][group], pointers[group + 1])
         np.testing.assert_array_equal(cut["whole_ptr"], pointers)
         seen += zip(cut["whole_starts"][whole], cut["whole_lengths"][whole], strict=True)
         assert (np.diff(cut["whole_lengths"][whole]) <= 0).all()
-        assert (cut["piece_lengths"][splits] <= cut["longest"][group]).all()
+        assert (cut["split_lengths"][splits] <= cut["longest"][group]).all()
         rows = slice(*cut["row_ptr"][group : group + 2])
-        assert cut["pieces"][rows].sum() == splits.stop - splits.start
+        assert cut["splits"][rows].sum() == splits.stop - splits.start
         first = pointers[group]
         long = cut["whole_rows"][first : first + cut["counts"][group]]
         np.testing.assert_array_equal(cut["rows"][rows], long)
@@ -54,7 +54,7 @@ def test_every_slot_is_in_one_place():
 
 def test_few_edges_are_not_split():
     cut = orientation([[10, 90]], 100)
-    assert len(cut["piece_rows"]) == 0
+    assert len(cut["split_rows"]) == 0
     assert cut["whole_rows"].tolist() == [101, 100]
 
 
@@ -97,8 +97,8 @@ def test_a_graph_has_room_for_splits_where_a_row_is_long(hub: int, is_cut: bool)
     tables = tabulate(graph, partition(graph, 1, method="hash"))
     (made,) = placed_parts(tables, "mosaic_gpu")
     by_receiver, by_sender = (f"incoming/by_{end}/cut" for end in ("receiver", "sender"))
-    assert (len(made[f"{by_receiver}/piece_rows"]) > 0) == is_cut
-    assert len(made[f"{by_sender}/piece_rows"]) == 0
+    assert (len(made[f"{by_receiver}/split_rows"]) > 0) == is_cut
+    assert len(made[f"{by_sender}/split_rows"]) == 0
     assert made[f"{by_receiver}/counts"].tolist() == [int(is_cut)]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxgraph.layout.derived.row_splits import split_rows
-from jaxgraph.ops.core.edges import CutRows, EdgeGroup, EdgeGroups, Orientation
+from jaxgraph.ops.core.edges import EdgeGroup, EdgeGroups, Orientation, RowSplits
 from jaxgraph.ops.mosaic_gpu.calls import (
     edge_products,
     neighbor_extremum,
@@ -34,7 +34,7 @@ def cut(edges: EdgeGroups, monkeypatch: pytest.MonkeyPatch) -> EdgeGroups:
         lengths = np.diff(tables["compressed_starts"][: tables["compressed_ptr"][-1] + 1])
         made = split_rows(tables, lengths, len(side.position))
         arrays = {name: jnp.asarray(x, jnp.int32) for name, x in made.items()}
-        cut = CutRows(**arrays, partials=len(arrays["piece_rows"]), spread=False)
+        cut = RowSplits(**arrays, partials=len(arrays["split_rows"]), spread=False)
         return dataclasses.replace(side, cut=cut)
 
     return dataclasses.replace(
