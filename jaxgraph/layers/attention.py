@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.graph import Graph
 from jaxgraph.layers.aggregated import Features
 from jaxgraph.layers.dense import add_bias, at_use, check_width, linear
 from jaxgraph.layers.derived import DerivedFeatures
@@ -22,6 +23,7 @@ from jaxgraph.parallel import Shard
 from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes
 from jaxgraph.parallel.propagate import aggregate_derived
+from jaxgraph.parallel.whole_graph import on_device
 
 __all__ = ["gat_conv", "gat_stages", "gatv2_conv", "gatv2_stages"]
 
@@ -30,7 +32,7 @@ Params = Mapping[str, jax.Array]
 
 def gat_conv(
     params: Params,
-    neighborhood: Neighborhood,
+    neighborhood: Graph | Neighborhood,
     x: Features | Pair | DerivedFeatures,
     *,
     concat: bool = True,
@@ -48,7 +50,7 @@ def gat_conv(
       params: "kernel" float [in_features, heads * out_features], W; "attention_sender", a_s, and
         "attention_receiver", a_r, [heads, out_features]; optionally "bias", b, [heads *
         out_features] with `concat`, else [out_features].
-      neighborhood: the shard, under `spmd`, or any other neighbourhood.
+      neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
       x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
         are other nodes; or this device's columns of all nodes.
       concat: whether heads are joined; else their mean is taken.
@@ -66,6 +68,7 @@ def gat_conv(
     References:
       Veličković et al., "Graph attention networks", 2018, equations 1 to 6.
     """
+    neighborhood, x = on_device(neighborhood, x)
     check_edge_data(neighborhood, "gat_conv")
     stages = gat_stages(
         params,
@@ -173,7 +176,7 @@ def _per_head(vectors: jax.Array) -> jax.Array:
 
 def gatv2_conv(
     params: Params,
-    neighborhood: Neighborhood,
+    neighborhood: Graph | Neighborhood,
     x: Features | Pair | DerivedFeatures,
     *,
     concat: bool = True,
@@ -191,7 +194,7 @@ def gatv2_conv(
         out_features]; "attention", a, [heads, out_features]; optionally "sender_bias" and
         "receiver_bias" [heads * out_features], and "bias", b, [heads * out_features] with `concat`,
         else [out_features].
-      neighborhood: the shard, under `spmd`, or any other neighbourhood.
+      neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
       x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
         are other nodes; or this device's columns of all nodes.
       concat, negative_slope, add_self_loops, dropout, key: as for `gat_conv`.
@@ -205,6 +208,7 @@ def gatv2_conv(
     References:
       Brody et al., "How attentive are graph attention networks?", 2022, equation 7.
     """
+    neighborhood, x = on_device(neighborhood, x)
     check_edge_data(neighborhood, "gatv2_conv")
     stages = gatv2_stages(
         params,

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.graph import Graph
 from jaxgraph.layers.activations import keeping_output
 from jaxgraph.layers.aggregated import (
     AggregatedFeatures,
@@ -36,6 +37,7 @@ from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
 from jaxgraph.parallel.propagate import mean_over_edges
 from jaxgraph.parallel.ptags import Shares, sync
+from jaxgraph.parallel.whole_graph import on_device
 
 __all__ = [
     "NeighborReduction",
@@ -291,7 +293,11 @@ def _with_bias(params: Params, nodes: Nodes, y: jax.Array) -> jax.Array:
 
 
 def gcn_conv(
-    params: Params, neighborhood: Neighborhood, x: Features | Pair, *, add_self_loops: bool = True
+    params: Params,
+    neighborhood: Graph | Neighborhood,
+    x: Features | Pair,
+    *,
+    add_self_loops: bool = True,
 ) -> jax.Array:
     """y_i = sum_{j -> i} w_ij (x_j W) / sqrt(d_j d_i) + b,  d_i = sum_{j -> i} w_ij
 
@@ -299,7 +305,7 @@ def gcn_conv(
 
     Args:
       params: "kernel" float [in_features, out_features], W; optionally "bias" [out_features], b.
-      neighborhood: the shard, under `spmd`, or any other neighbourhood.
+      neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
       x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
         are other nodes; or this device's columns of all nodes.
       add_self_loops: whether a node without an edge to itself counts as having one, of weight 1.
@@ -316,6 +322,7 @@ def gcn_conv(
       equation 8.
     """
     aggregation = SymmetricSum(add_self_loops)
+    neighborhood, x = on_device(neighborhood, x)
     check_edge_data(neighborhood, "gcn_conv", aggregation.edge_data)
     nodes = neighborhood.receivers
     is_weighted = isinstance(nodes, Shard) and nodes.weighted_in_degree is not None
@@ -353,14 +360,14 @@ _GCN = _Orders(
 
 
 def sage_conv(
-    params: Params, neighborhood: Neighborhood, x: Features | Pair, *, reduce: str = "mean"
+    params: Params, neighborhood: Graph | Neighborhood, x: Features | Pair, *, reduce: str = "mean"
 ) -> jax.Array:
     """y_i = x_i W_self + reduce_{j -> i}(x_j) W_neighbor + b, the reduction of nothing being 0.
 
     Args:
       params: "self_kernel", "neighbor_kernel" float [in_features, out_features]; optionally "bias"
         [out_features], b.
-      neighborhood: the shard, under `spmd`, or any other neighbourhood.
+      neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
       x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
         are other nodes; or this device's columns of all nodes.
       reduce: "sum", "mean", "max" or "min"; equal winners of the last two share its gradient.
@@ -375,6 +382,7 @@ def sage_conv(
       Hamilton et al., "Inductive representation learning on large graphs", 2017, algorithm 1.
     """
     check_reduction(reduce)
+    neighborhood, x = on_device(neighborhood, x)
     check_edge_data(neighborhood, "sage_conv")
     aggregation = NeighborReduction(reduce)
     if isinstance(x, AggregatedFeatures) and x.is_behind_features and x.aggregation == aggregation:
@@ -413,13 +421,13 @@ _SAGE = _Orders(
 )
 
 
-def gin_conv(params: Params, neighborhood: Neighborhood, x: Features | Pair) -> jax.Array:
+def gin_conv(params: Params, neighborhood: Graph | Neighborhood, x: Features | Pair) -> jax.Array:
     """y_i = relu(((1 + eps) x_i + sum_{j -> i} x_j) W_1 + b_1) W_2 + b_2
 
     Args:
       params: "eps" float []; "first_kernel" [in_features, hidden_features], W_1; "second_kernel"
         [hidden_features, out_features], W_2; optionally "first_bias" and "second_bias".
-      neighborhood: the shard, under `spmd`, or any other neighbourhood.
+      neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
       x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
         are other nodes; or this device's columns of all nodes.
 
@@ -432,6 +440,7 @@ def gin_conv(params: Params, neighborhood: Neighborhood, x: Features | Pair) -> 
     References:
       Xu et al., "How powerful are graph neural networks?", 2019, equation 4.1.
     """
+    neighborhood, x = on_device(neighborhood, x)
     check_edge_data(neighborhood, "gin_conv")
     neighbors = NeighborReduction("sum")
     if _narrows(neighbors, params["first_kernel"]) and isinstance(x, AggregatedFeatures):

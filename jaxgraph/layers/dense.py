@@ -20,8 +20,9 @@ from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.randomness import node_keep_mask
 from jaxgraph.ops.core.row_maps import kernel_gradient, map_rows, map_rows_once, map_rows_twice
 from jaxgraph.parallel import FeatureColumns, Shard
-from jaxgraph.parallel.neighborhood import Nodes, check_nodes
+from jaxgraph.parallel.neighborhood import Nodes
 from jaxgraph.parallel.ptags import Shares, sync
+from jaxgraph.parallel.whole_graph import nodes_on_device
 
 __all__ = [
     "MAPPED",
@@ -68,7 +69,7 @@ def linear(
     Raises:
       ValueError: x does not have the features that W expects.
     """
-    check_nodes(nodes)
+    nodes, x = nodes_on_device(nodes, x)
     is_masked |= isinstance(x, AggregatedFeatures)
     x = plain_features(x)
     check_width(nodes, x, kernel)
@@ -240,7 +241,7 @@ def dropout(shard: Shard, x: Features, key: jax.Array | None, *, rate: float) ->
     References:
       Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting", 2014.
     """
-    check_nodes(shard)
+    shard, x = nodes_on_device(shard, x)
     check_rate(rate)
     if rate == 0.0:
         return x

@@ -17,7 +17,7 @@ from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.precision import accumulation_dtype, to_accumulation
 from jaxgraph.ops.core.stored import stored_for, when_ready
 from jaxgraph.parallel import FeatureColumns, Shard
-from jaxgraph.parallel.neighborhood import check_nodes
+from jaxgraph.parallel.whole_graph import nodes_on_device
 
 __all__ = ["STATISTICS", "batch_norm", "batch_statistics", "layer_norm", "normalize"]
 
@@ -47,12 +47,13 @@ def batch_statistics(shard: Shard, x: jax.Array | FeatureColumns) -> tuple[jax.A
       SAR, section 3.4; Ioffe and Szegedy, "Batch normalization", 2015.
     """
     # Only what XLA computes is differentiable.
-    return _statistics(shard, _rows(shard, x, "batch normalisation"), "xla")[0]
+    shard, x = _rows(shard, x, "batch normalisation")
+    return _statistics(shard, x, "xla")[0]
 
 
-def _rows(shard: Shard, x: jax.Array | FeatureColumns, purpose: str) -> jax.Array:
-    check_nodes(shard)
-    return require_rows(x, purpose)
+def _rows(shard: Any, x: jax.Array | FeatureColumns, purpose: str) -> tuple[Any, jax.Array]:
+    nodes, x = nodes_on_device(shard, x)
+    return nodes, require_rows(x, purpose)
 
 
 def _statistics(
@@ -115,7 +116,7 @@ def batch_norm(
     References:
       Ioffe and Szegedy, "Batch normalization", 2015, section 3.
     """
-    x = _rows(shard, x, "batch normalisation")
+    shard, x = _rows(shard, x, "batch normalisation")
     results: Any = _batch_norm(epsilon, shard, *match_variation((x, scale, bias), x))
     return results[0], lax.stop_gradient(results[1])
 
@@ -181,7 +182,7 @@ def normalize(
     Raises:
       TypeError: x is split by column.
     """
-    rows = _rows(shard, x, "batch normalisation")
+    shard, rows = _rows(shard, x, "batch normalisation")
     x = shard.mask_rows(rows)
     factor = (lax.rsqrt(var + epsilon) * scale)[None]
     return ((to_accumulation(x) - mean[None]) * factor + bias[None]).astype(x.dtype)
@@ -212,7 +213,7 @@ def layer_norm(
     References:
       Ba et al., "Layer normalization", 2016.
     """
-    rows = _rows(shard, x, "layer normalisation")
+    shard, rows = _rows(shard, x, "layer normalisation")
     x = shard.mask_rows(rows)
     wide = to_accumulation(x)
     centered = wide - jnp.mean(wide, 1, keepdims=True)

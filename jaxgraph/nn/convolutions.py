@@ -16,10 +16,11 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
+from jaxgraph.graph import Graph
 from jaxgraph.layers import DerivedFeatures, Features, FirstAggregation
 from jaxgraph.nn import parameters
 from jaxgraph.parallel import Shard
-from jaxgraph.parallel.neighborhood import check_neighborhood
+from jaxgraph.parallel.whole_graph import on_device
 
 __all__ = ["GATConv", "GATv2Conv", "GCNConv", "GINConv", "SAGEConv"]
 
@@ -65,10 +66,10 @@ class GCNConv(nnx.Module):
         return layers.first_aggregation(aggregation, self.kernel.get_value())
 
     def __call__(
-        self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False
+        self, shard: Graph | Shard, x: Features, key: jax.Array | None = None, train: bool = False
     ) -> jax.Array:
         """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
-        check_neighborhood(shard)
+        shard, x = on_device(shard, x)
         params, x = parameters.values(self), parameters.in_dtype(x, self.dtype)
         return layers.gcn_conv(params, shard, x, add_self_loops=self.add_self_loops)
 
@@ -122,10 +123,10 @@ class SAGEConv(nnx.Module):
         return dataclasses.replace(found, is_behind_features=True)
 
     def __call__(
-        self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False
+        self, shard: Graph | Shard, x: Features, key: jax.Array | None = None, train: bool = False
     ) -> jax.Array:
         """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
-        check_neighborhood(shard)
+        shard, x = on_device(shard, x)
         x = parameters.in_dtype(x, self.dtype)
         return layers.sage_conv(parameters.values(self), shard, x, reduce=self.reduce)
 
@@ -188,7 +189,7 @@ class _AttentionConv(nnx.Module):
 
         Of x [rows, in_features] or this device's columns of x.
         """
-        check_neighborhood(shard)
+        shard, x = on_device(shard, x)
         return type(self)._layer(
             parameters.values(self),
             shard,
@@ -346,10 +347,10 @@ class GINConv(nnx.Module):
         return dataclasses.replace(found, is_followed_by_maps=False)
 
     def __call__(
-        self, shard: Shard, x: Features, key: jax.Array | None = None, train: bool = False
+        self, shard: Graph | Shard, x: Features, key: jax.Array | None = None, train: bool = False
     ) -> jax.Array:
         """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
-        check_neighborhood(shard)
+        shard, x = on_device(shard, x)
         return layers.gin_conv(parameters.values(self), shard, parameters.in_dtype(x, self.dtype))
 
 

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
+from jaxgraph.graph import Graph
 from jaxgraph.nn import parameters
 from jaxgraph.parallel import Shard
-from jaxgraph.parallel.neighborhood import check_nodes
+from jaxgraph.parallel.whole_graph import nodes_on_device
 
 __all__ = ["NodeEmbedding"]
 
@@ -45,13 +46,13 @@ class NodeEmbedding(nnx.Module):
         rows = _normal(rngs.params(), (num_nodes, features), param_dtype)
         self.rows = nnx.Param(rows, rows="nodes")
 
-    def __call__(self, shard: Shard) -> jax.Array:
+    def __call__(self, shard: Graph | Shard) -> jax.Array:
         """float [rows, features], the rows of the shard's nodes.
 
         Raises:
           ValueError: the rows are not split over the shards of this graph.
         """
-        check_nodes(shard)
+        shard, _ = nodes_on_device(shard)
         rows = self.rows.get_value()
         if rows.shape[0] != shard.num_rows:
             raise ValueError(

@@ -8,9 +8,10 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
+from jaxgraph.graph import Graph
 from jaxgraph.nn import parameters
 from jaxgraph.parallel import FeatureColumns, Shard
-from jaxgraph.parallel.neighborhood import check_nodes
+from jaxgraph.parallel.whole_graph import nodes_on_device
 
 __all__ = ["Linear"]
 
@@ -46,8 +47,8 @@ class Linear(nnx.Module):
         if use_bias:
             self.bias = parameters.zeros(out_features, param_dtype)
 
-    def __call__(self, shard: Shard, x: jax.Array | FeatureColumns) -> jax.Array:
+    def __call__(self, shard: Graph | Shard, x: jax.Array | FeatureColumns) -> jax.Array:
         """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
-        check_nodes(shard)
+        shard, x = nodes_on_device(shard, x)
         x, values = parameters.in_dtype(x, self.dtype), parameters.values(self)
         return layers.linear(shard, x, values["kernel"], values.get("bias"))

@@ -8,9 +8,10 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
+from jaxgraph.graph import Graph
 from jaxgraph.nn import parameters
 from jaxgraph.parallel import Shard
-from jaxgraph.parallel.neighborhood import check_nodes
+from jaxgraph.parallel.whole_graph import nodes_on_device
 
 __all__ = ["BatchNorm", "LayerNorm"]
 
@@ -55,9 +56,9 @@ class BatchNorm(nnx.Module):
         self.momentum = momentum
         self.epsilon = epsilon
 
-    def __call__(self, shard: Shard, x: jax.Array, train: bool = False) -> jax.Array:
+    def __call__(self, shard: Graph | Shard, x: jax.Array, train: bool = False) -> jax.Array:
         """float [rows, features] of x [rows, features]; updates the statistics if `train`."""
-        check_nodes(shard)
+        shard, x = nodes_on_device(shard, x)
         y, statistics = self.normalize(shard, x, train)
         if train:
             self.update(*statistics)
@@ -112,9 +113,9 @@ class LayerNorm(nnx.Module):
         self.bias = parameters.zeros(features, param_dtype)
         self.epsilon = epsilon
 
-    def __call__(self, shard: Shard, x: jax.Array, train: bool = False) -> jax.Array:
+    def __call__(self, shard: Graph | Shard, x: jax.Array, train: bool = False) -> jax.Array:
         """float [rows, features] of x [rows, features]; the same in training and elsewhere."""
-        check_nodes(shard)
+        shard, x = nodes_on_device(shard, x)
         x = parameters.in_dtype(x, self.dtype)
         scale, bias = self.scale.get_value(), self.bias.get_value()
         return layers.layer_norm(shard, x, scale, bias, epsilon=self.epsilon)

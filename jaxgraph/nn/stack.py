@@ -14,6 +14,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
+from jaxgraph.graph import Graph
 from jaxgraph.layers import Features, FirstAggregation, RematPolicy
 from jaxgraph.nn import parameters
 from jaxgraph.nn.layer import Layer, Norm, check_norm, layer_keys
@@ -21,7 +22,7 @@ from jaxgraph.nn.normalization import BatchNorm
 from jaxgraph.nn.protocol import Convolution, declaration
 from jaxgraph.nn.remat import Policies, checked_policies, policies_for
 from jaxgraph.parallel import Shard
-from jaxgraph.parallel.neighborhood import check_neighborhood
+from jaxgraph.parallel.whole_graph import on_device
 
 __all__ = ["Stack"]
 
@@ -99,7 +100,12 @@ class Stack(nnx.Module):
         return dataclasses.replace(found, in_training=False, is_behind_features=False)
 
     def __call__(
-        self, shard: Shard, x: Features, *, key: jax.Array | None = None, train: bool = False
+        self,
+        shard: Graph | Shard,
+        x: Features,
+        *,
+        key: jax.Array | None = None,
+        train: bool = False,
     ) -> jax.Array:
         """The outputs of the last layer for the own nodes.
 
@@ -116,7 +122,7 @@ class Stack(nnx.Module):
         Raises:
           ValueError: x has other features than the model, or a key is needed and missing.
         """
-        check_neighborhood(shard)
+        shard, x = on_device(shard, x)
         if not isinstance(shard, Shard):
             raise ValueError(
                 f"a model was given a {type(shard).__name__}; expected the shard of a device, all "

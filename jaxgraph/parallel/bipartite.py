@@ -17,7 +17,7 @@ from jaxgraph.layout.derived.chunks import PIECE
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.choice import usable_implementation
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation
-from jaxgraph.ops.core.rows import take_rows
+from jaxgraph.parallel.edge_order import InEdgeOrder
 from jaxgraph.parallel.neighborhood import NodeTable, OfOneBlock
 from pallas_kernels.pytrees import pytree
 
@@ -29,7 +29,7 @@ LARGEST = np.iinfo(np.int32).max
 
 
 @pytree
-class Bipartite(OfOneBlock):
+class Bipartite(OfOneBlock, InEdgeOrder):
     """Edges from the nodes of one table to those of another, on one device.
 
     Attributes:
@@ -56,35 +56,6 @@ class Bipartite(OfOneBlock):
             f"Bipartite({self.senders.num_rows} senders, {self.receivers.num_rows} receivers, "
             f"{self.slot_of_edge.shape[0]} edges, implementation={self.implementation!r})"
         )
-
-    def by_slot(self, values: Any) -> jax.Array:
-        """Data of the edges [edges, ...] in the order of slots, which `propagate` takes.
-
-        Raises:
-          ValueError: the values are not one row for each edge.
-        """
-        values, count = jnp.asarray(values), self.slot_of_edge.shape[0]
-        if values.shape[:1] != (count,):
-            raise ValueError(
-                f"values has shape {values.shape}; expected one row for each of {count} edges"
-            )
-        if not count:
-            return jnp.zeros((self.edge_slots, *values.shape[1:]), values.dtype)
-        return take_rows(values, self.edge_of_slot)
-
-    def by_edge(self, slots: Any) -> jax.Array:
-        """Values [slots, ...] in the order in which the edges were given, [edges, ...].
-
-        Raises:
-          ValueError: the values are not one row for each slot.
-        """
-        slots = jnp.asarray(slots)
-        if slots.shape[:1] != (self.edge_slots,):
-            raise ValueError(
-                f"slots has shape {slots.shape}; expected one row for each of {self.edge_slots} "
-                "slots, as by_slot and edge_messages return them"
-            )
-        return take_rows(slots, self.slot_of_edge)
 
     def own_rows(self, values: jax.Array) -> jax.Array:
         """The receivers' rows of `values` [senders, ...].
@@ -289,8 +260,7 @@ def _edge_data(name: str, values: Any, count: int) -> np.ndarray:
             f"{name} has shape {list(data.shape)}; expected one row for each of {count} edges"
         )
     if name == "edge_type" and count:
-        types = checked_categories(name, data, count, "edge")
-        assert types is not None
+        types: Any = checked_categories(name, data, count, "edge")
         return types
     check_finite(name, data)
     # What stands behind the last edge is read, and never used.

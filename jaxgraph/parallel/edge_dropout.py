@@ -5,18 +5,20 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.graph import Graph
 from jaxgraph.ops.core.edges import EdgeGroups
 from jaxgraph.ops.core.randomness import edge_keep_mask
 from jaxgraph.parallel.bipartite import Bipartite
 from jaxgraph.parallel.neighborhood import check_neighborhood
 from jaxgraph.parallel.part_alone import PartAlone
 from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.whole_graph import on_whole_graph
 
 __all__ = ["keep_edges"]
 
 
 def keep_edges(
-    neighborhood: Shard | Bipartite | PartAlone, key: jax.Array, rate: float
+    neighborhood: Graph | Shard | Bipartite | PartAlone, key: jax.Array, rate: float
 ) -> jax.Array:
     """Draws which edges stay when each is dropped with a probability.
 
@@ -30,7 +32,7 @@ def keep_edges(
         jg.parallel.propagate(shard, message, x, edge=keep)
 
     Args:
-      neighborhood: the shard, under `spmd`, a `Bipartite` or a `PartAlone`.
+      neighborhood: a graph; the shard, under `spmd`; a `Bipartite` or a `PartAlone`.
       key: random key, `jax.random.key(...)`, the same on every device.
       rate: probability of dropping an edge, a Python number in [0, 1).
 
@@ -45,6 +47,9 @@ def keep_edges(
       Rong et al., "DropEdge: towards deep graph convolutional networks on node classification",
       2020.
     """
+    if isinstance(neighborhood, Graph):
+        whole = on_whole_graph(neighborhood)
+        return whole.by_edge(_kept(whole.shard.incoming, key, rate))
     check_neighborhood(neighborhood)
     if isinstance(neighborhood, Bipartite):
         return _kept(neighborhood.groups, key, rate)

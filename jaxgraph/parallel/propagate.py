@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.graph import Graph
 from jaxgraph.ops.core.derived import propagate_derived
 from jaxgraph.ops.core.edge_outputs import edge_outputs
 from jaxgraph.ops.core.edges import match_variation
@@ -22,6 +23,7 @@ from jaxgraph.parallel.closures import hoist
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
 from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.whole_graph import edges_of_slots, on_device, slots_on_device
 
 __all__ = [
     "aggregate_derived",
@@ -35,7 +37,7 @@ Pytree = Any
 
 
 def propagate(
-    neighborhood: Neighborhood,
+    neighborhood: Graph | Neighborhood,
     message_fn: Callable[[Pytree, Pytree, Pytree], Pytree],
     sender: Pytree = None,
     receiver: Pytree = None,
@@ -62,7 +64,7 @@ def propagate(
     best one share.
 
     Args:
-      neighborhood: the shard, under `spmd`, or any other neighbourhood.
+      neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
       message_fn: `(sender, receiver, edge) -> messages`, pytrees of arrays [edges of a chunk, ...].
         For reduce="softmax" the messages are `(logits [edges, heads], values [edges, heads, ...])`.
       sender: pytree of arrays [senders, ...], looked up at the edge's sender.
@@ -90,6 +92,8 @@ def propagate(
     References:
       Gilmer et al., "Neural message passing for quantum chemistry", 2017; SAR, equation 1.
     """
+    edge = slots_on_device(neighborhood, edge)
+    neighborhood, (sender, receiver) = on_device(neighborhood, (sender, receiver))
     _check(neighborhood, sender, receiver, edge, reduce, self_loops, dropout, key)
     message, inputs = _hoisted(neighborhood, message_fn, sender, receiver, edge)
     chunk = neighborhood.edge_chunk
@@ -116,7 +120,7 @@ def _hoisted(
 
 
 def edge_messages(
-    neighborhood: Neighborhood,
+    neighborhood: Graph | Neighborhood,
     message_fn: Callable[[Pytree, Pytree, Pytree], Pytree],
     sender: Pytree = None,
     receiver: Pytree = None,
@@ -130,7 +134,7 @@ def edge_messages(
     reduced at once needs no array of all edges: use `propagate`.
 
     Args:
-      neighborhood: the shard, under `spmd`, or any other neighbourhood.
+      neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
       message_fn: `(sender, receiver, edge) -> values`, as for `propagate`: pytrees of floating
         arrays [edges of a chunk, ...], every edge for itself.
       sender, receiver, edge: as for `propagate`.
@@ -148,6 +152,8 @@ def edge_messages(
       Battaglia et al., "Relational inductive biases, deep learning, and graph networks", 2018,
       equation 1.
     """
+    given, edge = neighborhood, slots_on_device(neighborhood, edge)
+    neighborhood, (sender, receiver) = on_device(given, (sender, receiver))
     _check(neighborhood, sender, receiver, edge, "sum", False, 0.0, None)
     message, inputs = _hoisted(neighborhood, message_fn, sender, receiver, edge)
     for leaf in jax.tree.leaves(message_shapes(message, inputs, neighborhood.edge_chunk)):
@@ -156,7 +162,8 @@ def edge_messages(
                 f"message_fn returned {leaf.dtype}; expected floating numbers, such as "
                 "m.astype(jnp.float32)"
             )
-    return edge_outputs(neighborhood, message, inputs, neighborhood.edge_chunk)
+    slots = edge_outputs(neighborhood, message, inputs, neighborhood.edge_chunk)
+    return edges_of_slots(given, slots)
 
 
 def reduce_messages(

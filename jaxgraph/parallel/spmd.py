@@ -15,6 +15,7 @@ from jax.core import Tracer
 from jax.extend import core
 from jax.sharding import NamedSharding, PartitionSpec
 
+from jaxgraph.graph import Graph
 from jaxgraph.parallel.checks.axis_states import Along
 from jaxgraph.parallel.checks.output_check import check_outputs
 from jaxgraph.parallel.checks.random_check import check_random_rows
@@ -244,7 +245,8 @@ def _own_shard(part: Any) -> Any:
 
 
 def _graph_of(arguments: Any) -> ShardedGraph:
-    graphs = [p for p in jax.tree.leaves(arguments, is_leaf=_is_graph) if _is_graph(p)]
+    is_leaf = lambda part: _is_graph(part) or isinstance(part, Graph)  # noqa: E731
+    graphs = [p for p in jax.tree.leaves(arguments, is_leaf=is_leaf) if _is_graph(p)]
     if not graphs:
         given = ", ".join(type(part).__name__ for part in arguments)
         raise ValueError(

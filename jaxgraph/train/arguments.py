@@ -15,6 +15,7 @@ from jaxgraph.layers import plain_features
 from jaxgraph.parallel import FeatureColumns, ShardedGraph
 from jaxgraph.parallel.neighborhood import is_graph
 from jaxgraph.parallel.nnx_objects import refuse_local_modules
+from jaxgraph.parallel.whole_graph import sharded_on_one
 from jaxgraph.train.task import NodeClassification, Task
 
 __all__ = [
@@ -49,7 +50,7 @@ def checked_task(task: Task | None) -> Task:
 
 
 def checked_graphs(
-    sharded: ShardedGraph | Sequence[ShardedGraph],
+    sharded: Any,
     task: Task | None = None,
     *,
     abstract: bool = False,
@@ -58,7 +59,7 @@ def checked_graphs(
     """One sharded graph or several, as a tuple.
 
     Args:
-      sharded: the graph or graphs.
+      sharded: the graph or graphs; what is a `Graph` is sharded over one device.
       task: what they must have the labels for, or None.
       abstract: whether graphs without data are enough.
       train: whether one of them must have nodes to train on.
@@ -75,13 +76,8 @@ def checked_graphs(
     graphs: Any = (sharded,) if one else sharded
     if not isinstance(graphs, Sequence) or not graphs:
         raise ValueError(f"expected a sharded graph or several, got {_kind(sharded)}. {_ORDER}")
+    graphs = [sharded_on_one(graph) if is_graph(graph) else graph for graph in graphs]
     for graph in graphs:
-        if is_graph(graph):
-            raise ValueError(
-                "expected a sharded graph, got a Graph; place it on one device with "
-                "jaxgraph.parallel.shard(graph, None, jaxgraph.parallel.make_mesh(1)), or on "
-                "several with jaxgraph.parallel.shard(graph, partition, mesh)"
-            )
         if not isinstance(graph, ShardedGraph):
             raise ValueError(f"expected a sharded graph, got {_kind(graph)}. {_ORDER}")
         if graph.mesh != graphs[0].mesh:

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from jaxgraph.graph import Graph
 from jaxgraph.parallel import Shard, ShardedGraph, gather_rows, spmd
 from jaxgraph.parallel.spmd import local_rows
 from jaxgraph.train.arguments import check_model, checked_graphs, checked_task
@@ -57,7 +58,7 @@ def add_sums(sums: Sequence[Mapping[str, Sums]]) -> dict[str, Sums]:
 
 def evaluate(
     model: nnx.Module,
-    sharded: ShardedGraph | Sequence[ShardedGraph],
+    sharded: Graph | ShardedGraph | Sequence[Graph | ShardedGraph],
     *,
     task: Task | None = None,
 ) -> dict[str, dict[str, float]]:
@@ -65,7 +66,8 @@ def evaluate(
 
     Args:
       model: called as `model(shard, x, key=None, train=False)`.
-      sharded: the graph, or several, over all of which the metrics are then taken.
+      sharded: the graph, or several, over all of which the metrics are then taken; a `Graph` is
+        sharded over one device.
       task: what is measured; None: `NodeClassification()`.
 
     Returns:
@@ -93,14 +95,14 @@ def as_numbers(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, 
 
 @overload
 def predict(
-    model: nnx.Module, sharded: ShardedGraph, *, gather: Literal[True] = True
+    model: nnx.Module, sharded: Graph | ShardedGraph, *, gather: Literal[True] = True
 ) -> np.ndarray: ...
 @overload
 def predict(
-    model: nnx.Module, sharded: ShardedGraph, *, gather: Literal[False]
+    model: nnx.Module, sharded: Graph | ShardedGraph, *, gather: Literal[False]
 ) -> tuple[np.ndarray, np.ndarray]: ...
 def predict(
-    model: nnx.Module, sharded: ShardedGraph, *, gather: bool = True
+    model: nnx.Module, sharded: Graph | ShardedGraph, *, gather: bool = True
 ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
     """The outputs of a model for every node, dropout off.
 

@@ -13,6 +13,7 @@ import numpy as np
 import optax
 from flax import nnx
 
+from jaxgraph.graph import Graph
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.seeds import checked_seed
 from jaxgraph.train.aggregates import with_aggregates
@@ -43,7 +44,7 @@ __all__ = ["fit"]
 
 def fit(
     model: nnx.Module,
-    sharded: ShardedGraph | Sequence[ShardedGraph],
+    sharded: Graph | ShardedGraph | Sequence[Graph | ShardedGraph],
     optimizer: optax.GradientTransformation,
     *,
     epochs: int,
@@ -71,7 +72,8 @@ def fit(
 
     Args:
       model: called as `model(shard, x, key=key, train=...)`; changed in place, when training ends.
-      sharded: the graph, or several: of different shapes, or padded to the same.
+      sharded: the graph, or several: of different shapes, or padded to the same. A `Graph` is
+        sharded over one device, and stays there as long as it lives.
       optimizer: of optax. A second run with the same object compiles nothing.
       epochs: how many, at most; of a continued run, how many more.
       seed: of dropout, from 0 to 2**32 - 1; the parameters have been drawn with the model's own.

@@ -1,0 +1,58 @@
+"""From the order in which edges were given to the order of their slots, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxgraph.ops.core.rows import take_rows
+
+__all__ = ["InEdgeOrder"]
+
+
+class InEdgeOrder:
+    """A neighbourhood that knows which of the given edges each of its slots holds.
+
+    Attributes:
+      edge_of_slot: int32 [slots], which of the given edges each slot holds; 0 where none.
+      slot_of_edge: int32 [edges], its inverse.
+    """
+
+    edge_of_slot: jax.Array
+    slot_of_edge: jax.Array
+
+    @property
+    def edge_slots(self) -> int:
+        """Slots of an array with one row per edge, padding included."""
+        raise NotImplementedError
+
+    def by_slot(self, values: Any) -> jax.Array:
+        """Data of the edges [edges, ...] in the order of slots, which `propagate` takes.
+
+        Raises:
+          ValueError: the values are not one row for each edge.
+        """
+        values, count = jnp.asarray(values), self.slot_of_edge.shape[0]
+        if values.shape[:1] != (count,):
+            raise ValueError(
+                f"values has shape {values.shape}; expected one row for each of {count} edges"
+            )
+        if not count:
+            return jnp.zeros((self.edge_slots, *values.shape[1:]), values.dtype)
+        return take_rows(values, self.edge_of_slot)
+
+    def by_edge(self, slots: Any) -> jax.Array:
+        """Values [slots, ...] in the order in which the edges were given, [edges, ...].
+
+        Raises:
+          ValueError: the values are not one row for each slot.
+        """
+        slots = jnp.asarray(slots)
+        if slots.shape[:1] != (self.edge_slots,):
+            raise ValueError(
+                f"slots has shape {slots.shape}; expected one row for each of {self.edge_slots} "
+                "slots, as by_slot and edge_messages return them"
+            )
+        return take_rows(slots, self.slot_of_edge)

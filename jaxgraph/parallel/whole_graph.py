@@ -1,0 +1,188 @@
+"""A whole graph as a neighbourhood: one part, on one device, without a mesh.
+
+Rows are the graph's nodes in their order. So a layer may be called on a `Graph` itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxgraph.graph import Graph
+from jaxgraph.layout.placed import placed_part
+from jaxgraph.layout.shard_tables import tabulate
+from jaxgraph.ops.core.choice import usable_implementation
+from jaxgraph.ops.core.edges import varying_axes
+from jaxgraph.parallel.assembly import assemble
+from jaxgraph.parallel.edge_order import InEdgeOrder
+from jaxgraph.parallel.neighborhood import check_neighborhood, check_nodes
+from jaxgraph.parallel.placement import ShardedGraph
+from jaxgraph.parallel.placement import shard as shard_graph
+from jaxgraph.parallel.shard import Shard
+from jaxgraph.partition.assignment import Partition
+
+__all__ = [
+    "WholeGraph",
+    "edges_of_slots",
+    "nodes_on_device",
+    "on_device",
+    "on_whole_graph",
+    "sharded_on_one",
+    "slots_on_device",
+]
+
+Pytree = Any
+N = TypeVar("N")
+
+
+@dataclasses.dataclass(frozen=True)
+class WholeGraph(InEdgeOrder):
+    """A graph on one device.
+
+    Attributes:
+      shard: its only part, [nodes] rows in the graph's order, with no axis of a mesh.
+      edge_of_slot: int32 [slots], the edge that each slot holds; 0 where none.
+      slot_of_edge: int32 [edges], its inverse.
+    """
+
+    shard: Shard
+    edge_of_slot: jax.Array
+    slot_of_edge: jax.Array
+
+    @property
+    def edge_slots(self) -> int:
+        """Slots of an array with one row per edge, padding included."""
+        return self.shard.edge_slots
+
+
+_Place = tuple[jax.Device, np.dtype]
+"""A device, and the type of JAX's floating numbers, which degrees are held in."""
+
+_PLACED: weakref.WeakKeyDictionary[Graph, dict[_Place, WholeGraph]] = weakref.WeakKeyDictionary()
+_SHARDED: weakref.WeakKeyDictionary[Graph, dict[_Place, ShardedGraph]] = weakref.WeakKeyDictionary()
+
+
+def sharded_on_one(graph: Graph) -> ShardedGraph:
+    """Shards a graph over a mesh of JAX's default device; once, for as long as the graph lives.
+
+    Args:
+      graph: on the host.
+
+    Returns:
+      The sharded graph.
+    """
+    placed, place = _SHARDED.setdefault(graph, {}), _default_place()
+    if place not in placed:
+        placed[place] = shard_graph(graph, None, Mesh([place[0]], "graph"))
+    return placed[place]
+
+
+def on_whole_graph(graph: Graph) -> WholeGraph:
+    """Places a graph on JAX's default device; once, for as long as the graph lives.
+
+    Args:
+      graph: on the host.
+
+    Returns:
+      The graph on the device.
+    """
+    placed, place = _PLACED.setdefault(graph, {}), _default_place()
+    if place not in placed:
+        # Also within jax.jit and jax.grad, whose program takes the arrays as constants.
+        with jax.ensure_compile_time_eval():
+            placed[place] = _place(graph, place[0])
+    return placed[place]
+
+
+def _default_place() -> _Place:
+    with jax.ensure_compile_time_eval():
+        number = jnp.zeros(())
+        (device,) = number.devices()
+    return device, number.dtype
+
+
+def on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
+    """What a layer runs on, from its arguments: a graph is placed on one device.
+
+    Args:
+      value: a neighbourhood, or a graph.
+      x: pytree of arrays with a row for each node, beside a graph of JAX or NumPy.
+
+    Returns:
+      The neighbourhood, and x.
+
+    Raises:
+      ValueError: the first argument is neither, or rows of a shard were passed with a graph.
+    """
+    if not isinstance(value, Graph):
+        check_neighborhood(value)
+        return value, x
+    if any(varying_axes(leaf) for leaf in jax.tree.leaves(x)):
+        raise ValueError(
+            "a layer was given a Graph, and rows of a shard. In a function that "
+            "jaxgraph.parallel.spmd runs, pass the shard: layer(shard, x)"
+        )
+    return on_whole_graph(value).shard, jax.tree.map(jnp.asarray, x)
+
+
+def nodes_on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
+    """The table of nodes that a function of rows acts on, and the rows; as `on_device`.
+
+    Raises:
+      ValueError: as `on_device`, or a neighbourhood of two tables.
+    """
+    if not isinstance(value, Graph):
+        check_nodes(value)
+    return on_device(value, x)
+
+
+def slots_on_device(value: Graph | N, edge: Pytree) -> Pytree:
+    """Data of the edges by edge slot; beside a graph, it is given in the order of its edges."""
+    if not isinstance(value, Graph):
+        return edge
+    return jax.tree.map(on_whole_graph(value).by_slot, edge)
+
+
+def edges_of_slots(value: Graph | N, slots: Pytree) -> Pytree:
+    """Arrays by edge slot; beside a graph, they are returned in the order of its edges."""
+    if not isinstance(value, Graph):
+        return slots
+    return jax.tree.map(on_whole_graph(value).by_edge, slots)
+
+
+def _place(graph: Graph, device: Any) -> WholeGraph:
+    # Edges travel with their numbers, from 1, so that empty slots are told from the first edge.
+    every = np.arange(1, graph.num_edges + 1, dtype=np.int32)
+    partition = Partition(np.zeros(graph.num_nodes, np.int32), 1, "whole")
+    source = tabulate(graph.replace(edge_type=every), partition, "sar")
+    manifest = source.manifest
+    implementation = usable_implementation(None, device)
+    arrays: dict[str, Any] = dict(placed_part(source, manifest, 0, implementation))
+    numbers = arrays.pop("edge_type")
+    slots = np.flatnonzero(numbers)
+    slot_of_edge = np.empty(graph.num_edges, np.int32)
+    slot_of_edge[numbers[slots] - 1] = slots
+    edge_of_slot = np.maximum(numbers - 1, 0)
+    if graph.edge_type is not None:
+        types = graph.edge_type if graph.num_edges else np.zeros(1, np.int32)
+        arrays["edge_type"] = np.where(numbers > 0, types[edge_of_slot], 0).astype(np.int32)
+    placed = jax.device_put((arrays, edge_of_slot, slot_of_edge), device)
+    shared = dataclasses.replace(manifest, counts=None)
+    return WholeGraph(assemble(placed[0], shared, (), False, implementation, 1), *placed[1:])
+
+
+def _refuse(*_: Any) -> Any:
+    raise ValueError(
+        "a Graph holds arrays of the host, and is no argument of jax.jit, jax.grad or jax.tree "
+        "and no attribute of a module: let the function close over it, "
+        "jax.jit(lambda x: layer(graph, x)), or pass what jaxgraph.parallel.shard returns"
+    )
+
+
+jax.tree_util.register_pytree_node(Graph, _refuse, _refuse)
