@@ -318,7 +318,7 @@ class Calls {
           {BySender(group), Logits(kind, false), dropout, Self(group), x_.data(), gradient.data(),
            is_shared, packed.data(), packed.data() + heads_, inverse, stride, dvalues.data(),
            kind == Attention::kGatV2 ? nullptr : dsender.data(), per_edge.data(), per_self.data(),
-           /*in_order=*/false, /*is_over_values=*/false, group > 0, heads_, width_},
+           /*is_over_values=*/false, group > 0, heads_, width_},
           *workers_);
     }
     Keep(name + "gradient of values", dvalues);
@@ -342,7 +342,7 @@ class Calls {
     Level().attention_gradient(
         {BySender(0), Logits(kind, false), dropout, Self(0), values.data(), z_.data(),
          /*is_shared=*/false, packed.data(), packed.data() + heads_, inverse, 3 * heads_, values.data(), dsender.data(),
-         per_edge.data(), per_self.data(), /*in_order=*/true, /*is_over_values=*/true,
+         per_edge.data(), per_self.data(), /*is_over_values=*/true,
          /*resume=*/false, heads_, width_},
         *workers_);
     Keep(name + "gradient over values", values);

@@ -148,9 +148,8 @@ struct AttentionGradientArguments {
   A* dvalues;     // [rows, heads * width]
   A* dsender;     // [rows, heads], dot product: [rows, heads * width]
   // de_ij times the derivative of e_ij: by x_i + z_j (GAT), by itself (GATv2), by the product (dot).
-  A* per_edge;    // [slots, heads], by slot or, where `in_order`, as the edges stand here
+  A* per_edge;    // [slots, heads]
   A* per_self;    // [self.count, heads], of the rows' messages from themselves
-  bool in_order;
   // Whether `dvalues` is the memory of `values`, which are read no more. Not of GATv2.
   bool is_over_values;
   bool resume;
