@@ -178,18 +178,12 @@ class Calls {
 
   void RowProduct() {
     const int64_t width = heads_ * width_;
-    auto rows = x_;
-    auto map = z_;
-    map.resize(width * width);
-    Level().row_product({{rows.data(), width}, map.data(), {rows.data(), width}, NumNodes()},
-                        *workers_);
-    Keep("product over rows", rows);
-    // Of two tables side by side to two others, the first over the first.
-    rows = x_;
+    // Of two tables side by side to two others.
+    auto rows = Garbage<T>(TableSize());
     auto narrower = Garbage<T>(NumNodes() * width_);
-    map = z_;
+    auto map = z_;
     map.resize((width + width_) * (width + width_));
-    Level().row_product({{rows.data(), width, z_.data(), width_},
+    Level().row_product({{x_.data(), width, z_.data(), width_},
                          map.data(),
                          {rows.data(), width, narrower.data(), width_},
                          NumNodes()},

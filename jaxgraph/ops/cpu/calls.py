@@ -216,38 +216,29 @@ def row_product(
     kernel: jax.Array,
     *,
     beside: jax.Array | None = None,
-    over_after: jax.Array | None = None,
 ) -> jax.Array:
-    """y = [x u] W, in memory of its own or in that of x.
+    """y = [x u] W
 
     Args:
       x: [rows, in_features], float32, bfloat16 or float64.
       kernel: W [in_features + more features, out_features], of the type of x.
       beside: u [rows, more features], of the type of x, or None.
-      over_after: any array that is computed before y takes the memory of x, where both are as wide:
-        where something else reads x, XLA copies it before, unless that is what this is made from.
-        None: y has memory of its own.
 
     Returns:
       [rows, out_features], of the type of x.
     """
-    return _row_product(x, kernel, beside, over_after)
+    return _row_product(x, kernel, beside)
 
 
-def _portable_row_product(
-    x: jax.Array, kernel: jax.Array, beside: jax.Array | None, over_after: jax.Array | None
-) -> jax.Array:
+def _portable_row_product(x: jax.Array, kernel: jax.Array, beside: jax.Array | None) -> jax.Array:
     return _side_by_side(x, beside) @ kernel
 
 
 @partial(differentiated_as, _portable_row_product)
-def _row_product(
-    x: jax.Array, kernel: jax.Array, beside: jax.Array | None, over_after: jax.Array | None
-) -> jax.Array:
-    arrays = (x, optional(beside, x.dtype), kernel, optional(over_after, x.dtype))
+def _row_product(x: jax.Array, kernel: jax.Array, beside: jax.Array | None) -> jax.Array:
+    arrays = (x, optional(beside, x.dtype), kernel)
     results = [((x.shape[0], kernel.shape[1]), x.dtype)]
-    aliases = {0: 0} if over_after is not None else None
-    return call_on_arrays("jaxgraph_row_product", arrays, results, aliases)[0]
+    return call_on_arrays("jaxgraph_row_product", arrays, results)[0]
 
 
 def _portable_row_products(

@@ -53,7 +53,7 @@ def reduce(groups, x, z):
           for side in ("receiver", "sender")),
         neighbor_extremum(over, x, edges.num_nodes, maximum=True),
         weight_gradient(x, z, x[:, :5]),
-        row_product(x, z[:123], over_after=weights),
+        row_product(x, z[:123]),
         row_product(x, z[:128, :70], beside=z[:, :5]),
         row_products(x, z[:123, :70], z[:123, 70:]),
         taken_rows(x, groups.by_receiver.neighbors),

@@ -105,11 +105,7 @@ ffi::Error WeightGradientHandler(Workers& workers, Array x, Array gradient, Arra
   });
 }
 
-// `after` has been computed when this one starts, and is not looked at. y may have the memory of x:
-// rows are read before they are written over, if both tables have rows of the same size.
-ffi::Error RowProductHandler(Workers& workers, Array x, Array x_beside, Array map, Array after,
-                             Output y) {
-  (void)after;
+ffi::Error RowProductHandler(Workers& workers, Array x, Array x_beside, Array map, Output y) {
   return WithType(x, [&](auto zero) {
     using T = decltype(zero);
     KernelsFor<T>().row_product({Beside<const T>(x, x_beside), Data<const T>(map), Alone<T>(*y),
@@ -118,8 +114,6 @@ ffi::Error RowProductHandler(Workers& workers, Array x, Array x_beside, Array ma
   });
 }
 
-// A call of its own: XLA saves no memory where one of two results is written over what it is made
-// from.
 ffi::Error RowProductsHandler(Workers& workers, Array x, Array map, Output y, Output y_beside) {
   return WithType(x, [&](auto zero) {
     using T = decltype(zero);

@@ -211,7 +211,7 @@ template <class T>
 struct RowProductArguments {
   SideBySide<const T> x;  // [rows, in_width]
   const T* map;           // W [in_width, out_width]
-  SideBySide<T> y;        // [rows, out_width]; its left may be the memory of the left of x
+  SideBySide<T> y;        // [rows, out_width]
   int64_t rows;
 };
 
