@@ -77,7 +77,6 @@ class Calls {
     }
     WeightGradient();
     RowProduct();
-    ColumnSums();
     TakeRows();
     return std::move(results_);
   }
@@ -194,26 +193,6 @@ class Calls {
     Level().row_product({{x_.data(), width}, map.data(), {narrower.data(), width_}, NumNodes()},
                         *workers_);
     Keep("product", narrower);
-  }
-
-  void ColumnSums() {
-    const int64_t width = heads_ * width_;
-    const std::vector<A> shift(width, A{1}), other(width, A{2});
-    const auto valid = std::make_unique<bool[]>(NumNodes());
-    for (int64_t row = 0; row < NumNodes(); ++row) valid[row] = row % 3 != 0;
-    auto sums = Garbage<A>(width), products = Garbage<A>(width);
-    Level().column_sums({x_.data(), z_.data(), shift.data(), other.data(), valid.get(), sums.data(),
-                         products.data(), NumNodes(), width},
-                        *workers_);
-    Keep("sums of columns", sums);
-    Keep("products of columns", products);
-    // One long column: several pieces of work.
-    const auto rows = static_cast<int64_t>(x_.size());
-    Level().column_sums({x_.data(), x_.data(), shift.data(), shift.data(), nullptr, sums.data(),
-                         products.data(), rows, 1},
-                        *workers_);
-    Keep("sum of a column", sums);
-    Keep("squares of a column", products);
   }
 
   void TakeRows() {

@@ -123,19 +123,6 @@ ffi::Error RowProductsHandler(Workers& workers, Array x, Array map, Output y, Ou
   });
 }
 
-ffi::Error ColumnSumsHandler(Workers& workers, Array x, Array z, Array x_shift, Array z_shift,
-                             Array valid, Output sums, Output products) {
-  return WithType(x, [&](auto zero) {
-    using T = decltype(zero);
-    using A = Accumulator<T>;
-    KernelsFor<T>().column_sums(
-        {Data<const T>(x), Data<const T>(z), Data<const A>(x_shift), Data<const A>(z_shift),
-         DataOrNull<const bool>(valid), Data<A>(*sums), Data<A>(*products), x.dimensions()[0],
-         x.dimensions()[1]},
-        workers);
-  });
-}
-
 // XLA lays all that a program makes into one piece of memory: `place`, to which nothing is written,
 // lies in it. x stays where it is, and what is made from it comes later.
 ffi::Error LargePagesHandler(Array x, Output y, Output place) {
@@ -170,6 +157,5 @@ JAXGRAPH_HANDLER(jaxgraph_winner, jaxgraph::WinnerHandler)
 JAXGRAPH_HANDLER(jaxgraph_weight_gradient, jaxgraph::WeightGradientHandler)
 JAXGRAPH_HANDLER(jaxgraph_row_product, jaxgraph::RowProductHandler)
 JAXGRAPH_HANDLER(jaxgraph_row_products, jaxgraph::RowProductsHandler)
-JAXGRAPH_HANDLER(jaxgraph_column_sums, jaxgraph::ColumnSumsHandler)
 JAXGRAPH_HANDLER(jaxgraph_large_pages, jaxgraph::LargePagesHandler)
 JAXGRAPH_HANDLER(jaxgraph_take_rows, jaxgraph::TakeRowsHandler)

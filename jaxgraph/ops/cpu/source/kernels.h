@@ -215,21 +215,6 @@ struct RowProductArguments {
   int64_t rows;
 };
 
-// s = sum_i (x_i - a) and p = sum_i (x_i - a) (z_i - b), column by column.
-template <class T>
-struct ColumnSumsArguments {
-  using A = Accumulator<T>;
-  const T* x;         // [rows, width]
-  const T* z;         // [rows, width], may be x
-  const A* x_shift;   // a [width]
-  const A* z_shift;   // b [width]
-  const bool* valid;  // [rows]: which rows are summed, or null: all
-  A* sums;            // s [width]
-  A* products;        // p [width]
-  int64_t rows;
-  int64_t width;
-};
-
 // The most heads that attention is computed for.
 constexpr int64_t kMostHeads = 64;
 
@@ -245,7 +230,6 @@ struct Kernels {
   void (*edge_sum)(const EdgeSumArguments<Accumulator<T>>&, Workers&);
   void (*weight_gradient)(const WeightGradientArguments<T>&, Workers&);
   void (*row_product)(const RowProductArguments<T>&, Workers&);
-  void (*column_sums)(const ColumnSumsArguments<T>&, Workers&);
 };
 
 // The kernels of the highest level that this processor has.
