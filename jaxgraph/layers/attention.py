@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import jax
@@ -79,7 +78,7 @@ def gat_conv(
         key=key,
     )
     if isinstance(x, DerivedFeatures):
-        stages = dataclasses.replace(stages, map=partial(_map_gat_late, ends_x=x.waits))
+        stages = dataclasses.replace(stages, map=_map_gat_late)
     return _attend(stages, params, neighborhood, x)
 
 
@@ -140,16 +139,14 @@ def _map_gat(params: Params, nodes: Nodes, x: Features) -> Rows:
     return _rows_of_gat(params, flat, scores)
 
 
-def _map_gat_late(params: Params, nodes: Any, x: jax.Array, *, ends_x: bool) -> Rows:
+def _map_gat_late(params: Params, nodes: Any, x: jax.Array) -> Rows:
     """The same, of features that the backward makes again."""
     vectors, by = _score_vectors(params), nodes.implementation
     check_width(nodes, x, params["kernel"])
     # Where z is no factor of a product, no gradient needs it once messages have theirs.
     few = map_rows(params["kernel"], vectors, by)
     kernel, few = at_use(params["kernel"], x), at_use(few, x)
-    # In parts XLA would hold copies of x that take more than they save.
-    ends_x = ends_x and nodes.num_parts == 1
-    flat, scores = map_rows_twice(nodes.mask_rows(x), kernel, few, by, ends_x=ends_x)
+    flat, scores = map_rows_twice(nodes.mask_rows(x), kernel, few, by)
     return _rows_of_gat(params, flat, scores)
 
 

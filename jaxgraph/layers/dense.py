@@ -118,7 +118,7 @@ def products(
     Returns:
       float [rows, out_features] and [rows, other features].
     """
-    y, z = map_rows_twice(x, kernel, other, by, ends_x=False)
+    y, z = map_rows_twice(x, kernel, other, by)
     return checkpoint_name(y, MAPPED), checkpoint_name(z, MAPPED)
 
 

@@ -11,7 +11,6 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from jaxgraph.layers.dense import require_rows
-from jaxgraph.ops.core.column_sums import column_sums
 from jaxgraph.ops.core.derivatives import custom_vjp
 from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.precision import accumulation_dtype, to_accumulation
@@ -46,9 +45,8 @@ def batch_statistics(shard: Shard, x: jax.Array | FeatureColumns) -> tuple[jax.A
     References:
       SAR, section 3.4; Ioffe and Szegedy, "Batch normalization", 2015.
     """
-    # Only what XLA computes is differentiable.
     shard, x = _rows(shard, x, "batch normalisation")
-    return _statistics(shard, x, "xla")[0]
+    return _statistics(shard, x)[0]
 
 
 def _rows(shard: Any, x: jax.Array | FeatureColumns, purpose: str) -> tuple[Any, jax.Array]:
@@ -56,33 +54,31 @@ def _rows(shard: Any, x: jax.Array | FeatureColumns, purpose: str) -> tuple[Any,
     return nodes, require_rows(x, purpose)
 
 
-def _statistics(
-    shard: Shard, x: jax.Array, implementation: str
-) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+def _statistics(shard: Shard, x: jax.Array) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
     """Mean and variance, and the number of nodes that they are of."""
     dtype = accumulation_dtype(x.dtype)
     zero = jnp.zeros(x.shape[1], dtype)
     own = jnp.sum(shard.node_mask, dtype=dtype)
     # Rows that a model computes from no feature are equal on every device; their sums are not.
     x = match_variation(x, own)
-    total, count = shard.sum((_sums(shard, x, x, zero, zero, implementation)[0], own))
+    total, count = shard.sum((_sums(shard, x, x, zero, zero)[0], own))
     count = checkpoint_name(jnp.maximum(count, 1), STATISTICS)
     mean = checkpoint_name(total / count, STATISTICS)
-    var = shard.sum(_sums(shard, x, x, mean, mean, implementation)[1]) / count
+    var = shard.sum(_sums(shard, x, x, mean, mean)[1]) / count
     return (mean, checkpoint_name(var, STATISTICS)), count
 
 
 def _sums(
-    shard: Shard,
-    x: jax.Array,
-    z: jax.Array,
-    x_shift: jax.Array,
-    z_shift: jax.Array,
-    implementation: str,
+    shard: Shard, x: jax.Array, z: jax.Array, x_shift: jax.Array, z_shift: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """`column_sums` over the own nodes."""
-    valid = shard.node_mask if shard.manifest.has_padding else None
-    return column_sums(x, z, x_shift, z_shift, valid, implementation)
+    """s = sum_i (x_i - a) and p = sum_i (x_i - a) (z_i - b) over the own nodes, by column."""
+
+    def centered(table: jax.Array, shift: jax.Array) -> jax.Array:
+        table = to_accumulation(table) - shift[None]
+        return shard.mask_rows(table) if shard.manifest.has_padding else table
+
+    of_x = centered(x, x_shift)
+    return jnp.sum(of_x, 0), jnp.sum(of_x * centered(z, z_shift), 0)
 
 
 def batch_norm(
@@ -125,12 +121,12 @@ def batch_norm(
 def _batch_norm(
     epsilon: float, shard: Shard, x: jax.Array, scale: jax.Array, bias: jax.Array
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    statistics, _ = _statistics(shard, x, shard.incoming.implementation)
+    statistics, _ = _statistics(shard, x)
     return normalize(shard, x, *statistics, scale, bias, epsilon=epsilon), statistics
 
 
 def _batch_norm_forward(epsilon, shard, x, scale, bias):
-    (mean, var), count = _statistics(shard, x, shard.incoming.implementation)
+    (mean, var), count = _statistics(shard, x)
     y = normalize(shard, x, mean, var, scale, bias, epsilon=epsilon)
     return (y, (mean, var)), (shard, x, mean, lax.rsqrt(var + epsilon), count, scale)
 
@@ -142,7 +138,7 @@ def _batch_norm_backward(epsilon, residuals, gradients):
     # Else XLA would keep it from the forward, beside what it is made from.
     x = x + when_ready(gradient).astype(x.dtype)
     zero = jnp.zeros_like(mean)
-    of_bias, along = _sums(shard, gradient, x, zero, mean, implementation)
+    of_bias, along = _sums(shard, gradient, x, zero, mean)
     own = match_variation((of_bias, along * inverse), shard.node_mask)
     total, along = shard.sum(own)
     of_output = to_accumulation(shard.mask_rows(gradient))

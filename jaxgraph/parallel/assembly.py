@@ -110,13 +110,12 @@ def _edges(arrays: Arrays, manifest: Manifest, edges: str, implementation: str) 
 
 
 def _orientation(arrays: Arrays, manifest: Manifest, prefix: str) -> Orientation:
-    optional = {"edge_ids", "places", "cut", "lanes"}
+    optional = {"edge_ids", "cut", "lanes"}
     names = {field.name for field in dataclasses.fields(Orientation)} - optional
     tables = {name: arrays[f"{prefix}/{name}"] for name in names}
     return Orientation(
         **tables,
         edge_ids=arrays.get(f"{prefix}/edge_ids"),
-        places=arrays.get(f"{prefix}/places"),
         cut=_cut_rows(arrays, manifest, prefix),
         lanes=_lanes(arrays, prefix),
     )

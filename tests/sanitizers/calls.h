@@ -77,7 +77,6 @@ class Calls {
     }
     WeightGradient();
     RowProduct();
-    ColumnSums();
     TakeRows();
     return std::move(results_);
   }
@@ -178,18 +177,12 @@ class Calls {
 
   void RowProduct() {
     const int64_t width = heads_ * width_;
-    auto rows = x_;
-    auto map = z_;
-    map.resize(width * width);
-    Level().row_product({{rows.data(), width}, map.data(), {rows.data(), width}, NumNodes()},
-                        *workers_);
-    Keep("product over rows", rows);
-    // Of two tables side by side to two others, the first over the first.
-    rows = x_;
+    // Of two tables side by side to two others.
+    auto rows = Garbage<T>(TableSize());
     auto narrower = Garbage<T>(NumNodes() * width_);
-    map = z_;
+    auto map = z_;
     map.resize((width + width_) * (width + width_));
-    Level().row_product({{rows.data(), width, z_.data(), width_},
+    Level().row_product({{x_.data(), width, z_.data(), width_},
                          map.data(),
                          {rows.data(), width, narrower.data(), width_},
                          NumNodes()},
@@ -200,26 +193,6 @@ class Calls {
     Level().row_product({{x_.data(), width}, map.data(), {narrower.data(), width_}, NumNodes()},
                         *workers_);
     Keep("product", narrower);
-  }
-
-  void ColumnSums() {
-    const int64_t width = heads_ * width_;
-    const std::vector<A> shift(width, A{1}), other(width, A{2});
-    const auto valid = std::make_unique<bool[]>(NumNodes());
-    for (int64_t row = 0; row < NumNodes(); ++row) valid[row] = row % 3 != 0;
-    auto sums = Garbage<A>(width), products = Garbage<A>(width);
-    Level().column_sums({x_.data(), z_.data(), shift.data(), other.data(), valid.get(), sums.data(),
-                         products.data(), NumNodes(), width},
-                        *workers_);
-    Keep("sums of columns", sums);
-    Keep("products of columns", products);
-    // One long column: several pieces of work.
-    const auto rows = static_cast<int64_t>(x_.size());
-    Level().column_sums({x_.data(), x_.data(), shift.data(), shift.data(), nullptr, sums.data(),
-                         products.data(), rows, 1},
-                        *workers_);
-    Keep("sum of a column", sums);
-    Keep("squares of a column", products);
   }
 
   void TakeRows() {
@@ -318,7 +291,7 @@ class Calls {
           {BySender(group), Logits(kind, false), dropout, Self(group), x_.data(), gradient.data(),
            is_shared, packed.data(), packed.data() + heads_, inverse, stride, dvalues.data(),
            kind == Attention::kGatV2 ? nullptr : dsender.data(), per_edge.data(), per_self.data(),
-           /*in_order=*/false, /*is_over_values=*/false, group > 0, heads_, width_},
+           /*is_over_values=*/false, group > 0, heads_, width_},
           *workers_);
     }
     Keep(name + "gradient of values", dvalues);
@@ -342,7 +315,7 @@ class Calls {
     Level().attention_gradient(
         {BySender(0), Logits(kind, false), dropout, Self(0), values.data(), z_.data(),
          /*is_shared=*/false, packed.data(), packed.data() + heads_, inverse, 3 * heads_, values.data(), dsender.data(),
-         per_edge.data(), per_self.data(), /*in_order=*/true, /*is_over_values=*/true,
+         per_edge.data(), per_self.data(), /*is_over_values=*/true,
          /*resume=*/false, heads_, width_},
         *workers_);
     Keep(name + "gradient over values", values);

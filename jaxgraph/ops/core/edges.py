@@ -131,8 +131,6 @@ class Orientation:
       neighbors: int32 [slots], the row at the other end of each edge.
       edge_ids: int32 [slots], the slot of the same edge in the orientation by receiver; None where
         this is that orientation.
-      places: int32 [slots], of the orientation by receiver: where the edge of each slot stands in
-        the orientation by sender; None: kernels do without.
       rows: int32 [compact rows and runs of all groups], the row that each stands for: of every
         group the compact rows and then the runs of its heavy rows, row by row.
       starts, degrees: int32 [compact rows and runs of all groups], the first slot of each, and its
@@ -161,7 +159,6 @@ class Orientation:
     compressed_ptr: jax.Array
     compressed_rows: jax.Array
     compressed_starts: jax.Array
-    places: jax.Array | None = None
     cut: RowSplits | None = None
     lanes: Lanes | None = None
 

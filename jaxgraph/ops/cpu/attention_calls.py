@@ -25,7 +25,6 @@ from jaxgraph.ops.cpu.attention_passes import (
     edge_sum,
     hidden_gradient,
     sender_gradients,
-    to_receivers,
 )
 from jaxgraph.ops.cpu.calls import neighbor_sum
 
@@ -168,7 +167,7 @@ def _gat_gradients(
     dr = None
     if wanted[2]:
         start = before[2] if over.missing is None else per_self
-        dr = edge_sum(to_receivers(over), per_edge, attention.receiver.shape[0], start)
+        dr = edge_sum(over, per_edge, attention.receiver.shape[0], start)
     return dv, dl, dr
 
 
@@ -186,7 +185,7 @@ def _gatv2_gradients(
     )
     dr = da = None
     if by_receiver:
-        dr, da = hidden_gradient(to_receivers(over), attention, per_edge, per_self, before[1:])
+        dr, da = hidden_gradient(over, attention, per_edge, per_self, before[1:])
     return ds, dr if wanted[1] else None, da if wanted[2] else None
 
 
@@ -205,7 +204,7 @@ def _dot_gradients(
         keys, rows = attention.sender, attention.receiver.shape[0]
         start = before[2] if over.missing is None else _own_gradient(over.missing, keys, per_self)
         # What rows send themselves is in the start, with a weight.
-        edges = dataclasses.replace(to_receivers(over), missing=None)
+        edges = dataclasses.replace(over, missing=None)
         dq = neighbor_sum(edges, "receiver", keys, rows, weights=per_edge, before=start)
     return dk, dv, dq
 

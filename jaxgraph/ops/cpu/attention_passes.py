@@ -35,7 +35,6 @@ __all__ = [
     "finished",
     "hidden_gradient",
     "sender_gradients",
-    "to_receivers",
 ]
 
 MOST_HEADS = 64
@@ -182,9 +181,8 @@ def sender_gradients(
       before: what the first two are added to; either both or none, and none with `over.missing`.
 
     Returns:
-      The two gradients, None where not wanted; de [slots, heads], for passes over
-      `to_receivers(over)`; de [missing rows, heads] of messages from rows to themselves. The last
-      two are empty where not wanted.
+      The two gradients, None where not wanted; de [slots, heads]; de [missing rows, heads] of
+      messages from rows to themselves. The last two are empty where not wanted.
 
     Raises:
       ValueError: `before` holds one of two.
@@ -226,21 +224,10 @@ def sender_gradients(
         [(shape, dtype) for shape in shapes],
         {0: _VALUES if over_values else len(arrays) - 2, 1: len(arrays) - 1},
         inverse=np.bool_(len(adjoint) == 4),
-        in_order=np.bool_(over.edges.by_receiver.places is not None),
         **_attributes(attention),
     )
     dvalues = dvalues.reshape(values.shape) if wanted[0] else None
     return dvalues, dsender if wanted[1] else None, per_edge, per_self
-
-
-def to_receivers(over: EdgeGroup) -> EdgeGroup:
-    """The edges, with the data of each where `sender_gradients` left it: in the senders' order, or,
-    where the edges have no `places`, by slot."""
-    side = over.edges.by_receiver
-    edges = dataclasses.replace(
-        over.edges, by_receiver=dataclasses.replace(side, edge_ids=side.places)
-    )
-    return dataclasses.replace(over, edges=edges)
 
 
 def _receiver_rows(
@@ -266,7 +253,7 @@ def hidden_gradient(
     """The gradients of GATv2's receivers and of its vector.
 
     Args:
-      over: the edges, as `to_receivers` returns them.
+      over: the edges.
       attention: what the forward computed.
       per_edge, per_self: de, as `sender_gradients` returns them.
       before: what each is added to; none with `over.missing`.
@@ -302,7 +289,7 @@ def edge_sum(
     """y_i = sum_e w_e over the edges e that enter i, added to `before`.
 
     Args:
-      over: the edges, as `to_receivers` returns them; what rows send themselves is left out.
+      over: the edges; what rows send themselves is left out.
       per_edge: w [slots, heads].
       num_rows: rows of the result.
       before: [rows, heads], of the same type.

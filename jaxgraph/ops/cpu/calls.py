@@ -1,6 +1,6 @@
 """The kernels as functions of arrays, under the checks and the shapes that they rely on.
 
-Every function but `column_sums`, `on_large_pages`, `row_product`, `row_products`, `taken_rows` and
+Every function but `on_large_pages`, `row_product`, `row_products`, `taken_rows` and
 `weight_gradient` reduces the edges of one group, found in compressed rows
 (`jaxgraph.ops.core.edges`).
 A `before` continues from an earlier result (its memory is reused), and only where no row takes in a
@@ -18,19 +18,17 @@ import numpy as np
 
 from jaxgraph.ops.core.derivatives import differentiated_as
 from jaxgraph.ops.core.edges import EdgeGroup
-from jaxgraph.ops.core.precision import accumulation_dtype, to_accumulation
+from jaxgraph.ops.core.precision import accumulation_dtype
 from jaxgraph.ops.core.rows import take_rows
 from jaxgraph.ops.core.self_messages import check_start
 from jaxgraph.ops.cpu.custom_call import call_kernel, call_on_arrays, optional
 
 __all__ = [
     "KERNEL_TYPES",
-    "column_sums",
     "edge_products",
     "neighbor_extremum",
     "neighbor_sum",
     "on_large_pages",
-    "portable_column_sums",
     "row_product",
     "row_products",
     "taken_rows",
@@ -216,38 +214,29 @@ def row_product(
     kernel: jax.Array,
     *,
     beside: jax.Array | None = None,
-    over_after: jax.Array | None = None,
 ) -> jax.Array:
-    """y = [x u] W, in memory of its own or in that of x.
+    """y = [x u] W
 
     Args:
       x: [rows, in_features], float32, bfloat16 or float64.
       kernel: W [in_features + more features, out_features], of the type of x.
       beside: u [rows, more features], of the type of x, or None.
-      over_after: any array that is computed before y takes the memory of x, where both are as wide:
-        where something else reads x, XLA copies it before, unless that is what this is made from.
-        None: y has memory of its own.
 
     Returns:
       [rows, out_features], of the type of x.
     """
-    return _row_product(x, kernel, beside, over_after)
+    return _row_product(x, kernel, beside)
 
 
-def _portable_row_product(
-    x: jax.Array, kernel: jax.Array, beside: jax.Array | None, over_after: jax.Array | None
-) -> jax.Array:
+def _portable_row_product(x: jax.Array, kernel: jax.Array, beside: jax.Array | None) -> jax.Array:
     return _side_by_side(x, beside) @ kernel
 
 
 @partial(differentiated_as, _portable_row_product)
-def _row_product(
-    x: jax.Array, kernel: jax.Array, beside: jax.Array | None, over_after: jax.Array | None
-) -> jax.Array:
-    arrays = (x, optional(beside, x.dtype), kernel, optional(over_after, x.dtype))
+def _row_product(x: jax.Array, kernel: jax.Array, beside: jax.Array | None) -> jax.Array:
+    arrays = (x, optional(beside, x.dtype), kernel)
     results = [((x.shape[0], kernel.shape[1]), x.dtype)]
-    aliases = {0: 0} if over_after is not None else None
-    return call_on_arrays("jaxgraph_row_product", arrays, results, aliases)[0]
+    return call_on_arrays("jaxgraph_row_product", arrays, results)[0]
 
 
 def _portable_row_products(
@@ -272,58 +261,6 @@ def row_products(x: jax.Array, kernel: jax.Array, other: jax.Array) -> tuple[jax
     results = [((x.shape[0], each.shape[1]), x.dtype) for each in (kernel, other)]
     y, z = call_on_arrays("jaxgraph_row_products", arrays, results)
     return y, z
-
-
-def column_sums(
-    x: jax.Array,
-    z: jax.Array,
-    x_shift: jax.Array,
-    z_shift: jax.Array,
-    valid: jax.Array | None = None,
-) -> tuple[jax.Array, jax.Array]:
-    """s = sum_i (x_i - a) and p = sum_i (x_i - a) (z_i - b), reading both tables once.
-
-    Args:
-      x: [rows, features], float32, bfloat16 or float64.
-      z: [rows, features], of the type of x.
-      x_shift, z_shift: a and b [features], of the type in which x is accumulated.
-      valid: bool [rows], which rows are summed; None: all.
-
-    Returns:
-      [features] and [features], of the type in which x is accumulated.
-    """
-    return _column_sums(x, z, x_shift, z_shift, valid)
-
-
-def portable_column_sums(
-    x: jax.Array,
-    z: jax.Array,
-    x_shift: jax.Array,
-    z_shift: jax.Array,
-    valid: jax.Array | None = None,
-) -> tuple[jax.Array, jax.Array]:
-    """Computes `column_sums` by XLA, which stores the differences before it adds them up."""
-
-    def centered(table: jax.Array, shift: jax.Array) -> jax.Array:
-        table = to_accumulation(table) - shift[None]
-        return table if valid is None else jnp.where(valid[:, None], table, 0)
-
-    of_x = centered(x, x_shift)
-    return jnp.sum(of_x, 0), jnp.sum(of_x * centered(z, z_shift), 0)
-
-
-@partial(differentiated_as, portable_column_sums)
-def _column_sums(
-    x: jax.Array,
-    z: jax.Array,
-    x_shift: jax.Array,
-    z_shift: jax.Array,
-    valid: jax.Array | None,
-) -> tuple[jax.Array, jax.Array]:
-    results = [((x.shape[1],), accumulation_dtype(x.dtype))] * 2
-    arrays = (x, z, x_shift, z_shift, optional(valid, jnp.bool_))
-    s, p = call_on_arrays("jaxgraph_column_sums", arrays, results)
-    return s, p
 
 
 def on_large_pages(x: jax.Array, num_bytes: int) -> jax.Array:

@@ -27,7 +27,6 @@ _TARGETS = (
     "jaxgraph_weight_gradient",
     "jaxgraph_row_product",
     "jaxgraph_row_products",
-    "jaxgraph_column_sums",
     "jaxgraph_large_pages",
     "jaxgraph_take_rows",
 )

@@ -34,7 +34,6 @@ def group_edges(
     edges: Edges,
     group_of_edge: np.ndarray | None = None,
     place_of_receiver: np.ndarray | None = None,
-    has_places: bool = True,
 ) -> EdgeGroups:
     """Lays edges out; nodes are numbered backwards, so that ids are not rows.
 
@@ -43,7 +42,6 @@ def group_edges(
         group_of_edge: int [num_edges]; None: all are in group 0.
         place_of_receiver: int [num_nodes], where a receiver's edges stand among those of a group;
             None: receivers ascend.
-        has_places: Whether slots know where their edges stand in the senders' order.
     """
     if group_of_edge is None:
         group_of_edge = np.zeros(len(edges.senders), np.int64)
@@ -58,7 +56,6 @@ def group_edges(
             edges.receivers[by_receiver],
             edges.senders[by_receiver],
             group_of_edge[by_receiver],
-            places=np.argsort(slot_of_edge[by_sender]) if has_places else None,
         ),
         by_sender=_orientation(
             edges.senders[by_sender],
@@ -97,7 +94,6 @@ def _orientation(
     neighbors: np.ndarray,
     groups: np.ndarray,
     edge_ids: np.ndarray | None = None,
-    places: np.ndarray | None = None,
 ) -> Orientation:
     none = jnp.zeros(0, jnp.int32)
     new = np.ones(len(rows), bool)
@@ -120,5 +116,4 @@ def _orientation(
         compressed_ptr=jnp.asarray(pointers, jnp.int32),
         compressed_rows=jnp.asarray(rows[starts], jnp.int32),
         compressed_starts=jnp.asarray(np.append(starts, len(rows)), jnp.int32),
-        places=None if places is None else padded(places),
     )

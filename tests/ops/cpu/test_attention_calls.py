@@ -45,7 +45,6 @@ def check(
     loops: bool = False,
     num_groups: int = 1,
     ends_values: bool = False,
-    has_places: bool = True,
     mean: bool = False,
     edit: Any = lambda arrays: None,
 ) -> None:
@@ -56,7 +55,7 @@ def check(
     exact = [np.asarray(array).astype(np.float64) for array in rounded]
 
     group_of_edge = rng.integers(0, num_groups, len(edges.senders))
-    groups = group_edges(edges, group_of_edge, has_places=has_places)
+    groups = group_edges(edges, group_of_edge)
     missing = jnp.asarray(without_loop(edges)) if loops else None
     y, gradients = run(partial(compute, kind))(
         groups,
@@ -87,12 +86,6 @@ def test_values_and_gradients_with_a_hub(name, heads, features):
 @pytest.mark.parametrize(("heads", "features"), SIZES)
 def test_dropout_loops_and_groups(name, heads, features):
     check(name, hub_edges(3000), heads, features, rate=0.3, loops=True, num_groups=3)
-
-
-@every_kind
-@pytest.mark.parametrize(("heads", "features"), SIZES)
-def test_edges_that_do_not_know_their_places(name, heads, features):
-    check(name, hub_edges(3000), heads, features, loops=True, num_groups=3, has_places=False)
 
 
 @every_kind

@@ -39,15 +39,3 @@ def test_an_array_that_xla_has_moved_is_copied():
     x = jnp.arange(5.0)
     kept, _ = call_on_arrays("jaxgraph_large_pages", (x,), [(x.shape, x.dtype), ((9,), jnp.uint8)])
     np.testing.assert_array_equal(kept, x)
-
-
-@pytest.mark.parametrize("is_over", [False, True])
-def test_a_product_is_right_wherever_xla_puts_it(is_over):
-    """Over the memory of x without a word, or elsewhere though it was asked for."""
-    rng = np.random.default_rng(0)
-    x, w = rng.standard_normal((300, 24)), rng.standard_normal((24, 24))
-    none = jnp.zeros(0, jnp.float32)
-    arrays = (jnp.asarray(x, jnp.float32), none, jnp.asarray(w, jnp.float32), none)
-    aliases = {0: 0} if is_over else None
-    (y,) = call_on_arrays("jaxgraph_row_product", arrays, [((300, 24), jnp.float32)], aliases)
-    assert_close(np.asarray(y), x @ w, reduction_length=24)

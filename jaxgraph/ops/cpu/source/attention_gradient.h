@@ -153,9 +153,9 @@ struct AttentionGradientOp {
     heads.Pad(tile.count, A{0}, cotangents);
   }
 
-  // What Keep writes to, where that is all over the slots.
+  // What Keep writes to: that is all over the slots.
   void FetchKept(const Tile& tile) const {
-    if (a.per_edge == nullptr || a.in_order) return;
+    if (a.per_edge == nullptr) return;
     for (int t = tile.own; t < tile.count; ++t) {
       __builtin_prefetch(a.per_edge + tile.Slot(t) * heads.count, 1);
     }
@@ -166,14 +166,8 @@ struct AttentionGradientOp {
     if (a.per_edge == nullptr) return;
     if (tile.own > 0) CopyHeads(a.per_self + row * heads.count, cotangents, heads.count);
     const A* from = cotangents + tile.own * heads.stride;
-    if (a.in_order && heads.stride == heads.count) {
-      std::memcpy(a.per_edge + tile.begin * heads.count, from,
-                  (tile.count - tile.own) * heads.count * sizeof(A));
-      return;
-    }
     for (int t = tile.own; t < tile.count; ++t, from += heads.stride) {
-      const int64_t place = a.in_order ? tile.begin + t - tile.own : tile.Slot(t);
-      CopyHeads(a.per_edge + place * heads.count, from, heads.count);
+      CopyHeads(a.per_edge + tile.Slot(t) * heads.count, from, heads.count);
     }
   }
 

@@ -13,7 +13,6 @@ constexpr char kThreshold[] = "threshold";
 constexpr char kScale[] = "scale";
 constexpr char kSlope[] = "slope";
 constexpr char kInverse[] = "inverse";
-constexpr char kInOrder[] = "in_order";
 
 using Kind = ffi::Attr<int64_t, kKind>;
 using Parameter = ffi::Attr<double, kParameter>;
@@ -90,8 +89,7 @@ ffi::Error AttentionGradientHandler(const Call& call, Array sender, Array receiv
                                     Output dvalues, Output dsender, Output per_edge,
                                     Output per_self, Kind kind, Parameter parameter,
                                     Threshold threshold, Scale scale,
-                                    ffi::Attr<bool, kInverse> inverse,
-                                    ffi::Attr<bool, kInOrder> in_order) {
+                                    ffi::Attr<bool, kInverse> inverse) {
   const int64_t heads = per_edge->dimensions()[1], width = gradient.dimensions()[2];
   if (auto error = CheckHeads(heads); error.failure()) return error;
   const Edges edges = call.To(values.dimensions().front());
@@ -115,7 +113,7 @@ ffi::Error AttentionGradientHandler(const Call& call, Array sender, Array receiv
         {edges, logits, dropout, BindSelf(missing), Data<const T>(values), Data<const T>(gradient),
          is_shared, peak, peak + heads, *inverse ? end - heads : nullptr, stride,
          DataOrNull<A>(*dvalues), DataOrNull<A>(*dsender), DataOrNull<A>(*per_edge),
-         DataOrNull<A>(*per_self), *in_order, is_over_values, resume, heads, width},
+         DataOrNull<A>(*per_self), is_over_values, resume, heads, width},
         call.workers);
   });
 }

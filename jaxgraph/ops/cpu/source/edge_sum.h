@@ -12,9 +12,6 @@
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
 
-// How many edges ahead numbers are fetched that do not stand in order.
-constexpr int64_t kWeightsAhead = 32;
-
 template <class A, int lanes>
 struct EdgeSumOp {
   using V = Vector<A, lanes>;
@@ -35,10 +32,6 @@ struct EdgeSumOp {
           sums[v] = before == nullptr ? V{} : Load<A, lanes>(before + run.offset[v]);
         }
         for (int64_t edge = begin; edge < end; ++edge) {
-          if (a.edges.slots != nullptr) {
-            const int64_t ahead = std::min(edge + kWeightsAhead, a.edges.num_slots - 1);
-            __builtin_prefetch(a.weights + a.edges.slots[ahead] * a.heads);
-          }
           const A* weights = a.weights + a.edges.Slot(edge) * a.heads;
           JAXGRAPH_UNROLL
           for (int v = 0; v < count; ++v) sums[v] += Load<A, lanes>(weights + run.offset[v]);

@@ -105,11 +105,7 @@ ffi::Error WeightGradientHandler(Workers& workers, Array x, Array gradient, Arra
   });
 }
 
-// `after` has been computed when this one starts, and is not looked at. y may have the memory of x:
-// rows are read before they are written over, if both tables have rows of the same size.
-ffi::Error RowProductHandler(Workers& workers, Array x, Array x_beside, Array map, Array after,
-                             Output y) {
-  (void)after;
+ffi::Error RowProductHandler(Workers& workers, Array x, Array x_beside, Array map, Output y) {
   return WithType(x, [&](auto zero) {
     using T = decltype(zero);
     KernelsFor<T>().row_product({Beside<const T>(x, x_beside), Data<const T>(map), Alone<T>(*y),
@@ -118,27 +114,12 @@ ffi::Error RowProductHandler(Workers& workers, Array x, Array x_beside, Array ma
   });
 }
 
-// A call of its own: XLA saves no memory where one of two results is written over what it is made
-// from.
 ffi::Error RowProductsHandler(Workers& workers, Array x, Array map, Output y, Output y_beside) {
   return WithType(x, [&](auto zero) {
     using T = decltype(zero);
     KernelsFor<T>().row_product({Alone<const T>(x), Data<const T>(map), Beside<T>(*y, *y_beside),
                                  x.dimensions().front()},
                                 workers);
-  });
-}
-
-ffi::Error ColumnSumsHandler(Workers& workers, Array x, Array z, Array x_shift, Array z_shift,
-                             Array valid, Output sums, Output products) {
-  return WithType(x, [&](auto zero) {
-    using T = decltype(zero);
-    using A = Accumulator<T>;
-    KernelsFor<T>().column_sums(
-        {Data<const T>(x), Data<const T>(z), Data<const A>(x_shift), Data<const A>(z_shift),
-         DataOrNull<const bool>(valid), Data<A>(*sums), Data<A>(*products), x.dimensions()[0],
-         x.dimensions()[1]},
-        workers);
   });
 }
 
@@ -176,6 +157,5 @@ JAXGRAPH_HANDLER(jaxgraph_winner, jaxgraph::WinnerHandler)
 JAXGRAPH_HANDLER(jaxgraph_weight_gradient, jaxgraph::WeightGradientHandler)
 JAXGRAPH_HANDLER(jaxgraph_row_product, jaxgraph::RowProductHandler)
 JAXGRAPH_HANDLER(jaxgraph_row_products, jaxgraph::RowProductsHandler)
-JAXGRAPH_HANDLER(jaxgraph_column_sums, jaxgraph::ColumnSumsHandler)
 JAXGRAPH_HANDLER(jaxgraph_large_pages, jaxgraph::LargePagesHandler)
 JAXGRAPH_HANDLER(jaxgraph_take_rows, jaxgraph::TakeRowsHandler)

@@ -148,9 +148,8 @@ struct AttentionGradientArguments {
   A* dvalues;     // [rows, heads * width]
   A* dsender;     // [rows, heads], dot product: [rows, heads * width]
   // de_ij times the derivative of e_ij: by x_i + z_j (GAT), by itself (GATv2), by the product (dot).
-  A* per_edge;    // [slots, heads], by slot or, where `in_order`, as the edges stand here
+  A* per_edge;    // [slots, heads]
   A* per_self;    // [self.count, heads], of the rows' messages from themselves
-  bool in_order;
   // Whether `dvalues` is the memory of `values`, which are read no more. Not of GATv2.
   bool is_over_values;
   bool resume;
@@ -212,23 +211,8 @@ template <class T>
 struct RowProductArguments {
   SideBySide<const T> x;  // [rows, in_width]
   const T* map;           // W [in_width, out_width]
-  SideBySide<T> y;        // [rows, out_width]; its left may be the memory of the left of x
+  SideBySide<T> y;        // [rows, out_width]
   int64_t rows;
-};
-
-// s = sum_i (x_i - a) and p = sum_i (x_i - a) (z_i - b), column by column.
-template <class T>
-struct ColumnSumsArguments {
-  using A = Accumulator<T>;
-  const T* x;         // [rows, width]
-  const T* z;         // [rows, width], may be x
-  const A* x_shift;   // a [width]
-  const A* z_shift;   // b [width]
-  const bool* valid;  // [rows]: which rows are summed, or null: all
-  A* sums;            // s [width]
-  A* products;        // p [width]
-  int64_t rows;
-  int64_t width;
 };
 
 // The most heads that attention is computed for.
@@ -246,7 +230,6 @@ struct Kernels {
   void (*edge_sum)(const EdgeSumArguments<Accumulator<T>>&, Workers&);
   void (*weight_gradient)(const WeightGradientArguments<T>&, Workers&);
   void (*row_product)(const RowProductArguments<T>&, Workers&);
-  void (*column_sums)(const ColumnSumsArguments<T>&, Workers&);
 };
 
 // The kernels of the highest level that this processor has.

@@ -6,7 +6,6 @@
 
 #include "attention.h"
 #include "attention_gradient.h"
-#include "column_sums.h"
 #include "edge_sum.h"
 #include "extremum.h"
 #include "hidden_gradient.h"
@@ -25,7 +24,7 @@ const Kernels<T>& LevelKernels() {
   static constexpr Kernels<T> kernels{
       &Sum<T>,    &Product<T>,        &Extremum<T>,       &Winner<T>,
       &Attend<T>, &AttendGradient<T>, &HiddenGradient<T>, &EdgeSum<Accumulator<T>>,
-      &WeightGradient<T>, &MapRows<T>, &ColumnSums<T>};
+      &WeightGradient<T>, &MapRows<T>};
   return kernels;
 }
 

@@ -1,5 +1,4 @@
-// A matrix that maps the rows of a table, or of two side by side, which may be written over what
-// they are made from.
+// A matrix that maps the rows of a table, or of two side by side.
 
 #ifndef JAXGRAPH_ROW_PRODUCT_H_
 #define JAXGRAPH_ROW_PRODUCT_H_
@@ -40,7 +39,6 @@ class RowProductOp {
     for (int64_t group = piece * groups / pieces; group < (piece + 1) * groups / pieces; ++group) {
       const int64_t first = group * kTileRows;
       const int64_t count = std::min<int64_t>(kTileRows, a_.rows - first);
-      // Read whole before anything is written over them.
       Read(a_.x.left, a_.x.left_width, first, count, rows.get());
       Read(a_.x.right, a_.x.right_width, first, count, right);
       Ahead next = Rows(first + count);
