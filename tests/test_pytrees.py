@@ -5,9 +5,11 @@ import importlib
 import inspect
 import itertools
 import pkgutil
+import re
 
 import jax
 import pytest
+from flax import nnx
 
 import jaxgraph
 import pallas_kernels
@@ -67,3 +69,17 @@ def test_a_pytree_keeps_static_fields_and_forgets_dropped_ones():
     assert jax.tree_util.keystr(path) == ".child[0]"
     with pytest.raises(dataclasses.FrozenInstanceError):
         example.static = 5  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_functions_words_and_switches_are_static_fields():
+    """As leaves they would be arguments of compiled programs, which take arrays alone."""
+    leaf = jax.tree.structure(0)
+    switches = [
+        (cls.__name__, field.name)
+        for cls in dataclasses_of_the_library()
+        if structure_of_equal_fields(cls) != leaf and not issubclass(cls, nnx.Module)
+        for field in dataclasses.fields(cls)
+        if re.match(r"(Callable|str|bool|int|float)\b(?!.*(Array|ndarray))", str(field.type))
+        and not (field.metadata.get("static") or field.metadata.get("dropped"))
+    ]
+    assert not switches

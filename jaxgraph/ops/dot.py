@@ -80,10 +80,10 @@ def dot_reduction(
     heads: int,
     features: int,
     *,
-    scale: float | None = None,
-    dropout: float = 0.0,
-    key: jax.Array | None = None,
-    mean_heads: bool = False,
+    scale: float | None,
+    dropout: float,
+    key: jax.Array | None,
+    mean_heads: bool,
 ) -> tuple[MessageFn, Softmax]:
     """The message and reducer of `dot_attention`.
 

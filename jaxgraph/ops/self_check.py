@@ -135,8 +135,8 @@ def _padded(values: Any) -> jax.Array:
 
 
 def _error(actual: Any, expected: np.ndarray) -> float:
-    scale = max(float(np.abs(expected).max(initial=0)), 1e-30)
-    return float(np.abs(np.asarray(actual, np.float64) - expected).max(initial=0)) / scale
+    scale = max(float(np.abs(expected).max()), 1e-30)
+    return float(np.abs(np.asarray(actual, np.float64) - expected).max()) / scale
 
 
 def _compare(

@@ -142,14 +142,14 @@ def nodes_on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
     return on_device(value, x)
 
 
-def slots_on_device(value: Graph | N, edge: Pytree) -> Pytree:
+def slots_on_device(value: Any, edge: Pytree) -> Pytree:
     """Data of the edges by edge slot; beside a graph, it is given in the order of its edges."""
     if not isinstance(value, Graph):
         return edge
     return jax.tree.map(on_whole_graph(value).by_slot, edge)
 
 
-def edges_of_slots(value: Graph | N, slots: Pytree) -> Pytree:
+def edges_of_slots(value: Any, slots: Pytree) -> Pytree:
     """Arrays by edge slot; beside a graph, they are returned in the order of its edges."""
     if not isinstance(value, Graph):
         return slots

@@ -146,6 +146,18 @@ def test_dropout_without_a_key_is_refused() -> None:
     refused(ValueError, message, lambda s: gat_conv(gat_params(), s, s.nodes, dropout=0.5))
 
 
+@pytest.mark.parametrize("name", LAYERS)
+def test_derived_features_of_another_width_are_refused(name: str) -> None:
+    conv, _, params = LAYERS[name]
+
+    def step(shard: Any) -> jax.Array:
+        x = DerivedFeatures(shard, (), lambda shard: shard.nodes[:, 1:], False)
+        return conv(params(), shard, x)
+
+    with pytest.raises(ValueError, match=f"x has {NUM_FEATURES - 1} features, but the kernel"):
+        spmd(step, outputs="rows")(crooked_sharded(1, "hash", "sar"))
+
+
 def test_derived_features_with_all_halos_are_refused() -> None:
     def step(shard: Any) -> jax.Array:
         x = DerivedFeatures(shard, (shard.nodes,), lambda shard, x: x, False)

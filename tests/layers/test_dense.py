@@ -190,3 +190,7 @@ def test_columns_are_refused_where_rows_are_needed() -> None:
         return require_rows(shard.nodes, "a test")
 
     raises(TypeError, r"a test needs all features .* shard\.to_nodes\(x\)", step, "columns")
+
+
+def test_features_that_a_graph_does_not_have_are_refused_where_rows_are_needed() -> None:
+    raises(ValueError, "NodeEmbedding", lambda shard: require_rows(NO_FEATURES, "a test"))

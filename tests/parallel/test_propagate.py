@@ -168,6 +168,29 @@ def test_bad_arguments_are_named(changes, text):
         small(**changes)
 
 
+@pytest.mark.parametrize("reduce", ["sum", "softmax"])
+def test_self_loops_are_added_where_they_are_missing(reduce):
+    graph = jg.datasets.load("karate")
+    sharded = jg.parallel.shard(graph, None, jg.parallel.make_mesh(1))
+    x = np.sin(1.0 + np.arange(graph.num_nodes))
+    own = np.arange(graph.num_nodes)
+    senders, receivers = np.append(graph.senders, own), np.append(graph.receivers, own)
+    assert not np.any(graph.senders == graph.receivers)
+
+    def message(s, r, e):
+        return s if reduce == "sum" else (s, s[..., None])
+
+    def run(shard):
+        rows = jnp.sin(1.0 + shard.node_ids)[:, None]
+        return jg.parallel.propagate(shard, message, rows, reduce=reduce, self_loops=True)
+
+    weights = np.ones(len(senders)) if reduce == "sum" else np.exp(x[senders])
+    total = np.bincount(receivers, weights * x[senders])
+    found = jg.parallel.gather_rows(jg.parallel.spmd(run, outputs="rows")(sharded), sharded)
+    norm = 1.0 if reduce == "sum" else np.bincount(receivers, weights)
+    assert_close(found.reshape(-1), total / norm, reduction_length=EDGES)
+
+
 def test_self_loops_do_not_go_with_edge_data(graph):
     sharded = jg.parallel.shard(graph, None, jg.parallel.make_mesh(1))
 

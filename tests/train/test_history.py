@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from jaxgraph.train import EpochRecord, History
+from jaxgraph.train import DivergenceError, EpochRecord, History
 
 
 def record(epoch: int, val_loss: float, is_best: bool) -> EpochRecord:
@@ -57,3 +57,9 @@ def test_a_history_of_no_epoch_is_empty_json() -> None:
 def test_records_are_frozen() -> None:
     with pytest.raises(AttributeError):
         record(1, 1.0, True).loss = 0.0  # type: ignore[misc]
+
+
+def test_a_divergence_says_which_loss_and_what_to_do() -> None:
+    error = DivergenceError("the training loss of epoch 4 is nan", history())
+    assert error.loss == "the training loss of epoch 4 is nan"
+    assert str(error).startswith(error.loss + ". Lower the learning rate")

@@ -145,7 +145,7 @@ def test_multilabel_steps_compile() -> None:
     ("change", "message"),
     [
         ({"labels": None, "train_mask": None, "val_mask": None, "test_mask": None}, "no labels"),
-        ({"train_mask": None}, "no train_mask"),
+        ({"train_mask": None}, "no train_mask, so there is nothing to learn from"),
     ],
 )
 def test_a_graph_that_cannot_be_learned_from_is_refused(

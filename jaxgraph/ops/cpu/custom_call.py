@@ -85,8 +85,6 @@ def optional(array: jax.Array | None, dtype: Any) -> jax.Array:
 def _shape(shape: tuple[int, ...], dtype: Any, like: Any) -> jax.ShapeDtypeStruct:
     """A result that varies over the mesh axes as the operands do."""
     mesh = jax.sharding.get_abstract_mesh()
-    if mesh.empty:
-        return jax.ShapeDtypeStruct(shape, dtype)
     sharding = NamedSharding(mesh, PartitionSpec(*(None,) * len(shape)))
     return jax.ShapeDtypeStruct(
         shape, dtype, sharding=sharding, manual_axis_type=like.manual_axis_type

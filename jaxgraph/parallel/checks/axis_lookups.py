@@ -56,8 +56,6 @@ def gather(step: Step, states: Sequence[State]) -> list[State]:
     numbers, sizes = step.params["dimension_numbers"], step.params["slice_sizes"]
     rank = len(step.outputs[0])
     batch = [d for d in range(rank) if d not in numbers.offset_dims]
-    if isinstance(indices, Along) and indices.axis >= len(batch):
-        return step.mixed()
     if not isinstance(operand, Along):
         if not isinstance(indices, Along):
             return [step.created(0, "count")]
@@ -107,7 +105,7 @@ def scatter(step: Step, states: Sequence[State]) -> list[State]:
         if are_uniform and indices == SHARED and isinstance(found[0], Along):
             return [dataclasses.replace(found[0], uniform=True)]
         return found
-    place = batch[indices.axis] if indices.axis < len(batch) else -1
+    place = batch[indices.axis]
     if indices.depends_on_position:
         if _position_of(indices, numbers.scatter_dims_to_operand_dims) != operand.axis:
             return step.mixed("position")

@@ -14,6 +14,7 @@ from jaxgraph.ops.core.message_functions import gat_message
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.randomness import seed_words
 from jaxgraph.ops.core.reducers import Extremum, HeadMean, Mean, Softmax, Sum, cotangent
+from jaxgraph.ops.core.running import merge_at
 from tests.ops.blocks import place_block, shared_shapes
 from tests.strategies import SMALL_GRAPHS, complete
 from tests.tolerance import assert_close
@@ -236,3 +237,12 @@ def test_a_state_resumes_where_another_subset_of_the_edges_ended() -> None:
     half = graph.num_edges // 2
     whole = outputs(slice(None))
     assert_close(outputs(slice(half), slice(half, None)), whole, reduction_length=20)
+
+
+def test_compact_rows_are_merged_into_the_first_rows_of_a_state():
+    state, compact = np.ones((5, 2), np.float32), np.array([[2, 3], [4, 5]], np.float32)
+    (found,) = merge_at(Sum(), [jnp.asarray(state)], [jnp.asarray(compact)], jnp.array([1, -1, 0]))
+    expected = state.copy()
+    expected[0] += compact[1]
+    expected[2] += compact[0]
+    np.testing.assert_array_equal(found, expected)

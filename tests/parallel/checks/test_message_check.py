@@ -188,6 +188,8 @@ MIXING = {
     "argsort": (lambda s, r, e: s[jnp.argsort(e[1])], "sort|gather"),
     "reversed": (lambda s, r, e: s[::-1], "rev"),
     "roll": (lambda s, r, e: jnp.roll(s, 1, 0), "slice|concatenate"),
+    "padded": (lambda s, r, e: lax.pad(s, 0.0, ((1, -1, 0), (0, 0, 0))), "pad"),
+    "two of each": (lambda s, r, e: jnp.concatenate([s, r]), "concatenate"),
     "shifted": (lambda s, r, e: s[jnp.arange(s.shape[0]) - 1], "sub|position|gather"),
     "count": (lambda s, r, e: s / s.shape[0], "number"),
     "size by ones": (lambda s, r, e: s / jnp.ones(s.shape[0]).sum(), "reduce_sum|number"),

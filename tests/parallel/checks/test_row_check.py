@@ -345,6 +345,14 @@ WRONG = {
         ),
         "uses a reduction",
     ),
+    "padding of one branch": (
+        lambda p, s: s.sum(jnp.sum(lax.cond(p["bias"][0] > 0, jnp.sin, jnp.cos, s.nodes))),
+        "padding included",
+    ),
+    "padding of the other branch": (
+        lambda p, s: s.sum(jnp.sum(lax.cond(p["bias"][0] > 0, jnp.cos, jnp.sin, s.nodes))),
+        "padding included",
+    ),
     "padding in a class": (
         lambda p, s: s.sum(jnp.zeros(3).at[s.labels].add(1.0)).sum(),
         "padding included",
