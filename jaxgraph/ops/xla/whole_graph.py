@@ -443,12 +443,7 @@ class WholeGraph(Stages):
     ) -> Inputs:
         given = (self.message, self.reducer, inputs, adjoint)
         weights = weigh_edges(edges, *given)
-        # The gradient of parameters comes with that of one end, a chunk of edges at a time.
-        with_params = wanted.params and not wanted.edge
-        sides = ("sender", "receiver")
-        if with_params:
-            sides = ("sender",) if wanted.receiver else ()
-        for side in sides:
+        for side in ("sender", "receiver"):
             if getattr(wanted, side):
                 rows = pull_whole(edges, side, *given, weights)
                 totals = [t + part for t, part in zip(getattr(gradients, side), rows, strict=True)]
