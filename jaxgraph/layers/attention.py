@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.graph import Graph
 from jaxgraph.layers.aggregated import Features
 from jaxgraph.layers.dense import add_bias, at_use, check_width, linear
 from jaxgraph.layers.derived import DerivedFeatures
@@ -23,6 +22,9 @@ from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes
 from jaxgraph.parallel.propagate import aggregate_derived
 from jaxgraph.parallel.whole_graph import on_device
+
+if TYPE_CHECKING:
+    from jaxgraph.graph import Graph
 
 __all__ = ["gat_conv", "gat_stages", "gatv2_conv", "gatv2_stages"]
 

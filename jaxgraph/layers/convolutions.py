@@ -12,12 +12,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxgraph.graph import Graph
 from jaxgraph.layers.activations import keeping_output
 from jaxgraph.layers.aggregated import (
     AggregatedFeatures,
@@ -38,6 +37,9 @@ from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
 from jaxgraph.parallel.propagate import mean_over_edges
 from jaxgraph.parallel.ptags import Shares, sync
 from jaxgraph.parallel.whole_graph import on_device
+
+if TYPE_CHECKING:
+    from jaxgraph.graph import Graph
 
 __all__ = [
     "NeighborReduction",

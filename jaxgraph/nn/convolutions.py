@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +16,13 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
-from jaxgraph.graph import Graph
 from jaxgraph.layers import DerivedFeatures, Features, FirstAggregation
 from jaxgraph.nn import parameters
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.whole_graph import on_device
+
+if TYPE_CHECKING:
+    from jaxgraph.graph import Graph
 
 __all__ = ["GATConv", "GATv2Conv", "GCNConv", "GINConv", "SAGEConv"]
 

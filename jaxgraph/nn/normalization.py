@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
-from jaxgraph.graph import Graph
 from jaxgraph.nn import parameters
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.whole_graph import nodes_on_device
+
+if TYPE_CHECKING:
+    from jaxgraph.graph import Graph
 
 __all__ = ["BatchNorm", "LayerNorm"]
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,6 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
-from jaxgraph.graph import Graph
 from jaxgraph.layers import Features, FirstAggregation, RematPolicy
 from jaxgraph.nn import parameters
 from jaxgraph.nn.layer import Layer, Norm, check_norm, layer_keys
@@ -23,6 +22,9 @@ from jaxgraph.nn.protocol import Convolution, declaration
 from jaxgraph.nn.remat import Policies, checked_policies, policies_for
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.whole_graph import on_device
+
+if TYPE_CHECKING:
+    from jaxgraph.graph import Graph
 
 __all__ = ["Stack"]
 

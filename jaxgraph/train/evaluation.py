@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import jax
 import numpy as np
 from flax import nnx
 
-from jaxgraph.graph import Graph
 from jaxgraph.parallel import Shard, ShardedGraph, gather_rows, spmd
 from jaxgraph.parallel.spmd import local_rows
 from jaxgraph.train.arguments import check_model, checked_graphs, checked_task
 from jaxgraph.train.objective import apply_model, plain_shard, split_model
 from jaxgraph.train.state import abstract_variables, place_variables
 from jaxgraph.train.task import SPLITS, Sums, Task
+
+if TYPE_CHECKING:
+    from jaxgraph.graph import Graph
 
 __all__ = ["add_sums", "as_numbers", "compile_inference", "evaluate", "evaluation_sums", "predict"]
 

@@ -6,14 +6,13 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 import optax
 from flax import nnx
 
-from jaxgraph.graph import Graph
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.seeds import checked_seed
 from jaxgraph.train.aggregates import with_aggregates
@@ -38,6 +37,9 @@ from jaxgraph.train.history import DivergenceError, EpochRecord, History, Traini
 from jaxgraph.train.state import TrainState, abstract_state, initial_state, random_key, restore
 from jaxgraph.train.step import make_learner
 from jaxgraph.train.task import Task
+
+if TYPE_CHECKING:
+    from jaxgraph.graph import Graph
 
 __all__ = ["fit"]
 
