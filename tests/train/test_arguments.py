@@ -60,7 +60,7 @@ def test_the_number_of_features() -> None:
         predict(SmallNet(), narrow)
 
 
-@pytest.mark.parametrize("graph", [small_graph(), None, [], "cora", [small_graph()]])
+@pytest.mark.parametrize("graph", [None, [], "cora", [None]])
 def test_graphs(graph: Any) -> None:
     with pytest.raises(ValueError, match="expected a sharded graph"):
         fit(SmallNet(), graph, optax.sgd(0.1), epochs=1)
