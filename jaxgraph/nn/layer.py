@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
@@ -17,12 +18,13 @@ from jaxgraph.nn.normalization import BatchNorm, LayerNorm
 from jaxgraph.nn.protocol import Convolution
 from jaxgraph.parallel import Shard
 
-__all__ = ["NORMS", "Layer", "Norm", "check_norm", "layer_keys"]
+__all__ = ["NORMS", "Elementwise", "Layer", "Norm", "check_norm", "dropped", "layer_keys"]
 
 NORMS = MappingProxyType({"batch": BatchNorm, "layer": LayerNorm})
 """The norms that may follow a convolution, by the name that models take."""
 
 Norm = BatchNorm | LayerNorm
+Elementwise = Callable[[Any], Any]
 
 
 def check_norm(norm: str | None) -> None:
@@ -87,3 +89,28 @@ def layer_keys(key: jax.Array, num_layers: int) -> list[tuple[jax.Array, jax.Arr
     of_both = jax.vmap(jax.random.fold_in, (None, 0))
     keys = jax.vmap(of_both, (0, None))(of_layers, jnp.arange(2))
     return [(keys[layer, 0], keys[layer, 1]) for layer in range(num_layers)]
+
+
+def dropped(
+    before: Elementwise,
+    rate: float,
+    shard: Shard,
+    y: Any,
+    skip: jax.Array | None,
+    key: jax.Array | None,
+) -> Features:
+    """h = dropout(before(y) + skip), the input of a convolution.
+
+    Args:
+      before: elementwise function, such as an activation.
+      rate: probability of dropping.
+      shard: whose rows these are.
+      y: float [rows, features], or features before the first convolution.
+      skip: float [rows, features] that a residual connection carried, or None.
+      key: scalar random key; may be None where the rate is 0.
+
+    Returns:
+      What y is.
+    """
+    y = before(y)
+    return layers.dropout(shard, y if skip is None else y + skip, key, rate=rate)

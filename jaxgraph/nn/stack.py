@@ -16,7 +16,7 @@ from jax.typing import DTypeLike
 from jaxgraph import layers
 from jaxgraph.layers import Features, FirstAggregation, RematPolicy
 from jaxgraph.nn import parameters
-from jaxgraph.nn.layer import Layer, Norm, check_norm, layer_keys
+from jaxgraph.nn.layer import Elementwise, Layer, Norm, check_norm, dropped, layer_keys
 from jaxgraph.nn.normalization import BatchNorm
 from jaxgraph.nn.protocol import Convolution, declaration
 from jaxgraph.nn.remat import Policies, checked_policies, policies_for
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
 __all__ = ["Stack"]
-
-Elementwise = Callable[[Any], Any]
 
 
 class Stack(nnx.Module):
@@ -166,7 +164,7 @@ class Stack(nnx.Module):
         statistics = None
         if norm is not None:
             y, statistics = norm.normalize(shard, policy.named(y, layers.NORM_INPUT), train)
-        make = partial(_dropped, before, self.dropout if train else 0.0)
+        make = partial(dropped, before, self.dropout if train else 0.0)
         arguments = (y, skip, keys[0])
         h = make(shard, *arguments)
         given = policy.input(shard, h, make, arguments)
@@ -178,16 +176,3 @@ class Stack(nnx.Module):
 
     def _in_dtype(self, x: Features) -> Features:
         return parameters.in_dtype(x, self.dtype)
-
-
-def _dropped(
-    before: Elementwise,
-    rate: float,
-    shard: Shard,
-    y: Any,
-    skip: jax.Array | None,
-    key: jax.Array | None,
-) -> Features:
-    """h = dropout(before(y) + skip), the input of a convolution."""
-    y = before(y)
-    return layers.dropout(shard, y if skip is None else y + skip, key, rate=rate)
