@@ -108,7 +108,7 @@ def _default_place() -> _Place:
 
 
 def on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
-    """What a layer runs on, from its arguments: a graph is placed on one device.
+    """Returns the neighbourhood that a layer runs on: a graph is placed on one device.
 
     Args:
       value: a neighbourhood, or a graph.

@@ -1,4 +1,4 @@
-"""Which implementations there are, which can run here, and which stages reduce some messages.
+"""The choice of an implementation for devices, and of the stages that reduce messages.
 
 The choice is made once for a reduction, and once for its pull, which then choose the same: by the
 implementation that the edges were placed for, the message, the reducer and the types. What no
@@ -153,7 +153,7 @@ def has_kernel(implementation: str, message: MessageFn, reducer: Reducer, inputs
 
 
 def _kernel(implementation: str, plain: Stages, inputs: Inputs) -> KernelStages | None:
-    """What an implementation computes in place of XLA, or None."""
+    """The stages that an implementation has a kernel for, or None."""
     if implementation == "mosaic_gpu":
         # Imported where it is needed: it brings a compiler for GPUs with it.
         from jaxgraph.ops.mosaic_gpu.messages import gpu_stages

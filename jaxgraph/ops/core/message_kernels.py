@@ -55,7 +55,7 @@ def message_stages(calls: Calls, plain: Stages, inputs: Inputs) -> KernelStages 
 
     Args:
       calls: what computes them.
-      plain: what is reduced.
+      plain: message, reducer and chunk.
       inputs: what messages are made from; types and structure are looked at.
 
     Returns:
@@ -99,7 +99,7 @@ def _continued(before: list[jax.Array], leaves: list[jax.Array]) -> list[jax.Arr
 
 @dataclasses.dataclass(frozen=True)
 class _ByCalls(KernelStages):
-    """What is computed by the kernels of `calls`."""
+    """Base of the stages that the kernels of `calls` compute."""
 
     calls: Calls
 

@@ -42,7 +42,7 @@ def attention_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
     """The CPU kernels for messages of attention.
 
     Args:
-      plain: what is reduced.
+      plain: message, reducer and chunk.
       inputs: what messages are made from; types and structure are looked at.
 
     Returns:

@@ -26,7 +26,7 @@ def cpu_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
     """The CPU kernels for messages, or None where there are none.
 
     Args:
-      plain: what is reduced.
+      plain: message, reducer and chunk.
       inputs: what messages are made from; types and structure are looked at.
 
     Returns:

@@ -43,7 +43,7 @@ def attention_stages(
     """The GPU kernels for messages of attention.
 
     Args:
-      plain: what is reduced.
+      plain: message, reducer and chunk.
       inputs: what messages are made from; types and structure are looked at.
       launch: how kernels are started; None: for the chip of this process.
 

@@ -51,7 +51,7 @@ def gpu_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
     """The GPU kernels for messages, or None where there are none.
 
     Args:
-      plain: what is reduced.
+      plain: message, reducer and chunk.
       inputs: what messages are made from; types and structure are looked at.
 
     Returns:
