@@ -82,7 +82,7 @@ class ColumnTopology:
     def each_part(
         self, chunk: jax.Array | int, function: Callable[[ColumnChunk], Pytree]
     ) -> Pytree:
-        """What a function makes of a chunk, [rows of the chunk in all parts, ...], part by part."""
+        """Applies a function to a chunk, part by part: [rows of the chunk in all parts, ...]."""
         edges = _at(self.edges, chunk)
         first, groups = self.first_part(), self.schedule.groups
         if self.schedule.topology == "replicated":
@@ -106,7 +106,7 @@ class ColumnTopology:
 
         Args:
           chunk: which one.
-          function: what is done with the chunk of a part.
+          function: `chunk of a part -> result`.
           rows: arrays [rows of the chunk in all parts, ...].
           state: to start from.
 
@@ -141,7 +141,7 @@ class ColumnChunk(OfOneBlock):
     A neighbourhood whose senders are all nodes.
 
     Attributes:
-      topology: what it is taken from.
+      topology: of the columns.
       between: its edges.
       part, chunk: int32 [], the first part, and the chunk of its rows.
       num_parts: how many parts, one after the other.

@@ -256,7 +256,7 @@ def check_sharded(value: Any, function: str) -> None:
 
     Args:
       value: anything.
-      function: what was given it, for the message.
+      function: name of the function that was called, for the message.
     """
     if not isinstance(value, ShardedGraph):
         raise ValueError(

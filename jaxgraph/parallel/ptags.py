@@ -387,7 +387,7 @@ def _share(
     table: tuple[Pytree, Pytree],
     chunk: ColumnChunk,
 ) -> jax.Array:
-    """What the columns of a device add to the rows of a chunk."""
+    """The share of a device's columns in the rows of a chunk."""
     kernels, columns = params
 
     def in_range(values: jax.Array) -> jax.Array:

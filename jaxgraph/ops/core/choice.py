@@ -40,7 +40,7 @@ PREFERENCE = ("mosaic_gpu", "cpu", "xla")
 logger = logging.getLogger(__name__)
 
 GPU_PLATFORMS = ("gpu", "cuda")
-"""What devices call the platform that the GPU kernels run on."""
+"""Names that devices give the platform of the GPU kernels."""
 
 
 def usable_implementation(name: str | None, device: Any) -> str:
@@ -124,8 +124,9 @@ def choose_stages(
 
     Args:
       edges: whose `implementation` says which kernels may be used.
-      message, reducer, inputs: what is reduced; of the inputs only structure, shapes and types are
-        looked at, which are the same for all groups.
+      message, reducer: how messages are made, and how they meet.
+      inputs: what messages are made from. Only structure, shapes and types are looked at, which
+        are the same for all groups.
 
     Returns:
       The stages.

@@ -57,7 +57,7 @@ class KernelStages(Stages):
 
         Returns:
           For every wanted part the running gradients with those of the group added, edges in slot
-          order; what is not wanted as it was.
+          order. The parts that are not wanted are returned unchanged.
         """
         raise NotImplementedError
 
