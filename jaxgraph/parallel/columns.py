@@ -106,7 +106,7 @@ class ColumnTopology:
 
         Args:
           chunk: which one.
-          function: `chunk of a part -> result`.
+          function: `(column chunk, its rows, state) -> state`.
           rows: arrays [rows of the chunk in all parts, ...].
           state: to start from.
 
