@@ -103,7 +103,7 @@ OPS = ("sum", "weighted", "mean", "max", "min", "sddmm", "add", "gat", "gatv2", 
 
 
 def _layers(*sizes: tuple[str, int, int, int]) -> tuple[Layer, ...]:
-    return tuple(Layer(*size, backward) for size in sizes for backward in (False, True))
+    return tuple(Layer(*size, backward) for size in sizes for backward in (True, False))
 
 
 def _checks() -> tuple[Check, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-__all__ = ["PATIENCE", "run_tasks"]
+__all__ = ["PATIENCE", "run_tasks", "start", "wait_for_graph"]
 
 PATIENCE = 150.0
 """Seconds without a line after which a worker is given up."""
@@ -20,11 +21,30 @@ _VARIABLES = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": 
 """torch needs memory as well."""
 
 
+def start(command: Sequence[str]) -> subprocess.Popen[str]:
+    """Starts a worker, which places its graph and waits for its turn."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | _VARIABLES,
+    )
+
+
+def wait_for_graph(worker: subprocess.Popen[str]) -> dict[str, Any]:
+    """The first object of a worker, written when it has placed its graph; empty if it has ended."""
+    assert worker.stdout is not None
+    return next((json.loads(line) for line in worker.stdout if line.startswith("{")), {})
+
+
 def run_tasks(
     command: Callable[[Sequence[int]], Sequence[str]],
     tasks: Sequence[int],
     deadline: float,
     patience: float = PATIENCE,
+    first: subprocess.Popen[str] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Has workers do tasks; one that dies or stops is replaced, without the task it was at.
 
@@ -33,6 +53,7 @@ def run_tasks(
       tasks: all of them.
       deadline: on `time.monotonic`, after which nothing is waited for.
       patience: as `PATIENCE`.
+      first: a worker for all tasks that waits for its turn; None: one is started.
 
     Yields:
       The objects that workers write, and {"failed": task, "reason": ...} for a task that was not
@@ -42,7 +63,8 @@ def run_tasks(
     while left:
         current: int | None = None
         reason = ""
-        for line in _lines(command(left), deadline, patience):
+        worker, first = first or start(command(left)), None
+        for line in _lines(worker, deadline, patience):
             if "reason" in line:
                 reason = line["reason"]
                 break
@@ -60,15 +82,13 @@ def run_tasks(
             return
 
 
-def _lines(command: Sequence[str], deadline: float, patience: float) -> Iterator[dict[str, Any]]:
+def _lines(
+    process: subprocess.Popen[str], deadline: float, patience: float
+) -> Iterator[dict[str, Any]]:
     """The objects that a process writes, and {"reason": ...} where it did not end well."""
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | _VARIABLES,
-    )
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError), process.stdin as turn:
+        turn.write("\n")
     found: queue.Queue[str | None] = queue.Queue()
     errors: list[str] = []
     readers = [

@@ -1,6 +1,7 @@
 """A process of its own for the tasks of one graph: a kernel that breaks the device breaks only it.
 
-Writes a JSON object per line: {"begin": task} before each task, then a row for each contestant.
+Places the graph, writes its size and waits for a line on its standard input. Then writes a JSON
+object per line: {"begin": task} before each task, then a row for each contestant.
 """
 
 from __future__ import annotations
@@ -29,27 +30,22 @@ __all__ = ["main", "work_on"]
 REHEARSAL = Pace(rounds=2, round_seconds=1e-3, spread_bytes=1)
 
 
-def work_on(graph: str, tasks: Sequence[int], rehearse: bool) -> Iterator[dict[str, Any]]:
+def work_on(
+    graph: str, placed: Placed, implementation: str, tasks: Sequence[int], rehearse: bool
+) -> Iterator[dict[str, Any]]:
     """Does tasks.
 
     Args:
       graph: its name in the plan.
+      placed: the graph.
+      implementation: of the ops.
       tasks: their places in the plan.
       rehearse: whether this is a machine without a GPU.
 
     Yields:
       What is written.
     """
-    device = jax.devices()[0]
-    implementation = usable_implementation(None if rehearse else "mosaic_gpu", device)
     yield {"bandwidth": copy_bandwidth(1 << (10 if rehearse else 29))}
-    start = time.perf_counter()
-    made = make_graph(graph)
-    placed = place(made, implementation)
-    seconds = time.perf_counter() - start
-    size = Size(made.num_nodes, made.num_edges, 1, GRAPHS[graph].num_classes, 0)
-    del made
-    yield {"size": vars(size), "graph": graph, "seconds": seconds}
     for index in tasks:
         yield {"begin": index}
         for row in _rows(graph, TASKS[graph][index], placed, implementation, rehearse):
@@ -93,7 +89,20 @@ def main() -> None:
     options = parser.parse_args()
     # Both sides multiply matrices in float32, not in TF32.
     jax.config.update("jax_default_matmul_precision", "float32")
-    for line in work_on(options.graph, options.tasks, options.rehearse):
+    implementation = usable_implementation(
+        None if options.rehearse else "mosaic_gpu", jax.devices()[0]
+    )
+    start = time.perf_counter()
+    made = make_graph(options.graph)
+    size = Size(made.num_nodes, made.num_edges, 1, GRAPHS[options.graph].num_classes, 0)
+    placed = place(made, implementation)
+    del made
+    ready = {"size": vars(size), "seconds": time.perf_counter() - start}
+    print(json.dumps(ready), flush=True)
+    # Nothing to read: whoever started this has ended.
+    if not sys.stdin.readline():
+        return
+    for line in work_on(options.graph, placed, implementation, options.tasks, options.rehearse):
         print(json.dumps(line), flush=True)
 
 

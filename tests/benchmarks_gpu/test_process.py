@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.gpu.process import run_tasks
+from benchmarks.gpu.process import run_tasks, start, wait_for_graph
 
 WORKER = """
 import json, os, sys, time
+print(json.dumps({"size": {}, "seconds": 0.0}), flush=True)
+sys.stdin.readline() or sys.exit("nobody waits")
 for task in map(int, sys.argv[2:]):
     print(json.dumps({"begin": task}), flush=True)
     if task == 1 and sys.argv[1] == "dies":
@@ -62,3 +64,13 @@ def test_a_worker_that_never_starts_is_not_tried_again() -> None:
     lines = list(run_tasks(command, [0, 1], time.monotonic() + 30))
     assert [line["failed"] for line in lines] == [0, 1]
     assert "no such graph" in lines[0]["reason"]
+
+
+def test_a_worker_waits_for_its_turn_and_ends_with_its_parent() -> None:
+    command = [sys.executable, "-c", WORKER, "works"]
+    worker, orphan = start([*command, "0", "2"]), start([*command, "0"])
+    for each in (worker, orphan):
+        wait_for_graph(each)
+    lines = list(run_tasks(lambda _: [], [0, 2], time.monotonic() + 30, first=worker))
+    assert rows(lines) == [0, 2]
+    assert "nobody waits" in orphan.communicate("")[1]
