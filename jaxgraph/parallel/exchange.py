@@ -200,8 +200,15 @@ def send_rows(
         return chosen_rows(leaf, rows, shard.incoming.implementation)
 
     def branch(segments: tuple[Segment, ...], leaves: list[jax.Array]) -> list[jax.Array]:
-        some = [[leaves[i] for i in bundle] for bundle in bundles]
-        return [_travel(segments, rows_of, each, route.rows, shard.axis) for each in some]
+        messages: list[jax.Array] = []
+        for bundle in bundles:
+            some = [leaves[i] for i in bundle]
+            # XLA has one message of a step travel under a kernel. Of a GAT's values and logits it
+            # chose the logits in every second step (75% of the bytes for 8 H200s, 98% like this).
+            if after is not None and messages:
+                some, messages[-1] = lax.optimization_barrier((some, messages[-1]))
+            messages.append(_travel(segments, rows_of, some, route.rows, shard.axis))
+        return messages
 
     hop = step if hop is None else hop
     if isinstance(hop, int):
@@ -250,12 +257,13 @@ def _unpacked(
 def _bundles(leaves: list[jax.Array]) -> list[list[int]]:
     """Which arrays travel in one message: wide ones each on their own, others by their type.
 
-    Packed and unpacked, wide ones would be copied twice more, when a remote part takes memory.
+    Packed and unpacked, wide ones would be copied twice more, when a remote part takes memory. They
+    come last: kernels run while the last message travels.
     """
     bundles: dict[tuple[Any, int | None], list[int]] = {}
     for index, leaf in enumerate(leaves):
         bundles.setdefault((leaf.dtype, index if is_wide(leaf) else None), []).append(index)
-    return list(bundles.values())
+    return sorted(bundles.values(), key=lambda bundle: is_wide(leaves[bundle[0]]))
 
 
 def resized(leaf: jax.Array, rows: int) -> jax.Array:

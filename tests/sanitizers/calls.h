@@ -291,7 +291,7 @@ class Calls {
           {BySender(group), Logits(kind, false), dropout, Self(group), x_.data(), gradient.data(),
            is_shared, packed.data(), packed.data() + heads_, inverse, stride, dvalues.data(),
            kind == Attention::kGatV2 ? nullptr : dsender.data(), per_edge.data(), per_self.data(),
-           /*is_over_values=*/false, group > 0, heads_, width_},
+           group > 0, heads_, width_},
           *workers_);
     }
     Keep(name + "gradient of values", dvalues);
@@ -300,26 +300,6 @@ class Calls {
     Keep(name + "per self", per_self);
     if (kind == Attention::kGatV2) HiddenGradient(name, per_edge, per_self);
     if (kind == Attention::kGat) EdgeSum(name, per_edge);
-    if constexpr (std::is_same_v<T, A>) {
-      if (kind != Attention::kGatV2) OverValues(name, kind, dropout, packed, inverse);
-    }
-  }
-
-  void OverValues(const std::string& name, Attention kind, const Dropout& dropout,
-                  const std::vector<A>& packed, const A* inverse) {
-    auto values = x_;
-    auto dsender = Garbage<A>(TableSize());
-    auto per_edge = Garbage<A>(slots_ * heads_);
-    std::vector<A> per_self(NumNodes() * heads_);
-    // Logits of dot products have keys of their own.
-    Level().attention_gradient(
-        {BySender(0), Logits(kind, false), dropout, Self(0), values.data(), z_.data(),
-         /*is_shared=*/false, packed.data(), packed.data() + heads_, inverse, 3 * heads_, values.data(), dsender.data(),
-         per_edge.data(), per_self.data(), /*is_over_values=*/true,
-         /*resume=*/false, heads_, width_},
-        *workers_);
-    Keep(name + "gradient over values", values);
-    Keep(name + "per self, over values", per_self);
   }
 
   void HiddenGradient(const std::string& name, const std::vector<A>& per_edge,

@@ -100,7 +100,7 @@ def _backward(message, inputs_of, keep, residuals, gradient):
     after = when_ready(gradient)
     inputs = kept_inputs.restored() if is_kept else _made(inputs_of, values, after)
     parts = (inputs.params, inputs.sender, inputs.receiver, inputs.edge)
-    wanted = Wanted(*(bool(floating_leaves(part)) for part in parts), over_inputs=not is_kept)
+    wanted = Wanted(*(bool(floating_leaves(part)) for part in parts))
     grads = pulled(message, wanted, schedule, reducer, inputs, (outputs, kept), gradient)
     gradients = iter(_pull_back(inputs_of, values, is_wanted.value, cotangents(inputs, grads)))
     return None, None, *(next(gradients) if wanted else None for wanted in is_wanted.value)

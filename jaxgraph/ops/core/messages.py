@@ -83,15 +83,12 @@ class Wanted:
 
     Attributes:
       params, sender, receiver, edge: whether these do.
-      over_inputs: whether nothing reads the inputs after their gradients have been computed, so
-        that these may take their memory.
     """
 
     params: bool
     sender: bool
     receiver: bool
     edge: bool
-    over_inputs: bool = False
 
     @property
     def some(self) -> bool:

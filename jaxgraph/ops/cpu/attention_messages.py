@@ -104,7 +104,7 @@ class _AttentionStages(KernelStages):
         ]
         gradients = attention_gradients(
             over,
-            dataclasses.replace(self._attention(inputs), ends_values=wanted.over_inputs),
+            self._attention(inputs),
             adjoint,
             wanted=tuple(getattr(wanted, part) for part in parts),
             before=tuple(running),

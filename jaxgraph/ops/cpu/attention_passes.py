@@ -43,9 +43,6 @@ MOST_HEADS = 64
 GAT, GATV2, DOT = np.int64(0), np.int64(1), np.int64(2)
 """Kinds of logits, as the kernels number them."""
 
-_VALUES = 3
-"""The place of the values among what the kernel of the gradient takes."""
-
 State = tuple[jax.Array, jax.Array, jax.Array]
 
 
@@ -61,7 +58,6 @@ class Attention:
       vector: [heads, features] of GATv2, in the type of accumulation, else None.
       values: [senders, heads, features], float32, bfloat16 or float64.
       reducer: the softmax, with the seed and rate of its dropout.
-      ends_values: whether nothing reads the values after the gradient, which may take their memory.
 
     Raises:
       ValueError: there are more than `MOST_HEADS` heads, or rows of `sender`, `receiver` and
@@ -75,7 +71,6 @@ class Attention:
     vector: jax.Array | None
     values: jax.Array
     reducer: Softmax
-    ends_values: bool = False
 
     def __post_init__(self) -> None:
         if self.values.ndim != 3 or self.values.shape[1] > MOST_HEADS:
@@ -95,12 +90,6 @@ class Attention:
     def dtype(self) -> np.dtype:
         """The type in which values are accumulated."""
         return accumulation_dtype(self.values.dtype)
-
-    @property
-    def leaves_values(self) -> bool:
-        """Whether a gradient can take the memory of the values."""
-        # GATv2 looks at the values a second time, in the logits.
-        return self.ends_values and self.kind != GATV2 and self.values.dtype == self.dtype
 
 
 def attention_state(over: EdgeGroup, attention: Attention, before: State | None) -> State:
@@ -193,16 +182,12 @@ def sender_gradients(
             "`before` holds one of the gradients that senders sum up; expected both or none"
         )
     dtype, values, heads = attention.dtype, attention.values, attention.values.shape[1]
-    over_values = attention.leaves_values and wanted[0] and starts[0] is None
-    # As maps of rows leave and take it: what is reshaped on its way into the memory of another
-    # array XLA copies.
-    table = values.reshape(len(values), -1) if over_values else values
     receiver, packed, gradient = _receiver_rows(attention, adjoint)
     arrays = (
         attention.sender,
         receiver,
         optional(attention.vector, dtype),
-        table,
+        values,
         gradient,
         packed,
         *_dropout_arrays(over, attention.reducer),
@@ -211,7 +196,7 @@ def sender_gradients(
     slots = over.edges.by_receiver.neighbors.shape[0] if wanted[2] else 0
     own_rows = over.missing.shape[0] if wanted[2] and over.missing is not None else 0
     shapes = (
-        table.shape if wanted[0] else (0,),
+        values.shape if wanted[0] else (0,),
         attention.sender.shape if wanted[1] else (0,),
         (slots, heads),
         (own_rows, heads),
@@ -222,12 +207,11 @@ def sender_gradients(
         "sender",
         arrays,
         [(shape, dtype) for shape in shapes],
-        {0: _VALUES if over_values else len(arrays) - 2, 1: len(arrays) - 1},
+        {0: len(arrays) - 2, 1: len(arrays) - 1},
         inverse=np.bool_(len(adjoint) == 4),
         **_attributes(attention),
     )
-    dvalues = dvalues.reshape(values.shape) if wanted[0] else None
-    return dvalues, dsender if wanted[1] else None, per_edge, per_self
+    return dvalues if wanted[0] else None, dsender if wanted[1] else None, per_edge, per_self
 
 
 def _receiver_rows(

@@ -10,6 +10,9 @@ into runs of edges, which are reduced in the same way, and runs are joined like 
 added where it is read by the one before, so that less is stored than for runs of all edges. Which
 edges the lanes hold is laid out on the host (`jaxgraph.ops.xla.lanes`): looking it up in every call
 would take about as long as a sum of 16 features.
+
+Without lanes an epoch at ogbn-arxiv's size takes 1.2 times as long for GCN, 1.1 for GraphSAGE and
+1.8 for GAT, whose temporary memory is then 0.8 times as large (two cores of Zen 3, jax 0.12).
 """
 
 from __future__ import annotations

@@ -114,9 +114,6 @@ class Sequential:
         shard = self.shard
         stages = choose_stages(shard.incoming, message, reducer, inputs)
         adjoint = stages.adjoint(*results, gradient)
-        # The edges of other parts look at the inputs when the gradients of the own ones are there.
-        alone = shard.num_parts == 1
-        wanted = dataclasses.replace(wanted, over_inputs=wanted.over_inputs and alone)
         task = _Task(self, stages, inputs, adjoint, wanted)
         if not wanted.some:
             return task.local(None)

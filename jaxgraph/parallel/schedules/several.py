@@ -146,7 +146,6 @@ class SeveralParts:
         wanted: Wanted,
     ) -> Inputs:
         """See `jaxgraph.ops.core.propagation.Schedule`."""
-        wanted = dataclasses.replace(wanted, over_inputs=False)
 
         def step(total: Pytree, index: jax.Array) -> tuple[Pytree, Pytree]:
             params, sender = total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -113,7 +113,6 @@ def compute(
     missing: jax.Array | None = None,
     num_groups: int = 1,
     wanted: tuple[bool, bool, bool] = (True, True, True),
-    ends_values: bool = False,
 ) -> tuple[jax.Array, tuple[jax.Array | None, ...]]:
     """The same of the kernels, group after group; only the first knows of missing loops."""
     seed = (jnp.uint32(SEED[0]), jnp.uint32(SEED[1])) if rate else None
@@ -124,7 +123,6 @@ def compute(
         for group in range(num_groups)
     ]
     attention = kind.make(*inputs, PARAMETER, reducer)
-    attention = replace(attention, ends_values=ends_values)
     state = attention_state(over[0], attention, None)
     for each in over[1:]:
         state = attention_state(each, attention, state)

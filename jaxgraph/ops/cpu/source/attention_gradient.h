@@ -3,9 +3,6 @@
 #ifndef JAXGRAPH_ATTENTION_GRADIENT_H_
 #define JAXGRAPH_ATTENTION_GRADIENT_H_
 
-#include <functional>
-#include <type_traits>
-#include <vector>
 
 #include "dropout.h"
 #include "hidden_sum.h"
@@ -56,10 +53,6 @@ struct AttentionGradientOp {
   }
 
   void Start(const State& state) const {
-    if (OverValues(state)) {
-      const T* values = a.values + (state.values - a.dvalues);
-      Own().assign(values, values + ValuesSize());
-    }
     if (state.values != nullptr) std::fill_n(state.values, ValuesSize(), A{0});
     if (state.sender != nullptr) std::fill_n(state.sender, SenderSize(), A{0});
   }
@@ -90,7 +83,7 @@ struct AttentionGradientOp {
     }
     A cotangents[kTileNumbers];
     if (WantsLogits()) {
-      Cotangents(row, tile, state, hidden, powers, weights, cotangents);
+      Cotangents(row, tile, hidden, powers, weights, cotangents);
       Keep(row, tile, cotangents);
       AddSender(row, tile, cotangents, state);
     }
@@ -117,29 +110,13 @@ struct AttentionGradientOp {
     });
   }
 
-  // Whether a state stands where the row's values stood.
-  bool OverValues(const State& state) const {
-    if constexpr (!std::is_same_v<T, A>) return false;
-    const std::less<const A*> before;
-    return a.is_over_values && state.values != nullptr && !before(state.values, a.dvalues) &&
-           before(state.values, a.dvalues + a.edges.num_rows * ValuesSize());
-  }
-
-  // The values of the row that this thread works on, where its state is written over them. No other
-  // row reads them; parts of a row are reduced elsewhere, and all of them before they are joined.
-  static std::vector<T>& Own() {
-    static thread_local std::vector<T> own;
-    return own;
-  }
-
   // (d p <g, v> - p <g, y>) times the derivative of the logit by `hidden`; 0 behind the edges.
-  void Cotangents(int64_t row, const Tile& tile, const State& state, const A* hidden,
-                  const A* powers, const A* weights, A* cotangents) const {
+  void Cotangents(int64_t row, const Tile& tile, const A* hidden, const A* powers,
+                  const A* weights, A* cotangents) const {
     const bool drops = a.dropout.seed != nullptr;
     A inner[kTileNumbers];
     GatherHeads(a.inner, a.stride, false, tile, heads, inner);
-    const T* own = OverValues(state) ? Own().data() : a.values + row * ValuesSize();
-    TileDots(own, gradient_sum.table, a.width, tile, heads, cotangents);
+    TileDots(a.values + row * ValuesSize(), gradient_sum.table, a.width, tile, heads, cotangents);
     heads.ForEachVector(tile.count, [&](int64_t place, int64_t) JAXGRAPH_LAMBDA {
       const auto load = [&](const A* from) JAXGRAPH_LAMBDA {
         return Load<A, kLanes<A>>(from + place);

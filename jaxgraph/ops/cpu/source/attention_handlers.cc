@@ -96,7 +96,6 @@ ffi::Error AttentionGradientHandler(const Call& call, Array sender, Array receiv
   const Dropout dropout =
       BindDropout(seed, sender_ids, receiver_ids, id_starts, repetition, threshold, scale);
   const bool is_shared = gradient.dimensions()[1] < heads;
-  const bool is_over_values = dvalues->untyped_data() == values.untyped_data();
   const bool resume = IsGiven(before_values) || IsGiven(before_sender);
   // Rows without a message from themselves.
   std::memset(per_self->untyped_data(), 0, per_self->size_bytes());
@@ -113,7 +112,7 @@ ffi::Error AttentionGradientHandler(const Call& call, Array sender, Array receiv
         {edges, logits, dropout, BindSelf(missing), Data<const T>(values), Data<const T>(gradient),
          is_shared, peak, peak + heads, *inverse ? end - heads : nullptr, stride,
          DataOrNull<A>(*dvalues), DataOrNull<A>(*dsender), DataOrNull<A>(*per_edge),
-         DataOrNull<A>(*per_self), is_over_values, resume, heads, width},
+         DataOrNull<A>(*per_self), resume, heads, width},
         call.workers);
   });
 }

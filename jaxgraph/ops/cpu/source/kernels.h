@@ -150,8 +150,6 @@ struct AttentionGradientArguments {
   // de_ij times the derivative of e_ij: by x_i + z_j (GAT), by itself (GATv2), by the product (dot).
   A* per_edge;    // [slots, heads]
   A* per_self;    // [self.count, heads], of the rows' messages from themselves
-  // Whether `dvalues` is the memory of `values`, which are read no more. Not of GATv2.
-  bool is_over_values;
   bool resume;
   int64_t heads;
   int64_t width;
