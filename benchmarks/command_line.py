@@ -1,4 +1,4 @@
-"""What the programs share of their command lines: the description, and figures in a file."""
+"""The command line shared by the programs: the description, and figures in a file."""
 
 from __future__ import annotations
 

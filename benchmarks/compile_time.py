@@ -49,7 +49,7 @@ class Row:
 
     @property
     def is_over(self) -> bool:
-        """Whether the goal is missed."""
+        """True where wall seconds and CPU seconds both exceed the goal."""
         return min(self.wall_seconds, self.cpu_seconds) > GOAL_SECONDS
 
 

@@ -1,4 +1,4 @@
-"""What the compiler makes of the GPU kernels, on a machine without a GPU.
+"""Registers, spills and bytes in flight of the GPU kernels, compiled on a machine without a GPU.
 
     python -m benchmarks.gpu_code [--kernel NAME] [--shape NAME] [--spread]
 
@@ -7,7 +7,7 @@ the compiler's report and the PTX: registers, bytes spilled, shared memory, the 
 bring the most, how many of them, and how many bytes in all, a lane has under way at once; from the
 registers, how many warpgroups a multiprocessor holds, and the kilobytes under way there. A memory
 of 4.8 TB/s that takes 0.8 microseconds is kept busy by 29 kilobytes per multiprocessor (Little's
-law). Then it prints of how many kernels layers consist (`benchmarks.gpu_layers`), unless only some
+law). Then it prints the number of kernels per layer (`benchmarks.gpu_layers`), unless only some
 kernels or shapes are asked for. Nothing runs, so no speed is claimed.
 """
 
@@ -59,7 +59,7 @@ class Code:
 
     @property
     def kilobytes(self) -> float:
-        """What a multiprocessor has under way."""
+        """Kilobytes that a multiprocessor has in flight."""
         return self.bytes_in_flight * LANES * self.resident / 1e3
 
 

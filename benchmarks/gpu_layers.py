@@ -1,10 +1,11 @@
-"""Of how many kernels a layer consists that is compiled for an H200.
+"""Kernels per layer, counted in layers compiled for an H200.
 
     python -m benchmarks.gpu_layers       # needs pip install 'jaxgraph[cuda]', and no GPU or data
 
-The layers stand on one device, at the sizes of ogbn-products and of ogbn-arxiv, whose longest rows
-are cut, forward and with the gradients of features and parameters. Kernels of jaxgraph are counted
-apart from what XLA adds: products of matrices, and fusions of what is computed row by row.
+The layers are compiled for one device, at the sizes of ogbn-products and of ogbn-arxiv, whose
+longest rows are cut, forward and with the gradients of features and parameters. Kernels of jaxgraph
+are counted apart from what XLA adds: products of matrices, and fusions of what is computed row by
+row.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ GRAPHS: dict[str, tuple[int, Callable[[], Manifest]]] = {
 
 @dataclass(frozen=True)
 class Kernels:
-    """What a compiled program starts on the device.
+    """Kernels that a compiled program starts on the device, by kind.
 
     Attributes:
       ours: kernels of jaxgraph that reduce edges.

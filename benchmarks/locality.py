@@ -1,7 +1,7 @@
-"""What an order of the nodes gains: sums over neighbours and epochs, beside the time it takes.
+"""Time that an order of the nodes saves in sums over neighbours and in epochs, and its cost.
 
 Every order has the same compiled program; rounds take the orders by turns, and lay all arrays out
-anew, because where they happen to lie in memory makes a difference too. The graph as it is given
+anew, because their addresses in memory make a difference too. The graph as it is given
 takes part twice: what its second row gains is noise. Numbers are medians; CPU seconds are those of
 all threads, and say more than wall seconds where other programs use the same cores.
 
@@ -129,7 +129,7 @@ def epoch(model: nnx.Module, sharded: Sharded) -> Run:
 
 
 def make_task(name: str, sharded: Sharded) -> Run:
-    """What a task runs."""
+    """The function that runs a task: a sum over neighbours, or an epoch."""
     if name.startswith("SpMM"):
         return sum_over_neighbours
     shared: dict[str, Any] = {"dropout": 0.5, "rngs": nnx.Rngs(0)}

@@ -1,4 +1,4 @@
-"""Whether a partition travels while another is aggregated, in the program compiled for 8 H200 GPUs.
+"""Overlap of a partition's transfer with the aggregation of another, compiled for 8 H200 GPUs.
 
 Without `prefetch` every permute is done before anything else starts. With it, the permute that
 brings the next partition starts before the loop that aggregates the current one and is done after
@@ -53,7 +53,7 @@ def compile_aggregation(sharded: jg.parallel.ShardedGraph) -> jax.stages.Compile
 
 
 def main() -> None:
-    """Compiles and prints what stands between the start and the end of every permute."""
+    """Compiles and prints the operations between the start and the end of every permute."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--devices", type=int, default=8)
     parser.add_argument("--models", nargs="+", default=["sage", "gat", "gatv2"])

@@ -44,7 +44,7 @@ class Row:
       argument_gigabytes, temporary_gigabytes: memory per device.
       sent_gigabytes: per device and step.
       reductions, gathers: of partial activations and of their gradients, in the program's text; one
-        in a loop stands for all of its steps.
+        in a loop counts for all of its steps.
       reductions_hidden, gathers_hidden: those under which kernels of an aggregation run.
       compile_seconds: wall time.
     """
@@ -133,7 +133,7 @@ def abstract_graph(
 
 
 def hidden(transfers: list[Overlap]) -> int:
-    """How many transfers run beside an aggregation: a kernel of ours, or a loop of XLA's."""
+    """The number of transfers that overlap an aggregation: a kernel of ours, or a loop of XLA's."""
     return sum(each.custom_calls_between + each.loops_between > 0 for each in transfers)
 
 

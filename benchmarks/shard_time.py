@@ -30,7 +30,7 @@ from benchmarks.command_line import make_parser, write_figures
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """What one stage took; the peak is that of the whole process while it ran."""
+    """Time and memory of one stage; the peak is that of the whole process while it ran."""
 
     name: str
     seconds: float

@@ -214,7 +214,7 @@ class Graph:
 
     @property
     def is_multilabel(self) -> bool:
-        """Whether a node can have several labels."""
+        """True where a node can have several labels."""
         return self.labels is not None and self.labels.ndim == 2
 
     def in_degrees(self) -> np.ndarray:

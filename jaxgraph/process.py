@@ -79,8 +79,8 @@ def use_large_pages() -> None:
 
     XLA takes the memory of large results and of a program anew in every call, and the first use of
     a page of 4 KiB takes longer than to write it. Linux is asked (`madvise`) under results of 8 MiB
-    and more, and under all that a step of `jaxgraph.train` makes; the memory keeps the advice when
-    it is freed. `GLIBC_TUNABLES=glibc.malloc.hugetlb=1` in the environment of a process does it for
+    and more, and under all that a step of `jaxgraph.train` makes; the advice outlasts the memory's
+    release. `GLIBC_TUNABLES=glibc.malloc.hugetlb=1` in the environment of a process does it for
     every program.
 
     Gains: a fifth of a sum over neighbours; a step of GCN, GAT and GraphSAGE at ogbn-arxiv's size

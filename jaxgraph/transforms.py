@@ -118,7 +118,7 @@ def add_self_loops(graph: Graph) -> Graph:
         graph: the graph, without edge features and edge types.
 
     Returns:
-        The graph; its new edges stand last.
+        The graph; its new edges come last.
 
     Raises:
         ValueError: the graph has edge features or edge types, of which a new edge would need one.

@@ -40,7 +40,7 @@ PARTS = (Part(-math.inf, per_head=True), Part(0.0, per_head=True), Part(0.0))
 
 @pytree
 class Attention:
-    """What attention is computed from.
+    """The arrays and settings that attention is computed from.
 
     Attributes:
       sender, receiver: what logits see of both ends, [rows, heads] of GAT, float32, else
@@ -95,7 +95,7 @@ def attention_state(
     fresh: bool = False,
     launch: Launch | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """What attention knows of every receiver after its edges.
+    """The maximum m, normaliser z and weighted sum s of every receiver after its edges.
 
     m_i = max_e logit_e,  z_i = sum_e exp(logit_e - m_i),  s_i = sum_e d_e exp(logit_e - m_i) v_e
 
@@ -133,7 +133,7 @@ def attention_output(
     *,
     launch: Launch | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """What attention puts out, y_i = s_i / z_i of `attention_state`, divided where it is summed.
+    """The output of attention, y_i = s_i / z_i of `attention_state`, divided in the same kernel.
 
     Args:
       attention, rows, neighbors, launch: as for `attention_state`.
@@ -171,7 +171,7 @@ def attention_output(
 def _reduction(
     attention: Attention, neighbors: jax.Array, launch: Launch
 ) -> tuple[Reduction, Team, list[jax.Array]]:
-    """How the edges of a row become the state of attention, and what is read for it."""
+    """The reduction of a row's edges to attention's state, its team and the arrays it reads."""
     arrays = {"neighbors": neighbors, **attention.operands()}
 
     def fold(lanes: Lanes, team: Team, item: Item, references: Sequence[Any]) -> State:

@@ -1,4 +1,4 @@
-"""Which attention coefficients are dropped: bits that depend on ids alone, and are never stored."""
+"""Dropout of attention coefficients: masks are hashed from a seed and ids, and are never stored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Dropout:
 
     Attributes:
       words: int32 [2], of `spread_seed`.
-      firsts: int32 [2], where the ids of the first receiver and of the first sender stand.
+      firsts: int32 [2], the places of the first receiver's and of the first sender's id.
       receiver_ids, sender_ids: int32, ids of the rows.
       repetition: int32 [slots], which of several equal edges each one is; None: no equal edges.
       threshold: in [0, 2 ** 32).
@@ -147,20 +147,20 @@ class EdgeIds:
 
 
 def keep_masks(ids: EdgeIds | None, reads: Sequence[list[jax.Array]]) -> list[jax.Array | None]:
-    """Which coefficients of several edges are kept, bool [lanes] each; None: nothing is dropped.
+    """Masks of the coefficients that dropout keeps, one bool [lanes] per edge, or None.
 
     Args:
       ids: of the edges; None: nothing is dropped.
       reads: what `ids.read` has read of each.
 
     Returns:
-      The masks.
+      The masks; None for each edge where nothing is dropped.
     """
     return [None] * len(reads) if ids is None else [*ids.keep(reads)]
 
 
 def kept_scale(ids: EdgeIds | None) -> float:
-    """What coefficients that are kept are multiplied with."""
+    """The factor on the coefficients that dropout keeps; 1 without dropout."""
     return 1.0 if ids is None else ids.dropout.scale
 
 
@@ -205,7 +205,7 @@ def _edge_bits(
 
 
 def _mix(word: jax.Array) -> jax.Array:
-    """A bijection of 32 bits in which every bit that goes in flips half of those that come out."""
+    """A bijection of 32 bits in which every input bit flips half of the output bits."""
     word = (word ^ lax.shift_right_logical(word, jnp.full_like(word, 16))) * 0x21F0AAAD
     word = (word ^ lax.shift_right_logical(word, jnp.full_like(word, 15))) * 0x735A2D97
     return word ^ lax.shift_right_logical(word, jnp.full_like(word, 15))

@@ -1,6 +1,6 @@
-"""The gradients of attention: by sender what senders sum up, by receiver what receivers do.
+"""The gradients of attention: those of senders summed by sender, of receivers by receiver.
 
-Coefficients are computed again from the maximum and the normaliser of each receiver.
+Coefficients are recomputed from the maximum and the normaliser of each receiver.
 
 Expected: by sender an edge reads 4 bytes of index, 16 per head (`Adjoint.numbers`), the gradient's
 row of its receiver and, of GATv2 and dot products, the receiver's row that logits see; it writes 4
@@ -40,19 +40,19 @@ from pallas_kernels.teams import Launch, Team, team_for
 __all__ = ["Adjoint", "Edges", "Gradients", "attention_gradients", "make_adjoint"]
 
 NUMBERS = 4
-"""How many numbers per head of a receiver are read at once."""
+"""Numbers per head of a receiver, read at once."""
 
 SENDER_PARTS = {
     GAT: (Part(0.0), Part(0.0, per_head=True)),
     GATV2: (Part(0.0),),
     DOT: (Part(0.0), Part(0.0)),
 }
-"""What senders sum up: the gradient of values, and that of their side of logits beside it."""
+"""The senders' sums: the gradient of values, and beside it that of their side of logits."""
 
 
 @pytree
 class Adjoint:
-    """What the gradients need of receivers.
+    """The arrays of the receivers that the gradients are computed from.
 
     Attributes:
       gradient: g [receivers, heads * width], or [receivers, width] where all heads share it;
@@ -72,7 +72,7 @@ def make_adjoint(
     inverse: jax.Array,
     inner: jax.Array,
 ) -> Adjoint:
-    """What the gradients need of receivers.
+    """Packs the arrays of the receivers that the gradients are computed from.
 
     Args:
       attention: what the forward computed.
@@ -80,7 +80,7 @@ def make_adjoint(
       peak, inverse, inner: m, 1 / z and <g, y>, float32 [receivers, heads].
 
     Returns:
-      The adjoint; what is read together stands together.
+      The adjoint; numbers that are read together are adjacent.
     """
     logits = attention.receiver if attention.logits.kind == GAT else jnp.zeros_like(peak)
     numbers = jnp.stack([peak, inverse, inner * inverse, logits], -1)
@@ -110,8 +110,8 @@ class Gradients:
     anything.
 
     Attributes:
-      values, sender: what senders sum up; GATv2 has one for both, `sender`.
-      receiver: what receivers sum up.
+      values, sender: sums by sender; GATv2 has one for both, `sender`.
+      receiver: sums by receiver.
       vector: of GATv2's vector, [heads * width].
     """
 
@@ -145,7 +145,7 @@ def attention_gradients(
     Two kernels, one by sender and one by receiver, and where a row is too long for a cluster a
     third, which joins the partial results of both. For the receivers of GAT and DOT the first
     leaves one number per edge and head; those of GATv2 see the rows of the senders in any case, and
-    compute it again.
+    recompute it.
 
     Args:
       attention, adjoint: of the forward.
@@ -179,7 +179,7 @@ def attention_gradients(
 
 @dataclasses.dataclass(frozen=True)
 class _How:
-    """How reductions are started, and whether what they start from need not be read."""
+    """The launch of the reductions; `fresh`: they start from 0, and do not read it."""
 
     launch: Launch
     fresh: bool
@@ -229,7 +229,7 @@ def _start_senders(
     per_edge: Sequence[jax.ShapeDtypeStruct],
     how: _How,
 ) -> Started:
-    """What senders sum up; edges leave what they hand to their receivers, where it is wanted."""
+    """Starts the senders' sums; writes a number per edge and head to `per_edge`, if it is given."""
     kind = attention.logits.kind
     arrays = {"receivers": edges.neighbors} | (
         {} if edges.slots is None else {"slots": edges.slots}
@@ -249,7 +249,7 @@ def _start_senders(
 def _start_receivers(
     attention: Attention, edges: Edges, per_edge: jax.Array, before: Result, how: _How
 ) -> Started:
-    """The sum of what edges left (GAT), or of the senders' keys weighted with it (DOT)."""
+    """Starts the receivers' sums of `per_edge` (GAT), or of the keys weighted with it (DOT)."""
     kind = attention.logits.kind
     if kind == GAT:
         operands = Neighbors(per_edge, None).operands()
@@ -265,7 +265,7 @@ def _start_receivers(
 def _start_hidden(
     attention: Attention, adjoint: Adjoint, edges: Edges, before: Result, how: _How
 ) -> Started:
-    """What receivers of GATv2 sum up; writes what teams add up for the vector."""
+    """Starts the sums of GATv2's receivers; writes each team's partial gradient of the vector."""
     team = attention_team(attention, 4, how.launch)
     arrays = {"senders": edges.neighbors, "gradient": adjoint.gradient}
     arrays |= {"numbers": adjoint.numbers, **attention.operands()}
@@ -403,7 +403,7 @@ def _numbers(
 
 @dataclasses.dataclass(frozen=True)
 class _Power:
-    """What is known of an edge before dropout, [lanes] each.
+    """The coefficient of an edge and its products, before dropout, [lanes] each.
 
     Attributes:
       weight: its coefficient.
@@ -435,7 +435,7 @@ def _changes(
     masks: Sequence[jax.Array | None],
     scale: float,
 ) -> list[tuple[jax.Array, jax.Array]]:
-    """What g is weighted with where it is kept, and the gradient of the logit, of each edge."""
+    """Returns for each edge the weight of g where it is kept, and the gradient of the logit."""
 
     def one(power: _Power, mask: jax.Array, keep: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         weight = power.weight * scale
@@ -443,7 +443,7 @@ def _changes(
         product = weight * power.product
         product = product if keep is None else jnp.where(keep, product, 0.0)
         change = (product - power.drawn) * power.slope
-        # What stands in a row that no edge asks for may be anything.
+        # A row that no edge asks for may hold anything.
         return jnp.where(mask, weight, 0.0), jnp.where(mask, change, 0.0)
 
     return [one(*each, keep) for each, keep in zip(powers, masks, strict=True)]

@@ -1,4 +1,4 @@
-"""The logits of attention: what a row and a neighbor make of what they see of each other."""
+"""The logits of attention, computed from the operands of a row and of its neighbor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GAT, GATV2, DOT = "gat", "gatv2", "dot"
 
 @dataclasses.dataclass(frozen=True)
 class Logits:
-    """How logits are computed, from l, x of one end of an edge and r, z of the other.
+    """The equation of the logits, from l, x of one end of an edge and r, z of the other.
 
       GAT    e = leaky_relu(l + r)
       GATV2  e = <a, leaky_relu(x + z)>
@@ -40,7 +40,7 @@ class Logits:
     def read(
         self, lanes: Lanes, team: Team, item: Item, table: Any, row: jax.Array, mask: jax.Array
     ) -> list[jax.Array]:
-        """What logits see of one end: [lanes] of GAT, else a row, as `read_row` returns it."""
+        """Reads the operand of one end: [lanes] of GAT, else a row, as `read_row` returns it."""
         if self.kind == GAT:
             return [lanes.read(table, row, item.head, mask=mask)[0]]
         return read_row(lanes, team, item, table, row, mask)

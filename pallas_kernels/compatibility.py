@@ -1,7 +1,7 @@
-"""What differs between the versions of jax that are supported, and nothing else.
+"""The differences between the supported versions of jax, and nothing else.
 
 Mosaic GPU is an experimental part of jax whose names move. Every import from it other than of
-`jax.experimental.pallas.mosaic_gpu` stands here.
+`jax.experimental.pallas.mosaic_gpu` is in this module.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def kernel(
     )
     parameters = plgpu.CompilerParams(
         lowering_semantics=mgpu.LoweringSemantics.Lane,
-        # Lanes read what others of the kernel write behind a barrier of their own: those which
+        # Lanes read what others of the kernel write after a barrier of their own: those which
         # Pallas puts around reads and writes order nothing.
         unsafe_no_auto_barriers=True,
     )

@@ -55,7 +55,7 @@ def _result(shape: tuple[int, ...], dtype: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Lanes:
-    """What the lanes of a warpgroup do that is not arithmetic.
+    """The operations of a warpgroup's lanes, such as reads, other than arithmetic.
 
     Attributes:
       interpreted: whether the kernel runs in the interpreter.
@@ -280,7 +280,7 @@ def _lane_ids(context: Any) -> Any:
 
 
 def _address(reference: Any, shape: tuple[int, ...], dtype: Any, offsets: tuple[Any, ...]) -> Any:
-    """Where a lane's first number stands; in 64 bits, since tables exceed 2 ** 31 numbers."""
+    """The place of a lane's first number; in 64 bits, since tables exceed 2 ** 31 numbers."""
     wide = _integer(64)
     places = [arith.extsi(wide, _numbers(each)[0]) for each in offsets]
     place = places[0]

@@ -51,7 +51,7 @@ MEAN = (Part(0.0), Part(0.0, per_head=True))
 
 @pytree
 class Neighbors:
-    """What the edges of a row bring.
+    """The rows and weights that edges contribute to the sum of their row.
 
     Attributes:
       x: [neighbors' rows, heads * width], float32, bfloat16 or float16.
@@ -70,7 +70,7 @@ class Neighbors:
 
     @property
     def heads(self) -> int:
-        """How many weights an edge has."""
+        """The number of weights per edge."""
         return 1 if self.weights is None else self.weights.shape[1]
 
     def operands(self) -> dict[str, jax.Array]:

@@ -67,7 +67,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Reduction:
-    """How the edges of a row become its state.
+    """The functions that reduce the edges of a row to its state.
 
     Attributes:
       name: of the kernel.
@@ -105,7 +105,7 @@ class Task:
       arrays: of which `reduction.fold` gets the references.
       results: what is written of each row: arrays, which are written over, or shapes and types.
       before: the states to continue from; none: the results, if they are read.
-      written: what `reduction.fold` itself writes to, whose references it gets behind the others;
+      written: what `reduction.fold` itself writes to, whose references it gets after the others;
         shapes and types stand for arrays that start as anything.
       partial: shape and type of each partial result of the pieces.
       fresh: whether rows start from the state of no edges, and nothing is read of them.
@@ -184,7 +184,7 @@ def start_rows(
 
     Args:
       reduction, team, rows, arrays, results, launch, before, fresh: as for `reduce_rows`.
-      written: what `reduction.fold` itself writes to, whose references it gets behind the others.
+      written: what `reduction.fold` itself writes to, whose references it gets after the others.
 
     Returns:
       What `join_rows` ends.

@@ -38,7 +38,7 @@ class RowList:
 
     Attributes:
       rows, starts, lengths: int32 [rows], each row, its first edge and its edges; -1: no row.
-      bounds: int32 [3], the first entry that counts, that behind the last, and the largest length
+      bounds: int32 [3], the first entry that counts, that after the last, and the largest length
         where the lengths do not descend; 0 where they do.
     """
 
@@ -53,7 +53,7 @@ class RowList:
 
 
 OPERANDS = 4
-"""How many operands a `RowList` is."""
+"""The number of operands of a `RowList`."""
 
 
 @pytree
@@ -79,7 +79,7 @@ class Rows:
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """What the teams of a warpgroup deal with at one time; arrays are int32 [lanes].
+    """One turn of a warpgroup: a head of a row for each team; arrays are int32 [lanes].
 
     Attributes:
       entry: which entry of the list, counted from the first that counts.
@@ -172,7 +172,7 @@ def visit_rows(
 
 
 def num_batches(team: Team, count: jax.Array) -> jax.Array:
-    """How many times a warpgroup would have to deal with entries, if it were alone."""
+    """The number of turns in which one warpgroup alone deals with `count` entries."""
     return lax.div(count * team.heads + (team.teams - 1), jnp.int32(team.teams))
 
 

@@ -1,11 +1,11 @@
-"""Which rows are cut into pieces, decided on the host from the degrees.
+"""The cut of long rows into pieces, decided on the host from the degrees.
 
 Rows are dealt with in descending order of degree, so that those that a warpgroup deals with at once
 are about equally long: many short rows fill it as well as a few long ones. Only a row so long that
 the chip would wait for it at the end is cut into *pieces*, each of which is reduced as if it were a
 row, to a *partial result* of its own. The blocks of one cluster deal with the pieces of a row, wait
-for each other and join them, in the order of the edges, so that the same bits come out on every
-run. Only if a row is so long that a cluster would keep the chip waiting, the pieces of all rows are
+for each other and join them, in the order of the edges, so that every run returns the same bits.
+Only if a row is so long that a cluster would keep the chip waiting, the pieces of all rows are
 dealt to the whole chip, and joined by a second, short kernel. NumPy only.
 """
 
@@ -60,7 +60,7 @@ def longest_piece(slots: int, largest: int = 0) -> int:
 
 
 def most_pieces(slots: int, largest: int) -> int:
-    """How many pieces rows may be cut into.
+    """The largest number of pieces that all rows together may be cut into.
 
     Args:
       slots: edges of all rows.
@@ -74,7 +74,7 @@ def most_pieces(slots: int, largest: int) -> int:
 
 
 def is_spread(slots: int, largest: int) -> bool:
-    """Whether a row may have more edges than one cluster deals with while the chip does the others.
+    """True where a cluster may take longer for the longest row than the chip for the others.
 
     Args:
       slots: edges of all rows.

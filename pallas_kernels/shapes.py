@@ -11,7 +11,7 @@ __all__ = ["SHAPES", "Shape"]
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """How large the operands of a kernel are.
+    """The sizes of a kernel's operands.
 
     Attributes:
       rows, edges: of the graph.

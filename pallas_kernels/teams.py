@@ -1,4 +1,4 @@
-"""How the 128 lanes of a warpgroup share out the rows of a table, and how many of them a chip runs.
+"""Teams of lanes, which divide the rows of a table among them, and the launch of a kernel.
 
 A *team* is a power of two of neighbouring lanes, at most a warp, that deals with one head of one
 row: each lane reads `count` consecutive numbers of it at a time, as many as 16 bytes hold where the
@@ -57,7 +57,7 @@ def _resident_blocks() -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """How a kernel is started.
+    """The launch configuration of a kernel.
 
     Attributes:
       programs: blocks of the grid; by default as many as the chip of this process holds.

@@ -1,4 +1,4 @@
-"""How hard XLA works on the programs of the tests: little, unless its work is what is tested."""
+"""XLA's optimisation in tests: little of it, except where a test checks what XLA does."""
 
 import os
 

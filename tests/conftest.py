@@ -1,4 +1,4 @@
-"""What every test starts from: eight emulated devices, a compilation cache, the real data."""
+"""The setting of every test: eight emulated devices, a compilation cache, the real data."""
 
 import gc
 import os
@@ -15,7 +15,7 @@ NUM_DEVICES = 8
 MAPPINGS = Path("/proc/self/maps")
 MOST_MAPPINGS = 30_000
 """A process may have 65,530 of them, unless Linux is told otherwise, and every compiled loop takes
-three: behind that nothing compiles, and the error is a crash."""
+three: beyond that nothing compiles, and the error is a crash."""
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_DATA = ROOT.parent / "shared" / "data"
 

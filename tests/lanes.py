@@ -55,7 +55,7 @@ def placed_parts(source: PartSource, implementation: str = "xla") -> list[dict[s
 def lanes(arrays: Arrays, prefix: str, group: int, chunk: int) -> Iterator[Lane]:
     """The edges of one group of an orientation, compact row by compact row.
 
-    Every row is read as the device reads it: with the rows of a block behind it, and a heavy one
+    Every row is read as the device reads it: with the rows of a block from it on, and a heavy one
     run by run. A slice that does not fit into its array fails.
     """
 
@@ -120,13 +120,13 @@ def compressed_edges(arrays: Arrays, name: str, side: str, group: int) -> list[E
 
 
 def compressed_range(arrays: Arrays, prefix: str, group: int) -> range:
-    """Which compressed rows belong to a group."""
+    """The range of the compressed rows of a group."""
     pointers = arrays[f"{prefix}/compressed_ptr"]
     return range(pointers[group], pointers[group + 1])
 
 
 def num_groups(arrays: Arrays, name: str) -> int:
-    """How many groups some edges are in."""
+    """The number of edge groups of the incoming or the outgoing edges."""
     return len(arrays[f"{name}/by_receiver/heavy_rows"])
 
 
@@ -156,7 +156,7 @@ def check_orientation(arrays: Arrays, name: str, manifest: Manifest) -> None:
         slots: list[int] = []
         for group in range(num_groups(arrays, name)):
             found = list(lanes(arrays, f"{name}/{side}", group, chunk))
-            # A group's slots are consecutive, behind those of the groups before it.
+            # A group's slots are consecutive, after those of the groups before it.
             assert sorted(lane.slot for lane in found) == list(
                 range(len(slots), len(slots) + len(found))
             )
@@ -185,7 +185,7 @@ def check_orientation(arrays: Arrays, name: str, manifest: Manifest) -> None:
 
 
 def check_compressed_ends(arrays: Arrays, prefix: str, num_edges: int) -> None:
-    """Asserts that compressed rows start at slot 0 and end behind the last edge."""
+    """Asserts that compressed rows start at slot 0 and end after the last edge."""
     starts, pointers = (arrays[f"{prefix}/compressed_{name}"] for name in ("starts", "ptr"))
     assert len(starts) == len(arrays[f"{prefix}/compressed_rows"]) + 1
     assert pointers[0] == 0
@@ -194,7 +194,7 @@ def check_compressed_ends(arrays: Arrays, prefix: str, num_edges: int) -> None:
 
 
 def check_receivers(arrays: Arrays, chunk: int) -> None:
-    """Asserts that every slot by receiver knows its receiver, with room for a chunk behind."""
+    """Asserts that every slot by receiver has its receiver, and that a chunk fits from it on."""
     receivers = arrays["incoming/receivers"]
     for group in range(num_groups(arrays, "incoming")):
         for edge in edges_by_receiver(arrays, "incoming", group, chunk):

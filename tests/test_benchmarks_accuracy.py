@@ -1,4 +1,4 @@
-"""What `benchmarks.accuracy` hands the peer, and what it makes of the answer."""
+"""The input that `benchmarks.accuracy` gives the peer, and its reading of the answer."""
 
 import sys
 from dataclasses import replace

@@ -85,7 +85,7 @@ class TestSystems:
 
 
 def _alone(model: jg.nn.GraphSAGE) -> jg.nn.GraphSAGE:
-    """The first layer, put out."""
+    """The output of the first layer."""
     del model.layers[1:]
     return model
 

@@ -1,5 +1,6 @@
-"""Every Python block of the documents runs."""
+"""Every Python block of the documents runs; no docstring opens with a question word."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+DOCUMENTED = ("jaxgraph", "pallas_kernels", "benchmarks", "examples")
+QUESTION_WORD = re.compile(r"(What|Which|Whether|How|Of (how|what|which))\b")
 
 
 def blocks() -> list:
@@ -24,3 +27,18 @@ def blocks() -> list:
 @pytest.mark.parametrize(("document", "code"), blocks())
 def test_a_block_runs(document, code):
     exec(compile(code, document, "exec"), {"__name__": "__main__"})
+
+
+def test_docstrings_do_not_open_with_a_question_word():
+    """They say "The rows that...", not "Which rows...", and "True where...", not "Whether..."."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = []
+    for path in sorted(each for folder in DOCUMENTED for each in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, documented):
+                continue
+            text = ast.get_docstring(node) or ""
+            if QUESTION_WORD.match(text):
+                opening = text.splitlines()[0]
+                found.append(f"{path.relative_to(ROOT)}:{node.body[0].lineno}: {opening}")
+    assert not found, "\n".join(["these docstrings open with a question word:", *found])

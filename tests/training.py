@@ -44,7 +44,7 @@ _ACTIVATIONS = {"relu": jax.nn.relu, "elu": jax.nn.elu}
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """What one pass gives: gradients and statistics layer by layer, under the oracle's names."""
+    """The result of one pass: gradients and statistics by layer, under the oracle's names."""
 
     loss: float
     gradients: list[LayerParams]

@@ -113,7 +113,7 @@ class Run:
         self.console = console
 
     def measure_limits(self) -> None:
-        """What memory and cores can do, by whichever library does it best."""
+        """Measures the limits of memory and cores, each with the library that reaches most."""
         contestants = (OURS, *(peer for peer in self._peers() if peer.library == "torch"))
         crew = Crew(contestants, self.settings)
         try:
@@ -179,7 +179,7 @@ class Run:
 
 
 def _is_redundant(crew: Crew) -> bool:
-    """Whether the portable implementations are those that are chosen anyway."""
+    """True where jaxgraph chooses the portable implementations by default."""
     portable = crew.versions.get(PORTABLE.name)
     return portable is not None and portable == crew.versions.get(OURS.name)
 

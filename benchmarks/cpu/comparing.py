@@ -1,4 +1,4 @@
-"""Whether libraries computed what they should, or the same."""
+"""Relative errors of a library's results against expected ones."""
 
 from __future__ import annotations
 

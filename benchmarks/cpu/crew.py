@@ -17,7 +17,7 @@ __all__ = ["Crew", "Settings"]
 
 @dataclass(frozen=True)
 class Settings:
-    """How workers are started.
+    """The settings with which all workers are started.
 
     Attributes:
       peer_python: interpreter of the peers.

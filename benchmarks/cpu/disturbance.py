@@ -1,4 +1,4 @@
-"""Whether other processes used the cores while a worker was at work (Linux)."""
+"""Detection of other processes on the cores while a worker was at work (Linux)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def others_seconds(before: Reading, after: Reading) -> float:
 
 
 def is_disturbed(before: Reading | None, after: Reading | None) -> bool:
-    """Whether others used so much of the cores that a time between the readings tells little."""
+    """True where others used too much of the cores to trust a time between the readings."""
     if before is None or after is None:
         return False
     return others_seconds(before, after) > SHARE * (after.wall - before.wall) + SLACK

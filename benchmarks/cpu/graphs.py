@@ -94,7 +94,7 @@ def renumbered(data: Data, order: str) -> Data:
 
 
 def size_of(data: Data) -> Size:
-    """How large a graph is."""
+    """Counts a graph's nodes, edges, features, classes and missing self-loops."""
     return Size(
         data.num_nodes,
         data.senders.size,

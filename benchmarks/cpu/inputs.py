@@ -57,7 +57,7 @@ class Data:
         return np.flatnonzero(~has_loop).astype(np.int32)
 
     def edges(self, with_loops: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Senders and receivers, with the missing self-loops behind them where asked for."""
+        """Senders and receivers, followed by the missing self-loops where asked for."""
         if not with_loops:
             return self.senders, self.receivers
         loops = self.missing_loops()
@@ -86,7 +86,7 @@ def node_features(num_nodes: int, features: int, seed: int = 0) -> np.ndarray:
 
 @dataclass(frozen=True)
 class AttentionInputs:
-    """What attention starts from.
+    """The inputs of an attention task.
 
     Attributes:
       values: z, float32 [nodes, heads, features].

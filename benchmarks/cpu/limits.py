@@ -1,4 +1,4 @@
-"""What the machine can do, from the tasks that measure it, and how near other tasks come to it."""
+"""The limits of the machine, from the tasks that measure them, and the least time of a work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Limits", "limits"]
 
 @dataclass(frozen=True)
 class Limits:
-    """What the machine can do.
+    """The measured limits of the machine.
 
     Attributes:
       bandwidth: bytes per second of the STREAM triad.

@@ -41,18 +41,18 @@ class Memory:
 
     @property
     def above_loaded(self) -> int | None:
-        """What the task takes: inputs, programs, temporaries and outputs."""
+        """Bytes of the task: inputs, programs, temporaries and outputs."""
         return None if self.peak is None else max(self.peak - self.loaded, 0)
 
     @property
     def of_run(self) -> int | None:
-        """What one run takes: temporaries and outputs."""
+        """Bytes of one run: temporaries and outputs."""
         return None if self.peak is None else max(self.peak - self.before, 0)
 
 
 @dataclass
 class Measurement:
-    """What one library took for one task on one graph.
+    """Times, memory and error of one library for one task on one graph.
 
     Attributes:
       graph: its name.
@@ -83,7 +83,7 @@ class Measurement:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the library computed something else than it should, or than the others."""
+        """True where the results differ from the expected ones by more than the tolerance."""
         return self.error is not None and not self.error <= TOLERANCE
 
 
@@ -175,13 +175,13 @@ def _compare(
 
 
 def repeats_per_round(seconds: float, pace: Pace) -> int:
-    """How often a run of so many seconds is repeated in a round."""
+    """The number of times that a run of so many seconds is repeated in a round."""
     return min(max(round(pace.round_seconds / max(seconds, 1e-9)), 1), MOST_REPEATS)
 
 
 @dataclass
 class _Clock:
-    """The rounds of one worker, behind a first run that counts where there is no round."""
+    """The rounds of one worker, after a first run that counts where there is no round."""
 
     measurement: Measurement
     first: _First
@@ -190,7 +190,7 @@ class _Clock:
     spent: float = 0.0
 
     def is_over(self, pace: Pace) -> bool:
-        """Whether there are enough rounds, or its time is over."""
+        """True where the worker failed, has done enough rounds, or has used up its time."""
         rounds = len(self.calm) + len(self.disturbed)
         is_late = self.first.seconds + self.spent >= pace.seconds and rounds >= pace.least
         return bool(self.measurement.failure) or is_late or len(self.calm) >= pace.rounds

@@ -21,7 +21,7 @@ class Layer:
 
     Attributes:
       in_features: of its input.
-      out_features: put out, per head where there are heads.
+      out_features: of the output, per head where there are heads.
       is_last: whether it is the last: no norm and no activation follow, and heads are averaged.
     """
 
@@ -51,14 +51,14 @@ class Model:
 
     @property
     def label(self) -> str:
-        """What the tables call it."""
+        """The model's name in the tables."""
         width = f"({self.heads} x {self.hidden})" if self.heads > 1 else str(self.hidden)
         norm = ", BatchNorm" if self.batch_norm else ""
         return f"{self.name.upper()} {self.num_layers} x {width}{norm}"
 
     @property
     def aggregates_once(self) -> bool:
-        """Whether the first layer aggregates the same in every epoch: by no parameter."""
+        """True where the first layer's aggregation has no parameter: it is the same every epoch."""
         return self.name != "gat"
 
     def layers(self, in_features: int, out_features: int) -> tuple[Layer, ...]:
@@ -102,10 +102,10 @@ class Model:
         return shapes
 
     def has_effect(self, name: str) -> bool:
-        """Whether a parameter changes what the model computes.
+        """True where a parameter changes the output of the model.
 
-        A bias in front of batch normalisation does not: its gradient is 0, and what is computed of
-        it is rounding.
+        A bias in front of batch normalisation does not: its gradient is 0, and what is computed
+        is rounding.
         """
         index, _, parameter = name.partition("/")
         return not (self.batch_norm and parameter == "bias" and int(index) < self.num_layers - 1)

@@ -1,4 +1,4 @@
-"""Which libraries do which tasks on which graphs, and for how long."""
+"""The plan of a run: the tasks of each library on each graph, and for how long it does them."""
 
 from __future__ import annotations
 
@@ -62,18 +62,18 @@ QUICK_PATIENCE = 1.0
 """Seconds of trying its ways that PyG has in a quick run."""
 
 QUICK_MESSAGE_BYTES = 1 << 30
-"""With how large messages, [edges, heads, features], PyG computes attention in a quick run."""
+"""Largest messages, [edges, heads, features], with which a quick run has PyG compute attention."""
 
 TOPICS = ("spmm", "attention", "epochs", "sar")
-"""What `--only` can choose."""
+"""The choices of `--only`."""
 
 LIMITS: tuple[Task, ...] = (Triad(1 << 26), Product(2048))
-"""What the machine can do: arrays of 256 MiB each, matrices of 16 MiB each."""
+"""Tasks that measure the machine's limits: arrays of 256 MiB each, matrices of 16 MiB each."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How long a task is measured.
+    """The rounds and seconds for which a task is measured.
 
     Attributes:
       rounds: of all libraries in turn, at most.
@@ -102,7 +102,7 @@ def peers(quick: bool) -> tuple[Contestant, ...]:
 
 
 def pace(task: Task, quick: bool, rounds: int | None = None) -> Pace:
-    """How long to measure a task.
+    """Chooses the rounds and seconds for which a task is measured.
 
     Args:
       task: the task.

@@ -28,7 +28,7 @@ MALLOC: Mapping[str, str] = MappingProxyType(
 """`GLIBC_TUNABLES` by the name of the setting.
 
 By default freed memory may go back to Linux and be asked for again, page by page, in every run:
-whether it does depends on what else lies in the heap, and differs from process to process. "kept":
+whether it does depends on what else is in the heap, and differs from process to process. "kept":
 it stays with the process, and only what is computed takes time.
 """
 

@@ -56,7 +56,7 @@ def _cpu_name() -> str:
 
 @dataclass
 class Record:
-    """What a run found.
+    """The results of a run, with the machine and settings that gave them.
 
     Attributes:
       command: as it was typed.
@@ -89,7 +89,7 @@ class Record:
         return work(measurement.task, self.sizes[measurement.graph])
 
     def faults(self, own: Collection[str], optional: str) -> Iterator[str]:
-        """What must not be: wrong results of anyone, and failures of our own contestants.
+        """The faults of a run: wrong results of anyone, and failures of our own contestants.
 
         Args:
           own: names of our contestants.

@@ -1,4 +1,4 @@
-"""What ops compute, in float64: what every library's results are compared with."""
+"""The ops in float64: the reference that every library's results are compared with."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def show(sheet: Sheet, console: Console) -> None:
 
 
 def circumstances(record: Record) -> list[str]:
-    """What has to be known about the figures, one sentence a line."""
+    """The facts that a reader of the figures needs, one sentence a line."""
     machine, limits = record.machine, record.limits
     lines = [
         f"{record.date}, {machine.cpu}, {record.threads} threads, float32, "

@@ -29,7 +29,7 @@ def reset_peak() -> bool:
 
 
 def resident_bytes() -> int:
-    """What is resident now, 0 where the system does not say."""
+    """Bytes that are resident now, 0 where the system does not say."""
     return _status("VmRSS")
 
 

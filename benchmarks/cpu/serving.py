@@ -22,7 +22,7 @@ Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 class Session:
-    """What a worker holds between requests: a library, a graph and a task.
+    """The state of a worker between requests: a library, a graph and a task.
 
     Every method but `answer` is a command of the protocol; its arguments are those of the request.
 

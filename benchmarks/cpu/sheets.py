@@ -111,7 +111,7 @@ def _groups(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def _family(task: Task) -> str:
-    """The table that a task stands in: its group, or all epochs together."""
+    """The table that shows a task: that of its group, or of all epochs together."""
     return task.group.split()[0]
 
 

@@ -13,7 +13,7 @@ __all__ = ["Ratios", "Spread", "ratios", "spread"]
 
 @dataclass(frozen=True)
 class Spread:
-    """Where repeated measurements lie.
+    """The median and quartiles of repeated measurements.
 
     Attributes:
       median: half of them are smaller.

@@ -1,4 +1,4 @@
-"""What is timed: tasks that every library is asked to do, as they travel to the workers.
+"""The tasks that every library is timed on, and their JSON form, which workers receive.
 
 Imported by workers of every library: it needs the standard library alone.
 """
@@ -48,7 +48,7 @@ class SpMM:
 
     @property
     def label(self) -> str:
-        """What the tables call it."""
+        """The task's name in the tables."""
         return f"{self.group} {self.features}"
 
 
@@ -73,7 +73,7 @@ class Attention:
 
     @property
     def label(self) -> str:
-        """What the tables call it."""
+        """The task's name in the tables."""
         return f"{self.group} {self.heads} x {self.features}"
 
 
@@ -94,7 +94,7 @@ class Epoch:
 
     @property
     def label(self) -> str:
-        """What the tables call it."""
+        """The task's name in the tables."""
         return MODELS[self.model].label
 
 
@@ -111,7 +111,7 @@ class Triad:
 
     @property
     def label(self) -> str:
-        """What the tables call it."""
+        """The task's name in the tables."""
         return "STREAM triad"
 
 
@@ -128,7 +128,7 @@ class Product:
 
     @property
     def label(self) -> str:
-        """What the tables call it."""
+        """The task's name in the tables."""
         return f"matrix product {self.size}"
 
 

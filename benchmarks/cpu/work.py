@@ -14,7 +14,7 @@ FLOAT = INDEX = 4
 
 @dataclass(frozen=True)
 class Size:
-    """How large a graph is.
+    """The size of a graph.
 
     Attributes:
       num_nodes, num_edges: directed edges.
@@ -37,10 +37,10 @@ class Size:
 
 @dataclass(frozen=True)
 class Work:
-    """What has to be done.
+    """The bytes and operations that a task needs.
 
     Attributes:
-      gathered_bytes: moved if every row is read again for each edge that needs it (no reuse).
+      gathered_bytes: moved if every row is read anew for each edge that needs it (no reuse).
       single_bytes: moved if every byte is moved once.
       operations: floating-point operations of matrix products.
     """

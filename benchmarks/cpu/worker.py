@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def _answer(library: str, options: Mapping[str, Any]) -> Answer:
-    """What answers for a library; where it cannot be imported, that is the answer to everything."""
+    """The function that answers requests; a failed import of the library is its only answer."""
     module, name = LIBRARIES[library]
     try:
         session = Session(getattr(importlib.import_module(module), name)(**options))

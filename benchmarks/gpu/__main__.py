@@ -57,7 +57,7 @@ def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def device_name(rehearse: bool) -> str:
-    """What the first device is called.
+    """The name of the first device.
 
     Args:
       rehearse: whether any device will do.

@@ -1,4 +1,4 @@
-"""Whether kernels compute what NumPy and the portable implementation do, gradients included."""
+"""Checks of kernels and their gradients against NumPy or the portable implementation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What takes part in a task: one call to start, one to wait for, and what it needs of memory."""
+"""Contestants of a task: one call starts a run, one waits for it, one tells its memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["OURS", "SHOWN_ROWS", "Contestant", "jaxgraph_contestant"]
 
 OURS = "jaxgraph"
 SHOWN_ROWS = 4096
-"""How many rows of each result are compared."""
+"""Rows of each result that are compared."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Placed:
         rows, starts = np.asarray(side.compressed_rows), np.asarray(side.compressed_starts)
         degrees = np.zeros(self.num_rows, np.int64)
         degrees[rows[:count]] = np.diff(starts[: count + 1])
-        # Compressed rows ascend, so that their edges stand in the order of the rows.
+        # Compressed rows ascend, so that their edges are in the order of the rows.
         pointers = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int32)
         return pointers, np.asarray(side.neighbors[: self.num_edges])
 

@@ -1,4 +1,4 @@
-"""What a run does on a GPU: graphs of known sizes, and what is checked and timed on each.
+"""The plan of a run on a GPU: graphs of known sizes, and the checks and timed tasks of each.
 
 Imported by the program and by its workers, which name tasks by their place in the plan.
 """
@@ -34,7 +34,7 @@ class Check:
 
     @property
     def label(self) -> str:
-        """What the tables call it."""
+        """The task's name in the tables."""
         size = f" {self.heads} x {self.features} {self.dtype}" if self.features else ""
         return f"{self.op}{size} as {self.against}"
 
@@ -54,7 +54,7 @@ class Message:
 
     @property
     def label(self) -> str:
-        """What the tables call it."""
+        """The task's name in the tables."""
         return f"{self.op} forward + backward {self.heads} x {self.features}"
 
 
@@ -65,7 +65,7 @@ class Layer:
     Attributes:
       kind: "gcn" or "gat".
       in_features: of a node.
-      heads, features: of what comes out.
+      heads, features: of the output.
       backward: whether gradients of the features and the parameters are computed as well.
     """
 
@@ -77,7 +77,7 @@ class Layer:
 
     @property
     def label(self) -> str:
-        """What the tables call it."""
+        """The task's name in the tables."""
         passes = "forward + backward" if self.backward else "forward"
         return f"{self.kind} {passes} {self.in_features} to {self.heads} x {self.features}"
 
@@ -159,4 +159,4 @@ TASKS: Mapping[str, tuple[Task, ...]] = MappingProxyType(
         ),
     }
 )
-"""What is done on each graph, the most telling first."""
+"""The tasks of each graph, the most telling first."""

@@ -1,4 +1,4 @@
-"""What jaxgraph computes for every task: a function of a block of edges and of arrays."""
+"""jaxgraph's program for every task: a function of a block of edges and of arrays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 def program(task: Task, placed: Placed, implementation: str) -> tuple[Program, Shapes]:
-    """What has to be computed, and the shapes of the arrays that it takes behind the block.
+    """The function that does a task, and the shapes of its arguments after the block.
 
     Args:
       task: the task.
@@ -87,7 +87,7 @@ def _with_gradients(function: Callable[..., jax.Array]) -> Program:
 def _op(
     name: str, heads: int, features: int, rows: int, slots: int
 ) -> tuple[Callable[..., jax.Array], Shapes, tuple[int, ...]]:
-    """An op, shapes of what it takes and of its result; no heads: rows without that axis."""
+    """An op, the shapes of its arguments and of its result; no heads: rows without that axis."""
     table = (rows, heads, features) if heads else (rows, features)
     numbers = (rows, heads)
     if name == "weighted":

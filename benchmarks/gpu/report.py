@@ -1,4 +1,4 @@
-"""What a run found: tables, the goals, JSON and Markdown."""
+"""The results of a run: tables, the goals, JSON and Markdown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOTHING = "-"
 
 @dataclass
 class Record:
-    """What a run found.
+    """The results of a run.
 
     Attributes:
       device: on which.
@@ -59,7 +59,7 @@ class Record:
         return [row for row in self.rows.get(graph, []) if row.task == task.label]
 
     def shares(self, graph: str, task: Task, row: Row) -> tuple[float, float] | None:
-        """Shares of the copy's bandwidth: if every byte moved once, and if none is found again."""
+        """Shares of the copy's bandwidth: if every byte moved once, and if no cache holds any."""
         size = self.sizes.get(graph)
         work = task_work(task, Size(**size)) if size else None
         if work is None or not row.seconds or not self.bandwidth:
@@ -173,7 +173,7 @@ def faults(record: Record) -> Iterator[str]:
 
 
 def markdown(record: Record) -> str:
-    """What has to be known of the figures, and the tables."""
+    """The facts that a reader of the figures needs, and the tables, as Markdown."""
     about = "a rehearsal, whose figures mean nothing" if record.rehearsed else "float32"
     checks = [
         row

@@ -1,4 +1,4 @@
-"""What the device's memory can do, what a task asks of it, and what the kernels have under way."""
+"""The bandwidth of a device's memory, the work of a task, and the kernels' bytes in flight."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LATENCY = 0.8e-6
 
 @dataclass(frozen=True)
 class Expectation:
-    """What the aggregation of a task should reach.
+    """The reads and bytes that an aggregation has in flight, which bound its bandwidth.
 
     Attributes:
       reads, read_bytes: reads that a lane has under way at once, and bytes of each.
@@ -72,7 +72,7 @@ def task_work(task: Task, size: Size) -> Work | None:
 
 
 def expectation(task: Task) -> Expectation | None:
-    """What the forward kernel of a task has under way; None for tasks that are not timed."""
+    """Reads in flight of a task's forward kernel; None where no kernel is timed."""
     if isinstance(task, SpMM):
         team = team_for(task.features, 4)
     elif isinstance(task, Layer | Message):

@@ -27,7 +27,7 @@ Maker = Callable[[], Contestant]
 
 @dataclass(frozen=True)
 class Pace:
-    """How long contestants are measured.
+    """The rounds and seconds for which contestants are measured.
 
     Attributes:
       rounds: of all in turn.
@@ -44,7 +44,7 @@ class Pace:
 
 @dataclass
 class Row:
-    """What one contestant took for one task on one graph.
+    """Times, error and memory of one contestant for one task on one graph.
 
     Attributes:
       graph, task, contestant: names.
@@ -146,7 +146,7 @@ def measure(
 
 
 def _copies(shapes: Sequence[tuple[int, ...]], spread_bytes: int) -> int:
-    """How many sets of inputs are used by turns."""
+    """The number of input sets, used by turns so that no cache holds them; at most 8."""
     size = 4 * sum(math.prod(shape) for shape in shapes)
     return max(1, min(8, math.ceil(spread_bytes / max(size, 1))))
 

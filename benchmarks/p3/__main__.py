@@ -9,7 +9,7 @@ generated graph is smaller than ogbn-arxiv, for time; degrees stay, and so does 
 what is sent (at full size, P3's to transform first is a twentieth to an eighth higher). Nothing is
 run: figures are those of programs compiled for emulated devices. In what a step of `sar` sends,
 every step of its ring counts as the largest; a step of aggregate first sends the features twice,
-since models compute their layers again in the backward.
+since models recompute their layers in the backward.
 
     python -m benchmarks.p3 --data-dir DIR [--plot p3.png]
 """

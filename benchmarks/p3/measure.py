@@ -1,4 +1,4 @@
-"""What compiled programs send and hold, and what can be counted without compiling."""
+"""Bytes that compiled programs send and hold, and counts that need no compilation."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TOLERANCE = 0.001
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """What is varied in the tables.
+    """One point of the tables: a graph, its partition, the devices and the widths.
 
     Attributes:
       graph, partition: names.
@@ -61,7 +61,7 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Transfer:
-    """What the first layer sends, per device.
+    """Bytes that the first layer sends, per device.
 
     Attributes:
       point, system: of which layer.
@@ -169,7 +169,7 @@ def with_features(graph: jg.Graph, features: int) -> jg.Graph:
 def measure_transfers(
     made: Cut, widths: Iterable[tuple[int, int]], compiled: Iterable[tuple[int, int]]
 ) -> Iterator[Transfer]:
-    """What the first layers of all systems send.
+    """Measures the bytes that the first layer of every system sends.
 
     Args:
       made: the graph in parts.
@@ -240,7 +240,7 @@ def _layer_bytes(convolution: nnx.Module, sharded: jg.parallel.ShardedGraph) -> 
 
 
 def _moved(compiled: jax.stages.Compiled) -> int:
-    """What a program sends, but for sums of scalars and of the parameters' gradients."""
+    """Bytes that a program sends, but for sums of scalars and of the parameters' gradients."""
     sent = jg.analysis.traffic(compiled)
     return sum(size for collective, size in sent.items() if collective != "all-reduce")
 

@@ -157,7 +157,7 @@ def conclusions(
 
 
 def _of_steps(steps: Sequence[Step]) -> Iterator[str]:
-    """What P3 costs in edges and work, and its balance."""
+    """Sentences about the cost of P3 in edges and work, and about its balance."""
     found: dict[Point, dict[str, Step]] = {}
     for step in steps:
         found.setdefault(step.point, {})[step.system] = step
@@ -180,7 +180,7 @@ def _of_steps(steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _against(rows: ByPoint, rival: str) -> str:
-    """How often and by how much P3 sends more than another."""
+    """A sentence about the points where P3 sends more than `rival`, and by how much."""
     ratios = {point: row["p3"].both / row[rival].both for point, row in rows.items()}
     lost = {point: ratio for point, ratio in ratios.items() if ratio > 1}
     best = min(ratios, key=lambda point: ratios[point])
@@ -230,7 +230,7 @@ def plot(transfers: Sequence[Transfer], devices: int, path: Path) -> None:
 def curves(
     transfers: Iterable[Transfer], devices: int, name: str
 ) -> dict[tuple[str, str], tuple[list[int], list[float]]]:
-    """What each system sends over one width, where it is varied at one value of the other.
+    """Traffic of each system by one width, at the graph and other width with the most points.
 
     Args:
       transfers: of all points.

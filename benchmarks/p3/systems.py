@@ -1,7 +1,7 @@
 """The ways to run the first layer of GraphSAGE that are weighed against each other.
 
 GraphSAGE is the model of P3's figures 10 and 15. The library chooses the order of aggregation and
-transformation by cost; here both orders are written with P-TAGS, which run them as they stand.
+transformation by cost; here both orders are written with P-TAGS, which run them as written.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class System:
 
     Attributes:
       name: in the tables.
-      mode: the schedule of the layers behind the first, and of the first where `chunks` is 0.
+      mode: the schedule of the layers after the first, and of the first where `chunks` is 0.
       chunks: in which P3's partial activations are made; 0: not mode "p3".
       topology: where P3's edges of the first layer are.
       convolution: of the first layer.
@@ -113,7 +113,7 @@ class System:
         return (manifest.num_parts - 1) * rows, (manifest.num_parts - 1) * rows
 
     def rows_counted(self, sharded: jg.parallel.ShardedGraph) -> Rows:
-        """What is counted of them in a compiled program: every step of a ring as its largest."""
+        """The same rows as a compiled program counts them: every step of a ring as its largest."""
         if steps := self._ring(sharded):
             forward, backward = (len(rows) * max(rows) / sharded.num_parts for rows in steps)
             return forward, backward

@@ -54,7 +54,7 @@ class Instruction:
 
     @cached_property
     def attributes(self) -> dict[str, str]:
-        """What follows the operands, `key=value` by key, values as written."""
+        """Attributes after the operands: the text of each value, by key."""
         pairs = (part.partition("=") for part in split_list(self.attributes_text))
         return {key: value for key, _, value in pairs}
 
@@ -105,7 +105,7 @@ class Module:
       entry: the computation where the program starts.
       num_partitions: devices among which one SPMD program is split.
       replica_count: copies of that program.
-      is_scheduled: whether instructions stand in the order in which they run.
+      is_scheduled: whether instructions are in the order in which they run.
     """
 
     computations: Mapping[str, Computation]
@@ -207,7 +207,7 @@ def num_bytes(shape: str) -> int:
 
 
 def split_list(text: str) -> list[str]:
-    """Splits at the commas that stand outside of brackets and strings, and strips the parts."""
+    """Splits at the commas outside of brackets and strings, and strips the parts."""
     parts, depth, start = [], 0, 0
     for token in _SEPARATORS.finditer(text):
         symbol = token[0]
@@ -240,7 +240,7 @@ def _bodies(text: str) -> Iterator[tuple[str, bool, list[str]]]:
 
 
 def _closing(text: str, start: int) -> int:
-    """The index behind the bracket that closes the one at `start`."""
+    """The index after the bracket that closes the one at `start`."""
     depth = 0
     for token in _BRACKETS.finditer(text, start):
         if token[0] in "([{":

@@ -1,4 +1,4 @@
-"""What a compiled program sends: bytes that leave each device, and what hides their transfer."""
+"""Traffic of a compiled program: bytes that leave each device, and work that overlaps them."""
 
 import math
 import re
@@ -78,12 +78,12 @@ def traffic_from_hlo(text: str) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Overlap:
-    """What the schedule puts between the start and the end of one collective.
+    """Instructions that the schedule places between the start and the end of one collective.
 
     Attributes:
       name: of the instruction that starts it.
       computation: that holds it, a loop's body for example.
-      asynchronous: whether it has a start and an end; if not, nothing can stand between.
+      asynchronous: whether it has a start and an end; if not, nothing can run between.
       between: opcodes of the instructions between start and end, in schedule order.
     """
 
@@ -111,7 +111,7 @@ class Overlap:
 def overlapped(
     compiled: jax.stages.Compiled, collective: str = "collective-permute"
 ) -> list[Overlap]:
-    """What runs while each collective of one kind of a compiled program is under way.
+    """Lists what a compiled program runs during each of its collectives of one kind.
 
     Args:
       compiled: a program as `jax.jit(f).lower(...).compile()` returns it, for any platform.
@@ -259,7 +259,7 @@ def _mesh_group_size(instruction: Instruction) -> int:
     """Size of the groups written as `mesh['a'=2,'b'=4] {'a','b':(1)2}`."""
     text = instruction.attributes["replica_groups"]
     mesh = _MESH_GROUPS.match(text)
-    # Device ids other than 0, 1, 2, ... stand behind a comma, between the mesh and the axes.
+    # Device ids other than 0, 1, 2, ... follow a comma, between the mesh and the axes.
     axes = text if "{" in text else instruction.attributes["device_ids"]
     if mesh is None:
         raise ValueError(f"replica groups of {instruction.name!r} cannot be read: {text!r}")

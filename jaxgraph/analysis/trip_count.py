@@ -1,4 +1,4 @@
-"""How often a while loop of a compiled program runs.
+"""Counts the iterations of a while loop of a compiled program.
 
 XLA annotates the loops whose count it knows. For the others the count follows from the condition
 when it compares linear forms of the loop's state, and each element of the state in them starts at a
@@ -97,7 +97,7 @@ class _Scope:
 
 
 def trip_count(module: Module, computation: Computation, loop: Instruction) -> int | None:
-    """How often the body of a while loop runs.
+    """The number of times that the body of a while loop runs.
 
     Args:
       module: the program.

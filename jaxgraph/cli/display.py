@@ -1,4 +1,4 @@
-"""What the command line shows: the bar, the tables, numbers for people."""
+"""Output of the command line: the progress bar, tables, and numbers formatted for people."""
 
 import time
 from types import TracebackType
@@ -16,7 +16,7 @@ _BAR_NEEDS = 70
 
 
 class EpochRecord(Protocol):
-    """What training reports after an epoch."""
+    """A report of training after an epoch."""
 
     @property
     def epoch(self) -> int: ...
@@ -84,7 +84,7 @@ def two_columns(title: str, rows: dict[str, Any]) -> Table:
     """A table of names and values.
 
     Args:
-        title: What stands above it.
+        title: The title above it.
         rows: Values by name; integers get their thousands parted, floats four significant digits.
 
     Returns:

@@ -26,7 +26,7 @@ _generator_option = partial(typer.Option, rich_help_panel="Generated graphs")
 
 @dataclass(frozen=True, kw_only=True)
 class GraphOptions:
-    """Which graph to read or generate, and what to do to it before it is used."""
+    """Options that choose a graph, to read or to generate, and prepare it for use."""
 
     dataset: Annotated[
         str,
@@ -208,7 +208,7 @@ def _named_value(text: str) -> tuple[str, Any]:
 
 
 def graph_summary(graph: Graph) -> dict[str, Any]:
-    """What to say of a graph before working on it.
+    """Summarises a graph by its name and its counts.
 
     Args:
         graph: The graph.

@@ -1,4 +1,4 @@
-"""What a training run showed: accuracy, time, memory, traffic, padding."""
+"""Results of a training run: accuracy, time, memory, traffic, padding."""
 
 import statistics
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ def recipe_table(graph: str, settings: Mapping[str, Any], chosen: Mapping[str, A
 
 
 def result_summary(history: Any) -> dict[str, Any]:
-    """What was learned, and how long it took.
+    """The metrics of the best epoch, and the time that training took.
 
     Args:
         history: What `jaxgraph.train.fit` returned, of one epoch at least.
@@ -73,7 +73,7 @@ def result_summary(history: Any) -> dict[str, Any]:
 
 
 def cost_summary(compiled: Any, sharded: Any) -> dict[str, Any]:
-    """What one epoch takes from each device: a training step and the evaluation after it.
+    """Memory and traffic of one epoch per device (training step and evaluation), and padding.
 
     Args:
         compiled: The program of an epoch, a `jax.stages.Compiled`, that `jaxgraph.train.fit` runs.

@@ -293,7 +293,7 @@ class _WeightedLine:
         return float(self.cumulative[-1])
 
     def positions(self, points: np.ndarray) -> np.ndarray:
-        """Returns the position that each point from 0 to the total lies in."""
+        """Returns the position that contains each point from 0 to the total."""
         # A point rounded to the very end belongs to the last position.
         points = np.minimum(points, np.nextafter(self.total, 0))
         found = self.first[(points * (self.first.size / self.total)).astype(np.int64)]
@@ -307,7 +307,7 @@ class _WeightedLine:
 def _simple_edges(
     draw: _DrawPairs, num_nodes: int, degree: float, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws pairs until enough are distinct, and keeps as many as wanted, at random."""
+    """Draws pairs until enough are distinct, and selects as many as wanted, at random."""
     wanted = min(round(num_nodes * degree / 2), num_nodes * (num_nodes - 1) // 2)
     keys = np.zeros(0, np.int64)
     share_of_new = 0.95

@@ -23,7 +23,7 @@ def elu(x: jax.Array) -> jax.Array:
     """y = x where x > 0, else exp(x) - 1
 
     As `jax.nn.elu`, to 2 units of the last place. XLA counts its own exponential as expensive: it
-    would keep that beside y, or an array of powers where y itself is computed again.
+    would save that beside y, or an array of powers where y itself is recomputed.
 
     Args:
       x: float, of any shape.

@@ -1,7 +1,7 @@
 """Features that carry what the first layer's aggregation makes of them, computed once.
 
 The features of a graph do not change in training. Where the first layer sums them over neighbours
-by no parameter, and nothing random stands before it, the sums do not change either.
+without parameters, and nothing random comes before it, the sums do not change either.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class Aggregation(ptags.Aggregation, Protocol):
-    """What is computed of the neighbours' features, by no parameter; hashable, holds no arrays."""
+    """A parameter-free aggregation of the neighbours' features; hashable, without arrays."""
 
     @property
     def edge_data(self) -> tuple[str, ...]:
@@ -39,7 +39,7 @@ class Aggregation(ptags.Aggregation, Protocol):
 
     @property
     def is_linear(self) -> bool:
-        """Whether features may as well be mapped before."""
+        """True where the aggregation commutes with a linear map of the features."""
         ...
 
     def __call__(self, shard: Shard, x: jax.Array, /) -> jax.Array:
@@ -52,13 +52,13 @@ class AggregatedFeatures:
     """Features and their aggregate; layers take it in place of features, under `spmd`.
 
     A layer whose aggregation is this one takes the aggregate; every other one, and dropout, take
-    the features. So what a layer puts out does not depend on which of the two it is given.
+    the features. So a layer's output does not depend on which of the two it is given.
 
     Attributes:
       features: float [rows, features], x; 0 in the rows of padding. Or this device's columns of all
         nodes.
-      aggregate: float [rows, features], the aggregation of x, or [rows, 2 features], behind x in
-        each row; 0 in the rows of padding. Of columns float [parts * rows, columns].
+      aggregate: float [rows, features], the aggregation of x, or [rows, 2 features], each row of x
+        and then its aggregate; 0 in the rows of padding. Of columns float [parts * rows, columns].
       aggregation: which one.
     """
 
@@ -68,7 +68,7 @@ class AggregatedFeatures:
 
     @property
     def is_behind_features(self) -> bool:
-        """Whether `aggregate` holds x too, for layers that map both by one product."""
+        """True where `aggregate` also holds x, for layers that map both by one product."""
         return self.aggregate.shape[-1] > self.values.shape[-1]
 
     @property
@@ -83,21 +83,21 @@ class AggregatedFeatures:
 
 
 Features = jax.Array | FeatureColumns | AggregatedFeatures
-"""What layers are given: rows of the own nodes, this device's columns of all, or with sums."""
+"""The input of layers: rows of the own nodes, columns of all nodes, or either with aggregates."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FirstAggregation:
-    """What a model aggregates first, if it does so by no parameter.
+    """The parameter-free aggregation that a model's first layer applies to the features.
 
     Attributes:
-      aggregation: of its features.
+      aggregation: the aggregation itself.
       width: columns that a pass aggregates where the aggregate is not at hand.
-      in_training: whether nothing random stands before it in training; in inference nothing does.
-      is_followed_by_maps: whether the layer takes linear maps of features and aggregate and nothing
-        else, so that nothing but what it puts out need be kept for its backward.
-      is_behind_features: whether the layer maps features and aggregate by matrices of their own,
-        which is one product where they stand in the same rows.
+      in_training: whether nothing random comes before it in training; in inference nothing does.
+      is_followed_by_maps: whether the layer only maps features and aggregate linearly, so that its
+        backward needs no residual but the layer's output.
+      is_behind_features: whether the layer maps features and aggregate by a matrix each, which is
+        one product where both are stored in the same rows.
     """
 
     aggregation: Aggregation

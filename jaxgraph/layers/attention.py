@@ -110,7 +110,7 @@ def gat_stages(
 def _attend(
     stages: ConvStages, params: Params, neighborhood: Any, x: Features | Pair | DerivedFeatures
 ) -> jax.Array:
-    """Runs the stages; of features that the backward makes again, with rows that it makes, too."""
+    """Runs the stages; for `DerivedFeatures` the backward recomputes their rows."""
     if not isinstance(x, DerivedFeatures):
         return run_stages(stages, params, neighborhood, x)
 
@@ -142,7 +142,7 @@ def _map_gat(params: Params, nodes: Nodes, x: Features) -> Rows:
 
 
 def _map_gat_late(params: Params, nodes: Any, x: jax.Array) -> Rows:
-    """The same, of features that the backward makes again."""
+    """Runs the stages on features that the backward recomputes."""
     vectors, by = _score_vectors(params), nodes.implementation
     check_width(nodes, x, params["kernel"])
     # Where z is no factor of a product, no gradient needs it once messages have theirs.
@@ -166,7 +166,7 @@ def _rows_of_gat(params: Params, flat: jax.Array, scores: jax.Array) -> Rows:
 def _per_head(vectors: jax.Array) -> jax.Array:
     """[heads * features, heads]: the map that takes the inner product of each head with its vector.
 
-    As a product of matrices nothing of the size of all rows is made beside the result.
+    A product of matrices makes no array of all rows beside its result.
     """
     heads, width = vectors.shape
     columns = jnp.eye(heads, dtype=vectors.dtype)[:, None, :] * vectors[:, :, None]

@@ -73,7 +73,7 @@ class _Aggregation:
         raise NotImplementedError
 
     def receive(self, neighborhood: Neighborhood, sent: jax.Array, own: jax.Array, /) -> jax.Array:
-        """float [receivers, features] of what all senders sent, and the receivers would send."""
+        """Aggregates [receivers, features] of the senders' values and the receivers' own ones."""
         weights = neighborhood.edge_weight if "edge_weight" in self.edge_data else None
         message, reducer = self.fold(sent.dtype, is_weighted=weights is not None)
         inputs = Inputs((), sent, (), () if weights is None else weights)
@@ -111,7 +111,7 @@ class SymmetricSum(_Aggregation):
 
     @property
     def is_linear(self) -> bool:
-        """Whether features may as well be mapped before."""
+        """True where the aggregation commutes with a linear map of the features."""
         return True
 
     def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
@@ -150,7 +150,7 @@ class NeighborReduction(_Aggregation):
 
     @property
     def is_linear(self) -> bool:
-        """Whether features may as well be mapped before."""
+        """True where the aggregation commutes with a linear map of the features."""
         return self.reduce in ("sum", "mean")
 
     def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
@@ -167,7 +167,7 @@ class NeighborReduction(_Aggregation):
 
 
 def first_aggregation(aggregation: Aggregation, kernel: jax.Array) -> FirstAggregation:
-    """What a model aggregates whose first layer maps the aggregation of its features.
+    """The first aggregation of a model whose first layer maps the aggregate of the features.
 
     Args:
       aggregation: of the first layer.
@@ -209,7 +209,7 @@ class _Orders(NamedTuple):
     finish: Callable[[Params, Nodes, jax.Array], jax.Array]
 
     def at_use(self, params: Params, x: jax.Array) -> Params:
-        """The kernels in the type of x. What is no matrix is not cast, but its result."""
+        """The kernels in the type of x; scalars stay, since their results are cast."""
         chosen = {name: params[name] for name in self.kernels}
         return {name: at_use(k, x) if jnp.ndim(k) else k for name, k in chosen.items()}
 
@@ -467,7 +467,7 @@ def gin_stages(params: Params, dtype: Any) -> ConvStages:
 def _perceptron(params: Params, nodes: Nodes, hidden: jax.Array) -> jax.Array:
     """relu(hidden + b_1) W_2 + b_2"""
     hidden = add_bias(hidden, params.get("first_bias"))
-    # In parts the layer is computed again from less.
+    # In parts the layer is recomputed from less.
     alone = not isinstance(nodes, Shard) or nodes.num_parts == 1
     activation = keeping_output(jax.nn.relu) if alone else jax.nn.relu
     return linear(nodes, activation(hidden), params["second_kernel"], params.get("second_bias"))

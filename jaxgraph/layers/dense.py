@@ -1,4 +1,4 @@
-"""What acts on every node alone; on features that are split by column or aggregated as well."""
+"""Linear maps, bias and dropout, which act on every node alone, for all kinds of `Features`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MAPPED = "mapped_features"
 """Checkpoint name of what `linear` returns."""
 
 _ROWS_AT_ONCE = 64
-"""How many rows of padding are looked at together."""
+"""The number of padding rows that are checked together."""
 
 
 def linear(
@@ -82,7 +82,7 @@ def linear(
     elif is_placed and nodes.has_padding and not is_masked:
         y: jax.Array = _map_features(by, x, nodes.node_mask, at_use(kernel, x))
     else:
-        # The kernel's gradient multiplies the rows of padding by 0, which keeps a NaN.
+        # The kernel's gradient multiplies the rows of padding by 0, and 0 times NaN is NaN.
         rows = x if is_masked else nodes.mask_rows(x)
         y = map_rows(rows, at_use(kernel, x), by)
     return checkpoint_name(add_bias(y, bias), MAPPED)
@@ -93,7 +93,7 @@ def _product_alone(by: str, kernels: Mapping[str, jax.Array], x: jax.Array, _: N
 
 
 def product(by: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """x W, under the name by which a checkpoint policy can keep it.
+    """x W, under the name by which a checkpoint policy can save it.
 
     Args:
       by: the implementation, as of `map_rows`.
@@ -109,7 +109,7 @@ def product(by: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
 def products(
     by: str, x: jax.Array, kernel: jax.Array, other: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """x W and x V, under the name by which a checkpoint policy can keep them.
+    """x W and x V, under the name by which a checkpoint policy can save them.
 
     Args:
       by, x, kernel: as of `product`.
@@ -134,9 +134,9 @@ def check_width(nodes: Nodes, x: jax.Array | FeatureColumns, kernel: jax.Array) 
 
 @functools.partial(custom_vjp, nondiff_argnums=(0,), loops=False)
 def _map_features(by: str, x: jax.Array, mask: jax.Array, kernel: jax.Array) -> jax.Array:
-    """x W with 0 in the rows of padding, for x that no computation puts out.
+    """x W with 0 in the rows of padding, for x that is no computation's output.
 
-    Nothing before it could leave the rows of padding 0, so that to do it is to copy x.
+    No computation before it can write these zeros, so that they take a copy of x.
     """
     return _without_padding(x, mask, lambda x: map_rows(x, kernel, by))
 

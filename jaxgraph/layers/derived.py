@@ -25,7 +25,7 @@ class DerivedFeatures:
       function: computes x by elementwise steps on arguments that have a row per node; closes over
         nothing but constants.
       keeps_products: whether the products of x are saved as well, and computed once.
-      waits: whether x is computed again when the gradient has arrived; False where x is one of the
+      waits: whether x is recomputed when the gradient has arrived; False where x is one of the
         arguments.
     """
 

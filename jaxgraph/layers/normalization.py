@@ -21,7 +21,7 @@ from jaxgraph.parallel.whole_graph import nodes_on_device
 __all__ = ["STATISTICS", "batch_norm", "batch_statistics", "layer_norm", "normalize"]
 
 STATISTICS = "batch_statistics"
-"""Checkpoint name of what is reduced over all devices: computed again, it would be sent again."""
+"""Checkpoint name of sums over all devices: to recompute them is to send them again."""
 
 
 def batch_statistics(shard: Shard, x: jax.Array | FeatureColumns) -> tuple[jax.Array, jax.Array]:
@@ -95,7 +95,7 @@ def batch_norm(
 
     dx = scale / sqrt(var + epsilon) (g - sum_j g_j / n - h sum_j g_j h_j / n)
 
-    where h is the normal (x - mean) / sqrt(var + epsilon), and keeps nothing but x.
+    where h is the normal (x - mean) / sqrt(var + epsilon), and saves nothing but x.
 
     Args:
       shard: the shard, under `spmd`.
@@ -135,7 +135,7 @@ def _batch_norm_backward(epsilon, residuals, gradients):
     shard, x, mean, inverse, count, scale = residuals
     implementation = shard.incoming.implementation
     gradient = stored_for(implementation, gradients[0])
-    # Else XLA would keep it from the forward, beside what it is made from.
+    # Else XLA would save it in the forward, beside its operands.
     x = x + when_ready(gradient).astype(x.dtype)
     zero = jnp.zeros_like(mean)
     of_bias, along = _sums(shard, gradient, x, zero, mean)

@@ -1,8 +1,8 @@
 """Functions whose backward recomputes its residuals, as late as it needs them.
 
 `jax.checkpoint` puts an optimization barrier before the recomputation, so that it waits for the
-gradient. XLA's CPU compiler drops barriers before it schedules, and would compute everything again
-as early as in the forward: nothing would be saved. A dependence on data it keeps.
+gradient. XLA's CPU compiler drops barriers before it schedules, and would recompute everything
+as early as in the forward: that would save no memory. It does not drop a dependence on data.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def recompute(
     keep: Sequence[str],
     offload: Sequence[str] = (),
 ) -> Pytree:
-    """`function(*arguments)`, of whose intermediate results few are saved for the backward.
+    """`function(*arguments)`; saves few of its intermediate results for the backward.
 
     Args:
       function: pure; closes over nothing but constants.

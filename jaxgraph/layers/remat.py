@@ -1,4 +1,4 @@
-"""Which tensors of a layer its forward saves for its backward: a policy, by the tensors' names."""
+"""Policies that name the tensors of a layer that its forward saves for its backward."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _REST = ("save", "recompute")
 
 @dataclasses.dataclass(frozen=True)
 class RematPolicy:
-    """What a layer saves for its backward. A policy changes memory and time, and no value.
+    """The tensors that a layer saves for its backward; they change memory and time, no value.
 
     A layer starts with the norm and the activation that follow the convolution before, and ends
     with its own convolution. Its input, the output of the convolution before, is always saved.
@@ -51,7 +51,7 @@ class RematPolicy:
         they are recomputed from the layer's input when the gradient of its output has arrived.
 
     Raises:
-      ValueError: a name stands in two lists, or in one where it has no effect.
+      ValueError: a name is in two lists, or in one where it has no effect.
 
     References:
       Chen et al., "Training deep nets with sublinear memory cost", 2016.

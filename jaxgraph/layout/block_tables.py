@@ -94,7 +94,7 @@ def block_tables(
 
 
 def _with_room(name: str, values: np.ndarray, chunk: int) -> np.ndarray:
-    """A chunk may reach behind the last slot, and behind the last row that is visited."""
+    """Adds padding: a chunk may reach beyond the last slot, and beyond the last visited row."""
     has_room = name in ("neighbors", "edge_ids", "rows", "starts", "degrees")
     return _padded(values, chunk if has_room else 0)
 

@@ -1,8 +1,8 @@
 """The arrays of the first layer on feature columns: columns of all nodes, and edges among them.
 
-All nodes stand in one table, part after part, as many rows for each. The rows of every part are cut
-into chunks of equal length; a device holds, chunk by chunk, the edges that end in that chunk of all
-parts of its row of devices, or of its own part alone.
+All nodes are in one table, part after part, with equally many rows for each. The rows of every part
+are cut into chunks of equal length; a device holds, chunk by chunk, the edges that end in that
+chunk of all parts of its row of devices, or of its own part alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PREFIX = "columns/"
 
 @dataclasses.dataclass(frozen=True)
 class ColumnRequest:
-    """How the user wants features split by column.
+    """The user's choices for features that are split by column.
 
     Attributes:
       topology: "replicated" or "pushed", see `ColumnSchedule`.

@@ -41,7 +41,7 @@ class CompressedRows:
 
     @property
     def num_groups(self) -> int:
-        """How many groups there are."""
+        """The number of groups."""
         return len(self.pointers) - 1
 
     @property

@@ -36,7 +36,7 @@ def choose_halo_unit(surveys: Sequence[Survey]) -> int:
 
 
 def describe(survey: Survey, unit: int, divisor: int = 1) -> Manifest:
-    """What is known of a surveyed graph, with the shapes that its parts need.
+    """The manifest of a surveyed graph, with the shapes that its parts need.
 
     Args:
       survey: the graph.

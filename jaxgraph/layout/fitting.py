@@ -149,7 +149,7 @@ def _scaled_units(matrix: Units, scale: float) -> Units:
 
 
 def _check_kind(manifest: Manifest, pad_to: Manifest) -> None:
-    """That `manifest` could take on shapes like those of `pad_to`, whatever the sizes."""
+    """Raises `ValueError` where `manifest` differs from `pad_to` in more than its sizes."""
     if manifest.columns is not None or pad_to.columns is not None:
         raise ValueError(
             "a graph in mode 'p3' has shapes of its own, which no other graph takes on; shard each "

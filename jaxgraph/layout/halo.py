@@ -1,4 +1,4 @@
-"""How many rows each part needs from each other, and in which units they are sent.
+"""Counts of the rows that each part needs from each other part, and units to send them in.
 
 Messages are cut into units of a fixed number of rows, and a unit is sent only between the pairs of
 parts that need it; a large unit means few messages, a small one little padding.
@@ -20,7 +20,7 @@ def pair_counts(pointers: list[np.ndarray]) -> np.ndarray:
 
     Args:
       pointers: for each part, int [parts + 1]; group s holds the rows shared with the part that is
-        s steps behind on the ring, group 0 the part's own.
+        s steps back on the ring, group 0 the part's own.
 
     Returns:
       int64 [parts, parts], 0 on the diagonal.

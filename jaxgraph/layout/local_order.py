@@ -1,4 +1,4 @@
-"""Which part owns a node and in which row, and which edges end in which part."""
+"""The order of nodes and edges by the part that owns them, and the row of each node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxgraph.partition.sorting import counting_argsort, index_dtype, smallest_u
 __all__ = ["LocalOrder", "local_order"]
 
 _EDGES_AT_A_TIME = 1 << 20
-"""So that what is made for some edges stays in the cache."""
+"""Few enough that the temporary arrays of these edges stay in the cache."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class LocalOrder:
 
     @property
     def num_parts(self) -> int:
-        """How many parts there are."""
+        """The number of parts."""
         return len(self.part_ptr) - 1
 
     @property
@@ -61,7 +61,7 @@ def local_order(graph: Graph, partition: Partition) -> LocalOrder:
       partition: a part for every node, and perhaps a rank.
 
     Returns:
-      The order; without a rank, nodes stand by id. An edge belongs to the part of its receiver.
+      The order; without a rank, nodes are by id. An edge belongs to the part of its receiver.
     """
     parts = partition.num_parts
     part = partition.assignment.astype(smallest_unsigned(parts - 1))

@@ -32,14 +32,14 @@ Shapes = dict[str, tuple[tuple[int, ...], np.dtype]]
 """Shape and type of each."""
 MODES = ("sar", "domain")
 TOPOLOGIES = ("replicated", "pushed")
-"""Where the edges of a layer on feature columns are: on every device, or sent when needed."""
+"""Places of the edges of a layer on feature columns: on every device, or sent when needed."""
 EDGE_DATA = ("edges", "edge_weight", "edge_type")
 """Arrays of a part that hold the user's data of each edge, in row order by receiver."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Padding:
-    """What padding costs: stored or sent beside needed, over all parts.
+    """The cost of padding: counts of what is stored or sent and of what is needed, over all parts.
 
     Attributes:
       nodes, node_rows: nodes, and rows stored for them.
@@ -75,7 +75,7 @@ class Padding:
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """How large a graph is, without any padding.
+    """The size of a graph, without any padding.
 
     Attributes:
       num_nodes, num_edges: of the whole graph.
@@ -89,9 +89,9 @@ class Counts:
 
 @dataclasses.dataclass(frozen=True)
 class ColumnSchedule:
-    """How features are split by column, and the first layer with them (P3, sections 3.1 to 3.4).
+    """The split of features, and of the first layer, by column (P3, sections 3.1 to 3.4).
 
-    Devices stand in rows of a two-axis mesh: `replicas` rows of `groups` devices each. Those of a
+    Devices form rows of a two-axis mesh: `replicas` rows of `groups` devices each. Those of a
     row hold different columns, and compute the first layer for the nodes of their row's parts.
 
     Attributes:
@@ -211,7 +211,7 @@ class Manifest:
 
     @property
     def has_outgoing(self) -> bool:
-        """Whether a part has arrays of the edges that leave it."""
+        """True where a part has arrays of the edges that leave it."""
         return self.mode == "sar" and self.num_parts > 1
 
     def table_rows(self, prefix: str) -> int:
@@ -255,7 +255,7 @@ class Manifest:
         return dataclasses.replace(self, shapes=shapes)
 
     def slack(self, name: str, dimensions: int) -> tuple[int, ...]:
-        """What the sizes add to each dimension of an array, whatever is stored in it.
+        """The entries that the sizes add to each dimension of an array, independent of its data.
 
         Args:
           name: of the array.
@@ -283,7 +283,7 @@ class Manifest:
 
 
 def fill_value(name: str, dimensions: int) -> int:
-    """What stands in the padding of an array.
+    """The value that fills the padding of an array.
 
     Args:
       name: of the array.

@@ -1,6 +1,6 @@
 """The edges of one part, grouped by the part at their other end and ordered by row.
 
-Parts stand on a ring. Edges that end in part p are in group s if they come from part p - s; edges
+Parts form a ring. Edges that end in part p are in group s if they come from part p - s; edges
 that leave part p for part p + s are in group s - 1. Within a group, edges are ordered by (sender's
 row, edge), so that what two parts say of the edges between them is the same, in the same order.
 """
@@ -97,18 +97,18 @@ def _sender_keys(
 def repetitions(
     receiver_rows: np.ndarray, sender_keys: np.ndarray, by_row: np.ndarray, bounds: np.ndarray
 ) -> np.ndarray | None:
-    """Which of several equal edges each one is.
+    """Numbers each edge among the edges that are equal to it, from 0.
 
     Args:
       receiver_rows: int [edges].
-      sender_keys: int [edges], equal where senders are; equal keys stand in the graph's order.
+      sender_keys: int [edges], equal where senders are; equal keys are in the graph's order.
       by_row: int [edges], the edges by (group, receiver, sender).
       bounds: int [groups + 1], where each group starts in it.
 
     Returns:
       int32 [edges], or None: all edges differ.
     """
-    # Equal edges stand side by side, in the graph's order, once edges are sorted by both ends.
+    # Equal edges are consecutive, in the graph's order, once edges are sorted by both ends.
     receivers, senders = receiver_rows[by_row], sender_keys[by_row]
     again = (receivers[1:] == receivers[:-1]) & (senders[1:] == senders[:-1])
     if not again.any():

@@ -1,4 +1,4 @@
-"""How many rows of each length the edge groups of all parts have: a summary of a graph's edges.
+"""Counts of rows by their length, in the edge groups of all parts: a summary of a graph's edges.
 
 The length of a row is the number of its edges. The sizes of everything that an implementation
 derives from compressed rows follow from these counts, in the same way in every process.

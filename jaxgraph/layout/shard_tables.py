@@ -27,7 +27,7 @@ __all__ = ["PartSource", "PartTables", "tabulate"]
 
 
 class PartSource(Protocol):
-    """Where the arrays of the parts come from."""
+    """A source of the arrays of the parts."""
 
     @property
     def manifest(self) -> Manifest:

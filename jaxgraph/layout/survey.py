@@ -50,12 +50,12 @@ class Survey:
 
     @property
     def num_parts(self) -> int:
-        """How many parts there are."""
+        """The number of parts."""
         return self.order.num_parts
 
     @property
     def has_repetitions(self) -> bool:
-        """Whether some edges are equal."""
+        """True where some edges are equal."""
         return any(edges.repetition is not None for edges in self.incoming)
 
 

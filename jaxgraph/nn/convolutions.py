@@ -1,7 +1,7 @@
 """Graph convolutions that own their parameters; all are called as `(shard, x, key, train)`.
 
-`key` is needed in training where a layer has attention dropout; the other layers ignore it. What
-they declare beside that, `jaxgraph.nn.protocol` says.
+`key` is needed in training where a layer has attention dropout; the other layers ignore it. See
+`jaxgraph.nn.protocol` for the attributes that they may declare.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class GCNConv(nnx.Module):
 
     @property
     def first_aggregation(self) -> FirstAggregation:
-        """What a model aggregates whose first layer this is."""
+        """The aggregation of the features where this is a model's first layer."""
         aggregation = layers.SymmetricSum(self.add_self_loops)
         return layers.first_aggregation(aggregation, self.kernel.get_value())
 
@@ -119,7 +119,7 @@ class SAGEConv(nnx.Module):
 
     @property
     def first_aggregation(self) -> FirstAggregation:
-        """What a model aggregates whose first layer this is."""
+        """The aggregation of the features where this is a model's first layer."""
         aggregation = layers.NeighborReduction(self.reduce)
         found = layers.first_aggregation(aggregation, self.neighbor_kernel.get_value())
         return dataclasses.replace(found, is_behind_features=True)
@@ -337,10 +337,10 @@ class GINConv(nnx.Module):
 
     @property
     def first_aggregation(self) -> FirstAggregation | None:
-        """What a model aggregates whose first layer this is; None where that would save nothing.
+        """The aggregation of the features as a first layer; None where that would save nothing.
 
         With (1 + eps) x apart from the sum, W_1 maps two arrays instead of one, which costs more
-        than a sum over neighbours of what it has made narrower.
+        than a sum over neighbours of the narrower product.
         """
         kernel = self.first_kernel.get_value()
         if kernel.shape[1] <= kernel.shape[0]:

@@ -70,7 +70,7 @@ class Layer(nnx.Module):
         )
 
     def skip(self, shard: Shard, x: Features) -> jax.Array | None:
-        """What the residual connection carries past the convolution, [rows, out_features]."""
+        """The residual connection's term of the output, [rows, out_features], or None."""
         if not self.has_residual:
             return None
         if self.residual is not None:
@@ -83,7 +83,7 @@ class Layer(nnx.Module):
 def layer_keys(key: jax.Array, num_layers: int) -> list[tuple[jax.Array, jax.Array]]:
     """A key for the features and one for the attention of every layer.
 
-    Made for all layers at once, and not again in the backward: each costs a loop in the program.
+    Made for all layers at once, and not recomputed in the backward: each costs a loop.
     """
     of_layers = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_layers))
     of_both = jax.vmap(jax.random.fold_in, (None, 0))

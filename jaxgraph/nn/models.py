@@ -116,7 +116,7 @@ class GCN(_Model):
     """Layers of `GCNConv`.
 
     Args:
-      in_features, hidden_features, out_features: features of the input, between layers and put out.
+      in_features, hidden_features, out_features: widths of input, layers between and output.
       num_layers: number of convolutions.
       dropout: probability of dropping an input feature of a layer in training.
       norm: "batch", "layer" or None, after every convolution but the last.
@@ -153,7 +153,7 @@ class DeepGCN(GCN):
     Every layer has the residual connection; the last has no activation.
 
     Args:
-      in_features, hidden_features, out_features: features of the input, between layers and put out.
+      in_features, hidden_features, out_features: widths of input, layers between and output.
       num_layers: number of convolutions.
       dropout: probability of dropping an input feature of a layer in training.
       norm: "batch", "layer" or None, between a convolution and its activation.
@@ -184,7 +184,7 @@ class GraphSAGE(_Model):
     """Layers of `SAGEConv`.
 
     Args:
-      in_features, hidden_features, out_features: features of the input, between layers and put out.
+      in_features, hidden_features, out_features: widths of input, layers between and output.
       num_layers: number of convolutions.
       reduce: "sum", "mean", "max" or "min".
       dropout: probability of dropping an input feature of a layer in training.
@@ -219,7 +219,7 @@ class GIN(_Model):
     """Layers of `GINConv`.
 
     Args:
-      in_features, hidden_features, out_features: features of the input, between layers and put out.
+      in_features, hidden_features, out_features: widths of input, layers between and output.
       num_layers: number of convolutions.
       dropout: probability of dropping an input feature of a layer in training.
       norm: "batch", "layer" or None, after every convolution but the last.
@@ -282,7 +282,7 @@ class GAT(_AttentionModel):
     Args:
       in_features: features of the input.
       hidden_features: features between layers, per head; heads are joined.
-      out_features: features put out; the mean over the heads.
+      out_features: features of the output, the mean over the heads.
       num_layers: number of convolutions.
       num_heads: attention heads of every layer.
       dropout: probability of dropping an input feature of a layer, and a coefficient of attention,
@@ -318,7 +318,7 @@ class GATv2(_AttentionModel):
     Args:
       in_features: features of the input.
       hidden_features: features between layers, per head; heads are joined.
-      out_features: features put out; the mean over the heads.
+      out_features: features of the output, the mean over the heads.
       num_layers: number of convolutions.
       num_heads: attention heads of every layer.
       dropout: probability of dropping an input feature of a layer, and a coefficient of attention,

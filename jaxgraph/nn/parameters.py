@@ -25,7 +25,7 @@ Pytree = TypeVar("Pytree")
 _glorot = nnx.initializers.glorot_uniform()
 _fan_in = nnx.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 _DRAWN_AT_ONCE = 1 << 16
-"""Of how many numbers a parameter is drawn a multiple."""
+"""Parameters are drawn in multiples of this many numbers."""
 
 
 def kernel(
@@ -87,7 +87,7 @@ def values(module: nnx.Module) -> dict[str, jax.Array]:
 
 
 def in_dtype(x: Pytree, dtype: DTypeLike | None) -> Pytree:
-    """What a module computes with.
+    """Casts floating arrays to the type in which a module computes.
 
     Args:
       x: pytree of arrays.

@@ -16,7 +16,7 @@ class Convolution(Protocol):
     """A layer that owns its parameters and aggregates over a neighbourhood.
 
     Any callable of these arguments is one. Beside that it may have the attributes of `Declaration`,
-    each of which saves time or memory; a convolution without one of them is right all the same.
+    each of which saves time or memory; they change no result.
     """
 
     def __call__(
@@ -35,7 +35,7 @@ class Convolution(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Declaration:
-    """What a convolution declares by attributes of these names; the defaults of one that does not.
+    """The optional attributes of a convolution, with the defaults for one that lacks them.
 
     Attributes:
       first_aggregation: what it aggregates of its input before it uses a parameter. Where it is the
@@ -50,6 +50,6 @@ class Declaration:
 
 
 def declaration(convolution: Any) -> Declaration:
-    """What a convolution declares, with the defaults for what it does not."""
+    """The attributes of a convolution, with the defaults for those that it lacks."""
     names = [field.name for field in dataclasses.fields(Declaration)]
     return Declaration(**{n: getattr(convolution, n) for n in names if hasattr(convolution, n)})

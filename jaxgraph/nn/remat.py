@@ -1,6 +1,6 @@
-"""The policies of a `Stack` that is given none: what pays, and what XLA saves unasked.
+"""The default policies of a `Stack`, by measured memory and by what XLA saves unasked.
 
-The figures stand for the temporary memory of a compiled training step on CPU without a rule, over
+The figures are the temporary memory of a compiled training step on CPU without a rule, over
 that with it: a random graph of 16,384 nodes, degree 16 and 64 features, 3 layers of 64 features
 (attention with 4 heads of 16), on one device or in 4 parts under SAR.
 """
@@ -29,7 +29,7 @@ Policies = RematPolicy | Sequence[RematPolicy] | None
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What is known of a layer and its pass when it is traced.
+    """The facts about a layer and its pass by which `default_policy` decides.
 
     Attributes:
       convolution: what its convolution declares.
@@ -41,7 +41,7 @@ class Facts:
       train: whether this is a pass of training.
       drops: whether features are dropped.
       in_features: width of the features of the graph.
-      has_sums: whether these come with what the first layer aggregates of them.
+      has_sums: whether these come with the first layer's aggregate.
     """
 
     convolution: Declaration
@@ -83,7 +83,7 @@ def _saves_the_rest(facts: Facts) -> bool:
 
 
 def _recomputed_by_convolution(facts: Facts) -> tuple[str, ...]:
-    """Of attention, whose backward needs inputs and products twice: 1.6 to 1.9, under SAR 1.1."""
+    """Attention's, whose backward reads inputs and products twice: 1.6 to 1.9, under SAR 1.1."""
     columns = facts.convolution.mapped_features
     if columns is None or (facts.is_16_bits and facts.num_parts == 1):
         return ()

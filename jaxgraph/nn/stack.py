@@ -92,7 +92,7 @@ class Stack(nnx.Module):
 
     @property
     def first_aggregation(self) -> FirstAggregation | None:
-        """What is aggregated of the features, if that has no parameter."""
+        """The first layer's parameter-free aggregation of the features, or None."""
         found = declaration(self.layers[0].convolution).first_aggregation
         if found is None or self.dropout == 0:
             return found

@@ -1,4 +1,4 @@
-"""What the ops demand of their arguments, checked before anything is computed."""
+"""Checks of the arguments of ops, made before anything is computed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_rows(neighborhood: Neighborhood, side: str, name: str, values: Any, re
       side: "sender" or "receiver".
       name: of the argument.
       values: what was given.
-      rest: the axes behind the first, such as "heads, features"; "...": any number of axes.
+      rest: the axes after the first, such as "heads, features"; "...": any number of axes.
 
     Raises:
       ValueError: it is not a floating-point array of these axes.
@@ -64,7 +64,7 @@ def check_slots(
       neighborhood: the edges.
       name: of the argument.
       values: what was given.
-      shapes: what may stand behind the first axis.
+      shapes: the shapes that may follow the first axis.
 
     Raises:
       ValueError: it is not a floating-point array of such a shape.
@@ -88,11 +88,11 @@ def check_no_loops(self_loops: bool, name: str) -> None:
 
 
 def check_same_axes(first: str, left: Any, second: str, right: Any) -> None:
-    """Raises `ValueError` unless two arrays have equal axes behind the first."""
+    """Raises `ValueError` unless two arrays have equal axes after the first."""
     if left.shape[1:] != right.shape[1:]:
         raise ValueError(
             f"{first} has shape {left.shape} and {second} {right.shape}; expected the same axes "
-            "behind the first"
+            "after the first"
         )
 
 

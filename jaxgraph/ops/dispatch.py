@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Neighborhood(Protocol):
-    """What an op runs on: a shard under `jaxgraph.parallel.spmd`, or a block of edges."""
+    """The neighbourhood of an op: a shard under `jaxgraph.parallel.spmd`, or a block of edges."""
 
     @property
     def sender_rows(self) -> int:
@@ -53,7 +53,7 @@ class Neighborhood(Protocol):
 
     @property
     def implementation(self) -> str:
-        """What reduces over the edges: "xla", "cpu" or "mosaic_gpu"."""
+        """The implementation that reduces over the edges: "xla", "cpu" or "mosaic_gpu"."""
         ...
 
     def propagate(

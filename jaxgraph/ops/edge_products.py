@@ -40,7 +40,7 @@ def sddmm(
     Args:
       neighborhood: the edges: a shard under `jaxgraph.parallel.spmd`.
       sender: [sender rows, features] or [sender rows, heads, features], floating.
-      receiver: [receiver rows, ...], of the same axes behind the first.
+      receiver: [receiver rows, ...], of the same axes after the first.
       op: "dot" or "add".
       implementation: as for `jaxgraph.ops.aggregate`.
 

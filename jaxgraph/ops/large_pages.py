@@ -15,19 +15,20 @@ __all__ = ["on_large_pages"]
 Pytree = Any
 
 _SMALL = 1 << 20
-"""Bytes up to which a copy of an array is nothing beside what a program makes from it."""
+"""Bytes of an array up to which its copy costs little beside the program's other work."""
 
 _WORTHWHILE = 1 << 23
 """Bytes of an array from which on a kernel asks for large pages under it, too (`pages.h`)."""
 
 
 def on_large_pages(tree: Pytree, largest: int) -> Pytree:
-    """The same arrays, with large pages asked for under the memory of what is made from them.
+    """The same arrays, with large pages requested for the memory of what a program makes from them.
 
-    XLA's CPU compiler lays all that a program makes into one piece of memory, which is new in every
+    XLA's CPU compiler places all that a program makes in one allocation, which is new in every
     call, and the first use of a page of 4 KiB takes longer than to write it. A kernel whose result
-    nobody reads is told where the piece is, and Linux how far it goes. The kernel does nothing
-    before `jaxgraph.process.use_large_pages` is called: the program is the same with and without.
+    nobody reads is told where the allocation starts, and Linux how far it goes. The kernel does
+    nothing before `jaxgraph.process.use_large_pages` is called: the program is the same with and
+    without.
 
     Args:
       tree: what a program starts from, such as its parameters; large arrays are left alone.

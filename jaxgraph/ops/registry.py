@@ -58,7 +58,7 @@ class Implementation:
 
     @property
     def available(self) -> bool:
-        """Whether it can run here."""
+        """True where it can run here."""
         return not self.reason
 
     def check(self) -> str:

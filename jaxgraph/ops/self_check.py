@@ -88,7 +88,7 @@ def example(seed: int = 0) -> Example:
 
 
 def _repetitions(pairs: np.ndarray) -> jax.Array:
-    """How many equal pairs stand before each, int32 [100 + 8]."""
+    """The number of equal pairs before each pair, int32 [100 + 8]."""
     earlier = np.tril(pairs[:, None] == pairs, -1).sum(1)
     return jnp.asarray(np.pad(earlier, (0, CHUNK)), jnp.int32)
 
@@ -148,7 +148,7 @@ def _compare(
     """Compares values, and gradients by differences of the reference along random directions.
 
     Args:
-      function: of the block and arrays; an array per edge holds NaN behind the last edge.
+      function: of the block and arrays; an array per edge holds NaN after the last edge.
       reference: of the example and float64 arrays.
       shapes: of the arrays.
       edge_result: whether the result has a row per slot.

@@ -16,7 +16,7 @@ from jaxgraph.parallel.shard import Shard
 from jaxgraph.parallel.spmd import collect_rows, gather_rows, place_rows, rows_prefix, spmd
 
 KEPT = (REDUCED, HALOS)
-"""Checkpoint names of what message passing needs in its backward and would send for again."""
+"""Checkpoint names of residuals of message passing; recomputed, they would be sent again."""
 
 __all__ = [
     "KEPT",

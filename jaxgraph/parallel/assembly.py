@@ -95,7 +95,7 @@ def _outgoing(arrays: Arrays, manifest: Manifest, implementation: str) -> EdgeGr
 
 
 def _edges(arrays: Arrays, manifest: Manifest, edges: str, implementation: str) -> dict[str, Any]:
-    """What incoming and outgoing edges have by the same names."""
+    """The fields of `EdgeGroups` that incoming and outgoing edges read alike."""
     sizes = edge_sizes(manifest)[edges]
     return {
         "by_receiver": _orientation(arrays, manifest, f"{edges}/by_receiver"),
@@ -122,7 +122,7 @@ def _orientation(arrays: Arrays, manifest: Manifest, prefix: str) -> Orientation
 
 
 def _cut_rows(arrays: Arrays, manifest: Manifest, prefix: str) -> RowSplits | None:
-    """How GPU kernels take the rows of an orientation, or None: nothing was made for them."""
+    """The row splits of an orientation for GPU kernels, or None where none were derived."""
     if f"{prefix}/cut/counts" not in arrays:
         return None
     found = {field: arrays[f"{prefix}/cut/{field}"] for field in row_splits.FIELDS}
@@ -132,7 +132,7 @@ def _cut_rows(arrays: Arrays, manifest: Manifest, prefix: str) -> RowSplits | No
 
 
 def _lanes(arrays: Arrays, prefix: str) -> Lanes | None:
-    """How XLA takes all rows of an orientation together, or None: nothing was made for it."""
+    """The layout of an orientation for XLA, or None where none was derived."""
     if f"{prefix}/lanes/further/0" not in arrays:
         return None
 

@@ -263,7 +263,7 @@ def _edge_data(name: str, values: Any, count: int) -> np.ndarray:
         types: Any = checked_categories(name, data, count, "edge")
         return types
     check_finite(name, data)
-    # What stands behind the last edge is read, and never used.
+    # Slots beyond the last edge are read and never used: a read needs at least one row.
     return data if count else np.zeros((1, *data.shape[1:]), data.dtype)
 
 

@@ -1,6 +1,6 @@
-"""What a message function closes over, made an argument of it.
+"""Turns the values that a message function closes over into arguments of it.
 
-A message runs inside loops whose trip counts differ between devices, where no collective may stand.
+A message runs inside loops whose trip counts differ between devices, where no collective may run.
 The gradient of a parameter that is the same on all devices ends in one, at the point where the
 parameter meets values that differ between devices. `hoist` traces the function once and splits it
 there: what depends on closed-over values alone is computed once, outside the loops, and enters the
@@ -8,7 +8,7 @@ rest as an argument that differs between devices. Its gradient is then summed ov
 
 JAX types every value by whether it differs between devices ("varies"), and demands equal types of
 the carries of a loop and of the branches of `cond`. A program that was traced with other types is
-evaluated with values that all vary; its loops and branches are traced again for them.
+evaluated with values that all vary; its loops and branches are retraced for them.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _traced(function: Callable, examples: Pytree, use: Callable[[Any, Pytree], A
 
 
 def _trace(function: Callable, arguments: Pytree) -> tuple[Any, Pytree]:
-    # A function of its own each time: JAX keeps the trace of the same one.
+    # A function of its own each time: JAX caches the trace of the same one.
     return jax.make_jaxpr(lambda *trees: function(*trees), return_shape=True)(*arguments)
 
 
@@ -104,7 +104,7 @@ def _is_of_variation(error: Exception) -> bool:
 
 @contextmanager
 def _variation_explained() -> Iterator[None]:
-    """Gives JAX's errors about values that are alike on all devices, and should vary, our words."""
+    """Rewords JAX's errors about values that should vary over the devices and do not."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -199,7 +199,7 @@ def _read(env: dict[Any, Any], params: tuple[jax.Array, ...], operand: Any) -> A
 
 
 def _run(jaxpr: core.Jaxpr, consts: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
-    """Evaluates a jaxpr with values whose variation may be another than it was traced with."""
+    """Evaluates a jaxpr with values whose variation may differ from that of its trace."""
     env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *arguments), strict=True))
     for equation in jaxpr.eqns:
         values = [_read(env, (), v) for v in equation.invars]
@@ -248,7 +248,7 @@ def _alone(equation: Any, variables: list[Any]) -> Callable[..., list[Any]]:
 
 
 def _varying_body(body: Any, like: list[Any]) -> Any:
-    """A loop's or a branch's jaxpr, traced again for arguments and results that all vary."""
+    """A loop's or a branch's jaxpr, retraced for arguments and results that all vary."""
     is_closed = isinstance(body, core.ClosedJaxpr)
     jaxpr, consts = (body.jaxpr, body.consts) if is_closed else (body, ())
     matched = lambda *values: match_variation(values, like)  # noqa: E731

@@ -1,4 +1,4 @@
-"""What was asked for of features split by column, and the mesh that holds them."""
+"""The request for features split by column, and the mesh that holds them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["column_request", "mesh_of_columns"]
 def column_request(
     mode: str, options: Mapping[str, Any], node_dtype: np.dtype | None, *, has_target: bool
 ) -> tuple[ColumnRequest | None, str]:
-    """What was asked for.
+    """Checks the mode and its options, and returns the request for columns and the schedule.
 
     Args:
       mode: "p3", or a schedule for features by node.
@@ -27,7 +27,7 @@ def column_request(
       has_target: whether shapes of another graph are to be taken on.
 
     Returns:
-      How to split features by column, or None: not at all; and the schedule of all other layers.
+      How to split features by column, or None: they are not split; and the other layers' schedule.
 
     Raises:
       ValueError: the mode is unknown, an option does not belong to it, or is not of its kind.

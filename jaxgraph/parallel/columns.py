@@ -1,6 +1,6 @@
 """The graph as layers on feature columns see it: all nodes, and edges among them in chunks (P3).
 
-It is what `jaxgraph.layout.column_tables` makes, on the devices.
+Its arrays are those of `jaxgraph.layout.column_tables`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ColumnEdges:
 
 @pytree
 class ColumnTopology:
-    """What a device knows of the graph for layers on its columns of all nodes.
+    """The graph as layers on feature columns read it: all nodes, and edges of this device.
 
     Attributes:
       nodes: of all parts.

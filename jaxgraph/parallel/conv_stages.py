@@ -32,7 +32,7 @@ Pair = tuple[jax.Array, jax.Array]
 
 @pytree
 class Rows:
-    """What the map of a convolution makes of the nodes of a table.
+    """The result of a convolution's `map` for the nodes of a table.
 
     Attributes:
       sent: arrays [rows, ...] that messages read at their sender.
@@ -73,7 +73,7 @@ class ConvStages:
     self_loops: bool = False
 
     def inputs(self, params: Params, sent: Pytree, received: Pytree, edge: Pytree) -> Inputs:
-        """What messages are made from."""
+        """The inputs of the messages, with the parameters that they read."""
         return Inputs(self.message_params(params, sent), sent, received, edge)
 
 

@@ -1,4 +1,4 @@
-"""Which case of SAR holds, read off the message function (SAR, section 3.2)."""
+"""Derives SAR's case 1 or 2 from the message function (SAR, section 3.2)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def looks_at_senders(
     wanted: Wanted,
     chunk: int,
 ) -> bool:
-    """Whether a wanted gradient of the messages depends on the values of the senders.
+    """True where a wanted gradient of the messages depends on the values of the senders.
 
     Args:
       message, reducer, inputs, adjoint, wanted: as in `jaxgraph.ops.core.messages.pull_messages`.

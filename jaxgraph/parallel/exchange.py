@@ -142,7 +142,7 @@ def several_route(shard: Shard) -> Route:
     """The route of `shard.send` where devices own several parts.
 
     Step i (parts - 1) + s pairs the i-th own part of every device, as receiver, with the part that
-    is s before it on the ring.
+    is s steps back on the ring.
     """
     manifest, own = shard.manifest, shard.own_parts
     parts, units = manifest.num_parts, manifest.halo_units
@@ -178,14 +178,14 @@ def send_rows(
     Args:
       shard: whose mesh and kernels are used.
       route: pairs and sizes.
-      table: which rows of `tree` travel; None: its first rows, as they stand.
+      table: which rows of `tree` travel; None: its first rows, in order.
       tree: arrays [rows, ...].
       step: from 1, static or traced (the same on every device): where rows start in the table.
       hop: which step of the route; None: the same.
       after: int32 [] of value 0 that is added to the row numbers, and so orders the sending.
 
     Returns:
-      Arrays [route.rows, ...]; rows behind those that came are zero.
+      Arrays [route.rows, ...]; rows after the last one received are zero.
     """
     leaves, structure = jax.tree.flatten(tree)
     bundles = _bundles(leaves)
@@ -255,7 +255,7 @@ def _unpacked(
 
 
 def _bundles(leaves: list[jax.Array]) -> list[list[int]]:
-    """Which arrays travel in one message: wide ones each on their own, others by their type.
+    """Groups arrays into messages: each wide one alone, the others by type.
 
     Packed and unpacked, wide ones would be copied twice more, when a remote part takes memory. They
     come last: kernels run while the last message travels.

@@ -33,7 +33,7 @@ class FeatureColumns:
 
     @property
     def has_padding(self) -> bool:
-        """Whether there are columns of padding on some devices."""
+        """True where some devices hold columns of padding."""
         return self.num_features % self.groups != 0
 
     def in_range(self) -> jax.Array:
@@ -45,7 +45,7 @@ class FeatureColumns:
     def rows_of(self, kernel: jax.Array) -> jax.Array:
         """The rows of a kernel [num_features, ...] that belong to the columns, [columns, ...].
 
-        What stands at a column of padding is another device's.
+        A column of padding gets a row of another device's columns, or zeros.
         """
         width = self.values.shape[-1]
         padded = jnp.pad(kernel, ((0, width), *((0, 0),) * (kernel.ndim - 1)))

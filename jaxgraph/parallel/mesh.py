@@ -1,4 +1,4 @@
-"""The device mesh, and CPU devices emulated to stand for one."""
+"""The device mesh, and emulated CPU devices for one."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -39,7 +39,7 @@ Pytree = Any
 
 
 class Nodes(Protocol):
-    """What is known of the nodes in the rows of a table; a `Shard` is the table of its own nodes.
+    """The nodes in the rows of a table; a `Shard` is the table of its own nodes.
 
     Its members are those of `NodeTable`.
     """
@@ -65,7 +65,7 @@ class Nodes(Protocol):
 
 @pytree
 class NodeTable:
-    """What is known of the nodes in the rows of a table.
+    """The nodes in the rows of a table: ids, mask and degrees.
 
     Attributes:
       node_ids: int32 [rows], ids in the whole graph.
@@ -73,8 +73,8 @@ class NodeTable:
       entering: float32 [rows], `in_degree`, or None: not known, of the senders of a `Bipartite`.
       missing_self_loop: bool [rows], which nodes have no edge to themselves.
       other_degree: float [rows], `degree` where it is not `in_degree`, or None.
-      has_padding: whether there may be a row that stands for no node.
-      implementation: which kernels work on the rows: "xla", "cpu" or "mosaic_gpu".
+      has_padding: whether there may be rows of padding.
+      implementation: the implementation that works on the rows: "xla", "cpu" or "mosaic_gpu".
     """
 
     node_ids: jax.Array
@@ -123,13 +123,13 @@ def masked_rows(nodes: Nodes, values: jax.Array) -> jax.Array:
     """`values` [rows, ...] with zeros in the rows of padding.
 
     Args:
-      nodes: which rows stand for nodes.
+      nodes: says which rows are padding.
       values: of any type.
 
     Returns:
       Like `values`.
     """
-    # What has no rows of this device's nodes yet gets them from the mask: `sum` takes it.
+    # The mask makes values vary over the devices that do not yet, as `sum` demands.
     if not nodes.has_padding and varying_axes(values) >= varying_axes(nodes.node_mask):
         return values
     mask = nodes.node_mask.reshape(-1, *(1,) * (values.ndim - 1))
@@ -137,7 +137,7 @@ def masked_rows(nodes: Nodes, values: jax.Array) -> jax.Array:
 
 
 class Neighborhood(ops_dispatch.Neighborhood, Protocol):
-    """What a layer aggregates over. Every implementation is a pytree of a class of its own."""
+    """The rows and edges that a layer aggregates over; each implementation is a pytree class."""
 
     @property
     def senders(self) -> Nodes:
@@ -179,7 +179,7 @@ class Neighborhood(ops_dispatch.Neighborhood, Protocol):
 
 
 class OfOneBlock:
-    """A neighbourhood whose edges are one block, which all senders' rows are at hand for."""
+    """A neighbourhood whose edges are one block, with the rows of all their senders at hand."""
 
     def block(self) -> Block:
         """The edges; its receivers may lack self-loops only where they are the first senders."""
@@ -202,7 +202,7 @@ class OfOneBlock:
 
     @property
     def implementation(self) -> str:
-        """Which kernels reduce over the edges: "xla", "cpu" or "mosaic_gpu"."""
+        """The implementation that reduces over the edges: "xla", "cpu" or "mosaic_gpu"."""
         return self.block().implementation
 
     @property
@@ -226,14 +226,14 @@ class OfOneBlock:
 
 
 def two_ends(x: Any) -> tuple[Any, Any]:
-    """What a layer is given for the senders, and for the receivers where they are other rows.
+    """Splits a layer's input into the rows of the senders and those of the receivers.
 
     Args:
       x: rows of the senders, among which are those of the receivers; or a pair (rows of the
         senders, rows of the receivers).
 
     Returns:
-      The senders', and the receivers' or None.
+      The senders' rows, and the receivers' or None: they are among the senders'.
 
     Raises:
       ValueError: a tuple of another length, or a list.

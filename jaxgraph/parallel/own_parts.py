@@ -18,7 +18,7 @@ Pytree = Any
 
 
 def of_part(shard: Shard, tree: Pytree, index: jax.Array) -> Pytree:
-    """What belongs to one of the own parts.
+    """Returns the rows or slots of one of the own parts.
 
     Args:
       shard: of several parts.

@@ -63,7 +63,7 @@ class PartAlone:
 
     @property
     def implementation(self) -> str:
-        """Which kernels reduce over the edges: "xla", "cpu" or "mosaic_gpu"."""
+        """The implementation that reduces over the edges: "xla", "cpu" or "mosaic_gpu"."""
         return self.shard.implementation
 
     @property
@@ -185,7 +185,7 @@ def _sender_ids(own: Shard) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _table(shards: Shard, own: Shard, ids: np.ndarray, mask: np.ndarray) -> NodeTable:
-    """What is known of the nodes with these ids, on the device of the part."""
+    """Builds the table of the nodes with these ids, on the device of the part."""
     of_all, is_node = np.asarray(shards.node_ids), np.asarray(shards.node_mask)
     place = np.zeros(int(of_all.max(initial=0)) + 1, np.int64)
     place[of_all[is_node]] = np.flatnonzero(is_node.reshape(-1))

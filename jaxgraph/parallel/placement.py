@@ -75,7 +75,7 @@ class ShardedGraph:
         return self._known_counts().num_nodes
 
     def padding(self) -> Padding:
-        """What padding costs in rows and slots."""
+        """The rows and slots that are needed, and those allocated or sent with padding."""
         manifest, counts = self.shards.manifest, self._known_counts()
         slots = self.shards.incoming.by_receiver.neighbors.shape[-1]
         return Padding(
@@ -90,7 +90,7 @@ class ShardedGraph:
     def _known_counts(self) -> Counts:
         if self.counts is None:
             raise ValueError(
-                "the counts of a sharded graph are lost behind jax.jit and jax.tree.map, where one "
+                "the counts of a sharded graph are lost inside jax.jit and jax.tree.map, where one "
                 "program serves graphs of any size; ask the graph that jaxgraph.parallel.shard "
                 "returned, or under spmd shard.num_nodes"
             )
@@ -125,8 +125,8 @@ def shard(
       partition: a part for every node, as many parts as the mesh has devices, or a multiple: a
         device then owns several parts, one after the other; None on a mesh of one device.
       mesh: a mesh with one axis.
-      mode: the schedule: "sar" fetches one remote partition at a time and keeps none, "domain"
-        exchanges all halos at once and keeps what autodiff keeps, "p3" splits features by column:
+      mode: the schedule: "sar" fetches one remote partition at a time and saves none, "domain"
+        exchanges all halos at once and saves what autodiff saves, "p3" splits features by column:
         the first layer moves activations, never features, and those after it run by `rest`.
       prefetch: in mode "sar", also as `rest`, fetch the next partition while the current one is
         aggregated.

@@ -130,8 +130,8 @@ def edge_messages(
 
     y_e = message_fn(sender_j, receiver_i, edge_e) for e: j -> i
 
-    Differentiable by all arguments and by parameters that `message_fn` closes over. What is
-    reduced at once needs no array of all edges: use `propagate`.
+    Differentiable by all arguments and by parameters that `message_fn` closes over. To
+    reduce the values at once, use `propagate`: it needs no array of all edges.
 
     Args:
       neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
@@ -200,7 +200,7 @@ def reduce_messages(
 
 
 def reads_own_rows(shard: Shard) -> bool:
-    """Whether what messages read at senders is made from the own rows: not so of all halos."""
+    """True where a device computes senders' values from own rows; False where it has all halos."""
     return shard.num_parts == 1 or shard.manifest.mode == "sar"
 
 

@@ -62,23 +62,23 @@ EDGE_DATA = ("edges", "edge_weight", "edge_type")
 
 
 class Aggregation(Protocol):
-    """What is computed of the neighbours' features, column by column, by no parameter.
+    """A parameter-free aggregation of the neighbours' features, of each column by itself.
 
     Hashable, and holds no arrays.
     """
 
     def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
-        """What nodes send, [rows, features], of their features [rows, features]."""
+        """The values that nodes send, [rows, features], computed from x [rows, features]."""
         ...
 
     def receive(self, neighborhood: Neighborhood, sent: jax.Array, own: jax.Array, /) -> jax.Array:
-        """[receivers, features], of what all senders sent and the receivers would send."""
+        """Aggregates [receivers, features] of the senders' values and the receivers' own ones."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Shares:
-    """This device's share of what a layer puts out, not computed yet.
+    """This device's share of a layer's output, not computed yet.
 
     Attributes:
       shard: the shard.
@@ -103,7 +103,7 @@ class Shares:
 
 @dataclasses.dataclass(frozen=True)
 class Messages:
-    """What `scatter` returns: messages along all edges, not computed yet."""
+    """The result of `scatter`: messages along all edges, not computed yet."""
 
     shard: Shard
     x: jax.Array | FeatureColumns
@@ -113,7 +113,7 @@ class Messages:
 
 @dataclasses.dataclass(frozen=True)
 class Neighbors:
-    """What `gather` returns: messages and their reduction, not computed yet."""
+    """The result of `gather`: messages and their reduction, not computed yet."""
 
     messages: Messages
     aggregation: Aggregation
@@ -153,7 +153,7 @@ class _Reduction:
 
 @dataclasses.dataclass(frozen=True)
 class _AtHand:
-    """What has been aggregated already."""
+    """The aggregation of features that are aggregated already: the identity."""
 
     def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
         """x as it is."""
@@ -196,7 +196,7 @@ def aggregate_columns(shard: Shard, x: FeatureColumns, aggregation: Aggregation)
 
 
 def _is_sender(message: MessageFn, sent: jax.Array, edge: jax.Array | None) -> bool:
-    """Whether a message is what the sender sent, for which there are kernels."""
+    """True where a message is the sender's row itself, for which there are kernels."""
     some = sent[:1]
     jaxpr = jax.make_jaxpr(message)(some, None if edge is None else edge[:1], some).jaxpr
     return not jaxpr.eqns and list(jaxpr.outvars) == jaxpr.invars[:1]

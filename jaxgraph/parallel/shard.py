@@ -28,12 +28,12 @@ __all__ = ["HaloTable", "Shard"]
 
 @pytree
 class HaloTable:
-    """Which of the own rows another part deals with, for every other part.
+    """The own rows at one end of the edges shared with another part, for every other part.
 
     Attributes:
       rows: int32 [rows of all steps], own rows in the order in which they travel.
       ptr: int32 [steps + 1], where each step's rows start.
-      position: int32 [steps, boundary rows], where each own row stands in a step, -1: nowhere.
+      position: int32 [steps, boundary rows], the index of each own row in a step, -1: absent.
     """
 
     rows: jax.Array
@@ -43,7 +43,7 @@ class HaloTable:
 
 @pytree
 class Shard:
-    """What a model sees of the graph under `jaxgraph.parallel.spmd`.
+    """A device's share of the sharded graph, as a model reads it under `jaxgraph.parallel.spmd`.
 
     Rows are the device's own nodes; rows past them are padding (`node_mask` False) and never reach
     a loss, a statistic or a gradient. Edge arrays are in slot order (by group of `incoming`, then
@@ -61,8 +61,8 @@ class Shard:
       labels: int32 [rows] or float32 [rows, labels], or None.
       train_mask, val_mask, test_mask: bool [rows], or None.
       graph_ids: int32 [rows], reserved for batches of graphs.
-      edges, edge_weight, edge_type: [slots, ...], one slot per edge that ends here and room for a
-        chunk behind them; or None.
+      edges, edge_weight, edge_type: [slots, ...], one slot per edge that ends here, then padding
+        slots of a chunk; or None.
       incoming: the edges that end here.
       outgoing: the edges that leave for other parts, or None where the schedule has no use for it.
       send: the rows that other parts aggregate.
@@ -123,7 +123,7 @@ class Shard:
         return self.own_parts * self.manifest.node_rows
 
     def part(self, index: jax.Array | int) -> Shard:
-        """Returns what a schedule needs of one of several own parts, as a shard of its own."""
+        """Returns one of several own parts as a shard, with the fields that a schedule reads."""
         rows = self.manifest.node_rows
         names = ("node_ids", "node_mask", "in_degree", "missing_self_loop")
         of_nodes = {name: rows_from(getattr(self, name), index * rows, rows) for name in names}
@@ -195,12 +195,12 @@ class Shard:
 
     @property
     def has_padding(self) -> bool:
-        """Whether there may be a row that stands for no node."""
+        """True where there may be rows of padding."""
         return self.manifest.has_padding
 
     @property
     def implementation(self) -> str:
-        """Which kernels reduce over the edges: "xla", "cpu" or "mosaic_gpu"."""
+        """The implementation that reduces over the edges: "xla", "cpu" or "mosaic_gpu"."""
         return self.incoming.implementation
 
     @property
@@ -225,7 +225,7 @@ class Shard:
         return gather_columns(own, topology.axis)
 
     def require_columns(self) -> ColumnTopology:
-        """What layers on feature columns need.
+        """Returns `columns`, the graph as layers on feature columns read it.
 
         Raises:
           ValueError: the graph is not in mode "p3".
@@ -242,7 +242,7 @@ class Shard:
         return Block(self.incoming, self.node_ids, self.missing_self_loop & self.node_mask)
 
     def schedule(self, *, self_loops: bool = False) -> AllHalos | Sequential | SeveralParts:
-        """Returns how the rows of other parts reach this one."""
+        """Returns the schedule by which the rows of other parts reach this one."""
         if self.manifest.mode == "domain" or self.num_parts == 1:
             return AllHalos(self, self_loops)
         return (Sequential if self.own_parts == 1 else SeveralParts)(self, self_loops)

@@ -230,7 +230,7 @@ def _is_split(part: Any) -> bool:
 
 
 def _row_states(part: Any) -> Pytree:
-    """What `check_rows` is told of the arrays of an argument."""
+    """The states in which the arrays of an argument enter `check_rows`."""
     if _is_graph(part):
         # Below a field are columns of features, which have rows of all nodes.
         return jax.tree_util.tree_map_with_path(

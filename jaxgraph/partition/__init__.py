@@ -1,4 +1,4 @@
-"""Which part owns each node: partitioners by name, and the quality of their result.
+"""Partitioners by name, which assign each node to a part, and the quality of their result.
 
 SAR (section 4.2) uses METIS, P3 (section 3.1) hashing, NeuGraph (section 3.1) and ROC (section 4.2)
 contiguous ranges. Everything here is NumPy on the host.

@@ -17,7 +17,7 @@ __all__ = ["Adjacency", "undirected_adjacency"]
 
 @dataclass(frozen=True, eq=False)
 class Adjacency:
-    """Neighbours in compressed sparse rows: those of node v stand at starts[v] to starts[v + 1].
+    """Neighbours in compressed sparse rows: those of node v are at starts[v] to starts[v + 1].
 
     Args:
         starts: int64 [num_nodes + 1].

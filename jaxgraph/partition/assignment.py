@@ -28,7 +28,7 @@ class Partition:
         num_parts: number of parts, at least 1.
         method: the name of the partitioner that made it, for reports.
         rank: int [num_nodes], from 0 to num_nodes - 1; inside their part, and apart from those with
-            an edge to another part, which come first, nodes stand by ascending rank, then by id.
+            an edge to another part, which come first, nodes are by ascending rank, then by id.
             Stored as a read-only int32 copy. None: by id. See ``locality_rank``.
 
     Raises:
@@ -61,7 +61,7 @@ class Partition:
         Args:
             assignment: int [num_nodes], the part of each node, from 0.
             num_parts: number of parts; larger than the largest part used leaves parts empty.
-            rank: int [num_nodes], where nodes are to stand among those of their part, such as their
+            rank: int [num_nodes], the rank of each node among those of its part, such as its
                 community; None: by id.
 
         Returns:

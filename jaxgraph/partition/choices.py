@@ -1,6 +1,6 @@
 """Checks a name against the names that exist, and suggests the one that was probably meant.
 
-Serves the names of partitioners, balances and objectives; no paper behind it.
+Serves the names of partitioners, balances and objectives; follows no paper.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ranks of nodes under which neighbours stand close together, so that gathers stay in the cache.
+"""Ranks of nodes under which neighbours are close together, so that gathers stay in the cache.
 
 Nothing but speed depends on them: results are brought back by node id, and all randomness is drawn
 by it.
@@ -38,7 +38,7 @@ def locality_rank(graph: Graph, order: str, seed: int = 0) -> np.ndarray:
         graph: the graph; directions, self-loops and repeated edges make no difference but to
             degrees.
         order: "rcm", reverse Cuthill-McKee: level by level of a search from a node of low degree;
-            "degree", by descending number of edge ends, so that the rows that are read most stand
+            "degree", by descending number of edge ends, so that the rows read most are
             together; "metis", by the parts of a cut into groups of at most about 1500 nodes, which
             finds communities and takes longest, and by degree inside a group, so that kernels meet
             rows of about equal length one after the other.

@@ -46,7 +46,7 @@ _MOST_PARTS_BISECTED = 8
 
 @dataclass(frozen=True, eq=False)
 class _Balance:
-    """What METIS balances, and what must hold in the end.
+    """The weights that METIS balances, and the balance that the result must have.
 
     Args:
         combined: int64 [num_nodes], the one weight that METIS sees.

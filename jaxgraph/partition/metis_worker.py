@@ -1,4 +1,4 @@
-"""Runs METIS on arrays in a folder; the program behind ``jaxgraph.partition.metis``.
+"""Runs METIS on arrays in a folder; the program that ``jaxgraph.partition.metis`` starts.
 
 A program of its own, so that a crash inside METIS ends this process and not the caller's. It is
 started by its path and imports nothing of jaxgraph, so that it starts fast.

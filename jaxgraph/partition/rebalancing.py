@@ -88,7 +88,7 @@ def _part_loads(assignment: np.ndarray, num_parts: int, weights: np.ndarray) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Round:
-    """What a round starts from; see ``rebalance``."""
+    """The state in which a round starts; see ``rebalance``."""
 
     assignment: np.ndarray
     adjacency: Adjacency
@@ -98,12 +98,12 @@ class _Round:
 
     @property
     def excess(self) -> np.ndarray:
-        """By how much each part is over, int64 [num_weights, num_parts]."""
+        """The weight of each part above its limit, int64 [num_weights, num_parts]."""
         return np.maximum(self.loads - self.limits[:, None], 0)
 
     @property
     def room(self) -> np.ndarray:
-        """How much each part can take, int64 [num_weights, num_parts]."""
+        """The weight that each part can still take, int64 [num_weights, num_parts]."""
         return np.maximum(self.limits[:, None] - self.loads, 0)
 
 

@@ -27,7 +27,7 @@ __all__ = ["check_names", "methods", "partition"]
 
 @dataclass(frozen=True)
 class _Request:
-    """What the caller asked for, validated."""
+    """The validated request of a caller."""
 
     num_parts: int
     seed: int
@@ -108,7 +108,7 @@ def partition(
             "labels" (nodes of the training mask). The other methods have their balance in their
             name.
         objective: what METIS makes small: "cut" (edges between parts) or "volume" (rows to send).
-        order: how the nodes of a part stand in memory, which changes nothing but speed: None, as
+        order: order of the nodes of a part in memory, which changes nothing but speed: None, as
             in the graph; or "rcm", "degree" or "metis", see ``locality_rank``. Of use in one part
             too.
 

@@ -1,4 +1,4 @@
-"""How good a partition is: what each part holds, what it must fetch, and how even that is.
+"""Quality of a partition: the load of each part, the rows it must fetch, and their balance.
 
 An edge belongs to the part of its receiver. A part's halo is the set of nodes of other parts that
 send to it: the rows it must fetch in each layer (SAR, section 3.2: the vertices of V_{p,q} for

@@ -40,7 +40,7 @@ def counting_argsort(keys: np.ndarray, num_keys: int) -> np.ndarray:
 
 
 def inverse_permutation(order: np.ndarray) -> np.ndarray:
-    """Where each of 0, 1, ..., n - 1 stands in a permutation of them.
+    """The position of each of 0, 1, ..., n - 1 in a permutation of them.
 
     Args:
       order: int [n].
@@ -54,7 +54,7 @@ def inverse_permutation(order: np.ndarray) -> np.ndarray:
 
 
 def run_starts(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """Where runs of equal values start, with a new run at every bound.
+    """The starts of runs of equal values, with a new run at every bound.
 
     Args:
       values: [n].

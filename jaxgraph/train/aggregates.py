@@ -106,18 +106,17 @@ def with_aggregates(
 
 
 def first_aggregation(model: Any) -> FirstAggregation | None:
-    """What a model says of its first layer."""
+    """The attribute `first_aggregation` of a model, or None."""
     return getattr(model, "first_aggregation", None)
 
 
 def _pays(model: nnx.Module, sharded: ShardedGraph, epochs: int) -> bool:
-    """Whether fewer numbers are read and written with aggregates than without, over all epochs.
+    """True where aggregating once moves no more numbers than doing so in every pass.
 
-    To aggregate a column takes a number of every edge and node. Once, that is all columns of the
-    features; without, in each pass, the width of what the first layer makes of them, and a copy of
-    the features without the rows of padding. An epoch has three passes: forward and backward of the
-    step, unless dropout forbids it, and evaluation. Products with matrices are as many either way,
-    one of them of the aggregate instead of the features.
+    To aggregate a column reads a number of every edge and node. Done once, it takes all columns of
+    the features. Done in each pass, it takes `width` columns, and copies the features without the
+    rows of padding. An epoch has three passes: forward and backward of the step, unless dropout
+    forbids it, and evaluation. The number of matrix products is the same either way.
     """
     first, x = first_aggregation(model), plain_features(sharded.shards.nodes)
     if first is None or x is None:

@@ -1,4 +1,4 @@
-"""Checks of what training is called with, before anything is compiled."""
+"""Checks of the arguments of training, before anything is compiled."""
 
 from __future__ import annotations
 

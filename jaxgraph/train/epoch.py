@@ -1,4 +1,4 @@
-"""One epoch on the devices: a step per graph, the evaluation of all, the choice of what is kept."""
+"""One epoch on the devices: a step per graph, the evaluation of all, the variables to save."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["EpochProgram", "Kept", "Outcome", "first_kept"]
 
 @pytree
 class Kept:
-    """What training would leave in the model if it ended now.
+    """The variables that training would leave in the model if it ended now, and their loss.
 
     Attributes:
       params, statistics: of the best epoch so far, or of the last finite one.
@@ -73,7 +73,7 @@ class EpochProgram:
     Attributes:
       learner: model, optimizer and task.
       graphs: in the order of their steps.
-      restore_best: whether to keep the best variables, or the last.
+      restore_best: whether to save the best variables, or the last.
     """
 
     learner: Learner
@@ -171,7 +171,7 @@ class _Programs:
     choose: Any
 
 
-# Every learner has functions of its own: jax keeps the programs of a function as long as the
+# Every learner has functions of its own: jax caches the programs of a function as long as the
 # function, and an optimizer that is made anew is another learner.
 @lru_cache(maxsize=LEARNERS)
 def _programs(learner: Learner) -> _Programs:
@@ -237,7 +237,7 @@ def choose(
     )
     lowest = jnp.where(is_best, val_loss, kept.val_loss)
     new = Kept(params, statistics, lowest)
-    # As the first one lies, so that the program of the first epoch serves all others.
+    # Sharded like the first one, so that the program of the first epoch serves all others.
     new = jax.lax.with_sharding_constraint(new, shardings(new, sharded))
     return new, Outcome(loss, metrics, is_best)
 

@@ -1,4 +1,4 @@
-"""What training reports: a record of each epoch, and all of them."""
+"""The history of training: a record of each epoch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["DivergenceError", "EpochRecord", "History", "TrainingInterrupted"]
 
 @dataclasses.dataclass(frozen=True)
 class EpochRecord:
-    """What one epoch showed.
+    """The results of one epoch.
 
     Attributes:
       epoch: its number, from 1; a continued run counts on.
@@ -77,7 +77,7 @@ class History:
     def best_epoch(self) -> int:
         """The epoch of the lowest validation loss, from 1; the last one without validation nodes.
 
-        In a continued run it may lie before the first of the records.
+        In a continued run it may precede the first of the records.
 
         Raises:
           ValueError: training was interrupted in its first epoch.

@@ -136,6 +136,6 @@ def gradients(
 
 
 def _activation_bytes(params: nnx.State, num_rows: int) -> int:
-    """Of the widest activations in float32, if no array is wider than the widest parameter."""
+    """The bytes of the widest activations in float32, if none is wider than any parameter."""
     widths = [leaf.shape[-1] for leaf in jax.tree.leaves(params) if leaf.ndim]
     return num_rows * max(widths, default=0) * jnp.float32.dtype.itemsize

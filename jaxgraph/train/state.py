@@ -37,7 +37,7 @@ LEARNERS = 4
 
 @pytree
 class TrainState:
-    """What a training step changes.
+    """The variables and the optimizer state, all that a training step changes.
 
     Attributes:
       params: the parameters; those with a row per node are split over the shards.
@@ -53,7 +53,7 @@ class TrainState:
 def initial_state(
     model: nnx.Module, sharded: ShardedGraph, optimizer: optax.GradientTransformation
 ) -> TrainState:
-    """A model and a fresh optimizer on the devices of a graph; the model keeps arrays of its own.
+    """A model and a fresh optimizer on the devices of a graph; the model retains its own arrays.
 
     Args:
       model: the model.
@@ -120,7 +120,7 @@ def abstract_state(
 
 
 def abstract_variables(variables: nnx.State, sharded: ShardedGraph) -> nnx.State:
-    """What `place_variables` returns, as shapes."""
+    """The result of `place_variables` as shapes with shardings."""
     return _with_shardings(place_rows(_shapes(variables), sharded), sharded)
 
 
@@ -142,7 +142,7 @@ def place_variables(variables: nnx.State, sharded: ShardedGraph) -> nnx.State:
 
 
 def shardings(tree: Pytree, sharded: ShardedGraph) -> Pytree:
-    """How every leaf of placed variables, or of an optimizer state of them, lies on the mesh."""
+    """The sharding of every leaf of placed variables, or of an optimizer state of them."""
     rows = sharded.num_parts * sharded.manifest.node_rows
 
     def of_part(word: str, part: Pytree) -> Pytree:

@@ -34,7 +34,7 @@ __all__ = ["Learner", "compile_train_step", "loss_and_grad", "make_learner", "tr
 
 @dataclasses.dataclass(frozen=True)
 class Learner:
-    """What stays the same in training: a static part of every compiled program.
+    """The constants of training: a static part of every compiled program.
 
     Attributes:
       graphdef: structure of the model.

@@ -1,4 +1,4 @@
-"""What is learned: sums of a loss and of its metrics over the nodes of a shard."""
+"""The task of a model: sums of a loss and of its metrics over the nodes of a shard."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Sums = Mapping[str, Any]
 
 @runtime_checkable
 class Task(Protocol):
-    """What a model is trained for; training, evaluation and the history know nothing else.
+    """The goal of a model; training, evaluation and the history read nothing else of it.
 
     A task is hashable and holds no arrays: it is a static part of compiled programs. Its three
     methods are called in this order: `splits` before compilation, `sums` on every shard, `metrics`
@@ -32,7 +32,7 @@ class Task(Protocol):
     """
 
     def splits(self, shard: Shard) -> tuple[str, ...]:
-        """Which of "train", "val" and "test" a graph has.
+        """Returns those of "train", "val" and "test" that a graph has.
 
         Args:
           shard: the shard, or the stacked shards of a sharded graph; only which of its arrays are
@@ -47,7 +47,7 @@ class Task(Protocol):
         ...
 
     def sums(self, outputs: Any, shard: Shard, split: str) -> Sums:
-        """This shard's share of the sums and counts that the loss and the metrics are made of.
+        """This shard's share of the sums and counts from which loss and metrics are computed.
 
         Args:
           outputs: what the model returned.

@@ -39,8 +39,8 @@ def test_products_of_a_gcn_epoch():
 def test_sums_of_a_gcn_epoch_are_over_edges_and_missing_loops():
     found = work(Epoch("gcn"), SIZE)
     indices = 4 * (59 + 11)
-    # The sums of the features are the same in every epoch; 4 behind the second product, forward and
-    # back.
+    # An epoch sums the 4 columns after the second product, forward and backward; the sums of the
+    # features are the same in every epoch.
     assert found is not None
     assert found.gathered_bytes == 2 * (indices + 4 * 4 * (59 + 10))
 

@@ -4,7 +4,7 @@ from tests.interpreter import run_alone
 
 
 def output_of(program: str) -> str:
-    """What a program prints where nobody has asked for emulated devices."""
+    """Returns the output of a program that runs without a request for emulated devices."""
     result = run_alone(program, "-W", "error")
     assert result.returncode == 0, result.stderr
     return result.stdout

@@ -26,7 +26,7 @@ SMALL = [
 
 
 def run(*arguments: str, out: Path | None = None) -> dict:
-    """What the command wrote, after it has ended well."""
+    """Runs the command, checks that it succeeds, and returns the JSON that it wrote to `out`."""
     write = [] if out is None else ["--json", str(out)]
     result = CliRunner().invoke(app, [*SMALL, *arguments, *write], env={"COLUMNS": "140"})
     assert result.exit_code == 0, result.output

@@ -1,4 +1,4 @@
-"""What the tests of data sets ask of a graph's edges."""
+"""Properties of a graph's edges and masks that the tests of data sets check."""
 
 import numpy as np
 from scipy.sparse import csgraph
@@ -25,7 +25,7 @@ def num_self_loops(graph: Graph) -> int:
 
 
 def is_symmetric(graph: Graph) -> bool:
-    """Whether every edge has its reverse."""
+    """True where every edge has its reverse."""
     adjacency = to_scipy(graph)
     return (adjacency != adjacency.T).nnz == 0
 

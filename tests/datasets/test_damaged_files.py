@@ -22,7 +22,7 @@ KEPT = Path(tempfile.gettempdir()) / "jaxgraph-damaged-files"
 
 
 def readable(name: str) -> bool:
-    """Whether a format is read: lists of edges have the suffixes that the reader knows."""
+    """True where the format can be read: an edge list needs a suffix that the reader knows."""
     return not name.startswith("edges") or next(iter(FORMATS[name].files)).endswith(SUFFIXES)
 
 

@@ -30,7 +30,7 @@ def read(folder: Path, content: str | bytes, name: str = "a.txt", **options: Any
 
 
 def report_of(folder: Path, content: str, name: str = "a.txt", **options: Any) -> ReadReport:
-    """What was reported of a file with this content."""
+    """Reads a file with this content and returns the reader's report."""
     reports: list[ReadReport] = []
     read(folder, content, name, on_report=reports.append, **options)
     (report,) = reports

@@ -1,4 +1,4 @@
-"""How a convolution as a function is checked: against the references, and on columns."""
+"""Checks of functional convolutions: against the references, and on columns of features."""
 
 from collections.abc import Callable
 from typing import Any

@@ -155,7 +155,7 @@ def test_values_and_gradients(name: str, behind: bool) -> None:
 @pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_a_layer_takes_the_aggregate_that_is_its_own(name: str, behind: bool) -> None:
-    """An aggregate of 0 shows in what a layer puts out if, and only if, the layer takes it."""
+    """An aggregate of 0 changes the output of a layer if, and only if, the layer takes it."""
     conv, _, params, aggregation = CASES[name]
 
     def step(shard: Any) -> Any:

@@ -16,7 +16,7 @@ from jaxgraph.layout.halo import (
 
 
 def test_pair_counts_turn_steps_of_the_ring_into_parts():
-    # Part 1 of 3 shares 5 rows with the part one step behind (0) and 7 with the one two behind (2).
+    # Part 1 of 3 shares 5 rows with the part one step back (0) and 7 with the one two back (2).
     pointers = [np.cumsum([0, 9, *steps]) for steps in ([1, 2], [5, 7], [3, 4])]
     assert pair_counts(pointers).tolist() == [[0, 2, 1], [5, 0, 7], [4, 3, 0]]
 

@@ -57,7 +57,7 @@ def test_a_program_is_not_compiled_for_more_than_devices_can_index(manifest):
 
 
 class Claimed:
-    """What is known of a graph of many nodes or edges without its arrays."""
+    """A stand-in for a graph of too many nodes: its sizes without its arrays."""
 
     num_nodes, num_edges = MOST + 1, 10
 

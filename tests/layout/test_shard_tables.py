@@ -117,7 +117,7 @@ def check_row_order(tables: PartTables, parts, name: str) -> None:
 
 
 def check_halos(tables: PartTables, parts) -> None:
-    """What a part sends at a step is what the part that many steps ahead numbers."""
+    """The rows that a part sends at step k are the halo rows of the part k steps ahead."""
     manifest = tables.manifest
     for index, part in enumerate(parts):
         for step in range(1, manifest.num_parts):

@@ -1,4 +1,4 @@
-"""What pairs of parts share, compared with the quality report."""
+"""Rows that pairs of parts exchange, compared with the quality report."""
 
 import numpy as np
 import pytest

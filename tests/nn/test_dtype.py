@@ -199,7 +199,7 @@ def test_attention_keeps_little_memory() -> None:
 
 
 def temporary_bytes(name: str, num_layers: int, dtype: Any, num_parts: int, mode: str) -> int:
-    """What a compiled train step needs on each device."""
+    """The bytes of temporary memory of a compiled train step on each device."""
     heads = {"num_heads": 4} if name == "GAT" else {}
     model = getattr(nn, name)(
         64,

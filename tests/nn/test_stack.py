@@ -1,4 +1,4 @@
-"""What models say of their first layer, and what they send when its aggregate is at hand."""
+"""First layers of models whose aggregate is known, and the traffic and memory of their steps."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ def test_models_that_save_nothing(name: str, hidden: int) -> None:
 
 
 def halo_bytes(compiled: Any) -> float:
-    """What travels of features and their gradients."""
+    """The bytes of features and their gradients that a program sends."""
     return sum(value for name, value in traffic(compiled).items() if name != "all-reduce")
 
 
@@ -89,7 +89,7 @@ def test_the_other_layers_send_what_they_sent(mode: str) -> None:
 
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
 def test_a_step_holds_no_copy_of_aggregated_features(name: str) -> None:
-    """What it needs beside its arguments does not grow with their width."""
+    """Temporary memory does not grow with the width of the features."""
 
     def temporary(features: int) -> int:
         graph = crooked_graph()
@@ -148,14 +148,14 @@ def arrays_of_a_step_with_relu(
 
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
 def test_a_layer_keeps_what_its_activation_puts_out(name: str) -> None:
-    """And nothing else; with what the activation is given and its mask there would be 3 arrays."""
+    """And nothing else; with the activation's input and its mask there would be 3 arrays."""
     more = arrays_of_a_step_with_relu(name, 5) - arrays_of_a_step_with_relu(name, 3)
     assert more < 2 * 1.1
 
 
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
 def test_a_layer_keeps_two_arrays_with_a_batch_norm(name: str) -> None:
-    """What the norm is given and what its activation puts out; else 3 arrays."""
+    """It saves the norm's input and the activation's output; a third would exceed the limit."""
     deep, shallow = (arrays_of_a_step_with_relu(name, layers, "batch") for layers in (5, 3))
     assert deep - shallow < 2 * 2.1
 

@@ -247,7 +247,7 @@ def on_shards(
         def get(of: str, values: jax.Array, table: jax.Array) -> jax.Array:
             if of != "edge":
                 return values
-            # What slots without an edge hold is added behind the last edge.
+            # Values of slots without an edge are added after the last edge.
             slots, mask = places[of]
             slots = jnp.where(mask, slots, len(table))
             empty = jnp.zeros((len(table) + 1, *values.shape[1:]), values.dtype)

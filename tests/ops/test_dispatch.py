@@ -1,4 +1,4 @@
-"""Which implementation an op takes, what is refused, logged, listed and told."""
+"""Dispatch of ops: the implementation chosen, refusals, the log and the list of them all."""
 
 import logging
 from functools import partial

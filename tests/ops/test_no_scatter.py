@@ -42,7 +42,7 @@ def primitives(jaxpr: Any) -> Iterator[str]:
 
 
 def scatters(function: Any, *arguments: Any) -> set[str]:
-    """What scatters in a function as it was written and as it was compiled."""
+    """The names of the scatters in a function, as traced, as lowered and as compiled."""
     traced = jax.jit(function).trace(*arguments)
     found = {name for name in primitives(traced.jaxpr.jaxpr) if "scatter" in name}
     # `reduce-scatter` is a collective; `scatter.12` would be the name of one, not the operation.

@@ -42,7 +42,7 @@ class Edges:
         )
 
     def repetitions(self) -> np.ndarray:
-        """How many edges of the same two ends stand before each edge, int [num_edges]."""
+        """The number of earlier edges with the same two ends, for each edge, int [num_edges]."""
         seen: dict[tuple[int, int], int] = {}
         counts = []
         for pair in zip(self.senders.tolist(), self.receivers.tolist(), strict=True):

@@ -22,7 +22,7 @@ LayerBackward = Callable[[np.ndarray], tuple[np.ndarray, LayerParams]]
 
 @dataclass(frozen=True)
 class Model:
-    """What a stack is made of, the sizes of its layers apart: those are read off the parameters."""
+    """The options of a stack but for the sizes of its layers, which the parameters give."""
 
     conv: str  # gcn, sage, gat, gatv2 or gin
     num_heads: int = 1  # of gat and gatv2
@@ -45,7 +45,7 @@ class LayerSeeds:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a pass gives: `backward(grad_logits)` is (grad_x, gradients of each layer)."""
+    """The result of a pass: `backward(grad_logits)` is (grad_x, gradients of each layer)."""
 
     logits: np.ndarray  # [num_nodes, out_features]
     backward: Callable[[np.ndarray], tuple[np.ndarray, list[LayerParams]]]

@@ -18,7 +18,7 @@ def node_keep_mask(
     rate: float,
     column_offset: int = 0,
 ) -> np.ndarray:
-    """Which features of which nodes survive, bool [n, num_columns]."""
+    """True for the features of nodes that dropout keeps, bool [n, num_columns]."""
     first, second = _absorb(words, 0x27D4EB2F)
     ids = _words(node_ids)
     start = _mix(_add(_mix(ids ^ first), second))
@@ -34,7 +34,7 @@ def edge_keep_mask(
     num_heads: int,
     rate: float,
 ) -> np.ndarray:
-    """Which attention coefficients survive, bool [num_edges, num_heads]."""
+    """True for the attention coefficients that dropout keeps, bool [num_edges, num_heads]."""
     first, second = _absorb(words, 0x165667B1)
     receiver_words = _words(receivers)
     receiver_side = _mix(receiver_words ^ first)

@@ -21,7 +21,7 @@ PARAMETERS = {GAT: 0.25, GATV2: 0.25, DOT: 0.5}
 def make_attention(
     over: Graph, kind: str, heads: int, width: int, dtype: str, senders: int, dropped: bool
 ) -> Attention:
-    """Random arrays with NaN behind the rows that count."""
+    """Random arrays with a row of NaN after the rows that count."""
     rng = np.random.default_rng(heads + width)
     receivers = len(over.degrees)
 

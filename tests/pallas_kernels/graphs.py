@@ -16,7 +16,7 @@ from pallas_kernels.schedule import cut_rows
 from pallas_kernels.teams import Launch
 
 FAR = np.iinfo(np.int32).max // 2
-"""What stands behind the entries that count: a row that no table has."""
+"""The value of padding after the entries that count: the index of a row that no table has."""
 
 
 needs_clusters = pytest.mark.skipif(
@@ -97,7 +97,7 @@ def graph(
 
 
 def schedule(degrees: np.ndarray, longest: int, every: bool = False) -> Rows:
-    """The rows that have edges, or all, behind a row that belongs to another group."""
+    """The rows that have edges, or all of them, after a row that belongs to another group."""
     order = np.argsort(-degrees, kind="stable")
     order = order if every else order[degrees[order] > 0]
     starts = (np.cumsum(degrees) - degrees)[order]

@@ -27,7 +27,7 @@ every_kind = pytest.mark.parametrize(
 
 
 def two_ways(run: Any, *arrays: Any, warpgroups: int = 1, cluster: int = 2) -> list[Any]:
-    """What clusters join, and what a second kernel does."""
+    """The results where clusters join the pieces of rows, and where a second kernel does."""
     launches = in_interpreter(warpgroups, cluster), in_interpreter()
     return [
         jax.jit(lambda *a, launch=launch: run(*a, launch=launch))(*arrays) for launch in launches

@@ -54,7 +54,7 @@ class HostLoop:
         return self.stages.map(params, nodes, x)
 
     def halo(self, index: int, step: int) -> list[tuple[int, int]]:
-        """Of every row that part `index` reads of the part `step` behind, the part and the row."""
+        """Part and row of every row that part `index` reads of the part `step` steps back."""
         table, own = self.parts[index].senders, self.parts[index].receivers.num_rows
         size = (table.num_rows - own) // (PARTS - 1)
         some = slice(own + (step - 1) * size, own + step * size)

@@ -1,4 +1,4 @@
-"""Which case of SAR holds is read off the message function."""
+"""SAR's two cases are told apart by the message function and the gradients wanted."""
 
 import jax
 import jax.numpy as jnp

@@ -45,7 +45,7 @@ def routes(units: Units, unit: int) -> tuple[Route, Route]:
 
 
 def covered(route: Route, step: int) -> dict[tuple[int, int], int]:
-    """How many rows, from the first, each pair exchanges at a step."""
+    """The number of rows, from the first, that each pair exchanges at a step."""
     rows: dict[tuple[int, int], int] = {}
     for segment in route.steps[step - 1]:
         for pair in segment.pairs:

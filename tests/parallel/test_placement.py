@@ -203,7 +203,7 @@ def test_counts_do_not_survive_where_a_program_serves_many_graphs(tables):
     sharded = place(tables, make_mesh(PARTS))
     copied = jax.tree.map(lambda leaf: leaf, sharded)
     for ask in (lambda: copied.num_nodes, copied.padding):
-        with pytest.raises(ValueError, match=r"counts of a sharded graph are lost behind jax\.jit"):
+        with pytest.raises(ValueError, match=r"counts of a sharded graph are lost inside jax\.jit"):
             ask()
     with pytest.raises(ValueError, match="counts of a sharded graph are lost"):
         jax.jit(lambda graph: graph.num_nodes)(sharded)
@@ -350,7 +350,7 @@ def test_slots_without_an_edge_have_no_gradient(mode):
     sharded = shard(graph, parts, make_mesh(3), mode)
 
     def gradients(shard):
-        """How many slots hold no edge, and how many of those have a gradient; sum of the others."""
+        """Numbers of padding slots and of those with a gradient; the sum of all gradients."""
         assert shard.edge_weight is not None
         edges = shard.incoming.by_receiver
         slots = jnp.arange(shard.edge_weight.shape[0])

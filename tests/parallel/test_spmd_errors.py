@@ -91,7 +91,7 @@ def net():
 
 
 NAMES = {"shard", "neighborhood", "nodes"}
-"""What arguments are called that may be a shard."""
+"""The names of arguments that may be a shard."""
 
 
 def functions_of_a_shard():

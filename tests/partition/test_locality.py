@@ -26,7 +26,7 @@ def shuffled(senders: Any, receivers: Any, num_nodes: int) -> tuple[Graph, np.nd
 
 
 def gaps(graph: Graph, rank: np.ndarray) -> np.ndarray:
-    """How far apart the ends of each edge stand, int [num_edges]."""
+    """The distance in rank between the two ends of each edge, int [num_edges]."""
     return np.abs(rank[graph.senders] - rank[graph.receivers])
 
 

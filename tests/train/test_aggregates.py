@@ -217,7 +217,7 @@ class Watching(NodeClassification):
 
 
 def seen_by(model: nnx.Module, *, epochs: int = 2, **options: Any) -> set[bool]:
-    """Whether a model is given aggregates, in any pass of training."""
+    """Trains a model and returns True, False or both: its passes with and without aggregates."""
     SEEN.clear()
     graphs = [on_devices(small_graph(size), 2) for size in (60, 40)]
     fit(model, graphs, optax.adam(0.02), epochs=epochs, task=Watching(), **options)

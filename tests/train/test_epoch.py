@@ -1,4 +1,4 @@
-"""What an epoch keeps."""
+"""The choice of the variables that an epoch keeps."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def sums(loss: float) -> dict[str, jax.Array]:
 def chosen(
     losses: dict[str, float], step: float = 1.0, so_far: float = 2.0, restore_best: bool = True
 ) -> tuple[bool, Kept, Outcome]:
-    """Whether variables of ones replace those that were kept, and what `choose` returned."""
+    """Returns whether variables of ones replace the kept ones, and both results of `choose`."""
     sharded = on_devices(small_graph(), 2)
     model = SmallNet()
     static = make_learner(model, optax.sgd(0.1), NodeClassification())

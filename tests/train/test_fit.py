@@ -352,7 +352,7 @@ class Drawn(nnx.Module):
 
 
 def test_each_of_several_graphs_draws_from_a_key_of_its_own() -> None:
-    """Which folds in the epoch, then the number of the graph."""
+    """Each key folds in the epoch first and then the number of the graph."""
     graph, seed = small_graph(), 3
     sharded = [on_devices(graph, 2)] * 3
     losses = fit(Drawn(), sharded, optax.sgd(0.0), epochs=2, seed=seed).loss

@@ -28,7 +28,7 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each process found; both are killed when one fails or hangs."""
+    """The results of each process; both are killed when one fails or hangs."""
     folder, port = tmp_path_factory.mktemp("processes"), str(free_port())
     results = [folder / f"{rank}.json" for rank in range(PROCESSES)]
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}

@@ -120,7 +120,7 @@ class Watched(NodeClassification):
 
 
 def asked_share(name: str, worthwhile: int) -> float:
-    """What a step of a model asks for, of what it makes."""
+    """The share of a step's temporary memory for which it asks for large pages."""
     large_pages._WORTHWHILE = worthwhile
     use_large_pages()
     sharded, model = sharded_graph(MANY_NODES), make_model(name)

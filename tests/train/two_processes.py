@@ -40,7 +40,7 @@ class OwnParts:
 
 
 def train(sharded: Any) -> dict[str, Any]:
-    """What both processes together, or one alone, find out."""
+    """Trains and evaluates two models, on both processes or on one, and returns the results."""
     model, table = SmallNet(dropout=0.5), TableNet(61)
     history = fit(model, sharded, optax.adam(0.02), epochs=EPOCHS, seed=SEED)
     adam = optax.adam(0.02)

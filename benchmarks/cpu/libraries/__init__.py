@@ -1,1 +1,1 @@
-"""The libraries compared, each behind the same few calls; only a worker process imports one."""
+"""The compared libraries, all with the same few calls; only a worker process imports one."""

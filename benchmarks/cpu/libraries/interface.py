@@ -1,4 +1,4 @@
-"""What a worker asks of a library."""
+"""The interface between a worker and its library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What DGL and PyG share: training a torch module, and attention's inputs as tensors."""
+"""Code shared by DGL and PyG: training a torch module, and attention's inputs as tensors."""
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def tensor(array: np.ndarray) -> Any:
 
 
 class _Stack(torch.nn.Module):
-    """Convolutions with what stands between two of them."""
+    """Convolutions, and the layers between two of them."""
 
     def __init__(self, model: Model, layers: tuple[Layer, ...], convolutions: list[Convolution]):
         super().__init__()

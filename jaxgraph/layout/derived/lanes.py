@@ -294,7 +294,7 @@ def _lanes(tables: Arrays, lanes: Sequence[int], sizes: Sequence[int], joins: Jo
         further[: len(rows)][goes_on] = np.arange(np.count_nonzero(goes_on))
         found[f"further/{level}"] = further
         rows = rows[goes_on]
-    # Runs stand by row: neighbours of neighbouring rows are near each other. Those that are joined
+    # Runs are by row: neighbours of neighbouring rows are near each other. Those that are joined
     # to them are numbered by their runs, most first, so that each join leaves the first of them.
     counts = -(-(degrees[rows] - done) // run)
     firsts = np.cumsum(counts) - counts

@@ -130,7 +130,7 @@ def split_rows(tables: Arrays, lengths: np.ndarray, of_first: int) -> Arrays:
     """
     pointers, rows, starts = (tables[f"compressed_{x}"] for x in ("ptr", "rows", "starts"))
     longest = longest_piece(len(tables["neighbors"]), int(lengths.max(initial=0)))
-    # Of the first group, the rows without edges stand after the others.
+    # Of the first group, the rows without edges come after the others.
     with_edges, groups = pointers[1], []
     empty = np.setdiff1d(np.arange(of_first), rows[:with_edges], assume_unique=True)
     whole_ptr = pointers + np.where(np.arange(len(pointers)) > 0, len(empty), 0)

@@ -63,7 +63,7 @@ class RowSizes:
 
 @dataclasses.dataclass(frozen=True)
 class EdgeSizes:
-    """How some edges of every part are visited.
+    """Sizes by which some edges of every part are visited.
 
     Attributes:
       chunk: edges handled at a time.

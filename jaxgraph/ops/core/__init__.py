@@ -1,1 +1,1 @@
-"""What ops are made of: messages, their reductions, and the fold and pull of edge groups."""
+"""Building blocks of ops: messages, their reductions, and the fold and pull of edge groups."""

@@ -54,7 +54,7 @@ class Block:
 
     @property
     def implementation(self) -> str:
-        """What reduces over the edges: "xla", "cpu" or "mosaic_gpu"."""
+        """The implementation that reduces over the edges: "xla", "cpu" or "mosaic_gpu"."""
         return self.edges.implementation
 
     def propagate(

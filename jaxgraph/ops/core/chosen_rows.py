@@ -15,7 +15,7 @@ _WIDE_ROW = 128
 
 
 def is_wide(x: jax.Array) -> bool:
-    """Whether the rows of a table are of 128 bytes and more."""
+    """True where the rows of a table have 128 bytes or more."""
     return math.prod(x.shape[1:]) * x.dtype.itemsize >= _WIDE_ROW
 
 

@@ -13,7 +13,7 @@ every row of the block, a chunk of edges in all, and adds up the messages of eac
 that is written out: XLA makes one fused, parallel and vectorised loop of it, gathers included.
 The running result of a block stays where it is until its longest row ends, and is then written to
 consecutive compact rows. Rows of high degree ("heavy" rows, the first compact ones) are cut into
-*runs* of edges, which are visited like rows, behind the compact rows; at the end the results of a
+*runs* of edges, which are visited like rows, after the compact rows; at the end the results of a
 row's runs are merged.
 
 Where all edges of a graph are on one device, placed for XLA, `jaxgraph.ops.xla.whole_graph` needs
@@ -131,7 +131,7 @@ class Orientation:
       neighbors: int32 [slots], the row at the other end of each edge.
       edge_ids: int32 [slots], the slot of the same edge in the orientation by receiver; None where
         this is that orientation.
-      rows: int32 [compact rows and runs of all groups], the row that each stands for: of every
+      rows: int32 [compact rows and runs of all groups], the row of each: of every
         group the compact rows and then the runs of its heavy rows, row by row.
       starts, degrees: int32 [compact rows and runs of all groups], the first slot of each, and its
         edges; of a heavy row its first run, in that order of the group, and its runs.
@@ -142,7 +142,7 @@ class Orientation:
       compressed_rows: int32 [rows that have edges, of all groups], in row order, numbered as in
         `rows`, of whose compact rows they are a permutation within each group.
       compressed_starts: int32 [rows that have edges, of all groups, + 1], the first slot of each;
-        behind the last row, the number of edges.
+        after the last row, the number of edges.
       cut: how GPU kernels take the rows; None: by the compressed rows, which takes them longer.
       lanes: how XLA takes all rows together, where these are all edges of a graph (see
         `jaxgraph.ops.xla.whole_graph`); None: a block at a time.
@@ -214,8 +214,8 @@ class EdgeChunk:
       edge_ids: int32 [chunk], slots in the orientation by receiver.
       mask: bool [chunk], False where a lane holds no edge (it then repeats an edge of its row, or
         of another row of the group).
-      side: "sender" or "receiver", at which end equally many lanes on end have the same row; None:
-        at no end.
+      side: "sender" or "receiver", the end at which equally many consecutive lanes share a row;
+        None: at no end.
       rows: int32 [rows of a block], these rows, or None.
     """
 
@@ -227,7 +227,7 @@ class EdgeChunk:
     rows: jax.Array | None = None
 
     def at_end(self, side: str, tree: Pytree) -> Pytree:
-        """What the edges see of the arrays of the senders or of the receivers, [chunk, ...].
+        """Gathers the row of each edge from arrays of the senders or the receivers, [chunk, ...].
 
         Args:
           side: "sender" or "receiver".
@@ -256,8 +256,8 @@ class _Block:
       orientation: that of the rows.
       rows: int32 [rows at once], the row of each lane.
       starts: int32 [rows at once], the slot of the lane's first edge.
-      lengths: int32 [rows at once], the lane's edges; 0 behind the end of the group, where the
-        lane stands for the first one.
+      lengths: int32 [rows at once], the lane's edges; 0 after the end of the group, where the
+        lane repeats the first one.
     """
 
     orientation: Orientation
@@ -454,7 +454,7 @@ def visit_slots(
     Args:
       edges: the edges.
       group: which group, static or traced.
-      visit: returns the new carry; lanes are consecutive slots by receiver, and those behind the
+      visit: returns the new carry; lanes are consecutive slots by receiver, and those after the
         group's last slot are masked.
       carry: pytree of arrays that vary as `edges` does.
 

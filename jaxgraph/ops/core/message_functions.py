@@ -81,7 +81,7 @@ def sum_of_ends(params: Pytree, sender: jax.Array, receiver: jax.Array, edge: Py
 
 @dataclasses.dataclass(frozen=True)
 class GatMessage:
-    """What `gat_message` returns."""
+    """The message function of GAT's attention; see `gat_message`."""
 
     negative_slope: float
 
@@ -129,7 +129,7 @@ def gat_message(negative_slope: float) -> MessageFn:
 
 @dataclasses.dataclass(frozen=True)
 class GatV2Message:
-    """What `gatv2_message` returns."""
+    """The message function of GATv2's attention; see `gatv2_message`."""
 
     negative_slope: float
 
@@ -159,7 +159,7 @@ def gatv2_message(negative_slope: float) -> MessageFn:
 
 @dataclasses.dataclass(frozen=True)
 class DotMessage:
-    """What `dot_message` returns."""
+    """The message function of dot-product attention; see `dot_message`."""
 
     scale: float
 

@@ -87,13 +87,13 @@ def _kind(calls: Calls, plain: Stages, inputs: Inputs) -> type[_ByCalls] | None:
 
 
 def _exact(calls: Calls, inputs: Inputs) -> bool:
-    """Whether the type in which x is accumulated holds the weights as they are."""
+    """True where kernels take the weights, and the accumulation type of x holds them exactly."""
     kept, weights = accumulation_dtype(inputs.sender.dtype), inputs.edge.dtype
     return weights in calls.types and jnp.promote_types(kept, weights) == kept
 
 
 def _continued(before: list[jax.Array], leaves: list[jax.Array]) -> list[jax.Array | None]:
-    """What each result continues from, or None where nothing has been summed yet."""
+    """The running value of each result, or None where nothing has been summed yet."""
     return list(before) if before else [None] * len(leaves)
 
 

@@ -62,7 +62,7 @@ MessageFn = Callable[[Pytree, Pytree, Pytree, Pytree], Pytree]
 
 @pytree
 class Inputs:
-    """What a message is computed from.
+    """The inputs of a message function.
 
     Attributes:
       params: any pytree, the same for every edge.
@@ -79,7 +79,7 @@ class Inputs:
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """Which inputs need a gradient.
+    """Flags of the inputs that need a gradient.
 
     Attributes:
       params, sender, receiver, edge: whether these do.
@@ -92,12 +92,12 @@ class Wanted:
 
     @property
     def some(self) -> bool:
-        """Whether any does."""
+        """True where any input needs one."""
         return self.params or self.sender or self.receiver or self.edge
 
     @property
     def by_sender(self) -> bool:
-        """Whether the edges must be visited by sender."""
+        """True where the edges must be visited by sender."""
         return self.sender or (self.params and not (self.receiver or self.edge))
 
 
@@ -159,7 +159,7 @@ def evaluate_message(message: MessageFn, inputs: Inputs) -> Pytree:
 def per_edge(
     edges: EdgeGroups, group: jax.Array | int, reducer: Reducer, chunk: EdgeChunk
 ) -> jax.Array | None:
-    """What a reducer needs to know of the edges of a chunk, or None."""
+    """The data of a reducer for each edge of a chunk, such as a dropout mask, or None."""
     receivers, senders = chunk.receivers, chunk.senders
     if edges.receiver_ptr is not None:
         receivers = receivers + entry_at(edges.receiver_ptr, group)

@@ -61,7 +61,7 @@ def inner_product(left: jax.Array, right: jax.Array) -> jax.Array:
 
 
 def _sums_of_runs(products: jax.Array, features: int) -> jax.Array:
-    """The sums of so many columns on end, [rows, columns] to [rows, columns / features]."""
+    """The sums of so many consecutive columns, [rows, columns] to [rows, columns / features]."""
     # XLA's CPU compiler does not vectorise a fused sum over the last axis. As a matrix product, it
     # computes the products, gathers included, in a loop that is, and then calls a library.
     ones = jnp.ones(features, products.dtype)

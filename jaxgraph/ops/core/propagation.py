@@ -37,23 +37,23 @@ __all__ = [
 ]
 
 REDUCED = "reduced_messages"
-"""Checkpoint name of what a reduction of messages puts out and keeps for its backward."""
+"""Checkpoint name of the outputs of a reduction of messages and of its residuals."""
 
 Pytree = Any
 _MESSAGES = 16
-"""Of so many message functions the traced programs are kept."""
+"""The number of message functions whose traced programs are cached."""
 
 
 class Schedule(Protocol):
-    """Which messages are reduced, and in which order: a pytree of the edges that it needs."""
+    """The choice and the order of the messages to reduce: a pytree of the edges that it needs."""
 
     @property
     def implementation(self) -> str:
-        """What reduces them: "xla", "cpu" or "mosaic_gpu"."""
+        """The implementation that reduces them: "xla", "cpu" or "mosaic_gpu"."""
         ...
 
     def reduce(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> tuple[Pytree, Pytree]:
-        """What a reducer makes of all messages.
+        """Reduces all messages at their receivers.
 
         Args:
           message: evaluated on chunks of edges; closes over nothing that needs a gradient.
@@ -224,19 +224,19 @@ def _pullback(message: MessageFn, wanted: Wanted) -> Callable[..., Inputs]:
 
 
 def named(tree: Pytree) -> Pytree:
-    """`tree` under the name by which a checkpoint policy can keep it."""
+    """`tree` under the name by which a checkpoint policy can save it."""
     return jax.tree.map(lambda leaf: checkpoint_name(leaf, REDUCED), tree)
 
 
 @pytree
 class Stored:
-    """What a reduction keeps for its own backward, under the name `REDUCED`.
+    """The residuals of a reduction, saved for its own backward under the name `REDUCED`.
 
-    Matrices have one more axis: what a recomputation keeps as a matrix, of a row per node, it holds
-    back until the gradient is there (`jaxgraph.layers.recompute`), by one more array, but the
-    backward of a reduction takes this together with the gradient anyway. All else stays as it is:
-    XLA's CPU compiler copies what has changed its shape and back before a kernel, and sums the
-    products of features that a vector is cut into ten times slower.
+    Matrices get one more axis. A recomputation delays the use of a saved matrix, of a row per node,
+    until the gradient is there (`jaxgraph.layers.recompute`), at the cost of one more array. The
+    backward of a reduction reads it together with the gradient anyway. Other arrays stay as they
+    are: XLA's CPU compiler copies a reshaped array, and copies it back, before a kernel, and sums
+    the products of the features into which a vector is cut ten times slower.
 
     Attributes:
       arrays: pytree of arrays [rows, ...], or [1, rows, features].
@@ -254,7 +254,7 @@ class Stored:
         return cls(named(arrays) if by_name else arrays, axes)
 
     def restored(self) -> Pytree:
-        """What was stored."""
+        """The tree that was stored."""
         leaves, structure = jax.tree.flatten(self.arrays)
         pairs = zip(leaves, self.axes, strict=True)
         return structure.unflatten([jnp.squeeze(x, 0) if axes == 2 else x for x, axes in pairs])
@@ -279,7 +279,7 @@ def primal_values(tree: Pytree) -> Pytree:
 
 
 def wanted_gradients(inputs: Inputs) -> Wanted:
-    """Which parts of `inputs`, as handed to a forward function, are differentiated."""
+    """Finds the parts of `inputs`, as handed to a forward function, that are differentiated."""
 
     def any_perturbed(tree: Pytree) -> bool:
         leaves = jax.tree.leaves(tree, is_leaf=_is_primal)

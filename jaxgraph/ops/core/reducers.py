@@ -42,7 +42,7 @@ Pytree = Any
 
 
 class Reducer(Protocol):
-    """How messages [edges, ...] become one value per receiver.
+    """A reduction of messages [edges, ...] to one value per receiver.
 
     `mask` is bool [edges] and `keep` what `per_edge` returned for the edges. States are kept in
     the type of `accumulation_dtype`.
@@ -78,11 +78,11 @@ class Reducer(Protocol):
         ...
 
     def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
-        """What the backward needs per receiver, before any edge is looked at."""
+        """The arrays per receiver that the backward computes before it visits any edge."""
         ...
 
     def weigh(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
-        """What `spread` needs of every edge, a few numbers."""
+        """A few numbers per edge that `spread` needs."""
         ...
 
     def spread(
@@ -94,7 +94,7 @@ class Reducer(Protocol):
     def per_edge(
         self, receiver_ids: jax.Array, sender_ids: jax.Array, repetition: jax.Array | int
     ) -> jax.Array | None:
-        """What the reduction needs to know of every edge, such as its dropout mask, or None."""
+        """The data of the reduction for each edge, such as its dropout mask, or None."""
         ...
 
 
@@ -325,7 +325,7 @@ def _finite(peak: jax.Array) -> jax.Array:
 
 
 def kept_of_softmax(peak: jax.Array, total: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """What `Softmax` keeps of a state: a finite peak and a positive total, of no messages too."""
+    """The residuals of a `Softmax` state: finite peak and positive total, of no messages too."""
     return _finite(peak), jnp.where(total > 0, total, 1)
 
 
@@ -418,7 +418,7 @@ class Softmax:
     def undivided_adjoint(
         self, outputs: Pytree, kept: Pytree, gradient: jax.Array
     ) -> tuple[jax.Array, ...]:
-        """What does for `adjoint` where dividing g by z would be one more array of its size.
+        """A substitute for `adjoint` where g divided by z would be one more array of its size.
 
         Args:
           outputs, kept, gradient: as for `adjoint`.

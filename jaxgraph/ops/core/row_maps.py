@@ -56,7 +56,7 @@ def _product(implementation: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
 
 
 def _is_large(x: jax.Array, columns: int) -> bool:
-    """Whether a kernel is faster at so many columns made from the rows of x."""
+    """True where a kernel computes so many columns from the rows of x faster than XLA."""
     # The newest jaxlib multiplies numbers of 16 bits faster.
     is_faster = x.dtype in (jnp.float32, jnp.float64) and columns > _FEW_COLUMNS
     return is_faster and len(x) * columns * x.dtype.itemsize >= _LARGE

@@ -19,7 +19,7 @@ Pytree = Any
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """Where the rows of a group stand among those whose gradients run.
+    """The positions of the rows of a group among those whose gradients run.
 
     Attributes:
       sender, receiver: int32 [rows to change], the compact row of each row, -1: none; or None: the

@@ -124,7 +124,7 @@ def _for_each_row_chunk(
 ) -> Pytree:
     """`body(rows, mask, first_row, carry)` over consecutive rows, `chunk` at a time.
 
-    Masked lanes see a row that counts, so that what stands in rows of padding is never read.
+    Masked lanes see a row that counts, so that rows of padding are never read.
     """
     count = missing.shape[0]
     chunk = min(chunk, count)

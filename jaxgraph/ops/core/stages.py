@@ -44,7 +44,7 @@ Pytree = Any
 
 @dataclasses.dataclass(frozen=True)
 class Stages:
-    """What computes a reduction, stage by stage: here XLA, a chunk of edges at a time.
+    """The stages of a reduction, which XLA computes here, a chunk of edges at a time.
 
     `inputs` are what messages are made from: arrays by sender row, receiver row and edge slot.
     States and adjoints are the reducer's.
@@ -125,7 +125,7 @@ class Stages:
         return merge_at(self.reducer, state, compact, position), compact
 
     def finish(self, state: Pytree, inputs: Inputs) -> tuple[Pytree, Pytree]:
-        """What a reducer makes of a state that all messages have been folded into.
+        """Computes the outputs from a state into which all messages have been folded.
 
         Args:
           state: the last one.
@@ -237,7 +237,7 @@ class Stages:
 
 
 def _spread(compact: Pytree, position: jax.Array, otherwise: Pytree) -> Pytree:
-    """Compact rows at the rows that they stand for."""
+    """Compact rows at the rows that they represent."""
     has = position >= 0
     found = take_rows(compact, jnp.maximum(position, 0))
     return jax.tree.map(

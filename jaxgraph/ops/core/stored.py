@@ -19,7 +19,7 @@ def when_ready(tree: Pytree) -> jax.Array:
 
     Adding it to the zeros that a loop starts from keeps XLA from making them all at once before the
     first loop (equal constants become one, and a copy per loop). XLA's CPU compiler drops
-    optimization barriers before it schedules; a dependence on data it keeps.
+    optimization barriers before it schedules, but no dependence on data.
     """
     for leaf in jax.tree.leaves(tree):
         if jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.size:

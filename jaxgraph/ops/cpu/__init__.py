@@ -1,1 +1,1 @@
-"""Implementations of the ops for CPUs: compiled kernels behind XLA custom calls."""
+"""Implementations of the ops for CPUs: compiled kernels that XLA custom calls run."""

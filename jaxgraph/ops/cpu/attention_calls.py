@@ -139,7 +139,7 @@ def attention_gradients(
       attention: what the forward computed.
       adjoint: g [receivers, heads, features], or [receivers, 1, features] where heads share it,
         peak and inner [receivers, heads], as the reducer's `adjoint` returns them; or, where g has
-        not been divided by the total, 1 / total [receivers, heads] behind them.
+        not been divided by the total, 1 / total [receivers, heads] after them.
       wanted: which gradients.
       before: what each is added to (its memory is reused); those that senders sum up both or none
         of them, and none with `over.missing`.

@@ -48,7 +48,7 @@ State = tuple[jax.Array, jax.Array, jax.Array]
 
 @dataclasses.dataclass(frozen=True)
 class Attention:
-    """What attention is computed from.
+    """The inputs from which attention is computed.
 
     Attributes:
       kind: of the logits.
@@ -136,7 +136,7 @@ def attention_state(over: EdgeGroup, attention: Attention, before: State | None)
 
 
 def finished(state: State, attention: Attention) -> tuple[jax.Array, Any]:
-    """What the reducer's `finish` makes of a state of its own.
+    """The result of the reducer's `finish`, from a state of `attention_state`.
 
     Args:
       state: as `attention_state` returns it, after all groups.
@@ -164,7 +164,7 @@ def sender_gradients(
       attention: what the forward computed.
       adjoint: g [receivers, heads, features], or [receivers, 1, features] where heads share it,
         peak and inner, as the reducer's `adjoint` returns them; or, where g has not been divided by
-        the total, 1 / total [receivers, heads] behind them.
+        the total, 1 / total [receivers, heads] after them.
       wanted: whether the gradient of the values, that of the senders' side of the logits, and what
         the edges hand to receivers.
       before: what the first two are added to; either both or none, and none with `over.missing`.
@@ -217,9 +217,9 @@ def sender_gradients(
 def _receiver_rows(
     attention: Attention, adjoint: Sequence[jax.Array]
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """What the gradient looks up of receivers: the logits' side, numbers per head, and g."""
+    """The receivers' rows that the gradient reads: the logits' side, numbers per head, and g."""
     gradient, *heads = adjoint
-    # What is looked up together stands together.
+    # Numbers that are read together are stored together.
     if attention.kind == GAT:
         heads.insert(0, attention.receiver)
     packed = jnp.concatenate([part.astype(attention.dtype) for part in heads], 1)

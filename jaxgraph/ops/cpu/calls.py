@@ -264,11 +264,11 @@ def row_products(x: jax.Array, kernel: jax.Array, other: jax.Array) -> tuple[jax
 
 
 def on_large_pages(x: jax.Array, num_bytes: int) -> jax.Array:
-    """x, known only after large pages were asked for under what the program makes.
+    """x, known only after large pages were requested for the program's temporary memory.
 
     Args:
       x: of any shape and type.
-      num_bytes: of an array that lies there, and that nothing is written to.
+      num_bytes: of an array in that memory, to which nothing is written.
 
     Returns:
       x.

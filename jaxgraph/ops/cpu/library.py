@@ -87,7 +87,7 @@ def _loaded() -> Library:
 
 
 def missing() -> str:
-    """What keeps the kernels from being used on this machine, "" if nothing does."""
+    """The reason why this machine cannot use the kernels, "" where it can."""
     return library().missing
 
 

@@ -101,7 +101,7 @@ def attention_output(
     *,
     launch: Launch | None = None,
 ) -> tuple[jax.Array, Any]:
-    """What the reducer's `finish` makes of `attention_state`, by the kernels of it alone.
+    """The result of `attention_state` and the reducer's `finish`, in one pass where possible.
 
     Args:
       over, logits, reducer, inputs, launch: as for `attention_state`.
@@ -150,7 +150,7 @@ def attention_gradients(
       over, logits, reducer, inputs, launch: as for `attention_state`.
       adjoint: g [receivers, heads, features], or [receivers, 1, features] where heads share it,
         peak and inner [receivers, heads], as the reducer's `adjoint` returns them; or, where g has
-        not been divided by the total, 1 / total [receivers, heads] behind them.
+        not been divided by the total, 1 / total [receivers, heads] after them.
       before: what is added to, float32, in the shapes of the inputs; None: not wanted. As
         `pallas_kernels.attention_gradient.attention_gradients` has it.
       fresh: whether `before` is 0, but for that of `vector`, and need not be read.

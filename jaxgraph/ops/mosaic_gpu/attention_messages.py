@@ -134,7 +134,7 @@ class _AttentionStages(KernelStages):
         )
 
     def _wanted(self, start: Inputs, wanted: Wanted) -> Gradients:
-        """What the kernels start from; with one gradient comes what is computed beside it."""
+        """The start values of the gradients that are wanted, and of those computed beside them."""
         receiver = start.receiver[0] if wanted.receiver or wanted.params else None
         if self.logits.kind == GATV2:
             vector = start.params[0] if wanted.params else None
@@ -175,7 +175,7 @@ class _AttentionStages(KernelStages):
 
 
 def _own_inputs(missing: jax.Array, inputs: Inputs) -> Inputs:
-    """What rows see of themselves; 0 in rows that do not ask, which may hold NaN."""
+    """The inputs of self-messages; 0 in rows that ask for none, which may hold NaN."""
 
     def own(leaf: jax.Array) -> jax.Array:
         rows = leaf[: missing.shape[0]]

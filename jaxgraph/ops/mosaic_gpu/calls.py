@@ -74,7 +74,7 @@ def row_schedule(over: EdgeGroup, side: str, *, every: bool = False) -> Rows:
 
 
 def has_every_row(over: EdgeGroup, side: str, num_rows: int) -> bool:
-    """Whether `row_schedule(every=True)` has all rows of a table, so that kernels write them all.
+    """True where `row_schedule(every=True)` has all rows of a table: kernels write them all.
 
     Args:
       over: the edges.
@@ -110,7 +110,7 @@ def _in_row_order(
     longest = jnp.max(jnp.where(own, lengths, 0), initial=0)
     if not every:
         return _listed(rows, starts, lengths, (first, stop), longest)
-    # Behind the last row come the rows without edges, each at its own place.
+    # After the last row come the rows without edges, each at its own place.
     position = orientation.position
     numbers = jnp.arange(len(position), dtype=jnp.int32)
     rows = jnp.concatenate([jnp.where(own, rows, -1), jnp.where(position < 0, numbers, -1)])
@@ -224,7 +224,7 @@ def neighbor_mean(
 def _own_start(
     over: EdgeGroup, x: jax.Array, shape: tuple[int, ...], scale: jax.Array | None
 ) -> jax.Array:
-    """What rows take in themselves, float32, and 0 elsewhere."""
+    """The sums before any edge, in float32: a row itself where self-loops are added, else 0."""
     start = jnp.zeros(shape, jnp.float32)
     if over.missing is None:
         return start

@@ -20,7 +20,7 @@ class LaneTable:
         another row that has one.
       starts, lengths: int32 [rows], the slot of the first edge, and the edges, at most as many as
         there are lanes.
-      neighbors: int32 [rows, lanes], the row at the other end of each edge; behind the last edge of
+      neighbors: int32 [rows, lanes], the row at the other end of each edge; after the last edge of
         a row that edge again.
     """
 
@@ -35,7 +35,7 @@ class RunTable:
     """A few runs of each of some rows, as many lanes as are joined at a time.
 
     Attributes:
-      runs: int32 [lanes, rows]; behind the last run of a row that run again.
+      runs: int32 [lanes, rows]; after the last run of a row that run again.
       lengths: int32 [rows], how many there are; 0 for padding, which comes last.
     """
 
@@ -45,7 +45,7 @@ class RunTable:
 
 @pytree
 class Join:
-    """How what is known of runs becomes what is known of the rows that they are of.
+    """Runs to merge, so that values of runs become values of the rows to which they belong.
 
     Attributes:
       rows: the first runs of every row; rows of more runs come first.
@@ -64,10 +64,10 @@ class Lanes:
     Attributes:
       rows: the first edges of every row: the first level.
       runs: the further edges of rows that have more, a run of edges each: level by level the next
-        run of every row that has one; behind the last level all others, by row.
+        run of every row that has one; after the last level all others, by row.
       further: for each level int32 [rows], where each row goes on: a row of the next level, or, of
         the last one, one of the rows that runs are joined to; -1: nowhere.
-      joins: from the runs behind the last level to the rows that they are of; none where there are
+      joins: from the runs after the last level to the rows that they are of; none where there are
         none.
     """
 
@@ -77,7 +77,7 @@ class Lanes:
     joins: tuple[Join, ...]
 
     def levels(self) -> tuple[list[slice], slice]:
-        """Which of the runs are those of each level behind the first, and which are joined."""
+        """Slices of the runs: those of each level after the first, and those that are joined."""
         bounds = list(itertools.accumulate((len(each) for each in self.further[1:]), initial=0))
         levels = [slice(*pair) for pair in itertools.pairwise(bounds)]
         return levels, slice(bounds[-1], len(self.runs.rows))

@@ -5,7 +5,7 @@ x[n_0] + x[n_1] + ... + x[n_7], gathers included, as long as nothing else uses w
 the messages of the first, second, ... edge of *every* row are computed as one *lane* each, and
 added up. What has a few numbers per edge, such as the logits of attention, is computed once for all
 lanes and stored; features of edges never are. There are about as many lanes as most rows have
-edges. Rows of higher degree go on in a second level, and in a third; what is behind the last is cut
+edges. Rows of higher degree go on in a second level, and in a third; what is beyond the last is cut
 into runs of edges, which are reduced in the same way, and runs are joined like edges. A level is
 added where it is read by the one before, so that less is stored than for runs of all edges. Which
 edges the lanes hold is laid out on the host (`jaxgraph.ops.xla.lanes`): looking it up in every call
@@ -55,7 +55,7 @@ _SMALL = 1 << 26
 
 
 def fits_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs: Inputs) -> bool:
-    """Whether messages can be reduced here without an array of the size [edges, features].
+    """True where messages can be reduced here without an array of the size [edges, features].
 
     XLA stores, for all edges at once, matrix products, sums over features, and what is costly to
     compute twice; so only messages that pass features on, or multiply them by a number, can be.
@@ -83,7 +83,7 @@ def fits_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs: 
 
 
 def _is_attention(message: MessageFn, reducer: Reducer) -> TypeGuard[GatMessage]:
-    """Whether the messages are those of GAT, with logits that a softmax weighs."""
+    """True where the messages are those of GAT and a softmax reduces them."""
     return isinstance(message, GatMessage) and isinstance(reducer, Softmax)
 
 
@@ -105,7 +105,7 @@ class _Lanes:
 
     @property
     def count(self) -> int:
-        """How many lanes."""
+        """The number of lanes."""
         return len(self.masks)
 
     def each(self, tree: Pytree) -> list[Pytree]:
@@ -117,7 +117,7 @@ class _Lanes:
         ]
 
     def inputs(self, inputs: Inputs) -> Inputs:
-        """What all edges see, [lanes * rows, ...]."""
+        """The inputs of all edges, [lanes * rows, ...]."""
         sender, receiver = (self.at_end(s, getattr(inputs, s)) for s in ("sender", "receiver"))
         return Inputs(inputs.params, sender, receiver, take_rows(inputs.edge, self.edges.edge_ids))
 
@@ -134,7 +134,7 @@ class _Lanes:
         return jax.tree.map(spread, take_rows(tree, self.table.rows))
 
     def lane_inputs(self, inputs: Inputs) -> list[Inputs]:
-        """What the edges of each lane see, [rows, ...]."""
+        """The inputs of the edges of each lane, [rows, ...]."""
         sender, receiver = (self.lanes_at(s, getattr(inputs, s)) for s in ("sender", "receiver"))
         ids = self.each(self.edges.edge_ids)
         edge = [take_rows(inputs.edge, each) for each in ids]
@@ -169,7 +169,7 @@ def _lanes(edges: EdgeGroups, side: str, table: LaneTable) -> _Lanes:
 
 @dataclasses.dataclass(frozen=True)
 class _Reduction:
-    """How the states of all rows at one end come about.
+    """The computation of the states of all rows at one end.
 
     Attributes:
       edges: the edges.
@@ -234,9 +234,9 @@ class _Reduction:
         return state if further is None else self._merged(state, where, further)
 
     def _joined(self, known: Pytree | None, joined: slice) -> Pytree:
-        """The states of the rows that go on behind the last level."""
+        """The states of the rows that continue after the last level."""
         if known is not None:
-            # Looked up where they stand, not cut out first.
+            # Looked up where they are, not cut out first.
             return _join_runs(self.lanes.joins, self.reducer, known, joined.start, self.empty)
         make = partial(self._of_runs, known, joined)
         states = self._stored(joined.stop - joined.start, make)
@@ -340,10 +340,10 @@ def reduce_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs
 def weigh_edges(
     edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs: Inputs, adjoint: Pytree
 ) -> Pytree:
-    """What `reducer.weigh` says of every edge, a chunk of edges at a time.
+    """Evaluates `reducer.weigh` for every edge, a chunk of edges at a time.
 
-    Of GAT's attention with the gradient of the logits before their activation, which both ends have
-    in common, so that neither looks at the logits again.
+    For GAT's attention, the gradient of the logits is that before their activation. Both ends use
+    it, so that neither reads the logits again.
 
     Args:
       edges: the edges, all of group 0.

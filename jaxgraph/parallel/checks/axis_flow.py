@@ -230,7 +230,7 @@ def scan_counts(equation: Any) -> tuple[int, int]:
 
 
 def _settled(turn: Any, carry: list[State], step: Step) -> list[State]:
-    """The states of a loop's carry when they change no more; `turn` was called last with them."""
+    """The states of a loop's carry once they no longer change; `turn` was called last with them."""
     while True:
         found = turn(list(carry))
         pairs = zip(carry, found, strict=True)

@@ -17,7 +17,7 @@ __all__ = ["check_each_column", "check_each_edge"]
 
 Pytree = Any
 _LENGTHS = (1009, 1013)
-"""Primes: whatever a reshape merges with the axis, its length is found again."""
+"""Primes, so that the axis's length is a factor to be found in whatever a reshape merges."""
 
 _WHY = {
     "mixes": "{operation}{line} combines {entries} with each other, or drops or reorders them",

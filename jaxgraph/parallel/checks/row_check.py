@@ -85,8 +85,8 @@ def check_rows(
     """Checks that a function of a shard gives the same on any number of parts.
 
     It treats every row by itself, masks rows of padding before it reduces over rows, and completes
-    such reductions over the devices before it uses them. What it makes of `jax.lax.axis_index` and
-    of collectives of its own is its own affair.
+    such reductions over the devices before it uses them. Its own use of `jax.lax.axis_index` and of
+    collectives is not checked.
 
     Args:
       program: its jaxpr, closed, traced under `shard_map`.

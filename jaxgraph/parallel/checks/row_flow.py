@@ -74,7 +74,7 @@ _LOOPS = ("while", "scan", "cond", "custom_vjp_call", "custom_vjp_call_jaxpr")
 
 
 class RowsError(Exception):
-    """What a function of a shard must not do.
+    """The error for an operation that makes a function of a shard depend on the partition.
 
     Args:
       why: a word of `jaxgraph.parallel.checks.row_check`.
@@ -111,8 +111,8 @@ def follow_rows(
 class _Flow:
     """Interprets jaxprs; `caller` is the equation whose author is that of all, None: each its own.
 
-    JAX keeps the traces of its own functions, such as `jnp.where`: the lines inside of one are
-    those of who called it first.
+    JAX caches the traces of its own functions, such as `jnp.where`: the lines inside of one are
+    those of its first caller.
     """
 
     num_rows: int
@@ -446,7 +446,7 @@ def _decides(state: RowState) -> bool:
 
 
 def _settled(turn: Any, carry: list[RowState]) -> list[RowState]:
-    """The states of a loop's carry when they change no more; `turn` was called last with them."""
+    """The states of a loop's carry once they no longer change; `turn` was called last with them."""
     while True:
         new = [joined_rows(*pair) for pair in zip(carry, turn(list(carry)), strict=True)]
         if new == carry:

@@ -1,4 +1,4 @@
-"""What one number becomes that fills an array: in rows of padding, or everywhere."""
+"""Follows the number that fills an array, or its rows of padding, through an operation."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _KEEPS = frozenset(
         *("expand_dims", "optimization_barrier", "reduce_precision", "unstack"),
     )
 )
-"""Primitives whose output is full of what their first operand is full of."""
+"""Primitives that fill their output with the number that fills their first operand."""
 
 _LARGE = 1e9
-"""By convention no value is farther from 0 than what takes the place of infinity."""
+"""Numbers from here on stand for infinity: by convention no value is farther from 0."""
 
 _COMPARES = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
@@ -128,7 +128,7 @@ def is_neutral(kind: str, number: Number | None, dtype: Any, *, natural: bool = 
 
 
 def _of_large(name: str, numbers: Sequence[Number | None]) -> Number | None:
-    """What takes the place of infinity does so still when a number is added that is not known."""
+    """Adds an unknown number: the sum is the known one if that stands for infinity, else None."""
     first, second = numbers
     if first is not None:
         return first if abs(first) >= _LARGE else None
@@ -140,7 +140,7 @@ def _of_large(name: str, numbers: Sequence[Number | None]) -> Number | None:
 def _with_naturals(
     numbers: Sequence[Number | None], naturals: Sequence[bool]
 ) -> Sequence[Number | None]:
-    """Compared with a negative number, all numbers that are not negative are as 0 is."""
+    """Replaces unknown non-negative numbers by 0, which compares alike with a negative one."""
     if not any(number is not None and number < 0 for number in numbers):
         return numbers
     pairs = zip(numbers, naturals, strict=True)

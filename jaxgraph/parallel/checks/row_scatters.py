@@ -1,4 +1,4 @@
-"""Sums over the nodes of a class: rows that are added where a number of their own says."""
+"""Scatters that add each row at a number of its own, such as the class of its node."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCATTERED: Mapping[str, str] = MappingProxyType(
 
 
 def is_by_value(states: Sequence[RowState]) -> bool:
-    """Tells whether a scatter writes rows where a number of each row says, such as its label.
+    """Tells whether a scatter writes each row at a number of its own, such as its label.
 
     Args:
       states: of the operand, the indices and the updates.

@@ -1,6 +1,6 @@
-"""Which values have no negative entries: degrees, numbers of nodes, what is squared or exponential.
+"""Values without negative entries: degrees, numbers of nodes, squares and exponentials.
 
-Zeros in rows of padding then change no maximum, and -1 there is none of their numbers.
+Zeros in their rows of padding do not change a maximum, and none of them equals -1.
 """
 
 from __future__ import annotations

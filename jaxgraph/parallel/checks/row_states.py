@@ -50,7 +50,7 @@ class Same:
 
     Attributes:
       uniform: dimensions of as many entries as the shard has rows, along which all are equal.
-      marked: for numbers of rows made by `jnp.arange`, where they stand; or None.
+      marked: for numbers of rows made by `jnp.arange`, the axis of the rows; or None.
       value: the number that all entries are, where it is known.
       natural: whether it is known that no entry is negative.
       entries: of a sum over the rows of all devices, how many numbers were summed to one, rows of

@@ -1,1 +1,1 @@
-"""How the rows of other parts reach the receivers of a part: one module for each schedule."""
+"""The schedules by which rows of other parts reach the receivers of a part, a module each."""

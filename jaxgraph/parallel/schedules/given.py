@@ -24,17 +24,17 @@ class GivenHalos(Sequential):
     """The messages of one part of a graph in mode "sar", alone on a device.
 
     The rows of the senders are the own rows, then those of each other part, step after step on the
-    ring, `halo_route(shard).rows` each. Being at hand, they are looked at again.
+    ring, `halo_route(shard).rows` each. They are at hand, so the backward reads them again.
     """
 
     visits_senders: ClassVar[bool] = False
 
     def own(self, sender: Pytree) -> Pytree:
-        """The own rows of what senders are given as."""
+        """The own rows among the senders' rows."""
         return jax.tree.map(lambda leaf: leaf[: self.shard.num_rows], sender)
 
     def fetch(self, sender: Pytree, step: jax.Array | int, after: jax.Array | None) -> Pytree:
-        """The rows of the part that is `step` behind on the ring, [halo rows, ...]."""
+        """The rows of the part that is `step` steps back on the ring, [halo rows, ...]."""
         size, start = halo_route(self.shard).rows, self._start(step)
         return jax.tree.map(lambda leaf: rows_from(leaf, start, size), sender)
 

@@ -5,8 +5,8 @@ What a device computes of its columns is its share of a sum over devices. One re
 one all-gather (the "push") of their gradient. Features and their gradient stay where they are.
 
 Rows are taken a chunk at a time. The shares of a chunk are reduced while those of the next one are
-computed, which is what pipelining (section 3.3) is without minibatches, and the backward computes
-them again: nothing of the size of all nodes is kept.
+computed, which is what pipelining (section 3.3) is without minibatches, and the backward recomputes
+them: nothing of the size of all nodes is saved.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ Step = jax.Array | int
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What the work on one remote part leaves.
+    """The results of the work on one remote part.
 
     Attributes:
       carry: running results.
@@ -46,11 +46,11 @@ def _nothing_to_settle(step: Step, returned: Pytree, carry: Pytree) -> Pytree:
 
 @dataclasses.dataclass(frozen=True)
 class Visit:
-    """What is done with the own part and with every other one.
+    """The functions by which `visit_parts` treats the own part and every other one.
 
     Attributes:
       local: `local(carry)`, the own part.
-      fetch: `fetch(step, after)`, rows of the part that is `step` behind on the ring.
+      fetch: `fetch(step, after)`, rows of the part that is `step` steps back on the ring.
       work: `work(step, arrived, carry, after)`; `after` is 0, to start from, and orders the work.
       reply: `reply(step, answer)`, sends the answer and returns the one received.
       settle: `settle(step, returned, carry)`, takes it into the results.
@@ -95,7 +95,7 @@ def visit_parts(shard: Shard, visit: Visit) -> Pytree:
 
 
 def _one_ahead(steps: int, visit: Visit) -> Pytree:
-    """The unrolled order: permutes stand outside of conditionals, where XLA can overlap them.
+    """The unrolled order: permutes are outside of conditionals, where XLA can overlap them.
 
     One barrier per step makes the next fetch wait for the arrival of the current part and for the
     end of the last work, so that at most two parts are resident; nothing makes the work wait for

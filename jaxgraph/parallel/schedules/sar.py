@@ -1,14 +1,14 @@
-"""Sequential aggregation and rematerialisation: one remote partition at a time, none of it kept.
+"""Sequential aggregation and rematerialisation: one remote partition at a time, and none saved.
 
 SAR, section 3.2, algorithms 1 and 2. The forward folds the messages from each partition into a
 resumable state. The backward has three ways to deal with a remote partition, and takes the one that
 the message function allows and that moves the fewest bytes:
 
-- *push* (the paper's case 1): no wanted gradient looks at the senders' values. They are not fetched
+- *push* (the paper's case 1): no wanted gradient reads the senders' values. They are not fetched
   again; the receivers' part computes the senders' gradient and sends it back.
 - *refetch* (case 2): the senders' values are fetched again.
 - *at the sender*: the receivers' part sends what its rows contribute (for attention: gradient,
-  logit, log of the normaliser and <g_i, y_i>), the senders' part walks the edges, and returns the
+  logit, log of the normaliser and <g_i, y_i>), the senders' part visits the edges, and returns the
   gradient of the receivers' inputs (for GAT one number per head). Cheaper than refetching wherever
   the receivers' inputs are small; not in the paper.
 """
@@ -58,7 +58,7 @@ class Sequential:
     shard: Shard
     self_loops: bool = dataclasses.field(metadata={"static": True})
     visits_senders: ClassVar[bool] = True
-    """Whether the backward may visit edges where their senders are."""
+    """True where the backward may visit edges on the device of their senders."""
 
     @property
     def implementation(self) -> str:
@@ -69,11 +69,11 @@ class Sequential:
         return self.shard.local_block().with_loops(self.self_loops)
 
     def own(self, sender: Pytree) -> Pytree:
-        """The own rows of what senders are given as."""
+        """The own rows among the senders' rows."""
         return sender
 
     def fetch(self, sender: Pytree, step: jax.Array | int, after: jax.Array | None) -> Pytree:
-        """The rows of the part that is `step` behind on the ring, [halo rows, ...]."""
+        """The rows of the part that is `step` steps back on the ring, [halo rows, ...]."""
         return send_rows(self.shard, halo_route(self.shard), self.shard.send, sender, step, after)
 
     def reply(self, step: jax.Array | int, answer: Pytree) -> Pytree:
@@ -147,14 +147,14 @@ def _fold(schedule: Sequential, stages: Stages, inputs: Inputs) -> Pytree:
 
 
 def _positions(table: HaloTable | None, step: jax.Array | int) -> jax.Array:
-    """Where the own rows stand among those shared with the part at `step`."""
+    """The positions of the own rows among those shared with the part at `step`."""
     assert table is not None  # a graph of one part takes no steps
     return entry_at(table.position, step - 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Task:
-    """What every way of pulling a gradient back from remote partitions starts from."""
+    """The inputs and steps that all plans share to pull gradients back from remote partitions."""
 
     schedule: Sequential
     stages: Stages
@@ -193,7 +193,7 @@ def backward_plan(
     wanted: Wanted,
     chunk: int,
 ) -> str:
-    """How the backward deals with remote partitions: "push", "refetch" or "at-sender".
+    """Chooses how the backward treats remote partitions: "push", "refetch" or "at-sender".
 
     Args:
       message, reducer, inputs, adjoint, wanted: as in `jaxgraph.ops.core.messages.pull_messages`.

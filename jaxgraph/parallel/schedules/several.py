@@ -37,7 +37,7 @@ Pytree = Any
 class _PartOfSeveral(Sequential):
     """The messages of one own part; senders are the rows of all own parts.
 
-    Not at the sender: edges that leave for other own parts would be visited apart.
+    Its backward never visits edges at their sender: those to other own parts would be separate.
 
     Attributes:
       whole: the shard that it is a part of.
@@ -56,7 +56,7 @@ class _PartOfSeveral(Sequential):
         return jax.tree.map(lambda leaf: rows_from(leaf, self.index * rows, rows), sender)
 
     def fetch(self, sender: Pytree, step: jax.Array | int, after: jax.Array | None) -> Pytree:
-        """The rows of the part that is `step` behind on the ring, [halo rows, ...]."""
+        """The rows of the part that is `step` steps back on the ring, [halo rows, ...]."""
         other = self._other(step)
         table = jax.tree.map(lambda leaf: entry_at(leaf, other), self.whole.send)
         table = dataclasses.replace(table, rows=table.rows + other * self.shard.num_rows)
@@ -92,7 +92,7 @@ class _PartOfSeveral(Sequential):
         return dataclasses.replace(grads, sender=[added(*pair) for pair in pairs])
 
     def _other(self, step: jax.Array | int) -> jax.Array:
-        """Which of its parts each device sends rows of."""
+        """The index of the own part whose rows each device sends at this step."""
         return ((self.index - step) % self.whole.own_parts).astype(jnp.int32)
 
     def _hop(self, step: jax.Array | int) -> jax.Array:
@@ -113,7 +113,7 @@ class SeveralParts:
 
     @property
     def implementation(self) -> str:
-        """Which kernels reduce the messages."""
+        """The implementation that reduces the messages."""
         return self.shard.implementation
 
     def propagate(self, message: MessageFn, reducer: Reducer, inputs: Inputs) -> Pytree:

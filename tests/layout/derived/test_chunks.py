@@ -19,7 +19,7 @@ from tests.lengths import degree_lists, lengths_of
 
 
 def runs_by_hand(degrees: list[int], longest: int) -> list[int]:
-    """How many runs each heavy row is cut into."""
+    """The number of runs that each heavy row is cut into."""
     return [math.ceil(degree / longest) for degree in degrees if degree > longest]
 
 

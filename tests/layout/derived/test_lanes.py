@@ -79,7 +79,7 @@ def test_lanes_hold_every_edge_once(side, lanes_of_levels):
 
 
 def members(table: RunTable, below: list[list[int]]) -> list[list[int]]:
-    """What each row of a table is made of, from what each of its runs is made of."""
+    """Concatenates for each row of a table the members of its runs, given in `below`."""
     rows = []
     for runs, length in zip(table.runs.T, table.lengths, strict=True):
         assert (runs[max(length - 1, 0) :] == runs[max(length - 1, 0)]).all()

@@ -1,4 +1,4 @@
-"""Which messages have kernels, who may use them, and that both ways of reducing agree."""
+"""Messages that have kernels, devices that may use them, and their results against XLA's."""
 
 import contextlib
 import dataclasses
@@ -105,7 +105,7 @@ def test_other_messages_and_types_are_refused() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """What is asked of a device of JAX."""
+    """A stand-in for a JAX device: the attributes that the choice of an implementation reads."""
 
     platform: str
     compute_capability: str | None = None

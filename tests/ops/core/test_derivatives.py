@@ -42,7 +42,7 @@ OPS: dict[str, Op] = {
     "dot": lambda block, x: dot_attention(block, x, jnp.sin(x), jnp.cos(x)),
 }
 IN_SHORT = (("sum", "cpu"), ("max", "cpu"), ("sddmm", "cpu"), ("gat", "cpu"), ("sum", "xla"))
-"""What `make test` checks: kernels first."""
+"""The cases that `make test` checks: kernels first."""
 
 
 def cases(*ops: str) -> pytest.MarkDecorator:

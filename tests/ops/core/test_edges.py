@@ -35,7 +35,7 @@ def totals(block: Any, chunk: EdgeChunk, carry: Any) -> Any:
 
 @partial(jax.jit, static_argnums=1)
 def visited_by_row(block: Any, side: str) -> Any:
-    """What `totals` finds, and by row the number of its edges and the sum of their slots."""
+    """Returns `totals` of a visit row by row, and each row's edge count and sum of slots."""
     edges = block.edges
 
     def visit(chunk: EdgeChunk, state: Any, carry: Any) -> Any:
@@ -57,7 +57,7 @@ def visited_by_row(block: Any, side: str) -> Any:
 
 @jax.jit
 def visited_by_slot(block: Any) -> Any:
-    """What `totals` finds, and whether each slot was in its lane."""
+    """Returns `totals` of a visit slot by slot, and whether every slot was in its lane."""
 
     def visit(chunk: EdgeChunk, first: jax.Array, carry: Any) -> Any:
         lanes = first + jnp.arange(block.edges.chunk)

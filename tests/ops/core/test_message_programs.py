@@ -1,4 +1,4 @@
-"""What is read off traced messages."""
+"""Properties of messages that are derived from their traced programs."""
 
 from typing import Any
 

@@ -83,7 +83,7 @@ def node_ids(num_nodes: int) -> np.ndarray:
 
 
 def without_loop(edges: Edges) -> np.ndarray:
-    """Which nodes have no edge to themselves, bool [num_nodes]."""
+    """True for nodes without a self-loop, bool [num_nodes]."""
     missing = np.ones(edges.num_nodes, bool)
     missing[edges.senders[edges.senders == edges.receivers]] = False
     return missing

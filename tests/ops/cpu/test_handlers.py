@@ -1,4 +1,4 @@
-"""What the custom calls do around the kernels: the slots that no edge of a group writes."""
+"""Work of the custom calls around the kernels: slots of other groups, and moved arrays."""
 
 import jax.numpy as jnp
 import numpy as np

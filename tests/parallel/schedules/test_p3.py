@@ -1,4 +1,4 @@
-"""What the first layer under `mode="p3"` sends, read from compiled programs."""
+"""The traffic of the first layer under `mode="p3"`, read from compiled programs."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_compiled_for_h200_a_chunk_is_reduced_while_the_next_is_computed(
 @pytest.mark.parametrize("hidden", [2, HIDDEN])
 @pytest.mark.parametrize("name", ["gcn", "sage", "gin"])
 def test_padding_of_rows_and_columns_reaches_nothing(name: str, hidden: int) -> None:
-    """Mapped in front with two features behind, and aggregated in front with more."""
+    """The layer maps before it aggregates with 2 output features, and after it with more."""
     clean = crooked_sharded(4, "hash", "p3-sar", num_features=9)
     graphdef, state = nnx.split(first_layer(name, 9, hidden))
 
