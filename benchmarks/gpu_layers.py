@@ -4,8 +4,7 @@
 
 The layers are compiled for one device, at the sizes of ogbn-products and of ogbn-arxiv, whose
 longest rows are cut, forward and with the gradients of features and parameters. Kernels of jaxgraph
-are counted apart from what XLA adds: products of matrices, and fusions of what is computed row by
-row.
+are counted apart from XLA's: products of matrices, and fusions of operations on rows.
 """
 
 from __future__ import annotations

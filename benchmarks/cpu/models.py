@@ -104,8 +104,7 @@ class Model:
     def has_effect(self, name: str) -> bool:
         """True where a parameter changes the output of the model.
 
-        A bias in front of batch normalisation does not: its gradient is 0, and what is computed
-        is rounding.
+        A bias before batch normalisation does not: its gradient is 0 but for rounding.
         """
         index, _, parameter = name.partition("/")
         return not (self.batch_norm and parameter == "bias" and int(index) < self.num_layers - 1)

@@ -28,8 +28,7 @@ from rich.markup import escape
 
 from benchmarks.cpu import report as tables
 from benchmarks.gpu.plan import CHECKS, GRAPHS, TASKS
-from benchmarks.gpu.process import run_tasks, wait_for_graph
-from benchmarks.gpu.process import start as start_worker
+from benchmarks.gpu.process import run_tasks, start_worker, wait_for_graph
 from benchmarks.gpu.report import Record, details, faults, goals, markdown, write
 from benchmarks.gpu.timing import Row
 
@@ -96,7 +95,7 @@ def measure_graph(
     deadline: float,
     note: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Has all tasks of a graph done by workers that wait for it, and notes what they write."""
+    """Gives waiting workers their turn at the tasks of a graph, and notes their lines."""
 
     def work(share: Sequence[int], first: Popen[str]) -> None:
         for line in run_tasks(

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-__all__ = ["PATIENCE", "run_tasks", "start", "wait_for_graph"]
+__all__ = ["PATIENCE", "run_tasks", "start_worker", "wait_for_graph"]
 
 PATIENCE = 150.0
 """Seconds without a line after which a worker is given up."""
@@ -21,7 +21,7 @@ _VARIABLES = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": 
 """torch needs memory as well."""
 
 
-def start(command: Sequence[str]) -> subprocess.Popen[str]:
+def start_worker(command: Sequence[str]) -> subprocess.Popen[str]:
     """Starts a worker, which places its graph and waits for its turn."""
     return subprocess.Popen(
         command,
@@ -63,7 +63,7 @@ def run_tasks(
     while left:
         current: int | None = None
         reason = ""
-        worker, first = first or start(command(left)), None
+        worker, first = first or start_worker(command(left)), None
         for line in _lines(worker, deadline, patience):
             if "reason" in line:
                 reason = line["reason"]

@@ -58,7 +58,7 @@ class AggregatedFeatures:
       features: float [rows, features], x; 0 in the rows of padding. Or this device's columns of all
         nodes.
       aggregate: float [rows, features], the aggregation of x, or [rows, 2 features], each row of x
-        and then its aggregate; 0 in the rows of padding. Of columns float [parts * rows, columns].
+        and then its aggregate; 0 in the rows of padding. P3: float [parts * rows, columns].
       aggregation: which one.
     """
 

@@ -39,7 +39,7 @@ EDGE_DATA = ("edges", "edge_weight", "edge_type")
 
 @dataclasses.dataclass(frozen=True)
 class Padding:
-    """The cost of padding: counts of what is stored or sent and of what is needed, over all parts.
+    """The cost of padding: rows and slots that are needed, stored and sent, over all parts.
 
     Attributes:
       nodes, node_rows: nodes, and rows stored for them.

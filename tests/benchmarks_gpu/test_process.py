@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.gpu.process import run_tasks, start, wait_for_graph
+from benchmarks.gpu.process import run_tasks, start_worker, wait_for_graph
 
 WORKER = """
 import json, os, sys, time
@@ -68,7 +68,7 @@ def test_a_worker_that_never_starts_is_not_tried_again() -> None:
 
 def test_a_worker_waits_for_its_turn_and_ends_with_its_parent() -> None:
     command = [sys.executable, "-c", WORKER, "works"]
-    worker, orphan = start([*command, "0", "2"]), start([*command, "0"])
+    worker, orphan = start_worker([*command, "0", "2"]), start_worker([*command, "0"])
     for each in (worker, orphan):
         wait_for_graph(each)
     lines = list(run_tasks(lambda _: [], [0, 2], time.monotonic() + 30, first=worker))

@@ -5,8 +5,8 @@ x[n_0] + x[n_1] + ... + x[n_7], gathers included, as long as nothing else uses w
 the messages of the first, second, ... edge of *every* row are computed as one *lane* each, and
 added up. What has a few numbers per edge, such as the logits of attention, is computed once for all
 lanes and stored; features of edges never are. There are about as many lanes as most rows have
-edges. Rows of higher degree go on in a second level, and in a third; what is beyond the last is cut
-into runs of edges, which are reduced in the same way, and runs are joined like edges. A level is
+edges. Rows of higher degree continue in a second level, and in a third. Edges beyond the last
+level are cut into runs, which are reduced in the same way; runs are joined like edges. A level is
 added where it is read by the one before, so that less is stored than for runs of all edges. Which
 edges the lanes hold is laid out on the host (`jaxgraph.ops.xla.lanes`): looking it up in every call
 would take about as long as a sum of 16 features.
