@@ -16,9 +16,9 @@ import jax.numpy as jnp
 
 from pallas_kernels.lanes import Lanes
 from pallas_kernels.neighbor_sum import SUM, add_states
-from pallas_kernels.reduction import Part, Reduction, Result, State, empty_state, reduce_rows
+from pallas_kernels.reduction import Part, Reduction, Result, State, empty_state, reduce_columns
 from pallas_kernels.rows import Item, Rows, fold_edges
-from pallas_kernels.teams import Launch, Team, team_for
+from pallas_kernels.teams import Launch, Team, teams_for
 
 __all__ = ["neighbor_extremum", "winner_gradient"]
 
@@ -52,7 +52,7 @@ def neighbor_extremum(
       The state after the edges.
     """
     launch = launch or Launch()
-    team = team_for(x.shape[1], x.dtype.itemsize, tables=2, words=launch.words)
+    teams = teams_for(neighbors.size, x.shape[0], x.shape[1], x.dtype.itemsize, launch, tables=2)
     parts = (Part(-math.inf if maximum else math.inf), Part(0.0))
     merge = _merging(maximum)
 
@@ -60,8 +60,8 @@ def neighbor_extremum(
         return _fold(lanes, team, item, references, parts, merge)
 
     reduction = Reduction("neighbor_extremum", parts, fold, merge)
-    best, count = reduce_rows(
-        reduction, team, rows, [x, neighbors], list(before), launch, fresh=fresh
+    best, count = reduce_columns(
+        reduction, teams, rows, [x, neighbors], list(before), launch, fresh=fresh
     )
     return best, count
 
@@ -152,10 +152,11 @@ def winner_gradient(
       float32 [rows, width].
     """
     launch = launch or Launch()
-    team = team_for(x.shape[1], 4, tables=len(adjoint), words=launch.words)
+    receivers, width = adjoint[0].shape
+    teams = teams_for(neighbors.size, receivers, width, 4, launch, tables=len(adjoint))
     reduction = Reduction("winner_gradient", SUM, _fold_gradient, add_states)
     arrays = [x, neighbors, *adjoint]
-    return reduce_rows(reduction, team, rows, arrays, [before], launch, fresh=fresh)[0]
+    return reduce_columns(reduction, teams, rows, arrays, [before], launch, fresh=fresh)[0]
 
 
 def _fold_gradient(lanes: Lanes, team: Team, item: Item, references: Sequence[Any]) -> State:

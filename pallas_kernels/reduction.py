@@ -39,6 +39,7 @@ __all__ = [
     "State",
     "empty_state",
     "join_rows",
+    "reduce_columns",
     "reduce_rows",
     "start_rows",
 ]
@@ -168,6 +169,34 @@ def reduce_rows(
     return join_rows([started], launch)[0]
 
 
+def reduce_columns(
+    reduction: Reduction,
+    teams: Sequence[Team],
+    rows: Rows,
+    arrays: Sequence[jax.Array],
+    results: Sequence[Result],
+    launch: Launch,
+    *,
+    before: Sequence[jax.Array] = (),
+    fresh: bool = False,
+) -> list[jax.Array]:
+    """The states of rows as of `reduce_rows`, some columns after the others.
+
+    Args:
+      teams: of `teams_for`, one for each pass.
+      reduction, rows, arrays, results, launch, before, fresh: as for `reduce_rows`.
+
+    Returns:
+      The results.
+    """
+    found: list[Any] = list(results)
+    for team in teams:
+        found = reduce_rows(
+            reduction, team, rows, arrays, found, launch, before=before, fresh=fresh
+        )
+    return found
+
+
 def start_rows(
     reduction: Reduction,
     team: Team,
@@ -212,14 +241,16 @@ def start_rows(
 def _joining_team(reduction: Reduction, team: Team, launch: Launch) -> Team:
     """The team for partial results, which are of 32 bits, whatever was reduced."""
     count = len(reduction.parts)
-    return team_for(team.width, 4, heads=team.heads, tables=count, words=launch.words)
+    wide = team_for(
+        team.width, 4, heads=team.heads, tables=count, words=launch.words, largest=team.count
+    )
+    return dataclasses.replace(wide, first=team.first)
 
 
 def _partial_shapes(reduction: Reduction, team: Team, count: int) -> list[jax.ShapeDtypeStruct]:
+    columns = team.first + team.heads * team.width
     return [
-        jax.ShapeDtypeStruct(
-            (count, team.heads if part.per_head else team.heads * team.width), part.dtype
-        )
+        jax.ShapeDtypeStruct((count, team.heads if part.per_head else columns), part.dtype)
         for part in reduction.parts
     ]
 

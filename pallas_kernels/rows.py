@@ -217,7 +217,7 @@ def visit_entries(
                 head=head,
                 valid=valid & (row >= 0),
                 longest=lax.max(descending, given),
-                columns=[head * team.width + column for column in inner],
+                columns=[team.first + head * team.width + column for column in inner],
                 within=inner,
                 inside=[column < team.width for column in inner],
                 lane=lane,

@@ -25,7 +25,7 @@ needs_clusters = pytest.mark.skipif(
 )
 
 
-def in_interpreter(warpgroups: int = 1, cluster: int = 1) -> Launch:
+def in_interpreter(warpgroups: int = 1, cluster: int = 1, cached: int = Launch.cached) -> Launch:
     """Two clusters; the interpreter looks for races between the warpgroups of each.
 
     It compiles every warpgroup for itself: most tests have one, which reads little ahead.
@@ -35,6 +35,8 @@ def in_interpreter(warpgroups: int = 1, cluster: int = 1) -> Launch:
         warpgroups=warpgroups,
         cluster=cluster,
         words=8,
+        cached=cached,
+        reuse=1,
         interpret=interpreter(),
     )
 

@@ -52,6 +52,19 @@ def test_sums_neighbors(width, dtype, longest):
     np.testing.assert_allclose(y[:-1], expected(over, x, before)[:-1], rtol=2e-6, atol=2e-6)
 
 
+@pytest.mark.parametrize(("longest", "fresh"), [(4, False), (1000, True)])
+def test_sums_some_columns_after_the_others(longest, fresh):
+    over = graph(DEGREES, 6, longest=longest)
+    x, before = arrays(70)
+    weights: Any = np.random.default_rng(2).standard_normal((over.num_edges, 1)).astype("float32")
+    edges, launch = Neighbors(x, over.neighbors, weights), in_interpreter(cached=900)
+    assert [team.first for team in edges.teams(launch)] == [0, 32, 64]
+    y = neighbor_sum(edges, over.rows, before, fresh=fresh, launch=launch)
+    start = np.where(np.asarray([*DEGREES, 0])[:, None] > 0, 0, before) if fresh else before
+    reference = expected(over, x, start, weights, False)
+    np.testing.assert_allclose(y[:-1], reference[:-1], rtol=2e-6, atol=2e-6)
+
+
 @pytest.mark.parametrize(("heads", "width", "by_slot"), [(1, 8, True), (3, 4, False)])
 def test_weighs_messages_per_head(heads, width, by_slot):
     over = graph(DEGREES, 6, longest=5)
@@ -126,7 +139,7 @@ def test_numbers_of_edges_are_summed():
 
 @pytest.mark.parametrize(
     ("heads", "width", "dtype", "longest", "continued"),
-    [(1, 7, "float32", 1000, False), (2, 16, "bfloat16", 4, True), (1, 41, "float16", 4, False)],
+    [(1, 7, "float32", 1000, False), (2, 16, "bfloat16", 4, True), (1, 70, "float16", 4, False)],
 )
 def test_means(heads, width, dtype, longest, continued):
     over = graph(DEGREES, 6, longest=longest, every=True)
@@ -144,7 +157,7 @@ def test_means(heads, width, dtype, longest, continued):
     start = tuple(part.astype(np.float32) for part in before) if continued else None
     results = (anything(rows, columns, dtype), anything(rows, heads))
     y, inverse = jax.jit(
-        lambda *a: neighbor_mean(a[0], a[1], results, a[2], launch=in_interpreter())
+        lambda *a: neighbor_mean(a[0], a[1], results, a[2], launch=in_interpreter(cached=900))
     )(edges, over.rows, start)
     count = np.maximum(np.asarray(DEGREES) + before[1][:, 0], 1)
     reference = expected(over, x, before[0], weights, False) / count[:, None]

@@ -1,6 +1,6 @@
 import pytest
 
-from pallas_kernels.teams import LANES, Launch, team_for
+from pallas_kernels.teams import LANES, Launch, team_for, teams_for
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])
@@ -27,6 +27,21 @@ def test_a_team_reads_every_number_once(width, itemsize):
 def test_lanes_read_16_bytes_where_the_width_allows(width, itemsize, lanes, count):
     team = team_for(width, itemsize)
     assert (team.lanes, team.count) == (lanes, count)
+
+
+@pytest.mark.parametrize(
+    ("edges", "rows", "width", "itemsize", "passes"),
+    [
+        (2_654_283, 169_343, 128, 4, [(0, 128, 4)]),
+        (115_081_821, 232_965, 128, 4, [(0, 64, 4), (64, 64, 4)]),
+        (115_081_821, 232_965, 202, 2, [(0, 128, 2), (128, 74, 2)]),
+        (115_081_821, 232_965, 41, 4, [(0, 41, 1)]),
+        (10**9, 2_449_029, 256, 4, [(0, 256, 4)]),
+    ],
+)
+def test_each_pass_reads_columns_that_the_cache_holds(edges, rows, width, itemsize, passes):
+    teams = teams_for(edges, rows, width, itemsize, Launch())
+    assert [(team.first, team.width, team.count) for team in teams] == passes
 
 
 def test_clusters_are_whole():
