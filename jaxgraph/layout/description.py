@@ -35,13 +35,16 @@ def choose_halo_unit(surveys: Sequence[Survey]) -> int:
     return min(choose_unit(found.halo) for found in surveys)
 
 
-def describe(survey: Survey, unit: int, divisor: int = 1) -> Manifest:
+def describe(
+    survey: Survey, unit: int, divisor: int = 1, fewest_rows: int = FEWEST_ROWS
+) -> Manifest:
     """The manifest of a surveyed graph, with the shapes that its parts need.
 
     Args:
       survey: the graph.
       unit: rows by which messages are rounded up.
       divisor: how many chunks of equal length the rows of a part can be cut into.
+      fewest_rows: rows of a part, and of a chunk, at least.
 
     Returns:
       The manifest.
@@ -50,7 +53,7 @@ def describe(survey: Survey, unit: int, divisor: int = 1) -> Manifest:
       ValueError: a table is too large for the indices of devices.
     """
     graph, order = survey.graph, survey.order
-    least = max(order.largest_part, FEWEST_ROWS * divisor)
+    least = max(order.largest_part, fewest_rows * divisor)
     node_rows = -(-least // divisor) * divisor
     manifest = Manifest(
         mode=survey.mode,

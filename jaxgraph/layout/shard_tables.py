@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxgraph.graph import Graph
 from jaxgraph.layout.column_tables import ColumnRequest, ColumnTables, column_tables
-from jaxgraph.layout.description import choose_halo_unit, describe
+from jaxgraph.layout.description import FEWEST_ROWS, choose_halo_unit, describe
 from jaxgraph.layout.domain_tables import domain_arrays
 from jaxgraph.layout.fitting import fit
 from jaxgraph.layout.manifest import Arrays, Manifest
@@ -72,6 +72,7 @@ def tabulate(
     pad_to: Manifest | None = None,
     *,
     columns: ColumnRequest | None = None,
+    fewest_rows: int = FEWEST_ROWS,
 ) -> PartTables:
     """Orders the edges of every part and finds the shapes that all parts share.
 
@@ -81,6 +82,7 @@ def tabulate(
       mode: "sar" (edges grouped by the part of their sender) or "domain" (one group).
       pad_to: a manifest whose shapes to take on, so that a compiled program fits both graphs.
       columns: how to split features by column (mode "p3"); None: features are split by node.
+      fewest_rows: rows of a part at least, where neither of the others asks for more.
 
     Returns:
       A source of the arrays.
@@ -99,5 +101,6 @@ def tabulate(
         manifest, of_columns = column_tables(found, manifest, columns)
         return PartTables(manifest, found, of_columns)
     if pad_to is None:
-        return PartTables(describe(found, choose_halo_unit([found])), found)
+        unit = choose_halo_unit([found])
+        return PartTables(describe(found, unit, fewest_rows=fewest_rows), found)
     return PartTables(fit(describe(found, pad_to.halo_unit), pad_to), found)

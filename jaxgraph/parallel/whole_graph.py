@@ -160,7 +160,7 @@ def _place(graph: Graph, device: Any) -> WholeGraph:
     # Edges travel with their numbers, from 1, so that empty slots are told from the first edge.
     every = np.arange(1, graph.num_edges + 1, dtype=np.int32)
     partition = Partition(np.zeros(graph.num_nodes, np.int32), 1, "whole")
-    source = tabulate(graph.replace(edge_type=every), partition, "sar")
+    source = tabulate(graph.replace(edge_type=every), partition, "sar", fewest_rows=1)
     manifest = source.manifest
     implementation = usable_implementation(None, device)
     arrays: dict[str, Any] = dict(placed_part(source, manifest, 0, implementation))

@@ -154,3 +154,19 @@ def test_what_does_not_fit_is_refused() -> None:
     for transform in (jax.jit, jax.grad, jax.vmap):
         with pytest.raises(ValueError, match="let the function close over it"):
             transform(lambda graph: conv(graph, x))(GRAPH)
+
+
+@pytest.mark.parametrize("nodes", [1, 3, 15])
+def test_small_graphs_have_a_row_per_node(nodes: int) -> None:
+    senders, receivers = random_edges(nodes, 2 * nodes, seed=nodes)
+    graph = jg.Graph.from_edges(senders, receivers, nodes=np.eye(nodes))
+    larger = graph.replace(num_nodes=40, nodes=np.eye(40, nodes))
+    for make in (jg.nn.GCNConv, jg.nn.GATConv, jg.nn.GATv2Conv):
+        layer = make(nodes, 4, rngs=nnx.Rngs(0))
+        assert_close(layer(graph, graph.nodes), layer(larger, larger.nodes)[:nodes])
+
+        def loss(x: Any, graph: jg.Graph, layer: Any = layer) -> Any:
+            return jnp.sum(layer(graph, x)[:nodes] ** 2)
+
+        slopes = [jax.grad(loss)(jnp.asarray(each.nodes), each) for each in (graph, larger)]
+        assert_close(slopes[0], slopes[1][:nodes])
