@@ -100,7 +100,7 @@ def test_three_layers_equal_the_oracle(conv: str, num_parts: int, implementation
 def check(case: Case, num_layers: int = 2) -> None:
     if case.implementation == "cpu" and missing():
         pytest.skip(missing())
-    weighted = case.conv == "gcn"
+    weighted = case.conv == "gcn" or (case.conv in ("sage", "gin") and case.method == "metis")
     heads = 2 if case.conv in ("gat", "gatv2") else 1
     model = Model(case.conv, heads, norm="batch", dropout=case.dropout, activation="elu")
     features = WIDE if case.mode in P3_MODES else NUM_FEATURES

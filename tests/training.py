@@ -52,7 +52,10 @@ class Pass:
 
 
 def crooked_graph(
-    num_nodes: int = 120, edge_weight: bool = False, num_features: int = NUM_FEATURES
+    num_nodes: int = 120,
+    edge_weight: bool = False,
+    num_features: int = NUM_FEATURES,
+    edges: bool = False,
 ) -> Graph:
     """Repeated edges, self-loops, a node with very many edges in, one with as many out, lone ones.
 
@@ -60,13 +63,15 @@ def crooked_graph(
         num_nodes: Number of nodes.
         edge_weight: Whether edges have weights.
         num_features: Features of a node.
+        edges: Whether edges have features.
     """
     senders, receivers = random_edges(num_nodes - 3, 4 * num_nodes, seed=5)
     hub = np.arange(num_nodes // 2)
     senders = np.concatenate([senders, senders[:20], hub, np.full(len(hub), 7), [4, 9]])
     receivers = np.concatenate([receivers, receivers[:20], np.full(len(hub), 3), hub, [4, 9]])
-    graph = complete(senders, receivers, num_nodes, "crooked", edge_data=edge_weight)
-    graph = graph.replace(edges=None, edge_type=None)
+    graph = complete(senders, receivers, num_nodes, "crooked", edge_data=edge_weight or edges)
+    has = {"edge_weight": edge_weight, "edges": edges, "edge_type": False}
+    graph = graph.replace(**{name: None for name, wanted in has.items() if not wanted})
     if num_features == NUM_FEATURES:
         return graph
     rng = np.random.default_rng(6)
@@ -86,9 +91,10 @@ def crooked_sharded(
     edge_weight: bool = False,
     implementation: str | None = None,
     num_features: int = NUM_FEATURES,
+    edges: bool = False,
 ) -> ShardedGraph:
     """The crooked graph in a mode of `MODES`."""
-    graph = crooked_graph(edge_weight=edge_weight, num_features=num_features)
+    graph = crooked_graph(edge_weight=edge_weight, num_features=num_features, edges=edges)
     parts = partition(graph, num_parts, method=method, seed=0)
     options: dict[str, Any] = {"mode": "sar", "prefetch": True} if mode == "prefetch" else {}
     if mode in P3_MODES:
@@ -98,7 +104,8 @@ def crooked_sharded(
 
 
 def oracle_edges(graph: Graph) -> Edges:
-    return Edges.of(graph.senders, graph.receivers, graph.num_nodes, graph.edge_weight)
+    ends = graph.senders, graph.receivers, graph.num_nodes
+    return Edges.of(*ends, graph.edge_weight, graph.edges)
 
 
 def random_params(

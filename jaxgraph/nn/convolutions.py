@@ -77,7 +77,7 @@ class GCNConv(nnx.Module):
 
 
 class SAGEConv(nnx.Module):
-    """y_i = x_i W_self + reduce_{j -> i}(x_j) W_neighbor + b, see `jaxgraph.layers.sage_conv`.
+    """y_i = x_i W_self + reduce_{j -> i}(w_ij x_j) W_neighbor + b, see `jaxgraph.layers.sage_conv`.
 
     Args:
       in_features: features of x.
@@ -290,7 +290,7 @@ class GATv2Conv(_AttentionConv):
 
 
 class GINConv(nnx.Module):
-    """y_i = relu(((1 + eps) x_i + sum_{j -> i} x_j) W_1 + b_1) W_2 + b_2
+    """y_i = relu(((1 + eps) x_i + sum_{j -> i} w_ij x_j) W_1 + b_1) W_2 + b_2
 
     See `jaxgraph.layers.gin_conv`; eps is learned.
 

@@ -35,7 +35,7 @@ def gcn(
 def sage(
     params: Params, edges: Edges, x: np.ndarray, reduce: str = "mean"
 ) -> tuple[np.ndarray, ParamsBackward]:
-    """y_i = x_i W_self + (reduce_j x_j) W_neighbor + b, reduce: sum, mean, max or min.
+    """y_i = x_i W_self + (reduce_j w_ij x_j) W_neighbor + b, reduce: sum, mean, max or min.
 
     Params: self_kernel [in, out], neighbor_kernel [in, out], bias [out].
     """
@@ -137,7 +137,7 @@ def gatv2(
 
 
 def gin(params: Params, edges: Edges, x: np.ndarray) -> tuple[np.ndarray, ParamsBackward]:
-    """y_i = MLP((1 + eps) x_i + sum_j x_j), MLP = linear, relu, linear.
+    """y_i = MLP((1 + eps) x_i + sum_j w_ij x_j), MLP = linear, relu, linear.
 
     Params: eps [], first_kernel [in, hidden], first_bias, second_kernel [hidden, out], second_bias.
     """
@@ -159,11 +159,13 @@ def gin(params: Params, edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Params
 
 
 def _sum(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    total = edges.sum_by_receiver(x[edges.senders])
-    return total, lambda grad: edges.sum_by_sender(grad[edges.receivers])
+    weight = edges.weight[:, None]
+    total = edges.sum_by_receiver(weight * x[edges.senders])
+    return total, lambda grad: edges.sum_by_sender(weight * grad[edges.receivers])
 
 
 def _mean(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    """The sum of the weighted rows over the number of edges, not over the sum of the weights."""
     counts = np.maximum(edges.in_degrees(), 1)[:, None]
     total, backward_sum = _sum(edges, x)
     return total / counts, lambda grad: backward_sum(grad / counts)
@@ -171,12 +173,13 @@ def _mean(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray
 
 def _max(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
     """The largest in each column; equal winners, one an edge, share the gradient evenly."""
-    largest = np.full(x.shape, -np.inf)
-    np.maximum.at(largest, edges.receivers, x[edges.senders])
+    largest, messages = np.full(x.shape, -np.inf), edges.weight[:, None] * x[edges.senders]
+    np.maximum.at(largest, edges.receivers, messages)
     largest[edges.in_degrees() == 0] = 0
-    wins = x[edges.senders] == largest[edges.receivers]
+    wins = messages == largest[edges.receivers]
     num_winners = np.maximum(edges.sum_by_receiver(wins.astype(np.float64)), 1)
-    return largest, lambda grad: edges.sum_by_sender(wins * (grad / num_winners)[edges.receivers])
+    share = wins * edges.weight[:, None]
+    return largest, lambda grad: edges.sum_by_sender(share * (grad / num_winners)[edges.receivers])
 
 
 def _min(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
