@@ -38,6 +38,7 @@ _CLASSES = {
     "gat": nn.GAT,
     "gatv2": nn.GATv2,
     "gin": nn.GIN,
+    "gine": nn.GINE,
 }
 _ACTIVATIONS = {"relu": jax.nn.relu, "elu": jax.nn.elu}
 
@@ -122,12 +123,14 @@ def module_of(
     params: Sequence[LayerParams],
     num_features: int = NUM_FEATURES,
     **options: Any,
-) -> nn.GCN | nn.GraphSAGE | nn.GAT | nn.GATv2 | nn.GIN:
+) -> nn.GCN | nn.GraphSAGE | nn.GAT | nn.GATv2 | nn.GIN | nn.GINE:
     """The library's model that the oracle's description means, with these parameters."""
     if model.conv == "sage":
         options["reduce"] = model.reduce
     if model.conv in ("gat", "gatv2"):
         options["num_heads"] = model.num_heads
+    if model.edge_features:
+        options["edge_features"] = model.edge_features
     if model.conv in ("gcn", "gat", "gatv2"):
         options["add_self_loops"] = model.add_self_loops
     module = _CLASSES[model.conv](

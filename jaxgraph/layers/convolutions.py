@@ -470,7 +470,7 @@ def gin_stages(params: Params, dtype: Any, *, is_weighted: bool = False) -> Conv
     return _stages(params, NeighborReduction("sum"), _GIN, dtype, is_weighted=is_weighted)
 
 
-def _perceptron(params: Params, nodes: Nodes, hidden: jax.Array) -> jax.Array:
+def perceptron(params: Params, nodes: Nodes, hidden: jax.Array) -> jax.Array:
     """relu(hidden + b_1) W_2 + b_2"""
     hidden = add_bias(hidden, params.get("first_bias"))
     # In parts the layer is recomputed from less.
@@ -479,7 +479,7 @@ def _perceptron(params: Params, nodes: Nodes, hidden: jax.Array) -> jax.Array:
     return linear(nodes, activation(hidden), params["second_kernel"], params.get("second_bias"))
 
 
-def _with_own(kernels: Params, own: jax.Array, total: jax.Array) -> jax.Array:
+def with_own(kernels: Params, own: jax.Array, total: jax.Array) -> jax.Array:
     return rounded((1 + kernels["eps"]) * own + total, own)
 
 
@@ -491,9 +491,9 @@ def _map_alone(by: str, kernels: Params, x: jax.Array) -> tuple[jax.Array, jax.A
 _GIN = _Orders(
     kernels=("first_kernel", "eps"),
     map=_map_alone,
-    combine=_with_own,
+    combine=with_own,
     map_behind=lambda by, kernels, x, aggregated: product(
-        by, _with_own(kernels, x, aggregated), kernels["first_kernel"]
+        by, with_own(kernels, x, aggregated), kernels["first_kernel"]
     ),
-    finish=_perceptron,
+    finish=perceptron,
 )
