@@ -98,12 +98,17 @@ def test_three_layers_equal_the_oracle(conv: str, num_parts: int, implementation
 
 
 EDGE_CASES = [
-    Case(conv, num_parts, method, mode, dropout, implementation)
-    for conv, (num_parts, method), mode, dropout, implementation in product(
-        ("gine", "gat", "gatv2"), [(4, "metis"), (3, "hash")], *FACTORS[3:]
-    )
+    Case(conv, 3, "hash", *rest) for conv, *rest in product(("gine", "gat", "gatv2"), *FACTORS[3:])
 ]
-EDGE_COVER = pairwise_cover([case for case in EDGE_CASES if case.implementation == "cpu"])
+EDGE_COVER = {
+    Case(conv, 3, "hash", mode, 0.4, "cpu")
+    for conv, mode in (
+        ("gat", "sar"),
+        ("gatv2", "p3-domain"),
+        ("gine", "prefetch"),
+        ("gine", "p3-sar-pushed"),
+    )
+}
 
 
 @pytest.mark.parametrize(

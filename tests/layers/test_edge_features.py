@@ -1,10 +1,11 @@
 """Layers that read features of edges, against the float64 references."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
@@ -31,7 +32,7 @@ from tests.layers.convolution_cases import (
 from tests.layers.test_attention import HEADS, KEY, OUT, WIDTH, dropped, gat_params, gatv2_params
 from tests.oracles import convolutions
 from tests.oracles.edges import Edges
-from tests.strategies import NUM_FEATURES, skewed_assignment
+from tests.strategies import NUM_FEATURES, complete, skewed_assignment
 from tests.tolerance import assert_close
 from tests.training import crooked_graph, crooked_sharded, oracle_edges
 
@@ -61,15 +62,23 @@ CASES: dict[str, Case] = {
 }
 
 
+def some(names: Iterable[str], *quick: str) -> list[Any]:
+    """Parameters of which the default run takes a few."""
+    return [pytest.param(n, marks=() if n in quick else pytest.mark.full) for n in names]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(name: str) -> None:
     check_convolution(*CASES[name], edge_data="edges")
 
 
-@pytest.mark.parametrize("name", ["gat", "gatv2", "gine"])
+@pytest.mark.parametrize("name", some(("gat", "gatv2", "gine"), "gine"))
 def test_columns_give_what_rows_give(name: str) -> None:
     conv, _, params = CASES[name]
     columns_match_rows(conv, params, edges=True)
+
+
+_QUICK = ("no-edges", "isolated-nodes")
 
 
 def test_gine_without_bias() -> None:
@@ -77,7 +86,14 @@ def test_gine_without_bias() -> None:
     check_convolution(gine_conv, convolutions.gine, params, edge_data="edges")
 
 
-@pytest.mark.parametrize("graph", SPECIAL_GRAPHS, ids=lambda graph: graph.name)
+@pytest.mark.parametrize(
+    "graph",
+    [
+        pytest.param(graph, marks=() if graph.name in _QUICK else pytest.mark.full)
+        for graph in SPECIAL_GRAPHS
+    ],
+    ids=lambda graph: graph.name,
+)
 def test_special_graphs(graph: Any) -> None:
     """The self-loop of a node that no edge enters has features of 0."""
     rng = np.random.default_rng(1)
@@ -96,7 +112,7 @@ def test_special_graphs(graph: Any) -> None:
         assert_close(gather_rows(actual, sharded), expected, reduction_length=300, name=name)
 
 
-@pytest.mark.parametrize("name", ["gat", "gatv2", "gine"])
+@pytest.mark.parametrize("name", some(("gat", "gatv2", "gine"), "gatv2"))
 def test_two_tables(name: str) -> None:
     conv, params = {"gat": gat_conv, "gatv2": gatv2_conv, "gine": gine_conv}[name], CASES[name][2]
     rng = np.random.default_rng(3)
@@ -161,52 +177,121 @@ def coefficients(name: str, params: Any, edges: Edges, x: np.ndarray) -> np.ndar
     return (powers / edges.sum_by_receiver(powers)[edges.receivers])[:count]
 
 
-@pytest.mark.parametrize("mode", ["whole", "sar", "domain", "p3-sar"])
-@pytest.mark.parametrize("name", COEFFICIENTS)
-def test_coefficients_of_attention(name: str, mode: str) -> None:
-    """Their values in the graph's order, and the gradient of a sum of them."""
-    make, params, options = COEFFICIENTS[name]
+def weights_of(name: str, params: Any, graph: Any, x: Any) -> jax.Array:
+    make, _, options = COEFFICIENTS[name]
+    return attention_weights(make(params, **options), params, graph, x)
+
+
+@pytest.mark.parametrize("name", some(COEFFICIENTS, "gat", "gatv2-plain"))
+def test_coefficients_of_attention(name: str) -> None:
+    """In the graph's order, and the slope of a sum of them along a direction of the first map."""
+    params = COEFFICIENTS[name][1]
     graph = crooked_graph(edges="edge_kernel" in params)
-    directions = np.sin(np.arange(graph.num_edges * HEADS)).reshape(-1, HEADS)
+    weights = np.sin(np.arange(graph.num_edges * HEADS)).reshape(-1, HEADS)
     x, edges = np.asarray(graph.nodes, np.float64), oracle_edges(graph)
-    expected = coefficients(name, params, edges, x)
 
-    def weights(params: Any, shard: Any, x: Any) -> jax.Array:
-        return attention_weights(make(params, **options), params, shard, x)
+    @jax.jit
+    def total(params: Any) -> Any:
+        found = weights_of(name, params, graph, graph.nodes)
+        return (found * weights).sum(), found
 
-    if mode == "whole":
-        total = lambda p: (weights(p, graph, graph.nodes) * directions).sum()  # noqa: E731
-        assert_close(weights(params, graph, graph.nodes), expected, reduction_length=TERMS)
-        key = "kernel" if name.startswith("gat-") or name == "gat" else "sender_kernel"
-        of_kernel = jax.grad(total)(params)[key]
-        step, change = 1e-6, np.cos(np.arange(params[key].size)).reshape(params[key].shape)
-        ends = [
-            (coefficients(name, params | {key: params[key] + s * change}, edges, x) * directions)
-            for s in (step, -step)
-        ]
-        slope = (ends[0] - ends[1]).sum() / (2 * step)
-        assert_close(
-            (np.asarray(of_kernel, np.float64) * change).sum(), slope, reduction_length=TERMS
-        )
-        return
+    (_, found), gradients = jax.value_and_grad(total, has_aux=True)(params)
+    assert_close(found, coefficients(name, params, edges, x), reduction_length=TERMS)
+    kernel = "sender_kernel" if name.startswith("gatv2") else "kernel"
+    change = np.cos(np.arange(params[kernel].size)).reshape(params[kernel].shape)
+    ends = [
+        coefficients(name, params | {kernel: params[kernel] + step * change}, edges, x)
+        for step in (1e-6, -1e-6)
+    ]
+    slope = ((ends[0] - ends[1]) * weights).sum() / 2e-6
+    actual = (np.asarray(gradients[kernel], np.float64) * change).sum()
+    assert_close(actual, slope, reduction_length=TERMS)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("gat", "sar"),
+        ("gatv2-plain", "domain"),
+        pytest.param("gat-plain", "p3-sar", marks=pytest.mark.full),
+        pytest.param("gatv2", "p3-domain-pushed", marks=pytest.mark.full),
+        pytest.param("gatv2", "prefetch", marks=pytest.mark.full),
+    ],
+)
+def test_coefficients_on_several_devices(name: str, mode: str) -> None:
+    params = COEFFICIENTS[name][1]
+    graph = crooked_graph(edges="edge_kernel" in params)
     sharded = crooked_sharded(4, "hash", mode, edges=graph.edges is not None)
-    run = spmd(lambda params, shard: weights(params, shard, shard.nodes), outputs="edges")
-    found = gather_edges(
-        run(params, sharded), sharded, graph, partition(graph, 4, method="hash", seed=0)
-    )
+    run = spmd(lambda params, own: weights_of(name, params, own, own.nodes), outputs="edges")
+    split = partition(graph, 4, method="hash", seed=0)
+    found = gather_edges(run(params, sharded), sharded, graph, split)
+    x = np.asarray(graph.nodes, np.float64)
+    expected = coefficients(name, params, oracle_edges(graph), x)
     assert_close(found, expected, reduction_length=TERMS)
+
+
+@pytest.mark.parametrize("mode", ["sar", pytest.param("domain", marks=pytest.mark.full)])
+def test_several_parts_of_a_device(mode: str) -> None:
+    """Values, gradients and coefficients are those on the whole graph."""
+    graph, params = crooked_graph(edges=True), GAT
+    split = partition(graph, 4, method="hash", seed=1)
+    sharded = shard(graph, split, make_mesh(2), mode)
+
+    def step(params: Any, shard: Any) -> Any:
+        def loss(params: Any) -> Any:
+            y = gat_conv(params, shard, shard.nodes)
+            return shard.sum(jnp.sum(shard.mask_rows(jnp.sin(y))))
+
+        alpha = attention_weights(gat_stages(params), params, shard, shard.nodes)
+        return jax.grad(loss)(params), alpha
+
+    gradients, alpha = spmd(step, outputs=("replicated", "edges"))(params, sharded)
+    x: Any = graph.nodes
+    of_whole = jax.jit(jax.grad(lambda params: jnp.sum(jnp.sin(gat_conv(params, graph, x)))))
+    expected = of_whole(params)
+    for name, gradient in expected.items():
+        assert_close(gradients[name], gradient, reduction_length=TERMS, name=name)
+    whole = coefficients("gat", params, oracle_edges(graph), np.asarray(x, np.float64))
+    assert_close(gather_edges(alpha, sharded, graph, split), whole, reduction_length=TERMS)
+
+
+@pytest.mark.parametrize("name", some(("gat", "gatv2", "gine"), "gatv2"))
+def test_no_array_of_all_edges_and_their_mapped_features(name: str) -> None:
+    rng = np.random.default_rng(0)
+    nodes, edges, width = 64, 40_000, 128
+    graph = complete(*rng.integers(0, nodes, (2, edges)), nodes, "dense", edge_data=True)
+    graph = graph.replace(edge_weight=None, edge_type=None)
+    sharded = shard(graph, None, make_mesh(1))
+    options: dict[str, Any] = {"edge_features": 2, "rngs": nnx.Rngs(0)}
+    if name == "gine":
+        model = nn.GINEConv(NUM_FEATURES, width, **options)
+        width = NUM_FEATURES
+    else:
+        kind = nn.GATConv if name == "gat" else nn.GATv2Conv
+        model = kind(NUM_FEATURES, width // 4, num_heads=4, **options)
+    graphdef, state = nnx.split(model)
+
+    def step(state: Any, shard: Any) -> Any:
+        def loss(state: Any) -> Any:
+            return shard.sum(jnp.sum(jnp.sin(nnx.merge(graphdef, state)(shard, shard.nodes))))
+
+        return jax.grad(loss)(state)
+
+    memory = spmd(step).lower(state, sharded).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < edges * width * 4 / 2
 
 
 def test_modules_return_their_coefficients() -> None:
     graph = crooked_graph(edges=True)
+    x: Any = graph.nodes
     for module in (nn.GATConv, nn.GATv2Conv):
         conv = module(NUM_FEATURES, OUT, num_heads=HEADS, edge_features=2, rngs=nnx.Rngs(0))
-        found = conv.attention_weights(graph, graph.nodes)
+        found = conv.attention_weights(graph, x)
         assert found.shape == (graph.num_edges, HEADS) and conv.mapped_features is None
         received = oracle_edges(graph).sum_by_receiver(np.asarray(found))
         loops = {int(i) for i in graph.senders[graph.senders == graph.receivers]}
         assert_close(received[sorted(loops)], np.ones((len(loops), HEADS)))
         assert (received < 1.0001).all()
-    sage = layers.sage_stages({"neighbor_kernel": np.ones((2, 2), np.float32)}, np.float32)
+    sage = layers.sage_stages({"neighbor_kernel": jnp.ones((2, 2))}, np.float32)
     with pytest.raises(ValueError, match="the stages of a layer without attention"):
-        attention_weights(sage, {}, graph, graph.nodes)
+        attention_weights(sage, {}, graph, x)

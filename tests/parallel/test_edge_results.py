@@ -54,7 +54,8 @@ def test_what_does_not_belong_together_is_refused() -> None:
     for graph, parts in others:
         with pytest.raises(ValueError, match="of another graph or partition; pass those"):
             gather_edges(values, sharded, graph, parts)
-    for wrong in (values[1:], np.zeros(3)):
+    wrongs: tuple[Any, ...] = (values[1:], np.zeros(3))
+    for wrong in wrongs:
         with pytest.raises(ValueError, match=r"outputs='edges'\) returns it"):
             gather_edges(wrong, sharded, GRAPH, split)
     with pytest.raises(ValueError, match="was given a Graph; expected the result of"):
