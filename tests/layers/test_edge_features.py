@@ -259,7 +259,8 @@ def test_several_parts_of_a_device(mode: str) -> None:
 def test_no_array_of_all_edges_and_their_mapped_features(name: str) -> None:
     rng = np.random.default_rng(0)
     nodes, edges, width = 64, 40_000, 128
-    graph = complete(*rng.integers(0, nodes, (2, edges)), nodes, "dense", edge_data=True)
+    senders, receivers = rng.integers(0, nodes, (2, edges))
+    graph = complete(senders, receivers, nodes, "dense", edge_data=True)
     graph = graph.replace(edge_weight=None, edge_type=None)
     sharded = shard(graph, None, make_mesh(1))
     options: dict[str, Any] = {"edge_features": 2, "rngs": nnx.Rngs(0)}
