@@ -38,6 +38,7 @@ _CLASSES = {
     "gat": nn.GAT,
     "gatv2": nn.GATv2,
     "gin": nn.GIN,
+    "gine": nn.GINE,
 }
 _ACTIVATIONS = {"relu": jax.nn.relu, "elu": jax.nn.elu}
 
@@ -52,7 +53,10 @@ class Pass:
 
 
 def crooked_graph(
-    num_nodes: int = 120, edge_weight: bool = False, num_features: int = NUM_FEATURES
+    num_nodes: int = 120,
+    edge_weight: bool = False,
+    num_features: int = NUM_FEATURES,
+    edges: bool = False,
 ) -> Graph:
     """Repeated edges, self-loops, a node with very many edges in, one with as many out, lone ones.
 
@@ -60,13 +64,15 @@ def crooked_graph(
         num_nodes: Number of nodes.
         edge_weight: Whether edges have weights.
         num_features: Features of a node.
+        edges: Whether edges have features.
     """
     senders, receivers = random_edges(num_nodes - 3, 4 * num_nodes, seed=5)
     hub = np.arange(num_nodes // 2)
     senders = np.concatenate([senders, senders[:20], hub, np.full(len(hub), 7), [4, 9]])
     receivers = np.concatenate([receivers, receivers[:20], np.full(len(hub), 3), hub, [4, 9]])
-    graph = complete(senders, receivers, num_nodes, "crooked", edge_data=edge_weight)
-    graph = graph.replace(edges=None, edge_type=None)
+    graph = complete(senders, receivers, num_nodes, "crooked", edge_data=edge_weight or edges)
+    has = {"edge_weight": edge_weight, "edges": edges, "edge_type": False}
+    graph = graph.replace(**{name: None for name, wanted in has.items() if not wanted})
     if num_features == NUM_FEATURES:
         return graph
     rng = np.random.default_rng(6)
@@ -86,9 +92,10 @@ def crooked_sharded(
     edge_weight: bool = False,
     implementation: str | None = None,
     num_features: int = NUM_FEATURES,
+    edges: bool = False,
 ) -> ShardedGraph:
     """The crooked graph in a mode of `MODES`."""
-    graph = crooked_graph(edge_weight=edge_weight, num_features=num_features)
+    graph = crooked_graph(edge_weight=edge_weight, num_features=num_features, edges=edges)
     parts = partition(graph, num_parts, method=method, seed=0)
     options: dict[str, Any] = {"mode": "sar", "prefetch": True} if mode == "prefetch" else {}
     if mode in P3_MODES:
@@ -98,7 +105,8 @@ def crooked_sharded(
 
 
 def oracle_edges(graph: Graph) -> Edges:
-    return Edges.of(graph.senders, graph.receivers, graph.num_nodes, graph.edge_weight)
+    ends = graph.senders, graph.receivers, graph.num_nodes
+    return Edges.of(*ends, graph.edge_weight, graph.edges)
 
 
 def random_params(
@@ -115,12 +123,14 @@ def module_of(
     params: Sequence[LayerParams],
     num_features: int = NUM_FEATURES,
     **options: Any,
-) -> nn.GCN | nn.GraphSAGE | nn.GAT | nn.GATv2 | nn.GIN:
+) -> nn.GCN | nn.GraphSAGE | nn.GAT | nn.GATv2 | nn.GIN | nn.GINE:
     """The library's model that the oracle's description means, with these parameters."""
     if model.conv == "sage":
         options["reduce"] = model.reduce
     if model.conv in ("gat", "gatv2"):
         options["num_heads"] = model.num_heads
+    if model.edge_features:
+        options["edge_features"] = model.edge_features
     if model.conv in ("gcn", "gat", "gatv2"):
         options["add_self_loops"] = model.add_self_loops
     module = _CLASSES[model.conv](

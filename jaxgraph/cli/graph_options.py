@@ -54,7 +54,11 @@ class GraphOptions:
     ] = False
     ignore_edge_data: Annotated[
         bool,
-        _option("--ignore-edge-data", help="Drop weights, features and types of edges."),
+        _option(
+            "--ignore-edge-data",
+            help="Drop weights, features and types of edges. Else gcn, sage and gin use weights; "
+            "gat, gatv2 and gine features; and a model refuses what it does not use.",
+        ),
     ] = False
     labels_per_class: Annotated[
         int | None,

@@ -22,10 +22,14 @@ MODELS: Mapping[str, str] = MappingProxyType(
         "gat": "GAT",
         "gatv2": "GATv2",
         "gin": "GIN",
+        "gine": "GINE",
         "deepgcn": "DeepGCN",
     }
 )
 """The models of the command line: their classes in `jaxgraph.nn` by name."""
+
+_READ_EDGES = ("gat", "gatv2", "gine")
+"""Those that read features of edges where the graph has some; the last one needs them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +73,7 @@ def _family(gcn: Recipe, sage: Recipe, gat: Recipe) -> Mapping[str, Recipe]:
         "gat": gat,
         "gatv2": _taken_over(gat, "gatv2"),
         "gin": _taken_over(sage, "gin"),
+        "gine": _taken_over(sage, "gine"),
         "deepgcn": _taken_over(gcn, "deepgcn", layers=8, hidden=64, norm="batch"),
     }
     return MappingProxyType(recipes)
@@ -245,8 +250,14 @@ def build_model(settings: Recipe, graph: Graph, seed: int, dtype: str = "float32
         The model, called as `model(shard, x, key=key, train=train)`.
 
     Raises:
-        ValueError: A size, a rate or a name is not one of those allowed.
+        ValueError: A size, a rate or a name is not one of those allowed, or the model needs
+            features of edges, and the graph has none.
     """
+    if settings.model == "gine" and graph.edges is None:
+        raise ValueError(
+            f"--model: gine reads features of edges, and {graph.name or 'the graph'} has none; "
+            "expected a graph that has, or --model gin."
+        )
     # Imported late, so that the command line answers questions without waiting for jax.
     from flax import nnx
 
@@ -254,9 +265,11 @@ def build_model(settings: Recipe, graph: Graph, seed: int, dtype: str = "float32
 
     rngs = nnx.Rngs(seed)
     param_dtype = "float64" if dtype == "float64" else "float32"
-    of_attention: dict[str, Any] = {}
+    of_some: dict[str, Any] = {}
     if settings.heads is not None:
-        of_attention["num_heads"] = settings.heads
+        of_some["num_heads"] = settings.heads
+    if settings.model in _READ_EDGES and graph.edges is not None:
+        of_some["edge_features"] = graph.edges.shape[1]
     model = getattr(nn, MODELS[settings.model])(
         graph.num_features or settings.hidden,
         settings.hidden,
@@ -267,7 +280,7 @@ def build_model(settings: Recipe, graph: Graph, seed: int, dtype: str = "float32
         dtype=dtype,
         param_dtype=param_dtype,
         rngs=rngs,
-        **of_attention,
+        **of_some,
     )
     if graph.nodes is not None:
         return model

@@ -10,6 +10,7 @@ from jaxgraph.layers.aggregated import (
     plain_features,
 )
 from jaxgraph.layers.attention import gat_conv, gat_stages, gatv2_conv, gatv2_stages
+from jaxgraph.layers.attention_weights import attention_weights
 from jaxgraph.layers.convolutions import (
     NeighborReduction,
     SymmetricSum,
@@ -25,6 +26,7 @@ from jaxgraph.layers.convolutions import (
 from jaxgraph.layers.dense import MAPPED, check_rate, dropout, linear, require_rows
 from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.layers.edge_data import check_edge_data
+from jaxgraph.layers.gine import gine_conv, gine_stages
 from jaxgraph.layers.normalization import (
     STATISTICS,
     batch_norm,
@@ -50,6 +52,7 @@ __all__ = [
     "RematPolicy",
     "SymmetricSum",
     "aggregate_by_columns",
+    "attention_weights",
     "batch_norm",
     "batch_statistics",
     "check_edge_data",
@@ -66,6 +69,8 @@ __all__ = [
     "gcn_stages",
     "gin_conv",
     "gin_stages",
+    "gine_conv",
+    "gine_stages",
     "keeping_output",
     "layer_norm",
     "linear",

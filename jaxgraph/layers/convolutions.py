@@ -26,7 +26,7 @@ from jaxgraph.layers.aggregated import (
     plain_features,
 )
 from jaxgraph.layers.dense import add_bias, at_use, check_width, linear, product, products, rounded
-from jaxgraph.layers.edge_data import check_edge_data
+from jaxgraph.layers.edge_data import check_edge_data, check_weighted, check_weights_kept
 from jaxgraph.ops.core.message_functions import sum_message, weighted_message
 from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.reducers import Reducer, Sum
@@ -74,7 +74,7 @@ class _Aggregation:
 
     def receive(self, neighborhood: Neighborhood, sent: jax.Array, own: jax.Array, /) -> jax.Array:
         """Aggregates [receivers, features] of the senders' values and the receivers' own ones."""
-        weights = neighborhood.edge_weight if "edge_weight" in self.edge_data else None
+        weights = neighborhood.edge_weight
         message, reducer = self.fold(sent.dtype, is_weighted=weights is not None)
         inputs = Inputs((), sent, (), () if weights is None else weights)
         total = neighborhood.propagate(message, reducer, inputs)
@@ -88,7 +88,7 @@ class _Aggregation:
     @property
     def edge_data(self) -> tuple[str, ...]:
         """Names of the edge data that it uses."""
-        return ()
+        return ("edge_weight",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,11 +103,6 @@ class SymmetricSum(_Aggregation):
     """
 
     add_self_loops: bool = True
-
-    @property
-    def edge_data(self) -> tuple[str, ...]:
-        """Names of the edge data that it uses."""
-        return ("edge_weight",)
 
     @property
     def is_linear(self) -> bool:
@@ -140,7 +135,10 @@ class SymmetricSum(_Aggregation):
 
 @dataclasses.dataclass(frozen=True)
 class NeighborReduction(_Aggregation):
-    """y_i = reduce_{j -> i}(x_j), the reduction of nothing being 0.
+    """y_i = reduce_{j -> i}(w_ij x_j), the reduction of nothing being 0.
+
+    w_ij = 1 where the graph has no `edge_weight`. A mean divides by the number of edges, not by the
+    sum of their weights.
 
     Attributes:
       reduce: "sum", "mean", "max" or "min".
@@ -158,12 +156,17 @@ class NeighborReduction(_Aggregation):
         return x
 
     def fold(self, dtype: Any, *, is_weighted: bool) -> tuple[MessageFn, Reducer]:
-        """The sum, the maximum or the minimum."""
-        return sum_message, Sum() if self.is_linear else REDUCTIONS[self.reduce].reducer()
+        """The sum, the maximum or the minimum, weighted where the edges have weights."""
+        message = weighted_message if is_weighted else sum_message
+        if self.is_linear:
+            return message, Sum(dtype) if is_weighted else Sum()
+        return message, REDUCTIONS[self.reduce].reducer()
 
     def finish(self, nodes: Nodes, own: jax.Array, total: jax.Array) -> jax.Array:
         """The reduction, [receivers, features]."""
-        return mean_over_edges(nodes, total, False) if self.reduce == "mean" else total
+        return rounded(
+            mean_over_edges(nodes, total, False) if self.reduce == "mean" else total, own
+        )
 
 
 def first_aggregation(aggregation: Aggregation, kernel: jax.Array) -> FirstAggregation:
@@ -257,11 +260,12 @@ def _convolve(
         kernels = orders.at_use(params, features)
         y = orders.map_behind(nodes.implementation, kernels, features, aggregate)
         return orders.finish(params, nodes, y)
-    dtype = activation_type(features, kernel)
+    dtype, weighted = activation_type(features, kernel), neighborhood.edge_weight is not None
     if of_receivers is not None:
         check_width(nodes, of_receivers, kernel)
         features = (features, of_receivers)
-    weighted = "edge_weight" in aggregation.edge_data and neighborhood.edge_weight is not None
+    if weighted:  # A weighted sum of integers is none.
+        features = jax.tree.map(lambda rows: rows.astype(dtype), features)
     stages = _stages(params, aggregation, orders, dtype, is_weighted=weighted)
     return run_stages(stages, params, neighborhood, features)
 
@@ -326,13 +330,7 @@ def gcn_conv(
     aggregation = SymmetricSum(add_self_loops)
     neighborhood, x = on_device(neighborhood, x)
     check_edge_data(neighborhood, "gcn_conv", aggregation.edge_data)
-    nodes = neighborhood.receivers
-    is_weighted = isinstance(nodes, Shard) and nodes.weighted_in_degree is not None
-    if is_weighted and neighborhood.edge_weight is None:
-        raise ValueError(
-            "gcn_conv got a shard without edge_weight, but with weighted_in_degree; drop the "
-            "weights with graph.replace(edge_weight=None) before jaxgraph.parallel.shard"
-        )
+    check_weights_kept(neighborhood, "gcn_conv")
     return _convolve(params, neighborhood, x, aggregation, _GCN)
 
 
@@ -364,7 +362,9 @@ _GCN = _Orders(
 def sage_conv(
     params: Params, neighborhood: Graph | Neighborhood, x: Features | Pair, *, reduce: str = "mean"
 ) -> jax.Array:
-    """y_i = x_i W_self + reduce_{j -> i}(x_j) W_neighbor + b, the reduction of nothing being 0.
+    """y_i = x_i W_self + reduce_{j -> i}(w_ij x_j) W_neighbor + b
+
+    A mean divides by the number of edges; see `NeighborReduction`.
 
     Args:
       params: "self_kernel", "neighbor_kernel" float [in_features, out_features]; optionally "bias"
@@ -378,15 +378,16 @@ def sage_conv(
       float [receivers, out_features].
 
     Raises:
-      ValueError: the reduction is unknown, or the graph has edge data, which would be ignored.
+      ValueError: the reduction is unknown, the graph has `edges` or `edge_type`, which would be
+        ignored, or the shard has lost its weights, and x has not.
 
     References:
       Hamilton et al., "Inductive representation learning on large graphs", 2017, algorithm 1.
     """
     check_reduction(reduce)
     neighborhood, x = on_device(neighborhood, x)
-    check_edge_data(neighborhood, "sage_conv")
     aggregation = NeighborReduction(reduce)
+    check_weighted(neighborhood, "sage_conv", x)
     if isinstance(x, AggregatedFeatures) and x.is_behind_features and x.aggregation == aggregation:
         kernel = jnp.concatenate((params["self_kernel"], params["neighbor_kernel"]))
         return linear(
@@ -395,12 +396,15 @@ def sage_conv(
     return _convolve(params, neighborhood, x, aggregation, _SAGE)
 
 
-def sage_stages(params: Params, dtype: Any, *, reduce: str = "mean") -> ConvStages:
+def sage_stages(
+    params: Params, dtype: Any, *, reduce: str = "mean", is_weighted: bool = False
+) -> ConvStages:
     """The stages of `sage_conv`.
 
     Args:
       params, reduce: as for `sage_conv`.
       dtype: of the features.
+      is_weighted: whether the edges have weights.
 
     Returns:
       The stages.
@@ -409,7 +413,7 @@ def sage_stages(params: Params, dtype: Any, *, reduce: str = "mean") -> ConvStag
       ValueError: the reduction is unknown.
     """
     check_reduction(reduce)
-    return _stages(params, NeighborReduction(reduce), _SAGE, dtype, is_weighted=False)
+    return _stages(params, NeighborReduction(reduce), _SAGE, dtype, is_weighted=is_weighted)
 
 
 _SAGE = _Orders(
@@ -424,7 +428,7 @@ _SAGE = _Orders(
 
 
 def gin_conv(params: Params, neighborhood: Graph | Neighborhood, x: Features | Pair) -> jax.Array:
-    """y_i = relu(((1 + eps) x_i + sum_{j -> i} x_j) W_1 + b_1) W_2 + b_2
+    """y_i = relu(((1 + eps) x_i + sum_{j -> i} w_ij x_j) W_1 + b_1) W_2 + b_2
 
     Args:
       params: "eps" float []; "first_kernel" [in_features, hidden_features], W_1; "second_kernel"
@@ -437,34 +441,36 @@ def gin_conv(params: Params, neighborhood: Graph | Neighborhood, x: Features | P
       float [receivers, out_features].
 
     Raises:
-      ValueError: the graph has edge data, which would be ignored.
+      ValueError: the graph has `edges` or `edge_type`, which would be ignored, or the shard has
+        lost its weights, and x has not.
 
     References:
       Xu et al., "How powerful are graph neural networks?", 2019, equation 4.1.
     """
     neighborhood, x = on_device(neighborhood, x)
-    check_edge_data(neighborhood, "gin_conv")
     neighbors = NeighborReduction("sum")
+    check_weighted(neighborhood, "gin_conv", x)
     if _narrows(neighbors, params["first_kernel"]) and isinstance(x, AggregatedFeatures):
         # Mapped in front, what is summed is narrower than what has been summed already.
         x = x.features if isinstance(x.features, jax.Array) else x
     return _convolve(params, neighborhood, x, neighbors, _GIN)
 
 
-def gin_stages(params: Params, dtype: Any) -> ConvStages:
+def gin_stages(params: Params, dtype: Any, *, is_weighted: bool = False) -> ConvStages:
     """The stages of `gin_conv`.
 
     Args:
       params: as for `gin_conv`.
       dtype: of the features.
+      is_weighted: whether the edges have weights.
 
     Returns:
       The stages.
     """
-    return _stages(params, NeighborReduction("sum"), _GIN, dtype, is_weighted=False)
+    return _stages(params, NeighborReduction("sum"), _GIN, dtype, is_weighted=is_weighted)
 
 
-def _perceptron(params: Params, nodes: Nodes, hidden: jax.Array) -> jax.Array:
+def perceptron(params: Params, nodes: Nodes, hidden: jax.Array) -> jax.Array:
     """relu(hidden + b_1) W_2 + b_2"""
     hidden = add_bias(hidden, params.get("first_bias"))
     # In parts the layer is recomputed from less.
@@ -473,7 +479,7 @@ def _perceptron(params: Params, nodes: Nodes, hidden: jax.Array) -> jax.Array:
     return linear(nodes, activation(hidden), params["second_kernel"], params.get("second_bias"))
 
 
-def _with_own(kernels: Params, own: jax.Array, total: jax.Array) -> jax.Array:
+def with_own(kernels: Params, own: jax.Array, total: jax.Array) -> jax.Array:
     return rounded((1 + kernels["eps"]) * own + total, own)
 
 
@@ -485,9 +491,9 @@ def _map_alone(by: str, kernels: Params, x: jax.Array) -> tuple[jax.Array, jax.A
 _GIN = _Orders(
     kernels=("first_kernel", "eps"),
     map=_map_alone,
-    combine=_with_own,
+    combine=with_own,
     map_behind=lambda by, kernels, x, aggregated: product(
-        by, _with_own(kernels, x, aggregated), kernels["first_kernel"]
+        by, with_own(kernels, x, aggregated), kernels["first_kernel"]
     ),
-    finish=_perceptron,
+    finish=perceptron,
 )

@@ -22,12 +22,12 @@ from jax.typing import DTypeLike
 
 from jaxgraph import layers
 from jaxgraph.nn import parameters
-from jaxgraph.nn.convolutions import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv
+from jaxgraph.nn.convolutions import GATConv, GATv2Conv, GCNConv, GINConv, GINEConv, SAGEConv
 from jaxgraph.nn.protocol import Convolution
 from jaxgraph.nn.remat import Policies
 from jaxgraph.nn.stack import Stack
 
-__all__ = ["GAT", "GCN", "GIN", "DeepGCN", "GATv2", "GraphSAGE"]
+__all__ = ["GAT", "GCN", "GIN", "GINE", "DeepGCN", "GATv2", "GraphSAGE"]
 
 Activation = Callable[[jax.Array], jax.Array]
 
@@ -246,10 +246,51 @@ class GIN(_Model):
 
 
 @dataclass(eq=False, repr=False)
+class GINE(_Model):
+    """Layers of `GINEConv`.
+
+    Args:
+      in_features, hidden_features, out_features: widths of input, layers between and output.
+      edge_features: features of the graph's edges, which every layer reads.
+      num_layers: number of convolutions.
+      dropout: probability of dropping an input feature of a layer in training.
+      norm: "batch", "layer" or None, after every convolution but the last.
+      residual: whether a layer before the last adds its input to its output, through a linear map
+        where their widths differ.
+      activation: elementwise function after every layer but the last.
+      policy: what layers save for the backward, as of `Stack`; None: the default.
+      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
+        at least, for the loss. None: that of x.
+      param_dtype: type of the parameters.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: a size, a rate or a name is not one of those allowed.
+
+    References:
+      Hu et al., "Strategies for pre-training graph neural networks", 2020.
+    """
+
+    edge_features: int
+
+    def _convolution(
+        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
+    ) -> Convolution:
+        return GINEConv(
+            in_features,
+            out_features,
+            edge_features=self.edge_features,
+            use_output_bias=use_bias,
+            **shared,
+        )
+
+
+@dataclass(eq=False, repr=False)
 class _AttentionModel(_Model):
     """All layers but the last join their heads, the last averages them."""
 
     num_heads: int = 1
+    edge_features: int | None = None
     negative_slope: float = 0.2
     add_self_loops: bool = True
 
@@ -266,6 +307,7 @@ class _AttentionModel(_Model):
             in_features,
             out_features,
             num_heads=self.num_heads,
+            edge_features=self.edge_features,
             concat=not is_last,
             negative_slope=self.negative_slope,
             dropout=self.dropout,
@@ -285,6 +327,7 @@ class GAT(_AttentionModel):
       out_features: features of the output, the mean over the heads.
       num_layers: number of convolutions.
       num_heads: attention heads of every layer.
+      edge_features: features of the graph's edges, which every layer reads; None: they have none.
       dropout: probability of dropping an input feature of a layer, and a coefficient of attention,
         in training.
       norm: "batch", "layer" or None, after every convolution but the last.
@@ -321,6 +364,7 @@ class GATv2(_AttentionModel):
       out_features: features of the output, the mean over the heads.
       num_layers: number of convolutions.
       num_heads: attention heads of every layer.
+      edge_features: features of the graph's edges, which every layer reads; None: they have none.
       dropout: probability of dropping an input feature of a layer, and a coefficient of attention,
         in training.
       norm: "batch", "layer" or None, after every convolution but the last.

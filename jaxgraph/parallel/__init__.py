@@ -5,6 +5,7 @@ from jaxgraph.ops.core.propagation import REDUCED
 from jaxgraph.parallel import ptags
 from jaxgraph.parallel.bipartite import Bipartite, bipartite
 from jaxgraph.parallel.edge_dropout import keep_edges
+from jaxgraph.parallel.edge_results import gather_edges
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.mesh import emulate_devices, make_mesh
 from jaxgraph.parallel.neighborhood import Neighborhood
@@ -32,6 +33,7 @@ __all__ = [
     "common_shapes",
     "edge_messages",
     "emulate_devices",
+    "gather_edges",
     "gather_rows",
     "keep_edges",
     "make_mesh",

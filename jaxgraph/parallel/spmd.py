@@ -68,13 +68,13 @@ def spmd(
 
     Args:
       function: `(..., shard, ...) -> pytree of arrays`.
-      outputs: for each output (a pytree prefix), "replicated": the same on every device, or "rows":
-        [rows, ...], one row per node of the shard.
+      outputs: for each output (a pytree prefix), "replicated": the same on every device, "rows":
+        [rows, ...], one row per node of the shard, or "edges": [slots, ...], one per edge slot.
 
     Returns:
       A compiled function of global arrays; outputs of "rows" are [parts * rows, ...] in the order
-      of the shards (`gather_rows` brings them into the graph's order). Its method `lower` is that
-      of `jax.jit`.
+      of the shards, those of "edges" [parts * slots, ...] (`gather_rows` and `gather_edges` bring
+      them into the graph's order). Its method `lower` is that of `jax.jit`.
 
     Raises:
       ValueError: no sharded graph among the arguments, two on different meshes, `outputs` holds
@@ -82,8 +82,8 @@ def spmd(
         stored in an NNX object, and differs between devices; or an object's structure was changed.
     """
     for word in jax.tree.leaves(outputs):
-        if word not in ("replicated", "rows"):
-            raise ValueError(f"outputs holds {word!r}; expected 'replicated' or 'rows'")
+        if word not in ("replicated", "rows", "edges"):
+            raise ValueError(f"outputs holds {word!r}; expected 'replicated', 'rows' or 'edges'")
 
     return wraps(function)(_OnAllShards(function, outputs))
 
@@ -147,19 +147,22 @@ def _run(
         (state, arguments),
         is_leaf=_is_unit,
     )
-    out_specs = jax.tree.map(lambda word: split if word == "rows" else PartitionSpec(), outputs)
+    out_specs = jax.tree.map(
+        lambda word: PartitionSpec() if word == "replicated" else split, outputs
+    )
+    sizes = {"rows": graph.shards.num_rows, "edges": graph.shards.edge_slots}
 
     def on_one_shard(state: Any, local: Pytree) -> tuple[Pytree, Any, Any]:
         local = jax.tree.map(_own_shard, local, is_leaf=_is_graph)
         if objects is None:
             result = _called(function, local)
-            check_outputs(result, outputs, graph.shards.num_rows)
+            check_outputs(result, outputs, sizes)
             return result, {}, {}
         before = values_of(state)
         splits = [_is_split(variable) for _, variable, _ in before]
         merged = nnx.merge(objects.graphdef, state)
         result = marked_again(_called(function, put_together(local, merged)), merged)
-        check_outputs(result, outputs, graph.shards.num_rows)
+        check_outputs(result, outputs, sizes)
         return result, *changes(before, objects.graphdef, merged, splits)
 
     def checked(state: Any, local: Pytree) -> tuple[Pytree, Any, Any]:

@@ -1,12 +1,13 @@
 import re
 from dataclasses import fields
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 
 from jaxgraph import datasets, nn
-from jaxgraph.cli.recipes import MODELS, Recipe, prepared, recipe
+from jaxgraph.cli.recipes import MODELS, Recipe, build_model, prepared, recipe
 from jaxgraph.graph import Graph
 from tests.interpreter import run_alone
 
@@ -32,7 +33,7 @@ def test_every_data_set_and_model_has_a_recipe_that_names_its_source(model: str)
 
 
 def test_numbers_of_another_model_or_set_are_told_apart():
-    for name, model in product(PUBLISHED, ("gatv2", "gin", "deepgcn")):
+    for name, model in product(PUBLISHED, ("gatv2", "gin", "gine", "deepgcn")):
         assert f"none published for {MODELS[model]}" in recipe(name, model).source
     for name in ("cora", "pubmed"):
         assert "none published for GraphSAGE; that of GCN" in recipe(name, "sage").source
@@ -75,7 +76,7 @@ def test_a_recipe_prepares_the_features():
 def test_an_unknown_model_is_refused_with_the_nearest_name():
     with pytest.raises(ValueError, match=r"--model: got 'gta'.* Did you mean 'gat'\?"):
         recipe("cora", "gta")
-    with pytest.raises(ValueError, match=r"expected one of gcn, sage, gat, gatv2, gin, deepgcn\.$"):
+    with pytest.raises(ValueError, match=r"one of gcn, sage, gat, gatv2, gin, gine, deepgcn\.$"):
         recipe("mine.csv", "transformer")
 
 
@@ -86,3 +87,22 @@ def test_recipes_are_there_without_jax():
     )
     result = run_alone(program)
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_models_use_the_edge_data_that_they_can(model: str):
+    rng = np.random.default_rng(0)
+    ends, features = rng.integers(0, 20, (2, 60)), rng.random((20, 4), np.float32)
+    plain = Graph(*ends, num_nodes=20, nodes=features, labels=np.arange(20, dtype=np.int32) % 3)
+    reads = model in ("gat", "gatv2", "gine")
+    data = rng.random((60, 2), np.float32)
+    given = plain.replace(edges=data) if reads else plain.replace(edge_weight=data[:, 0])
+    found: Any = build_model(recipe("mine.csv", model), given, 0)
+    if reads:
+        assert found(given, features).shape == (20, 3)
+        assert found.layers[0].convolution.edge_kernel.shape[0] == 2
+    else:
+        assert np.abs(found(given, features) - found(plain, features)).max() > 1e-4
+    if model == "gine":
+        with pytest.raises(ValueError, match="--model: gine reads features of edges, and"):
+            build_model(recipe("mine.csv", model), plain, 0)

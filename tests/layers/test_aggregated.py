@@ -149,7 +149,9 @@ def test_values_and_gradients(name: str, behind: bool) -> None:
     def of_aggregated(params: Any, shard: Any, x: Any) -> jax.Array:
         return conv(params, shard, aggregated(shard, x, aggregation, behind=behind))
 
-    check_convolution(of_aggregated, oracle, params, edge_weight=name.startswith("gcn"))
+    weighted = name.startswith(("gcn", "sage"))
+    options = {"edge_data": "edge_weight", "constant": name.startswith("gcn")} if weighted else {}
+    check_convolution(of_aggregated, oracle, params, **options)
 
 
 @pytest.mark.parametrize("behind", [False, True])

@@ -35,7 +35,7 @@ def gcn(
 def sage(
     params: Params, edges: Edges, x: np.ndarray, reduce: str = "mean"
 ) -> tuple[np.ndarray, ParamsBackward]:
-    """y_i = x_i W_self + (reduce_j x_j) W_neighbor + b, reduce: sum, mean, max or min.
+    """y_i = x_i W_self + (reduce_j w_ij x_j) W_neighbor + b, reduce: sum, mean, max or min.
 
     Params: self_kernel [in, out], neighbor_kernel [in, out], bias [out].
     """
@@ -64,6 +64,9 @@ def gat(
 ) -> tuple[np.ndarray, ParamsBackward]:
     """y_i = sum_j alpha_ij z_j, alpha_ij = softmax_j(leaky_relu(<a_s, z_j> + <a_r, z_i>)), z = x W.
 
+    With edge_kernel W_e [edge features, heads * out] and attention_edge a_e [heads, out],
+    <a_e, e_ij W_e> is added before the leaky ReLU.
+
     Params: kernel [in, heads * out], attention_sender and attention_receiver [heads, out], bias
     [heads * out] with `concat`, else [out]. `attention_keep` is bool [edges with the added
     self-loops, heads].
@@ -74,6 +77,9 @@ def gat(
     flat, backward_linear = linear({"kernel": params["kernel"]}, x)
     z = flat.reshape(len(x), *a_sender.shape)
     scores = (z * a_sender).sum(-1)[edges.senders] + (z * a_receiver).sum(-1)[edges.receivers]
+    of_edges, backward_edges = _edge_map(params, edges, a_sender.shape)
+    if "attention_edge" in params:
+        scores = scores + (of_edges * params["attention_edge"]).sum(-1)
     logits, backward_leaky = leaky_relu(scores)
     y, backward_attend = _attend(edges, logits, z, attention_keep, attention_rate)
     out, backward_heads = _join_heads(y, concat)
@@ -87,6 +93,9 @@ def gat(
         grad_x, grads = backward_linear(grad_z.reshape(flat.shape))
         grads["attention_sender"] = (grad_sender * z).sum(0)
         grads["attention_receiver"] = (grad_receiver * z).sum(0)
+        if "attention_edge" in params:
+            grads["attention_edge"] = (grad_scores[..., None] * of_edges).sum(0)
+            grads |= backward_edges(grad_scores[..., None] * params["attention_edge"])
         return grad_x, _with_bias(grads, params, grad)
 
     return out + params.get("bias", 0.0), backward
@@ -106,7 +115,8 @@ def gatv2(
 
     s = x W_sender + b_sender, r = x W_receiver + b_receiver. Params: sender_kernel and
     receiver_kernel [in, heads * out], sender_bias and receiver_bias [heads * out], attention
-    [heads, out], bias [heads * out] with `concat`, else [out].
+    [heads, out], bias [heads * out] with `concat`, else [out]. With edge_kernel W_e [edge features,
+    heads * out], e_ij W_e is added in the leaky ReLU.
     """
     if add_self_loops:
         edges = edges.with_missing_self_loops()
@@ -115,7 +125,8 @@ def gatv2(
     flat_s, backward_s = linear(_named(params, "sender"), x)
     flat_r, backward_r = linear(_named(params, "receiver"), x)
     s, r = flat_s.reshape(shape), flat_r.reshape(shape)
-    hidden, backward_leaky = leaky_relu(s[edges.senders] + r[edges.receivers])
+    of_edges, backward_edges = _edge_map(params, edges, attention.shape)
+    hidden, backward_leaky = leaky_relu(s[edges.senders] + r[edges.receivers] + of_edges)
     y, backward_attend = _attend(
         edges, (hidden * attention).sum(-1), s, attention_keep, attention_rate
     )
@@ -131,13 +142,14 @@ def gatv2(
         grads = {f"sender_{name}": value for name, value in sender_grads.items()}
         grads |= {f"receiver_{name}": value for name, value in receiver_grads.items()}
         grads["attention"] = (grad_logits[..., None] * hidden).sum(0)
+        grads |= backward_edges(grad_sum)
         return grad_x_s + grad_x_r, _with_bias(grads, params, grad)
 
     return out + params.get("bias", 0.0), backward
 
 
 def gin(params: Params, edges: Edges, x: np.ndarray) -> tuple[np.ndarray, ParamsBackward]:
-    """y_i = MLP((1 + eps) x_i + sum_j x_j), MLP = linear, relu, linear.
+    """y_i = MLP((1 + eps) x_i + sum_j w_ij x_j), MLP = linear, relu, linear.
 
     Params: eps [], first_kernel [in, hidden], first_bias, second_kernel [hidden, out], second_bias.
     """
@@ -158,12 +170,55 @@ def gin(params: Params, edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Params
     return y, backward
 
 
+def gine(params: Params, edges: Edges, x: np.ndarray) -> tuple[np.ndarray, ParamsBackward]:
+    """y_i = MLP((1 + eps) x_i + sum_j relu(x_j + e_ij W_e + b_e)), MLP as of `gin`.
+
+    Params: those of `gin`, edge_kernel [edge features, in], edge_bias [in].
+    """
+    eps = params["eps"]
+    of_edges, backward_edges = linear(_named(params, "edge"), edges.features)
+    messages, backward_messages = relu(x[edges.senders] + of_edges)
+    mixed = (1 + eps) * x + edges.sum_by_receiver(messages)
+    hidden, backward_first = linear(_named(params, "first"), mixed)
+    active, backward_relu = relu(hidden)
+    y, backward_second = linear(_named(params, "second"), active)
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, Params]:
+        grad_active, second_grads = backward_second(grad)
+        grad_mixed, first_grads = backward_first(backward_relu(grad_active))
+        grad_messages = backward_messages(grad_mixed[edges.receivers])
+        _, edge_grads = backward_edges(grad_messages)
+        grads = {f"first_{name}": value for name, value in first_grads.items()}
+        grads |= {f"second_{name}": value for name, value in second_grads.items()}
+        grads |= {f"edge_{name}": value for name, value in edge_grads.items()}
+        grads["eps"] = np.asarray((grad_mixed * x).sum())
+        return (1 + eps) * grad_mixed + edges.sum_by_sender(grad_messages), grads
+
+    return y, backward
+
+
+def _edge_map(
+    params: Params, edges: Edges, shape: tuple[int, ...]
+) -> tuple[np.ndarray, Callable[[np.ndarray], Params]]:
+    """e W_e [edges, heads, out], and the gradient of W_e; 0 and none where there is no W_e."""
+    if "edge_kernel" not in params:
+        return np.zeros((1, *shape)), lambda grad: {}
+    flat, backward = linear({"kernel": params["edge_kernel"]}, edges.features)
+
+    def of_kernel(grad: np.ndarray) -> Params:
+        return {"edge_kernel": backward(grad.reshape(flat.shape))[1]["kernel"]}
+
+    return flat.reshape(-1, *shape), of_kernel
+
+
 def _sum(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    total = edges.sum_by_receiver(x[edges.senders])
-    return total, lambda grad: edges.sum_by_sender(grad[edges.receivers])
+    weight = edges.weight[:, None]
+    total = edges.sum_by_receiver(weight * x[edges.senders])
+    return total, lambda grad: edges.sum_by_sender(weight * grad[edges.receivers])
 
 
 def _mean(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    """The sum of the weighted rows over the number of edges, not over the sum of the weights."""
     counts = np.maximum(edges.in_degrees(), 1)[:, None]
     total, backward_sum = _sum(edges, x)
     return total / counts, lambda grad: backward_sum(grad / counts)
@@ -171,12 +226,13 @@ def _mean(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray
 
 def _max(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
     """The largest in each column; equal winners, one an edge, share the gradient evenly."""
-    largest = np.full(x.shape, -np.inf)
-    np.maximum.at(largest, edges.receivers, x[edges.senders])
+    largest, messages = np.full(x.shape, -np.inf), edges.weight[:, None] * x[edges.senders]
+    np.maximum.at(largest, edges.receivers, messages)
     largest[edges.in_degrees() == 0] = 0
-    wins = x[edges.senders] == largest[edges.receivers]
+    wins = messages == largest[edges.receivers]
     num_winners = np.maximum(edges.sum_by_receiver(wins.astype(np.float64)), 1)
-    return largest, lambda grad: edges.sum_by_sender(wins * (grad / num_winners)[edges.receivers])
+    share = wins * edges.weight[:, None]
+    return largest, lambda grad: edges.sum_by_sender(share * (grad / num_winners)[edges.receivers])
 
 
 def _min(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:

@@ -24,7 +24,7 @@ LayerBackward = Callable[[np.ndarray], tuple[np.ndarray, LayerParams]]
 class Model:
     """The options of a stack but for the sizes of its layers, which the parameters give."""
 
-    conv: str  # gcn, sage, gat, gatv2 or gin
+    conv: str  # gcn, sage, gat, gatv2, gin or gine
     num_heads: int = 1  # of gat and gatv2
     reduce: str = "mean"  # of sage: sum, mean or max
     activation: str = "relu"  # or elu
@@ -33,6 +33,7 @@ class Model:
     dropout: float = 0.0
     attention_dropout: float = 0.0  # of gat and gatv2
     add_self_loops: bool = True  # of gcn, gat and gatv2
+    edge_features: int = 0  # of gat, gatv2 and gine
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,9 @@ def init_params(
         is_last = index == num_layers - 1
         width = out_features if is_last else hidden_features
         width_out = width if is_last else width * heads
-        layer = {"conv": _conv_params(model.conv, width_in, width, heads, not is_last, rng)}
+        conv = _conv_params(model.conv, width_in, width, heads, not is_last, rng)
+        conv |= _edge_params(model, width_in, width, heads, rng)
+        layer = {"conv": conv}
         if not is_last and model.residual and width_in != width_out:
             layer["residual"] = {"kernel": _normal(rng, width_in, width_out)}
         if not is_last and model.norm is not None:
@@ -119,7 +122,7 @@ def init_params(
             layer["norm"] = {"scale": scale, "bias": _normal(rng, width_out)}
             if model.norm == "batch":
                 # The norm would take it away.
-                del layer["conv"]["second_bias" if model.conv == "gin" else "bias"]
+                del conv["second_bias" if model.conv in ("gin", "gine") else "bias"]
         layers.append(layer)
         width_in = width_out
     return layers
@@ -197,8 +200,8 @@ def _convolution(
         return convolutions.gcn(params, edges, h, model.add_self_loops)
     if model.conv == "sage":
         return convolutions.sage(params, edges, h, model.reduce)
-    if model.conv == "gin":
-        return convolutions.gin(params, edges, h)
+    if model.conv in ("gin", "gine"):
+        return getattr(convolutions, model.conv)(params, edges, h)
     return _attention(model, params, edges, h, seed, is_last)
 
 
@@ -272,6 +275,19 @@ def _conv_params(
     first = {"first_kernel": _normal(rng, width_in, width), "first_bias": _normal(rng, width)}
     second = {"second_kernel": _normal(rng, width, width), "second_bias": _normal(rng, width)}
     return first | second | {"eps": np.asarray(0.1 * rng.standard_normal())}
+
+
+def _edge_params(
+    model: Model, width_in: int, width: int, heads: int, rng: np.random.Generator
+) -> Params:
+    """Those that read features of edges, if there are any."""
+    if not model.edge_features:
+        return {}
+    if model.conv == "gine":
+        kernel = _normal(rng, model.edge_features, width_in)
+        return {"edge_kernel": kernel, "edge_bias": _normal(rng, width_in)}
+    found = {"edge_kernel": _normal(rng, model.edge_features, width * heads)}
+    return found | ({"attention_edge": _normal(rng, heads, width)} if model.conv == "gat" else {})
 
 
 def _normal(rng: np.random.Generator, *shape: int) -> np.ndarray:

@@ -21,14 +21,20 @@ WEIGHTED = Edges.of(
     SENDERS, RECEIVERS, NUM_NODES, np.random.default_rng(4).uniform(0.5, 2.0, len(SENDERS))
 )
 NO_EDGES = Edges.of(SENDERS[:0], RECEIVERS[:0], NUM_NODES)
+FEATURED = Edges.of(
+    SENDERS,
+    RECEIVERS,
+    NUM_NODES,
+    features=np.random.default_rng(5).standard_normal((len(SENDERS), 3)),
+)
 
 
 def features(seed: int = 0, width: int = IN) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((NUM_NODES, width))
 
 
-def conv_params(conv: str, concat: bool = True) -> Params:
-    model = models.Model(conv, num_heads=HEADS)
+def conv_params(conv: str, concat: bool = True, edge_features: int = 0) -> Params:
+    model = models.Model(conv, num_heads=HEADS, edge_features=edge_features)
     num_layers = 2 if concat else 1
     layers = models.init_params(model, IN, OUT, OUT, num_layers, np.random.default_rng(1))
     return layers[0]["conv"]
@@ -161,39 +167,54 @@ def test_gcn_is_the_normalised_adjacency_matrix(add_self_loops: bool) -> None:
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
-def test_sage_node_by_node(reduce: str) -> None:
+@pytest.mark.parametrize("edges", [EDGES, WEIGHTED], ids=["plain", "weighted"])
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min"])
+def test_sage_node_by_node(reduce: str, edges: Edges) -> None:
     params, x = conv_params("sage"), features()
-    actual, _ = convolutions.sage(params, EDGES, x, reduce)
+    actual, _ = convolutions.sage(params, edges, x, reduce)
     for node in range(NUM_NODES):
-        near = x[neighbors(EDGES, node)]
+        weights = edges.weight[edges.receivers == node]
+        near = weights[:, None] * x[neighbors(edges, node)]
         reduced = getattr(near, reduce)(0) if len(near) else np.zeros(IN)
         expected = x[node] @ params["self_kernel"] + reduced @ params["neighbor_kernel"]
         np.testing.assert_allclose(actual[node], expected + params["bias"], rtol=1e-12)
 
 
+def test_an_added_self_loop_has_the_mean_of_the_features_that_enter() -> None:
+    added = FEATURED.with_missing_self_loops()
+    loops = range(len(SENDERS), len(added.senders))
+    assert added.senders[loops].tolist() == [1, 2, 3, 4, 5, 6]
+    for edge in loops:
+        near = FEATURED.features[FEATURED.receivers == added.senders[edge]]
+        expected = near.mean(0) if len(near) else np.zeros(3)
+        np.testing.assert_allclose(added.features[edge], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("given", [EDGES, FEATURED], ids=["plain", "featured"])
 @pytest.mark.parametrize("conv", ["gat", "gatv2"])
 @pytest.mark.parametrize("concat", [True, False])
-def test_attention_node_by_node(conv: str, concat: bool) -> None:
-    params, x = conv_params(conv, concat), features()
-    edges = EDGES.with_missing_self_loops()
-    actual, _ = getattr(convolutions, conv)(params, EDGES, x, concat=concat)
+def test_attention_node_by_node(conv: str, concat: bool, given: Edges) -> None:
+    params, x = conv_params(conv, concat, given.features.shape[1]), features()
+    edges = given.with_missing_self_loops()
+    of_edges = edges.features @ params.get("edge_kernel", np.zeros((0, HEADS * OUT)))
+    actual, _ = getattr(convolutions, conv)(params, given, x, concat=concat)
     for node in range(NUM_NODES):
         heads = []
         for head in range(HEADS):
             columns = slice(head * OUT, (head + 1) * OUT)
+            near, seen = neighbors(edges, node), of_edges[edges.receivers == node][:, columns]
             if conv == "gat":
                 values = x @ params["kernel"][:, columns]
                 received = values[node] @ params["attention_receiver"][head]
-                scores = values @ params["attention_sender"][head] + received
+                scores = values[near] @ params["attention_sender"][head] + received
+                scores = scores + seen @ params.get("attention_edge", np.zeros((HEADS, OUT)))[head]
                 logits = np.where(scores > 0, scores, 0.2 * scores)
             else:
                 values = x @ params["sender_kernel"][:, columns] + params["sender_bias"][columns]
                 received = x[node] @ params["receiver_kernel"][:, columns]
-                hidden = values + received + params["receiver_bias"][columns]
+                hidden = values[near] + received + params["receiver_bias"][columns] + seen
                 logits = np.where(hidden > 0, hidden, 0.2 * hidden) @ params["attention"][head]
-            near = neighbors(edges, node)
-            weights = np.exp(logits[near]) / np.exp(logits[near]).sum()
+            weights = np.exp(logits) / np.exp(logits).sum()
             heads.append(weights @ values[near])
         expected = np.concatenate(heads) if concat else np.mean(heads, axis=0)
         np.testing.assert_allclose(actual[node], expected + params["bias"], rtol=1e-12)
@@ -204,6 +225,18 @@ def test_gin_node_by_node() -> None:
     actual, _ = convolutions.gin(params, EDGES, x)
     for node in range(NUM_NODES):
         mixed = (1 + params["eps"]) * x[node] + x[neighbors(EDGES, node)].sum(0)
+        hidden = np.maximum(mixed @ params["first_kernel"] + params["first_bias"], 0)
+        expected = hidden @ params["second_kernel"] + params["second_bias"]
+        np.testing.assert_allclose(actual[node], expected, rtol=1e-12)
+
+
+def test_gine_node_by_node() -> None:
+    params, x = conv_params("gine", edge_features=3), features()
+    actual, _ = convolutions.gine(params, FEATURED, x)
+    for node in range(NUM_NODES):
+        of_edges = FEATURED.features[FEATURED.receivers == node] @ params["edge_kernel"]
+        messages = x[neighbors(FEATURED, node)] + of_edges + params["edge_bias"]
+        mixed = (1 + params["eps"]) * x[node] + np.maximum(messages, 0).sum(0)
         hidden = np.maximum(mixed @ params["first_kernel"] + params["first_bias"], 0)
         expected = hidden @ params["second_kernel"] + params["second_bias"]
         np.testing.assert_allclose(actual[node], expected, rtol=1e-12)
@@ -221,7 +254,7 @@ def test_gcn_gradients(edges: Edges, add_self_loops: bool) -> None:
     )
 
 
-@pytest.mark.parametrize("edges", [EDGES, NO_EDGES], ids=["plain", "none"])
+@pytest.mark.parametrize("edges", [EDGES, WEIGHTED, NO_EDGES], ids=["plain", "weighted", "none"])
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
 def test_sage_gradients(edges: Edges, reduce: str) -> None:
     check_with_params(convolutions.sage, conv_params("sage"), edges, features(), reduce=reduce)
@@ -279,9 +312,16 @@ def test_attention_dropout_scales_what_it_keeps() -> None:
     np.testing.assert_allclose(y[2].reshape(HEADS, OUT), [np.zeros(OUT), 4 * z[0, 1]], rtol=1e-12)
 
 
-@pytest.mark.parametrize("edges", [EDGES, NO_EDGES], ids=["plain", "none"])
+@pytest.mark.parametrize("edges", [EDGES, WEIGHTED, NO_EDGES], ids=["plain", "weighted", "none"])
 def test_gin_gradients(edges: Edges) -> None:
     check_with_params(convolutions.gin, conv_params("gin"), edges, features())
+
+
+@pytest.mark.parametrize("conv", ["gat", "gatv2", "gine"])
+def test_gradients_with_features_of_edges(conv: str) -> None:
+    params = conv_params(conv, edge_features=3)
+    assert "edge_kernel" in params
+    check_with_params(getattr(convolutions, conv), params, FEATURED, features())
 
 
 # ------------------------------------------------------------------ losses

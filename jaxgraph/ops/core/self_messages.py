@@ -1,7 +1,12 @@
-"""Messages of nodes to themselves where no edge carries one, a chunk of rows at a time."""
+"""Messages of nodes to themselves where no edge carries one, a chunk of rows at a time.
+
+A message that reads data of edges, which these messages lack, has a method `to_itself`, `(params,
+sender, receiver) -> messages`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -53,12 +58,14 @@ def reduce_self_messages(
       node_ids: int32 [rows], global ids.
       missing: bool [rows].
       chunk: rows handled at a time.
-      message, reducer, inputs: as for `reduce_messages`; `inputs.edge` holds no arrays.
+      message, reducer, inputs: as for `reduce_messages`; `inputs.edge` holds no arrays, or the
+        message has `to_itself`.
       state: the reducer's state, [rows, ...].
 
     Returns:
       The new state.
     """
+    message, inputs = _to_itself(message, inputs)
 
     def body(rows: jax.Array, mask: jax.Array, first: jax.Array, state: Pytree) -> Pytree:
         messages = evaluate_message(message, _at_rows(inputs, rows))
@@ -89,6 +96,7 @@ def pull_self_messages(
     Returns:
       `Inputs` of lists: params, sender [rows, ...], receiver [rows, ...], and no edges.
     """
+    message, inputs = _to_itself(message, inputs)
 
     def body(rows: jax.Array, mask: jax.Array, first: jax.Array, carry: Inputs) -> Inputs:
         ids = take_rows(node_ids, rows)
@@ -109,6 +117,14 @@ def pull_self_messages(
     start = start_after(start, when_ready(adjoint))
     start = match_variation(start, (missing, inputs, adjoint, reducer))
     return _for_each_row_chunk(missing, chunk, body, start)
+
+
+def _to_itself(message: MessageFn, inputs: Inputs) -> tuple[MessageFn, Inputs]:
+    of_itself = getattr(message, "to_itself", None)
+    if of_itself is None:
+        return message, inputs
+    without = lambda params, sender, receiver, _: of_itself(params, sender, receiver)  # noqa: E731
+    return without, dataclasses.replace(inputs, edge=())
 
 
 def _at_rows(inputs: Inputs, rows: jax.Array) -> Inputs:
