@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -54,11 +56,7 @@ def to_undirected(graph: Graph) -> Graph:
     Raises:
         ValueError: equal edges, or an edge and its reverse, have different attributes.
     """
-    both_ways = {
-        name: np.concatenate([value, value])
-        for name in _EDGE_FIELDS
-        if (value := getattr(graph, name)) is not None
-    }
+    both_ways = _edges_mapped(graph, lambda values: np.concatenate([values, values]))
     doubled = graph.replace(
         senders=np.concatenate([graph.senders, graph.receivers]),
         receivers=np.concatenate([graph.receivers, graph.senders]),
@@ -79,7 +77,9 @@ def remove_duplicate_edges(graph: Graph) -> Graph:
     Raises:
         ValueError: equal edges have different attributes, so that none of them can stand for all.
     """
-    attributed = [name for name in _EDGE_FIELDS if getattr(graph, name) is not None]
+    attributed = {name: getattr(graph, name) for name in _EDGE_FIELDS}
+    attributed = {name: values for name, values in attributed.items() if values is not None}
+    attributed |= {f"edge_data[{name!r}]": values for name, values in graph.edge_data.items()}
     fits = graph.num_nodes <= _MOST_NODES_OF_KEYS
     if fits and not attributed:
         keys = _edge_keys(graph)
@@ -93,42 +93,44 @@ def remove_duplicate_edges(graph: Graph) -> Graph:
     senders, receivers = graph.senders[order], graph.receivers[order]
     starts = _starts_of_runs(senders) | _starts_of_runs(receivers)
     first_of_run = order[np.flatnonzero(starts)]
-    kept = {}
-    for name in attributed:
-        values = getattr(graph, name)
-        kept[name] = values[first_of_run]
-        expected = kept[name][np.cumsum(starts) - 1]
-        differs = values[order] != expected
-        if differs.ndim == 2:
-            differs = differs.any(axis=1)
+    for name, values in attributed.items():
+        given, expected = values[order], values[first_of_run][np.cumsum(starts) - 1]
+        # NaN is not NaN.
+        differs = (given != expected) & ((given == given) | (expected == expected))
+        differs = differs.any(axis=tuple(range(1, differs.ndim)))
         if differs.any():
             first = int(np.argmax(differs))
             raise ValueError(
                 f"{name}: the edges {senders[first]} -> {receivers[first]} have different values, "
                 "so that one cannot stand for all. Give them one value first, or drop it with "
-                f"graph.replace({name}=None)."
+                f"{_dropping(name)}."
             )
-    return graph.replace(senders=senders[starts], receivers=receivers[starts], **kept)
+    return graph.replace(
+        senders=senders[starts],
+        receivers=receivers[starts],
+        **_edges_mapped(graph, lambda values: values[first_of_run]),
+    )
 
 
 def add_self_loops(graph: Graph) -> Graph:
     """Adds an edge i -> i to every node that has none, with weight 1 in a weighted graph.
 
     Args:
-        graph: the graph, without edge features and edge types.
+        graph: the graph, without edge features, edge types and named arrays of edges.
 
     Returns:
         The graph; its new edges come last.
 
     Raises:
-        ValueError: the graph has edge features or edge types, of which a new edge would need one.
+        ValueError: the graph has edge features, edge types or named arrays of edges, of which a new
+            edge would need one.
     """
-    for name in ("edges", "edge_type"):
-        if getattr(graph, name) is not None:
-            raise ValueError(
-                f"{name}: a new self-loop has no value for it; drop it with "
-                f"graph.replace({name}=None), or append the self-loops with values of your own."
-            )
+    unknown = [name for name in ("edges", "edge_type") if getattr(graph, name) is not None]
+    for name in (*unknown, *(f"edge_data[{name!r}]" for name in graph.edge_data)):
+        raise ValueError(
+            f"{name}: a new self-loop has no value for it; drop it with {_dropping(name)}, or "
+            "append the self-loops with values of your own."
+        )
     missing = np.ones(graph.num_nodes, bool)
     missing[graph.senders[graph.senders == graph.receivers]] = False
     loops = np.flatnonzero(missing).astype(graph.senders.dtype)
@@ -288,6 +290,7 @@ def subgraph(graph: Graph, node_ids: np.ndarray) -> Graph:
     changes = {
         name: value[ids] for name in _NODE_FIELDS if (value := getattr(graph, name)) is not None
     }
+    changes["node_data"] = {name: values[ids] for name, values in graph.node_data.items()}
     for name in ("train_mask", "val_mask", "test_mask"):
         if name in changes and not changes[name].any():
             changes[name] = None
@@ -344,10 +347,22 @@ def _with_edge_keys(graph: Graph, keys: np.ndarray) -> Graph:
 
 
 def _select_edges(graph: Graph, kept: np.ndarray) -> Graph:
-    changes = {
-        name: value[kept] for name in _EDGE_FIELDS if (value := getattr(graph, name)) is not None
-    }
+    changes = _edges_mapped(graph, lambda values: values[kept])
     return graph.replace(senders=graph.senders[kept], receivers=graph.receivers[kept], **changes)
+
+
+def _edges_mapped(graph: Graph, function: Callable[[np.ndarray], np.ndarray]) -> dict[str, Any]:
+    """What is given for each edge, by field, after a function of arrays [num_edges, ...]."""
+    fields = {name: getattr(graph, name) for name in _EDGE_FIELDS}
+    mapped = {name: function(values) for name, values in fields.items() if values is not None}
+    named = {name: function(values) for name, values in graph.edge_data.items()}
+    return mapped | {"edge_data": named}
+
+
+def _dropping(name: str) -> str:
+    """The call that removes data of edges."""
+    field, _, quoted = name.rstrip("]").partition("[")
+    return f"graph.with_edges({quoted[1:-1]}=None)" if quoted else f"graph.replace({field}=None)"
 
 
 def _labelled_nodes(labels: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from jaxgraph.ops.core.choice import usable_implementation
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.column_placement import column_request, mesh_of_columns
 from jaxgraph.parallel.exchange import rows_sent
+from jaxgraph.parallel.named_data import check_held, storing_given, storing_named
 from jaxgraph.parallel.shard import Shard
 from jaxgraph.partition.assignment import Partition
 from pallas_kernels.pytrees import pytree
@@ -182,7 +183,10 @@ def shard(
         if held is not None:
             node_dtype = held[1] if node_dtype is None else node_dtype
             target = target.storing("nodes", graph.nodes.dtype)
-    target = None if target is None else _storing_degrees(target, np.dtype(np.float64))
+    if target is not None:
+        target = _storing_degrees(target, np.dtype(np.float64))
+        target = storing_given(target, graph)
+    check_held(graph)
     return place(
         tabulate(graph, partition, schedule, target, columns=columns),
         mesh,
@@ -233,6 +237,7 @@ def place(
     if node_dtype is not None:
         manifest = manifest.storing("nodes", _floating(node_dtype))
     manifest = _storing_degrees(manifest, jax.dtypes.canonicalize_dtype(np.float64))
+    manifest = storing_named(manifest)
     if manifest.columns is not None:
         _check_one_part_per_device(mesh, manifest.num_parts)
         mesh = mesh_of_columns(mesh, manifest.columns)

@@ -21,6 +21,7 @@ from jaxgraph.ops.core.choice import usable_implementation
 from jaxgraph.ops.core.edges import varying_axes
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.edge_order import InEdgeOrder
+from jaxgraph.parallel.named_data import check_held
 from jaxgraph.parallel.neighborhood import check_neighborhood, check_nodes
 from jaxgraph.parallel.placement import ShardedGraph
 from jaxgraph.parallel.placement import shard as shard_graph
@@ -157,6 +158,7 @@ def edges_of_slots(value: Any, slots: Pytree) -> Pytree:
 
 
 def _place(graph: Graph, device: Any) -> WholeGraph:
+    check_held(graph)
     # Edges travel with their numbers, from 1, so that empty slots are told from the first edge.
     every = np.arange(1, graph.num_edges + 1, dtype=np.int32)
     partition = Partition(np.zeros(graph.num_nodes, np.int32), 1, "whole")
