@@ -218,13 +218,15 @@ def random_split(
 ) -> Graph:
     """Draws training, validation and test nodes at random among the labelled nodes.
 
+    Without labels, as for a regression, it draws among all nodes, by ``fractions``.
+
     Args:
         graph: the graph; masks it has are replaced.
         labels_per_class: training nodes of each class.
         val_per_class: validation nodes of each class; all other labelled nodes are for testing.
         fractions: if given, used instead: the shares of labelled nodes (all nodes of a multi-label
-            graph) for training, validation and test, whatever their class. A share of 0 gives no
-            mask.
+            graph, or of one without labels) for training, validation and test, whatever their
+            class. A share of 0 gives no mask.
         among: bool [num_nodes], the nodes to draw from; the others get into no mask. None: all.
         seed: of the random generator, from 0 to 2**32 - 1.
 
@@ -238,18 +240,21 @@ def random_split(
         Shchur et al., "Pitfalls of Graph Neural Network Evaluation", 2018, section 3 (20 and 30 of
         each class).
     """
-    if graph.labels is None:
-        raise ValueError(
-            f"labels: the graph {graph.name!r} has none; a split draws labelled nodes."
-        )
-    generator = np.random.default_rng(checked_seed("seed", seed))
-    ids = _labelled_nodes(graph.labels)
+    generator, labels = np.random.default_rng(checked_seed("seed", seed)), graph.labels
+    ids = np.arange(graph.num_nodes)
+    if labels is not None and labels.ndim == 1:
+        ids = np.flatnonzero(labels >= 0)
     if among is not None:
         ids = ids[_checked_mask(among, graph.num_nodes)[ids]]
     if fractions is not None:
         parts = _split_by_fraction(ids, fractions, generator)
+    elif labels is not None:
+        parts = _split_by_class(labels, ids, labels_per_class, val_per_class, generator)
     else:
-        parts = _split_by_class(graph.labels, ids, labels_per_class, val_per_class, generator)
+        raise ValueError(
+            f"labels: the graph {graph.name!r} has none, and a split by class draws labelled "
+            "nodes; pass fractions=(train, val, test), which draws among all."
+        )
     masks = {}
     for name, ids in zip(("train_mask", "val_mask", "test_mask"), parts, strict=True):
         masks[name] = _mask_or_none(ids, graph.num_nodes)
@@ -363,10 +368,6 @@ def _dropping(name: str) -> str:
     """The call that removes data of edges."""
     field, _, quoted = name.rstrip("]").partition("[")
     return f"graph.with_edges({quoted[1:-1]}=None)" if quoted else f"graph.replace({field}=None)"
-
-
-def _labelled_nodes(labels: np.ndarray) -> np.ndarray:
-    return np.arange(labels.shape[0]) if labels.ndim == 2 else np.flatnonzero(labels >= 0)
 
 
 def _checked_mask(mask: np.ndarray, num_nodes: int) -> np.ndarray:

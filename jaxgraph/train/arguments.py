@@ -16,7 +16,8 @@ from jaxgraph.parallel import FeatureColumns, ShardedGraph
 from jaxgraph.parallel.neighborhood import is_graph
 from jaxgraph.parallel.nnx_objects import refuse_local_modules
 from jaxgraph.parallel.whole_graph import sharded_on_one
-from jaxgraph.train.task import NodeClassification, Task
+from jaxgraph.train.classification import NodeClassification
+from jaxgraph.train.task import Task
 
 __all__ = [
     "check_model",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -14,6 +16,7 @@ from jaxgraph.parallel import Shard, ShardedGraph, gather_rows, spmd
 from jaxgraph.parallel.spmd import local_rows
 from jaxgraph.train.arguments import check_model, checked_graphs, checked_task
 from jaxgraph.train.objective import apply_model, plain_shard, split_model
+from jaxgraph.train.regression import Moments
 from jaxgraph.train.state import abstract_variables, place_variables
 from jaxgraph.train.task import SPLITS, Sums, Task
 
@@ -52,8 +55,15 @@ def evaluation_sums(
 def add_sums(sums: Sequence[Mapping[str, Sums]]) -> dict[str, Sums]:
     """Sums of several graphs added up, split by split."""
     splits = dict.fromkeys(split for of_graph in sums for split in of_graph)
+
+    def added(*parts: Any) -> Any:
+        return functools.reduce(operator.add, parts)
+
+    def is_whole(part: Any) -> bool:
+        return isinstance(part, Moments)
+
     return {
-        split: jax.tree.map(lambda *parts: sum(parts), *(s[split] for s in sums if split in s))
+        split: jax.tree.map(added, *(s[split] for s in sums if split in s), is_leaf=is_whole)
         for split in splits
     }
 
