@@ -283,3 +283,7 @@ def _on_host(
             f"labels reach class {labels.max()}, but outputs have {outputs.shape[1]} columns"
         )
     return outputs, labels, mask
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -436,3 +436,7 @@ def _mask_or_none(ids: np.ndarray, num_nodes: int) -> np.ndarray | None:
     mask = np.zeros(num_nodes, bool)
     mask[ids] = True
     return mask
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

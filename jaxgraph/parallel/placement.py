@@ -20,6 +20,7 @@ from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.column_placement import column_request, mesh_of_columns
 from jaxgraph.parallel.exchange import rows_sent
 from jaxgraph.parallel.named_data import check_held, storing_given, storing_named
+from jaxgraph.parallel.representation import representation
 from jaxgraph.parallel.shard import Shard
 from jaxgraph.partition.assignment import Partition
 from pallas_kernels.pytrees import pytree
@@ -43,17 +44,7 @@ class ShardedGraph:
     counts: Counts | None = dataclasses.field(default=None, metadata={"dropped": True})
 
     def __repr__(self) -> str:
-        manifest = self.shards.manifest
-        mode = manifest.mode if manifest.columns is None else "p3"
-        size = "of unknown size"
-        if self.counts is not None:
-            size = f"num_nodes={self.counts.num_nodes}, num_edges={self.counts.num_edges}"
-        features = getattr(self.shards.nodes, "shape", (None,))[-1]
-        return (
-            f"ShardedGraph({size}, num_features={features}, num_parts={manifest.num_parts}, "
-            f"mode={mode!r}, rows per part={manifest.node_rows}, axis={self.shards.axis!r}, "
-            f"platform={self.mesh.devices.flat[0].platform!r})"
-        )
+        return representation(self)
 
     @property
     def manifest(self) -> Manifest:

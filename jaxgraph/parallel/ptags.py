@@ -420,3 +420,7 @@ def apply(function: Callable[..., Pytree], *rows: jax.Array) -> Pytree:
                 "sync(...) returned"
             )
     return function(*rows)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
