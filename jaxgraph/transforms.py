@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from scipy.sparse import csgraph
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import check_graph
 from jaxgraph.seeds import checked_seed
 
 __all__ = [
@@ -56,6 +57,7 @@ def to_undirected(graph: Graph) -> Graph:
     Raises:
         ValueError: equal edges, or an edge and its reverse, have different attributes.
     """
+    check_graph(graph, "to_undirected(graph)")
     both_ways = _edges_mapped(graph, lambda values: np.concatenate([values, values]))
     doubled = graph.replace(
         senders=np.concatenate([graph.senders, graph.receivers]),
@@ -77,6 +79,7 @@ def remove_duplicate_edges(graph: Graph) -> Graph:
     Raises:
         ValueError: equal edges have different attributes, so that none of them can stand for all.
     """
+    check_graph(graph, "remove_duplicate_edges(graph)")
     attributed = {name: getattr(graph, name) for name in _EDGE_FIELDS}
     attributed = {name: values for name, values in attributed.items() if values is not None}
     attributed |= {f"edge_data[{name!r}]": values for name, values in graph.edge_data.items()}
@@ -125,6 +128,7 @@ def add_self_loops(graph: Graph) -> Graph:
         ValueError: the graph has edge features, edge types or named arrays of edges, of which a new
             edge would need one.
     """
+    check_graph(graph, "add_self_loops(graph)")
     unknown = [name for name in ("edges", "edge_type") if getattr(graph, name) is not None]
     for name in (*unknown, *(f"edge_data[{name!r}]" for name in graph.edge_data)):
         raise ValueError(
@@ -155,6 +159,7 @@ def remove_self_loops(graph: Graph) -> Graph:
     Returns:
         The graph without self-loops.
     """
+    check_graph(graph, "remove_self_loops(graph)")
     return _select_edges(graph, graph.senders != graph.receivers)
 
 
@@ -176,6 +181,7 @@ def normalize_features(graph: Graph) -> Graph:
         Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", ICLR
         2017, section 5.2.
     """
+    check_graph(graph, "normalize_features(graph)")
     if graph.nodes is None:
         raise ValueError(f"nodes: the graph {graph.name!r} has no features to normalise.")
     sums = graph.nodes.sum(axis=1, dtype=np.float64, keepdims=True)
@@ -197,6 +203,7 @@ def degree_features(graph: Graph, max_degree: int | None = None) -> Graph:
     Raises:
         ValueError: ``max_degree`` is negative.
     """
+    check_graph(graph, "degree_features(graph, max_degree)")
     degrees = graph.in_degrees()
     if max_degree is None:
         return graph.replace(nodes=np.log1p(degrees, dtype=np.float32)[:, None])
@@ -240,6 +247,7 @@ def random_split(
         Shchur et al., "Pitfalls of Graph Neural Network Evaluation", 2018, section 3 (20 and 30 of
         each class).
     """
+    check_graph(graph, "random_split(graph, ...)")
     generator, labels = np.random.default_rng(checked_seed("seed", seed)), graph.labels
     ids = np.arange(graph.num_nodes)
     if labels is not None and labels.ndim == 1:
@@ -276,6 +284,7 @@ def subgraph(graph: Graph, node_ids: np.ndarray) -> Graph:
     Raises:
         ValueError: an id is out of range or repeated, or there is none.
     """
+    check_graph(graph, "subgraph(graph, node_ids)")
     ids = np.asarray(node_ids)
     if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.size == 0:
         raise ValueError(
@@ -316,6 +325,7 @@ def largest_component(graph: Graph) -> Graph:
     Returns:
         The induced subgraph of the largest component (of equal ones, that with the smallest id).
     """
+    check_graph(graph, "largest_component(graph)")
     return subgraph(graph, np.flatnonzero(in_largest_component(graph)))
 
 
@@ -328,6 +338,7 @@ def in_largest_component(graph: Graph) -> np.ndarray:
     Returns:
         bool [num_nodes] (of equal components, that with the smallest id).
     """
+    check_graph(graph, "in_largest_component(graph)")
     ones = np.ones(graph.num_edges, np.int8)
     shape = (graph.num_nodes, graph.num_nodes)
     adjacency = sp.coo_matrix((ones, (graph.senders, graph.receivers)), shape=shape)

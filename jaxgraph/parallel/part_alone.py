@@ -136,7 +136,7 @@ def part_alone(sharded: ShardedGraph, part: int) -> PartAlone:
     Raises:
       ValueError: there is no such part, features are split by column, or parts are elsewhere.
     """
-    check_sharded(sharded, "part_alone")
+    check_sharded(sharded, "part_alone(sharded, part)")
     is_integer = isinstance(part, int | np.integer) and not isinstance(part, bool)
     if not is_integer or not 0 <= part < sharded.num_parts:
         raise ValueError(f"part is {part!r}; expected 0 to {sharded.num_parts - 1}")

@@ -12,6 +12,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import check_graph, kind_of
 from jaxgraph.layout.manifest import Counts, Manifest, Padding, Shapes
 from jaxgraph.layout.placed import placed_part, placed_shapes
 from jaxgraph.layout.shard_tables import PartSource, tabulate
@@ -19,6 +20,7 @@ from jaxgraph.ops.core.choice import usable_implementation
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.column_placement import column_request, mesh_of_columns
 from jaxgraph.parallel.exchange import rows_sent
+from jaxgraph.parallel.mesh import check_mesh
 from jaxgraph.parallel.named_data import check_held, storing_given, storing_named
 from jaxgraph.parallel.representation import representation
 from jaxgraph.parallel.shard import Shard
@@ -159,6 +161,7 @@ def shard(
         None if node_dtype is None else _floating(node_dtype),
         has_target=pad_to is not None,
     )
+    check_graph(graph, "shard(graph, partition, mesh)")
     if partition is None:
         partition = Partition(np.zeros(graph.num_nodes, np.int32), 1, "whole")
     if isinstance(partition, Partition):
@@ -216,6 +219,12 @@ def place(
         to hold in `node_dtype`.
       NotImplementedError: the implementation named cannot be used here.
     """
+    if not isinstance(getattr(source, "manifest", None), Manifest) or not hasattr(source, "part"):
+        raise ValueError(
+            f"place(source, mesh): got {kind_of(source)} for the source; expected one of parts, "
+            "with a manifest and part(index). A Graph is placed by "
+            "jaxgraph.parallel.shard(graph, partition, mesh)"
+        )
     manifest = source.manifest
     _check_mesh(mesh, manifest.num_parts)
     made_for = manifest.mode if manifest.columns is None else "p3"
@@ -252,12 +261,13 @@ def check_sharded(value: Any, function: str) -> None:
 
     Args:
       value: anything.
-      function: name of the function that was called, for the message.
+      function: the name of the function that was called, with the order of its arguments.
     """
     if not isinstance(value, ShardedGraph):
         raise ValueError(
-            f"{function} was given a {type(value).__name__}; expected the result of "
-            "jaxgraph.parallel.shard(graph, partition, mesh)"
+            f"{function}: got {kind_of(value)} for the sharded graph; expected the result of "
+            "jaxgraph.parallel.shard(graph, partition, mesh), where partition may be None on a "
+            "mesh of one device, jaxgraph.parallel.make_mesh(1)"
         )
 
 
@@ -273,6 +283,7 @@ class AbstractSource:
 
 
 def _check_mesh(mesh: Mesh, num_parts: int) -> None:
+    check_mesh(mesh)
     if len(mesh.axis_names) != 1:
         raise ValueError(
             f"the mesh has axes {mesh.axis_names}; expected one axis: jaxgraph.parallel.make_mesh"

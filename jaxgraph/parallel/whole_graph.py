@@ -15,6 +15,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import kind_of
 from jaxgraph.layout.placed import placed_part
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.ops.core.choice import usable_implementation
@@ -124,12 +125,13 @@ def on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
     if not isinstance(value, Graph):
         check_neighborhood(value)
         return value, x
+    x = jax.tree.map(_as_rows, x)
     if any(varying_axes(leaf) for leaf in jax.tree.leaves(x)):
         raise ValueError(
             "a layer was given a Graph, and rows of a shard. In a function that "
             "jaxgraph.parallel.spmd runs, pass the shard: layer(shard, x)"
         )
-    return on_whole_graph(value).shard, jax.tree.map(jnp.asarray, x)
+    return on_whole_graph(value).shard, x
 
 
 def nodes_on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
@@ -155,6 +157,16 @@ def edges_of_slots(value: Any, slots: Pytree) -> Pytree:
     if not isinstance(value, Graph):
         return slots
     return jax.tree.map(on_whole_graph(value).by_edge, slots)
+
+
+def _as_rows(leaf: Any) -> jax.Array:
+    try:
+        return jnp.asarray(leaf)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"x: got {kind_of(leaf)}; expected arrays of JAX or NumPy with a row for each node, "
+            "such as graph.nodes: tensor.numpy() of PyTorch, frame.to_numpy() of pandas"
+        ) from error
 
 
 def _place(graph: Graph, device: Any) -> WholeGraph:

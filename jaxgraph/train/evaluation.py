@@ -14,7 +14,7 @@ from flax import nnx
 
 from jaxgraph.parallel import Shard, ShardedGraph, gather_rows, spmd
 from jaxgraph.parallel.spmd import local_rows
-from jaxgraph.train.arguments import check_model, checked_graphs, checked_task
+from jaxgraph.train.arguments import check_model, checked_graph, checked_graphs, checked_task
 from jaxgraph.train.objective import apply_model, plain_shard, split_model
 from jaxgraph.train.regression import Moments
 from jaxgraph.train.state import abstract_variables, place_variables
@@ -131,7 +131,7 @@ def predict(
     Raises:
       ValueError: an argument is not of its kind, or the model does not fit the graph.
     """
-    (sharded,) = checked_graphs(sharded)
+    sharded = checked_graph(sharded)
     check_model(model, (sharded,))
     outputs = _outputs(*_placed(model, sharded), sharded)
     return gather_rows(outputs, sharded) if gather else local_rows(outputs, sharded)
@@ -150,7 +150,7 @@ def compile_inference(model: nnx.Module, sharded: ShardedGraph) -> jax.stages.Co
     Raises:
       ValueError: an argument is not of its kind, or the model does not fit the graph.
     """
-    (sharded,) = checked_graphs(sharded, abstract=True)
+    sharded = checked_graph(sharded, abstract=True)
     check_model(model, (sharded,))
     graphdef, params, statistics = split_model(model)
     params, statistics = (abstract_variables(v, sharded) for v in (params, statistics))

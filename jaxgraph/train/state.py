@@ -14,6 +14,7 @@ from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.parallel import ShardedGraph, place_rows, rows_prefix
+from jaxgraph.train.arguments import check_model, check_optimizer_kind, checked_graph
 from jaxgraph.train.objective import split_model
 from pallas_kernels.pytrees import pytree
 
@@ -62,7 +63,13 @@ def initial_state(
 
     Returns:
       The state that the first training step starts from.
+
+    Raises:
+      ValueError: an argument is not of its kind.
     """
+    sharded = checked_graph(sharded)
+    check_model(model, (sharded,))
+    check_optimizer_kind(optimizer)
     _, params, statistics = split_model(model)
     params = place_variables(params, sharded)
     optimizer_state = _fresh(optimizer)(params, sharded)

@@ -15,7 +15,7 @@ from jaxgraph.seeds import checked_seed
 from jaxgraph.train.arguments import (
     check_model,
     check_optimizer,
-    checked_graphs,
+    checked_graph,
     checked_task,
 )
 from jaxgraph.train.objective import gradients, split_model
@@ -99,7 +99,7 @@ def compile_train_step(
       ValueError: an argument is not of its kind, or model, graph and task do not fit together.
     """
     task = checked_task(task)
-    (sharded,) = checked_graphs(sharded, task, abstract=True, train=True)
+    sharded = checked_graph(sharded, task, abstract=True, train=True)
     check_model(model, (sharded,))
     check_optimizer(optimizer, model)
     key = jax.eval_shape(lambda: jax.random.key(0))
@@ -127,9 +127,9 @@ def make_learner(model: nnx.Module, optimizer: optax.GradientTransformation, tas
 def loss_and_grad(
     model: nnx.Module,
     sharded: ShardedGraph,
+    *,
     seed: int = 0,
     train: bool = False,
-    *,
     task: Task | None = None,
 ) -> tuple[jax.Array, nnx.State]:
     """The training loss of a model and its gradient; the model stays as it is.
@@ -149,7 +149,7 @@ def loss_and_grad(
       ValueError: an argument is not of its kind, or model, graph and task do not fit together.
     """
     task = checked_task(task)
-    (sharded,) = checked_graphs(sharded, task, train=True)
+    sharded = checked_graph(sharded, task, train=True)
     check_model(model, (sharded,))
     key = random_key(checked_seed("seed", seed), sharded)
     graphdef, params, statistics = split_model(model)

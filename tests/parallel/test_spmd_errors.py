@@ -121,21 +121,6 @@ def test_layers_on_what_is_no_shard():
                 function(**needed | {name: given})
 
 
-def test_training_on_what_is_no_sharded_graph():
-    optimizer, train = optax.adam(1e-2), cast("Any", jg.train)
-    for wrong in (
-        lambda: train.fit(sharded(), net(), optimizer, epochs=1),
-        lambda: train.fit(net(), optimizer, sharded(), epochs=1),
-        lambda: train.compile_train_step(net(), optimizer, sharded()),
-        lambda: train.evaluate(sharded(), net()),
-        lambda: train.predict(sharded(), net()),
-    ):
-        with pytest.raises(ValueError, match="The order of arguments is model, sharded graph"):
-            wrong()
-    with pytest.raises(ValueError, match=r"optimizer is an nnx\.Optimizer"):
-        train.fit(net(), sharded(), nnx.Optimizer(net(), optimizer, wrt=nnx.Param), epochs=1)
-
-
 class WithFlaxNorm(nnx.Module):
     def __init__(self):
         self.norm = nnx.BatchNorm(17, rngs=nnx.Rngs(0))
