@@ -41,7 +41,7 @@ def checked_task(task: Task | None) -> Task:
     """The task, `NodeClassification()` for None.
 
     Raises:
-      ValueError: it is no task, or a class instead of an instance.
+      ValueError: it is no task, a class instead of an instance, or holds arrays.
     """
     if task is None:
         return NodeClassification()
@@ -50,6 +50,14 @@ def checked_task(task: Task | None) -> Task:
             f"task is {kind_of(task)}; expected an object with the methods of jaxgraph.train.Task, "
             "such as jaxgraph.train.NodeClassification()"
         )
+    try:
+        hash(task)
+    except TypeError as error:
+        raise ValueError(
+            f"task: {kind_of(task)} cannot be hashed ({error}); expected attributes that are "
+            "numbers, texts and tuples. Arrays belong to the graph: graph.with_nodes(name=array), "
+            "and shard.node_data['name'] in the task"
+        ) from error
     return task
 
 

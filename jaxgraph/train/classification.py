@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from jaxgraph.graph import Graph
+from jaxgraph.kinds import check_graph
 from jaxgraph.metrics import accuracy_counts, f1_counts, f1_from_counts
 from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.parallel import Shard
@@ -59,6 +61,33 @@ class NodeClassification(Task):
                 f"label_smoothing is {smoothing!r}; expected a share from 0 to below 1, such as 0.1"
             )
         object.__setattr__(self, "label_smoothing", float(smoothing))
+
+    @classmethod
+    def balanced(cls, graph: Graph, *, label_smoothing: float = 0.0) -> NodeClassification:
+        """Makes a task in which all classes weigh the same together, over the training nodes.
+
+        w_c = n / (C n_c), of n training nodes with a label, of which n_c have class c; 0 for none
+
+        Args:
+          graph: has one class per node, and training nodes.
+          label_smoothing: as of the task.
+
+        Returns:
+          The task, for models with an output for each of the graph's classes.
+
+        Raises:
+          ValueError: the graph has no classes, or no training nodes.
+        """
+        check_graph(graph, "NodeClassification.balanced(graph)")
+        if graph.labels is None or graph.is_multilabel or graph.train_mask is None:
+            raise ValueError(
+                f"NodeClassification.balanced: {graph!r}; expected a graph with one class per node "
+                "(Graph labels=...) and training nodes (train_mask=...)"
+            )
+        known = graph.labels[graph.train_mask & (graph.labels >= 0)]
+        counts = np.bincount(known, minlength=graph.num_classes)
+        weights = np.where(counts > 0, known.size / (counts.size * np.maximum(counts, 1)), 0)
+        return cls(tuple(weights.tolist()), label_smoothing)
 
     def splits(self, shard: Shard) -> tuple[str, ...]:
         """Returns the splits that have a mask; see `Task.splits`."""

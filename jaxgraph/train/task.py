@@ -24,10 +24,17 @@ class Task(Protocol):
 
     A task of one's own is a subclass with `sums`; `splits` and `metrics` have a default.
 
-    A task is hashable and holds no arrays: it is a static part of compiled programs. Its three
+    A task is hashable and holds no arrays, which belong to the graph (`Graph.with_nodes`): it is a
+    static part of compiled programs. Two of one class with equal attributes are equal. Its three
     methods are called in this order: `splits` before compilation, `sums` on every shard, `metrics`
     on the sums over all shards (and over all graphs, where there are several).
     """
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *vars(self).items()))
 
     def splits(self, shard: Shard) -> tuple[str, ...]:
         """Returns those of "train", "val" and "test" that a graph has; by default, has masks for.

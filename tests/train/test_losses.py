@@ -171,12 +171,27 @@ def test_a_task_of_ones_own_states_its_sums_alone() -> None:
         assert each["test"]["loss"] == pytest.approx((error**2).mean(), rel=1e-5)
         assert each["test"]["mae"] == pytest.approx(np.abs(error).mean(), rel=1e-5)
 
+    assert FirstFeature() == FirstFeature() and hash(FirstFeature()) == hash(FirstFeature())
+    task.of_nodes = np.ones(60)  # type: ignore[attr-defined]
+    assert task != FirstFeature()
+    with pytest.raises(ValueError, match=r"a FirstFeature cannot be hashed .*with_nodes\(name="):
+        train.evaluate(model, graph, task=task)
+
     class NoCount(FirstFeature):
         def sums(self, outputs: Any, shard: Any, split: str) -> Any:
             return {"loss": super().sums(outputs, shard, split)["loss"]}
 
     with pytest.raises(ValueError, match=r"NoCount returned loss; expected .* 'count'"):
         train.evaluate(model, graph, task=NoCount())
+
+
+def test_balanced_classes_weigh_the_same_together() -> None:
+    labels = np.array([0, 0, 0, 1, -1, 3, 2, 2])
+    graph = Graph.from_edges([0], [1], labels=labels, train_mask=np.arange(8) < 4)
+    task = NodeClassification.balanced(graph, label_smoothing=0.1)
+    assert task == NodeClassification((4 / 12, 1.0, 0.0, 0.0), 0.1)
+    with pytest.raises(ValueError, match="one class per node"):
+        NodeClassification.balanced(multilabel_graph())
 
 
 @pytest.mark.parametrize(
