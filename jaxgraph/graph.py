@@ -22,6 +22,7 @@ from jaxgraph.graph_arrays import (
     checked_names,
     inferred_num_nodes,
 )
+from jaxgraph.named_arrays import checked_named, with_named
 
 __all__ = ["Graph"]
 
@@ -41,7 +42,7 @@ class Graph:
         num_nodes: number of nodes, at least 1.
         nodes: float32 [num_nodes, num_features], node features, or None.
         labels: int32 [num_nodes], a class per node (-1: no label), or float32 or bool
-            [num_nodes, num_labels] of 0 and 1 for multi-label data, or None.
+            [num_nodes, num_labels] of 0 and 1 (NaN: not known) for multi-label data, or None.
         train_mask: bool [num_nodes], or None.
         val_mask: bool [num_nodes], or None.
         test_mask: bool [num_nodes], or None.
@@ -52,6 +53,9 @@ class Graph:
         name: a name for reports.
         node_names: str or int [num_nodes], all different: the id that each node has outside of the
             graph, or None where that is its row.
+        node_data: arrays [num_nodes, ...] by name, of floats, integers or bools, such as targets;
+            NaN where a float is missing. ``with_nodes`` adds some. Read-only.
+        edge_data: arrays [num_edges, ...] by name; ``with_edges`` adds some. Read-only.
 
     Raises:
         ValueError: an array has a wrong shape or dtype, an id is out of range, a value is not
@@ -73,6 +77,8 @@ class Graph:
     graph_ids: np.ndarray | None = None
     name: str = "graph"
     node_names: np.ndarray | None = None
+    node_data: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    edge_data: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         num_nodes = checked_count("num_nodes", self.num_nodes)
@@ -98,6 +104,8 @@ class Graph:
             "graph_ids": checked_categories("graph_ids", self.graph_ids, num_nodes, "node"),
             "node_names": checked_names(self.node_names, num_nodes),
         }
+        for field, length in (("node_data", num_nodes), ("edge_data", num_edges)):
+            checked[field] = checked_named(field, getattr(self, field), length, _field_names())
         masks = {
             name: checked_mask(name, getattr(self, name), num_nodes)
             for name in ("train_mask", "val_mask", "test_mask")
@@ -106,6 +114,10 @@ class Graph:
         check_masked_nodes_labelled(masks, checked["labels"])
         for name, value in (checked | masks).items():
             object.__setattr__(self, name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A read-only mapping of Python cannot be pickled.
+        return self.__dict__ | {"node_data": {**self.node_data}, "edge_data": {**self.edge_data}}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         # Unpickling and copying skip the constructor, and bring arrays that are writable.
@@ -129,6 +141,8 @@ class Graph:
         graph_ids: ArrayLike | None = None,
         name: str = "graph",
         node_names: ArrayLike | None = None,
+        node_data: Mapping[str, ArrayLike] | None = None,
+        edge_data: Mapping[str, ArrayLike] | None = None,
     ) -> Graph:
         """Makes a graph from two lists of node ids; edge e goes senders[e] -> receivers[e].
 
@@ -136,7 +150,8 @@ class Graph:
             senders: int [num_edges].
             receivers: int [num_edges].
             num_nodes: number of nodes; None takes it from the first array given per node
-                (``nodes``, ``labels``, a mask, ``node_names``), else the largest id plus one.
+                (``nodes``, ``labels``, a mask, ``node_names``, ``node_data``), else the largest id
+                plus one.
             nodes: [num_nodes, num_features] node features, stored as float32.
             labels: int [num_nodes], -1 for no label, or 0/1 [num_nodes, num_labels].
             train_mask: bool [num_nodes].
@@ -148,6 +163,8 @@ class Graph:
             graph_ids: int [num_nodes], from 0.
             name: a name for reports.
             node_names: str or int [num_nodes], all different.
+            node_data: arrays [num_nodes, ...] by name.
+            edge_data: arrays [num_edges, ...] by name.
 
         Returns:
             The validated graph.
@@ -168,6 +185,8 @@ class Graph:
             "edge_type": edge_type,
             "graph_ids": graph_ids,
             "node_names": node_names,
+            "node_data": node_data,
+            "edge_data": edge_data,
         }
         if num_nodes is None:
             num_nodes = inferred_num_nodes(arrays)
@@ -185,13 +204,44 @@ class Graph:
         Raises:
             ValueError: a name is no field of ``Graph``, or the result is not a valid graph.
         """
-        known = [field.name for field in dataclasses.fields(self)]
+        known = _field_names()
         unknown = sorted(set(changes) - set(known))
         if unknown:
             raise ValueError(
                 f"Graph has no field {unknown[0]!r}; its fields are {', '.join(known)}."
             )
         return dataclasses.replace(self, **changes)
+
+    def with_nodes(self, **arrays: ArrayLike | None) -> Graph:
+        """Returns the graph with named arrays of its nodes, beside those that it has.
+
+        Args:
+            **arrays: [num_nodes, ...] by name, of floats (NaN: missing), integers or bools; None
+                removes one.
+
+        Returns:
+            The new graph; ``node_data["name"]`` is the array, and ``shard.node_data["name"]`` its
+            rows on a device.
+
+        Raises:
+            ValueError: a name is a field of ``Graph``, or an array has a wrong length or dtype.
+        """
+        return self.replace(node_data=with_named(self.node_data, arrays))
+
+    def with_edges(self, **arrays: ArrayLike | None) -> Graph:
+        """Returns the graph with named arrays of its edges, beside those that it has.
+
+        Args:
+            **arrays: [num_edges, ...] by name, in the order of the edges; as for ``with_nodes``.
+
+        Returns:
+            The new graph; ``edge_data["name"]`` is the array, and ``shard.edge_data["name"]`` is
+            data that ``propagate`` takes as ``edge=``.
+
+        Raises:
+            ValueError: as for ``with_nodes``.
+        """
+        return self.replace(edge_data=with_named(self.edge_data, arrays))
 
     @property
     def num_edges(self) -> int:
@@ -246,4 +296,10 @@ class Graph:
             for n in ("edges", "edge_weight", "edge_type", "graph_ids", "node_names")
             if getattr(self, n) is not None
         ]
+        named = {"node_data": self.node_data, "edge_data": self.edge_data}
+        parts += [f"{field}=[{', '.join(data)}]" for field, data in named.items() if data]
         return f"Graph({', '.join(parts)})"
+
+
+def _field_names() -> list[str]:
+    return [field.name for field in dataclasses.fields(Graph)]

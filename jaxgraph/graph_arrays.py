@@ -48,6 +48,8 @@ def inferred_num_nodes(arrays: Mapping[str, Any]) -> int:
             return np.atleast_1d(_as_array(name, arrays[name])).shape[0]
     if arrays["node_names"] is not None:
         return _names_array(arrays["node_names"]).size
+    for name, array in (arrays["node_data"] or {}).items():
+        return np.atleast_1d(_as_array(name, array)).shape[0]
     ids = [_integer_array(name, arrays[name]) for name in ("senders", "receivers")]
     largest = max((int(array.max()) for array in ids if array.size), default=-1)
     if largest < 0:
@@ -233,7 +235,7 @@ def checked_names(value: Any, num_nodes: int) -> np.ndarray | None:
 
 
 def checked_labels(value: Any, num_nodes: int) -> np.ndarray | None:
-    """Returns classes, int32 [num_nodes], or 0 and 1, float32 or bool [num_nodes, labels]."""
+    """Returns classes, int32 [num_nodes], or 0, 1 and NaN, float32 or bool [num_nodes, labels]."""
     if value is None:
         return None
     array = _as_array("labels", value)
@@ -254,9 +256,8 @@ def checked_labels(value: Any, num_nodes: int) -> np.ndarray | None:
 
 
 _TARGETS = (
-    "Targets of a regression are no labels yet: append them to `nodes` as columns, which the model "
-    "leaves out, and pass jaxgraph.train.fit a task of your own (jaxgraph.train.Task) that reads "
-    "them there; or make classes of them with np.digitize."
+    "Targets of a regression are a named array: graph.with_nodes(target=...), which "
+    "jaxgraph.train.fit learns with task=jaxgraph.train.NodeRegression('target')."
 )
 
 
@@ -279,12 +280,13 @@ def _checked_multilabels(array: np.ndarray, num_nodes: int) -> np.ndarray:
     _check_shape("labels", array, (num_nodes, None))
     if array.dtype.kind == "b":
         return _read_only(array, np.bool_)
-    wrong = int(np.count_nonzero((array != 0) & (array != 1)))
+    # NaN, a label that is not known, is not itself.
+    wrong = int(np.count_nonzero((array != 0) & (array != 1) & (array == array)))
     if wrong:
         raise ValueError(
             f"labels: got shape {list(array.shape)}, so multi-label, with {wrong} values other "
-            "than 0 and 1; for one class per node pass integers of shape [num_nodes]. "
-            + (_TARGETS if array.dtype.kind == "f" else "")
+            "than 0, 1 and NaN (not known); for one class per node pass integers of shape "
+            "[num_nodes]. " + (_TARGETS if array.dtype.kind == "f" else "")
         )
     return _read_only(array, np.float32)
 

@@ -187,6 +187,8 @@ def test_split_by_fraction_covers_labelled_nodes_once() -> None:
     masks = masks_of(result)
     np.testing.assert_array_equal(masks.sum(axis=1), [60, 20, 20])
     np.testing.assert_array_equal(masks.sum(axis=0), present(graph.labels) >= 0)
+    unlabelled = transforms.random_split(graph.replace(labels=None), fractions=(0.5, 0.2, 0.3))
+    assert (masks_of(unlabelled).sum(axis=0) == 1).all()
     without_val = transforms.random_split(graph, fractions=(0.1, 0.0, 0.3))
     assert without_val.val_mask is None
     assert present(without_val.test_mask).sum() == 30

@@ -10,6 +10,7 @@ import jax
 
 from jaxgraph.analysis.hlo import Computation, Instruction, Module, num_bytes, parse, split_list
 from jaxgraph.analysis.trip_count import trip_count
+from jaxgraph.kinds import kind_of
 
 __all__ = ["Overlap", "overlapped", "overlapped_in_hlo", "traffic", "traffic_from_hlo"]
 
@@ -161,6 +162,11 @@ def overlapped_in_hlo(text: str, collective: str = _PERMUTE) -> list[Overlap]:
 
 
 def _text(compiled: jax.stages.Compiled) -> str:
+    if not hasattr(compiled, "as_text"):
+        raise ValueError(
+            f"got {kind_of(compiled)} for the compiled program; expected what "
+            "jax.jit(f).lower(...).compile() returns, or jaxgraph.train.compile_train_step"
+        )
     text = compiled.as_text()
     if text is None:
         raise ValueError("this platform's compiler gives no text of the compiled program")

@@ -142,6 +142,18 @@ class TrainOptions(GraphOptions):
     weight_decay: Annotated[
         float | None, _training_option(help="L2 penalty, 0 or more."), Number(least=0)
     ] = None
+    class_weights: Annotated[
+        str,
+        _training_option(
+            help="none, or balanced: all classes weigh the same together in the loss."
+        ),
+        OneOf(("none", "balanced")),
+    ] = "none"
+    label_smoothing: Annotated[
+        float,
+        _training_option(help="Share of a label given to all classes alike, from 0 to below 1."),
+        Number(least=0, below=1),
+    ] = 0.0
     patience: Annotated[
         int | None,
         _training_option(help="Stop so many epochs after the best validation loss; 0: never."),
@@ -273,7 +285,10 @@ def _train(
     optimizer = optax.chain(
         optax.add_decayed_weights(settings.weight_decay), optax.adam(settings.lr)
     )
-    ending = _fit(settings, options.seed, model, sharded, optimizer, output, signals)
+    task = train.NodeClassification(label_smoothing=options.label_smoothing)
+    if options.class_weights == "balanced":
+        task = train.NodeClassification.balanced(graph, label_smoothing=options.label_smoothing)
+    ending = _fit(settings, options.seed, model, sharded, optimizer, task, output, signals)
     if ending.diverged is not None and not ending.history.records:
         raise FloatingPointError(ending.diverged)
     if options.predictions is not None:
@@ -313,6 +328,7 @@ def _fit(
     model: Any,
     sharded: Any,
     optimizer: Any,
+    task: Any,
     output: Output,
     signals: Signals,
 ) -> _Ending:
@@ -337,6 +353,7 @@ def _fit(
                 optimizer,
                 epochs=settings.epochs,
                 seed=seed,
+                task=task,
                 patience=settings.patience or None,
                 on_epoch=end_epoch,
                 on_compile=begin,

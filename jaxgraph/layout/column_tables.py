@@ -21,6 +21,7 @@ from jaxgraph.layout.description import orientation_extents
 from jaxgraph.layout.edge_tables import Side, edge_tables
 from jaxgraph.layout.index_range import check_sizes
 from jaxgraph.layout.manifest import (
+    EDGE_DATA,
     TOPOLOGIES,
     Arrays,
     ColumnSchedule,
@@ -148,7 +149,7 @@ class ColumnTables:
             None,
         )
         in_slots = edge_arrays(self.survey.graph, by_receiver.in_row_order(edges.edges))
-        return arrays | {PREFIX + name: values for name, values in in_slots.items()}
+        return arrays | {PREFIX + name: in_slots[name] for name in EDGE_DATA if name in in_slots}
 
 
 def _stacked(
@@ -295,8 +296,10 @@ def _edge_extents(
     for end, counts in sides.items():
         for name, shape in orientation_extents(f"{PREFIX}by_{end}", counts, slots):
             yield name, shape, np.dtype(np.int32)
+    # Not named arrays: first layers on columns read these alone.
     for name, values in edge_arrays(survey.graph, np.zeros(0, np.int64)).items():
-        yield PREFIX + name, (slots, *values.shape[1:]), values.dtype
+        if name in EDGE_DATA:
+            yield PREFIX + name, (slots, *values.shape[1:]), values.dtype
 
 
 def _by_chunk(survey: Survey, node_rows: int, parts: range, chunks: int) -> tuple[PartEdges, ...]:

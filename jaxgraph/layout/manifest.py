@@ -15,7 +15,9 @@ from jaxgraph.layout.row_lengths import EdgeLengths
 
 __all__ = [
     "EDGE_DATA",
+    "EDGE_PREFIX",
     "MODES",
+    "NODE_PREFIX",
     "TOPOLOGIES",
     "Arrays",
     "ColumnSchedule",
@@ -35,6 +37,11 @@ TOPOLOGIES = ("replicated", "pushed")
 """Places of the edges of a layer on feature columns: on every device, or sent when needed."""
 EDGE_DATA = ("edges", "edge_weight", "edge_type")
 """Arrays of a part that hold the user's data of each edge, in row order by receiver."""
+NODE_PREFIX, EDGE_PREFIX = "node_data.", "edge_data."
+"""What the names of a user's own arrays start with, which have a row per node or a slot per edge.
+
+No slash: that of a name says that an array is none of rows or slots.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -274,7 +281,7 @@ class Manifest:
         }
         if name in by_name:
             added = by_name[name]
-        elif "/" in name or name in EDGE_DATA:
+        elif "/" in name or name in EDGE_DATA or name.startswith(EDGE_PREFIX):
             added = 1 if name.endswith("/compressed_starts") else 0
         else:
             added = self.node_rows

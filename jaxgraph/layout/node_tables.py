@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from jaxgraph.graph import Graph
-from jaxgraph.layout.manifest import EDGE_DATA
+from jaxgraph.layout.manifest import EDGE_DATA, EDGE_PREFIX, NODE_PREFIX
 
 __all__ = ["edge_arrays", "global_degrees", "node_arrays"]
 
@@ -57,7 +57,7 @@ def node_arrays(graph: Graph, degrees: Mapping[str, np.ndarray], nodes: np.ndarr
         values = getattr(graph, name)
         if values is not None:
             arrays[name] = values[nodes]
-    return arrays
+    return arrays | {NODE_PREFIX + name: v[nodes] for name, v in graph.node_data.items()}
 
 
 def edge_arrays(graph: Graph, edges: np.ndarray) -> Arrays:
@@ -71,4 +71,5 @@ def edge_arrays(graph: Graph, edges: np.ndarray) -> Arrays:
       Arrays [slots, ...] by name.
     """
     values = {name: getattr(graph, name) for name in EDGE_DATA}
-    return {name: array[edges] for name, array in values.items() if array is not None}
+    found = {name: array[edges] for name, array in values.items() if array is not None}
+    return found | {EDGE_PREFIX + name: v[edges] for name, v in graph.edge_data.items()}

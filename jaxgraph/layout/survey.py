@@ -79,7 +79,8 @@ def survey(graph: Graph, partition: Partition, mode: str) -> Survey:
     if not isinstance(partition, Partition):
         raise ValueError(
             f"partition is of type {type(partition).__name__}; expected the result of "
-            "jaxgraph.partition.partition, or Partition.from_assignment(assignment, num_parts)"
+            "jaxgraph.partition.partition, or Partition.from_assignment(assignment, num_parts). "
+            "The order is shard(graph, partition, mesh)"
         )
     if partition.num_nodes != graph.num_nodes:
         raise ValueError(

@@ -12,6 +12,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
+from jaxgraph.kinds import kind_of
 from jaxgraph.layers import Features
 from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.normalization import BatchNorm, LayerNorm
@@ -85,6 +86,8 @@ def layer_keys(key: jax.Array, num_layers: int) -> list[tuple[jax.Array, jax.Arr
 
     Made for all layers at once, and not recomputed in the backward: each costs a loop.
     """
+    if not isinstance(key, jax.Array):
+        raise ValueError(f"key: got {kind_of(key)}; expected a random key, jax.random.key(seed)")
     of_layers = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_layers))
     of_both = jax.vmap(jax.random.fold_in, (None, 0))
     keys = jax.vmap(of_both, (0, None))(of_layers, jnp.arange(2))

@@ -10,7 +10,7 @@ from typing import Any
 from jaxgraph.layout.derived import lanes, row_splits
 from jaxgraph.layout.derived.chunks import PIECE
 from jaxgraph.layout.derived.rows import edge_sizes
-from jaxgraph.layout.manifest import EDGE_DATA, Manifest
+from jaxgraph.layout.manifest import EDGE_DATA, EDGE_PREFIX, NODE_PREFIX, Manifest
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation, RowSplits
 from jaxgraph.ops.xla.lanes import Join, Lanes, LaneTable, RunTable
 from jaxgraph.parallel.columns import ColumnEdges, ColumnTopology
@@ -22,7 +22,7 @@ from pallas_kernels.schedule import is_spread
 __all__ = ["assemble"]
 
 Arrays = Mapping[str, Any]
-_COMPOSED = {"incoming", "outgoing", "send", "reach", "columns"}
+_COMPOSED = {"incoming", "outgoing", "send", "reach", "columns", "node_data", "edge_data"}
 _STATIC = {"manifest", "axis", "prefetch", "own_parts"}
 
 
@@ -60,6 +60,8 @@ def assemble(
         )
     return Shard(
         **plain,
+        node_data=_named(arrays, NODE_PREFIX),
+        edge_data=_named(arrays, EDGE_PREFIX),
         incoming=_incoming(arrays, manifest, implementation),
         outgoing=_outgoing(arrays, manifest, implementation) if manifest.has_outgoing else None,
         send=_halo_table(arrays, "send"),
@@ -70,6 +72,11 @@ def assemble(
         prefetch=prefetch,
         own_parts=own_parts,
     )
+
+
+def _named(arrays: Arrays, prefix: str) -> dict[str, Any]:
+    starting = {name: values for name, values in arrays.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): values for name, values in starting.items()}
 
 
 def _incoming(arrays: Arrays, manifest: Manifest, implementation: str) -> EdgeGroups:

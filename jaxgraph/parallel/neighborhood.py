@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import kind_of, way_to_graph
 from jaxgraph.ops import dispatch as ops_dispatch
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import varying_axes
@@ -294,11 +295,13 @@ def check_neighborhood(neighborhood: Any) -> None:
             "a layer was given an array where it expects the shard; the order is "
             "layer(shard, x), and propagate(shard, message_fn, ...)"
         )
+    way = way_to_graph(neighborhood)
     if not hasattr(neighborhood, "propagate") and not hasattr(neighborhood, "mask_rows"):
         raise ValueError(
-            f"a layer was given a {type(neighborhood).__name__} where it expects the shard of a "
-            "device, in a function that jaxgraph.parallel.spmd runs, or another neighbourhood: "
-            "jaxgraph.parallel.bipartite makes one"
+            f"a layer was given {kind_of(neighborhood)} where it expects a Graph, or the shard of "
+            "a device in a function that jaxgraph.parallel.spmd runs, or another neighbourhood, "
+            "such as jaxgraph.parallel.bipartite makes; the order is layer(graph, x), and "
+            f"propagate(graph, message_fn, ...){way and '; ' + way}"
         )
 
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import kind_of
 from jaxgraph.ops.core.derived import propagate_derived
 from jaxgraph.ops.core.edge_outputs import edge_outputs
 from jaxgraph.ops.core.edges import match_variation
@@ -94,7 +95,7 @@ def propagate(
     """
     edge = slots_on_device(neighborhood, edge)
     neighborhood, (sender, receiver) = on_device(neighborhood, (sender, receiver))
-    _check(neighborhood, sender, receiver, edge, reduce, self_loops, dropout, key)
+    _check(neighborhood, message_fn, sender, receiver, edge, reduce, self_loops, dropout, key)
     message, inputs = _hoisted(neighborhood, message_fn, sender, receiver, edge)
     chunk = neighborhood.edge_chunk
     if reduce != "softmax":
@@ -154,7 +155,7 @@ def edge_messages(
     """
     given, edge = neighborhood, slots_on_device(neighborhood, edge)
     neighborhood, (sender, receiver) = on_device(given, (sender, receiver))
-    _check(neighborhood, sender, receiver, edge, "sum", False, 0.0, None)
+    _check(neighborhood, message_fn, sender, receiver, edge, "sum", False, 0.0, None)
     message, inputs = _hoisted(neighborhood, message_fn, sender, receiver, edge)
     for leaf in jax.tree.leaves(message_shapes(message, inputs, neighborhood.edge_chunk)):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -272,8 +273,15 @@ def _softmax(messages: Pytree, dropout: float, key: jax.Array | None) -> Softmax
     return Softmax(seed, dropout, logits.shape[1])
 
 
-def _check(neighborhood, sender, receiver, edge, reduce, self_loops, dropout, key) -> None:
+def _check(
+    neighborhood, message_fn, sender, receiver, edge, reduce, self_loops, dropout, key
+) -> None:
     check_neighborhood(neighborhood)
+    if not callable(message_fn):
+        raise ValueError(
+            f"message_fn: got {kind_of(message_fn)}; expected a function of sender, receiver and "
+            "edge. The order is propagate(neighborhood, message_fn, sender, receiver, edge)"
+        )
     check_reduction(reduce, REDUCTIONS)
     rows = {"sender": neighborhood.senders.num_rows, "receiver": neighborhood.receivers.num_rows}
     for name, tree in (("sender", sender), ("receiver", receiver)):

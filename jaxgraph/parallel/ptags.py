@@ -26,6 +26,7 @@ from jax import lax
 from jax.sharding import Mesh
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import check_graph
 from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.message_functions import sum_message
 from jaxgraph.ops.core.messages import Inputs, chunk_examples
@@ -33,6 +34,7 @@ from jaxgraph.ops.core.reductions import check_reduction
 from jaxgraph.parallel.checks.message_check import check_each_column, check_each_edge
 from jaxgraph.parallel.columns import ColumnChunk
 from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.mesh import check_mesh
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
 from jaxgraph.parallel.placement import ShardedGraph
 from jaxgraph.parallel.placement import shard as shard_graph
@@ -223,6 +225,8 @@ def partition(
     Raises:
       ValueError: as `jaxgraph.parallel.shard`.
     """
+    check_graph(graph, "partition(graph, mesh, topology_partitioner)")
+    check_mesh(mesh)
     parts = topology_partitioner(graph, mesh.size)
     return shard_graph(graph, parts, mesh, "p3", **options)
 
@@ -420,3 +424,7 @@ def apply(function: Callable[..., Pytree], *rows: jax.Array) -> Pytree:
                 "sync(...) returned"
             )
     return function(*rows)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

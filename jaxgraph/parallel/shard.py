@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -63,6 +64,8 @@ class Shard:
       graph_ids: int32 [rows], reserved for batches of graphs.
       edges, edge_weight, edge_type: [slots, ...], one slot per edge that ends here, then padding
         slots of a chunk; or None.
+      node_data: named arrays of the graph's nodes, [rows, ...] by name; 0 in rows of padding.
+      edge_data: named arrays of the graph's edges, [slots, ...] by name; 0 in slots of padding.
       incoming: the edges that end here.
       outgoing: the edges that leave for other parts, or None where the schedule has no use for it.
       send: the rows that other parts aggregate.
@@ -89,6 +92,8 @@ class Shard:
     edges: jax.Array | None
     edge_weight: jax.Array | None
     edge_type: jax.Array | None
+    node_data: Mapping[str, jax.Array]
+    edge_data: Mapping[str, jax.Array]
     incoming: EdgeGroups
     outgoing: EdgeGroups | None
     send: HaloTable | None
@@ -133,7 +138,9 @@ class Shard:
             tables["outgoing"] = dataclasses.replace(self.outgoing, sender_ids=ids)
         tables = jax.tree.map(lambda leaf: entry_at(leaf, index), tables)
         left_out = ("weighted_in_degree", "nodes", "labels", "train_mask", "val_mask", "test_mask")
-        nothing = dict.fromkeys((*left_out, "graph_ids", "edges", "edge_weight", "edge_type"))
+        nothing: dict[str, Any] = dict.fromkeys((*left_out, "graph_ids"))
+        nothing |= dict.fromkeys(("edges", "edge_weight", "edge_type"))
+        nothing |= {"node_data": {}, "edge_data": {}}
         return dataclasses.replace(self, **of_nodes, **tables, **nothing, own_parts=1)
 
     def incoming_by_part(self) -> EdgeGroups:

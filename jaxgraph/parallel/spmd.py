@@ -16,6 +16,7 @@ from jax.extend import core
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import kind_of
 from jaxgraph.parallel.checks.axis_states import Along
 from jaxgraph.parallel.checks.output_check import check_outputs
 from jaxgraph.parallel.checks.random_check import check_random_rows
@@ -81,6 +82,11 @@ def spmd(
         another word or does not fit the function's outputs; an output is "replicated", or was
         stored in an NNX object, and differs between devices; or an object's structure was changed.
     """
+    if not callable(function):
+        raise ValueError(
+            f"spmd: got {kind_of(function)}; expected a function of a shard, which is then called "
+            "with the sharded graph: spmd(lambda shard: ...)(sharded)"
+        )
     for word in jax.tree.leaves(outputs):
         if word not in ("replicated", "rows", "edges"):
             raise ValueError(f"outputs holds {word!r}; expected 'replicated', 'rows' or 'edges'")
@@ -280,7 +286,7 @@ def place_rows(state: Pytree, sharded: ShardedGraph) -> Pytree:
     Returns:
       The same with rows="placed", [parts * rows, ...].
     """
-    check_sharded(sharded, "place_rows")
+    check_sharded(sharded, "place_rows(state, sharded)")
     sharding = NamedSharding(sharded.mesh, PartitionSpec(sharded.axis))
     rows = sharded.num_parts * sharded.manifest.node_rows
 
@@ -321,7 +327,7 @@ def _with_rows(part: nnx.Variable, value: Any, rows: str) -> nnx.Variable:
 
 def collect_rows(state: Pytree, sharded: ShardedGraph) -> Pytree:
     """Brings variables split by `place_rows` back into the graph's order, [nodes, ...]."""
-    check_sharded(sharded, "collect_rows")
+    check_sharded(sharded, "collect_rows(state, sharded)")
 
     def collect(part: Any) -> Any:
         if not (isinstance(part, nnx.Variable) and part.get_metadata().get(ROWS) == "placed"):
@@ -364,13 +370,13 @@ def gather_rows(values: jax.Array, sharded: ShardedGraph) -> np.ndarray:
     Raises:
       ValueError: the graph is no sharded one or holds no data, or the values are not its rows.
     """
-    check_sharded(sharded, "gather_rows")
+    check_sharded(sharded, "gather_rows(values, sharded)")
     rows = sharded.shards.node_mask.size
     held = isinstance(values, jax.Array) and not isinstance(values, Tracer)
     if not held or _is_abstract(sharded) or values.shape[:1] != (rows,):
         of = f"shape {list(values.shape)}" if held else f"type {type(values).__name__}"
         raise ValueError(
-            f"gather_rows was given values of {of} and {sharded!r}; expected a concrete array "
+            f"gather_rows(values, sharded) was given values of {of}; expected a concrete array "
             f"[{rows}, ...], as spmd(..., outputs='rows') returns it, and a graph that holds data"
         )
     if jax.process_count() > 1:

@@ -15,12 +15,14 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import kind_of
 from jaxgraph.layout.placed import placed_part
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.ops.core.choice import usable_implementation
 from jaxgraph.ops.core.edges import varying_axes
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.edge_order import InEdgeOrder
+from jaxgraph.parallel.named_data import check_held
 from jaxgraph.parallel.neighborhood import check_neighborhood, check_nodes
 from jaxgraph.parallel.placement import ShardedGraph
 from jaxgraph.parallel.placement import shard as shard_graph
@@ -123,12 +125,13 @@ def on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
     if not isinstance(value, Graph):
         check_neighborhood(value)
         return value, x
+    x = jax.tree.map(_as_rows, x)
     if any(varying_axes(leaf) for leaf in jax.tree.leaves(x)):
         raise ValueError(
             "a layer was given a Graph, and rows of a shard. In a function that "
             "jaxgraph.parallel.spmd runs, pass the shard: layer(shard, x)"
         )
-    return on_whole_graph(value).shard, jax.tree.map(jnp.asarray, x)
+    return on_whole_graph(value).shard, x
 
 
 def nodes_on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
@@ -156,7 +159,18 @@ def edges_of_slots(value: Any, slots: Pytree) -> Pytree:
     return jax.tree.map(on_whole_graph(value).by_edge, slots)
 
 
+def _as_rows(leaf: Any) -> jax.Array:
+    try:
+        return jnp.asarray(leaf)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"x: got {kind_of(leaf)}; expected arrays of JAX or NumPy with a row for each node, "
+            "such as graph.nodes: tensor.numpy() of PyTorch, frame.to_numpy() of pandas"
+        ) from error
+
+
 def _place(graph: Graph, device: Any) -> WholeGraph:
+    check_held(graph)
     # Edges travel with their numbers, from 1, so that empty slots are told from the first edge.
     every = np.arange(1, graph.num_edges + 1, dtype=np.int32)
     partition = Partition(np.zeros(graph.num_nodes, np.int32), 1, "whole")

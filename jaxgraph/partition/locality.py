@@ -14,6 +14,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import check_graph
 from jaxgraph.partition.adjacency import undirected_adjacency
 from jaxgraph.partition.choices import checked_choice
 from jaxgraph.partition.metis import metis_assignment
@@ -55,6 +56,7 @@ def locality_rank(graph: Graph, order: str, seed: int = 0) -> np.ndarray:
         Cuthill and McKee, "Reducing the bandwidth of sparse symmetric matrices", 1969; Karypis and
         Kumar, "A Fast and High Quality Multilevel Scheme for Partitioning Irregular Graphs", 1998.
     """
+    check_graph(graph, "locality_rank(graph, order)")
     by_rank = _ORDERS[checked_choice("order", order, orders())](graph, checked_seed("seed", seed))
     return inverse_permutation(by_rank.astype(np.int32))
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import check_graph
 from jaxgraph.partition.assignment import Partition, checked_num_parts
 from jaxgraph.partition.choices import checked_choice
 from jaxgraph.partition.hashing import hash_assignment
@@ -123,6 +124,7 @@ def partition(
     References:
         SAR, section 4.2 (METIS); P3, section 3.1 (hash); ROC, section 4.2 (ranges).
     """
+    check_graph(graph, "partition(graph, num_parts)")
     check_names(method, balance, objective, order)
     seed = checked_seed("seed", seed)
     num_parts = checked_num_parts(num_parts)

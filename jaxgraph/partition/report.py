@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import check_graph, kind_of
 from jaxgraph.partition.assignment import Partition
 
 __all__ = ["PartitionReport", "report"]
@@ -83,6 +84,12 @@ def report(graph: Graph, partition: Partition) -> PartitionReport:
     Raises:
         ValueError: the partition has another number of nodes than the graph.
     """
+    check_graph(graph, "report(graph, partition)")
+    if not isinstance(partition, Partition):
+        raise ValueError(
+            f"report(graph, partition): got {kind_of(partition)} for the partition; expected the "
+            "result of jaxgraph.partition.partition(graph, num_parts)."
+        )
     if partition.num_nodes != graph.num_nodes:
         raise ValueError(
             f"partition: assigns {partition.num_nodes} nodes and the graph has {graph.num_nodes}; "

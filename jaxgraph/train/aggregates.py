@@ -51,7 +51,7 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
       ValueError: the model aggregates by parameters first, or the graph is no sharded one, has no
         features, or edge data that the model would ignore.
     """
-    check_sharded(sharded, "aggregate_once")
+    check_sharded(sharded, "aggregate_once(model, sharded)")
     first = first_aggregation(model)
     if first is None:
         raise ValueError(

@@ -107,6 +107,13 @@ def test_the_step_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert temporary == epoch.memory_analysis().temp_size_in_bytes > 0
 
 
+def test_the_loss_is_weighed_and_smoothed(tmp_path: Path):
+    options = ("--class-weights", "balanced", "--label-smoothing", "0.8")
+    losses = run(*options, out=tmp_path / "run.json")["history"]["loss"]
+    # The entropy of what is aimed at: of 0.4 and three times 0.2.
+    assert losses[0] > losses[-1] > 1.33
+
+
 def test_activations_of_16_bits_take_less_memory_and_learn_as_much(tmp_path: Path):
     size = ("--layers", "3", "--hidden", "64", "--epochs", "5")
     wide, short = (
@@ -252,6 +259,8 @@ def test_devices_are_emulated_without_the_user_setting_anything(tmp_path: Path):
         (["--weight-decay", "inf"], "--weight-decay: got inf"),
         (["--epochs", "0"], "--epochs: got 0; expected an integer at least 1."),
         (["--patience", "-1"], "--patience: got -1"),
+        (["--label-smoothing", "1"], "--label-smoothing: got 1"),
+        (["--class-weights", "even"], "--class-weights: got 'even'"),
         (["--parts", "0"], "--parts: got 0"),
         (["--seed", "-1"], "--seed: got -1"),
         (["--mode", "domain", "--prefetch"], "--prefetch: layers of mode domain have none"),

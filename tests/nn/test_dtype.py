@@ -71,7 +71,7 @@ def test_gradients_are_of_32_bits_and_near_the_reference(
     params = random_params(model)
     module = module_of(model, params, dtype=SHORT)
     sharded = crooked_sharded(num_parts, "hash", mode)
-    loss, gradients = loss_and_grad(module, sharded, SEED, train=True)
+    loss, gradients = loss_and_grad(module, sharded, seed=SEED, train=True)
     described = [jax.tree.map(describe, tree) for tree in (gradients, nnx.state(module, nnx.Param))]
     assert described[0] == described[1]
     assert {dtype for _, dtype in jax.tree.leaves(described[0], is_leaf=is_pair)} == {"float32"}

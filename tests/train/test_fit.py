@@ -191,11 +191,11 @@ def test_a_true_result_of_a_callback_ends_training() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(("num_graphs", "runs"), [(1, 6), (2, 10)])
 def test_programs_of_few_optimizers_are_kept(num_graphs: int, runs: int) -> None:
-    """One that is made anew in every run takes its programs with it."""
+    """One with another schedule of the user's takes its programs with it."""
     graphs = [on_devices(small_graph(), 1)] * num_graphs
     alive = []
     for _ in range(runs):
-        optimizer = optax.adam(0.1)
+        optimizer = optax.adam(lambda count: 0.1)
         alive.append(weakref.ref(optimizer.update))
         fit(SmallNet(), graphs, optimizer, epochs=1)
     del optimizer

@@ -22,7 +22,7 @@ from jaxgraph.layout.derived.chunks import (
 )
 from jaxgraph.layout.derived.orientations import by_orientation, orientations
 from jaxgraph.layout.index_check import part_error
-from jaxgraph.layout.manifest import EDGE_DATA, Arrays, Manifest, Shapes
+from jaxgraph.layout.manifest import EDGE_DATA, EDGE_PREFIX, Arrays, Manifest, Shapes
 from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, join_lengths, leaving
 from jaxgraph.partition.sorting import counting_argsort
 
@@ -182,7 +182,7 @@ def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
         extents["position"] = manifest.table_rows(prefix)
         for field, size in extents.items():
             found[f"{prefix}/{field}"] = ((*pieces, size), integer)
-        data = [name for name in _edge_data(edges) if side == "by_receiver" and name in listed]
+        data = [name for name in _edge_data(edges, listed) if side == "by_receiver"]
         for name in (f"{prefix}/neighbors", f"{prefix}/edge_ids", *data):
             if name in listed:
                 shape, dtype = list(listed[name][0]), listed[name][1]
@@ -194,11 +194,11 @@ def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
     return found
 
 
-def _edge_data(edges: str) -> list[str]:
+def _edge_data(edges: str, listed: Shapes) -> list[str]:
     """Names of arrays of the user's data of each edge."""
     if edges == "incoming":
-        return list(EDGE_DATA)
-    return [f"{edges}/{name}" for name in EDGE_DATA]
+        return [name for name in listed if name in EDGE_DATA or name.startswith(EDGE_PREFIX)]
+    return [f"{edges}/{name}" for name in EDGE_DATA if f"{edges}/{name}" in listed]
 
 
 def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:

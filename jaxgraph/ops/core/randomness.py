@@ -55,10 +55,10 @@ def seed_words(key: Seed) -> tuple[jax.Array, jax.Array]:
             )
         return key[0], key[1]
     if not isinstance(key, jax.Array) or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        of = f" of dtype {key.dtype}" if isinstance(key, jax.Array | np.ndarray) else ""
         raise ValueError(
-            f"key must be a typed key, got {type(key).__name__} of dtype "
-            f"{getattr(key, 'dtype', None)}; make it with jax.random.key(seed), or wrap raw key "
-            "data with jax.random.wrap_key_data"
+            f"key must be a typed key, got {type(key).__name__}{of}; make it with "
+            "jax.random.key(seed), or wrap raw key data with jax.random.wrap_key_data"
         )
     if key.shape != ():
         raise ValueError(f"key must be one key of shape (), got shape {key.shape}; pass key[i]")
