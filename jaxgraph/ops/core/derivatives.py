@@ -1,10 +1,10 @@
 """Derivatives of ops that define a backward of their own, and second derivatives of kernels.
 
-Ops define how gradients flow back (`custom_vjp`): reverse mode, once. Forward mode over it, as in
-products with a Hessian, `jax.jvp(jax.grad(f), ...)`, differentiates XLA's loops, and in place of a
-kernel the loops that compute the same (`with_portable_tangents`). This module refuses forward mode
-alone, and reverse mode over reverse mode, in words of its own: JAX's error would name a function or
-a loop inside of the library.
+Ops define their gradients (`custom_vjp`): reverse mode, once. Forward mode over reverse mode, as in
+products with a Hessian, `jax.jvp(jax.grad(f), ...)`, differentiates XLA's loops; in place of a
+kernel it differentiates the loops that compute the same (`with_portable_tangents`). Forward mode
+alone and reverse mode over reverse mode raise errors of this module: JAX's own would name a
+function or a loop inside the library.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _REVERSE = (
 
 
 class custom_vjp:  # noqa: N801, it stands for jax's own
-    """`jax.custom_vjp` whose function says in our words which derivatives it lacks.
+    """`jax.custom_vjp` whose missing derivatives raise errors of this library.
 
     Args:
       function: computes the value.
       nondiff_argnums: as for `jax.custom_vjp`.
-      loops: whether the backward runs loops over edges, which reverse mode cannot go back through.
+      loops: whether the backward runs loops over edges, which reverse mode cannot differentiate.
 
     Attributes:
-      value: the function as it was given, for a forward function to call: forward mode over reverse
-        mode differentiates that.
+      value: the function itself, for the forward function to call: forward mode over reverse mode
+        differentiates it.
     """
 
     def __init__(
@@ -187,8 +187,8 @@ def _refuse(words: str, error: type[Exception]) -> Callable[..., Any]:
     return refuse
 
 
-# Operands of a function with a backward of its own. Their tangents are transposed in reverse mode
-# and computed in forward mode, which is refused there.
+# Marks operands of a function with its own backward. Reverse mode transposes their tangents;
+# forward mode computes them, and raises an error there.
 _REVERSE_ONLY = _identity("jaxgraph_reverse_only")
 _TANGENT = _identity("jaxgraph_tangent")
 _TANGENT.def_impl(_refuse(_FORWARD, TypeError))
@@ -203,7 +203,7 @@ ad.primitive_jvps[_TANGENT] = lambda primals, tangents: (
 )
 ad.primitive_transposes[_TANGENT] = lambda cotangent, x: [cotangent]
 
-# Gradients of such a function, whose tangents are not transposed again.
+# Marks gradients of such a function, whose tangents must not be transposed again.
 _FORWARD_ONLY = _identity("jaxgraph_forward_only")
 ad.primitive_jvps[_FORWARD_ONLY] = lambda primals, tangents: (
     _FORWARD_ONLY.bind(primals[0]),

@@ -1,9 +1,10 @@
 """The stages of a reduction of messages.
 
 A reduction folds the edges of one group after another into a state, finishes the state, and pulls a
-gradient back through each group. `Stages` are computed by XLA, a chunk of edges at a time; their
-subclasses by XLA over a whole graph (`jaxgraph.ops.xla.whole_graph`) and by kernels
-(`jaxgraph.ops.core.kernel_stages`). No stage runs a collective, and each can be compiled alone.
+gradient back through each group. XLA computes `Stages` a chunk of edges at a time. Of their
+subclasses, XLA computes one over a whole graph (`jaxgraph.ops.xla.whole_graph`), and kernels
+compute the others (`jaxgraph.ops.core.kernel_stages`). No stage runs a collective, and each can be
+compiled alone.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ Pytree = Any
 class Stages:
     """The stages of a reduction, which XLA computes here, a chunk of edges at a time.
 
-    `inputs` are what messages are made from: arrays by sender row, receiver row and edge slot.
-    States and adjoints are the reducer's.
+    `inputs` are the inputs of the message: arrays by sender row, receiver row and edge slot. States
+    and adjoints are the reducer's.
 
     Attributes:
-      message, reducer: what is reduced.
-      chunk: edges that the message function is called with.
+      message, reducer: how messages are made and reduced.
+      chunk: number of edges in a call of the message function.
     """
 
     message: MessageFn
@@ -114,12 +115,12 @@ class Stages:
         Args:
           edges, group: the edges.
           inputs: see above.
-          state: what `fold` returned, or this.
+          state: the result of `fold`, or of this method.
           position: int32 [rows to change], the compact row of each row, -1: none.
           after: as for `jaxgraph.ops.core.messages.reduce_messages`.
 
         Returns:
-          The new state, and arrays that exist when it does.
+          The new state, and arrays that exist once it does.
         """
         compact = reduce_messages(edges, group, self.message, self.reducer, inputs, after)
         return merge_at(self.reducer, state, compact, position), compact
@@ -140,7 +141,7 @@ class Stages:
         """The arrays of the receivers that a pull reads.
 
         Args:
-          outputs, kept: what `finish` returned, or `reduce`.
+          outputs, kept: the result of `finish` or of `reduce`.
           gradient: of the outputs.
 
         Returns:
@@ -153,7 +154,7 @@ class Stages:
 
         Args:
           block, inputs: as for `reduce`.
-          adjoint: what `adjoint` returned.
+          adjoint: the result of `adjoint`.
           wanted: which gradients are needed; the others are zeros.
 
         Returns:
@@ -211,7 +212,7 @@ class Stages:
         Returns:
           The new gradients.
         """
-        # All but the place where rows are added is the same for the three orders of edges.
+        # The arguments of all three passes.
         given: dict[str, Any] = {"message": self.message, "reducer": self.reducer}
         given |= {"inputs": inputs, "adjoint": adjoint}
         pull = partial(pull_messages, edges, group=group, **given)
@@ -237,7 +238,7 @@ class Stages:
 
 
 def _spread(compact: Pytree, position: jax.Array, otherwise: Pytree) -> Pytree:
-    """Compact rows at the rows that they represent."""
+    """Scatters compact rows to the rows that they represent, by a gather."""
     has = position >= 0
     found = take_rows(compact, jnp.maximum(position, 0))
     return jax.tree.map(

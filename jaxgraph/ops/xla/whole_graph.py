@@ -297,7 +297,7 @@ def _stored_join(
             for mask, runs in zip(masks, of_rows, strict=True)
         ]
         of_all = _where(jnp.concatenate(masks), take_rows(states, of_rows.reshape(-1)), empty(1))
-        state = reducer.take_lanes(of_all, each)
+        state = reducer.fold_lanes(of_all, each)
         if further is None:
             return state
         known, place = len(jax.tree.leaves(further)[0]), jnp.arange(rows)
@@ -331,7 +331,7 @@ def reduce_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs
             reducer.lift(evaluate_message(message, seen), valid, keep)
             for seen, valid, keep in zip(lanes.lane_inputs(inputs), lanes.masks, kept, strict=True)
         ]
-        return reducer.take_lanes(flat, each)
+        return reducer.fold_lanes(flat, each)
 
     at_once = isinstance(message, GatMessage)
     return _Reduction(edges, "receiver", reducer, visit, empty, at_once).states()
