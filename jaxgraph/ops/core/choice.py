@@ -72,7 +72,7 @@ def usable_implementation(name: str | None, device: Any) -> str:
     check_name("implementation", name, PREFERENCE)
     if reason := unusable(name, device.platform):
         raise NotImplementedError(
-            f"implementation {name!r} {reason}; implementation=None takes one that can be used"
+            f"implementation {name!r} {reason}; implementation=None chooses a usable one"
         )
     return name
 
@@ -113,7 +113,7 @@ def check_name(argument: str, name: Any, names: Iterable[str]) -> None:
 
 @functools.cache
 def _warn_once(reason: str) -> None:
-    logger.warning("XLA computes what the GPU kernels would: mosaic_gpu %s", reason)
+    logger.warning("XLA replaces the GPU kernels: mosaic_gpu %s", reason)
 
 
 def choose_stages(

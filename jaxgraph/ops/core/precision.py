@@ -64,6 +64,7 @@ def _sums_of_runs(products: jax.Array, features: int) -> jax.Array:
     """Sums of `features` consecutive columns, [rows, columns] to [rows, columns / features]."""
     # XLA's CPU compiler does not vectorise a fused sum over the last axis. For a matrix product it
     # computes the operand, gathers included, in a vectorised loop, and then calls a library.
+    ones = jnp.ones(features, products.dtype)
     sums = jnp.dot(products.reshape(-1, features), ones, precision=lax.Precision.HIGHEST)
     return sums.reshape(len(products), -1)
 

@@ -1,4 +1,4 @@
-"""The messages of attention that the GPU kernels know."""
+"""The messages of attention that the GPU kernels support."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def attention_stages(
 
     Args:
       plain: message, reducer and chunk.
-      inputs: what messages are made from; types and structure are looked at.
+      inputs: the inputs of the message; only types and structure are read.
       launch: how kernels are started; None: for the chip of this process.
 
     Returns:
@@ -134,7 +134,7 @@ class _AttentionStages(KernelStages):
         )
 
     def _wanted(self, start: Inputs, wanted: Wanted) -> Gradients:
-        """The start values of the gradients that are wanted, and of those computed beside them."""
+        """The initial values of the wanted gradients, and of those computed with them."""
         receiver = start.receiver[0] if wanted.receiver or wanted.params else None
         if self.logits.kind == GATV2:
             vector = start.params[0] if wanted.params else None
@@ -143,7 +143,7 @@ class _AttentionStages(KernelStages):
         return Gradients(values, sender, receiver if wanted.receiver else None, None)
 
     def _own_state(self, over: EdgeGroup, inputs: Inputs) -> State:
-        """The state after the messages of rows from themselves."""
+        """The state after the self-messages."""
         if over.missing is None:
             heads, features = values_of(self.logits, inputs).shape[1:]
             rows = inputs.receiver.shape[0]
@@ -156,7 +156,7 @@ class _AttentionStages(KernelStages):
     def _own_gradients(
         self, over: EdgeGroup, inputs: Inputs, adjoint: Sequence[jax.Array]
     ) -> Inputs:
-        """The gradients of the messages of rows from themselves, as lists; none: empty lists."""
+        """The gradients of the self-messages, as lists, empty without self-messages."""
         if over.missing is None:
             return Inputs([], [], [], [])
         return pull_chunk(
@@ -175,7 +175,7 @@ class _AttentionStages(KernelStages):
 
 
 def _own_inputs(missing: jax.Array, inputs: Inputs) -> Inputs:
-    """The inputs of self-messages; 0 in rows that ask for none, which may hold NaN."""
+    """The inputs of self-messages; 0 in rows without one, which may hold NaN."""
 
     def own(leaf: jax.Array) -> jax.Array:
         rows = leaf[: missing.shape[0]]
@@ -186,7 +186,7 @@ def _own_inputs(missing: jax.Array, inputs: Inputs) -> Inputs:
 
 
 def _placed(own: list[jax.Array], inputs: Pytree) -> list[jax.Array]:
-    """Gradients of the first rows, or none, among zeros of the shapes of the inputs, in float32."""
+    """Float32 zeros of the shapes of the inputs, with gradients, if any, in the first rows."""
     leaves = jax.tree.leaves(inputs)
     if not own:
         zeros = [jnp.zeros(leaf.shape, jnp.float32) for leaf in leaves]
