@@ -1,4 +1,4 @@
-"""Shapes by name, which tests and benchmarks share."""
+"""Named shapes that tests and benchmarks share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Shape:
 
     Attributes:
       rows, edges: of the graph.
-      heads, width: of a row; a number per head.
+      heads, width: heads of a row; numbers per head.
       dtype: of the numbers.
     """
 

@@ -1,4 +1,4 @@
-"""`jaxgraph datasets`: the names that `--dataset` takes."""
+"""`jaxgraph datasets`: the names that `--dataset` accepts."""
 
 from dataclasses import dataclass
 

@@ -201,7 +201,7 @@ def recipe(dataset: str, model: str) -> Recipe:
     """Returns the recipe of a model on a data set; without a published one, a general one.
 
     Args:
-        dataset: As `jaxgraph.datasets.load` takes it.
+        dataset: A name that `jaxgraph.datasets.load` accepts.
         model: Its name on the command line.
 
     Returns:
@@ -218,14 +218,14 @@ def recipe(dataset: str, model: str) -> Recipe:
 
 
 def prepared(settings: Recipe, graph: Graph) -> Graph:
-    """Returns the graph with its features as the recipe wants them.
+    """Returns the graph with its features prepared as the recipe says.
 
     Args:
         settings: The recipe.
-        graph: The graph, as it was read.
+        graph: The graph as read.
 
     Returns:
-        The graph; one without features as it is, since its nodes get an embedding.
+        The graph; unchanged without features, since its nodes get an embedding.
     """
     if graph.nodes is None or not settings.normalize:
         return graph

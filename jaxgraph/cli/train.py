@@ -121,12 +121,12 @@ class TrainOptions(GraphOptions):
         OneOf(methods()),
     ] = "metis"
     balance: Annotated[
-        str, _device_option(help="What METIS balances: nodes, edges or labels."), OneOf(BALANCES)
+        str, _device_option(help="Balance of METIS: nodes, edges or labels."), OneOf(BALANCES)
     ] = "nodes"
     order: Annotated[
         str | None,
         _device_option(
-            help="How nodes stand in memory, for speed: rcm, degree or metis; as given where not "
+            help="Order of nodes in memory, for speed: rcm, degree or metis; as given where not "
             "given."
         ),
         OneOf(orders()),
@@ -142,7 +142,7 @@ class TrainOptions(GraphOptions):
     ] = None
     patience: Annotated[
         int | None,
-        _training_option(help="Stop so many epochs after the best validation loss; 0: never."),
+        _training_option(help="Stop this many epochs after the best validation loss; 0: never."),
         Number(least=0),
     ] = None
     json: Annotated[
@@ -215,7 +215,7 @@ def _settings(options: TrainOptions) -> tuple[Recipe, list[str]]:
     defaults = recipe(options.dataset, given.pop("model"))
     settings = replace(defaults, **given)
     if options.degree_features and options.normalize is None:
-        # One number a node, which its sum would make 1.
+        # One feature per node, which division by its sum would make 1.
         settings = replace(settings, normalize=False)
     return settings, list(given)
 
@@ -251,7 +251,7 @@ def _train(
     from jaxgraph import parallel, train
 
     if options.dtype == "float64":
-        # The process is the command's own.
+        # The command owns the process.
         jax.config.update("jax_enable_x64", True)
     model = build_model(settings, graph, options.seed, options.dtype)
     mesh = mesh_of(options.parts)
@@ -293,9 +293,9 @@ class _Ending:
     """The outcome of training.
 
     Args:
-        history: Of the epochs that have ended.
+        history: The history of the epochs that have ended.
         epoch: The compiled program of an epoch.
-        interrupted: Whether a signal came before the last one.
+        interrupted: Whether a signal arrived before the last epoch.
         diverged: The loss that became NaN or infinite, with advice, or None.
     """
 

@@ -32,11 +32,11 @@ class KernelStages(Stages):
     def fold_over(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
         """The state [rows, ...] after the messages of a group.
 
-        over: the edges.
+        Args:
+          over: the edges.
           inputs: the inputs of the message.
-          inputs: what messages are made from.
-          before: the state to continue from, None with `over.missing`; None: no message has been
-            folded yet.
+          before: the state to continue from; None: no message has been folded yet. Must be None
+            with `over.missing`.
           num_rows: rows of the state.
 
         Returns:
