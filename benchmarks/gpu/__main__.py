@@ -1,7 +1,7 @@
 """Kernels on one GPU: checked on the chip, then timed against cuSPARSE, PyG and memory's bound.
 
-Every graph has its own process, so that a kernel that breaks the device costs one task, and an
-equal share of the remaining minutes. All contestants get the same arrays on the device, run in
+Every graph has its own process, so that a kernel that breaks the device costs one task. Graphs get
+equal shares of the remaining minutes. All contestants get the same arrays on the device, run in
 turns, and must agree on the result. torch, PyG and cuSPARSE take part where they are installed.
 
     python -m benchmarks.gpu --json gpu.json --markdown gpu.md   # nine minutes on an H100
