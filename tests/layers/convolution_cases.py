@@ -33,14 +33,14 @@ def check_convolution(
     edge_weight: bool = False,
     num_parts: int = 3,
 ) -> None:
-    """Values, and gradients of features and parameters.
+    """Checks values, and gradients of features and parameters.
 
     Args:
         conv: `(params, shard, x)`.
         oracle: `(params, edges, x)`.
-        params: for both.
+        params: parameters for both.
         edge_weight: whether the edges have weights.
-        num_parts: of the graph.
+        num_parts: parts of the graph.
     """
 
     def step(params: dict[str, jax.Array], shard: Any) -> Any:
@@ -74,7 +74,7 @@ def _adjoint(node_ids: Any, width: int) -> Any:
 
 
 def columns_match_rows(conv: Callable[..., Any], params: dict[str, Any]) -> None:
-    """The same values and parameter gradients from columns of features."""
+    """Checks the same values and parameter gradients with columns of features."""
 
     def step(params: dict[str, jax.Array], shard: Any) -> Any:
         def loss(params: dict[str, jax.Array], x: Any) -> jax.Array:
@@ -90,6 +90,6 @@ def columns_match_rows(conv: Callable[..., Any], params: dict[str, Any]) -> None
 
 
 def refused(error: type[Exception], message: str, function: Callable[[Any], Any]) -> None:
-    """Checks that a function of a shard is refused while it is traced."""
+    """Checks that a function of a shard is refused during tracing."""
     with pytest.raises(error, match=message):
         spmd(function, outputs="rows")(crooked_sharded(2, "hash", "sar"))

@@ -170,7 +170,7 @@ def _mean(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray
 
 
 def _max(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    """The largest in each column; equal winners, one an edge, share the gradient evenly."""
+    """The largest in each column; equal winners, one per edge, share the gradient evenly."""
     largest = np.full(x.shape, -np.inf)
     np.maximum.at(largest, edges.receivers, x[edges.senders])
     largest[edges.in_degrees() == 0] = 0
@@ -190,14 +190,14 @@ _REDUCTIONS = {"sum": _sum, "mean": _mean, "max": _max, "min": _min}
 def _attend(
     edges: Edges, logits: np.ndarray, z: np.ndarray, keep: np.ndarray | None, rate: float
 ) -> tuple[np.ndarray, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]]:
-    """y_i = sum_j dropout(softmax_j(logits_ij)) z_j; backward gives those of logits and z.
+    """y_i = sum_j dropout(softmax_j(logits_ij)) z_j; backward returns those of logits and z.
 
     Args:
-        edges: the edges, self-loops among them.
+        edges: the edges, self-loops included.
         logits: float64 [num_edges, heads].
         z: float64 [num_nodes, heads, features].
         keep: bool [num_edges, heads], or None.
-        rate: of dropout.
+        rate: dropout rate.
     """
     alpha = _softmax_by_receiver(edges, logits)
     kept_mask = np.ones(alpha.shape, bool) if keep is None else keep

@@ -70,7 +70,7 @@ def test_reference_holds_for_small_keys_and_small_ids(seed: int) -> None:
     np.testing.assert_array_equal(actual, oracle.node_keep_mask(words_of(key), ids, 16, 0.5))
 
 
-# ------------------------------------------------------------------ what a bit depends on
+# ------------------------------------------------------------------ the inputs of a bit
 
 
 def test_a_bit_does_not_depend_on_the_batch() -> None:
