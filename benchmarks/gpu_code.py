@@ -36,7 +36,7 @@ class Code:
     """One compiled kernel.
 
     Attributes:
-      name: of the kernel.
+      name: name of the kernel.
       registers, spilled, shared: registers of a lane, bytes that it spills, bytes of a block.
       read: bytes of each global read of a lane of the width that has the most bytes in flight.
       in_flight: number of these reads that follow each other without a branch.

@@ -42,7 +42,7 @@ class Row:
     """One compiled train step.
 
     Attributes:
-      model, mode, implementation, devices: what was compiled.
+      model, mode, implementation, devices: the compiled combination.
       blocks: temporary memory of a device.
       gigabytes: the same; arguments (graph, features, parameters) are not counted.
       argument_gigabytes: memory of the arguments.
@@ -144,7 +144,7 @@ def describe(
 
     Args:
       compiled: the program.
-      name, mode, implementation, devices: what was compiled.
+      name, mode, implementation, devices: the compiled combination.
       seconds: seconds of compilation.
 
     Returns:

@@ -40,7 +40,7 @@ class Row:
     """One compiled train step.
 
     Attributes:
-      model, rest, topology, chunks: what was compiled.
+      model, rest, topology, chunks: the compiled combination.
       argument_gigabytes, temporary_gigabytes: memory per device.
       sent_gigabytes: traffic per device and step.
       reductions, gathers: those of partial activations and of their gradients, in the program's
@@ -212,7 +212,7 @@ def main() -> None:
     parser.add_argument("--rests", nargs="+", default=["domain", "sar"])
     parser.add_argument("--topologies", nargs="+", default=["replicated"])
     parser.add_argument("--chunks", type=int, nargs="+", default=[1, 4, 8])
-    parser.add_argument("--factor", type=int, default=16, help="how much smaller tables are made")
+    parser.add_argument("--factor", type=int, default=16, help="factor by which tables are smaller")
     options = parser.parse_args()
     rows = []
     for rest in options.rests:

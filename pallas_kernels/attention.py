@@ -47,7 +47,7 @@ class Attention:
         [rows, heads * width] of float32, bfloat16 or float16.
       vector: float32 [1, heads * width] for GATv2, else None.
       values: [senders, heads * width]; None where they are `sender`, as for GATv2.
-      dropout: of coefficients; None: none.
+      dropout: dropout of coefficients; None: no dropout.
       heads: number of heads.
       logits: the equation of the logits.
     """
@@ -74,7 +74,7 @@ def attention_team(attention: Attention, tables: int, launch: Launch) -> Team:
     Args:
       attention: the inputs.
       tables: about how many rows a lane holds in registers for each edge in flight.
-      launch: how the kernel is started.
+      launch: the launch configuration.
 
     Returns:
       The team.
@@ -109,7 +109,7 @@ def attention_state(
         width]; the state of no edges is -inf, 0, 0. It is overwritten at the rows in `rows`.
       fresh: whether `before` is the state of no edges there, and need not be read; it may then be
         shapes and types of uninitialised arrays.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       m, z and s.

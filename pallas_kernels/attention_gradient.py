@@ -147,13 +147,13 @@ def attention_gradients(
     anyway, and recomputes that number.
 
     Args:
-      attention, adjoint: of the forward.
+      attention, adjoint: those of the forward.
       by_sender, by_receiver: the edges in both orientations.
       before: the arrays to which gradients are added, in place, at rows with edges; None: not
         wanted. GAT and DOT need both or neither of `values` and `sender`, and both for `receiver`;
         `vector` needs `receiver`.
       fresh: whether these are 0 at rows with edges, and need not be read.
-      launch: how the kernels are started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       The gradients that are wanted; the same bits on every run.

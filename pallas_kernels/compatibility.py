@@ -67,7 +67,7 @@ def kernel(
       programs: blocks of the grid, a multiple of `cluster`.
       warpgroups: warpgroups of a block.
       cluster: blocks that may wait for each other; with 1 there is no "member".
-      name: of the kernel.
+      name: name of the kernel.
       continued: the result that overwrites each operand, by operand; what the kernel does not write
         is unchanged.
       interpret: settings of the interpreter; None: compiled.

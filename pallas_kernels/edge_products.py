@@ -40,7 +40,7 @@ def edge_products(
       neighbors: int32 [edges], the row of `z` of each edge.
       before: [slots, heads], of the type of the result, overwritten at the slots of edges.
       slots: int32 [edges], the slot of each edge's product; None: its own index.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       [slots, heads], summed in float32 and rounded to the type of `before`.

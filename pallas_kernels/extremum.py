@@ -46,7 +46,7 @@ def neighbor_extremum(
       maximum: whether the largest wins, or the smallest.
       fresh: whether `before` is the state of no edges there, and need not be read; it may then be
         shapes and types of uninitialised arrays.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       The state after the edges.
@@ -146,7 +146,7 @@ def winner_gradient(
       before: float32 [rows, width], overwritten at the rows in `rows`.
       fresh: whether `before` is 0 there, and need not be read; it may then be the shape and type of
         an uninitialised array.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       float32 [rows, width].

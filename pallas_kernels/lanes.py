@@ -174,7 +174,7 @@ class Lanes:
         """Runs a function that needs a barrier of a cluster; a chip has its own.
 
         Args:
-          warpgroups: of a block.
+          warpgroups: warpgroups of a block.
           run: a function of the barrier.
         """
         if self.interpreted:

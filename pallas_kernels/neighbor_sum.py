@@ -101,7 +101,7 @@ def neighbor_sum(
       before: float32 [rows, heads * width], overwritten at the rows in `rows`.
       fresh: whether `before` is 0 there, and need not be read; it may then be the shape and type of
         an uninitialised array.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       float32 [rows, heads * width]; the same bits on every run.
@@ -134,7 +134,7 @@ def neighbor_mean(
         float32 [rows, heads], as in `reduce_rows`.
       before: a sum, float32 [rows, heads * width], and the number of its terms, float32 [rows,
         heads]; None: no terms.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       y and 1 / n.

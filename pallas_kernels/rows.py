@@ -164,7 +164,7 @@ def visit_rows(
 
     Args:
       lanes, team, launch: those of the kernel.
-      references: of `RowList.operands()`.
+      references: references of `RowList.operands()`.
       visit: reduces an item.
     """
     bounds = references[0]
@@ -190,7 +190,7 @@ def visit_entries(
     Args:
       lanes, team: those of the kernel.
       workers: the warpgroups.
-      references: of `RowList.operands()`.
+      references: references of `RowList.operands()`.
       span: the entries.
       visit: reduces an item.
     """

@@ -14,9 +14,9 @@ class Shape:
     """The sizes of a kernel's operands.
 
     Attributes:
-      rows, edges: of the graph.
+      rows, edges: rows and edges of the graph.
       heads, width: heads of a row; numbers per head.
-      dtype: of the numbers.
+      dtype: dtype of the numbers.
     """
 
     rows: int

@@ -15,7 +15,7 @@ AS_USERS_DO: dict[str, str | bool] = {
 
 
 def compile_quickly() -> None:
-    """Makes XLA compile fast programs of this process less, in less time, with 8 CPU devices.
+    """Makes XLA optimise the programs of this process less, to save time, with 8 CPU devices.
 
     Compilation is most of the suite's cost, and its programs are small. Processes that tests start
     compile as users do; so does this process if its user sets flags.

@@ -1,4 +1,4 @@
-"""Times and memory on CPU: SpMM, attention, epochs and SAR, beside DGL, PyG, torch and scipy.
+"""Times and memory on CPU: SpMM, attention, epochs and SAR, against DGL, PyG, torch and scipy.
 
 Every library runs in its own process on the same graphs, the same float32 numbers, the same number
 of threads and the same malloc setting; under SAR, XLA has one thread more for each emulated device,
@@ -100,7 +100,7 @@ class Run:
     """A run of the program.
 
     Args:
-      options: of the command line.
+      options: options of the command line.
       settings: how workers are started.
       record: the record of everything measured.
       console: the console for everything shown.

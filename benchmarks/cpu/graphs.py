@@ -45,7 +45,7 @@ def make(name: str, seed: int = 0) -> Data:
 
     Args:
       name: one of `GENERATED` or a data set's.
-      seed: of the generator.
+      seed: seed of the generator.
 
     Returns:
       Its arrays.

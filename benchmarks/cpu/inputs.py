@@ -119,7 +119,7 @@ def initial_parameters(
       model: the model.
       in_features: features of a node.
       out_features: classes.
-      seed: of the generator.
+      seed: seed of the generator.
 
     Returns:
       float32 arrays by "layer/name", see `Model.parameter_shapes`.

@@ -173,7 +173,7 @@ def sits_out(task: Task, num_edges: int, quick: bool) -> frozenset[str]:
 
     Args:
       task: the task.
-      num_edges: of the graph.
+      num_edges: edges of the graph.
       quick: whether the whole run should take minutes.
 
     Returns:

@@ -66,8 +66,8 @@ class Record:
       date: when it started.
       versions: what every contestant reported.
       absent: why a contestant did not take part.
-      sizes: of the graphs.
-      limits: of the machine.
+      sizes: sizes of the graphs.
+      limits: limits of the machine.
       peers: the comparison with peers.
       sar: the comparison of SAR on several emulated devices with one.
     """

@@ -92,7 +92,7 @@ class _Edges:
 
         Args:
           values: z, [nodes, features].
-          gradient: of y, [nodes, features].
+          gradient: gradient of y, [nodes, features].
           sender_logits, receiver_logits: l and r, [nodes].
           backward: whether gradients are computed too.
 

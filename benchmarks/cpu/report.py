@@ -78,8 +78,8 @@ def plot_sar(record: Record, path: Path) -> None:
     """Draws the epoch's time over the number of parts, relative to one device.
 
     Args:
-      record: of a run with SAR.
-      path: of the image; its suffix is its format.
+      record: record of a run with SAR.
+      path: path of the image; its suffix is its format.
 
     Raises:
       ImportError: matplotlib is not installed (`jaxgraph[plot]`).

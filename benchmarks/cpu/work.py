@@ -62,7 +62,7 @@ def work(task: Task, size: Size) -> Work | None:
 
     Args:
       task: the task.
-      size: of the graph.
+      size: size of the graph.
 
     Returns:
       The work; for an epoch only that of its aggregations and matrix products. None for a task that
@@ -106,7 +106,7 @@ def _moved(size: Size, per_edge: int, per_node: int, per_gathered_node: int) -> 
     """Work of one pass over the edges, from numbers of 4 bytes.
 
     Args:
-      size: of the graph.
+      size: size of the graph.
       per_edge: numbers that belong to an edge alone.
       per_node: numbers of a node that are read or written in order.
       per_gathered_node: numbers of a node that each of its edges reads.

@@ -59,7 +59,7 @@ def draw(shapes: Sequence[tuple[int, ...]], seed: int, dtype: str = "float32") -
     """Fresh normal numbers on the device.
 
     Args:
-      shapes: of the arrays.
+      shapes: shapes of the arrays.
       seed: different seeds give different numbers.
       dtype: dtype of all.
 

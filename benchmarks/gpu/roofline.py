@@ -61,7 +61,7 @@ def task_work(task: Task, size: Size) -> Work | None:
 
     Args:
       task: the task.
-      size: of the graph.
+      size: size of the graph.
     """
     if isinstance(task, Layer):
         if task.kind == "gat":

@@ -110,7 +110,7 @@ def measure(
       graph: name of the graph.
       task: the task.
       placed: the graph.
-      implementation: of jaxgraph's ops.
+      implementation: implementation of jaxgraph's ops.
       pace: the rounds and seconds.
 
     Yields:

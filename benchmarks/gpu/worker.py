@@ -38,7 +38,7 @@ def work_on(
     Args:
       graph: name of the graph in the plan.
       placed: the graph.
-      implementation: of the ops.
+      implementation: implementation of the ops.
       tasks: their indices in the plan.
       rehearse: whether this is a machine without a GPU.
 

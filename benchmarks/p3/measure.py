@@ -48,7 +48,7 @@ class Point:
 
     Attributes:
       graph, partition: names.
-      devices: how many.
+      devices: number of devices.
       features, hidden: widths of the first layer.
     """
 

@@ -205,7 +205,7 @@ def plot(transfers: Sequence[Transfer], devices: int, path: Path) -> None:
     Args:
       transfers: transfers with sweeps of both.
       devices: number of devices.
-      path: of the image; its suffix is its format.
+      path: path of the image; its suffix is its format.
 
     Raises:
       ImportError: matplotlib is not installed (`jaxgraph[plot]`).

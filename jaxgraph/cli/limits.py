@@ -58,7 +58,7 @@ def check_limits(options: Any) -> None:
     """Checks every field of a dataclass by the limits in its annotation; None is always allowed.
 
     Args:
-        options: Of a dataclass whose fields are annotated with `OneOf` and `Number`.
+        options: A dataclass whose fields are annotated with `OneOf` and `Number`.
 
     Raises:
         ValueError: A value is outside of its limits; the message names the option.

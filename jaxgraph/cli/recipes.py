@@ -238,7 +238,7 @@ def build_model(settings: Recipe, graph: Graph, seed: int, dtype: str = "float32
     Args:
         settings: Class, widths and rates.
         graph: The graph, whose features and classes the model fits.
-        seed: Of the initial parameters.
+        seed: Seed of the initial parameters.
         dtype: Name of the type of activations and messages; parameters are float32, or float64 too.
 
     Returns:

@@ -60,7 +60,7 @@ class TrainOptions(GraphOptions):
         bool | None,
         _model_option(
             "--normalize/--raw",
-            help="Divide each node's features by their sum, or take them as they are.",
+            help="Divide each node's features by their sum, or leave them unchanged.",
         ),
     ] = None
     dtype: Annotated[

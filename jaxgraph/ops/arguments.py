@@ -38,7 +38,7 @@ def check_rows(neighborhood: Neighborhood, side: str, name: str, values: Any, re
     Args:
       neighborhood: the edges.
       side: "sender" or "receiver".
-      name: of the argument.
+      name: name of the argument.
       values: the argument.
       rest: the axes after the first, such as "heads, features"; "...": any number of axes.
 
@@ -62,7 +62,7 @@ def check_slots(
 
     Args:
       neighborhood: the edges.
-      name: of the argument.
+      name: name of the argument.
       values: the argument.
       shapes: the shapes that may follow the first axis.
 

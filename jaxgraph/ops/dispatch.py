@@ -87,7 +87,7 @@ class Neighborhood(Protocol):
         Args:
           message, inputs: as for `propagate`.
           reducer: one whose gradient does not depend on its outputs, such as `Sum`.
-          gradient: of the outputs, [receiver rows, ...].
+          gradient: gradient of the outputs, [receiver rows, ...].
           wanted: the inputs whose gradients are computed.
 
         Returns:

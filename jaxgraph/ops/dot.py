@@ -46,7 +46,7 @@ def dot_attention(
       queries: q [receiver rows, heads, features], floating.
       keys: k [sender rows, heads, features].
       values: v [sender rows, heads, features].
-      scale: of the products; None: 1 / sqrt(features).
+      scale: factor of the products; None: 1 / sqrt(features).
       dropout, key, self_loops, mean_heads, implementation: as for `jaxgraph.ops.gat_attention`.
 
     Returns:

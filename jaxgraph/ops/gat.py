@@ -40,7 +40,7 @@ def gat_attention(
       values: v [sender rows, heads, features], floating.
       sender_logits: l [sender rows, heads].
       receiver_logits: r [receiver rows, heads].
-      negative_slope: of the leaky ReLU.
+      negative_slope: slope of the leaky ReLU.
       dropout: probability with which a coefficient is dropped, in [0, 1).
       key: typed random key, needed where dropout > 0.
       self_loops: whether nodes without an edge to themselves attend to themselves.

@@ -59,7 +59,7 @@ def example(seed: int = 0) -> Example:
     """Makes the graph.
 
     Args:
-      seed: of its edges.
+      seed: seed of its edges.
 
     Returns:
       The graph; some nodes have no edges, one has many.
@@ -148,9 +148,9 @@ def _compare(
     """Compares values, and gradients by differences of the reference along random directions.
 
     Args:
-      function: of the block and arrays; an array per edge holds NaN after the last edge.
-      reference: of the example and float64 arrays.
-      shapes: of the arrays.
+      function: a function of the block and arrays; an array per edge holds NaN after the last edge.
+      reference: a function of the example and float64 arrays.
+      shapes: shapes of the arrays.
       edge_result: whether the result has a row per slot.
 
     Returns:

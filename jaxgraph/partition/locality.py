@@ -40,7 +40,7 @@ def locality_rank(graph: Graph, order: str, seed: int = 0) -> np.ndarray:
             together; "metis", by the parts of a cut into groups of at most about 1500 nodes, which
             finds communities and takes longest, and by degree inside a group, so that consecutive
             rows have about equal lengths.
-        seed: of METIS, from 0 to 2**32 - 1.
+        seed: seed of METIS, from 0 to 2**32 - 1.
 
     Returns:
         int32 [num_nodes], the place of each node: a permutation.

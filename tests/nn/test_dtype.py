@@ -173,7 +173,7 @@ def operands(jaxpr: Any) -> Iterator[tuple[str, Any]]:
     [("GraphSAGE", 1, "sar"), ("GCN", 4, "domain")],
 )
 def test_a_layer_keeps_half_the_memory(name: str, num_parts: int, mode: str) -> None:
-    """A deeper model saves more residuals: in 16 bits, half the bytes more.
+    """A deeper model saves more residuals; in 16 bits the increase is half as large.
 
     Within a layer, CPU computes products in 32 bits, whatever their type.
     """
@@ -188,8 +188,7 @@ def test_a_layer_keeps_half_the_memory(name: str, num_parts: int, mode: str) -> 
 
 
 def test_attention_keeps_little_memory() -> None:
-    """In 32 bits one array per layer; in 16 bits two, which differ by the bias, and some
-    widened."""
+    """In 32 bits one array per layer; in 16 bits two, which differ by the bias, and wider ones."""
 
     def per_layer(dtype: Any) -> float:
         deep, shallow = (temporary_bytes("GAT", layers, dtype, 1, "sar") for layers in (5, 3))

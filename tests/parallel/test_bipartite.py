@@ -87,8 +87,7 @@ def test_two_tables(name: str, implementation: str) -> None:
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("name", CASES)
 def test_receivers_among_the_senders(name: str, implementation: str) -> None:
-    """A sample of neighbours: one array, degrees of the whole graph, and missing self-loops
-    added."""
+    """A sample of neighbours: one array, degrees of the whole graph, missing self-loops added."""
     edges = Edges.of(FROM, TO, SENDERS)
     degree = edges.sum_by_receiver(np.ones(EDGES))
     # A node that is no receiver has no edges here: its degree must show a missing self-loop.

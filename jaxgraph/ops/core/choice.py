@@ -82,7 +82,7 @@ def unusable(name: str, platform: str) -> str:
 
     Args:
       name: one of `PREFERENCE`.
-      platform: of the devices.
+      platform: platform of the devices.
 
     Returns:
       The reason; "" where it can run.
@@ -147,7 +147,7 @@ def choose_stages(
 
 
 def has_kernel(implementation: str, message: MessageFn, reducer: Reducer, inputs: Inputs) -> bool:
-    """Tells whether `choose_stages` takes the implementation that edges were placed for."""
+    """True where `choose_stages` uses the implementation that edges were placed for."""
     plain = Stages(message, reducer, chunk=1)
     return implementation == "xla" or _kernel(implementation, plain, inputs) is not None
 

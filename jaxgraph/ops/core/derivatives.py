@@ -1,4 +1,4 @@
-"""Derivatives of ops that define a backward of their own, and second derivatives of kernels.
+"""Derivatives of ops with their own backward, and second derivatives of kernels.
 
 Ops define their gradients (`custom_vjp`): reverse mode, once. Forward mode over reverse mode, as in
 products with a Hessian, `jax.jvp(jax.grad(f), ...)`, differentiates XLA's loops; in place of a
@@ -26,8 +26,8 @@ __all__ = ["custom_vjp", "differentiated_as", "forward_of", "with_portable_tange
 Pytree = Any
 
 _HESSIAN = (
-    "products with a Hessian are there: jax.jvp(jax.grad(f), (x,), (v,)), as jax.hessian takes "
-    "them, of whole models with shard(..., implementation='xla')"
+    "products with a Hessian work: jax.jvp(jax.grad(f), (x,), (v,)), as in jax.hessian; for whole "
+    "models use shard(..., implementation='xla')"
 )
 _FORWARD = (
     "forward mode (jax.jvp, jax.linearize, jax.jacfwd) alone is not defined for the ops of "
@@ -92,11 +92,11 @@ def forward_of(function: Callable[..., Pytree], *arrays: Pytree) -> Pytree:
     """`function(*arrays)` for use in a backward: forward mode over that can differentiate it.
 
     Args:
-      function: may call functions with a backward of their own; their forward functions are run.
+      function: may call functions with their own backward, whose forward functions then run.
       arrays: pytrees of floating arrays.
 
     Returns:
-      What it returns.
+      Its result.
     """
     return jax.vjp(function, *arrays)[0]
 

@@ -115,7 +115,7 @@ def gat_message(negative_slope: float) -> MessageFn:
     """m_ij = (leaky_relu(l_j + r_i), v_j): logits and values of GAT's attention.
 
     Args:
-      negative_slope: of the leaky ReLU.
+      negative_slope: slope of the leaky ReLU.
 
     Returns:
       A function of sender `(values [edges, heads, features], logits [edges, heads])` and receiver
@@ -145,7 +145,7 @@ def gatv2_message(negative_slope: float) -> MessageFn:
     """m_ij = (<a, leaky_relu(s_j + r_i)>, s_j): logits and values of GATv2's attention.
 
     Args:
-      negative_slope: of the leaky ReLU.
+      negative_slope: slope of the leaky ReLU.
 
     Returns:
       A function of params a [heads, features], sender and receiver [edges, heads, features]. Equal
@@ -179,7 +179,7 @@ def dot_message(scale: float) -> MessageFn:
     """m_ij = (scale <q_i, k_j>, v_j): logits and values of dot-product attention.
 
     Args:
-      scale: of the products.
+      scale: factor of the products.
 
     Returns:
       A function of sender `(keys, values)` and receiver queries, each [edges, heads, features].

@@ -87,7 +87,7 @@ def _kind(calls: Calls, plain: Stages, inputs: Inputs) -> type[_ByCalls] | None:
 
 
 def _exact(calls: Calls, inputs: Inputs) -> bool:
-    """True where kernels take the weights, and the accumulation type of x holds them exactly."""
+    """True where kernels support the weights, and the accumulation type of x holds them exactly."""
     kept, weights = accumulation_dtype(inputs.sender.dtype), inputs.edge.dtype
     return weights in calls.types and jnp.promote_types(kept, weights) == kept
 

@@ -112,7 +112,7 @@ def inner_jaxprs(equation: Any) -> Iterator[Any]:
     """Yields the programs that an equation holds, such as the body of a loop.
 
     Args:
-      equation: of a jaxpr.
+      equation: an equation of a jaxpr.
 
     Yields:
       Each of them, as a `Jaxpr`.

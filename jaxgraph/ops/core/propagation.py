@@ -79,7 +79,7 @@ class Schedule(Protocol):
         Args:
           message, reducer, inputs: as for `reduce`.
           results: the result of `reduce`.
-          gradient: of the outputs.
+          gradient: gradient of the outputs.
           wanted: which gradients are needed; the others are zeros.
 
         Returns:
@@ -151,7 +151,7 @@ def pull_once(
     Args:
       schedule, message, reducer, inputs: as for `propagate_by`, with a reducer whose gradient does
         not depend on its results, such as `Sum`.
-      gradient: of the outputs.
+      gradient: gradient of the outputs.
       wanted: the inputs whose gradients are computed.
 
     Returns:

@@ -142,7 +142,7 @@ class Stages:
 
         Args:
           outputs, kept: the result of `finish` or of `reduce`.
-          gradient: of the outputs.
+          gradient: gradient of the outputs.
 
         Returns:
           One row per receiver row.

@@ -40,7 +40,7 @@ def stored(x: jax.Array) -> jax.Array:
     there may wait for the host.
 
     Args:
-      x: of any shape and type.
+      x: an array of any shape and type.
 
     Returns:
       x.

@@ -46,7 +46,7 @@ def gat_attention(
       values: v [senders, heads, features], float32, bfloat16 or float64.
       sender_logits: l [senders, heads].
       receiver_logits: r [receivers, heads].
-      negative_slope: of the leaky ReLU.
+      negative_slope: slope of the leaky ReLU.
       reducer: the softmax, with the seed and rate of its dropout.
 
     Returns:
@@ -100,7 +100,7 @@ def dot_attention(
       keys: k [senders, heads, features], float32, bfloat16 or float64.
       values: v [senders, heads, features], of the same type.
       queries: q [receivers, heads, features], of the same type.
-      scale: of the products.
+      scale: factor of the products.
       reducer: as for `gat_attention`.
 
     Returns:

@@ -266,7 +266,7 @@ def on_large_pages(x: jax.Array, num_bytes: int) -> jax.Array:
     """x, available only after large pages were requested for the program's temporary memory.
 
     Args:
-      x: of any shape and type.
+      x: an array of any shape and type.
       num_bytes: size of an array in that memory that is never written.
 
     Returns:

@@ -66,12 +66,12 @@ def attention_state(
 
     Args:
       over: the edges; `missing` is left out.
-      logits: of the messages.
+      logits: equation of the logits.
       reducer: the softmax.
       inputs: the inputs of the message, float32, bfloat16 or float16.
       before: the state to continue from, float32.
       fresh: whether it is the state of no messages, and need not be read.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       peak and total [receivers, heads] and sums [receivers, heads, features], float32.

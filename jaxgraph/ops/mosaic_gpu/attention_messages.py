@@ -45,7 +45,7 @@ def attention_stages(
     Args:
       plain: message, reducer and chunk.
       inputs: the inputs of the message; only types and structure are read.
-      launch: how kernels are started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       The stages, or None: there is no kernel for them.
@@ -61,8 +61,8 @@ class _AttentionStages(KernelStages):
     """Messages of logits and values, reduced by a softmax.
 
     Attributes:
-      logits: of the message.
-      launch: how kernels are started.
+      logits: equation of the logits.
+      launch: the launch configuration.
     """
 
     reducer: Softmax

@@ -151,7 +151,7 @@ def neighbor_sum(
       weights: [slots], or [slots, heads] for x [rows, heads, ...]; None: 1.
       scale: float32 [rows of x]; None: 1.
       before: float32 [rows, ...]; not with `over.missing`.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       float32 [rows, ...].
@@ -189,10 +189,10 @@ def neighbor_mean(
 
     Args:
       over: the edges; rows of `over.missing` add their own x, unweighted, and 1 to n.
-      x: of the senders, [rows, ...], float32, bfloat16 or float16.
+      x: rows of the senders, [rows, ...], float32, bfloat16 or float16.
       num_rows: rows of the result.
       weights: as for `neighbor_sum`.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       y [rows, ...], of the type of x, and 1 / n, float32 [rows].
@@ -270,7 +270,7 @@ def edge_products(
       z: [senders, ...], of the same shape otherwise.
       heads: number of products per row.
       before: [slots, heads], of the slots of other groups, of the common type.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       [slots, heads], of the common type; without `before` 0 in the slots of other groups.
@@ -306,7 +306,7 @@ def edge_sums(
       x: [receivers, ...].
       z: [senders, ...], of the same shape otherwise.
       before: [slots, ...], of the slots of other groups, of the common type.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       [slots, ...], of the common type; without `before` 0 in the slots of other groups.
@@ -336,7 +336,7 @@ def edge_total(
       side: "receiver" or "sender", the end whose rows are written.
       values: [slots, ...], float32, bfloat16 or float16.
       num_rows: rows of the result.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       float32 [rows, ...].
@@ -372,7 +372,7 @@ def neighbor_extremum(
       num_rows: rows of the result.
       maximum: whether the largest wins, or the smallest.
       before: the state to continue from; not with `over.missing`.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       best and count, float32 [rows, ...] each.
@@ -423,7 +423,7 @@ def winner_gradient(
       x: [senders, ...].
       adjoint: the result of `Extremum.adjoint`, [receivers, ...].
       before: float32 [senders, ...]; not with `over.missing`.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       float32 [senders, ...].

@@ -29,7 +29,7 @@ def gpu_calls(launch: Launch | None = None) -> Calls:
     """The kernels with one launch configuration.
 
     Args:
-      launch: how kernels are started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       The kernels.
