@@ -270,7 +270,7 @@ def _call(tasks: Sequence[Task], launch: Launch) -> list[list[jax.Array]]:
         of_results = references[len(inputs) + len(continued) :]
         parts = (_parted(references, counts[0]), _parted(of_results, counts[1]))
         for task, tables, found in zip(tasks, *parts, strict=True):
-            _walk(task, lanes, launch, tables, found)
+            _run_task(task, lanes, launch, tables, found)
 
     found = kernel(
         body,
@@ -297,7 +297,7 @@ def _parted(items: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
     ]
 
 
-def _walk(
+def _run_task(
     task: Task, lanes: Lanes, launch: Launch, inputs: Sequence[Any], outputs: Sequence[Any]
 ) -> None:
     reduction, team = task.reduction, task.team

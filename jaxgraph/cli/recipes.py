@@ -67,14 +67,14 @@ def _family(gcn: Recipe, sage: Recipe, gat: Recipe) -> Mapping[str, Recipe]:
         "gcn": gcn,
         "sage": sage,
         "gat": gat,
-        "gatv2": _taken_over(gat, "gatv2"),
-        "gin": _taken_over(sage, "gin"),
-        "deepgcn": _taken_over(gcn, "deepgcn", layers=8, hidden=64, norm="batch"),
+        "gatv2": _adapted(gat, "gatv2"),
+        "gin": _adapted(sage, "gin"),
+        "deepgcn": _adapted(gcn, "deepgcn", layers=8, hidden=64, norm="batch"),
     }
     return MappingProxyType(recipes)
 
 
-def _taken_over(recipe: Recipe, model: str, **changes: Any) -> Recipe:
+def _adapted(recipe: Recipe, model: str, **changes: Any) -> Recipe:
     source = f"none published for {MODELS[model]}; that of {MODELS[recipe.model]}: {recipe.source}"
     return replace(recipe, model=model, source=source, **changes)
 
@@ -98,10 +98,10 @@ _GAT = Recipe(
     epochs=1000,
     patience=100,
 )
-_CITATION = _family(_GCN, _taken_over(_GCN, "sage", hidden=64), _GAT)
+_CITATION = _family(_GCN, _adapted(_GCN, "sage", hidden=64), _GAT)
 _PUBMED = _family(
     _GCN,
-    _taken_over(_GCN, "sage", hidden=64),
+    _adapted(_GCN, "sage", hidden=64),
     replace(
         _GAT, source="Velickovic et al. (2018), section 3.3, Pubmed", lr=1e-2, weight_decay=1e-3
     ),
@@ -140,7 +140,7 @@ _PAPERS = replace(_ARXIV, source=f"none published for ogbn-papers100m; {_ARXIV.s
 
 def _of_ogb(gcn: Recipe) -> Mapping[str, Recipe]:
     sage = replace(gcn, model="sage")
-    return _family(gcn, sage, _taken_over(gcn, "gat", hidden=32, heads=8))
+    return _family(gcn, sage, _adapted(gcn, "gat", hidden=32, heads=8))
 
 
 _CONFIG = "Shchur et al. (2018), github.com/shchur/gnn-benchmark, config/{}.conf.yaml, "

@@ -271,9 +271,9 @@ def _train(
     optimizer = optax.chain(
         optax.add_decayed_weights(settings.weight_decay), optax.adam(settings.lr)
     )
-    ending = _fit(settings, options.seed, model, sharded, optimizer, output, signals)
-    if ending.diverged is not None and not ending.history.records:
-        raise FloatingPointError(ending.diverged)
+    outcome = _fit(settings, options.seed, model, sharded, optimizer, output, signals)
+    if outcome.diverged is not None and not outcome.history.records:
+        raise FloatingPointError(outcome.diverged)
     if options.predictions is not None:
         write_predictions(options.predictions, graph, train.predict(model, sharded))
     values = {name: value for name, value in asdict(settings).items() if name != "source"}
@@ -281,15 +281,15 @@ def _train(
         "versions": versions(),
         "options": asdict(options) | values,
         "graph": graph_summary(graph),
-        "interrupted": ending.interrupted,
-        "diverged": ending.diverged,
-        **result_summary(ending.history),
-        **cost_summary(ending.epoch, sharded),
+        "interrupted": outcome.interrupted,
+        "diverged": outcome.diverged,
+        **result_summary(outcome.history),
+        **cost_summary(outcome.epoch, sharded),
     }
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Ending:
+class _Outcome:
     """The outcome of training.
 
     Args:
@@ -313,7 +313,7 @@ def _fit(
     optimizer: Any,
     output: Output,
     signals: Signals,
-) -> _Ending:
+) -> _Outcome:
     from jaxgraph import train
 
     programs: list[Any] = []
@@ -341,9 +341,9 @@ def _fit(
             )
         except train.TrainingInterrupted as error:
             cut = len(error.history.records) < settings.epochs
-            return _Ending(history=error.history, epoch=programs[0], interrupted=cut)
+            return _Outcome(history=error.history, epoch=programs[0], interrupted=cut)
         except train.DivergenceError as error:
             advice = "Use a smaller --lr; JAX_DEBUG_NANS=1 in the environment shows where it starts"
             message = f"{error.loss}. {advice}."
-            return _Ending(history=error.history, epoch=programs[0], diverged=message)
-    return _Ending(history=history, epoch=programs[0])
+            return _Outcome(history=error.history, epoch=programs[0], diverged=message)
+    return _Outcome(history=history, epoch=programs[0])

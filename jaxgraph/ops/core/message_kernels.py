@@ -68,7 +68,7 @@ def message_stages(calls: Calls, plain: Stages, inputs: Inputs) -> KernelStages 
     return kind and kind(**vars(plain), calls=calls)
 
 
-def _kind(calls: Calls, plain: Stages, inputs: Inputs) -> type[_ByCalls] | None:
+def _kind(calls: Calls, plain: Stages, inputs: Inputs) -> type[_CallStages] | None:
     message, reducer = plain.message, plain.reducer
     if isinstance(message, EdgeOutputs):
         types = {leaf.dtype for leaf in jax.tree.leaves(inputs.receiver)}
@@ -98,13 +98,13 @@ def _continued(before: list[jax.Array], leaves: list[jax.Array]) -> list[jax.Arr
 
 
 @dataclasses.dataclass(frozen=True)
-class _ByCalls(KernelStages):
+class _CallStages(KernelStages):
     """Base of the stages that the kernels of `calls` compute."""
 
     calls: Calls
 
 
-class _Sums(_ByCalls):
+class _Sums(_CallStages):
     """y_i = sum_e w_e x_j, with the weights of `weighted_message`, or w = 1.
 
     With weights no self-loop is added: it would have no weight.
@@ -220,7 +220,7 @@ class _FusedMeans(_Means):
         return dataclasses.replace(before, sender=[total])
 
 
-class _Extrema(_ByCalls):
+class _Extrema(_CallStages):
     """y_i = max_j x_j, or min."""
 
     reducer: Extremum
@@ -249,7 +249,7 @@ class _Extrema(_ByCalls):
         return dataclasses.replace(before, sender=[total])
 
 
-class _EndSums(_ByCalls):
+class _EndSums(_CallStages):
     """y_e = s_j + r_i of every edge, and the sums of their gradients by both ends.
 
     Only the pull exists: `EdgeOutputs` are never reduced.

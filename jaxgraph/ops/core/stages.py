@@ -168,7 +168,7 @@ class Stages:
             own = pull_self_messages(
                 block.node_ids, missing, self.chunk, self.message, self.reducer, inputs, adjoint
             )
-            sender = _head_replaced(grads.sender, own.sender)
+            sender = _with_first_rows(grads.sender, own.sender)
             grads = Inputs(own.params, sender, own.receiver, grads.edge)
             after = when_ready(own.sender)
         return self._pull_all(edges, inputs, adjoint, wanted, grads, after)
@@ -221,7 +221,7 @@ class Stages:
         if wanted.receiver:
             done = pull("receiver", want_params=want_params, after=after)
             want_params, after = False, when_ready((done.rows, done.params))
-            answer, rows = _settled(gradients.receiver, done.rows, places.receiver)
+            answer, rows = _answer_or_totals(gradients.receiver, done.rows, places.receiver)
             gradients = _added(gradients, done.params, receiver=rows)
         if wanted.edge:
             totals, options = gradients.edge, {"want_params": want_params, "after": after}
@@ -231,7 +231,7 @@ class Stages:
             gradients = _added(gradients, params, edge=edge)
         if wanted.by_sender:
             done = pull("sender", want_params=want_params, after=after)
-            sent, rows = _settled(gradients.sender, done.rows, places.sender)
+            sent, rows = _answer_or_totals(gradients.sender, done.rows, places.sender)
             answer = answer if sent is None else sent
             gradients = _added(gradients, done.params, sender=rows)
         return Pulled(gradients, answer, done.rows)
@@ -248,7 +248,7 @@ def _spread(compact: Pytree, position: jax.Array, otherwise: Pytree) -> Pytree:
     )
 
 
-def _settled(
+def _answer_or_totals(
     totals: list[jax.Array], rows: list[jax.Array], position: jax.Array | None
 ) -> tuple[list[jax.Array] | None, list[jax.Array]]:
     """Compact rows as an answer, or added to the totals."""
@@ -257,7 +257,7 @@ def _settled(
     return None, add_at(totals, rows, position)
 
 
-def _head_replaced(totals: list[jax.Array], heads: list[jax.Array]) -> list[jax.Array]:
+def _with_first_rows(totals: list[jax.Array], heads: list[jax.Array]) -> list[jax.Array]:
     """Arrays of zeros whose first rows are replaced."""
     return [
         head if head.shape == total.shape else with_rows_from(total, 0, head)

@@ -201,14 +201,18 @@ def _dot_gradients(
     dq = None
     if wanted[2]:
         keys, rows = attention.sender, attention.receiver.shape[0]
-        start = before[2] if over.missing is None else _own_gradient(over.missing, keys, per_self)
+        start = (
+            before[2]
+            if over.missing is None
+            else _self_message_gradient(over.missing, keys, per_self)
+        )
         # `start` holds the weighted self-messages.
         edges = dataclasses.replace(over, missing=None)
         dq = neighbor_sum(edges, "receiver", keys, rows, weights=per_edge, before=start)
     return dk, dv, dq
 
 
-def _own_gradient(missing: jax.Array, keys: jax.Array, per_self: jax.Array) -> jax.Array:
+def _self_message_gradient(missing: jax.Array, keys: jax.Array, per_self: jax.Array) -> jax.Array:
     """de_ii k_i where a row has a self-message, else 0."""
     mine = to_accumulation(keys[: missing.shape[0]])
     return jnp.where(missing[:, None, None], per_self[..., None] * mine, 0)

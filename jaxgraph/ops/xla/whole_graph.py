@@ -6,8 +6,8 @@ first, second, ... edge of *every* row are computed as one *lane* each, and adde
 few numbers per edge, such as the logits of attention, are computed once for all lanes and stored;
 features of edges never are. There are about as many lanes as most rows have edges. Rows of higher
 degree continue in a second level, and in a third. Edges beyond the last level are cut into runs,
-which are reduced in the same way; runs are joined like edges. The level before reads a level and
-adds it, so that less is stored than for runs of all edges. The host lays out the lanes
+which are reduced in the same way; runs are joined like edges. Each level is added where the level
+before reads it, so that less is stored than for runs of all edges. The host lays out the lanes
 (`jaxgraph.ops.xla.lanes`): a look-up in every call would take about as long as a sum of 16
 features.
 
