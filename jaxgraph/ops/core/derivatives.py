@@ -31,11 +31,11 @@ _HESSIAN = (
 )
 _FORWARD = (
     "forward mode (jax.jvp, jax.linearize, jax.jacfwd) alone is not defined for the ops of "
-    "jaxgraph, with any implementation: take jax.grad, jax.vjp or jax.jacrev; " + _HESSIAN
+    "jaxgraph, with any implementation: use jax.grad, jax.vjp or jax.jacrev; " + _HESSIAN
 )
 _REVERSE = (
     "reverse mode over reverse mode (jax.grad of jax.grad) is not defined for the ops of jaxgraph, "
-    "with any implementation: take forward mode over reverse mode; " + _HESSIAN
+    "with any implementation: use forward mode over reverse mode; " + _HESSIAN
 )
 
 

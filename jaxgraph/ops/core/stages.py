@@ -133,7 +133,7 @@ class Stages:
           inputs: see above, of any group.
 
         Returns:
-          Outputs [receiver rows, ...] in the type of the messages, and what `adjoint` needs.
+          Outputs [receiver rows, ...] in the type of the messages, and residuals for `adjoint`.
         """
         return finish_messages(self.message, self.reducer, inputs, self.chunk, state)
 
