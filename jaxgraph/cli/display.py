@@ -34,7 +34,7 @@ class EpochBar:
     In a file or a pipe it prints a line after every tenth of the epochs, and after an epoch that
     ends more than half a minute after the last line.
 
-    Use as a context manager and hand `update` to the training loop.
+    Use as a context manager and pass `update` to the training loop.
     """
 
     def __init__(self, epochs: int, console: Console) -> None:
