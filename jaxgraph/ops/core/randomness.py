@@ -155,7 +155,7 @@ def edge_keep_mask(
     senders = _as_words("sender_ids", sender_ids)
     if receivers.shape != senders.shape:
         raise ValueError(
-            f"receiver_ids and sender_ids must have one entry an edge each, got shapes "
+            f"receiver_ids and sender_ids must have one entry per edge each, got shapes "
             f"{receivers.shape} and {senders.shape}"
         )
     copies = jnp.asarray(repetition)
