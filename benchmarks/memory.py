@@ -3,7 +3,7 @@
 The graph is random: 16,384 nodes of degree 16 with 64 features, cut by hash. The models have 3
 layers of width 64 (GAT 4 heads of 16) with batch normalisation and dropout, under Adam. Memory is
 counted in blocks, nodes / devices x 64 x 4 bytes: the activations of one layer on one device.
-Nothing is run: the figures are those of the compiled programs.
+Nothing runs: the figures are those of the compiled programs.
 
     python -m benchmarks.memory [--plot memory.svg]
 """
@@ -53,7 +53,7 @@ def make_model(name: str) -> nnx.Module:
 
 
 def temporary_bytes(compiled: jax.stages.Compiled) -> int:
-    """Bytes that the program needs on each device beside its arguments and results."""
+    """Bytes that the program needs on each device in addition to its arguments and results."""
     analysis = compiled.memory_analysis()
     assert analysis is not None
     return analysis.temp_size_in_bytes

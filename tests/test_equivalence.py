@@ -1,6 +1,6 @@
 """Every layer under every schedule equals the float64 oracle: loss, gradients, running statistics.
 
-The default run takes a subset in which every two values of different factors meet; `--full` the
+The default run covers a subset with every pair of values of different factors; `--full` covers the
 whole matrix.
 """
 
@@ -54,7 +54,7 @@ def pairs(case: tuple[Any, ...]) -> set[Any]:
 
 
 def pairwise_cover(cases: list[Case]) -> set[Case]:
-    """Some of the cases, in which every pair of values of all cases occurs; the greedy choice."""
+    """A subset of the cases with every pair of values of all cases; a greedy choice."""
     missing = set().union(*map(pairs, cases))
     chosen: set[Case] = set()
     while missing:

@@ -1,4 +1,4 @@
-"""The graph type: what it stores, and what it refuses."""
+"""The graph type: its fields, and its errors."""
 
 import copy
 import pickle
@@ -258,7 +258,7 @@ def test_repr_gives_sizes_and_no_arrays() -> None:
     assert "num_labels=3" in repr(build(labels=np.eye(4, 3)))
 
 
-# What is wrong with the input, and how the message begins.
+# Faulty inputs, and the start of their messages.
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (
         {"senders": [0, 9, 4, 1, 2]},

@@ -5,7 +5,7 @@ import pytest
 import jaxgraph
 from tests.interpreter import run_alone
 
-# One interpreter for all, each module imported with what it pulls in reported.
+# One interpreter for all; it reports the imports of each module.
 HOST_MODULES = (
     "jaxgraph",
     "jaxgraph.graph",

@@ -1,4 +1,4 @@
-"""Transforms against brute force on small graphs, and what they refuse."""
+"""Transforms against brute force on small graphs, and their errors."""
 
 import re
 from typing import Any

@@ -58,7 +58,7 @@ def crooked_graph(
     num_features: int = NUM_FEATURES,
     edges: bool = False,
 ) -> Graph:
-    """Repeated edges, self-loops, a node with very many edges in, one with as many out, lone ones.
+    """Repeated edges, self-loops, a hub of receivers and one of senders, and isolated nodes.
 
     Args:
         num_nodes: Number of nodes.
@@ -205,7 +205,7 @@ def sharded_pass(module: Any, sharded: ShardedGraph, train: bool = True) -> Pass
 
 
 def layer_seeds(num_layers: int) -> list[models.LayerSeeds]:
-    """The words of the keys that a model makes of `SEED`."""
+    """The words of the keys that a model draws from `SEED`."""
 
     def words(key: jax.Array) -> tuple[int, int]:
         first, second = np.asarray(jax.random.key_data(key)).tolist()
@@ -261,7 +261,7 @@ def flat(layer: LayerParams) -> dict[str, np.ndarray]:
 
 
 def poisoned(sharded: ShardedGraph) -> ShardedGraph:
-    """The same graph with NaN in the rows of padding, of which there must be some."""
+    """The same graph with NaN in its padding rows, of which there must be some."""
     shards: Any = sharded.shards
     assert shards.nodes is not None and not bool(shards.node_mask.all())
     nodes = jnp.where(shards.node_mask[..., None], shards.nodes, jnp.nan)

@@ -79,7 +79,7 @@ def _family(gcn: Recipe, sage: Recipe, gat: Recipe) -> Mapping[str, Recipe]:
     return MappingProxyType(recipes)
 
 
-def _taken_over(recipe: Recipe, model: str, **changes: Any) -> Recipe:
+def _adapted(recipe: Recipe, model: str, **changes: Any) -> Recipe:
     source = f"none published for {MODELS[model]}; that of {MODELS[recipe.model]}: {recipe.source}"
     return replace(recipe, model=model, source=source, **changes)
 
@@ -103,10 +103,10 @@ _GAT = Recipe(
     epochs=1000,
     patience=100,
 )
-_CITATION = _family(_GCN, _taken_over(_GCN, "sage", hidden=64), _GAT)
+_CITATION = _family(_GCN, _adapted(_GCN, "sage", hidden=64), _GAT)
 _PUBMED = _family(
     _GCN,
-    _taken_over(_GCN, "sage", hidden=64),
+    _adapted(_GCN, "sage", hidden=64),
     replace(
         _GAT, source="Velickovic et al. (2018), section 3.3, Pubmed", lr=1e-2, weight_decay=1e-3
     ),
@@ -145,7 +145,7 @@ _PAPERS = replace(_ARXIV, source=f"none published for ogbn-papers100m; {_ARXIV.s
 
 def _of_ogb(gcn: Recipe) -> Mapping[str, Recipe]:
     sage = replace(gcn, model="sage")
-    return _family(gcn, sage, _taken_over(gcn, "gat", hidden=32, heads=8))
+    return _family(gcn, sage, _adapted(gcn, "gat", hidden=32, heads=8))
 
 
 _CONFIG = "Shchur et al. (2018), github.com/shchur/gnn-benchmark, config/{}.conf.yaml, "
@@ -206,7 +206,7 @@ def recipe(dataset: str, model: str) -> Recipe:
     """Returns the recipe of a model on a data set; without a published one, a general one.
 
     Args:
-        dataset: As `jaxgraph.datasets.load` takes it.
+        dataset: A name that `jaxgraph.datasets.load` accepts.
         model: Its name on the command line.
 
     Returns:
@@ -223,14 +223,14 @@ def recipe(dataset: str, model: str) -> Recipe:
 
 
 def prepared(settings: Recipe, graph: Graph) -> Graph:
-    """Returns the graph with its features as the recipe wants them.
+    """Returns the graph with its features prepared as the recipe says.
 
     Args:
         settings: The recipe.
-        graph: The graph, as it was read.
+        graph: The graph as read.
 
     Returns:
-        The graph; one without features as it is, since its nodes get an embedding.
+        The graph; unchanged without features, since its nodes get an embedding.
     """
     if graph.nodes is None or not settings.normalize:
         return graph
@@ -243,7 +243,7 @@ def build_model(settings: Recipe, graph: Graph, seed: int, dtype: str = "float32
     Args:
         settings: Class, widths and rates.
         graph: The graph, whose features and classes the model fits.
-        seed: Of the initial parameters.
+        seed: Seed of the initial parameters.
         dtype: Name of the type of activations and messages; parameters are float32, or float64 too.
 
     Returns:

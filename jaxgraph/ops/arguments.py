@@ -38,8 +38,8 @@ def check_rows(neighborhood: Neighborhood, side: str, name: str, values: Any, re
     Args:
       neighborhood: the edges.
       side: "sender" or "receiver".
-      name: of the argument.
-      values: what was given.
+      name: name of the argument.
+      values: the argument.
       rest: the axes after the first, such as "heads, features"; "...": any number of axes.
 
     Raises:
@@ -62,8 +62,8 @@ def check_slots(
 
     Args:
       neighborhood: the edges.
-      name: of the argument.
-      values: what was given.
+      name: name of the argument.
+      values: the argument.
       shapes: the shapes that may follow the first axis.
 
     Raises:

@@ -1,9 +1,8 @@
 """Quality of a partition: the load of each part, the rows it must fetch, and their balance.
 
 An edge belongs to the part of its receiver. A part's halo is the set of nodes of other parts that
-send to it: the rows it must fetch in each layer (SAR, section 3.2: the vertices of V_{p,q} for
-q != p).
-The replication factor counts them beside the nodes themselves, over the nodes.
+send to it: the rows it must fetch in each layer (SAR, section 3.2: the vertices of V_{p,q} for q !=
+p). The replication factor is the number of nodes and halo rows, over the number of nodes.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def test_one_part_trains_to_the_same_loss(written: dict, tmp_path: Path):
 
 
 def test_the_step_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """The figures of the summary are those of the program that trained."""
+    """The summary shows the figures of the program that trained."""
     programs = []
     compile_program = jax.stages.Lowered.compile
 
@@ -277,7 +277,7 @@ def test_mistakes_are_one_line_in_words_of_the_command(wrong: list[str], message
     assert result.exit_code == 2, result.output
     assert message in result.stderr
     assert result.stderr.startswith("Error: --") and result.stderr.count("\n") == 1
-    # No name of a parameter in Python, which have underscores; generators' own names have none.
+    # The message has no Python parameter name, with underscores; generators' names have none.
     assert "_" not in result.stderr.replace("JAXGRAPH_DATA", "").replace("mosaic_gpu", "")
 
 

@@ -8,7 +8,7 @@ from jaxgraph.graph import Graph
 
 
 def present(array: np.ndarray | None) -> np.ndarray:
-    """Returns an array that a graph is expected to have."""
+    """Returns an array that a graph must have."""
     assert array is not None
     return array
 

@@ -89,7 +89,7 @@ CASES = {
     "gat-mean": _gat(False),
     "gatv2": _gatv2(),
 }
-"""Of widths that are mapped before and after the sum."""
+"""Convolutions whose widths are mapped before the sum, and after it."""
 
 
 def doubles(params: dict[str, Any]) -> dict[str, np.ndarray]:

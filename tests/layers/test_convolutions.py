@@ -50,7 +50,7 @@ def without_bias(params: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in params.items() if not name.endswith("bias")}
 
 
-# Wider than the input: mapped after the sum; as wide or narrower: before.
+# Wider than the input: mapped after the sum; otherwise before.
 CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any]]] = {
     "gcn-narrow": (gcn_conv, convolutions.gcn, gcn_params(3)),
     "gcn-wide": (gcn_conv, convolutions.gcn, gcn_params(WIDE)),
@@ -73,7 +73,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any]]] 
     ),
     "gin-narrow": (gin_conv, convolutions.gin, gin_params(4)),
     "gin-wide-no-bias": (gin_conv, convolutions.gin, without_bias(gin_params(WIDE))),
-    # Last: the parameters of the others are drawn before.
+    # Last, as the parameters of the others are drawn before.
     "sage-min": (
         partial(sage_conv, reduce="min"),
         partial(convolutions.sage, reduce="min"),
@@ -117,7 +117,7 @@ def test_weights_that_a_shard_has_lost() -> None:
 
 @pytest.mark.parametrize("graph", SPECIAL_GRAPHS, ids=lambda graph: graph.name)
 def test_degrees_of_special_graphs(graph: Any) -> None:
-    """One part is empty, another holds half of the graph."""
+    """One part is empty, another has half of the graph."""
     params, of_sage = gcn_params(3), sage_params(3)
 
     def step(shard: Any) -> list[jax.Array]:

@@ -1,4 +1,4 @@
-"""Edge data that a layer would ignore is refused, with the ways out."""
+"""Edge data that a layer would ignore is refused, with advice."""
 
 from dataclasses import replace
 from typing import Any
@@ -61,7 +61,7 @@ def test_columns_of_features_are_refused_alike() -> None:
 
 
 def test_one_layer_of_a_model_can_be_given_a_shard_without() -> None:
-    """And a layer by `propagate` is asked nothing."""
+    """A layer that uses `propagate` is not asked."""
 
     class Mixed(nnx.Module):
         def __init__(self) -> None:

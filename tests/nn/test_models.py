@@ -1,4 +1,4 @@
-"""Ready models: what they are made of, their options against the oracle, and what they send."""
+"""Ready models: their layers, their options against the oracle, and their traffic."""
 
 from dataclasses import replace
 from typing import Any
@@ -221,7 +221,7 @@ def test_a_graph_without_features_asks_for_an_embedding() -> None:
 
 
 class EmbeddedGCN(nnx.Module):
-    """A model for a graph without features, as a user composes it."""
+    """A model for a graph without features, composed by a user."""
 
     def __init__(self, num_nodes: int, rngs: nnx.Rngs) -> None:
         self.embedding = nn.NodeEmbedding(num_nodes, 6, rngs=rngs)
@@ -295,7 +295,7 @@ def bytes_sent(module: Any, sharded: ShardedGraph) -> tuple[float, float]:
 
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 def test_the_backward_of_a_sum_sends_what_the_forward_sends(mode: str) -> None:
-    """Nothing is fetched a second time; an answer may travel with what pads its table."""
+    """Nothing is fetched twice; an answer may travel with the padding of its table."""
     forward, both = bytes_sent(make("GCN", norm="batch"), crooked_sharded(4, "hash", mode))
     assert forward > 0
     most = WHOLE_ANSWER_RATIO if mode == "sar" else 1

@@ -246,14 +246,14 @@ _REDUCTIONS = {"sum": _sum, "mean": _mean, "max": _max, "min": _min}
 def _attend(
     edges: Edges, logits: np.ndarray, z: np.ndarray, keep: np.ndarray | None, rate: float
 ) -> tuple[np.ndarray, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]]:
-    """y_i = sum_j dropout(softmax_j(logits_ij)) z_j; backward gives those of logits and z.
+    """y_i = sum_j dropout(softmax_j(logits_ij)) z_j; backward returns those of logits and z.
 
     Args:
-        edges: the edges, self-loops among them.
+        edges: the edges, self-loops included.
         logits: float64 [num_edges, heads].
         z: float64 [num_nodes, heads, features].
         keep: bool [num_edges, heads], or None.
-        rate: of dropout.
+        rate: dropout rate.
     """
     alpha = _softmax_by_receiver(edges, logits)
     kept_mask = np.ones(alpha.shape, bool) if keep is None else keep

@@ -1,8 +1,8 @@
-"""Whole models: a stack of blocks, of which the last is dropout and convolution alone.
+"""Whole models: a stack of blocks, the last of which is only dropout and convolution.
 
     h = dropout(x_l);  x_{l+1} = activation(norm(conv_l(h) + residual_l(h)))
 
-The last attention layer takes the mean over its heads, the others join them.
+The last attention layer averages its heads, the others join them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LayerBackward = Callable[[np.ndarray], tuple[np.ndarray, LayerParams]]
 
 @dataclass(frozen=True)
 class Model:
-    """The options of a stack but for the sizes of its layers, which the parameters give."""
+    """The options of a stack, except the sizes of its layers, which the parameters determine."""
 
     conv: str  # gcn, sage, gat, gatv2, gin or gine
     num_heads: int = 1  # of gat and gatv2
@@ -66,12 +66,12 @@ def forward(
     """Runs the model on the whole graph.
 
     Args:
-        model: what the layers are.
+        model: the layers.
         params: for each layer a dict "conv", and for those before the last, where the model has
-            them, "residual" (of a change of width: kernel) and "norm" (scale, bias).
+            them, "residual" (for a change of width: kernel) and "norm" (scale, bias).
         edges: the graph.
         x: features, [num_nodes, in_features].
-        seeds: of each layer; None drops nothing.
+        seeds: seeds of each layer; None drops nothing.
         statistics: running "mean" and "var" of each batch norm.
         train: whether batch norm normalises by this batch, and updates the statistics.
     """

@@ -87,10 +87,10 @@ def test_two_tables(name: str, implementation: str) -> None:
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("name", CASES)
 def test_receivers_among_the_senders(name: str, implementation: str) -> None:
-    """A sample of neighbours: one array, degrees of the whole graph, self-loops where they lack."""
+    """A sample of neighbours: one array, degrees of the whole graph, missing self-loops added."""
     edges = Edges.of(FROM, TO, SENDERS)
     degree = edges.sum_by_receiver(np.ones(EDGES))
-    # What is no receiver has no edges here: that it lacks a self-loop its degree must tell.
+    # A node that is no receiver has no edges here: its degree must show a missing self-loop.
     of_senders = degree + (np.arange(SENDERS) >= RECEIVERS)
     given = block(
         receivers_first=True,

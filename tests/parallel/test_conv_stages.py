@@ -1,4 +1,4 @@
-"""A loop of the host over parts and edge groups, every stage compiled alone, gives the layer."""
+"""A host loop over parts and edge groups, with every stage compiled alone, equals the layer."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class HostLoop:
         return results, self.stages.update(params, part.receivers, rows, results[0])
 
     def forward(self) -> list[np.ndarray]:
-        """y of every part; keeps what the backward needs."""
+        """y of every part; saves the residuals of the backward."""
         self.results, outputs = [], []
         for index, (part, rows) in enumerate(zip(self.parts, self.rows, strict=True)):
             state = self._first(self.params, part, rows)

@@ -1,4 +1,4 @@
-"""Mistakes in functions of a shard get an error that says what to write."""
+"""Mistakes in functions of a shard get an error with advice."""
 
 import functools
 import inspect
@@ -95,7 +95,7 @@ NAMES = {"shard", "neighborhood", "nodes"}
 
 
 def functions_of_a_shard():
-    """All public functions that take one."""
+    """All public functions with a shard among their arguments."""
     modules = (jg.layers, jg.nn, jg.parallel, jg.parallel.ptags)
     functions = {
         function

@@ -35,11 +35,11 @@ Pytree = Any
 
 
 def check_start(over: EdgeGroup, *before: jax.Array | None) -> None:
-    """Raises `ValueError` if messages of rows to themselves would be added to an earlier result."""
+    """Raises `ValueError` if self-messages would be added to an earlier result."""
     if over.missing is not None and any(part is not None for part in before):
         raise ValueError(
-            "`before` came with rows that take in a message from themselves; expected one or the "
-            "other: reduce the group with `missing` first and continue from what it gives"
+            "`before` came with rows that have a message from themselves; expected one or the "
+            "other: reduce the group with `missing` first and continue from its result"
         )
 
 
@@ -52,7 +52,7 @@ def reduce_self_messages(
     inputs: Inputs,
     state: Pytree,
 ) -> Pytree:
-    """Folds in the message of every node to itself where `missing` says that no edge does.
+    """Folds the message of every node to itself that `missing` marks as carried by no edge.
 
     Args:
       node_ids: int32 [rows], global ids.
@@ -140,7 +140,7 @@ def _for_each_row_chunk(
 ) -> Pytree:
     """`body(rows, mask, first_row, carry)` over consecutive rows, `chunk` at a time.
 
-    Masked lanes see a row that counts, so that rows of padding are never read.
+    Masked lanes read a row with a self-message, so that padding rows are never read.
     """
     count = missing.shape[0]
     chunk = min(chunk, count)
@@ -148,7 +148,7 @@ def _for_each_row_chunk(
     some = jnp.argmax(missing).astype(jnp.int32)
 
     def step(index: jax.Array, carry: Pytree) -> Pytree:
-        # The last chunk slides back to end with the rows; what it sees again is masked.
+        # The last chunk starts early, to end with the rows; the rows that it repeats are masked.
         first = jnp.minimum(index * chunk, count - chunk)
         rows = first + lanes
         mask = take_rows(missing, rows) & (rows >= index * chunk)
