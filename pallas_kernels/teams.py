@@ -72,9 +72,9 @@ class Launch:
     Attributes:
       programs: blocks of the grid; by default as many as the chip of this process holds.
       warpgroups: warpgroups of a block.
-      cluster: blocks that wait for each other where they join the pieces of rows; 1: none does, and
-        a second kernel joins them.
-      words: of 4 bytes that a lane may wait for at once.
+      cluster: blocks that wait for each other to join the pieces of rows; 1: a second kernel joins
+        them.
+      words: words of 4 bytes that a lane may have in flight.
       cached: bytes of those columns of a table that one pass over the rows reads.
       reuse: edges for each row of a table from which on there are several passes.
       interpret: settings of Pallas' interpreter; None: compiled.

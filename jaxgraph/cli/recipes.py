@@ -71,10 +71,10 @@ def _family(gcn: Recipe, sage: Recipe, gat: Recipe) -> Mapping[str, Recipe]:
         "gcn": gcn,
         "sage": sage,
         "gat": gat,
-        "gatv2": _taken_over(gat, "gatv2"),
-        "gin": _taken_over(sage, "gin"),
-        "gine": _taken_over(sage, "gine"),
-        "deepgcn": _taken_over(gcn, "deepgcn", layers=8, hidden=64, norm="batch"),
+        "gatv2": _adapted(gat, "gatv2"),
+        "gin": _adapted(sage, "gin"),
+        "gine": _adapted(sage, "gine"),
+        "deepgcn": _adapted(gcn, "deepgcn", layers=8, hidden=64, norm="batch"),
     }
     return MappingProxyType(recipes)
 

@@ -288,9 +288,9 @@ def _train(
     task = train.NodeClassification(label_smoothing=options.label_smoothing)
     if options.class_weights == "balanced":
         task = train.NodeClassification.balanced(graph, label_smoothing=options.label_smoothing)
-    ending = _fit(settings, options.seed, model, sharded, optimizer, task, output, signals)
-    if ending.diverged is not None and not ending.history.records:
-        raise FloatingPointError(ending.diverged)
+    outcome = _fit(settings, options.seed, model, sharded, optimizer, task, output, signals)
+    if outcome.diverged is not None and not outcome.history.records:
+        raise FloatingPointError(outcome.diverged)
     if options.predictions is not None:
         write_predictions(options.predictions, graph, train.predict(model, sharded))
     values = {name: value for name, value in asdict(settings).items() if name != "source"}
