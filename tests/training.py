@@ -13,6 +13,7 @@ import numpy as np
 from flax import nnx
 
 from jaxgraph import Graph, nn
+from jaxgraph.nn.stack import Stack
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard, spmd
 from jaxgraph.partition import partition
 from tests.oracles import losses, models
@@ -38,6 +39,7 @@ _CLASSES = {
     "gat": nn.GAT,
     "gatv2": nn.GATv2,
     "gin": nn.GIN,
+    "transformer": nn.Transformer,
 }
 _ACTIVATIONS = {"relu": jax.nn.relu, "elu": jax.nn.elu}
 
@@ -115,11 +117,11 @@ def module_of(
     params: Sequence[LayerParams],
     num_features: int = NUM_FEATURES,
     **options: Any,
-) -> nn.GCN | nn.GraphSAGE | nn.GAT | nn.GATv2 | nn.GIN:
+) -> Stack:
     """The library's model that the oracle's description means, with these parameters."""
     if model.conv == "sage":
         options["reduce"] = model.reduce
-    if model.conv in ("gat", "gatv2"):
+    if model.conv in models.ATTENTION:
         options["num_heads"] = model.num_heads
     if model.conv in ("gcn", "gat", "gatv2"):
         options["add_self_loops"] = model.add_self_loops
@@ -213,7 +215,7 @@ def oracle_pass(
 ) -> Pass:
     """The same by the oracle, in float64."""
     # The library has one rate for features and attention.
-    model = replace(model, attention_dropout=model.dropout if model.conv.startswith("gat") else 0)
+    model = replace(model, attention_dropout=model.dropout if model.conv in models.ATTENTION else 0)
     result = models.forward(
         model,
         params,

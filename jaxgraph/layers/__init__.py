@@ -34,6 +34,7 @@ from jaxgraph.layers.normalization import (
 )
 from jaxgraph.layers.recompute import recompute
 from jaxgraph.layers.remat import ACTIVATED, INPUT, NORM_INPUT, RematPolicy
+from jaxgraph.layers.transformer import transformer_conv, transformer_stages
 
 __all__ = [
     "ACTIVATED",
@@ -75,6 +76,8 @@ __all__ = [
     "require_rows",
     "sage_conv",
     "sage_stages",
+    "transformer_conv",
+    "transformer_stages",
 ]
 
 

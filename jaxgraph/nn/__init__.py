@@ -6,6 +6,7 @@ from jaxgraph.nn.embedding import NodeEmbedding
 from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.models import GAT, GCN, GIN, DeepGCN, GATv2, GraphSAGE
 from jaxgraph.nn.normalization import BatchNorm, LayerNorm
+from jaxgraph.nn.transformer import Transformer, TransformerConv
 
 __all__ = [
     "GAT",
@@ -24,6 +25,8 @@ __all__ = [
     "Linear",
     "NodeEmbedding",
     "SAGEConv",
+    "Transformer",
+    "TransformerConv",
     "dropout",
 ]
 

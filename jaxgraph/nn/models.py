@@ -27,13 +27,13 @@ from jaxgraph.nn.protocol import Convolution
 from jaxgraph.nn.remat import Policies
 from jaxgraph.nn.stack import Stack
 
-__all__ = ["GAT", "GCN", "GIN", "DeepGCN", "GATv2", "GraphSAGE"]
+__all__ = ["GAT", "GCN", "GIN", "DeepGCN", "GATv2", "GraphSAGE", "StackedModel"]
 
 Activation = Callable[[jax.Array], jax.Array]
 
 
 @dataclass(eq=False, repr=False)
-class _Model(Stack):
+class StackedModel(Stack):
     """The arguments that all models share, and how convolutions are stacked by them."""
 
     in_features: int
@@ -112,7 +112,7 @@ def _layer_widths(
 
 
 @dataclass(eq=False, repr=False)
-class GCN(_Model):
+class GCN(StackedModel):
     """Layers of `GCNConv`.
 
     Args:
@@ -180,7 +180,7 @@ class DeepGCN(GCN):
 
 
 @dataclass(eq=False, repr=False)
-class GraphSAGE(_Model):
+class GraphSAGE(StackedModel):
     """Layers of `SAGEConv`.
 
     Args:
@@ -215,7 +215,7 @@ class GraphSAGE(_Model):
 
 
 @dataclass(eq=False, repr=False)
-class GIN(_Model):
+class GIN(StackedModel):
     """Layers of `GINConv`.
 
     Args:
@@ -246,7 +246,7 @@ class GIN(_Model):
 
 
 @dataclass(eq=False, repr=False)
-class _AttentionModel(_Model):
+class _AttentionModel(StackedModel):
     """All layers but the last join their heads, the last averages them."""
 
     num_heads: int = 1

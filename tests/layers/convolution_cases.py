@@ -46,7 +46,7 @@ def check_convolution(
     def step(params: dict[str, jax.Array], shard: Any) -> Any:
         def loss(x: jax.Array, params: dict[str, jax.Array]) -> Any:
             y = conv(params, shard, x)
-            return shard.sum(jnp.sum(shard.mask_rows(y * _adjoint(shard.node_ids, y.shape[1])))), y
+            return shard.sum(jnp.sum(shard.mask_rows(y * adjoint(shard.node_ids, y.shape[1])))), y
 
         (_, y), (of_x, of_params) = jax.value_and_grad(loss, (0, 1), has_aux=True)(
             shard.nodes, params
@@ -60,8 +60,8 @@ def check_convolution(
 
     doubles = {name: value.astype(np.float64) for name, value in params.items()}
     expected, backward = oracle(doubles, oracle_edges(graph), np.asarray(graph.nodes, np.float64))
-    adjoint = np.asarray(_adjoint(np.arange(graph.num_nodes), expected.shape[1]), np.float64)
-    expected_of_x, expected_of_params = backward(adjoint)
+    of_y = np.asarray(adjoint(np.arange(graph.num_nodes), expected.shape[1]), np.float64)
+    expected_of_x, expected_of_params = backward(of_y)
     assert_close(y, expected, reduction_length=TERMS, name="y")
     assert_close(of_x, expected_of_x, reduction_length=TERMS, name="gradient of x")
     assert of_params.keys() == expected_of_params.keys()
@@ -69,7 +69,8 @@ def check_convolution(
         assert_close(of_params[name], gradient, reduction_length=TERMS, name=name)
 
 
-def _adjoint(node_ids: Any, width: int) -> Any:
+def adjoint(node_ids: Any, width: int) -> Any:
+    """A gradient [rows, width] of the outputs, by the nodes' ids."""
     return jnp.sin(1.0 + node_ids[:, None] * jnp.arange(1, width + 1) / width)
 
 

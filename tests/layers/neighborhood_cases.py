@@ -78,6 +78,20 @@ def _gatv2() -> Case:
     return Case(layers.gatv2_conv, convolutions.gatv2, layers.gatv2_stages, params)
 
 
+def _transformer() -> Case:
+    names = ("query", "key", "value", "skip")
+    params = {f"{name}_kernel": normal(NUM_FEATURES, HEADS * OUT) for name in names}
+    params |= {f"{name}_bias": normal(HEADS * OUT) for name in names if name != "key"}
+    params["gate"] = normal(3, HEADS * OUT)
+    heads: dict[str, Any] = {"num_heads": HEADS}
+    return Case(
+        partial(layers.transformer_conv, **heads),
+        partial(convolutions.transformer, **heads),
+        partial(layers.transformer_stages, **heads),
+        params,
+    )
+
+
 CASES = {
     "gcn-narrow": _gcn(3),
     "gcn-wide": _gcn(WIDE),
@@ -88,6 +102,7 @@ CASES = {
     "gat": _gat(True),
     "gat-mean": _gat(False),
     "gatv2": _gatv2(),
+    "transformer": _transformer(),
 }
 """Of widths that are mapped before and after the sum."""
 

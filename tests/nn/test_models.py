@@ -111,6 +111,7 @@ OPTIONS = {
     "gat-layer-norm": Model("gat", 3, residual=True, norm="layer", activation="elu", dropout=0.3),
     "gatv2-no-loops": Model("gatv2", 2, add_self_loops=False, norm="layer"),
     "gin-plain": Model("gin", dropout=0.3),
+    "transformer": Model("transformer", 2, residual=True, norm="batch", dropout=0.3),
 }
 
 

@@ -158,6 +158,62 @@ def gin(params: Params, edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Params
     return y, backward
 
 
+def transformer(
+    params: Params,
+    edges: Edges,
+    x: np.ndarray,
+    *,
+    num_heads: int,
+    concat: bool = True,
+    attention_keep: np.ndarray | None = None,
+    attention_rate: float = 0.0,
+) -> tuple[np.ndarray, ParamsBackward]:
+    """y_i = r_i + sum_j alpha_ij v_j, alpha_ij = softmax_j(<q_i, k_j> / sqrt(features)).
+
+    Of four maps of x, "query", "key", "value" and "skip" (r). With "gate" [3, width], y = beta r +
+    (1 - beta) m, beta = sigmoid(m g_1 + r g_2 + (m - r) g_3).
+    """
+    shape = (len(x), num_heads, -1)
+    names = [name for name in ("query", "key", "value", "skip") if f"{name}_kernel" in params]
+    maps = {name: linear(_named(params, name), x) for name in names}
+    q, k, v = (maps[name][0].reshape(shape) for name in ("query", "key", "value"))
+    scale = q.shape[2] ** -0.5
+    logits = scale * (q[edges.receivers] * k[edges.senders]).sum(-1)
+    attended, backward_attend = _attend(edges, logits, v, attention_keep, attention_rate)
+    m, backward_heads = _join_heads(attended, concat)
+    r = maps["skip"][0] if "skip" in maps else np.zeros(m.shape)
+    gate = params.get("gate")
+    beta = np.full((len(x), 1), 0.5)
+    if gate is not None:
+        scores = m @ gate[0] + r @ gate[1] + (m - r) @ gate[2]
+        beta = 1 / (1 + np.exp(-scores[:, None]))
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, Params]:
+        grads: Params = {}
+        grad_m, grad_r = grad, grad
+        if gate is not None:
+            of_score = (grad * (r - m)).sum(1, keepdims=True) * beta * (1 - beta)
+            grad_m = (1 - beta) * grad + of_score * (gate[0] + gate[2])
+            grad_r = beta * grad + of_score * (gate[1] - gate[2])
+            grads["gate"] = np.stack([(of_score * each).sum(0) for each in (m, r, m - r)])
+        grad_logits, grad_v = backward_attend(backward_heads(grad_m))
+        weights = scale * grad_logits[..., None]
+        of_maps = {
+            "query": edges.sum_by_receiver(weights * k[edges.senders]),
+            "key": edges.sum_by_sender(weights * q[edges.receivers]),
+            "value": grad_v,
+            "skip": grad_r,
+        }
+        grad_x = np.zeros(x.shape)
+        for name, (value, backward_map) in maps.items():
+            more, of_map = backward_map(of_maps[name].reshape(value.shape))
+            grad_x = grad_x + more
+            grads |= {f"{name}_{part}": gradient for part, gradient in of_map.items()}
+        return grad_x, grads
+
+    return (m + r if gate is None else beta * r + (1 - beta) * m), backward
+
+
 def _sum(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
     total = edges.sum_by_receiver(x[edges.senders])
     return total, lambda grad: edges.sum_by_sender(grad[edges.receivers])

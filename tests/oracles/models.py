@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,19 +20,22 @@ from tests.oracles.functions import Backward, Params, ParamsBackward
 LayerParams = dict[str, Params]
 LayerBackward = Callable[[np.ndarray], tuple[np.ndarray, LayerParams]]
 
+ATTENTION = ("gat", "gatv2", "transformer")
+_OUTPUT_BIASES = {"gin": ("second_bias",), "transformer": ("value_bias", "skip_bias")}
+
 
 @dataclass(frozen=True)
 class Model:
     """The options of a stack but for the sizes of its layers, which the parameters give."""
 
-    conv: str  # gcn, sage, gat, gatv2 or gin
-    num_heads: int = 1  # of gat and gatv2
+    conv: str  # gcn, sage, gat, gatv2, gin or transformer
+    num_heads: int = 1  # of attention
     reduce: str = "mean"  # of sage: sum, mean or max
     activation: str = "relu"  # or elu
     norm: str | None = None  # batch or layer
     residual: bool = False
     dropout: float = 0.0
-    attention_dropout: float = 0.0  # of gat and gatv2
+    attention_dropout: float = 0.0
     add_self_loops: bool = True  # of gcn, gat and gatv2
 
 
@@ -104,8 +108,8 @@ def init_params(
     num_layers: int,
     rng: np.random.Generator,
 ) -> list[LayerParams]:
-    """Random parameters of every layer; widths are per head for gat and gatv2."""
-    heads = model.num_heads if model.conv in ("gat", "gatv2") else 1
+    """Random parameters of every layer; widths are per head for attention."""
+    heads = model.num_heads if model.conv in ATTENTION else 1
     width_in, layers = in_features, []
     for index in range(num_layers):
         is_last = index == num_layers - 1
@@ -119,7 +123,8 @@ def init_params(
             layer["norm"] = {"scale": scale, "bias": _normal(rng, width_out)}
             if model.norm == "batch":
                 # The norm would take it away.
-                del layer["conv"]["second_bias" if model.conv == "gin" else "bias"]
+                for name in _OUTPUT_BIASES.get(model.conv, ("bias",)):
+                    del layer["conv"][name]
         layers.append(layer)
         width_in = width_out
     return layers
@@ -213,19 +218,19 @@ def _attention(
     keep, rate = None, 0.0
     if seed is not None and model.attention_dropout > 0:
         rate = model.attention_dropout
-        used = edges.with_missing_self_loops() if model.add_self_loops else edges
+        adds_loops = model.add_self_loops and model.conv != "transformer"
+        used = edges.with_missing_self_loops() if adds_loops else edges
         ends = used.receivers, used.senders, used.repetitions()
         keep = randomness.edge_keep_mask(seed.attention, *ends, model.num_heads, rate)
+    options: dict[str, Any] = {
+        "concat": not is_last,
+        "attention_keep": keep,
+        "attention_rate": rate,
+    }
+    if model.conv == "transformer":
+        return convolutions.transformer(params, edges, h, num_heads=model.num_heads, **options)
     conv = convolutions.gat if model.conv == "gat" else convolutions.gatv2
-    return conv(
-        params,
-        edges,
-        h,
-        concat=not is_last,
-        add_self_loops=model.add_self_loops,
-        attention_keep=keep,
-        attention_rate=rate,
-    )
+    return conv(params, edges, h, add_self_loops=model.add_self_loops, **options)
 
 
 def _residual(
@@ -269,6 +274,12 @@ def _conv_params(
         }
         biases = {f"{end}_bias": _normal(rng, joined) for end in ("sender", "receiver")}
         return kernels | biases | {"attention": _normal(rng, heads, width), "bias": bias}
+    if conv == "transformer":
+        sizes = {"query": joined, "key": joined, "value": joined}
+        sizes["skip"] = joined if concat else width
+        kernels = {f"{name}_kernel": _normal(rng, width_in, size) for name, size in sizes.items()}
+        biases = {f"{n}_bias": _normal(rng, size) for n, size in sizes.items() if n != "key"}
+        return kernels | biases
     first = {"first_kernel": _normal(rng, width_in, width), "first_bias": _normal(rng, width)}
     second = {"second_kernel": _normal(rng, width, width), "second_bias": _normal(rng, width)}
     return first | second | {"eps": np.asarray(0.1 * rng.standard_normal())}

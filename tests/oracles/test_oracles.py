@@ -256,6 +256,46 @@ def test_attention_gradients(conv: str, concat: bool, add_self_loops: bool, rate
     )
 
 
+@pytest.mark.parametrize("edges", [EDGES, NO_EDGES], ids=["plain", "none"])
+@pytest.mark.parametrize("concat", [True, False])
+def test_transformer_gradients(edges: Edges, concat: bool) -> None:
+    keep = randomness.edge_keep_mask(
+        (7, 8), edges.receivers, edges.senders, edges.repetitions(), HEADS, 0.4
+    )
+    params = conv_params("transformer", concat)
+    params["gate"] = features(3, HEADS * OUT if concat else OUT)[:3]
+    check_with_params(
+        convolutions.transformer,
+        params,
+        edges,
+        features(),
+        num_heads=HEADS,
+        concat=concat,
+        attention_keep=keep,
+        attention_rate=0.4,
+    )
+
+
+def test_transformer_node_by_node() -> None:
+    params, x = conv_params("transformer"), features()
+    params["gate"] = features(3, HEADS * OUT)[:3]
+    actual, _ = convolutions.transformer(params, EDGES, x, num_heads=HEADS)
+    q, k, v, r = (
+        x @ params[f"{name}_kernel"] + params.get(f"{name}_bias", 0.0)
+        for name in ("query", "key", "value", "skip")
+    )
+    for node in range(NUM_NODES):
+        near, joined = neighbors(EDGES, node), []
+        for head in range(HEADS):
+            columns = slice(head * OUT, (head + 1) * OUT)
+            powers = np.exp(k[near, columns] @ q[node, columns] / np.sqrt(OUT))
+            joined.append(powers / max(powers.sum(), 1e-300) @ v[near, columns])
+        m = np.concatenate(joined)
+        score = params["gate"].reshape(-1) @ np.concatenate([m, r[node], m - r[node]])
+        beta = 1 / (1 + np.exp(-score))
+        np.testing.assert_allclose(actual[node], beta * r[node] + (1 - beta) * m, rtol=1e-12)
+
+
 @pytest.mark.parametrize("conv", ["gat", "gatv2"])
 def test_attention_without_edges(conv: str) -> None:
     params = conv_params(conv)

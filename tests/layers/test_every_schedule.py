@@ -1,0 +1,120 @@
+"""Layers under every schedule, against the float64 references: one program for all of a schedule.
+
+Rows of padding are NaN.
+"""
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxgraph import layers
+from jaxgraph.parallel import ShardedGraph, gather_rows, make_mesh, shard, spmd
+from jaxgraph.partition import partition
+from tests.layers.convolution_cases import TERMS, adjoint, normal
+from tests.oracles import convolutions, randomness
+from tests.oracles.edges import Edges
+from tests.strategies import NUM_FEATURES
+from tests.tolerance import assert_close
+from tests.training import crooked_features, crooked_graph, crooked_sharded, oracle_edges
+
+HEADS, OUT = 2, 3
+KEY = jax.random.key(21)
+RATE = 0.4
+
+
+class Layer(NamedTuple):
+    """A layer `(params, shard, x)`, its reference `(params, edges, x)`, and parameters of both."""
+
+    conv: Callable[..., Any]
+    oracle: Callable[..., Any]
+    params: dict[str, Any]
+
+
+def words() -> tuple[int, int]:
+    first, second = np.asarray(jax.random.key_data(KEY)).tolist()
+    return first, second
+
+
+def transformer_params(width: int, *, biased: bool) -> dict[str, Any]:
+    sizes = {"query": HEADS * OUT, "key": HEADS * OUT, "value": HEADS * OUT, "skip": width}
+    params = {f"{name}_kernel": normal(NUM_FEATURES, size) for name, size in sizes.items()}
+    if biased:
+        params |= {f"{name}_bias": normal(sizes[name]) for name in ("query", "value", "skip")}
+    return params
+
+
+def dropped_transformer(params: Any, edges: Edges, x: np.ndarray) -> Any:
+    """The reference with the library's draws of `KEY`."""
+    ends = edges.receivers, edges.senders, edges.repetitions()
+    keep = randomness.edge_keep_mask(words(), *ends, HEADS, RATE)
+    options = {"attention_keep": keep, "attention_rate": RATE}
+    return convolutions.transformer(params, edges, x, num_heads=HEADS, **options)
+
+
+LAYERS = {
+    "transformer-gate-dropout": Layer(
+        partial(layers.transformer_conv, num_heads=HEADS, dropout=RATE, key=KEY),
+        dropped_transformer,
+        transformer_params(HEADS * OUT, biased=True) | {"gate": normal(3, HEADS * OUT)},
+    ),
+    "transformer-mean": Layer(
+        partial(layers.transformer_conv, num_heads=HEADS, concat=False),
+        partial(convolutions.transformer, num_heads=HEADS, concat=False),
+        transformer_params(OUT, biased=False),
+    ),
+}
+
+
+def placed(schedule: str) -> ShardedGraph:
+    if schedule != "several":
+        return crooked_sharded(4 if schedule.startswith("p3") else 3, "hash", schedule)
+    graph = crooked_graph()
+    return shard(graph, partition(graph, 4, method="hash", seed=1), make_mesh(2), "sar")
+
+
+@cache
+def expected(name: str) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """y, and the gradients of x and of the parameters."""
+    layer = LAYERS[name]
+    doubles = {name: np.asarray(value, np.float64) for name, value in layer.params.items()}
+    y, backward = layer.oracle(doubles, oracle_edges(crooked_graph()), crooked_features())
+    return y, *backward(np.asarray(adjoint(np.arange(len(y)), y.shape[1]), np.float64))
+
+
+@pytest.mark.parametrize(
+    "schedule", ["sar", "domain", "prefetch", "several", "p3-domain", "p3-sar-pushed"]
+)
+def test_values_and_gradients(schedule: str) -> None:
+    def run(name: str, params: Any, shard: Any) -> Any:
+        rows = shard.to_nodes(shard.nodes)
+        x = jnp.where(shard.node_mask[:, None], rows, jnp.nan)
+
+        def loss(x: jax.Array, params: Any) -> Any:
+            y = LAYERS[name].conv(params, shard, x)
+            return shard.sum(jnp.sum(shard.mask_rows(y * adjoint(shard.node_ids, y.shape[1])))), y
+
+        (_, y), (of_x, of_params) = jax.value_and_grad(loss, (0, 1), has_aux=True)(x, params)
+        return (shard.mask_rows(y), of_x), of_params
+
+    def step(all_params: Any, shard: Any) -> Any:
+        found = {name: run(name, params, shard) for name, params in all_params.items()}
+        rows, replicated = ({n: each[i] for n, each in found.items()} for i in (0, 1))
+        return rows, replicated
+
+    sharded = placed(schedule)
+    all_params = {name: layer.params for name, layer in LAYERS.items()}
+    rows, replicated = spmd(step, outputs=("rows", "replicated"))(all_params, sharded)
+    for name in LAYERS:
+        y, of_x, of_params = expected(name)
+        for actual, reference in zip(rows[name], (y, of_x), strict=True):
+            found = gather_rows(actual, sharded)
+            assert_close(found, reference, reduction_length=TERMS, name=name)
+        assert replicated[name].keys() == of_params.keys()
+        for part, reference in of_params.items():
+            actual = replicated[name][part]
+            assert_close(actual, reference, reduction_length=TERMS, name=f"{name}: {part}")
