@@ -32,6 +32,7 @@ from jaxgraph.layers.normalization import (
     layer_norm,
     normalize,
 )
+from jaxgraph.layers.propagation import appnp_propagate, check_alpha
 from jaxgraph.layers.recompute import recompute
 from jaxgraph.layers.remat import ACTIVATED, INPUT, NORM_INPUT, RematPolicy
 from jaxgraph.layers.transformer import transformer_conv, transformer_stages
@@ -51,8 +52,10 @@ __all__ = [
     "RematPolicy",
     "SymmetricSum",
     "aggregate_by_columns",
+    "appnp_propagate",
     "batch_norm",
     "batch_statistics",
+    "check_alpha",
     "check_edge_data",
     "check_rate",
     "check_reduction",

@@ -1,4 +1,4 @@
-"""The refusal of edge data that a layer would ignore."""
+"""The refusal of edge data that a layer would ignore, and of half of it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Collection
 
 from jaxgraph.parallel.neighborhood import Neighborhood, check_neighborhood
 from jaxgraph.parallel.ptags import EDGE_DATA
+from jaxgraph.parallel.shard import Shard
 
-__all__ = ["check_edge_data"]
+__all__ = ["check_degrees", "check_edge_data"]
 
 
 def check_edge_data(shard: Neighborhood, layer: str, uses: Collection[str] = ()) -> None:
@@ -34,3 +35,22 @@ def check_edge_data(shard: Neighborhood, layer: str, uses: Collection[str] = ())
         f"dataclasses.replace(shard, {nothing}); or write a layer that uses it with "
         "jaxgraph.parallel.propagate"
     )
+
+
+def check_degrees(neighborhood: Neighborhood, layer: str) -> None:
+    """Raises ValueError where weighted degrees would divide sums without weights.
+
+    Args:
+      neighborhood: what the layer aggregates over.
+      layer: name of the layer, for the message.
+
+    Raises:
+      ValueError: the shard has lost its weights.
+    """
+    nodes = neighborhood.receivers
+    is_weighted = isinstance(nodes, Shard) and nodes.weighted_in_degree is not None
+    if is_weighted and neighborhood.edge_weight is None:
+        raise ValueError(
+            f"{layer} got a shard without edge_weight, but with weighted_in_degree; drop the "
+            "weights with graph.replace(edge_weight=None) before jaxgraph.parallel.shard"
+        )

@@ -6,9 +6,11 @@ from jaxgraph.nn.embedding import NodeEmbedding
 from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.models import GAT, GCN, GIN, DeepGCN, GATv2, GraphSAGE
 from jaxgraph.nn.normalization import BatchNorm, LayerNorm
+from jaxgraph.nn.propagation import APPNP
 from jaxgraph.nn.transformer import Transformer, TransformerConv
 
 __all__ = [
+    "APPNP",
     "GAT",
     "GCN",
     "GIN",

@@ -35,8 +35,8 @@ class Layer(NamedTuple):
     params: dict[str, Any]
 
 
-def words() -> tuple[int, int]:
-    first, second = np.asarray(jax.random.key_data(KEY)).tolist()
+def words(key: jax.Array = KEY) -> tuple[int, int]:
+    first, second = np.asarray(jax.random.key_data(key)).tolist()
     return first, second
 
 
@@ -56,7 +56,35 @@ def dropped_transformer(params: Any, edges: Edges, x: np.ndarray) -> Any:
     return convolutions.transformer(params, edges, x, num_heads=HEADS, **options)
 
 
+def without_weights(result: Any) -> Any:
+    """A reference without the gradients of its edges' weights."""
+    y, backward = result
+    return y, lambda grad: (backward(grad)[0], {})
+
+
+def dropped_appnp(params: Any, edges: Edges, x: np.ndarray) -> Any:
+    """The reference with the library's draws of `KEY`, of edges and of the loops that it adds."""
+    used = edges.with_missing_self_loops()
+    ends = used.receivers, used.senders, used.repetitions()
+    keep = [
+        randomness.edge_keep_mask(words(jax.random.fold_in(KEY, k)), *ends, 1, RATE)[:, 0]
+        for k in range(3)
+    ]
+    options: dict[str, Any] = {"steps": 3, "alpha": 0.2, "keep": keep, "rate": RATE}
+    return without_weights(convolutions.appnp(edges, x, **options))
+
+
+def appnp(params: Any, shard: Any, x: Any, **options: Any) -> Any:
+    return layers.appnp_propagate(shard, x, alpha=0.2, **options)
+
+
 LAYERS = {
+    "appnp": Layer(
+        partial(appnp, steps=4),
+        lambda params, edges, x: without_weights(convolutions.appnp(edges, x, steps=4, alpha=0.2)),
+        {},
+    ),
+    "appnp-dropout": Layer(partial(appnp, steps=3, dropout=RATE, key=KEY), dropped_appnp, {}),
     "transformer-gate-dropout": Layer(
         partial(layers.transformer_conv, num_heads=HEADS, dropout=RATE, key=KEY),
         dropped_transformer,

@@ -1,6 +1,6 @@
 """Graph convolutions on one undivided graph."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -30,6 +30,42 @@ def gcn(
 
     y = edges.sum_by_receiver(factors[:, None] * z[edges.senders])
     return y + params.get("bias", 0.0), backward
+
+
+def appnp(
+    edges: Edges,
+    x: np.ndarray,
+    *,
+    steps: int,
+    alpha: float,
+    keep: Sequence[np.ndarray] = (),
+    rate: float = 0.0,
+) -> tuple[np.ndarray, ParamsBackward]:
+    """z = (1 - alpha) A z + alpha x, from z = x, with A of `gcn` with self-loops.
+
+    `keep`, of each step, is bool [edges with the added self-loops]. The gradient's parameters are
+    those of the weights of these edges, "weight", the degrees being fixed.
+    """
+    edges = edges.with_missing_self_loops()
+    degrees = edges.sum_by_receiver(edges.weight)
+    root = np.where(degrees > 0, degrees, 1) ** -0.5 * (degrees > 0)
+    roots = root[edges.senders] * root[edges.receivers]
+    kept = [each / (1 - rate) for each in keep] or [np.ones(len(roots))] * steps
+    states = [x]
+    for each in kept:
+        messages = (each * roots * edges.weight)[:, None] * states[-1][edges.senders]
+        states.append((1 - alpha) * edges.sum_by_receiver(messages) + alpha * x)
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, Params]:
+        total, of_weight = np.zeros(x.shape), np.zeros(len(roots))
+        for each, z in zip(reversed(kept), reversed(states[:-1]), strict=True):
+            total = total + alpha * grad
+            of_messages = (1 - alpha) * grad[edges.receivers]
+            of_weight += each * roots * (of_messages * z[edges.senders]).sum(1)
+            grad = edges.sum_by_sender((each * roots * edges.weight)[:, None] * of_messages)
+        return total + grad, {"weight": of_weight}
+
+    return states[-1], backward
 
 
 def sage(
