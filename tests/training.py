@@ -40,6 +40,8 @@ _CLASSES = {
     "gatv2": nn.GATv2,
     "gin": nn.GIN,
     "transformer": nn.Transformer,
+    "appnp": nn.APPNP,
+    "gcnii": nn.GCNII,
 }
 _ACTIVATIONS = {"relu": jax.nn.relu, "elu": jax.nn.elu}
 
@@ -129,11 +131,12 @@ def module_of(
         num_features,
         HIDDEN,
         NUM_CLASSES,
-        num_layers=len(params),
+        num_layers=len(params) - _linear_maps(model),
         dropout=model.dropout,
         norm=model.norm,
         residual=model.residual,
         activation=_ACTIVATIONS[model.activation],
+        jumping=model.jumping,
         rngs=nnx.Rngs(0),
         **options,
     )
@@ -144,6 +147,11 @@ def module_of(
                 assert variable.get_value().shape == array.shape, (part, name)
                 variable.set_value(jnp.asarray(array, variable.get_value().dtype))
     return module
+
+
+def _linear_maps(model: models.Model) -> int:
+    """Layers of a model that `num_layers` does not count."""
+    return 2 if model.conv == "gcnii" else int(model.jumping is not None)
 
 
 _PARTS = {"conv": "convolution", "residual": "residual", "norm": "norm"}

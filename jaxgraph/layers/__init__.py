@@ -32,7 +32,12 @@ from jaxgraph.layers.normalization import (
     layer_norm,
     normalize,
 )
-from jaxgraph.layers.propagation import appnp_propagate, check_alpha
+from jaxgraph.layers.propagation import (
+    appnp_propagate,
+    check_alpha,
+    check_identity,
+    gcn2_conv,
+)
 from jaxgraph.layers.recompute import recompute
 from jaxgraph.layers.remat import ACTIVATED, INPUT, NORM_INPUT, RematPolicy
 from jaxgraph.layers.transformer import transformer_conv, transformer_stages
@@ -57,6 +62,7 @@ __all__ = [
     "batch_statistics",
     "check_alpha",
     "check_edge_data",
+    "check_identity",
     "check_rate",
     "check_reduction",
     "dropout",
@@ -66,6 +72,7 @@ __all__ = [
     "gat_stages",
     "gatv2_conv",
     "gatv2_stages",
+    "gcn2_conv",
     "gcn_conv",
     "gcn_stages",
     "gin_conv",

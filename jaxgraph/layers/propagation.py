@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Mapping
 from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,14 @@ from jax import lax
 
 from jaxgraph.layers.aggregated import Features
 from jaxgraph.layers.convolutions import SymmetricSum
-from jaxgraph.layers.dense import check_rate, require_rows, rounded
+from jaxgraph.layers.dense import (
+    at_use,
+    check_rate,
+    check_width,
+    product,
+    require_rows,
+    rounded,
+)
 from jaxgraph.layers.edge_data import check_degrees, check_edge_data
 from jaxgraph.ops.core.derivatives import custom_vjp
 from jaxgraph.ops.core.edges import match_variation
@@ -22,12 +31,14 @@ from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.propagation import primal_values
 from jaxgraph.ops.core.randomness import edge_keep_mask, seed_words
 from jaxgraph.parallel import Shard, keep_edges
+from jaxgraph.parallel.conv_stages import Pair
+from jaxgraph.parallel.neighborhood import Neighborhood, two_ends
 from jaxgraph.parallel.whole_graph import on_device
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["appnp_propagate", "check_alpha"]
+__all__ = ["appnp_propagate", "check_alpha", "check_identity", "gcn2_conv"]
 
 
 def appnp_propagate(
@@ -100,6 +111,75 @@ def check_alpha(alpha: float) -> None:
     """Raises ValueError unless `alpha` is a number in [0, 1]."""
     if not isinstance(alpha, Real) or isinstance(alpha, bool) or not 0.0 <= alpha <= 1.0:
         raise ValueError(f"alpha is {alpha!r}; expected a number in [0, 1]")
+
+
+def gcn2_conv(
+    params: Mapping[str, jax.Array],
+    neighborhood: Graph | Neighborhood,
+    x: jax.Array | Pair,
+    initial: jax.Array,
+    *,
+    alpha: float = 0.1,
+    theta: float = 0.5,
+    layer: int = 1,
+    add_self_loops: bool = True,
+) -> jax.Array:
+    """y = (1 - beta) h + beta h W,  h = (1 - alpha) A x + alpha x_0,  beta = log(theta / layer + 1)
+
+    with A the aggregation of `gcn_conv` (`SymmetricSum`).
+
+    Args:
+      params: "kernel" float [features, features], W.
+      neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
+      x: float [senders, features]; or a pair of it and of the receivers' rows, where receivers are
+        other nodes.
+      initial: float [receivers, features], x_0, the first layer's output.
+      alpha: share of the initial rows, in [0, 1].
+      theta: strength of W, greater than 0.
+      layer: number of the layer, from 1; the deeper, the closer to the identity.
+      add_self_loops: whether a node without an edge to itself counts as having one, of weight 1.
+
+    Returns:
+      float [receivers, features].
+
+    Raises:
+      ValueError: a number is out of range, `initial` has another shape than the output, or the
+        graph has `edges` or `edge_type`, which would be ignored.
+      TypeError: x is split by column.
+
+    References:
+      Chen et al., "Simple and deep graph convolutional networks", 2020, equation 5.
+    """
+    neighborhood, (x, initial) = on_device(neighborhood, (x, initial))
+    aggregation = SymmetricSum(add_self_loops)
+    check_edge_data(neighborhood, "gcn2_conv", aggregation.edge_data)
+    check_degrees(neighborhood, "gcn2_conv")
+    check_alpha(alpha)
+    check_identity(theta, layer)
+    senders, receivers = two_ends(x)
+    senders = require_rows(senders, "gcn2_conv")
+    check_width(neighborhood.senders, senders, params["kernel"])
+    nodes = neighborhood.receivers
+    if initial.shape != (nodes.num_rows, senders.shape[1]):
+        raise ValueError(
+            f"initial has shape {initial.shape}; expected the first layer's output, "
+            f"[{nodes.num_rows}, {senders.shape[1]}], one row per receiver"
+        )
+    sent = aggregation.send(neighborhood.senders, senders)
+    own = neighborhood.own_rows(sent) if receivers is None else aggregation.send(nodes, receivers)
+    aggregated = to_accumulation(aggregation.receive(neighborhood, sent, own))
+    mixed = (1 - alpha) * aggregated + alpha * to_accumulation(nodes.mask_rows(initial))
+    hidden, beta = rounded(mixed, senders), math.log(theta / layer + 1)
+    mapped = product(nodes.implementation, hidden, at_use(params["kernel"], hidden))
+    return rounded((1 - beta) * to_accumulation(hidden) + beta * to_accumulation(mapped), hidden)
+
+
+def check_identity(theta: float, layer: int) -> None:
+    """Raises ValueError unless `theta` is positive, and `layer` counts from 1."""
+    if not isinstance(theta, Real) or isinstance(theta, bool) or not theta > 0:
+        raise ValueError(f"theta is {theta!r}; expected a number greater than 0")
+    if not isinstance(layer, int) or isinstance(layer, bool) or layer < 1:
+        raise ValueError(f"layer is {layer!r}; expected a positive integer")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,13 +6,14 @@ from jaxgraph.nn.embedding import NodeEmbedding
 from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.models import GAT, GCN, GIN, DeepGCN, GATv2, GraphSAGE
 from jaxgraph.nn.normalization import BatchNorm, LayerNorm
-from jaxgraph.nn.propagation import APPNP
+from jaxgraph.nn.propagation import APPNP, GCNII, GCN2Conv
 from jaxgraph.nn.transformer import Transformer, TransformerConv
 
 __all__ = [
     "APPNP",
     "GAT",
     "GCN",
+    "GCNII",
     "GIN",
     "SAGE",
     "BatchNorm",
@@ -20,6 +21,7 @@ __all__ = [
     "GATConv",
     "GATv2",
     "GATv2Conv",
+    "GCN2Conv",
     "GCNConv",
     "GINConv",
     "GraphSAGE",

@@ -133,6 +133,9 @@ class Transformer(StackedModel):
         where their widths differ.
       activation: elementwise function after every layer but the last.
       beta: whether gates weigh the nodes' own rows against the attention.
+      jumping: "cat" or "max": a linear map of the outputs of all convolutions, joined by column or
+        by their maximum, comes last, and all these outputs are saved for the backward; None: the
+        last convolution does.
       policy: what layers save for the backward, as of `Stack`; None: the default.
       dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
         at least, for the loss. None: that of x.

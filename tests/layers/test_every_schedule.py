@@ -16,7 +16,7 @@ from jaxgraph import layers
 from jaxgraph.parallel import ShardedGraph, gather_rows, make_mesh, shard, spmd
 from jaxgraph.partition import partition
 from tests.layers.convolution_cases import TERMS, adjoint, normal
-from tests.oracles import convolutions, randomness
+from tests.oracles import convolutions, functions, randomness
 from tests.oracles.edges import Edges
 from tests.strategies import NUM_FEATURES
 from tests.tolerance import assert_close
@@ -78,6 +78,20 @@ def appnp(params: Any, shard: Any, x: Any, **options: Any) -> Any:
     return layers.appnp_propagate(shard, x, alpha=0.2, **options)
 
 
+def gcn2(params: Any, edges: Edges, x: np.ndarray) -> Any:
+    """With initial rows x W."""
+    initial, backward_initial = functions.linear({"kernel": params["first"]}, x)
+    options = {"alpha": 0.3, "theta": 0.5, "layer": 2}
+    y, backward = convolutions.gcn2(params, edges, x, initial, **options)
+
+    def both(grad: np.ndarray) -> Any:
+        of_x, of_initial, grads = backward(grad)
+        more, of_first = backward_initial(of_initial)
+        return of_x + more, grads | {"first": of_first["kernel"]}
+
+    return y, both
+
+
 LAYERS = {
     "appnp": Layer(
         partial(appnp, steps=4),
@@ -85,6 +99,18 @@ LAYERS = {
         {},
     ),
     "appnp-dropout": Layer(partial(appnp, steps=3, dropout=RATE, key=KEY), dropped_appnp, {}),
+    "gcn2": Layer(
+        lambda params, shard, x: layers.gcn2_conv(
+            {"kernel": params["kernel"]},
+            shard,
+            x,
+            layers.linear(shard, x, params["first"]),
+            alpha=0.3,
+            layer=2,
+        ),
+        gcn2,
+        {"kernel": normal(NUM_FEATURES, NUM_FEATURES), "first": normal(NUM_FEATURES, NUM_FEATURES)},
+    ),
     "transformer-gate-dropout": Layer(
         partial(layers.transformer_conv, num_heads=HEADS, dropout=RATE, key=KEY),
         dropped_transformer,

@@ -94,6 +94,7 @@ def test_a_layer_can_be_the_only_one() -> None:
         ({"num_layers": 0}, "num_layers is 0; expected a positive integer"),
         ({"norm": "group"}, "norm is 'group'; expected None or one of batch, layer"),
         ({"dropout": 1.0}, "dropout is 1.0; expected a probability of dropping"),
+        ({"jumping": "sum"}, "jumping is 'sum'; expected 'cat', 'max' or None"),
     ],
 )
 @pytest.mark.parametrize("name", ["GCN", "GAT"])
@@ -111,6 +112,11 @@ OPTIONS = {
     "gat-layer-norm": Model("gat", 3, residual=True, norm="layer", activation="elu", dropout=0.3),
     "gatv2-no-loops": Model("gatv2", 2, add_self_loops=False, norm="layer"),
     "gin-plain": Model("gin", dropout=0.3),
+    "gcn-jumping": Model("gcn", jumping="cat", norm="batch", residual=True, dropout=0.2),
+    "gat-jumping": Model("gat", 2, jumping="max", activation="elu", dropout=0.2),
+    "appnp": Model("appnp", norm="layer"),
+    "gcnii": Model("gcnii", dropout=0.2, activation="elu"),
+    "gcnii-jumping": Model("gcnii", jumping="cat", norm="batch", dropout=0.2),
     "transformer": Model("transformer", 2, residual=True, norm="batch", dropout=0.3),
 }
 
@@ -118,9 +124,19 @@ OPTIONS = {
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options(name: str) -> None:
     model, graph = OPTIONS[name], crooked_graph()
-    params = random_params(model)
-    actual = sharded_pass(module_of(model, params), crooked_sharded(3, "hash", "domain"))
+    params = random_params(model, 4 if model.conv == "gcnii" else 3 if model.jumping else 2)
+    mode = "sar" if model.jumping else "domain"
+    actual = sharded_pass(module_of(model, params), crooked_sharded(3, "hash", mode))
     errors = gradient_errors(actual, oracle_pass(model, params, graph))
+    assert max(errors.values()) <= TOLERANCE, errors
+
+
+@pytest.mark.parametrize("name", ["gat-jumping", "gcnii-jumping"])
+def test_outputs_of_earlier_layers_on_one_device(name: str) -> None:
+    model = OPTIONS[name]
+    params = random_params(model, 4)
+    actual = sharded_pass(module_of(model, params), crooked_sharded(1, "hash", "sar"))
+    errors = gradient_errors(actual, oracle_pass(model, params, crooked_graph()))
     assert max(errors.values()) <= TOLERANCE, errors
 
 

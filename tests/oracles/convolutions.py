@@ -68,6 +68,34 @@ def appnp(
     return states[-1], backward
 
 
+def gcn2(
+    params: Params,
+    edges: Edges,
+    x: np.ndarray,
+    initial: np.ndarray,
+    *,
+    alpha: float,
+    theta: float,
+    layer: int,
+) -> tuple[np.ndarray, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, Params]]]:
+    """y = (1 - b) h + b h W, h = (1 - alpha) A x + alpha initial, b = log(theta / layer + 1).
+
+    With A of `gcn`. Params: kernel [in, in]. Backward: gradients of x, of `initial`, of params.
+    """
+    beta = np.log(theta / layer + 1)
+    eye = {"kernel": np.eye(x.shape[1])}
+    aggregated, backward_sum = gcn(eye, edges, x)
+    h = (1 - alpha) * aggregated + alpha * initial
+    mapped, backward_map = linear({"kernel": params["kernel"]}, h)
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, np.ndarray, Params]:
+        of_h, grads = backward_map(beta * grad)
+        of_h = of_h + (1 - beta) * grad
+        return (1 - alpha) * backward_sum(of_h)[0], alpha * of_h, grads
+
+    return (1 - beta) * h + beta * mapped, backward
+
+
 def sage(
     params: Params, edges: Edges, x: np.ndarray, reduce: str = "mean"
 ) -> tuple[np.ndarray, ParamsBackward]:

@@ -21,14 +21,14 @@ LayerParams = dict[str, Params]
 LayerBackward = Callable[[np.ndarray], tuple[np.ndarray, LayerParams]]
 
 ATTENTION = ("gat", "gatv2", "transformer")
-_OUTPUT_BIASES = {"gin": ("second_bias",), "transformer": ("value_bias", "skip_bias")}
+_OUTPUT_BIASES = {"gin": ("second_bias",), "transformer": ("value_bias", "skip_bias"), "gcn2": ()}
 
 
 @dataclass(frozen=True)
 class Model:
     """The options of a stack but for the sizes of its layers, which the parameters give."""
 
-    conv: str  # gcn, sage, gat, gatv2, gin or transformer
+    conv: str  # gcn, sage, gat, gatv2, gin, transformer, appnp, gcnii or pna
     num_heads: int = 1  # of attention
     reduce: str = "mean"  # of sage: sum, mean or max
     activation: str = "relu"  # or elu
@@ -37,6 +37,26 @@ class Model:
     dropout: float = 0.0
     attention_dropout: float = 0.0
     add_self_loops: bool = True  # of gcn, gat and gatv2
+    jumping: str | None = None  # cat or max
+
+    def kind(self, index: int, num_layers: int) -> str:
+        """What a layer is: a convolution, or a linear map."""
+        is_last = index == num_layers - 1
+        if self.conv == "appnp" or (self.jumping and is_last):
+            return "linear"
+        if self.conv == "gcnii":
+            return "linear" if index == 0 or is_last else "gcn2"
+        return self.conv
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Which layer it is, what, whether it is the last, and the first one's output."""
+
+    index: int
+    kind: str
+    is_last: bool
+    initial: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -80,20 +100,43 @@ def forward(
     """
     backwards: list[LayerBackward] = []
     new_statistics: list[Params] = []
+    hidden: list[np.ndarray] = []  # the outputs of all layers before the last
+    last = len(params) - 1
+    backward_join = None
     for index, layer in enumerate(params):
         seed = None if seeds is None else seeds[index]
-        if index == len(params) - 1:
-            x, backward_block = _last_block(model, layer, edges, x, seed)
+        first = hidden[0] if hidden else None
+        place = Place(index, model.kind(index, len(params)), index == last, first)
+        if index == last:
+            if model.jumping:
+                x, backward_join = functions.joined(model.jumping, hidden)
+            x, backward_block = _last_block(model, layer, edges, x, seed, place)
         else:
             running = statistics[index] if model.norm == "batch" else None
-            x, backward_block, updated = _hidden_block(model, layer, edges, x, seed, running, train)
+            x, backward_block, updated = _hidden_block(
+                model, layer, edges, x, seed, place, running, train
+            )
             new_statistics += [] if updated is None else [updated]
+            hidden.append(x)
         backwards.append(backward_block)
+    backward_steps = None
+    if model.conv == "appnp":
+        x, backward_steps = convolutions.appnp(edges, x, steps=10, alpha=0.1)
 
     def backward(grad: np.ndarray) -> tuple[np.ndarray, list[LayerParams]]:
         grads: list[LayerParams] = []
-        for backward_block in reversed(backwards):
-            grad, block_grads = backward_block(grad)
+        extra = [np.zeros(each.shape) for each in hidden]
+        if backward_steps is not None:
+            grad, _ = backward_steps(grad)
+        for index in reversed(range(len(params))):
+            grad, block_grads = backwards[index](grad)
+            if "initial" in block_grads["conv"]:
+                extra[0] += block_grads["conv"].pop("initial")
+            if index == last and backward_join is not None:
+                extra = [a + b for a, b in zip(extra, backward_join(grad), strict=True)]
+                grad = np.zeros(1)
+            if index > 0:
+                grad = grad + extra[index - 1]
             grads.insert(0, block_grads)
         return grad, grads
 
@@ -110,12 +153,15 @@ def init_params(
 ) -> list[LayerParams]:
     """Random parameters of every layer; widths are per head for attention."""
     heads = model.num_heads if model.conv in ATTENTION else 1
-    width_in, layers = in_features, []
+    width_in, layers, joined = in_features, [], []
     for index in range(num_layers):
         is_last = index == num_layers - 1
         width = out_features if is_last else hidden_features
         width_out = width if is_last else width * heads
-        layer = {"conv": _conv_params(model.conv, width_in, width, heads, not is_last, rng)}
+        kind = model.kind(index, num_layers)
+        if is_last and model.jumping:
+            width_in = sum(joined) if model.jumping == "cat" else joined[0]
+        layer = {"conv": _conv_params(kind, width_in, width, heads, not is_last, rng)}
         if not is_last and model.residual and width_in != width_out:
             layer["residual"] = {"kernel": _normal(rng, width_in, width_out)}
         if not is_last and model.norm is not None:
@@ -123,9 +169,10 @@ def init_params(
             layer["norm"] = {"scale": scale, "bias": _normal(rng, width_out)}
             if model.norm == "batch":
                 # The norm would take it away.
-                for name in _OUTPUT_BIASES.get(model.conv, ("bias",)):
+                for name in _OUTPUT_BIASES.get(kind, ("bias",)):
                     del layer["conv"][name]
         layers.append(layer)
+        joined.append(width_out)
         width_in = width_out
     return layers
 
@@ -137,10 +184,15 @@ def init_statistics(params: Sequence[LayerParams]) -> list[Params]:
 
 
 def _last_block(
-    model: Model, layer: LayerParams, edges: Edges, x: np.ndarray, seed: LayerSeeds | None
+    model: Model,
+    layer: LayerParams,
+    edges: Edges,
+    x: np.ndarray,
+    seed: LayerSeeds | None,
+    place: Place,
 ) -> tuple[np.ndarray, LayerBackward]:
     h, backward_dropout = _feature_dropout(model, x, seed)
-    y, backward_conv = _convolution(model, layer["conv"], edges, h, seed, is_last=True)
+    y, backward_conv = _convolution(model, layer["conv"], edges, h, seed, place)
 
     def backward(grad: np.ndarray) -> tuple[np.ndarray, LayerParams]:
         grad_h, conv_grads = backward_conv(grad)
@@ -155,11 +207,12 @@ def _hidden_block(
     edges: Edges,
     x: np.ndarray,
     seed: LayerSeeds | None,
+    place: Place,
     running: Params | None,
     train: bool,
 ) -> tuple[np.ndarray, LayerBackward, Params | None]:
     h, backward_dropout = _feature_dropout(model, x, seed)
-    y, backward_conv = _convolution(model, layer["conv"], edges, h, seed, is_last=False)
+    y, backward_conv = _convolution(model, layer["conv"], edges, h, seed, place)
     residual, backward_residual = _residual(model, layer, h)
     total = y + residual
     normed, backward_norm = _norm(model, layer, total, None if train else running)
@@ -196,15 +249,35 @@ def _convolution(
     edges: Edges,
     h: np.ndarray,
     seed: LayerSeeds | None,
-    is_last: bool,
+    place: Place,
 ) -> tuple[np.ndarray, ParamsBackward]:
-    if model.conv == "gcn":
+    if place.kind == "linear":
+        return functions.linear(params, h)
+    if place.kind == "gcn2":
+        return _gcn2(params, edges, h, place)
+    if place.kind == "gcn":
         return convolutions.gcn(params, edges, h, model.add_self_loops)
-    if model.conv == "sage":
+    if place.kind == "sage":
         return convolutions.sage(params, edges, h, model.reduce)
-    if model.conv == "gin":
+    if place.kind == "gin":
         return convolutions.gin(params, edges, h)
+    is_last = place.is_last and not model.jumping
     return _attention(model, params, edges, h, seed, is_last)
+
+
+def _gcn2(
+    params: Params, edges: Edges, h: np.ndarray, place: Place
+) -> tuple[np.ndarray, ParamsBackward]:
+    """The gradient of the initial rows is among those of the parameters, as "initial"."""
+    assert place.initial is not None
+    options = {"alpha": 0.1, "theta": 0.5, "layer": place.index}
+    y, backward = convolutions.gcn2(params, edges, h, place.initial, **options)
+
+    def joined(grad: np.ndarray) -> tuple[np.ndarray, Params]:
+        of_h, of_initial, grads = backward(grad)
+        return of_h, grads | {"initial": of_initial}
+
+    return y, joined
 
 
 def _attention(
@@ -260,7 +333,9 @@ def _conv_params(
 ) -> Params:
     joined = width * heads
     bias = _normal(rng, joined if concat else width)
-    if conv == "gcn":
+    if conv == "gcn2":
+        return {"kernel": _normal(rng, width_in, width)}
+    if conv in ("gcn", "linear"):
         return {"kernel": _normal(rng, width_in, width), "bias": bias}
     if conv == "sage":
         kernels = {f"{end}_kernel": _normal(rng, width_in, width) for end in ("self", "neighbor")}

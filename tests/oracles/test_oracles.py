@@ -256,6 +256,66 @@ def test_attention_gradients(conv: str, concat: bool, add_self_loops: bool, rate
     )
 
 
+def symmetric(edges: Edges) -> np.ndarray:
+    """The matrix of `gcn`'s aggregation, entry by entry."""
+    matrix = np.zeros((NUM_NODES, NUM_NODES))
+    np.add.at(matrix, (edges.receivers, edges.senders), edges.weight)
+    matrix += np.diag(np.diag(matrix) == 0).astype(float)
+    root = matrix.sum(1) ** -0.5
+    return root[:, None] * matrix * root
+
+
+def test_appnp_is_a_polynomial_of_the_matrix() -> None:
+    matrix, x = symmetric(WEIGHTED), features()
+    expected = x
+    for _ in range(3):
+        expected = 0.8 * matrix @ expected + 0.2 * x
+    y, backward = convolutions.appnp(WEIGHTED, x, steps=3, alpha=0.2)
+    np.testing.assert_allclose(y, expected, rtol=1e-12)
+    grad = features(5)
+    given = Edges.of(SENDERS, RECEIVERS, NUM_NODES, WEIGHTED.weight)
+    check_gradients(
+        lambda: float((convolutions.appnp(given, x, steps=3, alpha=0.2)[0] * grad).sum()),
+        x,
+        backward(grad)[0],
+    )
+
+
+def test_gcn2_is_formula_and_gradient() -> None:
+    x, initial, kernel = features(), features(1), features(2)[:IN]
+    options: dict[str, Any] = {"alpha": 0.3, "theta": 0.5, "layer": 2}
+    params = {"kernel": kernel}
+    y, backward = convolutions.gcn2(params, WEIGHTED, x, initial, **options)
+    h, beta = 0.7 * symmetric(WEIGHTED) @ x + 0.3 * initial, np.log(1.25)
+    np.testing.assert_allclose(y, (1 - beta) * h + beta * h @ kernel, rtol=1e-12)
+    grad = features(5)
+    of_x, of_initial, of_params = backward(grad)
+    check_gradients(
+        lambda: float((convolutions.gcn2(params, WEIGHTED, x, initial, **options)[0] * grad).sum()),
+        {"x": x, "initial": initial, "params": params},
+        {"x": of_x, "initial": of_initial, "params": of_params},
+    )
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        models.Model("gcnii", activation="elu", jumping="cat"),
+        models.Model("gcn", activation="elu", jumping="max"),
+        models.Model("appnp", activation="elu"),
+    ],
+)
+def test_gradients_of_models_that_read_earlier_layers(model: models.Model) -> None:
+    params = models.init_params(model, IN, 4, OUT, 4, np.random.default_rng(1))
+    x, grad = features(), features(5, OUT)
+    of_x, of_params = models.forward(model, params, EDGES, x).backward(grad)
+    check_gradients(
+        lambda: float((models.forward(model, params, EDGES, x).logits * grad).sum()),
+        {"x": x, "params": params},
+        {"x": of_x, "params": of_params},
+    )
+
+
 @pytest.mark.parametrize("edges", [EDGES, NO_EDGES], ids=["plain", "none"])
 @pytest.mark.parametrize("concat", [True, False])
 def test_transformer_gradients(edges: Edges, concat: bool) -> None:
