@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ from jaxgraph.parallel import ShardedGraph, make_mesh, shard, spmd
 from jaxgraph.partition import partition
 from tests.oracles import losses, models
 from tests.oracles.edges import Edges
-from tests.oracles.models import LayerParams
+from tests.oracles.models import AGGREGATORS, DELTA, LayerParams
 from tests.strategies import NUM_CLASSES, NUM_FEATURES, complete, random_edges
 from tests.tolerance import relative_error
 
@@ -42,6 +42,7 @@ _CLASSES = {
     "transformer": nn.Transformer,
     "appnp": nn.APPNP,
     "gcnii": nn.GCNII,
+    "pna": partial(nn.PNA, delta=DELTA, aggregators=AGGREGATORS),
 }
 _ACTIVATIONS = {"relu": jax.nn.relu, "elu": jax.nn.elu}
 

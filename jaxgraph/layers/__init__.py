@@ -32,6 +32,7 @@ from jaxgraph.layers.normalization import (
     layer_norm,
     normalize,
 )
+from jaxgraph.layers.pna import AGGREGATORS, SCALERS, check_scaling, pna_conv
 from jaxgraph.layers.propagation import (
     appnp_propagate,
     check_alpha,
@@ -44,9 +45,11 @@ from jaxgraph.layers.transformer import transformer_conv, transformer_stages
 
 __all__ = [
     "ACTIVATED",
+    "AGGREGATORS",
     "INPUT",
     "MAPPED",
     "NORM_INPUT",
+    "SCALERS",
     "STATISTICS",
     "AggregatedFeatures",
     "Aggregation",
@@ -65,6 +68,7 @@ __all__ = [
     "check_identity",
     "check_rate",
     "check_reduction",
+    "check_scaling",
     "dropout",
     "elu",
     "first_aggregation",
@@ -82,6 +86,7 @@ __all__ = [
     "linear",
     "normalize",
     "plain_features",
+    "pna_conv",
     "recompute",
     "require_rows",
     "sage_conv",

@@ -6,6 +6,7 @@ from jaxgraph.nn.embedding import NodeEmbedding
 from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.models import GAT, GCN, GIN, DeepGCN, GATv2, GraphSAGE
 from jaxgraph.nn.normalization import BatchNorm, LayerNorm
+from jaxgraph.nn.pna import PNA, PNAConv
 from jaxgraph.nn.propagation import APPNP, GCNII, GCN2Conv
 from jaxgraph.nn.transformer import Transformer, TransformerConv
 
@@ -15,6 +16,7 @@ __all__ = [
     "GCN",
     "GCNII",
     "GIN",
+    "PNA",
     "SAGE",
     "BatchNorm",
     "DeepGCN",
@@ -28,6 +30,7 @@ __all__ = [
     "LayerNorm",
     "Linear",
     "NodeEmbedding",
+    "PNAConv",
     "SAGEConv",
     "Transformer",
     "TransformerConv",

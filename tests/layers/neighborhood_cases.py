@@ -20,11 +20,11 @@ HEADS, OUT = 2, 3
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A convolution: as a function, as its reference, as stages of parameters, and parameters."""
+    """A convolution: a function, its reference, its stages if it has any, and parameters."""
 
     conv: Callable[..., Any]
     oracle: Callable[..., Any]
-    stages: Callable[..., ConvStages]
+    stages: Callable[..., ConvStages] | None
     params: dict[str, Any]
 
 
@@ -92,6 +92,15 @@ def _transformer() -> Case:
     )
 
 
+def _pna() -> Case:
+    params = {f"{end}_kernel": normal(NUM_FEATURES, 2) for end in ("sender", "receiver")}
+    params |= {"self_kernel": normal(NUM_FEATURES, OUT), "kernel": normal(8, OUT)}
+    params |= {"message_bias": normal(2), "bias": normal(OUT)}
+    names: dict[str, Any] = {"aggregators": ("mean", "max", "min", "sum"), "delta": 1.3}
+    names["scalers"] = ("attenuation",)
+    return Case(partial(layers.pna_conv, **names), partial(convolutions.pna, **names), None, params)
+
+
 CASES = {
     "gcn-narrow": _gcn(3),
     "gcn-wide": _gcn(WIDE),
@@ -103,6 +112,7 @@ CASES = {
     "gat-mean": _gat(False),
     "gatv2": _gatv2(),
     "transformer": _transformer(),
+    "pna": _pna(),
 }
 """Of widths that are mapped before and after the sum."""
 

@@ -33,6 +33,7 @@ class Layer(NamedTuple):
     conv: Callable[..., Any]
     oracle: Callable[..., Any]
     params: dict[str, Any]
+    terms: int = TERMS
 
 
 def words(key: jax.Array = KEY) -> tuple[int, int]:
@@ -46,6 +47,16 @@ def transformer_params(width: int, *, biased: bool) -> dict[str, Any]:
     if biased:
         params |= {f"{name}_bias": normal(sizes[name]) for name in ("query", "value", "skip")}
     return params
+
+
+def pna_params(blocks: int, *, biased: bool) -> dict[str, Any]:
+    width = 2
+    params = {f"{end}_kernel": normal(NUM_FEATURES, width) for end in ("sender", "receiver")}
+    params |= {"self_kernel": normal(NUM_FEATURES, OUT), "kernel": normal(blocks * width, OUT)}
+    return params | ({"message_bias": normal(width), "bias": normal(OUT)} if biased else {})
+
+
+SUM_MIN: dict[str, Any] = {"aggregators": ("sum", "min"), "scalers": ("attenuation",)}
 
 
 def dropped_transformer(params: Any, edges: Edges, x: np.ndarray) -> Any:
@@ -111,6 +122,18 @@ LAYERS = {
         gcn2,
         {"kernel": normal(NUM_FEATURES, NUM_FEATURES), "first": normal(NUM_FEATURES, NUM_FEATURES)},
     ),
+    "pna": Layer(
+        partial(layers.pna_conv, delta=1.3),
+        partial(convolutions.pna, delta=1.3),
+        pna_params(12, biased=True),
+        # A variance loses digits, as many as its mean's square is larger.
+        100 * TERMS,
+    ),
+    "pna-sum-min": Layer(
+        partial(layers.pna_conv, delta=1.3, **SUM_MIN),
+        partial(convolutions.pna, delta=1.3, **SUM_MIN),
+        pna_params(2, biased=False),
+    ),
     "transformer-gate-dropout": Layer(
         partial(layers.transformer_conv, num_heads=HEADS, dropout=RATE, key=KEY),
         dropped_transformer,
@@ -167,8 +190,9 @@ def test_values_and_gradients(schedule: str) -> None:
         y, of_x, of_params = expected(name)
         for actual, reference in zip(rows[name], (y, of_x), strict=True):
             found = gather_rows(actual, sharded)
-            assert_close(found, reference, reduction_length=TERMS, name=name)
+            assert_close(found, reference, reduction_length=LAYERS[name].terms, name=name)
         assert replicated[name].keys() == of_params.keys()
         for part, reference in of_params.items():
             actual = replicated[name][part]
-            assert_close(actual, reference, reduction_length=TERMS, name=f"{name}: {part}")
+            label, terms = f"{name}: {part}", LAYERS[name].terms
+            assert_close(actual, reference, reduction_length=terms, name=label)

@@ -117,6 +117,7 @@ OPTIONS = {
     "appnp": Model("appnp", norm="layer"),
     "gcnii": Model("gcnii", dropout=0.2, activation="elu"),
     "gcnii-jumping": Model("gcnii", jumping="cat", norm="batch", dropout=0.2),
+    "pna": Model("pna", norm="batch", residual=True, dropout=0.2),
     "transformer": Model("transformer", 2, residual=True, norm="batch", dropout=0.3),
 }
 

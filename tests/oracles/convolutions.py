@@ -222,6 +222,60 @@ def gin(params: Params, edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Params
     return y, backward
 
 
+def pna(
+    params: Params,
+    edges: Edges,
+    x: np.ndarray,
+    *,
+    delta: float,
+    aggregators: Sequence[str] = ("mean", "max", "min", "std"),
+    scalers: Sequence[str] = ("identity", "amplification", "attenuation"),
+) -> tuple[np.ndarray, ParamsBackward]:
+    """y_i = x_i W_0 + b + sum_{s, a} scale_s(d_i) a_j(x_i W_r + x_j W_s + c) W_{s, a}.
+
+    The messages are an array [edges, features] here, and are reduced as such.
+    """
+    degrees = edges.in_degrees()
+    scales = {
+        "identity": np.ones(len(x)),
+        "amplification": np.log(degrees + 1) / delta,
+        "attenuation": delta / np.log(np.maximum(degrees, 1) + 1),
+    }
+    s, backward_s = linear({"kernel": params["sender_kernel"]}, x)
+    r, backward_r = linear({"kernel": params["receiver_kernel"]}, x)
+    messages = s[edges.senders] + r[edges.receivers] + params.get("message_bias", 0.0)
+    # Every edge is a node of its own that sends to the receiver.
+    count = len(messages)
+    per_edge = Edges.of(np.arange(count), edges.receivers, max(count, len(x)))
+    padded = np.zeros((per_edge.num_nodes, messages.shape[1]))
+    padded[:count] = messages
+    reduced = [_REDUCTIONS[name](per_edge, padded) for name in aggregators]
+    cut = np.concatenate([value[: len(x)] for value, _ in reduced], 1)
+    columns = np.concatenate([scales[name][:, None] * cut for name in scalers], 1)
+    own, backward_own = linear({"kernel": params["self_kernel"]}, x)
+    y, backward_map = linear({"kernel": params["kernel"]}, columns)
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, Params]:
+        of_columns, grads = backward_map(grad)
+        parts = np.split(of_columns, len(scalers), 1)
+        of_cut = sum(scales[n][:, None] * part for n, part in zip(scalers, parts, strict=True))
+        of_messages = np.zeros(messages.shape)
+        for (_, pull), part in zip(reduced, np.split(of_cut, len(aggregators), 1), strict=True):
+            full = np.zeros(padded.shape)
+            full[: len(x)] = part
+            of_messages += pull(full)[:count]
+        of_x, of_own = backward_own(grad)
+        more, of_s = backward_s(edges.sum_by_sender(of_messages))
+        rest, of_r = backward_r(edges.sum_by_receiver(of_messages))
+        grads |= {"self_kernel": of_own["kernel"], "sender_kernel": of_s["kernel"]}
+        grads["receiver_kernel"] = of_r["kernel"]
+        if "message_bias" in params:
+            grads["message_bias"] = of_messages.sum(0)
+        return of_x + more + rest, _with_bias(grads, params, grad)
+
+    return own + y + params.get("bias", 0.0), backward
+
+
 def transformer(
     params: Params,
     edges: Edges,
@@ -304,7 +358,22 @@ def _min(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray]
     return -largest, backward
 
 
-_REDUCTIONS = {"sum": _sum, "mean": _mean, "max": _max, "min": _min}
+def _std(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    """sqrt(variance + 1e-5), 0 of nothing."""
+    counts = edges.in_degrees()[:, None]
+    mean, _ = _mean(edges, x)
+    centred = x[edges.senders] - mean[edges.receivers]
+    variance = edges.sum_by_receiver(centred**2) / np.maximum(counts, 1)
+    y = np.sqrt(variance + 1e-5) * (counts > 0)
+
+    def backward(grad: np.ndarray) -> np.ndarray:
+        scaled = np.where(counts > 0, grad / np.maximum(counts * y, 1e-300), 0)
+        return edges.sum_by_sender(scaled[edges.receivers] * centred)
+
+    return y, backward
+
+
+_REDUCTIONS = {"sum": _sum, "mean": _mean, "max": _max, "min": _min, "std": _std}
 
 
 def _attend(

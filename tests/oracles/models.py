@@ -20,8 +20,15 @@ from tests.oracles.functions import Backward, Params, ParamsBackward
 LayerParams = dict[str, Params]
 LayerBackward = Callable[[np.ndarray], tuple[np.ndarray, LayerParams]]
 
+DELTA, AGGREGATORS = 1.3, ("mean", "max", "min")
+"""Of pna, with all scalers."""
 ATTENTION = ("gat", "gatv2", "transformer")
-_OUTPUT_BIASES = {"gin": ("second_bias",), "transformer": ("value_bias", "skip_bias"), "gcn2": ()}
+_OUTPUT_BIASES = {
+    "gin": ("second_bias",),
+    "transformer": ("value_bias", "skip_bias"),
+    "gcn2": (),
+    "pna": ("bias", "message_bias"),
+}
 
 
 @dataclass(frozen=True)
@@ -162,6 +169,8 @@ def init_params(
         if is_last and model.jumping:
             width_in = sum(joined) if model.jumping == "cat" else joined[0]
         layer = {"conv": _conv_params(kind, width_in, width, heads, not is_last, rng)}
+        if kind == "pna":
+            layer["conv"] = _pna_params(width_in, width, hidden_features, rng)
         if not is_last and model.residual and width_in != width_out:
             layer["residual"] = {"kernel": _normal(rng, width_in, width_out)}
         if not is_last and model.norm is not None:
@@ -259,6 +268,8 @@ def _convolution(
         return convolutions.gcn(params, edges, h, model.add_self_loops)
     if place.kind == "sage":
         return convolutions.sage(params, edges, h, model.reduce)
+    if place.kind == "pna":
+        return convolutions.pna(params, edges, h, delta=DELTA, aggregators=AGGREGATORS)
     if place.kind == "gin":
         return convolutions.gin(params, edges, h)
     is_last = place.is_last and not model.jumping
@@ -358,6 +369,13 @@ def _conv_params(
     first = {"first_kernel": _normal(rng, width_in, width), "first_bias": _normal(rng, width)}
     second = {"second_kernel": _normal(rng, width, width), "second_bias": _normal(rng, width)}
     return first | second | {"eps": np.asarray(0.1 * rng.standard_normal())}
+
+
+def _pna_params(width_in: int, width: int, messages: int, rng: np.random.Generator) -> Params:
+    params = {f"{end}_kernel": _normal(rng, width_in, messages) for end in ("sender", "receiver")}
+    params |= {"self_kernel": _normal(rng, width_in, width), "bias": _normal(rng, width)}
+    kernel = _normal(rng, 3 * len(AGGREGATORS) * messages, width)
+    return params | {"kernel": kernel, "message_bias": _normal(rng, messages)}
 
 
 def _normal(rng: np.random.Generator, *shape: int) -> np.ndarray:

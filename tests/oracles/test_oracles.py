@@ -316,6 +316,39 @@ def test_gradients_of_models_that_read_earlier_layers(model: models.Model) -> No
     )
 
 
+def pna_params(aggregators: int, scalers: int) -> Params:
+    rng, width = np.random.default_rng(1), 2
+    sizes = {"sender_kernel": (IN, width), "receiver_kernel": (IN, width)}
+    sizes |= {"self_kernel": (IN, OUT), "kernel": (aggregators * scalers * width, OUT)}
+    params = {name: rng.standard_normal(size) for name, size in sizes.items()}
+    return params | {"message_bias": rng.standard_normal(width), "bias": rng.standard_normal(OUT)}
+
+
+@pytest.mark.parametrize("edges", [EDGES, NO_EDGES], ids=["plain", "none"])
+def test_pna_gradients(edges: Edges) -> None:
+    names = ("sum", "mean", "max", "min", "std")
+    check_with_params(
+        convolutions.pna, pna_params(5, 3), edges, features(), delta=1.3, aggregators=names
+    )
+
+
+def test_pna_node_by_node() -> None:
+    params, x = pna_params(4, 3), features()
+    actual, _ = convolutions.pna(params, EDGES, x, delta=1.3)
+    for node in range(NUM_NODES):
+        own, near = x[node], x[neighbors(EDGES, node)]
+        m = near @ params["sender_kernel"] + own @ params["receiver_kernel"]
+        m = m + params["message_bias"]
+        parts = (
+            [m.mean(0), m.max(0), m.min(0), np.sqrt(m.var(0) + 1e-5)] if len(m) else [np.zeros(8)]
+        )
+        found, degree = np.concatenate(parts), len(near)
+        scales = [1, np.log(degree + 1) / 1.3, 1.3 / np.log(max(degree, 1) + 1)]
+        columns = np.concatenate([scale * found for scale in scales])
+        expected = own @ params["self_kernel"] + columns @ params["kernel"] + params["bias"]
+        np.testing.assert_allclose(actual[node], expected, rtol=1e-12)
+
+
 @pytest.mark.parametrize("edges", [EDGES, NO_EDGES], ids=["plain", "none"])
 @pytest.mark.parametrize("concat", [True, False])
 def test_transformer_gradients(edges: Edges, concat: bool) -> None:
