@@ -25,6 +25,7 @@ from jaxgraph.layers.convolutions import (
 from jaxgraph.layers.dense import MAPPED, check_rate, dropout, linear, require_rows
 from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.layers.edge_data import check_edge_data
+from jaxgraph.layers.edge_dropout import dropout_edge
 from jaxgraph.layers.normalization import (
     STATISTICS,
     batch_norm,
@@ -70,6 +71,7 @@ __all__ = [
     "check_reduction",
     "check_scaling",
     "dropout",
+    "dropout_edge",
     "elu",
     "first_aggregation",
     "gat_conv",

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from jaxgraph import layers
-from jaxgraph.parallel import ShardedGraph, gather_rows, make_mesh, shard, spmd
+from jaxgraph.parallel import ShardedGraph, gather_rows, make_mesh, propagate, shard, spmd
 from jaxgraph.partition import partition
 from tests.layers.convolution_cases import TERMS, adjoint, normal
 from tests.oracles import convolutions, functions, randomness
@@ -85,6 +85,10 @@ def dropped_appnp(params: Any, edges: Edges, x: np.ndarray) -> Any:
     return without_weights(convolutions.appnp(edges, x, **options))
 
 
+def plain_appnp(params: Any, edges: Edges, x: np.ndarray) -> Any:
+    return without_weights(convolutions.appnp(edges, x, steps=4, alpha=0.2))
+
+
 def appnp(params: Any, shard: Any, x: Any, **options: Any) -> Any:
     return layers.appnp_propagate(shard, x, alpha=0.2, **options)
 
@@ -103,10 +107,60 @@ def gcn2(params: Any, edges: Edges, x: np.ndarray) -> Any:
     return y, both
 
 
+def of_kept_edges(conv: Callable[..., Any]) -> Callable[..., Any]:
+    """A layer on the shard without the edges that `KEY` drops."""
+    return lambda params, shard, x: conv(params, layers.dropout_edge(shard, KEY, rate=RATE), x)
+
+
+def oracle_of_kept_edges(oracle: Callable[..., Any]) -> Callable[..., Any]:
+    """A reference on the graph of the edges that are kept, which it knows nothing else about."""
+
+    def run(params: Any, edges: Edges, x: np.ndarray) -> Any:
+        ends = edges.receivers, edges.senders, edges.repetitions()
+        keep = randomness.edge_keep_mask(words(), *ends, 1, RATE)[:, 0]
+        kept = edges.senders[keep], edges.receivers[keep]
+        return oracle(params, Edges.of(*kept, edges.num_nodes, edges.weight[keep]), x)
+
+    return run
+
+
+def own_messages(params: Any, shard: Any, x: jax.Array) -> Any:
+    """A mean of messages of one's own."""
+    x = layers.linear(shard, x, params["kernel"])
+    return propagate(shard, lambda s, r, e: s * r, x, x, reduce="mean")
+
+
+def oracle_of_own_messages(params: Any, edges: Edges, x: np.ndarray) -> Any:
+    z, backward = functions.linear({"kernel": params["kernel"]}, x)
+    count = np.maximum(edges.in_degrees(), 1)[:, None]
+    y = edges.sum_by_receiver(z[edges.senders] * z[edges.receivers]) / count
+
+    def pull(grad: np.ndarray) -> Any:
+        of_messages = (grad / count)[edges.receivers]
+        of_z = edges.sum_by_sender(of_messages * z[edges.receivers])
+        return backward(of_z + edges.sum_by_receiver(of_messages * z[edges.senders]))
+
+    return y, pull
+
+
+_KERNEL = {"kernel": normal(NUM_FEATURES, OUT)}
+_SAGE = {f"{end}_kernel": normal(NUM_FEATURES, OUT) for end in ("self", "neighbor")}
+ON_KEPT_EDGES: dict[str, Any] = {
+    "gcn": (layers.gcn_conv, convolutions.gcn, _KERNEL),
+    "sage": (layers.sage_conv, convolutions.sage, _SAGE),
+    "appnp": (partial(appnp, steps=4), plain_appnp, {}),
+    "messages": (own_messages, oracle_of_own_messages, _KERNEL),
+}
+
+
 LAYERS = {
+    **{
+        f"{name}-of-kept-edges": Layer(of_kept_edges(conv), oracle_of_kept_edges(oracle), params)
+        for name, (conv, oracle, params) in ON_KEPT_EDGES.items()
+    },
     "appnp": Layer(
         partial(appnp, steps=4),
-        lambda params, edges, x: without_weights(convolutions.appnp(edges, x, steps=4, alpha=0.2)),
+        plain_appnp,
         {},
     ),
     "appnp-dropout": Layer(partial(appnp, steps=3, dropout=RATE, key=KEY), dropped_appnp, {}),
@@ -164,7 +218,13 @@ def expected(name: str) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
 
 
 @pytest.mark.parametrize(
-    "schedule", ["sar", "domain", "prefetch", "several", "p3-domain", "p3-sar-pushed"]
+    "schedule",
+    [
+        "sar",
+        "domain",
+        "p3-sar-pushed",
+        *(pytest.param(n, marks=pytest.mark.full) for n in ("prefetch", "several", "p3-domain")),
+    ],
 )
 def test_values_and_gradients(schedule: str) -> None:
     def run(name: str, params: Any, shard: Any) -> Any:
