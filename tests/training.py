@@ -107,9 +107,10 @@ def oracle_edges(graph: Graph) -> Edges:
 
 
 def random_params(
-    model: models.Model, num_layers: int = NUM_LAYERS, num_features: int = NUM_FEATURES
+    model: models.Model, num_layers: int | None = None, num_features: int = NUM_FEATURES
 ) -> list[LayerParams]:
-    """Parameters in float64, but representable in float32."""
+    """Parameters in float64, but representable in float32; None: of two convolutions."""
+    num_layers = NUM_LAYERS + _linear_maps(model) if num_layers is None else num_layers
     rng = np.random.default_rng(3)
     params = models.init_params(model, num_features, HIDDEN, NUM_CLASSES, num_layers, rng)
     return jax.tree.map(lambda array: array.astype(np.float32).astype(np.float64), params)

@@ -24,7 +24,7 @@ from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.reducers import Extremum, Sum
 from jaxgraph.parallel.conv_stages import Pair
-from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
+from jaxgraph.parallel.neighborhood import Neighborhood, two_ends
 from jaxgraph.parallel.propagate import mean_over_edges
 from jaxgraph.parallel.whole_graph import on_device
 
@@ -107,7 +107,7 @@ def pna_conv(
     scaled = product(nodes.implementation, found, kernel)
     # Scaled after the product, which is narrower than what it maps.
     parts = to_accumulation(scaled).reshape(-1, len(scalers), own.shape[1])
-    factors = _factors(nodes, scalers, delta)
+    factors = _factors(nodes.in_degree.astype(parts.dtype), scalers, delta)
     return rounded(to_accumulation(own) + jnp.sum(parts * factors[:, :, None], 1), own)
 
 
@@ -172,9 +172,8 @@ def _side_by_side(kernel: jax.Array, count: int) -> jax.Array:
     return jnp.swapaxes(blocks, 0, 1).reshape(-1, count * kernel.shape[1])
 
 
-def _factors(nodes: Nodes, scalers: Sequence[str], delta: float) -> jax.Array:
+def _factors(degree: jax.Array, scalers: Sequence[str], delta: float) -> jax.Array:
     """[rows, scalers]"""
-    degree = nodes.in_degree
     factors = {
         "identity": jnp.ones_like(degree),
         "amplification": jnp.log(degree + 1) / delta,

@@ -125,7 +125,7 @@ OPTIONS = {
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options(name: str) -> None:
     model, graph = OPTIONS[name], crooked_graph()
-    params = random_params(model, 4 if model.conv == "gcnii" else 3 if model.jumping else 2)
+    params = random_params(model)
     mode = "sar" if model.jumping else "domain"
     actual = sharded_pass(module_of(model, params), crooked_sharded(3, "hash", mode))
     errors = gradient_errors(actual, oracle_pass(model, params, graph))
