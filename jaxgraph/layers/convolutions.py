@@ -26,7 +26,7 @@ from jaxgraph.layers.aggregated import (
     plain_features,
 )
 from jaxgraph.layers.dense import add_bias, at_use, check_width, linear, product, products, rounded
-from jaxgraph.layers.edge_data import check_degrees, check_edge_data
+from jaxgraph.layers.edge_data import check_edge_data, check_weights_kept
 from jaxgraph.ops.core.message_functions import sum_message, weighted_message
 from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.reducers import Reducer, Sum
@@ -329,7 +329,7 @@ def gcn_conv(
     aggregation = SymmetricSum(add_self_loops)
     neighborhood, x = on_device(neighborhood, x)
     check_edge_data(neighborhood, "gcn_conv", aggregation.edge_data)
-    check_degrees(neighborhood, "gcn_conv")
+    check_weights_kept(neighborhood, "gcn_conv")
     return _convolve(params, neighborhood, x, aggregation, _GCN)
 
 

@@ -8,7 +8,7 @@ from jaxgraph.parallel.neighborhood import Neighborhood, check_neighborhood
 from jaxgraph.parallel.ptags import EDGE_DATA
 from jaxgraph.parallel.shard import Shard
 
-__all__ = ["check_degrees", "check_edge_data"]
+__all__ = ["check_edge_data", "check_weights_kept"]
 
 
 def check_edge_data(shard: Neighborhood, layer: str, uses: Collection[str] = ()) -> None:
@@ -37,19 +37,15 @@ def check_edge_data(shard: Neighborhood, layer: str, uses: Collection[str] = ())
     )
 
 
-def check_degrees(neighborhood: Neighborhood, layer: str) -> None:
-    """Raises ValueError where weighted degrees would divide sums without weights.
+def check_weights_kept(shard: Neighborhood, layer: str) -> None:
+    """Raises ValueError if a shard has lost the weights of its edges, but nothing else of them.
 
     Args:
-      neighborhood: what the layer aggregates over.
+      shard: a shard, or another neighbourhood.
       layer: name of the layer, for the message.
-
-    Raises:
-      ValueError: the shard has lost its weights.
     """
-    nodes = neighborhood.receivers
-    is_weighted = isinstance(nodes, Shard) and nodes.weighted_in_degree is not None
-    if is_weighted and neighborhood.edge_weight is None:
+    is_weighted = isinstance(shard, Shard) and shard.weighted_in_degree is not None
+    if is_weighted and shard.edge_weight is None:
         raise ValueError(
             f"{layer} got a shard without edge_weight, but with weighted_in_degree; drop the "
             "weights with graph.replace(edge_weight=None) before jaxgraph.parallel.shard"

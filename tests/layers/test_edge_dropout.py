@@ -7,15 +7,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+from flax import nnx
 
-from jaxgraph import layers
+from jaxgraph import layers, nn
 from jaxgraph.layers import AggregatedFeatures, NeighborReduction, dropout_edge
 from jaxgraph.ops import sddmm
 from jaxgraph.parallel import bipartite, keep_edges, propagate, spmd
+from jaxgraph.train import fit
 from tests.layers.convolution_cases import TERMS, normal, refused
 from tests.layers.neighborhood_cases import CASES
-from tests.strategies import NUM_FEATURES
+from tests.strategies import NUM_CLASSES, NUM_FEATURES
 from tests.tolerance import assert_close
 from tests.training import crooked_graph, crooked_sharded
 
@@ -55,6 +58,29 @@ def test_an_aggregate_of_all_edges_is_not_taken() -> None:
         given = AggregatedFeatures(x, aggregate, mean)
         found = layers.sage_conv(SAGE, shard, given)
         assert_close(found, layers.sage_conv(SAGE, shard, x), reduction_length=TERMS)
+
+
+class Dropping(nn.GraphSAGE):
+    """Drops other edges in every epoch."""
+
+    def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> Any:
+        if train:
+            shard = dropout_edge(shard, jax.random.fold_in(key, 99), rate=0.4)
+        return super().__call__(shard, x, key=key, train=train)
+
+
+def test_training_is_the_same_on_one_device_and_on_three() -> None:
+    """Also where `fit` has aggregated the features, of all edges, beforehand."""
+
+    def losses(model: type[nn.GraphSAGE], num_parts: int) -> list[float]:
+        made = model(NUM_FEATURES, 7, NUM_CLASSES, num_layers=2, rngs=nnx.Rngs(0))
+        sharded = crooked_sharded(num_parts, "hash", "sar")
+        history = fit(made, sharded, optax.sgd(0.1), epochs=3)
+        return [record.loss for record in history.records]
+
+    alone = losses(Dropping, 1)
+    assert_close(losses(Dropping, 3), alone, reduction_length=TERMS)
+    assert abs(losses(nn.GraphSAGE, 1)[0] - alone[0]) > 1e-3
 
 
 REFUSED = {
