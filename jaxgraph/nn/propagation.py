@@ -47,8 +47,8 @@ class APPNP(StackedModel):
         by their maximum, comes last, and all these outputs are saved for the backward; None: the
         last of them does.
       policy: what layers save for the backward, as of `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
-        at least, for the loss. None: that of x.
+      dtype: type of the layers' activations, such as jnp.bfloat16; predictions are propagated in 32
+        bits at least. None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial parameters.
 

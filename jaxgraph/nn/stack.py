@@ -51,8 +51,8 @@ class Stack(nnx.Module):
       dropout: probability of dropping a feature in training.
       norm: "batch", "layer" or None.
       residual: whether layers before the last have a residual connection.
-      outer_residual: whether every layer, the last as well, has one that goes around its norm and
-        activation: x_{l+1} = activation(norm(conv_l(h))) + residual_l(h).
+      outer_residual: whether every layer, the last as well without jumping knowledge, has one that
+        goes around its norm and activation: x_{l+1} = activation(norm(conv_l(h))) + residual_l(h).
       activation: elementwise function.
       jumping: how the outputs of all layers before the last reach the last one: "cat", joined by
         column, "max", their maximum, or None: it is given that of the layer before. All these
@@ -92,12 +92,14 @@ class Stack(nnx.Module):
         _check_first(convolutions[0])
         self.policy = checked_policies(policy, len(convolutions))
         last = len(convolutions) - 1
+        # What jumping knowledge joins needs no way around the map of it.
+        around_last = outer_residual and jumping is None
         self.layers = nnx.List(
             Layer(
                 convolution,
                 *pair,
                 norm=norm if index < last else None,
-                residual=outer_residual or (residual and index < last),
+                residual=around_last if index == last else residual or outer_residual,
                 dtype=dtype,
                 param_dtype=param_dtype,
                 rngs=rngs,

@@ -83,6 +83,17 @@ def test_default_activations() -> None:
     assert set(activations.values()) == {jax.nn.relu}
 
 
+def test_jumping_knowledge_adds_a_linear_map() -> None:
+    module = nn.DeepGCN(4, 3, 2, num_layers=3, jumping="cat", rngs=nnx.Rngs(0))
+    kinds = [type(layer.convolution) for layer in module.layers]
+    assert kinds == [nn.GCNConv, nn.GCNConv, nn.GCNConv, nn.Linear]
+    last: Any = module.layers[3]
+    assert last.convolution.kernel.get_value().shape == (9, 2)
+    assert not last.has_residual and all(layer.has_residual for layer in module.layers[:3])
+    joined: Any = make("GAT", num_layers=3, jumping="max").layers[3]
+    assert joined.convolution.kernel.get_value().shape == (8, NUM_CLASSES)
+
+
 def test_a_layer_can_be_the_only_one() -> None:
     assert len(make("GCN", num_layers=1, norm="batch", residual=True).layers) == 1
     assert nn.SAGE is nn.GraphSAGE
