@@ -19,6 +19,7 @@ __all__ = [
     "degree_features",
     "in_largest_component",
     "largest_component",
+    "mean_log_degree",
     "normalize_features",
     "random_split",
     "remove_duplicate_edges",
@@ -212,6 +213,26 @@ def degree_features(graph: Graph, max_degree: int | None = None) -> Graph:
     one_hot = np.zeros((graph.num_nodes, max_degree + 1), np.float32)
     one_hot[np.arange(graph.num_nodes), np.minimum(degrees, max_degree)] = 1
     return graph.replace(nodes=one_hot)
+
+
+def mean_log_degree(graph: Graph) -> float:
+    """Computes the mean of log(d + 1) over all nodes, d being the in-degree.
+
+    Args:
+        graph: the graph that a model is trained on.
+
+    Returns:
+        `delta` of `jaxgraph.nn.PNA`.
+
+    Raises:
+        ValueError: the graph has no edge.
+
+    References:
+        Corso et al., "Principal neighbourhood aggregation for graph nets", 2020, equation 5.
+    """
+    if not graph.num_edges:
+        raise ValueError("graph has no edge: the mean of log(d + 1) over its nodes is 0.")
+    return float(np.log1p(graph.in_degrees().astype(np.float64)).mean())
 
 
 def random_split(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -13,11 +13,12 @@ import numpy as np
 from flax import nnx
 
 from jaxgraph import Graph, nn
+from jaxgraph.nn.stack import Stack
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard, spmd
 from jaxgraph.partition import partition
 from tests.oracles import losses, models
 from tests.oracles.edges import Edges
-from tests.oracles.models import LayerParams
+from tests.oracles.models import AGGREGATORS, DELTA, LayerParams
 from tests.strategies import NUM_CLASSES, NUM_FEATURES, complete, random_edges
 from tests.tolerance import relative_error
 
@@ -39,6 +40,10 @@ _CLASSES = {
     "gatv2": nn.GATv2,
     "gin": nn.GIN,
     "gine": nn.GINE,
+    "transformer": nn.Transformer,
+    "appnp": nn.APPNP,
+    "gcnii": nn.GCNII,
+    "pna": partial(nn.PNA, delta=DELTA, aggregators=AGGREGATORS),
 }
 _ACTIVATIONS = {"relu": jax.nn.relu, "elu": jax.nn.elu}
 
@@ -110,9 +115,10 @@ def oracle_edges(graph: Graph) -> Edges:
 
 
 def random_params(
-    model: models.Model, num_layers: int = NUM_LAYERS, num_features: int = NUM_FEATURES
+    model: models.Model, num_layers: int | None = None, num_features: int = NUM_FEATURES
 ) -> list[LayerParams]:
-    """Parameters in float64, but representable in float32."""
+    """Parameters in float64, but representable in float32; None: of two convolutions."""
+    num_layers = NUM_LAYERS + _linear_maps(model) if num_layers is None else num_layers
     rng = np.random.default_rng(3)
     params = models.init_params(model, num_features, HIDDEN, NUM_CLASSES, num_layers, rng)
     return jax.tree.map(lambda array: array.astype(np.float32).astype(np.float64), params)
@@ -123,11 +129,11 @@ def module_of(
     params: Sequence[LayerParams],
     num_features: int = NUM_FEATURES,
     **options: Any,
-) -> nn.GCN | nn.GraphSAGE | nn.GAT | nn.GATv2 | nn.GIN | nn.GINE:
+) -> Stack:
     """The library's model that the oracle's description means, with these parameters."""
     if model.conv == "sage":
         options["reduce"] = model.reduce
-    if model.conv in ("gat", "gatv2"):
+    if model.conv in models.ATTENTION:
         options["num_heads"] = model.num_heads
     if model.edge_features:
         options["edge_features"] = model.edge_features
@@ -137,11 +143,12 @@ def module_of(
         num_features,
         HIDDEN,
         NUM_CLASSES,
-        num_layers=len(params),
+        num_layers=len(params) - _linear_maps(model),
         dropout=model.dropout,
         norm=model.norm,
         residual=model.residual,
         activation=_ACTIVATIONS[model.activation],
+        jumping=model.jumping,
         rngs=nnx.Rngs(0),
         **options,
     )
@@ -152,6 +159,11 @@ def module_of(
                 assert variable.get_value().shape == array.shape, (part, name)
                 variable.set_value(jnp.asarray(array, variable.get_value().dtype))
     return module
+
+
+def _linear_maps(model: models.Model) -> int:
+    """Layers of a model that `num_layers` does not count."""
+    return 2 if model.conv == "gcnii" else int(model.jumping is not None)
 
 
 _PARTS = {"conv": "convolution", "residual": "residual", "norm": "norm"}
@@ -223,7 +235,7 @@ def oracle_pass(
 ) -> Pass:
     """The same by the oracle, in float64."""
     # The library has one rate for features and attention.
-    model = replace(model, attention_dropout=model.dropout if model.conv.startswith("gat") else 0)
+    model = replace(model, attention_dropout=model.dropout if model.conv in models.ATTENTION else 0)
     result = models.forward(
         model,
         params,

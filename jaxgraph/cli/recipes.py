@@ -24,6 +24,10 @@ MODELS: Mapping[str, str] = MappingProxyType(
         "gin": "GIN",
         "gine": "GINE",
         "deepgcn": "DeepGCN",
+        "transformer": "Transformer",
+        "appnp": "APPNP",
+        "gcnii": "GCNII",
+        "pna": "PNA",
     }
 )
 """The models of the command line: their classes in `jaxgraph.nn` by name."""
@@ -65,8 +69,8 @@ class Recipe:
     patience: int = 0
 
 
-def _family(gcn: Recipe, sage: Recipe, gat: Recipe) -> Mapping[str, Recipe]:
-    """The recipes of a family of data sets, by model; some models take a relative's."""
+def _family(gcn: Recipe, sage: Recipe, gat: Recipe, *others: Recipe) -> Mapping[str, Recipe]:
+    """The recipes of a family of data sets, by model; models without one take a relative's."""
     recipes = {
         "gcn": gcn,
         "sage": sage,
@@ -75,7 +79,11 @@ def _family(gcn: Recipe, sage: Recipe, gat: Recipe) -> Mapping[str, Recipe]:
         "gin": _adapted(sage, "gin"),
         "gine": _adapted(sage, "gine"),
         "deepgcn": _adapted(gcn, "deepgcn", layers=8, hidden=64, norm="batch"),
-    }
+        "transformer": _adapted(gat, "transformer"),
+        "appnp": _adapted(gcn, "appnp", hidden=64),
+        "gcnii": _adapted(gcn, "gcnii", layers=16, hidden=64),
+        "pna": _adapted(gcn, "pna", hidden=64),
+    } | {recipe.model: recipe for recipe in others}
     return MappingProxyType(recipes)
 
 
@@ -103,12 +111,35 @@ _GAT = Recipe(
     epochs=1000,
     patience=100,
 )
-_CITATION = _family(_GCN, _adapted(_GCN, "sage", hidden=64), _GAT)
+_APPNP = Recipe(
+    model="appnp",
+    source="Gasteiger et al. (2019), section 5, with weight decay of all layers as in PyG's "
+    "benchmark/citation/appnp.py",
+    normalize=True,
+)
+_GCNII = Recipe(
+    model="gcnii",
+    source="Chen et al. (2020), table 8, Cora, where weight decay is 0.01 for the convolutions",
+    normalize=True,
+    layers=64,
+    dropout=0.6,
+    epochs=1500,
+    patience=100,
+)
+_CITATION = _family(_GCN, _adapted(_GCN, "sage", hidden=64), _GAT, _APPNP, _GCNII)
 _PUBMED = _family(
     _GCN,
     _adapted(_GCN, "sage", hidden=64),
     replace(
         _GAT, source="Velickovic et al. (2018), section 3.3, Pubmed", lr=1e-2, weight_decay=1e-3
+    ),
+    _APPNP,
+    replace(
+        _GCNII,
+        source="Chen et al. (2020), table 8, Pubmed, with lambda 0.5 for 0.4",
+        hidden=256,
+        layers=16,
+        dropout=0.5,
     ),
 )
 
@@ -192,9 +223,10 @@ _GENERAL = MappingProxyType(
     {
         model: replace(
             recipe,
-            source="none published for this graph; that of the citation graphs, of width 64 and "
-            "with features as they are",
+            source="none published for this graph; that of the citation graphs, of width 64, of at "
+            "most 16 layers and with features as they are",
             normalize=False,
+            layers=min(recipe.layers, 16),
             hidden=recipe.hidden if recipe.heads else 64,
         )
         for model, recipe in _CITATION.items()
@@ -265,11 +297,13 @@ def build_model(settings: Recipe, graph: Graph, seed: int, dtype: str = "float32
 
     rngs = nnx.Rngs(seed)
     param_dtype = "float64" if dtype == "float64" else "float32"
-    of_some: dict[str, Any] = {}
+    of_model: dict[str, Any] = {}
     if settings.heads is not None:
-        of_some["num_heads"] = settings.heads
+        of_model["num_heads"] = settings.heads
     if settings.model in _READ_EDGES and graph.edges is not None:
-        of_some["edge_features"] = graph.edges.shape[1]
+        of_model["edge_features"] = graph.edges.shape[1]
+    if settings.model == "pna":
+        of_model["delta"] = transforms.mean_log_degree(graph)
     model = getattr(nn, MODELS[settings.model])(
         graph.num_features or settings.hidden,
         settings.hidden,
@@ -280,7 +314,7 @@ def build_model(settings: Recipe, graph: Graph, seed: int, dtype: str = "float32
         dtype=dtype,
         param_dtype=param_dtype,
         rngs=rngs,
-        **of_some,
+        **of_model,
     )
     if graph.nodes is not None:
         return model

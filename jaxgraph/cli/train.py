@@ -43,9 +43,7 @@ class TrainOptions(GraphOptions):
     """The options of `jaxgraph train`; None leaves the choice to the recipe."""
 
     model: Annotated[
-        str,
-        _model_option(help="gcn, sage, gat, gatv2, gin, gine or deepgcn."),
-        OneOf(tuple(MODELS)),
+        str, _model_option(help=f"One of {', '.join(MODELS)}."), OneOf(tuple(MODELS))
     ] = "gcn"
     hidden: Annotated[
         int | None, _model_option(help="Width of hidden layers, per head."), Number(least=1)

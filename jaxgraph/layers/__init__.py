@@ -26,6 +26,7 @@ from jaxgraph.layers.convolutions import (
 from jaxgraph.layers.dense import MAPPED, check_rate, dropout, linear, require_rows
 from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.layers.edge_data import check_edge_data
+from jaxgraph.layers.edge_dropout import dropout_edge
 from jaxgraph.layers.gine import gine_conv, gine_stages
 from jaxgraph.layers.normalization import (
     STATISTICS,
@@ -34,14 +35,24 @@ from jaxgraph.layers.normalization import (
     layer_norm,
     normalize,
 )
+from jaxgraph.layers.pna import AGGREGATORS, SCALERS, check_scaling, pna_conv
+from jaxgraph.layers.propagation import (
+    appnp_propagate,
+    check_alpha,
+    check_identity,
+    gcn2_conv,
+)
 from jaxgraph.layers.recompute import recompute
 from jaxgraph.layers.remat import ACTIVATED, INPUT, NORM_INPUT, RematPolicy
+from jaxgraph.layers.transformer import transformer_conv, transformer_stages
 
 __all__ = [
     "ACTIVATED",
+    "AGGREGATORS",
     "INPUT",
     "MAPPED",
     "NORM_INPUT",
+    "SCALERS",
     "STATISTICS",
     "AggregatedFeatures",
     "Aggregation",
@@ -52,19 +63,25 @@ __all__ = [
     "RematPolicy",
     "SymmetricSum",
     "aggregate_by_columns",
+    "appnp_propagate",
     "attention_weights",
     "batch_norm",
     "batch_statistics",
+    "check_alpha",
     "check_edge_data",
+    "check_identity",
     "check_rate",
     "check_reduction",
+    "check_scaling",
     "dropout",
+    "dropout_edge",
     "elu",
     "first_aggregation",
     "gat_conv",
     "gat_stages",
     "gatv2_conv",
     "gatv2_stages",
+    "gcn2_conv",
     "gcn_conv",
     "gcn_stages",
     "gin_conv",
@@ -76,10 +93,13 @@ __all__ = [
     "linear",
     "normalize",
     "plain_features",
+    "pna_conv",
     "recompute",
     "require_rows",
     "sage_conv",
     "sage_stages",
+    "transformer_conv",
+    "transformer_stages",
 ]
 
 

@@ -186,8 +186,10 @@ def _narrows(aggregation: Aggregation, kernel: jax.Array) -> bool:
     return aggregation.is_linear and kernel.shape[1] <= kernel.shape[0]
 
 
-def _known_aggregate(x: Features, aggregation: Aggregation) -> jax.Array | None:
-    if isinstance(x, AggregatedFeatures) and x.aggregation == aggregation:
+def _known_aggregate(neighborhood: Any, x: Any, aggregation: Aggregation) -> jax.Array | None:
+    """The aggregate that x comes with; None where edges are dropped: it is that of all."""
+    all_edges = getattr(neighborhood, "kept_edges", None) is None
+    if all_edges and isinstance(x, AggregatedFeatures) and x.aggregation == aggregation:
         return x.aggregate_alone()
     return None
 
@@ -250,7 +252,8 @@ def _convolve(
     """The convolution: of features split by column as shares of a sum, else in stages."""
     kernel = params[orders.kernels[0]]
     of_senders, of_receivers = two_ends(x)
-    aggregate, features = _known_aggregate(of_senders, aggregation), plain_features(of_senders)
+    aggregate = _known_aggregate(neighborhood, of_senders, aggregation)
+    features = plain_features(of_senders)
     check_width(neighborhood.senders, features, kernel)
     nodes = neighborhood.receivers
     if isinstance(features, FeatureColumns):
@@ -388,7 +391,8 @@ def sage_conv(
     neighborhood, x = on_device(neighborhood, x)
     aggregation = NeighborReduction(reduce)
     check_weighted(neighborhood, "sage_conv", x)
-    if isinstance(x, AggregatedFeatures) and x.is_behind_features and x.aggregation == aggregation:
+    known = _known_aggregate(neighborhood, x, aggregation) is not None
+    if isinstance(x, AggregatedFeatures) and known and x.is_behind_features:
         kernel = jnp.concatenate((params["self_kernel"], params["neighbor_kernel"]))
         return linear(
             neighborhood.receivers, x.aggregate, kernel, params.get("bias"), is_masked=True

@@ -6,18 +6,25 @@ from jaxgraph.nn.embedding import NodeEmbedding
 from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.models import GAT, GCN, GIN, GINE, DeepGCN, GATv2, GraphSAGE
 from jaxgraph.nn.normalization import BatchNorm, LayerNorm
+from jaxgraph.nn.pna import PNA, PNAConv
+from jaxgraph.nn.propagation import APPNP, GCNII, GCN2Conv
+from jaxgraph.nn.transformer import Transformer, TransformerConv
 
 __all__ = [
+    "APPNP",
     "GAT",
     "GCN",
+    "GCNII",
     "GIN",
     "GINE",
+    "PNA",
     "SAGE",
     "BatchNorm",
     "DeepGCN",
     "GATConv",
     "GATv2",
     "GATv2Conv",
+    "GCN2Conv",
     "GCNConv",
     "GINConv",
     "GINEConv",
@@ -25,7 +32,10 @@ __all__ = [
     "LayerNorm",
     "Linear",
     "NodeEmbedding",
+    "PNAConv",
     "SAGEConv",
+    "Transformer",
+    "TransformerConv",
     "dropout",
 ]
 

@@ -34,6 +34,7 @@ from jaxgraph.ops.core.reductions import check_reduction
 from jaxgraph.parallel.checks.message_check import check_each_column, check_each_edge
 from jaxgraph.parallel.columns import ColumnChunk
 from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.kept_edges import refuse_dropped_edges
 from jaxgraph.parallel.mesh import check_mesh
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
 from jaxgraph.parallel.placement import ShardedGraph
@@ -181,6 +182,7 @@ def aggregate_columns(shard: Shard, x: FeatureColumns, aggregation: Aggregation)
       ValueError: the graph is not in mode "p3".
     """
     check_neighborhood(shard)
+    _check_all_edges(shard)
     topology = shard.require_columns()
     sent = aggregation.send(topology.nodes, x.values)
     schedule = topology.schedule
@@ -366,6 +368,8 @@ def sync(shares: Shares) -> jax.Array:
 
 def _sync_columns(shares: Shares, x: FeatureColumns) -> jax.Array:
     topology, aggregation = shares.shard.require_columns(), shares.aggregation
+    if aggregation is not None:
+        _check_all_edges(shares.shard)
     kernels = jax.tree.map(
         lambda kernel: x.rows_of(kernel) if jnp.ndim(kernel) else kernel,
         match_variation(shares.kernels, x),
@@ -382,6 +386,14 @@ def _sync_columns(shares: Shares, x: FeatureColumns) -> jax.Array:
         sent = aggregation.send(topology.nodes, sent)
     function = partial(_share, shares.after, aggregation)
     return push_pull(topology, function, (kernels, columns), (own, sent))
+
+
+def _check_all_edges(shard: Shard) -> None:
+    if shard.kept_edges is not None:
+        refuse_dropped_edges(
+            "an aggregation of features that are split by column",
+            "map them first, x = jaxgraph.nn.Linear(...)(shard, x)",
+        )
 
 
 def _share(

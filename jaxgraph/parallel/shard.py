@@ -18,6 +18,7 @@ from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import entry_at, rows_from
 from jaxgraph.parallel.columns import ColumnTopology
 from jaxgraph.parallel.features import FeatureColumns, gather_columns
+from jaxgraph.parallel.kept_edges import refuse_dropped_edges, sum_of_kept
 from jaxgraph.parallel.neighborhood import masked_rows
 from jaxgraph.parallel.schedules.domain import AllHalos
 from jaxgraph.parallel.schedules.sar import Sequential
@@ -74,6 +75,8 @@ class Shard:
       columns: what layers on feature columns need, or None: features are split by node.
       axis: name of the mesh axis, or of several that together count the parts.
       prefetch: whether the next partition is fetched while the current one is aggregated.
+      kept_edges: bool [slots], the edges along which messages go, those of all others being dropped
+        (`jaxgraph.layers.dropout_edge`); or None: all.
       own_parts: how many parts the device owns, one after the other in `rows` and `slots`; of
         several, `incoming`, `outgoing`, `send` and `reach` have a leading axis.
     """
@@ -102,6 +105,7 @@ class Shard:
     manifest: Manifest = dataclasses.field(metadata={"static": True})
     axis: str | tuple[str, ...] = dataclasses.field(metadata={"static": True})
     prefetch: bool = dataclasses.field(metadata={"static": True})
+    kept_edges: jax.Array | None = None
     own_parts: int = dataclasses.field(default=1, metadata={"static": True})
 
     @property
@@ -139,7 +143,7 @@ class Shard:
         tables = jax.tree.map(lambda leaf: entry_at(leaf, index), tables)
         left_out = ("weighted_in_degree", "nodes", "labels", "train_mask", "val_mask", "test_mask")
         nothing: dict[str, Any] = dict.fromkeys((*left_out, "graph_ids"))
-        nothing |= dict.fromkeys(("edges", "edge_weight", "edge_type"))
+        nothing |= dict.fromkeys(("edges", "edge_weight", "edge_type", "kept_edges"))
         nothing |= {"node_data": {}, "edge_data": {}}
         return dataclasses.replace(self, **of_nodes, **tables, **nothing, own_parts=1)
 
@@ -249,7 +253,15 @@ class Shard:
         return Block(self.incoming, self.node_ids, self.missing_self_loop & self.node_mask)
 
     def schedule(self, *, self_loops: bool = False) -> AllHalos | Sequential | SeveralParts:
-        """Returns the schedule by which the rows of other parts reach this one."""
+        """Returns the schedule by which the rows of other parts reach this one.
+
+        Raises:
+          ValueError: some edges are dropped.
+        """
+        if self.kept_edges is not None:
+            refuse_dropped_edges(
+                "attention", "pass dropout= to its layer, which drops by edge and head"
+            )
         if self.manifest.mode == "domain" or self.num_parts == 1:
             return AllHalos(self, self_loops)
         return (Sequential if self.own_parts == 1 else SeveralParts)(self, self_loops)
@@ -269,8 +281,14 @@ class Shard:
 
         Returns:
           Pytree of arrays [rows, ...].
+
+        Raises:
+          ValueError: some edges are dropped, and the reducer is no sum.
         """
-        return self.schedule(self_loops=self_loops).propagate(message, reducer, inputs)
+        if self.kept_edges is None:
+            return self.schedule(self_loops=self_loops).propagate(message, reducer, inputs)
+        kept = sum_of_kept(self.kept_edges, message, reducer, inputs, self_loops=self_loops)
+        return dataclasses.replace(self, kept_edges=None).propagate(*kept)
 
     def pull_sum(
         self, message: MessageFn, reducer: Reducer, inputs: Inputs, gradient: Any, wanted: Wanted
@@ -285,7 +303,16 @@ class Shard:
 
         Returns:
           `Inputs` of lists of the gradients of floating arrays, zeros where none is wanted.
+
+        Raises:
+          ValueError: some edges are dropped, and gradients of edges are wanted.
         """
+        if self.kept_edges is not None:
+            if wanted.edge:
+                refuse_dropped_edges("what computes values of edges", "call it on the whole shard")
+            kept = sum_of_kept(self.kept_edges, message, reducer, inputs, self_loops=False)
+            whole = dataclasses.replace(self, kept_edges=None)
+            return whole.pull_sum(*kept, gradient, wanted)
         return self.schedule().pull_sum(message, reducer, inputs, gradient, wanted)
 
 

@@ -33,7 +33,9 @@ def test_every_data_set_and_model_has_a_recipe_that_names_its_source(model: str)
 
 
 def test_numbers_of_another_model_or_set_are_told_apart():
-    for name, model in product(PUBLISHED, ("gatv2", "gin", "gine", "deepgcn")):
+    for name, model in product(
+        PUBLISHED, ("gatv2", "gin", "gine", "deepgcn", "transformer", "pna")
+    ):
         assert f"none published for {MODELS[model]}" in recipe(name, model).source
     for name in ("cora", "pubmed"):
         assert "none published for GraphSAGE; that of GCN" in recipe(name, "sage").source
@@ -48,6 +50,9 @@ def test_numbers_are_those_of_the_papers():
     assert numbers(recipe("cora", "gcn")) == (16, None, 0.5, 0.01, 5e-4)
     assert numbers(recipe("Cora", "gat")) == (8, 8, 0.6, 0.005, 5e-4)
     assert numbers(recipe("pubmed", "gat")) == (8, 8, 0.6, 0.01, 1e-3)
+    # Gasteiger et al. (2019), section 5; Chen et al. (2020), table 8.
+    assert numbers(recipe("cora", "appnp")) == (64, None, 0.5, 0.01, 5e-4)
+    assert numbers(recipe("cora", "gcnii")) == (64, None, 0.6, 0.01, 5e-4)
     # Shchur et al. (2018): config/optimized/gcn.conf.yaml, config/reference/gat.conf.yaml.
     assert numbers(recipe("amazon-photo", "gcn")) == (64, None, 0.8, 0.01, 1e-3)
     assert numbers(recipe("coauthor-cs", "gat")) == (8, 8, 0.6, 0.01, 5e-4)
@@ -76,8 +81,8 @@ def test_a_recipe_prepares_the_features():
 def test_an_unknown_model_is_refused_with_the_nearest_name():
     with pytest.raises(ValueError, match=r"--model: got 'gta'.* Did you mean 'gat'\?"):
         recipe("cora", "gta")
-    with pytest.raises(ValueError, match=r"one of gcn, sage, gat, gatv2, gin, gine, deepgcn\.$"):
-        recipe("mine.csv", "transformer")
+    with pytest.raises(ValueError, match=r"expected one of gcn, sage, gat, .*, gcnii, pna\.$"):
+        recipe("mine.csv", "ngcf")
 
 
 def test_recipes_are_there_without_jax():

@@ -52,7 +52,7 @@ def check_convolution(
     def step(params: dict[str, jax.Array], shard: Any) -> Any:
         def loss(x: jax.Array, params: dict[str, jax.Array], data: dict[str, jax.Array]) -> Any:
             y = conv(params, replace(shard, **data), x)
-            return shard.sum(jnp.sum(shard.mask_rows(y * _adjoint(shard.node_ids, y.shape[1])))), y
+            return shard.sum(jnp.sum(shard.mask_rows(y * adjoint(shard.node_ids, y.shape[1])))), y
 
         data = {name: _poisoned(getattr(shard, name)) for name in fields}
         (_, y), (of_x, of_params, of_data) = jax.value_and_grad(loss, (0, 1, 2), has_aux=True)(
@@ -70,8 +70,8 @@ def check_convolution(
     doubles = {name: value.astype(np.float64) for name, value in params.items()}
     edges, x = oracle_edges(graph), np.asarray(graph.nodes, np.float64)
     expected, backward = oracle(doubles, edges, x)
-    adjoint = np.asarray(_adjoint(np.arange(graph.num_nodes), expected.shape[1]), np.float64)
-    expected_of_x, expected_of_params = backward(adjoint)
+    of_y = np.asarray(adjoint(np.arange(graph.num_nodes), expected.shape[1]), np.float64)
+    expected_of_x, expected_of_params = backward(of_y)
     assert_close(y, expected, reduction_length=TERMS, name="y")
     assert_close(of_x, expected_of_x, reduction_length=TERMS, name="gradient of x")
     assert of_params.keys() == expected_of_params.keys()
@@ -80,7 +80,7 @@ def check_convolution(
     for name, gradient in of_data.items():
         split = partition(graph, num_parts, method="hash", seed=0)
         found = gather_edges(gradient, sharded, graph, split)
-        value = lambda edges: (oracle(doubles, edges, x)[0] * adjoint).sum()  # noqa: E731
+        value = lambda edges: (oracle(doubles, edges, x)[0] * of_y).sum()  # noqa: E731
         check_edge_gradient(value, edges, ORACLE_FIELD[name], found)
 
 
@@ -105,7 +105,8 @@ def _poisoned(data: jax.Array) -> jax.Array:
     return jnp.where(empty.reshape(-1, *(1,) * (data.ndim - 1)), jnp.nan, data)
 
 
-def _adjoint(node_ids: Any, width: int) -> Any:
+def adjoint(node_ids: Any, width: int) -> Any:
+    """A gradient [rows, width] of the outputs, by the nodes' ids."""
     return jnp.sin(1.0 + node_ids[:, None] * jnp.arange(1, width + 1) / width)
 
 

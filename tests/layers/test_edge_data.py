@@ -36,7 +36,9 @@ def make(name: str) -> nnx.Module:
 
 
 @pytest.mark.parametrize("field", DATA)
-@pytest.mark.parametrize("name", ["GCN", "DeepGCN", "GraphSAGE", "GIN", "GAT", "GATv2"])
+@pytest.mark.parametrize(
+    "name", ["GCN", "DeepGCN", "GraphSAGE", "GIN", "GAT", "GATv2", "Transformer"]
+)
 def test_models_use_edge_data_or_refuse_it(name: str, field: str) -> None:
     graph, model = small_graph(), make(name)
     given = on_devices(graph.replace(**{field: DATA[field]}), 2)

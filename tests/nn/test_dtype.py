@@ -45,6 +45,10 @@ MODELS = {
     "gat-dropout": Model("gat", 2, activation="elu", dropout=0.3),
     "gatv2": Model("gatv2", 2),
     "gin": Model("gin", residual=True),
+    "transformer": Model("transformer", 2),
+    "appnp": Model("appnp"),
+    "gcnii": Model("gcnii", activation="elu", jumping="cat"),
+    "pna": Model("pna"),
 }
 
 
@@ -62,6 +66,10 @@ MODELS = {
         ("gin", 3, "sar"),
         ("gat", 3, "sar"),
         ("gcn", 3, "prefetch"),
+        *(
+            pytest.param(name, 3, "sar", marks=pytest.mark.full)
+            for name in ("transformer", "appnp", "gcnii", "pna")
+        ),
     ],
 )
 def test_gradients_are_of_32_bits_and_near_the_reference(
@@ -109,13 +117,21 @@ def test_outputs_are_of_32_bits_for_the_loss() -> None:
 
 
 def model_of(name: str, **options: Any) -> Any:
-    heads = {"num_heads": 2} if name.startswith("GAT") else {}
+    own: dict[str, Any] = {"num_heads": 2} if name.startswith("GAT") else {}
+    own |= {"delta": 1.0} if name == "PNA" else {}
+    own |= {"num_layers": 2} if name == "GCNII" else {}
     return getattr(nn, name)(
-        NUM_FEATURES, 4, NUM_CLASSES, rngs=nnx.Rngs(0), **heads, **{"norm": "layer"} | options
+        NUM_FEATURES, 4, NUM_CLASSES, rngs=nnx.Rngs(0), **own | {"norm": "layer"} | options
     )
 
 
-@pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GIN", "GAT", "GATv2", "DeepGCN"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("GCN", "GraphSAGE", "GIN", "GAT", "GATv2", "DeepGCN"),
+        *("Transformer", "APPNP", "GCNII", "PNA"),
+    ],
+)
 def test_without_a_type_a_model_computes_in_that_of_its_input(name: str) -> None:
     graphdef, state = nnx.split(model_of(name))
 

@@ -1,6 +1,6 @@
 """Graph convolutions on one undivided graph."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -30,6 +30,70 @@ def gcn(
 
     y = edges.sum_by_receiver(factors[:, None] * z[edges.senders])
     return y + params.get("bias", 0.0), backward
+
+
+def appnp(
+    edges: Edges,
+    x: np.ndarray,
+    *,
+    steps: int,
+    alpha: float,
+    keep: Sequence[np.ndarray] = (),
+    rate: float = 0.0,
+) -> tuple[np.ndarray, ParamsBackward]:
+    """z = (1 - alpha) A z + alpha x, from z = x, with A of `gcn` with self-loops.
+
+    `keep`, of each step, is bool [edges with the added self-loops]. The gradient's parameters are
+    those of the weights of these edges, "weight", the degrees being fixed.
+    """
+    edges = edges.with_missing_self_loops()
+    degrees = edges.sum_by_receiver(edges.weight)
+    root = np.where(degrees > 0, degrees, 1) ** -0.5 * (degrees > 0)
+    roots = root[edges.senders] * root[edges.receivers]
+    kept = [each / (1 - rate) for each in keep] or [np.ones(len(roots))] * steps
+    states = [x]
+    for each in kept:
+        messages = (each * roots * edges.weight)[:, None] * states[-1][edges.senders]
+        states.append((1 - alpha) * edges.sum_by_receiver(messages) + alpha * x)
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, Params]:
+        total, of_weight = np.zeros(x.shape), np.zeros(len(roots))
+        for each, z in zip(reversed(kept), reversed(states[:-1]), strict=True):
+            total = total + alpha * grad
+            of_messages = (1 - alpha) * grad[edges.receivers]
+            of_weight += each * roots * (of_messages * z[edges.senders]).sum(1)
+            grad = edges.sum_by_sender((each * roots * edges.weight)[:, None] * of_messages)
+        return total + grad, {"weight": of_weight}
+
+    return states[-1], backward
+
+
+def gcn2(
+    params: Params,
+    edges: Edges,
+    x: np.ndarray,
+    initial: np.ndarray,
+    *,
+    alpha: float,
+    theta: float,
+    layer: int,
+) -> tuple[np.ndarray, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, Params]]]:
+    """y = (1 - b) h + b h W, h = (1 - alpha) A x + alpha initial, b = log(theta / layer + 1).
+
+    With A of `gcn`. Params: kernel [in, in]. Backward: gradients of x, of `initial`, of params.
+    """
+    beta = np.log(theta / layer + 1)
+    eye = {"kernel": np.eye(x.shape[1])}
+    aggregated, backward_sum = gcn(eye, edges, x)
+    h = (1 - alpha) * aggregated + alpha * initial
+    mapped, backward_map = linear({"kernel": params["kernel"]}, h)
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, np.ndarray, Params]:
+        of_h, grads = backward_map(beta * grad)
+        of_h = of_h + (1 - beta) * grad
+        return (1 - alpha) * backward_sum(of_h)[0], alpha * of_h, grads
+
+    return (1 - beta) * h + beta * mapped, backward
 
 
 def sage(
@@ -211,6 +275,116 @@ def _edge_map(
     return flat.reshape(-1, *shape), of_kernel
 
 
+def pna(
+    params: Params,
+    edges: Edges,
+    x: np.ndarray,
+    *,
+    delta: float,
+    aggregators: Sequence[str] = ("mean", "max", "min", "std"),
+    scalers: Sequence[str] = ("identity", "amplification", "attenuation"),
+) -> tuple[np.ndarray, ParamsBackward]:
+    """y_i = x_i W_0 + b + sum_{s, a} scale_s(d_i) a_j(x_i W_r + x_j W_s + c) W_{s, a}.
+
+    The messages are an array [edges, features] here, and are reduced as such.
+    """
+    degrees = edges.in_degrees()
+    scales = {
+        "identity": np.ones(len(x)),
+        "amplification": np.log(degrees + 1) / delta,
+        "attenuation": delta / np.log(np.maximum(degrees, 1) + 1),
+    }
+    s, backward_s = linear({"kernel": params["sender_kernel"]}, x)
+    r, backward_r = linear({"kernel": params["receiver_kernel"]}, x)
+    messages = s[edges.senders] + r[edges.receivers] + params.get("message_bias", 0.0)
+    # Every edge is a node of its own that sends to the receiver.
+    count = len(messages)
+    per_edge = Edges.of(np.arange(count), edges.receivers, max(count, len(x)))
+    padded = np.zeros((per_edge.num_nodes, messages.shape[1]))
+    padded[:count] = messages
+    reduced = [_REDUCTIONS[name](per_edge, padded) for name in aggregators]
+    cut = np.concatenate([value[: len(x)] for value, _ in reduced], 1)
+    columns = np.concatenate([scales[name][:, None] * cut for name in scalers], 1)
+    own, backward_own = linear({"kernel": params["self_kernel"]}, x)
+    y, backward_map = linear({"kernel": params["kernel"]}, columns)
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, Params]:
+        of_columns, grads = backward_map(grad)
+        parts = np.split(of_columns, len(scalers), 1)
+        of_cut = sum(scales[n][:, None] * part for n, part in zip(scalers, parts, strict=True))
+        of_messages = np.zeros(messages.shape)
+        for (_, pull), part in zip(reduced, np.split(of_cut, len(aggregators), 1), strict=True):
+            full = np.zeros(padded.shape)
+            full[: len(x)] = part
+            of_messages += pull(full)[:count]
+        of_x, of_own = backward_own(grad)
+        more, of_s = backward_s(edges.sum_by_sender(of_messages))
+        rest, of_r = backward_r(edges.sum_by_receiver(of_messages))
+        grads |= {"self_kernel": of_own["kernel"], "sender_kernel": of_s["kernel"]}
+        grads["receiver_kernel"] = of_r["kernel"]
+        if "message_bias" in params:
+            grads["message_bias"] = of_messages.sum(0)
+        return of_x + more + rest, _with_bias(grads, params, grad)
+
+    return own + y + params.get("bias", 0.0), backward
+
+
+def transformer(
+    params: Params,
+    edges: Edges,
+    x: np.ndarray,
+    *,
+    num_heads: int,
+    concat: bool = True,
+    attention_keep: np.ndarray | None = None,
+    attention_rate: float = 0.0,
+) -> tuple[np.ndarray, ParamsBackward]:
+    """y_i = r_i + sum_j alpha_ij v_j, alpha_ij = softmax_j(<q_i, k_j> / sqrt(features)).
+
+    Of four maps of x, "query", "key", "value" and "skip" (r). With "gate" [3, width], y = beta r +
+    (1 - beta) m, beta = sigmoid(m g_1 + r g_2 + (m - r) g_3).
+    """
+    shape = (len(x), num_heads, -1)
+    names = [name for name in ("query", "key", "value", "skip") if f"{name}_kernel" in params]
+    maps = {name: linear(_named(params, name), x) for name in names}
+    q, k, v = (maps[name][0].reshape(shape) for name in ("query", "key", "value"))
+    scale = q.shape[2] ** -0.5
+    logits = scale * (q[edges.receivers] * k[edges.senders]).sum(-1)
+    attended, backward_attend = _attend(edges, logits, v, attention_keep, attention_rate)
+    m, backward_heads = _join_heads(attended, concat)
+    r = maps["skip"][0] if "skip" in maps else np.zeros(m.shape)
+    gate = params.get("gate")
+    beta = np.full((len(x), 1), 0.5)
+    if gate is not None:
+        scores = m @ gate[0] + r @ gate[1] + (m - r) @ gate[2]
+        beta = 1 / (1 + np.exp(-scores[:, None]))
+
+    def backward(grad: np.ndarray) -> tuple[np.ndarray, Params]:
+        grads: Params = {}
+        grad_m, grad_r = grad, grad
+        if gate is not None:
+            of_score = (grad * (r - m)).sum(1, keepdims=True) * beta * (1 - beta)
+            grad_m = (1 - beta) * grad + of_score * (gate[0] + gate[2])
+            grad_r = beta * grad + of_score * (gate[1] - gate[2])
+            grads["gate"] = np.stack([(of_score * each).sum(0) for each in (m, r, m - r)])
+        grad_logits, grad_v = backward_attend(backward_heads(grad_m))
+        weights = scale * grad_logits[..., None]
+        of_maps = {
+            "query": edges.sum_by_receiver(weights * k[edges.senders]),
+            "key": edges.sum_by_sender(weights * q[edges.receivers]),
+            "value": grad_v,
+            "skip": grad_r,
+        }
+        grad_x = np.zeros(x.shape)
+        for name, (value, backward_map) in maps.items():
+            more, of_map = backward_map(of_maps[name].reshape(value.shape))
+            grad_x = grad_x + more
+            grads |= {f"{name}_{part}": gradient for part, gradient in of_map.items()}
+        return grad_x, grads
+
+    return (m + r if gate is None else beta * r + (1 - beta) * m), backward
+
+
 def _sum(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
     weight = edges.weight[:, None]
     total = edges.sum_by_receiver(weight * x[edges.senders])
@@ -240,7 +414,22 @@ def _min(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray]
     return -largest, backward
 
 
-_REDUCTIONS = {"sum": _sum, "mean": _mean, "max": _max, "min": _min}
+def _std(edges: Edges, x: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    """sqrt(variance + 1e-5), 0 of nothing."""
+    counts = edges.in_degrees()[:, None]
+    mean, _ = _mean(edges, x)
+    centred = x[edges.senders] - mean[edges.receivers]
+    variance = edges.sum_by_receiver(centred**2) / np.maximum(counts, 1)
+    y = np.sqrt(variance + 1e-5) * (counts > 0)
+
+    def backward(grad: np.ndarray) -> np.ndarray:
+        scaled = np.where(counts > 0, grad / np.maximum(counts * y, 1e-300), 0)
+        return edges.sum_by_sender(scaled[edges.receivers] * centred)
+
+    return y, backward
+
+
+_REDUCTIONS = {"sum": _sum, "mean": _mean, "max": _max, "min": _min, "std": _std}
 
 
 def _attend(

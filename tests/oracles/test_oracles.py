@@ -289,6 +289,139 @@ def test_attention_gradients(conv: str, concat: bool, add_self_loops: bool, rate
     )
 
 
+def symmetric(edges: Edges) -> np.ndarray:
+    """The matrix of `gcn`'s aggregation, entry by entry."""
+    matrix = np.zeros((NUM_NODES, NUM_NODES))
+    np.add.at(matrix, (edges.receivers, edges.senders), edges.weight)
+    matrix += np.diag(np.diag(matrix) == 0).astype(float)
+    root = matrix.sum(1) ** -0.5
+    return root[:, None] * matrix * root
+
+
+def test_appnp_is_a_polynomial_of_the_matrix() -> None:
+    matrix, x = symmetric(WEIGHTED), features()
+    expected = x
+    for _ in range(3):
+        expected = 0.8 * matrix @ expected + 0.2 * x
+    y, backward = convolutions.appnp(WEIGHTED, x, steps=3, alpha=0.2)
+    np.testing.assert_allclose(y, expected, rtol=1e-12)
+    grad = features(5)
+    given = Edges.of(SENDERS, RECEIVERS, NUM_NODES, WEIGHTED.weight)
+    check_gradients(
+        lambda: float((convolutions.appnp(given, x, steps=3, alpha=0.2)[0] * grad).sum()),
+        x,
+        backward(grad)[0],
+    )
+
+
+def test_gcn2_is_formula_and_gradient() -> None:
+    x, initial, kernel = features(), features(1), features(2)[:IN]
+    options: dict[str, Any] = {"alpha": 0.3, "theta": 0.5, "layer": 2}
+    params = {"kernel": kernel}
+    y, backward = convolutions.gcn2(params, WEIGHTED, x, initial, **options)
+    h, beta = 0.7 * symmetric(WEIGHTED) @ x + 0.3 * initial, np.log(1.25)
+    np.testing.assert_allclose(y, (1 - beta) * h + beta * h @ kernel, rtol=1e-12)
+    grad = features(5)
+    of_x, of_initial, of_params = backward(grad)
+    check_gradients(
+        lambda: float((convolutions.gcn2(params, WEIGHTED, x, initial, **options)[0] * grad).sum()),
+        {"x": x, "initial": initial, "params": params},
+        {"x": of_x, "initial": of_initial, "params": of_params},
+    )
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        models.Model("gcnii", activation="elu", jumping="cat"),
+        models.Model("gcn", activation="elu", jumping="max"),
+        models.Model("appnp", activation="elu"),
+    ],
+)
+def test_gradients_of_models_that_read_earlier_layers(model: models.Model) -> None:
+    params = models.init_params(model, IN, 4, OUT, 4, np.random.default_rng(1))
+    x, grad = features(), features(5, OUT)
+    of_x, of_params = models.forward(model, params, EDGES, x).backward(grad)
+    check_gradients(
+        lambda: float((models.forward(model, params, EDGES, x).logits * grad).sum()),
+        {"x": x, "params": params},
+        {"x": of_x, "params": of_params},
+    )
+
+
+def pna_params(aggregators: int, scalers: int) -> Params:
+    rng, width = np.random.default_rng(1), 2
+    sizes = {"sender_kernel": (IN, width), "receiver_kernel": (IN, width)}
+    sizes |= {"self_kernel": (IN, OUT), "kernel": (aggregators * scalers * width, OUT)}
+    params = {name: rng.standard_normal(size) for name, size in sizes.items()}
+    return params | {"message_bias": rng.standard_normal(width), "bias": rng.standard_normal(OUT)}
+
+
+@pytest.mark.parametrize("edges", [EDGES, NO_EDGES], ids=["plain", "none"])
+def test_pna_gradients(edges: Edges) -> None:
+    names = ("sum", "mean", "max", "min", "std")
+    check_with_params(
+        convolutions.pna, pna_params(5, 3), edges, features(), delta=1.3, aggregators=names
+    )
+
+
+def test_pna_node_by_node() -> None:
+    params, x = pna_params(4, 3), features()
+    actual, _ = convolutions.pna(params, EDGES, x, delta=1.3)
+    for node in range(NUM_NODES):
+        own, near = x[node], x[neighbors(EDGES, node)]
+        m = near @ params["sender_kernel"] + own @ params["receiver_kernel"]
+        m = m + params["message_bias"]
+        parts = (
+            [m.mean(0), m.max(0), m.min(0), np.sqrt(m.var(0) + 1e-5)] if len(m) else [np.zeros(8)]
+        )
+        found, degree = np.concatenate(parts), len(near)
+        scales = [1, np.log(degree + 1) / 1.3, 1.3 / np.log(max(degree, 1) + 1)]
+        columns = np.concatenate([scale * found for scale in scales])
+        expected = own @ params["self_kernel"] + columns @ params["kernel"] + params["bias"]
+        np.testing.assert_allclose(actual[node], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("edges", [EDGES, NO_EDGES], ids=["plain", "none"])
+@pytest.mark.parametrize("concat", [True, False])
+def test_transformer_gradients(edges: Edges, concat: bool) -> None:
+    keep = randomness.edge_keep_mask(
+        (7, 8), edges.receivers, edges.senders, edges.repetitions(), HEADS, 0.4
+    )
+    params = conv_params("transformer", concat)
+    params["gate"] = features(3, HEADS * OUT if concat else OUT)[:3]
+    check_with_params(
+        convolutions.transformer,
+        params,
+        edges,
+        features(),
+        num_heads=HEADS,
+        concat=concat,
+        attention_keep=keep,
+        attention_rate=0.4,
+    )
+
+
+def test_transformer_node_by_node() -> None:
+    params, x = conv_params("transformer"), features()
+    params["gate"] = features(3, HEADS * OUT)[:3]
+    actual, _ = convolutions.transformer(params, EDGES, x, num_heads=HEADS)
+    q, k, v, r = (
+        x @ params[f"{name}_kernel"] + params.get(f"{name}_bias", 0.0)
+        for name in ("query", "key", "value", "skip")
+    )
+    for node in range(NUM_NODES):
+        near, joined = neighbors(EDGES, node), []
+        for head in range(HEADS):
+            columns = slice(head * OUT, (head + 1) * OUT)
+            powers = np.exp(k[near, columns] @ q[node, columns] / np.sqrt(OUT))
+            joined.append(powers / max(powers.sum(), 1e-300) @ v[near, columns])
+        m = np.concatenate(joined)
+        score = params["gate"].reshape(-1) @ np.concatenate([m, r[node], m - r[node]])
+        beta = 1 / (1 + np.exp(-score))
+        np.testing.assert_allclose(actual[node], beta * r[node] + (1 - beta) * m, rtol=1e-12)
+
+
 @pytest.mark.parametrize("conv", ["gat", "gatv2"])
 def test_attention_without_edges(conv: str) -> None:
     params = conv_params(conv)

@@ -196,10 +196,10 @@ class HostLoop:
         return of_params, of_x
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.stages])
 def test_a_loop_of_the_host(name: str) -> None:
     case, graph = CASES[name], crooked_graph()
-    assert graph.nodes is not None
+    assert graph.nodes is not None and case.stages is not None
     sharded = crooked_sharded(PARTS, "hash", "sar")
     params = jax.tree.map(jnp.asarray, case.params)
     parts = [part_alone(sharded, index) for index in range(PARTS)]

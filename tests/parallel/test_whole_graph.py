@@ -46,6 +46,7 @@ MODULES: dict[str, Any] = {
     "gin": lambda: jg.nn.GINConv(X.shape[1], 4, rngs=nnx.Rngs(0)),
     "gat": lambda: jg.nn.GATConv(X.shape[1], 4, num_heads=2, rngs=nnx.Rngs(0)),
     "gatv2": lambda: jg.nn.GATv2Conv(X.shape[1], 4, num_heads=2, rngs=nnx.Rngs(0)),
+    "transformer": lambda: jg.nn.TransformerConv(X.shape[1], 4, beta=True, rngs=nnx.Rngs(0)),
     "linear": lambda: jg.nn.Linear(X.shape[1], 4, rngs=nnx.Rngs(0)),
     "batch norm": lambda: jg.nn.BatchNorm(X.shape[1]),
     "layer norm": lambda: jg.nn.LayerNorm(X.shape[1]),
