@@ -97,6 +97,21 @@ class TransformerConv(nnx.Module):
         self.concat = concat
         self.dropout = dropout
 
+    def attention_weights(self, shard: Graph | Shard, x: Features) -> jax.Array:
+        """Computes the coefficients alpha_ij of all edges, without dropout.
+
+        Args:
+          shard: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
+          x: as for a call.
+
+        Returns:
+          float [slots, heads] (`jaxgraph.parallel.gather_edges` brings them into the graph's
+          order), or beside a graph [num_edges, heads] in that order.
+        """
+        params = parameters.values(self)
+        stages = layers.transformer_stages(params, num_heads=self.num_heads)
+        return layers.attention_weights(stages, params, shard, parameters.in_dtype(x, self.dtype))
+
     def __call__(
         self, shard: Graph | Shard, x: Features, key: jax.Array | None = None, train: bool = False
     ) -> jax.Array:

@@ -296,3 +296,17 @@ def test_modules_return_their_coefficients() -> None:
     sage = layers.sage_stages({"neighbor_kernel": jnp.ones((2, 2))}, np.float32)
     with pytest.raises(ValueError, match="the stages of a layer without attention"):
         attention_weights(sage, {}, graph, x)
+
+
+def test_a_transformer_returns_its_coefficients() -> None:
+    graph = crooked_graph()
+    x: Any = graph.nodes
+    conv = nn.TransformerConv(NUM_FEATURES, OUT, num_heads=HEADS, rngs=nnx.Rngs(0))
+    edges = oracle_edges(graph)
+    queries, keys = (
+        (np.asarray(x, np.float64) @ np.asarray(kernel, np.float64)).reshape(-1, HEADS, OUT)
+        for kernel in (conv.query_kernel[...], conv.key_kernel[...])
+    )
+    powers = np.exp((queries[edges.receivers] * keys[edges.senders]).sum(-1) / OUT**0.5)
+    expected = powers / edges.sum_by_receiver(powers)[edges.receivers]
+    assert_close(conv.attention_weights(graph, x), expected, reduction_length=TERMS)

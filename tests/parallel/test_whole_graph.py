@@ -160,14 +160,15 @@ def test_what_does_not_fit_is_refused() -> None:
 @pytest.mark.parametrize("nodes", [1, 3, 15])
 def test_small_graphs_have_a_row_per_node(nodes: int) -> None:
     senders, receivers = random_edges(nodes, 2 * nodes, seed=nodes)
-    graph = jg.Graph.from_edges(senders, receivers, nodes=np.eye(nodes))
-    larger = graph.replace(num_nodes=40, nodes=np.eye(40, nodes))
+    x: Any = np.eye(40, nodes, dtype=np.float32)
+    graph = jg.Graph.from_edges(senders, receivers, nodes=x[:nodes])
+    larger = graph.replace(num_nodes=40, nodes=x)
     for make in (jg.nn.GCNConv, jg.nn.GATConv, jg.nn.GATv2Conv):
         layer = make(nodes, 4, rngs=nnx.Rngs(0))
-        assert_close(layer(graph, graph.nodes), layer(larger, larger.nodes)[:nodes])
+        assert_close(layer(graph, x[:nodes]), layer(larger, x)[:nodes])
 
         def loss(x: Any, graph: jg.Graph, layer: Any = layer) -> Any:
             return jnp.sum(layer(graph, x)[:nodes] ** 2)
 
-        slopes = [jax.grad(loss)(jnp.asarray(each.nodes), each) for each in (graph, larger)]
+        slopes = [jax.grad(loss)(jnp.asarray(x[:n]), g) for n, g in ((nodes, graph), (40, larger))]
         assert_close(slopes[0], slopes[1][:nodes])
