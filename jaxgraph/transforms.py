@@ -389,7 +389,7 @@ def _select_edges(graph: Graph, kept: np.ndarray) -> Graph:
 
 
 def _edges_mapped(graph: Graph, function: Callable[[np.ndarray], np.ndarray]) -> dict[str, Any]:
-    """What is given for each edge, by field, after a function of arrays [num_edges, ...]."""
+    """The fields with an entry per edge, after a function of arrays [num_edges, ...]."""
     fields = {name: getattr(graph, name) for name in _EDGE_FIELDS}
     mapped = {name: function(values) for name, values in fields.items() if values is not None}
     named = {name: function(values) for name, values in graph.edge_data.items()}

@@ -64,7 +64,7 @@ class _Itself:
 
 
 def _structure(value: Any, seen: dict[int, tuple[int, Any]]) -> Hashable:
-    """What a value is made of; those that are met again, in a cycle, are their number.
+    """The parts of a value; those that are met again, in a cycle, are their number.
 
     Args:
       value: any.

@@ -273,7 +273,7 @@ def test_a_refused_argument_leaves_the_model_alone() -> None:
 
 
 def test_compilation_is_apart_and_happens_once() -> None:
-    sharded, optimizer = on_devices(small_graph(), 2), optax.adam(0.02)
+    sharded, optimizer = on_devices(small_graph(), 2), optax.adam(0.0213)
     compiled_by_epoch: list[int] = []
     with counted_compilations() as compiled:
         history = fit(
@@ -306,7 +306,7 @@ def test_what_was_compiled_is_what_runs(num_graphs: int) -> None:
         fit(
             SmallNet(),
             sharded,
-            optax.adam(0.02),
+            optax.adam(0.0217),
             epochs=1,
             on_compile=seen,
             on_epoch=lambda record: counts.append(len(compiled)),
