@@ -20,6 +20,7 @@ from jaxgraph.parallel import FeatureColumns
 from jaxgraph.parallel.columns import ColumnChunk
 from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
+from jaxgraph.parallel.ptags import check_all_edges
 from jaxgraph.parallel.schedules.p3 import push_pull
 from jaxgraph.parallel.whole_graph import on_device
 
@@ -97,6 +98,7 @@ def _of_messages(params: Params, sent: jax.Array) -> tuple[jax.Array, jax.Array 
 
 def _of_columns(params: Params, shard: Any, x: FeatureColumns) -> jax.Array:
     """Of a message's columns each needs its own of x alone: every device sums those that it has."""
+    check_all_edges(shard)
     topology, by = shard.require_columns(), shard.implementation
     kernel, bias = _of_messages(params, x.values)
     kernels = {

@@ -51,6 +51,7 @@ __all__ = [
     "Shares",
     "aggregate_columns",
     "apply",
+    "check_all_edges",
     "gather",
     "partition",
     "scatter",
@@ -182,7 +183,7 @@ def aggregate_columns(shard: Shard, x: FeatureColumns, aggregation: Aggregation)
       ValueError: the graph is not in mode "p3".
     """
     check_neighborhood(shard)
-    _check_all_edges(shard)
+    check_all_edges(shard)
     topology = shard.require_columns()
     sent = aggregation.send(topology.nodes, x.values)
     schedule = topology.schedule
@@ -369,7 +370,7 @@ def sync(shares: Shares) -> jax.Array:
 def _sync_columns(shares: Shares, x: FeatureColumns) -> jax.Array:
     topology, aggregation = shares.shard.require_columns(), shares.aggregation
     if aggregation is not None:
-        _check_all_edges(shares.shard)
+        check_all_edges(shares.shard)
     kernels = jax.tree.map(
         lambda kernel: x.rows_of(kernel) if jnp.ndim(kernel) else kernel,
         match_variation(shares.kernels, x),
@@ -388,7 +389,7 @@ def _sync_columns(shares: Shares, x: FeatureColumns) -> jax.Array:
     return push_pull(topology, function, (kernels, columns), (own, sent))
 
 
-def _check_all_edges(shard: Shard) -> None:
+def check_all_edges(shard: Shard) -> None:
     if shard.kept_edges is not None:
         refuse_dropped_edges(
             "an aggregation of features that are split by column",

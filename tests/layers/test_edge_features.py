@@ -41,13 +41,16 @@ EDGE_KERNEL = {"edge_kernel": normal(FEATURES, WIDTH)}
 GAT = gat_params() | EDGE_KERNEL | {"attention_edge": normal(HEADS, OUT)}
 GATV2 = gatv2_params() | EDGE_KERNEL
 GINE = {
-    "eps": normal(),
-    "edge_kernel": normal(FEATURES, NUM_FEATURES),
-    "edge_bias": normal(NUM_FEATURES),
-    "first_kernel": normal(NUM_FEATURES, 4),
-    "first_bias": normal(4),
-    "second_kernel": normal(4, 3),
-    "second_bias": normal(3),
+    name: np.asarray(0.3 * normal(*shape), np.float32)  # outputs are as large as a hub has edges
+    for name, shape in {
+        "eps": (),
+        "edge_kernel": (FEATURES, NUM_FEATURES),
+        "edge_bias": (NUM_FEATURES,),
+        "first_kernel": (NUM_FEATURES, 4),
+        "first_bias": (4,),
+        "second_kernel": (4, 3),
+        "second_bias": (3,),
+    }.items()
 }
 Case = tuple[Callable[..., Any], Callable[..., Any], dict[str, Any]]
 CASES: dict[str, Case] = {
