@@ -2,7 +2,7 @@
 
 A linear map and a sum over neighbours commute, so a convolution maps its features before it sums
 them where that makes them narrower, and after it where not; of features that are split by column,
-those of this device count. It is written once for both, as shares of a sum
+those of this device count. Sparse features are always mapped first. It is written once for both, as shares of a sum
 (`jaxgraph.parallel.ptags`). Features that come with what the convolution would sum of them
 (`AggregatedFeatures`) leave the map alone to be done.
 """
@@ -25,13 +25,22 @@ from jaxgraph.layers.aggregated import (
     FirstAggregation,
     plain_features,
 )
-from jaxgraph.layers.dense import add_bias, at_use, check_width, linear, product, products, rounded
+from jaxgraph.layers.dense import (
+    add_bias,
+    at_use,
+    check_width,
+    linear,
+    product,
+    products,
+    require_rows,
+    rounded,
+)
 from jaxgraph.layers.edge_data import check_edge_data
 from jaxgraph.ops.core.message_functions import sum_message, weighted_message
 from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.reducers import Reducer, Sum
 from jaxgraph.ops.core.reductions import REDUCTIONS, check_reduction
-from jaxgraph.parallel import FeatureColumns, Shard
+from jaxgraph.parallel import FeatureColumns, Shard, SparseFeatures
 from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
 from jaxgraph.parallel.propagate import mean_over_edges
@@ -215,14 +224,20 @@ class _Orders(NamedTuple):
 
 
 def _stages(
-    params: Params, aggregation: Any, orders: _Orders, dtype: Any, *, is_weighted: bool
+    params: Params,
+    aggregation: Any,
+    orders: _Orders,
+    dtype: Any,
+    *,
+    is_weighted: bool,
+    is_sparse: bool = False,
 ) -> ConvStages:
     """The stages of a convolution, in the order that aggregates fewer columns."""
     message, reducer = aggregation.fold(dtype, is_weighted=is_weighted)
-    maps_first = _narrows(aggregation, params[orders.kernels[0]])
+    maps_first = is_sparse or _narrows(aggregation, params[orders.kernels[0]])
 
-    def map_nodes(params: Params, nodes: Nodes, x: jax.Array) -> Rows:
-        own, sent = nodes.mask_rows(x), x
+    def map_nodes(params: Params, nodes: Nodes, x: Any) -> Rows:
+        own, sent = x if is_sparse else nodes.mask_rows(x), x
         if maps_first:
             own, sent = orders.map(nodes.implementation, orders.at_use(params, x), own)
         return Rows(aggregation.send(nodes, sent), own=own)
@@ -257,12 +272,17 @@ def _convolve(
         kernels = orders.at_use(params, features)
         y = orders.map_behind(nodes.implementation, kernels, features, aggregate)
         return orders.finish(params, nodes, y)
+    is_sparse = isinstance(features, SparseFeatures)
+    if is_sparse and not aggregation.is_linear:
+        require_rows(features, f"reduce={aggregation.reduce!r}")
     dtype = activation_type(features, kernel)
     if of_receivers is not None:
         check_width(nodes, of_receivers, kernel)
         features = (features, of_receivers)
     weighted = "edge_weight" in aggregation.edge_data and neighborhood.edge_weight is not None
-    stages = _stages(params, aggregation, orders, dtype, is_weighted=weighted)
+    stages = _stages(
+        params, aggregation, orders, dtype, is_weighted=weighted, is_sparse=is_sparse
+    )
     return run_stages(stages, params, neighborhood, features)
 
 
@@ -278,14 +298,17 @@ def _shares(
     kernels, by = orders.at_use(params, x.values), shard.implementation
     after = functools.partial(orders.map_behind, by)
     shares = Shares(shard, x, kernels, aggregation, after, aggregate=aggregate)
-    kernel = params[orders.kernels[0]]
-    if aggregate is None and aggregation.is_linear and kernel.shape[1] <= x.values.shape[1]:
+    is_sparse = isinstance(x.values, SparseFeatures)
+    if is_sparse and not aggregation.is_linear:
+        require_rows(x.values, f"reduce={aggregation.reduce!r}")
+    narrows = params[orders.kernels[0]].shape[1] <= x.values.shape[1]
+    if aggregate is None and aggregation.is_linear and (narrows or is_sparse):
         before = functools.partial(orders.map, by)
         return dataclasses.replace(shares, before=before, after=orders.combine)
     return shares
 
 
-def activation_type(x: jax.Array, kernel: jax.Array) -> Any:
+def activation_type(x: jax.Array | SparseFeatures, kernel: jax.Array) -> Any:
     is_floating = jnp.issubdtype(x.dtype, jnp.floating)
     return x.dtype if is_floating else jnp.result_type(x, kernel)
 

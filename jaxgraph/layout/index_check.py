@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxgraph.layout.manifest import Arrays, Manifest
+from jaxgraph.layout.manifest import FEATURES, Arrays, Manifest
 
 __all__ = ["check_indices", "check_stored_integers", "part_error"]
 
@@ -73,6 +73,9 @@ def check_indices(arrays: Arrays, manifest: Manifest, index: int) -> None:
     if "outgoing/receiver_ptr" in arrays:
         _check_edges(check, "outgoing", receivers, (rows,) * len(receivers))
         check.pointers("outgoing/receiver_ptr", len(arrays["outgoing/receiver_ids"]))
+    if manifest.features is not None:
+        ends = [(manifest.table_rows(f"{FEATURES}/by_{x}"),) for x in ("receiver", "sender")]
+        _check_edges(check, FEATURES, *ends)
     for name in ("send", "reach"):
         if f"{name}/rows" in arrays:
             _check_halo(check, name, rows)

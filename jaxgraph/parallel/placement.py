@@ -178,10 +178,10 @@ def shard(
             "of jaxgraph.parallel.common_shapes"
         )
     if target is not None and graph.nodes is not None:
-        held = target.array_shapes().get("nodes")
+        held = target.array_shapes().get(target.feature_array)
         if held is not None:
             node_dtype = held[1] if node_dtype is None else node_dtype
-            target = target.storing("nodes", graph.nodes.dtype)
+            target = target.storing(target.feature_array, graph.nodes.dtype)
     target = None if target is None else _storing_degrees(target, np.dtype(np.float64))
     return place(
         tabulate(graph, partition, schedule, target, columns=columns),
@@ -231,7 +231,7 @@ def place(
         raise ValueError(f"prefetch=True needs {name}='sar'; {name} is {manifest.mode!r}")
     implementation = usable_implementation(implementation, mesh.devices.flat[0])
     if node_dtype is not None:
-        manifest = manifest.storing("nodes", _floating(node_dtype))
+        manifest = manifest.storing(manifest.feature_array, _floating(node_dtype))
     manifest = _storing_degrees(manifest, jax.dtypes.canonicalize_dtype(np.float64))
     if manifest.columns is not None:
         _check_one_part_per_device(mesh, manifest.num_parts)

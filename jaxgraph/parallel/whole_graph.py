@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse as sp
 from jax.sharding import Mesh
 
 from jaxgraph.graph import Graph
@@ -112,7 +113,8 @@ def on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
 
     Args:
       value: a neighbourhood, or a graph.
-      x: pytree of arrays with a row for each node, beside a graph of JAX or NumPy.
+      x: pytree of arrays with a row for each node, beside a graph of JAX, NumPy or scipy.sparse;
+        of the last, `graph.nodes` is placed with the graph, any other matrix in every call.
 
     Returns:
       The neighbourhood, and x.
@@ -122,13 +124,25 @@ def on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
     """
     if not isinstance(value, Graph):
         check_neighborhood(value)
+        if any(map(sp.issparse, jax.tree.leaves(x))):
+            raise ValueError(
+                "x is a SciPy matrix, which is no argument of compiled functions; pass shard.nodes,"
+                " which holds its non-zeros, or a Graph in place of the shard"
+            )
         return value, x
-    if any(varying_axes(leaf) for leaf in jax.tree.leaves(x)):
+    if any(varying_axes(leaf) for leaf in jax.tree.leaves(x) if not sp.issparse(leaf)):
         raise ValueError(
             "a layer was given a Graph, and rows of a shard. In a function that "
             "jaxgraph.parallel.spmd runs, pass the shard: layer(shard, x)"
         )
-    return on_whole_graph(value).shard, jax.tree.map(jnp.asarray, x)
+
+    def placed(leaf: Any) -> Any:
+        if not sp.issparse(leaf):
+            return jnp.asarray(leaf)
+        graph = value if leaf is value.nodes else value.replace(nodes=leaf)
+        return on_whole_graph(graph).shard.nodes
+
+    return on_whole_graph(value).shard, jax.tree.map(placed, x)
 
 
 def nodes_on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
