@@ -287,10 +287,12 @@ def _drop(
     x: Any, key: jax.Array, node_ids: jax.Array, rate: float, offset: jax.Array | int
 ) -> Any:
     if isinstance(x, SparseFeatures):
-        ids, rows = x.ids_of_values()
-        keep = entry_keep_mask(key, ids, rows, x.columns().reshape(-1), rate, offset)
-        values = _scaled(x.values, keep.reshape(x.values.shape), rate)
-        return dataclasses.replace(x, values=values)
+
+        def drop(values: jax.Array, rows: jax.Array, columns: jax.Array) -> jax.Array:
+            keep = entry_keep_mask(key, x.node_ids, rows, columns, rate, offset)
+            return _scaled(values, keep, rate)
+
+        return x.map_values(drop)
     keep = node_keep_mask(key, node_ids, x.shape[1], rate, offset)
     return _scaled(x, keep, rate)
 

@@ -37,7 +37,10 @@ class FeatureEdges:
         """The arrays that a manifest lists, not padded."""
         by_receiver = Side(self.by_receiver, self.by_receiver.rows, self.columns)
         by_sender = Side(self.by_sender, self.by_sender.rows, self.rows)
-        return edge_tables(FEATURES, by_receiver, by_sender, None) | {VALUES: self.values}
+        arrays = edge_tables(FEATURES, by_receiver, by_sender, None) | {VALUES: self.values}
+        # Values come in both orders, so that none is looked up in the other.
+        del arrays[f"{FEATURES}/by_sender/edge_ids"]
+        return arrays
 
 
 def feature_edges(matrix: sp.csr_array, rows: np.ndarray) -> FeatureEdges:
@@ -87,5 +90,4 @@ def _extents(tables: Sequence[FeatureEdges]) -> Iterator[tuple[str, tuple[tuple[
         yield f"{prefix}/compressed_ptr", ((2,), integer)
         yield f"{prefix}/compressed_rows", (rows, integer)
         yield f"{prefix}/compressed_starts", (rows, integer)
-    yield f"{FEATURES}/by_sender/edge_ids", (slots, integer)
     yield VALUES, (slots, np.dtype(np.float32))

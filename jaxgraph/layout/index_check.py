@@ -75,7 +75,7 @@ def check_indices(arrays: Arrays, manifest: Manifest, index: int) -> None:
         check.pointers("outgoing/receiver_ptr", len(arrays["outgoing/receiver_ids"]))
     if manifest.features is not None:
         ends = [(manifest.table_rows(f"{FEATURES}/by_{x}"),) for x in ("receiver", "sender")]
-        _check_edges(check, FEATURES, *ends)
+        _check_features(check, *ends)
     for name in ("send", "reach"):
         if f"{name}/rows" in arrays:
             _check_halo(check, name, rows)
@@ -114,6 +114,18 @@ def _check_edges(
             f"{check.where}{prefix} has {edges[0]} edges by receiver and {edges[1]} by sender"
         )
     check.all_below(f"{by_sender}/edge_ids", max(edges[0], 1))
+
+
+def _check_features(check: _Check, rows: tuple[int], columns: tuple[int]) -> None:
+    """Checks that all non-zeros by row and by column are there, and lie in the table."""
+    counts = (
+        _check_orientation(check, f"{FEATURES}/by_receiver", rows, columns),
+        _check_orientation(check, f"{FEATURES}/by_sender", columns, rows),
+    )
+    if counts[0] != counts[1]:
+        raise part_error(
+            f"{check.where}{FEATURES} has {counts[0]} non-zeros by row and {counts[1]} by column"
+        )
 
 
 def _check_orientation(

@@ -17,7 +17,7 @@ from jaxgraph.parallel.columns import ColumnEdges, ColumnTopology
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.neighborhood import NodeTable
 from jaxgraph.parallel.shard import HaloTable, Shard
-from jaxgraph.parallel.sparse_features import SparseFeatures
+from jaxgraph.parallel.sparse_features import NonZeros, SparseFeatures
 from pallas_kernels.schedule import is_spread
 
 __all__ = ["assemble"]
@@ -99,15 +99,19 @@ def _outgoing(arrays: Arrays, manifest: Manifest, implementation: str) -> EdgeGr
 
 def _sparse_features(arrays: Arrays, manifest: Manifest, implementation: str) -> SparseFeatures:
     sizes = edge_sizes(manifest)[FEATURES]
+
+    def non_zeros(end: str, values: str) -> NonZeros:
+        prefix = f"{FEATURES}/by_{end}"
+        edges = _orientation(arrays, manifest, prefix)
+        return NonZeros(
+            arrays[values], arrays[f"{prefix}/ends"], edges, sizes.of(prefix).capacity
+        )
+
     return SparseFeatures(
-        values=arrays[VALUES],
-        rows=arrays[f"{FEATURES}/receivers"],
+        by_row=non_zeros("receiver", VALUES),
+        by_column=non_zeros("sender", f"{FEATURES}/by_sender/values"),
         node_ids=arrays["node_ids" if manifest.columns is None else "columns/node_ids"],
-        by_receiver=_orientation(arrays, manifest, f"{FEATURES}/by_receiver"),
-        by_sender=_orientation(arrays, manifest, f"{FEATURES}/by_sender"),
         chunk=sizes.chunk,
-        receiver_capacity=sizes.by_receiver.capacity,
-        sender_capacity=sizes.by_sender.capacity,
         implementation=implementation,
     )
 

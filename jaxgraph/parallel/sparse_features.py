@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,10 +14,33 @@ from jax import lax
 from jaxgraph.layout.derived.chunks import PIECE
 from jaxgraph.ops.aggregation import aggregate
 from jaxgraph.ops.core.blocks import Block
+from jaxgraph.ops.core.derivatives import custom_vjp, forward_of
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation, match_variation
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["SparseFeatures", "refuse_sparse"]
+__all__ = ["NonZeros", "SparseFeatures", "refuse_sparse"]
+
+
+@pytree
+class NonZeros:
+    """The non-zeros in one order: row by row, or column by column.
+
+    Attributes:
+      values: float [slots], the non-zeros, then padding.
+      ends: int32 [slots], the row of each, or its column.
+      edges: the same, as edges that end there.
+      capacity: as of `jaxgraph.ops.core.edges.EdgeGroups`.
+    """
+
+    values: jax.Array
+    ends: jax.Array
+    edges: Orientation
+    capacity: int = dataclasses.field(metadata={"static": True})
+
+    @property
+    def num_ends(self) -> int:
+        """Rows, or columns, with those that have no non-zero."""
+        return self.edges.position.shape[-1]
 
 
 @pytree
@@ -23,62 +48,78 @@ class SparseFeatures:
     """The non-zeros of the features of nodes, under `spmd`.
 
     A linear map x W is a sum over the non-zeros of each row, and its gradient by W a sum over those
-    of each column. No array [rows, features] is made, and no gradient by x. Of a device that owns
-    several parts, all arrays but `node_ids` have a leading axis.
+    of each column. No array [rows, features] is made, and there is no gradient by x. Of a device
+    that owns several parts, all arrays but `node_ids` have a leading axis.
 
     Attributes:
-      values: float [slots], the non-zeros by row, then padding.
-      rows: int32 [slots], the row of each.
-      node_ids: int32 [rows], ids in the whole graph, of which `dropout` draws.
-      by_receiver, by_sender: the non-zeros of each row, and of each column.
-      chunk, receiver_capacity, sender_capacity, implementation: as of
-        `jaxgraph.ops.core.edges.EdgeGroups`.
+      by_row, by_column: the non-zeros in both orders.
+      node_ids: int32 [rows], ids in the whole graph, of which `jaxgraph.layers.dropout` draws.
+      chunk, implementation: as of `jaxgraph.ops.core.edges.EdgeGroups`.
     """
 
-    values: jax.Array
-    rows: jax.Array
+    by_row: NonZeros
+    by_column: NonZeros
     node_ids: jax.Array
-    by_receiver: Orientation
-    by_sender: Orientation
     chunk: int = dataclasses.field(metadata={"static": True})
-    receiver_capacity: int = dataclasses.field(metadata={"static": True})
-    sender_capacity: int = dataclasses.field(metadata={"static": True})
     implementation: str = dataclasses.field(metadata={"static": True})
 
     def __repr__(self) -> str:
         return (
-            f"SparseFeatures(shape={self.shape}, dtype={self.dtype}, slots={self.values.size}, "
-            f"implementation={self.implementation!r})"
+            f"SparseFeatures(shape={self.shape}, dtype={self.dtype}, "
+            f"slots={self.by_row.values.size}, implementation={self.implementation!r})"
         )
 
     @property
     def shape(self) -> tuple[int, ...]:
         """[rows, features], as of the dense array."""
-        return *self.node_ids.shape, self.by_sender.position.shape[-1]
+        return *self.node_ids.shape, self.by_column.num_ends
 
     @property
     def dtype(self) -> Any:
         """The type of the values."""
-        return self.values.dtype
+        return self.by_row.values.dtype
 
-    def columns(self) -> jax.Array:
-        """int32 [slots], the column of each value."""
-        return self.by_receiver.neighbors
+    @property
+    def has_several_parts(self) -> bool:
+        """True where arrays have a leading axis."""
+        return self.by_row.values.ndim > 1
 
-    def ids_of_values(self) -> tuple[jax.Array, jax.Array]:
-        """The nodes in the rows, and for each value its place among them, both flat."""
-        rows = self.rows
-        if rows.ndim > 1:
-            parts, of_part = len(rows), len(self.node_ids) // len(rows)
-            rows = rows + of_part * jnp.arange(parts, dtype=jnp.int32)[:, None]
-        return self.node_ids, rows.reshape(-1)
+    def map_values(
+        self, function: Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+    ) -> SparseFeatures:
+        """The same non-zeros with other values.
+
+        Args:
+          function: `(values, rows, columns) -> values`, [slots] each, every slot for itself; rows
+            are numbered as in `node_ids`.
+
+        Returns:
+          The features.
+        """
+
+        def mapped(some: NonZeros, rows: jax.Array, columns: jax.Array) -> NonZeros:
+            if self.has_several_parts:
+                parts = len(rows)
+                first = jnp.arange(parts, dtype=jnp.int32) * (len(self.node_ids) // parts)
+                rows = rows + first[:, None]
+            flat = (each.reshape(-1) for each in (some.values, rows, columns))
+            values = function(*flat).reshape(some.values.shape)
+            return dataclasses.replace(some, values=values)
+
+        return dataclasses.replace(
+            self,
+            by_row=mapped(self.by_row, self.by_row.ends, self.by_row.edges.neighbors),
+            by_column=mapped(
+                self.by_column, self.by_column.edges.neighbors, self.by_column.ends
+            ),
+        )
 
     def part(self, index: jax.Array | int) -> SparseFeatures:
         """The features of one of several own parts."""
         return jax.tree.map(lambda leaf: leaf[index], self._by_part())
 
     def __matmul__(self, kernel: jax.Array) -> jax.Array:
-        """y = x W; differentiable by W alone.
+        """y = x W, which has a gradient by W alone.
 
         Args:
           kernel: float [features, out_features], W.
@@ -93,39 +134,54 @@ class SparseFeatures:
             raise ValueError(
                 f"x has {self.shape[-1]} features, but the kernel has shape {kernel.shape}"
             )
-        dtype = jnp.result_type(self.values, kernel)
-        kernel = match_variation(kernel.astype(dtype), self)
-        if self.values.ndim == 1:
-            return self._product(kernel)
-        y = lax.map(lambda part: part._product(kernel), self._by_part())
+        kernel = match_variation(kernel.astype(jnp.result_type(self.dtype, kernel)), self)
+        fixed = lax.stop_gradient(self)
+        if not self.has_several_parts:
+            return _product(fixed, kernel)
+        y = lax.map(lambda part: _product(part, kernel), fixed._by_part())
         return y.reshape(-1, *y.shape[2:])
 
-    def _product(self, kernel: jax.Array) -> jax.Array:
-        values = lax.stop_gradient(self.values).astype(kernel.dtype)
-        return aggregate(self._block(), kernel, values)
-
     def _by_part(self) -> SparseFeatures:
-        ids = self.node_ids.reshape(len(self.values), -1)
+        ids = self.node_ids.reshape(len(self.by_row.values), -1)
         return dataclasses.replace(self, node_ids=ids)
 
-    def _block(self) -> Block:
-        columns = jnp.arange(self.shape[-1], dtype=jnp.int32)
-        edges = EdgeGroups(
-            by_receiver=self.by_receiver,
-            by_sender=self.by_sender,
-            sender_ids=match_variation(columns, self.node_ids),
-            sender_ptr=None,
-            receiver_ids=self.node_ids,
-            receiver_ptr=None,
-            repetition=None,
-            receivers=self.rows,
-            chunk=self.chunk,
-            piece=PIECE,
-            receiver_capacity=self.receiver_capacity,
-            sender_capacity=self.sender_capacity,
-            implementation=self.implementation,
-        )
-        return Block(edges, self.node_ids, None)
+
+def _sum(x: SparseFeatures, over: NonZeros, others: NonZeros, values: jax.Array) -> jax.Array:
+    """The sum over the non-zeros of each end, of their values times the other end's."""
+    ids = match_variation(jnp.arange(over.num_ends, dtype=jnp.int32), over.ends)
+    edges = EdgeGroups(
+        by_receiver=over.edges,
+        by_sender=others.edges,
+        sender_ids=match_variation(jnp.arange(others.num_ends, dtype=jnp.int32), over.ends),
+        sender_ptr=None,
+        receiver_ids=ids,
+        receiver_ptr=None,
+        repetition=None,
+        receivers=over.ends,
+        chunk=x.chunk,
+        piece=PIECE,
+        receiver_capacity=over.capacity,
+        sender_capacity=others.capacity,
+        implementation=x.implementation,
+    )
+    return aggregate(Block(edges, ids, None), values, over.values.astype(values.dtype))
+
+
+# Not the derivative of `aggregate`, which looks the values up in the order by row.
+@custom_vjp
+def _product(x: SparseFeatures, kernel: jax.Array) -> jax.Array:
+    return _sum(x, x.by_row, x.by_column, kernel)
+
+
+def _forward(x: SparseFeatures, kernel: jax.Array) -> tuple[jax.Array, SparseFeatures]:
+    return forward_of(partial(_sum, x, x.by_row, x.by_column), kernel), x
+
+
+def _backward(x: SparseFeatures, gradient: jax.Array) -> tuple[None, jax.Array]:
+    return None, forward_of(partial(_sum, x, x.by_column, x.by_row), gradient)
+
+
+_product.defvjp(_forward, _backward)
 
 
 def refuse_sparse(x: Any, purpose: str) -> None:

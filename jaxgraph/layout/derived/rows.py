@@ -22,7 +22,7 @@ from jaxgraph.layout.derived.chunks import (
 )
 from jaxgraph.layout.derived.orientations import by_orientation, orientations
 from jaxgraph.layout.index_check import part_error
-from jaxgraph.layout.manifest import EDGE_DATA, FEATURES, VALUES, Arrays, Manifest, Shapes
+from jaxgraph.layout.manifest import EDGE_DATA, FEATURES, Arrays, Manifest, Shapes
 from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, join_lengths, leaving
 from jaxgraph.partition.sorting import counting_argsort
 
@@ -198,8 +198,6 @@ def _edge_data(edges: str) -> list[str]:
     """Names of arrays of the user's data of each edge."""
     if edges == "incoming":
         return list(EDGE_DATA)
-    if edges == FEATURES:
-        return [VALUES]
     return [f"{edges}/{name}" for name in EDGE_DATA]
 
 
