@@ -171,9 +171,7 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
     shown = Table("features", "dropout", *headers, "sparse, MB", "dense, MB")
     for row in rows:
         seconds, size = row["seconds"], row["bytes"]
-        times = [
-            f"{1000 * seconds[x]:.1f} ({seconds[x] / seconds['sparse']:.1f})" for x in seconds
-        ]
+        times = [f"{1000 * seconds[x]:.1f} ({seconds[x] / seconds['sparse']:.1f})" for x in seconds]
         sizes = [f"{size[name] / 1e6:.1f}" for name in ("sparse", "dense")]
         share = row["graph"].partition("(")[2].partition("(")[2].partition(")")[0]
         shown.add_row(share, str(row["dropout"]), *times, *sizes)

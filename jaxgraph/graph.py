@@ -41,8 +41,8 @@ class Graph:
         senders: int [num_edges], the node that each edge leaves; int32 where they fit.
         receivers: int [num_edges], the node that each edge enters.
         num_nodes: number of nodes, at least 1.
-        nodes: float32 [num_nodes, num_features], node features, dense or a SciPy sparse matrix, or
-            None. A sparse matrix is stored as a `csr_array` with ascending columns and without
+        nodes: float32 [num_nodes, num_features], node features, an array or a SciPy sparse matrix,
+            or None. A sparse matrix is stored as a `csr_array` with ascending columns and without
             zeros; layers then read its non-zeros alone.
         labels: int32 [num_nodes], a class per node (-1: no label), or float32 or bool
             [num_nodes, num_labels] of 0 and 1 for multi-label data, or None.
@@ -66,7 +66,7 @@ class Graph:
     senders: np.ndarray
     receivers: np.ndarray
     num_nodes: int
-    nodes: np.ndarray | sp.csr_array | None = None
+    nodes: Any = None
     labels: np.ndarray | None = None
     train_mask: np.ndarray | None = None
     val_mask: np.ndarray | None = None
@@ -122,7 +122,7 @@ class Graph:
         receivers: ArrayLike,
         *,
         num_nodes: int | None = None,
-        nodes: ArrayLike | sp.sparray | sp.spmatrix | None = None,
+        nodes: Any = None,
         labels: ArrayLike | None = None,
         train_mask: ArrayLike | None = None,
         val_mask: ArrayLike | None = None,
@@ -141,8 +141,8 @@ class Graph:
             receivers: int [num_edges].
             num_nodes: number of nodes; None takes it from the first array given per node
                 (``nodes``, ``labels``, a mask, ``node_names``), else the largest id plus one.
-            nodes: [num_nodes, num_features] node features, dense or a SciPy sparse matrix, stored
-                as float32.
+            nodes: [num_nodes, num_features] node features, an array or a SciPy sparse matrix,
+                stored as float32.
             labels: int [num_nodes], -1 for no label, or 0/1 [num_nodes, num_labels].
             train_mask: bool [num_nodes].
             val_mask: bool [num_nodes].

@@ -99,8 +99,8 @@ def _as_array(name: str, value: Any) -> np.ndarray:
         )
     if hasattr(value, "tocsr"):
         raise ValueError(
-            f"{name}: got a sparse matrix {type(value).__name__}; expected a dense array"
-            f"{', or one of scipy.sparse' if name == 'nodes' else ''}. Pass {name}.toarray()."
+            f"{name}: got a sparse matrix {type(value).__name__}; expected a dense array. Pass "
+            f"{name}.toarray()."
         )
     try:
         array = np.asarray(value)

@@ -2,9 +2,9 @@
 
 A linear map and a sum over neighbours commute, so a convolution maps its features before it sums
 them where that makes them narrower, and after it where not; of features that are split by column,
-those of this device count. Sparse features are always mapped first. It is written once for both, as shares of a sum
-(`jaxgraph.parallel.ptags`). Features that come with what the convolution would sum of them
-(`AggregatedFeatures`) leave the map alone to be done.
+those of this device count. Sparse features are always mapped first. It is written once for both, as
+shares of a sum (`jaxgraph.parallel.ptags`). Features that come with what the convolution would sum
+of them (`AggregatedFeatures`) leave the map alone to be done.
 """
 
 from __future__ import annotations
@@ -280,9 +280,7 @@ def _convolve(
         check_width(nodes, of_receivers, kernel)
         features = (features, of_receivers)
     weighted = "edge_weight" in aggregation.edge_data and neighborhood.edge_weight is not None
-    stages = _stages(
-        params, aggregation, orders, dtype, is_weighted=weighted, is_sparse=is_sparse
-    )
+    stages = _stages(params, aggregation, orders, dtype, is_weighted=weighted, is_sparse=is_sparse)
     return run_stages(stages, params, neighborhood, features)
 
 

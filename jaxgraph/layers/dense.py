@@ -59,7 +59,8 @@ def linear(
 
     Args:
       nodes: the shard, under `spmd`, or the table of the nodes in the rows.
-      x: float [rows, in_features], aggregated or not, sparse, or this device's columns of all nodes.
+      x: float [rows, in_features], aggregated or not, or sparse, or this device's columns of all
+        nodes.
       kernel: float [in_features, out_features], W.
       bias: float [out_features], b, or None.
       is_masked: whether x is known to be 0 in the rows of padding.
@@ -283,9 +284,7 @@ def check_rate(rate: float) -> None:
         raise ValueError(f"dropout is {rate!r}; expected a probability of dropping in [0, 1)")
 
 
-def _drop(
-    x: Any, key: jax.Array, node_ids: jax.Array, rate: float, offset: jax.Array | int
-) -> Any:
+def _drop(x: Any, key: jax.Array, node_ids: jax.Array, rate: float, offset: jax.Array | int) -> Any:
     if isinstance(x, SparseFeatures):
 
         def drop(values: jax.Array, rows: jax.Array, columns: jax.Array) -> jax.Array:

@@ -296,9 +296,7 @@ def _tables(
         features = FeatureSizes(schedule.width, (lengths,))
         for name, (shape, dtype) in of_features.items():
             shapes[name] = (with_slack(manifest, name, shape), dtype)
-    return ColumnTables(
-        survey, schedule, manifest.node_rows, by_chunk, shapes, features, by_slice
-    )
+    return ColumnTables(survey, schedule, manifest.node_rows, by_chunk, shapes, features, by_slice)
 
 
 def _by_slice(

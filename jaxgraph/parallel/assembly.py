@@ -103,9 +103,7 @@ def _sparse_features(arrays: Arrays, manifest: Manifest, implementation: str) ->
     def non_zeros(end: str, values: str) -> NonZeros:
         prefix = f"{FEATURES}/by_{end}"
         edges = _orientation(arrays, manifest, prefix)
-        return NonZeros(
-            arrays[values], arrays[f"{prefix}/ends"], edges, sizes.of(prefix).capacity
-        )
+        return NonZeros(arrays[values], arrays[f"{prefix}/ends"], edges, sizes.of(prefix).capacity)
 
     return SparseFeatures(
         by_row=non_zeros("receiver", VALUES),

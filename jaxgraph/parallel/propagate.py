@@ -146,8 +146,8 @@ def edge_messages(
     Raises:
       ValueError: wrong leading axes, or a function that combines edges, or depends on their number
         or order.
-      TypeError: sparse features, or some split by column, were passed where rows are needed, or the values
-        are not floating numbers.
+      TypeError: sparse features, or some split by column, were passed where rows are needed, or the
+        values are not floating numbers.
 
     References:
       Battaglia et al., "Relational inductive biases, deep learning, and graph networks", 2018,

@@ -259,7 +259,7 @@ def scatter(
     check_neighborhood(shard)
     if x is None:
         raise ValueError("x is None: the graph has no node features")
-    refuse_sparse(x.values if isinstance(x, FeatureColumns) else x, "scatter")
+    refuse_sparse(x, "scatter")
     if edge is not None and (edge not in EDGE_DATA or getattr(shard, edge) is None):
         raise ValueError(
             f"edge is {edge!r}; expected None, or the name of data that the graph's edges have: "

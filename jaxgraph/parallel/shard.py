@@ -57,8 +57,9 @@ class Shard:
       missing_self_loop: bool [rows], which nodes have no edge to themselves.
       weighted_in_degree: float32 [rows], sum of `edge_weight` over the edges that enter a node;
         float64 under `jax_enable_x64`.
-      nodes: float32 [rows, features], `SparseFeatures` or `FeatureColumns`, or None; where a layer's aggregate has
-        been computed once, both as a pytree (`jaxgraph.train.aggregate_once`).
+      nodes: float32 [rows, features], `SparseFeatures` or `FeatureColumns`, or None; where a
+        layer's aggregate has been computed once, both as a pytree
+        (`jaxgraph.train.aggregate_once`).
       labels: int32 [rows] or float32 [rows, labels], or None.
       train_mask, val_mask, test_mask: bool [rows], or None.
       graph_ids: int32 [rows], reserved for batches of graphs.
@@ -223,8 +224,7 @@ class Shard:
         Raises:
           TypeError: the features are sparse.
         """
-        is_columns = isinstance(values, FeatureColumns)
-        refuse_sparse(values.values if is_columns else values, "shard.to_nodes")
+        refuse_sparse(values, "shard.to_nodes")
         if not isinstance(values, FeatureColumns):
             return values
         topology = self.require_columns()

@@ -109,9 +109,7 @@ class SparseFeatures:
         return dataclasses.replace(
             self,
             by_row=mapped(self.by_row, self.by_row.ends, self.by_row.edges.neighbors),
-            by_column=mapped(
-                self.by_column, self.by_column.edges.neighbors, self.by_column.ends
-            ),
+            by_column=mapped(self.by_column, self.by_column.edges.neighbors, self.by_column.ends),
         )
 
     def part(self, index: jax.Array | int) -> SparseFeatures:
@@ -185,13 +183,13 @@ _product.defvjp(_forward, _backward)
 
 
 def refuse_sparse(x: Any, purpose: str) -> None:
-    """Raises TypeError for sparse features where dense rows are needed.
+    """Raises TypeError for sparse features, or columns of some, where dense rows are needed.
 
     Args:
       x: anything.
       purpose: what the rows are needed for, the subject of the message.
     """
-    if isinstance(x, SparseFeatures):
+    if isinstance(getattr(x, "values", x), SparseFeatures):
         raise TypeError(
             f"{purpose} needs dense rows, but x is SparseFeatures (the non-zeros of the nodes' "
             "features); pass it through jaxgraph.nn.Linear first, or make the features dense "
