@@ -85,7 +85,7 @@ def peer(python: Path, graph: jg.Graph, hidden: int) -> Iterator[Callable[[float
             data=matrix.data,
             indices=matrix.indices,
             indptr=matrix.indptr,
-            shape=matrix.shape,
+            shape=np.asarray(matrix.shape),
             labels=np.asarray(graph.labels),
             mask=np.asarray(graph.train_mask),
         )

@@ -213,7 +213,7 @@ def _sorted_rows(matrix: Any) -> sp.csr_array:
     """A read-only CSR matrix of float32: columns ascend in every row, and no stored value is 0."""
     try:
         given = matrix.tocsr()
-        found = sp.csr_array((given.data, given.indices, given.indptr), shape=given.shape)
+        found: Any = sp.csr_array((given.data, given.indices, given.indptr), shape=given.shape)
         found.check_format(full_check=True)
     except ValueError as error:
         raise ValueError(
@@ -240,7 +240,7 @@ def _sorted_rows(matrix: Any) -> sp.csr_array:
     return result
 
 
-def _check_finite_entries(matrix: sp.csr_array) -> None:
+def _check_finite_entries(matrix: Any) -> None:
     bad = np.flatnonzero(~np.isfinite(matrix.data))
     if bad.size:
         row = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1

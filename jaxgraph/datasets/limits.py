@@ -18,8 +18,8 @@ _ALWAYS_EXPANDED = 1 << 27
 _DENSE_EXPANSION = 1000
 _ALWAYS_DENSE = 1 << 32
 _SPARSE_BELOW = 0.12
-"""The share of non-zeros below which features stay sparse. With 10% an epoch of GCN 64 takes half as
-long as with dense features, and these take 0.6 of the memory; with 15% 0.7, and 0.9
+"""The share of non-zeros below which features stay sparse. With 10% an epoch of GCN 64 takes half
+as long as with dense features, and these take 0.6 of the memory; with 15% 0.7, and 0.9
 (`benchmarks.sparse_features --shares 0.1 0.15`)."""
 _GZIP = b"\x1f\x8b"
 _BUFFER = 1 << 16

@@ -198,10 +198,10 @@ def _features(
             "of one data set."
         )
     # Nodes of no file have a row of zeros, the last.
-    stacked = sp.vstack(
+    stacked: Any = sp.vstack(
         [read["allx"], read["tx"], sp.csr_array((1, columns), dtype=np.float32)], format="csr"
     )
-    row_of_node = np.full(num_nodes, stacked.shape[0] - 1)
+    row_of_node = np.full(num_nodes, num_others + test_ids.size)
     row_of_node[:num_others] = np.arange(num_others)
     row_of_node[test_ids] = num_others + np.arange(test_ids.size)
     with reading(paths["allx"], "features of nodes"):

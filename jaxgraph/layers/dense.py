@@ -317,16 +317,16 @@ def require_rows(x: Features, purpose: str) -> jax.Array:
       TypeError: x is sparse or split by column.
       ValueError: x is None, since the graph has no features.
     """
-    x = plain_features(x)
-    _check_given(x)
-    refuse_sparse(x, purpose)
-    if isinstance(x, FeatureColumns):
+    rows: Any = plain_features(x)
+    _check_given(rows)
+    refuse_sparse(rows, purpose)
+    if isinstance(rows, FeatureColumns):
         raise TypeError(
             f"{purpose} needs all features of a node, but x is FeatureColumns (this device's "
             "columns of all nodes); pass it through jaxgraph.nn.Linear first, or gather the rows "
             "with shard.to_nodes(x)"
         )
-    return x
+    return rows
 
 
 def _check_given(x: jax.Array | SparseFeatures | FeatureColumns | None) -> None:

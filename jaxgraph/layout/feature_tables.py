@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from jaxgraph.layout.compressed_rows import CompressedRows, compress
 from jaxgraph.layout.edge_tables import Side, edge_tables
@@ -43,19 +43,19 @@ class FeatureEdges:
         return arrays
 
 
-def feature_edges(matrix: sp.csr_array, rows: np.ndarray) -> FeatureEdges:
+def feature_edges(matrix: Any, rows: np.ndarray) -> FeatureEdges:
     """Orders the non-zeros of some nodes.
 
     Args:
-      matrix: float32 [nodes, columns], as `Graph` stores it.
+      matrix: float32 [nodes, columns], a `scipy.sparse.csr_array` as `Graph` stores it.
       rows: int [nodes], the row of each node in its table, ascending.
 
     Returns:
       The non-zeros.
     """
-    columns = matrix.indices.astype(np.int32)
+    (_, num_columns), columns = matrix.shape, matrix.indices.astype(np.int32)
     row_of_each = np.repeat(rows, np.diff(matrix.indptr)).astype(np.int32)
-    ends, by_column = np.asarray([0, len(columns)]), counting_argsort(columns, matrix.shape[1])
+    ends, by_column = np.asarray([0, len(columns)]), counting_argsort(columns, num_columns)
     return FeatureEdges(
         matrix.data,
         row_of_each,

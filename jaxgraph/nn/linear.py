@@ -10,8 +10,9 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
+from jaxgraph.layers import Features
 from jaxgraph.nn import parameters
-from jaxgraph.parallel import FeatureColumns, Shard
+from jaxgraph.parallel import Shard
 from jaxgraph.parallel.whole_graph import nodes_on_device
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Linear(nnx.Module):
         if use_bias:
             self.bias = parameters.zeros(out_features, param_dtype)
 
-    def __call__(self, shard: Graph | Shard, x: jax.Array | FeatureColumns) -> jax.Array:
+    def __call__(self, shard: Graph | Shard, x: Features) -> jax.Array:
         """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
         shard, x = nodes_on_device(shard, x)
         x, values = parameters.in_dtype(x, self.dtype), parameters.values(self)

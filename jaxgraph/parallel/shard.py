@@ -218,8 +218,11 @@ class Shard:
         """`values` [rows, ...]: receivers and senders are the same nodes."""
         return values
 
-    def to_nodes(self, values: jax.Array | SparseFeatures | FeatureColumns) -> jax.Array:
+    def to_nodes(self, values: Any) -> jax.Array:
         """All features of the own nodes, [rows, features], from this device's columns of all.
+
+        Args:
+          values: dense features, or `FeatureColumns` of some.
 
         Raises:
           TypeError: the features are sparse.

@@ -59,7 +59,7 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
             "from step to step; train on the graph as it is"
         )
     check_edge_data(sharded.shards, type(model).__name__, first.aggregation.edge_data)
-    x = plain_features(sharded.shards.nodes)
+    x: Any = plain_features(sharded.shards.nodes)
     if x is None:
         raise ValueError(
             "the graph has no features, so that nothing can be aggregated once; train on the graph "
@@ -84,8 +84,8 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
         return _with_nodes(sharded, AggregatedFeatures(x, of_columns, first.aggregation))
     if isinstance(x, jax.ShapeDtypeStruct):
         columns = x.shape[-1] * (2 if first.is_behind_features else 1)
-        aggregate: Any = x.update(shape=(*x.shape[:-1], columns))
-        return _with_nodes(sharded, AggregatedFeatures(x, aggregate, first.aggregation))
+        both: Any = (x, x.update(shape=(*x.shape[:-1], columns)))
+        return _with_nodes(sharded, AggregatedFeatures(*both, first.aggregation))
     aggregate, is_masked = _aggregate(first, sharded)
     # As a graph is placed, its features are 0 in the rows of padding, and need no copy.
     features = x if is_masked else _masked(sharded)
