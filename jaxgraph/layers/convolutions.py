@@ -25,16 +25,7 @@ from jaxgraph.layers.aggregated import (
     FirstAggregation,
     plain_features,
 )
-from jaxgraph.layers.dense import (
-    add_bias,
-    at_use,
-    check_width,
-    linear,
-    product,
-    products,
-    require_rows,
-    rounded,
-)
+from jaxgraph.layers.dense import add_bias, at_use, check_width, linear, product, products, rounded
 from jaxgraph.layers.edge_data import check_edge_data
 from jaxgraph.ops.core.message_functions import sum_message, weighted_message
 from jaxgraph.ops.core.messages import Inputs, MessageFn
@@ -45,6 +36,7 @@ from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
 from jaxgraph.parallel.propagate import mean_over_edges
 from jaxgraph.parallel.ptags import Shares, sync
+from jaxgraph.parallel.sparse_features import refuse_sparse
 from jaxgraph.parallel.whole_graph import on_device
 
 if TYPE_CHECKING:
@@ -209,6 +201,7 @@ class _Orders(NamedTuple):
       combine: `(kernels, own, aggregated) -> y`, the step after the aggregation.
       map_behind: `(by, kernels, x, aggregated) -> y`, both of what is aggregated first.
       finish: `(params, nodes, y) -> y`, all else.
+      is_for_sparse: whether features are sparse, which are mapped in front whatever their width.
     """
 
     kernels: tuple[str, ...]
@@ -216,6 +209,7 @@ class _Orders(NamedTuple):
     combine: Callable[[Params, Any, jax.Array], jax.Array]
     map_behind: Callable[[str, Params, jax.Array, jax.Array], jax.Array]
     finish: Callable[[Params, Nodes, jax.Array], jax.Array]
+    is_for_sparse: bool = False
 
     def at_use(self, params: Params, x: jax.Array) -> Params:
         """The kernels in the type of x; scalars stay, since their results are cast."""
@@ -224,20 +218,14 @@ class _Orders(NamedTuple):
 
 
 def _stages(
-    params: Params,
-    aggregation: Any,
-    orders: _Orders,
-    dtype: Any,
-    *,
-    is_weighted: bool,
-    is_sparse: bool = False,
+    params: Params, aggregation: Any, orders: _Orders, dtype: Any, *, is_weighted: bool
 ) -> ConvStages:
     """The stages of a convolution, in the order that aggregates fewer columns."""
     message, reducer = aggregation.fold(dtype, is_weighted=is_weighted)
-    maps_first = is_sparse or _narrows(aggregation, params[orders.kernels[0]])
+    maps_first = orders.is_for_sparse or _narrows(aggregation, params[orders.kernels[0]])
 
     def map_nodes(params: Params, nodes: Nodes, x: Any) -> Rows:
-        own, sent = x if is_sparse else nodes.mask_rows(x), x
+        own, sent = nodes.mask_rows(x), x
         if maps_first:
             own, sent = orders.map(nodes.implementation, orders.at_use(params, x), own)
         return Rows(aggregation.send(nodes, sent), own=own)
@@ -264,6 +252,8 @@ def _convolve(
     of_senders, of_receivers = two_ends(x)
     aggregate, features = _known_aggregate(of_senders, aggregation), plain_features(of_senders)
     check_width(neighborhood.senders, features, kernel)
+    if not aggregation.is_linear:
+        refuse_sparse(features, f"reduce={aggregation.reduce!r}")
     nodes = neighborhood.receivers
     if isinstance(features, FeatureColumns):
         y = sync(_shares(params, neighborhood, features, aggregate, aggregation, orders))
@@ -272,15 +262,14 @@ def _convolve(
         kernels = orders.at_use(params, features)
         y = orders.map_behind(nodes.implementation, kernels, features, aggregate)
         return orders.finish(params, nodes, y)
-    is_sparse = isinstance(features, SparseFeatures)
-    if is_sparse and not aggregation.is_linear:
-        require_rows(features, f"reduce={aggregation.reduce!r}")
-    dtype = activation_type(features, kernel)
+    orders = orders._replace(is_for_sparse=isinstance(features, SparseFeatures))
+    is_floating = jnp.issubdtype(features.dtype, jnp.floating)
+    dtype = features.dtype if is_floating else jnp.result_type(features, kernel)
     if of_receivers is not None:
         check_width(nodes, of_receivers, kernel)
         features = (features, of_receivers)
     weighted = "edge_weight" in aggregation.edge_data and neighborhood.edge_weight is not None
-    stages = _stages(params, aggregation, orders, dtype, is_weighted=weighted, is_sparse=is_sparse)
+    stages = _stages(params, aggregation, orders, dtype, is_weighted=weighted)
     return run_stages(stages, params, neighborhood, features)
 
 
@@ -296,19 +285,12 @@ def _shares(
     kernels, by = orders.at_use(params, x.values), shard.implementation
     after = functools.partial(orders.map_behind, by)
     shares = Shares(shard, x, kernels, aggregation, after, aggregate=aggregate)
-    is_sparse = isinstance(x.values, SparseFeatures)
-    if is_sparse and not aggregation.is_linear:
-        require_rows(x.values, f"reduce={aggregation.reduce!r}")
     narrows = params[orders.kernels[0]].shape[1] <= x.values.shape[1]
-    if aggregate is None and aggregation.is_linear and (narrows or is_sparse):
+    maps_first = narrows or isinstance(x.values, SparseFeatures)
+    if aggregate is None and aggregation.is_linear and maps_first:
         before = functools.partial(orders.map, by)
         return dataclasses.replace(shares, before=before, after=orders.combine)
     return shares
-
-
-def activation_type(x: jax.Array | SparseFeatures, kernel: jax.Array) -> Any:
-    is_floating = jnp.issubdtype(x.dtype, jnp.floating)
-    return x.dtype if is_floating else jnp.result_type(x, kernel)
 
 
 def _with_bias(params: Params, nodes: Nodes, y: jax.Array) -> jax.Array:

@@ -84,8 +84,9 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
         return _with_nodes(sharded, AggregatedFeatures(x, of_columns, first.aggregation))
     if isinstance(x, jax.ShapeDtypeStruct):
         columns = x.shape[-1] * (2 if first.is_behind_features else 1)
-        both: Any = (x, x.update(shape=(*x.shape[:-1], columns)))
-        return _with_nodes(sharded, AggregatedFeatures(*both, first.aggregation))
+        given: Any = x
+        aggregate: Any = x.update(shape=(*x.shape[:-1], columns))
+        return _with_nodes(sharded, AggregatedFeatures(given, aggregate, first.aggregation))
     aggregate, is_masked = _aggregate(first, sharded)
     # As a graph is placed, its features are 0 in the rows of padding, and need no copy.
     features = x if is_masked else _masked(sharded)
