@@ -186,16 +186,16 @@ def test_a_plain_graph_takes_its_own_matrix_and_any_other() -> None:
     graph, features = crooked_graph(), sparse_features(120)
     sparse = graph.replace(nodes=sp.csr_array(features))
     conv: Any = nn.GATConv(WIDE, 4, rngs=nnx.Rngs(0))
-    expected = conv(graph, features)
-    for x in (sparse.nodes, sp.coo_matrix(features)):
-        assert_close(conv(sparse, x), expected, reduction_length=1000)
+    for x, dense in ((sparse.nodes, features), (sp.coo_matrix(2 * features), 2 * features)):
+        assert_close(conv(sparse, x), conv(graph, dense), reduction_length=1000)
     kernel = jnp.ones((WIDE, 2))
     gcn: Any = layers.gcn_conv
     loss = jax.jit(lambda k: jnp.sum(gcn({"kernel": k}, sparse, sparse.nodes) ** 2))
-    dense = jax.grad(lambda k: jnp.sum(gcn({"kernel": k}, graph, features) ** 2))
-    assert_close(jax.grad(loss)(kernel), dense(kernel), reduction_length=1000)
+    expected = jax.grad(lambda k: jnp.sum(gcn({"kernel": k}, graph, features) ** 2))(kernel)
+    assert_close(jax.grad(loss)(kernel), expected, reduction_length=1000)
+    # Of a square, the product of its Hessian with the point is its gradient there.
     product = jax.jvp(jax.grad(loss), (kernel,), (kernel,))[1]
-    assert_close(product, dense(kernel), reduction_length=1000)
+    assert_close(product, expected, reduction_length=1000)
 
 
 def test_values_of_16_bits_are_rounded_as_dense_ones() -> None:
