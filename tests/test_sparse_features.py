@@ -15,6 +15,9 @@ from flax import nnx
 
 import jaxgraph as jg
 from jaxgraph import Graph, layers, nn
+from jaxgraph.layout.placed import placed_part
+from jaxgraph.layout.shard_tables import tabulate
+from jaxgraph.ops.mosaic_gpu import messages
 from jaxgraph.parallel import (
     AbstractSource,
     ShardedGraph,
@@ -29,8 +32,10 @@ from jaxgraph.parallel import (
     shard,
     spmd,
 )
+from jaxgraph.parallel.assembly import assemble
 from jaxgraph.partition import Partition, partition
 from tests.oracles.models import Model
+from tests.pallas_kernels.graphs import in_interpreter
 from tests.tolerance import assert_close
 from tests.training import (
     P3_MODES,
@@ -314,3 +319,19 @@ def test_cora_trains_as_with_dense_features(model: str, data_dir: Path) -> None:
         net = getattr(nn, model)(graph.num_features, 16, 7, dropout=0.5, rngs=nnx.Rngs(0))
         curves.append(list(jg.train.fit(net, sharded, optax.adam(0.01), epochs=4).loss))
     np.testing.assert_allclose(curves[0], curves[1], rtol=2e-5)
+
+
+@pytest.mark.full
+def test_kernels_of_a_gpu_sum_over_the_non_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Pallas' interpreter: the map and its gradient, whose values come in the other order."""
+    monkeypatch.setattr(messages, "Launch", in_interpreter)
+    features = sparse_features(40, 9)
+    graph = Graph.from_edges([0], [1], nodes=sp.csr_array(features))
+    source = tabulate(graph, partition(graph, 1), "sar")
+    arrays: Any = placed_part(source, source.manifest, 0, "mosaic_gpu")
+    x = assemble(arrays, source.manifest, (), False, "mosaic_gpu", 1).nodes
+    assert isinstance(x, SparseFeatures)
+    kernel, gradient = jnp.asarray(features[:9, :8]), jnp.asarray(features[:, :8])
+    y, pull = jax.vjp(lambda kernel: x @ kernel, kernel)
+    assert_close(y, features @ kernel, reduction_length=9)
+    assert_close(pull(gradient)[0], features.T @ gradient, reduction_length=40)
