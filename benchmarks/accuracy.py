@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import optax
+import scipy.sparse as sp
 from rich.console import Console
 from rich.table import Table
 
@@ -102,16 +103,16 @@ def run_peer(python: Path, graphs: Sequence[jg.Graph], settings: Recipe) -> dict
 def _write_graph(path: Path, graphs: Sequence[jg.Graph]) -> None:
     graph = graphs[0]
     assert graph.nodes is not None and graph.labels is not None
-    rows, columns = np.nonzero(graph.nodes)
+    features = sp.coo_array(graph.nodes)
     masks = [[each.train_mask, each.val_mask, each.test_mask] for each in graphs]
     np.savez(
         path,
         senders=graph.senders,
         receivers=graph.receivers,
-        rows=rows,
-        columns=columns,
-        values=graph.nodes[rows, columns],
-        shape=graph.nodes.shape,
+        rows=features.row,
+        columns=features.col,
+        values=features.data,
+        shape=np.asarray(features.shape),
         labels=graph.labels,
         masks=np.array(masks),
     )

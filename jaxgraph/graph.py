@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from jaxgraph.graph_arrays import (
@@ -15,6 +16,7 @@ from jaxgraph.graph_arrays import (
     check_masks_disjoint,
     checked_categories,
     checked_count,
+    checked_features,
     checked_floats,
     checked_ids,
     checked_labels,
@@ -40,7 +42,9 @@ class Graph:
         senders: int [num_edges], the node that each edge leaves; int32 where they fit.
         receivers: int [num_edges], the node that each edge enters.
         num_nodes: number of nodes, at least 1.
-        nodes: float32 [num_nodes, num_features], node features, or None.
+        nodes: float32 [num_nodes, num_features], node features, an array or a SciPy sparse matrix,
+            or None. A sparse matrix is stored as a `csr_array` with ascending columns and without
+            zeros; layers then read its non-zeros alone.
         labels: int32 [num_nodes], a class per node (-1: no label), or float32 or bool
             [num_nodes, num_labels] of 0 and 1 (NaN: not known) for multi-label data, or None.
         train_mask: bool [num_nodes], or None.
@@ -66,7 +70,7 @@ class Graph:
     senders: np.ndarray
     receivers: np.ndarray
     num_nodes: int
-    nodes: np.ndarray | None = None
+    nodes: Any = None
     labels: np.ndarray | None = None
     train_mask: np.ndarray | None = None
     val_mask: np.ndarray | None = None
@@ -96,7 +100,7 @@ class Graph:
             "num_nodes": num_nodes,
             "senders": senders,
             "receivers": receivers,
-            "nodes": checked_floats("nodes", self.nodes, (num_nodes, None)),
+            "nodes": checked_features(self.nodes, num_nodes),
             "labels": checked_labels(self.labels, num_nodes),
             "edges": checked_floats("edges", self.edges, (num_edges, None)),
             "edge_weight": checked_floats("edge_weight", self.edge_weight, (num_edges,)),
@@ -130,7 +134,7 @@ class Graph:
         receivers: ArrayLike,
         *,
         num_nodes: int | None = None,
-        nodes: ArrayLike | None = None,
+        nodes: Any = None,
         labels: ArrayLike | None = None,
         train_mask: ArrayLike | None = None,
         val_mask: ArrayLike | None = None,
@@ -152,7 +156,8 @@ class Graph:
             num_nodes: number of nodes; None takes it from the first array given per node
                 (``nodes``, ``labels``, a mask, ``node_names``, ``node_data``), else the largest id
                 plus one.
-            nodes: [num_nodes, num_features] node features, stored as float32.
+            nodes: [num_nodes, num_features] node features, an array or a SciPy sparse matrix,
+                stored as float32.
             labels: int [num_nodes], -1 for no label, or 0/1 [num_nodes, num_labels].
             train_mask: bool [num_nodes].
             val_mask: bool [num_nodes].
@@ -267,6 +272,11 @@ class Graph:
         """True where a node can have several labels."""
         return self.labels is not None and self.labels.ndim == 2
 
+    def _share_of_non_zeros(self) -> str:
+        if not sp.issparse(self.nodes):
+            return ""
+        return f" ({self.nodes.nnz / max(self.num_nodes * self.num_features, 1):.2%} non-zero)"
+
     def in_degrees(self) -> np.ndarray:
         """Returns the number of edges that enter each node, int64 [num_nodes]."""
         return np.bincount(self.receivers, minlength=self.num_nodes)
@@ -282,7 +292,7 @@ class Graph:
             f"num_edges={self.num_edges}",
         ]
         if self.nodes is not None:
-            parts.append(f"num_features={self.num_features}")
+            parts.append(f"num_features={self.num_features}{self._share_of_non_zeros()}")
         if self.labels is not None:
             parts.append(
                 f"{'num_labels' if self.is_multilabel else 'num_classes'}={self.num_classes}"

@@ -185,9 +185,14 @@ def normalize_features(graph: Graph) -> Graph:
     check_graph(graph, "normalize_features(graph)")
     if graph.nodes is None:
         raise ValueError(f"nodes: the graph {graph.name!r} has no features to normalise.")
-    sums = graph.nodes.sum(axis=1, dtype=np.float64, keepdims=True)
+    nodes = graph.nodes
+    sums = nodes.sum(axis=1, dtype=np.float64)
     sums[sums == 0] = 1
-    return graph.replace(nodes=graph.nodes / sums.astype(np.float32))
+    sums = sums.astype(np.float32)
+    if isinstance(nodes, np.ndarray):
+        return graph.replace(nodes=nodes / sums[:, None])
+    quotients = nodes.data / np.repeat(sums, np.diff(nodes.indptr))
+    return graph.replace(nodes=sp.csr_array((quotients, nodes.indices, nodes.indptr), nodes.shape))
 
 
 def degree_features(graph: Graph, max_degree: int | None = None) -> Graph:

@@ -113,6 +113,51 @@ def test_arrays_of_the_right_dtype_are_not_copied() -> None:
     assert np.shares_memory(replaced.nodes, features)
 
 
+@pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_array, sp.coo_array, sp.lil_array])
+def test_sparse_features_are_stored_in_one_form_and_the_original_stays(form: Any) -> None:
+    dense = np.array([[0, 2, 0], [0, 0, 0], [1, 0, 4], [0, 5, 0]])
+    given = form(dense)
+    graph = Graph.from_edges([0, 1], [1, 2], nodes=given)
+    nodes = graph.nodes
+    assert isinstance(nodes, sp.csr_array) and nodes.dtype == np.float32
+    assert (graph.num_nodes, graph.num_features) == (4, 3)
+    assert "num_features=3 (33.33% non-zero)" in repr(graph)
+    assert (nodes.indptr.tolist(), nodes.indices.tolist()) == ([0, 1, 1, 3, 4], [1, 0, 2, 1])
+    for array in (nodes.data, nodes.indices, nodes.indptr):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+    assert np.shares_memory(present_sparse(graph.replace(name="other")).data, nodes.data)
+    for copied in COPIES.values():
+        again = present_sparse(copied(graph))
+        np.testing.assert_array_equal(again.toarray(), dense)
+        assert not again.data.flags.writeable
+    np.testing.assert_array_equal(given.toarray(), dense)
+
+
+def test_repeated_entries_add_up_and_zeros_are_dropped() -> None:
+    entries = ([1.0, 2, 0, 3, -3], ([0, 0, 1, 3, 3], [1, 1, 0, 2, 2]))
+    nodes = present_sparse(Graph.from_edges([0], [1], nodes=sp.coo_array(entries, (4, 3))))
+    assert (nodes.nnz, nodes[0, 1]) == (1, 3)
+    # Columns of a row in any order, in the user's own arrays, which stay as they are.
+    columns = np.array([2, 0], np.int32)
+    rows = sp.csr_array((np.array([5.0, 6.0], np.float32), columns, [0, 2, 2]), (2, 3))
+    nodes = present_sparse(Graph.from_edges([0], [1], nodes=rows))
+    assert (nodes.indices.tolist(), nodes.data.tolist()) == ([0, 2], [6, 5])
+    assert columns.tolist() == [2, 0]
+
+
+def present_sparse(graph: Graph) -> sp.csr_array:
+    assert isinstance(graph.nodes, sp.csr_array)
+    return graph.nodes
+
+
+def broken_matrix() -> sp.csr_array:
+    """A matrix whose column indices were changed after it was made."""
+    matrix = sp.csr_array(np.eye(4, 2))
+    matrix.indices[0] = 7
+    return matrix
+
+
 COPIES: dict[str, Callable[[Any], Any]] = {
     "pickle": lambda value: pickle.loads(pickle.dumps(value)),
     "deepcopy": copy.deepcopy,
@@ -282,7 +327,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"nodes": np.full((4, 1), 1e300)}, "nodes: 4 of 4 values are NaN or infinite in float32"),
     ({"nodes": np.zeros((4, 1), complex)}, "nodes: got dtype complex128; expected numbers"),
     ({"nodes": [[1], [1, 2], [1], [1]]}, "nodes: cannot be made an array"),
-    ({"nodes": sp.eye_array(4).tocsr()}, "nodes: got a sparse matrix csr_array; expected a dense"),
+    ({"edges": sp.eye_array(5).tocsr()}, "edges: got a sparse matrix csr_array; expected a dense"),
+    ({"nodes": sp.eye_array(3).tocsr()}, "nodes: got shape [3, 3]; expected [4, any]"),
+    ({"nodes": 1j * sp.eye_array(4).tocsr()}, "nodes: got dtype complex128; expected numbers"),
+    (
+        {"nodes": sp.coo_array(([1e300, np.nan], ([0, 2], [1, 0])), (4, 2))},
+        "nodes: 2 of 2 stored values are NaN or infinite in float32, the first at [0, 1]",
+    ),
+    ({"nodes": broken_matrix()}, "nodes: the sparse matrix is broken (indices must be < 2)"),
     ({"nodes": {"user": np.zeros((4, 1))}}, "nodes: got a mapping; expected one array"),
     ({"edges": np.zeros((4, 2))}, "edges: got shape [4, 2]; expected [5, any]"),
     ({"edge_weight": np.ones(4)}, "edge_weight: got shape [4]; expected [5]"),

@@ -6,6 +6,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -147,6 +148,20 @@ def test_normalized_rows_sum_to_one_and_zero_rows_stay() -> None:
     np.testing.assert_allclose(present(result.nodes), [[0.25, 0.75], [0, 0], [1, 0]])
     with pytest.raises(ValueError, match="nodes: the graph 'graph' has no features"):
         transforms.normalize_features(graph.replace(nodes=None))
+
+
+def test_sparse_features_stay_sparse() -> None:
+    dense = np.random.default_rng(0).random((6, 5)).astype(np.float32)
+    dense[dense < 0.6] = 0
+    graph = Graph.from_edges([0], [1], nodes=dense)
+    for change in (
+        transforms.normalize_features,
+        lambda graph: transforms.subgraph(graph, np.array([4, 1, 0])),
+        transforms.to_undirected,
+    ):
+        nodes = change(graph.replace(nodes=sp.csr_array(dense))).nodes
+        assert isinstance(nodes, sp.csr_array)
+        np.testing.assert_array_equal(nodes.toarray(), present(change(graph).nodes))
 
 
 def test_degree_features_are_logarithms_or_one_hot() -> None:

@@ -63,7 +63,7 @@ def make(name: str, seed: int = 0) -> Data:
         np.asarray(graph.senders, np.int32),
         np.asarray(graph.receivers, np.int32),
         weights,
-        graph.nodes,
+        graph.nodes if isinstance(graph.nodes, np.ndarray) else graph.nodes.toarray(),
         graph.labels,
         graph.train_mask & (graph.labels >= 0),
         int(graph.labels.max()) + 1,

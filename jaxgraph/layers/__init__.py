@@ -9,13 +9,11 @@ from jaxgraph.layers.aggregated import (
     aggregate_by_columns,
     plain_features,
 )
+from jaxgraph.layers.aggregations import NeighborReduction, SymmetricSum, first_aggregation
 from jaxgraph.layers.attention import gat_conv, gat_stages, gatv2_conv, gatv2_stages
 from jaxgraph.layers.attention_weights import attention_weights
 from jaxgraph.layers.convolutions import (
-    NeighborReduction,
-    SymmetricSum,
     check_reduction,
-    first_aggregation,
     gcn_conv,
     gcn_stages,
     gin_conv,

@@ -2,9 +2,9 @@
 
 A linear map and a sum over neighbours commute, so a convolution maps its features before it sums
 them where that makes them narrower, and after it where not; of features that are split by column,
-those of this device count. It is written once for both, as shares of a sum
-(`jaxgraph.parallel.ptags`). Features that come with what the convolution would sum of them
-(`AggregatedFeatures`) leave the map alone to be done.
+those of this device count. Sparse features are always mapped first. It is written once for both, as
+shares of a sum (`jaxgraph.parallel.ptags`). Features that come with what the convolution would sum
+of them (`AggregatedFeatures`) leave the map alone to be done.
 """
 
 from __future__ import annotations
@@ -20,32 +20,30 @@ import jax.numpy as jnp
 from jaxgraph.layers.activations import keeping_output
 from jaxgraph.layers.aggregated import (
     AggregatedFeatures,
-    Aggregation,
     Features,
-    FirstAggregation,
     plain_features,
+)
+from jaxgraph.layers.aggregations import (
+    NeighborReduction,
+    SymmetricSum,
+    known_aggregate,
+    narrows,
 )
 from jaxgraph.layers.dense import add_bias, at_use, check_width, linear, product, products, rounded
 from jaxgraph.layers.edge_data import check_edge_data, check_weighted, check_weights_kept
-from jaxgraph.ops.core.message_functions import sum_message, weighted_message
-from jaxgraph.ops.core.messages import Inputs, MessageFn
-from jaxgraph.ops.core.reducers import Reducer, Sum
-from jaxgraph.ops.core.reductions import REDUCTIONS, check_reduction
-from jaxgraph.parallel import FeatureColumns, Shard
+from jaxgraph.ops.core.reductions import check_reduction
+from jaxgraph.parallel import FeatureColumns, Shard, SparseFeatures
 from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
-from jaxgraph.parallel.propagate import mean_over_edges
 from jaxgraph.parallel.ptags import Shares, sync
+from jaxgraph.parallel.sparse_features import refuse_sparse
 from jaxgraph.parallel.whole_graph import on_device
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
 __all__ = [
-    "NeighborReduction",
-    "SymmetricSum",
     "check_reduction",
-    "first_aggregation",
     "gcn_conv",
     "gcn_stages",
     "gin_conv",
@@ -55,143 +53,6 @@ __all__ = [
 ]
 
 Params = Mapping[str, jax.Array]
-
-
-class _Aggregation:
-    """Aggregations that reduce the senders' rows by a sum, a maximum or a minimum."""
-
-    def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
-        """The rows that nodes send, [rows, features]."""
-        raise NotImplementedError
-
-    def fold(self, dtype: Any, *, is_weighted: bool) -> tuple[MessageFn, Reducer]:
-        """The message and the reducer, for rows of type `dtype`."""
-        raise NotImplementedError
-
-    def finish(self, nodes: Nodes, own: jax.Array, total: jax.Array) -> jax.Array:
-        """The aggregation, from the receivers' own sent rows and the reduced messages."""
-        raise NotImplementedError
-
-    def receive(self, neighborhood: Neighborhood, sent: jax.Array, own: jax.Array, /) -> jax.Array:
-        """Aggregates [receivers, features] of the senders' values and the receivers' own ones."""
-        weights = neighborhood.edge_weight
-        message, reducer = self.fold(sent.dtype, is_weighted=weights is not None)
-        inputs = Inputs((), sent, (), () if weights is None else weights)
-        total = neighborhood.propagate(message, reducer, inputs)
-        return self.finish(neighborhood.receivers, own, total)
-
-    def __call__(self, shard: Neighborhood, x: jax.Array, /) -> jax.Array:
-        """float [rows, features] of x [rows, features]."""
-        sent = self.send(shard.senders, x)
-        return self.receive(shard, sent, shard.own_rows(sent))
-
-    @property
-    def edge_data(self) -> tuple[str, ...]:
-        """Names of the edge data that it uses."""
-        return ("edge_weight",)
-
-
-@dataclasses.dataclass(frozen=True)
-class SymmetricSum(_Aggregation):
-    """y_i = sum_{j -> i} w_ij x_j / sqrt(d_j d_i),  d_i = sum_{j -> i} w_ij
-
-    The factors are s (A (s x)) with s = d^-1/2, so that messages carry a weight only where the
-    graph has `edge_weight`; else w_ij = 1. A node with d_i <= 0 receives 0.
-
-    Attributes:
-      add_self_loops: whether a node without an edge to itself counts as having one, of weight 1.
-    """
-
-    add_self_loops: bool = True
-
-    @property
-    def is_linear(self) -> bool:
-        """True where the aggregation commutes with a linear map of the features."""
-        return True
-
-    def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
-        """s x, what nodes send, [rows, features]."""
-        return rounded(self._factors(nodes, x) * x, x)
-
-    def fold(self, dtype: Any, *, is_weighted: bool) -> tuple[MessageFn, Reducer]:
-        """The sum of the senders' rows, weighted where the edges have weights."""
-        return (weighted_message, Sum(dtype)) if is_weighted else (sum_message, Sum())
-
-    def finish(self, nodes: Nodes, own: jax.Array, total: jax.Array) -> jax.Array:
-        """s (A (s x)), [receivers, features]."""
-        if self.add_self_loops:
-            missing = nodes.missing_self_loop & nodes.node_mask
-            total = total + jnp.where(missing[:, None], own, jnp.zeros((), own.dtype))
-        return rounded(self._factors(nodes, own) * total, own)
-
-    def _factors(self, nodes: Nodes, like: jax.Array) -> jax.Array:
-        """s [rows, 1], in the type of `like`, but of 32 bits at least."""
-        degree = nodes.degree.astype(jnp.promote_types(like.dtype, jnp.float32))
-        if self.add_self_loops:
-            degree = degree + (nodes.missing_self_loop & nodes.node_mask)
-        some = degree > 0
-        return jnp.where(some, jax.lax.rsqrt(jnp.where(some, degree, 1)), 0)[:, None]
-
-
-@dataclasses.dataclass(frozen=True)
-class NeighborReduction(_Aggregation):
-    """y_i = reduce_{j -> i}(w_ij x_j), the reduction of nothing being 0.
-
-    w_ij = 1 where the graph has no `edge_weight`. A mean divides by the number of edges, not by the
-    sum of their weights.
-
-    Attributes:
-      reduce: "sum", "mean", "max" or "min".
-    """
-
-    reduce: str
-
-    @property
-    def is_linear(self) -> bool:
-        """True where the aggregation commutes with a linear map of the features."""
-        return self.reduce in ("sum", "mean")
-
-    def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
-        """x as it is."""
-        return x
-
-    def fold(self, dtype: Any, *, is_weighted: bool) -> tuple[MessageFn, Reducer]:
-        """The sum, the maximum or the minimum, weighted where the edges have weights."""
-        message = weighted_message if is_weighted else sum_message
-        if self.is_linear:
-            return message, Sum(dtype) if is_weighted else Sum()
-        return message, REDUCTIONS[self.reduce].reducer()
-
-    def finish(self, nodes: Nodes, own: jax.Array, total: jax.Array) -> jax.Array:
-        """The reduction, [receivers, features]."""
-        return rounded(
-            mean_over_edges(nodes, total, False) if self.reduce == "mean" else total, own
-        )
-
-
-def first_aggregation(aggregation: Aggregation, kernel: jax.Array) -> FirstAggregation:
-    """The first aggregation of a model whose first layer maps the aggregate of the features.
-
-    Args:
-      aggregation: of the first layer.
-      kernel: float [in_features, out_features], W.
-
-    Returns:
-      The aggregation, and how many columns a pass takes of it if its result is not at hand.
-    """
-    return FirstAggregation(aggregation, kernel.shape[1 if _narrows(aggregation, kernel) else 0])
-
-
-def _narrows(aggregation: Aggregation, kernel: jax.Array) -> bool:
-    return aggregation.is_linear and kernel.shape[1] <= kernel.shape[0]
-
-
-def _known_aggregate(neighborhood: Any, x: Any, aggregation: Aggregation) -> jax.Array | None:
-    """The aggregate that x comes with; None where edges are dropped: it is that of all."""
-    all_edges = getattr(neighborhood, "kept_edges", None) is None
-    if all_edges and isinstance(x, AggregatedFeatures) and x.aggregation == aggregation:
-        return x.aggregate_alone()
-    return None
 
 
 class _Orders(NamedTuple):
@@ -205,6 +66,7 @@ class _Orders(NamedTuple):
       combine: `(kernels, own, aggregated) -> y`, the step after the aggregation.
       map_behind: `(by, kernels, x, aggregated) -> y`, both of what is aggregated first.
       finish: `(params, nodes, y) -> y`, all else.
+      is_for_sparse: whether features are sparse, which are mapped in front whatever their width.
     """
 
     kernels: tuple[str, ...]
@@ -212,6 +74,7 @@ class _Orders(NamedTuple):
     combine: Callable[[Params, Any, jax.Array], jax.Array]
     map_behind: Callable[[str, Params, jax.Array, jax.Array], jax.Array]
     finish: Callable[[Params, Nodes, jax.Array], jax.Array]
+    is_for_sparse: bool = False
 
     def at_use(self, params: Params, x: jax.Array) -> Params:
         """The kernels in the type of x; scalars stay, since their results are cast."""
@@ -224,9 +87,9 @@ def _stages(
 ) -> ConvStages:
     """The stages of a convolution, in the order that aggregates fewer columns."""
     message, reducer = aggregation.fold(dtype, is_weighted=is_weighted)
-    maps_first = _narrows(aggregation, params[orders.kernels[0]])
+    maps_first = orders.is_for_sparse or narrows(aggregation, params[orders.kernels[0]])
 
-    def map_nodes(params: Params, nodes: Nodes, x: jax.Array) -> Rows:
+    def map_nodes(params: Params, nodes: Nodes, x: Any) -> Rows:
         own, sent = nodes.mask_rows(x), x
         if maps_first:
             own, sent = orders.map(nodes.implementation, orders.at_use(params, x), own)
@@ -252,9 +115,11 @@ def _convolve(
     """The convolution: of features split by column as shares of a sum, else in stages."""
     kernel = params[orders.kernels[0]]
     of_senders, of_receivers = two_ends(x)
-    aggregate = _known_aggregate(neighborhood, of_senders, aggregation)
+    aggregate = known_aggregate(neighborhood, of_senders, aggregation)
     features = plain_features(of_senders)
     check_width(neighborhood.senders, features, kernel)
+    if not aggregation.is_linear:
+        refuse_sparse(features, f"reduce={aggregation.reduce!r}")
     nodes = neighborhood.receivers
     if isinstance(features, FeatureColumns):
         y = sync(_shares(params, neighborhood, features, aggregate, aggregation, orders))
@@ -264,10 +129,12 @@ def _convolve(
         y = orders.map_behind(nodes.implementation, kernels, features, aggregate)
         return orders.finish(params, nodes, y)
     dtype, weighted = activation_type(features, kernel), neighborhood.edge_weight is not None
+    is_sparse = isinstance(features, SparseFeatures)
+    orders = orders._replace(is_for_sparse=is_sparse)
     if of_receivers is not None:
         check_width(nodes, of_receivers, kernel)
         features = (features, of_receivers)
-    if weighted:  # A weighted sum of integers is none.
+    if weighted and not is_sparse:  # A weighted sum of integers is none.
         features = jax.tree.map(lambda rows: rows.astype(dtype), features)
     stages = _stages(params, aggregation, orders, dtype, is_weighted=weighted)
     return run_stages(stages, params, neighborhood, features)
@@ -285,14 +152,16 @@ def _shares(
     kernels, by = orders.at_use(params, x.values), shard.implementation
     after = functools.partial(orders.map_behind, by)
     shares = Shares(shard, x, kernels, aggregation, after, aggregate=aggregate)
-    kernel = params[orders.kernels[0]]
-    if aggregate is None and aggregation.is_linear and kernel.shape[1] <= x.values.shape[1]:
+    narrows = params[orders.kernels[0]].shape[1] <= x.values.shape[1]
+    maps_first = narrows or isinstance(x.values, SparseFeatures)
+    if aggregate is None and aggregation.is_linear and maps_first:
         before = functools.partial(orders.map, by)
         return dataclasses.replace(shares, before=before, after=orders.combine)
     return shares
 
 
-def activation_type(x: jax.Array, kernel: jax.Array) -> Any:
+def activation_type(x: Any, kernel: jax.Array) -> Any:
+    """The type of activations: that of x, or where it is no floating one, what W makes of it."""
     is_floating = jnp.issubdtype(x.dtype, jnp.floating)
     return x.dtype if is_floating else jnp.result_type(x, kernel)
 
@@ -391,7 +260,7 @@ def sage_conv(
     neighborhood, x = on_device(neighborhood, x)
     aggregation = NeighborReduction(reduce)
     check_weighted(neighborhood, "sage_conv", x)
-    known = _known_aggregate(neighborhood, x, aggregation) is not None
+    known = known_aggregate(neighborhood, x, aggregation) is not None
     if isinstance(x, AggregatedFeatures) and known and x.is_behind_features:
         kernel = jnp.concatenate((params["self_kernel"], params["neighbor_kernel"]))
         return linear(
@@ -454,7 +323,7 @@ def gin_conv(params: Params, neighborhood: Graph | Neighborhood, x: Features | P
     neighborhood, x = on_device(neighborhood, x)
     neighbors = NeighborReduction("sum")
     check_weighted(neighborhood, "gin_conv", x)
-    if _narrows(neighbors, params["first_kernel"]) and isinstance(x, AggregatedFeatures):
+    if narrows(neighbors, params["first_kernel"]) and isinstance(x, AggregatedFeatures):
         # Mapped in front, what is summed is narrower than what has been summed already.
         x = x.features if isinstance(x.features, jax.Array) else x
     return _convolve(params, neighborhood, x, neighbors, _GIN)

@@ -22,6 +22,7 @@ from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
 from jaxgraph.parallel.ptags import check_all_edges
 from jaxgraph.parallel.schedules.p3 import push_pull
+from jaxgraph.parallel.sparse_features import refuse_sparse
 from jaxgraph.parallel.whole_graph import on_device
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def gine_conv(params: Params, neighborhood: Graph | Neighborhood, x: Features | 
     check_edge_features(neighborhood, "gine_conv", params["edge_kernel"])
     x = x if isinstance(x, tuple) else plain_features(x)
     of_senders, of_receivers = two_ends(x)
+    refuse_sparse(of_senders, "gine_conv")
     check_width(neighborhood.senders, of_senders, params["first_kernel"])
     if of_receivers is not None:
         check_width(neighborhood.receivers, of_receivers, params["first_kernel"])

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgraph.layers.aggregated import Features
-from jaxgraph.layers.convolutions import SymmetricSum
+from jaxgraph.layers.aggregations import SymmetricSum
 from jaxgraph.layers.dense import (
     at_use,
     check_rate,

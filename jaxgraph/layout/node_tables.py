@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import scipy.sparse as sp
 
 from jaxgraph.graph import Graph
 from jaxgraph.layout.manifest import EDGE_DATA, EDGE_PREFIX, NODE_PREFIX
@@ -40,7 +41,7 @@ def _in_degrees(graph: Graph) -> np.ndarray:
 
 
 def node_arrays(graph: Graph, degrees: Mapping[str, np.ndarray], nodes: np.ndarray) -> Arrays:
-    """The rows of some nodes.
+    """The rows of some nodes; without those of sparse features, which are edges.
 
     Args:
       graph: the graph.
@@ -55,7 +56,7 @@ def node_arrays(graph: Graph, degrees: Mapping[str, np.ndarray], nodes: np.ndarr
         arrays[name] = values[nodes]
     for name in _NODE_DATA:
         values = getattr(graph, name)
-        if values is not None:
+        if values is not None and not sp.issparse(values):
             arrays[name] = values[nodes]
     return arrays | {NODE_PREFIX + name: v[nodes] for name, v in graph.node_data.items()}
 

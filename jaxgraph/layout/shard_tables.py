@@ -61,6 +61,8 @@ class PartTables:
         arrays |= tables(found, index, manifest)
         if self.columns is not None:
             arrays |= self.columns.arrays(index)
+        elif found.features is not None:
+            arrays |= found.features[index].arrays()
         missing = [shape for shape in manifest.shapes if shape[0] not in arrays]
         return arrays | {name: np.zeros((0,) * len(shape), dtype) for name, shape, dtype in missing}
 

@@ -18,7 +18,7 @@ from jaxgraph.layers import Features
 from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.normalization import BatchNorm, LayerNorm
 from jaxgraph.nn.protocol import Convolution
-from jaxgraph.parallel import Shard
+from jaxgraph.parallel import FeatureColumns, Shard, SparseFeatures
 
 __all__ = [
     "NORMS",
@@ -88,8 +88,10 @@ class Layer(nnx.Module):
         if self.residual is not None:
             return self.residual(shard, layers.plain_features(x))
         # No wider than the output of the layer: the one case in which columns are brought home.
-        rows = shard.to_nodes(layers.plain_features(x))
-        return shard.mask_rows(layers.require_rows(rows, "a residual connection"))
+        plain = layers.plain_features(x)
+        if isinstance(plain, FeatureColumns) and not isinstance(plain.values, SparseFeatures):
+            plain = shard.to_nodes(plain)
+        return shard.mask_rows(layers.require_rows(plain, "a residual connection"))
 
 
 def layer_keys(key: jax.Array, num_layers: int) -> list[tuple[jax.Array, jax.Array]]:

@@ -10,8 +10,9 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
+from jaxgraph.layers import Features
 from jaxgraph.nn import parameters
-from jaxgraph.parallel import FeatureColumns, Shard
+from jaxgraph.parallel import Shard
 from jaxgraph.parallel.whole_graph import nodes_on_device
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Linear(nnx.Module):
     def __call__(
         self,
         shard: Graph | Shard,
-        x: jax.Array | FeatureColumns,
+        x: Features,
         key: jax.Array | None = None,
         train: bool = False,
     ) -> jax.Array:

@@ -133,7 +133,7 @@ def attention_reducer(
 
 
 def _check_floating(name: str, values: Any) -> None:
-    if not hasattr(values, "dtype") or not hasattr(values, "shape"):
+    if not hasattr(values, "dtype") or not hasattr(values, "ndim"):
         raise ValueError(f"{name} is a {type(values).__name__}; expected an array")
     if not jnp.issubdtype(values.dtype, jnp.floating):
         raise ValueError(f"{name} has dtype {values.dtype}; expected a floating type")

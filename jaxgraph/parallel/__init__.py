@@ -14,6 +14,7 @@ from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, place, sha
 from jaxgraph.parallel.propagate import edge_messages, propagate
 from jaxgraph.parallel.schedules.domain import HALOS
 from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.sparse_features import SparseFeatures
 from jaxgraph.parallel.spmd import collect_rows, gather_rows, place_rows, rows_prefix, spmd
 
 KEPT = (REDUCED, HALOS)
@@ -28,6 +29,7 @@ __all__ = [
     "PartAlone",
     "Shard",
     "ShardedGraph",
+    "SparseFeatures",
     "bipartite",
     "collect_rows",
     "common_shapes",

@@ -10,13 +10,21 @@ from typing import Any
 from jaxgraph.layout.derived import lanes, row_splits
 from jaxgraph.layout.derived.chunks import PIECE
 from jaxgraph.layout.derived.rows import edge_sizes
-from jaxgraph.layout.manifest import EDGE_DATA, EDGE_PREFIX, NODE_PREFIX, Manifest
+from jaxgraph.layout.manifest import (
+    EDGE_DATA,
+    EDGE_PREFIX,
+    FEATURES,
+    NODE_PREFIX,
+    VALUES,
+    Manifest,
+)
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation, RowSplits
 from jaxgraph.ops.xla.lanes import Join, Lanes, LaneTable, RunTable
 from jaxgraph.parallel.columns import ColumnEdges, ColumnTopology
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.neighborhood import NodeTable
 from jaxgraph.parallel.shard import HaloTable, Shard
+from jaxgraph.parallel.sparse_features import NonZeros, SparseFeatures
 from pallas_kernels.schedule import is_spread
 
 __all__ = ["assemble"]
@@ -49,11 +57,13 @@ def assemble(
     """
     names = {field.name for field in dataclasses.fields(Shard)} - _COMPOSED - _STATIC
     plain: dict[str, Any] = {name: arrays.get(name) for name in names}
+    if manifest.features is not None:
+        plain["nodes"] = _sparse_features(arrays, manifest, implementation)
     columns = None
     if manifest.columns is not None:
         columns = _column_topology(arrays, manifest, axis, implementation)
         plain["nodes"] = FeatureColumns(
-            arrays["nodes"],
+            plain["nodes"],
             arrays["columns/offset"],
             manifest.columns.num_features,
             manifest.columns.groups,
@@ -98,6 +108,23 @@ def _outgoing(arrays: Arrays, manifest: Manifest, implementation: str) -> EdgeGr
         receiver_ptr=arrays["outgoing/receiver_ptr"],
         receivers=None,
         **_edges(arrays, manifest, "outgoing", implementation),
+    )
+
+
+def _sparse_features(arrays: Arrays, manifest: Manifest, implementation: str) -> SparseFeatures:
+    sizes = edge_sizes(manifest)[FEATURES]
+
+    def non_zeros(end: str, values: str) -> NonZeros:
+        prefix = f"{FEATURES}/by_{end}"
+        edges = _orientation(arrays, manifest, prefix)
+        return NonZeros(arrays[values], arrays[f"{prefix}/ends"], edges, sizes.of(prefix).capacity)
+
+    return SparseFeatures(
+        by_row=non_zeros("receiver", VALUES),
+        by_column=non_zeros("sender", f"{FEATURES}/by_sender/values"),
+        node_ids=arrays["node_ids" if manifest.columns is None else "columns/node_ids"],
+        chunk=sizes.chunk,
+        implementation=implementation,
     )
 
 

@@ -22,6 +22,7 @@ from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import varying_axes
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
+from jaxgraph.parallel.sparse_features import SparseFeatures
 from pallas_kernels.pytrees import pytree
 
 __all__ = [
@@ -120,16 +121,18 @@ class NodeTable:
         return masked_rows(self, values)
 
 
-def masked_rows(nodes: Nodes, values: jax.Array) -> jax.Array:
+def masked_rows(nodes: Nodes, values: Any) -> Any:
     """`values` [rows, ...] with zeros in the rows of padding.
 
     Args:
       nodes: says which rows are padding.
-      values: of any type.
+      values: an array of any type, or sparse features, which have no values there.
 
     Returns:
       Like `values`.
     """
+    if isinstance(values, SparseFeatures):
+        return values
     # The mask makes values vary over the devices that do not yet, as `sum` demands.
     if not nodes.has_padding and varying_axes(values) >= varying_axes(nodes.node_mask):
         return values

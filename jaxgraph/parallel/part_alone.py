@@ -20,6 +20,7 @@ from jaxgraph.parallel.own_parts import of_part
 from jaxgraph.parallel.placement import ShardedGraph, check_sharded
 from jaxgraph.parallel.schedules.given import GivenHalos
 from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.sparse_features import SparseFeatures
 from pallas_kernels.pytrees import pytree
 
 __all__ = ["PartAlone", "part_alone"]
@@ -163,9 +164,12 @@ def _on_device(leaf: jax.Array, device: int) -> jax.Array:
 
 def _one_part(own: Shard, index: int) -> Shard:
     """One of the parts of a device, with all data of its nodes and edges."""
-    names = ("weighted_in_degree", "nodes", "labels", "train_mask", "val_mask", "test_mask")
+    names = ("weighted_in_degree", "labels", "train_mask", "val_mask", "test_mask")
+    names += () if isinstance(own.nodes, SparseFeatures) else ("nodes",)
     names += ("graph_ids", "edges", "edge_weight", "edge_type", "node_data", "edge_data")
     data = {name: of_part(own, getattr(own, name), jnp.int32(index)) for name in names}
+    if isinstance(own.nodes, SparseFeatures):
+        data["nodes"] = own.nodes.part(index)
     return dataclasses.replace(own.part(index), **data)
 
 

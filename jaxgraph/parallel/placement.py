@@ -173,10 +173,10 @@ def shard(
             "of jaxgraph.parallel.common_shapes"
         )
     if target is not None and graph.nodes is not None:
-        held = target.array_shapes().get("nodes")
+        held = target.array_shapes().get(target.feature_array)
         if held is not None:
             node_dtype = held[1] if node_dtype is None else node_dtype
-            target = target.storing("nodes", graph.nodes.dtype)
+            target = target.storing(target.feature_array, graph.nodes.dtype)
     if target is not None:
         target = _storing_degrees(target, np.dtype(np.float64))
         target = storing_given(target, graph)
@@ -235,7 +235,7 @@ def place(
         raise ValueError(f"prefetch=True needs {name}='sar'; {name} is {manifest.mode!r}")
     implementation = usable_implementation(implementation, mesh.devices.flat[0])
     if node_dtype is not None:
-        manifest = manifest.storing("nodes", _floating(node_dtype))
+        manifest = manifest.storing(manifest.feature_array, _floating(node_dtype))
     manifest = _storing_degrees(manifest, jax.dtypes.canonicalize_dtype(np.float64))
     manifest = storing_named(manifest)
     if manifest.columns is not None:

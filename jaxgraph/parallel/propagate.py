@@ -24,6 +24,7 @@ from jaxgraph.parallel.closures import hoist
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
 from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.sparse_features import SparseFeatures, refuse_sparse
 from jaxgraph.parallel.whole_graph import edges_of_slots, on_device, slots_on_device
 
 __all__ = [
@@ -87,7 +88,7 @@ def propagate(
     Raises:
       ValueError: an unknown reduction, arguments that do not go together, wrong leading axes, or a
         message function that combines edges, or depends on their number or order.
-      TypeError: features split by column were passed where rows of nodes are needed, or the
+      TypeError: sparse features, or some split by column, were passed where rows are needed, or the
         reduction does not take messages of this type (complex numbers; sums of truth values).
 
     References:
@@ -146,8 +147,8 @@ def edge_messages(
     Raises:
       ValueError: wrong leading axes, or a function that combines edges, or depends on their number
         or order.
-      TypeError: features split by column were passed where rows of nodes are needed, or the values
-        are not floating numbers.
+      TypeError: sparse features, or some split by column, were passed where rows are needed, or the
+        values are not floating numbers.
 
     References:
       Battaglia et al., "Relational inductive biases, deep learning, and graph networks", 2018,
@@ -285,9 +286,10 @@ def _check(
     check_reduction(reduce, REDUCTIONS)
     rows = {"sender": neighborhood.senders.num_rows, "receiver": neighborhood.receivers.num_rows}
     for name, tree in (("sender", sender), ("receiver", receiver)):
-        is_columns = lambda leaf: isinstance(leaf, FeatureColumns)  # noqa: E731
-        for leaf in jax.tree.leaves(tree, is_leaf=is_columns):
-            if is_columns(leaf):
+        is_other = lambda leaf: isinstance(leaf, FeatureColumns | SparseFeatures)  # noqa: E731
+        for leaf in jax.tree.leaves(tree, is_leaf=is_other):
+            refuse_sparse(leaf, f"propagate: {name}")
+            if is_other(leaf):
                 raise TypeError(
                     f"{name} is FeatureColumns (this device's columns of all nodes); pass it "
                     "through jaxgraph.nn.Linear first, write the layer with "

@@ -42,6 +42,7 @@ from jaxgraph.parallel.placement import shard as shard_graph
 from jaxgraph.parallel.propagate import reduce_messages
 from jaxgraph.parallel.schedules.p3 import push_pull
 from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.sparse_features import SparseFeatures, refuse_sparse
 from jaxgraph.partition.assignment import Partition
 
 __all__ = [
@@ -258,12 +259,14 @@ def scatter(
       The messages, for `gather`.
 
     Raises:
+      TypeError: x is sparse.
       ValueError: there is no such data of edges, x is None, or the message function combines edges
         or columns.
     """
     check_neighborhood(shard)
     if x is None:
         raise ValueError("x is None: the graph has no node features")
+    refuse_sparse(x, "scatter")
     if edge is not None and (edge not in EDGE_DATA or getattr(shard, edge) is None):
         raise ValueError(
             f"edge is {edge!r}; expected None, or the name of data that the graph's edges have: "
@@ -380,7 +383,8 @@ def _sync_columns(shares: Shares, x: FeatureColumns) -> jax.Array:
     if shares.before is not None:
         mask = topology.nodes.node_mask[:, None]
         mask = mask & x.in_range() if x.has_padding else mask
-        own, sent = shares.before(kernels, jnp.where(mask, x.values, 0))
+        is_sparse = isinstance(x.values, SparseFeatures)
+        own, sent = shares.before(kernels, x.values if is_sparse else jnp.where(mask, x.values, 0))
     if shares.aggregate is not None:
         sent, aggregation = shares.aggregate, _AtHand()
     elif aggregation is not None:

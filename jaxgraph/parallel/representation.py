@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from jaxgraph.layout.manifest import EDGE_DATA
+from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.sparse_features import SparseFeatures
 
 if TYPE_CHECKING:
     from jaxgraph.parallel.placement import ShardedGraph
@@ -53,6 +55,10 @@ def representation(sharded: ShardedGraph) -> str:
 def _features(sharded: ShardedGraph) -> str:
     """Width and type of the features, whatever holds them: rows, columns, or more beside them."""
     nodes, columns = sharded.shards.nodes, sharded.shards.manifest.columns
+    values = nodes.values if isinstance(nodes, FeatureColumns) else nodes
+    if isinstance(values, SparseFeatures):
+        width = values.shape[-1] if columns is None else columns.num_features
+        return f"{width} x {values.dtype}, non-zeros alone"
     leaves = [leaf for leaf in jax.tree.leaves(nodes) if getattr(leaf, "ndim", 0) > 1]
     if not leaves:
         return "none"

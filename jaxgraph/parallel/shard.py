@@ -23,6 +23,7 @@ from jaxgraph.parallel.neighborhood import masked_rows
 from jaxgraph.parallel.schedules.domain import AllHalos
 from jaxgraph.parallel.schedules.sar import Sequential
 from jaxgraph.parallel.schedules.several import SeveralParts
+from jaxgraph.parallel.sparse_features import SparseFeatures, refuse_sparse
 from pallas_kernels.pytrees import pytree
 
 __all__ = ["HaloTable", "Shard"]
@@ -58,8 +59,9 @@ class Shard:
       missing_self_loop: bool [rows], which nodes have no edge to themselves.
       weighted_in_degree: float32 [rows], sum of `edge_weight` over the edges that enter a node;
         float64 under `jax_enable_x64`.
-      nodes: float32 [rows, features] or `FeatureColumns`, or None; where a layer's aggregate has
-        been computed once, both as a pytree (`jaxgraph.train.aggregate_once`).
+      nodes: float32 [rows, features], `SparseFeatures` or `FeatureColumns`, or None; where a
+        layer's aggregate has been computed once, both as a pytree
+        (`jaxgraph.train.aggregate_once`).
       labels: int32 [rows] or float32 [rows, labels], or None.
       train_mask, val_mask, test_mask: bool [rows], or None.
       graph_ids: int32 [rows], reserved for batches of graphs.
@@ -86,7 +88,7 @@ class Shard:
     in_degree: jax.Array
     missing_self_loop: jax.Array
     weighted_in_degree: jax.Array | None
-    nodes: jax.Array | FeatureColumns | None
+    nodes: jax.Array | SparseFeatures | FeatureColumns | None
     labels: jax.Array | None
     train_mask: jax.Array | None
     val_mask: jax.Array | None
@@ -227,8 +229,16 @@ class Shard:
         """`values` [rows, ...]: receivers and senders are the same nodes."""
         return values
 
-    def to_nodes(self, values: jax.Array | FeatureColumns) -> jax.Array:
-        """All features of the own nodes, [rows, features], from this device's columns of all."""
+    def to_nodes(self, values: Any) -> jax.Array:
+        """All features of the own nodes, [rows, features], from this device's columns of all.
+
+        Args:
+          values: dense features, or `FeatureColumns` of some.
+
+        Raises:
+          TypeError: the features are sparse.
+        """
+        refuse_sparse(values, "shard.to_nodes")
         if not isinstance(values, FeatureColumns):
             return values
         topology = self.require_columns()

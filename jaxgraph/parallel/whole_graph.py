@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse as sp
 from jax.sharding import Mesh
 
 from jaxgraph.graph import Graph
@@ -27,6 +28,7 @@ from jaxgraph.parallel.neighborhood import check_neighborhood, check_nodes
 from jaxgraph.parallel.placement import ShardedGraph
 from jaxgraph.parallel.placement import shard as shard_graph
 from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.sparse_features import SparseFeatures
 from jaxgraph.partition.assignment import Partition
 
 __all__ = [
@@ -114,7 +116,8 @@ def on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
 
     Args:
       value: a neighbourhood, or a graph.
-      x: pytree of arrays with a row for each node, beside a graph of JAX or NumPy.
+      x: pytree of arrays with a row for each node, beside a graph of JAX, NumPy or scipy.sparse;
+        of the last, `graph.nodes` is placed with the graph, any other matrix in every call.
 
     Returns:
       The neighbourhood, and x.
@@ -124,8 +127,13 @@ def on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
     """
     if not isinstance(value, Graph):
         check_neighborhood(value)
+        if any(map(sp.issparse, jax.tree.leaves(x))):
+            raise ValueError(
+                "x is a SciPy matrix, which is no argument of compiled functions; pass shard.nodes,"
+                " which holds its non-zeros, or a Graph in place of the shard"
+            )
         return value, x
-    x = jax.tree.map(_as_rows, x)
+    x = jax.tree.map(lambda leaf: _as_rows(value, leaf), x)
     if any(varying_axes(leaf) for leaf in jax.tree.leaves(x)):
         raise ValueError(
             "a layer was given a Graph, and rows of a shard. In a function that "
@@ -159,7 +167,12 @@ def edges_of_slots(value: Any, slots: Pytree) -> Pytree:
     return jax.tree.map(on_whole_graph(value).by_edge, slots)
 
 
-def _as_rows(leaf: Any) -> jax.Array:
+def _as_rows(graph: Graph, leaf: Any) -> jax.Array | SparseFeatures:
+    """Features of the nodes of a graph on the device; sparse ones as those of a graph."""
+    if sp.issparse(leaf):
+        same = graph if leaf is graph.nodes else graph.replace(nodes=leaf)
+        nodes: Any = on_whole_graph(same).shard.nodes
+        return nodes
     try:
         return jnp.asarray(leaf)
     except (TypeError, ValueError) as error:

@@ -304,7 +304,7 @@ def test_modules_return_their_coefficients() -> None:
 def test_a_transformer_returns_its_coefficients() -> None:
     graph = crooked_graph()
     x: Any = graph.nodes
-    conv = nn.TransformerConv(NUM_FEATURES, OUT, num_heads=HEADS, rngs=nnx.Rngs(0))
+    conv: Any = nn.TransformerConv(NUM_FEATURES, OUT, num_heads=HEADS, rngs=nnx.Rngs(0))
     edges = oracle_edges(graph)
     queries, keys = (
         (np.asarray(x, np.float64) @ np.asarray(kernel, np.float64)).reshape(-1, HEADS, OUT)

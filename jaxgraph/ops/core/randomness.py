@@ -17,9 +17,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgraph.ops.core.rows import take_rows
 from jaxgraph.ops.core.stored import stored
 
-__all__ = ["Seed", "edge_keep_mask", "keep_threshold", "node_keep_mask", "seed_words"]
+__all__ = [
+    "Seed",
+    "edge_keep_mask",
+    "entry_keep_mask",
+    "keep_threshold",
+    "node_keep_mask",
+    "seed_words",
+]
 
 Seed: TypeAlias = jax.Array | Sequence[jax.Array]
 """A scalar typed key, or its two words from `seed_words`."""
@@ -122,6 +130,37 @@ def node_keep_mask(
     return _node_hash(seed_words(key), ids, offset, num_columns) >= threshold
 
 
+def entry_keep_mask(
+    key: Seed,
+    node_ids: jax.Array,
+    rows: jax.Array,
+    columns: jax.Array,
+    rate: float,
+    column_offset: int | jax.Array = 0,
+) -> jax.Array:
+    """Draws which entries of sparse features survive dropout: the same as of dense ones.
+
+    keep[e] = hash(key, node_ids[rows[e]], column_offset + columns[e]) >= rate * 2^32
+
+    Args:
+        key: scalar typed key, or its `seed_words`.
+        node_ids: integer [n], global ids.
+        rows, columns: integer [entries], where each entry is.
+        rate: probability of dropping, static, in [0, 1).
+        column_offset: global index of the first column, for a device that holds a range of columns.
+
+    Returns:
+        bool [entries], true where the entry is kept.
+
+    Raises:
+        ValueError: if an argument has the wrong shape or type.
+    """
+    threshold = np.uint32(keep_threshold(rate))
+    words = [_as_words(*each) for each in (("node_ids", node_ids), ("columns", columns))]
+    offset = jnp.asarray(column_offset).astype(jnp.uint32)
+    return _entry_hash(seed_words(key), words[0], rows, words[1] + offset) >= threshold
+
+
 def edge_keep_mask(
     key: Seed,
     receiver_ids: jax.Array | np.ndarray,
@@ -176,11 +215,27 @@ def _node_hash(
     seed: tuple[jax.Array, jax.Array], ids: jax.Array, offset: jax.Array, num_columns: int
 ) -> jax.Array:
     """uint32 [n, num_columns] of uint32 ids [n]."""
+    start, stride = _starts_and_strides(seed, ids)
+    return _row_bits(start, stride, num_columns, offset)
+
+
+@jax.jit
+def _entry_hash(
+    seed: tuple[jax.Array, jax.Array], ids: jax.Array, rows: jax.Array, columns: jax.Array
+) -> jax.Array:
+    """uint32 [entries] of uint32 ids [n], and rows and uint32 columns [entries]."""
+    start, stride = (take_rows(words, rows) for words in _starts_and_strides(seed, ids))
+    return _mix(start + (stride | np.uint32(1)) * columns)
+
+
+def _starts_and_strides(
+    seed: tuple[jax.Array, jax.Array], ids: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     first, second = _absorb(seed, _NODE_MASK)
     start = _mix(_mix(ids ^ first) + second)
     stride = _mix(_mix(ids + second) ^ first)
-    # Stored: fused, every column would hash its row again.
-    return _row_bits(stored(start), stored(stride), num_columns, offset)
+    # Fused, every column would hash its row again.
+    return stored(start), stored(stride)
 
 
 @partial(jax.jit, static_argnums=4)
