@@ -5,19 +5,21 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxgraph.graph import Graph
 from jaxgraph.kinds import check_graph
 from jaxgraph.metrics import accuracy_counts, f1_counts, f1_from_counts
 from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.parallel import Shard
 from jaxgraph.train.task import Sums, Task, split_mask
+
+if TYPE_CHECKING:
+    from jaxgraph.graph import Graph
 
 __all__ = ["NodeClassification"]
 
