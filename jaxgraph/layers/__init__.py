@@ -1,4 +1,4 @@
-"""The mathematics of layers, as pure functions of parameters, a shard and features."""
+"""Pure functions that compute layers from parameters, a neighbourhood and features."""
 
 from jaxgraph.layers.activations import elu, keeping_output
 from jaxgraph.layers.aggregated import (

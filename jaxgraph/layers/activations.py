@@ -22,14 +22,14 @@ Activation = Callable[[jax.Array], jax.Array]
 def elu(x: jax.Array) -> jax.Array:
     """y = x where x > 0, else exp(x) - 1
 
-    As `jax.nn.elu`, to 2 units of the last place. XLA counts its own exponential as expensive: it
-    would save that beside y, or an array of powers where y itself is recomputed.
+    Equals `jax.nn.elu` to 2 units in the last place. XLA counts its own exponential as expensive:
+    it would save the exponential as well as y, or an array of powers where y is recomputed.
 
     Args:
       x: float, of any shape.
 
     Returns:
-      As x.
+      float, of the shape and type of x.
 
     References:
       Clevert et al., "Fast and accurate deep network learning by exponential linear units", 2016.
@@ -47,14 +47,14 @@ def _elu_tangent(
 
 
 def keeping_output(activation: Activation) -> Activation:
-    """The same function, which saves its output for the backward, and not its input.
+    """Returns an activation that saves its output instead of its input for the backward.
 
     Args:
       activation: elementwise function.
 
     Returns:
-      For `jax.nn.relu` a function of the same values and gradients that computes its output once;
-      any other activation as it is.
+      For `jax.nn.relu` a function with the same values and gradients that computes its output once;
+      any other activation unchanged.
     """
     return _relu if activation is jax.nn.relu else activation
 
@@ -73,7 +73,7 @@ def _relu_tangent(
 
 
 _LOG2_HIGH, _LOG2_LOW = np.float32(0.693145751953125), np.float32(1.42860677e-06)
-"""ln 2 in two parts; the first has so few digits that its multiples are exact."""
+"""ln 2 as a sum of two; the first has few digits, so that its multiples are exact."""
 
 
 def _exp_minus_one(x: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Features that carry what the first layer's aggregation makes of them, computed once.
+"""Features together with their aggregate in the first layer, which is computed once.
 
 The features of a graph do not change in training. Where the first layer sums them over neighbours
 without parameters, and nothing random comes before it, the sums do not change either.
@@ -34,7 +34,7 @@ class Aggregation(ptags.Aggregation, Protocol):
 
     @property
     def edge_data(self) -> tuple[str, ...]:
-        """Names of the edge data that it uses, of "edges", "edge_weight" and "edge_type"."""
+        """Names of the edge data that it uses, among "edges", "edge_weight" and "edge_type"."""
         ...
 
     @property
@@ -43,23 +43,23 @@ class Aggregation(ptags.Aggregation, Protocol):
         ...
 
     def __call__(self, shard: Shard, x: jax.Array, /) -> jax.Array:
-        """float [rows, features] of x [rows, features]; every column by itself."""
+        """Aggregates x, float [rows, features], each column independently."""
         ...
 
 
 @pytree
 class AggregatedFeatures:
-    """Features and their aggregate; layers take it in place of features, under `spmd`.
+    """Features and their aggregate, which layers accept in place of features under `spmd`.
 
-    A layer whose aggregation is this one takes the aggregate; every other one, and dropout, take
-    the features. So a layer's output does not depend on which of the two it is given.
+    A layer with this aggregation reads the aggregate; other layers and dropout read the features.
+    So a layer has the same output for features with and without their aggregate.
 
     Attributes:
-      features: float [rows, features], x; 0 in the rows of padding. Or this device's columns of all
+      features: float [rows, features], x; 0 in the rows of padding; or this device's columns of all
         nodes.
-      aggregate: float [rows, features], the aggregation of x, or [rows, 2 features], each row of x
-        and then its aggregate; 0 in the rows of padding. P3: float [parts * rows, columns].
-      aggregation: which one.
+      aggregate: float [rows, features], the aggregation of x, or [rows, 2 features], x and its
+        aggregate side by side; 0 in the rows of padding. P3: float [parts * rows, columns].
+      aggregation: the aggregation that was applied.
     """
 
     features: jax.Array | FeatureColumns
@@ -67,7 +67,7 @@ class AggregatedFeatures:
     aggregation: Aggregation = dataclasses.field(metadata={"static": True})
 
     @property
-    def is_behind_features(self) -> bool:
+    def is_joined_with_features(self) -> bool:
         """True where `aggregate` also holds x, for layers that map both by one product."""
         return self.aggregate.shape[-1] > self.values.shape[-1]
 
@@ -83,8 +83,8 @@ class AggregatedFeatures:
 
 
 Features = jax.Array | SparseFeatures | FeatureColumns | AggregatedFeatures
-"""The input of layers: rows of the own nodes, dense or sparse, columns of all nodes, or dense ones
-with aggregates."""
+"""The input of layers: rows of the own nodes, dense or sparse, columns of all nodes, or either with
+its aggregate."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,19 +93,19 @@ class FirstAggregation:
 
     Attributes:
       aggregation: the aggregation itself.
-      width: columns that a pass aggregates where the aggregate is not at hand.
-      in_training: whether nothing random comes before it in training; in inference nothing does.
+      width: number of columns that a pass aggregates where the aggregate is not stored.
+      in_training: whether its input has no randomness in training; in inference it never has.
       is_followed_by_maps: whether the layer only maps features and aggregate linearly, so that its
-        backward needs no residual but the layer's output.
-      is_behind_features: whether the layer maps features and aggregate by a matrix each, which is
-        one product where both are stored in the same rows.
+        backward needs no residual other than the layer's output.
+      is_joined_with_features: whether the layer multiplies features and aggregate by a matrix each;
+        stored side by side, they take one product.
     """
 
     aggregation: Aggregation
     width: int
     in_training: bool = True
     is_followed_by_maps: bool = True
-    is_behind_features: bool = False
+    is_joined_with_features: bool = False
 
 
 @overload
@@ -115,22 +115,22 @@ def plain_features(x: None) -> None: ...
 def plain_features(
     x: Features | None,
 ) -> jax.Array | SparseFeatures | FeatureColumns | None:
-    """x without its aggregate."""
+    """Returns x without its aggregate."""
     return x.features if isinstance(x, AggregatedFeatures) else x
 
 
 def aggregate_by_columns(
     shard: Shard, x: jax.Array, aggregation: Aggregation, *, width: int
 ) -> jax.Array:
-    """The aggregation of x, some columns after the others.
+    """Aggregates x, `width` columns at a time.
 
-    So no more is fetched from other parts at once than in a layer of that width.
+    A halo is then no larger than in a layer of that width.
 
     Args:
       shard: the shard, under `spmd`.
       x: float [rows, features].
-      aggregation: what is computed of it.
-      width: columns that are aggregated at once.
+      aggregation: the aggregation to apply.
+      width: number of columns that are aggregated at once.
 
     Returns:
       float [rows, features], 0 in the rows of padding.
@@ -145,7 +145,7 @@ def aggregate_by_columns(
         return aggregated(x)
 
     def of_columns(index: jax.Array, aggregate: jax.Array) -> jax.Array:
-        # The last columns begin where all of them fit, and repeat some.
+        # The last slice starts where it fits, and recomputes some columns.
         start = jnp.minimum(index * width, features - width)
         columns = aggregated(lax.dynamic_slice_in_dim(x, start, width, 1))
         return lax.dynamic_update_slice_in_dim(aggregate, columns, start, 1)

@@ -1,6 +1,6 @@
-"""Aggregations without parameters: of each column of features by itself, in three steps.
+"""Aggregations without parameters, which act on each column of features independently.
 
-A node sends rows, messages are folded at their receivers, and the receivers finish.
+They have three steps: nodes send rows, receivers fold messages, and receivers finish.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Aggregation:
         raise NotImplementedError
 
     def receive(self, neighborhood: Neighborhood, sent: jax.Array, own: jax.Array, /) -> jax.Array:
-        """Aggregates [receivers, features] of the senders' values and the receivers' own ones."""
+        """Aggregates the senders' values and the receivers' own ones to [receivers, features]."""
         weights = neighborhood.edge_weight
         message, reducer = self.fold(sent.dtype, is_weighted=weights is not None)
         inputs = Inputs((), sent, (), () if weights is None else weights)
@@ -53,7 +53,7 @@ class _Aggregation:
         return self.finish(neighborhood.receivers, own, total)
 
     def __call__(self, shard: Neighborhood, x: jax.Array, /) -> jax.Array:
-        """float [rows, features] of x [rows, features]."""
+        """Aggregates x, float [rows, features]."""
         sent = self.send(shard.senders, x)
         return self.receive(shard, sent, shard.own_rows(sent))
 
@@ -67,11 +67,11 @@ class _Aggregation:
 class SymmetricSum(_Aggregation):
     """y_i = sum_{j -> i} w_ij x_j / sqrt(d_j d_i),  d_i = sum_{j -> i} w_ij
 
-    The factors are s (A (s x)) with s = d^-1/2, so that messages carry a weight only where the
-    graph has `edge_weight`; else w_ij = 1. A node with d_i <= 0 receives 0.
+    Computed as s (A (s x)) with s = d^-1/2: messages carry a weight only where the graph has
+    `edge_weight`; otherwise w_ij = 1. A node with d_i <= 0 receives 0.
 
     Attributes:
-      add_self_loops: whether a node without an edge to itself counts as having one, of weight 1.
+      add_self_loops: whether a node without a self-loop counts as having one, of weight 1.
     """
 
     add_self_loops: bool = True
@@ -82,7 +82,7 @@ class SymmetricSum(_Aggregation):
         return True
 
     def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
-        """s x, what nodes send, [rows, features]."""
+        """Scales x to s x, [rows, features]."""
         return rounded(self._factors(nodes, x) * x, x)
 
     def fold(self, dtype: Any, *, is_weighted: bool) -> tuple[MessageFn, Reducer]:
@@ -97,7 +97,7 @@ class SymmetricSum(_Aggregation):
         return rounded(self._factors(nodes, own) * total, own)
 
     def _factors(self, nodes: Nodes, like: jax.Array) -> jax.Array:
-        """s [rows, 1], in the type of `like`, but of 32 bits at least."""
+        """s [rows, 1], in the type of `like` but at least 32 bits."""
         degree = nodes.degree.astype(jnp.promote_types(like.dtype, jnp.float32))
         if self.add_self_loops:
             degree = degree + (nodes.missing_self_loop & nodes.node_mask)
@@ -107,7 +107,7 @@ class SymmetricSum(_Aggregation):
 
 @dataclasses.dataclass(frozen=True)
 class NeighborReduction(_Aggregation):
-    """y_i = reduce_{j -> i}(w_ij x_j), the reduction of nothing being 0.
+    """y_i = reduce_{j -> i}(w_ij x_j), and 0 without neighbours
 
     w_ij = 1 where the graph has no `edge_weight`. A mean divides by the number of edges, not by the
     sum of their weights.
@@ -145,11 +145,11 @@ def first_aggregation(aggregation: Aggregation, kernel: jax.Array) -> FirstAggre
     """The first aggregation of a model whose first layer maps the aggregate of the features.
 
     Args:
-      aggregation: of the first layer.
+      aggregation: the first layer's.
       kernel: float [in_features, out_features], W.
 
     Returns:
-      The aggregation, and how many columns a pass takes of it if its result is not at hand.
+      The aggregation, and the number of columns of a pass where the aggregate is not stored.
     """
     return FirstAggregation(aggregation, kernel.shape[1 if narrows(aggregation, kernel) else 0])
 
@@ -159,7 +159,7 @@ def narrows(aggregation: Aggregation, kernel: jax.Array) -> bool:
 
 
 def known_aggregate(neighborhood: Any, x: Any, aggregation: Aggregation) -> jax.Array | None:
-    """The aggregate that x comes with; None where edges are dropped: it is that of all."""
+    """Returns the aggregate that is stored with x; None where edges are dropped."""
     all_edges = getattr(neighborhood, "kept_edges", None) is None
     if all_edges and isinstance(x, AggregatedFeatures) and x.aggregation == aggregation:
         return x.aggregate_alone()

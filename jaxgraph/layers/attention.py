@@ -45,21 +45,21 @@ def gat_conv(
 ) -> jax.Array:
     """y_i = sum_{j -> i} alpha_ij z_j + b,  alpha_ij = softmax_j(leaky_relu(<a_s,z_j> + <a_r,z_i>))
 
-    for every head, with z = x W. An edge carries z_j and one number per head; of the receiver it
-    needs one number per head. With features of edges, <a_e, e_ij W_e> is added in the leaky ReLU;
-    the edge that a node is added to itself has the mean of the features of those that enter it.
+    for every head, with z = x W. A message reads z_j and one number per head from the sender, and
+    one number per head from the receiver. Edge features add <a_e, e_ij W_e> inside the leaky ReLU;
+    an added self-loop has the mean of the features of the node's incoming edges.
 
     Args:
       params: "kernel" float [in_features, heads * out_features], W; "attention_sender", a_s, and
         "attention_receiver", a_r, [heads, out_features]; optionally "bias", b, [heads *
-        out_features] with `concat`, else [out_features]; of a graph with `edges`, "edge_kernel"
+        out_features] with `concat`, else [out_features]; for a graph with `edges`, "edge_kernel"
         [edge_features, heads * out_features], W_e, and "attention_edge", a_e, as a_s.
       neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
-      x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
-        are other nodes; or this device's columns of all nodes.
-      concat: whether heads are joined; else their mean is taken.
+      x: float [senders, in_features]; or a pair of the senders' and the receivers' rows, where
+        these are different nodes; or this device's columns of all nodes.
+      concat: whether heads are concatenated; otherwise they are averaged.
       negative_slope: of the leaky ReLU.
-      add_self_loops: whether a node without an edge to itself attends to itself all the same.
+      add_self_loops: whether a node without a self-loop attends to itself as well.
       dropout: probability of dropping a coefficient alpha_ij, by edge and head.
       key: scalar random key, needed where `dropout` is not 0.
 
@@ -67,8 +67,8 @@ def gat_conv(
       float [receivers, heads * out_features] or [receivers, out_features].
 
     Raises:
-      ValueError: dropout without a key, the graph has edge data that would be ignored, or none, or
-        of another width, where there is W_e.
+      ValueError: dropout has no key, the graph has edge data that would be ignored, or its `edges`
+        do not fit W_e.
 
     References:
       Veličković et al., "Graph attention networks", 2018, equations 1 to 6.
@@ -158,10 +158,10 @@ def _map_gat(params: Params, nodes: Nodes, x: Features) -> Rows:
 
 
 def _map_gat_late(params: Params, nodes: Any, x: jax.Array) -> Rows:
-    """Runs the stages on features that the backward recomputes."""
+    """Maps features that the backward recomputes."""
     vectors, by = _score_vectors(params), nodes.implementation
     check_width(nodes, x, params["kernel"])
-    # Where z is no factor of a product, no gradient needs it once messages have theirs.
+    # Scores are a product of x instead of z: no gradient needs z after that of the messages.
     few = map_rows(params["kernel"], vectors, by)
     kernel, few = at_use(params["kernel"], x), at_use(few, x)
     flat, scores = map_rows_twice(nodes.mask_rows(x), kernel, few, by)
@@ -174,7 +174,7 @@ def _edge_vectors(params: Params) -> jax.Array:
 
 
 def _score_vectors(params: Params) -> jax.Array:
-    """[heads * features, 2 heads]: both maps to scores as one product, whose gradient is one."""
+    """[heads * features, 2 heads]: both maps to scores, joined to take one product."""
     both = [_per_head(params[f"attention_{end}"]) for end in ("sender", "receiver")]
     return jnp.concatenate(both, 1)
 
@@ -187,7 +187,7 @@ def _rows_of_gat(params: Params, flat: jax.Array, scores: jax.Array) -> Rows:
 def _per_head(vectors: jax.Array) -> jax.Array:
     """[heads * features, heads]: the map that takes the inner product of each head with its vector.
 
-    A product of matrices makes no array of all rows beside its result.
+    A matrix product needs no other array of all rows than its result.
     """
     heads, width = vectors.shape
     columns = jnp.eye(heads, dtype=vectors.dtype)[:, None, :] * vectors[:, :, None]
@@ -207,27 +207,26 @@ def gatv2_conv(
 ) -> jax.Array:
     """y_i = sum_{j -> i} alpha_ij s_j + b,  alpha_ij = softmax_j(<a, leaky_relu(s_j + r_i)>)
 
-    for every head, with s = x W_s + b_s and r = x W_r + b_r. With features of edges, e_ij W_e is
-    added in the leaky ReLU; the edge that a node is added to itself has the mean of the features
-    of those that enter it.
+    for every head, with s = x W_s + b_s and r = x W_r + b_r. Edge features add e_ij W_e inside the
+    leaky ReLU; an added self-loop has the mean of the features of the node's incoming edges.
 
     Args:
       params: "sender_kernel", W_s, and "receiver_kernel", W_r, float [in_features, heads *
         out_features]; "attention", a, [heads, out_features]; optionally "sender_bias" and
         "receiver_bias" [heads * out_features], and "bias", b, [heads * out_features] with `concat`,
-        else [out_features]; of a graph with `edges`, "edge_kernel" [edge_features, heads *
+        else [out_features]; for a graph with `edges`, "edge_kernel" [edge_features, heads *
         out_features], W_e.
       neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
-      x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
-        are other nodes; or this device's columns of all nodes.
+      x: float [senders, in_features]; or a pair of the senders' and the receivers' rows, where
+        these are different nodes; or this device's columns of all nodes.
       concat, negative_slope, add_self_loops, dropout, key: as for `gat_conv`.
 
     Returns:
       float [receivers, heads * out_features] or [receivers, out_features].
 
     Raises:
-      ValueError: dropout without a key, the graph has edge data that would be ignored, or none, or
-        of another width, where there is W_e.
+      ValueError: dropout has no key, the graph has edge data that would be ignored, or its `edges`
+        do not fit W_e.
 
     References:
       Brody et al., "How attentive are graph attention networks?", 2022, equation 7.

@@ -1,4 +1,4 @@
-"""The coefficients of attention, one for every edge and head."""
+"""Attention coefficients, one for every edge and head."""
 
 from __future__ import annotations
 
@@ -33,21 +33,22 @@ def attention_weights(
     neighborhood: Graph | Neighborhood,
     x: Features | Pair,
 ) -> jax.Array:
-    """Computes the coefficients by which a layer of attention weights its messages.
+    """Computes the coefficients by which an attention layer weights its messages.
 
     alpha_ij = exp(l_ij) / sum_{k -> i} exp(l_ik), with the self-loops that the layer adds
 
-    Differentiable by parameters and features. Without dropout. A layer itself never holds them.
+    Differentiable in parameters and features. Dropout is not applied. The layer itself never stores
+    coefficients.
 
     Args:
-      stages: of the layer, such as `gat_stages(params)`.
-      params: of the layer.
+      stages: the layer's, such as `gat_stages(params)`.
+      params: the layer's.
       neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
       x: as for the layer.
 
     Returns:
-      float [slots, heads], 0 in slots without an edge (`jaxgraph.parallel.gather_edges` brings them
-      into the graph's order); beside a graph [num_edges, heads], in that order.
+      float [slots, heads], 0 in slots without an edge (`jaxgraph.parallel.gather_edges` puts them
+      into the graph's order); for a graph [num_edges, heads], in that order.
 
     Raises:
       ValueError: the layer has no attention, or does not fit the graph's edge data.
@@ -66,7 +67,7 @@ def attention_weights(
     weights = edge_softmax(neighborhood, logits)
     if stages.self_loops:
         softmax = Softmax(heads=reducer.heads)
-        of_edges = neighborhood.propagate(_OfEdges(message), softmax, inputs, self_loops=True)
+        of_edges = neighborhood.propagate(_EdgeShare(message), softmax, inputs, self_loops=True)
         shares = Inputs((), (), of_edges[..., 0], weights)
         weights = edge_outputs(neighborhood, _share_of, shares, neighborhood.edge_chunk)
     return edges_of_slots(given, weights)
@@ -74,7 +75,7 @@ def attention_weights(
 
 @dataclasses.dataclass(frozen=True)
 class _Logits:
-    """The logits of a message of attention."""
+    """The logits of an attention message."""
 
     message: MessageFn
 
@@ -83,8 +84,8 @@ class _Logits:
 
 
 @dataclasses.dataclass(frozen=True)
-class _OfEdges:
-    """Messages whose softmax is the share of a receiver's edges: 1, and 0 of added self-loops."""
+class _EdgeShare:
+    """Messages 1 of edges and 0 of added self-loops: their weighted sum is the edges' share."""
 
     message: MessageFn
 

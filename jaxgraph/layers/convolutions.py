@@ -1,10 +1,10 @@
 """Graph convolutions whose messages are the senders' features: GCN, GraphSAGE and GIN.
 
-A linear map and a sum over neighbours commute, so a convolution maps its features before it sums
-them where that makes them narrower, and after it where not; of features that are split by column,
-those of this device count. Sparse features are always mapped first. It is written once for both, as
-shares of a sum (`jaxgraph.parallel.ptags`). Features that come with what the convolution would sum
-of them (`AggregatedFeatures`) leave the map alone to be done.
+A linear map and a sum over neighbours commute. A convolution maps its features before the sum where
+that makes them narrower, otherwise after it; for features that are split by column, this device's
+columns count. Sparse features are always mapped first. `_Orders` states both orders once, and P3
+runs them as shares of a sum (`jaxgraph.parallel.ptags`). Features with their aggregate
+(`AggregatedFeatures`) take the map alone.
 """
 
 from __future__ import annotations
@@ -61,23 +61,23 @@ class _Orders(NamedTuple):
     `by` is the implementation of the maps.
 
     Attributes:
-      kernels: names of its parameters up to there; the first is a matrix with a row per feature.
-      map: `(by, kernels, x) -> (own, sent)`, the linear map of all rows, in front.
+      kernels: names of the parameters that it uses; the first is a matrix with a row per feature.
+      map: `(by, kernels, x) -> (own, sent)`, the linear map of all rows, before the aggregation.
       combine: `(kernels, own, aggregated) -> y`, the step after the aggregation.
-      map_behind: `(by, kernels, x, aggregated) -> y`, both of what is aggregated first.
-      finish: `(params, nodes, y) -> y`, all else.
-      is_for_sparse: whether features are sparse, which are mapped in front whatever their width.
+      map_after: `(by, kernels, x, aggregated) -> y`, map and step after the aggregation of x.
+      finish: `(params, nodes, y) -> y`, all later steps.
+      is_for_sparse: whether features are sparse; these are mapped first whatever their width.
     """
 
     kernels: tuple[str, ...]
     map: Callable[[str, Params, jax.Array], tuple[jax.Array | None, jax.Array]]
     combine: Callable[[Params, Any, jax.Array], jax.Array]
-    map_behind: Callable[[str, Params, jax.Array, jax.Array], jax.Array]
+    map_after: Callable[[str, Params, jax.Array, jax.Array], jax.Array]
     finish: Callable[[Params, Nodes, jax.Array], jax.Array]
     is_for_sparse: bool = False
 
     def at_use(self, params: Params, x: jax.Array) -> Params:
-        """The kernels in the type of x; scalars stay, since their results are cast."""
+        """Casts kernels to the type of x, but not scalars: their results are cast."""
         chosen = {name: params[name] for name in self.kernels}
         return {name: at_use(k, x) if jnp.ndim(k) else k for name, k in chosen.items()}
 
@@ -101,7 +101,7 @@ def _stages(
         if maps_first:
             y = orders.combine(kernels, rows.own, aggregated)
         else:
-            y = orders.map_behind(nodes.implementation, kernels, rows.own, aggregated)
+            y = orders.map_after(nodes.implementation, kernels, rows.own, aggregated)
         return orders.finish(params, nodes, y)
 
     return ConvStages(
@@ -112,7 +112,7 @@ def _stages(
 def _convolve(
     params: Params, neighborhood: Neighborhood, x: Any, aggregation: Any, orders: _Orders
 ) -> jax.Array:
-    """The convolution: of features split by column as shares of a sum, else in stages."""
+    """Runs the convolution in stages; for features split by column, as shares of a sum."""
     kernel = params[orders.kernels[0]]
     of_senders, of_receivers = two_ends(x)
     aggregate = known_aggregate(neighborhood, of_senders, aggregation)
@@ -126,7 +126,7 @@ def _convolve(
         return orders.finish(params, nodes, y)
     if aggregate is not None:
         kernels = orders.at_use(params, features)
-        y = orders.map_behind(nodes.implementation, kernels, features, aggregate)
+        y = orders.map_after(nodes.implementation, kernels, features, aggregate)
         return orders.finish(params, nodes, y)
     dtype, weighted = activation_type(features, kernel), neighborhood.edge_weight is not None
     is_sparse = isinstance(features, SparseFeatures)
@@ -134,7 +134,7 @@ def _convolve(
     if of_receivers is not None:
         check_width(nodes, of_receivers, kernel)
         features = (features, of_receivers)
-    if weighted and not is_sparse:  # A weighted sum of integers is none.
+    if weighted and not is_sparse:  # Weights make the sum of integers a floating one.
         features = jax.tree.map(lambda rows: rows.astype(dtype), features)
     stages = _stages(params, aggregation, orders, dtype, is_weighted=weighted)
     return run_stages(stages, params, neighborhood, features)
@@ -150,7 +150,7 @@ def _shares(
 ) -> Shares:
     """A device's share of the convolution up to its first non-linearity."""
     kernels, by = orders.at_use(params, x.values), shard.implementation
-    after = functools.partial(orders.map_behind, by)
+    after = functools.partial(orders.map_after, by)
     shares = Shares(shard, x, kernels, aggregation, after, aggregate=aggregate)
     narrows = params[orders.kernels[0]].shape[1] <= x.values.shape[1]
     maps_first = narrows or isinstance(x.values, SparseFeatures)
@@ -161,7 +161,7 @@ def _shares(
 
 
 def activation_type(x: Any, kernel: jax.Array) -> Any:
-    """The type of activations: that of x, or where it is no floating one, what W makes of it."""
+    """Returns the type of activations: that of x, promoted by W unless it is a floating type."""
     is_floating = jnp.issubdtype(x.dtype, jnp.floating)
     return x.dtype if is_floating else jnp.result_type(x, kernel)
 
@@ -184,9 +184,9 @@ def gcn_conv(
     Args:
       params: "kernel" float [in_features, out_features], W; optionally "bias" [out_features], b.
       neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
-      x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
-        are other nodes; or this device's columns of all nodes.
-      add_self_loops: whether a node without an edge to itself counts as having one, of weight 1.
+      x: float [senders, in_features]; or a pair of the senders' and the receivers' rows, where
+        these are different nodes; or this device's columns of all nodes.
+      add_self_loops: whether a node without a self-loop counts as having one, of weight 1.
 
     Returns:
       float [receivers, out_features].
@@ -213,7 +213,7 @@ def gcn_stages(
 
     Args:
       params, add_self_loops: as for `gcn_conv`.
-      dtype: of the features.
+      dtype: the features' type.
       is_weighted: whether the edges have weights.
 
     Returns:
@@ -226,7 +226,7 @@ _GCN = _Orders(
     kernels=("kernel",),
     map=lambda by, kernels, x: (None, product(by, x, kernels["kernel"])),
     combine=lambda kernels, own, aggregated: aggregated,
-    map_behind=lambda by, kernels, x, aggregated: product(by, aggregated, kernels["kernel"]),
+    map_after=lambda by, kernels, x, aggregated: product(by, aggregated, kernels["kernel"]),
     finish=_with_bias,
 )
 
@@ -242,16 +242,16 @@ def sage_conv(
       params: "self_kernel", "neighbor_kernel" float [in_features, out_features]; optionally "bias"
         [out_features], b.
       neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
-      x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
-        are other nodes; or this device's columns of all nodes.
-      reduce: "sum", "mean", "max" or "min"; equal winners of the last two share its gradient.
+      x: float [senders, in_features]; or a pair of the senders' and the receivers' rows, where
+        these are different nodes; or this device's columns of all nodes.
+      reduce: "sum", "mean", "max" or "min"; ties of the last two share the gradient.
 
     Returns:
       float [receivers, out_features].
 
     Raises:
       ValueError: the reduction is unknown, the graph has `edges` or `edge_type`, which would be
-        ignored, or the shard has lost its weights, and x has not.
+        ignored, or the shard has lost weights that x depends on.
 
     References:
       Hamilton et al., "Inductive representation learning on large graphs", 2017, algorithm 1.
@@ -261,7 +261,7 @@ def sage_conv(
     aggregation = NeighborReduction(reduce)
     check_weighted(neighborhood, "sage_conv", x)
     known = known_aggregate(neighborhood, x, aggregation) is not None
-    if isinstance(x, AggregatedFeatures) and known and x.is_behind_features:
+    if isinstance(x, AggregatedFeatures) and known and x.is_joined_with_features:
         kernel = jnp.concatenate((params["self_kernel"], params["neighbor_kernel"]))
         return linear(
             neighborhood.receivers, x.aggregate, kernel, params.get("bias"), is_masked=True
@@ -276,7 +276,7 @@ def sage_stages(
 
     Args:
       params, reduce: as for `sage_conv`.
-      dtype: of the features.
+      dtype: the features' type.
       is_weighted: whether the edges have weights.
 
     Returns:
@@ -293,7 +293,7 @@ _SAGE = _Orders(
     kernels=("neighbor_kernel", "self_kernel"),
     map=lambda by, kernels, x: products(by, x, kernels["self_kernel"], kernels["neighbor_kernel"]),
     combine=lambda kernels, own, aggregated: own + aggregated,
-    map_behind=lambda by, kernels, x, aggregated: (
+    map_after=lambda by, kernels, x, aggregated: (
         product(by, x, kernels["self_kernel"]) + product(by, aggregated, kernels["neighbor_kernel"])
     ),
     finish=_with_bias,
@@ -307,15 +307,15 @@ def gin_conv(params: Params, neighborhood: Graph | Neighborhood, x: Features | P
       params: "eps" float []; "first_kernel" [in_features, hidden_features], W_1; "second_kernel"
         [hidden_features, out_features], W_2; optionally "first_bias" and "second_bias".
       neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
-      x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
-        are other nodes; or this device's columns of all nodes.
+      x: float [senders, in_features]; or a pair of the senders' and the receivers' rows, where
+        these are different nodes; or this device's columns of all nodes.
 
     Returns:
       float [receivers, out_features].
 
     Raises:
       ValueError: the graph has `edges` or `edge_type`, which would be ignored, or the shard has
-        lost its weights, and x has not.
+        lost weights that x depends on.
 
     References:
       Xu et al., "How powerful are graph neural networks?", 2019, equation 4.1.
@@ -324,7 +324,7 @@ def gin_conv(params: Params, neighborhood: Graph | Neighborhood, x: Features | P
     neighbors = NeighborReduction("sum")
     check_weighted(neighborhood, "gin_conv", x)
     if narrows(neighbors, params["first_kernel"]) and isinstance(x, AggregatedFeatures):
-        # Mapped in front, what is summed is narrower than what has been summed already.
+        # A sum of mapped rows has fewer columns than the stored aggregate.
         x = x.features if isinstance(x.features, jax.Array) else x
     return _convolve(params, neighborhood, x, neighbors, _GIN)
 
@@ -334,7 +334,7 @@ def gin_stages(params: Params, dtype: Any, *, is_weighted: bool = False) -> Conv
 
     Args:
       params: as for `gin_conv`.
-      dtype: of the features.
+      dtype: the features' type.
       is_weighted: whether the edges have weights.
 
     Returns:
@@ -346,7 +346,7 @@ def gin_stages(params: Params, dtype: Any, *, is_weighted: bool = False) -> Conv
 def perceptron(params: Params, nodes: Nodes, hidden: jax.Array) -> jax.Array:
     """relu(hidden + b_1) W_2 + b_2"""
     hidden = add_bias(hidden, params.get("first_bias"))
-    # In parts the layer is recomputed from less.
+    # With several parts the layer is recomputed from smaller residuals.
     alone = not isinstance(nodes, Shard) or nodes.num_parts == 1
     activation = keeping_output(jax.nn.relu) if alone else jax.nn.relu
     return linear(nodes, activation(hidden), params["second_kernel"], params.get("second_bias"))
@@ -365,7 +365,7 @@ _GIN = _Orders(
     kernels=("first_kernel", "eps"),
     map=_map_alone,
     combine=with_own,
-    map_behind=lambda by, kernels, x, aggregated: product(
+    map_after=lambda by, kernels, x, aggregated: product(
         by, with_own(kernels, x, aggregated), kernels["first_kernel"]
     ),
     finish=perceptron,

@@ -1,4 +1,4 @@
-"""Linear maps, bias and dropout, which act on every node alone, for all kinds of `Features`."""
+"""Linear maps, bias and dropout, which act on each node separately, for all kinds of `Features`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 MAPPED = "mapped_features"
-"""Checkpoint name of what `linear` returns."""
+"""Checkpoint name of the output of `linear`."""
 
 _ROWS_AT_ONCE = 64
 """The number of padding rows that are checked together."""
@@ -55,12 +55,12 @@ def linear(
 ) -> jax.Array:
     """y = x W + b
 
-    In the type of x: W is cast to it, and b is added before the sum is rounded.
+    The type is that of x: W is cast to it, and b is added before the sum is rounded.
 
     Args:
       nodes: the shard, under `spmd`, or the table of the nodes in the rows.
-      x: float [rows, in_features], aggregated or not, or sparse, or this device's columns of all
-        nodes.
+      x: float [rows, in_features], with or without aggregate, or sparse, or this device's columns
+        of all nodes.
       kernel: float [in_features, out_features], W.
       bias: float [out_features], b, or None.
       is_masked: whether x is known to be 0 in the rows of padding.
@@ -69,7 +69,7 @@ def linear(
       float [rows, out_features] of the own nodes; b in the rows of padding.
 
     Raises:
-      ValueError: x does not have the features that W expects.
+      ValueError: x has another number of features than W has rows.
     """
     nodes, x = nodes_on_device(nodes, x)
     is_masked |= isinstance(x, AggregatedFeatures)
@@ -108,7 +108,7 @@ def _mapped_before(kernels: Mapping[str, jax.Array], y: jax.Array, _: None) -> j
 
 
 def product(by: str, x: jax.Array | SparseFeatures, kernel: jax.Array) -> jax.Array:
-    """x W, under the name by which a checkpoint policy can save it.
+    """Computes x W, which a checkpoint policy can save by the name `MAPPED`.
 
     Args:
       by: the implementation, as of `map_rows`.
@@ -125,7 +125,7 @@ def product(by: str, x: jax.Array | SparseFeatures, kernel: jax.Array) -> jax.Ar
 def products(
     by: str, x: jax.Array | SparseFeatures, kernel: jax.Array, other: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """x W and x V, under the name by which a checkpoint policy can save them.
+    """Computes x W and x V, which a checkpoint policy can save by the name `MAPPED`.
 
     Args:
       by, x, kernel: as of `product`.
@@ -135,7 +135,7 @@ def products(
       float [rows, out_features] and [rows, other features].
     """
     if isinstance(x, SparseFeatures):
-        # The non-zeros are read once.
+        # One product reads the non-zeros once.
         both = x @ jnp.concatenate((kernel, other), axis=1)
         y, z = both[:, : kernel.shape[1]], both[:, kernel.shape[1] :]
     else:
@@ -157,9 +157,9 @@ def check_width(
 
 @functools.partial(custom_vjp, nondiff_argnums=(0,), loops=False)
 def _map_features(by: str, x: jax.Array, mask: jax.Array, kernel: jax.Array) -> jax.Array:
-    """x W with 0 in the rows of padding, for x that is no computation's output.
+    """x W with 0 in the rows of padding, for x that is an input of the program.
 
-    No computation before it can write these zeros, so that they take a copy of x.
+    No earlier computation can write these zeros, so that they take a copy of x.
     """
     return _without_padding(x, mask, lambda x: map_rows(x, kernel, by))
 
@@ -181,12 +181,12 @@ _map_features.defvjp(_map_features_forward, _map_features_backward)
 def _without_padding(
     x: jax.Array, mask: jax.Array, function: Callable[[jax.Array], jax.Array]
 ) -> jax.Array:
-    """`function` of x with 0 in the rows of padding, which is x itself as a graph is placed."""
+    """Applies `function` to x with 0 in the rows of padding; copies x only where it has others."""
     rows = min(x.shape[0], _ROWS_AT_ONCE)
     padding = x.shape[0] - jnp.sum(mask, dtype=jnp.int32)
 
     def still_zero(chunk: jax.Array, so_far: jax.Array) -> jax.Array:
-        # The rows of padding are the last ones; the first chunk may overlap the second.
+        # Padding comes last; the topmost chunk may overlap the next.
         start = jnp.maximum(x.shape[0] - (chunk + 1) * rows, 0)
         some = lax.dynamic_slice_in_dim(x, start, rows)
         real = lax.dynamic_slice_in_dim(mask, start, rows)
@@ -198,7 +198,7 @@ def _without_padding(
 
 
 def at_use(parameter: jax.Array, x: jax.Array | SparseFeatures) -> jax.Array:
-    """A parameter in the type of what it meets, so that activations of 16 bits stay that.
+    """Casts a parameter to the type of the activations, so that 16 bits stay 16 bits.
 
     Args:
       parameter: float, of any shape and type.
@@ -211,11 +211,11 @@ def at_use(parameter: jax.Array, x: jax.Array | SparseFeatures) -> jax.Array:
 
 
 def add_bias(y: jax.Array, bias: jax.Array | None) -> jax.Array:
-    """y + b in the type of y.
+    """Adds b to y, in the type of y.
 
     Args:
       y: float [rows, features].
-      bias: float [features], b, or None; not cast first, or its gradient, a sum over all rows,
+      bias: float [features], b, or None; it is not cast first: its gradient, a sum over all rows,
         would be summed in 16 bits.
 
     Returns:
@@ -225,7 +225,7 @@ def add_bias(y: jax.Array, bias: jax.Array | None) -> jax.Array:
 
 
 def rounded(values: jax.Array, like: jax.Array | SparseFeatures) -> jax.Array:
-    """`values` in the type of `like`, where that is a floating one."""
+    """Casts `values` to the type of `like`, if that is a floating type."""
     return values.astype(like.dtype) if jnp.issubdtype(like.dtype, jnp.floating) else values
 
 
@@ -246,17 +246,18 @@ def dropout(shard: Shard, x: Features, key: jax.Array | None, *, rate: float) ->
 def dropout(shard: Shard, x: Features, key: jax.Array | None, *, rate: float) -> Features:
     """y = x keep / (1 - rate), where keep is 0 with probability `rate` and else 1.
 
-    The mask is drawn from the key, the node's id in the whole graph and the column, so that it does
-    not depend on how the graph is split.
+    The mask depends on the key, the node's global id and the column alone, so that the partition
+    does not change it.
 
     Args:
       shard: the shard, under `spmd`.
-      x: float [rows, features], aggregated or not, sparse, or this device's columns of all nodes.
+      x: float [rows, features], with or without aggregate, sparse, or this device's columns of all
+        nodes.
       key: scalar random key, the same on every device; may be None where the rate is 0.
       rate: probability of dropping, static, in [0, 1).
 
     Returns:
-      What x is; without the aggregate if anything may have been dropped.
+      Features of the kind of x, without the aggregate unless the rate is 0.
 
     Raises:
       ValueError: the rate is not in [0, 1), or there is no key.
@@ -279,7 +280,7 @@ def dropout(shard: Shard, x: Features, key: jax.Array | None, *, rate: float) ->
 
 
 def check_rate(rate: float) -> None:
-    """Raises ValueError for a rate of dropout that is no probability, or 1."""
+    """Raises ValueError unless a rate of dropout is a number in [0, 1)."""
     if not isinstance(rate, Real) or isinstance(rate, bool) or not 0.0 <= rate < 1.0:
         raise ValueError(f"dropout is {rate!r}; expected a probability of dropping in [0, 1)")
 
@@ -297,18 +298,18 @@ def _drop(x: Any, key: jax.Array, node_ids: jax.Array, rate: float, offset: jax.
 
 
 def _scaled(x: jax.Array, keep: jax.Array, rate: float) -> jax.Array:
-    # Not by a factor of 16 bits: all that is kept would be too large, or too small, by 2^-9 of it.
+    # A factor of 16 bits would make all kept values wrong by up to 2^-9 of themselves.
     scaled = rounded(to_accumulation(x) * (1.0 / (1.0 - rate)), x)
     return jnp.where(keep, scaled, jnp.zeros((), scaled.dtype))
 
 
 def require_rows(x: Features, purpose: str) -> jax.Array:
-    """`x`, if it holds rows of the own nodes.
+    """Returns x without its aggregate, if it holds rows of the own nodes.
 
     Args:
-      x: float [rows, features], aggregated or not; sparse features and columns of all nodes are
-        refused.
-      purpose: what the rows are needed for.
+      x: float [rows, features], with or without aggregate; sparse features and columns of all nodes
+        are refused.
+      purpose: the operation that needs the rows, for the message.
 
     Returns:
       x, without an aggregate.

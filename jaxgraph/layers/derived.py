@@ -1,4 +1,4 @@
-"""Features that a layer recomputes in its backward, or maps again."""
+"""Features that a layer recomputes, or maps again, in its backward."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["DerivedFeatures"]
 
 @pytree
 class DerivedFeatures:
-    """x = function(shard, *arguments), rows, for layers of attention, under `spmd`.
+    """x = function(shard, *arguments), the rows that an attention layer reads, under `spmd`.
 
-    Not in mode "domain" of several parts, whose layers read rows of other parts as well.
+    Not for mode "domain" with several parts: its layers also read rows of other parts.
 
     Attributes:
-      shard: the shard; it is saved as it is.
+      shard: the shard; it is saved.
       arguments: pytrees of arrays; they are saved.
       function: computes x by elementwise steps on arguments that have a row per node; closes over
         nothing but constants.
-      keeps_products: whether the products of x are saved as well, and computed once.
-      waits: whether x is recomputed when the gradient has arrived; False where x is one of the
+      keeps_products: whether the products of x are also saved instead of recomputed.
+      waits: whether x is recomputed after the gradient has arrived; False where x is one of the
         arguments.
     """
 

@@ -1,4 +1,4 @@
-"""The refusal of edge data that a layer would ignore, and of a graph without what it uses."""
+"""Checks that a layer uses the edge data that a graph has."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_edge_data(shard: Neighborhood, layer: str, uses: Collection[str] = ())
 
 
 def check_edge_features(shard: Neighborhood, layer: str, kernel: jax.Array | None) -> None:
-    """Raises ValueError unless a layer uses all edge data that a graph has, and has what it uses.
+    """Raises ValueError unless a layer uses exactly the edge data that a graph has.
 
     Args:
       shard: a shard, or another neighbourhood.
@@ -57,8 +57,8 @@ def check_edge_features(shard: Neighborhood, layer: str, kernel: jax.Array | Non
       kernel: float [edge_features, ...], the layer's map of edge features, or None: it has none.
 
     Raises:
-      ValueError: the graph has edge features and the layer no map of them, or the other way round,
-        or they are of another width; the graph has other edge data; or the argument is no shard.
+      ValueError: only one of graph and layer has edge features, or their widths differ; the graph
+        has other edge data; or the argument is no shard.
     """
     check_edge_data(shard, layer, () if kernel is None else ("edges",))
     if kernel is None:
@@ -78,7 +78,7 @@ def check_edge_features(shard: Neighborhood, layer: str, kernel: jax.Array | Non
 
 
 def check_weighted(shard: Neighborhood, layer: str, x: Any) -> None:
-    """Raises ValueError if a graph has other edge data than weights, or x has weights and it none.
+    """Raises ValueError if a graph has other edge data than weights, or lost weights of x.
 
     Args:
       shard: a shard, or another neighbourhood.
@@ -87,12 +87,12 @@ def check_weighted(shard: Neighborhood, layer: str, x: Any) -> None:
     """
     check_edge_data(shard, layer, ("edge_weight",))
     if isinstance(x, FeatureColumns | AggregatedFeatures):
-        # Their edges, or sums, are weighted as the shard was placed.
+        # Their edges or sums have the weights of the placed graph.
         check_weights_kept(shard, layer)
 
 
 def check_weights_kept(shard: Neighborhood, layer: str) -> None:
-    """Raises ValueError if a shard has lost the weights of its edges, but nothing else of them.
+    """Raises ValueError if a shard has lost its edge weights, but still has weighted degrees.
 
     Args:
       shard: a shard, or another neighbourhood.

@@ -19,14 +19,14 @@ __all__ = ["dropout_edge"]
 
 
 def dropout_edge(shard: Graph | Shard, key: jax.Array, *, rate: float) -> Shard:
-    """Drops each edge with a probability, and returns the graph of those that are kept.
+    """Drops each edge at random, and returns the graph of the kept edges.
 
     keep_e = hash(key, receiver id, sender id, repetition) >= rate * 2^32
 
-    A draw belongs to the edge: neither the partition nor the number of devices changes it. Layers
-    on the result, such as GCN, GCNII, APPNP, GraphSAGE with a sum or a mean, GIN, and `propagate`
-    with a sum or a mean, take the edges that are kept, with the degrees that these give. Nothing is
-    scaled. Attention, maxima and minima refuse the result.
+    A draw depends on the edge alone: neither the partition nor the number of devices changes it.
+    Layers that sum or average use the kept edges and their degrees: GCN, GCNII, APPNP, GIN, and
+    GraphSAGE and `propagate` with a sum or a mean. Nothing is scaled. Attention, maxima and minima
+    refuse the result.
 
         def __call__(self, shard, x, *, key=None, train=False):
             if train:
@@ -39,11 +39,11 @@ def dropout_edge(shard: Graph | Shard, key: jax.Array, *, rate: float) -> Shard:
       rate: probability of dropping an edge, a Python number in [0, 1).
 
     Returns:
-      The shard with fewer edges. Of a graph, the rows are its nodes in their order.
+      The shard with fewer edges. For a graph, its rows are the nodes in their order.
 
     Raises:
-      ValueError: the first argument is neither, the key is no typed scalar key, or the rate is out
-        of range.
+      ValueError: the first argument is neither graph nor shard, the key is no typed scalar key, or
+        the rate is out of range.
 
     References:
       Rong et al., "DropEdge: towards deep graph convolutional networks on node classification",

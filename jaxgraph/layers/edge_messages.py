@@ -1,4 +1,4 @@
-"""Messages that read features of edges, which they map a chunk of edges at a time."""
+"""Messages that read edge features, and map them a chunk of edges at a time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Pytree = Any
 
 
 class _Attending:
-    """Messages of attention; a node that no edge carries one to itself takes the mean of its edges.
+    """Attention messages; an added self-loop takes the mean of the node's edge features.
 
-    Receivers are pairs with `self_loops`, as `jaxgraph.parallel.conv_stages.ConvStages` says.
+    With `self_loops` receivers are pairs, see `jaxgraph.parallel.conv_stages.ConvStages`.
     """
 
     def __call__(
@@ -98,7 +98,7 @@ def gine_message(
     receiver: Pytree,
     edge: jax.Array,
 ) -> jax.Array:
-    """m_ij = relu(x_j + e_ij W + b), in the type in which x is accumulated.
+    """m_ij = relu(x_j + e_ij W + b), in the accumulation type of x.
 
     Args:
       params: W [edge_features, features], and b [features] or None.

@@ -1,4 +1,4 @@
-"""GIN whose messages read features of edges."""
+"""GIN with messages that read edge features."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def gine_conv(params: Params, neighborhood: Graph | Neighborhood, x: Features | 
       params: those of `gin_conv`; "edge_kernel" float [edge_features, in_features], W_e; optionally
         "edge_bias" [in_features], b_e.
       neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
-      x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
-        are other nodes; or this device's columns of all nodes.
+      x: float [senders, in_features]; or a pair of the senders' and the receivers' rows, where
+        these are different nodes; or this device's columns of all nodes.
 
     Returns:
       float [receivers, out_features].
 
     Raises:
-      ValueError: the graph has no `edges`, or of another width, or other edge data, which would be
-        ignored.
+      ValueError: the graph has no `edges`, or of another width, or it has other edge data, which
+        would be ignored.
 
     References:
       Hu et al., "Strategies for pre-training graph neural networks", 2020, section 5.1.
@@ -72,7 +72,7 @@ def gine_stages(params: Params, dtype: Any) -> ConvStages:
 
     Args:
       params: as for `gine_conv`.
-      dtype: of the features.
+      dtype: the features' type.
 
     Returns:
       The stages.
@@ -99,7 +99,7 @@ def _of_messages(params: Params, sent: jax.Array) -> tuple[jax.Array, jax.Array 
 
 
 def _of_columns(params: Params, shard: Any, x: FeatureColumns) -> jax.Array:
-    """Of a message's columns each needs its own of x alone: every device sums those that it has."""
+    """Sums this device's columns of messages: each reads the same column of x alone."""
     check_all_edges(shard)
     topology, by = shard.require_columns(), shard.implementation
     kernel, bias = _of_messages(params, x.values)

@@ -21,7 +21,7 @@ from jaxgraph.parallel.whole_graph import nodes_on_device
 __all__ = ["STATISTICS", "batch_norm", "batch_statistics", "layer_norm", "normalize"]
 
 STATISTICS = "batch_statistics"
-"""Checkpoint name of sums over all devices: to recompute them is to send them again."""
+"""Checkpoint name of sums over all devices: recomputing them would send them again."""
 
 
 def batch_statistics(shard: Shard, x: jax.Array | FeatureColumns) -> tuple[jax.Array, jax.Array]:
@@ -55,11 +55,11 @@ def _rows(shard: Any, x: jax.Array | FeatureColumns, purpose: str) -> tuple[Any,
 
 
 def _statistics(shard: Shard, x: jax.Array) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-    """Mean and variance, and the number of nodes that they are of."""
+    """Returns mean and variance, and the number of nodes."""
     dtype = accumulation_dtype(x.dtype)
     zero = jnp.zeros(x.shape[1], dtype)
     own = jnp.sum(shard.node_mask, dtype=dtype)
-    # Rows that a model computes from no feature are equal on every device; their sums are not.
+    # Rows computed without features are equal on every device; their sums are not.
     x = match_variation(x, own)
     total, count = shard.sum((_sums(shard, x, x, zero, zero)[0], own))
     count = checkpoint_name(jnp.maximum(count, 1), STATISTICS)
@@ -95,7 +95,7 @@ def batch_norm(
 
     dx = scale / sqrt(var + epsilon) (g - sum_j g_j / n - h sum_j g_j h_j / n)
 
-    where h is the normal (x - mean) / sqrt(var + epsilon), and saves nothing but x.
+    where h = (x - mean) / sqrt(var + epsilon). The only residual with a row per node is x.
 
     Args:
       shard: the shard, under `spmd`.
@@ -135,7 +135,7 @@ def _batch_norm_backward(epsilon, residuals, gradients):
     shard, x, mean, inverse, count, scale = residuals
     implementation = shard.incoming.implementation
     gradient = stored_for(implementation, gradients[0])
-    # Else XLA would save it in the forward, beside its operands.
+    # Otherwise XLA would compute `normal` in the forward, and save it as well.
     x = x + when_ready(gradient).astype(x.dtype)
     zero = jnp.zeros_like(mean)
     of_bias, along = _sums(shard, gradient, x, zero, mean)

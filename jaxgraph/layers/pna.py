@@ -1,10 +1,9 @@
 """Principal neighbourhood aggregation (PNA): several reductions, scaled by degree.
 
-A message x_i W_r + x_j W_s is a sum of a term of the receiver, the same for all of its edges, and
-one of the sender. So it is the senders' terms alone that are reduced, by kernels; the receiver's
-term is added to the mean, the maximum and the minimum, and does not change the deviation. Two
-reductions give all of them: a sum of the terms and their squares, and a maximum of the terms and
-their negatives.
+A message x_i W_r + x_j W_s adds a term of the receiver, the same for all of its edges, and a term
+of the sender. Kernels reduce the senders' terms alone. The receiver's term is added to the mean,
+the maximum and the minimum, and does not change the deviation. Two reductions give all aggregators:
+a sum of the terms and their squares, and a maximum of the terms and their negatives.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ __all__ = ["AGGREGATORS", "SCALERS", "check_scaling", "pna_conv"]
 Params = Mapping[str, jax.Array]
 
 AGGREGATORS = ("sum", "mean", "max", "min", "std")
-"""The reductions that `pna_conv` can take."""
+"""The reductions that `pna_conv` accepts."""
 
 SCALERS = ("identity", "amplification", "attenuation")
-"""The functions of a degree by which `pna_conv` can scale them."""
+"""The functions of the degree by which `pna_conv` scales reductions."""
 
 _EPSILON = 1e-5
-"""What is added to a variance."""
+"""Added to a variance before its square root."""
 
 
 def pna_conv(
@@ -57,29 +56,29 @@ def pna_conv(
     """y_i = x_i W_0 + b + sum_{s, a} scale_s(d_i) a_{j -> i}(x_i W_r + x_j W_s + c) W_{s, a}
 
     scale_s(d) is 1 ("identity"), log(d + 1) / delta ("amplification") or delta / log(d + 1)
-    ("attenuation", with d of at least 1), where edges d_i enter node i. Every aggregator a of
-    nothing is 0; that of "std" is sqrt(max(E[m^2] - E[m]^2, 0) + 1e-5) of messages m, in 32 bits,
+    ("attenuation", with d of at least 1), where d_i is the in-degree of node i. An aggregator
+    without messages is 0; "std" is sqrt(max(E[m^2] - E[m]^2, 0) + 1e-5) of messages m, in 32 bits,
     so that a deviation below 1/1000 of |E[m]| is rounding.
 
     Args:
       params: "sender_kernel", W_s, and "receiver_kernel", W_r, float [in_features,
         message_features]; "self_kernel", W_0, [in_features, out_features]; "kernel", the W_{s, a},
-        [scalers * aggregators * message_features, out_features], aggregator after aggregator for
-        one scaler after another; optionally "message_bias", c, and "bias", b.
+        [scalers * aggregators * message_features, out_features], ordered by scaler, then by
+        aggregator; optionally "message_bias", c, and "bias", b.
       neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
-      x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
-        are other nodes; or this device's columns of all nodes.
-      delta: mean of log(d + 1) over the nodes of the graphs that are trained on, as
+      x: float [senders, in_features]; or a pair of the senders' and the receivers' rows, where
+        these are different nodes; or this device's columns of all nodes.
+      delta: mean of log(d + 1) over the nodes of the training graphs, as
         `jaxgraph.transforms.mean_log_degree` computes it.
-      aggregators: of "sum", "mean", "max", "min" and "std".
-      scalers: of "identity", "amplification" and "attenuation".
+      aggregators: names among "sum", "mean", "max", "min" and "std".
+      scalers: names among "identity", "amplification" and "attenuation".
 
     Returns:
       float [receivers, out_features].
 
     Raises:
-      ValueError: a name is unknown or there twice, delta is no positive number, "kernel" has
-        another number of rows, or the graph has edge data, which would be ignored.
+      ValueError: a name is unknown or repeated, delta is no positive number, "kernel" has another
+        number of rows, or the graph has edge data, which would be ignored.
 
     References:
       Corso et al., "Principal neighbourhood aggregation for graph nets", 2020, equations 5 to 8.
@@ -105,7 +104,7 @@ def pna_conv(
     found = jnp.concatenate([rounded(found[name], sent) for name in aggregators], 1)
     kernel = _side_by_side(at_use(params["kernel"], found), len(scalers))
     scaled = product(nodes.implementation, found, kernel)
-    # Scaled after the product, which is narrower than what it maps.
+    # Scaled after the product, which has fewer columns than its operand.
     parts = to_accumulation(scaled).reshape(-1, len(scalers), own.shape[1])
     factors = _factors(nodes.in_degree.astype(parts.dtype), scalers, delta)
     return rounded(to_accumulation(own) + jnp.sum(parts * factors[:, :, None], 1), own)
@@ -115,10 +114,10 @@ def check_scaling(aggregators: Sequence[str], scalers: Sequence[str], delta: flo
     """Checks the options of `pna_conv`.
 
     Args:
-      aggregators, scalers, delta: as there.
+      aggregators, scalers, delta: as for `pna_conv`.
 
     Raises:
-      ValueError: a name is unknown or there twice, or delta is no positive number.
+      ValueError: a name is unknown or repeated, or delta is no positive number.
     """
     for what, names, known in (
         ("aggregators", aggregators, AGGREGATORS),
@@ -143,7 +142,7 @@ def _aggregated(
     received = to_accumulation(received)
     found: dict[str, jax.Array] = {}
     if not {"sum", "mean", "std"}.isdisjoint(aggregators):
-        # Squares of 16 bits would leave no digits of a variance.
+        # Squares in 16 bits would leave a variance no digits.
         wide = to_accumulation(sent)
         columns = (wide, wide * wide) if "std" in aggregators else (wide,)
         sums = _reduced(neighborhood, Sum(), columns)
@@ -161,13 +160,13 @@ def _aggregated(
 
 
 def _reduced(neighborhood: Any, reducer: Any, columns: tuple[jax.Array, ...]) -> list[jax.Array]:
-    """Reduces arrays of the senders' rows side by side, so that all of them travel at once."""
+    """Reduces arrays of the senders' rows side by side, so that one exchange sends all."""
     inputs = Inputs((), jnp.concatenate(columns, 1), (), ())
     return jnp.split(neighborhood.propagate(sum_message, reducer, inputs), len(columns), 1)
 
 
 def _side_by_side(kernel: jax.Array, count: int) -> jax.Array:
-    """[rows, count * features] of blocks [count * rows, features]."""
+    """Puts matrices stacked in [count * rows, features] side by side: [rows, count * features]."""
     blocks = kernel.reshape(count, -1, kernel.shape[1])
     return jnp.swapaxes(blocks, 0, 1).reshape(-1, count * kernel.shape[1])
 

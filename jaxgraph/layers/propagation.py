@@ -53,15 +53,15 @@ def appnp_propagate(
 ) -> jax.Array:
     """z_0 = x,  z_{k+1} = (1 - alpha) A z_k + alpha x,  y = z_steps
 
-    with A the aggregation of `gcn_conv` (`SymmetricSum`). Forward and backward hold the rows of one
-    step, not of all: the map is linear. (A gradient of `edge_weight` takes those of all.)
+    where A is the aggregation of `gcn_conv` (`SymmetricSum`). The map is linear, so that forward
+    and backward hold the rows of one step. A gradient of `edge_weight` needs the rows of all steps.
 
     Args:
       shard: a graph, on one device; or the shard, under `spmd`.
       x: float [rows, features].
-      steps: how many.
+      steps: number of steps.
       alpha: probability of a jump back to x, in [0, 1].
-      add_self_loops: whether a node without an edge to itself counts as having one, of weight 1.
+      add_self_loops: whether a node without a self-loop counts as having one, of weight 1.
       dropout: probability of dropping an entry of A, drawn for each step; those kept are divided by
         1 - dropout.
       key: scalar random key, needed where `dropout` is not 0.
@@ -70,8 +70,8 @@ def appnp_propagate(
       float [rows, features].
 
     Raises:
-      ValueError: an argument is out of range, dropout has no key, the receivers are other nodes
-        than the senders, or the graph has `edges` or `edge_type`, which would be ignored.
+      ValueError: an argument is out of range, dropout has no key, senders and receivers are
+        different nodes, or the graph has `edges` or `edge_type`, which would be ignored.
       TypeError: x is split by column.
 
     References:
@@ -126,18 +126,18 @@ def gcn2_conv(
 ) -> jax.Array:
     """y = (1 - beta) h + beta h W,  h = (1 - alpha) A x + alpha x_0,  beta = log(theta / layer + 1)
 
-    with A the aggregation of `gcn_conv` (`SymmetricSum`).
+    where A is the aggregation of `gcn_conv` (`SymmetricSum`).
 
     Args:
       params: "kernel" float [features, features], W.
       neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
-      x: float [senders, features]; or a pair of it and of the receivers' rows, where receivers are
-        other nodes.
+      x: float [senders, features]; or a pair of the senders' and the receivers' rows, where these
+        are different nodes.
       initial: float [receivers, features], x_0, the first layer's output.
       alpha: share of the initial rows, in [0, 1].
       theta: strength of W, greater than 0.
       layer: number of the layer, from 1; the deeper, the closer to the identity.
-      add_self_loops: whether a node without an edge to itself counts as having one, of weight 1.
+      add_self_loops: whether a node without a self-loop counts as having one, of weight 1.
 
     Returns:
       float [receivers, features].

@@ -1,4 +1,4 @@
-"""Functions whose backward recomputes its residuals, as late as it needs them.
+"""Functions whose backward recomputes residuals as late as possible.
 
 `jax.checkpoint` puts an optimization barrier before the recomputation, so that it waits for the
 gradient. XLA's CPU compiler drops barriers before it schedules, and would recompute everything
@@ -32,7 +32,7 @@ def recompute(
     keep: Sequence[str],
     offload: Sequence[str] = (),
 ) -> Pytree:
-    """`function(*arguments)`; saves few of its intermediate results for the backward.
+    """Runs `function(*arguments)`, and saves only named results for the backward.
 
     Args:
       function: pure; closes over nothing but constants.
@@ -41,7 +41,7 @@ def recompute(
       offload: names of results that are saved in the host's memory.
 
     Returns:
-      What the function returns.
+      The function's result.
 
     References:
       Chen et al., "Training deep nets with sublinear memory cost", 2016.

@@ -1,4 +1,4 @@
-"""Policies that name the tensors of a layer that its forward saves for its backward."""
+"""Policies that name the tensors that a layer's forward saves for its backward."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ _REST = ("save", "recompute")
 class RematPolicy:
     """The tensors that a layer saves for its backward; they change memory and time, no value.
 
-    A layer starts with the norm and the activation that follow the convolution before, and ends
-    with its own convolution. Its input, the output of the convolution before, is always saved.
+    A layer starts with the norm and the activation after the previous convolution, and ends with
+    its own convolution. Its input, the previous convolution's output, is always saved.
 
     Attributes:
       save: names of tensors that are saved: those of `jax.ad_checkpoint.checkpoint_name`, such as
         `jaxgraph.parallel.KEPT`, `MAPPED`, `STATISTICS`, `NORM_INPUT` and `ACTIVATED`.
       offload: names of tensors that are saved in the host's memory (on CPU: saved).
-      recompute: of `INPUT` and `MAPPED` those that the convolution recomputes where it reads them.
-        They are saved all the same by a convolution that does not declare `mapped_features`, of
-        columns of features, and in mode "domain" of several parts.
-      rest: "save": of the other tensors those are saved that JAX's derivative reads; "recompute":
-        they are recomputed from the layer's input when the gradient of its output has arrived.
+      recompute: those of `INPUT` and `MAPPED` that the convolution recomputes where it reads them.
+        They are saved nevertheless by a convolution that does not declare `mapped_features`, for
+        columns of features, and in mode "domain" with several parts.
+      rest: "save": the other tensors that JAX's derivative reads are saved; "recompute": they are
+        recomputed from the layer's input after the gradient of its output has arrived.
 
     Raises:
       ValueError: a name is in two lists, or in one where it has no effect.
@@ -95,18 +95,18 @@ class RematPolicy:
           arguments: pytrees of arrays.
 
         Returns:
-          What the layer returns.
+          The layer's result.
         """
         if self.rest == "save":
             return layer(*arguments)
         return recompute(layer, *arguments, keep=self.save, offload=self.offload)
 
     def named(self, x: jax.Array, name: str) -> jax.Array:
-        """x [rows, features] under a name by which this policy may save it."""
+        """Names x [rows, features], so that this policy may save it."""
         return checkpoint_name(stored(x) if self._materializes(name) else x, name)
 
     def activation(self, activation: Activation) -> Activation:
-        """An elementwise function whose output is called `ACTIVATED`."""
+        """Returns the elementwise function with its output named `ACTIVATED`."""
         if self._materializes(ACTIVATED):
             activation = keeping_output(activation)
         return lambda x: checkpoint_name(activation(x), ACTIVATED)
@@ -114,7 +114,7 @@ class RematPolicy:
     def input(
         self, shard: Shard, x: Features, make: Callable[..., Features], arguments: tuple[Any, ...]
     ) -> Features | DerivedFeatures:
-        """x as the convolution takes it.
+        """Returns x in the form that the convolution takes.
 
         Args:
           shard: the shard, under `spmd`.
@@ -123,7 +123,7 @@ class RematPolicy:
           arguments: pytrees of arrays.
 
         Returns:
-          x, or how the convolution recomputes it, or its products alone.
+          x, or `DerivedFeatures` for a convolution that recomputes x or its products.
         """
         if not self.recompute or not isinstance(x, jax.Array) or not reads_own_rows(shard):
             return x
@@ -133,7 +133,7 @@ class RematPolicy:
         return DerivedFeatures(shard, (x,), _as_it_is, keeps_products, waits=False)
 
     def _materializes(self, name: str) -> bool:
-        # XLA's CPU compiler would save what a cheap tensor is computed from in its place.
+        # XLA's CPU compiler would save the operands of a cheap tensor in its place.
         return self.rest == "save" and name in self.save
 
 

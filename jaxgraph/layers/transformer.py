@@ -47,10 +47,10 @@ def transformer_conv(
         [in_features, width], without which r is 0, "skip_bias" [width], and "gate", g, [3, width];
         width is heads * f with `concat`, else f.
       neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
-      x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
-        are other nodes; or this device's columns of all nodes.
-      num_heads: attention heads, which divide the columns of the kernels.
-      concat: whether heads are joined; else their mean is taken.
+      x: float [senders, in_features]; or a pair of the senders' and the receivers' rows, where
+        these are different nodes; or this device's columns of all nodes.
+      num_heads: number of attention heads, a divisor of the kernels' columns.
+      concat: whether heads are concatenated; otherwise they are averaged.
       dropout: probability of dropping a coefficient alpha_ij, by edge and head.
       key: scalar random key, needed where `dropout` is not 0.
 

@@ -34,7 +34,7 @@ class GCNConv(nnx.Module):
     Args:
       in_features: features of x.
       out_features: features of y.
-      add_self_loops: whether a node without an edge to itself counts as having one, of weight 1.
+      add_self_loops: whether a node without a self-loop counts as having one, of weight 1.
       use_bias: whether there is b.
       dtype: type to compute in, such as jnp.bfloat16; None: that of x.
       param_dtype: type of the parameters.
@@ -64,14 +64,14 @@ class GCNConv(nnx.Module):
 
     @property
     def first_aggregation(self) -> FirstAggregation:
-        """The aggregation of the features where this is a model's first layer."""
+        """The aggregation of the features if this is a model's first layer."""
         aggregation = layers.SymmetricSum(self.add_self_loops)
         return layers.first_aggregation(aggregation, self.kernel.get_value())
 
     def __call__(
         self, shard: Graph | Shard, x: Features, key: jax.Array | None = None, train: bool = False
     ) -> jax.Array:
-        """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
+        """Returns y [rows, out_features] of x [rows, in_features] or this device's columns of x."""
         shard, x = on_device(shard, x)
         params, x = parameters.values(self), parameters.in_dtype(x, self.dtype)
         return layers.gcn_conv(params, shard, x, add_self_loops=self.add_self_loops)
@@ -120,22 +120,22 @@ class SAGEConv(nnx.Module):
 
     @property
     def first_aggregation(self) -> FirstAggregation:
-        """The aggregation of the features where this is a model's first layer."""
+        """The aggregation of the features if this is a model's first layer."""
         aggregation = layers.NeighborReduction(self.reduce)
         found = layers.first_aggregation(aggregation, self.neighbor_kernel.get_value())
-        return dataclasses.replace(found, is_behind_features=True)
+        return dataclasses.replace(found, is_joined_with_features=True)
 
     def __call__(
         self, shard: Graph | Shard, x: Features, key: jax.Array | None = None, train: bool = False
     ) -> jax.Array:
-        """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
+        """Returns y [rows, out_features] of x [rows, in_features] or this device's columns of x."""
         shard, x = on_device(shard, x)
         x = parameters.in_dtype(x, self.dtype)
         return layers.sage_conv(parameters.values(self), shard, x, reduce=self.reduce)
 
 
 class _AttentionConv(nnx.Module):
-    """GATConv and GATv2Conv but for their parameters and their score."""
+    """The shared code of GATConv and GATv2Conv, without parameters and score."""
 
     _layer: ClassVar[Callable[..., jax.Array]]
     _stages: ClassVar[Callable[..., ConvStages]]
@@ -206,8 +206,8 @@ class _AttentionConv(nnx.Module):
           x: as for a call.
 
         Returns:
-          float [slots, heads] (`jaxgraph.parallel.gather_edges` brings them into the graph's
-          order), or beside a graph [num_edges, heads] in that order. With the added self-loop's
+          float [slots, heads] (`jaxgraph.parallel.gather_edges` puts them into the graph's order),
+          or for a graph [num_edges, heads] in that order. Together with those of added self-loops
           they sum to 1 at every receiver.
         """
         params = parameters.values(self)
@@ -224,9 +224,9 @@ class _AttentionConv(nnx.Module):
         key: jax.Array | None = None,
         train: bool = False,
     ) -> jax.Array:
-        """float [rows, heads * out_features], or [rows, out_features] without `concat`.
+        """Returns y [rows, heads * out_features], or [rows, out_features] without `concat`.
 
-        Of x [rows, in_features] or this device's columns of x.
+        x is float [rows, in_features], or this device's columns of all nodes.
         """
         shard, x = on_device(shard, x)
         return type(self)._layer(
@@ -251,14 +251,14 @@ class GATConv(_AttentionConv):
     Args:
       in_features: features of x.
       out_features: features of y per head.
-      num_heads: attention heads.
-      edge_features: features of the graph's edges, which the score reads; None: they have none.
-      concat: whether heads are joined; else their mean is taken.
+      num_heads: number of attention heads.
+      edge_features: number of edge features, which the score reads; None: edges have none.
+      concat: whether heads are concatenated; otherwise they are averaged.
       negative_slope: of the leaky ReLU.
       dropout: probability of dropping a coefficient in training.
-      add_self_loops: whether a node without an edge to itself attends to itself all the same.
+      add_self_loops: whether a node without a self-loop attends to itself as well.
       use_bias: whether there is b.
-      use_output_bias: whether there is b; None: as `use_bias`. False in front of a batch norm.
+      use_output_bias: whether there is b; None: as `use_bias`. Pass False before a batch norm.
       dtype: type to compute in, such as jnp.bfloat16; None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial W and attention vectors (Glorot uniform); b starts at 0.
@@ -304,14 +304,14 @@ class GATv2Conv(_AttentionConv):
     Args:
       in_features: features of x.
       out_features: features of y per head.
-      num_heads: attention heads.
-      edge_features: features of the graph's edges, which the score reads; None: they have none.
-      concat: whether heads are joined; else their mean is taken.
+      num_heads: number of attention heads.
+      edge_features: number of edge features, which the score reads; None: edges have none.
+      concat: whether heads are concatenated; otherwise they are averaged.
       negative_slope: of the leaky ReLU.
       dropout: probability of dropping a coefficient in training.
-      add_self_loops: whether a node without an edge to itself attends to itself all the same.
+      add_self_loops: whether a node without a self-loop attends to itself as well.
       use_bias: whether there are b, b_s and b_r.
-      use_output_bias: whether there is b; None: as `use_bias`. False in front of a batch norm.
+      use_output_bias: whether there is b; None: as `use_bias`. Pass False before a batch norm.
       dtype: type to compute in, such as jnp.bfloat16; None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial W and attention vectors (Glorot uniform); biases start at 0.
@@ -352,7 +352,7 @@ class GINConv(nnx.Module):
       hidden_features: features between W_1 and W_2; None takes `out_features`.
       eps: initial eps.
       use_bias: whether there are b_1 and b_2.
-      use_output_bias: whether there is b_2; None: as `use_bias`. False in front of a batch norm.
+      use_output_bias: whether there is b_2; None: as `use_bias`. Pass False before a batch norm.
       dtype: type to compute in, such as jnp.bfloat16; None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial W_1 and W_2 (Glorot uniform); biases start at 0.
@@ -389,10 +389,10 @@ class GINConv(nnx.Module):
 
     @property
     def first_aggregation(self) -> FirstAggregation | None:
-        """The aggregation of the features as a first layer; None where that would save nothing.
+        """The first layer's aggregation of the features; None if storing it saves nothing.
 
-        With (1 + eps) x apart from the sum, W_1 maps two arrays instead of one, which costs more
-        than a sum over neighbours of the narrower product.
+        The stored sum excludes (1 + eps) x, so that W_1 would map two arrays. That costs more than
+        a sum of the narrower product over neighbours.
         """
         kernel = self.first_kernel.get_value()
         if kernel.shape[1] <= kernel.shape[0]:
@@ -403,7 +403,7 @@ class GINConv(nnx.Module):
     def __call__(
         self, shard: Graph | Shard, x: Features, key: jax.Array | None = None, train: bool = False
     ) -> jax.Array:
-        """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
+        """Returns y [rows, out_features] of x [rows, in_features] or this device's columns of x."""
         shard, x = on_device(shard, x)
         return layers.gin_conv(parameters.values(self), shard, parameters.in_dtype(x, self.dtype))
 
@@ -416,9 +416,9 @@ class GINEConv(GINConv):
     Args:
       in_features: features of x.
       out_features: features of y.
-      edge_features: features of the graph's edges.
+      edge_features: number of edge features.
       use_bias: whether there are b_e, b_1 and b_2.
-      param_dtype, rngs, options: as for `GINConv`; W_e is drawn as W_1 is.
+      param_dtype, rngs, options: as for `GINConv`; W_e is drawn like W_1.
 
     References:
       Hu et al., "Strategies for pre-training graph neural networks", 2020.
@@ -450,7 +450,7 @@ class GINEConv(GINConv):
     def __call__(
         self, shard: Graph | Shard, x: Features, key: jax.Array | None = None, train: bool = False
     ) -> jax.Array:
-        """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
+        """Returns y [rows, out_features] of x [rows, in_features] or this device's columns of x."""
         shard, x = on_device(shard, x)
         return layers.gine_conv(parameters.values(self), shard, parameters.in_dtype(x, self.dtype))
 

@@ -1,4 +1,4 @@
-"""Learned features for graphs that come without any."""
+"""Learned features for graphs without features."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ _normal = nnx.initializers.variance_scaling(1.0, "fan_in", "normal", out_axis=0)
 class NodeEmbedding(nnx.Module):
     """One learned row for every node of the graph.
 
-    The rows are made in the order of the graph, so that they do not depend on how it is split;
-    `jaxgraph.parallel.place_rows` then puts each where its node is, and no device holds them all.
+    Rows are drawn in the graph's order, so that the partition does not change them;
+    `jaxgraph.parallel.place_rows` then moves each to the shard of its node, and no device holds all
+    rows.
 
     Args:
       num_nodes: nodes of the whole graph.
       features: length of a row.
       dtype: type of the rows that the model reads, such as jnp.bfloat16; None: that of the
         parameters.
-      param_dtype: type of the rows that are learned.
+      param_dtype: type of the learned rows.
       rngs: source of the initial rows, normal with variance 1 / features.
     """
 
@@ -51,7 +52,7 @@ class NodeEmbedding(nnx.Module):
         self.rows = nnx.Param(rows, rows="nodes")
 
     def __call__(self, shard: Graph | Shard) -> jax.Array:
-        """float [rows, features], the rows of the shard's nodes.
+        """Returns the rows of the shard's nodes, float [rows, features].
 
         Raises:
           ValueError: the rows are not split over the shards of this graph.

@@ -1,4 +1,4 @@
-"""One layer of a `Stack`: a convolution, the residual connection around it, the norm after it."""
+"""One layer of a `Stack`: a convolution, its residual connection and the norm after it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 NORMS = MappingProxyType({"batch": BatchNorm, "layer": LayerNorm})
-"""The norms that may follow a convolution, by the name that models take."""
+"""The norms that may follow a convolution, by their name in models."""
 
 Norm = BatchNorm | LayerNorm
 Elementwise = Callable[[Any], Any]
@@ -50,7 +50,7 @@ class Layer(nnx.Module):
 
     Args:
       convolution: see `jaxgraph.nn.protocol.Convolution`.
-      in_features, out_features: of the convolution.
+      in_features, out_features: sizes of the convolution.
       norm: "batch", "layer" or None.
       residual: whether the input is added to the output, through a linear map where their widths
         differ.
@@ -87,7 +87,7 @@ class Layer(nnx.Module):
             return None
         if self.residual is not None:
             return self.residual(shard, layers.plain_features(x))
-        # No wider than the output of the layer: the one case in which columns are brought home.
+        # Columns are gathered into rows here alone: they are as narrow as the layer's output.
         plain = layers.plain_features(x)
         if isinstance(plain, FeatureColumns) and not isinstance(plain.values, SparseFeatures):
             plain = shard.to_nodes(plain)
@@ -95,9 +95,9 @@ class Layer(nnx.Module):
 
 
 def layer_keys(key: jax.Array, num_layers: int) -> list[tuple[jax.Array, jax.Array]]:
-    """A key for the features and one for the attention of every layer.
+    """Makes a key for the features and one for the attention of every layer.
 
-    Made for all layers at once, and not recomputed in the backward: each costs a loop.
+    Keys are made for all layers at once, and not recomputed in the backward: each costs a loop.
     """
     if not isinstance(key, jax.Array):
         raise ValueError(f"key: got {kind_of(key)}; expected a random key, jax.random.key(seed)")
@@ -113,10 +113,10 @@ def activated(before: Elementwise, y: Any, skip: jax.Array | None) -> Any:
     Args:
       before: elementwise function, such as an activation.
       y: float [rows, features], or features before the first convolution.
-      skip: float [rows, features] that a residual connection carried, or None.
+      skip: float [rows, features], a residual connection's term, or None.
 
     Returns:
-      What y is.
+      An array, or features, of the kind of y.
     """
     y = before(y)
     return y if skip is None else y + skip
@@ -138,12 +138,12 @@ def dropped(
       rate: probability of dropping.
       joins: "cat", "max" or None, as `jumping` of `Stack`.
       before, y, skip: as of `activated`.
-      shard: whose rows these are.
+      shard: the shard of the rows.
       key: scalar random key; may be None where the rate is 0.
       others: outputs of other layers, [rows, features].
 
     Returns:
-      What y is.
+      An array, or features, of the kind of y.
     """
     x = activated(before, y, skip)
     if joins == "cat":
@@ -154,17 +154,17 @@ def dropped(
 
 
 def joined_width(jumping: str, widths: Sequence[int]) -> int:
-    """Features of what `jumping` joins.
+    """Returns the number of features that `jumping` gives to the last layer.
 
     Args:
       jumping: "cat" or "max".
-      widths: features of what is joined.
+      widths: features of the joined outputs.
 
     Returns:
-      Their sum, or their number.
+      The sum of the widths, or their common value.
 
     Raises:
-      ValueError: another name, nothing to join, or the maximum of rows of different widths.
+      ValueError: the name is unknown, nothing is to join, or the maximum is of different widths.
     """
     if jumping not in ("cat", "max"):
         raise ValueError(f"jumping is {jumping!r}; expected 'cat', 'max' or None")

@@ -24,8 +24,8 @@ __all__ = ["Linear"]
 class Linear(nnx.Module):
     """y = x W + b
 
-    W is one logical parameter [in_features, out_features], whether x comes as rows of nodes or
-    split by column, so that checkpoints move between the two.
+    W is one logical parameter [in_features, out_features], for x as rows of nodes and for x split
+    by column, so that checkpoints move between the two.
 
     Args:
       in_features: features of x.
@@ -59,9 +59,9 @@ class Linear(nnx.Module):
         key: jax.Array | None = None,
         train: bool = False,
     ) -> jax.Array:
-        """float [rows, out_features] of x [rows, in_features] or this device's columns of x.
+        """Returns y [rows, out_features] of x [rows, in_features] or this device's columns of x.
 
-        `key` and `train` change nothing: models call it as they call a convolution.
+        `key` and `train` have no effect: models call it like a convolution.
         """
         shard, x = nodes_on_device(shard, x)
         x, values = parameters.in_dtype(x, self.dtype), parameters.values(self)

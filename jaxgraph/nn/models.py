@@ -3,10 +3,10 @@
 All are called as `model(shard, x, key=key, train=train) -> [rows, out_features]`, where x is
 `shard.nodes`, or the rows of a `NodeEmbedding` where the graph has no features.
 
-A convolution that a batch norm follows has no bias: the norm has one.
+A convolution before a batch norm has no bias: the norm has one.
 
-Models are dataclasses: an argument of a constructor is a field, inherited or with a default of the
-model's own. What a model adds to them is its convolution.
+Models are dataclasses: each argument of a constructor is a field, inherited or the model's own. A
+model adds its convolution.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Activation = Callable[[jax.Array], jax.Array]
 
 @dataclass(eq=False, repr=False)
 class StackedModel(Stack):
-    """The arguments that all models share, and how convolutions are stacked by them."""
+    """Stacks convolutions from the arguments that all models share."""
 
     in_features: int
     hidden_features: int
@@ -78,7 +78,7 @@ class StackedModel(Stack):
     def _convolutions(self, shared: dict[str, Any]) -> tuple[list[Convolution], list[int]]:
         """The convolutions, and the features of the input and of the output of each."""
         self._check_sizes()
-        # With jumping knowledge a linear map comes last.
+        # With jumping knowledge the last layer is a linear map.
         last = self.num_layers - (self.jumping is None)
         hidden = self._heads() * self.hidden_features
         widths = [self.in_features, *[hidden] * last, self.out_features]
@@ -87,8 +87,8 @@ class StackedModel(Stack):
                 widths[index],
                 self.out_features if index == last else self.hidden_features,
                 is_last=index == last,
-                # A batch norm takes a bias away. Its gradient is rounding, which Adam turns into
-                # steps that depend on the number of devices.
+                # A batch norm cancels a bias. The gradient of the bias is rounding error, which
+                # Adam turns into steps that depend on the number of devices.
                 use_bias=index == last or self.norm != "batch",
                 **shared,
             )
@@ -104,7 +104,7 @@ class StackedModel(Stack):
         parameters.check_sizes(**{name: getattr(self, name) for name in names})
 
     def _heads(self) -> int:
-        """Heads that a layer before the last joins."""
+        """The number of heads that a layer before the last concatenates."""
         return 1
 
     def _convolution(
@@ -125,13 +125,13 @@ class GCN(StackedModel):
       residual: whether a layer before the last adds its input to its output, through a linear map
         where their widths differ.
       activation: elementwise function after every layer but the last.
-      add_self_loops: whether a node without an edge to itself counts as having one.
-      jumping: "cat" or "max": a linear map of the outputs of all convolutions, joined by column or
-        by their maximum, comes last, and all these outputs are saved for the backward; None: the
-        last convolution does.
-      policy: what layers save for the backward, as of `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
-        at least, for the loss. None: that of x.
+      add_self_loops: whether a node without a self-loop counts as having one.
+      jumping: "cat" or "max": the last layer is a linear map of the outputs of all convolutions,
+        concatenated or their maximum, and the backward saves these outputs; None: it is the last
+        convolution.
+      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
+      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
+        bits, for the loss. None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial parameters.
 
@@ -163,13 +163,13 @@ class DeepGCN(GCN):
       dropout: probability of dropping an input feature of a layer in training.
       norm: "batch", "layer" or None, between a convolution and its activation.
       activation: elementwise function after every convolution but the last.
-      add_self_loops: whether a node without an edge to itself counts as having one.
-      jumping: "cat" or "max": a linear map of the outputs of all convolutions, joined by column or
-        by their maximum, comes last, and all these outputs are saved for the backward; None: the
-        last convolution does.
-      policy: what layers save for the backward, as of `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
-        at least, for the loss. None: that of x.
+      add_self_loops: whether a node without a self-loop counts as having one.
+      jumping: "cat" or "max": the last layer is a linear map of the outputs of all convolutions,
+        concatenated or their maximum, and the backward saves these outputs; None: it is the last
+        convolution.
+      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
+      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
+        bits, for the loss. None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial parameters.
 
@@ -200,12 +200,12 @@ class GraphSAGE(StackedModel):
       residual: whether a layer before the last adds its input to its output, through a linear map
         where their widths differ.
       activation: elementwise function after every layer but the last.
-      jumping: "cat" or "max": a linear map of the outputs of all convolutions, joined by column or
-        by their maximum, comes last, and all these outputs are saved for the backward; None: the
-        last convolution does.
-      policy: what layers save for the backward, as of `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
-        at least, for the loss. None: that of x.
+      jumping: "cat" or "max": the last layer is a linear map of the outputs of all convolutions,
+        concatenated or their maximum, and the backward saves these outputs; None: it is the last
+        convolution.
+      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
+      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
+        bits, for the loss. None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial parameters.
 
@@ -237,12 +237,12 @@ class GIN(StackedModel):
       residual: whether a layer before the last adds its input to its output, through a linear map
         where their widths differ.
       activation: elementwise function after every layer but the last.
-      jumping: "cat" or "max": a linear map of the outputs of all convolutions, joined by column or
-        by their maximum, comes last, and all these outputs are saved for the backward; None: the
-        last convolution does.
-      policy: what layers save for the backward, as of `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
-        at least, for the loss. None: that of x.
+      jumping: "cat" or "max": the last layer is a linear map of the outputs of all convolutions,
+        concatenated or their maximum, and the backward saves these outputs; None: it is the last
+        convolution.
+      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
+      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
+        bits, for the loss. None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial parameters.
 
@@ -265,19 +265,19 @@ class GINE(StackedModel):
 
     Args:
       in_features, hidden_features, out_features: widths of input, layers between and output.
-      edge_features: features of the graph's edges, which every layer reads.
+      edge_features: number of edge features, which every layer reads.
       num_layers: number of convolutions.
       dropout: probability of dropping an input feature of a layer in training.
       norm: "batch", "layer" or None, after every convolution but the last.
       residual: whether a layer before the last adds its input to its output, through a linear map
         where their widths differ.
       activation: elementwise function after every layer but the last.
-      jumping: "cat" or "max": a linear map of the outputs of all convolutions, joined by column or
-        by their maximum, comes last, and all these outputs are saved for the backward; None: the
-        last convolution does.
-      policy: what layers save for the backward, as of `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
-        at least, for the loss. None: that of x.
+      jumping: "cat" or "max": the last layer is a linear map of the outputs of all convolutions,
+        concatenated or their maximum, and the backward saves these outputs; None: it is the last
+        convolution.
+      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
+      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
+        bits, for the loss. None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial parameters.
 
@@ -304,7 +304,7 @@ class GINE(StackedModel):
 
 @dataclass(eq=False, repr=False)
 class _AttentionModel(StackedModel):
-    """All layers but the last join their heads, the last averages them."""
+    """A model whose layers concatenate their heads; the last averages them."""
 
     num_heads: int = 1
     edge_features: int | None = None
@@ -340,11 +340,11 @@ class GAT(_AttentionModel):
 
     Args:
       in_features: features of the input.
-      hidden_features: features between layers, per head; heads are joined.
+      hidden_features: features between layers, per head; heads are concatenated.
       out_features: features of the output, the mean over the heads.
       num_layers: number of convolutions.
-      num_heads: attention heads of every layer.
-      edge_features: features of the graph's edges, which every layer reads; None: they have none.
+      num_heads: number of attention heads of every layer.
+      edge_features: number of edge features, which every layer reads; None: edges have none.
       dropout: probability of dropping an input feature of a layer, and a coefficient of attention,
         in training.
       norm: "batch", "layer" or None, after every convolution but the last.
@@ -352,13 +352,13 @@ class GAT(_AttentionModel):
         where their widths differ.
       activation: elementwise function after every layer but the last.
       negative_slope: of the leaky ReLU in the attention.
-      add_self_loops: whether a node without an edge to itself attends to itself all the same.
-      jumping: "cat" or "max": a linear map of the outputs of all convolutions, joined by column or
-        by their maximum, comes last, and all these outputs are saved for the backward; None: the
-        last convolution does.
-      policy: what layers save for the backward, as of `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
-        at least, for the loss. None: that of x.
+      add_self_loops: whether a node without a self-loop attends to itself as well.
+      jumping: "cat" or "max": the last layer is a linear map of the outputs of all convolutions,
+        concatenated or their maximum, and the backward saves these outputs; None: it is the last
+        convolution.
+      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
+      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
+        bits, for the loss. None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial parameters.
 
@@ -380,11 +380,11 @@ class GATv2(_AttentionModel):
 
     Args:
       in_features: features of the input.
-      hidden_features: features between layers, per head; heads are joined.
+      hidden_features: features between layers, per head; heads are concatenated.
       out_features: features of the output, the mean over the heads.
       num_layers: number of convolutions.
-      num_heads: attention heads of every layer.
-      edge_features: features of the graph's edges, which every layer reads; None: they have none.
+      num_heads: number of attention heads of every layer.
+      edge_features: number of edge features, which every layer reads; None: edges have none.
       dropout: probability of dropping an input feature of a layer, and a coefficient of attention,
         in training.
       norm: "batch", "layer" or None, after every convolution but the last.
@@ -392,13 +392,13 @@ class GATv2(_AttentionModel):
         where their widths differ.
       activation: elementwise function after every layer but the last.
       negative_slope: of the leaky ReLU in the attention.
-      add_self_loops: whether a node without an edge to itself attends to itself all the same.
-      jumping: "cat" or "max": a linear map of the outputs of all convolutions, joined by column or
-        by their maximum, comes last, and all these outputs are saved for the backward; None: the
-        last convolution does.
-      policy: what layers save for the backward, as of `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
-        at least, for the loss. None: that of x.
+      add_self_loops: whether a node without a self-loop attends to itself as well.
+      jumping: "cat" or "max": the last layer is a linear map of the outputs of all convolutions,
+        concatenated or their maximum, and the backward saves these outputs; None: it is the last
+        convolution.
+      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
+      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
+        bits, for the loss. None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial parameters.
 

@@ -23,12 +23,12 @@ __all__ = ["BatchNorm", "LayerNorm"]
 class BatchNorm(nnx.Module):
     """y = (x - mean) / sqrt(var + epsilon) * scale + bias, by feature over all nodes of the graph.
 
-    In training, mean and variance (divided by the number of nodes) are those of this pass, and the
-    running ones become momentum * old + (1 - momentum) * new; elsewhere the running ones are used.
-    Statistics are of 32 bits at least, whatever the type of x. A bias that is added to x has no
-    effect, and its gradient is rounding alone, which Adam turns into steps: make the layer before
-    with `use_bias=False`. The same holds one linear map earlier, for the bias of a hidden unit that
-    is on for every node.
+    Training uses mean and variance (divided by the number of nodes) of this pass, and the running
+    ones become momentum * old + (1 - momentum) * new; inference uses the running ones. Statistics
+    have at least 32 bits, whatever the type of x. A bias that is added to x has no effect, and its
+    gradient is rounding error, which Adam turns into steps: make the previous layer with
+    `use_bias=False`. The same holds one linear map earlier, for the bias of a hidden unit that is
+    active for every node.
 
     Args:
       features: features of x.
@@ -61,7 +61,7 @@ class BatchNorm(nnx.Module):
         self.epsilon = epsilon
 
     def __call__(self, shard: Graph | Shard, x: jax.Array, train: bool = False) -> jax.Array:
-        """float [rows, features] of x [rows, features]; updates the statistics if `train`."""
+        """Normalises x, float [rows, features]; updates the statistics if `train`."""
         shard, x = nodes_on_device(shard, x)
         y, statistics = self.normalize(shard, x, train)
         if train:
@@ -78,9 +78,9 @@ class BatchNorm(nnx.Module):
     def normalize(
         self, shard: Shard, x: jax.Array, train: bool
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        """float [rows, features] of x [rows, features], and the statistics [features] it took.
+        """Returns normalised x, float [rows, features], and the statistics used, [features].
 
-        Those are of x if `train`, else the running ones.
+        The statistics are those of x if `train`, otherwise the running ones.
         """
         x = parameters.in_dtype(x, self.dtype)
         scale, bias = self.scale.get_value(), self.bias.get_value()
@@ -118,12 +118,12 @@ class LayerNorm(nnx.Module):
         self.epsilon = epsilon
 
     def __call__(self, shard: Graph | Shard, x: jax.Array, train: bool = False) -> jax.Array:
-        """float [rows, features] of x [rows, features]; the same in training and elsewhere."""
+        """Normalises x, float [rows, features]; training and inference are the same."""
         shard, x = nodes_on_device(shard, x)
         x = parameters.in_dtype(x, self.dtype)
         scale, bias = self.scale.get_value(), self.bias.get_value()
         return layers.layer_norm(shard, x, scale, bias, epsilon=self.epsilon)
 
     def normalize(self, shard: Shard, x: jax.Array, train: bool) -> tuple[jax.Array, None]:
-        """float [rows, features] of x [rows, features], and no statistics."""
+        """Returns normalised x, float [rows, features], and no statistics."""
         return self(shard, x), None

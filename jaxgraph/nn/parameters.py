@@ -1,4 +1,4 @@
-"""Parameters as the modules make and hand them on, and the types of numbers."""
+"""The modules' parameters: their initial values, their types and access to them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DRAWN_AT_ONCE = 1 << 16
 def kernel(
     rngs: nnx.Rngs, in_features: int, out_features: int, dtype: DTypeLike = jnp.float32
 ) -> nnx.Param:
-    """[in_features, out_features], uniform in +-sqrt(6 / (in_features + out_features)).
+    """Draws [in_features, out_features], uniform in +-sqrt(6 / (in_features + out_features)).
 
     References:
       Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural
@@ -46,10 +46,10 @@ def kernel(
 def fan_in_kernel(
     rngs: nnx.Rngs, in_features: int, out_features: int, dtype: DTypeLike = jnp.float32
 ) -> nnx.Param:
-    """[in_features, out_features], uniform in +-1 / sqrt(in_features).
+    """Draws [in_features, out_features], uniform in +-1 / sqrt(in_features).
 
-    Smaller than `kernel` where features are many: on Amazon Photo, whose features are not
-    normalised, one GraphSAGE of five ends at 51% with that, and none of five below 91% with this.
+    Smaller than `kernel` for many features: on Amazon Photo, whose features are not normalised, one
+    GraphSAGE of five ends at 51% with `kernel`, and none of five below 91% with this.
 
     References:
       LeCun et al., "Efficient backprop", 1998, section 4.6; PyTorch's Linear.
@@ -58,10 +58,10 @@ def fan_in_kernel(
 
 
 def next_key(rngs: Any) -> jax.Array:
-    """The next key of the stream that parameters are drawn from.
+    """Returns the next key of the parameters' stream.
 
     Raises:
-      ValueError: it is no `flax.nnx.Rngs`, but a seed or a key.
+      ValueError: `rngs` is no `flax.nnx.Rngs`.
     """
     if not isinstance(rngs, nnx.Rngs):
         raise ValueError(
@@ -74,10 +74,10 @@ def next_key(rngs: Any) -> jax.Array:
 def _draw(
     key: jax.Array, shape: tuple[int, int], dtype: DTypeLike, *, is_fan_in: bool = False
 ) -> jax.Array:
-    """Draws what `_glorot` or `_fan_in` draws, without a compiled program for every shape.
+    """Draws as `_glorot` or `_fan_in` does, without a compiled program for every shape.
 
-    A program takes about 0.15 s and 4 MB, which are not given back. Numbers are drawn for the
-    places of a flat array, whatever its size.
+    A program takes about 0.15 s and 4 MB, which are not freed. Numbers are drawn for a flat array,
+    and do not depend on its padding.
     """
     if isinstance(key, Tracer):
         return (_fan_in if is_fan_in else _glorot)(key, shape, dtype)
@@ -90,12 +90,12 @@ def _draw(
 
 
 def zeros(features: int, dtype: DTypeLike = jnp.float32) -> nnx.Param:
-    """[features]"""
+    """Makes zeros [features]."""
     return nnx.Param(jnp.zeros((features,), dtype))
 
 
 def values(module: nnx.Module) -> dict[str, jax.Array]:
-    """The parameters of a module by attribute, as `jaxgraph.layers` takes them."""
+    """Returns a module's parameters by attribute, as `jaxgraph.layers` takes them."""
     return {
         name: variable.get_value()
         for name, variable in vars(module).items()
@@ -123,14 +123,14 @@ def in_dtype(x: Pytree, dtype: DTypeLike | None) -> Pytree:
 
 
 def checked_dtype(dtype: DTypeLike | None, param_dtype: DTypeLike) -> np.dtype | None:
-    """The type that a module computes in, after a look at that of its parameters.
+    """Returns the type that a module computes in, and checks that of its parameters.
 
     Args:
       dtype: a floating type, or None for that of the inputs.
       param_dtype: a floating type.
 
     Returns:
-      `dtype`, as NumPy knows it, or None.
+      `dtype` as a NumPy type, or None.
 
     Raises:
       ValueError: one of them is no floating type, or float64 without `jax_enable_x64`.

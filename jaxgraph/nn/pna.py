@@ -1,4 +1,4 @@
-"""Principal neighbourhood aggregation: the convolution, and the model of it."""
+"""Principal neighbourhood aggregation: the convolution and its model."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class PNAConv(nnx.Module):
     Args:
       in_features: features of x.
       out_features: features of y.
-      delta: mean of log(d + 1) over the nodes of the graphs that are trained on, as
+      delta: mean of log(d + 1) over the nodes of the training graphs, as
         `jaxgraph.transforms.mean_log_degree` computes it.
       message_features: features of a message; None takes `in_features`.
-      aggregators: of "sum", "mean", "max", "min" and "std".
-      scalers: of "identity", "amplification" and "attenuation".
+      aggregators: names among "sum", "mean", "max", "min" and "std".
+      scalers: names among "identity", "amplification" and "attenuation".
       use_bias: whether there are b and c.
       dtype: type to compute in, such as jnp.bfloat16; None: that of x.
       param_dtype: type of the parameters.
@@ -89,7 +89,7 @@ class PNAConv(nnx.Module):
     def __call__(
         self, shard: Graph | Shard, x: Features, key: jax.Array | None = None, train: bool = False
     ) -> jax.Array:
-        """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
+        """Returns y [rows, out_features] of x [rows, in_features] or this device's columns of x."""
         shard, x = on_device(shard, x)
         return layers.pna_conv(
             parameters.values(self),
@@ -107,22 +107,22 @@ class PNA(StackedModel):
 
     Args:
       in_features, hidden_features, out_features: widths of input, layers between and output.
-      delta: mean of log(d + 1) over the nodes of the graphs that are trained on, as
+      delta: mean of log(d + 1) over the nodes of the training graphs, as
         `jaxgraph.transforms.mean_log_degree` computes it.
       num_layers: number of convolutions.
-      aggregators: of "sum", "mean", "max", "min" and "std".
-      scalers: of "identity", "amplification" and "attenuation".
+      aggregators: names among "sum", "mean", "max", "min" and "std".
+      scalers: names among "identity", "amplification" and "attenuation".
       dropout: probability of dropping an input feature of a layer in training.
       norm: "batch", "layer" or None, after every convolution but the last.
       residual: whether a layer before the last adds its input to its output, through a linear map
         where their widths differ.
       activation: elementwise function after every layer but the last.
-      jumping: "cat" or "max": a linear map of the outputs of all convolutions, joined by column or
-        by their maximum, comes last, and all these outputs are saved for the backward; None: the
-        last convolution does.
-      policy: what layers save for the backward, as of `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
-        at least, for the loss. None: that of x.
+      jumping: "cat" or "max": the last layer is a linear map of the outputs of all convolutions,
+        concatenated or their maximum, and the backward saves these outputs; None: it is the last
+        convolution.
+      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
+      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
+        bits, for the loss. None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial parameters.
 

@@ -1,4 +1,4 @@
-"""Models that propagate without parameters, or almost: APPNP and GCNII."""
+"""Models with few or no parameters in their propagation: APPNP and GCNII."""
 
 from __future__ import annotations
 
@@ -42,11 +42,10 @@ class APPNP(StackedModel):
       residual: whether a layer before the last adds its input to its output, through a linear map
         where their widths differ.
       activation: elementwise function after every layer but the last.
-      add_self_loops: whether a node without an edge to itself counts as having one.
-      jumping: "cat" or "max": a linear map of the outputs of all linear maps, joined by column or
-        by their maximum, comes last, and all these outputs are saved for the backward; None: the
-        last of them does.
-      policy: what layers save for the backward, as of `Stack`; None: the default.
+      add_self_loops: whether a node without a self-loop counts as having one.
+      jumping: "cat" or "max": one more linear map takes the outputs of all others, concatenated or
+        their maximum, and the backward saves these outputs; None: there is no other map.
+      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
       dtype: type of the layers' activations, such as jnp.bfloat16; predictions are propagated in 32
         bits at least. None: that of x.
       param_dtype: type of the parameters.
@@ -81,9 +80,9 @@ class APPNP(StackedModel):
         key: jax.Array | None = None,
         train: bool = False,
     ) -> jax.Array:
-        """float [rows, out_features] of x [rows, in_features], as of `Stack`."""
+        """Returns y [rows, out_features] of x [rows, in_features], as `Stack` does."""
         predicted = super().__call__(shard, x, key=key, train=train)
-        # The layers have the keys 0 to num_layers - 1.
+        # The layers use keys 0 to num_layers - 1.
         own = None if key is None else jax.random.fold_in(key, self.num_layers)
         return layers.appnp_propagate(
             shard,
@@ -106,7 +105,7 @@ class GCN2Conv(nnx.Module):
       layer: number of the layer, from 1; the deeper, the closer to the identity.
       alpha: share of the initial rows, in [0, 1].
       theta: strength of W, greater than 0.
-      add_self_loops: whether a node without an edge to itself counts as having one, of weight 1.
+      add_self_loops: whether a node without a self-loop counts as having one, of weight 1.
       dtype: type to compute in, such as jnp.bfloat16; None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial W (Glorot uniform).
@@ -151,7 +150,7 @@ class GCN2Conv(nnx.Module):
         *,
         initial: jax.Array | None = None,
     ) -> jax.Array:
-        """float [rows, features] of x and `initial`, x_0, both [rows, features].
+        """Returns y [rows, features] of x and of `initial`, x_0, both [rows, features].
 
         Raises:
           ValueError: `initial` is missing.
@@ -184,13 +183,12 @@ class GCNII(StackedModel):
       residual: whether a layer before the last adds its input to its output, through a linear map
         where their widths differ.
       activation: elementwise function after every layer but the last.
-      add_self_loops: whether a node without an edge to itself counts as having one.
-      jumping: "cat" or "max": the last linear map is given the outputs of all layers, joined by
-        column or by their maximum, and all these are saved for the backward; None: that of the last
-        convolution.
-      policy: what layers save for the backward, as of `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
-        at least, for the loss. None: that of x.
+      add_self_loops: whether a node without a self-loop counts as having one.
+      jumping: "cat" or "max": the last linear map takes the outputs of all layers, concatenated or
+        their maximum, and the backward saves these outputs; None: that of the last convolution.
+      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
+      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
+        bits, for the loss. None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial parameters.
 

@@ -1,4 +1,4 @@
-"""The convolutions that a `Stack` takes, and what they may declare."""
+"""The protocol of a `Stack`'s convolutions, and their optional attributes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["Convolution", "Declaration", "declaration"]
 class Convolution(Protocol):
     """A layer that owns its parameters and aggregates over a neighbourhood.
 
-    Any callable of these arguments is one. Beside that it may have the attributes of `Declaration`.
-    The first two save time or memory, and change no result.
+    Any callable with these arguments is one. It may also have the attributes of `Declaration`. The
+    first two save time or memory, and change no result.
     """
 
     def __call__(
         self, neighborhood: Any, x: Any, /, *, key: jax.Array | None, train: bool
     ) -> jax.Array:
-        """float [rows, out_features] of x [rows, in_features].
+        """Returns float [rows, out_features] of x [rows, in_features].
 
         Args:
-          neighborhood: what it aggregates over, such as a `jaxgraph.parallel.Shard`.
+          neighborhood: the neighbourhood to aggregate over, such as a `jaxgraph.parallel.Shard`.
           x: the features, such as `shard.nodes`.
           key: scalar random key of this layer, or None.
-          train: whether this is a pass of training.
+          train: whether this is a training pass.
         """
         ...
 
@@ -38,11 +38,12 @@ class Declaration:
     """The optional attributes of a convolution, with the defaults for one that lacks them.
 
     Attributes:
-      first_aggregation: what it aggregates of its input before it uses a parameter. Where it is the
-        first layer, `jaxgraph.train.fit` aggregates the features once. It then takes
-        `jaxgraph.layers.AggregatedFeatures` as well.
-      mapped_features: columns that it maps its input to before it reads edges, if its backward can
-        recompute input and products. It then takes `jaxgraph.layers.DerivedFeatures` as well.
+      first_aggregation: the aggregation of its input before it uses a parameter. For a first layer
+        `jaxgraph.train.fit` aggregates the features once; the layer then also takes
+        `jaxgraph.layers.AggregatedFeatures`.
+      mapped_features: number of columns of its mapped input before it reads edges, if its backward
+        can recompute input and products. It then also takes `jaxgraph.layers.DerivedFeatures`.
+      takes_initial: whether it reads the first layer's output, as the argument `initial`.
     """
 
     first_aggregation: FirstAggregation | None = None

@@ -1,7 +1,7 @@
-"""The default policies of a `Stack`, by measured memory and by what XLA saves unasked.
+"""The default policies of a `Stack`, chosen by measured memory.
 
-The figures are the temporary memory of a compiled training step on CPU without a rule, over
-that with it: a random graph of 16,384 nodes, degree 16 and 64 features, 3 layers of 64 features
+The figures are ratios of temporary memory of a compiled training step on CPU, without a rule over
+with it: a random graph of 16,384 nodes, degree 16 and 64 features, 3 layers of 64 features
 (attention with 4 heads of 16), on one device or in 4 parts under SAR.
 """
 
@@ -29,19 +29,19 @@ Policies = RematPolicy | Sequence[RematPolicy] | None
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """The facts about a layer and its pass by which `default_policy` decides.
+    """The facts about a layer and its pass that `default_policy` uses.
 
     Attributes:
-      convolution: what its convolution declares.
-      previous: what the convolution of the layer before declares; None: this is the first layer.
+      convolution: its convolution's declaration.
+      previous: that of the previous layer's convolution; None: this is the first layer.
       is_last: whether no layer follows.
-      has_norm: whether a norm follows the convolution of the layer before.
+      has_norm: whether a norm follows the previous layer's convolution.
       num_parts: parts of the graph.
       is_16_bits: whether the layer computes in 16 bits.
-      train: whether this is a pass of training.
+      train: whether this is a training pass.
       drops: whether features are dropped.
-      in_features: width of the features of the graph.
-      has_sums: whether these come with the first layer's aggregate.
+      in_features: width of the graph's features.
+      has_sums: whether the features come with the first layer's aggregate.
     """
 
     convolution: Declaration
@@ -57,12 +57,12 @@ class Facts:
 
 
 def default_policy(facts: Facts) -> RematPolicy:
-    """The policy of one layer."""
+    """Returns the policy of one layer."""
     recompute = _recomputed_by_convolution(facts)
     if _saves_the_rest(facts):
         return RematPolicy(save=_materialized(facts), recompute=recompute)
-    # Nothing is sent or aggregated again. Products are recomputed in parts, which are there to save
-    # memory; on one device that would take 1.14 times the epoch of GIN with 500 features.
+    # Nothing is sent or aggregated again. Several parts serve to save memory, and recompute
+    # products; with one part that would take 1.14 times the epoch of GIN with 500 features.
     products = () if facts.num_parts > 1 else (layers.MAPPED,)
     return RematPolicy((layers.STATISTICS, *KEPT, *products), recompute=recompute, rest="recompute")
 
@@ -70,25 +70,26 @@ def default_policy(facts: Facts) -> RematPolicy:
 def _saves_the_rest(facts: Facts) -> bool:
     if facts.num_parts == 1:
         # XLA fuses cheap steps into the backward, and a recomputation would start from copies: 0.86
-        # to 1.6. Of 16 bits its CPU compiler would save operands in 32: up to 1.4.
+        # to 1.6. In 16 bits its CPU compiler would save operands in 32: up to 1.4.
         return not facts.is_16_bits
     if facts.previous is not None or facts.drops:
         return False
     if facts.convolution.first_aggregation is None:
-        # The products of wide features take longest: 1.46 times the epoch of GAT at 1433.
+        # Recomputed products of wide features take 1.46 times the epoch of GAT with 1433 features.
         return True
-    # All that is left to save is the output. A recomputation would copy the features, and their
-    # sums: 1 here, 2.6 (GCN) and 5.8 (SAGE) with 1433 features.
+    # Only the output is left to save. A recomputation would copy the features and their sums: 1
+    # here, 2.6 (GCN) and 5.8 (SAGE) with 1433 features.
     return facts.has_sums
 
 
 def _recomputed_by_convolution(facts: Facts) -> tuple[str, ...]:
-    """Attention's, whose backward reads inputs and products twice: 1.6 to 1.9, under SAR 1.1."""
+    """Names tensors that attention's backward reads twice, and recomputes: 1.6 to 1.9, SAR 1.1."""
     columns = facts.convolution.mapped_features
     if columns is None or (facts.is_16_bits and facts.num_parts == 1):
         return ()
-    # To recompute these takes 1.14 times the epoch of GAT with 500 features, and saves little: the
-    # backward of the last layer comes first, and the first layer has fewer columns than features.
+    # Recomputing these products takes 1.14 times the epoch of GAT with 500 features, and saves
+    # little: the backward of the last layer comes first, and the first layer has fewer columns than
+    # features.
     saves_products = facts.is_last or (facts.previous is None and columns < facts.in_features)
     products = () if saves_products else (layers.MAPPED,)
     if facts.previous is None and not facts.drops:
@@ -97,20 +98,20 @@ def _recomputed_by_convolution(facts: Facts) -> tuple[str, ...]:
 
 
 def _materialized(facts: Facts) -> tuple[str, ...]:
-    """One tensor of each layer; XLA's CPU compiler would save the several it is computed from."""
+    """Names one tensor of a layer, instead of which XLA's CPU compiler would save its operands."""
     if facts.previous is None or not facts.train:
         return ()
     if not facts.has_norm:
         return (layers.ACTIVATED,)  # 1.15 to 1.8, and 1.5 times the epoch with dropout
-    # 1.2 to 1.3 for GCN. Attention saves its own output: a copy of it would be 1.3.
+    # 1.2 to 1.3 for GCN. Attention saves its own output: a copy would cost 1.3.
     return (layers.NORM_INPUT,) if facts.previous.mapped_features is None else ()
 
 
 def checked_policies(policy: Policies, num_layers: int) -> tuple[RematPolicy, ...] | None:
-    """One policy for each layer, or None for the defaults.
+    """Returns one policy for each layer, or None for the defaults.
 
     Raises:
-      ValueError: there are more policies than layers, or fewer.
+      ValueError: the numbers of policies and layers differ.
       TypeError: one is no `RematPolicy`.
     """
     if policy is None:
@@ -138,15 +139,15 @@ def policies_for(
     train: bool,
     drops: bool,
 ) -> Sequence[RematPolicy]:
-    """The policies of layers in a pass.
+    """Returns the policies of layers in a pass.
 
     Args:
-      policy: those given, or None for the defaults.
+      policy: the given policies, or None for the defaults.
       stacked: the layers.
       shard: the shard, under `spmd`.
-      x: the features that the first layer is given.
+      x: the first layer's features.
       dtype: type that layers compute in; None: that of x.
-      train: whether this is a pass of training.
+      train: whether this is a training pass.
       drops: whether features are dropped.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Convolutions on top of each other, and the steps between two of them."""
+"""Stacked convolutions, and the steps between them."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ class Stack(nnx.Module):
       dropout: probability of dropping a feature in training.
       norm: "batch", "layer" or None.
       residual: whether layers before the last have a residual connection.
-      outer_residual: whether every layer, the last as well without jumping knowledge, has one that
-        goes around its norm and activation: x_{l+1} = activation(norm(conv_l(h))) + residual_l(h).
+      outer_residual: whether every layer has one around its norm and activation, the last layer only
+        without jumping knowledge: x_{l+1} = activation(norm(conv_l(h))) + residual_l(h).
       activation: elementwise function.
-      jumping: how the outputs of all layers before the last reach the last one: "cat", joined by
-        column, "max", their maximum, or None: it is given that of the layer before. All these
-        outputs are then saved for the backward, whatever the policies.
-      policy: what layers save for the backward, a `jaxgraph.layers.RematPolicy` for all layers or
-        one for each; None: `jaxgraph.nn.remat.default_policy`.
-      dtype: type of activations and messages, such as jnp.bfloat16; outputs are then of 32 bits at
-        least, for the loss. None: that of x.
+      jumping: input of the last layer: "cat", the outputs of all layers before it, concatenated;
+        "max", their maximum; None: the previous layer's output. "cat" and "max" save these outputs
+        for the backward, whatever the policies.
+      policy: the tensors that layers save for the backward, a `jaxgraph.layers.RematPolicy` for all
+        or one for each; None: `jaxgraph.nn.remat.default_policy`.
+      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
+        bits, for the loss. None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial parameters.
 
@@ -92,7 +92,7 @@ class Stack(nnx.Module):
         _check_first(convolutions[0])
         self.policy = checked_policies(policy, len(convolutions))
         last = len(convolutions) - 1
-        # What jumping knowledge joins needs no way around the map of it.
+        # Jumping knowledge needs no residual connection around its map.
         around_last = outer_residual and jumping is None
         self.layers = nnx.List(
             Layer(
@@ -121,8 +121,8 @@ class Stack(nnx.Module):
         found = declaration(self.layers[0].convolution).first_aggregation
         if found is None or self.dropout == 0:
             return found
-        # Evaluation alone takes the aggregate, which is no reason to hold features twice.
-        return dataclasses.replace(found, in_training=False, is_behind_features=False)
+        # Only evaluation reads the aggregate: too little use for a second copy of the features.
+        return dataclasses.replace(found, in_training=False, is_joined_with_features=False)
 
     def __call__(
         self,
@@ -132,20 +132,21 @@ class Stack(nnx.Module):
         key: jax.Array | None = None,
         train: bool = False,
     ) -> jax.Array:
-        """The outputs of the last layer for the own nodes.
+        """Computes the outputs of the last layer for the own nodes.
 
         Args:
           shard: the shard, under `spmd`.
-          x: float [rows, in_features], such as `shard.nodes`, aggregated or not, or this device's
-            columns of all nodes.
+          x: float [rows, in_features], such as `shard.nodes`, with or without aggregate, or this
+            device's columns of all nodes.
           key: scalar random key, the same on every device; needed in training with dropout.
-          train: whether to drop, and to normalise by and update the statistics of this pass.
+          train: whether to drop features, normalise by the statistics of this pass and update the
+            running ones.
 
         Returns:
           float [rows, out_features].
 
         Raises:
-          ValueError: x has other features than the model, or a key is needed and missing.
+          ValueError: x has another width than the model, or a needed key is missing.
         """
         shard, x = on_device(shard, x)
         if not isinstance(shard, Shard):
@@ -162,8 +163,8 @@ class Stack(nnx.Module):
         y: Any = x
         norm, skip = None, None
         passed: tuple[jax.Array, ...] = ()
-        # The norm and the activation of a layer run with the convolution that follows them, so that
-        # of each layer nothing but the output of its convolution has to be saved.
+        # A layer's norm and activation run with the next convolution, so that only the output of
+        # its convolution has to be saved.
         for index, (layer, policy) in enumerate(zip(self.layers, policies, strict=True)):
             before = policy.activation(self.activation) if index else self._in_dtype
             joins = self.jumping if index == count - 1 else None
@@ -197,8 +198,8 @@ class Stack(nnx.Module):
     ) -> tuple[jax.Array, jax.Array | None, Any, jax.Array | None]:
         """x = before(norm(y)) + skip;  h = dropout(x);  conv(h) + residual(h), statistics, and x.
 
-        `others` are outputs of layers before the last one: those that `joins` joins with x, or the
-        first, for a convolution that takes it. x is returned where a later layer reads it.
+        `others` are outputs of earlier layers: those that `joins` joins with x, or the first
+        layer's for a convolution that takes it. x is returned if a later layer reads it.
         """
         statistics = None
         if norm is not None:
@@ -219,7 +220,7 @@ class Stack(nnx.Module):
         return y, skip, statistics, hidden if passes else None
 
     def _passes(self, index: int) -> bool:
-        """True where layers after the next read the input of a layer."""
+        """True if later layers also read the input of layer `index`."""
         last = len(self.layers) - 1
         later = (declaration(layer.convolution).takes_initial for layer in self.layers[index + 1 :])
         return 0 < index < last and (self.jumping is not None or (index == 1 and any(later)))

@@ -1,4 +1,4 @@
-"""The graph transformer: its convolution, and the model of it."""
+"""The graph transformer: its convolution and its model."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class TransformerConv(nnx.Module):
     Args:
       in_features: features of x.
       out_features: features of y per head.
-      num_heads: attention heads.
-      concat: whether heads are joined; else their mean is taken.
+      num_heads: number of attention heads.
+      concat: whether heads are concatenated; otherwise they are averaged.
       dropout: probability of dropping a coefficient in training.
       root_weight: whether there is r, the map of the node's own row.
       beta: whether a gate weighs r against the attention.
       use_bias: whether there are the biases of q, v and r.
-      use_output_bias: whether there are those of v and r; None: as `use_bias`. False in front of a
+      use_output_bias: whether there are those of v and r; None: as `use_bias`. Pass False before a
         batch norm.
       dtype: type to compute in, such as jnp.bfloat16; None: that of x.
       param_dtype: type of the parameters.
@@ -105,8 +105,8 @@ class TransformerConv(nnx.Module):
           x: as for a call.
 
         Returns:
-          float [slots, heads] (`jaxgraph.parallel.gather_edges` brings them into the graph's
-          order), or beside a graph [num_edges, heads] in that order.
+          float [slots, heads] (`jaxgraph.parallel.gather_edges` puts them into the graph's order),
+          or for a graph [num_edges, heads] in that order.
         """
         params = parameters.values(self)
         stages = layers.transformer_stages(params, num_heads=self.num_heads)
@@ -115,9 +115,9 @@ class TransformerConv(nnx.Module):
     def __call__(
         self, shard: Graph | Shard, x: Features, key: jax.Array | None = None, train: bool = False
     ) -> jax.Array:
-        """float [rows, heads * out_features], or [rows, out_features] without `concat`.
+        """Returns y [rows, heads * out_features], or [rows, out_features] without `concat`.
 
-        Of x [rows, in_features] or this device's columns of x.
+        x is float [rows, in_features], or this device's columns of all nodes.
         """
         shard, x = on_device(shard, x)
         return layers.transformer_conv(
@@ -133,14 +133,14 @@ class TransformerConv(nnx.Module):
 
 @dataclass(eq=False, repr=False)
 class Transformer(StackedModel):
-    """Layers of `TransformerConv`; all but the last join their heads, the last averages them.
+    """Layers of `TransformerConv`; they concatenate their heads, and the last averages them.
 
     Args:
       in_features: features of the input.
-      hidden_features: features between layers, per head; heads are joined.
+      hidden_features: features between layers, per head; heads are concatenated.
       out_features: features of the output, the mean over the heads.
       num_layers: number of convolutions.
-      num_heads: attention heads of every layer.
+      num_heads: number of attention heads of every layer.
       dropout: probability of dropping an input feature of a layer, and a coefficient of attention,
         in training.
       norm: "batch", "layer" or None, after every convolution but the last.
@@ -148,12 +148,12 @@ class Transformer(StackedModel):
         where their widths differ.
       activation: elementwise function after every layer but the last.
       beta: whether gates weigh the nodes' own rows against the attention.
-      jumping: "cat" or "max": a linear map of the outputs of all convolutions, joined by column or
-        by their maximum, comes last, and all these outputs are saved for the backward; None: the
-        last convolution does.
-      policy: what layers save for the backward, as of `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
-        at least, for the loss. None: that of x.
+      jumping: "cat" or "max": the last layer is a linear map of the outputs of all convolutions,
+        concatenated or their maximum, and the backward saves these outputs; None: it is the last
+        convolution.
+      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
+      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
+        bits, for the loss. None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial parameters.
 

@@ -157,7 +157,7 @@ class _Reduction:
 
 
 @dataclasses.dataclass(frozen=True)
-class _AtHand:
+class _Identity:
     """The aggregation of features that are aggregated already: the identity."""
 
     def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
@@ -386,7 +386,7 @@ def _sync_columns(shares: Shares, x: FeatureColumns) -> jax.Array:
         is_sparse = isinstance(x.values, SparseFeatures)
         own, sent = shares.before(kernels, x.values if is_sparse else jnp.where(mask, x.values, 0))
     if shares.aggregate is not None:
-        sent, aggregation = shares.aggregate, _AtHand()
+        sent, aggregation = shares.aggregate, _Identity()
     elif aggregation is not None:
         sent = aggregation.send(topology.nodes, sent)
     function = partial(_share, shares.after, aggregation)

@@ -71,10 +71,10 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
             "it is, or make them dense: graph.replace(nodes=graph.nodes.toarray())"
         )
     if isinstance(x, FeatureColumns):
-        first = dataclasses.replace(first, is_behind_features=False)
+        first = dataclasses.replace(first, is_joined_with_features=False)
     if isinstance(sharded.shards.nodes, AggregatedFeatures):
         known = sharded.shards.nodes
-        is_same = known.is_behind_features == first.is_behind_features
+        is_same = known.is_joined_with_features == first.is_joined_with_features
         if known.aggregation == first.aggregation and is_same:
             return sharded
         sharded = _with_nodes(sharded, x)
@@ -83,7 +83,7 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
         of_columns = x.values if is_abstract else _aggregate_columns(first, sharded)
         return _with_nodes(sharded, AggregatedFeatures(x, of_columns, first.aggregation))
     if isinstance(x, jax.ShapeDtypeStruct):
-        columns = x.shape[-1] * (2 if first.is_behind_features else 1)
+        columns = x.shape[-1] * (2 if first.is_joined_with_features else 1)
         given: Any = x
         aggregate: Any = x.update(shape=(*x.shape[:-1], columns))
         return _with_nodes(sharded, AggregatedFeatures(given, aggregate, first.aggregation))
@@ -155,7 +155,7 @@ def _aggregate(first: FirstAggregation, sharded: ShardedGraph) -> tuple[jax.Arra
         x = _rows(shard)
         others = jnp.sum(~shard.node_mask[:, None] & (x != 0), dtype=jnp.int32)
         aggregate = aggregate_by_columns(shard, x, first.aggregation, width=width)
-        if first.is_behind_features:
+        if first.is_joined_with_features:
             aggregate = jnp.concatenate((shard.mask_rows(x), aggregate), axis=1)
         return aggregate[None], shard.sum(others) == 0
 

@@ -302,7 +302,7 @@ def test_features_are_not_held_twice_for_evaluation_alone() -> None:
     random: Any = aggregate_once(make("GraphSAGE", dropout=0.5), sharded)
     certain: Any = aggregate_once(make("GraphSAGE"), random)
     assert random.shards.nodes.aggregate.shape == sharded.shards.nodes.shape
-    assert certain.shards.nodes.is_behind_features
+    assert certain.shards.nodes.is_joined_with_features
     np.testing.assert_array_equal(
         certain.shards.nodes.aggregate_alone(), random.shards.nodes.aggregate
     )
