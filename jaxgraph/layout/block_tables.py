@@ -1,4 +1,4 @@
-"""The edges between two tables of rows, as one group in both orientations."""
+"""The edges between two tables of rows, as one edge group in both orientations."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class BlockTables:
     Attributes:
       by_receiver, by_sender: arrays of `jaxgraph.ops.core.edges.Orientation` by name.
       receiver_of_slot: int32 [slots], the row of the receiver of each slot.
-      repetition: int32 [slots], which of several equal edges each is, or None: all differ.
-      edge_of_slot: int32 [slots], which edge each slot by receiver holds; 0 after the last edge.
+      repetition: int32 [slots], the number of each edge among its equals; None: all edges differ.
+      edge_of_slot: int32 [slots], the edge in each slot by receiver; 0 after the last edge.
       slot_of_edge: int32 [edges], its inverse.
       chunk: edges handled at a time.
-      receiver_capacity, sender_capacity: as of `jaxgraph.ops.core.edges.EdgeGroups`.
+      receiver_capacity, sender_capacity: as in `jaxgraph.ops.core.edges.EdgeGroups`.
     """
 
     by_receiver: Arrays
@@ -94,7 +94,7 @@ def block_tables(
 
 
 def _with_room(name: str, values: np.ndarray, chunk: int) -> np.ndarray:
-    """Adds padding: a chunk may reach beyond the last slot, and beyond the last visited row."""
+    """Adds padding: a chunk may extend past the last slot and past the last visited row."""
     has_room = name in ("neighbors", "edge_ids", "rows", "starts", "degrees")
     return _padded(values, chunk if has_room else 0)
 

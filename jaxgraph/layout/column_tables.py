@@ -1,8 +1,8 @@
 """The arrays of the first layer on feature columns: columns of all nodes, and edges among them.
 
-All nodes are in one table, part after part, with equally many rows for each. The rows of every part
-are cut into chunks of equal length; a device holds, chunk by chunk, the edges that end in that
-chunk of all parts of its row of devices, or of its own part alone.
+One table holds all nodes, part after part, with the same number of rows for each part. The rows of
+every part are cut into chunks of equal length. For each chunk, a device holds the edges that end in
+that chunk of its own part, or of all parts of its row of devices.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class ColumnRequest:
 
     Attributes:
       topology: "replicated" or "pushed", see `ColumnSchedule`.
-      chunks: into how many runs the rows of every part are cut.
-      budget: bytes that a device may hold of columns and edges for the first layer; as few
-        different slices are made as fit. None: as many slices as devices.
-      node_dtype: type in which devices hold features; None: that of the graph.
+      chunks: the number of chunks that the rows of every part are cut into.
+      budget: bytes of columns and edges that a device may hold for the first layer; the features
+        are cut into the fewest slices that fit. None: one slice per device.
+      node_dtype: dtype of the features on devices; None: that of the graph.
 
     Raises:
       ValueError: the topology is unknown, or a number is no positive integer.
@@ -86,11 +86,11 @@ class ColumnTables:
 
     Attributes:
       survey: the graph, ordered.
-      schedule: how features are split.
+      schedule: the split of the features.
       node_rows: rows of every part in the table of all nodes.
       by_chunk: for each holder (a row of devices, or a part), the edges of each chunk.
       shapes: of the arrays of a device that its manifest lists.
-      features: how large sparse features are, or None.
+      features: the sizes of sparse features, or None.
       by_slice: the non-zeros of every slice of sparse features, or None.
     """
 
@@ -121,7 +121,7 @@ class ColumnTables:
         nodes = self.survey.graph.nodes
         assert isinstance(nodes, np.ndarray)
         values = np.zeros(*self.shapes["nodes"])
-        # Of a file that is mapped into memory, nothing but these columns is read.
+        # A memory-mapped file is read in these columns alone.
         values[:, : own.stop - own.start] = self._table_of_nodes(nodes[:, own])
         return {"nodes": values}
 
@@ -144,7 +144,7 @@ class ColumnTables:
         return {PREFIX + name: self._table_of_nodes(values) for name, values in by_node.items()}
 
     def _edge_arrays(self, holder: int) -> Arrays:
-        """The chunks of a holder, one after the other; kept for the next device that needs them."""
+        """The consecutive chunks of a holder, cached for the next device that needs them."""
         if holder not in self._latest:
             self._latest.clear()
             chunks = [self._chunk(holder, chunk) for chunk in range(self.schedule.chunks)]
@@ -179,19 +179,19 @@ def _stacked(
 def column_tables(
     survey: Survey, manifest: Manifest, request: ColumnRequest
 ) -> tuple[Manifest, ColumnTables]:
-    """Chooses how many slices of features are made, and orders the edges of every chunk.
+    """Chooses the number of slices of the features, and orders the edges of every chunk.
 
     Args:
       survey: the graph, ordered.
       manifest: of the graph with features by node, whose rows can be cut into the chunks.
-      request: what the user wants.
+      request: the user's choices.
 
     Returns:
-      The manifest with features by column, and the source of the arrays that this brings.
+      The manifest with features by column, and the source of the arrays that it adds.
 
     Raises:
-      ValueError: the graph has no features, or fewer columns than devices, a device cannot hold
-        a slice within the budget, or the rows of all parts are more than devices can index.
+      ValueError: the graph has no features or fewer columns than devices, a slice exceeds the
+        budget, or the parts have more rows than devices can index.
     """
     graph, parts = survey.graph, survey.num_parts
     check_sizes({"the rows of all parts": parts * manifest.node_rows})
@@ -233,7 +233,7 @@ def _or_push(request: ColumnRequest) -> str:
 
 
 def _bytes_of_nodes(survey: Survey, manifest: Manifest, request: ColumnRequest, groups: int) -> int:
-    """Those of a slice of dense features; sparse ones count as edges."""
+    """The bytes of a slice of dense features; sparse ones count as edges."""
     nodes = survey.graph.nodes
     if not isinstance(nodes, np.ndarray):
         return 0
@@ -243,7 +243,7 @@ def _bytes_of_nodes(survey: Survey, manifest: Manifest, request: ColumnRequest, 
 
 
 def _bytes_of_edges(manifest: Manifest, request: ColumnRequest) -> int:
-    """Those that a device holds for the first layer whatever the implementation."""
+    """The bytes of edges that a device holds for the first layer under every implementation."""
     if manifest.features is not None and request.node_dtype is not None:
         manifest = manifest.storing(VALUES, request.node_dtype)
     listed = manifest.array_shapes()
@@ -334,14 +334,14 @@ def _edge_extents(
     for end, counts in sides.items():
         for name, shape in orientation_extents(f"{PREFIX}by_{end}", counts, slots):
             yield name, shape, np.dtype(np.int32)
-    # Not named arrays: first layers on columns read these alone.
+    # Named arrays are left out: first layers on columns read these alone.
     for name, values in edge_arrays(survey.graph, np.zeros(0, np.int64)).items():
         if name in EDGE_DATA:
             yield PREFIX + name, (slots, *values.shape[1:]), values.dtype
 
 
 def _by_chunk(survey: Survey, node_rows: int, parts: range, chunks: int) -> tuple[PartEdges, ...]:
-    """The edges that end in each chunk of some parts, of which there are as many rows together."""
+    """The edges that end in each chunk of some parts; a chunk joins the rows of all these parts."""
     graph, order = survey.graph, survey.order
     run = node_rows // chunks
     edges = np.concatenate([order.edges[slice(*order.edge_ptr[part : part + 2])] for part in parts])

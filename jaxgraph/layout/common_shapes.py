@@ -28,22 +28,22 @@ def common_shapes(
 ) -> Manifest:
     """The smallest shapes into which several graphs fit.
 
-    Pass the result as `pad_to` when sharding each of them, or any graph that fits too: a function
+    Pass the result as `pad_to` when sharding each of them, or any other graph that fits: a function
     compiled for one then runs on all of them.
 
     Args:
       *graphs: pairs of a graph and its partition, sharded graphs, sources of parts, or manifests.
-        Messages of what is already laid out keep their unit, so that graphs sharded on their own
-        may have no common shapes; for pairs, a common one is chosen.
-      mode: the schedule of the pairs; None takes that of the others, or "sar".
-      headroom: how much larger to make the shapes, as a share, for graphs that are not known yet.
+        Pairs get a common unit of messages. The others keep the unit that they were laid out with,
+        and may therefore have no common shapes.
+      mode: the mode of the pairs; None: that of the others, or "sar".
+      headroom: the share by which to enlarge the shapes, for graphs that are not known yet.
 
     Returns:
       The shapes, without counts.
 
     Raises:
-      ValueError: no graph was passed, they differ in mode, number of parts, number of features,
-        kinds of data, or in how their arrays were already cut, or headroom is negative.
+      ValueError: no graph was passed, headroom is negative, or the graphs differ in mode, number of
+        parts, number of features, kinds of data or unit of messages.
     """
     if not graphs:
         raise ValueError("common_shapes needs at least one graph")

@@ -1,7 +1,7 @@
-"""Compressed rows: the rows that have edges, group by group, and the edges of each side by side.
+"""Compressed rows: the rows that have edges, group by group, and the consecutive edges of each row.
 
 Edges are stored in *row order*: by group, then by row. The rows of a halo travel in *halo order*:
-those of most edges first, so that the rows that are read most often are near each other.
+by descending number of edges, so that the rows that are read most often are near each other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CompressedRows:
       rows: int [rows of all groups], each row.
       starts: int [rows of all groups], where the edges of each row start in row order.
       pointers: int64 [groups + 1], where the rows of each group start.
-      edges: int [edges], the edges in row order; None: they are in that order themselves.
+      edges: int [edges], the edges in row order; None: they are in that order already.
       edge_ptr: int64 [groups + 1], where the edges of each group start.
     """
 
@@ -58,7 +58,7 @@ class CompressedRows:
         return values if self.edges is None else values[self.edges]
 
     def by_edge(self, values: np.ndarray) -> np.ndarray:
-        """Values [rows of all groups] by row, at each edge: [edges]."""
+        """Values [rows of all groups] by row, repeated for each edge: [edges]."""
         in_row_order = np.repeat(values, self.lengths)
         if self.edges is None:
             return in_row_order
@@ -67,7 +67,7 @@ class CompressedRows:
         return found
 
     def slot_of_edge(self) -> np.ndarray:
-        """The place of each edge in row order, int [edges]."""
+        """The slot of each edge in row order, int [edges]."""
         if self.edges is not None:
             return inverse_permutation(self.edges)
         count = int(self.edge_ptr[-1])
@@ -87,8 +87,8 @@ def compress(rows: np.ndarray, edges: np.ndarray | None, edge_ptr: np.ndarray) -
     """Finds the rows that have edges.
 
     Args:
-      rows: int [edges], the row of each edge, the edges taken by (group, row).
-      edges: int [edges], the edges by (group, row), or None if they are in that order themselves.
+      rows: int [edges], the row of each edge, in the order of (group, row).
+      edges: int [edges], the edges by (group, row), or None if they are in that order already.
       edge_ptr: int64 [groups + 1], where each group starts among the edges.
 
     Returns:
@@ -100,13 +100,13 @@ def compress(rows: np.ndarray, edges: np.ndarray | None, edge_ptr: np.ndarray) -
 
 
 def concatenate_groups(members: Sequence[tuple[CompressedRows, int]]) -> CompressedRows:
-    """Takes some groups of others.
+    """Joins groups of several compressed rows.
 
     Args:
       members: for each new group, the rows that hold it and its number there.
 
     Returns:
-      The rows; the edges of the new groups are numbered through.
+      The rows; the edges of the new groups are numbered consecutively.
     """
     row_counts = [some.pointers[g + 1] - some.pointers[g] for some, g in members]
     edge_counts = [some.edge_ptr[g + 1] - some.edge_ptr[g] for some, g in members]
@@ -138,10 +138,10 @@ def order_by_length(
     Args:
       lengths: int [rows], edges of each, group by group.
       pointers: int [groups + 1], where the rows of each group start.
-      among: int [rows], the order of equally long rows of a group; None: as they are.
+      among: int [rows], the order of equally long rows of a group; None: their present order.
 
     Returns:
-      int [rows], which row is the first, the second, ...
+      int [rows], the rows in the new order.
     """
     largest = int(lengths.max(initial=0))
     keys = (largest - lengths).astype(smallest_unsigned(largest))

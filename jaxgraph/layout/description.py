@@ -1,4 +1,4 @@
-"""The manifest of a surveyed graph: what every array of every part needs, before any is made."""
+"""The manifest of a surveyed graph: the shape of every array of a part, before any is made."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["choose_halo_unit", "describe", "orientation_extents", "with_slack"]
 
 Shape = tuple[int, ...]
 FEWEST_ROWS = 16
-"""Rows of a part, and of a chunk of its rows, at least."""
+"""The least number of rows of a part, and of a chunk of its rows."""
 
 
 def choose_halo_unit(surveys: Sequence[Survey]) -> int:
@@ -28,10 +28,10 @@ def choose_halo_unit(surveys: Sequence[Survey]) -> int:
       surveys: the graphs.
 
     Returns:
-      Rows by which messages are rounded up.
+      The unit; messages are padded to a multiple of this number of rows.
     """
     if surveys[0].mode == "domain":
-        # All its messages have one size: rounding it up would gain nothing.
+        # All messages have the same size: a larger unit would gain nothing.
         return SMALLEST_UNIT
     return min(choose_unit(found.halo) for found in surveys)
 
@@ -43,10 +43,10 @@ def describe(
 
     Args:
       survey: the graph.
-      unit: rows by which messages are rounded up.
-      chunks: into how many chunks of equal length the rows of a part can be cut, for features that
-        are split by column: sparse ones are then left out. None: features are split by node.
-      fewest_rows: rows of a part, and of a chunk, at least.
+      unit: messages are padded to a multiple of this number of rows.
+      chunks: the number of equal chunks that the rows of a part can be cut into, for features that
+        are split by column; sparse ones are then left out. None: features are split by node.
+      fewest_rows: the least number of rows of a part, and of a chunk.
 
     Returns:
       The manifest.
@@ -82,7 +82,7 @@ def describe(
             manifest, features=FeatureSizes(graph.num_features, (lengths,))
         )
         extents += [(name, *shape) for name, shape in shapes.items()]
-    # Sorted by name, so that the order in which they were found makes no difference.
+    # Sorted by name: manifests of the same arrays compare equal.
     listed = tuple(
         (name, with_slack(manifest, name, extent), dtype.str)
         for name, extent, dtype in sorted(extents)
@@ -91,13 +91,13 @@ def describe(
 
 
 def with_slack(manifest: Manifest, name: str, extents: Shape) -> Shape:
-    """The shape of an array that stores so much, under the sizes of a manifest."""
+    """The shape of an array of these extents, with the slack that a manifest adds."""
     slack = manifest.slack(name, len(extents))
     return tuple(extent + more for extent, more in zip(extents, slack, strict=True))
 
 
 def _data_extents(survey: Survey) -> list[tuple[str, Shape, np.dtype]]:
-    """Arrays of the user's data, and what is derived from it per node."""
+    """Arrays of the user's data, and arrays derived from it per node."""
     graph, nothing = survey.graph, np.zeros(0, np.int64)
     edges = int(np.diff(survey.order.edge_ptr).max())
     by_node = node_arrays(graph, survey.degrees, nothing)
@@ -113,10 +113,10 @@ def orientation_extents(
     """The extents of the arrays of an orientation.
 
     Args:
-      prefix: what their names start with.
+      prefix: the start of their names.
       lengths: of the rows of all tables.
       edges: of the largest table.
-      leave: whether to take the edges that leave parts instead of those that end there.
+      leave: whether to take the edges that leave parts instead of those that end in them.
 
     Yields:
       Names and shapes, without slack.
@@ -132,7 +132,7 @@ def orientation_extents(
 
 
 def _table_extents(survey: Survey) -> Iterator[tuple[str, Shape]]:
-    """Arrays of int32 that say where edges and halos are."""
+    """The int32 arrays of edges and halos."""
     order, parts, lengths = survey.order, survey.num_parts, survey.lengths
     edges = int(np.diff(order.edge_ptr).max())
     yield from orientation_extents("incoming/by_receiver", lengths.by_receiver, edges)
@@ -154,7 +154,7 @@ def _table_extents(survey: Survey) -> Iterator[tuple[str, Shape]]:
         for side in ("by_receiver", "by_sender"):
             counts = getattr(lengths, side)
             yield from orientation_extents(f"outgoing/{side}", counts, cut, leave=True)
-        # What is looked up in a loop has an entry, even where the loop makes no pass.
+        # Arrays that a loop indexes need an entry, even where the loop makes no pass.
         if survey.has_repetitions:
             yield "outgoing/repetition", (max(cut, 1),)
         yield "outgoing/receiver_ids", (max(int(survey.reach.sum(axis=0).max()), 1),)

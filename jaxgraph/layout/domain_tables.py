@@ -1,6 +1,6 @@
 """The arrays of a part for mode "domain": all its edges as one group.
 
-Its senders are the own rows followed by all halos, one block of equal size per part.
+Its table of senders holds the own rows, then the halos, with equally many rows per part.
 """
 
 from __future__ import annotations

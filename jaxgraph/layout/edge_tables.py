@@ -19,8 +19,8 @@ class Side:
 
     Attributes:
       rows: the rows at this end.
-      numbers: int [rows of all groups], the number of each in the table that it is taken from.
-      neighbors: int [edges], the number there of the row at the other end.
+      numbers: int [rows of all groups], the number of each in the table that it is read from.
+      neighbors: int [edges], the row at the other end, by its number in that end's table.
     """
 
     rows: CompressedRows
@@ -34,7 +34,7 @@ def edge_tables(
     """The compressed rows of some edges in both orientations.
 
     Args:
-      name: what their names start with.
+      name: the start of their names.
       by_receiver, by_sender: the same edges from both ends.
       repetition: int32 [edges], or None.
 
@@ -60,8 +60,8 @@ def halo_arrays(name: str, rows: CompressedRows, groups: range, manifest: Manife
     """The arrays of `jaxgraph.parallel.shard.HaloTable`.
 
     Args:
-      name: what their names start with.
-      rows: those that other parts deal with.
+      name: the start of their names.
+      rows: the rows that are exchanged with other parts.
       groups: the groups of other parts, one per step of the ring.
       manifest: the sizes that all parts agree on.
 

@@ -38,7 +38,7 @@ class FeatureEdges:
         by_receiver = Side(self.by_receiver, self.by_receiver.rows, self.columns)
         by_sender = Side(self.by_sender, self.by_sender.rows, self.rows)
         arrays = edge_tables(FEATURES, by_receiver, by_sender, None) | {VALUES: self.values}
-        # Values come in both orders, so that none is looked up in the other.
+        # Values are stored in both orders: no value is looked up through edge ids.
         del arrays[f"{FEATURES}/by_sender/edge_ids"]
         return arrays
 

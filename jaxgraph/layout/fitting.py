@@ -19,11 +19,11 @@ Units = tuple[tuple[int, ...], ...]
 FILLABLE = frozenset(
     ("labels", "train_mask", "val_mask", "test_mask", "incoming/repetition", "outgoing/repetition")
 )
-"""Arrays that stand for "none" by their padding alone, so that a graph may lack them."""
+"""Arrays whose padding means "none": a graph may lack them."""
 _SIZES = ("num_classes", "node_rows", "boundary_rows")
 _UNITS = ("halo_units", "reach_units")
 _PER_GROUP = ("ptr", "/position")
-"""Ends of the names of arrays whose first axis counts groups or is given by the sizes alone."""
+"""Suffixes of the arrays whose first axis counts groups or follows from the sizes alone."""
 _ADVICE = "make shapes that hold all graphs with jaxgraph.parallel.common_shapes"
 
 
@@ -32,10 +32,10 @@ def fit(manifest: Manifest, pad_to: Manifest) -> Manifest:
 
     Args:
       manifest: of the graph.
-      pad_to: the shapes to take on.
+      pad_to: the shapes to pad to.
 
     Returns:
-      A manifest equal to `pad_to`, unless that has room for nothing but nodes and they are fewer.
+      A manifest equal to `pad_to`, unless `pad_to` has no padding rows and the graph needs some.
 
     Raises:
       ValueError: `pad_to` is of another kind of graph, or the graph does not fit into it.
@@ -128,15 +128,15 @@ def with_headroom(manifest: Manifest, headroom: float, longer: float | None = No
 
     Args:
       manifest: the shapes.
-      headroom: how much larger, as a share of what is there; 0.1 is a tenth. Pairs of parts that
-        exchange nothing stay so.
-      longer: how many times as long the longest row may be; None: twice as much room as for rows.
+      headroom: the share by which to enlarge them; 0.1 is a tenth. Pairs of parts that exchange
+        nothing get no room.
+      longer: the factor by which the longest row may grow; None: twice that of the other sizes.
 
     Returns:
       A manifest with room for more rows, edges and messages by that share.
     """
     scale = 1 + headroom
-    # The longest row of graphs that are alike differs by more than their sums do.
+    # Similar graphs differ more in their longest row than in their totals.
     longer = 2 * scale if longer is None else longer
     sizes = {name: _scaled(getattr(manifest, name), scale) for name in _SIZES[1:]}
     units = {name: _scaled_units(getattr(manifest, name), scale) for name in _UNITS}

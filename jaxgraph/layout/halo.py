@@ -1,7 +1,7 @@
 """Counts of the rows that each part needs from each other part, and units to send them in.
 
-Messages are cut into units of a fixed number of rows, and a unit is sent only between the pairs of
-parts that need it; a large unit means few messages, a small one little padding.
+Messages are cut into units of a fixed number of rows. A unit is sent only between pairs of parts
+that need it. A large unit means few messages, a small one little padding.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["choose_unit", "in_units", "pair_counts"]
 
 SMALLEST_UNIT, LARGEST_UNIT = 16, 65536
 TARGET_RATIO = 1.0025
-"""Rows sent over rows needed that the choice of the unit stays below where it can."""
+"""The largest ratio of rows sent to rows needed that a unit above the smallest may lead to."""
 
 
 def pair_counts(pointers: list[np.ndarray]) -> np.ndarray:

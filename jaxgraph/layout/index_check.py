@@ -1,8 +1,8 @@
-"""Every index of a part, checked once on the host: kernels read and write where an index points.
+"""Checks every index of a part once on the host: kernels access memory at indices unchecked.
 
 A source of parts may be a folder or another program. The arrays that its manifest lists are
-compared with the sizes of the manifest and with each other; the cost is one pass over each array of
-edges. What is derived from them needs no check of its indices.
+compared with the sizes of the manifest and with each other, in one pass over each array of edges.
+Arrays derived from them need no check.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["check_indices", "check_stored_integers", "part_error"]
 
 
 def part_error(fault: str) -> ValueError:
-    """Makes the error of a part whose arrays do not fit its manifest, with the way out.
+    """Makes the error of a part whose arrays do not fit its manifest, with the remedy.
 
     Args:
-      fault: which array is wrong, and what was expected.
+      fault: the array that is wrong, and what was expected.
 
     Returns:
       The error.
@@ -34,7 +34,7 @@ def part_error(fault: str) -> ValueError:
 
 
 def check_stored_integers(what: str, values: np.ndarray, dtype: np.dtype) -> None:
-    """Checks that the type that a device stores can hold integers.
+    """Checks that integers fit the dtype in which a device stores them.
 
     Args:
       what: the array, for the message.
@@ -86,8 +86,8 @@ def check_indices(arrays: Arrays, manifest: Manifest, index: int) -> None:
 def _halo_tables(manifest: Manifest, part: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The rows of the senders' table of each incoming group, and of the outgoing receivers' tables.
 
-    On the ring, step g brings the senders of the part g places before; group g of the outgoing
-    edges ends in the part g + 1 places after.
+    Step g on the ring of parts brings the senders of part p - g. Outgoing group g ends in part
+    p + g + 1.
     """
     parts, unit = manifest.num_parts, manifest.halo_unit
     if manifest.mode == "domain" or parts == 1:
@@ -103,7 +103,7 @@ def _check_edges(
     receivers: tuple[int, ...],
     senders: tuple[int, ...],
 ) -> None:
-    """Checks both orientations of edges; tables have `receivers` and `senders` rows by group."""
+    """Checks both orientations of edges; `receivers` and `senders` count table rows by group."""
     by_receiver, by_sender = f"{prefix}/by_receiver", f"{prefix}/by_sender"
     edges = [
         _check_orientation(check, by_receiver, receivers, senders),
@@ -117,7 +117,7 @@ def _check_edges(
 
 
 def _check_features(check: _Check, rows: tuple[int], columns: tuple[int]) -> None:
-    """Checks that all non-zeros by row and by column are there, and lie in the table."""
+    """Checks the indices of non-zeros by row and by column, and that both have the same count."""
     counts = (
         _check_orientation(check, f"{FEATURES}/by_receiver", rows, columns),
         _check_orientation(check, f"{FEATURES}/by_sender", columns, rows),
@@ -154,7 +154,7 @@ def _check_orientation(
         ("compressed_rows", rows_of_group, own_rows),
         ("neighbors", starts[rows_of_group], other_rows),
     ):
-        # Vectors of indices reach past the last edge and the last row, into the padding.
+        # Vector loads extend past the last edge and the last row, into the padding.
         check.all_below(f"{prefix}/{field}", max((*rows, 1)))
         if len(set(rows)) > 1:
             for some, stop in zip(itertools.pairwise(bounds), rows, strict=True):
@@ -232,7 +232,7 @@ class _Check:
 def _check_array(what: str, values: np.ndarray, stop: int, least: int) -> None:
     if not values.size:
         return
-    # One pass: without a sign, negative numbers are the largest.
+    # One pass: as unsigned integers, negative numbers are the largest.
     if least == 0 and values.dtype == np.int32 and values.flags.c_contiguous:
         largest: Any = values.view(np.uint32).max()
         if largest < stop:

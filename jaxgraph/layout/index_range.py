@@ -1,4 +1,4 @@
-"""Devices index rows, slots and ids with int32: sizes beyond its range are refused, not wrapped."""
+"""Refuses sizes beyond int32, with which devices index rows, slots and ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check_sizes(sizes: Mapping[str, int]) -> None:
     """Checks that int32 can index tables.
 
     Args:
-      sizes: how many entries they have, by what they are.
+      sizes: their numbers of entries by name.
 
     Raises:
       ValueError: a table is too large.

@@ -13,7 +13,7 @@ from jaxgraph.partition.sorting import counting_argsort, index_dtype, smallest_u
 __all__ = ["LocalOrder", "local_order"]
 
 _EDGES_AT_A_TIME = 1 << 20
-"""Few enough that the temporary arrays of these edges stay in the cache."""
+"""Small enough that the temporary arrays of these edges fit the cache."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +92,7 @@ def local_order(graph: Graph, partition: Partition) -> LocalOrder:
 def _scan_edges(
     graph: Graph, part: np.ndarray, parts: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The part of each edge's receiver, edges by it, and nodes with an edge to another part."""
+    """The part of each edge's receiver, edges per part, and nodes with an edge to another part."""
     receiver_part = np.empty(graph.num_edges, part.dtype)
     counts = np.zeros(parts, np.int64)
     on_boundary = np.zeros(graph.num_nodes, bool)

@@ -1,7 +1,7 @@
-"""The exchange contract: what all parts of a graph must agree on, without looking at their data.
+"""The exchange contract: all that the parts of a graph must agree on, without their data.
 
-It says which rows travel where, and the shapes of the arrays that a source of parts lists. What an
-implementation derives from these arrays is not in it; see `jaxgraph.layout.derived`.
+It holds the number of rows that each pair of parts exchanges, and the shapes of the arrays that a
+source of parts lists. Arrays that implementations derive are in `jaxgraph.layout.derived`.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ Shapes = dict[str, tuple[tuple[int, ...], np.dtype]]
 """Shape and type of each."""
 MODES = ("sar", "domain")
 TOPOLOGIES = ("replicated", "pushed")
-"""Places of the edges of a layer on feature columns: on every device, or sent when needed."""
+"""Storage of the edges of a layer on feature columns: on every device, or sent when needed."""
 EDGE_DATA = ("edges", "edge_weight", "edge_type")
 """Arrays of a part that hold the user's data of each edge, in row order by receiver."""
 NODE_PREFIX, EDGE_PREFIX = "node_data.", "edge_data."
-"""What the names of a user's own arrays start with, which have a row per node or a slot per edge.
+"""Prefixes of the names of a user's own arrays, which have a row per node or a slot per edge.
 
-No slash: that of a name says that an array is none of rows or slots.
+They have no slash: arrays with a slash in their names have neither rows of nodes nor edge slots.
 """
 FEATURES = "features"
-"""The start of the names of arrays of sparse features, whose non-zeros are edges from columns."""
+"""Prefix of the arrays of sparse features, whose non-zeros are edges from columns to nodes."""
 VALUES = f"{FEATURES}/values"
 """The array of their values, in row order by receiver."""
 
@@ -57,8 +57,8 @@ class Padding:
 
     Attributes:
       nodes, node_rows: nodes, and rows stored for them.
-      edges, edge_slots: edges, and slots stored for them in one orientation, with those after the
-        end into which the last chunk may reach.
+      edges, edge_slots: edges, and slots stored for them in one orientation, padding of the last
+        chunk included.
       halo_rows_needed, halo_rows_sent: rows of features that one exchange must and does send.
     """
 
@@ -105,18 +105,18 @@ class Counts:
 class ColumnSchedule:
     """The split of features, and of the first layer, by column (P3, sections 3.1 to 3.4).
 
-    Devices form rows of a two-axis mesh: `replicas` rows of `groups` devices each. Those of a
-    row hold different columns, and compute the first layer for the nodes of their row's parts.
+    Devices form a mesh of two axes: `replicas` rows of `groups` devices each. The devices of a row
+    hold different columns, and compute the first layer for the nodes of their row's parts.
 
     Attributes:
       num_features: columns in all.
-      groups: into how many slices they are cut.
-      replicas: how many devices hold each slice.
+      groups: the number of slices that they are cut into.
+      replicas: the number of devices that hold each slice.
       topology: "replicated" (a device holds the edges that its row of devices needs) or "pushed"
-        (those of its own part, which it sends to its row).
-      chunks: how many chunks of equal length the rows of every part are cut into; partial results
-        are made and reduced one chunk after the other.
-      lengths: row lengths of the edges of every chunk of every holder of edges, each a table.
+        (a device holds the edges of its own part and sends them to its row).
+      chunks: the number of equal chunks that the rows of every part are cut into; partial results
+        are computed and reduced chunk by chunk.
+      lengths: row lengths of the edges; each chunk of each holder of edges is a table.
     """
 
     num_features: int
@@ -132,19 +132,19 @@ class ColumnSchedule:
         return -(-self.num_features // self.groups)
 
     def slice_of(self, group: int) -> slice:
-        """The columns of a group, as many as of any other or one more."""
+        """The columns of a group; the numbers of columns differ by at most one."""
         fewer, more = divmod(self.num_features, self.groups)
         first = group * fewer + min(group, more)
         return slice(first, first + fewer + (group < more))
 
     @property
     def blocks(self) -> int:
-        """Tables of edges that a chunk's rows are visited in."""
+        """The number of edge tables of a chunk's rows."""
         return 1 if self.topology == "replicated" else self.groups
 
     @property
     def parts_per_table(self) -> int:
-        """Parts in whose rows the edges of a table end."""
+        """The number of parts that the edges of a table end in."""
         return self.groups if self.topology == "replicated" else 1
 
 
@@ -163,10 +163,10 @@ class FeatureSizes:
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """The exchange schedule and the padded shape of every array of every part, and counts.
+    """The exchange schedule, the padded shape of every array of a part, and counts.
 
-    Equal manifests run the same compiled program. The counts take no part in the comparison: graphs
-    of different sizes, padded to the same shapes, have equal manifests.
+    Equal manifests run the same compiled program. The comparison ignores the counts: graphs of
+    different sizes, padded to the same shapes, have equal manifests.
 
     Attributes:
       mode: the schedule, "sar" or "domain".
@@ -174,19 +174,19 @@ class Manifest:
       num_classes: classes of the labels, or labels if `multilabel`.
       multilabel: whether a node has several labels.
       node_rows: rows of nodes per part.
-      boundary_rows: the first rows of a part, among which are all that have edges to other parts.
-      halo_unit: rows by which messages between parts are rounded up.
+      boundary_rows: the leading rows of a part that include all with edges to other parts.
+      halo_unit: messages between parts are padded to a multiple of this number of rows.
       halo_units: [part][other], units of rows that `part` needs from `other` to aggregate.
       reach_units: [part][other], units of rows of `part` that have edges from `other`; 0 in mode
-        "domain", which has no use for them.
+        "domain", which does not use them.
       shapes: (name, shape, dtype) of every array of a part that a source lists.
-      lengths: row lengths of the edges that end in each part, of the graph, or of several that the
-        shapes have room for. What implementations derive takes its shapes from them.
-      has_padding: whether there may be a row that stands for no node.
-      columns: how features are split by column, or None: by node. The mode is then that of the
-        layers after the first.
-      features: how large sparse features are, or None: they are dense, or there are none.
-      counts: the graph's size, or None where the manifest stands for graphs of several sizes.
+      lengths: row lengths of the edges that end in each part, one entry for each graph that the
+        shapes have room for. The shapes of derived arrays follow from them.
+      has_padding: whether a row may be padding.
+      columns: the split of features by column, where `mode` is that of the layers after the first.
+        None: features are split by node.
+      features: the sizes of sparse features. None: features are dense, or there are none.
+      counts: the graph's size, or None where graphs of several sizes have this manifest.
     """
 
     mode: str
@@ -223,12 +223,12 @@ class Manifest:
 
     @property
     def halo_rows(self) -> int:
-        """Rows of the largest message that brings senders' rows."""
+        """Rows of the largest message of senders' rows."""
         return self.halo_unit * max(max(row) for row in self.halo_units)
 
     @property
     def reach_rows(self) -> int:
-        """Rows of the largest message that brings receivers' rows."""
+        """Rows of the largest message of receivers' rows."""
         return self.halo_unit * max(max(row) for row in self.reach_units)
 
     @property
@@ -257,13 +257,13 @@ class Manifest:
         return self.lengths
 
     def table_rows(self, prefix: str) -> int:
-        """Rows of the first group's table at the own end of an orientation, without edges or not.
+        """Rows of the first group's table at the own end of an orientation, with or without edges.
 
         Args:
           prefix: of the names of the orientation, such as "incoming/by_receiver".
 
         Returns:
-          The rows; 0 for edges that leave a part, which are looked up by none of them.
+          The rows; 0 for edges that leave a part, which no row looks up.
         """
         edges, side = prefix.split("/")
         if edges == "outgoing":
@@ -284,7 +284,7 @@ class Manifest:
         return {name: (shape, np.dtype(dtype)) for name, shape, dtype in self.shapes}
 
     def storing(self, name: str, dtype: np.dtype) -> Manifest:
-        """The same with an array of another dtype.
+        """Returns this manifest with another dtype for one array.
 
         Args:
           name: of the array.
@@ -295,7 +295,7 @@ class Manifest:
         """
         if name not in (listed for listed, _, _ in self.shapes):
             raise ValueError(f"the graph has no {name!r} to hold as {dtype}; leave the dtype out")
-        # NumPy reads its own types back from this text, and those of others from their names.
+        # NumPy parses its own dtypes from `str`, those of extensions from `name` alone.
         text = dtype.str if dtype.isbuiltin == 1 else dtype.name
         shapes = tuple((n, shape, text if n == name else old) for n, shape, old in self.shapes)
         return dataclasses.replace(self, shapes=shapes)
@@ -305,11 +305,11 @@ class Manifest:
 
         Args:
           name: of the array.
-          dimensions: how many it has.
+          dimensions: its number of dimensions.
 
         Returns:
-          Room for a full message after the last row, the number of rows where an array has one
-          entry per row, one where an array also holds the end of the last row, otherwise 0.
+          Of the first dimension: the rows of a full message for rows sent, the number of rows for
+          an array with an entry per row, 1 for starts that include the end, otherwise 0.
         """
         by_name = {
             "send/rows": self.halo_rows,
@@ -333,9 +333,9 @@ def fill_value(name: str, dimensions: int) -> int:
 
     Args:
       name: of the array.
-      dimensions: how many it has.
+      dimensions: its number of dimensions.
 
     Returns:
-      -1 for positions and class labels, which mean "none" by it, otherwise 0.
+      -1 for positions and class labels, where it means "none", otherwise 0.
     """
     return -1 if name.endswith("/position") or (name == "labels" and dimensions == 1) else 0

@@ -19,20 +19,20 @@ _NODE_DATA = ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_i
 
 
 def global_degrees(graph: Graph) -> Arrays:
-    """Per node of the whole graph: edges that enter, their total weight, whether one is its own."""
+    """In-degree, weighted in-degree and missing self-loop of each node of the whole graph."""
     in_degree = _in_degrees(graph)
     missing = np.ones(graph.num_nodes, bool)
     missing[graph.senders[graph.senders == graph.receivers]] = False
     arrays = {"in_degree": in_degree, "missing_self_loop": missing}
     if graph.edge_weight is not None:
-        # float64: placement rounds to the widest type of the devices.
+        # float64: placement rounds it to the widest type of the devices.
         weighted = np.bincount(graph.receivers, graph.edge_weight, minlength=graph.num_nodes)
         arrays["weighted_in_degree"] = weighted
     return arrays
 
 
 def _in_degrees(graph: Graph) -> np.ndarray:
-    """float32 [nodes]; counted in pieces, since a count makes its whole argument int64 first."""
+    """float32 [nodes]; counted in chunks, since `bincount` copies its argument to int64."""
     counts = np.zeros(graph.num_nodes, np.int64)
     step = max(_EDGES_AT_A_TIME, graph.num_nodes)
     for start in range(0, graph.num_edges, step):
@@ -41,12 +41,12 @@ def _in_degrees(graph: Graph) -> np.ndarray:
 
 
 def node_arrays(graph: Graph, degrees: Mapping[str, np.ndarray], nodes: np.ndarray) -> Arrays:
-    """The rows of some nodes; without those of sparse features, which are edges.
+    """The user's data of some nodes, without sparse features, which are edges.
 
     Args:
       graph: the graph.
       degrees: from `global_degrees`.
-      nodes: int [rows], which nodes.
+      nodes: int [rows], the nodes.
 
     Returns:
       Arrays [rows, ...] by name.

@@ -1,8 +1,8 @@
 """The edges of one part, grouped by the part at their other end and ordered by row.
 
-Parts form a ring. Edges that end in part p are in group s if they come from part p - s; edges
-that leave part p for part p + s are in group s - 1. Within a group, edges are ordered by (sender's
-row, edge), so that what two parts say of the edges between them is the same, in the same order.
+Parts form a ring. Edges from part p - s to part p are in incoming group s of part p. Edges from
+part p to part p + s are in outgoing group s - 1 of part p. A group's edges are ordered by (sender's
+row, edge), so that both parts store the edges between them in the same order.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class PartEdges:
     """Edges seen from one part; rows are those of the parts that own the nodes.
 
     Attributes:
-      edges: int [edges of the part], which edges of the graph.
+      edges: int [edges of the part], their numbers in the graph.
       sender_rows, receiver_rows: int32 [edges of the part].
-      repetition: int32 [edges of the part], which of several equal edges each one is, counted in
-        the graph's order; None: they all differ.
+      repetition: int32 [edges of the part], the number of each edge among its equals, in the
+        graph's order; None: all edges differ.
       by_sender, by_receiver: the rows of each group.
     """
 
@@ -47,9 +47,9 @@ def incoming_edges(
 
     Args:
       graph: the graph.
-      order: who owns what.
+      order: the owners of nodes and edges.
       part: the part.
-      one_group_of_receivers: whether the rows by receiver are those of all edges together.
+      one_group_of_receivers: whether the rows by receiver form a single group.
 
     Returns:
       The edges, in as many groups as there are parts.
@@ -59,7 +59,7 @@ def incoming_edges(
     by_key = counting_argsort(key, graph.num_nodes)
     receiver_rows = order.row[graph.receivers[edges]][by_key]
     edges, key = edges[by_key], key[by_key]
-    # Of the same type, or the keys would be converted.
+    # The dtypes must agree: NumPy would otherwise convert all keys.
     edge_ptr = np.searchsorted(key, key_ptr.astype(key.dtype))
     counts = np.diff(edge_ptr)
     sender_rows = (key - np.repeat(key_ptr[:-1], counts)).astype(np.int32)
@@ -101,14 +101,14 @@ def repetitions(
 
     Args:
       receiver_rows: int [edges].
-      sender_keys: int [edges], equal where senders are; equal keys are in the graph's order.
+      sender_keys: int [edges], equal for equal senders; equal keys are in the graph's order.
       by_row: int [edges], the edges by (group, receiver, sender).
       bounds: int [groups + 1], where each group starts in it.
 
     Returns:
       int32 [edges], or None: all edges differ.
     """
-    # Equal edges are consecutive, in the graph's order, once edges are sorted by both ends.
+    # Sorted by both ends, equal edges are consecutive and in the graph's order.
     receivers, senders = receiver_rows[by_row], sender_keys[by_row]
     again = (receivers[1:] == receivers[:-1]) & (senders[1:] == senders[:-1])
     if not again.any():
@@ -124,7 +124,7 @@ def outgoing_edges(incoming: Sequence[PartEdges], part: int) -> PartEdges:
     """The edges that leave a part for others.
 
     Args:
-      incoming: the edges that end in each of the parts, of which there are several.
+      incoming: the edges that end in each part, of two or more.
       part: the part.
 
     Returns:
@@ -163,7 +163,7 @@ def outgoing_rows(incoming: Sequence[CompressedRows], part: int) -> CompressedRo
     """The rows at one end of the edges that leave a part for others.
 
     Args:
-      incoming: those of the edges that end in each of the parts, of which there are several.
+      incoming: the rows of the edges that end in each part, of two or more.
       part: the part.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The arrays of a part as a device holds them: those that a source lists, and those derived."""
+"""The arrays of a part on a device: those that a source lists, and those derived from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Layout(NamedTuple):
 
     Attributes:
       shapes: `(listed, manifest) -> shapes` of the arrays, and of listed ones that need more room.
-      arrays: `(part, placed, manifest) -> arrays`, from those of a part that its manifest lists.
+      arrays: `(part, placed, manifest) -> arrays`, from the listed arrays of a part.
     """
 
     shapes: Callable[[Shapes, Manifest], Shapes]
@@ -35,18 +35,18 @@ DERIVED: Mapping[str, tuple[Layout, ...]] = {
     "cpu": _ROWS,
     "mosaic_gpu": (*_ROWS, Layout(row_splits.shapes, row_splits.arrays)),
 }
-"""What each implementation derives; messages of a user's own are visited by `rows` on each."""
+"""The layouts of each implementation; all need `rows` for a user's own messages."""
 
 
 def placed_shapes(manifest: Manifest, implementation: str) -> Shapes:
     """Finds the shapes of all arrays of a part; they depend on the manifest alone.
 
     Args:
-      manifest: what a source lists.
-      implementation: which kernels reduce over the edges.
+      manifest: of the source.
+      implementation: the one that reduces over the edges.
 
     Returns:
-      Shapes and types by name.
+      Shapes and dtypes by name.
 
     Raises:
       ValueError: an array has more entries than devices can index.
@@ -59,13 +59,13 @@ def placed_shapes(manifest: Manifest, implementation: str) -> Shapes:
 
 
 def placed_part(source: PartSource, manifest: Manifest, index: int, implementation: str) -> Arrays:
-    """Reads a part, checks it, and derives what an implementation needs beside it.
+    """Reads a part, checks it, and derives the other arrays that an implementation needs.
 
     Args:
       source: of the parts.
-      manifest: that of the source, perhaps with other types.
-      index: which part.
-      implementation: which kernels reduce over the edges.
+      manifest: that of the source, perhaps with other dtypes.
+      index: the part.
+      implementation: the one that reduces over the edges.
 
     Returns:
       Its arrays, in the shapes of `placed_shapes`.
@@ -87,9 +87,9 @@ def listed_part(source: PartSource, manifest: Manifest, index: int, shapes: Shap
 
     Args:
       source: of the parts.
-      manifest: that of the source, perhaps with other types.
-      index: which part.
-      shapes: those in which devices hold the arrays.
+      manifest: that of the source, perhaps with other dtypes.
+      index: the part.
+      shapes: the shapes of the arrays on devices.
 
     Returns:
       The arrays, padded.

@@ -1,7 +1,7 @@
 """Counts of rows by their length, in the edge groups of all parts: a summary of a graph's edges.
 
-The length of a row is the number of its edges. The sizes of everything that an implementation
-derives from compressed rows follow from these counts, in the same way in every process.
+The length of a row is the number of its edges. The sizes of all derived arrays follow from these
+counts, so that every process computes the same sizes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class RowLengths:
     Attributes:
       groups: int64 [entries], ascending; group g of table t is t * (groups of a table) + g.
       lengths: int64 [entries], descending within a group.
-      rows: int64 [entries], how many rows of the group have that length.
+      rows: int64 [entries], the number of rows of the group with that length.
       num_tables: tables of edges, such as one for each part.
-      groups_per_table: edge groups of each; some may be without entries.
+      groups_per_table: edge groups of each; some may have no entries.
     """
 
     groups: np.ndarray
@@ -44,7 +44,7 @@ class RowLengths:
 
     @property
     def longest(self) -> int:
-        """Edges of the longest row of all."""
+        """Edges of the longest row."""
         return int(self.lengths.max(initial=0))
 
     @functools.cached_property
@@ -68,8 +68,8 @@ class EdgeLengths:
 
     Attributes:
       by_receiver, by_sender: of the graph.
-      more: how many times as many rows a graph may have.
-      longer: how many times as long its longest row may be.
+      more: the factor by which another graph may have more rows.
+      longer: the factor by which its longest row may be longer.
     """
 
     by_receiver: RowLengths
@@ -79,7 +79,7 @@ class EdgeLengths:
 
     @functools.cached_property
     def digest(self) -> str:
-        """A text that is the same for equal counts and no others."""
+        """A hash of the counts; equal counts alone have equal digests."""
         found = hashlib.sha256(f"{self.more} {self.longer}".encode())
         for side in (self.by_receiver, self.by_sender):
             found.update(f" {side.num_tables} {side.groups_per_table} {len(side.rows)} ".encode())
@@ -100,7 +100,7 @@ def count_lengths(tables: Sequence[CompressedRows], *, whole: bool = False) -> R
     """Counts the lengths of the rows of some tables.
 
     Args:
-      tables: of as many groups each.
+      tables: each with the same number of groups.
       whole: whether to take all groups of a table as one.
 
     Returns:
@@ -122,7 +122,7 @@ def count_lengths(tables: Sequence[CompressedRows], *, whole: bool = False) -> R
 
 
 def join_lengths(several: Sequence[RowLengths]) -> RowLengths:
-    """Takes the groups of all counts as those of one table.
+    """Joins several counts into those of one table.
 
     Args:
       several: the counts.
@@ -141,6 +141,6 @@ def join_lengths(several: Sequence[RowLengths]) -> RowLengths:
 
 
 def leaving(values: np.ndarray) -> np.ndarray:
-    """[parts, groups] of edges by the part they end in, as [parts, steps] by that they leave."""
+    """Regroups values [parts, groups] by the part that edges enter as [parts, steps] by sender."""
     part, step = np.ogrid[: len(values), 1 : len(values)]
     return values[(part + step) % len(values), step]

@@ -1,4 +1,4 @@
-"""The arrays of a part for mode "sar": edges by the part of their sender, and those that leave."""
+"""The arrays of a part for mode "sar": incoming edges by their sender's part, outgoing edges."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["sar_arrays"]
 
 
 def sar_arrays(survey: Survey, part: int, manifest: Manifest) -> Arrays:
-    """The edges that end in a part, by step on the ring of their senders, and those that leave it.
+    """The edges that end in a part, by the ring step of their senders, and those that leave it.
 
     Args:
       survey: the graph, ordered.
@@ -33,7 +33,7 @@ def sar_arrays(survey: Survey, part: int, manifest: Manifest) -> Arrays:
 def _incoming_arrays(survey: Survey, part: int) -> Arrays:
     order, edges = survey.order, survey.incoming[part]
     senders, receivers = edges.by_sender, edges.by_receiver
-    # Own rows for the first group, their numbers in the halo that arrived for the others.
+    # Senders of the first group are own rows; those of others are numbered within their halo.
     own_senders, numbers = senders.pointers[1], senders.halo_numbers()
     numbers[:own_senders] = senders.rows[:own_senders]
     arrays = edge_tables(
@@ -55,7 +55,7 @@ def _incoming_arrays(survey: Survey, part: int) -> Arrays:
 
 
 def _outgoing_arrays(survey: Survey, part: int, manifest: Manifest) -> Arrays:
-    """The edges that leave a part, the rows that it sends along them, and those that it answers."""
+    """The edges that leave a part, the rows that it sends along them, and their receivers."""
     order, parts = survey.order, survey.num_parts
     edges = outgoing_edges(survey.incoming, part)
     senders, receivers = edges.by_sender, edges.by_receiver

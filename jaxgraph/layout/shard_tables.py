@@ -1,7 +1,7 @@
 """The arrays of every part of a partitioned graph, ready to be placed on devices.
 
-`tabulate` makes what `jaxgraph.parallel.shard` places; any object with `.manifest` and `.part(i)`
-can stand in for its result (a folder per part on disk, say), so that no host must hold the graph.
+`tabulate` makes the arrays that `jaxgraph.parallel.shard` places. Any object with `.manifest` and
+`.part(i)` can replace its result (a folder per part on disk, say): no host then holds the graph.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class PartSource(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PartTables:
-    """The parts of a graph in memory, each made when it is asked for.
+    """The parts of a graph in memory, each made on demand.
 
     Attributes:
       manifest: counts and padded shapes.
       survey: the graph, ordered.
-      columns: the arrays of features by column, or None: they are by node.
+      columns: the arrays of features by column; None: features are split by node.
     """
 
     manifest: Manifest
@@ -82,16 +82,16 @@ def tabulate(
       graph: the graph.
       partition: a part for every node.
       mode: "sar" (edges grouped by the part of their sender) or "domain" (one group).
-      pad_to: a manifest whose shapes to take on, so that a compiled program fits both graphs.
+      pad_to: a manifest whose shapes to use, so that one compiled program fits both graphs.
       columns: how to split features by column (mode "p3"); None: features are split by node.
-      fewest_rows: rows of a part at least, where neither of the others asks for more.
+      fewest_rows: the least number of rows of a part, without `pad_to` and `columns`.
 
     Returns:
       A source of the arrays.
 
     Raises:
-      ValueError: the mode is unknown, the partition is of another graph, or the graph does not fit
-        into `pad_to`; or its features cannot be split by column as asked.
+      ValueError: the mode is unknown, the partition is of another graph, the graph does not fit
+        into `pad_to`, or its features cannot be split by column as asked.
     """
     found = survey(graph, partition, mode)
     if columns is not None:

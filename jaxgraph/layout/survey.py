@@ -1,6 +1,6 @@
 """All edges of a partitioned graph in the order in which their parts will store them.
 
-Nothing here depends on sizes that parts, or several graphs, must agree on: they are chosen from it.
+The sizes that parts or several graphs share are chosen from a survey; it depends on none of them.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Survey:
     Attributes:
       graph: the graph.
       mode: the schedule that it is ordered for.
-      order: who owns what.
+      order: the owners of nodes and edges.
       incoming: the edges that end in each part; in mode "domain" their receivers are one group.
       halo: int64 [parts, parts], rows that a part needs from another one to aggregate.
       reach: int64 [parts, parts], rows of a part that have edges from another one; 0 in mode
         "domain".
       degrees: arrays [nodes] by name, from `global_degrees`.
-      lengths: row lengths, in as many groups per part as the mode visits edges in.
+      lengths: row lengths by edge group of the mode.
     """
 
     graph: Graph
@@ -63,7 +63,7 @@ class Survey:
 
     @functools.cached_property
     def features(self) -> tuple[FeatureEdges, ...] | None:
-        """The non-zeros of sparse features in each part, or None: they are dense or missing."""
+        """The non-zeros of sparse features in each part; None: features are dense or missing."""
         nodes = self.graph.nodes
         if not isinstance(nodes, sp.csr_array):
             return None

@@ -1,9 +1,8 @@
 """The cost of visiting rows of given lengths a chunk at a time, and the cheapest sizes for it.
 
-Edges are handled a chunk at a time. A chunk takes the next few edges of every row of a block of
-rows of about equal length. Heavy rows, the longest, are cut into runs of edges, each of which is
-visited like a row, as SpMM kernels that split rows do. All costs follow from the distinct lengths
-of a group, which are few.
+A chunk takes the next few edges of every row of a block of rows of similar length. Heavy rows, the
+longest, are cut into runs of edges. A run is visited like a row, as in SpMM kernels that split
+rows. All costs follow from the distinct lengths of a group, which are few.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ __all__ = [
 ]
 
 PIECE = 4
-"""Edges of a row that are taken at a time: more of them make more lanes without an edge."""
+"""Edges of a row that a chunk takes: a larger number leaves more lanes without an edge."""
 CHUNK_OVERHEAD = 512
-"""Cost of starting a chunk, in edges: what a loop trip costs beside the work of its lanes."""
+"""Cost of starting a chunk, in edges: that of a loop trip without the work of its lanes."""
 SMALLEST_CHUNK, LARGEST_CHUNK = 16, 4096
 CHUNKS_PER_PART = 8
-"""Chunks in a part's rows at least: what is live for one stays small beside the part."""
+"""Least number of chunks in a part's rows: a chunk's temporaries stay small next to the part."""
 CHUNKS_ALONE = 2
-"""The same of a graph in one part, whose device holds all its rows in any case."""
+"""The same for a graph in one part, whose device holds all its rows in any case."""
 
 
 def heavy_rows(counts: RowLengths, longest: int) -> np.ndarray:
@@ -73,7 +72,7 @@ def count_chunks(counts: RowLengths, longest: int, chunk: int) -> np.ndarray:
     """
     block = chunk // PIECE
     heavy = heavy_rows(counts, longest).ravel()[counts.groups]
-    # A block goes on until its first row ends: count those that start with a row of each length.
+    # A block has as many chunks as its first, longest row: count blocks by that row's length.
     stop = np.maximum(counts.reach - heavy, 0)
     start = np.maximum(stop - counts.rows, 0)
     blocks = -(-stop // block) + (-start // block)
@@ -82,18 +81,18 @@ def count_chunks(counts: RowLengths, longest: int, chunk: int) -> np.ndarray:
 
 
 def choose_longest(counts: RowLengths, chunk: int) -> tuple[int, int]:
-    """Chooses the length of runs at which visiting all edges costs least.
+    """Chooses the length of runs that minimises the cost of visiting all edges.
 
-    The runs of a group are no more than a chunk has edges, less one block: what is summed over a
-    run has to be stored until the runs of a row are added up.
+    A group has at most as many runs as a chunk has edges, less one block: the sums of runs are
+    stored until the runs of a row are added up.
 
     Args:
       counts: the row lengths.
       chunk: edges handled at a time.
 
     Returns:
-      A power of two, or the largest length of all: no row is cut; and what visiting all edges then
-      costs, in edge slots.
+      A power of two, or the length of the longest row, so that no row is cut; and the cost of
+      visiting all edges, in edge slots.
     """
     best = max(counts.longest, 1)
     fewest = int(count_chunks(counts, best, chunk).sum())
@@ -108,7 +107,7 @@ def choose_longest(counts: RowLengths, chunk: int) -> tuple[int, int]:
 
 
 def choose_chunk(counts: RowLengths, node_rows: int, num_parts: int) -> int:
-    """Chooses the number of edges handled at a time that costs least.
+    """Chooses the cheapest number of edges handled at a time.
 
     Args:
       counts: the row lengths in all groups of all parts, in both orientations.

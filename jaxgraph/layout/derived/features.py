@@ -1,7 +1,7 @@
-"""Non-zeros of sparse features column by column, and the row and the column that each belongs to.
+"""Non-zeros of sparse features column by column, and the row and column of each.
 
 A device sums over the non-zeros of each row, and for the gradient over those of each column. Values
-are stored in both orders: to look each up in the other order takes as long as the sum itself.
+are stored in both orders: a permutation at run time takes as long as the sum itself.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _BY_ROW, _BY_COLUMN = f"{FEATURES}/by_receiver", f"{FEATURES}/by_sender"
 
 
 def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
-    """Shapes and types of the arrays that `arrays` makes, and of the values.
+    """Shapes and dtypes of the arrays that `arrays` makes, and of the values.
 
     Args:
-      listed: shapes of the arrays that devices hold anyway.
+      listed: shapes of the arrays that the manifest lists.
       manifest: of the graph.
 
     Returns:
-      One entry for every slot each; none without sparse features.
+      Arrays with one entry per slot; none without sparse features.
     """
     if manifest.features is None:
         return {}

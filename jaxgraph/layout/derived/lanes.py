@@ -1,7 +1,8 @@
-"""Lanes: how XLA takes the rows of a graph in one part, all of them at once, level by level.
+"""Lanes: XLA's layout of the rows of a graph in one part, for reductions over all rows at once.
 
-See `jaxgraph.ops.xla.whole_graph`. The first level takes a few edges of every row, each further one
-a run of the rows that have more; the rest is cut into runs too, which are joined.
+See `jaxgraph.ops.xla.whole_graph`. The first level holds a few edges of every row. Each further
+level holds a run of edges of every row that has more. The remaining edges are cut into runs whose
+sums are joined.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ __all__ = [
 Joins = tuple[tuple[int, int], ...]
 """Rows and runs of each join."""
 FEWEST_LANES, MOST_LANES = 5, 16
-"""Edges of every row that are summed at a time: longer sums take XLA long to compile, and shorter
-ones of 16 columns are unrolled before they could be made vectors of."""
+"""Range of the edges of a row that are summed at a time: XLA compiles longer sums slowly, and
+unrolls shorter ones of 16 columns before it could vectorise them."""
 RUN_LANES = (6, 8, 11, 16)
-"""Edges of a run of a row that goes on after its first ones; a few to choose from."""
+"""Candidates for the edges of a run."""
 MOST_LEVELS = 4
-"""Levels beside the runs: XLA has a loop for each."""
+"""The largest number of levels, without the joined runs: XLA has a loop for each."""
 ROW_COST, CACHED_ROW_COST, LEVEL_COST = 4, 2, 8192
 """Cost of storing the sum of a row and reading it, and of a level, in edges."""
 CACHED_ROWS = 1 << 15
-"""Rows whose sums stay in the caches until they are read, of 128 columns in 16 MiB."""
+"""Rows whose sums stay in the caches until they are read: 128 columns in 16 MiB."""
 RUNS_JOINED = 8
 """Runs of a row whose states are joined at a time."""
 FIELDS = ("rows", "starts", "lengths", "neighbors")
@@ -74,11 +75,11 @@ class LaneSizes:
 
 @functools.lru_cache(maxsize=32)
 def lane_sizes(manifest: Manifest, like: Manifest | None = None) -> LaneSizes:
-    """Chooses how many edges each level takes, and counts the rows and runs at most.
+    """Chooses the lanes of each level, and bounds its rows and runs.
 
     Args:
       manifest: of a graph in one part.
-      like: whose lanes to take; None: those that suit the graph.
+      like: the manifest whose lanes to use; None: the cheapest for the graph.
 
     Returns:
       The sizes.
@@ -101,7 +102,7 @@ def lane_sizes(manifest: Manifest, like: Manifest | None = None) -> LaneSizes:
 
 
 def _joins_with_room(counts: RowLengths, lanes: Sequence[int], more: float) -> Joins:
-    """The joins of so many times as many rows, and one more for a longer row than there is."""
+    """The joins of `more` times as many rows, and one more join for a longer longest row."""
     found = count_joins(counts, lanes)
     if more == 1 or not found:
         return found
@@ -116,14 +117,14 @@ def _most_joins(several: Sequence[Joins]) -> Joins:
 
 
 def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
-    """The rows and runs of a graph, and those that other shapes have room for, by what they are.
+    """Compares the rows and runs of a graph with the room of other shapes.
 
     Args:
       manifest: of the graph.
       pad_to: the shapes.
 
     Returns:
-      Rows and runs that are needed and offered; none where there are several parts.
+      Rows and runs that are needed and offered, by name; empty for several parts.
     """
     if manifest.num_parts > 1:
         return {}
@@ -143,16 +144,16 @@ def _by_name(sizes: LaneSizes) -> dict[str, int]:
 
 
 def choose_lanes(counts: RowLengths) -> tuple[int, ...]:
-    """Chooses how many edges of its rows each level takes.
+    """Chooses the number of lanes of each level.
 
-    Few lanes leave many rows to go on with, many lanes have many places without an edge.
+    Few lanes leave many rows for the next level; many lanes leave many lanes without an edge.
 
     Args:
       counts: the row lengths in both orientations.
 
     Returns:
-      The lanes of each level, and last those of the runs that are joined, of the plan that costs
-      least; all but the first are equal.
+      The lanes of each level, then those of the joined runs, of the cheapest plan; all but the
+      first are equal.
     """
     plans = [
         (first, *(run,) * further)
@@ -164,7 +165,7 @@ def choose_lanes(counts: RowLengths) -> tuple[int, ...]:
 
 
 def _cost_of_lanes(counts: RowLengths, lanes: Sequence[int]) -> int:
-    """The cost of reducing all edges in so many lanes, in edges."""
+    """The cost of reducing all edges in these lanes, in edges."""
     *levels, run = lanes
     rows = (int(counts.rows.sum()), *count_levels(counts, lanes))
     per_row = CACHED_ROW_COST if rows[0] <= CACHED_ROWS * counts.num_groups else ROW_COST
@@ -182,22 +183,25 @@ def count_levels(counts: RowLengths, lanes: Sequence[int]) -> tuple[int, ...]:
       lanes: of each level, and of the runs.
 
     Returns:
-      How many rows have edges there; one where none has, so that no table is empty.
+      The number of rows with edges in each level, at least 1, so that no table is empty.
     """
     done = itertools.accumulate(lanes[:-2])
     return tuple(max(int(counts.rows[counts.lengths > each].sum()), 1) for each in done)
 
 
 def count_joins(counts: RowLengths, lanes: Sequence[int]) -> Joins:
-    """Counts the rows that go on after the last level, those of more runs than are joined, ...
+    """Counts the rows and runs of each join.
+
+    The first join takes the rows with edges after the last level, and their runs of edges. Each
+    further join takes the rows with more runs than one join takes.
 
     Args:
       counts: the row lengths of one orientation.
       lanes: of each level, and of the runs.
 
     Returns:
-      For each join such rows, and what is joined: runs of edges at first, then runs of
-      `RUNS_JOINED` runs of the join before, after the first of each row.
+      The rows and the runs of each join. The runs of a further join are groups of `RUNS_JOINED`
+      runs of the join before, without the first group of each row.
     """
     return tuple(_each_join(counts, lanes))
 
@@ -210,14 +214,14 @@ def _each_join(counts: RowLengths, lanes: Sequence[int]) -> Iterator[tuple[int, 
 
 
 def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
-    """Shapes and types of the arrays that `arrays` makes.
+    """Shapes and dtypes of the arrays that `arrays` makes.
 
     Args:
-      listed: shapes of the arrays that devices hold anyway.
+      listed: shapes of the arrays that the manifest lists.
       manifest: of the graph.
 
     Returns:
-      The same for the new arrays; none where there are several parts.
+      Shapes and dtypes by name; empty for several parts.
     """
     if manifest.num_parts > 1:
         return {}
@@ -245,7 +249,7 @@ def _table_shapes(prefix: str, rows: int, lanes: int) -> dict[str, tuple[int, ..
 
 
 def _runs(joins: Joins) -> list[int]:
-    """The runs of edges, and those that each join leaves: none after the last."""
+    """The runs of edges, and the runs that remain after each join: none after the last."""
     return [*(runs for _, runs in joins), 0]
 
 
@@ -263,7 +267,7 @@ def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:
       manifest: of the graph.
 
     Returns:
-      The arrays of `jaxgraph.ops.xla.lanes.Lanes` in both orientations; none in several parts.
+      The arrays of `jaxgraph.ops.xla.lanes.Lanes` in both orientations; empty for several parts.
 
     Raises:
       ValueError: a level or a join has more rows or runs than the manifest has room for.
@@ -294,8 +298,8 @@ def _lanes(tables: Arrays, lanes: Sequence[int], sizes: Sequence[int], joins: Jo
         further[: len(rows)][goes_on] = np.arange(np.count_nonzero(goes_on))
         found[f"further/{level}"] = further
         rows = rows[goes_on]
-    # Runs are by row: neighbours of neighbouring rows are near each other. Those that are joined
-    # to them are numbered by their runs, most first, so that each join leaves the first of them.
+    # Runs are in the order of rows: neighbours of neighbouring rows are near each other. Joins
+    # take rows by descending number of runs: those left for the next join are the first ones.
     counts = -(-(degrees[rows] - done) // run)
     firsts = np.cumsum(counts) - counts
     most_first = np.argsort(-counts, kind="stable")
@@ -314,10 +318,10 @@ def _lanes(tables: Arrays, lanes: Sequence[int], sizes: Sequence[int], joins: Jo
 def _edges_of_rows(
     starts: np.ndarray, degrees: np.ndarray, rows: np.ndarray, done: np.ndarray | int, most: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Some rows, the first slot of each after `done` edges, and its edges there, `most` at most.
+    """Some rows, the slot of each after `done` edges, and its edges from there, at most `most`.
 
-    Rows without edges are called by the first row that has some, and start at slot 0, as padding
-    does (-1).
+    A row without such edges, and padding (-1), gets the number of the first row with edges, and
+    slot 0.
     """
     lengths = np.where(rows >= 0, np.clip(degrees[rows] - done, 0, most), 0)
     has = lengths > 0
@@ -338,7 +342,7 @@ def _starts_and_degrees(tables: Arrays, num_rows: int) -> tuple[np.ndarray, np.n
 
 
 def _joins(firsts: np.ndarray, counts: np.ndarray, joins: Joins) -> Arrays:
-    """The arrays of the joins of rows of so many runs, descending, from their first ones on."""
+    """The arrays of all joins, from the first run and the number of runs (descending) of each row."""
     found: Arrays = {}
     for number, (rows, further) in enumerate(_join_sizes(joins)):
         found |= _run_table(f"joins/{number}/rows", firsts, counts, rows)

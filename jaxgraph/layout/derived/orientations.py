@@ -1,4 +1,4 @@
-"""Every orientation of the edges of a part, one by one; edges on columns chunk of rows by chunk."""
+"""Iteration over the orientations of a part's edges; those on columns chunk by chunk of rows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _POINTERS = "/compressed_ptr"
 
 
 def orientations(names: Iterable[str]) -> list[str]:
-    """Lists what the names of each orientation start with, such as "incoming/by_receiver"."""
+    """Lists the prefix of the names of each orientation, such as "incoming/by_receiver"."""
     return [name.removesuffix(_POINTERS) for name in names if name.endswith(_POINTERS)]
 
 
 def tables_of(part: Arrays, prefix: str) -> Arrays:
-    """The arrays of an orientation, by the rest of their names."""
+    """The arrays of an orientation, by their names without the prefix."""
     start = f"{prefix}/"
     return {name.removeprefix(start): x for name, x in part.items() if name.startswith(start)}
 
@@ -30,10 +30,10 @@ def by_orientation(part: Arrays, placed: Shapes, make: Callable[[str, Arrays], A
 
     Args:
       part: the arrays of the part.
-      placed: shapes and types of the new arrays, by name.
-      make: `(prefix, tables) -> arrays`, from the arrays of one orientation by the rest of their
-        names the new ones by name, not padded. Edges on columns come in a table for each chunk of
-        rows, for which it is called one by one.
+      placed: shapes and dtypes of the new arrays, by name.
+      make: `(prefix, tables) -> arrays`. It takes the arrays of one orientation, by their names
+        without the prefix, and returns the new arrays by name, not padded. It is called once for
+        each chunk of rows of edges on columns.
 
     Returns:
       The new arrays, padded.
@@ -48,27 +48,27 @@ def by_orientation(part: Arrays, placed: Shapes, make: Callable[[str, Arrays], A
             for name, values in make(prefix, tables).items():
                 found[name] = fill(name, values, *placed[name])
             continue
-        pieces: dict[str, list[np.ndarray]] = {}
+        by_chunk: dict[str, list[np.ndarray]] = {}
         for chunk in range(len(tables["compressed_ptr"])):
             made = make(prefix, {field: x[chunk] for field, x in tables.items()})
             for name, values in made.items():
                 shape, dtype = placed[name]
-                pieces.setdefault(name, []).append(fill(name, values, shape[1:], dtype))
-        found |= {name: np.stack(each) for name, each in pieces.items()}
+                by_chunk.setdefault(name, []).append(fill(name, values, shape[1:], dtype))
+        found |= {name: np.stack(each) for name, each in by_chunk.items()}
     return found
 
 
 def fill(name: str, values: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Brings an array to its shape and type, padded with what means "none".
+    """Pads an array to its shape with the value that means "none", and casts it.
 
     Args:
       name: of the array.
-      values: what it holds.
-      shape: its shape, in which the values are the first ones.
-      dtype: its type.
+      values: its leading entries along every axis.
+      shape: its shape.
+      dtype: its dtype.
 
     Returns:
-      The padded array, or the values themselves where nothing is to be done.
+      The padded array, or `values` where shape and dtype already agree.
 
     Raises:
       ValueError: there are more values than the shape has room for.
@@ -81,7 +81,7 @@ def fill(name: str, values: np.ndarray, shape: tuple[int, ...], dtype: np.dtype)
     if values.shape == shape:
         return np.asarray(values, dtype)
     padded = np.empty(shape, dtype)
-    # Most arrays are shorter than their shape and otherwise like it: only the end is filled.
+    # Most arrays are short along the first axis alone: only their end is filled.
     start = len(values) if values.shape[1:] == shape[1:] else 0
     padded[start:] = fill_value(name, len(shape))
     padded[tuple(slice(0, size) for size in values.shape)] = values

@@ -1,6 +1,6 @@
 """The order in which GPU kernels take rows, and the splits of long ones.
 
-`pallas_kernels.schedule` says which rows are split, and why.
+`pallas_kernels.schedule` explains the choice of the rows that are split.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FIELDS = (*_WHOLE, *_PER_GROUP, *_POINTERS, *_PER_SPLIT)
 
 
 def longest_row(manifest: Manifest, prefix: str) -> int:
-    """Edges of a row at most; rows that no kernel splits count as equally long.
+    """The largest number of edges of a row; rows that no kernel splits count as equally long.
 
     Args:
       manifest: of the graph.
@@ -41,14 +41,14 @@ def longest_row(manifest: Manifest, prefix: str) -> int:
 
 
 def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
-    """The longest rows of a graph, and those that other shapes have room for, by what they are.
+    """Compares the longest rows of a graph with the room of other shapes.
 
     Args:
       manifest: of the graph.
       pad_to: the shapes.
 
     Returns:
-      Edges of a row that are needed and offered.
+      Edges of a row that are needed and offered, by name.
     """
     edges = ["incoming"] if manifest.features is None else ["incoming", FEATURES]
     ends = [f"{each}/by_{end}" for each in edges for end in ("receiver", "sender")]
@@ -59,14 +59,14 @@ def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
 
 
 def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
-    """Shapes and types of the arrays that `arrays` makes.
+    """Shapes and dtypes of the arrays that `arrays` makes.
 
     Args:
-      listed: shapes of the arrays that devices hold anyway.
+      listed: shapes of the arrays that the manifest lists.
       manifest: of the graph.
 
     Returns:
-      The same for the new arrays.
+      Shapes and dtypes by name.
     """
     found: Shapes = {}
     for prefix in orientations(listed):
@@ -98,7 +98,7 @@ def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:
       The arrays of `jaxgraph.ops.core.edges.RowSplits` for every orientation.
 
     Raises:
-      ValueError: a row is longer than the manifest says.
+      ValueError: a row is longer than the manifest allows.
     """
 
     def make(prefix: str, tables: Arrays) -> Arrays:
@@ -128,7 +128,7 @@ def split_rows(tables: Arrays, lengths: np.ndarray, of_first: int) -> Arrays:
     """
     pointers, rows, starts = (tables[f"compressed_{x}"] for x in ("ptr", "rows", "starts"))
     longest = longest_piece(len(tables["neighbors"]), int(lengths.max(initial=0)))
-    # Of the first group, the rows without edges come after the others.
+    # The first group has its rows without edges last.
     with_edges, groups = pointers[1], []
     empty = np.setdiff1d(np.arange(of_first), rows[:with_edges], assume_unique=True)
     whole_ptr = pointers + np.where(np.arange(len(pointers)) > 0, len(empty), 0)

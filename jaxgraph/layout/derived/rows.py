@@ -1,7 +1,7 @@
-"""Compact rows and runs: how XLA's loops take the rows of a group, a chunk of edges at a time.
+"""Compact rows and runs: the layout of a group's rows for XLA's loops over chunks of edges.
 
-`jaxgraph.ops.core.edges` says why. Messages of a user's own are visited so on every
-implementation, hence every implementation has these arrays.
+`jaxgraph.ops.core.edges` gives the reasons. Every implementation has these arrays: a user's own
+messages are reduced by these loops on all of them.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class RowSizes:
     Attributes:
       longest: edges of a run, or more where a part has no room for all runs of that length.
       entries: compact rows and runs of all groups of a part.
-      of_group: those of the largest group.
-      block: rows that are taken at a time.
+      of_group: compact rows and runs of the largest group.
+      block: rows handled at a time.
     """
 
     longest: int
@@ -63,7 +63,7 @@ class RowSizes:
 
 @dataclasses.dataclass(frozen=True)
 class EdgeSizes:
-    """Sizes by which some edges of every part are visited.
+    """Sizes of the loops over some edges of every part.
 
     Attributes:
       chunk: edges handled at a time.
@@ -75,19 +75,19 @@ class EdgeSizes:
     by_sender: RowSizes
 
     def of(self, prefix: str) -> RowSizes:
-        """Those of an orientation, such as "incoming/by_receiver"."""
+        """The sizes of an orientation, such as "incoming/by_receiver"."""
         return self.by_receiver if prefix.endswith("/by_receiver") else self.by_sender
 
 
 @functools.lru_cache(maxsize=32)
 def edge_sizes(manifest: Manifest) -> Mapping[str, EdgeSizes]:
-    """Chooses chunks and runs, and counts the rows and runs that parts have at most.
+    """Chooses chunks and runs, and bounds the rows and runs of a part.
 
     Args:
       manifest: of the graph.
 
     Returns:
-      The sizes of "incoming", "outgoing", "columns" and "features" edges, as far as there are any.
+      The sizes of those of "incoming", "outgoing", "columns" and "features" edges that exist.
     """
     parts = manifest.num_parts
     chunk, longest = _choices(manifest.lengths, manifest.node_rows, parts)
@@ -105,7 +105,7 @@ def _choices(
     several: Sequence[EdgeLengths], node_rows: int, num_parts: int
 ) -> tuple[int, tuple[int, int]]:
     """The chunk, and the edges of runs by receiver and by sender."""
-    # As for the graphs that are known, without the room for others.
+    # The choice ignores the room for other graphs.
     node_rows = int(node_rows / max(each.more for each in several) + 1e-6)
     sides = [[each.by_receiver for each in several], [each.by_sender for each in several]]
     by_receiver, by_sender = map(join_lengths, sides)
@@ -129,7 +129,7 @@ def _sizes(
 def _most(
     counts: Sequence[tuple[RowLengths, float]], longest: int | None, leave: bool
 ) -> tuple[int, int]:
-    """Rows and runs of a part, and of a group, at most; of rows alone where none is cut."""
+    """The most rows and runs of a part and of a group; `longest` None: rows alone."""
     entries = of_group = 0
     for each, more in counts:
         found = each.by_group(each.rows)
@@ -141,14 +141,14 @@ def _most(
 
 
 def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
-    """The rows of a graph, and those that other shapes have room for, by what they are.
+    """Compares the rows of a graph with the room of other shapes.
 
     Args:
       manifest: of the graph.
       pad_to: the shapes.
 
     Returns:
-      Rows that are needed and offered; runs may be longer where there is no room for all.
+      Rows that are needed and offered, by name. Runs do not count: they can be made longer.
     """
     found = {}
     for edges, sizes in edge_sizes(pad_to).items():
@@ -162,14 +162,14 @@ def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
 
 
 def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
-    """Shapes of the arrays that `arrays` makes, and of those into whose padding a chunk may reach.
+    """Shapes of the arrays that `arrays` makes, and of listed ones that need room for a chunk.
 
     Args:
       listed: shapes of the arrays that the manifest lists.
       manifest: of the graph.
 
     Returns:
-      Shapes and types by name: arrays of slots have room for a chunk after the last edge.
+      Shapes and dtypes by name: arrays of slots have room for a chunk after the last edge.
     """
     sizes, integer = edge_sizes(manifest), np.dtype(np.int32)
     found: Shapes = {}
@@ -188,7 +188,7 @@ def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
                 shape, dtype = list(listed[name][0]), listed[name][1]
                 shape[len(pieces)] += chunk
                 found[name] = (tuple(shape), dtype)
-        # Edges that carry no data have no use for the receiver of each slot, but those of a part.
+        # The receiver of each slot is used for data of edges, and for all edges of a part.
         if side == "by_receiver" and (edges == "incoming" or data):
             found[f"{edges}/receivers"] = (found[f"{prefix}/neighbors"][0], integer)
     return found
@@ -232,7 +232,7 @@ def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:
 
 
 def _cut(tables: Arrays, sizes: RowSizes, num_rows: int, prefix: str) -> Arrays:
-    """`visited_rows`, with longer runs where the shapes of other graphs have no room for all."""
+    """`visited_rows`, with longer runs where the shapes have no room for all runs."""
     longest = sizes.longest
     while True:
         made = visited_rows(tables, longest, num_rows)
@@ -249,14 +249,14 @@ def _cut(tables: Arrays, sizes: RowSizes, num_rows: int, prefix: str) -> Arrays:
 
 
 def visited_rows(tables: Arrays, longest: int, num_rows: int) -> Arrays:
-    """The compact rows of every group, and after them the runs that its heavy rows are cut into.
+    """The compact rows of every group, followed by the runs that its heavy rows are cut into.
 
-    The start and the degree of a heavy row are its first run in that order, and its runs.
+    A heavy row stores the number of its first run as its start, and its number of runs as degree.
 
     Args:
       tables: the compressed rows.
       longest: edges of a run.
-      num_rows: rows of the first group's table, of those without edges too.
+      num_rows: rows of the first group's table, with or without edges.
 
     Returns:
       The arrays of `jaxgraph.ops.core.edges.Orientation` by name, not padded.
@@ -270,7 +270,7 @@ def visited_rows(tables: Arrays, longest: int, num_rows: int) -> Arrays:
     position = np.full(num_rows, -1, np.int32)
     if num_rows:
         position[rows[: pointers[1]]] = np.arange(pointers[1], dtype=np.int32)
-    # The first ones of every group, whose rows are ordered by length.
+    # Rows are ordered by length: the heavy ones are the first of every group.
     heavy = np.flatnonzero(lengths > longest)
     counts = -(-lengths[heavy].astype(np.int64) // longest)
     row = np.repeat(heavy, counts)
@@ -279,7 +279,7 @@ def visited_rows(tables: Arrays, longest: int, num_rows: int) -> Arrays:
     runs_of_group = np.bincount(group[row], minlength=groups)
     runs_before = np.cumsum(runs_of_group) - runs_of_group
     run_ptr = np.concatenate([[0], np.cumsum(np.diff(pointers) + runs_of_group)])
-    # The runs of a group follow its compact rows, and are numbered from the first of these on.
+    # The runs of a group follow its compact rows. Both are numbered from the first row on.
     ahead = np.diff(pointers) - runs_before
     visited_starts, visited_lengths = starts.copy(), lengths.copy()
     visited_starts[heavy], visited_lengths[heavy] = ahead[group[heavy]] + first, counts
@@ -305,7 +305,7 @@ def visited_rows(tables: Arrays, longest: int, num_rows: int) -> Arrays:
 
 
 def _by_row(rows: np.ndarray, pointers: np.ndarray) -> np.ndarray | None:
-    """Positions of all groups' rows by ascending row; None: they ascend within every group."""
+    """The order of all groups' rows by ascending row; None: they ascend within every group."""
     ascends = rows[1:] > rows[:-1]
     ends = pointers[1:-1]
     ascends[ends[(ends > 0) & (ends < len(rows))] - 1] = True
