@@ -1,7 +1,7 @@
 """Full-batch training of graph neural networks, sharded over a device mesh, in JAX.
 
-Submodules are imported on first use, so that reading and partitioning a graph never imports jax,
-and the command line can be interrupted before NumPy is there.
+Submodules are imported on first use: reading and partitioning a graph never imports jax, and the
+command line handles an interrupt before NumPy is imported.
 """
 
 import importlib

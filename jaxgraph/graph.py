@@ -34,17 +34,16 @@ class Graph:
     """A directed graph with features, labels and masks; edge e goes senders[e] -> receivers[e].
 
     An undirected graph holds every edge in both directions. Every array is validated and stored as
-    a read-only view; it is copied only where its dtype or memory order has to change, so an array
-    passed in must not be written to afterwards. A copied or unpickled graph is validated and
-    read-only as well.
+    a read-only view. It is copied only where its dtype or memory order has to change: do not write
+    to an array after passing it. A copied or unpickled graph is validated and read-only as well.
 
     Args:
-        senders: int [num_edges], the node that each edge leaves; int32 where they fit.
+        senders: int [num_edges], the node that each edge leaves; int32 where ids fit.
         receivers: int [num_edges], the node that each edge enters.
         num_nodes: number of nodes, at least 1.
         nodes: float32 [num_nodes, num_features], node features, an array or a SciPy sparse matrix,
             or None. A sparse matrix is stored as a `csr_array` with ascending columns and without
-            zeros; layers then read its non-zeros alone.
+            zeros; layers read its non-zeros alone.
         labels: int32 [num_nodes], a class per node (-1: no label), or float32 or bool
             [num_nodes, num_labels] of 0 and 1 (NaN: not known) for multi-label data, or None.
         train_mask: bool [num_nodes], or None.
@@ -55,16 +54,16 @@ class Graph:
         edge_type: int32 [num_edges], from 0, or None.
         graph_ids: int32 [num_nodes], the graph of a batch that each node belongs to, or None.
         name: a name for reports.
-        node_names: str or int [num_nodes], all different: the id that each node has outside of the
-            graph, or None where that is its row.
+        node_names: str or int [num_nodes], all different: the id of each node outside of the graph,
+            or None where that is its row.
         node_data: arrays [num_nodes, ...] by name, of floats, integers or bools, such as targets;
-            NaN where a float is missing. ``with_nodes`` adds some. Read-only.
-        edge_data: arrays [num_edges, ...] by name; ``with_edges`` adds some. Read-only.
+            NaN where a float is missing. Read-only; ``with_nodes`` adds arrays.
+        edge_data: arrays [num_edges, ...] by name. Read-only; ``with_edges`` adds arrays.
 
     Raises:
         ValueError: an array has a wrong shape or dtype, an id is out of range, a value is not
-            finite, masks overlap or are empty, a masked node has no label, or two nodes have one
-            name.
+            finite, masks overlap or are empty, a masked node has no label, or two nodes have the
+            same name.
     """
 
     senders: np.ndarray
@@ -120,11 +119,11 @@ class Graph:
             object.__setattr__(self, name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A read-only mapping of Python cannot be pickled.
+        # `MappingProxyType` cannot be pickled.
         return self.__dict__ | {"node_data": {**self.node_data}, "edge_data": {**self.edge_data}}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        # Unpickling and copying skip the constructor, and bring arrays that are writable.
+        # Unpickling and copying skip the constructor and yield writable arrays.
         Graph.__init__(self, **state)
 
     @classmethod
@@ -153,7 +152,7 @@ class Graph:
         Args:
             senders: int [num_edges].
             receivers: int [num_edges].
-            num_nodes: number of nodes; None takes it from the first array given per node
+            num_nodes: number of nodes; None: the length of the first array given per node
                 (``nodes``, ``labels``, a mask, ``node_names``, ``node_data``), else the largest id
                 plus one.
             nodes: [num_nodes, num_features] node features, an array or a SciPy sparse matrix,
@@ -198,7 +197,7 @@ class Graph:
         return cls(num_nodes=num_nodes, name=name, **arrays)
 
     def replace(self, **changes: Any) -> Graph:
-        """Returns a validated copy with some fields changed; arrays that stay are shared.
+        """Returns a validated copy with some fields changed; the other arrays are shared.
 
         Args:
             **changes: new values by field name.
@@ -218,7 +217,7 @@ class Graph:
         return dataclasses.replace(self, **changes)
 
     def with_nodes(self, **arrays: ArrayLike | None) -> Graph:
-        """Returns the graph with named arrays of its nodes, beside those that it has.
+        """Returns the graph with named arrays of its nodes added or replaced.
 
         Args:
             **arrays: [num_nodes, ...] by name, of floats (NaN: missing), integers or bools; None
@@ -234,7 +233,7 @@ class Graph:
         return self.replace(node_data=with_named(self.node_data, arrays))
 
     def with_edges(self, **arrays: ArrayLike | None) -> Graph:
-        """Returns the graph with named arrays of its edges, beside those that it has.
+        """Returns the graph with named arrays of its edges added or replaced.
 
         Args:
             **arrays: [num_edges, ...] by name, in the order of the edges; as for ``with_nodes``.

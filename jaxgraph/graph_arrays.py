@@ -1,7 +1,7 @@
 """Checks of the arrays of a graph.
 
-A function `checked_...` returns an argument as `Graph` stores it, read-only and None for None, or
-raises a ValueError that names the argument, says what was expected and what to pass.
+A function `checked_...` returns an argument as `Graph` stores it: read-only, and None for None. It
+raises a ValueError that names the argument, what was expected and what to pass.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ __all__ = [
     "refuse_masked",
 ]
 
-# Looked at in one go when searching for NaN: so that the boolean temporary stays in the cache.
+# Elements that are searched for NaN at a time: the boolean temporary stays in the cache.
 _FINITE_CHUNK_ELEMENTS = 1 << 17
-# One class more is one more column of a model's output, and of every count by class.
+# Each class is a column of a model's output, and of every count by class.
 _MOST_CLASSES = 1 << 24
 
 
 def inferred_num_nodes(arrays: Mapping[str, Any]) -> int:
-    """Returns the number of nodes that the arrays of a graph have.
+    """Infers the number of nodes from the arrays of a graph.
 
     Args:
-        arrays: by argument of ``Graph.from_edges``; None where there is none.
+        arrays: by argument of ``Graph.from_edges``; None for an absent one.
 
     Returns:
         The length of the first array with an entry per node, else the largest id plus one.
 
     Raises:
-        ValueError: there is neither.
+        ValueError: there is no such array and no edge.
     """
     for name in ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_ids"):
         if sp.issparse(arrays[name]):
@@ -75,7 +75,7 @@ def checked_count(name: str, value: Any) -> int:
 
 
 def refuse_masked(name: str, value: Any) -> None:
-    """Raises ValueError for a masked array, or a list of some, with an entry that is masked.
+    """Raises ValueError for a masked array, or a list of them, with a masked entry.
 
     Args:
         name: of the argument, for the message.
@@ -119,7 +119,7 @@ def _as_array(name: str, value: Any) -> np.ndarray:
 
 def _integer_array(name: str, value: Any) -> np.ndarray:
     array = _as_array(name, value)
-    # An empty list arrives as float64: without entries there is nothing to lose.
+    # NumPy makes an empty list float64: a cast without entries loses nothing.
     if array.dtype.kind in "bf" and array.size:
         raise ValueError(
             f"{name}: got dtype {array.dtype}; expected integers. Convert with "
@@ -171,7 +171,7 @@ def checked_ids(name: str, value: Any, num_nodes: int) -> np.ndarray:
 
 
 def checked_floats(name: str, value: Any, shape: tuple[int | None, ...]) -> np.ndarray | None:
-    """Returns finite numbers as float32, of a shape in which None stands for any size."""
+    """Returns finite numbers as float32; None in the expected shape allows any size."""
     if value is None:
         return None
     array = _as_array(name, value)
@@ -223,7 +223,7 @@ def _sorted_rows(matrix: Any) -> sp.csr_array:
             "columns. scipy.sparse.csr_array(dense array) makes one."
         ) from error
     if not found.has_canonical_format:
-        # Both change their matrix in place.
+        # `sum_duplicates` works in place; the user's matrix stays unchanged.
         found = found.copy()
         found.sum_duplicates()
     with np.errstate(over="ignore"):
@@ -236,7 +236,7 @@ def _sorted_rows(matrix: Any) -> sp.csr_array:
     arrays = (found.data[: found.nnz], found.indices[: found.nnz], found.indptr)
     stored = [_read_only(x, t) for x, t in zip(arrays, (np.float32, index, index), strict=True)]
     result = sp.csr_array(tuple(stored), shape=found.shape)
-    # SciPy would look through the indices again, and may keep other views of the arrays.
+    # SciPy would check the indices again, and may store other views of the arrays.
     result.data, result.indices, result.indptr = stored
     result.has_canonical_format = True
     return result
@@ -339,7 +339,7 @@ def _checked_multilabels(array: np.ndarray, num_nodes: int) -> np.ndarray:
     _check_shape("labels", array, (num_nodes, None))
     if array.dtype.kind == "b":
         return _read_only(array, np.bool_)
-    # NaN, a label that is not known, is not itself.
+    # NaN, an unknown label, differs from itself.
     wrong = int(np.count_nonzero((array != 0) & (array != 1) & (array == array)))
     if wrong:
         raise ValueError(
@@ -351,7 +351,7 @@ def _checked_multilabels(array: np.ndarray, num_nodes: int) -> np.ndarray:
 
 
 def checked_mask(name: str, value: Any, num_nodes: int) -> np.ndarray | None:
-    """Returns a mask that selects a node at least, bool [num_nodes]."""
+    """Returns a mask that selects at least one node, bool [num_nodes]."""
     if value is None:
         return None
     array = _as_array(name, value)

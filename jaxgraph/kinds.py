@@ -1,4 +1,4 @@
-"""Errors for an object of the wrong kind: which was expected, and how to get it from this one."""
+"""Errors for an object of the wrong kind: the expected kind, and the conversion to it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def kind_of(value: Any) -> str:
 
 
 def way_to_graph(value: Any) -> str:
-    """Says how a graph is made of an object that is none; "" where that is not known."""
+    """Returns advice for making a graph from another object; "" where there is none."""
     if isinstance(value, Graph):
         return ""
     if isinstance(value, str):
@@ -54,14 +54,14 @@ def way_to_graph(value: Any) -> str:
 
 
 def check_graph(value: Any, function: str) -> None:
-    """Checks that a function is given a graph.
+    """Checks that the first argument of a function is a graph.
 
     Args:
-        value: its first argument.
-        function: its name, with the order of its arguments where it has several.
+        value: the argument.
+        function: the function's name, with the order of its arguments where it has several.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is no graph.
     """
     if not isinstance(value, Graph):
         way = way_to_graph(value)

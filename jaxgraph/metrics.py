@@ -1,14 +1,14 @@
 """Accuracy, F1 and ROC-AUC of node predictions, single- and multi-label.
 
 `accuracy`, `f1_score` and `roc_auc` take whole graphs on the host and return a number.
-`accuracy_counts`, `f1_counts` and `f1_from_counts` are the first two in steps, for NumPy and for
-JAX arrays, traced or not: counts can be summed over batches and devices in between, because a
-metric of the whole is not the mean of the metrics of its parts.
+`accuracy_counts`, `f1_counts` and `f1_from_counts` compute the first two in steps, from NumPy or
+JAX arrays, traced or not. Counts can be summed over batches and devices in between: a metric of the
+whole is not the mean of the metrics of its parts.
 
 Labels are integer [n], a class or -1 for none, or [n, labels] of 0 and 1, NaN for none
-(multi-label). Outputs are logits [n, classes], of which the largest is predicted, or [n, labels],
-of which the positive are predicted; or they are predictions: integer or boolean, in the shape of
-the labels.
+(multi-label). Outputs are logits or predictions. Logits [n, classes] predict the class of the
+largest, logits [n, labels] the labels of the positive ones. Predictions are integer or boolean, in
+the shape of the labels.
 """
 
 from types import ModuleType
@@ -36,9 +36,9 @@ class F1Counts(NamedTuple):
     """Outcomes of each class or label; the counts of parts add up to those of the whole.
 
     Attributes:
-        true_positives: int32 [classes], nodes that have it and of which it is predicted.
-        false_positives: int32 [classes], of which it is predicted, but that do not have it.
-        false_negatives: int32 [classes], that have it, but of which it is not predicted.
+        true_positives: int32 [classes], nodes of the class that are predicted so.
+        false_positives: int32 [classes], nodes of other classes that are predicted to be of it.
+        false_negatives: int32 [classes], nodes of the class that are predicted otherwise.
     """
 
     true_positives: Any
@@ -47,7 +47,7 @@ class F1Counts(NamedTuple):
 
 
 def accuracy_counts(outputs: Array, labels: Array, mask: Array | None = None) -> tuple[Any, Any]:
-    """Counts right predictions: of nodes, or for multi-label graphs of (node, label) pairs.
+    """Counts right predictions of nodes, or of (node, label) pairs for multi-label graphs.
 
     accuracy = (sum of correct) / (sum of count)
 
@@ -81,7 +81,7 @@ def f1_counts(
         outputs: logits [n, classes] or [n, labels], or predictions in the shape of the labels.
         labels: integer [n], or 0 and 1 [n, labels].
         mask: bool [n], the nodes that count (None: all); nodes of label -1 never do.
-        num_classes: number of classes, where `outputs` are predicted classes, which do not tell.
+        num_classes: number of classes, needed where `outputs` are predicted classes.
 
     Returns:
         The counts, int32 [classes] or [labels] each.
@@ -117,10 +117,10 @@ def f1_from_counts(counts: F1Counts, average: Average) -> Any:
             each class that occurs among labels or predictions).
 
     Returns:
-        A scalar: float64 of NumPy counts, JAX's default float of JAX counts; 0 without any nodes.
+        A scalar: float64 for NumPy counts, JAX's default float for JAX counts; 0 without nodes.
 
     Raises:
-        ValueError: if `average` is neither.
+        ValueError: if `average` is neither "micro" nor "macro".
     """
     if average not in ("micro", "macro"):
         raise ValueError(f"average must be 'micro' or 'macro', got {average!r}")
@@ -129,13 +129,13 @@ def f1_from_counts(counts: F1Counts, average: Average) -> Any:
     doubled, total = 2 * true, 2 * true + false_positive + false_negative
     if average == "micro":
         return doubled.sum() / xp.maximum(total.sum(), 1)
-    # A class that occurs has a total of at least 1; the others add 0 / 1.
+    # A class that occurs has a total of at least 1; an absent class contributes 0 / 1.
     of_class = doubled / xp.maximum(total, 1)
     return of_class.sum() / xp.maximum((total > 0).astype(float).sum(), 1)
 
 
 def accuracy(outputs: Array, labels: Array, mask: Array | None = None) -> float:
-    """Computes the share of nodes, or of (node, label) pairs, that are predicted right.
+    """Computes the share of right predictions of nodes, or of (node, label) pairs.
 
     Args:
         outputs: logits [n, classes] or [n, labels], or predictions in the shape of the labels.
@@ -180,12 +180,12 @@ def roc_auc(scores: Array, labels: Array, mask: Array | None = None) -> float:
     """Computes the area under the ROC curve, the mean over the labels.
 
     AUC = (sum of the ranks of the positives - P (P + 1) / 2) / (P N), where P positives and N
-    negatives are ranked by score and equal scores share the middle of their ranks. Labels that all
-    or none of the nodes have are left out.
+    negatives are ranked by score, and equal scores get the mean of their ranks. Labels of all nodes
+    or of none are left out.
 
     Args:
-        scores: float [n, labels], higher for those more likely to have the label; or [n].
-        labels: 0 and 1, NaN where it is not known, in the shape of `scores`.
+        scores: float [n, labels] or [n], higher for nodes more likely to have the label.
+        labels: 0 and 1, NaN for an unknown label, in the shape of `scores`.
         mask: bool [n], the nodes that count (None: all).
 
     Returns:
@@ -228,8 +228,8 @@ def _namespace(*arrays: Array | None) -> ModuleType:
 
 
 def _counted(xp: ModuleType, labels: Array, mask: Array | None) -> Any:
-    """Bool in the shape of the labels: those that are known, of the nodes in the mask."""
-    # Also of NaN, which is not known.
+    """Bool in the shape of the labels: True for known labels of nodes in the mask."""
+    # NaN, an unknown label, compares False.
     known = xp.asarray(labels) >= 0
     if mask is None:
         return known
@@ -245,7 +245,7 @@ def _predicted_labels(xp: ModuleType, outputs: Array) -> Any:
 
 
 def _check(outputs: Array, labels: Array, mask: Array | None) -> None:
-    """Checks what is known of traced arrays: shapes and types."""
+    """Checks shapes and dtypes, which traced arrays have too."""
     single = labels.ndim == 1
     if not (single or labels.ndim == 2) or (single and labels.dtype.kind not in "iu"):
         raise ValueError(
@@ -269,7 +269,7 @@ def _check(outputs: Array, labels: Array, mask: Array | None) -> None:
 def _on_host(
     outputs: Array, labels: Array, mask: Array | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """NumPy arrays of the arguments, their values checked."""
+    """The arguments as NumPy arrays, with checked values."""
     outputs, labels = np.asarray(outputs), np.asarray(labels)
     mask = None if mask is None else np.asarray(mask)
     _check(outputs, labels, mask)

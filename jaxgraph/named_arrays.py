@@ -1,4 +1,4 @@
-"""Named arrays of a graph: data of its nodes or edges, by a name of the user's."""
+"""Named arrays of a graph: data of its nodes or edges, by a name that the user chooses."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def checked_named(field: str, value: Any, length: int, reserved: Any) -> Mapping
 
     Args:
         field: "node_data" or "edge_data".
-        value: arrays [length, ...] by name, of floats, integers or bools; None: none.
-        length: nodes or edges of the graph.
-        reserved: names that are fields of ``Graph``.
+        value: arrays [length, ...] by name, of floats, integers or bools; None: no array.
+        length: number of nodes or edges of the graph.
+        reserved: the names of the fields of ``Graph``.
 
     Returns:
         The arrays.
 
     Raises:
-        ValueError: a name is no identifier or a field of ``Graph``, an array has another length or
-            another kind of dtype, or a value is infinite.
+        ValueError: a name is no identifier or a field of ``Graph``, an array has a wrong length or
+            dtype, or a value is infinite.
     """
     if value is None:
         return MappingProxyType({})
@@ -59,7 +59,7 @@ def checked_named(field: str, value: Any, length: int, reserved: Any) -> Mapping
 
 
 def with_named(current: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns named arrays with some added or replaced; those that are None are left out."""
+    """Returns named arrays with some added or replaced; None removes one."""
     return {name: array for name, array in {**current, **changes}.items() if array is not None}
 
 

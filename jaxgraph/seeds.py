@@ -1,4 +1,4 @@
-"""The range of seeds, the same wherever one is taken."""
+"""The range of seeds, the same in every function."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 __all__ = ["NUM_SEEDS", "checked_seed"]
 
 NUM_SEEDS = 2**32
-"""Keys of `jax.random` hold no more of an integer, and would take others for one of these."""
+"""Keys of `jax.random` hold 32 bits of an integer: larger ones would repeat the keys of others."""
 
 
 def checked_seed(name: str, value: Any) -> int:

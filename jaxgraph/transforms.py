@@ -39,12 +39,12 @@ _NODE_FIELDS = (
     "node_names",
 )
 
-# The largest n with n * n <= 2**63: below it, sender * n + receiver numbers all pairs in int64.
+# The largest n with n * n <= 2**63: sender * n + receiver then fits int64.
 _MOST_NODES_OF_KEYS = math.isqrt(2**63)
 
 
 def to_undirected(graph: Graph) -> Graph:
-    """Adds the reverse of every edge, then keeps one of each; a self-loop stays one edge.
+    """Adds the reverse of every edge, then removes repeated edges; a self-loop stays one edge.
 
     A reverse edge carries the attributes of its original. The result is sorted by sender, then by
     receiver.
@@ -78,7 +78,7 @@ def remove_duplicate_edges(graph: Graph) -> Graph:
         The graph without repeated edges.
 
     Raises:
-        ValueError: equal edges have different attributes, so that none of them can stand for all.
+        ValueError: equal edges have different attributes, so that no single one represents them.
     """
     check_graph(graph, "remove_duplicate_edges(graph)")
     attributed = {name: getattr(graph, name) for name in _EDGE_FIELDS}
@@ -99,7 +99,7 @@ def remove_duplicate_edges(graph: Graph) -> Graph:
     first_of_run = order[np.flatnonzero(starts)]
     for name, values in attributed.items():
         given, expected = values[order], values[first_of_run][np.cumsum(starts) - 1]
-        # NaN is not NaN.
+        # NaN differs from itself: two NaN count as equal here.
         differs = (given != expected) & ((given == given) | (expected == expected))
         differs = differs.any(axis=tuple(range(1, differs.ndim)))
         if differs.any():
@@ -123,11 +123,11 @@ def add_self_loops(graph: Graph) -> Graph:
         graph: the graph, without edge features, edge types and named arrays of edges.
 
     Returns:
-        The graph; its new edges come last.
+        The graph with the new edges after the others.
 
     Raises:
-        ValueError: the graph has edge features, edge types or named arrays of edges, of which a new
-            edge would need one.
+        ValueError: the graph has edge features, edge types or named arrays of edges, for which a
+            new edge has no value.
     """
     check_graph(graph, "add_self_loops(graph)")
     unknown = [name for name in ("edges", "edge_type") if getattr(graph, name) is not None]
@@ -165,7 +165,7 @@ def remove_self_loops(graph: Graph) -> Graph:
 
 
 def normalize_features(graph: Graph) -> Graph:
-    """Divides each node's features by their sum; a row whose sum is zero stays as it is.
+    """Divides each node's features by their sum; a row whose sum is zero is left unchanged.
 
         x_i <- x_i / sum_f x_if
 
@@ -199,7 +199,7 @@ def degree_features(graph: Graph, max_degree: int | None = None) -> Graph:
     """Makes features from the in-degree d of each node: log(1 + d), or one-hot.
 
     Args:
-        graph: the graph; features it has are replaced.
+        graph: the graph; its features are replaced.
         max_degree: None for one column log(1 + d); a number for the one-hot code of
             min(d, max_degree).
 
@@ -251,23 +251,23 @@ def random_split(
 ) -> Graph:
     """Draws training, validation and test nodes at random among the labelled nodes.
 
-    Without labels, as for a regression, it draws among all nodes, by ``fractions``.
+    A graph without labels, as for a regression, needs ``fractions``: it draws among all nodes.
 
     Args:
-        graph: the graph; masks it has are replaced.
+        graph: the graph; its masks are replaced.
         labels_per_class: training nodes of each class.
         val_per_class: validation nodes of each class; all other labelled nodes are for testing.
-        fractions: if given, used instead: the shares of labelled nodes (all nodes of a multi-label
-            graph, or of one without labels) for training, validation and test, whatever their
-            class. A share of 0 gives no mask.
-        among: bool [num_nodes], the nodes to draw from; the others get into no mask. None: all.
+        fractions: used instead of the two numbers if given: the shares for training, validation and
+            test of all labelled nodes, regardless of class (of all nodes where the graph is
+            multi-label or has no labels). A share of 0 gives no mask.
+        among: bool [num_nodes], the nodes to draw from; no mask selects the others. None: all.
         seed: of the random generator, from 0 to 2**32 - 1.
 
     Returns:
         The graph with train_mask, val_mask and test_mask, bool [num_nodes].
 
     Raises:
-        ValueError: the labels do not allow such a split, or the fractions are no fractions.
+        ValueError: the labels do not allow such a split, or ``fractions`` are not three shares.
 
     References:
         Shchur et al., "Pitfalls of Graph Neural Network Evaluation", 2018, section 3 (20 and 30 of
@@ -308,7 +308,7 @@ def subgraph(graph: Graph, node_ids: np.ndarray) -> Graph:
         The induced subgraph, with all attributes.
 
     Raises:
-        ValueError: an id is out of range or repeated, or there is none.
+        ValueError: ``node_ids`` is empty, or an id is out of range or repeated.
     """
     check_graph(graph, "subgraph(graph, node_ids)")
     ids = np.asarray(node_ids)
@@ -343,26 +343,26 @@ def subgraph(graph: Graph, node_ids: np.ndarray) -> Graph:
 
 
 def largest_component(graph: Graph) -> Graph:
-    """Returns the largest component, edges taken as undirected; nodes keep their order.
+    """Returns the largest weakly connected component; nodes keep their order.
 
     Args:
         graph: the graph.
 
     Returns:
-        The induced subgraph of the largest component (of equal ones, that with the smallest id).
+        The induced subgraph of the component; among equally large ones, that with the smallest id.
     """
     check_graph(graph, "largest_component(graph)")
     return subgraph(graph, np.flatnonzero(in_largest_component(graph)))
 
 
 def in_largest_component(graph: Graph) -> np.ndarray:
-    """Tells which nodes are in the largest component, edges taken as undirected.
+    """Finds the nodes of the largest weakly connected component.
 
     Args:
         graph: the graph.
 
     Returns:
-        bool [num_nodes] (of equal components, that with the smallest id).
+        bool [num_nodes]; among equally large components, that with the smallest id.
     """
     check_graph(graph, "in_largest_component(graph)")
     ones = np.ones(graph.num_edges, np.int8)
@@ -394,7 +394,7 @@ def _select_edges(graph: Graph, kept: np.ndarray) -> Graph:
 
 
 def _edges_mapped(graph: Graph, function: Callable[[np.ndarray], np.ndarray]) -> dict[str, Any]:
-    """The fields with an entry per edge, after a function of arrays [num_edges, ...]."""
+    """The fields with an entry per edge, mapped by a function of arrays [num_edges, ...]."""
     fields = {name: getattr(graph, name) for name in _EDGE_FIELDS}
     mapped = {name: function(values) for name, values in fields.items() if values is not None}
     named = {name: function(values) for name, values in graph.edge_data.items()}
