@@ -51,7 +51,7 @@ class Stack(nnx.Module):
       dropout: probability of dropping a feature in training.
       norm: "batch", "layer" or None.
       residual: whether layers before the last have a residual connection.
-      outer_residual: whether every layer has one around its norm and activation, the last layer only
+      outer_residual: whether every layer has one around its norm and activation, the last only
         without jumping knowledge: x_{l+1} = activation(norm(conv_l(h))) + residual_l(h).
       activation: elementwise function.
       jumping: input of the last layer: "cat", the outputs of all layers before it, concatenated;

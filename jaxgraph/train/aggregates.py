@@ -1,4 +1,4 @@
-"""The features of sharded graphs, aggregated once for the first layer of a model."""
+"""Aggregates the features of sharded graphs once for a model's first layer."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from jaxgraph.parallel.placement import check_sharded
 __all__ = ["aggregate_once", "first_aggregation", "with_aggregates"]
 
 LEAST_WIDTH = 128
-"""Columns that are aggregated at once, if a pass of the model does not take more anyway."""
+"""The least number of columns that are aggregated at once."""
 
 
 def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
-    """A graph whose features carry what the first layer of a model aggregates of them.
+    """Adds to a graph's features their aggregate in a model's first layer.
 
-    Steps, evaluation and prediction on it skip the aggregation of the first layer, its
-    communication and its gradient; what they return is the same but for rounding. In training with
-    dropout the features are aggregated anew, since others are dropped in every step. The result
-    serves every model: one with another first layer takes the features alone. A step of one's own
-    passes `shard.nodes` to the model as ever.
+    Steps, evaluation and prediction on the result skip the first layer's aggregation, its
+    communication and its gradient; their results are the same but for rounding. Training with
+    dropout aggregates in every step, since each step drops other features. The result serves every
+    model: another first layer reads the features alone. Your own step passes `shard.nodes` to the
+    model as before.
 
-    Each device holds one more array [rows, features], or two: for GraphSAGE, which maps features
-    and sums by one product, or if the features given are not 0 in the rows of padding. Of features
-    that are split by column it holds the aggregate of its columns, for all nodes.
+    Each device holds one more array [rows, features]. It holds two for GraphSAGE, which maps
+    features and sums by one product, and for features that are not 0 in the rows of padding. For
+    features split by column it holds the aggregate of its columns, for all nodes.
 
     Args:
       model: has `first_aggregation`, a `jaxgraph.layers.FirstAggregation`, as models of
@@ -45,11 +45,11 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
       sharded: the graph; its leaves may be `jax.ShapeDtypeStruct`.
 
     Returns:
-      The same graph, `nodes` of its shards `jaxgraph.layers.AggregatedFeatures`.
+      The same graph; `nodes` of its shards are `jaxgraph.layers.AggregatedFeatures`.
 
     Raises:
-      ValueError: the model aggregates by parameters first, or the graph is no sharded one, has no
-        features, or edge data that the model would ignore.
+      ValueError: the model's first aggregation has parameters, or the graph is not sharded, has no
+        features, or has edge data that the model would ignore.
     """
     check_sharded(sharded, "aggregate_once(model, sharded)")
     first = first_aggregation(model)
@@ -88,7 +88,7 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
         aggregate: Any = x.update(shape=(*x.shape[:-1], columns))
         return _with_nodes(sharded, AggregatedFeatures(given, aggregate, first.aggregation))
     aggregate, is_masked = _aggregate(first, sharded)
-    # As a graph is placed, its features are 0 in the rows of padding, and need no copy.
+    # Placed features are 0 in the rows of padding, and need no copy.
     features = x if is_masked else _masked(sharded)
     return _with_nodes(sharded, AggregatedFeatures(features, aggregate, first.aggregation))
 
@@ -96,12 +96,12 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
 def with_aggregates(
     model: nnx.Module, graphs: tuple[ShardedGraph, ...], epochs: int
 ) -> tuple[ShardedGraph, ...]:
-    """The graphs, aggregated once for the model where that saves more than it costs.
+    """Aggregates graphs once for a model where that saves more than it costs.
 
     Args:
-      model: to be trained and evaluated.
+      model: the model to train and evaluate.
       graphs: in the order of their steps.
-      epochs: in which they are passed.
+      epochs: number of epochs.
 
     Returns:
       Graphs in the same order.
@@ -112,17 +112,17 @@ def with_aggregates(
 
 
 def first_aggregation(model: Any) -> FirstAggregation | None:
-    """The attribute `first_aggregation` of a model, or None."""
+    """Returns the attribute `first_aggregation` of a model, or None."""
     return getattr(model, "first_aggregation", None)
 
 
 def _pays(model: nnx.Module, sharded: ShardedGraph, epochs: int) -> bool:
-    """True where aggregating once moves no more numbers than doing so in every pass.
+    """True if one aggregation moves no more numbers than one in every pass.
 
-    To aggregate a column reads a number of every edge and node. Done once, it takes all columns of
-    the features. Done in each pass, it takes `width` columns, and copies the features without the
-    rows of padding. An epoch has three passes: forward and backward of the step, unless dropout
-    forbids it, and evaluation. The number of matrix products is the same either way.
+    Aggregating a column reads a number for every edge and node. Once, this covers all columns of
+    the features. In each pass, it covers `width` columns, and copies the features without the rows
+    of padding. An epoch has three passes that benefit: forward and backward of the step, unless
+    dropout forbids it, and evaluation. The number of matrix products is the same.
     """
     first, x = first_aggregation(model), plain_features(sharded.shards.nodes)
     if first is None or x is None or _are_sparse(x):
@@ -139,10 +139,10 @@ def _are_sparse(x: Any) -> bool:
 
 
 def _numbers_moved(sharded: ShardedGraph) -> tuple[int, int]:
-    """For a column that is aggregated, and for one that is copied."""
+    """Counts numbers moved by aggregating a column, and by copying one."""
     counts = sharded.counts
     if counts is None:
-        return 1, 0  # as if there were very many edges
+        return 1, 0  # as for very many edges
     return counts.num_edges + counts.num_nodes, 2 * counts.num_nodes
 
 

@@ -38,10 +38,10 @@ _ORDER = (
 
 
 def checked_task(task: Task | None) -> Task:
-    """The task, `NodeClassification()` for None.
+    """Returns the task; `NodeClassification()` for None.
 
     Raises:
-      ValueError: it is no task, a class instead of an instance, or holds arrays.
+      ValueError: `task` is no task, is a class, or holds arrays.
     """
     if task is None:
         return NodeClassification()
@@ -68,20 +68,20 @@ def checked_graphs(
     abstract: bool = False,
     train: bool = False,
 ) -> tuple[ShardedGraph, ...]:
-    """One sharded graph or several, as a tuple.
+    """Returns one sharded graph or several as a tuple.
 
     Args:
-      sharded: the graph or graphs; what is a `Graph` is sharded over one device.
-      task: what they must have the labels for, or None.
-      abstract: whether graphs without data are enough.
+      sharded: the graph or graphs; a `Graph` is sharded over one device.
+      task: the task whose labels they must have, or None.
+      abstract: whether graphs without data are accepted.
       train: whether one of them must have nodes to train on.
 
     Returns:
       The graphs.
 
     Raises:
-      ValueError: something is no sharded graph, has no data, or lacks what the task learns from;
-        or the graphs live on different meshes.
+      ValueError: an entry is no sharded graph, has no data, or lacks the task's targets; or the
+        graphs live on different meshes.
     """
     one = isinstance(sharded, ShardedGraph | nnx.Module | optax.GradientTransformation)
     one = one or is_graph(sharded)
@@ -109,7 +109,7 @@ def checked_graphs(
 
 
 def checked_graph(sharded: Any, task: Task | None = None, **options: Any) -> ShardedGraph:
-    """One sharded graph; as `checked_graphs`, of which several are refused."""
+    """Returns one sharded graph, as `checked_graphs` does, and refuses several."""
     graph, *others = checked_graphs(sharded, task, **options)
     if others:
         count = 1 + len(others)
@@ -122,11 +122,11 @@ def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
 
     Args:
       model: the model.
-      graphs: the graphs that it is to run on.
+      graphs: the graphs that it will run on.
 
     Raises:
-      ValueError: it is no Flax NNX module, holds `flax.nnx.BatchNorm` or a random stream, is made
-        for another number of features, or has a row per node and several graphs are given.
+      ValueError: it is no Flax NNX module, holds `flax.nnx.BatchNorm` or a random stream, expects
+        another number of features, or has a row per node for several graphs.
     """
     if not isinstance(model, nnx.Module):
         raise ValueError(
@@ -164,14 +164,14 @@ def _variables(model: nnx.Module) -> list[nnx.Variable]:
 
 
 def check_optimizer(optimizer: Any, model: nnx.Module) -> None:
-    """Checks that an optimizer can make a step of a model's parameters; computes nothing.
+    """Checks that an optimizer can update a model's parameters; computes nothing.
 
     Args:
-      optimizer: of optax.
+      optimizer: a transformation of optax.
       model: the model.
 
     Raises:
-      ValueError: it is none of optax, or needs more than the gradient, the parameters and the loss.
+      ValueError: it is not of optax, or needs more than the gradient, the parameters and the loss.
     """
     check_optimizer_kind(optimizer)
     optimizer = optax.with_extra_args_support(optimizer)
@@ -191,7 +191,7 @@ def check_optimizer(optimizer: Any, model: nnx.Module) -> None:
 
 
 def check_optimizer_kind(optimizer: Any) -> None:
-    """Raises ValueError for what is no transformation of optax."""
+    """Raises ValueError unless the object is a transformation of optax."""
     if isinstance(optimizer, nnx.Optimizer):
         raise ValueError(
             "optimizer is an nnx.Optimizer, which keeps its state in itself; pass the "
@@ -205,7 +205,7 @@ def check_optimizer_kind(optimizer: Any) -> None:
 
 
 def checked_count(name: str, value: Any) -> int:
-    """A number of epochs as an int.
+    """Returns a number of epochs as an int.
 
     Raises:
       ValueError: it is no integer, or less than 1.

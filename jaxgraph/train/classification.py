@@ -1,4 +1,4 @@
-"""Node classification: one class per node, or several labels, some of which are not known."""
+"""Node classification: one class per node, or several labels, known or missing."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ __all__ = ["NodeClassification"]
 class NodeClassification(Task):
     """One class per node (softmax cross entropy), or several labels (sigmoid cross entropy).
 
-    One of C classes, over the nodes v of the split that have a label y_v, with p_v = softmax(z_v):
+    For C classes, over the nodes v of the split with a label y_v, and with p_v = softmax(z_v):
 
     loss = sum_v [(1 - s) w_(y_v) (-log p_v[y_v]) + s / C sum_c w_c (-log p_v[c])] / sum_v w_(y_v)
 
-    Several labels, over the pairs of a node v of the split and a label l that are known, with
-    t_vl = (1 - s) y_vl + s / 2:
+    For several labels, over the known pairs of a node v of the split and a label l, and with t_vl =
+    (1 - s) y_vl + s / 2:
 
     loss = sum_vl w_l [log(1 + exp z_vl) - t_vl z_vl] / sum_vl w_l
 
-    Metrics are "accuracy" (of nodes, or of known pairs of node and label) and, of several labels,
-    "micro_f1"; neither weighs classes.
+    Metrics are "accuracy" (of nodes, or of known pairs of node and label) and, for several labels,
+    "micro_f1"; neither weights classes.
 
     Attributes:
       class_weights: w, one for each output of the model; None: 1 for each.
@@ -66,13 +66,13 @@ class NodeClassification(Task):
 
     @classmethod
     def balanced(cls, graph: Graph, *, label_smoothing: float = 0.0) -> NodeClassification:
-        """Makes a task in which all classes weigh the same together, over the training nodes.
+        """Makes a task in which all classes have the same total weight over the training nodes.
 
-        w_c = n / (C n_c), of n training nodes with a label, of which n_c have class c; 0 for none
+        w_c = n / (C n_c), where n_c of n labelled training nodes have class c; 0 if n_c = 0
 
         Args:
-          graph: has one class per node, and training nodes.
-          label_smoothing: as of the task.
+          graph: a graph with one class per node, and training nodes.
+          label_smoothing: as for the task.
 
         Returns:
           The task, for models with an output for each of the graph's classes.
@@ -110,19 +110,19 @@ class NodeClassification(Task):
           split: "train", "val" or "test".
 
         Returns:
-          The summed loss, what it is divided by, and the outcomes that the metrics are made of.
+          The summed loss, its divisor, and the outcomes from which metrics are computed.
         """
         mask, labels = split_mask(shard, split), shard.labels
         if labels is None:
             raise ValueError("the graph has no labels")
         _check_outputs(outputs, shard, self.class_weights)
-        # The loss is a sum over nodes, and counts have no exact bfloat16 above 256.
+        # The loss is a sum over nodes, and bfloat16 holds no exact counts above 256.
         outputs = to_accumulation(outputs)
         of_kind = self._sums_of_classes if labels.ndim == 1 else self._sums_of_labels
         return of_kind(outputs, labels, mask)
 
     def metrics(self, sums: Sums) -> Mapping[str, jax.Array]:
-        """Loss and metrics of the whole split; NaN where it has no label."""
+        """Computes loss and metrics of the whole split; NaN without labels."""
         loss, outcomes = sums["loss"], sums["outcomes"]
         count = sums["count"].astype(loss.dtype)
         weighed = sums.get("weight", count)
@@ -138,7 +138,7 @@ class NodeClassification(Task):
 
     def _sums_of_classes(self, outputs: jax.Array, labels: jax.Array, mask: jax.Array) -> Sums:
         chosen = mask & (labels >= 0)
-        # Before the arithmetic: a gradient through NaN would be NaN even where it is masked.
+        # Masked before the arithmetic: otherwise a masked gradient through NaN would be NaN.
         logits = jnp.where(chosen[:, None], outputs, 0)
         classes = jnp.where(chosen, labels, 0)
         log_total = jax.nn.logsumexp(logits, axis=1)
@@ -160,14 +160,14 @@ class NodeClassification(Task):
         }
 
     def _sums_of_labels(self, outputs: jax.Array, labels: jax.Array, mask: jax.Array) -> Sums:
-        # Also not for NaN, which is not known.
+        # NaN fails the comparison: it is not known.
         known = mask[:, None] & (labels >= 0)
         logits, targets = (jnp.where(known, values, 0) for values in (outputs, labels))
         targets = targets.astype(logits.dtype)
         if self.label_smoothing:
             targets = (1 - self.label_smoothing) * targets + self.label_smoothing / 2
         losses = jnp.where(known, optax.sigmoid_binary_cross_entropy(logits, targets), 0)
-        # By label: the pairs of a large graph are more than 32 bits count.
+        # Counted by label: 32 bits do not hold the number of pairs of a large graph.
         counts = known.sum(axis=0, dtype=jnp.int32)
         weighed = {}
         if self.class_weights is not None:
@@ -224,7 +224,7 @@ def _check_outputs(outputs: Any, shard: Shard, weights: tuple[float, ...] | None
 
 @jax.custom_jvp
 def _of_class(logits: jax.Array, classes: jax.Array) -> jax.Array:
-    """z_v[y_v] of logits [rows, classes] and int [rows], whose gradient is no scatter."""
+    """z_v[y_v] of logits [rows, classes] and int [rows]; its gradient needs no scatter."""
     rows = jnp.arange(logits.shape[0], dtype=classes.dtype)
     return logits.at[rows, classes].get(mode="clip", wrap_negative_indices=False)
 

@@ -1,4 +1,4 @@
-"""One epoch on the devices: a step per graph, the evaluation of all, the variables to save."""
+"""One epoch on the devices: a step per graph, their evaluation and the choice of variables."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = ["EpochProgram", "Kept", "Outcome", "first_kept"]
 
 @pytree
 class Kept:
-    """The variables that training would leave in the model if it ended now, and their loss.
+    """The variables that training leaves in the model if it ends now, and their loss.
 
     Attributes:
       params, statistics: of the best epoch so far, or of the last finite one.
-      val_loss: the lowest so far, infinite before the first.
+      val_loss: the lowest so far, infinite before the first epoch.
     """
 
     params: nnx.State
@@ -42,8 +42,8 @@ class Outcome:
     """The scalars of an epoch.
 
     Attributes:
-      loss: of the step.
-      metrics: after the step, by split and name.
+      loss: the step's loss.
+      metrics: the metrics after the step, by split and name.
       is_best: whether the validation loss is the lowest so far.
     """
 
@@ -53,14 +53,14 @@ class Outcome:
 
 
 def first_kept(state: TrainState, sharded: ShardedGraph) -> Kept:
-    """The variables that training starts from.
+    """Returns the variables that are kept before the first epoch.
 
     Args:
-      state: before the first epoch.
-      sharded: the graph that it is placed for.
+      state: the state before the first epoch.
+      sharded: the graph for which it is placed.
 
     Returns:
-      What is kept before the first epoch.
+      The initial variables, with an infinite loss.
     """
     val_loss = replicate(np.asarray(np.inf, jnp.result_type(float)), sharded)
     return Kept(state.params, state.statistics, val_loss)
@@ -68,12 +68,12 @@ def first_kept(state: TrainState, sharded: ShardedGraph) -> Kept:
 
 @dataclasses.dataclass(frozen=True)
 class EpochProgram:
-    """Runs epochs on one graph, as one program, or on several, as a few for each of their shapes.
+    """Runs epochs on one graph as one program, or on several as a few programs for each shape.
 
     Attributes:
       learner: model, optimizer and task.
       graphs: in the order of their steps.
-      restore_best: whether to save the best variables, or the last.
+      restore_best: whether to keep the best variables instead of the last.
     """
 
     learner: Learner
@@ -83,16 +83,16 @@ class EpochProgram:
     def run(
         self, state: TrainState, kept: Kept, key: jax.Array, epoch: int
     ) -> tuple[TrainState, Kept, Outcome]:
-        """One epoch; `state` and `kept` stay, so that an epoch that fails has changed nothing.
+        """Runs one epoch; `state` and `kept` stay valid, so that a failed epoch changes nothing.
 
         Args:
-          state: before the epoch.
-          kept: before the epoch.
-          key: random key of the run.
-          epoch: from 0.
+          state: the state before the epoch.
+          kept: the variables kept before the epoch.
+          key: the run's random key.
+          epoch: the epoch's number, from 0.
 
         Returns:
-          All of it after the epoch.
+          State and kept variables after the epoch, and its scalars.
         """
         programs = _programs(self.learner)
         number = replicate(np.int32(epoch), self.graphs[0])
@@ -113,14 +113,14 @@ class EpochProgram:
     def compile(
         self, state: TrainState, kept: Kept, key: jax.Array
     ) -> tuple[jax.stages.Compiled, ...]:
-        """Compiles what `run` runs; runs nothing.
+        """Compiles the programs of `run`, and runs nothing.
 
         Args:
-          state, kept: before the first epoch, as shapes with shardings.
+          state, kept: those before the first epoch, as shapes with shardings.
           key: a random key.
 
         Returns:
-          The programs that an epoch consists of.
+          The programs of an epoch.
         """
         programs = _programs(self.learner)
         number = replicate(np.int32(0), self.graphs[0])
@@ -143,7 +143,7 @@ class EpochProgram:
         return tuple(lowered.compile() for lowered in (*steps, *evaluations, choice))
 
     def _trained(self) -> list[int]:
-        """The graphs that have nodes to train on."""
+        """Returns the indices of graphs with training nodes."""
         splits = [self.learner.task.splits(graph.shards) for graph in self.graphs]
         return [index for index, of_graph in enumerate(splits) if "train" in of_graph]
 
@@ -171,8 +171,8 @@ class _Programs:
     choose: Any
 
 
-# Every learner has functions of its own: jax caches the programs of a function as long as the
-# function.
+# Each learner has functions of its own: JAX caches the programs of a function as long as the
+# function lives.
 @lru_cache(maxsize=LEARNERS)
 def _programs(learner: Learner) -> _Programs:
     def epoch(
@@ -205,19 +205,19 @@ def choose(
     evaluations: Sequence[Mapping[str, Sums]],
     restore_best: bool,
 ) -> tuple[Kept, Outcome]:
-    """The scalars of an epoch, and whether its variables replace those that are kept.
+    """Computes the scalars of an epoch, and chooses the variables to keep.
 
     Args:
       learner: model, optimizer and task.
-      state: after the epoch.
-      kept: before the epoch.
-      sharded: the graph that the variables are placed for.
-      steps: the sums of the step on each graph.
-      evaluations: the sums of each graph by split, after the steps.
-      restore_best: whether only a lower validation loss replaces, or any finite loss.
+      state: the state after the epoch.
+      kept: the variables kept before the epoch.
+      sharded: the graph for which the variables are placed.
+      steps: sums of the step on each graph.
+      evaluations: sums of each graph after the steps, by split.
+      restore_best: whether only a lower validation loss replaces them, instead of any finite loss.
 
     Returns:
-      What is kept after the epoch, and the scalars.
+      The variables to keep after the epoch, and the scalars.
     """
     task = learner.task
     metrics = {split: task.metrics(sums) for split, sums in add_sums(evaluations).items()}
@@ -237,7 +237,7 @@ def choose(
     )
     lowest = jnp.where(is_best, val_loss, kept.val_loss)
     new = Kept(params, statistics, lowest)
-    # Sharded like the first one, so that the program of the first epoch serves all others.
+    # Sharded like the first, so that all epochs share one program.
     new = jax.lax.with_sharding_constraint(new, shardings(new, sharded))
     return new, Outcome(loss, metrics, is_best)
 

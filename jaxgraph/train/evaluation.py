@@ -1,4 +1,4 @@
-"""A model's outputs on a sharded graph, and how good they are."""
+"""A model's outputs on a sharded graph, and their loss and metrics."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def evaluation_sums(
     sharded: ShardedGraph,
     task: Task,
 ) -> dict[str, Sums]:
-    """The task's sums of every split of a graph, from one pass of inference.
+    """Computes a task's sums for every split of a graph in one inference pass.
 
     Args:
-      graphdef, params, statistics: the model, its variables placed for this graph.
+      graphdef, params, statistics: the model, with variables placed for this graph.
       sharded: the graph.
-      task: what is measured.
+      task: the task to measure.
 
     Returns:
-      For each split that the graph has, the sums over all shards.
+      The sums over all shards, for each split of the graph.
     """
 
     def on_shard(params: nnx.State, statistics: nnx.State, shard: Shard) -> dict[str, Sums]:
@@ -53,7 +53,7 @@ def evaluation_sums(
 
 
 def add_sums(sums: Sequence[Mapping[str, Sums]]) -> dict[str, Sums]:
-    """Sums of several graphs added up, split by split."""
+    """Adds up the sums of several graphs, split by split."""
     splits = dict.fromkeys(split for of_graph in sums for split in of_graph)
 
     def added(*parts: Any) -> Any:
@@ -74,19 +74,19 @@ def evaluate(
     *,
     task: Task | None = None,
 ) -> dict[str, dict[str, float]]:
-    """Loss and metrics of a model on the splits of a graph, dropout off.
+    """Computes loss and metrics of a model on the splits of a graph, without dropout.
 
     Args:
-      model: called as `model(shard, x, key=None, train=False)`.
-      sharded: the graph, or several, over all of which the metrics are then taken; a `Graph` is
-        sharded over one device.
-      task: what is measured; None: `NodeClassification()`.
+      model: a module called as `model(shard, x, key=None, train=False)`.
+      sharded: the graph, or several for metrics over all of them; a `Graph` is sharded over one
+        device.
+      task: the task to measure; None: `NodeClassification()`.
 
     Returns:
-      Metrics by name for each of "train", "val" and "test" that there is a mask for.
+      Metrics by name for each of "train", "val" and "test" with a mask.
 
     Raises:
-      ValueError: an argument is not of its kind, or model, graph and task do not fit together.
+      ValueError: an argument is of the wrong kind, or model, graph and task do not fit together.
     """
     task = checked_task(task)
     graphs = checked_graphs(sharded, task)
@@ -97,7 +97,7 @@ def evaluate(
 
 
 def as_numbers(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Metrics on the host as Python numbers, the splits in their usual order."""
+    """Converts metrics on the host to Python numbers, with splits in their usual order."""
     return {
         split: {name: float(value) for name, value in metrics[split].items()}
         for split in SPLITS
@@ -116,20 +116,19 @@ def predict(
 def predict(
     model: nnx.Module, sharded: Graph | ShardedGraph, *, gather: bool = True
 ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-    """The outputs of a model for every node, dropout off.
+    """Computes the outputs of a model for every node, without dropout.
 
     Args:
-      model: called as `model(shard, x, key=None, train=False)`, returning [rows, out].
+      model: a module called as `model(shard, x, key=None, train=False)`, returning [rows, out].
       sharded: the graph.
-      gather: whether to bring the rows of all processes together.
+      gather: whether to gather the rows of all processes.
 
     Returns:
-      float [num_nodes, out] in the order of the graph, in every process; with gather=False
-      `(ids, rows)`, the nodes of this process, int64 [own nodes], and their outputs
-      [own nodes, out].
+      float [num_nodes, out] in the order of the graph, in every process; with gather=False `(ids,
+      rows)`: this process's nodes, int64 [own nodes], and their outputs [own nodes, out].
 
     Raises:
-      ValueError: an argument is not of its kind, or the model does not fit the graph.
+      ValueError: an argument is of the wrong kind, or the model does not fit the graph.
     """
     sharded = checked_graph(sharded)
     check_model(model, (sharded,))
@@ -138,17 +137,17 @@ def predict(
 
 
 def compile_inference(model: nnx.Module, sharded: ShardedGraph) -> jax.stages.Compiled:
-    """Compiles the program that `predict` runs, without running it; no data is looked at.
+    """Compiles the program of `predict`, without running it or reading data.
 
     Args:
-      model: called as `model(shard, x, key=None, train=False)`, returning [rows, out].
+      model: a module called as `model(shard, x, key=None, train=False)`, returning [rows, out].
       sharded: the graph; its leaves may be `jax.ShapeDtypeStruct`.
 
     Returns:
       The compiled program, for `jaxgraph.analysis.traffic` and its own `memory_analysis()`.
 
     Raises:
-      ValueError: an argument is not of its kind, or the model does not fit the graph.
+      ValueError: an argument is of the wrong kind, or the model does not fit the graph.
     """
     sharded = checked_graph(sharded, abstract=True)
     check_model(model, (sharded,))

@@ -1,4 +1,4 @@
-"""The training loop: a program per epoch, early stopping, the best parameters kept."""
+"""The training loop: a program per epoch, early stopping and the choice of the best parameters."""
 
 from __future__ import annotations
 
@@ -64,51 +64,52 @@ def fit(
     An epoch is one step of the optimizer on each graph that has training nodes, and one pass of
     inference that evaluates all splits. Epoch e, from 1, draws its dropout from
     `jax.random.fold_in(jax.random.key(seed), e - 1)`, so that the curve does not depend on the
-    number of devices; of several graphs, graph i folds in i as well.
+    number of devices; with several graphs, graph i also folds in i.
 
-    However training ends, by the last epoch, early, by a result or an exception of `on_epoch` or by
-    KeyboardInterrupt, the model then holds what it learned so far. `History.state` continues the
-    run: two calls of 6 epochs are one of 12, in parameters, statistics, optimizer, dropout and
-    patience, also on another partition and number of devices. Results are then the same but for
-    rounding; they are equal on the same sharded graph where both calls aggregate once or neither.
+    When training ends, the model holds what it has learned: after the last epoch, by patience, by a
+    result or an exception of `on_epoch`, or by KeyboardInterrupt. `History.state` continues the
+    run: two calls of 6 epochs equal one of 12, in parameters, statistics, optimizer, dropout and
+    patience. On another partition or number of devices results are the same but for rounding. On
+    the same sharded graph they are equal if both calls aggregate once or neither does.
 
     Args:
-      model: called as `model(shard, x, key=key, train=...)`; changed in place, when training ends.
-      sharded: the graph, or several: of different shapes, or padded to the same. A `Graph` is
+      model: a module called as `model(shard, x, key=key, train=...)`; changed in place when
+        training ends.
+      sharded: the graph, or several, of different shapes or padded to the same. A `Graph` is
         sharded over one device, and stays there as long as it lives.
-      optimizer: of optax. A second run with an equal one compiles nothing: one of optax with equal
-        numbers, and the same objects where there are functions or arrays of your own.
-      epochs: how many, at most; of a continued run, how many more.
-      seed: of dropout, from 0 to 2**32 - 1; the parameters have been drawn with the model's own.
-        None: 0, or that of `state`.
-      task: what is learned; None: `NodeClassification()`.
-      patience: stop after so many epochs without a lower validation loss, those before `state`
-        included; None: never.
-      restore_best: whether to leave the parameters and statistics of the lowest validation loss,
-        or else those of the last epoch. Without validation nodes always the latter.
-      aggregate_once: whether to aggregate the features for the first layer once instead of in
-        every epoch, where that has no parameter (all models of `jaxgraph.nn` but those of
-        attention) and saves more than it costs. Results are the same but for rounding; each device
-        holds one more array of the size of its features. See `jaxgraph.train.aggregate_once`.
-      state: of a run to continue, `History.state` or a copy of it; None: a new run. It replaces
-        all variables of the model, which must be made as then. The optimizer may have another
-        learning rate, but must have the same state.
-      on_epoch: called with the record of every epoch; a true result ends training.
-      on_compile: called once, before the first epoch, with the compiled programs that an epoch
-        consists of, for `memory_analysis()` and `jaxgraph.analysis.traffic`; of one graph that is
-        one: the step, the evaluation, and what is kept of them.
+      optimizer: a transformation of optax. A second run with an equal one compiles nothing: one
+        with equal numbers, and the same objects for functions or arrays of your own.
+      epochs: the greatest number of epochs; in a continued run, of further epochs.
+      seed: seed of dropout, from 0 to 2**32 - 1; the model has drawn its parameters by its own
+        seed. None: 0, or that of `state`.
+      task: the task to learn; None: `NodeClassification()`.
+      patience: number of epochs without a lower validation loss after which training stops,
+        including those before `state`; None: never.
+      restore_best: whether to leave the parameters and statistics of the lowest validation loss
+        instead of the last epoch's. Without validation nodes it is always the last epoch's.
+      aggregate_once: whether to aggregate the features for the first layer once instead of in every
+        epoch, if the aggregation has no parameter (in `jaxgraph.nn` all but attention models) and
+        this saves more than it costs. Results are the same but for rounding; each device holds one
+        more array of the size of its features. See `jaxgraph.train.aggregate_once`.
+      state: the state of a run to continue, `History.state` or a copy; None: a new run. It replaces
+        all variables of the model, which must be made as in that run. The optimizer may have
+        another learning rate, but must have the same state.
+      on_epoch: function of each epoch's record; a true result ends training.
+      on_compile: function of the compiled programs of an epoch, for `memory_analysis()` and
+        `jaxgraph.analysis.traffic`; called once, before the first epoch. With one graph there is
+        one program: step, evaluation and the choice of variables.
 
     Returns:
       The history.
 
     Raises:
-      ValueError: an argument is not of its kind, or model, graph, task, optimizer and state do not
-        fit together.
-      DivergenceError: the training or validation loss is not finite; the model holds the
-        parameters of the best epoch before. A FloatingPointError with the `history`, whose state
-        is the one before that epoch.
-      TrainingInterrupted: a KeyboardInterrupt during training. It is one itself, so that a program
-        ends as on any Ctrl-C; caught, it has the `history` of the epochs that have ended.
+      ValueError: an argument is of the wrong kind, or model, graph, task, optimizer and state do
+        not fit together.
+      DivergenceError: the training or validation loss is not finite; the model holds the best
+        parameters so far. It is a FloatingPointError with the `history`, whose state precedes that
+        epoch.
+      TrainingInterrupted: Ctrl-C during training. It is a KeyboardInterrupt, so that a program ends
+        as usual, with the `history` of the completed epochs.
     """
     task = checked_task(task)
     graphs = checked_graphs(sharded, task, train=True)
@@ -166,13 +167,13 @@ def fit(
 
 @dataclasses.dataclass(frozen=True)
 class _Progress:
-    """A run after an epoch; replaced as a whole, so that an interruption finds it in one piece.
+    """A run after an epoch; replaced as a whole, so that an interruption finds it consistent.
 
     Attributes:
-      state, kept, key: on the mesh.
-      epoch: how many have ended.
-      best_epoch: the number of the best of them; 0 before the first.
-      records: of this call.
+      state, kept, key: arrays on the mesh.
+      epoch: number of completed epochs.
+      best_epoch: number of the best epoch; 0 before the first.
+      records: this call's records.
     """
 
     state: TrainState
@@ -194,7 +195,7 @@ class _DivergedError(Exception):
 def _epochs(
     program: EpochProgram, progress: _Progress, epochs: int, patience: int | None
 ) -> Iterator[_Progress]:
-    """Runs epochs until one is the last, patience ends or the loss is not finite."""
+    """Runs epochs until the last one, the end of patience or a loss that is not finite."""
     for _ in range(epochs):
         if patience is not None and progress.epoch - progress.best_epoch >= patience:
             return
@@ -202,7 +203,7 @@ def _epochs(
         state, kept, outcome = program.run(
             progress.state, progress.kept, progress.key, progress.epoch
         )
-        # Blocks, and raises what went wrong on the devices: only then is the epoch kept.
+        # Waits for the devices and raises their errors before the epoch is kept.
         record = _record(progress.epoch + 1, jax.device_get(outcome), started)
         diverged = _diverged(record)
         if diverged:
@@ -263,7 +264,7 @@ def _record(epoch: int, outcome: Outcome, started: float) -> EpochRecord:
 
 
 def _diverged(record: EpochRecord) -> str:
-    """Names the loss of an epoch that is not finite; "" where all are finite."""
+    """Names the first loss of an epoch that is not finite; "" if all are finite."""
     losses = {"training loss (dropout on)": record.loss}
     for split, name in (("train", "training loss"), ("val", "validation loss")):
         if split in record.metrics:

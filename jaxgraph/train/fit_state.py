@@ -35,22 +35,22 @@ Pytree = Any
 
 @pytree
 class FitState:
-    """A run of `fit` between two epochs: all that another call of `fit` needs to continue it.
+    """The state of a run of `fit` between two epochs, from which another call continues.
 
-    Its leaves are NumPy arrays. A variable with a row per node, and the optimizer's state of it,
-    is [nodes, ...] in the graph's order, so that the run can continue on another partition and
-    another number of devices. It is a pytree: `pickle` saves it, and so does Orbax.
+    Its leaves are NumPy arrays. Variables with a row per node, and their optimizer state, are
+    [nodes, ...] in the graph's order, so that the run can continue on another partition and number
+    of devices. The state is a pytree, which `pickle` and Orbax can save.
 
     Attributes:
       params: the parameters after the last epoch.
       statistics: the other variables of the model after the last epoch.
-      optimizer_state: of optax, after the last epoch.
-      best_params, best_statistics: those of the lowest validation loss, or of the last epoch
-        without validation nodes; None after `restore_best=False`.
+      optimizer_state: the optimizer's state after the last epoch.
+      best_params, best_statistics: those of the lowest validation loss, or without validation nodes
+        of the last epoch; None with `restore_best=False`.
       best_val_loss: float scalar, the lowest so far; infinite before the first epoch.
       key_data: uint32 [words], `jax.random.key_data` of the run's random key.
-      epoch: int32 scalar, the number of epochs that have ended.
-      best_epoch: int32 scalar, the number of the best of them; 0 before the first.
+      epoch: int32 scalar, the number of completed epochs.
+      best_epoch: int32 scalar, the number of the best epoch; 0 before the first.
     """
 
     params: nnx.State
@@ -87,16 +87,16 @@ def abstract_fit_state(
 
     Args:
       model: the model.
-      optimizer: of optax.
+      optimizer: a transformation of optax.
       restore_best: as for `fit`.
 
     Returns:
-      The target that Orbax restores into: NumPy arrays of the right shapes and types that take no
-      memory, of a single number each. (Orbax's `v1` restores no `jax.ShapeDtypeStruct` that has no
-      sharding, and to NumPy only where the target is NumPy.)
+      The target for Orbax to restore into: NumPy arrays of the right shapes and types, which repeat
+      one number and take no memory. (Orbax's `v1` restores no `jax.ShapeDtypeStruct` without
+      sharding, and to NumPy only if the target is NumPy.)
 
     Raises:
-      ValueError: an argument is not of its kind.
+      ValueError: an argument is of the wrong kind.
     """
     check_model(model, ())
     check_optimizer_kind(optimizer)
@@ -119,17 +119,17 @@ def abstract_fit_state(
 
 
 def checked_fit_state(state: Any, expected: FitState) -> FitState:
-    """Returns a state with the structure of the one that is expected; computes nothing.
+    """Returns a state with the expected structure; computes nothing.
 
     Args:
       state: a state, perhaps of another model or optimizer.
       expected: from `abstract_fit_state`.
 
     Returns:
-      The state, without the best variables where none are expected.
+      The state, without best variables if none are expected.
 
     Raises:
-      ValueError: it is no `FitState`, or it does not fit the model, the optimizer or the graph.
+      ValueError: `state` is no `FitState`, or does not fit the model, the optimizer or the graph.
     """
     if not isinstance(state, FitState):
         kind = f"the class {state.__name__}" if isinstance(state, type) else type(state).__name__
@@ -176,7 +176,7 @@ def _check_leaves(state: FitState, expected: FitState) -> None:
 
 
 def _described(state: FitState) -> Iterator[tuple[str, str]]:
-    """The path of every leaf, with its type and shape."""
+    """Yields the path of every leaf with its type and shape."""
     for path, leaf in tree_flatten_with_path(state)[0]:
         shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
         if isinstance(shape, tuple) and dtype is not None:
@@ -200,7 +200,7 @@ def place_fit_state(
       sharded: the graph.
 
     Returns:
-      What an epoch starts from; the arrays that are kept are those of the state where the best
+      The state before the next epoch, and the kept variables; the two share arrays if the best
       epoch was the last.
     """
     last = TrainState(state.params, state.statistics, state.optimizer_state)
@@ -213,7 +213,7 @@ def place_fit_state(
 
 
 def place_key(state: FitState, sharded: ShardedGraph) -> jax.Array:
-    """The random key of a state, typed and replicated over the devices of a graph."""
+    """Returns the random key of a state, typed and replicated over the devices of a graph."""
     placed = replicate(np.asarray(state.key_data), sharded)
     return jax.jit(jax.random.wrap_key_data, out_shardings=placed.sharding)(placed)
 
@@ -228,18 +228,18 @@ def collect_fit_state(
     abstract: TrainState,
     sharded: ShardedGraph,
 ) -> FitState:
-    """Copies the state of a run to the host, rows of nodes in the graph's order.
+    """Copies the state of a run to the host, with rows of nodes in the graph's order.
 
     Args:
-      state, kept, key: after the last epoch.
-      epochs: how many have ended, and the number of the best.
-      expected: from `abstract_fit_state`; its structure is that of the result.
+      state, kept, key: those after the last epoch.
+      epochs: number of completed epochs, and number of the best epoch.
+      expected: from `abstract_fit_state`, with the structure of the result.
       abstract: from `abstract_state`.
-      sharded: the graph that the state is placed for.
+      sharded: the graph for which the state is placed.
 
     Returns:
-      The state, the same in every process. Its best variables are those of the last epoch where
-      that was the best.
+      The state, the same in every process. If the last epoch was the best, its variables are the
+      best ones.
     """
     last = TrainState(expected.params, expected.statistics, expected.optimizer_state)
     host = _on_host(state, abstract, last, sharded)
@@ -265,7 +265,7 @@ def collect_fit_state(
 
 
 def _on_mesh(tree: Pytree, abstract: Pytree, sharded: ShardedGraph) -> Any:
-    """Places leaves as the shapes say; those that are split over the shards have a row per node."""
+    """Places leaves by the shardings of `abstract`; split leaves have a row per node."""
 
     def place(leaf: Any, like: jax.ShapeDtypeStruct) -> jax.Array:
         if not _is_split(like):

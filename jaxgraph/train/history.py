@@ -19,14 +19,14 @@ class EpochRecord:
     """The results of one epoch.
 
     Attributes:
-      epoch: its number, from 1; a continued run counts on.
+      epoch: number of the epoch, from 1; a continued run continues the count.
       loss: training loss of the step (dropout on, before the parameters changed).
       val_loss: validation loss after the step; NaN without validation nodes.
       val_accuracy: validation accuracy after the step; NaN where the task has none.
-      seconds: of the step and the evaluation, compilation left out.
-      metrics: all metrics of the task after the step, by split.
-      is_best: whether the validation loss is lower than in any epoch before, those of a continued
-        run included; always true without validation nodes.
+      seconds: time of step and evaluation, without compilation.
+      metrics: the task's metrics after the step, by split.
+      is_best: whether the validation loss is lower than in all earlier epochs, including those
+        before a continued run; always true without validation nodes.
     """
 
     epoch: int
@@ -40,13 +40,13 @@ class EpochRecord:
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """The record of a call of `fit`, one entry an epoch.
+    """The record of a call of `fit`, with one entry per epoch.
 
     Attributes:
-      records: of each epoch of this call; the first of a continued run is not number 1.
-      compile_seconds: time to compile, before the first epoch; nearly 0 where the same program was
-        compiled in this process before.
-      state: of the run after the last of the records, for `fit(..., state=history.state)`.
+      records: one for each epoch of this call; a continued run's first number is not 1.
+      compile_seconds: compilation time before the first epoch; nearly 0 if this process has
+        compiled the same program earlier.
+      state: state of the run after the last record, for `fit(..., state=history.state)`.
     """
 
     records: tuple[EpochRecord, ...]
@@ -65,19 +65,19 @@ class History:
 
     @property
     def val_accuracy(self) -> list[float]:
-        """Validation accuracy after each epoch; NaN where there is none."""
+        """Validation accuracy after each epoch; NaN if there is none."""
         return [record.val_accuracy for record in self.records]
 
     @property
     def epoch_seconds(self) -> list[float]:
-        """Time of each epoch, compilation left out."""
+        """Time of each epoch, without compilation."""
         return [record.seconds for record in self.records]
 
     @property
     def best_epoch(self) -> int:
         """The epoch of the lowest validation loss, from 1; the last one without validation nodes.
 
-        In a continued run it may precede the first of the records.
+        In a continued run it may precede the first record.
 
         Raises:
           ValueError: training was interrupted in its first epoch.
@@ -111,7 +111,7 @@ class History:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """The history without its state as lists and numbers, None for NaN, as JSON knows them."""
+        """Returns the history without its state for JSON, with None for NaN."""
         contents = {
             "loss": self.loss,
             "val_loss": self.val_loss,
@@ -124,17 +124,17 @@ class History:
         return _without_nan(contents)
 
     def to_json(self) -> str:
-        """`to_dict` as JSON."""
+        """Returns `to_dict` as JSON."""
         return json.dumps(self.to_dict(), allow_nan=False)
 
 
 class TrainingInterrupted(KeyboardInterrupt):
     """`fit` was interrupted, by Ctrl-C or by `on_epoch`; the model holds what it learned so far.
 
-    It ends a program as any KeyboardInterrupt does; a program that catches it can go on.
+    It ends a program like any KeyboardInterrupt; a program that catches it can continue.
 
     Attributes:
-      history: of the epochs that have ended; `fit(..., state=error.history.state)` continues.
+      history: the completed epochs; `fit(..., state=error.history.state)` continues the run.
     """
 
     def __init__(self, history: History) -> None:
@@ -144,12 +144,12 @@ class TrainingInterrupted(KeyboardInterrupt):
 
 
 class DivergenceError(FloatingPointError):
-    """The loss is not finite; the model holds the parameters of the best epoch before.
+    """The loss is not finite; the model holds the best parameters so far.
 
     Attributes:
-      loss: which loss, in which epoch.
-      history: of the epochs before; its state is the one before the epoch that diverged, and
-        continues with a lower learning rate.
+      loss: name and epoch of the loss.
+      history: the earlier epochs; its state precedes the diverged epoch, from which a lower
+        learning rate can continue.
     """
 
     def __init__(self, loss: str, history: History) -> None:

@@ -19,7 +19,7 @@ __all__ = ["apply_model", "gradients", "objective", "plain_shard", "split_model"
 
 
 def split_model(model: nnx.Module) -> tuple[nnx.GraphDef, nnx.State, nnx.State]:
-    """The structure of a model, its parameters, and the rest of its variables: its statistics."""
+    """Splits a model into its structure, its parameters and its other variables, the statistics."""
     graphdef, params, statistics = nnx.split(model, nnx.Param, ...)
     return graphdef, params, statistics
 
@@ -44,12 +44,13 @@ def apply_model(
       The model's outputs and its new statistics.
 
     Raises:
-      ValueError: features are split by column, and the model's first layer cannot be.
+      ValueError: features are split by column, which the model's first layer does not support.
     """
-    # Copied: the variables belong to the caller, perhaps to an outer trace, and the model writes.
+    # Copied: the model writes to variables that belong to the caller, perhaps to an outer trace.
     model = nnx.merge(graphdef, params, statistics, copy=True)
     plain = plain_shard(shard)
-    # A model that knows of no aggregates may do to its features what they do not bear.
+    # A model without `first_aggregation` may use its features in ways that aggregates do not
+    # support.
     takes_aggregates = first_aggregation(model) is not None
     x = shard.nodes if takes_aggregates else plain.nodes
     try:
@@ -68,7 +69,7 @@ def apply_model(
 
 
 def plain_shard(shard: Shard) -> Shard:
-    """The shard with its features alone, which models and tasks find in `shard.nodes`."""
+    """Returns the shard with features alone in `shard.nodes`, as models and tasks expect."""
     return dataclasses.replace(shard, nodes=plain_features(shard.nodes))
 
 
@@ -81,13 +82,13 @@ def objective(
     task: Task,
     train: bool,
 ) -> tuple[jax.Array, tuple[Sums, nnx.State]]:
-    """The training loss of the whole graph, computed from one shard of it.
+    """Computes the training loss of the whole graph on one shard of it.
 
     Args:
       graphdef, params, statistics: the model, from `split_model`.
       shard: the shard, under `spmd`.
-      key: random key of this step.
-      task: what the loss is.
+      key: this step's random key.
+      task: the task that defines the loss.
       train: whether dropout is on and statistics are updated.
 
     Returns:
@@ -107,13 +108,13 @@ def gradients(
     task: Task,
     train: bool,
 ) -> tuple[jax.Array, Sums, nnx.State, nnx.State]:
-    """The training loss of a sharded graph and its gradient.
+    """Computes the training loss of a sharded graph and its gradient.
 
     Args:
-      graphdef, params, statistics: the model, its variables placed for this graph.
+      graphdef, params, statistics: the model, with variables placed for this graph.
       sharded: the graph.
-      key: random key of this step.
-      task: what the loss is.
+      key: this step's random key.
+      task: the task that defines the loss.
       train: whether dropout is on and statistics are updated.
 
     Returns:
@@ -127,7 +128,8 @@ def gradients(
         def of_params(params: nnx.State):
             return objective(graphdef, params, statistics, shard, key, task, train)
 
-        # Inside of `spmd`: residuals stay on their shard and never become outputs of the program.
+        # Differentiated inside `spmd`: residuals stay on their shard, and are no outputs of the
+        # program.
         (loss, (sums, new)), grads = jax.value_and_grad(of_params, has_aux=True)(params)
         return loss, sums, new, grads
 
@@ -136,6 +138,6 @@ def gradients(
 
 
 def _activation_bytes(params: nnx.State, num_rows: int) -> int:
-    """The bytes of the widest activations in float32, if none is wider than any parameter."""
+    """The bytes of float32 activations as wide as the widest parameter."""
     widths = [leaf.shape[-1] for leaf in jax.tree.leaves(params) if leaf.ndim]
     return num_rows * max(widths, default=0) * jnp.float32.dtype.itemsize

@@ -1,9 +1,9 @@
-"""Optimizers of optax that compare equal where they were made alike.
+"""Optimizers of optax that compare equal if they were made alike.
 
-An optimizer is a pair of closures, new ones for each call of its factory. Compared by identity, an
-optimizer that is made anew compiles its programs anew. Here, functions of the libraries whose code
-is fixed are compared by their code and by what they close over; all else, such as a schedule of the
-user's, whose code may read globals that change, by identity.
+An optimizer is a pair of closures, and each call of its factory makes new ones. Compared by
+identity, a new but equal optimizer would compile its programs again. This module compares functions
+of libraries with fixed code by their code and their closures. It compares all else by identity,
+such as a user's schedule, whose code may read globals that change.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import optax
 __all__ = ["Optimizer", "comparable"]
 
 _FIXED = frozenset(("optax", "jax", "flax", "chex"))
-"""Packages whose modules nobody changes while they are imported."""
+"""Packages whose modules do not change after their import."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """A transformation of optax, hashable, and equal to those that do the same.
+    """A transformation of optax, hashable, and equal to those with the same structure.
 
     Attributes:
-      structure: what it consists of; compared.
+      structure: its functions and constants, which are compared.
       transformation: the transformation.
     """
 
@@ -41,11 +41,11 @@ def comparable(transformation: optax.GradientTransformation) -> Optimizer:
     """Makes a transformation comparable.
 
     Args:
-      transformation: of optax.
+      transformation: a transformation of optax.
 
     Returns:
-      It, equal to another one if both are made of the same functions of `_FIXED`, which close over
-      equal numbers, texts and such functions, and over otherwise the same objects.
+      An optimizer that equals another one if both have the same functions of `_FIXED`, and these
+      close over equal numbers, texts and such functions, and otherwise over the same objects.
     """
     return Optimizer(_structure(transformation, {}), transformation)
 
@@ -64,14 +64,14 @@ class _Itself:
 
 
 def _structure(value: Any, seen: dict[int, tuple[int, Any]]) -> Hashable:
-    """The parts of a value; those that are met again, in a cycle, are their number.
+    """Returns the structure of a value; a repeated object, as in a cycle, becomes its number.
 
     Args:
-      value: any.
-      seen: those met before by `id`, with their number; held, so that no other gets its `id`.
+      value: any object.
+      seen: number of each earlier object by `id`, and the object, so that no other gets its `id`.
     """
     kind = type(value)
-    # With the type and every bit: True == 1 == 1.0, and 0.0 == -0.0.
+    # Compared by type and every bit: True == 1 == 1.0, and 0.0 == -0.0.
     if value is None or kind in (bool, int, str, bytes, CodeType):
         return kind, value
     if kind in (float, complex):

@@ -1,4 +1,4 @@
-"""Regression of numbers that nodes have, some of which are not known."""
+"""Regression of numbers of nodes, known or missing."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ LOSSES = ("squared", "absolute", "huber")
 
 @dataclasses.dataclass(frozen=True)
 class NodeRegression(Task):
-    """Numbers of nodes, of any shape, under a name of `Graph.with_nodes`; NaN where not known.
+    """Numbers of nodes, of any shape, by their name in `Graph.with_nodes`; NaN if missing.
 
-    Over the n entries k of nodes v of the split that are known, with d_vk = z_vk - y_vk:
+    Over the n known entries k of the nodes v of the split, and with d_vk = z_vk - y_vk:
 
     loss = 1/n sum_vk d_vk^2                                             "squared"
     loss = 1/n sum_vk |d_vk|                                             "absolute"
     loss = 1/n sum_vk d_vk^2 / 2 if |d_vk| <= delta, else delta (|d_vk| - delta / 2)   "huber"
 
     Metrics are "mse" and "mae", and r2 = 1 - sum_vk d_vk^2 / sum_vk (y_vk - mean_k)^2, the
-    coefficient of determination, entries weighed by their variance. The mean of each entry is one
-    over all devices, taken before the squares.
+    coefficient of determination, with entries weighted by their variance. The mean of each entry is
+    over all devices, and is computed before the squares.
 
     Attributes:
       target: name of the node array. The model returns its shape, or [rows, 1] for [rows].
       loss: "squared", "absolute" or "huber".
-      delta: of "huber", above 0, in the unit of the targets.
+      delta: threshold of "huber", above 0, in the unit of the targets.
 
     Raises:
-      ValueError: an attribute is none of these.
+      ValueError: an attribute has another value.
     """
 
     target: str = "target"
@@ -81,7 +81,7 @@ class NodeRegression(Task):
         outputs = to_accumulation(outputs.reshape(rows, -1))
         target = target.reshape(rows, -1).astype(outputs.dtype)
         known = mask[:, None] & ~jnp.isnan(target)
-        # Before the arithmetic: a gradient through NaN would be NaN even where it is masked.
+        # Masked before the arithmetic: otherwise a masked gradient through NaN would be NaN.
         outputs, target = (jnp.where(known, values, 0) for values in (outputs, target))
         difference = outputs - target
         squares, sizes = difference**2, jnp.abs(difference)
@@ -97,7 +97,7 @@ class NodeRegression(Task):
         }
 
     def metrics(self, sums: Sums) -> Mapping[str, jax.Array]:
-        """Loss and metrics of the whole split; NaN where nothing is known, or all is one number."""
+        """Computes loss and metrics of a split; NaN if no target is known, or all are equal."""
         targets: Moments = sums["targets"]
         count = targets.count.astype(sums["loss"].dtype).sum()
         return {
@@ -134,10 +134,10 @@ class NodeRegression(Task):
 
 @pytree
 class Moments:
-    """The moments of the targets of a graph; those of shards add up entry by entry.
+    """The moments of a graph's targets; those of shards add up entry by entry.
 
     Attributes:
-      count: int32 [entries], how many are known.
+      count: int32 [entries], number of known targets.
       total: float [entries], their sum.
       squares: float [entries], sum of the squares of their differences from the graph's mean.
     """
@@ -165,7 +165,7 @@ class Moments:
 
 
 def _moments(shard: Shard, target: jax.Array, known: jax.Array) -> Moments:
-    """This shard's share; the mean is that of the whole graph, since E[y^2] - E[y]^2 cancels."""
+    """Computes this shard's share about the graph's mean, since E[y^2] - E[y]^2 would cancel."""
     count, total = known.sum(0, dtype=jnp.int32), target.sum(0)
     mean = _mean(*shard.sum((count, total)))
     return Moments(count, total, jnp.where(known, (target - mean) ** 2, 0).sum(0))

@@ -1,4 +1,4 @@
-"""The variables of a model and of its optimizer on the mesh of a sharded graph, and back."""
+"""Moves the variables of a model and its optimizer to the mesh of a sharded graph, and back."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ __all__ = [
 
 Pytree = Any
 LEARNERS = 4
-"""Compiled programs are kept for this many learners, or optimizers: those used last."""
+"""The number of learners, or optimizers, used last for which compiled programs are cached."""
 
 
 @pytree
 class TrainState:
-    """The variables and the optimizer state, all that a training step changes.
+    """The variables and the optimizer state, which a training step changes.
 
     Attributes:
       params: the parameters; those with a row per node are split over the shards.
       statistics: the other variables of the model, such as those of BatchNorm.
-      optimizer_state: of optax.
+      optimizer_state: the optimizer's state.
     """
 
     params: nnx.State
@@ -55,18 +55,18 @@ class TrainState:
 def initial_state(
     model: nnx.Module, sharded: ShardedGraph, optimizer: optax.GradientTransformation
 ) -> TrainState:
-    """A model and a fresh optimizer on the devices of a graph; the model retains its own arrays.
+    """Places a model and a new optimizer state on a graph's devices; the model retains its arrays.
 
     Args:
       model: the model.
       sharded: the graph.
-      optimizer: of optax.
+      optimizer: a transformation of optax.
 
     Returns:
-      The state that the first training step starts from.
+      The state before the first training step.
 
     Raises:
-      ValueError: an argument is not of its kind.
+      ValueError: an argument is of the wrong kind.
     """
     sharded = checked_graph(sharded)
     check_model(model, (sharded,))
@@ -80,7 +80,7 @@ def initial_state(
 @lru_cache(maxsize=LEARNERS)
 def _fresh(optimizer: Optimizer) -> Callable[..., Pytree]:
     def make(params: nnx.State, sharded: ShardedGraph) -> Pytree:
-        # Copied: an optimizer may start from the parameters themselves (averages, look-ahead).
+        # Copied: an optimizer state may contain the parameters themselves (averages, look-ahead).
         state = _copies(optimizer.transformation.init(params))
         return jax.lax.with_sharding_constraint(state, shardings(state, sharded))
 
@@ -88,7 +88,7 @@ def _fresh(optimizer: Optimizer) -> Callable[..., Pytree]:
 
 
 def replicate(value: Any, sharded: ShardedGraph) -> jax.Array:
-    """Copies an array to all devices of a graph, by a transfer that `jax.transfer_guard` allows.
+    """Copies an array to all devices of a graph by explicit transfers, for `jax.transfer_guard`.
 
     Args:
       value: a NumPy array or scalar, the same in every process.
@@ -120,7 +120,7 @@ def random_key(seed: int, sharded: ShardedGraph) -> jax.Array:
 def abstract_state(
     model: nnx.Module, optimizer: optax.GradientTransformation, sharded: ShardedGraph
 ) -> TrainState:
-    """`initial_state` as shapes: leaves are `jax.ShapeDtypeStruct` with their shardings."""
+    """Returns `initial_state` as shapes: its leaves are `jax.ShapeDtypeStruct` with shardings."""
     _, params, statistics = split_model(model)
     params, statistics = (abstract_variables(v, sharded) for v in (params, statistics))
     optimizer_state = _with_shardings(jax.eval_shape(optimizer.init, params), sharded)
@@ -128,29 +128,29 @@ def abstract_state(
 
 
 def abstract_variables(variables: nnx.State, sharded: ShardedGraph) -> nnx.State:
-    """The result of `place_variables` as shapes with shardings."""
+    """Returns the result of `place_variables` as shapes with shardings."""
     return _with_shardings(place_rows(_shapes(variables), sharded), sharded)
 
 
 def place_variables(variables: nnx.State, sharded: ShardedGraph) -> nnx.State:
-    """Copies of variables on the devices of a graph, rows of nodes with their nodes.
+    """Copies variables to the devices of a graph, and rows of nodes to the shards of their nodes.
 
     Args:
-      variables: of a model, in the graph's order where they have a row per node.
+      variables: a model's, in the graph's order if they have a row per node.
       sharded: the graph.
 
     Returns:
-      The same, replicated or split over the shards.
+      The variables, replicated or split over the shards.
     """
     placed = place_rows(variables, sharded)
     of_leaves = shardings(placed, sharded)
-    # Copied: on one of its devices a replicated array may be the model's own, whose memory a step
-    # that gives up that of its state must not take.
+    # Copied: a replicated array may share the model's own memory on one device, and a step that
+    # donates its state must not reuse that.
     return jax.jit(_copies, out_shardings=of_leaves)(jax.device_put(placed, of_leaves))
 
 
 def shardings(tree: Pytree, sharded: ShardedGraph) -> Pytree:
-    """The sharding of every leaf of placed variables, or of an optimizer state of them."""
+    """Returns the sharding of every leaf of placed variables, or of their optimizer state."""
     rows = sharded.num_parts * sharded.manifest.node_rows
 
     def of_part(word: str, part: Pytree) -> Pytree:
@@ -165,14 +165,14 @@ def shardings(tree: Pytree, sharded: ShardedGraph) -> Pytree:
 
 
 def restore(model: nnx.Module, params: nnx.State, statistics: nnx.State) -> None:
-    """Leaves parameters and statistics in a model, as arrays of its own on no mesh.
+    """Writes parameters and statistics to a model, as arrays of its own without a mesh.
 
     Args:
-      model: the model that they are variables of; changed in place.
-      params, statistics: rows of nodes in the graph's order.
+      model: the model with these variables; changed in place.
+      params, statistics: its variables, with rows of nodes in the graph's order.
     """
     variables = jax.device_get((params, statistics))
-    # Copied: on CPU device_put may take over the memory of the arrays that it is given.
+    # Copied: on CPU device_put may reuse the memory of its argument.
     nnx.update(model, *jax.tree.map(lambda leaf: jax.device_put(np.copy(leaf)), variables))
 
 

@@ -1,4 +1,4 @@
-"""One full-batch training step, and its loss and gradient alone."""
+"""One full-batch training step, and the loss and gradient without a step."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ __all__ = ["Learner", "compile_train_step", "loss_and_grad", "make_learner", "tr
 
 @dataclasses.dataclass(frozen=True)
 class Learner:
-    """The constants of training: a static part of every compiled program.
+    """The constants of training, a static part of every compiled program.
 
     Attributes:
       graphdef: structure of the model.
-      optimizer: of optax, equal where it was made alike.
-      task: what is learned.
+      optimizer: the optimizer, equal to those made alike.
+      task: the task to learn.
     """
 
     graphdef: nnx.GraphDef
@@ -51,21 +51,21 @@ class Learner:
 def train_step(
     learner: Learner, state: TrainState, sharded: ShardedGraph, key: jax.Array
 ) -> tuple[TrainState, Sums]:
-    """One step of the optimizer on the whole of one graph; pure.
+    """Makes one step of the optimizer on the whole of one graph; pure.
 
     Args:
       learner: model, optimizer and task.
       state: parameters, statistics and optimizer state on the mesh of the graph.
       sharded: the graph.
-      key: random key of the step.
+      key: the step's random key.
 
     Returns:
-      The new state, and the task's sums, of the outputs before the step and with dropout on.
+      The new state, and the task's sums of the outputs before the step, with dropout.
     """
     loss, sums, statistics, grads = gradients(
         learner.graphdef, state.params, state.statistics, sharded, key, learner.task, train=True
     )
-    # Optimizers that look at the loss (reduce_on_plateau) take it as `value`; others ignore it.
+    # Optimizers that read the loss (reduce_on_plateau) take it as `value`; others ignore it.
     optimizer = optax.with_extra_args_support(learner.optimizer.transformation)
     updates, optimizer_state = optimizer.update(
         grads, state.optimizer_state, state.params, value=loss
@@ -82,22 +82,22 @@ def compile_train_step(
     *,
     task: Task | None = None,
 ) -> jax.stages.Compiled:
-    """Compiles a training step without running it; no data is looked at.
+    """Compiles a training step without running it or reading data.
 
     Args:
-      model: called as `model(shard, x, key=key, train=True)`.
+      model: a module called as `model(shard, x, key=key, train=True)`.
       sharded: the graph; its leaves may be `jax.ShapeDtypeStruct`, see
         `jaxgraph.parallel.AbstractSource`.
-      optimizer: of optax.
-      task: what is learned; None: `NodeClassification()`.
+      optimizer: a transformation of optax.
+      task: the task to learn; None: `NodeClassification()`.
 
     Returns:
       The compiled program `(state, sharded, key) -> (new state, loss)`, for
       `jaxgraph.analysis.traffic` and its own `memory_analysis()`; it can be called with
-      `jaxgraph.train.initial_state(model, sharded, optimizer)`, whose memory it takes over.
+      `jaxgraph.train.initial_state(model, sharded, optimizer)`, whose memory it donates.
 
     Raises:
-      ValueError: an argument is not of its kind, or model, graph and task do not fit together.
+      ValueError: an argument is of the wrong kind, or model, graph and task do not fit together.
     """
     task = checked_task(task)
     sharded = checked_graph(sharded, task, abstract=True, train=True)
@@ -121,7 +121,7 @@ def _train_step(learner: Learner) -> Any:
 
 
 def make_learner(model: nnx.Module, optimizer: optax.GradientTransformation, task: Task) -> Learner:
-    """The static part of training a model."""
+    """Makes the static part of training a model."""
     return Learner(split_model(model)[0], comparable(optimizer), task)
 
 
@@ -133,21 +133,21 @@ def loss_and_grad(
     train: bool = False,
     task: Task | None = None,
 ) -> tuple[jax.Array, nnx.State]:
-    """The training loss of a model and its gradient; the model stays as it is.
+    """Computes the training loss of a model and its gradient; the model does not change.
 
     Args:
-      model: called as `model(shard, x, key=key, train=train)`.
+      model: a module called as `model(shard, x, key=key, train=train)`.
       sharded: the graph.
-      seed: of the random key, `jax.random.key(seed)`, from 0 to 2**32 - 1.
+      seed: seed of the random key, `jax.random.key(seed)`, from 0 to 2**32 - 1.
       train: whether dropout is on and BatchNorm normalises by this graph.
-      task: what the loss is; None: `NodeClassification()`.
+      task: the task that defines the loss; None: `NodeClassification()`.
 
     Returns:
-      The loss, a scalar, and the gradient, a pytree of the parameters, rows of a `NodeEmbedding`
-      in the graph's order.
+      The loss, a scalar, and the gradient, a pytree of the parameters; rows of a `NodeEmbedding`
+      are in the graph's order.
 
     Raises:
-      ValueError: an argument is not of its kind, or model, graph and task do not fit together.
+      ValueError: an argument is of the wrong kind, or model, graph and task do not fit together.
     """
     task = checked_task(task)
     sharded = checked_graph(sharded, task, train=True)

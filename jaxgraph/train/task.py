@@ -15,19 +15,19 @@ __all__ = ["SPLITS", "Sums", "Task", "split_mask"]
 SPLITS = ("train", "val", "test")
 
 Sums = Mapping[str, Any]
-"""A pytree of sums and counts; those of shards, and of graphs, add up to those of the whole."""
+"""A pytree of sums and counts, which add up over shards and over graphs."""
 
 
 @runtime_checkable
 class Task(Protocol):
-    """The goal of a model; training, evaluation and the history read nothing else of it.
+    """The goal of a model, on which training, evaluation and the history depend alone.
 
-    A task of one's own is a subclass with `sums`; `splits` and `metrics` have a default.
+    Your own task is a subclass with `sums`; `splits` and `metrics` have a default.
 
     A task is hashable and holds no arrays, which belong to the graph (`Graph.with_nodes`): it is a
-    static part of compiled programs. Two of one class with equal attributes are equal. Its three
-    methods are called in this order: `splits` before compilation, `sums` on every shard, `metrics`
-    on the sums over all shards (and over all graphs, where there are several).
+    static part of compiled programs. Two tasks of one class with equal attributes are equal. Calls
+    of its three methods follow this order: `splits` before compilation, `sums` on every shard,
+    `metrics` on the sums over all shards and all graphs.
     """
 
     def __eq__(self, other: object) -> bool:
@@ -37,17 +37,17 @@ class Task(Protocol):
         return hash((type(self), *vars(self).items()))
 
     def splits(self, shard: Shard) -> tuple[str, ...]:
-        """Returns those of "train", "val" and "test" that a graph has; by default, has masks for.
+        """Returns a graph's splits among "train", "val" and "test"; by default, those with a mask.
 
         Args:
-          shard: the shard, or the stacked shards of a sharded graph; only which of its arrays are
-            there may be looked at, because they may be abstract.
+          shard: the shard, or the stacked shards of a sharded graph; only the presence of its
+            arrays may be read, because they may be abstract.
 
         Returns:
           Names in the order above.
 
         Raises:
-          ValueError: the graph lacks what the task learns from.
+          ValueError: the graph lacks the task's targets.
         """
         return tuple(name for name in SPLITS if getattr(shard, f"{name}_mask") is not None)
 
@@ -55,9 +55,9 @@ class Task(Protocol):
         """Returns this shard's share of the sums from which loss and metrics are computed.
 
         Args:
-          outputs: what the model returned.
+          outputs: the model's outputs.
           shard: the shard; rows outside of `split_mask(shard, split)` must not count. Mask them by
-            `jnp.where` before the arithmetic, since rows of padding may hold NaN.
+            `jnp.where` before the arithmetic, since padding may hold NaN.
           split: "train", "val" or "test".
 
         Returns:
@@ -71,14 +71,14 @@ class Task(Protocol):
     def metrics(self, sums: Sums) -> Mapping[str, jax.Array]:
         """Returns the loss, under "loss", and the metrics of all shards.
 
-        By default, every sum is divided by the one that is called "count".
+        By default, every sum is divided by the sum named "count".
 
         Args:
-          sums: what `sums` returned, added up.
+          sums: the results of `sums`, added up.
 
         Returns:
-          Scalars by name. "loss" is differentiated, and the epoch of the lowest is the best;
-          "accuracy" is shown where there is one.
+          Scalars by name. "loss" is differentiated, and its lowest value determines the best epoch;
+          "accuracy" is shown if it exists.
         """
         if not {"loss", "count"} <= set(sums):
             raise ValueError(
@@ -90,7 +90,7 @@ class Task(Protocol):
 
 
 def split_mask(shard: Shard, split: str) -> jax.Array:
-    """Returns which rows of a shard are nodes of a split; rows of padding are not.
+    """Returns a mask of the rows that are nodes of a split; it excludes padding.
 
     Args:
       shard: the shard.
