@@ -48,9 +48,9 @@ def assemble(
       arrays: by the names of `jaxgraph.layout.placed.placed_shapes`.
       manifest: of the graph, without counts.
       axis: of the mesh, or several.
-      prefetch: whether the next partition is fetched while the current one is aggregated.
+      prefetch: whether the next part's rows are fetched while the current ones are aggregated.
       implementation: which kernels reduce over the edges.
-      own_parts: how many parts a device owns.
+      own_parts: number of parts that a device owns.
 
     Returns:
       The shard.

@@ -36,7 +36,7 @@ class Bipartite(OfOneBlock, InEdgeOrder):
       senders, receivers: the tables.
       groups: the edges, as one group.
       edges, edge_weight, edge_type: [slots, ...], data of the edges, or None.
-      edge_of_slot: int32 [slots], which of the given edges each slot holds; 0 where none.
+      edge_of_slot: int32 [slots], the given edge of each slot; 0 in empty slots.
       slot_of_edge: int32 [edges], its inverse.
       receivers_first: whether the receivers are the first of the senders.
     """

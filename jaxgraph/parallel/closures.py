@@ -1,4 +1,4 @@
-"""Turns the values that a message function closes over into arguments of it.
+"""Turns the values that a message function closes over into its arguments.
 
 A message runs inside loops whose trip counts differ between devices, where no collective may run.
 The gradient of a parameter that is the same on all devices ends in one, at the point where the
@@ -94,7 +94,7 @@ def _traced(function: Callable, examples: Pytree, use: Callable[[Any, Pytree], A
 
 
 def _trace(function: Callable, arguments: Pytree) -> tuple[Any, Pytree]:
-    # A function of its own each time: JAX caches the trace of the same one.
+    # A new function each time: JAX would reuse the trace of the same one.
     return jax.make_jaxpr(lambda *trees: function(*trees), return_shape=True)(*arguments)
 
 
@@ -135,7 +135,7 @@ class _Param:
 
 
 class _Split:
-    """Evaluates what is known of a jaxpr now, and makes a program of the rest."""
+    """Evaluates the known part of a jaxpr now, and makes a program of the rest."""
 
     def __init__(self, like: Pytree) -> None:
         self._like = like

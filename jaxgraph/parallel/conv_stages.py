@@ -57,7 +57,7 @@ class ConvStages:
     Attributes:
       map: `(params, nodes, x) -> Rows`, of the nodes of one table.
       message: evaluated on chunks of edges.
-      reducer: how messages meet.
+      reducer: the reduction of the messages.
       update: `(params, receivers, rows, outputs) -> y`, of the receivers' rows and what the reducer
         returned for them.
       message_params: `(params, sent) -> pytree`, what messages read of the parameters.
@@ -86,7 +86,7 @@ def run_stages(stages: ConvStages, params: Params, neighborhood: Neighborhood, x
     Args:
       stages: the convolution.
       params: its parameters.
-      neighborhood: what it aggregates over.
+      neighborhood: the neighbourhood to aggregate over.
       x: float [rows, features] of the senders, among which are the receivers; or a pair (senders'
         rows, receivers' rows).
 

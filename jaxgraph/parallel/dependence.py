@@ -37,7 +37,7 @@ def looks_at_senders(
 
     Args:
       message, reducer, inputs, adjoint, wanted: as in `jaxgraph.ops.core.messages.pull_messages`.
-      chunk: edges that the message function is called with.
+      chunk: number of edges in a call of the message function.
 
     Returns:
       False in the paper's case 1 (a sum of the senders' features, say), True in case 2.

@@ -1,4 +1,4 @@
-"""From the order in which edges were given to the order of their slots, and back."""
+"""Reorders data from the given order of edges to that of their slots, and back."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["InEdgeOrder"]
 
 
 class InEdgeOrder:
-    """A neighbourhood that knows which of the given edges each of its slots holds.
+    """A neighbourhood that knows the given edge of each slot.
 
     Attributes:
-      edge_of_slot: int32 [slots], which of the given edges each slot holds; 0 where none.
+      edge_of_slot: int32 [slots], the given edge of each slot; 0 in empty slots.
       slot_of_edge: int32 [edges], its inverse.
     """
 

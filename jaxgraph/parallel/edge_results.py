@@ -1,4 +1,4 @@
-"""Results by edge slot, brought from all devices into the order of the graph's edges."""
+"""Gathers results by edge slot from all devices, in the order of the graph's edges."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def gather_edges(
 ) -> np.ndarray:
     """Brings an output of kind "edges" into the order of the graph's edges.
 
-    Devices do not know which edge of the graph a slot holds. The host finds it out again, from what
-    the graph was sharded by.
+    Devices do not know the graph's edge of a slot. The host derives it again from graph and
+    partition.
 
     Args:
       values: [parts * slots, ...], as `jaxgraph.parallel.spmd(..., outputs="edges")` returns them.

@@ -58,7 +58,7 @@ class Segment:
 
 @dataclasses.dataclass(frozen=True)
 class Route:
-    """Where rows go at each step, and back.
+    """The pairs of devices that exchange rows at each step.
 
     Attributes:
       steps: for every step, the segments of its message.
@@ -173,12 +173,12 @@ def send_rows(
     *,
     hop: jax.Array | int | None = None,
 ) -> Pytree:
-    """Sends rows to the partner of one step and returns those that came.
+    """Sends rows to the partner of one step and returns the received rows.
 
     Args:
-      shard: whose mesh and kernels are used.
+      shard: the shard, for its mesh and kernels.
       route: pairs and sizes.
-      table: which rows of `tree` travel; None: its first rows, in order.
+      table: the rows of `tree` to send; None: its first rows, in order.
       tree: arrays [rows, ...].
       step: from 1, static or traced (the same on every device): where rows start in the table.
       hop: which step of the route; None: the same.
@@ -226,7 +226,7 @@ def _travel(
     rows: int,
     axis: str | tuple[str, ...],
 ) -> jax.Array:
-    """Permutes rows of arrays, one message per segment, and returns what came, [rows, columns]."""
+    """Permutes rows of arrays, one message per segment, and returns the received rows."""
     if not segments:
         width = sum(math.prod(leaf.shape[1:]) for leaf in leaves)
         return match_variation(jnp.zeros((rows, width), leaves[0].dtype), leaves)
@@ -267,7 +267,7 @@ def _bundles(leaves: list[jax.Array]) -> list[list[int]]:
 
 
 def resized(leaf: jax.Array, rows: int) -> jax.Array:
-    """The first rows of an array, with zeros where it has fewer.
+    """Returns the first rows of an array, padded with zeros.
 
     Args:
       leaf: [some rows, ...].

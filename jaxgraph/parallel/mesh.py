@@ -29,7 +29,7 @@ def make_mesh(
     sharded functions (an optimizer, a loss on gathered outputs) needs no shardings in its types.
 
     Args:
-      num_devices: how many devices to take; None takes all.
+      num_devices: number of devices; None takes all.
       devices: jax devices to take them from, in this order; None takes `jax.devices()`, those of
         all processes.
       axis: name of the axis.
@@ -69,7 +69,7 @@ def emulate_devices(num_devices: int) -> None:
     The devices wait less for each other if `jaxgraph.process.add_threads` is called before.
 
     Args:
-      num_devices: how many devices to make.
+      num_devices: number of devices to make.
 
     Raises:
       ValueError: `num_devices` is not a positive integer.
@@ -90,7 +90,7 @@ def emulate_devices(num_devices: int) -> None:
 
 
 def check_mesh(mesh: Any) -> None:
-    """Raises ValueError for what is no mesh of devices."""
+    """Raises ValueError unless the value is a mesh of devices."""
     if not isinstance(mesh, Mesh):
         raise ValueError(
             f"mesh: got {kind_of(mesh)}; expected a mesh of devices, as "

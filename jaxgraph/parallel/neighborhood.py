@@ -1,4 +1,4 @@
-"""The neighbourhood: the one object through which a layer sees a graph.
+"""The neighbourhood: the one object through which a layer reads a graph.
 
 Two tables of rows (senders and receivers), the edges between them, what is known of nodes and
 edges, and a way to bring the senders' rows to the receivers. `jaxgraph.parallel.shard.Shard` is the
@@ -170,7 +170,7 @@ class Neighborhood(ops_dispatch.Neighborhood, Protocol):
 
     @property
     def edge_chunk(self) -> int:
-        """Edges that a message function is called with."""
+        """Number of edges in a call of a message function."""
         ...
 
     def own_rows(self, values: jax.Array) -> jax.Array:
@@ -183,7 +183,7 @@ class Neighborhood(ops_dispatch.Neighborhood, Protocol):
 
 
 class OfOneBlock:
-    """A neighbourhood whose edges are one block, with the rows of all their senders at hand."""
+    """A neighbourhood with one block of edges, and the rows of all their senders."""
 
     def block(self) -> Block:
         """The edges; its receivers may lack self-loops only where they are the first senders."""
@@ -211,7 +211,7 @@ class OfOneBlock:
 
     @property
     def edge_chunk(self) -> int:
-        """Edges that a message function is called with."""
+        """Number of edges in a call of a message function."""
         return self.block().edges.chunk
 
     def propagate(
@@ -230,7 +230,7 @@ class OfOneBlock:
 
 
 def two_ends(x: Any) -> tuple[Any, Any]:
-    """Splits a layer's input into the rows of the senders and those of the receivers.
+    """Splits a layer's input into the senders' rows and the receivers' rows.
 
     Args:
       x: rows of the senders, among which are those of the receivers; or a pair (rows of the
@@ -257,7 +257,7 @@ def two_ends(x: Any) -> tuple[Any, Any]:
 
 
 def is_graph(value: Any) -> bool:
-    """Tells whether a value is a whole graph, for modules that import no graph.
+    """Returns True for a whole graph, for modules that import no graph.
 
     Args:
       value: anything.

@@ -80,7 +80,7 @@ class PartAlone:
 
     @property
     def edge_chunk(self) -> int:
-        """Edges that a message function is called with."""
+        """Number of edges in a call of a message function."""
         return self.shard.edge_chunk
 
     def own_rows(self, values: jax.Array) -> jax.Array:

@@ -180,10 +180,10 @@ def reduce_messages(
     """Reduces `message(params, sender, receiver, edge)` at the receivers by a reduction's name.
 
     Args:
-      neighborhood: what is aggregated over.
+      neighborhood: the neighbourhood to aggregate over.
       message, inputs, self_loops: as for `Neighborhood.propagate`.
       reduce: "sum", "mean", "max" or "min".
-      chunk: edges that the message is traced with.
+      chunk: number of edges with which the message is traced.
 
     Returns:
       Pytree of arrays [rows, ...].
@@ -196,7 +196,7 @@ def reduce_messages(
     message, reducer, inputs = reduction.of(message, inputs, chunk)
     if not isinstance(reducer, Mean):
         return neighborhood.propagate(message, reducer, inputs, self_loops=self_loops)
-    # The degrees are known: nothing need be counted.
+    # The degrees are known, and need no count.
     sums = neighborhood.propagate(message, Sum(), inputs, self_loops=self_loops)
     return mean_over_edges(neighborhood.receivers, sums, self_loops)
 
@@ -243,7 +243,7 @@ def aggregate_derived(
 
 
 def mean_over_edges(nodes: Nodes, sums: Pytree, self_loops: bool) -> Pytree:
-    """Sums [rows, ...] divided by the number of edges that enter each node, 0 where none does."""
+    """Divides sums [rows, ...] by the number of edges that enter each node, 0 where none does."""
     count = nodes.in_degree
     if self_loops:
         count = count + nodes.missing_self_loop

@@ -89,7 +89,7 @@ class Shares:
       shard: the shard.
       x: features of the layer.
       kernels: pytree of parameters; arrays have a row per feature of x, scalars go to all devices.
-      aggregation: how neighbours are aggregated; None: they are not.
+      aggregation: the aggregation of neighbours; None: there is none.
       after: `(kernels, x, aggregated) -> [rows, ...]`, linear in the columns of both.
       before: `(kernels, x) -> (own, sent)`, what replaces x for the node itself and for its
         neighbours; None: x does.
@@ -170,12 +170,12 @@ class _Identity:
 
 
 def aggregate_columns(shard: Shard, x: FeatureColumns, aggregation: Aggregation) -> jax.Array:
-    """The aggregation of this device's columns, for the nodes that its row of devices owns.
+    """Aggregates this device's columns for the nodes that its row of devices owns.
 
     Args:
       shard: the shard, under `spmd`.
       x: this device's columns of all nodes.
-      aggregation: what is computed of them.
+      aggregation: the aggregation to apply.
 
     Returns:
       float [parts * rows, columns]; 0 in padding and for all other nodes.
@@ -242,7 +242,7 @@ def scatter(
     *,
     edge: str | None = None,
 ) -> Messages:
-    """Messages along all edges.
+    """Describes messages along all edges.
 
     m_e = message(x_j, x_e, x_i) for every edge e: j -> i
 
@@ -292,7 +292,7 @@ def _check_message(
 
 
 def gather(messages: Messages, reduce: str = "sum") -> Neighbors:
-    """The reduction of the messages that reach a node, 0 where none does.
+    """Describes the reduction of each node's messages, 0 without any.
 
     Args:
       messages: from `scatter`.
@@ -348,7 +348,7 @@ def _checked(kernels: Pytree, x: jax.Array | FeatureColumns) -> Pytree:
 
 
 def sync(shares: Shares) -> jax.Array:
-    """The sum of all devices' shares of the own rows; on rows there is one share, and no sum.
+    """Sums all devices' shares of the own rows; on rows there is one share, and no sum.
 
     Args:
       shares: from `transform`.
@@ -362,7 +362,7 @@ def sync(shares: Shares) -> jax.Array:
     shard, x, aggregation = shares.shard, shares.x, shares.aggregation
     if isinstance(x, FeatureColumns):
         return _sync_columns(shares, x)
-    # Features come with an aggregate as they were placed, 0 in padding: to mask them is to copy.
+    # Features with an aggregate are 0 in padding as placed, and masking would copy them.
     own, aggregated = x if shares.aggregate is not None else shard.mask_rows(x), shares.aggregate
     if aggregation is not None and aggregated is None:
         sent = aggregation.send(shard.senders, x)

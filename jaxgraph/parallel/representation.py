@@ -1,4 +1,4 @@
-"""The text that a sharded graph shows of itself."""
+"""The `repr` of a sharded graph."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Shard:
       manifest: shapes and schedule of the whole sharded graph, without its counts.
       columns: what layers on feature columns need, or None: features are split by node.
       axis: name of the mesh axis, or of several that together count the parts.
-      prefetch: whether the next partition is fetched while the current one is aggregated.
+      prefetch: whether the next part's rows are fetched while the current ones are aggregated.
       kept_edges: bool [slots], the edges along which messages go, those of all others being dropped
         (`jaxgraph.layers.dropout_edge`); or None: all.
       own_parts: how many parts the device owns, one after the other in `rows` and `slots`; of
@@ -218,7 +218,7 @@ class Shard:
 
     @property
     def edge_chunk(self) -> int:
-        """Edges that a message function is called with."""
+        """Number of edges in a call of a message function."""
         return self.incoming.chunk
 
     def mask_rows(self, values: jax.Array) -> jax.Array:
@@ -285,7 +285,7 @@ class Shard:
 
         Args:
           message: evaluated on chunks of edges; closes over nothing that needs a gradient.
-          reducer: how messages meet.
+          reducer: the reduction of the messages.
           inputs: arrays by own row and edge slot.
           self_loops: whether nodes without an edge to themselves send themselves a message.
 

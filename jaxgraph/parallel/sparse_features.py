@@ -187,7 +187,7 @@ def refuse_sparse(x: Any, purpose: str) -> None:
 
     Args:
       x: anything.
-      purpose: what the rows are needed for, the subject of the message.
+      purpose: the operation that needs the rows, the subject of the message.
     """
     if isinstance(getattr(x, "values", x), SparseFeatures):
         raise TypeError(

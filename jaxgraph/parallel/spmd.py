@@ -338,7 +338,7 @@ def collect_rows(state: Pytree, sharded: ShardedGraph) -> Pytree:
 
 
 def local_rows(values: jax.Array, sharded: ShardedGraph) -> tuple[np.ndarray, np.ndarray]:
-    """This process's rows of an output of kind "rows", with their node ids.
+    """Returns this process's rows of an output of kind "rows", with their node ids.
 
     Args:
       values: [parts * rows, ...].
@@ -358,7 +358,7 @@ def local_rows(values: jax.Array, sharded: ShardedGraph) -> tuple[np.ndarray, np
 
 
 def gather_rows(values: jax.Array, sharded: ShardedGraph) -> np.ndarray:
-    """An output of kind "rows" in the graph's order.
+    """Gathers an output of kind "rows" in the graph's order.
 
     Args:
       values: [parts * rows, ...].

@@ -1,4 +1,4 @@
-"""The fold over parts where the rows of other parts are at hand, and nothing is sent."""
+"""The fold over parts with the rows of other parts given, and nothing sent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class GivenHalos(Sequential):
     """The messages of one part of a graph in mode "sar", alone on a device.
 
     The rows of the senders are the own rows, then those of each other part, step after step on the
-    ring, `halo_route(shard).rows` each. They are at hand, so the backward reads them again.
+    ring, `halo_route(shard).rows` each. They are given, so that the backward reads them again.
     """
 
     visits_senders: ClassVar[bool] = False

@@ -1,8 +1,8 @@
 """Partial results of all nodes, reduced once: the schedule of P3's first layer (section 3.2).
 
-What a device computes of its columns is its share of a sum over devices. One reduce-scatter (the
-"pull") leaves every device with the complete rows of its own nodes, and the backward starts with
-one all-gather (the "push") of their gradient. Features and their gradient stay where they are.
+A device computes its share of a sum over devices from its columns. One reduce-scatter (the "pull")
+leaves every device with the complete rows of its own nodes, and the backward starts with one
+all-gather (the "push") of their gradient. Features and their gradient stay where they are.
 
 Rows are taken a chunk at a time. The shares of a chunk are reduced while those of the next one are
 computed, which is what pipelining (section 3.3) is without minibatches, and the backward recomputes
@@ -71,8 +71,8 @@ def _push_pull(function, topology: ColumnTopology, params: Pytree, table: Pytree
 
     def step(carry: Any, chunk: jax.Array) -> tuple[Any, jax.Array]:
         waiting, completed = carry
-        # What was completed is stored a step later: XLA would move a reduction whose result is only
-        # stored to where nothing is left to compute meanwhile.
+        # Completed rows are stored a step later: XLA would move a reduction whose result is only
+        # stored after all work that could hide it.
         return (share(chunk), complete(waiting)), completed
 
     first = share(0)

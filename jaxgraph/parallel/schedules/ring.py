@@ -1,4 +1,4 @@
-"""The order in which the parts on the ring are visited: strictly one by one, or one ahead."""
+"""The order of visits to the parts on the ring: strictly one by one, or one ahead."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Visit:
       fetch: `fetch(step, after)`, rows of the part that is `step` steps back on the ring.
       work: `work(step, arrived, carry, after)`; `after` is 0, to start from, and orders the work.
       reply: `reply(step, answer)`, sends the answer and returns the one received.
-      settle: `settle(step, returned, carry)`, takes it into the results.
+      settle: `settle(step, returned, carry)`, adds it to the results.
     """
 
     local: Callable[[Pytree], Pytree]
@@ -72,7 +72,7 @@ def visit_parts(shard: Shard, visit: Visit) -> Pytree:
 
     Args:
       shard: the shard.
-      visit: what to do.
+      visit: the functions to call.
 
     Returns:
       The last carry.

@@ -77,11 +77,11 @@ class Sequential:
         return send_rows(self.shard, halo_route(self.shard), self.shard.send, sender, step, after)
 
     def reply(self, step: jax.Array | int, answer: Pytree) -> Pytree:
-        """Sends the gradient of rows that were fetched, and returns what came of the own ones."""
+        """Sends the gradient of fetched rows, and returns the received one of own rows."""
         return send_rows(self.shard, halo_route(self.shard).answers(), None, answer, step)
 
     def settle(self, step: jax.Array | int, returned: Pytree, totals: list[jax.Array]) -> Any:
-        """Takes it into the gradients of the senders."""
+        """Adds the returned rows to the senders' gradients."""
         return add_at(totals, returned, _positions(self.shard.send, step))
 
     def local_gradients(self, grads: Inputs) -> Inputs:
@@ -178,7 +178,7 @@ class _Task:
         places: Places,
         after: jax.Array | None,
     ) -> Work:
-        """Adds what one remote part's edges give."""
+        """Adds the gradients from one remote part's edges."""
         pulled = self.stages.pull_group(
             edges, group, inputs, adjoint, self.wanted, grads, places, after
         )
@@ -197,7 +197,7 @@ def backward_plan(
 
     Args:
       message, reducer, inputs, adjoint, wanted: as in `jaxgraph.ops.core.messages.pull_messages`.
-      chunk: edges that the message function is called with.
+      chunk: number of edges in a call of the message function.
 
     Returns:
       The way that the message function allows and that moves the fewest bytes per row.

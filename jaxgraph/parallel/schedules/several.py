@@ -64,12 +64,12 @@ class _PartOfSeveral(Sequential):
         return send_rows(self.shard, route, table, sender, step, after, hop=self._hop(step))
 
     def reply(self, step: jax.Array | int, answer: Pytree) -> Pytree:
-        """Sends the gradient of rows that were fetched, and returns what came of the own ones."""
+        """Sends the gradient of fetched rows, and returns the received one of own rows."""
         route = several_route(self.whole).answers()
         return send_rows(self.shard, route, None, answer, step, hop=self._hop(step))
 
     def settle(self, step: jax.Array | int, returned: Pytree, totals: list[jax.Array]) -> Any:
-        """Takes it into the gradients of the part whose rows they are."""
+        """Adds the returned rows to the gradients of their part."""
         other = self._other(step)
         send: HaloTable | None = self.whole.send
         assert send is not None
