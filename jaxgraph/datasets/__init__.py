@@ -1,4 +1,4 @@
-"""Readers of the field's file formats, and generators: everything that makes a ``Graph``."""
+"""Readers of the field's file formats, and generators of graphs."""
 
 from jaxgraph.datasets.convert import from_networkx, from_pandas, from_scipy, to_scipy
 from jaxgraph.datasets.edge_list import read_edge_list

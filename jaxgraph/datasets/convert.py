@@ -1,4 +1,4 @@
-"""Graphs from and to scipy, and from networkx and pandas."""
+"""Graphs from and to SciPy, and from networkx and pandas."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def from_scipy(adjacency: sp.spmatrix | sp.sparray, **fields: Any) -> Graph:
 
     Args:
         adjacency: [num_nodes, num_nodes], of any sparse format; its values become the weights of
-            the edges, unless all are 1. A zero is no edge, stored or not.
+            the edges, unless all are 1. A stored zero is no edge.
         **fields: further arguments of ``Graph.from_edges``, as ``nodes`` and ``labels``.
 
     Returns:
@@ -65,7 +65,7 @@ def to_scipy(graph: Graph) -> sp.csr_array:
         graph: the graph.
 
     Returns:
-        float32 [num_nodes, num_nodes] in CSR format, of weights, or of ones; repeated edges add up.
+        float32 [num_nodes, num_nodes] in CSR format, of weights or ones; repeated edges are summed.
     """
     check_graph(graph, "to_scipy(graph)")
     weights = graph.edge_weight
@@ -89,16 +89,16 @@ def from_pandas(
         frame: the edges.
         columns: the columns of senders and receivers, by name or by number from 0; None finds
             them by name, as ``read_edge_list`` does.
-        weights: the column of weights; False for no weights; None takes one that is named so.
-        relabel: whether ids are numbered through and kept in ``graph.node_names``, as of
-            ``read_edge_list``; names always are.
+        weights: the column of weights; False: no weights; None: the column of that name, if any.
+        relabel: whether ids become consecutive rows and are stored in ``graph.node_names``, as in
+            ``read_edge_list``; ids that are names always do.
         **fields: further arguments of ``Graph.from_edges``, as ``nodes`` and ``labels``.
 
     Returns:
         The graph.
 
     Raises:
-        AmbiguousFileError: the names of the columns do not decide, or ids are too sparse for rows.
+        AmbiguousFileError: the names of the columns are ambiguous, or ids are too sparse for rows.
         ValueError: an id is missing, weights are no numbers, or as ``Graph``.
     """
     if not hasattr(frame, "columns"):
@@ -126,16 +126,16 @@ def from_networkx(
 ) -> Graph:
     """Makes a graph from a networkx graph; an undirected edge becomes two, a self-loop one.
 
-    A field of ``Graph`` that is given as a name, or as a list of names, is read from the attribute
-    of that name: ``nodes=["age", "height"]``, ``labels="club"``, ``edges=["length"]``,
+    A field of ``Graph`` that is given as a name, or as a list of names, is read from the attributes
+    of these names: ``nodes=["age", "height"]``, ``labels="club"``, ``edges=["length"]``,
     ``edge_type="kind"``, ``train_mask="is_train"``. Texts of labels, types and graphs become
-    numbers, in alphabetic order. Nodes that are not the numbers of their rows go into
+    numbers, in alphabetic order. Nodes that are not the numbers of their rows are stored in
     ``node_names``, as numbers or as texts.
 
     Args:
-        graph: any graph of networkx; of a multigraph, each parallel edge is kept.
+        graph: any graph of networkx; a multigraph keeps its parallel edges.
         weight: the edge attribute that holds weights, or None.
-        node_order: the nodes in the order of their rows; None takes that of ``graph.nodes``.
+        node_order: the nodes in the order of their rows; None: the order of ``graph.nodes``.
         **fields: further arguments of ``Graph.from_edges``, as ``nodes`` and ``labels``; arrays of
             nodes in the same order.
 
@@ -197,7 +197,7 @@ def _is_named(value: Any) -> bool:
 def _attribute_array(
     field: str, names: str | Sequence[str], items: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> np.ndarray:
-    """Returns an attribute of all nodes or of all edges; of several, one column each."""
+    """Returns one or several attributes of all nodes or edges; several become columns."""
     several = [names] if isinstance(names, str) else list(names)
     for name in several:
         lacking = next((item for item, data in items if data.get(name) is None), None)

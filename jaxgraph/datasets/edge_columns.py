@@ -1,4 +1,4 @@
-"""The columns of a table of edges: which holds senders, which receivers, which weights."""
+"""The choice of the columns of senders, receivers and weights in a table of edges."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Column", "EdgeColumns", "choose_columns", "names_edges"]
 
 Column = str | int
 
-# Names without case, blanks, and an ending that says that ids are meant.
+# Names in lower case, without blanks and without a suffix that means "id".
 _SENDER_NAMES = frozenset(
     ("source", "src", "from", "u", "sender", "start", "origin", "node1", "i", "citing", "follower")
 )
@@ -31,7 +31,7 @@ class EdgeColumns:
         sender: of the senders' ids.
         receiver: of the receivers' ids.
         weight: of the weights, or None.
-        is_weight_named: whether the caller or the header says that these are weights.
+        is_weight_named: whether the caller or the header names the column of weights.
     """
 
     sender: int
@@ -52,20 +52,20 @@ def choose_columns(
     columns: tuple[Column, Column] | None = None,
     weights: Column | bool | None = None,
 ) -> EdgeColumns:
-    """Decides on the columns by their names, and by position where there are no names.
+    """Chooses the columns by their names, or by position where there are no names.
 
     Args:
         names: of the columns, or None.
         num_columns: number of columns.
-        columns: the sender's and the receiver's column, by name or by number from 0; None decides.
-        weights: the weights' column, False for none; None decides.
+        columns: the sender's and the receiver's column, by name or by number from 0; None: chosen.
+        weights: the weights' column, False for none; None: chosen.
 
     Returns:
         The columns.
 
     Raises:
-        AmbiguousFileError: the names do not decide, or there are more than three without names.
-        UnfitOptionError: a column that was asked for is not there.
+        AmbiguousFileError: the names are ambiguous, or more than three columns have no names.
+        UnfitOptionError: a requested column does not exist.
     """
     if weights is True:
         raise UnfitOptionError(
@@ -93,7 +93,7 @@ def choose_columns(
 
 
 def names_edges(names: Sequence[str]) -> bool:
-    """Tells whether names of columns name one of senders and one of receivers.
+    """Tells whether the names of columns identify senders and receivers.
 
     Args:
         names: of the columns.
@@ -142,7 +142,7 @@ def _example(names: Sequence[str], others: Sequence[int]) -> str:
 
 
 def _is_index(name: str) -> bool:
-    # pandas writes its index without a name, and reads that as "Unnamed: 0".
+    # pandas writes its index without a name, and reads it back as "Unnamed: 0".
     return trimmed(name) == "" or trimmed(name).startswith("Unnamed:")
 
 

@@ -62,7 +62,7 @@ FORMATS = tuple(dict.fromkeys(_FORMAT_OF_SUFFIX.values()))
 
 @dataclass(frozen=True, kw_only=True)
 class _Choices:
-    """The caller's decisions about a file; None leaves one to the file."""
+    """The caller's decisions about a file; None: the file decides."""
 
     num_nodes: int | None
     separator: str | None
@@ -73,7 +73,7 @@ class _Choices:
     relabel: bool | None
 
     def check_unused(self, form: str, *used: str) -> None:
-        """Refuses a choice that a format, other than text, has no use for."""
+        """Refuses a choice that does not apply to a format other than text."""
         for name in ("separator", "header", "counts", "columns", "weights", "relabel"):
             value = getattr(self, name)
             if value is not None and name not in used:
@@ -110,7 +110,7 @@ def read_edge_list(
     relabel: bool | None = None,
     on_report: Callable[[ReadReport], None] | None = None,
 ) -> Graph:
-    """Reads a graph from a list of edges, and refuses what a file leaves open.
+    """Reads a graph from a list of edges, and refuses an ambiguous file.
 
     - text (``.csv``, ``.tsv``, ``.txt``, ``.edges``, ``.edgelist``): an edge on each line, its
       columns separated by commas, semicolons, tabs, bars or white space. Lines that begin with #
@@ -120,40 +120,39 @@ def read_edge_list(
       holds weights, unless it is empty.
     - MatrixMarket (``.mtx``, and any text that begins as one): the entry [i, j] is an edge.
     - METIS (``.graph``, ``.metis``): a line of neighbours for each node, from 1.
-    - Parquet (``.parquet``, with pyarrow installed): columns by name, as of a text.
+    - Parquet (``.parquet``, with pyarrow installed): columns by name, as in a text.
     - ``.npy``: int [num_edges, 2] or [2, num_edges].
     - ``.npz``: arrays named as the arguments of ``Graph.from_edges``, at least senders and
       receivers.
 
-    The first three may be packed by gzip (``.gz``). Ids that are whole numbers are rows, unless the
-    largest would make a graph of more than 2**20 nodes and more than 16 for each edge, which is
-    refused. Ids that are names are numbered through, in the order in which they come, and
-    ``graph.node_names`` holds them.
+    The first three may be compressed by gzip (``.gz``). Ids that are whole numbers are rows. A
+    largest id that would make a graph of more than 2**20 nodes, and of more than 16 per edge, is
+    refused. Ids that are names get consecutive rows in the order of their first occurrence, and are
+    stored in ``graph.node_names``.
 
     Args:
         path: the file.
-        num_nodes: number of nodes; None takes it from the file: its arrays, its counts, or its
-            largest id.
+        num_nodes: number of nodes; None: from the file's arrays, its counts, or its largest id.
         undirected: whether the reverse of every edge is added, and repeated edges removed.
-        name: of the graph; None takes the file's.
-        format: "text", "MatrixMarket", "METIS", "Parquet", "npy" or "npz", in any case; None takes
-            the suffix's.
+        name: of the graph; None: that of the file.
+        format: "text", "MatrixMarket", "METIS", "Parquet", "npy" or "npz", in any case; None: by
+            the suffix.
         separator: the character between the columns of a text.
         header: whether the first line of a text names its columns.
         counts: whether the first line of a text holds numbers of nodes and edges.
         columns: the columns of senders and receivers, by name or by number from 0.
         weights: the column of weights, by name or by number from 0; False for no weights.
-        relabel: whether ids are numbered through and kept in ``graph.node_names``; False takes
-            them for rows however large they are.
-        on_report: called with what was found, which is also logged.
+        relabel: whether ids become consecutive rows and are stored in ``graph.node_names``; False:
+            ids are rows, however large they are.
+        on_report: called with a ``ReadReport``, which is also logged.
 
     Returns:
         The graph.
 
     Raises:
-        AmbiguousFileError: the file can be taken in several ways; the message names the arguments
-            that decide.
-        MissingPackageError: a Parquet file, and pyarrow is not installed.
+        AmbiguousFileError: the file has several readings; the message names the arguments that
+            decide.
+        MissingPackageError: the file is Parquet, and pyarrow is not installed.
         ValueError: the file is missing or broken, or an argument does not fit it.
     """
     path = Path(path)
@@ -170,7 +169,7 @@ def read_edge_list(
         relabel=relabel,
     )
     with reading(path, f"a list of edges ({form})"), _naming(path):
-        # Collections offer matrices under names of text files.
+        # Some collections name MatrixMarket files as text files.
         if form == "text" and is_matrix_market(path):
             form = "MatrixMarket"
         found = _READERS[form](path, choices)

@@ -1,4 +1,4 @@
-"""Finding the files of a data set, and saying what to do about one that is missing or broken."""
+"""Search for the files of a data set, and errors for missing or broken ones."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class MissingFileError(FileNotFoundError, ValueError):
 
 
 class BrokenFileError(ValueError):
-    """A file's content is not what its format says."""
+    """A file's content does not follow its format."""
 
 
 class MissingPackageError(ImportError, ValueError):
-    """A file's format is read by a package that is not installed."""
+    """The package that reads a file's format is not installed."""
 
 
 class UnfitOptionError(ValueError):
@@ -41,7 +41,7 @@ class UnfitOptionError(ValueError):
 
 
 class AmbiguousFileError(ValueError):
-    """A file's content can be taken in several ways; the message names the option that decides."""
+    """A file's content has several readings; the message names the option that decides."""
 
 
 # Errors whose message already names the file and the fault.
@@ -55,7 +55,7 @@ _EXPLAINED = (
 
 
 def option_advice(argument: str, command_line: str | None = None) -> str:
-    """Returns the part of a message that says how to decide, in Python and on the command line.
+    """Returns advice to set an option, in Python and on the command line, for a message.
 
     Args:
         argument: the argument and its value, as "header=True".
@@ -78,7 +78,7 @@ def data_folder(data_dir: str | os.PathLike[str] | None) -> Path:
         The folder.
 
     Raises:
-        MissingFileError: none is named, or it is no folder.
+        MissingFileError: neither is given, or it is no folder.
     """
     named = data_dir if data_dir is not None else os.environ.get(DATA_DIR_VARIABLE)
     if not named:
@@ -116,7 +116,7 @@ def require_file(folder: Path, *candidates: str, origin: str) -> Path:
     Args:
         folder: where to look.
         *candidates: paths relative to it; the file name alone is tried after each.
-        origin: where the file can be had, for the message.
+        origin: a source of the file, for the message.
 
     Returns:
         The path of the file found.
@@ -139,10 +139,10 @@ def reading(path: Path, kind: str) -> Iterator[None]:
 
     Args:
         path: the file being read.
-        kind: what it should be, for the message.
+        kind: its expected content, for the message.
 
     Raises:
-        ValueError: the code inside raised anything but an error about the file already.
+        ValueError: the code inside raised an error that does not yet name the file.
     """
     try:
         yield
@@ -153,7 +153,7 @@ def reading(path: Path, kind: str) -> Iterator[None]:
             f"{path}: asks for more memory than there is ({error}). It may be damaged; fetch it "
             "again, or read it on a machine with more."
         ) from error
-    # A reader fed with arbitrary bytes raises arbitrary errors. They stay as the cause.
+    # A reader raises arbitrary errors on arbitrary bytes. They become the cause.
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
         advice = "It may be truncated or of another format; fetch it again."

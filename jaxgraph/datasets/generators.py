@@ -1,9 +1,9 @@
-"""Graphs of any size from a seed: block model, R-MAT, Chung-Lu, uniform; features tell the classes.
+"""Graphs of any size from a seed: block model, R-MAT, Chung-Lu, uniform.
 
 All are simple undirected graphs (both directions of each edge, no self-loop, no repetition) of
-exactly ``round(num_nodes * degree / 2)`` undirected edges. Nodes are numbered at random, so that an
-id tells nothing about degree or class: each function works on positions, and the last step gives
-them their ids.
+exactly ``round(num_nodes * degree / 2)`` undirected edges, whose features depend on the classes.
+Each function works on positions; the last step assigns ids to them at random, so that ids are
+independent of degree and class.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def stochastic_block_model(
         block = classes[senders]
         inside = (generator.random(count) < homophily) | (num_classes == 1)
         shift = generator.random(count)
-        # Inside: a point of the block's span. Outside: a point after it, going round at the end.
+        # Inside: a point of the block's span. Outside: a point after it, modulo the total.
         points = np.where(
             inside,
             ends[block] - shift * spans[block],
@@ -152,10 +152,10 @@ def rmat(
     feature_signal: float = 0.25,
     seed: int = 0,
 ) -> Graph:
-    """Makes an R-MAT graph: each edge chooses a quadrant of the adjacency matrix, again and again.
+    """Makes an R-MAT graph: each edge chooses quadrants of the adjacency matrix recursively.
 
-    Classes are equal ranges of positions, so that an edge stays in its class where its first
-    choices are on the diagonal.
+    Classes are equal ranges of positions: an edge whose first choices are on the diagonal stays
+    inside a class.
 
     Args:
         num_nodes: number of nodes, not necessarily a power of two.
@@ -267,16 +267,16 @@ def _power_law(num_nodes: int, degree: float, exponent: float) -> np.ndarray:
     if exponent <= 2:
         raise ValueError(f"degree_exponent: got {exponent}; expected more than 2 (finite mean).")
     weights = np.arange(1, num_nodes + 1, dtype=np.float64) ** (-1 / (exponent - 1))
-    # Beyond this two nodes would expect more than one edge between them.
+    # Above this weight, two nodes would expect more than one edge between them.
     total = max(num_nodes * degree, 1)
     return np.minimum(weights * (total / weights.sum()), math.sqrt(total))
 
 
 @dataclass(frozen=True)
 class _WeightedLine:
-    """Positions laid on a line, each as long as its weight, with a table of where to start looking.
+    """Positions on a line, each as long as its weight, with a table of starts for searches.
 
-    A binary search per point takes 20 cache misses with a million positions, the table one or two.
+    A binary search per point takes 20 cache misses for a million positions, the table one or two.
     """
 
     cumulative: np.ndarray
@@ -307,7 +307,7 @@ class _WeightedLine:
 def _simple_edges(
     draw: _DrawPairs, num_nodes: int, degree: float, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws pairs until enough are distinct, and selects as many as wanted, at random."""
+    """Draws pairs until enough are distinct, and selects the wanted number at random."""
     wanted = min(round(num_nodes * degree / 2), num_nodes * (num_nodes - 1) // 2)
     keys = np.zeros(0, np.int64)
     share_of_new = 0.95
@@ -357,7 +357,7 @@ def _with_node_data(
         labels=labels,
         name=name,
     )
-    # With fewer than five nodes, one of the shares would be no node.
+    # With fewer than five nodes, one of the shares would be empty.
     fractions = _SPLIT if num_nodes >= 5 else (1.0, 0.0, 0.0)
     graph = transforms.random_split(graph, fractions=fractions, seed=int(generator.integers(2**32)))
     return transforms.to_undirected(graph)

@@ -18,8 +18,8 @@ from jaxgraph.graph import Graph
 
 __all__ = ["NAMES", "SPLIT", "draw_split", "load_gnn_benchmark"]
 
-# By name: the file in each of the collections that carry it (EdisonLeeeee/GraphData, then
-# shchur/gnn-benchmark, which PyTorch Geometric fetches from, and DGL's).
+# By name: the file in each collection (EdisonLeeeee/GraphData, then shchur/gnn-benchmark, from
+# which PyTorch Geometric downloads, and DGL's).
 _FILES = {
     "amazon-photo": (
         "amazon/amazon_photo.npz",
@@ -68,8 +68,8 @@ def load_gnn_benchmark(name: str, folder: Path, *, split_seed: int = 0) -> Graph
         split_seed: the seed of the split.
 
     Returns:
-        The graph, with features of 0 and 1, sparse where few are not 0 (the co-author graphs'),
-        classes and the three masks.
+        The graph, with classes, the three masks and features of 0 and 1, sparse where few are 1
+        (in the co-author graphs).
 
     Raises:
         ValueError: the file is missing, broken, asks for a forbidden type, or lacks a key.
@@ -119,7 +119,7 @@ def draw_split(graph: Graph, seed: int) -> Graph:
 
 
 def _matrix(members: Mapping[str, Any], path: Path, whole: str, prefix: str) -> sp.csr_array:
-    """Reads a sparse matrix, pickled under ``whole`` or stored as four arrays named ``prefix``_."""
+    """Reads a sparse matrix, pickled as ``whole`` or stored in four arrays named ``prefix``_."""
     value = members.get(whole)
     if isinstance(value, sp.csr_array):
         return value

@@ -9,7 +9,7 @@ from jaxgraph.graph import Graph
 
 __all__ = ["load_karate"]
 
-# For each member, the members of higher number that he met outside of the club; from 0.
+# For each member, the members of a higher number that he met outside of the club; from 0.
 _FRIENDS = {
     0: (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 17, 19, 21, 31),
     1: (2, 3, 7, 13, 17, 19, 21, 30),
@@ -46,10 +46,10 @@ _VALIDATION = (3, 6, 11, 16, 14, 23, 27, 31)
 
 
 def load_karate() -> Graph:
-    """Makes Zachary's karate club: who joined the instructor (0), who the president (1).
+    """Makes Zachary's karate club; its classes are the instructor's (0) and the president's (1).
 
-    The training nodes are the instructor and the president, as one labelled node of each class;
-    8 members validate, 24 test. There are no features.
+    The instructor and the president are the training nodes, one of each class; 8 members are for
+    validation, 24 for test. There are no features.
 
     Returns:
         A graph of 34 nodes and 78 undirected edges, with classes and the three masks.

@@ -1,4 +1,4 @@
-"""Limits of the memory that a file may ask for: a few bytes can name a large size."""
+"""Limits of the memory that a file may demand: a few bytes can declare a large size."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import scipy.sparse as sp
 __all__ = ["check_expansion", "dense", "features_of", "largest_expansion", "opened", "opened_text"]
 
 _EXPANSION = 200
-"""Times its size that a compressed file may expand to. Data sets of the field have up to 100."""
+"""The largest ratio of expanded to compressed size. Data sets of the field have up to 100."""
 _ALWAYS_EXPANDED = 1 << 27
 _DENSE_EXPANSION = 1000
 _ALWAYS_DENSE = 1 << 32
 _SPARSE_BELOW = 0.12
-"""The share of non-zeros below which features stay sparse. With 10% an epoch of GCN 64 takes half
-as long as with dense features, and these take 0.6 of the memory; with 15% 0.7, and 0.9
+"""The share of non-zeros below which features stay sparse. At 10%, sparse features take half the
+time of dense ones in an epoch of GCN 64 and 0.6 of their memory; at 15%, 0.7 and 0.9
 (`benchmarks.sparse_features --shares 0.1 0.15`)."""
 _GZIP = b"\x1f\x8b"
 _BUFFER = 1 << 16
 
 
 def largest_expansion(path: Path) -> int:
-    """Returns how many bytes a compressed file may expand to.
+    """Returns the number of bytes that a compressed file may expand to.
 
     Args:
         path: the file.
@@ -38,14 +38,14 @@ def largest_expansion(path: Path) -> int:
 
 
 def check_expansion(path: Path, num_bytes: int) -> None:
-    """Checks how many bytes a compressed file expands to.
+    """Checks the number of bytes that a compressed file expands to.
 
     Args:
         path: the file.
-        num_bytes: its size when it is expanded, read or declared.
+        num_bytes: its expanded size, read or declared.
 
     Raises:
-        ValueError: they are more than any data set has.
+        ValueError: the size exceeds ``largest_expansion``.
     """
     if num_bytes > largest_expansion(path):
         raise ValueError(
@@ -55,7 +55,7 @@ def check_expansion(path: Path, num_bytes: int) -> None:
 
 
 def dense(matrix: sp.csr_array, path: Path) -> np.ndarray:
-    """Makes a dense array of a sparse matrix from a file.
+    """Converts a sparse matrix from a file to a dense array.
 
     Args:
         matrix: [rows, columns].
@@ -65,7 +65,7 @@ def dense(matrix: sp.csr_array, path: Path) -> np.ndarray:
         float32 [rows, columns].
 
     Raises:
-        ValueError: the array would be out of proportion to the file.
+        ValueError: the array would be too large in proportion to the file.
     """
     rows, columns = (int(size) for size in matrix.shape or ())
     most = max(_ALWAYS_DENSE, _DENSE_EXPANSION * path.stat().st_size)
@@ -79,7 +79,7 @@ def dense(matrix: sp.csr_array, path: Path) -> np.ndarray:
 
 
 def features_of(matrix: sp.csr_array, path: Path) -> np.ndarray | sp.csr_array:
-    """Makes features of nodes of a sparse matrix from a file; they stay sparse if few are not zero.
+    """Converts a sparse matrix from a file to features, dense unless few entries are non-zero.
 
     Args:
         matrix: [nodes, features].
@@ -89,7 +89,7 @@ def features_of(matrix: sp.csr_array, path: Path) -> np.ndarray | sp.csr_array:
         The matrix itself, or the dense array in float32.
 
     Raises:
-        ValueError: it has more columns than a file of that size would, or more entries.
+        ValueError: it has too many columns or entries in proportion to the file.
     """
     rows, columns = (int(size) for size in matrix.shape or ())
     if np.count_nonzero(matrix.data) >= _SPARSE_BELOW * rows * columns:
@@ -105,18 +105,18 @@ def features_of(matrix: sp.csr_array, path: Path) -> np.ndarray | sp.csr_array:
 
 
 def opened(path: Path) -> IO[bytes]:
-    """Opens a file, and unpacks it, up to a limit, where gzip has packed it.
+    """Opens a file, and decompresses it up to a limit if it is compressed by gzip.
 
     Args:
         path: the file.
 
     Returns:
-        A stream of bytes; reading more than ``largest_expansion`` of a packed file raises a
+        A stream of bytes; reading more than ``largest_expansion`` of a compressed file raises a
         ValueError.
     """
     with path.open("rb") as stream:
         packed = stream.read(len(_GZIP)) == _GZIP
-    # A file that is only named as packed gets gzip's error.
+    # A file that is named .gz but not compressed gets gzip's error.
     if packed or path.suffix == ".gz":
         return io.BufferedReader(_Bounded(cast(IO[bytes], gzip.open(path)), path), _BUFFER)
     return path.open("rb")

@@ -1,7 +1,7 @@
 """Sparse matrices from MATLAB 5 files.
 
-SciPy's reader (1.17) ends the interpreter on about one damaged file of 35. This one reads sparse
-matrices of numbers alone, and believes no size and no index.
+SciPy's reader (1.17) crashes the interpreter on about one in 35 damaged files. This one reads
+sparse matrices of numbers alone, and checks every size and index.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SPARSE_CLASS = 5
 _NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8"}
 """Types of numbers by the code of their tag."""
 _MOST_OF_A_NAME = 4096
-"""Bytes of a variable that hold its class, its shape and its name."""
+"""The leading bytes of a variable that hold its class, its shape and its name."""
 
 
 def load_sparse(path: Path, names: Collection[str]) -> dict[str, sp.csr_array]:
@@ -40,10 +40,10 @@ def load_sparse(path: Path, names: Collection[str]) -> dict[str, sp.csr_array]:
         names: of the variables.
 
     Returns:
-        The real parts of those variables that are there and are sparse, by name.
+        The real parts of those of the variables that exist and are sparse, by name.
 
     Raises:
-        ValueError: the file is broken, or a matrix of those names is.
+        ValueError: the file, or a matrix of those names, is broken.
     """
     with reading(path, "a MATLAB 5 file"):
         content = path.read_bytes()
@@ -64,13 +64,13 @@ def load_sparse(path: Path, names: Collection[str]) -> dict[str, sp.csr_array]:
 
 @dataclasses.dataclass(frozen=True)
 class _Elements:
-    """Tagged elements, one after the other, in a byte order."""
+    """Consecutive tagged elements in one byte order."""
 
     content: bytes
     order: str
 
     def at(self, place: int) -> tuple[int, bytes, int]:
-        """Returns the code of the element at a place, its content, and where it ends."""
+        """Returns the code, the content and the end of the element at a position."""
         first, size = struct.unpack(f"{self.order}II", self._bytes(place, 8))
         # An element of up to 4 bytes has its size in the first word, and its content in the second.
         if first >> 16:
@@ -80,7 +80,7 @@ class _Elements:
         return first, self._bytes(place + 8, size), place + 8 + size
 
     def padded(self, stop: int) -> int:
-        """Returns where the next element begins, after one that ends at a place."""
+        """Returns the start of the element after one that ends at ``stop``."""
         return -(-stop // 8) * 8
 
     def _bytes(self, place: int, size: int) -> bytes:
@@ -117,7 +117,7 @@ def _decompressed(content: bytes, most: int, order: str) -> bytes:
 
 
 def _header(elements: _Elements) -> tuple[str | None, tuple[int, ...], int]:
-    """The name of a sparse matrix, its shape, and where its arrays begin; None: something else."""
+    """The name of a sparse matrix, its shape and the start of its arrays; None: another kind."""
     _, flags, stop = elements.at(0)
     if len(flags) != 8:
         raise ValueError("a variable without class")
@@ -130,7 +130,7 @@ def _header(elements: _Elements) -> tuple[str | None, tuple[int, ...], int]:
 
 
 def _matrix(name: str, shape: tuple[int, ...], elements: _Elements, place: int) -> sp.csr_array:
-    """The sparse matrix of row indices, pointers of columns and values."""
+    """The sparse matrix from row indices, column pointers and values."""
     if len(shape) != 2:
         raise ValueError(f"{name!r} has {len(shape)} dimensions; expected 2")
     arrays = []
@@ -139,7 +139,7 @@ def _matrix(name: str, shape: tuple[int, ...], elements: _Elements, place: int) 
         arrays.append(_numbers(code, content, elements.order))
         place = elements.padded(stop)
     rows, pointers, values = arrays
-    # There may be room for more entries than there are.
+    # The arrays may have room for more entries.
     count = int(pointers[-1]) if pointers.size else 0
     if not 0 <= count <= min(rows.size, values.size):
         raise ValueError(f"{name!r} has {count} entries and {rows.size} indices")

@@ -13,7 +13,7 @@ from jaxgraph.graph import Graph
 
 __all__ = ["NAMES", "load_matlab"]
 
-# By name: the file, and a public place of it.
+# By name: the file, and a public source of it.
 _FILES = {
     "blogcatalog": ("blogcatalog/blogcatalog.mat", "github.com/phanein/deepwalk, example_graphs/"),
     "ppi": ("node2vec-ppi/Homo_sapiens.mat", "snap.stanford.edu/node2vec"),

@@ -25,7 +25,7 @@ _FEWEST_BYTES = 4
 
 
 def is_matrix_market(path: Path) -> bool:
-    """Tells whether a file, packed by gzip or not, begins as MatrixMarket's do.
+    """Tells whether a file, compressed by gzip or not, begins with MatrixMarket's banner.
 
     Args:
         path: the file.
@@ -43,13 +43,13 @@ def read_matrix_market(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Reads a square matrix; the entry in row i and column j, from 1, is the edge i - 1 -> j - 1.
 
-    A symmetric or skew-symmetric matrix holds both directions of each edge, as SciPy reads it.
-    Entries that are zero are no edges.
+    SciPy reads a symmetric or skew-symmetric matrix with both directions of each edge. Entries
+    that are zero are no edges.
 
     Args:
         path: the file.
         num_nodes: the number of nodes that the caller gave, or None.
-        weights: False leaves the values out; else they are weights, unless the matrix is a pattern
+        weights: False ignores the values; else they are weights, unless the matrix is a pattern
             or all its values are 1.
 
     Returns:
@@ -106,8 +106,8 @@ def read_matrix_market(
 def _check_characters(content: bytes) -> None:
     """Refuses entries that hold anything but numbers.
 
-    SciPy's reader looks for the end of a line that it cannot read beyond the end of the file, and
-    ends the interpreter.
+    On a line that it cannot parse, SciPy's reader searches past the end of the file for the end of
+    the line, and crashes the interpreter.
     """
     lines = io.BytesIO(content)
     for line in lines:

@@ -29,7 +29,7 @@ class _Header:
 
     @property
     def num_leading(self) -> int:
-        """Numbers on a line before the first neighbour."""
+        """The count of numbers on a line before the first neighbour."""
         return self.has_sizes + self.num_node_weights
 
 
@@ -38,14 +38,14 @@ def read_metis(path: Path, *, weights: bool | None) -> tuple[dict[str, Any], tup
 
     Args:
         path: the file.
-        weights: False leaves weights of edges out.
+        weights: False ignores weights of edges.
 
     Returns:
         Arguments of ``Graph.from_edges``, and notes for the report. Sizes and weights of nodes are
-        left out.
+        ignored.
 
     Raises:
-        BrokenFileError: the lines are not those that the first one declares.
+        BrokenFileError: the lines do not match the header.
 
     References:
         Karypis, "METIS: A Software Package for Partitioning Unstructured Graphs", version 5.1.0,
@@ -81,10 +81,10 @@ def is_like_metis(path: Path) -> bool:
     """Tells whether a text may be a graph of METIS, by all of its lines.
 
     Args:
-        path: the file, packed by gzip or not.
+        path: the file, compressed by gzip or not.
 
     Returns:
-        Whether its first line is a header of METIS, the next ones are lines of neighbours, and
+        True where its first line is a METIS header, the next ones are lines of neighbours, and
         their number is that of the header or their lengths differ.
     """
     try:
@@ -139,7 +139,7 @@ def _numbers(lines: Iterator[tuple[int, str]], header: _Header) -> tuple[array[i
                     f"line {number}: is the line of one node more than {header.num_nodes}"
                 )
             continue
-        # Python reads "1_0" as a number.
+        # Python would parse "1_0" as a number.
         cells = line.replace("_", "?").split()[header.num_leading :]
         if len(line.split()) < header.num_leading or len(cells) % width:
             raise BrokenFileError(
