@@ -6,7 +6,29 @@ import dataclasses
 from collections.abc import Iterable
 from functools import cached_property
 
-__all__ = ["Dataflow", "Operation", "Tensor"]
+__all__ = ["Dataflow", "Operation", "Rates", "Tensor"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """How fast a device computes and moves; all are positive.
+
+    Attributes:
+      flops: operations a second of products of matrices.
+      memory: bytes a second of its own memory.
+      host: bytes a second between it and the host.
+      link: bytes a second between it and other devices.
+    """
+
+    flops: float
+    memory: float
+    host: float
+    link: float
+
+    def __post_init__(self) -> None:
+        for name, rate in vars(self).items():
+            if not rate > 0:
+                raise ValueError(f"the rate {name} is {rate}; expected a positive number")
 
 
 @dataclasses.dataclass(frozen=True)
