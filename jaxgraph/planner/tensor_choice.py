@@ -1,0 +1,229 @@
+"""Keep, offload or recompute: a choice for every tensor, by a mixed-integer program.
+
+The timeline is the operations of forward and backward in order. Before each operation of the
+backward stand those of its layer's forward that may be repeated for it, each optional. Between two
+neighbouring uses of a tensor it stays on the device (g = 1) or not. At a use it is on the device
+(o = 1) because it stayed or was fetched (f), or because it is written; x tells whether an optional
+operation runs, and s whether the tensor is saved.
+
+    least   sum_t bytes_t (sum f_t + s_t) / host rate + sum_j x_j (seconds_j + sent_j / link rate)
+    where   o = g before + f,  o >= x                      at a read     (x = 1: not optional)
+            max(g before, x) <= o <= g before + x          at a write
+            g after <= o,  f <= s
+            sum_t bytes_t (o or g of t at j) <= limit      for every operation j
+
+The forward or the backward of one layer is one piece of a program, in which policies drop nothing:
+there, g after = o up to the last use. Inputs may leave between two layers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from jaxgraph.planner.dataflow import Dataflow, Operation, Rates
+from jaxgraph.planner.memory_schedule import MemorySchedule, Step, simulate
+
+__all__ = ["plan_memory"]
+
+_ATTEMPTS = 10
+
+
+def plan_memory(
+    dataflow: Dataflow, limit: int, rates: Rates, *, kept: Collection[str] = ()
+) -> MemorySchedule:
+    """Plans which tensors the device keeps, the host holds, and the backward recomputes.
+
+    Args:
+      dataflow: the operations, which run in its order. `seconds` and `sent_bytes` of an operation
+        are the price of its repetition.
+      limit: bytes of the device.
+      rates: of transfers to the host and between devices.
+      kept: names of tensors that stay on the device from their first use to their last.
+
+    Returns:
+      The schedule of the least time for transfers and repetitions, within the limit.
+
+    Raises:
+      ValueError: no choice fits the limit; the least that works is named.
+    """
+    program = _Program(dataflow, rates, frozenset(kept))
+    tightened = min(limit, sum(dataflow.bytes.values()))
+    for _ in range(_ATTEMPTS):
+        schedule = program.solve(tightened) if tightened > 0 else None
+        if schedule is None:
+            break
+        peak = _peak(schedule)
+        if peak <= limit:
+            return schedule
+        # The solver's rows hold up to its tolerance, which is relative.
+        tightened -= peak - limit
+    least = _peak(program.least())
+    _, largest = dataflow.least_capacity()
+    raise ValueError(
+        f"memory_limit is {limit:,} bytes; the least that works is {least:,}. The largest operation "
+        f"is {largest.name}, with {dataflow.size(largest.tensors):,}. Raise the limit, or use more "
+        "devices"
+    )
+
+
+def _peak(schedule: MemorySchedule) -> int:
+    return simulate(schedule, 2 * sum(schedule.dataflow.bytes.values()) + 1).peak
+
+
+@dataclasses.dataclass(frozen=True)
+class _Slot:
+    """A place of an operation on the timeline, of the pass of a layer."""
+
+    operation: Operation
+    is_optional: bool
+    layer: int | None
+    is_backward: bool
+
+    @property
+    def unit(self) -> tuple[int, bool] | None:
+        return None if self.layer is None else (self.layer, self.is_backward)
+
+
+def _timeline(dataflow: Dataflow) -> list[_Slot]:
+    slots = []
+    for operation in dataflow.operations:
+        place = operation.layer, operation.is_backward
+        slots += [_Slot(each, True, *place) for each in _repeatable(dataflow, operation)]
+        slots.append(_Slot(operation, False, *place))
+    return slots
+
+
+def _repeatable(dataflow: Dataflow, operation: Operation) -> list[Operation]:
+    """The operations whose repetition gives what an operation of the backward reads."""
+    found: set[str] = set()
+    wanted = list(operation.reads) if operation.is_backward else []
+    while wanted:
+        writer = dataflow.writers.get(wanted.pop())
+        if writer is None or writer.name in found or writer.layer != operation.layer:
+            continue
+        if writer.is_repeatable and not writer.is_backward:
+            found.add(writer.name)
+            wanted += writer.reads
+    return [each for each in dataflow.operations if each.name in found]
+
+
+class _Program:
+    """The mixed-integer program of a dataflow; the limit is its first variable, relative."""
+
+    def __init__(self, dataflow: Dataflow, rates: Rates, kept: frozenset[str]) -> None:
+        self.dataflow, self.rates = dataflow, rates
+        self.slots = _timeline(dataflow)
+        self.is_kept = {each.key: each.name in kept for each in dataflow.tensors}
+        self.costs: list[float] = []
+        self.lower: list[float] = []
+        self.upper: list[float] = []
+        self.whole: list[bool] = []
+        self.rows: list[tuple[dict[int, float], float, float]] = []
+        self.occupied: list[dict[str, int]] = [{} for _ in self.slots]
+        self._variable()
+        self.runs = [self._run(slot) for slot in self.slots]
+        for tensor in dataflow.tensors:
+            self._add_tensor(tensor.key, tensor.on_host, tensor.is_result)
+
+    def _variable(self, cost: float = 0.0, lower: float = 0.0, *, whole: bool = False) -> int:
+        self.costs.append(cost)
+        self.lower.append(lower)
+        self.upper.append(1.0)
+        self.whole.append(whole)
+        return len(self.costs) - 1
+
+    def _run(self, slot: _Slot) -> int:
+        operation = slot.operation
+        cost = operation.seconds + operation.sent_bytes / self.rates.link
+        if slot.is_optional:
+            return self._variable(cost, whole=True)
+        return self._variable(lower=1.0)
+
+    def _row(self, terms: Mapping[int, float], lower: float, upper: float) -> None:
+        self.rows.append((dict(terms), lower, upper))
+
+    def _add_tensor(self, key: str, on_host: bool, is_result: bool) -> None:
+        seconds = self.dataflow.bytes[key] / self.rates.host
+        uses = [i for i, slot in enumerate(self.slots) if key in slot.operation.tensors]
+        saved = self._variable(0.0 if on_host or is_result else seconds)
+        before: int | None = None
+        for position, index in enumerate(uses):
+            here = self._use(key, index, before, seconds, saved)
+            if position + 1 < len(uses):
+                before = self._gap(key, index, uses[position + 1 :], here)
+
+    def _use(self, key: str, index: int, before: int | None, seconds: float, saved: int) -> int:
+        """o, whether a tensor is on the device while an operation runs that uses it."""
+        here = self._variable(lower=0.0 if self.slots[index].is_optional else 1.0)
+        self.occupied[index][key] = here
+        run = self.runs[index]
+        stayed = {} if before is None else {before: -1.0}
+        self._row({here: 1.0, run: -1.0}, 0.0, np.inf)
+        if key in self.slots[index].operation.writes:
+            self._row({here: 1.0, **stayed, run: -1.0}, -np.inf, 0.0)
+            self._row({here: 1.0, **stayed}, 0.0, np.inf)
+        else:
+            fetch = self._variable(seconds)
+            self._row({here: 1.0, **stayed, fetch: -1.0}, 0.0, 0.0)
+            self._row({fetch: 1.0, saved: -1.0}, -np.inf, 0.0)
+        return here
+
+    def _gap(self, key: str, index: int, later: Sequence[int], here: int) -> int:
+        """g, whether a tensor stays until its next use."""
+        stays = self._variable(lower=1.0 if self.is_kept[key] else 0.0, whole=True)
+        self._row({stays: 1.0, here: -1.0}, -np.inf, 0.0)
+        unit = self.slots[index].unit
+        if unit is not None and any(
+            self.slots[each].unit == unit and not self.slots[each].is_optional for each in later
+        ):
+            self._row({stays: 1.0, here: -1.0}, 0.0, np.inf)
+        for between in range(index + 1, later[0]):
+            self.occupied[between][key] = stays
+        return stays
+
+    def solve(self, limit: int) -> MemorySchedule | None:
+        """The schedule of the least cost within a limit, or None."""
+        costs = np.array(self.costs)
+        return self._solved(costs / max(costs.max(), 1e-300), limit, lower=1.0)
+
+    def least(self) -> MemorySchedule:
+        """The schedule of the least limit."""
+        costs = np.zeros(len(self.costs))
+        costs[0] = 1.0
+        found = self._solved(costs, sum(self.dataflow.bytes.values()), lower=0.0)
+        assert found is not None
+        return found
+
+    def _solved(self, costs: np.ndarray, limit: int, lower: float) -> MemorySchedule | None:
+        rows = self.rows + [
+            ({**{v: self.dataflow.bytes[k] / limit for k, v in used.items()}, 0: -1.0}, -np.inf, 0.0)
+            for used in self.occupied
+        ]
+        matrix = sparse.lil_array((len(rows), len(costs)))
+        for index, (terms, _, _) in enumerate(rows):
+            for variable, factor in terms.items():
+                matrix[index, variable] = factor
+        lowest, highest = ([row[end] for row in rows] for end in (1, 2))
+        found = milp(
+            costs,
+            integrality=np.array(self.whole, int),
+            bounds=Bounds([lower, *self.lower[1:]], self.upper),
+            constraints=LinearConstraint(matrix.tocsr(), lowest, highest),
+            options={"mip_rel_gap": 1e-9},
+        )
+        if found.x is None:
+            return None
+        return self._schedule(found.x > 0.5)
+
+    def _schedule(self, is_set: np.ndarray) -> MemorySchedule:
+        steps, everything = [], frozenset(self.dataflow.bytes)
+        for slot, run, used in zip(self.slots, self.runs, self.occupied, strict=True):
+            if not slot.is_optional or is_set[run]:
+                here = {key for key, variable in used.items() if is_set[variable]}
+                steps.append(Step(slot.operation, everything - here))
+        return MemorySchedule.of_steps(self.dataflow, steps)
