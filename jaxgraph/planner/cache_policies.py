@@ -1,13 +1,19 @@
-"""Schedules by rules that compare no schedules: no cache, and caches with a rule of eviction."""
+"""Schedules by rules that compare no schedules: no cache, and caches that drop by a rank."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from jaxgraph.planner.dataflow import Dataflow
-from jaxgraph.planner.memory_schedule import MemorySchedule, Step
+from jaxgraph.planner.memory_schedule import Action, MemorySchedule, Step
 
-__all__ = ["check_capacity", "furthest_read", "least_recently_used", "no_cache"]
+__all__ = [
+    "check_capacity",
+    "furthest_read",
+    "least_recently_used",
+    "no_cache",
+    "write_back_cache",
+]
 
 
 def check_capacity(dataflow: Dataflow, capacity: int) -> None:
@@ -64,6 +70,42 @@ def least_recently_used(dataflow: Dataflow, capacity: int) -> MemorySchedule:
     return _evicting(dataflow, capacity, last_use)
 
 
+def write_back_cache(dataflow: Dataflow, capacity: int) -> MemorySchedule:
+    """Drops the least recently used tensor, and saves it unless the host has it.
+
+    It is a cache that does not know the future: it keeps tensors that nothing reads any more, and
+    saves them. Arguments as `least_recently_used`.
+    """
+    check_capacity(dataflow, capacity)
+    results = {each.key for each in dataflow.tensors if each.is_result}
+    on_host = {each.key for each in dataflow.tensors if each.on_host}
+    on_device: dict[str, None] = {}  # the least recently used first
+    actions = []
+
+    def save(key: str) -> None:
+        if key not in on_host:
+            actions.append(Action("save", key))
+            on_host.add(key)
+
+    for operation in dataflow.operations:
+        needed = operation.tensors
+        for key in [key for key in on_device if key not in needed]:
+            if dataflow.size(needed | on_device.keys()) <= capacity:
+                break
+            save(key)
+            del on_device[key]
+            actions.append(Action("drop", key))
+        actions += [Action("fetch", key) for key in operation.reads if key not in on_device]
+        actions.append(Action("run", operation.name))
+        for key in (*operation.reads, *operation.writes):
+            on_device.pop(key, None)
+            on_device[key] = None
+    for key in on_device:
+        if key in results:
+            save(key)
+    return MemorySchedule(dataflow, tuple(actions))
+
+
 def furthest_read(dataflow: Dataflow, capacity: int) -> MemorySchedule:
     """Drops the tensor whose next read is furthest ahead; arguments as `least_recently_used`.
 
@@ -80,9 +122,7 @@ def furthest_read(dataflow: Dataflow, capacity: int) -> MemorySchedule:
     return _evicting(dataflow, capacity, next_read)
 
 
-def _evicting(
-    dataflow: Dataflow, capacity: int, rank: Callable[[str, int], int]
-) -> MemorySchedule:
+def _evicting(dataflow: Dataflow, capacity: int, rank: Callable[[str, int], int]) -> MemorySchedule:
     """Drops the tensors of the lowest rank first, as many as an operation needs."""
     check_capacity(dataflow, capacity)
     later: list[frozenset[str]] = [frozenset()]
@@ -99,5 +139,5 @@ def _evicting(
                 break
             kept.remove(key)
         steps.append(Step(operation, on_device - kept))
-        on_device = (kept | needed) & later[now]
+        on_device = frozenset(kept | needed) & later[now]
     return MemorySchedule.of_steps(dataflow, steps)

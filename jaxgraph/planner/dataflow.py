@@ -149,8 +149,8 @@ def _check(operation: Operation, known: set[str], there: set[str]) -> None:
     early = sorted(set(operation.reads) - there)
     if early:
         raise ValueError(
-            f"{operation.name} reads {early[0]!r}, which no operation before it writes and the host "
-            "has no copy of; put its writer first, or set on_host"
+            f"{operation.name} reads {early[0]!r}, which no operation before it writes and the "
+            "host does not have; put its writer first, or set on_host"
         )
     again = sorted(set(operation.writes) & there)
     if again:

@@ -27,7 +27,7 @@ that a state also says which tensors of T the host has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -60,16 +60,16 @@ def active_tensors(dataflow: Dataflow, done: frozenset[str]) -> frozenset[str]:
     return frozenset(touched & wanted)
 
 
-def _ready(dataflow: Dataflow):
+def _ready(dataflow: Dataflow) -> Callable[[frozenset[str]], list[Operation]]:
+    """A function of the operations that have run: those that may follow."""
     needs = {
         each.name: frozenset(dataflow.writers[k].name for k in each.reads if k in dataflow.writers)
         for each in dataflow.operations
     }
 
     def ready(done: frozenset[str]) -> list[Operation]:
-        return [
-            each for each in dataflow.operations if each.name not in done and needs[each.name] <= done
-        ]
+        left = [each for each in dataflow.operations if each.name not in done]
+        return [each for each in left if needs[each.name] <= done]
 
     return ready
 
@@ -134,7 +134,7 @@ class _Search:
         self.inputs = self.bits(each.key for each in dataflow.tensors if each.on_host)
         self.results = self.bits(each.key for each in dataflow.tensors if each.is_result)
 
-    def bits(self, keys) -> int:
+    def bits(self, keys: Iterable[str]) -> int:
         return sum(self.bit[key] for key in set(keys))
 
     def next_level(
@@ -156,7 +156,9 @@ class _Search:
                         key = each.on_device, each.clean
                         if key not in best or each.cost < best[key].cost:
                             best[key] = each
-        return {done: self._undominated(list(best.values())) for done, best in found.items() if best}
+        return {
+            done: self._undominated(list(best.values())) for done, best in found.items() if best
+        }
 
     def _certain(self, done: frozenset[str]) -> int:
         """Bytes of inputs that are still to be read first, and of results still to be written."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from jaxgraph.planner.dataflow import Dataflow, Operation
 
-__all__ = ["Action", "MemorySchedule", "Step", "Usage", "simulate"]
+__all__ = ["Action", "Line", "MemorySchedule", "Step", "Usage", "simulate"]
 
 
 class Action(NamedTuple):
@@ -34,6 +34,22 @@ class Step(NamedTuple):
 
     operation: Operation
     drops: frozenset[str]
+
+
+class Line(NamedTuple):
+    """What is done for one operation, in this order; tensors by key.
+
+    Attributes:
+      operation: name of what runs.
+      saves, drops, fetches: before it runs.
+      kept: tensors on the device while it runs that it does not use.
+    """
+
+    operation: str
+    saves: tuple[str, ...]
+    drops: tuple[str, ...]
+    fetches: tuple[str, ...]
+    kept: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,10 +81,25 @@ class MemorySchedule:
         """
         return cls(dataflow, tuple(_actions(dataflow, steps)))
 
-    @property
-    def order(self) -> tuple[str, ...]:
-        """Names of the operations as they run."""
-        return tuple(each.name for each in self.actions if each.kind == "run")
+    def lines(self) -> Iterator[Line]:
+        """The actions, a line for every operation that runs."""
+        uses = {each.name: each.tensors for each in self.dataflow.operations}
+        writes = {each.name: each.writes for each in self.dataflow.operations}
+        on_device: dict[str, None] = {}
+        done: dict[str, list[str]] = {"save": [], "drop": [], "fetch": []}
+        for kind, name in self.actions:
+            if kind == "run":
+                kept = tuple(key for key in on_device if key not in uses[name])
+                saves, drops, fetches = (tuple(names) for names in done.values())
+                yield Line(name, saves, drops, fetches, kept)
+                on_device |= dict.fromkeys(writes[name])
+                done = {"save": [], "drop": [], "fetch": []}
+                continue
+            done[kind].append(name)
+            if kind == "drop":
+                del on_device[name]
+            elif kind == "fetch":
+                on_device[name] = None
 
 
 def _actions(dataflow: Dataflow, steps: Sequence[Step]) -> Iterator[Action]:

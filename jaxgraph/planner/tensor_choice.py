@@ -19,7 +19,9 @@ there, g after = o up to the last use. Inputs may leave between two layers.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -65,9 +67,9 @@ def plan_memory(
     least = _peak(program.least())
     _, largest = dataflow.least_capacity()
     raise ValueError(
-        f"memory_limit is {limit:,} bytes; the least that works is {least:,}. The largest operation "
-        f"is {largest.name}, with {dataflow.size(largest.tensors):,}. Raise the limit, or use more "
-        "devices"
+        f"memory_limit is {limit:,} bytes; the least that works is {least:,}. "
+        f"{largest.name} alone needs {dataflow.size(largest.tensors):,}. Raise the limit, or use "
+        "more devices"
     )
 
 
@@ -200,25 +202,26 @@ class _Program:
         return found
 
     def _solved(self, costs: np.ndarray, limit: int, lower: float) -> MemorySchedule | None:
-        rows = self.rows + [
-            ({**{v: self.dataflow.bytes[k] / limit for k, v in used.items()}, 0: -1.0}, -np.inf, 0.0)
-            for used in self.occupied
-        ]
-        matrix = sparse.lil_array((len(rows), len(costs)))
-        for index, (terms, _, _) in enumerate(rows):
-            for variable, factor in terms.items():
-                matrix[index, variable] = factor
-        lowest, highest = ([row[end] for row in rows] for end in (1, 2))
         found = milp(
             costs,
             integrality=np.array(self.whole, int),
-            bounds=Bounds([lower, *self.lower[1:]], self.upper),
-            constraints=LinearConstraint(matrix.tocsr(), lowest, highest),
+            bounds=_between(Bounds, [lower, *self.lower[1:]], self.upper),
+            constraints=self._constraints(limit),
             options={"mip_rel_gap": 1e-9},
         )
-        if found.x is None:
-            return None
-        return self._schedule(found.x > 0.5)
+        return None if found.x is None else self._schedule(found.x > 0.5)
+
+    def _constraints(self, limit: int) -> LinearConstraint:
+        rows = list(self.rows)
+        for used in self.occupied:
+            shares = {variable: self.dataflow.bytes[key] / limit for key, variable in used.items()}
+            rows.append(({**shares, 0: -1.0}, -np.inf, 0.0))
+        factors = [factor for terms, _, _ in rows for factor in terms.values()]
+        columns = [variable for terms, _, _ in rows for variable in terms]
+        ends = np.cumsum([0, *(len(terms) for terms, _, _ in rows)])
+        matrix = sparse.csr_array((factors, columns, ends), shape=(len(rows), len(self.costs)))
+        of_rows = partial(LinearConstraint, matrix)
+        return _between(of_rows, [row[1] for row in rows], [row[2] for row in rows])
 
     def _schedule(self, is_set: np.ndarray) -> MemorySchedule:
         steps, everything = [], frozenset(self.dataflow.bytes)
@@ -227,3 +230,7 @@ class _Program:
                 here = {key for key, variable in used.items() if is_set[variable]}
                 steps.append(Step(slot.operation, everything - here))
         return MemorySchedule.of_steps(self.dataflow, steps)
+
+
+def _between(make: Callable[..., Any], lower: Sequence[float], upper: Sequence[float]) -> Any:
+    return make(np.array(lower), np.array(upper))

@@ -145,7 +145,7 @@ class _Step:
         last = self.shape.num_layers - 1
         logits = Tensor("logits", self.rows(self.shape.widths[-1]), last).key
         gradient = self.add(Tensor("gradient_of_output", self.tensors[logits].bytes, last))
-        self.run("loss", [logits, self.labels], [gradient])
+        self.run("loss", [logits, self.labels], [gradient], is_backward=True)
 
 
 class _Layer:
@@ -167,9 +167,7 @@ class _Layer:
         self.input = self._key(ACTIVATED, self.width) if index else step.features
         self.before = self._given(index) if index else ""
         self.output = self._key("logits", self.out) if self.is_last else self._given(index + 1)
-        self.parameters = step.add(
-            Tensor(PARAMETERS, self._parameter_bytes, index, on_host=True)
-        )
+        self.parameters = step.add(Tensor(PARAMETERS, self._parameter_bytes, index, on_host=True))
 
     @property
     def _parameter_bytes(self) -> int:
