@@ -12,6 +12,7 @@ HOST_MODULES = (
     "jaxgraph.transforms",
     "jaxgraph.datasets",
     "jaxgraph.partition",
+    "jaxgraph.planner",
 )
 
 

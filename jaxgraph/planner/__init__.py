@@ -4,12 +4,12 @@ ROC (section 5) moves the fewest bytes. A mixed-integer program chooses what to 
 """
 
 from jaxgraph.planner.cache_policies import least_recently_used, no_cache, write_back_cache
+from jaxgraph.planner.choices import Choices, policy_of
 from jaxgraph.planner.dataflow import Dataflow, Operation, Rates, Tensor
-from jaxgraph.planner.least_transfer import least_transfer
+from jaxgraph.planner.dynamic_program import least_transfer
+from jaxgraph.planner.integer_program import plan_memory
 from jaxgraph.planner.memory_schedule import MemorySchedule, simulate
-from jaxgraph.planner.tensor_choice import plan_memory
-from jaxgraph.planner.tensor_policy import Choices, policy_of
-from jaxgraph.planner.training_step import Shape, training_step
+from jaxgraph.planner.step_dataflow import Shape, training_step
 
 __all__ = [
     "Choices",

@@ -11,7 +11,7 @@ __all__ = ["Dataflow", "Operation", "Rates", "Tensor"]
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """How fast a device computes and moves; all are positive.
+    """The rates at which a device computes and moves; all are positive.
 
     Attributes:
       flops: operations a second of products of matrices.

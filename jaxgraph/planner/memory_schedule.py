@@ -1,4 +1,4 @@
-"""What is fetched, saved, dropped and run, in which order; and what that costs."""
+"""Schedules of fetches, saves, drops and operations, and a simulator that executes them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Step(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What is done for one operation, in this order; tensors by key.
+    """The actions for one operation, in this order; tensors by key.
 
     Attributes:
       operation: name of what runs.
@@ -141,7 +141,7 @@ def _next_is_read(operations: Sequence[Operation]) -> list[frozenset[str]]:
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """What a schedule costs.
+    """The cost of a schedule.
 
     Attributes:
       fetched, saved: bytes from the host to the device, and back.
@@ -195,7 +195,7 @@ def simulate(schedule: MemorySchedule, capacity: int) -> Usage:
 
 
 class _Memory:
-    """What is where while a schedule is executed."""
+    """The places of all tensors while a schedule is executed."""
 
     def __init__(self, dataflow: Dataflow, capacity: int) -> None:
         self.bytes, self.capacity = dataflow.bytes, capacity

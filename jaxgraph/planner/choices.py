@@ -1,4 +1,4 @@
-"""What a schedule does with each named tensor between forward and backward, as plain data."""
+"""The choice that a schedule makes for each named tensor between forward and backward."""
 
 from __future__ import annotations
 

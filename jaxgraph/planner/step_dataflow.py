@@ -219,7 +219,7 @@ class _Layer:
 
     @property
     def _skipped(self) -> list[str]:
-        """What the end of the layer reads of its input."""
+        """The tensors that the residual connection reads."""
         return [self.input, self.parameters] if self.has_skip else []
 
     def forward(self) -> None:

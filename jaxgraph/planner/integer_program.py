@@ -51,10 +51,15 @@ def plan_memory(
       The schedule of the least time for transfers and repetitions, within the limit.
 
     Raises:
-      ValueError: no choice fits the limit; the least that works is named.
+      ValueError: a name of `kept` is unknown; or no choice fits the limit: the least that works is
+        named.
     """
+    names = sorted({each.name for each in dataflow.tensors})
+    unknown = sorted(set(kept) - set(names))
+    if unknown:
+        raise ValueError(f"kept names {unknown[0]!r}; the dataflow has {', '.join(names)}")
     program = _Program(dataflow, rates, frozenset(kept))
-    tightened = min(limit, sum(dataflow.bytes.values()))
+    tightened = min(limit, program.everything)
     for _ in range(_ATTEMPTS):
         schedule = program.solve(tightened) if tightened > 0 else None
         if schedule is None:
@@ -74,7 +79,7 @@ def plan_memory(
 
 
 def _peak(schedule: MemorySchedule) -> int:
-    return simulate(schedule, 2 * sum(schedule.dataflow.bytes.values()) + 1).peak
+    return simulate(schedule, sum(schedule.dataflow.bytes.values())).peak
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +124,7 @@ class _Program:
 
     def __init__(self, dataflow: Dataflow, rates: Rates, kept: frozenset[str]) -> None:
         self.dataflow, self.rates = dataflow, rates
+        self.everything = max(1, sum(dataflow.bytes.values()))
         self.slots = _timeline(dataflow)
         self.is_kept = {each.key: each.name in kept for each in dataflow.tensors}
         self.costs: list[float] = []
@@ -197,7 +203,7 @@ class _Program:
         """The schedule of the least limit."""
         costs = np.zeros(len(self.costs))
         costs[0] = 1.0
-        found = self._solved(costs, sum(self.dataflow.bytes.values()), lower=0.0)
+        found = self._solved(costs, self.everything, lower=0.0)
         assert found is not None
         return found
 
