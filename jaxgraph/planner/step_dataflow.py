@@ -86,7 +86,8 @@ class Shape:
 def training_step(shape: Shape, rates: Rates) -> Dataflow:
     """Makes the dataflow of the forward, the loss and the backward of a model.
 
-    Tensors have the names that `jaxgraph.layers.RematPolicy` knows. A layer starts with the norm
+    Tensors have the names that `jaxgraph.layers.RematPolicy` knows; the scores of attention have
+    none, and are recomputed of what is mapped. A layer starts with the norm
     and the activation that follow the convolution before, as in `jaxgraph.nn.Stack`. Steps that
     XLA fuses are one operation. GCN and GraphSAGE map first where that makes features narrower.
 
@@ -195,12 +196,15 @@ class _Layer:
 
     @property
     def _mapped(self) -> str:
-        return self._key(MAPPED, self.mapped_width + self._scores)
+        return self._key(MAPPED, self.mapped_width)
 
     @property
     def _reduced(self) -> str:
-        width = self.mapped_width + self._scores if self.is_attention else self.width
-        return self._key(REDUCED, width)
+        if not self.is_attention:
+            return self._key(REDUCED, self.width)
+        # Of every head the rows, the largest score and the sum; then the mean of the heads.
+        mean = self.out if self.mapped_width > self.out else 0
+        return self._key(REDUCED, self.mapped_width + self._scores + mean)
 
     @property
     def _gathered(self) -> int:
@@ -273,7 +277,7 @@ class _Layer:
     def backward(self) -> None:
         gradient = self._key("gradient_of_output", self.out)
         if self.maps_first:
-            of_mapped = self._key("gradient_of_mapped", self.sent_width + self._scores)
+            of_mapped = self._key("gradient_of_mapped", self.sent_width)
             attended = [self._mapped, self._reduced, *self._halos()] if self.is_attention else []
             self._pull([gradient, *attended], of_mapped, passes=2 if self.is_attention else 1)
             own = [gradient] if self.kind == "sage" or self.has_skip else []
