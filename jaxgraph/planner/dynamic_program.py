@@ -11,7 +11,8 @@ for the last time is not in T, so it is never in T' either, and the algorithm ca
 three operations x -> a -> b -> c of tensors of size 1, and room for all, it fetches x, a and b, 3,
 where the optimum is 1. Here T' ranges over the subsets of A(S') that fit beside what o needs.
 Saves are counted as well: a tensor of which the host has no copy is saved before it is dropped, so
-that a state also says which tensors of T the host has.
+that a state also says which tensors of T the host has. The recursion is written forward, level by
+level: from the states of n operations to those of n + 1.
 
 **What is not looked at, and why none of it can be better.**
 
@@ -21,8 +22,12 @@ that a state also says which tensors of T the host has.
 - A state (T, clean) of S whose cost is at least the cost of another one of S, plus what it takes to
   make the one of the other (fetch what it lacks, save what it has too much or unsaved): whatever
   follows, the other one does it for no more.
-- A state whose cost, plus the fetches that are certain (active tensors that are not on the device,
-  inputs not yet read), exceeds that of a schedule already known.
+- A state whose cost, plus what is certain to follow, is no less than that of a schedule already
+  known. It is certain that active tensors that are not on the device, and inputs not yet read, are
+  fetched, and that results are saved. And whatever the order, a tensor has to get past an operation
+  o still to run if one that o depends on touches it, or has touched it, and one that depends on o
+  reads it: what of these does not fit beside o is fetched once more, and saved if the host has no
+  copy.
 """
 
 from __future__ import annotations
@@ -107,11 +112,13 @@ def least_transfer(dataflow: Dataflow, capacity: int) -> MemorySchedule:
     """
     check_capacity(dataflow, capacity)
     rules = [rule(dataflow, capacity) for rule in (furthest_read, least_recently_used)]
-    bound = min(simulate(each, capacity).transferred for each in rules)
-    search = _Search(dataflow, capacity, bound)
+    costs = [simulate(each, capacity).transferred for each in rules]
+    search = _Search(dataflow, capacity, bound=min(costs))
     level = {frozenset[str](): [_State(0, 0, 0, None)]}
     for _ in dataflow.operations:
         level = search.next_level(level)
+    if not any(level.values()):
+        return rules[costs.index(min(costs))]
     (final,) = level.values()
     steps = []
     link = min(final, key=lambda state: state.cost).steps
@@ -131,11 +138,30 @@ class _Search:
         self.sizes = [each.bytes for each in dataflow.tensors]
         self.bit = {key: 1 << index for index, key in enumerate(self.keys)}
         self.size = cache(lambda bits: sum(self.sizes[index] for index in _members(bits)))
+        self.weights = np.array(self.sizes, np.float64)
+        self.around = self._around()
         self.inputs = self.bits(each.key for each in dataflow.tensors if each.on_host)
         self.results = self.bits(each.key for each in dataflow.tensors if each.is_result)
 
     def bits(self, keys: Iterable[str]) -> int:
         return sum(self.bit[key] for key in set(keys))
+
+    def _around(self) -> dict[str, tuple[int, int, int]]:
+        """By operation: its tensors, those used before it in any order, those read after it."""
+        writers, operations = self.dataflow.writers, self.dataflow.operations
+        used = {each.name: self.bits(each.tensors) for each in operations}
+        before: dict[str, set[str]] = {}
+        for each in operations:
+            direct = {writers[key].name for key in each.reads if key in writers}
+            before[each.name] = direct.union(*(before[name] for name in direct))
+        return {
+            name: (
+                used[name],
+                self.bits(key for e in operations if e.name in before[name] for key in e.tensors),
+                self.bits(key for e in operations if name in before[e.name] for key in e.reads),
+            )
+            for name in used
+        }
 
     def next_level(
         self, level: dict[frozenset[str], list[_State]]
@@ -147,26 +173,41 @@ class _Search:
                 after = done | {operation.name}
                 best = found.setdefault(after, {})
                 active = self.bits(active_tensors(self.dataflow, after))
-                certain = self._certain(after)
                 for state in states:
                     for each in self._after(state, operation, active):
-                        missing = self.size(active & ~each.on_device)
-                        if each.cost + missing + certain > self.bound:
-                            continue
                         key = each.on_device, each.clean
                         if key not in best or each.cost < best[key].cost:
                             best[key] = each
-        return {
-            done: self._undominated(list(best.values())) for done, best in found.items() if best
-        }
+        kept = {done: self._promising(done, list(best.values())) for done, best in found.items()}
+        return {done: self._undominated(states) for done, states in kept.items() if states}
 
-    def _certain(self, done: frozenset[str]) -> int:
-        """Bytes of inputs that are still to be read first, and of results still to be written."""
+    def _promising(self, done: frozenset[str], states: list[_State]) -> list[_State]:
+        """The states whose cost and what is certain to follow stay below the bound."""
+        here = self._matrix([state.on_device for state in states])
+        clean = here & self._matrix([state.clean for state in states])
         left = [each for each in self.dataflow.operations if each.name not in done]
-        read = {key for each in self.dataflow.operations if each.name in done for key in each.reads}
-        first = self.bits(key for each in left for key in each.reads if key not in read)
-        written = self.bits(key for each in left for key in each.writes)
-        return self.size(first & self.inputs) + self.size(written & self.results)
+        active = self.bits(active_tensors(self.dataflow, done))
+        touched = self.bits(
+            key for each in self.dataflow.operations if each.name in done for key in each.tensors
+        )
+        at_host = self.inputs | self.results
+        ahead = self.bits(key for each in left for key in each.tensors) & ~touched
+        once = self.size(active) + self.size(ahead & at_host)
+        least = np.array([state.cost for state in states]) + once - self._bytes(here, active)
+        more = np.zeros(len(states))
+        for operation in left:
+            used, before, after = self.around[operation.name]
+            there, coming = active & after & ~used, ahead & before & after & ~used
+            room = self.capacity - self.size(used)
+            excess = np.maximum(self._bytes(here, there) + self.size(coming) - room, 0)
+            unsaved = excess - self._bytes(clean, there) - self.size(coming & at_host)
+            more = np.maximum(more, excess + np.maximum(unsaved, 0))
+        is_kept = least + more < self.bound
+        return [state for state, kept in zip(states, is_kept, strict=True) if kept]
+
+    def _bytes(self, rows: np.ndarray, bits: int) -> np.ndarray:
+        """Bytes of the tensors `bits` in each row of a matrix."""
+        return rows @ (self._matrix([bits])[0] * self.weights)
 
     def _after(self, state: _State, operation: Operation, active: int) -> Iterator[_State]:
         """The states that the operation leads to, one for each maximal set that stays."""
@@ -213,7 +254,6 @@ class _Search:
         cost = np.array([state.cost for state in states], np.float64)
         here = self._matrix([state.on_device for state in states])
         clean = self._matrix([state.clean for state in states])
-        weighted = np.asarray(self.sizes, np.float64)
         keep = np.ones(len(states), bool)
         for index in range(1, len(states)):
             if not keep[index]:
@@ -221,7 +261,7 @@ class _Search:
             earlier = np.flatnonzero(keep[:index])
             fetch = ~here[earlier] & here[index]
             save = here[earlier] & ~clean[earlier] & (~here[index] | clean[index])
-            price = (fetch | save) @ weighted
+            price = (fetch | save) @ self.weights
             keep[index] = not np.any(cost[earlier] + price <= cost[index])
         return [state for state, is_kept in zip(states, keep, strict=True) if is_kept]
 
