@@ -8,7 +8,7 @@ operation runs, and s whether the tensor is saved.
 
     least   sum_t bytes_t (sum f_t + s_t) / host rate + sum_j x_j (seconds_j + sent_j / link rate)
     where   o = g before + f,  o >= x                      at a read     (x = 1: not optional)
-            max(g before, x) <= o <= g before + x          at a write
+            x <= o <= g before + x                         at a write
             g after <= o,  f <= s
             sum_t bytes_t (o or g of t at j) <= limit      for every operation j
 
@@ -31,8 +31,6 @@ from jaxgraph.planner.dataflow import Dataflow, Operation, Rates
 from jaxgraph.planner.memory_schedule import MemorySchedule, Step, simulate
 
 __all__ = ["plan_memory"]
-
-_ATTEMPTS = 10
 
 
 def plan_memory(
@@ -59,27 +57,19 @@ def plan_memory(
     if unknown:
         raise ValueError(f"kept names {unknown[0]!r}; the dataflow has {', '.join(names)}")
     program = _Program(dataflow, rates, frozenset(kept))
-    tightened = min(limit, program.everything)
-    for _ in range(_ATTEMPTS):
-        schedule = program.solve(tightened) if tightened > 0 else None
-        if schedule is None:
-            break
-        peak = _peak(schedule)
-        if peak <= limit:
-            return schedule
-        # The solver's rows hold up to its tolerance, which is relative.
-        tightened -= peak - limit
-    least = _peak(program.least())
-    _, largest = dataflow.least_capacity()
+    schedule = program.solve(limit)
+    if schedule is not None:
+        return schedule
+    least = simulate(program.least(), program.everything).peak
+    largest = dataflow.least_capacity()
     raise ValueError(
-        f"memory_limit is {limit:,} bytes; the least that works is {least:,}. "
-        f"{largest.name} alone needs {dataflow.size(largest.tensors):,}. Raise the limit, or use "
-        "more devices"
+        f"memory_limit is {limit:,} bytes; the least that works is {least:,}. {largest[1].name} "
+        f"alone needs {largest[0]:,}. Raise the limit, or use more devices"
     )
 
 
-def _peak(schedule: MemorySchedule) -> int:
-    return simulate(schedule, sum(schedule.dataflow.bytes.values())).peak
+_Row = tuple[dict[int, float], float, float]
+"""Factors of variables, and the least and the most that their sum may be."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +121,7 @@ class _Program:
         self.lower: list[float] = []
         self.upper: list[float] = []
         self.whole: list[bool] = []
-        self.rows: list[tuple[dict[int, float], float, float]] = []
+        self.rows: list[_Row] = []
         self.occupied: list[dict[str, int]] = [{} for _ in self.slots]
         self._variable()
         self.runs = [self._run(slot) for slot in self.slots]
@@ -174,7 +164,6 @@ class _Program:
         self._row({here: 1.0, run: -1.0}, 0.0, np.inf)
         if key in self.slots[index].operation.writes:
             self._row({here: 1.0, **stayed, run: -1.0}, -np.inf, 0.0)
-            self._row({here: 1.0, **stayed}, 0.0, np.inf)
         else:
             fetch = self._variable(seconds)
             self._row({here: 1.0, **stayed, fetch: -1.0}, 0.0, 0.0)
@@ -197,28 +186,52 @@ class _Program:
     def solve(self, limit: int) -> MemorySchedule | None:
         """The schedule of the least cost within a limit, or None."""
         costs = np.array(self.costs)
-        return self._solved(costs / max(costs.max(), 1e-300), limit, lower=1.0)
+        costs = costs / max(costs.max(), 1e-300)
+        at_most = min(limit, self.everything)
+        cuts: list[_Row] = []
+        while at_most > 0:
+            is_set = self._solved(costs, at_most, 1.0, cuts)
+            if is_set is None:
+                break
+            too_much = self._too_much(is_set, limit)
+            if not too_much:
+                return self._schedule(is_set)
+            cuts += too_much
+        return None
+
+    def _too_much(self, is_set: np.ndarray, limit: int) -> list[_Row]:
+        """Rows that forbid what exceeds the limit; the solver's own hold up to its tolerance."""
+        rows: list[_Row] = []
+        for used in self.occupied:
+            sized = {variable: key for key, variable in used.items() if self.dataflow.bytes[key]}
+            here = {variable: key for variable, key in sized.items() if is_set[variable]}
+            if self.dataflow.size(here.values()) > limit:
+                rows.append((dict.fromkeys(here, 1.0), -np.inf, len(here) - 1.0))
+        return rows
 
     def least(self) -> MemorySchedule:
         """The schedule of the least limit."""
         costs = np.zeros(len(self.costs))
         costs[0] = 1.0
-        found = self._solved(costs, self.everything, lower=0.0)
-        assert found is not None
-        return found
+        is_set = self._solved(costs, self.everything, 0.0, [])
+        assert is_set is not None
+        return self._schedule(is_set)
 
-    def _solved(self, costs: np.ndarray, limit: int, lower: float) -> MemorySchedule | None:
+    def _solved(
+        self, costs: np.ndarray, limit: int, lower: float, cuts: list[_Row]
+    ) -> np.ndarray | None:
+        """The variables that are 1, where the share of the limit is at least `lower`."""
         found = milp(
             costs,
             integrality=np.array(self.whole, int),
             bounds=_between(Bounds, [lower, *self.lower[1:]], self.upper),
-            constraints=self._constraints(limit),
+            constraints=self._constraints(limit, cuts),
             options={"mip_rel_gap": 1e-9},
         )
-        return None if found.x is None else self._schedule(found.x > 0.5)
+        return None if found.x is None else found.x > 0.5
 
-    def _constraints(self, limit: int) -> LinearConstraint:
-        rows = list(self.rows)
+    def _constraints(self, limit: int, cuts: list[_Row]) -> LinearConstraint:
+        rows = self.rows + cuts
         for used in self.occupied:
             shares = {variable: self.dataflow.bytes[key] / limit for key, variable in used.items()}
             rows.append(({**shares, 0: -1.0}, -np.inf, 0.0))

@@ -31,13 +31,14 @@ def figure_3() -> Dataflow:
     )
 
 
-def random_dataflow(rng: np.random.Generator, *, one_order: bool = False) -> Dataflow:
-    """Two to four operations; with `one_order` each reads what the one before it wrote."""
+def random_dataflow(rng: np.random.Generator, row: int = 0) -> Dataflow:
+    """Two to four operations, or `row` of them, each of which reads what the one before wrote."""
     tensors = [Tensor(f"i{k}", int(rng.integers(5)), on_host=True) for k in range(2)]
     operations: list[Operation] = []
-    for index in range(rng.integers(2, 5)):
-        reads = [tensors[k].key for k in np.flatnonzero(rng.random(len(tensors)) < 0.5)]
-        if one_order and operations:
+    for index in range(row or rng.integers(2, 5)):
+        share = 2 / len(tensors) if row else 0.5
+        reads = [tensors[k].key for k in np.flatnonzero(rng.random(len(tensors)) < share)]
+        if row and operations:
             reads = list(dict.fromkeys([operations[-1].writes[0], *reads]))
         written = [
             Tensor(f"t{index}{k}", int(rng.integers(5)), is_result=bool(rng.random() < 0.2))

@@ -1,5 +1,7 @@
 """Caches by rules, against counts by hand."""
 
+import dataclasses
+
 import pytest
 
 from jaxgraph.planner import Dataflow, Operation, Tensor, simulate
@@ -18,6 +20,12 @@ SCAN = Dataflow(
 )
 
 
+# A second use of a makes b the one that is dropped.
+AGAIN = dataclasses.replace(
+    SCAN, operations=tuple(Operation(f"{i}", (name,), ()) for i, name in enumerate("abaca"))
+)
+
+
 @pytest.mark.parametrize(
     ("flow", "rule", "capacity", "fetched", "saved"),
     [
@@ -26,6 +34,8 @@ SCAN = Dataflow(
         (SCAN, write_back_cache, 2, 5, 0),
         (SCAN, furthest_read, 2, 4, 0),
         (SCAN, write_back_cache, 3, 3, 0),
+        (AGAIN, write_back_cache, 2, 3, 0),
+        (AGAIN, least_recently_used, 2, 3, 0),
         (chain(), no_cache, 2, 3, 2),
         (chain(), least_recently_used, 2, 1, 0),
         # The cache does not know that x, t0 and t1 have been read for the last time.

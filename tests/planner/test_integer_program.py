@@ -30,10 +30,10 @@ GAT = Shape(
 
 
 def test_transfers_alone_equal_those_of_the_dynamic_program():
-    for seed in range(40):
+    for seed in range(60):
         rng = np.random.default_rng(seed)
-        flow = random_dataflow(rng, one_order=True)
-        capacity = max(1, flow.least_capacity()[0] + int(rng.integers(4)))
+        flow = random_dataflow(rng, row=int(rng.integers(3, 10)))
+        capacity = flow.least_capacity()[0] + int(rng.integers(4))
         expected = simulate(least_transfer(flow, capacity), capacity).transferred
         found = simulate(plan_memory(flow, capacity, UNIT), capacity)
         assert found.transferred == expected, seed
@@ -78,6 +78,36 @@ def two_layers(seconds: float, sent_bytes: int) -> Dataflow:
 def test_the_cheapest_choice_is_taken(capacity, seconds, sent_bytes, expected: Choices):
     found = plan_memory(two_layers(seconds, sent_bytes), capacity, UNIT)
     assert policy_of(found)[0] == expected
+
+
+def test_a_layer_repeats_nothing_of_another():
+    flow = two_layers(1.0, 0)
+    *others, last = flow.operations
+    other = dataclasses.replace(flow, operations=(*others, dataclasses.replace(last, layer=1)))
+    assert policy_of(plan_memory(other, 16, UNIT))[0].offloaded == ("h",)
+
+
+def test_nothing_leaves_within_the_forward_of_a_layer():
+    tensors = (Tensor("x", 3, on_host=True), Tensor("h", 5), Tensor("a", 9), Tensor("b", 2))
+    reads = [("x",), ("x",), ("a", "x")]
+
+    def dataflow(layer: int | None) -> Dataflow:
+        operations = zip(reads, "hab", strict=True)
+        made = [Operation(f"o{w}", r, (w,), layer=layer) for r, w in operations]
+        end = Operation("end", ("h", "b"), (), layer=layer)
+        return Dataflow(tensors, (*made, end))
+
+    assert simulate(plan_memory(dataflow(None), 14, UNIT), 14).transferred == 3 + 5 + 5
+    with pytest.raises(ValueError, match="is 18 bytes; the least that works is 19"):
+        plan_memory(dataflow(0), 18, UNIT)
+
+
+def test_a_byte_too_much_is_too_much():
+    flow = two_layers(1e12, 0)
+    tensors = [dataclasses.replace(each, bytes=each.bytes * 10**9) for each in flow.tensors]
+    large = dataclasses.replace(flow, tensors=tuple(tensors))
+    assert policy_of(plan_memory(large, 17 * 10**9, UNIT))[0].kept == ("h",)
+    assert policy_of(plan_memory(large, 17 * 10**9 - 1, UNIT))[0].offloaded == ("h",)
 
 
 def test_a_tensor_may_be_kept_by_name():

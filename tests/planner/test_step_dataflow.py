@@ -13,9 +13,12 @@ import jaxgraph as jg
 from jaxgraph import layers, parallel
 from jaxgraph.planner import (
     Choices,
+    Dataflow,
     MemorySchedule,
+    Operation,
     Rates,
     Shape,
+    Tensor,
     least_recently_used,
     policy_of,
     training_step,
@@ -63,6 +66,8 @@ def test_attention_reads_products_and_sums_and_a_norm_its_input():
     of_norm = {"norm_input", "batch_statistics", "activated_features"}
     assert set(found[0].kept) == of_attention
     assert set(found[1].kept) == of_attention | of_norm
+    (pull_map,) = (e for e in training_step(GAT, RATES).operations if e.name == "pull_map[1]")
+    assert "gradient_of_output[1]" in pull_map.reads  # that of the residual connection
     sizes = training_step(GAT, RATES).bytes
     assert sizes["norm_input[2]"] == NODES * 8 * 4
 
@@ -115,6 +120,11 @@ def test_halos_are_sent_forward_and_backward(mode: str):
         "pull_aggregate[2]": 4 * 3 * 4,
     }
     assert ("halos[0]" in flow.bytes) == (mode == "domain")
+    attention = training_step(dataclasses.replace(GAT, halo_rows=4, mode=mode), RATES)
+    sent = {each.name: each.sent_bytes for each in attention.operations}
+    # Under SAR the backward receives the products again.
+    ratio = 2 if mode == "sar" else 1
+    assert sent["pull_aggregate[1]"] == ratio * sent[f"{forward}[1]"] > 0
 
 
 def test_only_a_forward_within_its_layer_repeats():
@@ -123,6 +133,21 @@ def test_only_a_forward_within_its_layer_repeats():
     expected = {f"{name}[{layer}]" for layer in range(3) for name in ("map", "aggregate")}
     expected |= {f"{name}[{layer}]" for layer in (1, 2) for name in ("activate", "statistics")}
     assert repeats == expected
+
+
+def test_of_two_outputs_the_one_that_stayed_is_kept():
+    flow = Dataflow(
+        (Tensor("x", 1, on_host=True), Tensor("a", 1), Tensor("b", 1)),
+        (
+            Operation("f", ("x",), ("a", "b"), is_repeatable=True),
+            Operation("pull", ("a", "b"), (), is_backward=True),
+        ),
+    )
+    forward, backward = flow.operations
+    steps = [Step(forward, frozenset()), Step(forward, frozenset("b")), Step(backward, frozenset())]
+    actions = [a for a in MemorySchedule.of_steps(flow, steps).actions if a != ("drop", "a")]
+    found = policy_of(MemorySchedule(flow, tuple(actions)))
+    assert found == {None: Choices(kept=("x", "a"), recomputed=("b",))}
 
 
 def test_choices_are_told_apart():
