@@ -30,7 +30,8 @@ GAT = Shape(
 
 
 def test_transfers_alone_equal_those_of_the_dynamic_program():
-    for seed in range(60):
+    # The last ones are those where a dynamic program that prunes too much goes wrong.
+    for seed in (*range(40), 82, 146, 166, 175, 177, 246, 933):
         rng = np.random.default_rng(seed)
         flow = random_dataflow(rng, row=int(rng.integers(3, 10)))
         capacity = flow.least_capacity()[0] + int(rng.integers(4))
