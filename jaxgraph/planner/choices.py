@@ -74,5 +74,5 @@ def _origins(schedule: MemorySchedule) -> dict[str, str]:
     return (
         dict.fromkeys(read, "kept")
         | dict.fromkeys(offloaded, "offloaded")
-        | dict.fromkeys(recomputed, "recomputed")
+        | dict.fromkeys(recomputed & read, "recomputed")
     )

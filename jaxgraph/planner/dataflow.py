@@ -65,7 +65,8 @@ class Operation:
 
     Attributes:
       name: unique in the dataflow.
-      reads, writes: keys of tensors.
+      reads: keys of tensors.
+      writes: keys of tensors; one that nothing reads is a workspace, gone after the operation.
       seconds: what it takes.
       sent_bytes: what it sends between devices, such as the halos under SAR.
       layer: index of its layer, or None.

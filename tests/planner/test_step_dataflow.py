@@ -137,9 +137,9 @@ def test_only_a_forward_within_its_layer_repeats():
 
 def test_of_two_outputs_the_one_that_stayed_is_kept():
     flow = Dataflow(
-        (Tensor("x", 1, on_host=True), Tensor("a", 1), Tensor("b", 1)),
+        (Tensor("x", 1, on_host=True), *(Tensor(key, 1) for key in ("a", "b", "workspace"))),
         (
-            Operation("f", ("x",), ("a", "b"), is_repeatable=True),
+            Operation("f", ("x",), ("a", "b", "workspace"), is_repeatable=True),
             Operation("pull", ("a", "b"), (), is_backward=True),
         ),
     )
