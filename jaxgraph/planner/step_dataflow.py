@@ -41,6 +41,8 @@ class Shape:
       has_residual: whether all layers but the last have a residual connection.
       number_bytes: of a feature.
       edge_bytes: of an edge.
+      workspace_bytes: that an aggregation or its backward takes beside the tensors named here; a
+        compiled step tells.
     """
 
     kind: str
@@ -54,6 +56,7 @@ class Shape:
     has_residual: bool = False
     number_bytes: int = 4
     edge_bytes: int = 8
+    workspace_bytes: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "widths", tuple(self.widths))
@@ -66,7 +69,7 @@ class Shape:
         for name in ("nodes", "heads", "number_bytes", "edge_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
-        for name in ("edges", "halo_rows"):
+        for name in ("edges", "halo_rows", "workspace_bytes"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 0")
         if len(self.widths) < 2 or min(self.widths) < 1:
@@ -177,17 +180,17 @@ class _Layer:
             count += self.width * self.out
         return count * self.shape.number_bytes
 
-    def _tensor(self, name: str, width: int) -> Tensor:
-        return Tensor(name, self.step.rows(width), self.index)
-
     def _key(self, name: str, width: int) -> str:
-        return self.step.add(self._tensor(name, width))
+        return self.step.add(Tensor(name, self.step.rows(width), self.index))
 
     def _given(self, index: int) -> str:
         name = NORM_INPUT if self.shape.has_norm else LAYER_INPUT
         return self.step.add(Tensor(name, self.step.rows(self.shape.widths[index]), index))
 
     def _run(self, name: str, reads: Sequence[str], writes: Sequence[str], **rest) -> None:
+        if self.shape.workspace_bytes and name.endswith("aggregate"):
+            space = Tensor(f"workspace_of_{name}", self.shape.workspace_bytes, self.index)
+            writes = [*writes, self.step.add(space)]
         self.step.run(f"{name}[{self.index}]", reads, writes, layer=self.index, **rest)
 
     @property

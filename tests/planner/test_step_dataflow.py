@@ -127,6 +127,16 @@ def test_halos_are_sent_forward_and_backward(mode: str):
     assert sent["pull_aggregate[1]"] == ratio * sent[f"{forward}[1]"] > 0
 
 
+def test_a_workspace_adds_to_aggregations_and_to_no_policy():
+    plain, wide = (
+        training_step(dataclasses.replace(GAT, workspace_bytes=size), RATES) for size in (0, 10**6)
+    )
+    for before, after in zip(plain.operations, wide.operations, strict=True):
+        more = 10**6 if "aggregate" in before.name else 0
+        assert wide.size(after.tensors) == plain.size(before.tensors) + more
+    assert kept_by_all(GAT) == kept_by_all(dataclasses.replace(GAT, workspace_bytes=10**6))
+
+
 def test_only_a_forward_within_its_layer_repeats():
     flow = training_step(GAT, RATES)
     repeats = {each.name for each in flow.operations if each.is_repeatable}
