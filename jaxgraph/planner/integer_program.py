@@ -32,6 +32,8 @@ from jaxgraph.planner.memory_schedule import MemorySchedule, Step, simulate
 
 __all__ = ["plan_memory"]
 
+_SOLVED, _INFEASIBLE = 0, 2
+
 
 def plan_memory(
     dataflow: Dataflow, limit: int, rates: Rates, *, kept: Collection[str] = ()
@@ -228,7 +230,9 @@ class _Program:
             constraints=self._constraints(limit, cuts),
             options={"mip_rel_gap": 1e-9},
         )
-        return None if found.x is None else found.x > 0.5
+        if found.status not in (_SOLVED, _INFEASIBLE):
+            raise RuntimeError(f"the solver of the memory plan stopped: {found.message}")
+        return found.x > 0.5 if found.status == _SOLVED else None
 
     def _constraints(self, limit: int, cuts: list[_Row]) -> LinearConstraint:
         rows = self.rows + cuts

@@ -1,11 +1,12 @@
 """ROC's algorithm 1: its table 3, its printed form, and exhaustive search."""
 
+import time
 from functools import cache
 
 import numpy as np
 import pytest
 
-from jaxgraph.planner import Dataflow, least_transfer, simulate
+from jaxgraph.planner import Dataflow, Rates, Shape, least_transfer, simulate, training_step
 from jaxgraph.planner.cache_policies import (
     furthest_read,
     least_recently_used,
@@ -95,6 +96,17 @@ def test_bytes_equal_those_of_exhaustive_search():
         assert min(by_rules) >= found.transferred
         num_better += min(by_rules) > found.transferred
     assert num_better > 5
+
+
+def test_a_gat_of_four_layers_is_planned_in_seconds():
+    widths = (602, 256, 256, 256, 41)
+    shape = Shape("gat", 232_965, 114_848_857, widths, heads=4, has_norm=True, has_residual=True)
+    flow = training_step(shape, Rates(1.0, 1.0, 1.0, 1.0))
+    capacity = int(1.2 * flow.least_capacity()[0])
+    start = time.process_time()
+    found = simulate(least_transfer(flow, capacity), capacity)
+    assert time.process_time() - start < 10
+    assert found.transferred < simulate(furthest_read(flow, capacity), capacity).transferred
 
 
 def test_a_device_too_small_is_told_the_least():
