@@ -1,1 +1,1 @@
-"""Programs that time and weigh jaxgraph; each runs as `python -m benchmarks.NAME`."""
+"""Programs that measure jaxgraph's time and memory; each runs as `python -m benchmarks.NAME`."""

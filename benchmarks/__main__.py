@@ -10,7 +10,7 @@ from rich.table import Table
 def programs(folder: Path) -> dict[str, str]:
     """First docstring line of every program in the folder, by module name; nothing is imported.
 
-    A program is a module that can be run, or a package with such a `__main__`.
+    A program is a module or a package that can be run.
     """
     found = {}
     modules = {path.stem: path for path in folder.glob("*.py")}

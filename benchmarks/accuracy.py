@@ -1,13 +1,13 @@
-"""Test accuracy of the command line's recipes, mean over seeds, beside PyTorch Geometric's.
+"""Test accuracy of the command line's recipes, mean over seeds, compared with PyTorch Geometric's.
 
 Each model trains by its recipe, from the same splits in both libraries: the public ones, or those
-that the seeds draw. Accuracy is that of the parameters of the lowest validation loss.
+that the seeds draw. The accuracy is that of the parameters with the lowest validation loss.
 
     python -m benchmarks.accuracy --data-dir DIR --peer-python PYTHON
 
 `PYTHON` is an interpreter that imports `torch` and `torch_geometric`; without it jaxgraph runs
-alone. With `--dtype bfloat16 float32`, a seed starts from the same parameters and drops the same in
-both types.
+alone. With `--dtype bfloat16 float32`, a seed gives both types the same initial parameters and
+dropout masks.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import optax
+import scipy.sparse as sp
 from rich.console import Console
 from rich.table import Table
 
@@ -38,7 +39,7 @@ PEER_MODELS = ("gcn", "sage", "gat")
 
 
 def splits(name: str, data_dir: Path | None, seeds: int) -> list[jg.Graph]:
-    """A graph with its split for each seed, drawn where the data set has none of its own."""
+    """A graph with its split for each seed, drawn where the data set has no split."""
     graph = jg.datasets.load(name, data_dir=data_dir)
     if name not in NAMES:
         return [graph] * seeds
@@ -48,8 +49,8 @@ def splits(name: str, data_dir: Path | None, seeds: int) -> list[jg.Graph]:
 def run(
     graphs: Sequence[jg.Graph], settings: Recipe, dtype: str, parts: int, mode: str
 ) -> dict[str, Any]:
-    """Trains jaxgraph's model once for each graph; the graph's place is the seed."""
-    # The same object for every seed, so that only the first compiles.
+    """Trains jaxgraph's model once for each graph; the index of a graph is the seed."""
+    # One object for all seeds, so that only the first one compiles.
     optimizer = optax.chain(
         optax.add_decayed_weights(settings.weight_decay), optax.adam(settings.lr)
     )
@@ -80,7 +81,7 @@ def run(
 
 
 def run_peer(python: Path, graphs: Sequence[jg.Graph], settings: Recipe) -> dict[str, Any]:
-    """Trains PyTorch Geometric's model on the same graphs, in a process of its own."""
+    """Trains PyTorch Geometric's model on the same graphs, in a separate process."""
     with tempfile.TemporaryDirectory() as folder:
         graph_path, settings_path = Path(folder, "graph.npz"), Path(folder, "settings.json")
         _write_graph(graph_path, graphs)
@@ -102,16 +103,16 @@ def run_peer(python: Path, graphs: Sequence[jg.Graph], settings: Recipe) -> dict
 def _write_graph(path: Path, graphs: Sequence[jg.Graph]) -> None:
     graph = graphs[0]
     assert graph.nodes is not None and graph.labels is not None
-    rows, columns = np.nonzero(graph.nodes)
+    features = sp.coo_array(graph.nodes)
     masks = [[each.train_mask, each.val_mask, each.test_mask] for each in graphs]
     np.savez(
         path,
         senders=graph.senders,
         receivers=graph.receivers,
-        rows=rows,
-        columns=columns,
-        values=graph.nodes[rows, columns],
-        shape=graph.nodes.shape,
+        rows=features.row,
+        columns=features.col,
+        values=features.data,
+        shape=np.asarray(features.shape),
         labels=graph.labels,
         masks=np.array(masks),
     )
@@ -157,7 +158,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--models", nargs="+", default=PEER_MODELS)
     parser.add_argument("--dtype", nargs="+", default=["float32"])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, help="in place of the recipe's")
+    parser.add_argument("--epochs", type=int, help="instead of the recipe's")
     parser.add_argument("--parts", type=int, default=1)
     parser.add_argument("--mode", default="sar")
     return parser
@@ -175,7 +176,7 @@ def main() -> None:
             settings = recipe(name, model)
             if options.epochs is not None:
                 settings = replace(settings, epochs=options.epochs)
-            # One object where the splits are equal, for each of which features are copied.
+            # One object where the splits are equal, as the features are copied for each object.
             ready = {id(graph): prepared(settings, graph) for graph in read}
             graphs = [ready[id(graph)] for graph in read]
             python: Path | None = options.peer_python if model in PEER_MODELS else None

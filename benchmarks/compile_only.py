@@ -1,7 +1,7 @@
-"""Meshes of H200 GPUs on a machine that has none: programs compile for them, nothing runs.
+"""Meshes of H200 GPUs on a machine without any: programs compile for them, nothing runs.
 
-XLA's CUDA compiler needs a description of the chip and no device; `pip install jaxgraph[cuda]`
-brings it.
+XLA's CUDA compiler needs a description of the chip but no device; `pip install jaxgraph[cuda]`
+installs it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def h200_mesh(devices: int, *, hosts: int = 1, axis: str = "graph") -> Mesh:
     """A mesh of H200s for compilation only.
 
     Args:
-      devices: how many GPUs in all.
-      hosts: over how many hosts they are spread.
+      devices: number of GPUs in all.
+      hosts: number of hosts that share them.
       axis: name of the mesh axis.
 
     Returns:

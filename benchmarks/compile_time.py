@@ -2,11 +2,12 @@
 
 The graph has the shapes of the arxiv-size one of `benchmarks.cpu` and is cut by hash. The models
 have 3 layers of the widths of `benchmarks.cpu`, batch normalisation and dropout. Nothing is run,
-and no compilation cache is read: what counts is what a new model costs. One device has one shard,
-several have as many under the schedule sar.
+have 3 layers of the widths of `benchmarks.cpu`, batch normalisation and dropout. Nothing runs, and
+no compilation cache is read: the figures are the cost of a new model. One device has one shard,
+several devices have one each under the schedule sar.
 
-A row is over the goal if both its wall and its CPU seconds are: where other programs use the same
-cores, wall seconds say too much, and where a compilation uses several cores, CPU seconds do.
+A row is over the goal if both its wall and its CPU seconds are: wall seconds are too high where
+other programs use the same cores, CPU seconds where a compilation uses several cores.
 
     python -m benchmarks.compile_time
 """
@@ -34,7 +35,7 @@ GOAL_SECONDS = 15.0
 SHAPE = GENERATED["arxiv-size"]
 LAYERS = 3
 WIDTHS = {"GCN": 128, "GraphSAGE": 256, "GIN": 128, "DeepGCN": 128, "GAT": 32, "GATv2": 32}
-"""Of hidden layers by model; per head, of which those of attention have four."""
+"""Width of hidden layers by model; per head, of which attention has four."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +73,7 @@ def make_model(name: str, dtype: str | None) -> nnx.Module:
 def abstract_graphs(
     device_counts: Sequence[int], implementations: Sequence[str]
 ) -> Iterator[jg.parallel.ShardedGraph]:
-    """The graph on so many devices, for every implementation; shapes without data."""
+    """The graph on `devices` devices, for every implementation; shapes without data."""
     graph = jg.datasets.load(
         "random",
         num_nodes=SHAPE.num_nodes,
@@ -95,7 +96,7 @@ def measure(
     implementations: Sequence[str],
     dtype: str | None,
 ) -> Iterator[Row]:
-    """Compiles every combination, as if it were the first."""
+    """Compiles every combination without a cache."""
     for sharded in abstract_graphs(device_counts, implementations):
         for name in models:
             model = make_model(name, dtype)

@@ -9,7 +9,7 @@ import jaxgraph as jg
 __all__ = ["DEGREE_EXPONENT", "OGBN_ARXIV", "OGBN_PRODUCTS", "Shape", "generate"]
 
 DEGREE_EXPONENT = 2.5
-"""Of the power law of degrees."""
+"""Exponent of the power law of degrees."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,16 +33,16 @@ OGBN_ARXIV = Shape(169_343, 2_484_941, 128, 40)
 """With both directions of its edges and a loop at every node."""
 
 OGBN_PRODUCTS = Shape(2_449_029, 123_718_280, 100, 47)
-"""As published."""
+"""With the published numbers."""
 
 
 def generate(shape: Shape, *, scale: int = 1, seed: int = 0) -> jg.Graph:
     """Makes a graph.
 
     Args:
-      shape: of the graph.
-      scale: how many times fewer its nodes are, of the same degree.
-      seed: of the generator.
+      shape: shape of the graph.
+      scale: factor by which it has fewer nodes, at the same degree.
+      seed: seed of the generator.
 
     Returns:
       The graph.

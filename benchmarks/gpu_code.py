@@ -3,12 +3,12 @@
     python -m benchmarks.gpu_code [--kernel NAME] [--shape NAME] [--spread]
 
 Compiles every kernel for H200 at the named shapes (`pip install jaxgraph[cuda]`) and prints, from
-the compiler's report and the PTX: registers, bytes spilled, shared memory, the reads of a lane that
-bring the most, how many of them, and how many bytes in all, a lane has under way at once; from the
-registers, how many warpgroups a multiprocessor holds, and the kilobytes under way there. A memory
-of 4.8 TB/s that takes 0.8 microseconds is kept busy by 29 kilobytes per multiprocessor (Little's
-law). Then it prints the number of kernels per layer (`benchmarks.gpu_layers`), unless only some
-kernels or shapes are asked for. Nothing runs, so no speed is claimed.
+the compiler's report and the PTX: registers, bytes spilled, shared memory, and for the widest reads
+of a lane their bytes, their number in flight, and the bytes of all reads in flight; from the
+registers, the warpgroups that a multiprocessor holds, and the kilobytes in flight there. A memory
+of 4.8 TB/s with a latency of 0.8 microseconds is saturated by 29 kilobytes per multiprocessor
+(Little's law). Then it prints the number of kernels per layer (`benchmarks.gpu_layers`), unless
+only some kernels or shapes are requested. Nothing runs, so no speed is claimed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.gpu_layers import print_table
 from pallas_kernels.teams import LANES, RESIDENT
 
 REGISTERS, REGISTER_UNIT = 65_536, 8
-"""Of a multiprocessor, and in what steps a lane gets them."""
+"""Registers of a multiprocessor, and the step in which a lane gets them."""
 
 DUMPS = {"JAX_PLATFORMS": "cpu", "MOSAIC_GPU_DUMP_PTX": "1", "MOSAIC_GPU_DUMP_RESOURCES": "1"}
 
@@ -36,11 +36,11 @@ class Code:
     """One compiled kernel.
 
     Attributes:
-      name: of the kernel.
+      name: name of the kernel.
       registers, spilled, shared: registers of a lane, bytes that it spills, bytes of a block.
-      read: bytes of the global reads of a lane that bring most of what it has under way.
-      in_flight: how many of them follow each other without a branch.
-      bytes_in_flight: bytes of all reads that do.
+      read: bytes of each global read of a lane of the width that has the most bytes in flight.
+      in_flight: number of these reads that follow each other without a branch.
+      bytes_in_flight: bytes of all reads that follow each other without a branch.
     """
 
     name: str
@@ -64,13 +64,13 @@ class Code:
 
 
 def read_code(folder: Path) -> list[Code]:
-    """The kernels that the compiler left in a folder, in the order in which it compiled them.
+    """The kernels of the compiler's files in a folder, in the order of compilation.
 
     Args:
       folder: with `.ptx` and `.ptxas` files.
 
     Returns:
-      What they say.
+      The kernels.
     """
     return [
         _code(report.stem, report.read_text(), report.with_suffix(".ptx").read_text())
@@ -86,7 +86,7 @@ def _code(name: str, report: str, ptx: str) -> Code:
         [_bytes(*read) for read in re.findall(r"@reads ld\.global(?:\.nc)?(\.v\d)?\.b(\d+)", block)]
         for block in re.split(r"\$L__BB\w+:|bra", ptx)
     ]
-    # Where most is under way, the width that brings the most of it.
+    # In the block with the most bytes in flight, the width that has the most of them.
     busiest = max(blocks, key=sum)
     read = max(set(busiest), key=lambda size: size * busiest.count(size), default=0)
     return Code(
@@ -177,7 +177,7 @@ def attention_cases(
 
     Args:
       shape, array: as for `cases`.
-      rows, neighbors: the rows with their edges, and who is at the other ends.
+      rows, neighbors: the rows with their edges, and the rows at the other ends.
 
     Yields:
       Cases.
@@ -231,7 +231,7 @@ def main() -> None:
     from pallas_kernels.shapes import SHAPES
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--kernel", default="", help="only kernels whose name holds this")
+    parser.add_argument("--kernel", default="", help="only kernels whose name contains this")
     parser.add_argument("--shape", choices=sorted(SHAPES), help="only this shape")
     parser.add_argument(
         "--spread", action="store_true", help="with a row too long for the blocks of a cluster"

@@ -35,7 +35,7 @@ LAYERS: dict[str, Callable[[int, nnx.Rngs], nnx.Module]] = {
         features, 128, num_heads=4, rngs=rngs
     ),
 }
-"""Layers by name, of so many features."""
+"""Layers by name, for a number of features."""
 
 
 def _arxiv() -> Manifest:
@@ -69,10 +69,10 @@ def count_kernels(text: str) -> Kernels:
     """Counts the kernels of a program for GPUs.
 
     Args:
-      text: of the compiled program.
+      text: text of the compiled program.
 
     Returns:
-      How many there are of each kind.
+      The number of kernels of each kind.
     """
     found = [line for line in text.splitlines() if 'custom_call_target="mosaic_gpu' in line]
     joins = sum("_join" in line for line in found)

@@ -2,11 +2,11 @@
 
     python -m benchmarks.gpu_steps        # needs pip install 'jaxgraph[cuda]', and no GPU or data
 
-The shapes are those of a small graph of the same density, cut by hash, all scaled up: under hash
-nearly every row is needed by every part, which is the most that a schedule can be asked for. The
-models have 3 layers with batch normalisation and dropout, under Adam: GCN of width 256, GAT of 4
-heads of 128. Memory is counted in blocks, nodes / devices x width x 4 bytes. Permutes count as
-overlapped where a kernel runs while they are under way.
+The shapes are those of a small graph of the same density, cut by hash, all scaled up. Under hash
+nearly every part needs nearly every row, the worst case of a schedule. The models have 3 layers
+with batch normalisation and dropout, under Adam: GCN of width 256, GAT of 4 heads of 128. Memory is
+counted in blocks, nodes / devices x width x 4 bytes. Permutes count as overlapped where a kernel
+runs during them.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Row:
     """One compiled train step.
 
     Attributes:
-      model, mode, implementation, devices: what was compiled.
+      model, mode, implementation, devices: the compiled combination.
       blocks: temporary memory of a device.
       gigabytes: the same; arguments (graph, features, parameters) are not counted.
-      argument_gigabytes: those.
-      permutes, under_kernels: permutes, and those under which a kernel runs.
-      share_under_kernels: of the bytes of all permutes, those of the latter.
+      argument_gigabytes: memory of the arguments.
+      permutes, under_kernels: permutes, and those during which a kernel runs.
+      share_under_kernels: share of the bytes of all permutes that the latter have.
       kernels: Pallas kernels in the program's text.
-      seconds: of compiling.
+      seconds: seconds of compilation.
     """
 
     model: str
@@ -80,9 +80,9 @@ def scaled_manifest(devices: int, mode: str, scale: int = SCALE) -> Manifest:
     """The shapes of a graph of ogbn-products' size, cut by hash.
 
     Args:
-      devices: how many parts.
+      devices: number of parts.
       mode: "sar" or "domain".
-      scale: how much smaller the graph is that is looked at.
+      scale: factor by which the examined graph is smaller.
 
     Returns:
       The shapes.
@@ -91,7 +91,7 @@ def scaled_manifest(devices: int, mode: str, scale: int = SCALE) -> Manifest:
     parts = jg.partition.partition(graph, devices, method="hash", seed=0)
     manifest = tabulate(graph, parts, mode).manifest
     growth = OGBN_PRODUCTS.num_nodes / graph.num_nodes
-    # Of n degrees drawn from a power law, the largest grows as a root of n.
+    # The largest of n degrees from a power law grows as a root of n.
     root = growth ** (1 / (DEGREE_EXPONENT - 1))
     return with_headroom(manifest, growth - 1, longer=root)
 
@@ -102,13 +102,13 @@ def compile_step(
     """Compiles a train step for H200s.
 
     Args:
-      name: of the model.
-      mode: of `MODES`.
-      implementation: of messages.
-      devices: how many.
+      name: name of the model.
+      mode: one of `MODES`.
+      implementation: implementation of messages.
+      devices: number of devices.
 
     Returns:
-      The program and the graph without data that it was compiled for.
+      The program and its graph without data.
     """
     schedule, _, prefetch = mode.partition("+")
     source = jg.parallel.AbstractSource(scaled_manifest(devices, schedule))
@@ -121,7 +121,7 @@ def compile_step(
 def measure(
     models: Sequence[str], modes: Sequence[str], implementations: Sequence[str], devices: int
 ) -> Iterator[Row]:
-    """Compiles every combination; on one device in mode "sar" alone, where all are one."""
+    """Compiles every combination; on one device only mode "sar", as all modes are equal there."""
     for name in models:
         for count in (1, devices):
             for mode in modes if count > 1 else ("sar",):
@@ -144,8 +144,8 @@ def describe(
 
     Args:
       compiled: the program.
-      name, mode, implementation, devices: what was compiled.
-      seconds: that it took.
+      name, mode, implementation, devices: the compiled combination.
+      seconds: seconds of compilation.
 
     Returns:
       The row.
@@ -177,7 +177,7 @@ def describe(
 
 
 def show(rows: Sequence[Row]) -> None:
-    """Prints the table, with ratios to mode "domain" by the kernels and by XLA."""
+    """Prints the table, with ratios to mode "domain" with the kernels and with XLA."""
     table = Table(title="Train steps of ogbn-products size, compiled for H200s")
     names = ("model", "devices", "mode", "messages by")
     numbers = ("blocks", "GB", "/ domain", "/ domain xla", "graph GB", "permutes", "under kernels")

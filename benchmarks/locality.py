@@ -1,12 +1,12 @@
-"""Time that an order of the nodes saves in sums over neighbours and in epochs, and its cost.
+"""The time that an order of nodes saves in sums over neighbours and in epochs, and its cost.
 
-Every order has the same compiled program; rounds take the orders by turns, and lay all arrays out
-anew, because their addresses in memory make a difference too. The graph as it is given
-takes part twice: what its second row gains is noise. Numbers are medians; CPU seconds are those of
-all threads, and say more than wall seconds where other programs use the same cores.
+Every order has the same compiled program. Rounds run the orders in turns, and allocate all arrays
+anew, because their addresses in memory matter too. The graph as given takes part twice: the gain of
+its second row is noise. Numbers are medians; CPU seconds are those of all threads, and are more
+reliable than wall seconds where other programs use the same cores.
 
-The block model has communities of 300 nodes, and like the Chung-Lu graph ids at random. Features
-are normal, 128 a node, for the data set too.
+The block model has communities of 300 nodes; its ids are random, like those of the Chung-Lu graph.
+Features are normal, 128 per node, for the data set too.
 
     python -m benchmarks.locality --data-dir DIR
 """
@@ -46,7 +46,7 @@ Run = Callable[[Sharded], Any]
 
 @dataclasses.dataclass(frozen=True)
 class Seconds:
-    """Wall and CPU seconds of something."""
+    """Wall and CPU seconds."""
 
     wall: float
     cpu: float
@@ -58,7 +58,7 @@ class Row:
 
     Attributes:
       graph, order: their names.
-      ordering: what making the order took; METIS works in a process of its own, which counts.
+      ordering: time of making the order, including that of METIS' own process.
       tasks: medians by task.
     """
 
@@ -89,7 +89,7 @@ def load_graph(name: str, num_nodes: int, data_dir: Path | None) -> jg.Graph:
 def shard_ordered(
     graph: jg.Graph, order: str | None, mesh: jax.sharding.Mesh
 ) -> tuple[Sharded, Seconds]:
-    """The graph on one device in an order, and what making that order took."""
+    """The graph on one device in an order, and the time of making that order."""
     started = clock()
     parts = jg.partition.partition(graph, 1, method="equal-vertices", order=order)
     ordering = elapsed(started)
@@ -97,7 +97,7 @@ def shard_ordered(
 
 
 def clock() -> Seconds:
-    """The time now, with that of processes that ended."""
+    """The time now, including that of processes that have ended."""
     return Seconds(time.perf_counter(), sum(os.times()[:4]))
 
 
@@ -139,7 +139,7 @@ def make_task(name: str, sharded: Sharded) -> Run:
 
 
 def lay_out(sharded: Sharded, features: int) -> Sharded:
-    """A copy of a graph with so many of its features."""
+    """A copy of a graph with the given number of features."""
     copied = jax.tree.map(jnp.copy, sharded)
     shards: Any = copied.shards
     shards = dataclasses.replace(shards, nodes=shards.nodes[..., :features])
@@ -184,7 +184,7 @@ def measure(name: str, graph: jg.Graph, tasks: Sequence[str], rounds: int) -> li
 
 
 def cells(rows: Sequence[Row]) -> Iterator[list[str]]:
-    """The rows of the table of a graph: milliseconds as given, then how many times as fast."""
+    """The rows of a graph's table: milliseconds as given, then speed ratios."""
     given = rows[0].tasks
     for row in rows:
         numbers = []

@@ -3,16 +3,17 @@
 The graph is random: 16,384 nodes of degree 16 with 64 features, cut by hash. The models have 3
 layers of width 64 (GAT 4 heads of 16) with batch normalisation and dropout, under Adam. Memory is
 counted in blocks, nodes / devices x 64 x 4 bytes: the activations of one layer on one device.
-Nothing is run: the figures are those of the compiled programs.
+Nothing runs: the figures are those of the compiled programs.
 
-    python -m benchmarks.memory
+    python -m benchmarks.memory [--plot memory.svg]
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import jax
 import optax
@@ -52,7 +53,7 @@ def make_model(name: str) -> nnx.Module:
 
 
 def temporary_bytes(compiled: jax.stages.Compiled) -> int:
-    """Bytes that the program needs on each device beside its arguments and results."""
+    """Bytes that the program needs on each device in addition to its arguments and results."""
     analysis = compiled.memory_analysis()
     assert analysis is not None
     return analysis.temp_size_in_bytes
@@ -120,17 +121,50 @@ def show(rows: list[Row]) -> None:
     Console(width=110).print(table)
 
 
+def plot(rows: Sequence[Row], path: Path) -> None:
+    """Draws megabytes per device over the number of devices, a panel for each model.
+
+    Args:
+      rows: of the table.
+      path: of the image; its suffix is its format.
+
+    Raises:
+      ImportError: matplotlib is not installed (`jaxgraph[plot]`).
+    """
+    from matplotlib import rc_context  # pyright: ignore[reportMissingImports]
+    from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
+
+    models = list(dict.fromkeys(row.model for row in rows))
+    figure = Figure(figsize=(3.2 * len(models) + 0.6, 3), layout="constrained")
+    for model, axes in zip(models, figure.subplots(1, len(models), squeeze=False)[0], strict=True):
+        for mode in dict.fromkeys(row.mode for row in rows):
+            own = [row for row in rows if (row.model, row.mode) == (model, mode)]
+            counts = [row.devices for row in own]
+            sizes = [row.train_blocks * NODES / row.devices * 64 * 4 / 1e6 for row in own]
+            axes.plot(counts, sizes, marker="o", label=mode)
+        axes.set_xscale("log", base=2)
+        axes.set(title=model, xlabel="devices", yscale="log")
+        axes.set_xticks(counts, [str(count) for count in counts])
+    figure.axes[0].set_ylabel("MB per device, beside graph\nand parameters")
+    figure.axes[0].legend(fontsize=8)
+    with rc_context({"svg.fonttype": "none"}):
+        figure.savefig(path)
+
+
 def main() -> None:
     """Reads the command line, measures and prints."""
     parser = make_parser(__doc__)
     parser.add_argument("--devices", type=int, nargs="+", default=[2, 4, 8, 16])
     parser.add_argument("--models", nargs="+", default=["sage", "gcn", "gat", "gatv2"])
     parser.add_argument("--modes", nargs="+", default=["sar", "sar+prefetch", "domain"])
+    parser.add_argument("--plot", type=Path, help="draw memory here; needs matplotlib")
     arguments = parser.parse_args()
     jg.parallel.emulate_devices(max(arguments.devices))
     rows = list(measure(arguments.models, arguments.modes, arguments.devices))
     show(rows)
     write_figures(arguments.json, map(dataclasses.asdict, rows))
+    if arguments.plot:
+        plot(rows, arguments.plot)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Overlap of a partition's transfer with the aggregation of another, compiled for 8 H200 GPUs.
+"""Overlap of the transfer of one partition with the aggregation of another, on 8 H200 GPUs.
 
-Without `prefetch` every permute is done before anything else starts. With it, the permute that
-brings the next partition starts before the loop that aggregates the current one and is done after
-it.
+Compiled only. Without `prefetch` every permute is done before anything else starts. With it, the
+permute of the next partition starts before the loop that aggregates the current one, and is done
+after it.
 
     python -m benchmarks.overlap          # needs pip install 'jaxgraph[cuda]', and no GPU
 """
@@ -28,7 +28,7 @@ NODES, DEGREE = 32_768, 8
 
 
 def abstract_graph(devices: int, *, prefetch: bool) -> jg.parallel.ShardedGraph:
-    """A random graph of `NODES` nodes, cut by hash, on H200s that are not there."""
+    """A random graph of `NODES` nodes, cut by hash, on H200s that are not present."""
     graph = jg.datasets.load(
         "random", num_nodes=NODES, degree=DEGREE, num_features=FEATURES, seed=0
     )
@@ -38,7 +38,7 @@ def abstract_graph(devices: int, *, prefetch: bool) -> jg.parallel.ShardedGraph:
 
 
 def compile_aggregation(sharded: jg.parallel.ShardedGraph) -> jax.stages.Compiled:
-    """One sum over the neighbours: nothing but the schedule."""
+    """Compiles one sum over the neighbours: nothing but the schedule."""
     replicated = NamedSharding(sharded.mesh, PartitionSpec())
     kernel = jax.ShapeDtypeStruct((FEATURES, FEATURES), jnp.float32, sharding=replicated)
 

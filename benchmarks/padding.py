@@ -1,8 +1,8 @@
 """The cost of padding: stored edge slots and sent halo rows over those needed, by schedule.
 
-Nothing is placed on a device: shapes are enough. Padding slots beyond the last edge, into which the
-last chunk may reach, are counted as stored. Mode "sar" sends units of rows between the pairs of
-parts that need them, mode "domain" one message of the same size between all pairs.
+Nothing is placed on a device: shapes suffice. Padding slots after the last edge, into which the
+last chunk may reach, count as stored. Mode "sar" sends units of rows between the pairs of parts
+that need them, mode "domain" one message of equal size between all pairs.
 
     python -m benchmarks.padding --data-dir DIR
 """

@@ -1,7 +1,7 @@
-"""Epoch time and memory with 16-bit features and activations, beside float32.
+"""Epoch time and memory with 16-bit features and activations, compared with float32.
 
-Parameters, sums over neighbours and the optimizer are float32 in both. Rounds take both by turns on
-the same generated graph; numbers are medians. Accuracy beside it: `python -m benchmarks.accuracy`.
+Parameters, sums over neighbours and the optimizer are float32 in both. Rounds run both in turns on
+the same generated graph; numbers are medians. For accuracy: `python -m benchmarks.accuracy`.
 
     python -m benchmarks.precision
 """
@@ -36,8 +36,8 @@ class Row:
 
     Attributes:
       graph, model: their names.
-      seconds: median of an epoch, by dtype.
-      temporary_bytes: of the compiled step, by dtype.
+      seconds: median seconds of an epoch, by dtype.
+      temporary_bytes: temporary memory of the compiled step, by dtype.
     """
 
     graph: str
@@ -62,7 +62,7 @@ class Training:
 
     @property
     def temporary_bytes(self) -> int:
-        """Memory of a step beside its arguments and results."""
+        """Memory of a step in addition to its arguments and results."""
         analysis = self._step.memory_analysis()
         assert analysis is not None
         return analysis.temp_size_in_bytes
@@ -76,7 +76,7 @@ class Training:
 
 
 def measure(graph_name: str, graph: jg.Graph, model: str, rounds: int) -> Row:
-    """Times a model in every dtype by turns, after a round that touches memory first."""
+    """Times a model in every dtype in turns, after a round that touches memory first."""
     mesh = jg.parallel.make_mesh(1)
     trainings = {}
     for dtype in DTYPES:

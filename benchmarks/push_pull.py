@@ -1,10 +1,10 @@
 """P3's train step at ogbn-products size for 8 H200s: memory, and reductions under aggregations.
 
-The first layer makes partial activations of all nodes, a chunk of them at a time. The program hides
-communication where the reduce-scatter of one chunk starts before the aggregation of the next one
-and is done after it, and in the backward likewise the all-gather of a gradient. Nothing is run, and
-the graph is not there: shapes are those of a random graph of the same degree and 1/16 of the size,
-times 16.
+The first layer computes partial activations of all nodes, a chunk of them at a time. The program
+hides communication where the reduce-scatter of one chunk starts before the aggregation of the next
+one and ends after it; in the backward the all-gather of a gradient likewise. Nothing runs, and
+there is no graph: shapes are those of a random graph of the same degree and 1/16 of the size, times
+16.
 
     python -m benchmarks.push_pull          # needs pip install 'jaxgraph[cuda]', and no GPU
 """
@@ -40,11 +40,11 @@ class Row:
     """One compiled train step.
 
     Attributes:
-      model, rest, topology, chunks: what was compiled.
+      model, rest, topology, chunks: the compiled combination.
       argument_gigabytes, temporary_gigabytes: memory per device.
-      sent_gigabytes: per device and step.
-      reductions, gathers: of partial activations and of their gradients, in the program's text; one
-        in a loop counts for all of its steps.
+      sent_gigabytes: traffic per device and step.
+      reductions, gathers: those of partial activations and of their gradients, in the program's
+        text; one in a loop counts for all of its steps.
       reductions_hidden, gathers_hidden: those under which kernels of an aggregation run.
       compile_seconds: wall time.
     """
@@ -67,8 +67,8 @@ def enlarged(manifest: Manifest, factor: int) -> Manifest:
     """The shapes of a graph in mode "p3" with `factor` times as many nodes and edges.
 
     Args:
-      manifest: of the smaller graph.
-      factor: how many times larger.
+      manifest: manifest of the smaller graph.
+      factor: the factor.
 
     Returns:
       A manifest without counts.
@@ -107,13 +107,13 @@ def _enlarged_shape(name: str, shape: tuple[int, ...], factor: int) -> tuple[int
 def abstract_graph(
     nodes: int, devices: int, rest: str, topology: str, chunks: int, *, factor: int = 1
 ) -> jg.parallel.ShardedGraph:
-    """A graph in mode "p3", cut by hash, on H200s that are not there.
+    """A graph in mode "p3", cut by hash, on H200s that are not present.
 
     Args:
-      nodes: of the whole graph; a multiple of `factor` is taken.
-      devices: how many.
+      nodes: number of nodes of the whole graph, rounded to a multiple of `factor`.
+      devices: number of devices.
       rest, topology, chunks: as for `jaxgraph.parallel.shard`.
-      factor: the tables are made for a graph this many times smaller.
+      factor: the tables are made for a graph that is smaller by this factor.
 
     Returns:
       The graph; its leaves are shapes.
@@ -212,7 +212,7 @@ def main() -> None:
     parser.add_argument("--rests", nargs="+", default=["domain", "sar"])
     parser.add_argument("--topologies", nargs="+", default=["replicated"])
     parser.add_argument("--chunks", type=int, nargs="+", default=[1, 4, 8])
-    parser.add_argument("--factor", type=int, default=16, help="how much smaller tables are made")
+    parser.add_argument("--factor", type=int, default=16, help="factor by which tables are smaller")
     options = parser.parse_args()
     rows = []
     for rest in options.rests:

@@ -1,9 +1,9 @@
 """Time and peak host memory from an edge list to a sharded graph, stage by stage.
 
-Edges are drawn with replacement; node features are normal. `--skew 1` draws their ends uniformly, a
-larger value concentrates them on few nodes, as in graphs with hubs. Partitioned by hash, for which
-nearly every edge is cut: the most tables there can be. Devices are emulated on CPU, so that what
-they hold counts as host memory.
+Edges are drawn with replacement; node features are normal. `--skew 1` draws their ends uniformly; a
+larger value concentrates them on few nodes, as in graphs with hubs. The partition is by hash, which
+cuts nearly every edge: the largest possible tables. Devices are emulated on CPU, so that their
+memory counts as host memory.
 
     python -m benchmarks.shard_time --nodes 1000000 --edges 20000000 --parts 8
 """
@@ -30,7 +30,7 @@ from benchmarks.command_line import make_parser, write_figures
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """Time and memory of one stage; the peak is that of the whole process while it ran."""
+    """Time and memory of one stage; the peak is that of the whole process during it."""
 
     name: str
     seconds: float
@@ -55,7 +55,7 @@ class Stopwatch:
 
 
 def _reset_peak() -> None:
-    # Linux only; elsewhere a stage's peak is that of the process so far.
+    # Linux only; elsewhere a stage's peak is the process's peak so far.
     if sys.platform == "linux":
         Path("/proc/self/clear_refs").write_text("5")
 

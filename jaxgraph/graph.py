@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from jaxgraph.graph_arrays import (
@@ -15,6 +16,7 @@ from jaxgraph.graph_arrays import (
     check_masks_disjoint,
     checked_categories,
     checked_count,
+    checked_features,
     checked_floats,
     checked_ids,
     checked_labels,
@@ -22,6 +24,7 @@ from jaxgraph.graph_arrays import (
     checked_names,
     inferred_num_nodes,
 )
+from jaxgraph.named_arrays import checked_named, with_named
 
 __all__ = ["Graph"]
 
@@ -39,9 +42,11 @@ class Graph:
         senders: int [num_edges], the node that each edge leaves; int32 where they fit.
         receivers: int [num_edges], the node that each edge enters.
         num_nodes: number of nodes, at least 1.
-        nodes: float32 [num_nodes, num_features], node features, or None.
+        nodes: float32 [num_nodes, num_features], node features, an array or a SciPy sparse matrix,
+            or None. A sparse matrix is stored as a `csr_array` with ascending columns and without
+            zeros; layers then read its non-zeros alone.
         labels: int32 [num_nodes], a class per node (-1: no label), or float32 or bool
-            [num_nodes, num_labels] of 0 and 1 for multi-label data, or None.
+            [num_nodes, num_labels] of 0 and 1 (NaN: not known) for multi-label data, or None.
         train_mask: bool [num_nodes], or None.
         val_mask: bool [num_nodes], or None.
         test_mask: bool [num_nodes], or None.
@@ -52,6 +57,9 @@ class Graph:
         name: a name for reports.
         node_names: str or int [num_nodes], all different: the id that each node has outside of the
             graph, or None where that is its row.
+        node_data: arrays [num_nodes, ...] by name, of floats, integers or bools, such as targets;
+            NaN where a float is missing. ``with_nodes`` adds some. Read-only.
+        edge_data: arrays [num_edges, ...] by name; ``with_edges`` adds some. Read-only.
 
     Raises:
         ValueError: an array has a wrong shape or dtype, an id is out of range, a value is not
@@ -62,7 +70,7 @@ class Graph:
     senders: np.ndarray
     receivers: np.ndarray
     num_nodes: int
-    nodes: np.ndarray | None = None
+    nodes: Any = None
     labels: np.ndarray | None = None
     train_mask: np.ndarray | None = None
     val_mask: np.ndarray | None = None
@@ -73,6 +81,8 @@ class Graph:
     graph_ids: np.ndarray | None = None
     name: str = "graph"
     node_names: np.ndarray | None = None
+    node_data: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    edge_data: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         num_nodes = checked_count("num_nodes", self.num_nodes)
@@ -90,7 +100,7 @@ class Graph:
             "num_nodes": num_nodes,
             "senders": senders,
             "receivers": receivers,
-            "nodes": checked_floats("nodes", self.nodes, (num_nodes, None)),
+            "nodes": checked_features(self.nodes, num_nodes),
             "labels": checked_labels(self.labels, num_nodes),
             "edges": checked_floats("edges", self.edges, (num_edges, None)),
             "edge_weight": checked_floats("edge_weight", self.edge_weight, (num_edges,)),
@@ -98,6 +108,8 @@ class Graph:
             "graph_ids": checked_categories("graph_ids", self.graph_ids, num_nodes, "node"),
             "node_names": checked_names(self.node_names, num_nodes),
         }
+        for field, length in (("node_data", num_nodes), ("edge_data", num_edges)):
+            checked[field] = checked_named(field, getattr(self, field), length, _field_names())
         masks = {
             name: checked_mask(name, getattr(self, name), num_nodes)
             for name in ("train_mask", "val_mask", "test_mask")
@@ -106,6 +118,10 @@ class Graph:
         check_masked_nodes_labelled(masks, checked["labels"])
         for name, value in (checked | masks).items():
             object.__setattr__(self, name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A read-only mapping of Python cannot be pickled.
+        return self.__dict__ | {"node_data": {**self.node_data}, "edge_data": {**self.edge_data}}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         # Unpickling and copying skip the constructor, and bring arrays that are writable.
@@ -118,7 +134,7 @@ class Graph:
         receivers: ArrayLike,
         *,
         num_nodes: int | None = None,
-        nodes: ArrayLike | None = None,
+        nodes: Any = None,
         labels: ArrayLike | None = None,
         train_mask: ArrayLike | None = None,
         val_mask: ArrayLike | None = None,
@@ -129,6 +145,8 @@ class Graph:
         graph_ids: ArrayLike | None = None,
         name: str = "graph",
         node_names: ArrayLike | None = None,
+        node_data: Mapping[str, ArrayLike] | None = None,
+        edge_data: Mapping[str, ArrayLike] | None = None,
     ) -> Graph:
         """Makes a graph from two lists of node ids; edge e goes senders[e] -> receivers[e].
 
@@ -136,8 +154,10 @@ class Graph:
             senders: int [num_edges].
             receivers: int [num_edges].
             num_nodes: number of nodes; None takes it from the first array given per node
-                (``nodes``, ``labels``, a mask, ``node_names``), else the largest id plus one.
-            nodes: [num_nodes, num_features] node features, stored as float32.
+                (``nodes``, ``labels``, a mask, ``node_names``, ``node_data``), else the largest id
+                plus one.
+            nodes: [num_nodes, num_features] node features, an array or a SciPy sparse matrix,
+                stored as float32.
             labels: int [num_nodes], -1 for no label, or 0/1 [num_nodes, num_labels].
             train_mask: bool [num_nodes].
             val_mask: bool [num_nodes].
@@ -148,6 +168,8 @@ class Graph:
             graph_ids: int [num_nodes], from 0.
             name: a name for reports.
             node_names: str or int [num_nodes], all different.
+            node_data: arrays [num_nodes, ...] by name.
+            edge_data: arrays [num_edges, ...] by name.
 
         Returns:
             The validated graph.
@@ -168,6 +190,8 @@ class Graph:
             "edge_type": edge_type,
             "graph_ids": graph_ids,
             "node_names": node_names,
+            "node_data": node_data,
+            "edge_data": edge_data,
         }
         if num_nodes is None:
             num_nodes = inferred_num_nodes(arrays)
@@ -185,13 +209,44 @@ class Graph:
         Raises:
             ValueError: a name is no field of ``Graph``, or the result is not a valid graph.
         """
-        known = [field.name for field in dataclasses.fields(self)]
+        known = _field_names()
         unknown = sorted(set(changes) - set(known))
         if unknown:
             raise ValueError(
                 f"Graph has no field {unknown[0]!r}; its fields are {', '.join(known)}."
             )
         return dataclasses.replace(self, **changes)
+
+    def with_nodes(self, **arrays: ArrayLike | None) -> Graph:
+        """Returns the graph with named arrays of its nodes, beside those that it has.
+
+        Args:
+            **arrays: [num_nodes, ...] by name, of floats (NaN: missing), integers or bools; None
+                removes one.
+
+        Returns:
+            The new graph; ``node_data["name"]`` is the array, and ``shard.node_data["name"]`` its
+            rows on a device.
+
+        Raises:
+            ValueError: a name is a field of ``Graph``, or an array has a wrong length or dtype.
+        """
+        return self.replace(node_data=with_named(self.node_data, arrays))
+
+    def with_edges(self, **arrays: ArrayLike | None) -> Graph:
+        """Returns the graph with named arrays of its edges, beside those that it has.
+
+        Args:
+            **arrays: [num_edges, ...] by name, in the order of the edges; as for ``with_nodes``.
+
+        Returns:
+            The new graph; ``edge_data["name"]`` is the array, and ``shard.edge_data["name"]`` is
+            data that ``propagate`` takes as ``edge=``.
+
+        Raises:
+            ValueError: as for ``with_nodes``.
+        """
+        return self.replace(edge_data=with_named(self.edge_data, arrays))
 
     @property
     def num_edges(self) -> int:
@@ -217,6 +272,11 @@ class Graph:
         """True where a node can have several labels."""
         return self.labels is not None and self.labels.ndim == 2
 
+    def _share_of_non_zeros(self) -> str:
+        if not sp.issparse(self.nodes):
+            return ""
+        return f" ({self.nodes.nnz / max(self.num_nodes * self.num_features, 1):.2%} non-zero)"
+
     def in_degrees(self) -> np.ndarray:
         """Returns the number of edges that enter each node, int64 [num_nodes]."""
         return np.bincount(self.receivers, minlength=self.num_nodes)
@@ -232,7 +292,7 @@ class Graph:
             f"num_edges={self.num_edges}",
         ]
         if self.nodes is not None:
-            parts.append(f"num_features={self.num_features}")
+            parts.append(f"num_features={self.num_features}{self._share_of_non_zeros()}")
         if self.labels is not None:
             parts.append(
                 f"{'num_labels' if self.is_multilabel else 'num_classes'}={self.num_classes}"
@@ -246,4 +306,10 @@ class Graph:
             for n in ("edges", "edge_weight", "edge_type", "graph_ids", "node_names")
             if getattr(self, n) is not None
         ]
+        named = {"node_data": self.node_data, "edge_data": self.edge_data}
+        parts += [f"{field}=[{', '.join(data)}]" for field, data in named.items() if data]
         return f"Graph({', '.join(parts)})"
+
+
+def _field_names() -> list[str]:
+    return [field.name for field in dataclasses.fields(Graph)]

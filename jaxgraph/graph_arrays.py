@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 __all__ = [
     "check_masked_nodes_labelled",
     "check_masks_disjoint",
     "checked_categories",
     "checked_count",
+    "checked_features",
     "checked_floats",
     "checked_ids",
     "checked_labels",
@@ -44,10 +46,14 @@ def inferred_num_nodes(arrays: Mapping[str, Any]) -> int:
         ValueError: there is neither.
     """
     for name in ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_ids"):
+        if sp.issparse(arrays[name]):
+            return int(arrays[name].shape[0])
         if arrays[name] is not None:
             return np.atleast_1d(_as_array(name, arrays[name])).shape[0]
     if arrays["node_names"] is not None:
         return _names_array(arrays["node_names"]).size
+    for name, array in (arrays["node_data"] or {}).items():
+        return np.atleast_1d(_as_array(name, array)).shape[0]
     ids = [_integer_array(name, arrays[name]) for name in ("senders", "receivers")]
     largest = max((int(array.max()) for array in ids if array.size), default=-1)
     if largest < 0:
@@ -192,6 +198,61 @@ def check_finite(name: str, array: np.ndarray) -> None:
         )
 
 
+def checked_features(value: Any, num_nodes: int) -> np.ndarray | sp.csr_array | None:
+    """Returns features of nodes as float32 [num_nodes, num_features], dense or in sorted CSR."""
+    if not sp.issparse(value):
+        return checked_floats("nodes", value, (num_nodes, None))
+    matrix: Any = value
+    if matrix.dtype.kind not in "biuf":
+        raise ValueError(
+            f"nodes: got dtype {matrix.dtype}; expected numbers. Convert it with astype first."
+        )
+    _check_shape("nodes", matrix, (num_nodes, None))
+    return _sorted_rows(matrix)
+
+
+def _sorted_rows(matrix: Any) -> sp.csr_array:
+    """A read-only CSR matrix of float32: columns ascend in every row, and no stored value is 0."""
+    try:
+        given = matrix.tocsr()
+        found: Any = sp.csr_array((given.data, given.indices, given.indptr), shape=given.shape)
+        found.check_format(full_check=True)
+    except ValueError as error:
+        raise ValueError(
+            f"nodes: the sparse matrix is broken ({error}); expected indices of its rows and "
+            "columns. scipy.sparse.csr_array(dense array) makes one."
+        ) from error
+    if not found.has_canonical_format:
+        # Both change their matrix in place.
+        found = found.copy()
+        found.sum_duplicates()
+    with np.errstate(over="ignore"):
+        found = found.astype(np.float32, copy=False)
+    if not found.data[: found.nnz].all():
+        found = found.copy()
+        found.eliminate_zeros()
+    _check_finite_entries(found)
+    index = np.int32 if max(*found.shape, found.nnz) <= np.iinfo(np.int32).max else np.int64
+    arrays = (found.data[: found.nnz], found.indices[: found.nnz], found.indptr)
+    stored = [_read_only(x, t) for x, t in zip(arrays, (np.float32, index, index), strict=True)]
+    result = sp.csr_array(tuple(stored), shape=found.shape)
+    # SciPy would look through the indices again, and may keep other views of the arrays.
+    result.data, result.indices, result.indptr = stored
+    result.has_canonical_format = True
+    return result
+
+
+def _check_finite_entries(matrix: Any) -> None:
+    bad = np.flatnonzero(~np.isfinite(matrix.data))
+    if bad.size:
+        row = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1
+        raise ValueError(
+            f"nodes: {bad.size} of {matrix.nnz} stored values are NaN or infinite in float32, the "
+            f"first at {[row, int(matrix.indices[bad[0]])]}; expected finite values. "
+            "nodes.data = np.nan_to_num(nodes.data) replaces them."
+        )
+
+
 def checked_categories(name: str, value: Any, length: int, per: str) -> np.ndarray | None:
     """Returns one number for each node or edge (``per``), from 0, as int32 [length]."""
     if value is None:
@@ -233,7 +294,7 @@ def checked_names(value: Any, num_nodes: int) -> np.ndarray | None:
 
 
 def checked_labels(value: Any, num_nodes: int) -> np.ndarray | None:
-    """Returns classes, int32 [num_nodes], or 0 and 1, float32 or bool [num_nodes, labels]."""
+    """Returns classes, int32 [num_nodes], or 0, 1 and NaN, float32 or bool [num_nodes, labels]."""
     if value is None:
         return None
     array = _as_array("labels", value)
@@ -254,9 +315,8 @@ def checked_labels(value: Any, num_nodes: int) -> np.ndarray | None:
 
 
 _TARGETS = (
-    "Targets of a regression are no labels yet: append them to `nodes` as columns, which the model "
-    "leaves out, and pass jaxgraph.train.fit a task of your own (jaxgraph.train.Task) that reads "
-    "them there; or make classes of them with np.digitize."
+    "Targets of a regression are a named array: graph.with_nodes(target=...), which "
+    "jaxgraph.train.fit learns with task=jaxgraph.train.NodeRegression('target')."
 )
 
 
@@ -279,12 +339,13 @@ def _checked_multilabels(array: np.ndarray, num_nodes: int) -> np.ndarray:
     _check_shape("labels", array, (num_nodes, None))
     if array.dtype.kind == "b":
         return _read_only(array, np.bool_)
-    wrong = int(np.count_nonzero((array != 0) & (array != 1)))
+    # NaN, a label that is not known, is not itself.
+    wrong = int(np.count_nonzero((array != 0) & (array != 1) & (array == array)))
     if wrong:
         raise ValueError(
             f"labels: got shape {list(array.shape)}, so multi-label, with {wrong} values other "
-            "than 0 and 1; for one class per node pass integers of shape [num_nodes]. "
-            + (_TARGETS if array.dtype.kind == "f" else "")
+            "than 0, 1 and NaN (not known); for one class per node pass integers of shape "
+            "[num_nodes]. " + (_TARGETS if array.dtype.kind == "f" else "")
         )
     return _read_only(array, np.float32)
 

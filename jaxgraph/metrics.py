@@ -5,9 +5,10 @@
 JAX arrays, traced or not: counts can be summed over batches and devices in between, because a
 metric of the whole is not the mean of the metrics of its parts.
 
-Labels are integer [n], a class or -1 for none, or [n, labels] of 0 and 1 (multi-label). Outputs are
-logits [n, classes], of which the largest is predicted, or [n, labels], of which the positive are
-predicted; or they are predictions: integer or boolean, in the shape of the labels.
+Labels are integer [n], a class or -1 for none, or [n, labels] of 0 and 1, NaN for none
+(multi-label). Outputs are logits [n, classes], of which the largest is predicted, or [n, labels],
+of which the positive are predicted; or they are predictions: integer or boolean, in the shape of
+the labels.
 """
 
 from types import ModuleType
@@ -67,9 +68,8 @@ def accuracy_counts(outputs: Array, labels: Array, mask: Array | None = None) ->
     if labels.ndim == 1:
         right = _predicted_classes(xp, outputs) == xp.asarray(labels)
         return (right & counted).sum(dtype=np.int32), counted.sum(dtype=np.int32)
-    right = _predicted_labels(xp, outputs) == xp.asarray(labels).astype(bool)
-    count = counted.sum(dtype=np.int32) * np.int32(labels.shape[1])
-    return (right & counted[:, None]).sum(dtype=np.int32), count
+    right = _predicted_labels(xp, outputs) == (xp.asarray(labels) > 0)
+    return (right & counted).sum(dtype=np.int32), counted.sum(dtype=np.int32)
 
 
 def f1_counts(
@@ -91,8 +91,9 @@ def f1_counts(
     """
     xp = _namespace(outputs, labels, mask)
     _check(outputs, labels, mask)
-    counted = _counted(xp, labels, mask)[:, None]
+    counted = _counted(xp, labels, mask)
     if labels.ndim == 1:
+        counted = counted[:, None]
         if outputs.ndim == 1 and num_classes is None:
             raise ValueError("outputs are predicted classes: pass num_classes, or logits")
         classes = xp.arange(outputs.shape[1] if outputs.ndim == 2 else num_classes)[None, :]
@@ -100,7 +101,7 @@ def f1_counts(
         actual = xp.asarray(labels)[:, None] == classes
     else:
         predicted = _predicted_labels(xp, outputs)
-        actual = xp.asarray(labels).astype(bool)
+        actual = xp.asarray(labels) > 0
     outcomes = (predicted & actual, predicted & ~actual, ~predicted & actual)
     return F1Counts(*((outcome & counted).sum(axis=0, dtype=np.int32) for outcome in outcomes))
 
@@ -184,7 +185,7 @@ def roc_auc(scores: Array, labels: Array, mask: Array | None = None) -> float:
 
     Args:
         scores: float [n, labels], higher for those more likely to have the label; or [n].
-        labels: 0 and 1, in the shape of `scores`.
+        labels: 0 and 1, NaN where it is not known, in the shape of `scores`.
         mask: bool [n], the nodes that count (None: all).
 
     Returns:
@@ -202,15 +203,15 @@ def roc_auc(scores: Array, labels: Array, mask: Array | None = None) -> float:
     if scores.ndim == 1:
         scores, labels = scores[:, None], labels[:, None]
     scores, labels, mask = _on_host(scores, labels, mask)
-    chosen = slice(None) if mask is None else mask
-    scores, positive = scores[chosen], labels[chosen].astype(bool)
-    if np.isnan(scores).any():
+    counted, positive = _counted(np, labels, mask), labels > 0
+    if np.isnan(scores[counted]).any():
         raise ValueError("scores of counted nodes must not be NaN; the model may have diverged")
-    num_positive = positive.sum(0)
-    usable = np.flatnonzero((num_positive > 0) & (num_positive < len(positive)))
+    num_positive = (positive & counted).sum(0)
+    usable = np.flatnonzero((num_positive > 0) & (num_positive < counted.sum(0)))
     if usable.size == 0:
         raise ValueError("no label has both positive and negative nodes: ROC-AUC is undefined")
-    return float(np.mean([_area(scores[:, label], positive[:, label]) for label in usable]))
+    areas = [_area(scores[c, k], positive[c, k]) for k in usable for c in [counted[:, k]]]
+    return float(np.mean(areas))
 
 
 def _area(scores: np.ndarray, positive: np.ndarray) -> float:
@@ -227,8 +228,12 @@ def _namespace(*arrays: Array | None) -> ModuleType:
 
 
 def _counted(xp: ModuleType, labels: Array, mask: Array | None) -> Any:
-    counted = xp.ones(len(labels), bool) if mask is None else xp.asarray(mask)
-    return counted & (xp.asarray(labels) >= 0) if labels.ndim == 1 else counted
+    """Bool in the shape of the labels: those that are known, of the nodes in the mask."""
+    # Also of NaN, which is not known.
+    known = xp.asarray(labels) >= 0
+    if mask is None:
+        return known
+    return known & (xp.asarray(mask) if labels.ndim == 1 else xp.asarray(mask)[:, None])
 
 
 def _predicted_classes(xp: ModuleType, outputs: Array) -> Any:
@@ -278,3 +283,7 @@ def _on_host(
             f"labels reach class {labels.max()}, but outputs have {outputs.shape[1]} columns"
         )
     return outputs, labels, mask
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -93,3 +93,7 @@ def _usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

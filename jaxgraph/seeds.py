@@ -26,9 +26,10 @@ def checked_seed(name: str, value: Any) -> int:
         ValueError: it is not an integer, or out of range.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        given = repr(value).splitlines()[0]
         raise ValueError(
-            f"{name}: got {value!r} of type {type(value).__name__}; expected an integer from 0 to "
-            "2**32 - 1."
+            f"{name}: got {given} of type {type(value).__name__}; expected an integer from 0 to "
+            "2**32 - 1, and no random key: that is made of it."
         )
     if not 0 <= value < NUM_SEEDS:
         raise ValueError(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse import csgraph
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import check_graph
 from jaxgraph.seeds import checked_seed
 
 __all__ = [
@@ -16,6 +19,7 @@ __all__ = [
     "degree_features",
     "in_largest_component",
     "largest_component",
+    "mean_log_degree",
     "normalize_features",
     "random_split",
     "remove_duplicate_edges",
@@ -54,11 +58,8 @@ def to_undirected(graph: Graph) -> Graph:
     Raises:
         ValueError: equal edges, or an edge and its reverse, have different attributes.
     """
-    both_ways = {
-        name: np.concatenate([value, value])
-        for name in _EDGE_FIELDS
-        if (value := getattr(graph, name)) is not None
-    }
+    check_graph(graph, "to_undirected(graph)")
+    both_ways = _edges_mapped(graph, lambda values: np.concatenate([values, values]))
     doubled = graph.replace(
         senders=np.concatenate([graph.senders, graph.receivers]),
         receivers=np.concatenate([graph.receivers, graph.senders]),
@@ -79,7 +80,10 @@ def remove_duplicate_edges(graph: Graph) -> Graph:
     Raises:
         ValueError: equal edges have different attributes, so that none of them can stand for all.
     """
-    attributed = [name for name in _EDGE_FIELDS if getattr(graph, name) is not None]
+    check_graph(graph, "remove_duplicate_edges(graph)")
+    attributed = {name: getattr(graph, name) for name in _EDGE_FIELDS}
+    attributed = {name: values for name, values in attributed.items() if values is not None}
+    attributed |= {f"edge_data[{name!r}]": values for name, values in graph.edge_data.items()}
     fits = graph.num_nodes <= _MOST_NODES_OF_KEYS
     if fits and not attributed:
         keys = _edge_keys(graph)
@@ -93,42 +97,45 @@ def remove_duplicate_edges(graph: Graph) -> Graph:
     senders, receivers = graph.senders[order], graph.receivers[order]
     starts = _starts_of_runs(senders) | _starts_of_runs(receivers)
     first_of_run = order[np.flatnonzero(starts)]
-    kept = {}
-    for name in attributed:
-        values = getattr(graph, name)
-        kept[name] = values[first_of_run]
-        expected = kept[name][np.cumsum(starts) - 1]
-        differs = values[order] != expected
-        if differs.ndim == 2:
-            differs = differs.any(axis=1)
+    for name, values in attributed.items():
+        given, expected = values[order], values[first_of_run][np.cumsum(starts) - 1]
+        # NaN is not NaN.
+        differs = (given != expected) & ((given == given) | (expected == expected))
+        differs = differs.any(axis=tuple(range(1, differs.ndim)))
         if differs.any():
             first = int(np.argmax(differs))
             raise ValueError(
                 f"{name}: the edges {senders[first]} -> {receivers[first]} have different values, "
                 "so that one cannot stand for all. Give them one value first, or drop it with "
-                f"graph.replace({name}=None)."
+                f"{_dropping(name)}."
             )
-    return graph.replace(senders=senders[starts], receivers=receivers[starts], **kept)
+    return graph.replace(
+        senders=senders[starts],
+        receivers=receivers[starts],
+        **_edges_mapped(graph, lambda values: values[first_of_run]),
+    )
 
 
 def add_self_loops(graph: Graph) -> Graph:
     """Adds an edge i -> i to every node that has none, with weight 1 in a weighted graph.
 
     Args:
-        graph: the graph, without edge features and edge types.
+        graph: the graph, without edge features, edge types and named arrays of edges.
 
     Returns:
         The graph; its new edges come last.
 
     Raises:
-        ValueError: the graph has edge features or edge types, of which a new edge would need one.
+        ValueError: the graph has edge features, edge types or named arrays of edges, of which a new
+            edge would need one.
     """
-    for name in ("edges", "edge_type"):
-        if getattr(graph, name) is not None:
-            raise ValueError(
-                f"{name}: a new self-loop has no value for it; drop it with "
-                f"graph.replace({name}=None), or append the self-loops with values of your own."
-            )
+    check_graph(graph, "add_self_loops(graph)")
+    unknown = [name for name in ("edges", "edge_type") if getattr(graph, name) is not None]
+    for name in (*unknown, *(f"edge_data[{name!r}]" for name in graph.edge_data)):
+        raise ValueError(
+            f"{name}: a new self-loop has no value for it; drop it with {_dropping(name)}, or "
+            "append the self-loops with values of your own."
+        )
     missing = np.ones(graph.num_nodes, bool)
     missing[graph.senders[graph.senders == graph.receivers]] = False
     loops = np.flatnonzero(missing).astype(graph.senders.dtype)
@@ -153,6 +160,7 @@ def remove_self_loops(graph: Graph) -> Graph:
     Returns:
         The graph without self-loops.
     """
+    check_graph(graph, "remove_self_loops(graph)")
     return _select_edges(graph, graph.senders != graph.receivers)
 
 
@@ -174,11 +182,17 @@ def normalize_features(graph: Graph) -> Graph:
         Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", ICLR
         2017, section 5.2.
     """
+    check_graph(graph, "normalize_features(graph)")
     if graph.nodes is None:
         raise ValueError(f"nodes: the graph {graph.name!r} has no features to normalise.")
-    sums = graph.nodes.sum(axis=1, dtype=np.float64, keepdims=True)
+    nodes = graph.nodes
+    sums = nodes.sum(axis=1, dtype=np.float64)
     sums[sums == 0] = 1
-    return graph.replace(nodes=graph.nodes / sums.astype(np.float32))
+    sums = sums.astype(np.float32)
+    if isinstance(nodes, np.ndarray):
+        return graph.replace(nodes=nodes / sums[:, None])
+    quotients = nodes.data / np.repeat(sums, np.diff(nodes.indptr))
+    return graph.replace(nodes=sp.csr_array((quotients, nodes.indices, nodes.indptr), nodes.shape))
 
 
 def degree_features(graph: Graph, max_degree: int | None = None) -> Graph:
@@ -195,6 +209,7 @@ def degree_features(graph: Graph, max_degree: int | None = None) -> Graph:
     Raises:
         ValueError: ``max_degree`` is negative.
     """
+    check_graph(graph, "degree_features(graph, max_degree)")
     degrees = graph.in_degrees()
     if max_degree is None:
         return graph.replace(nodes=np.log1p(degrees, dtype=np.float32)[:, None])
@@ -203,6 +218,26 @@ def degree_features(graph: Graph, max_degree: int | None = None) -> Graph:
     one_hot = np.zeros((graph.num_nodes, max_degree + 1), np.float32)
     one_hot[np.arange(graph.num_nodes), np.minimum(degrees, max_degree)] = 1
     return graph.replace(nodes=one_hot)
+
+
+def mean_log_degree(graph: Graph) -> float:
+    """Computes the mean of log(d + 1) over all nodes, d being the in-degree.
+
+    Args:
+        graph: the graph that a model is trained on.
+
+    Returns:
+        `delta` of `jaxgraph.nn.PNA`.
+
+    Raises:
+        ValueError: the graph has no edge.
+
+    References:
+        Corso et al., "Principal neighbourhood aggregation for graph nets", 2020, equation 5.
+    """
+    if not graph.num_edges:
+        raise ValueError("graph has no edge: the mean of log(d + 1) over its nodes is 0.")
+    return float(np.log1p(graph.in_degrees().astype(np.float64)).mean())
 
 
 def random_split(
@@ -216,13 +251,15 @@ def random_split(
 ) -> Graph:
     """Draws training, validation and test nodes at random among the labelled nodes.
 
+    Without labels, as for a regression, it draws among all nodes, by ``fractions``.
+
     Args:
         graph: the graph; masks it has are replaced.
         labels_per_class: training nodes of each class.
         val_per_class: validation nodes of each class; all other labelled nodes are for testing.
         fractions: if given, used instead: the shares of labelled nodes (all nodes of a multi-label
-            graph) for training, validation and test, whatever their class. A share of 0 gives no
-            mask.
+            graph, or of one without labels) for training, validation and test, whatever their
+            class. A share of 0 gives no mask.
         among: bool [num_nodes], the nodes to draw from; the others get into no mask. None: all.
         seed: of the random generator, from 0 to 2**32 - 1.
 
@@ -236,18 +273,22 @@ def random_split(
         Shchur et al., "Pitfalls of Graph Neural Network Evaluation", 2018, section 3 (20 and 30 of
         each class).
     """
-    if graph.labels is None:
-        raise ValueError(
-            f"labels: the graph {graph.name!r} has none; a split draws labelled nodes."
-        )
-    generator = np.random.default_rng(checked_seed("seed", seed))
-    ids = _labelled_nodes(graph.labels)
+    check_graph(graph, "random_split(graph, ...)")
+    generator, labels = np.random.default_rng(checked_seed("seed", seed)), graph.labels
+    ids = np.arange(graph.num_nodes)
+    if labels is not None and labels.ndim == 1:
+        ids = np.flatnonzero(labels >= 0)
     if among is not None:
         ids = ids[_checked_mask(among, graph.num_nodes)[ids]]
     if fractions is not None:
         parts = _split_by_fraction(ids, fractions, generator)
+    elif labels is not None:
+        parts = _split_by_class(labels, ids, labels_per_class, val_per_class, generator)
     else:
-        parts = _split_by_class(graph.labels, ids, labels_per_class, val_per_class, generator)
+        raise ValueError(
+            f"labels: the graph {graph.name!r} has none, and a split by class draws labelled "
+            "nodes; pass fractions=(train, val, test), which draws among all."
+        )
     masks = {}
     for name, ids in zip(("train_mask", "val_mask", "test_mask"), parts, strict=True):
         masks[name] = _mask_or_none(ids, graph.num_nodes)
@@ -269,6 +310,7 @@ def subgraph(graph: Graph, node_ids: np.ndarray) -> Graph:
     Raises:
         ValueError: an id is out of range or repeated, or there is none.
     """
+    check_graph(graph, "subgraph(graph, node_ids)")
     ids = np.asarray(node_ids)
     if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.size == 0:
         raise ValueError(
@@ -288,6 +330,7 @@ def subgraph(graph: Graph, node_ids: np.ndarray) -> Graph:
     changes = {
         name: value[ids] for name in _NODE_FIELDS if (value := getattr(graph, name)) is not None
     }
+    changes["node_data"] = {name: values[ids] for name, values in graph.node_data.items()}
     for name in ("train_mask", "val_mask", "test_mask"):
         if name in changes and not changes[name].any():
             changes[name] = None
@@ -308,6 +351,7 @@ def largest_component(graph: Graph) -> Graph:
     Returns:
         The induced subgraph of the largest component (of equal ones, that with the smallest id).
     """
+    check_graph(graph, "largest_component(graph)")
     return subgraph(graph, np.flatnonzero(in_largest_component(graph)))
 
 
@@ -320,6 +364,7 @@ def in_largest_component(graph: Graph) -> np.ndarray:
     Returns:
         bool [num_nodes] (of equal components, that with the smallest id).
     """
+    check_graph(graph, "in_largest_component(graph)")
     ones = np.ones(graph.num_edges, np.int8)
     shape = (graph.num_nodes, graph.num_nodes)
     adjacency = sp.coo_matrix((ones, (graph.senders, graph.receivers)), shape=shape)
@@ -344,14 +389,22 @@ def _with_edge_keys(graph: Graph, keys: np.ndarray) -> Graph:
 
 
 def _select_edges(graph: Graph, kept: np.ndarray) -> Graph:
-    changes = {
-        name: value[kept] for name in _EDGE_FIELDS if (value := getattr(graph, name)) is not None
-    }
+    changes = _edges_mapped(graph, lambda values: values[kept])
     return graph.replace(senders=graph.senders[kept], receivers=graph.receivers[kept], **changes)
 
 
-def _labelled_nodes(labels: np.ndarray) -> np.ndarray:
-    return np.arange(labels.shape[0]) if labels.ndim == 2 else np.flatnonzero(labels >= 0)
+def _edges_mapped(graph: Graph, function: Callable[[np.ndarray], np.ndarray]) -> dict[str, Any]:
+    """The fields with an entry per edge, after a function of arrays [num_edges, ...]."""
+    fields = {name: getattr(graph, name) for name in _EDGE_FIELDS}
+    mapped = {name: function(values) for name, values in fields.items() if values is not None}
+    named = {name: function(values) for name, values in graph.edge_data.items()}
+    return mapped | {"edge_data": named}
+
+
+def _dropping(name: str) -> str:
+    """The call that removes data of edges."""
+    field, _, quoted = name.rstrip("]").partition("[")
+    return f"graph.with_edges({quoted[1:-1]}=None)" if quoted else f"graph.replace({field}=None)"
 
 
 def _checked_mask(mask: np.ndarray, num_nodes: int) -> np.ndarray:
@@ -420,3 +473,7 @@ def _mask_or_none(ids: np.ndarray, num_nodes: int) -> np.ndarray | None:
     mask = np.zeros(num_nodes, bool)
     mask[ids] = True
     return mask
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

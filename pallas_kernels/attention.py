@@ -1,9 +1,9 @@
-"""Attention over the neighbors of every row, with a maximum that runs with the edges.
+"""Attention over the neighbors of every row, with a running maximum.
 
-Expected: an edge reads 4 bytes of index, the row of values and what logits see of its sender: 4
-bytes per head of GAT, nothing more of GATv2, a row of keys of dot products. A row writes its
+Expected: an edge reads 4 bytes of index, the row of values and the sender's input of the logits: 4
+bytes per head for GAT, nothing more for GATv2, a row of keys for dot products. A row writes its
 output, once, and 8 bytes per head. With 2 such tables in registers, 4 edges are read at a time: 4
-reads of 16 bytes (8 of dot products), and 41 to 111 kB per multiprocessor.
+reads of 16 bytes (8 for dot products), and 41 to 111 kB in flight per multiprocessor.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from pallas_kernels.teams import Launch, Team, team_for
 __all__ = ["Attention", "attention_output", "attention_state", "attention_team"]
 
 PARTS = (Part(-math.inf, per_head=True), Part(0.0, per_head=True), Part(0.0))
-"""The maximum of the logits, the sum of powers relative to it, and the sum that they weigh."""
+"""The maximum of the logits, the sum of powers relative to it, and the weighted sum of values."""
 
 
 @pytree
 class Attention:
-    """The arrays and settings that attention is computed from.
+    """The arrays and settings from which attention is computed.
 
     Attributes:
-      sender, receiver: what logits see of both ends, [rows, heads] of GAT, float32, else
+      sender, receiver: the inputs of the logits from both ends, float32 [rows, heads] for GAT, else
         [rows, heads * width] of float32, bfloat16 or float16.
-      vector: float32 [1, heads * width] of GATv2, else None.
-      values: [senders, heads * width], None where they are `sender`, as GATv2's are.
-      dropout: of coefficients; None: none.
-      heads: how many there are.
-      logits: of which kind.
+      vector: float32 [1, heads * width] for GATv2, else None.
+      values: [senders, heads * width]; None where they are `sender`, as for GATv2.
+      dropout: dropout of coefficients; None: no dropout.
+      heads: number of heads.
+      logits: the equation of the logits.
     """
 
     sender: jax.Array
@@ -72,9 +72,9 @@ def attention_team(attention: Attention, tables: int, launch: Launch) -> Team:
     """The team for attention.
 
     Args:
-      attention: what it is computed from.
-      tables: about how many rows a lane has in its registers for each edge that it waits for.
-      launch: how the kernel is started.
+      attention: the inputs.
+      tables: about how many rows a lane holds in registers for each edge in flight.
+      launch: the launch configuration.
 
     Returns:
       The team.
@@ -102,15 +102,14 @@ def attention_state(
     The output of attention is s_i / z_i.
 
     Args:
-      attention: what it is computed from.
+      attention: the inputs.
       rows: the receivers and their edges.
       neighbors: int32 [edges], the sender of each edge.
-      before: the state to continue from, float32 [receivers, heads] twice and
-        [receivers, heads * width]; of no edges it is -inf, 0, 0. Written over where a row is in
-        `rows`.
-      fresh: whether `before` is that of no edges there, and need not be read; it may then be shapes
-        and types, and starts as anything.
-      launch: how the kernel is started; None: for the chip of this process.
+      before: the state to continue from, float32 [receivers, heads] twice and [receivers, heads *
+        width]; the state of no edges is -inf, 0, 0. It is overwritten at the rows in `rows`.
+      fresh: whether `before` is the state of no edges there, and need not be read; it may then be
+        shapes and types of uninitialised arrays.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       m, z and s.
@@ -137,12 +136,12 @@ def attention_output(
 
     Args:
       attention, rows, neighbors, launch: as for `attention_state`.
-      results: what m and z, float32 [receivers, heads], and y [receivers, heads * width], of any
-        type of values, are written to, as in `reduce_rows`.
-      before: the state to continue from, as for `attention_state`; None: that of no edges.
+      results: the arrays for m and z, float32 [receivers, heads], and y [receivers, heads * width],
+        of any type of values, as in `reduce_rows`.
+      before: the state to continue from, as for `attention_state`; None: the state of no edges.
 
     Returns:
-      m and z, 0 and 1 of no edges, and y, 0 of no edges.
+      m, z and y; without edges 0, 1 and 0.
     """
     launch = launch or Launch()
     reduction, team, arrays = _reduction(attention, neighbors, launch)
@@ -188,8 +187,8 @@ def _fold(
 ) -> State:
     logits, dropout = attention.logits, attention.dropout
     of_row = partial(read_row, lanes, team, item)
-    own = logits.read(lanes, team, item, tables["receiver"], item.row, item.asks)
-    vector = of_row(tables["vector"], item.row * 0, item.asks) if "vector" in tables else []
+    own = logits.read(lanes, team, item, tables["receiver"], item.row, item.has_edges)
+    vector = of_row(tables["vector"], item.row * 0, item.has_edges) if "vector" in tables else []
     ids = EdgeIds.of_row(lanes, team, dropout, tables, "receiver", item)
 
     def fetch(slot: jax.Array, mask: jax.Array) -> jax.Array:
@@ -221,7 +220,7 @@ def _fold(
 def _powers(
     peak: jax.Array, logits: Sequence[jax.Array]
 ) -> tuple[jax.Array, jax.Array, list[jax.Array]]:
-    """The new maximum, the power of the old one relative to it, and those of logits."""
+    """The new maximum, the power of the old one relative to it, and the powers of the logits."""
     top = peak
     for logit in logits:
         top = jnp.maximum(top, logit)

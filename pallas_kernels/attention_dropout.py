@@ -1,4 +1,4 @@
-"""Dropout of attention coefficients: masks are hashed from a seed and ids, and are never stored."""
+"""Dropout of attention coefficients: masks are hashed from a seed and ids, and never stored."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ LOWEST = np.int32(-(1 << 31))
 
 @pytree
 class Dropout:
-    """Coefficients are kept where a hash of the ids of an edge and its head reaches a threshold.
+    """The dropout of coefficients: one is kept where a hash of its edge and head is large enough.
 
-    keep_eh = mix(start_e + h step_e) >= threshold, with start_e and step_e made of the seed, the
-    ids of receiver and sender and the repetition of the edge.
+    keep_eh = mix(start_e + h step_e) >= threshold, with start_e and step_e computed from the seed,
+    the ids of receiver and sender and the repetition of the edge.
 
     Attributes:
-      words: int32 [2], of `spread_seed`.
-      firsts: int32 [2], the places of the first receiver's and of the first sender's id.
+      words: int32 [2], the result of `spread_seed`.
+      firsts: int32 [2], the indices of the first receiver's and of the first sender's id.
       receiver_ids, sender_ids: int32, ids of the rows.
-      repetition: int32 [slots], which of several equal edges each one is; None: no equal edges.
+      repetition: int32 [slots], the index of each edge among equal edges; None: no equal edges.
       threshold: in [0, 2 ** 32).
-      scale: what coefficients that are kept are multiplied with.
+      scale: the factor of kept coefficients.
     """
 
     words: jax.Array
@@ -47,7 +47,7 @@ class Dropout:
     scale: float = dataclasses.field(metadata={"static": True})
 
     def operands(self) -> dict[str, jax.Array]:
-        """The arrays by the names under which `EdgeIds` looks for their references."""
+        """The arrays, by the names of their references in `EdgeIds`."""
         found = {
             "words": self.words,
             "firsts": self.firsts,
@@ -58,7 +58,7 @@ class Dropout:
 
 
 def spread_seed(seed: jax.Array) -> jax.Array:
-    """Both words of a seed, spread over two.
+    """Both words of a seed, mixed into two.
 
     Args:
       seed: uint32 [2].
@@ -74,13 +74,13 @@ def spread_seed(seed: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class EdgeIds:
-    """The ids of an item's edges, and which of its coefficients are kept.
+    """The ids of an item's edges, and the masks of its coefficients.
 
     Attributes:
-      lanes, team: that read them.
-      dropout: of which the static part counts.
-      references: of `Dropout.operands()`, by name.
-      side: "receiver" or "sender", what the rows are.
+      lanes, team: those that read them.
+      dropout: the dropout; only static fields are read.
+      references: the references of `Dropout.operands()`, by name.
+      side: "receiver" or "sender", the end that the rows are.
       item: the row.
       own: int32 [lanes], the id of the row.
     """
@@ -120,10 +120,10 @@ class EdgeIds:
         return [*found, self.lanes.read(self.references["repetition"], slot, mask=mask)[0]]
 
     def keep(self, reads: Sequence[list[jax.Array]]) -> list[jax.Array]:
-        """bool [lanes] for each of several edges, of which `read` has read.
+        """bool [lanes] for each of several edges, from the results of `read`.
 
-        What is random costs as much as the rest of an edge does. The lanes of a team, which all
-        need the same, hash an edge each and tell each other.
+        A hash costs as much as the rest of an edge. The lanes of a team, which all need the same
+        masks, hash one edge each and exchange the results.
         """
         if not reads:
             return []
@@ -150,8 +150,8 @@ def keep_masks(ids: EdgeIds | None, reads: Sequence[list[jax.Array]]) -> list[ja
     """Masks of the coefficients that dropout keeps, one bool [lanes] per edge, or None.
 
     Args:
-      ids: of the edges; None: nothing is dropped.
-      reads: what `ids.read` has read of each.
+      ids: the ids of the edges; None: nothing is dropped.
+      reads: the results of `ids.read` for each edge.
 
     Returns:
       The masks; None for each edge where nothing is dropped.
@@ -165,15 +165,15 @@ def kept_scale(ids: EdgeIds | None) -> float:
 
 
 def kept(lanes: Lanes, keep: jax.Array | None, values: Sequence[jax.Array]) -> list[jax.Array]:
-    """Values [count, lanes], and 0 where they are dropped, whatever they are.
+    """Values [count, lanes], with 0 for dropped ones, even where these are NaN.
 
     Args:
-      lanes: whose.
+      lanes: the lanes.
       keep: bool [lanes]; None: nothing is dropped.
-      values: several.
+      values: a few arrays.
 
     Returns:
-      As many.
+      Equally many arrays.
     """
     if keep is None:
         return list(values)
@@ -182,7 +182,7 @@ def kept(lanes: Lanes, keep: jax.Array | None, values: Sequence[jax.Array]) -> l
 
 
 def _pick(place: jax.Array, numbers: Sequence[jax.Array]) -> jax.Array:
-    """Of as many numbers as a power of two, that at a place."""
+    """The number at a place among numbers, of which there are a power of two."""
     if len(numbers) == 1:
         return numbers[0]
     half = len(numbers) // 2

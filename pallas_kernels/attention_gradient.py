@@ -2,10 +2,10 @@
 
 Coefficients are recomputed from the maximum and the normaliser of each receiver.
 
-Expected: by sender an edge reads 4 bytes of index, 16 per head (`Adjoint.numbers`), the gradient's
-row of its receiver and, of GATv2 and dot products, the receiver's row that logits see; it writes 4
+Expected: by sender an edge reads 4 bytes of index, 16 per head (`Adjoint.numbers`), its receiver's
+row of the gradient and, for GATv2 and dot products, its receiver's input of the logits; it writes 4
 per head. By receiver an edge reads these 4 (GAT), these and a row of keys (dot products), or a row
-of the sender (GATv2). Under way: 33 to 131 kB per multiprocessor.
+of the sender (GATv2). In flight: 33 to 131 kB per multiprocessor.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from pallas_kernels.teams import Launch, Team, team_for
 __all__ = ["Adjoint", "Edges", "Gradients", "attention_gradients", "make_adjoint"]
 
 NUMBERS = 4
-"""Numbers per head of a receiver, read at once."""
+"""Numbers per head of a receiver, which are read together."""
 
 SENDER_PARTS = {
     GAT: (Part(0.0), Part(0.0, per_head=True)),
     GATV2: (Part(0.0),),
     DOT: (Part(0.0), Part(0.0)),
 }
-"""The senders' sums: the gradient of values, and beside it that of their side of logits."""
+"""The senders' sums: the gradients of values, and of the senders' input of the logits."""
 
 
 @pytree
 class Adjoint:
-    """The arrays of the receivers that the gradients are computed from.
+    """The arrays of the receivers from which the gradients are computed.
 
     Attributes:
       gradient: g [receivers, heads * width], or [receivers, width] where all heads share it;
         float32, bfloat16 or float16.
       numbers: float32 [receivers, heads * 4], for each head m, 1 / z, <g, y> / z, and the
-        receiver's side of GAT's logit.
+        receiver's input of GAT's logit.
     """
 
     gradient: jax.Array
@@ -72,10 +72,10 @@ def make_adjoint(
     inverse: jax.Array,
     inner: jax.Array,
 ) -> Adjoint:
-    """Packs the arrays of the receivers that the gradients are computed from.
+    """Packs the arrays of the receivers from which the gradients are computed.
 
     Args:
-      attention: what the forward computed.
+      attention: the inputs of the forward.
       gradient: g [receivers, heads * width], or [receivers, width], of the output y.
       peak, inverse, inner: m, 1 / z and <g, y>, float32 [receivers, heads].
 
@@ -89,12 +89,12 @@ def make_adjoint(
 
 @pytree
 class Edges:
-    """The edges of every row of one side.
+    """The edges of every row at one end.
 
     Attributes:
       rows: the rows and their edges.
-      neighbors: int32 [edges], the row of the other side of each edge.
-      slots: int32 [edges], the place of each edge among those by receiver; None: its own.
+      neighbors: int32 [edges], the row at the other end of each edge.
+      slots: int32 [edges], the index of each edge among those by receiver; None: its own index.
     """
 
     rows: Rows
@@ -106,13 +106,12 @@ class Edges:
 class Gradients:
     """Gradients, in float32, of the arrays of an `Attention`, in their shapes.
 
-    As what gradients are added to, all but `vector` may be shapes and types of arrays that start as
-    anything.
+    As initial values, all but `vector` may be shapes and types of uninitialised arrays.
 
     Attributes:
       values, sender: sums by sender; GATv2 has one for both, `sender`.
       receiver: sums by receiver.
-      vector: of GATv2's vector, [heads * width].
+      vector: the gradient of GATv2's vector, [heads * width].
     """
 
     values: Result | None
@@ -131,9 +130,9 @@ def attention_gradients(
     fresh: bool = False,
     launch: Launch | None = None,
 ) -> Gradients:
-    """Adds to the gradients of what attention was computed from.
+    """Adds to the gradients of the arrays of attention.
 
-    With p_e the coefficient of an edge, d_e what dropout multiplies it with, and
+    With p_e the coefficient of an edge, d_e its dropout factor, and
     c_e = p_e (d_e <g_i, v_j> - <g_i, y_i>):
 
       GAT    dv_j = sum_e d_e p_e g_i,  dl_j = sum_e c_e leaky',  dr_i = sum_e c_e leaky'
@@ -142,43 +141,43 @@ def attention_gradients(
       DOT    dv_j = sum_e d_e p_e g_i,  dk_j = parameter sum_e c_e q_i,
              dq_i = parameter sum_e c_e k_j
 
-    Two kernels, one by sender and one by receiver, and where a row is too long for a cluster a
-    third, which joins the partial results of both. For the receivers of GAT and DOT the first
-    leaves one number per edge and head; those of GATv2 see the rows of the senders in any case, and
-    recompute it.
+    There are two kernels, one by sender and one by receiver; where a row is too long for a cluster,
+    a third joins the partial results of both. For the receivers of GAT and DOT the first kernel
+    writes one number per edge and head; the second kernel of GATv2 reads the rows of the senders
+    anyway, and recomputes that number.
 
     Args:
-      attention, adjoint: of the forward.
-      by_sender, by_receiver: the edges, twice.
-      before: what is added to, in place, where a row has edges; what is None is not wanted. GAT
-        and DOT want both or none of `values` and `sender`, and both where they want `receiver`;
-        `receiver` is there where `vector` is.
-      fresh: whether what is added to is 0 where a row has edges, and need not be read.
-      launch: how the kernels are started; None: for the chip of this process.
+      attention, adjoint: those of the forward.
+      by_sender, by_receiver: the edges in both orientations.
+      before: the arrays to which gradients are added, in place, at rows with edges; None: not
+        wanted. GAT and DOT need both or neither of `values` and `sender`, and both for `receiver`;
+        `vector` needs `receiver`.
+      fresh: whether these are 0 at rows with edges, and need not be read.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       The gradients that are wanted; the same bits on every run.
     """
-    how = _How(launch or Launch(), fresh)
+    launcher = _Launcher(launch or Launch(), fresh)
     if attention.logits.kind == GATV2:
-        return _gatv2_gradients(attention, adjoint, by_sender, by_receiver, before, how)
+        return _gatv2_gradients(attention, adjoint, by_sender, by_receiver, before, launcher)
     if before.sender is None or before.values is None:
         return Gradients(None, None, None, None)
     sums = [before.values, before.sender]
     if before.receiver is None:
-        by_rows = _start_senders(attention, adjoint, by_sender, sums, [], how)
-        values, sender = join_rows([by_rows], how.launch)[0]
+        by_rows = _start_senders(attention, adjoint, by_sender, sums, [], launcher)
+        values, sender = join_rows([by_rows], launcher.launch)[0]
         return Gradients(values, sender, None, None)
     slots = by_receiver.neighbors.shape[0]
     per_edge = jax.ShapeDtypeStruct((slots, attention.heads), jnp.float32)
-    first = _start_senders(attention, adjoint, by_sender, sums, [per_edge], how)
-    second = _start_receivers(attention, by_receiver, first.written[0], before.receiver, how)
-    (values, sender), (receiver,) = join_rows([first, second], how.launch)
+    first = _start_senders(attention, adjoint, by_sender, sums, [per_edge], launcher)
+    second = _start_receivers(attention, by_receiver, first.written[0], before.receiver, launcher)
+    (values, sender), (receiver,) = join_rows([first, second], launcher.launch)
     return Gradients(values, sender, receiver, None)
 
 
 @dataclasses.dataclass(frozen=True)
-class _How:
+class _Launcher:
     """The launch of the reductions; `fresh`: they start from 0, and do not read it."""
 
     launch: Launch
@@ -204,16 +203,16 @@ def _gatv2_gradients(
     by_sender: Edges,
     by_receiver: Edges,
     before: Gradients,
-    how: _How,
+    launcher: _Launcher,
 ) -> Gradients:
     started, sender, receiver, vector = [], None, None, None
     if before.sender is not None:
-        started = [_start_senders(attention, adjoint, by_sender, [before.sender], [], how)]
+        started = [_start_senders(attention, adjoint, by_sender, [before.sender], [], launcher)]
     if before.receiver is not None:
-        started.append(_start_hidden(attention, adjoint, by_receiver, before.receiver, how))
+        started.append(_start_hidden(attention, adjoint, by_receiver, before.receiver, launcher))
         if before.vector is not None:
             vector = before.vector + started[-1].written[0].sum(0)
-    joined = join_rows(started, how.launch)
+    joined = join_rows(started, launcher.launch)
     if before.sender is not None:
         sender = joined[0][0]
     if before.receiver is not None:
@@ -227,9 +226,9 @@ def _start_senders(
     edges: Edges,
     before: Sequence[Result],
     per_edge: Sequence[jax.ShapeDtypeStruct],
-    how: _How,
+    launcher: _Launcher,
 ) -> Started:
-    """Starts the senders' sums; writes a number per edge and head to `per_edge`, if it is given."""
+    """Starts the senders' sums; writes a number per edge and head to `per_edge`, if given."""
     kind = attention.logits.kind
     arrays = {"receivers": edges.neighbors} | (
         {} if edges.slots is None else {"slots": edges.slots}
@@ -242,31 +241,31 @@ def _start_senders(
         return _fold_sender(attention, lanes, team, item, tables)
 
     reduction = Reduction(f"{kind}_sender_gradients", SENDER_PARTS[kind], fold, add_states)
-    team = attention_team(attention, 2 if kind == GAT else 4, how.launch)
-    return how.start(reduction, team, edges, list(arrays.values()), before, per_edge)
+    team = attention_team(attention, 2 if kind == GAT else 4, launcher.launch)
+    return launcher.start(reduction, team, edges, list(arrays.values()), before, per_edge)
 
 
 def _start_receivers(
-    attention: Attention, edges: Edges, per_edge: jax.Array, before: Result, how: _How
+    attention: Attention, edges: Edges, per_edge: jax.Array, before: Result, launcher: _Launcher
 ) -> Started:
     """Starts the receivers' sums of `per_edge` (GAT), or of the keys weighted with it (DOT)."""
     kind = attention.logits.kind
     if kind == GAT:
         operands = Neighbors(per_edge, None).operands()
-        team = team_for(attention.heads, 4, words=how.launch.words)
+        team = team_for(attention.heads, 4, words=launcher.launch.words)
     else:
         operands = Neighbors(attention.sender, edges.neighbors, per_edge).operands()
-        team = attention_team(attention, 1, how.launch)
+        team = attention_team(attention, 1, launcher.launch)
     fold = partial(fold_neighbors, tuple(operands))
     reduction = Reduction(f"{kind}_receiver_gradients", SUM, fold, add_states)
-    return how.start(reduction, team, edges, list(operands.values()), [before])
+    return launcher.start(reduction, team, edges, list(operands.values()), [before])
 
 
 def _start_hidden(
-    attention: Attention, adjoint: Adjoint, edges: Edges, before: Result, how: _How
+    attention: Attention, adjoint: Adjoint, edges: Edges, before: Result, launcher: _Launcher
 ) -> Started:
     """Starts the sums of GATv2's receivers; writes each team's partial gradient of the vector."""
-    team = attention_team(attention, 4, how.launch)
+    team = attention_team(attention, 4, launcher.launch)
     arrays = {"senders": edges.neighbors, "gradient": adjoint.gradient}
     arrays |= {"numbers": adjoint.numbers, **attention.operands()}
     names = [*arrays, "vector_sums"]
@@ -275,10 +274,10 @@ def _start_hidden(
         tables = dict(zip(names, references, strict=True))
         return _fold_receiver(attention, lanes, team, item, tables)
 
-    # Every team adds up what comes from the rows that it deals with.
-    vector_sums = jnp.zeros((how.launch.workers * team.teams, before.shape[1]), jnp.float32)
+    # Every team sums the contributions of its own rows.
+    vector_sums = jnp.zeros((launcher.launch.workers * team.teams, before.shape[1]), jnp.float32)
     reduction = Reduction("gatv2_receiver_gradients", SUM, fold, add_states)
-    return how.start(reduction, team, edges, list(arrays.values()), [before], [vector_sums])
+    return launcher.start(reduction, team, edges, list(arrays.values()), [before], [vector_sums])
 
 
 def _fold_sender(
@@ -286,9 +285,9 @@ def _fold_sender(
 ) -> State:
     logits, dropout = attention.logits, attention.dropout
     of_row = partial(read_row, lanes, team, item)
-    own = logits.read(lanes, team, item, tables["sender"], item.row, item.asks)
-    values = own if logits.kind == GATV2 else of_row(tables["values"], item.row, item.asks)
-    vector = of_row(tables["vector"], item.row * 0, item.asks) if "vector" in tables else []
+    own = logits.read(lanes, team, item, tables["sender"], item.row, item.has_edges)
+    values = own if logits.kind == GATV2 else of_row(tables["values"], item.row, item.has_edges)
+    vector = of_row(tables["vector"], item.row * 0, item.has_edges) if "vector" in tables else []
     ids = EdgeIds.of_row(lanes, team, dropout, tables, "sender", item)
 
     def fetch(slot: jax.Array, mask: jax.Array) -> list[jax.Array]:
@@ -299,7 +298,7 @@ def _fold_sender(
         receiver, place = fetched[0], fetched[-1] if "slots" in tables else slot
         gradient = of_row(tables["gradient"], receiver, mask)
         numbers = _numbers(lanes, item, tables["numbers"], receiver, mask)
-        # The numbers of GAT have the logits' side of the receiver among them.
+        # GAT's numbers include the receiver's input of the logits.
         far = numbers[3:] if logits.kind == GAT else of_row(tables["receiver"], receiver, mask)
         return gradient, numbers, far, [] if ids is None else ids.read(receiver, place, mask)
 
@@ -345,9 +344,11 @@ def _fold_receiver(
 ) -> State:
     logits, dropout = attention.logits, attention.dropout
     of_row = partial(read_row, lanes, team, item)
-    own, gradient = (of_row(tables[name], item.row, item.asks) for name in ("receiver", "gradient"))
-    vector = of_row(tables["vector"], item.row * 0, item.asks)
-    numbers = _numbers(lanes, item, tables["numbers"], item.row, item.asks)
+    own, gradient = (
+        of_row(tables[name], item.row, item.has_edges) for name in ("receiver", "gradient")
+    )
+    vector = of_row(tables["vector"], item.row * 0, item.has_edges)
+    numbers = _numbers(lanes, item, tables["numbers"], item.row, item.has_edges)
     ids = EdgeIds.of_row(lanes, team, dropout, tables, "receiver", item)
 
     def fetch(slot: jax.Array, mask: jax.Array) -> jax.Array:
@@ -408,13 +409,13 @@ class _Power:
     Attributes:
       weight: its coefficient.
       product: <g, v>.
-      drawn: the coefficient times <g, y>.
+      inner: the coefficient times <g, y>.
       slope: the derivative of its logit.
     """
 
     weight: jax.Array
     product: jax.Array
-    drawn: jax.Array
+    inner: jax.Array
     slope: jax.Array | float
 
     @classmethod
@@ -439,11 +440,11 @@ def _changes(
 
     def one(power: _Power, mask: jax.Array, keep: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         weight = power.weight * scale
-        # Of what is dropped, the values may be anything.
+        # Dropped values may be NaN.
         product = weight * power.product
         product = product if keep is None else jnp.where(keep, product, 0.0)
-        change = (product - power.drawn) * power.slope
-        # A row that no edge asks for may hold anything.
+        change = (product - power.inner) * power.slope
+        # A row without edges may hold NaN.
         return jnp.where(mask, weight, 0.0), jnp.where(mask, change, 0.0)
 
     return [one(*each, keep) for each, keep in zip(powers, masks, strict=True)]

@@ -23,7 +23,7 @@ GAT, GATV2, DOT = "gat", "gatv2", "dot"
 
 @dataclasses.dataclass(frozen=True)
 class Logits:
-    """The equation of the logits, from l, x of one end of an edge and r, z of the other.
+    """The equation of the logits, for l, x of one end of an edge and r, z of the other.
 
       GAT    e = leaky_relu(l + r)
       GATV2  e = <a, leaky_relu(x + z)>
@@ -40,7 +40,7 @@ class Logits:
     def read(
         self, lanes: Lanes, team: Team, item: Item, table: Any, row: jax.Array, mask: jax.Array
     ) -> list[jax.Array]:
-        """Reads the operand of one end: [lanes] of GAT, else a row, as `read_row` returns it."""
+        """Reads the operand of one end: [lanes] for GAT, else a row, as `read_row` returns it."""
         if self.kind == GAT:
             return [lanes.read(table, row, item.head, mask=mask)[0]]
         return read_row(lanes, team, item, table, row, mask)
@@ -53,15 +53,15 @@ class Logits:
         other: Sequence[jax.Array],
         vector: Sequence[jax.Array],
     ) -> tuple[jax.Array, jax.Array | float]:
-        """The logit [lanes] of what `read` found at both ends, and its derivative.
+        """The logit [lanes] of an edge, and its derivative.
 
         Args:
-          lanes, team: whose.
-          one, other: what `read` returned.
-          vector: a of GATV2, as a row.
+          lanes, team: those of the edge.
+          one, other: the results of `read` at both ends.
+          vector: a for GATV2, as a row.
 
         Returns:
-          The logit, and its derivative by l + r of GAT, by <x, z> of DOT, 1 of GATV2.
+          The logit, and its derivative in l + r for GAT, in <x, z> for DOT; 1 for GATV2.
         """
         if self.kind == GAT:
             hidden = one[0] + other[0]

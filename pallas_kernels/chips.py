@@ -1,7 +1,7 @@
 """The chips that the kernels are made for, and the properties of a device that they depend on.
 
-A device of JAX on a GPU knows its compute capability and its number of multiprocessors. Without a
-device, as in compilation for a GPU on a machine that has none, the table of generations tells.
+A JAX device on a GPU knows its compute capability and its number of multiprocessors. Without a
+device, as in compilation for a GPU on a machine that has none, a table of generations is used.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def compute_capability(device: Any) -> str:
 
 
 def unsupported(device: Any) -> str:
-    """Says why the kernels are not for a device.
+    """Says why the kernels do not support a device.
 
     Args:
-      device: a device of JAX, of any platform.
+      device: a JAX device, of any platform.
 
     Returns:
-      The reason, "" where they have been compiled for chips of its generation.
+      The reason; "" where they have been compiled for chips of its generation.
     """
     if device.platform not in ("gpu", "cuda"):
         return f"runs on gpu, and the devices are {device.platform}"
@@ -41,7 +41,7 @@ def unsupported(device: Any) -> str:
     kind = getattr(device, "device_kind", device.platform)
     return (
         f"is made for chips of compute capability {', '.join(COMPILED_FOR)}, and {kind} has "
-        f"{found or 'none that it tells'}"
+        f"{found or 'an unknown one'}"
     )
 
 
@@ -49,10 +49,10 @@ def multiprocessors(device: Any = None) -> int:
     """Finds the number of multiprocessors of a device.
 
     Args:
-      device: a device of JAX; None: the first one of this process.
+      device: a JAX device; None: the first one of this process.
 
     Returns:
-      The device's number; where it is no GPU or does not tell, that of the largest chip of its
+      The device's number; where it is no GPU or does not report it, that of the largest chip of its
       generation, or of Hopper.
     """
     device = jax.local_devices()[0] if device is None else device

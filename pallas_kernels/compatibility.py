@@ -34,10 +34,10 @@ def interpreter(*, detect_races: bool = True) -> Any:
     """Settings under which `kernel(..., interpret=...)` runs on a CPU.
 
     Args:
-      detect_races: whether accesses of a block's warpgroups that no barrier orders are looked for.
+      detect_races: whether to report accesses by a block's warpgroups that no barrier orders.
 
     Returns:
-      What `interpret` takes.
+      The value of `interpret`.
     """
     if found := getattr(plgpu, "InterpretGPUParams", None):
         return found(detect_races=detect_races)
@@ -61,21 +61,21 @@ def kernel(
     """A Mosaic GPU kernel on a grid of one axis.
 
     Args:
-      body: takes the references of operands and results; `lax.axis_index` of "program", the
-        cluster, "member" of it, and "warpgroup" of a block tell which warpgroup runs it.
+      body: a function of the references of operands and results. `lax.axis_index` of "program", the
+        cluster, of its "member", and of the "warpgroup" of a block identify the running warpgroup.
       results: shape and type of each result.
       programs: blocks of the grid, a multiple of `cluster`.
       warpgroups: warpgroups of a block.
-      cluster: blocks that may wait for each other; of 1 there is no "member".
-      name: of the kernel.
-      continued: which result is written over which operand, by operand; what the kernel does not
-        write keeps its value.
+      cluster: blocks that may wait for each other; with 1 there is no "member".
+      name: name of the kernel.
+      continued: the result that overwrites each operand, by operand; what the kernel does not write
+        is unchanged.
       interpret: settings of the interpreter; None: compiled.
 
     Returns:
       A function of arrays, which also runs inside `jax.shard_map(check_vma=True)`.
     """
-    # `plgpu.kernel` writes over `jax.Ref`s only, which jax 0.12 refuses inside `shard_map`, and
+    # `plgpu.kernel` overwrites `jax.Ref`s only, which jax 0.12 refuses inside `shard_map`, and
     # `pallas_call` has no Mosaic GPU there any more; this is what `plgpu.kernel` itself calls.
     from jax._src.pallas.mpmd import _mpmd_map
 
@@ -90,8 +90,8 @@ def kernel(
     )
     parameters = plgpu.CompilerParams(
         lowering_semantics=mgpu.LoweringSemantics.Lane,
-        # Lanes read what others of the kernel write after a barrier of their own: those which
-        # Pallas puts around reads and writes order nothing.
+        # Lanes read results of other lanes after a barrier of the kernel. The barriers that Pallas
+        # puts around reads and writes order nothing.
         unsafe_no_auto_barriers=True,
     )
 

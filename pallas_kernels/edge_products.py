@@ -1,7 +1,7 @@
-"""One product, or one sum, per edge of what its two ends hold.
+"""One product, or one sum, per edge of the rows at its two ends.
 
 Expected: an edge reads a row of z and 4 bytes of index, and writes 4 bytes per head, or a row; the
-row of x is read once for all its edges. Under way: as in `neighbor_sum`.
+row of x is read once for all its edges. In flight: as in `neighbor_sum`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def edge_products(
       z: [neighbors' rows, heads * width], of any of these types.
       rows: the rows and their edges.
       neighbors: int32 [edges], the row of `z` of each edge.
-      before: [slots, heads], of the type of the result, written over where a row has an edge.
-      slots: int32 [edges], where the product of each edge goes; None: its own place.
-      launch: how the kernel is started; None: for the chip of this process.
+      before: [slots, heads], of the type of the result, overwritten at the slots of edges.
+      slots: int32 [edges], the slot of each edge's product; None: its own index.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       [slots, heads], summed in float32 and rounded to the type of `before`.
@@ -76,7 +76,7 @@ def edge_sums(
       x: [rows, width], float32, bfloat16 or float16.
       z: [neighbors' rows, width], of any of these types.
       rows, neighbors, slots, launch: as for `edge_products`.
-      before: [slots, width], of the type of the result, written over where a row has an edge.
+      before: [slots, width], of the type of the result, overwritten at the slots of edges.
 
     Returns:
       [slots, width].

@@ -1,8 +1,8 @@
-"""Maxima and minima over the neighbors of every row, and the gradient to those that won.
+"""Maxima and minima over the neighbors of every row, and the gradient of the winners.
 
 Expected: forward an edge reads a row of x and 4 bytes of index, and a row writes two numbers per
-column; backward an edge reads two numbers per column of its receiver (the value that won and the
-gradient). The state is twice that of a sum.
+column; backward an edge reads two numbers per column of its receiver (the winner and the gradient).
+The state is twice that of a sum.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ def neighbor_extremum(
     fresh: bool = False,
     launch: Launch | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """The largest (or smallest) x_{neighbor of e} of every row, and how many are equal to it.
+    """The largest (or smallest) x_{neighbor of e} of every row, and how many equal it.
 
     NaN is larger and smaller than any number, and equal to NaN.
 
     Args:
       x: [neighbors' rows, width], float32, bfloat16 or float16.
       rows: the rows and their edges.
-      neighbors: int32 [edges], the row of `x` that each edge brings.
-      before: the state to continue from, best and count, float32 [rows, width] each; of no edges
-        it is -inf (inf) and 0. Written over where a row is in `rows`.
+      neighbors: int32 [edges], the row of `x` of each edge.
+      before: the state to continue from, best and count, float32 [rows, width] each; the state of
+        no edges is -inf (inf) and 0. It is overwritten at the rows in `rows`.
       maximum: whether the largest wins, or the smallest.
-      fresh: whether `before` is that of no edges there, and need not be read; it may then be shapes
-        and types, and starts as anything.
-      launch: how the kernel is started; None: for the chip of this process.
+      fresh: whether `before` is the state of no edges there, and need not be read; it may then be
+        shapes and types of uninitialised arrays.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       The state after the edges.
@@ -143,10 +143,10 @@ def winner_gradient(
       rows: the rows, which are senders, and their edges.
       neighbors: int32 [edges], the receiver of each edge.
       adjoint: [receivers, width] each: y_i, of any of these types, and g, float32.
-      before: float32 [rows, width], written over where a row is in `rows`.
-      fresh: whether `before` is 0 there, and need not be read; it may then be a shape and a type,
-        and starts as anything.
-      launch: how the kernel is started; None: for the chip of this process.
+      before: float32 [rows, width], overwritten at the rows in `rows`.
+      fresh: whether `before` is 0 there, and need not be read; it may then be the shape and type of
+        an uninitialised array.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       float32 [rows, width].

@@ -1,11 +1,11 @@
-"""Kernels written lane by lane: what 128 lanes of a warpgroup read, write and exchange.
+"""Kernels written lane by lane: reads, writes and exchanges of the 128 lanes of a warpgroup.
 
-Mosaic GPU's arrays are spread over the 128 lanes of a warpgroup. Every array of these kernels is
-int32 or float32 [..., lanes], one number per lane in the last axis, so that arithmetic on arrays is
-arithmetic per lane and a row of a gather can be a different one in every lane. What Pallas has no
-operation for is here: reads and writes at addresses that differ by lane, and exchanges between the
-lanes of a warp. Each has two bodies: code for the chip, and plain array code of the same meaning
-for Pallas' interpreter, which does not run inlined code.
+Mosaic GPU spreads arrays over the 128 lanes of a warpgroup. Every array of these kernels is int32
+or float32 [..., lanes], one number per lane in the last axis, so that arithmetic on arrays is
+arithmetic per lane, and every lane can gather another row. This module adds the operations that
+Pallas lacks: reads and writes at addresses that differ by lane, and exchanges between the lanes of
+a warp. Each has two bodies: code for the chip, and plain array code of the same meaning for Pallas'
+interpreter, which does not run inlined code.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Lanes:
         return plgpu.inline_mgpu(return_type=_result((LANES,), jnp.int32))(_lane_ids)()
 
     def full(self, shape: tuple[int, ...], value: Any, dtype: Any = jnp.float32) -> jax.Array:
-        """[..., lanes] of one value, laid out as what is read is, as loops need their carries."""
+        """[..., lanes] of one value, in the layout of reads, as loop carries must have it."""
         filled = jnp.full(shape, value, dtype)
         return filled if self.interpreted else plgpu.layout_cast(filled, _layout(shape))
 
@@ -104,9 +104,9 @@ class Lanes:
         Args:
           reference: [rows, columns] or [rows], global memory, of 16 or 32 bits.
           row, column: int32 [lanes]; column is a multiple of `count`, as is the number of columns.
-          mask: bool [lanes], which lanes read.
-          count: 1, 2, 4 or 8, how many numbers a lane reads at once, at most 16 bytes.
-          otherwise: what the other lanes get.
+          mask: bool [lanes], True for lanes that read.
+          count: 1, 2, 4 or 8, the numbers that a lane reads at once, at most 16 bytes.
+          otherwise: the value for the other lanes.
           constant: whether no lane of the kernel writes to the reference.
 
         Returns:
@@ -139,7 +139,7 @@ class Lanes:
           reference: [rows, columns] or [rows], global memory.
           row, column: int32 [lanes], as for `read`; no two lanes write to one place.
           values: [count, lanes].
-          mask: bool [lanes], which lanes write.
+          mask: bool [lanes], True for lanes that write.
         """
         if self.interpreted:
             return _interpreted_write(reference, row, column, values, mask)
@@ -159,10 +159,10 @@ class Lanes:
         )(_exchanger(distance))(values)
 
     def meet(self, barrier: Any) -> None:
-        """Has all lanes of a cluster wait for each other, and see what each has written before.
+        """Waits for all lanes of a cluster, after which each sees the earlier writes of the others.
 
         Args:
-          barrier: that `meeting` hands over.
+          barrier: the argument of `run` in `meeting`.
         """
         if self.interpreted:
             plgpu.barrier_arrive(barrier)
@@ -171,11 +171,11 @@ class Lanes:
             plgpu.inline_mgpu()(_meet)()
 
     def meeting(self, warpgroups: int, run: Callable[[Any], None]) -> None:
-        """Runs what needs a barrier of a cluster; a chip has one of its own.
+        """Runs a function that needs a barrier of a cluster; a chip has its own.
 
         Args:
-          warpgroups: of a block.
-          run: takes the barrier.
+          warpgroups: warpgroups of a block.
+          run: a function of the barrier.
         """
         if self.interpreted:
             barrier = plgpu.ClusterBarrier(collective_axes=("member",), num_arrivals=warpgroups)
@@ -280,7 +280,7 @@ def _lane_ids(context: Any) -> Any:
 
 
 def _address(reference: Any, shape: tuple[int, ...], dtype: Any, offsets: tuple[Any, ...]) -> Any:
-    """The place of a lane's first number; in 64 bits, since tables exceed 2 ** 31 numbers."""
+    """The address of a lane's first number; in 64 bits, since tables exceed 2 ** 31 numbers."""
     wide = _integer(64)
     places = [arith.extsi(wide, _numbers(each)[0]) for each in offsets]
     place = places[0]
@@ -305,7 +305,7 @@ def _access(size: int) -> tuple[str, int, str, int]:
 
 
 def _accesses(address: Any, dtype: Any, count: int) -> list[tuple[Any, int]]:
-    """Where `count` numbers are read or written, and how many, for each instruction."""
+    """The address and the number count of every instruction that accesses `count` numbers."""
     at_once = min(count, WIDEST // dtype.itemsize)
     wide = _integer(64)
     return [
@@ -351,7 +351,7 @@ def _read_words(address: Any, mask: Any, size: int, constant: bool) -> list[Any]
 
 
 def _unpacked(parts: list[Any], dtype: Any, count: int) -> list[Any]:
-    """Numbers of the type that is computed in, from the words that were read."""
+    """Numbers in the type of computation, from the words that were read."""
     element = element_type(dtype)
     per_word = max(1, count // len(parts))
     numbers = []

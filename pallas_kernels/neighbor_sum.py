@@ -1,15 +1,16 @@
 """Sums and means over the neighbors of every row: a sparse matrix times a dense one.
 
 Expected: an edge reads a row of x, 4 bytes of index and its weights (4 bytes per head, and 4 for
-the place of it in the transpose); a row of the result is written once and, but for a mean that is
-continued, not read. What is computed takes less time than these bytes, so that what counts is how
-many a lane has under way: 8 reads of 16 bytes at 16, 100, 128 and 256 columns, 24 of 4 bytes at 41,
-10 of 8 bytes at 602. With 3 to 8 warpgroups resident these are 34 to 123 kB per multiprocessor,
-where 29 keep 4.8 TB/s busy at 0.8 microseconds, and the bound is the memory's, or the L2's where
-rows are found there. 602 columns are not padded to 604 for reads of 16 bytes: the lanes of a warp
-read 256 consecutive bytes as it is, and rows of 2,416 bytes touch as many sectors as of 2,408.
-Where the table exceeds the L2 and some of its columns fit, these are summed first and then the
-next (`teams_for`): an H100 sums 128 columns over Reddit's edges in 8.9 ms so, and else in 12.3.
+its index in the transpose). A row of the result is written once and, except for a mean that is
+continued, not read. Arithmetic takes less time than these bytes, so the number of reads that a lane
+has in flight counts: 8 of 16 bytes at 16, 100, 128 and 256 columns, 24 of 4 bytes at 41, 10 of 8
+bytes at 602. With 3 to 8 resident warpgroups these are 34 to 123 kB per multiprocessor, where 29
+sustain 4.8 TB/s at 0.8 microseconds: the bound is the memory, or the L2 cache where it holds the
+rows. 602 columns are not padded to 604 for reads of 16 bytes: the lanes of a warp read 256
+consecutive bytes already, and rows of 2,416 bytes touch as many sectors as rows of 2,408.
+Where the table exceeds the L2 cache and some of its columns fit, one pass sums these and the next
+pass the next (`teams_for`): an H100 sums 128 columns over Reddit's edges in 8.2 ms, in one pass in
+12.3.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ SUM = (Part(0.0),)
 """The state of a sum."""
 
 MEAN = (Part(0.0), Part(0.0, per_head=True))
-"""The state of a mean: a sum, and of how many."""
+"""The state of a mean: a sum, and the number of its terms."""
 
 
 @pytree
@@ -57,11 +58,11 @@ class Neighbors:
 
     Attributes:
       x: [neighbors' rows, heads * width], float32, bfloat16 or float16.
-      neighbors: int32 [edges], the row of `x` that each edge brings; None: that of its own place,
-        where `x` has a row per edge.
+      neighbors: int32 [edges], the row of `x` of each edge; None: its own index, where `x` has a
+        row per edge.
       weights: [slots, heads], of any of these types; None: 1.
-      slots: int32 [edges], the row of `weights` of each edge; None: its own place.
-      scale: float32 [neighbors' rows], what each row of `x` is multiplied with; None: 1.
+      slots: int32 [edges], the row of `weights` of each edge; None: its own index.
+      scale: float32 [neighbors' rows], the factor of each row of `x`; None: 1.
     """
 
     x: jax.Array
@@ -76,7 +77,7 @@ class Neighbors:
         return 1 if self.weights is None else self.weights.shape[1]
 
     def operands(self) -> dict[str, jax.Array]:
-        """The arrays by the names under which `fold_neighbors` looks for their references."""
+        """The arrays, by the names of their references in `fold_neighbors`."""
         fields = ("x", "neighbors", "weights", "slots", "scale")
         named = {name: getattr(self, name) for name in fields}
         return {name: array for name, array in named.items() if array is not None}
@@ -100,12 +101,12 @@ def neighbor_sum(
     """y_i = before_i + sum_{e of row i} w_e s_j x_j, with j the neighbor of e.
 
     Args:
-      edges: what they bring.
+      edges: the rows and weights of the edges.
       rows: the rows and their edges.
-      before: float32 [rows, heads * width], written over where a row is in `rows`.
-      fresh: whether `before` is 0 there, and need not be read; it may then be a shape and a type,
-        and starts as anything.
-      launch: how the kernel is started; None: for the chip of this process.
+      before: float32 [rows, heads * width], overwritten at the rows in `rows`.
+      fresh: whether `before` is 0 there, and need not be read; it may then be the shape and type of
+        an uninitialised array.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       float32 [rows, heads * width]; the same bits on every run.
@@ -126,18 +127,18 @@ def neighbor_mean(
     *,
     launch: Launch | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """y_i = (before_i + sum_{e of row i} w_e s_j x_j) / n_i, divided where it is summed.
+    """y_i = (before_i + sum_{e of row i} w_e s_j x_j) / n_i, divided in the same kernel.
 
-    n_i is how many edges the row has and how many `before` stands for, and 1 if there are none.
+    n_i is the number of edges of the row, plus that in `before`, and at least 1.
 
     Args:
-      edges: what they bring.
+      edges: the rows and weights of the edges.
       rows: the rows and their edges.
-      results: [rows, heads * width], of any type of `Neighbors.x`, and float32 [rows, heads]: what
-        y and 1 / n are written to, as in `reduce_rows`.
-      before: a sum, float32 [rows, heads * width], and of how many, float32 [rows, heads]; None: of
-        none.
-      launch: how the kernel is started; None: for the chip of this process.
+      results: the arrays for y, [rows, heads * width], of any type of `Neighbors.x`, and 1 / n,
+        float32 [rows, heads], as in `reduce_rows`.
+      before: a sum, float32 [rows, heads * width], and the number of its terms, float32 [rows,
+        heads]; None: no terms.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       y and 1 / n.
@@ -184,9 +185,9 @@ def fold_neighbors(
     """The sum of an item's edges.
 
     Args:
-      names: of the references, as `Neighbors.operands()` has them.
-      lanes, team, item: which edges.
-      references: to the operands.
+      names: names of the references, as in `Neighbors.operands()`.
+      lanes, team, item: those of the edges.
+      references: the references of the operands.
 
     Returns:
       The state of a sum.

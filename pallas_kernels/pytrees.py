@@ -17,8 +17,8 @@ def pytree(cls: Class) -> Class:
     """Makes a frozen dataclass of `cls`, and a pytree of it that equals no other class's pytree.
 
     `jax.tree_util.register_dataclass` compares static fields and children, not classes. Two classes
-    of the same fields then have equal structures, and a cache of `jax.jit` hands out the program
-    of one for the other.
+    with equal fields then have equal structures, and a cache of `jax.jit` returns the program of
+    one for the other.
 
     Args:
       cls: annotated fields. One with `metadata={"static": True}` is part of the structure and must

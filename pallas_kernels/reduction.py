@@ -1,8 +1,8 @@
-"""Reductions of the edges of every row, in resumable form, with rows cut into pieces or not.
+"""Reductions of the edges of every row, in resumable form, with or without cuts of long rows.
 
-The pieces of a row are dealt to the blocks of one cluster, which at the end wait for each other and
-join them. Where a row is too long for that, the whole chip has them, and a second, short kernel
-joins them.
+The blocks of one cluster share the pieces of a row; at the end they wait for each other and join
+them. Where a row is too long for that, the whole chip shares them, and a second, short kernel joins
+them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 Result = jax.Array | jax.ShapeDtypeStruct
-"""An array that is written over, or the shape and type of one that starts as anything."""
+"""An array that is overwritten, or the shape and type of an uninitialised one."""
 
 State = tuple[list[jax.Array], ...]
 """For each part, [count, lanes] for each read of a lane, or [1, lanes] if it is per head."""
@@ -56,9 +56,9 @@ class Part:
     """One array of a state.
 
     Attributes:
-      empty: its value where nothing has been taken in.
+      empty: its value without edges.
       dtype: float32 or int32.
-      per_head: whether there is one number per head, and not one per column.
+      per_head: whether it has one number per head instead of one per column.
     """
 
     empty: float
@@ -71,11 +71,12 @@ class Reduction:
     """The functions that reduce the edges of a row to its state.
 
     Attributes:
-      name: of the kernel.
-      parts: of the state.
+      name: name of the kernel.
+      parts: the arrays of the state.
       fold: `(lanes, team, item, references)`: the state of an item's edges alone.
       merge: `(left, right)`: the state after the edges of both, those of `left` first.
-      finish: what is written of the last state of a row, of the same shapes; None: the state.
+      finish: computes the written arrays, of the same shapes, from a row's last state; None: the
+        state.
     """
 
     name: str
@@ -97,19 +98,19 @@ def empty_state(lanes: Lanes, team: Team, parts: Sequence[Part]) -> State:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One walk over some rows.
+    """The reduction of some lists of rows in one kernel.
 
     Attributes:
-      reduction, team: how.
-      lists: of rows; of several, the first is of pieces, and a second of three of the rows that are
-        joined from them in the same kernel.
-      arrays: of which `reduction.fold` gets the references.
-      results: what is written of each row: arrays, which are written over, or shapes and types.
-      before: the states to continue from; none: the results, if they are read.
-      written: what `reduction.fold` itself writes to, whose references it gets after the others;
-        shapes and types stand for arrays that start as anything.
+      reduction, team: the reduction and its team.
+      lists: lists of rows; if there are several, the first holds pieces, and of three the second
+        holds the rows that the same kernel joins from these.
+      arrays: the arrays whose references `reduction.fold` gets.
+      results: for each row: arrays, which are overwritten, or shapes and types.
+      before: the states to continue from; empty: the results, if they are read.
+      written: the arrays that `reduction.fold` itself writes, whose references it gets after the
+        others; shapes and types mean uninitialised arrays.
       partial: shape and type of each partial result of the pieces.
-      fresh: whether rows start from the state of no edges, and nothing is read of them.
+      fresh: whether rows start from the state of no edges, and need not be read.
     """
 
     reduction: Reduction
@@ -128,9 +129,9 @@ class Started:
     """A reduction whose partial results have not been joined.
 
     Attributes:
-      results: of the rows that are not cut.
-      written: what has been written to.
-      join: what is left to do; None: nothing.
+      results: the results of rows that are not cut.
+      written: the arrays that `fold` has written.
+      join: the remaining task; None: nothing remains.
     """
 
     results: list[jax.Array]
@@ -149,18 +150,17 @@ def reduce_rows(
     before: Sequence[jax.Array] = (),
     fresh: bool = False,
 ) -> list[jax.Array]:
-    """The states of rows after their edges, or what `reduction.finish` makes of them.
+    """The states of rows after their edges, or the results of `reduction.finish`.
 
     Args:
-      reduction, team, launch: how.
+      reduction, team, launch: the reduction, its team and its launch.
       rows: the rows and their edges.
-      arrays: of which `reduction.fold` gets the references.
-      results: [rows, heads * width] or, of a part that is per head, [rows, heads]. Arrays are
-        written over where a row is in `rows`; shapes and types stand for arrays that start as
-        anything.
-      before: the states to continue from, in the same shapes; none: the results, which are then
+      arrays: the arrays whose references `reduction.fold` gets.
+      results: [rows, heads * width] or, for a part that is per head, [rows, heads]. Arrays are
+        overwritten at the rows in `rows`; shapes and types mean uninitialised arrays.
+      before: the states to continue from, in the same shapes; empty: the results, which are then
         arrays unless `fresh`.
-      fresh: whether rows start from the state of no edges, and nothing is read of them.
+      fresh: whether rows start from the state of no edges, and need not be read.
 
     Returns:
       The results.
@@ -209,14 +209,14 @@ def start_rows(
     before: Sequence[jax.Array] = (),
     fresh: bool = False,
 ) -> Started:
-    """The results of rows after their edges, as far as one kernel can tell.
+    """The results of rows after their edges, before a second kernel joins partial results.
 
     Args:
       reduction, team, rows, arrays, results, launch, before, fresh: as for `reduce_rows`.
-      written: what `reduction.fold` itself writes to, whose references it gets after the others.
+      written: the arrays that `reduction.fold` itself writes, whose references come last.
 
     Returns:
-      What `join_rows` ends.
+      The input of `join_rows`.
     """
     lists = [rows.whole]
     partial: list[jax.ShapeDtypeStruct] = []
@@ -239,7 +239,7 @@ def start_rows(
 
 
 def _joining_team(reduction: Reduction, team: Team, launch: Launch) -> Team:
-    """The team for partial results, which are of 32 bits, whatever was reduced."""
+    """The team for partial results, which always have 32 bits."""
     count = len(reduction.parts)
     wide = team_for(
         team.width, 4, heads=team.heads, tables=count, words=launch.words, largest=team.count
@@ -256,7 +256,7 @@ def _partial_shapes(reduction: Reduction, team: Team, count: int) -> list[jax.Sh
 
 
 def join_rows(started: Sequence[Started], launch: Launch) -> list[list[jax.Array]]:
-    """The results of reductions, with what is left to do of all of them in one kernel."""
+    """The results of reductions, after one kernel has done all remaining tasks."""
     joined = iter(_call([each.join for each in started if each.join is not None], launch))
     return [each.results if each.join is None else next(joined) for each in started]
 
@@ -301,7 +301,7 @@ def _call(tasks: Sequence[Task], launch: Launch) -> list[list[jax.Array]]:
         of_results = references[len(inputs) + len(continued) :]
         parts = (_parted(references, counts[0]), _parted(of_results, counts[1]))
         for task, tables, found in zip(tasks, *parts, strict=True):
-            _walk(task, lanes, launch, tables, found)
+            _run_task(task, lanes, launch, tables, found)
 
     found = kernel(
         body,
@@ -321,14 +321,14 @@ def _firsts(counts: Sequence[int]) -> list[int]:
 
 
 def _parted(items: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
-    """Consecutive parts of so many items."""
+    """Consecutive parts of `items`, with the given numbers of items."""
     return [
         list(items[first : first + count])
         for first, count in zip(_firsts(counts), counts, strict=True)
     ]
 
 
-def _walk(
+def _run_task(
     task: Task, lanes: Lanes, launch: Launch, inputs: Sequence[Any], outputs: Sequence[Any]
 ) -> None:
     reduction, team = task.reduction, task.team
@@ -375,15 +375,15 @@ def _visit_together(
     lists: Sequence[Sequence[Any]],
     visits: Sequence[tuple[Team, Callable[[Item], None]]],
 ) -> None:
-    """Has every cluster deal with the pieces of some rows, and at the end with these rows.
+    """Reduces, in every cluster, the pieces of some rows, and at the end joins these rows.
 
-    Between both all rows that are not cut are dealt with, so that no warpgroup waits early for
-    those that have pieces.
+    In between, the rows that are not cut are reduced, so that no warpgroup waits early for those
+    that have pieces.
 
     Args:
-      lanes, launch: how.
+      lanes, launch: those of the kernel.
       lists: references of `RowList.operands()`: the pieces, the rows that are cut, the others.
-      visits: the team for each, and what deals with an item.
+      visits: the team for each list, and the function that reduces an item.
     """
     pieces, joined, whole = lists
     of_pieces, of_joined, of_whole = visits
@@ -397,7 +397,7 @@ def _visit_together(
     def of_row(turn: jax.Array, dealt: jax.Array) -> jax.Array:
         place = bounds[0] + cluster + turn * clusters
         span = Span(starts[place], lengths[place])
-        # Where one row ends the next begins, so that short ones keep several warpgroups busy.
+        # The next row starts where one ends, so that short rows keep several warpgroups busy.
         turned = lax.rem(own + count - lax.rem(dealt, count), count)
         workers = Workers(turned, count, of_grid)
         visit_entries(lanes, of_pieces[0], workers, pieces, span, of_pieces[1])

@@ -1,4 +1,4 @@
-"""The walk that all kernels share: rows in turn, and the edges of a row several at a time."""
+"""The loop that all kernels share: over rows, and over several edges of a row at a time."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ class RowList:
     """Some rows and their edges.
 
     Attributes:
-      rows, starts, lengths: int32 [rows], each row, its first edge and its edges; -1: no row.
-      bounds: int32 [3], the first entry that counts, that after the last, and the largest length
+      rows, starts, lengths: int32 [rows], each row, its first edge and its number of edges; -1:
+        none.
+      bounds: int32 [3], the first entry in use, the one after the last, and the largest length
         where the lengths do not descend; 0 where they do.
     """
 
@@ -48,7 +49,7 @@ class RowList:
     bounds: jax.Array
 
     def operands(self) -> tuple[jax.Array, ...]:
-        """The arrays, in the order in which `visit_rows` takes their references."""
+        """The arrays, in the order of the references of `visit_rows`."""
         return self.bounds, self.rows, self.starts, self.lengths
 
 
@@ -58,16 +59,16 @@ OPERANDS = 4
 
 @pytree
 class Rows:
-    """All rows of one group that have edges, and maybe those that have none.
+    """All rows of one group that have edges, and possibly those that have none.
 
     Attributes:
-      whole: the rows that are reduced at once, by descending length; rows without edges are among
-        them where a result that starts as anything has to be written everywhere.
-      pieces: parts of the rows that are cut, `joined`: those rows, their first piece and how many
-        they have; entry e of `pieces` has partial result e - bounds[0]. None: no row is cut.
-      partials: how many partial results there may be.
-      spread: whether the pieces of a row are more than blocks that can wait for each other deal
-        with in time, so that all blocks do, and a second kernel joins them.
+      whole: the rows that are reduced at once, by descending length; with the rows without edges
+        where an uninitialised result must be written everywhere.
+      pieces, joined: parts of the cut rows; these rows, with their first piece and their number of
+        pieces. Entry e of `pieces` has partial result e - bounds[0]. None: no row is cut.
+      partials: the most partial results.
+      spread: whether a row has more pieces than one cluster can reduce in time, so that all blocks
+        share them, and a second kernel joins them.
     """
 
     whole: RowList
@@ -82,16 +83,16 @@ class Item:
     """One turn of a warpgroup: a head of a row for each team; arrays are int32 [lanes].
 
     Attributes:
-      entry: which entry of the list, counted from the first that counts.
-      row, start, length: that entry's.
-      head: which head of the row.
-      valid: bool [lanes], whether there is such an entry.
+      entry: index in the list, counted from the first entry in use.
+      row, start, length: those of the entry.
+      head: the head of the row.
+      valid: bool [lanes], whether the entry exists.
       longest: int32, the largest length.
-      columns: for each read of a lane, the first column of it in a row of all heads.
+      columns: for each read of a lane, its first column in a row of all heads.
       within: the same in a row of one head.
-      inside: bool [lanes], for each read of a lane, whether it is inside of the head.
-      lane: which lane of the team.
-      worker: int32, which warpgroup of the grid.
+      inside: bool [lanes] for each read of a lane, whether it is inside the head.
+      lane: index of the lane in the team.
+      worker: int32, index of the warpgroup in the grid.
     """
 
     entry: jax.Array
@@ -108,8 +109,8 @@ class Item:
     worker: jax.Array
 
     @property
-    def asks(self) -> jax.Array:
-        """bool [lanes], whether there are edges; what other rows hold may be anything."""
+    def has_edges(self) -> jax.Array:
+        """bool [lanes], whether there are edges; rows without edges may hold NaN."""
         return self.valid & (self.length > 0)
 
 
@@ -118,9 +119,9 @@ class Span:
     """Some entries of a list.
 
     Attributes:
-      first: the first of them, counted from the first entry that counts.
-      count: how many.
-      step: how far apart they are.
+      first: the first of them, counted from the first entry in use.
+      count: number of entries.
+      step: distance between them.
     """
 
     first: Any
@@ -130,12 +131,12 @@ class Span:
 
 @dataclasses.dataclass(frozen=True)
 class Workers:
-    """Warpgroups that share out entries.
+    """Warpgroups that share entries.
 
     Attributes:
-      own: which of them runs the kernel.
-      count: how many there are.
-      of_grid: which of all warpgroups of the grid that is.
+      own: index of the running warpgroup among them.
+      count: number of warpgroups.
+      of_grid: index of the running warpgroup in the grid.
     """
 
     own: jax.Array
@@ -159,12 +160,12 @@ def visit_rows(
     references: Sequence[Any],
     visit: Callable[[Item], None],
 ) -> None:
-    """Has the teams of all warpgroups deal with every head of every entry of a list.
+    """Lets the teams of all warpgroups reduce every head of every entry of a list.
 
     Args:
-      lanes, team, launch: how.
-      references: of `RowList.operands()`.
-      visit: deals with an item.
+      lanes, team, launch: those of the kernel.
+      references: references of `RowList.operands()`.
+      visit: reduces an item.
     """
     bounds = references[0]
     span = Span(0, bounds[1] - bounds[0])
@@ -172,7 +173,7 @@ def visit_rows(
 
 
 def num_batches(team: Team, count: jax.Array) -> jax.Array:
-    """The number of turns in which one warpgroup alone deals with `count` entries."""
+    """The number of turns in which one warpgroup alone reduces `count` entries."""
     return lax.div(count * team.heads + (team.teams - 1), jnp.int32(team.teams))
 
 
@@ -184,14 +185,14 @@ def visit_entries(
     span: Span,
     visit: Callable[[Item], None],
 ) -> None:
-    """Has the teams of some warpgroups deal with every head of some entries of a list.
+    """Lets the teams of some warpgroups reduce every head of some entries of a list.
 
     Args:
-      lanes, team: how.
-      workers: which of the warpgroups.
-      references: of `RowList.operands()`.
+      lanes, team: those of the kernel.
+      workers: the warpgroups.
+      references: references of `RowList.operands()`.
       span: the entries.
-      visit: deals with an item.
+      visit: reduces an item.
     """
     bounds, rows, starts, lengths = references
     ids = lanes.ids()
@@ -241,14 +242,14 @@ def fold_edges(
     combine: Callable[[Pytree, Pytree, Pytree, jax.Array, jax.Array], Pytree],
     state: Pytree,
 ) -> Pytree:
-    """Takes the edges of an item into a state, in their order, `team.ahead` at a time.
+    """Folds the edges of an item into a state, in their order, `team.ahead` at a time.
 
-    What `fetch` reads of an edge, such as its neighbor, is under way while the edges before it are
-    loaded; all of `load` for `team.ahead` edges is under way before the first is combined.
+    Reads of `fetch`, such as an edge's neighbor, are in flight while earlier edges are loaded. All
+    reads of `load` for `team.ahead` edges are in flight before the first edge is combined.
 
     Args:
-      lanes, team, item: which edges.
-      fetch: `(slots, mask)`: what must be known of each team's next edge before it is loaded.
+      lanes, team, item: those of the edges.
+      fetch: `(slots, mask)`: reads of each team's next edge that `load` needs.
       load: `(fetched, slots, mask)`: reads of the edge.
       combine: `(state, fetched, loaded, slots, mask)`: the next state.
       state: pytree of arrays made by `lanes.full`: a carry must not start from what was read.
@@ -274,7 +275,7 @@ def fold_batches(
     combine: Callable[[Pytree, Sequence[tuple[Pytree, Pytree, jax.Array, jax.Array]]], Pytree],
     state: Pytree,
 ) -> Pytree:
-    """Takes the edges of an item into a state, `team.ahead` of them together.
+    """Folds the edges of an item into a state, `team.ahead` of them together.
 
     Args:
       lanes, team, item, fetch, load, state: as for `fold_edges`.

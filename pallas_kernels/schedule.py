@@ -1,12 +1,12 @@
 """The cut of long rows into pieces, decided on the host from the degrees.
 
-Rows are dealt with in descending order of degree, so that those that a warpgroup deals with at once
+Rows are reduced in descending order of degree, so that the rows that a warpgroup reduces at once
 are about equally long: many short rows fill it as well as a few long ones. Only a row so long that
-the chip would wait for it at the end is cut into *pieces*, each of which is reduced as if it were a
-row, to a *partial result* of its own. The blocks of one cluster deal with the pieces of a row, wait
-for each other and join them, in the order of the edges, so that every run returns the same bits.
-Only if a row is so long that a cluster would keep the chip waiting, the pieces of all rows are
-dealt to the whole chip, and joined by a second, short kernel. NumPy only.
+the chip would wait for it at the end is cut into *pieces*. Each piece is reduced like a row, to a
+*partial result*. The blocks of one cluster share the pieces of a row, wait for each other and join
+them, in the order of the edges, so that every run returns the same bits. Only if a row is so long
+that a cluster would keep the chip waiting, the whole chip shares the pieces of all rows, and a
+second, short kernel joins them. NumPy only.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ import numpy as np
 __all__ = ["SHORTEST", "Pieces", "cut_rows", "is_spread", "longest_piece", "most_pieces"]
 
 SHORTEST, SPREAD = 128, 4096
-"""Rows of fewer edges are not cut; a chip deals with about so many rows at once."""
+"""Rows of fewer edges are not cut; a chip reduces about so many rows at once."""
 
 SHARE, SOON = 32, 2048
-"""A cluster that is left alone reads about 1/32 of what a chip reads; and so many edges, of 512
-bytes, in about the time that a second kernel takes."""
+"""A cluster alone reads about 1/32 of the bytes that a chip reads; and it reads so many edges, of
+512 bytes, in about the time of a second kernel."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Pieces:
-    """The rows of one group that are cut, and where.
+    """The cut rows of one group, and their pieces.
 
     Attributes:
-      rows, starts, lengths: int32 [pieces], the row, first edge and edges of each piece, those of
-        one row side by side.
-      joined_rows, joined_starts, joined_lengths: int32 [rows that are cut], the row, its first
-        piece and its pieces, most pieces first.
+      rows, starts, lengths: int32 [pieces], the row, first edge and number of edges of each piece;
+        the pieces of a row are consecutive.
+      joined_rows, joined_starts, joined_lengths: int32 [cut rows], the row, its first piece and its
+        number of pieces, most pieces first.
     """
 
     rows: np.ndarray
@@ -46,28 +46,28 @@ class Pieces:
 
 
 def longest_piece(slots: int, largest: int = 0) -> int:
-    """Edges of a row that is not cut, at most.
+    """The most edges of a row that is not cut.
 
     Args:
       slots: edges of all rows.
       largest: edges of the longest row.
 
     Returns:
-      About the edges that a team deals with if all share equally; more where the pieces of the
-      longest row would else take longer to join than one of them to reduce.
+      About the edges of a team if all share equally; more where joining the pieces of the longest
+      row would otherwise take longer than reducing one of them.
     """
     return max(SHORTEST, -(-slots // SPREAD), 2 * math.isqrt(largest))
 
 
 def most_pieces(slots: int, largest: int) -> int:
-    """The largest number of pieces that all rows together may be cut into.
+    """The most pieces into which all rows together may be cut.
 
     Args:
       slots: edges of all rows.
       largest: edges of the longest row, or more.
 
     Returns:
-      The number; 0: none is cut, whatever the rows.
+      The number; 0: no row is cut.
     """
     longest = longest_piece(slots)
     return 2 * slots // longest if min(largest, slots) > longest else 0
@@ -87,12 +87,12 @@ def cut_rows(rows: np.ndarray, starts: np.ndarray, degrees: np.ndarray, longest:
     """Cuts the rows of more than `longest` edges into pieces of about equal length.
 
     Args:
-      rows, starts, degrees: int [rows], each row, its first edge and its edges, by descending
-        degree.
-      longest: edges of a piece at most.
+      rows, starts, degrees: int [rows], each row, its first edge and its number of edges, by
+        descending degree.
+      longest: the most edges of a piece.
 
     Returns:
-      The pieces; the rows that are cut are the first ones.
+      The pieces; the first rows are cut.
     """
     cut = int(np.searchsorted(-degrees.astype(np.int64), -longest))
     degrees = degrees[:cut].astype(np.int64)

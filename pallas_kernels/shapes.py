@@ -1,4 +1,4 @@
-"""Shapes by name, which tests and benchmarks share."""
+"""Named shapes that tests and benchmarks share."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Shape:
     """The sizes of a kernel's operands.
 
     Attributes:
-      rows, edges: of the graph.
-      heads, width: of a row; a number per head.
-      dtype: of the numbers.
+      rows, edges: rows and edges of the graph.
+      heads, width: heads of a row; numbers per head.
+      dtype: dtype of the numbers.
     """
 
     rows: int

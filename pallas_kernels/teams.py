@@ -1,9 +1,9 @@
-"""Teams of lanes, which divide the rows of a table among them, and the launch of a kernel.
+"""Teams of lanes that share the rows of a table, and the launch of a kernel.
 
-A *team* is a power of two of neighbouring lanes, at most a warp, that deals with one head of one
-row: each lane reads `count` consecutive numbers of it at a time, as many as 16 bytes hold where the
-width allows, `steps` times. Heads of a row are dealt with by neighbouring teams. Narrow rows have
-small teams, so that a warpgroup deals with several rows at once.
+A *team* is a power of two of neighbouring lanes, at most a warp, that reduces one head of one row:
+each lane reads `count` consecutive numbers of it at a time, as many as 16 bytes hold where the
+width allows, `steps` times. Neighbouring teams reduce the heads of a row. Narrow rows have small
+teams, so that a warpgroup reduces several rows at once.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ __all__ = ["LANES", "RESIDENT", "Launch", "Team", "team_for", "teams_for"]
 LANES, WARP, WIDEST_READ = 128, 32, 16
 
 RESIDENT = 8
-"""Warpgroups that each multiprocessor is to hold at once."""
+"""Warpgroups that each multiprocessor should hold at once."""
 
 CLUSTER = 8
-"""Blocks of a cluster, the most that every chip with clusters allows."""
+"""Blocks of a cluster: the most on every chip with clusters."""
 
 CACHED, REUSE = 60 << 20, 64
 """Bytes of a table whose rows a chip with an L2 of 50 MB mostly finds there, and edges per row from
@@ -35,10 +35,10 @@ LINE = 128
 
 @dataclasses.dataclass(frozen=True)
 class Team:
-    """The lanes that deal with one head of one row.
+    """The lanes that reduce one head of one row.
 
     Attributes:
-      heads: of a row.
+      heads: heads of a row.
       width: numbers of a head.
       lanes: a power of two, at most 32.
       count: numbers that a lane reads at once; it divides `width`.
@@ -72,9 +72,9 @@ class Launch:
     Attributes:
       programs: blocks of the grid; by default as many as the chip of this process holds.
       warpgroups: warpgroups of a block.
-      cluster: blocks that wait for each other where they join the pieces of rows; 1: none does, and
-        a second kernel joins them.
-      words: of 4 bytes that a lane may wait for at once.
+      cluster: blocks that wait for each other to join the pieces of rows; 1: a second kernel joins
+        them.
+      words: words of 4 bytes that a lane may have in flight.
       cached: bytes of those columns of a table that one pass over the rows reads.
       reuse: edges for each row of a table from which on there are several passes.
       interpret: settings of Pallas' interpreter; None: compiled.
@@ -119,13 +119,13 @@ def team_for(
     Args:
       width: numbers of a head.
       itemsize: bytes of a number.
-      heads: of a row.
-      tables: tables that are read by edge, whose numbers a lane waits for together.
+      heads: heads of a row.
+      tables: tables that are read by edge, whose reads a lane has in flight together.
       words: as in `Launch`.
       largest: numbers that a lane may read at once.
 
     Returns:
-      The team whose lanes read most at once, and of those the one with the fewest idle lanes.
+      The team whose lanes read most at once, and among those the one with the fewest idle lanes.
     """
     count = math.gcd(width, WIDEST_READ // itemsize, largest)
     vectors = width // count

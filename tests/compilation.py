@@ -1,30 +1,30 @@
-"""XLA's optimisation in tests: little of it, except where a test checks what XLA does."""
+"""XLA's optimisation in tests: little of it, except where a test checks XLA's choices."""
 
 import os
 
 import jax
 
-# Later versions have no other emitters, and a flag that XLA does not know ends the process.
+# Later versions have no other emitters, and XLA ends the process at an unknown flag.
 _CHOOSES_EMITTERS = jax.__version_info__ < (0, 11)
 
 AS_USERS_DO: dict[str, str | bool] = {
     "xla_backend_optimization_level": "3",
     "xla_llvm_disable_expensive_passes": False,
 } | ({"xla_cpu_use_fusion_emitters": True} if _CHOOSES_EMITTERS else {})
-"""`compiler_options` for what depends on XLA's own choices: how it rounds, or what it rewrites."""
+"""`compiler_options` for tests that depend on XLA's own choices: its rounding or rewrites."""
 
 
 def compile_quickly() -> None:
-    """Lets XLA make programs of this process fast rather than fast programs, with 8 CPU devices up.
+    """Makes XLA optimise the programs of this process less, to save time, with 8 CPU devices.
 
-    Compiling is most of what the suite costs, and its programs are small. Processes that tests
-    start compile as users do, and so does this one under flags of its user.
+    Compilation is most of the suite's cost, and its programs are small. Processes that tests start
+    compile as users do; so does this process if its user sets flags.
     """
     if "XLA_FLAGS" in os.environ or "JAX_DISABLE_MOST_OPTIMIZATIONS" in os.environ:
         return
     jax.config.update("jax_disable_most_optimizations", True)
     if _CHOOSES_EMITTERS:
         os.environ["XLA_FLAGS"] = "--xla_cpu_use_fusion_emitters=false"
-        # Starting a backend reads the flags, once; left there, they would be inherited.
+        # A backend reads the flags once, when it starts; child processes would inherit them.
         jax.devices()
         del os.environ["XLA_FLAGS"]

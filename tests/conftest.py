@@ -14,8 +14,8 @@ from tests.compilation import compile_quickly
 NUM_DEVICES = 8
 MAPPINGS = Path("/proc/self/maps")
 MOST_MAPPINGS = 30_000
-"""A process may have 65,530 of them, unless Linux is told otherwise, and every compiled loop takes
-three: beyond that nothing compiles, and the error is a crash."""
+"""Memory mappings: Linux allows a process 65,530 by default, and every compiled loop needs three.
+Beyond that nothing compiles, and the process crashes."""
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_DATA = ROOT.parent / "shared" / "data"
 
@@ -33,7 +33,7 @@ def configure_jax() -> None:
 
 
 def listen_to_ctrl_c() -> None:
-    """A shell starts in the background with SIGINT ignored, which every child would inherit."""
+    """Restores SIGINT, which a shell's background process ignores, and its children too."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -42,7 +42,7 @@ def listen_to_ctrl_c() -> None:
 configure_jax()
 listen_to_ctrl_c()
 
-# Deadlines measure the machine, and a compilation inside an example is not the example's fault.
+# Deadlines measure the machine; an example that compiles is not at fault.
 settings.register_profile("jaxgraph", deadline=None, max_examples=25, print_blob=True)
 settings.register_profile("jaxgraph-ci", settings.get_profile("jaxgraph"), derandomize=True)
 settings.load_profile("jaxgraph-ci" if os.environ.get("CI") else "jaxgraph")
@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spares the collector what was imported and most of its rounds: tracing makes much."""
+    """Keeps the garbage collector from imported objects and most rounds: tracing makes many."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
@@ -71,14 +71,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Lets go of programs before there are too many: the whole matrix has tens of thousands."""
+    """Drops programs before there are too many: the whole matrix has tens of thousands."""
     if MAPPINGS.exists() and MAPPINGS.read_bytes().count(b"\n") > MOST_MAPPINGS:
         jax.clear_caches()
         gc.collect()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out, without --full, the tests marked `full`: not run here, rather than skipped."""
+    """Deselects the tests marked `full` without --full, instead of skipping them."""
     if config.getoption("--full"):
         return
     left_out = [item for item in items if item.get_closest_marker("full")]

@@ -1,8 +1,8 @@
-"""Tests of the CPU kernels, where these are there."""
+"""The mark of tests that need the CPU kernels."""
 
 import pytest
 
 from jaxgraph.ops.cpu.library import missing
 
 needs_kernels = pytest.mark.skipif(bool(missing()), reason=missing())
-"""Leaves a test out, saying what is missing, where the kernels were not built."""
+"""Skips a test, with the reason, where the kernels were not built."""

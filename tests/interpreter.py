@@ -1,4 +1,4 @@
-"""Programs in an interpreter of their own."""
+"""Programs in a separate interpreter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEFT_OUT = ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES", "NPROC")
 
 
 def run_alone(program: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program in a process with no jax, and no count of devices or threads, before it."""
+    """Runs a program in a new process, without jax or counts of devices or threads."""
     kept = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     return subprocess.run(
         [sys.executable, *options, "-c", program],

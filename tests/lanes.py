@@ -1,4 +1,4 @@
-"""The edge tables of a part, read back lane by lane as `jaxgraph.ops.core.edges` documents them."""
+"""The edge tables of a part, read back lane by lane as in `jaxgraph.ops.core.edges`."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Lane(NamedTuple):
-    """One edge as an orientation visits it: its slot there, compact row, row and neighbour."""
+    """One edge in the order of an orientation: its slot there, compact row, row and neighbour."""
 
     slot: int
     compact: int
@@ -36,7 +36,7 @@ class Edge(NamedTuple):
 
 @contextlib.contextmanager
 def choosing_lanes(*lanes: int) -> Iterator[None]:
-    """Takes lanes of a graph in one part whatever they cost."""
+    """Makes lanes for a graph in one part, at any cost."""
     module = "jaxgraph.layout.derived.lanes"
     lane_sizes.cache_clear()
     with mock.patch(f"{module}.choose_lanes", lambda _: lanes):
@@ -45,7 +45,7 @@ def choosing_lanes(*lanes: int) -> Iterator[None]:
 
 
 def placed_parts(source: PartSource, implementation: str = "xla") -> list[dict[str, np.ndarray]]:
-    """All parts as devices hold them."""
+    """All parts as devices store them."""
     manifest = source.manifest
     return [
         placed_part(source, manifest, index, implementation) for index in range(manifest.num_parts)
@@ -55,8 +55,8 @@ def placed_parts(source: PartSource, implementation: str = "xla") -> list[dict[s
 def lanes(arrays: Arrays, prefix: str, group: int, chunk: int) -> Iterator[Lane]:
     """The edges of one group of an orientation, compact row by compact row.
 
-    Every row is read as the device reads it: with the rows of a block from it on, and a heavy one
-    run by run. A slice that does not fit into its array fails.
+    Every row is read like on the device: together with the following rows of a block, and a heavy
+    one run by run. A slice beyond the end of its array fails.
     """
 
     def window(name: str, start: int, size: int) -> np.ndarray:
@@ -83,22 +83,22 @@ def lanes(arrays: Arrays, prefix: str, group: int, chunk: int) -> Iterator[Lane]
 
 
 def edges_by_receiver(arrays: Arrays, name: str, group: int, chunk: int) -> list[Edge]:
-    """The edges of a group as the orientation by receiver has them, by slot."""
+    """The edges of a group from the orientation by receiver, by slot."""
     found = lanes(arrays, f"{name}/by_receiver", group, chunk)
     return sorted(Edge(lane.slot, lane.neighbor, lane.row) for lane in found)
 
 
 def edges_by_sender(arrays: Arrays, name: str, group: int, chunk: int) -> list[Edge]:
-    """The edges of a group as the orientation by sender has them, by slot by receiver."""
+    """The edges of a group from the orientation by sender, by slot by receiver."""
     ids = arrays[f"{name}/by_sender/edge_ids"]
     found = lanes(arrays, f"{name}/by_sender", group, chunk)
     return sorted(Edge(int(ids[lane.slot]), lane.row, lane.neighbor) for lane in found)
 
 
 def compressed_edges(arrays: Arrays, name: str, side: str, group: int) -> list[Edge]:
-    """The edges of a group as the compressed rows of an orientation have them, by slot by receiver.
+    """The edges of a group from the compressed rows of an orientation, by slot by receiver.
 
-    Asserts that rows have edges and stand in the order of their slots.
+    Asserts that rows have edges and are in the order of their slots.
     """
     prefix = f"{name}/{side}"
     starts, neighbors = arrays[f"{prefix}/compressed_starts"], arrays[f"{prefix}/neighbors"]
@@ -131,7 +131,7 @@ def num_groups(arrays: Arrays, name: str) -> int:
 
 
 def global_ends(arrays: Arrays, name: str, group: int, edge: Edge) -> tuple[int, int]:
-    """The ids in the whole graph of sender and receiver."""
+    """The global ids of sender and receiver."""
     if name == "incoming":
         first = arrays["incoming/sender_ptr"][min(group, len(arrays["incoming/sender_ptr"]) - 1)]
         sender = arrays["incoming/sender_ids"][first + edge.sender]
@@ -142,13 +142,13 @@ def global_ends(arrays: Arrays, name: str, group: int, edge: Edge) -> tuple[int,
 
 
 def sent_ids(arrays: Arrays, table: str, step: int) -> list[int]:
-    """The ids in the whole graph of the rows of a halo table for one step of the ring, in order."""
+    """The global ids of the rows of a halo table for one step of the ring, in order."""
     first, last = arrays[f"{table}/ptr"][step - 1], arrays[f"{table}/ptr"][step]
     return arrays["node_ids"][arrays[f"{table}/rows"][first:last]].tolist()
 
 
 def check_orientation(arrays: Arrays, name: str, manifest: Manifest) -> None:
-    """Asserts what chunks and rows promise, and that all of them hold the same edges once each."""
+    """Asserts the promises of chunks and rows, and that all hold the same edges, once each."""
     sizes = edge_sizes(manifest)[name]
     chunk = sizes.chunk
     for side in ("by_receiver", "by_sender"):
@@ -194,7 +194,7 @@ def check_compressed_ends(arrays: Arrays, prefix: str, num_edges: int) -> None:
 
 
 def check_receivers(arrays: Arrays, chunk: int) -> None:
-    """Asserts that every slot by receiver has its receiver, and that a chunk fits from it on."""
+    """Asserts that every slot by receiver has its receiver, and that a chunk fits from there on."""
     receivers = arrays["incoming/receivers"]
     for group in range(num_groups(arrays, "incoming")):
         for edge in edges_by_receiver(arrays, "incoming", group, chunk):

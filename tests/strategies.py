@@ -1,4 +1,4 @@
-"""Graphs for property tests: the shapes that break things, and random ones drawn by hypothesis."""
+"""Graphs for property tests: special shapes, and random ones drawn by hypothesis."""
 
 from typing import Any
 
@@ -20,9 +20,9 @@ def complete(
         senders: int [num_edges].
         receivers: int [num_edges].
         num_nodes: Number of nodes, at least 1.
-        name: What is special about it; the id of the test.
-        seed: Of everything that is random.
-        edge_data: Whether to draw edge weights, features and types as well.
+        name: Its special property; the id of the test.
+        seed: Seed of everything random.
+        edge_data: Whether to draw edge weights, features and types too.
 
     Returns:
         The graph, its masks disjoint and none of them empty.
@@ -37,7 +37,7 @@ def complete(
         masks[mask_name][order[position :: len(names) + 1]] = True
     on_edges: dict[str, Any] = {}
     if edge_data:
-        # A stream of its own, so that the nodes are those of the graph without edge data.
+        # A separate stream, so that the nodes do not depend on edge data.
         edge_rng = np.random.default_rng((seed, 1))
         on_edges = {
             "edge_weight": edge_rng.uniform(0.1, 2.0, num_edges).astype(np.float32),
@@ -57,14 +57,14 @@ def complete(
 
 
 def random_edges(num_nodes: int, num_edges: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Directed edges between uniform nodes; repeated edges and self-loops come as they come."""
+    """Directed edges between uniform nodes; repeated edges and self-loops may occur."""
     rng = np.random.default_rng(seed)
     ends = rng.integers(0, num_nodes, (2, num_edges)).astype(np.int32)
     return ends[0], ends[1]
 
 
 def small_graphs(edge_data: bool = False) -> tuple[Graph, ...]:
-    """The fixed list that every op, layer and schedule is tested on; `.name` says which it is."""
+    """The fixed list for tests of every op, layer and schedule; `.name` identifies a graph."""
 
     def graph(name: str, senders: Any, receivers: Any, num_nodes: int) -> Graph:
         return complete(senders, receivers, num_nodes, name, seed=len(name), edge_data=edge_data)
@@ -97,7 +97,7 @@ SMALL_GRAPHS = small_graphs()
 def graphs(
     draw: st.DrawFn, max_nodes: int = 40, max_degree: int = 6, edge_data: bool = False
 ) -> Graph:
-    """A random directed graph, its edges uniform or gathered on few receivers or senders."""
+    """A random directed graph, its edges uniform or concentrated on few receivers or senders."""
     num_nodes = draw(st.integers(1, max_nodes))
     num_edges = draw(st.integers(0, max_degree * num_nodes))
     seed = draw(st.integers(0, 2**16))
@@ -112,10 +112,10 @@ def graphs(
 
 
 def skewed_assignment(num_nodes: int, num_parts: int) -> np.ndarray:
-    """An assignment of very unequal parts, int32 [num_nodes]: halves of what is left, part 0 empty.
+    """An assignment of very unequal parts, int32 [num_nodes]: halves of the remaining nodes.
 
-    Of one part everything is in part 0; of two or more, part 0 stays empty, and so do the last ones
-    when nodes run out.
+    One part holds all nodes. With two or more, part 0 is empty, and so are the last ones when nodes
+    run out.
     """
     if num_parts == 1:
         return np.zeros(num_nodes, np.int32)

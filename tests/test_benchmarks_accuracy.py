@@ -1,4 +1,4 @@
-"""The input that `benchmarks.accuracy` gives the peer, and its reading of the answer."""
+"""The input of `benchmarks.accuracy` for the peer, and the parsing of its answer."""
 
 import sys
 from dataclasses import replace
@@ -11,7 +11,7 @@ from benchmarks import accuracy
 from jaxgraph.cli.recipes import recipe
 from tests.datasets.test_gnn_benchmark import pickled_layout
 
-# Answers with what only the right features, masks and settings give.
+# Answers that only the right features, masks and settings produce.
 STAND_IN = """
 import json, sys
 import numpy as np

@@ -46,7 +46,7 @@ class TestSystems:
         )
 
     def test_what_is_sent_does_not_depend_on_who_counts(self):
-        # Compiles every first layer, and raises where the program sends something else.
+        # Compiles every first layer, and raises where the program sends other bytes.
         made = measure.cut("small", small_graph(), 3, "hash")
         rows = list(measure.measure_transfers(made, [(10, 4), (20, 4)], [(10, 4)]))
         sent = report.by_point(rows)

@@ -1,6 +1,6 @@
 """Every layer under every schedule equals the float64 oracle: loss, gradients, running statistics.
 
-The default run takes a subset in which every two values of different factors meet; `--full` the
+The default run covers a subset with every pair of values of different factors; `--full` covers the
 whole matrix.
 """
 
@@ -54,7 +54,7 @@ def pairs(case: tuple[Any, ...]) -> set[Any]:
 
 
 def pairwise_cover(cases: list[Case]) -> set[Case]:
-    """Some of the cases, in which every pair of values of all cases occurs; the greedy choice."""
+    """A subset of the cases with every pair of values of all cases; a greedy choice."""
     missing = set().union(*map(pairs, cases))
     chosen: set[Case] = set()
     while missing:
@@ -97,18 +97,57 @@ def test_three_layers_equal_the_oracle(conv: str, num_parts: int, implementation
     check(Case(conv, num_parts, "hash", "sar", 0.4, implementation), num_layers=3)
 
 
-def check(case: Case, num_layers: int = 2) -> None:
+EDGE_CASES = [
+    Case(conv, 3, "hash", mode, dropout, implementation)
+    for conv in ("gine", "gat", "gatv2")
+    for mode, dropout, implementation in product(MODES, (0.4, 0.0), ("cpu", "xla"))
+]
+EDGE_COVER = {
+    Case(conv, 3, "hash", mode, 0.4, "cpu")
+    for conv, mode in (
+        ("gat", "sar"),
+        ("gatv2", "p3-domain"),
+        ("gine", "prefetch"),
+        ("gine", "p3-sar-pushed"),
+    )
+}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(
+            case,
+            id="-".join(map(str, case)),
+            marks=() if case in EDGE_COVER else pytest.mark.full,
+        )
+        for case in EDGE_CASES
+    ],
+)
+def test_training_on_features_of_edges_equals_the_oracle(case: Case) -> None:
+    check(case, edge_features=2)
+
+
+def check(case: Case, num_layers: int = 2, edge_features: int = 0) -> None:
     if case.implementation == "cpu" and missing():
         pytest.skip(missing())
-    weighted = case.conv == "gcn"
+    weighted = case.conv == "gcn" or (case.conv in ("sage", "gin") and case.method == "metis")
     heads = 2 if case.conv in ("gat", "gatv2") else 1
-    model = Model(case.conv, heads, norm="batch", dropout=case.dropout, activation="elu")
+    model = Model(
+        case.conv,
+        heads,
+        norm="batch",
+        dropout=case.dropout,
+        activation="elu",
+        edge_features=edge_features,
+    )
     features = WIDE if case.mode in P3_MODES else NUM_FEATURES
     params = random_params(model, num_layers, features)
-    graph = crooked_graph(edge_weight=weighted, num_features=features)
+    edges = edge_features > 0
+    graph = crooked_graph(edge_weight=weighted, num_features=features, edges=edges)
     expected = oracle_pass(model, params, graph)
     sharded = crooked_sharded(
-        case.num_parts, case.method, case.mode, weighted, case.implementation, features
+        case.num_parts, case.method, case.mode, weighted, case.implementation, features, edges
     )
     actual = sharded_pass(module_of(model, params, features), sharded)
     errors = gradient_errors(actual, expected)

@@ -1,4 +1,4 @@
-"""The graph type: what it stores, and what it refuses."""
+"""The graph type: its fields, and its errors."""
 
 import copy
 import pickle
@@ -113,6 +113,51 @@ def test_arrays_of_the_right_dtype_are_not_copied() -> None:
     assert np.shares_memory(replaced.nodes, features)
 
 
+@pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_array, sp.coo_array, sp.lil_array])
+def test_sparse_features_are_stored_in_one_form_and_the_original_stays(form: Any) -> None:
+    dense = np.array([[0, 2, 0], [0, 0, 0], [1, 0, 4], [0, 5, 0]])
+    given = form(dense)
+    graph = Graph.from_edges([0, 1], [1, 2], nodes=given)
+    nodes = graph.nodes
+    assert isinstance(nodes, sp.csr_array) and nodes.dtype == np.float32
+    assert (graph.num_nodes, graph.num_features) == (4, 3)
+    assert "num_features=3 (33.33% non-zero)" in repr(graph)
+    assert (nodes.indptr.tolist(), nodes.indices.tolist()) == ([0, 1, 1, 3, 4], [1, 0, 2, 1])
+    for array in (nodes.data, nodes.indices, nodes.indptr):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+    assert np.shares_memory(present_sparse(graph.replace(name="other")).data, nodes.data)
+    for copied in COPIES.values():
+        again = present_sparse(copied(graph))
+        np.testing.assert_array_equal(again.toarray(), dense)
+        assert not again.data.flags.writeable
+    np.testing.assert_array_equal(given.toarray(), dense)
+
+
+def test_repeated_entries_add_up_and_zeros_are_dropped() -> None:
+    entries = ([1.0, 2, 0, 3, -3], ([0, 0, 1, 3, 3], [1, 1, 0, 2, 2]))
+    nodes = present_sparse(Graph.from_edges([0], [1], nodes=sp.coo_array(entries, (4, 3))))
+    assert (nodes.nnz, nodes[0, 1]) == (1, 3)
+    # Columns of a row in any order, in the user's own arrays, which stay as they are.
+    columns = np.array([2, 0], np.int32)
+    rows = sp.csr_array((np.array([5.0, 6.0], np.float32), columns, [0, 2, 2]), (2, 3))
+    nodes = present_sparse(Graph.from_edges([0], [1], nodes=rows))
+    assert (nodes.indices.tolist(), nodes.data.tolist()) == ([0, 2], [6, 5])
+    assert columns.tolist() == [2, 0]
+
+
+def present_sparse(graph: Graph) -> sp.csr_array:
+    assert isinstance(graph.nodes, sp.csr_array)
+    return graph.nodes
+
+
+def broken_matrix() -> sp.csr_array:
+    """A matrix whose column indices were changed after it was made."""
+    matrix = sp.csr_array(np.eye(4, 2))
+    matrix.indices[0] = 7
+    return matrix
+
+
 COPIES: dict[str, Callable[[Any], Any]] = {
     "pickle": lambda value: pickle.loads(pickle.dumps(value)),
     "deepcopy": copy.deepcopy,
@@ -143,7 +188,7 @@ def test_copies_are_equal_validated_and_read_only(copied: Callable[[Any], Any]) 
 @pytest.mark.parametrize("shape", [(4,), (4, 1), (4, 2)])
 def test_targets_of_a_regression_are_refused_with_what_to_do(shape: tuple[int, ...]) -> None:
     targets = np.random.default_rng(0).standard_normal(shape)
-    with pytest.raises(ValueError, match=r"labels: .*append them to `nodes`.*Task.*digitize") as e:
+    with pytest.raises(ValueError, match=r"labels: .*with_nodes\(target=.*NodeRegression") as e:
         build(labels=targets)
     assert "astype" not in str(e.value)
 
@@ -258,7 +303,7 @@ def test_repr_gives_sizes_and_no_arrays() -> None:
     assert "num_labels=3" in repr(build(labels=np.eye(4, 3)))
 
 
-# What is wrong with the input, and how the message begins.
+# Faulty inputs, and the start of their messages.
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (
         {"senders": [0, 9, 4, 1, 2]},
@@ -282,7 +327,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"nodes": np.full((4, 1), 1e300)}, "nodes: 4 of 4 values are NaN or infinite in float32"),
     ({"nodes": np.zeros((4, 1), complex)}, "nodes: got dtype complex128; expected numbers"),
     ({"nodes": [[1], [1, 2], [1], [1]]}, "nodes: cannot be made an array"),
-    ({"nodes": sp.eye_array(4).tocsr()}, "nodes: got a sparse matrix csr_array; expected a dense"),
+    ({"edges": sp.eye_array(5).tocsr()}, "edges: got a sparse matrix csr_array; expected a dense"),
+    ({"nodes": sp.eye_array(3).tocsr()}, "nodes: got shape [3, 3]; expected [4, any]"),
+    ({"nodes": 1j * sp.eye_array(4).tocsr()}, "nodes: got dtype complex128; expected numbers"),
+    (
+        {"nodes": sp.coo_array(([1e300, np.nan], ([0, 2], [1, 0])), (4, 2))},
+        "nodes: 2 of 2 stored values are NaN or infinite in float32, the first at [0, 1]",
+    ),
+    ({"nodes": broken_matrix()}, "nodes: the sparse matrix is broken (indices must be < 2)"),
     ({"nodes": {"user": np.zeros((4, 1))}}, "nodes: got a mapping; expected one array"),
     ({"edges": np.zeros((4, 2))}, "edges: got shape [4, 2]; expected [5, any]"),
     ({"edge_weight": np.ones(4)}, "edge_weight: got shape [4]; expected [5]"),
@@ -307,11 +359,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"nodes": [np.ma.masked_invalid([np.nan])] * 4}, "nodes: got a masked array with 4 masked"),
     (
         {"labels": np.full((4, 2), 2)},
-        "labels: got shape [4, 2], so multi-label, with 8 values other than 0 and 1",
+        "labels: got shape [4, 2], so multi-label, with 8 values other than 0, 1 and NaN",
     ),
     (
-        {"labels": np.full((4, 1), np.nan)},
-        "labels: got shape [4, 1], so multi-label, with 4 values",
+        {"labels": [[np.nan], [1], [0.5], [2]]},
+        "labels: got shape [4, 1], so multi-label, with 2 values",
     ),
     ({"labels": np.zeros((4, 1, 1), int)}, "labels: got shape [4, 1, 1]; expected [4]"),
     ({"train_mask": [0, 1]}, "train_mask: got dtype int64; expected bool [num_nodes]. From ids:"),

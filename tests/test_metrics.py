@@ -119,7 +119,7 @@ def test_f1_equals_scikit_learn(kind: str, average: metrics.Average, seed: int) 
     if kind == "single":
         mask &= labels >= 0
     predicted = logits.argmax(1) if kind == "single" else logits > 0
-    # In multi-label F1 scikit-learn counts a class that does not occur as zero_division says.
+    # In multi-label F1 scikit-learn counts a class that does not occur as zero_division.
     options: dict[str, Any] = {"average": average, "zero_division": np.nan}
     expected = peer.f1_score(labels[mask], predicted[mask], **options)
     assert metrics.f1_score(logits, labels, mask, average) == pytest.approx(expected, abs=1e-12)
@@ -158,7 +158,7 @@ def test_counts_over_devices_give_the_metric_of_the_whole(kind: str, num_devices
     logits, labels, mask = draw(kind, 8, 64)
     expected = [metrics.accuracy(logits, labels, mask)]
     expected += [metrics.f1_score(logits, labels, mask, average) for average in AVERAGES]
-    logits[~mask] = np.nan  # what is masked must not count, whatever it is
+    logits[~mask] = np.nan  # masked values must not count, even NaN
     mesh = Mesh(np.array(jax.devices()[:num_devices]), ("parts",))
 
     def on_device(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> tuple[jax.Array, ...]:

@@ -56,7 +56,7 @@ def new_pages():
 
 print([new_pages() for _ in range(6)])
 """
-"""Prints the new pages of each of several rounds that take 4.5 MB and free it."""
+"""Prints the new pages of each of several rounds that allocate 4.5 MB and free it."""
 
 ASKED = "from jaxgraph.process import keep_freed_memory; keep_freed_memory()"
 TUNED = "import jaxgraph as jg; jg.process.tune_process()"
@@ -72,7 +72,7 @@ needs_glibc = pytest.mark.skipif(
 
 
 def test_import_shard_and_fit_change_nothing_of_the_process() -> None:
-    # NumPy asks for large pages of its own accord.
+    # NumPy requests large pages by default.
     done = run_alone(UNTOUCHED, NUMPY_MADVISE_HUGEPAGE="0")
     assert done.returncode == 0, done.stderr
 
@@ -84,7 +84,7 @@ def test_the_number_of_devices_is_checked(count) -> None:
 
 
 def new_pages(*lines: str, **variables: str) -> float:
-    """The median over rounds in a process that begins with some lines."""
+    """The median over rounds in a process that starts with some lines."""
     own = ("MALLOC_", "GLIBC_TUNABLES")
     plain = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     run = subprocess.run(

@@ -17,7 +17,7 @@ from jaxgraph.ops.core.reducers import HeadMean, Mean, Softmax, Sum
 from pallas_kernels.pytrees import pytree
 
 LIBRARY = "jaxgraph.ops.cpu.kernels"
-"""A shared library, which Python takes for a module by its name."""
+"""A shared library, which Python mistakes for a module by its name."""
 
 
 def dataclasses_of_the_library() -> set[type]:
@@ -74,7 +74,7 @@ def test_a_pytree_keeps_static_fields_and_forgets_dropped_ones():
 
 
 def test_functions_words_and_switches_are_static_fields():
-    """As leaves they would be arguments of compiled programs, which take arrays alone."""
+    """As leaves they would be arguments of compiled programs, which must be arrays."""
     leaf = jax.tree.structure(0)
     switches = [
         (cls.__name__, field.name)

@@ -1,4 +1,4 @@
-"""One range of seeds, wherever one is taken: two seeds are never the same by wrapping around."""
+"""One range of seeds everywhere: two seeds are never equal by wrapping around."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,7 @@
-"""The law: on 1, 2 and 3 parts the same numbers, or an error of ours; never another number.
+"""The law: on 1, 2 and 3 parts the same numbers, or an error of ours; never other numbers.
 
-Small layers are drawn from what users write, of right and of wrong kinds: message functions,
-reductions, random drops, losses, ops on shards and NNX idioms. Values and gradients are compared.
+Small layers are drawn from code that users write, right and wrong: message functions, reductions,
+random drops, losses, ops on shards and NNX idioms. Values and gradients are compared.
 """
 
 import functools
@@ -31,7 +31,7 @@ HOME = str(Path(jg.__file__).parent)
 
 @functools.cache
 def sharded(parts: int, mode: str, edge_data: bool = True) -> Any:
-    """Every edge stands twice, half of them with the same data."""
+    """Every edge occurs twice, half of them with the same data."""
     senders, receivers = np.unique(np.stack(random_edges(NODES, 110, seed=1)), axis=1)
     senders, receivers = np.repeat([senders, receivers], 2, axis=1)
     graph = complete(senders, receivers, NODES, "law", edge_data=True)
@@ -181,7 +181,7 @@ def layer(names, reduce, self_loops, drop, row, params, shard):
 
 
 def outcome(run: Callable[[], Any]) -> Any:
-    """Numbers, or the words of an error that jaxgraph raised; JAX's own errors are not caught."""
+    """Numbers, or the text of an error of jaxgraph; JAX's own errors are not caught."""
     with jax.debug_nans(False):
         jax.config.update("jax_traceback_filtering", "off")
         try:
@@ -272,7 +272,7 @@ def test_some_layers(layer):
     check_layer(*layer)
 
 
-# Each part with its own time limit.
+# A time limit for each part.
 @pytest.mark.full
 @pytest.mark.parametrize("part", range(16))
 def test_any_layer(part):
@@ -376,7 +376,7 @@ def test_every_idiom(norm, dropout, idiom):
 
 
 def test_random_numbers_by_the_place_of_a_row_are_refused():
-    """As `nnx.Dropout` draws them, in a model that is no argument of the function."""
+    """Drawn like `nnx.Dropout` does, in a model that is no argument of the function."""
     graphdef, state = nnx.split(Net("none", "flax"))
 
     @jg.parallel.spmd

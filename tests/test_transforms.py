@@ -1,4 +1,4 @@
-"""Transforms against brute force on small graphs, and what they refuse."""
+"""Transforms against brute force on small graphs, and their errors."""
 
 import re
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -149,6 +150,20 @@ def test_normalized_rows_sum_to_one_and_zero_rows_stay() -> None:
         transforms.normalize_features(graph.replace(nodes=None))
 
 
+def test_sparse_features_stay_sparse() -> None:
+    dense = np.random.default_rng(0).random((6, 5)).astype(np.float32)
+    dense[dense < 0.6] = 0
+    graph = Graph.from_edges([0], [1], nodes=dense)
+    for change in (
+        transforms.normalize_features,
+        lambda graph: transforms.subgraph(graph, np.array([4, 1, 0])),
+        transforms.to_undirected,
+    ):
+        nodes = change(graph.replace(nodes=sp.csr_array(dense))).nodes
+        assert isinstance(nodes, sp.csr_array)
+        np.testing.assert_array_equal(nodes.toarray(), present(change(graph).nodes))
+
+
 def test_degree_features_are_logarithms_or_one_hot() -> None:
     graph = Graph.from_edges([0, 1, 2, 3], [1, 2, 1, 1], num_nodes=4)
     logs = present(transforms.degree_features(graph).nodes)
@@ -187,6 +202,8 @@ def test_split_by_fraction_covers_labelled_nodes_once() -> None:
     masks = masks_of(result)
     np.testing.assert_array_equal(masks.sum(axis=1), [60, 20, 20])
     np.testing.assert_array_equal(masks.sum(axis=0), present(graph.labels) >= 0)
+    unlabelled = transforms.random_split(graph.replace(labels=None), fractions=(0.5, 0.2, 0.3))
+    assert (masks_of(unlabelled).sum(axis=0) == 1).all()
     without_val = transforms.random_split(graph, fractions=(0.1, 0.0, 0.3))
     assert without_val.val_mask is None
     assert present(without_val.test_mask).sum() == 30

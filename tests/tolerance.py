@@ -1,4 +1,4 @@
-"""Where tolerances come from: the unit roundoff of the type and the longest reduction."""
+"""The source of tolerances: the unit roundoff of the type and the longest reduction."""
 
 import math
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-# Errors of a sum of n terms of random sign grow with sqrt(n); the constant covers the handful of
-# such sums one after another, and the functions between them, in three layers and their backward.
+# Errors of a sum of n terms of random sign grow with sqrt(n). The constant covers a few consecutive
+# sums, and the functions between them, in three layers and their backward.
 CONSTANT = 8.0
 
 
@@ -49,14 +49,14 @@ def assert_close(
     dtype: Any = np.float32,
     name: str = "value",
 ) -> None:
-    """Fails where `actual` is further from `expected` than its arithmetic explains.
+    """Fails where `actual` is further from `expected` than rounding explains.
 
     Args:
-        actual: An array, or anything NumPy can make one of.
+        actual: An array, or an array-like.
         expected: The reference, of the same shape.
         reduction_length: Terms in the longest sum, see `tolerance`.
-        dtype: The type that `actual` was computed in.
-        name: What the array is, for the message.
+        dtype: The type of the computation of `actual`.
+        name: Name of the array, for the message.
     """
     allowed = tolerance(dtype, reduction_length)
     error = relative_error(actual, expected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -13,11 +13,12 @@ import numpy as np
 from flax import nnx
 
 from jaxgraph import Graph, nn
+from jaxgraph.nn.stack import Stack
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard, spmd
 from jaxgraph.partition import partition
 from tests.oracles import losses, models
 from tests.oracles.edges import Edges
-from tests.oracles.models import LayerParams
+from tests.oracles.models import AGGREGATORS, DELTA, LayerParams
 from tests.strategies import NUM_CLASSES, NUM_FEATURES, complete, random_edges
 from tests.tolerance import relative_error
 
@@ -38,6 +39,11 @@ _CLASSES = {
     "gat": nn.GAT,
     "gatv2": nn.GATv2,
     "gin": nn.GIN,
+    "gine": nn.GINE,
+    "transformer": nn.Transformer,
+    "appnp": nn.APPNP,
+    "gcnii": nn.GCNII,
+    "pna": partial(nn.PNA, delta=DELTA, aggregators=AGGREGATORS),
 }
 _ACTIVATIONS = {"relu": jax.nn.relu, "elu": jax.nn.elu}
 
@@ -52,21 +58,26 @@ class Pass:
 
 
 def crooked_graph(
-    num_nodes: int = 120, edge_weight: bool = False, num_features: int = NUM_FEATURES
+    num_nodes: int = 120,
+    edge_weight: bool = False,
+    num_features: int = NUM_FEATURES,
+    edges: bool = False,
 ) -> Graph:
-    """Repeated edges, self-loops, a node with very many edges in, one with as many out, lone ones.
+    """Repeated edges, self-loops, a hub of receivers and one of senders, and isolated nodes.
 
     Args:
         num_nodes: Number of nodes.
         edge_weight: Whether edges have weights.
         num_features: Features of a node.
+        edges: Whether edges have features.
     """
     senders, receivers = random_edges(num_nodes - 3, 4 * num_nodes, seed=5)
     hub = np.arange(num_nodes // 2)
     senders = np.concatenate([senders, senders[:20], hub, np.full(len(hub), 7), [4, 9]])
     receivers = np.concatenate([receivers, receivers[:20], np.full(len(hub), 3), hub, [4, 9]])
-    graph = complete(senders, receivers, num_nodes, "crooked", edge_data=edge_weight)
-    graph = graph.replace(edges=None, edge_type=None)
+    graph = complete(senders, receivers, num_nodes, "crooked", edge_data=edge_weight or edges)
+    has = {"edge_weight": edge_weight, "edges": edges, "edge_type": False}
+    graph = graph.replace(**{name: None for name, wanted in has.items() if not wanted})
     if num_features == NUM_FEATURES:
         return graph
     rng = np.random.default_rng(6)
@@ -86,9 +97,10 @@ def crooked_sharded(
     edge_weight: bool = False,
     implementation: str | None = None,
     num_features: int = NUM_FEATURES,
+    edges: bool = False,
 ) -> ShardedGraph:
     """The crooked graph in a mode of `MODES`."""
-    graph = crooked_graph(edge_weight=edge_weight, num_features=num_features)
+    graph = crooked_graph(edge_weight=edge_weight, num_features=num_features, edges=edges)
     parts = partition(graph, num_parts, method=method, seed=0)
     options: dict[str, Any] = {"mode": "sar", "prefetch": True} if mode == "prefetch" else {}
     if mode in P3_MODES:
@@ -98,13 +110,15 @@ def crooked_sharded(
 
 
 def oracle_edges(graph: Graph) -> Edges:
-    return Edges.of(graph.senders, graph.receivers, graph.num_nodes, graph.edge_weight)
+    ends = graph.senders, graph.receivers, graph.num_nodes
+    return Edges.of(*ends, graph.edge_weight, graph.edges)
 
 
 def random_params(
-    model: models.Model, num_layers: int = NUM_LAYERS, num_features: int = NUM_FEATURES
+    model: models.Model, num_layers: int | None = None, num_features: int = NUM_FEATURES
 ) -> list[LayerParams]:
-    """Parameters in float64, but representable in float32."""
+    """Parameters in float64, but representable in float32; None: of two convolutions."""
+    num_layers = NUM_LAYERS + _linear_maps(model) if num_layers is None else num_layers
     rng = np.random.default_rng(3)
     params = models.init_params(model, num_features, HIDDEN, NUM_CLASSES, num_layers, rng)
     return jax.tree.map(lambda array: array.astype(np.float32).astype(np.float64), params)
@@ -115,23 +129,26 @@ def module_of(
     params: Sequence[LayerParams],
     num_features: int = NUM_FEATURES,
     **options: Any,
-) -> nn.GCN | nn.GraphSAGE | nn.GAT | nn.GATv2 | nn.GIN:
+) -> Stack:
     """The library's model that the oracle's description means, with these parameters."""
     if model.conv == "sage":
         options["reduce"] = model.reduce
-    if model.conv in ("gat", "gatv2"):
+    if model.conv in models.ATTENTION:
         options["num_heads"] = model.num_heads
+    if model.edge_features:
+        options["edge_features"] = model.edge_features
     if model.conv in ("gcn", "gat", "gatv2"):
         options["add_self_loops"] = model.add_self_loops
     module = _CLASSES[model.conv](
         num_features,
         HIDDEN,
         NUM_CLASSES,
-        num_layers=len(params),
+        num_layers=len(params) - _linear_maps(model),
         dropout=model.dropout,
         norm=model.norm,
         residual=model.residual,
         activation=_ACTIVATIONS[model.activation],
+        jumping=model.jumping,
         rngs=nnx.Rngs(0),
         **options,
     )
@@ -142,6 +159,11 @@ def module_of(
                 assert variable.get_value().shape == array.shape, (part, name)
                 variable.set_value(jnp.asarray(array, variable.get_value().dtype))
     return module
+
+
+def _linear_maps(model: models.Model) -> int:
+    """Layers of a model that `num_layers` does not count."""
+    return 2 if model.conv == "gcnii" else int(model.jumping is not None)
 
 
 _PARTS = {"conv": "convolution", "residual": "residual", "norm": "norm"}
@@ -195,7 +217,7 @@ def sharded_pass(module: Any, sharded: ShardedGraph, train: bool = True) -> Pass
 
 
 def layer_seeds(num_layers: int) -> list[models.LayerSeeds]:
-    """The words of the keys that a model makes of `SEED`."""
+    """The words of the keys that a model draws from `SEED`."""
 
     def words(key: jax.Array) -> tuple[int, int]:
         first, second = np.asarray(jax.random.key_data(key)).tolist()
@@ -213,7 +235,7 @@ def oracle_pass(
 ) -> Pass:
     """The same by the oracle, in float64."""
     # The library has one rate for features and attention.
-    model = replace(model, attention_dropout=model.dropout if model.conv.startswith("gat") else 0)
+    model = replace(model, attention_dropout=model.dropout if model.conv in models.ATTENTION else 0)
     result = models.forward(
         model,
         params,
@@ -251,7 +273,7 @@ def flat(layer: LayerParams) -> dict[str, np.ndarray]:
 
 
 def poisoned(sharded: ShardedGraph) -> ShardedGraph:
-    """The same graph with NaN in the rows of padding, of which there must be some."""
+    """The same graph with NaN in its padding rows, of which there must be some."""
     shards: Any = sharded.shards
     assert shards.nodes is not None and not bool(shards.node_mask.all())
     nodes = jnp.where(shards.node_mask[..., None], shards.nodes, jnp.nan)

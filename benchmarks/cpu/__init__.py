@@ -1,1 +1,1 @@
-"""Time and memory on CPU beside DGL, PyG, torch and scipy; run as `python -m benchmarks.cpu`."""
+"""Time and memory on CPU against DGL, PyG, torch and scipy; run as `python -m benchmarks.cpu`."""

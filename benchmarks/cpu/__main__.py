@@ -1,13 +1,13 @@
-"""Times and memory on CPU: SpMM, attention, epochs and SAR, beside DGL, PyG, torch and scipy.
+"""Times and memory on CPU: SpMM, attention, epochs and SAR, against DGL, PyG, torch and scipy.
 
-Every library works in a process of its own on the same graphs, the same float32 numbers, the same
-number of threads and the same malloc setting; under SAR, XLA has one thread more for each emulated
-device, on the same cores. On one device jaxgraph computes on the thread that calls it, as the peers
-do (`jax_cpu_enable_async_dispatch`). jaxgraph orders the nodes when it lays out a graph; "as given"
-is jaxgraph without, and `--renumber` gives that order to all. Results are compared first; then the
-libraries are timed by turns, while the others are stopped. A peer that cannot be imported is named
-with the reason; peers may live in another environment (`--peer-python`). A quick run leaves out
-what would take most of its minutes: epochs without kernels, and PyG's attention on large graphs.
+Every library runs in its own process on the same graphs, the same float32 numbers, the same number
+of threads and the same malloc setting; under SAR, XLA has one thread more for each emulated device,
+on the same cores. On one device jaxgraph computes on the calling thread, as the peers do
+(`jax_cpu_enable_async_dispatch`). jaxgraph orders the nodes when it lays out a graph; "as given" is
+jaxgraph without that, and `--renumber` gives that order to all. Results are compared first; then
+the libraries are timed in turns, while the others are stopped. A peer that cannot be imported is
+listed with the reason; peers may be installed in another environment (`--peer-python`). A quick run
+leaves out the slowest measurements: epochs without kernels, and PyG's attention on large graphs.
 
     python -m benchmarks.cpu --quick                # under five minutes on two cores
     python -m benchmarks.cpu --json cpu.json --markdown cpu.md --peer-python PEERS/bin/python
@@ -55,7 +55,7 @@ from benchmarks.cpu.sheets import details, summaries
 from benchmarks.cpu.tasks import Task
 
 MEMORY_SHARE = 0.7
-"""Of the machine's memory, for one worker."""
+"""Share of the machine's memory for one worker."""
 
 
 def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -63,16 +63,18 @@ def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.cpu", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("--quick", action="store_true", help="a part that takes minutes")
+    parser.add_argument("--quick", action="store_true", help="a subset that takes minutes")
     parser.add_argument("--only", nargs="+", choices=TOPICS, help="default: all; --quick: not sar")
     parser.add_argument("--graphs", nargs="+", metavar="NAME", help="generated or real graphs")
-    parser.add_argument("--peers", nargs="*", metavar="NAME", help="default: all that are there")
+    parser.add_argument(
+        "--peers", nargs="*", metavar="NAME", help="default: all that are installed"
+    )
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter of the peers")
     parser.add_argument("--threads", type=int, default=2, help="of every library")
     parser.add_argument(
         "--renumber",
         action="store_true",
-        help=f"give every library the nodes in the order that jaxgraph would take ({ORDER})",
+        help=f"give every library the nodes in the order that jaxgraph would choose ({ORDER})",
     )
     parser.add_argument("--malloc", choices=list(MALLOC), default="default")
     parser.add_argument("--rounds", type=int, help="of every task; default: by its kind")
@@ -88,7 +90,7 @@ def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         if name not in known:
             parser.error(f"--peers: no peer {name!r}; expected some of {', '.join(known)}")
     if shutil.which(options.peer_python) is None:
-        parser.error(f"--peer-python: {options.peer_python} is no program that can be run")
+        parser.error(f"--peer-python: {options.peer_python} is not an executable program")
     if options.rounds is not None and options.rounds < 1:
         parser.error(f"--rounds is {options.rounds}; expected at least 1")
     return options
@@ -98,10 +100,10 @@ class Run:
     """A run of the program.
 
     Args:
-      options: of the command line.
+      options: options of the command line.
       settings: how workers are started.
-      record: where everything is written down.
-      console: where everything is shown.
+      record: the record of everything measured.
+      console: the console for everything shown.
     """
 
     def __init__(
@@ -113,7 +115,7 @@ class Run:
         self.console = console
 
     def measure_limits(self) -> None:
-        """Measures the limits of memory and cores, each with the library that reaches most."""
+        """Measures the limits of memory and cores, each with the library that comes closest."""
         contestants = (OURS, *(peer for peer in self._peers() if peer.library == "torch"))
         crew = Crew(contestants, self.settings)
         try:
@@ -124,16 +126,16 @@ class Run:
         report.show(details(found, "What the machine can do"), self.console)
 
     def compare_with_peers(self, graph: str) -> None:
-        """All tasks of a graph, by all libraries."""
+        """Runs all tasks of a graph with all libraries."""
         topics = [topic for topic in self.options.only if topic != "sar"]
         tasks = peers_tasks(graph, topics, self.options.quick)
-        # Renumbered, the graph as it is given is in order; a quick run has no time for both.
+        # With --renumber, the given graph is in order already; a quick run has no time for both.
         unordered = () if self.options.quick or self.options.renumber else (AS_GIVEN,)
         contestants = (OURS, PORTABLE, *unordered, *self._peers())
         self.record.peers += self._compare(contestants, graph, tasks)
 
     def compare_sar(self, graph: str) -> None:
-        """Epochs of a graph on one device and on several."""
+        """Runs epochs of a graph on one device and on several."""
         quick = self.options.quick
         self.record.sar += self._compare(sar_contestants(quick), graph, sar_tasks(quick))
 
@@ -185,7 +187,7 @@ def _is_redundant(crew: Crew) -> bool:
 
 
 def _write(options: argparse.Namespace, record: Record) -> None:
-    """Writes the files, with what has been found so far."""
+    """Writes the files, with the results so far."""
     if options.json:
         record.write(options.json)
     if options.markdown:
@@ -193,7 +195,7 @@ def _write(options: argparse.Namespace, record: Record) -> None:
 
 
 def main() -> int:
-    """Measures, shows and writes; 1 where a result was wrong or our own code failed."""
+    """Measures, shows and writes; returns 1 where a result was wrong or our own code failed."""
     options = read_arguments(sys.argv[1:])
     console = Console(width=None if sys.stdout.isatty() else 180)
     machine = this_machine()

@@ -10,10 +10,10 @@ import numpy as np
 __all__ = ["TOLERANCE", "Expected", "expected_of", "relative_error"]
 
 TOLERANCE = 1e-3
-"""Largest relative error of float32 results that count as equal; of our ops it is 1e-7 in truth."""
+"""Largest relative error of float32 results that count as equal; that of our ops is 1e-7."""
 
 SMALLEST = 1e-30
-"""Norm below which an error is absolute: of arrays of zeros."""
+"""Norm below which an error is absolute, for arrays of zeros."""
 
 VANISHING = 1e-4
 """Share of the largest norm below which an array's error is measured by that share instead."""
@@ -21,11 +21,11 @@ VANISHING = 1e-4
 
 @dataclass(frozen=True)
 class Expected:
-    """An array, and how much was added up for it.
+    """An array, and the size of the terms that were added up for it.
 
     Attributes:
       values: the array.
-      terms: of its shape, the sums of the terms' absolute values: what rounding is relative to.
+      terms: of its shape, the sums of the terms' absolute values, to which rounding is relative.
     """
 
     values: np.ndarray
@@ -33,7 +33,7 @@ class Expected:
 
     @classmethod
     def of(cls, values: np.ndarray) -> Expected:
-        """An array of which no more than its values is known."""
+        """An array of which only the values are known."""
         return cls(values, values)
 
     @classmethod
@@ -44,7 +44,7 @@ class Expected:
 
 
 def expected_of(results: Mapping[str, np.ndarray]) -> dict[str, Expected]:
-    """Arrays by name of which no more than their values is known."""
+    """Arrays by name of which only the values are known."""
     return {name: Expected.of(array) for name, array in results.items()}
 
 
@@ -67,7 +67,7 @@ def relative_error(
     worst, where = 0.0, ""
     for name, array in expected.items():
         error = _distance(found[name], array.values) / max(norms[name], floor)
-        # Written so that NaN is the worst.
+        # In this form NaN is the worst.
         if not error <= worst:
             worst, where = error if np.isfinite(error) else np.inf, name
     return worst, where

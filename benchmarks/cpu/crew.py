@@ -21,9 +21,9 @@ class Settings:
 
     Attributes:
       peer_python: interpreter of the peers.
-      threads: of every worker.
+      threads: threads of every worker.
       variables: environment of every worker.
-      memory_limit: bytes that a worker may take, or None.
+      memory_limit: most bytes that a worker may allocate, or None.
       scratch: folder for graphs, results and logs.
     """
 
@@ -50,16 +50,16 @@ class Settings:
 
 
 class Crew:
-    """One worker per contestant; those that cannot take part are named with the reason.
+    """One worker per contestant; those that cannot take part are listed with the reason.
 
     Attributes:
       workers: by name, in the order of the contestants.
-      versions: what each says of itself.
+      versions: what each reports.
       absent: why a contestant has no worker.
-      scratch: folder for files that are passed on.
+      scratch: folder for exchanged files.
 
     Args:
-      contestants: who is to take part.
+      contestants: the contestants.
       settings: how workers are started.
     """
 
@@ -71,7 +71,7 @@ class Crew:
         self.workers: dict[str, Worker] = {}
         self.versions: dict[str, dict[str, str]] = {}
         self.absent: dict[str, str] = {}
-        # All are started before the first is waited for: importing takes seconds.
+        # All start before the first is awaited: importing takes seconds.
         for name in self._contestants:
             self.workers[name] = self._start(name)
         for name in self._contestants:
@@ -97,7 +97,7 @@ class Crew:
     def load(self, graph: Path) -> None:
         """Gives all workers the graph of a file."""
         self._graph = graph
-        # What it takes is not timed, so that formats are made side by side.
+        # Loading is not timed, so formats are made in parallel.
         with ThreadPoolExecutor(self._settings.threads) as pool:
             list(pool.map(self._load, list(self.workers)))
 

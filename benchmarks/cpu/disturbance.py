@@ -10,7 +10,7 @@ from pathlib import Path
 __all__ = ["Reading", "is_disturbed", "others_seconds", "read"]
 
 SHARE, SLACK = 0.15, 0.03
-"""Core seconds of others that count as none: a share of the time, and what ticks cannot tell."""
+"""Core seconds of others that are ignored: a share of the time, and the resolution of ticks."""
 
 IDLE, IOWAIT, GUEST = 3, 4, 8
 USER_TIME, SYSTEM_TIME = 11, 12
@@ -21,9 +21,9 @@ class Reading:
     """The kernel's statistics at a moment, in seconds.
 
     Attributes:
-      wall: of the clock.
-      machine: that all cores have worked.
-      process: that the cores have worked for one process.
+      wall: seconds of the clock.
+      machine: seconds of work of all cores.
+      process: seconds of work of all cores for one process.
     """
 
     wall: float
@@ -32,7 +32,7 @@ class Reading:
 
 
 def read(process: int) -> Reading | None:
-    """The statistics now, of a process and of the machine; None where the system does not tell."""
+    """The current statistics of a process and the machine; None where the system has none."""
     try:
         machine = Path("/proc/stat").read_text()
         own = Path(f"/proc/{process}/stat").read_text()
@@ -43,15 +43,15 @@ def read(process: int) -> Reading | None:
 
 
 def machine_ticks(text: str) -> int:
-    """Ticks in which a core worked, of the text of /proc/stat."""
+    """Ticks in which a core worked, from the text of /proc/stat."""
     spent = [int(ticks) for ticks in text.splitlines()[0].split()[1:]]
-    # Ticks of guests are among those of the user already.
+    # Ticks of guests are included in those of the user.
     return sum(spent[:GUEST]) - spent[IDLE] - spent[IOWAIT]
 
 
 def process_ticks(text: str) -> int:
-    """Ticks in which a core worked for a process, of the text of /proc/PID/stat."""
-    # The name in brackets may hold blanks.
+    """Ticks in which a core worked for a process, from the text of /proc/PID/stat."""
+    # The name in brackets may contain blanks.
     fields = text.rpartition(")")[2].split()
     return int(fields[USER_TIME]) + int(fields[SYSTEM_TIME])
 

@@ -45,7 +45,7 @@ def make(name: str, seed: int = 0) -> Data:
 
     Args:
       name: one of `GENERATED` or a data set's.
-      seed: of the generator.
+      seed: seed of the generator.
 
     Returns:
       Its arrays.
@@ -55,15 +55,15 @@ def make(name: str, seed: int = 0) -> Data:
     """
     graph = generate(GENERATED[name], seed=seed) if name in GENERATED else jg.datasets.load(name)
     if graph.nodes is None or graph.labels is None or graph.train_mask is None:
-        raise ValueError(f"{name} lacks features, classes or a training mask; take another graph")
+        raise ValueError(f"{name} lacks features, classes or a training mask; use another graph")
     if graph.labels.ndim != 1:
-        raise ValueError(f"{name} has several labels per node; take a graph with one class each")
+        raise ValueError(f"{name} has several labels per node; use a graph with one class per node")
     weights = np.random.default_rng(seed).random(graph.senders.size, np.float32)
     return Data(
         np.asarray(graph.senders, np.int32),
         np.asarray(graph.receivers, np.int32),
         weights,
-        graph.nodes,
+        graph.nodes if isinstance(graph.nodes, np.ndarray) else graph.nodes.toarray(),
         graph.labels,
         graph.train_mask & (graph.labels >= 0),
         int(graph.labels.max()) + 1,
@@ -75,10 +75,10 @@ def renumbered(data: Data, order: str) -> Data:
 
     Args:
       data: the graph.
-      order: in which `jaxgraph.partition.locality_rank` numbers them.
+      order: an order of `jaxgraph.partition.locality_rank`.
 
     Returns:
-      Its arrays, edges as they stood.
+      Its arrays, edges in their old order.
     """
     graph = jg.Graph(data.senders, data.receivers, data.num_nodes)
     rank = locality_rank(graph, order)

@@ -1,4 +1,4 @@
-"""The arrays that tasks start from, the same in every library: read from a file, or from a seed.
+"""The initial arrays of tasks, the same in every library: read from a file, or from a seed.
 
 Imported by workers of every library: it needs NumPy alone.
 """
@@ -57,7 +57,7 @@ class Data:
         return np.flatnonzero(~has_loop).astype(np.int32)
 
     def edges(self, with_loops: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Senders and receivers, followed by the missing self-loops where asked for."""
+        """Senders and receivers, followed by the missing self-loops if requested."""
         if not with_loops:
             return self.senders, self.receivers
         loops = self.missing_loops()
@@ -70,7 +70,7 @@ def write_data(path: Path, data: Data) -> None:
 
 
 def read_data(path: Path) -> Data:
-    """Reads what `write_data` wrote."""
+    """Reads a file of `write_data`."""
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     num_classes = int(arrays.pop("num_classes"))
@@ -113,13 +113,13 @@ def attention_inputs(num_nodes: int, task: Attention, seed: int = 0) -> Attentio
 def initial_parameters(
     model: Model, in_features: int, out_features: int, seed: int = 0
 ) -> dict[str, np.ndarray]:
-    """The parameters that training starts from: Glorot uniform, scales 1 and biases 0.
+    """The initial parameters of training: Glorot uniform, scales 1 and biases 0.
 
     Args:
       model: the model.
       in_features: features of a node.
       out_features: classes.
-      seed: of the generator.
+      seed: seed of the generator.
 
     Returns:
       float32 arrays by "layer/name", see `Model.parameter_shapes`.

@@ -1,4 +1,4 @@
-"""The limits of the machine, from the tasks that measure them, and the least time of a work."""
+"""The limits of the machine, from the tasks that measure them, and the least time of work."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class Limits:
     rate: float
 
     def seconds(self, work: Work) -> float:
-        """The least that a work takes without reuse of gathered rows."""
+        """The least time of the work without reuse of gathered rows."""
         return work.gathered_bytes / self.bandwidth + work.operations / self.rate
 
     def seconds_with_reuse(self, work: Work) -> float:
-        """The least that a work takes if every byte is moved once."""
+        """The least time of the work if every byte moves once."""
         return work.single_bytes / self.bandwidth + work.operations / self.rate
 
 
 def limits(measurements: Iterable[Measurement]) -> Limits | None:
-    """The best that any library reached, as STREAM counts: the best run, three arrays moved.
+    """The best figures of any library, counted as in STREAM: the best run, three arrays moved.
 
     Args:
-      measurements: of `Triad` and `Product` tasks; others are passed over.
+      measurements: of `Triad` and `Product` tasks; others are ignored.
 
     Returns:
       The limits; None where one of the two was not measured.

@@ -1,4 +1,4 @@
-"""Lets workers do a task by turns, and writes down what it took."""
+"""Runs a task on workers in turns, and records time and memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Measurement", "Memory", "measure_task", "repeats_per_round"]
 MOST_REPEATS = 1000
 PREPARE_TIMEOUT = 1800.0
 PATIENCE = 2
-"""Rounds that are tried for each that is wanted, where other processes disturb."""
+"""Rounds that are tried per wanted round, where other processes disturb."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Memory:
     """Resident bytes of a worker.
 
     Attributes:
-      loaded: with the library and the graph in its formats.
-      before: with the task's inputs and compiled programs as well, before a run.
-      peak: the most in a run; None where the system does not tell.
+      loaded: with the library and the formats of the graph.
+      before: with the task's inputs and compiled programs too, before a run.
+      peak: the most in a run; None where the system does not report it.
     """
 
     loaded: int
@@ -55,17 +55,17 @@ class Measurement:
     """Times, memory and error of one library for one task on one graph.
 
     Attributes:
-      graph: its name.
-      task: what was done.
-      contestant: its name.
-      seconds: of one run, one number a round, the median of the round.
-      disturbed: how many of these rounds other processes disturbed.
-      error: of an op relative to its terms, against float64; else relative, against the first that
-        did the task, and None for that one.
+      graph: name of the graph.
+      task: the task.
+      contestant: name of the contestant.
+      seconds: seconds of one run, one number per round, the median of the round.
+      disturbed: number of these rounds that other processes disturbed.
+      error: of an op relative to its terms, against float64; else relative, against the first
+        contestant that did the task, and None for that one.
       worst: the name of the array with that error.
-      memory: None where the task did not get so far.
-      path: which of the library's own ways was taken.
-      compile_seconds: where the library compiles.
+      memory: None where the task failed before.
+      path: the chosen variant of the library.
+      compile_seconds: time of compilation, where the library compiles.
       failure: why there are no times, "" where there are.
     """
 
@@ -95,18 +95,18 @@ def measure_task(
     data: Data | None = None,
     left_out: Collection[str] = (),
 ) -> list[Measurement]:
-    """Takes results and memory of every worker, then times by turns.
+    """Gets results and memory of every worker, then times them in turns.
 
-    Ops are compared with float64; of other tasks the last of the crew gives the results that the
-    others are compared with. Who differs is not timed.
+    Ops are compared with float64. For other tasks the others are compared with the last of the
+    crew. A worker with wrong results is not timed.
 
     Args:
       crew: the workers, with the graph.
-      graph: its name.
-      task: what to do.
-      pace: for how long.
+      graph: name of the graph.
+      task: the task.
+      pace: the rounds and seconds.
       data: the graph; None for tasks that need none.
-      left_out: names of workers that are not asked.
+      left_out: names of workers that are skipped.
 
     Returns:
       One measurement for each other worker that has the task, in the order of the crew.
@@ -163,7 +163,7 @@ def _prepare(worker: Worker, measurement: Measurement, output: Path) -> _First:
 def _compare(
     measurement: Measurement, output: Path, expected: Mapping[str, Expected] | None
 ) -> Mapping[str, Expected]:
-    """Notes the error of what was computed; returns what the next is compared with."""
+    """Records the error of the results; returns the results to compare the next with."""
     with np.load(output, allow_pickle=False) as file:
         results = {name: file[name] for name in file.files}
     if expected is None:
@@ -175,13 +175,13 @@ def _compare(
 
 
 def repeats_per_round(seconds: float, pace: Pace) -> int:
-    """The number of times that a run of so many seconds is repeated in a round."""
+    """The number of times that a run of `seconds` is repeated in a round."""
     return min(max(round(pace.round_seconds / max(seconds, 1e-9)), 1), MOST_REPEATS)
 
 
 @dataclass
 class _Clock:
-    """The rounds of one worker, after a first run that counts where there is no round."""
+    """The rounds of one worker; its first run counts where there is no round."""
 
     measurement: Measurement
     first: _First
@@ -197,7 +197,7 @@ class _Clock:
 
     def run(self, worker: Worker, pace: Pace) -> None:
         """One round."""
-        # A first run takes longer than those that follow, and tells too little of how many fit.
+        # A first run takes longer than the following ones, and does not tell how many fit.
         shortest = min([self.first.seconds, *self.calm, *self.disturbed])
         repeats = repeats_per_round(shortest, pace)
         rehearse = repeats > 1 or pace.rehearses
@@ -211,7 +211,7 @@ class _Clock:
         self.spent += reply["spent"]
 
     def finish(self, pace: Pace) -> None:
-        """Notes the rounds; disturbed ones only where too few were not."""
+        """Records the rounds; disturbed ones only where too few were undisturbed."""
         kept = self.disturbed if len(self.calm) < max(pace.least, 1) else []
         self.measurement.seconds = self.calm + kept
         self.measurement.disturbed = len(kept)

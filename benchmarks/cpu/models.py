@@ -12,7 +12,7 @@ from types import MappingProxyType
 __all__ = ["LEARNING_RATE", "MODELS", "Layer", "Model"]
 
 LEARNING_RATE = 0.01
-"""Of Adam, in every library."""
+"""Learning rate of Adam, in every library."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Layer:
     """One convolution.
 
     Attributes:
-      in_features: of its input.
-      out_features: of the output, per head where there are heads.
+      in_features: features of its input.
+      out_features: features of the output, per head where there are heads.
       is_last: whether it is the last: no norm and no activation follow, and heads are averaged.
     """
 
@@ -39,7 +39,7 @@ class Model:
         joined, averaged in the last layer).
       num_layers: number of convolutions.
       hidden: features between layers, per head where there are heads.
-      heads: of attention; 1 for the others.
+      heads: attention heads; 1 for the others.
       batch_norm: whether every layer but the last is followed by batch normalisation.
     """
 
@@ -58,7 +58,7 @@ class Model:
 
     @property
     def aggregates_once(self) -> bool:
-        """True where the first layer's aggregation has no parameter: it is the same every epoch."""
+        """True where the first layer's aggregation has no parameter: it is equal in every epoch."""
         return self.name != "gat"
 
     def layers(self, in_features: int, out_features: int) -> tuple[Layer, ...]:
@@ -89,7 +89,7 @@ class Model:
           out_features: classes.
 
         Returns:
-          Shapes by "layer/name", with the names that jaxgraph gives them; matrices are
+          Shapes by "layer/name", with jaxgraph's names; matrices are
           [in_features, out_features].
         """
         shapes: dict[str, tuple[int, ...]] = {}

@@ -1,4 +1,4 @@
-"""The plan of a run: the tasks of each library on each graph, and for how long it does them."""
+"""The plan of a run: the tasks of each library on each graph, and their rounds and seconds."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Contestant:
-    """A library as it takes part.
+    """A library that takes part.
 
     Attributes:
-      name: in the tables.
+      name: name in the tables.
       library: one of `benchmarks.cpu.worker.LIBRARIES`.
-      options: of the library's constructor.
+      options: options of the library's constructor.
       is_peer: whether it runs in the peers' interpreter.
     """
 
@@ -48,21 +48,21 @@ class Contestant:
 
 
 ORDER = "metis"
-"""In which jaxgraph places the nodes, once, when it lays out a graph."""
+"""Order in which jaxgraph places the nodes, once, when it lays out a graph."""
 
 OURS = Contestant("jaxgraph", "jaxgraph", {"order": ORDER}, is_peer=False)
 PORTABLE = Contestant(
     "portable", "jaxgraph", {"implementation": "xla", "order": ORDER}, is_peer=False
 )
 AS_GIVEN = Contestant("as given", "jaxgraph", is_peer=False)
-"""jaxgraph with the nodes where the graph has them."""
+"""jaxgraph with the nodes in the order of the graph."""
 OWN = (OURS, PORTABLE, AS_GIVEN)
 
 QUICK_PATIENCE = 1.0
-"""Seconds of trying its ways that PyG has in a quick run."""
+"""Seconds that PyG may try its variants in a quick run."""
 
 QUICK_MESSAGE_BYTES = 1 << 30
-"""Largest messages, [edges, heads, features], with which a quick run has PyG compute attention."""
+"""Largest messages, [edges, heads, features], for PyG's attention in a quick run."""
 
 TOPICS = ("spmm", "attention", "epochs", "sar")
 """The choices of `--only`."""
@@ -76,11 +76,11 @@ class Pace:
     """The rounds and seconds for which a task is measured.
 
     Attributes:
-      rounds: of all libraries in turn, at most.
-      least: rounds that a library runs even where its seconds are over; 0: its first run will do.
-      seconds: of one library on one task.
+      rounds: the most rounds of all libraries in turn.
+      least: rounds of a library even after its seconds; 0: its first run suffices.
+      seconds: seconds of one library on one task.
       round_seconds: a shorter run is repeated to about this in every round.
-      rehearses: whether a round of one run begins with one that does not count, as others do.
+      rehearses: whether a round of one run starts with an uncounted one, as other rounds do.
     """
 
     rounds: int
@@ -91,7 +91,7 @@ class Pace:
 
 
 def peers(quick: bool) -> tuple[Contestant, ...]:
-    """The libraries that jaxgraph is compared with."""
+    """The libraries with which jaxgraph is compared."""
     patience = {"patience": QUICK_PATIENCE} if quick else {}
     return (
         Contestant("DGL", "dgl"),
@@ -106,8 +106,8 @@ def pace(task: Task, quick: bool, rounds: int | None = None) -> Pace:
 
     Args:
       task: the task.
-      quick: whether the whole run is to take minutes.
-      rounds: of all tasks, in place of their own.
+      quick: whether the whole run should take minutes.
+      rounds: rounds of all tasks, instead of their own.
 
     Returns:
       The pace; SpMM is always measured in at least 7 rounds.
@@ -117,7 +117,7 @@ def pace(task: Task, quick: bool, rounds: int | None = None) -> Pace:
     elif isinstance(task, SpMM):
         own = Pace(7, 7, 5.0) if quick else Pace(15, 7, 20.0)
     elif isinstance(task, Epoch):
-        # An epoch follows another, and finds what that left in the caches.
+        # An epoch follows another, and finds that one's data in the caches.
         own = Pace(5, 0, 1.5, 0.3, True) if quick else Pace(9, 3, 60.0, 0.3, True)
     else:
         own = Pace(5, 0, 1.5) if quick else Pace(11, 5, 40.0)
@@ -148,9 +148,9 @@ def peers_tasks(graph: str, topics: Sequence[str], quick: bool) -> tuple[Task, .
     """The tasks of the comparison with peers.
 
     Args:
-      graph: its name.
+      graph: name of the graph.
       topics: some of `TOPICS`.
-      quick: whether a subset is enough; of a graph that has none, everything is.
+      quick: whether a subset suffices; a graph without a subset has all tasks.
 
     Returns:
       The tasks in order.
@@ -169,12 +169,12 @@ def peers_tasks(graph: str, topics: Sequence[str], quick: bool) -> tuple[Task, .
 
 
 def sits_out(task: Task, num_edges: int, quick: bool) -> frozenset[str]:
-    """Who is left out of a task by a quick run, most of whose minutes it would take.
+    """The contestants that a quick run leaves out of a task, as they would take most of its time.
 
     Args:
-      task: what is done.
-      num_edges: of the graph.
-      quick: whether the whole run is to take minutes.
+      task: the task.
+      num_edges: edges of the graph.
+      quick: whether the whole run should take minutes.
 
     Returns:
       Names of contestants.
@@ -190,7 +190,7 @@ def sits_out(task: Task, num_edges: int, quick: bool) -> frozenset[str]:
 
 
 def sar_contestants(quick: bool) -> tuple[Contestant, ...]:
-    """One device, and SAR on several that are emulated on the same cores."""
+    """One device, and SAR on several emulated ones on the same cores."""
     counts = (1, 2) if quick else (1, 2, 4, 8, 16)
     return tuple(
         Contestant(
@@ -204,10 +204,10 @@ def sar_contestants(quick: bool) -> tuple[Contestant, ...]:
 
 
 def sar_graphs(quick: bool) -> tuple[str, ...]:
-    """The graphs that SAR is measured on."""
+    """The graphs on which SAR is measured."""
     return ("pubmed-size",) if quick else ("arxiv-size",)
 
 
 def sar_tasks(quick: bool) -> tuple[Task, ...]:
-    """The epochs that SAR is measured on."""
+    """The epochs on which SAR is measured."""
     return (Epoch("gcn"), Epoch("gat")) if quick else tuple(Epoch(model) for model in MODELS)

@@ -27,9 +27,9 @@ MALLOC: Mapping[str, str] = MappingProxyType(
 )
 """`GLIBC_TUNABLES` by the name of the setting.
 
-By default freed memory may go back to Linux and be asked for again, page by page, in every run:
-whether it does depends on what else is in the heap, and differs from process to process. "kept":
-it stays with the process, and only what is computed takes time.
+By default freed memory may go back to Linux and be allocated again, page by page, in every run.
+Whether it does depends on the rest of the heap, and differs between processes. "kept": it stays
+with the process, and only computation takes time.
 """
 
 _LEFT_OUT = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "PYTHONPATH", "MALLOC_ARENA_MAX")
@@ -47,9 +47,9 @@ def environment(threads: int, malloc: str, scratch: Path) -> dict[str, str]:
     """The environment that all workers share.
 
     Args:
-      threads: how many each may use.
+      threads: threads of each worker.
       malloc: a name in `MALLOC`.
-      scratch: a folder for what libraries write beside themselves.
+      scratch: a folder for files that libraries write.
 
     Returns:
       Variables for `Worker`.
@@ -69,15 +69,15 @@ def environment(threads: int, malloc: str, scratch: Path) -> dict[str, str]:
 
 
 class Worker:
-    """A process that answers requests; it is stopped, by signal, while it is not asked.
+    """A process that answers requests; signals stop it between requests.
 
     A library's threads may spin for a while after their work. Stopped, they take no core from the
     library that is timed next, and no library needs a setting that it would not run with alone.
 
     Args:
-      command: what to run.
+      command: the command line.
       variables: its environment.
-      log: where its standard error goes.
+      log: file of its standard error.
     """
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
@@ -94,15 +94,15 @@ class Worker:
             )
 
     def request(self, command: str, timeout: float = 900, **arguments: Any) -> dict[str, Any]:
-        """Lets the worker run, sends a request, waits for its reply and stops the worker again.
+        """Resumes the worker, sends a request, waits for its reply and stops the worker again.
 
         Args:
-          command: what to do.
+          command: the command of the protocol.
           timeout: seconds after which the worker is killed.
-          arguments: of the command.
+          arguments: arguments of the command.
 
         Returns:
-          The reply, and as "disturbed" whether other processes used the cores in the meantime.
+          The reply, with "disturbed": whether other processes used the cores in the meantime.
 
         Raises:
           WorkerRefusal: its library has no such task.
@@ -129,7 +129,7 @@ class Worker:
         return reply | {"disturbed": is_disturbed(before, after)}
 
     def kill(self) -> None:
-        """Ends the process, whatever it does."""
+        """Ends the process at once."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):

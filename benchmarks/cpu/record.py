@@ -1,4 +1,4 @@
-"""Everything that a run found, and where and how it was found."""
+"""The results of a run, and their circumstances."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Machine:
     """Where a run took place.
 
     Attributes:
-      cpu: its name.
-      cores: how many the process may use.
-      memory_bytes: of the machine.
-      system: kernel.
+      cpu: name of the processor.
+      cores: cores that the process may use.
+      memory_bytes: memory of the machine.
+      system: the kernel.
     """
 
     cpu: str
@@ -56,18 +56,18 @@ def _cpu_name() -> str:
 
 @dataclass
 class Record:
-    """The results of a run, with the machine and settings that gave them.
+    """The results of a run, with its machine and settings.
 
     Attributes:
-      command: as it was typed.
-      machine: where.
-      threads: of every library.
-      malloc: the setting of all.
+      command: the command line as typed.
+      machine: the machine.
+      threads: threads of every library.
+      malloc: the malloc setting of all.
       date: when it started.
-      versions: what every contestant said of itself.
+      versions: what every contestant reported.
       absent: why a contestant did not take part.
-      sizes: of the graphs.
-      limits: of the machine.
+      sizes: sizes of the graphs.
+      limits: limits of the machine.
       peers: the comparison with peers.
       sar: the comparison of SAR on several emulated devices with one.
     """

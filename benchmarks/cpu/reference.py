@@ -1,4 +1,4 @@
-"""The ops in float64: the reference that every library's results are compared with."""
+"""The ops in float64: the reference for every library's results."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from benchmarks.cpu.tasks import ATTENTION_SLOPE, Attention, SpMM, Task
 __all__ = ["reference"]
 
 EDGES_AT_ONCE = 1 << 14
-"""Edges whose rows are looked up together, few enough for them to stay in a cache."""
+"""Edges whose rows are gathered together, few enough to stay in a cache."""
 
 
 def reference(task: Task, data: Data | None) -> dict[str, Expected] | None:
     """The results of an op on a graph.
 
     Args:
-      task: what is done.
+      task: the task.
       data: the graph; None for tasks that need none.
 
     Returns:
-      Arrays under the names that libraries give them; None where the task is no op.
+      Arrays by the names that libraries use; None where the task is no op.
     """
     if data is None:
         return None
@@ -46,7 +46,7 @@ def _spmm(data: Data, task: SpMM) -> dict[str, Expected]:
 
 
 def _product(matrix: csr_array, x: np.ndarray) -> Expected:
-    # Its own `abs` would join equal edges, in place.
+    # Its own `abs` would merge equal edges, in place.
     absolute = matrix.copy()
     absolute.data = np.abs(absolute.data)
     return Expected(matrix @ x, absolute @ np.abs(x))
@@ -92,12 +92,12 @@ class _Edges:
 
         Args:
           values: z, [nodes, features].
-          gradient: of y, [nodes, features].
+          gradient: gradient of y, [nodes, features].
           sender_logits, receiver_logits: l and r, [nodes].
-          backward: whether gradients are computed as well.
+          backward: whether gradients are computed too.
 
         Returns:
-          y and, where asked for, the gradients of z, l and r under these names.
+          y and, if requested, the gradients of z, l and r under these names.
         """
         logits = sender_logits[self._senders] + receiver_logits[self._receivers]
         slopes = np.where(logits >= 0, 1.0, ATTENTION_SLOPE)
@@ -111,7 +111,7 @@ class _Edges:
         inner = self._inner_products(values, gradient)
         mean = self._sum(weights * inner, self._receivers)[self._receivers]
         by_logit = weights * slopes * (inner - mean)
-        # What cancels in inner - mean is a term of the sum as well.
+        # Terms that cancel in inner - mean count as terms of the sum too.
         terms = weights * slopes * (np.abs(inner) + np.abs(mean))
         return results | {
             "z": _product(matrix.T, gradient),

@@ -28,7 +28,7 @@ def show(sheet: Sheet, console: Console) -> None:
 
 
 def circumstances(record: Record) -> list[str]:
-    """The facts that a reader of the figures needs, one sentence a line."""
+    """The facts that a reader of the figures needs, one sentence per line."""
     machine, limits = record.machine, record.limits
     lines = [
         f"{record.date}, {machine.cpu}, {record.threads} threads, float32, "
@@ -75,11 +75,11 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def plot_sar(record: Record, path: Path) -> None:
-    """Draws the epoch's time over the number of parts, in times that of one device.
+    """Draws the epoch's time over the number of parts, relative to one device.
 
     Args:
-      record: of a run with SAR.
-      path: of the image; its suffix is its format.
+      record: record of a run with SAR.
+      path: path of the image; its suffix is its format.
 
     Raises:
       ImportError: matplotlib is not installed (`jaxgraph[plot]`).

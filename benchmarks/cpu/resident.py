@@ -11,7 +11,7 @@ __all__ = ["peak_bytes", "reset_peak", "resident_bytes", "settle"]
 
 
 def settle() -> None:
-    """Collects garbage and gives freed memory back to the system, where that can be asked for."""
+    """Collects garbage and returns freed memory to the system, where that is possible."""
     gc.collect()
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -20,7 +20,7 @@ def settle() -> None:
 
 
 def reset_peak() -> bool:
-    """Lets the peak start again from what is resident now; whether the system allowed it."""
+    """Resets the peak to the current resident size; returns whether the system allowed it."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -29,12 +29,12 @@ def reset_peak() -> bool:
 
 
 def resident_bytes() -> int:
-    """Bytes that are resident now, 0 where the system does not say."""
+    """Bytes that are resident now, 0 where the system does not report them."""
     return _status("VmRSS")
 
 
 def peak_bytes() -> int:
-    """The most that was resident since `reset_peak`, 0 where the system does not say."""
+    """The most resident bytes since `reset_peak`, 0 where the system does not report them."""
     return _status("VmHWM")
 
 

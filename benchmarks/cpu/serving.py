@@ -1,4 +1,4 @@
-"""The worker's side: answers requests, one JSON object a line, until it is told to stop."""
+"""The worker's side: answers requests, one JSON object per line, until told to stop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Session:
     Every method but `answer` is a command of the protocol; its arguments are those of the request.
 
     Args:
-      library: whose tasks are timed.
+      library: the library whose tasks are timed.
     """
 
     def __init__(self, library: Library) -> None:
@@ -35,14 +35,14 @@ class Session:
         self._prepared: Prepared | None = None
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Does what a request asks for.
+        """Answers a request.
 
         Args:
           request: {"command": name, ...arguments}.
 
         Returns:
-          What the command returns, or {"refused": why} where the library cannot do it, or
-          {"failed": what}.
+          The result of the command, or {"refused": reason} where the library has no such task, or
+          {"failed": error}.
         """
         arguments = dict(request)
         commands = {
@@ -57,7 +57,7 @@ class Session:
         except NotImplementedError as refusal:
             return {"refused": str(refusal)}
         except Exception as error:
-            # The worker lives on for the next task.
+            # The worker continues with the next task.
             return failure(error)
 
     def greet(self) -> dict[str, Any]:
@@ -65,18 +65,18 @@ class Session:
         return {"versions": dict(self._library.versions())}
 
     def load(self, path: str) -> dict[str, Any]:
-        """Takes the graph of a file."""
+        """Loads the graph of a file."""
         self.release()
         self._library.load(read_data(Path(path)))
         return {}
 
     def prepare(self, task: Mapping[str, Any], output: str) -> dict[str, Any]:
-        """Gets a task ready, writes its results to an .npz file, and times and weighs one run.
+        """Prepares a task, writes its results to an .npz file, and measures one run.
 
         Returns:
           "seconds" of the run, "path" and "compile_seconds" of the task; resident bytes "loaded",
-          with the graph alone, "before" the run, and "peak", in it, None where the system does not
-          tell.
+          with the graph alone, "before" the run, and the "peak" in it, None where the system does
+          not report it.
         """
         self.release()
         wanted = from_json(task)
@@ -90,7 +90,7 @@ class Session:
         np.savez(output, **results)
         del results
         resident.settle()
-        # The allocator may keep what a first run gave back, for the next to take again.
+        # The allocator may keep memory that a first run freed, for the next run.
         before = min(before, resident.resident_bytes())
         is_known = resident.reset_peak()
         (seconds,) = self.run(1, rehearse=False)["seconds"]
@@ -104,10 +104,10 @@ class Session:
         }
 
     def run(self, repeats: int, rehearse: bool) -> dict[str, Any]:
-        """Times the task; a rehearsal does not count, since caches are those of other libraries.
+        """Times the task; a rehearsal is not counted, as the caches hold other libraries' data.
 
         Returns:
-          "seconds" of every run that counts, and "spent" on all of them.
+          "seconds" of every counted run, and "spent" on all of them.
         """
         prepared = self._ready()
         gc.disable()
@@ -131,7 +131,7 @@ class Session:
 
 
 def failure(error: Exception) -> dict[str, Any]:
-    """The reply that tells of an error, in one line for the report."""
+    """The reply for an error, in one line for the report."""
     first_line = next(iter(str(error).splitlines()), "")
     return {"failed": f"{type(error).__name__}: {first_line}"}
 
@@ -146,9 +146,9 @@ def answer_requests(answer: Answer, requests: IO[str], replies: IO[str]) -> None
     """Answers every line of `requests` with a line of `replies`, to the end or "stop".
 
     Args:
-      answer: as `Session.answer`.
-      requests: JSON objects, one a line.
-      replies: where the answers go, one a line.
+      answer: like `Session.answer`.
+      requests: JSON objects, one per line.
+      replies: stream of the answers, one per line.
     """
     for line in requests:
         request = json.loads(line)

@@ -22,10 +22,10 @@ class Sheet:
     """A table.
 
     Attributes:
-      title: above it.
-      columns: headings; the first `num_names` are names, the others numbers.
+      title: the title above it.
+      columns: headings; the first `num_names` are for names, the others for numbers.
       rows: cells.
-      num_names: how many columns name what the row is about.
+      num_names: number of columns that name the subject of a row.
     """
 
     title: str
@@ -35,7 +35,7 @@ class Sheet:
 
 
 def details(measurements: Sequence[Measurement], title: str) -> Sheet:
-    """Every measurement with its quartiles, error and memory, one a row."""
+    """Every measurement with its quartiles, error and memory, one per row."""
     columns = (
         "task",
         "library",
@@ -77,7 +77,7 @@ def _mark(each: Measurement) -> str:
 
 
 def _milliseconds(seconds: float) -> str:
-    """Three digits that mean something."""
+    """Milliseconds with three significant digits."""
     value = 1000 * seconds
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
@@ -87,7 +87,7 @@ def _megabytes(count: int | None) -> str:
 
 
 def summaries(record: Record) -> Iterator[Sheet]:
-    """The tables that compare: times by group of tasks, means, memory, compilation, SAR."""
+    """The comparing tables: times by group of tasks, means, memory, compilation, SAR."""
     for group in _groups(record.peers):
         yield _times(record, group)
     own = {each.name for each in OWN}
@@ -111,12 +111,12 @@ def _groups(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def _family(task: Task) -> str:
-    """The table that shows a task: that of its group, or of all epochs together."""
+    """The table of a task: that of its group, or that of all epochs."""
     return task.group.split()[0]
 
 
 def _names(measurements: Sequence[Measurement]) -> list[str]:
-    """All contestants, those in front that come first anywhere."""
+    """All contestants, those that come first anywhere first."""
     return list(dict.fromkeys(each.contestant for each in measurements))
 
 
@@ -136,7 +136,7 @@ def _median(row: _Row, name: str) -> float | None:
 
 
 def _cell(row: _Row, name: str, base: str) -> str:
-    """A median, and how many times that of `base` it is."""
+    """A median, and its ratio to that of `base`."""
     each, median, ours = row.get(name), _median(row, name), _median(row, base)
     if median is None:
         return NOTHING if each is None else "failed"
@@ -202,7 +202,7 @@ def _means(measurements: Sequence[Measurement]) -> Sheet:
 
 
 def _mean_cell(rows: Sequence[_Row], base: str, peer: str) -> str:
-    """Mean and least ratio of the rows that nobody disturbed, or, marked, of all."""
+    """Mean and least ratio of the undisturbed rows, or, marked, of all."""
     both = [row for row in rows if _median(row, base) and _median(row, peer)]
     calm = [row for row in both if not (row[base].disturbed or row[peer].disturbed)]
     found = ratios([_ratio(row, peer, base) for row in calm or both])

@@ -18,7 +18,7 @@ class Spread:
     Attributes:
       median: half of them are smaller.
       lower, upper: first and third quartile.
-      count: how many there were.
+      count: number of measurements.
     """
 
     median: float
@@ -31,7 +31,7 @@ def spread(values: Sequence[float]) -> Spread:
     """Median and quartiles, interpolated linearly.
 
     Raises:
-      ValueError: there are none.
+      ValueError: there are no values.
     """
     if not values:
         raise ValueError("values is empty; expected at least one measurement")
@@ -45,8 +45,8 @@ class Ratios:
 
     Attributes:
       mean: geometric mean.
-      lowest: the least.
-      count: how many there are.
+      lowest: the least ratio.
+      count: number of ratios.
     """
 
     mean: float
@@ -55,7 +55,7 @@ class Ratios:
 
 
 def ratios(values: Sequence[float]) -> Ratios | None:
-    """The geometric mean and the least of positive ratios; None where there are none."""
+    """The geometric mean and the least of positive ratios; None without ratios."""
     if not values:
         return None
     mean = math.exp(sum(math.log(value) for value in values) / len(values))

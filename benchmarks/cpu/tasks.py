@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 ATTENTION_SLOPE = 0.2
-"""Of the leaky relu of attention's logits below 0."""
+"""Slope of the leaky ReLU of attention's logits below 0."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Attention:
     Attributes:
       heads: number of heads.
       features: length of z_j per head.
-      backward: whether gradients of z, l and r are computed as well, from a given one of y.
+      backward: whether gradients of z, l and r are computed too, from a given one of y.
     """
 
     heads: int
@@ -100,7 +100,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Triad:
-    """a_i = b_i + s c_i on arrays of a given length, the STREAM triad: what memory can do."""
+    """a_i = b_i + s c_i on arrays of a given length, the STREAM triad: the limit of memory."""
 
     elements: int
 
@@ -117,7 +117,7 @@ class Triad:
 
 @dataclass(frozen=True)
 class Product:
-    """C = A B of square float32 matrices of a given size: what the cores can do."""
+    """C = A B of square float32 matrices of a given size: the limit of the cores."""
 
     size: int
 
@@ -146,7 +146,7 @@ def to_json(task: Task) -> dict[str, Any]:
 
 
 def from_json(value: Mapping[str, Any]) -> Task:
-    """The task that `to_json` wrote.
+    """The task of a JSON object of `to_json`.
 
     Raises:
       ValueError: the kind is unknown.

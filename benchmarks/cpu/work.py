@@ -1,4 +1,4 @@
-"""Bytes and operations that a task cannot do without, for the machine's limit beside its time."""
+"""The least bytes and operations of a task, for the machine's limit next to its time."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Work:
     """The bytes and operations that a task needs.
 
     Attributes:
-      gathered_bytes: moved if every row is read anew for each edge that needs it (no reuse).
-      single_bytes: moved if every byte is moved once.
+      gathered_bytes: moved if every edge reads its row anew (no reuse).
+      single_bytes: moved if every byte moves once.
       operations: floating-point operations of matrix products.
     """
 
@@ -62,11 +62,11 @@ def work(task: Task, size: Size) -> Work | None:
 
     Args:
       task: the task.
-      size: of the graph.
+      size: size of the graph.
 
     Returns:
-      The work; of an epoch that of its aggregations and matrix products alone. None for a task
-      that measures the machine itself.
+      The work; for an epoch only that of its aggregations and matrix products. None for a task that
+      measures the machine itself.
     """
     if isinstance(task, SpMM):
         return _sum(size, task.features, task.weighted)
@@ -82,7 +82,7 @@ def work(task: Task, size: Size) -> Work | None:
 
 @dataclass(frozen=True)
 class Arrays:
-    """Bytes of what an op takes and gives, without the graph."""
+    """Bytes of an op's inputs and outputs, without the graph."""
 
     inputs: int
     outputs: int
@@ -106,10 +106,10 @@ def _moved(size: Size, per_edge: int, per_node: int, per_gathered_node: int) -> 
     """Work of one pass over the edges, from numbers of 4 bytes.
 
     Args:
-      size: of the graph.
+      size: size of the graph.
       per_edge: numbers that belong to an edge alone.
       per_node: numbers of a node that are read or written in order.
-      per_gathered_node: numbers of a node that each of its edges looks up.
+      per_gathered_node: numbers of a node that each of its edges reads.
     """
     indices = INDEX * (size.num_edges + size.num_nodes + 1)
     fixed = indices + FLOAT * (per_edge * size.num_edges + per_node * size.num_nodes)
@@ -147,7 +147,7 @@ def _epoch(model: Model, size: Size) -> Work:
             total += _attention(edges, model.heads, layer.out_features)
             total += _attention_backward(edges, model.heads, layer.out_features)
             continue
-        # What the first layer sums of the graph's own features is the same in every epoch.
+        # The first layer's sum of the graph's own features is equal in every epoch.
         if index or not model.aggregates_once:
             once = _sum(edges, min(layer.in_features, layer.out_features))
             total += once + once
@@ -155,7 +155,7 @@ def _epoch(model: Model, size: Size) -> Work:
 
 
 def _products(model: Model, layer: Layer, num_nodes: int, is_first: bool) -> Work:
-    """x W, the gradient of W, and that of x where x is not the graph's own features."""
+    """x W, the gradient of W, and the gradient of x unless x is the graph's own features."""
     matrices = 2 if model.name == "sage" else 1
     size = layer.in_features * model.heads * layer.out_features
     return Work(operations=(2 if is_first else 3) * matrices * 2 * num_nodes * size)

@@ -1,7 +1,7 @@
-"""A worker process of one library: `python -m benchmarks.cpu.worker LIBRARY`, started by others.
+"""A worker process of one library, started by `python -m benchmarks.cpu.worker LIBRARY`.
 
-It never imports jax or jaxgraph unless that is the library, so that peers may live in another
-environment.
+It never imports jax or jaxgraph unless that is the library, so that peers may be installed in
+another environment.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LIBRARIES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "scipy": ("benchmarks.cpu.libraries.scipy_library", "SciPyLibrary"),
     }
 )
-"""Module and class of every library, by name; the module is imported in its worker alone."""
+"""Module and class of every library, by name; only a worker imports the module."""
 
 
 def main() -> None:
@@ -44,10 +44,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Worker of benchmarks.cpu")
     parser.add_argument("library", choices=list(LIBRARIES))
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--memory-limit", type=int, help="bytes of memory that it may take")
-    parser.add_argument("--options", type=json.loads, default={}, help="of the library, JSON")
+    parser.add_argument("--memory-limit", type=int, help="most bytes that it may allocate")
+    parser.add_argument(
+        "--options", type=json.loads, default={}, help="options of the library, JSON"
+    )
     arguments = parser.parse_args()
-    # What libraries print must not come between the replies.
+    # Output of libraries must not mix with the replies.
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     _confine(arguments.threads, arguments.memory_limit)
@@ -62,16 +64,16 @@ def _answer(library: str, options: Mapping[str, Any]) -> Answer:
     except Exception as error:
         reply = failure(error)
         return lambda request: reply
-    # What was imported stays: collections, of which there are some for every task, look past it.
+    # Imported objects stay: garbage collections, one or more per task, ignore them.
     gc.collect()
     gc.freeze()
     return session.answer
 
 
 def _confine(threads: int, memory_limit: int | None) -> None:
-    """Keeps this process to some cores and so much memory; must come before the library."""
+    """Limits this process to some cores and memory; must come before the library."""
     if sys.platform == "linux":
-        # A stopped process would not see that its requests have ended.
+        # A stopped process would not notice that its requests have ended.
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
@@ -79,7 +81,7 @@ def _confine(threads: int, memory_limit: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory_limit, memory_limit))
     adjustment = Path("/proc/self/oom_score_adj")
     if adjustment.exists():
-        # Where memory runs out all the same, a worker goes, and nobody else's process.
+        # If memory still runs out, a worker is killed, and no other process.
         adjustment.write_text("1000")
 
 

@@ -1,1 +1,1 @@
-"""The comparison on one GPU: kernels checked on the chip, then timed beside peers and bounds."""
+"""The comparison on one GPU: kernels are checked, then timed against peers and bounds."""

@@ -1,9 +1,8 @@
-"""Kernels on one GPU: checked on the chip, then timed beside cuSPARSE, PyG and the memory's bound.
+"""Kernels on one GPU: checked on the chip, then timed against cuSPARSE, PyG and memory's bound.
 
-Every graph has a process of its own, so that a kernel that breaks the device costs one task, and an
-equal share of the minutes that are left. All
-contestants get the same arrays on the device, take turns, and must agree on the result. torch and
-PyG take part where they can be imported, cuSPARSE where its library is.
+Every graph has its own process, so that a kernel that breaks the device costs one task. Graphs get
+equal shares of the remaining minutes. All contestants get the same arrays on the device, run in
+turns, and must agree on the result. torch, PyG and cuSPARSE take part where they are installed.
 
     python -m benchmarks.gpu --json gpu.json --markdown gpu.md   # nine minutes on an H100
     python -m benchmarks.gpu --rehearse                          # tiny, without a GPU
@@ -35,7 +34,7 @@ from benchmarks.gpu.timing import Row
 MINUTES = 9.0
 SMALL = "tiny"
 CHECKERS = 6
-"""Workers at most that check at once, with two cores for each."""
+"""The most workers that check at once, with two cores for each."""
 
 
 def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -59,10 +58,10 @@ def device_name(rehearse: bool) -> str:
     """The name of the first device.
 
     Args:
-      rehearse: whether any device will do.
+      rehearse: whether any device is accepted.
 
     Raises:
-      ValueError: it has to be a GPU, and is not.
+      ValueError: the device is no GPU, and must be.
     """
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import jax
@@ -76,7 +75,7 @@ def device_name(rehearse: bool) -> str:
 
 
 def shares(graph: str) -> list[list[int]]:
-    """The tasks of each worker of a graph: checks, which nobody times, are done by several."""
+    """The tasks of each worker of a graph: several workers share the checks, which nobody times."""
     count = max(1, min(CHECKERS, (os.cpu_count() or 1) // 2)) if graph in CHECKS else 1
     tasks = range(len(TASKS[graph]))
     return [list(tasks[first::count]) for first in range(count)]
@@ -108,7 +107,7 @@ def measure_graph(
 
 
 def add(line: dict[str, Any], graph: str, record: Record) -> None:
-    """Adds what a worker wrote to the record."""
+    """Adds a worker's line to the record."""
     if "bandwidth" in line:
         record.bandwidth = max(record.bandwidth, line["bandwidth"])
     elif "size" in line:
@@ -122,7 +121,7 @@ def add(line: dict[str, Any], graph: str, record: Record) -> None:
 
 
 def main() -> int:
-    """Measures, shows and writes; 1 where something of our own failed, 2 without a GPU."""
+    """Measures, shows and writes; returns 1 where our own code failed, 2 without a GPU."""
     options = read_arguments(sys.argv[1:])
     start = time.monotonic()
     try:

@@ -16,19 +16,19 @@ from benchmarks.gpu.programs import draw, program
 __all__ = ["TOLERANCES", "check"]
 
 TOLERANCES = {"float32": 3e-5, "bfloat16": 2e-2, "float16": 2e-3}
-"""Largest relative error by dtype; sums are kept in float32, results are rounded once."""
+"""Largest relative error by dtype; sums accumulate in float32, results are rounded once."""
 
 
 def check(task: Check, placed: Placed, implementation: str) -> tuple[float | None, str]:
-    """Does a check.
+    """Runs a check.
 
     Args:
-      task: which.
+      task: the check.
       placed: the graph.
-      implementation: what is checked.
+      implementation: the checked implementation.
 
     Returns:
-      The relative error, or None where the check gives none, and what is wrong, "" for nothing.
+      The relative error, or None where the check has none, and the fault, "" for none.
     """
     if task.against == "numpy":
         found = next(

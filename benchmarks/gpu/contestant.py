@@ -1,4 +1,4 @@
-"""Contestants of a task: one call starts a run, one waits for it, one tells its memory."""
+"""Contestants of a task: calls that start a run, wait for it, and report its memory."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ SHOWN_ROWS = 4096
 
 @dataclass(frozen=True)
 class Contestant:
-    """One that does a task.
+    """A library or implementation that does a task.
 
     Attributes:
-      take: makes arrays on the device its own, without copying where it can.
-      call: starts a run on what `take` returned; what it returns may not be ready.
-      wait: until all runs are done, given the last result.
+      take: takes over arrays on the device, without copying where possible.
+      call: starts a run on the result of `take`; its own result may not be ready.
+      wait: waits until all runs are done, given the last result.
       numbers: the first rows of the results.
-      memory: bytes that a run takes on the device, with the graph and all arrays; given what `take`
-        returned.
+      memory: bytes that a run needs on the device, with the graph and all arrays, given the result
+        of `take`.
     """
 
     take: Callable[[Sequence[jax.Array]], Any]
@@ -44,12 +44,12 @@ def jaxgraph_contestant(task: Task, placed: Placed, implementation: str) -> Cont
     """The library of this repository, compiled.
 
     Args:
-      task: what to do.
+      task: the task.
       placed: the graph.
-      implementation: of the ops.
+      implementation: implementation of the ops.
 
     Returns:
-      The contestant; only the result and its gradients by the first array are shown.
+      The contestant; it shows only the result and its gradients in the first array.
     """
     function, shapes = program(task, placed, implementation)
     arrays = [jax.ShapeDtypeStruct(shape, "float32") for shape in shapes]

@@ -1,4 +1,4 @@
-"""cuSPARSE's SpMM, called directly, with descriptors and buffers that are made once."""
+"""cuSPARSE's SpMM, called directly, with reused descriptors and buffers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def load_library() -> ctypes.CDLL:
     """The library, from jax[cuda]'s packages or from the system.
 
     Raises:
-      OSError: there is none.
+      OSError: the library is not installed.
     """
     spec = importlib.util.find_spec("nvidia")
     folders = map(Path, spec.submodule_search_locations or ()) if spec else ()
@@ -43,10 +43,10 @@ def load_library() -> ctypes.CDLL:
 
 
 def cusparse_contestant(task: SpMM, placed: Placed, algorithm: int) -> Contestant:
-    """One of cuSPARSE's algorithms, on the rows that jaxgraph has, in the same order.
+    """One of cuSPARSE's algorithms, on jaxgraph's rows, in the same order.
 
     Args:
-      task: what to do.
+      task: the task.
       placed: the graph.
       algorithm: one of `ALGORITHMS`.
 
@@ -54,7 +54,7 @@ def cusparse_contestant(task: SpMM, placed: Placed, algorithm: int) -> Contestan
       The contestant.
 
     Raises:
-      OSError: the library is not there.
+      OSError: the library is not installed.
       RuntimeError: a call fails.
     """
     multiply = Multiply(task, placed, algorithm, load_library(), ctypes.CDLL("libcuda.so.1"))
@@ -73,7 +73,7 @@ class Multiply:
     Args:
       task, placed, algorithm: as for `cusparse_contestant`.
       library: cuSPARSE.
-      driver: that of CUDA.
+      driver: CUDA's driver library.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Multiply:
         return multiply, x, values, space
 
     def call(self, taken: tuple[Any, ...]) -> jax.Array:
-        """Starts the product, which is written over the same result every time."""
+        """Starts the product, which overwrites the same result every time."""
         taken[0]()
         return self._y
 

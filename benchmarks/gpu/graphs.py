@@ -21,8 +21,8 @@ class Placed:
     """A graph on one device; rows are those of the block, padding included.
 
     Attributes:
-      block: for the ops.
-      num_edges: without padding.
+      block: the edges for the ops.
+      num_edges: number of edges, without padding.
     """
 
     block: Block
@@ -35,7 +35,7 @@ class Placed:
 
     @cached_property
     def compressed(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where the edges of each row start, int32 [rows + 1], and senders, int32 [edges]."""
+        """The first edge of each row, int32 [rows + 1], and senders, int32 [edges]."""
         side = self.block.edges.by_receiver
         count = int(side.compressed_ptr[1])
         rows, starts = np.asarray(side.compressed_rows), np.asarray(side.compressed_starts)
@@ -56,10 +56,10 @@ def make_graph(name: str) -> jg.Graph:
     """Makes a graph of the plan, with a loop at every node.
 
     Args:
-      name: in `GRAPHS`.
+      name: a name in `GRAPHS`.
 
     Returns:
-      The graph; of that for checks some rows are empty and some have very many edges.
+      The graph; the one for checks has some empty rows and some with very many edges.
     """
     shape = GRAPHS[name]
     if name in CHECKS:
@@ -83,10 +83,10 @@ def place(graph: jg.Graph, implementation: str) -> Placed:
 
     Args:
       graph: the graph.
-      implementation: for which it is laid out.
+      implementation: the implementation of its layout.
 
     Returns:
-      The graph there.
+      The placed graph.
     """
     mesh = jg.parallel.make_mesh(1)
     sharded = jg.parallel.shard(graph, None, mesh, implementation=implementation)

@@ -1,6 +1,6 @@
 """The plan of a run on a GPU: graphs of known sizes, and the checks and timed tasks of each.
 
-Imported by the program and by its workers, which name tasks by their place in the plan.
+Imported by the program and by its workers, which identify tasks by their index in the plan.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Check:
 
     Attributes:
       against: "numpy", values and gradients in float64, or "xla".
-      op: which.
-      heads, features: of a row; 0 against NumPy, which has its own.
-      dtype: of the numbers.
+      op: name of the op.
+      heads, features: size of a row; 0 against NumPy, which has its own.
+      dtype: dtype of the numbers.
     """
 
     against: str
@@ -41,11 +41,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Message:
-    """An op that no peer has fused, forward and backward.
+    """An op without a fused peer, forward and backward.
 
     Attributes:
       op: "mean", "max", "sddmm", "gatv2" or "dot".
-      heads, features: of a row.
+      heads, features: size of a row.
     """
 
     op: str
@@ -64,9 +64,9 @@ class Layer:
 
     Attributes:
       kind: "gcn" or "gat".
-      in_features: of a node.
-      heads, features: of the output.
-      backward: whether gradients of the features and the parameters are computed as well.
+      in_features: features of a node.
+      heads, features: size of the output.
+      backward: whether gradients of the features and the parameters are computed too.
     """
 
     kind: str
@@ -85,8 +85,8 @@ class Layer:
 Task = Check | SpMM | Message | Layer
 
 CHECKS: Mapping[str, int] = MappingProxyType({"checks": 40, "checks-spread": 3})
-"""Graphs that tasks of `Check` are done on, and which part of the edges their longest rows have: a
-40th, of which a cluster joins the pieces, and a third, which the whole chip deals with."""
+"""Graphs of `Check` tasks, with the share of edges of their longest rows: a 40th, whose pieces a
+cluster joins, and a third, which the whole chip shares."""
 
 GRAPHS: Mapping[str, Shape] = MappingProxyType(
     {
@@ -97,7 +97,7 @@ GRAPHS: Mapping[str, Shape] = MappingProxyType(
         "tiny": Shape(60, 400, 1, 3),
     }
 )
-"""Power laws of the sizes of well-known graphs, and one for a rehearsal; a loop at every node."""
+"""Power laws of the sizes of well-known graphs, and one for a rehearsal; all with self-loops."""
 
 OPS = ("sum", "weighted", "mean", "max", "min", "sddmm", "add", "gat", "gatv2", "dot")
 

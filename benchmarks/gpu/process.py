@@ -1,4 +1,4 @@
-"""Workers as seen from outside: lines with a time limit, and a new worker where one has died."""
+"""Workers seen from outside: lines with a time limit, and a new worker if one dies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE = 150.0
 """Seconds without a line after which a worker is given up."""
 
 _VARIABLES = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "2"}
-"""torch needs memory as well."""
+"""Leave memory for torch."""
 
 
 def start_worker(command: Sequence[str]) -> subprocess.Popen[str]:
@@ -34,7 +34,7 @@ def start_worker(command: Sequence[str]) -> subprocess.Popen[str]:
 
 
 def wait_for_graph(worker: subprocess.Popen[str]) -> dict[str, Any]:
-    """The first object of a worker, written when it has placed its graph; empty if it has ended."""
+    """The first object of a worker, written once it has placed its graph; empty if it has ended."""
     assert worker.stdout is not None
     return next((json.loads(line) for line in worker.stdout if line.startswith("{")), {})
 
@@ -46,18 +46,17 @@ def run_tasks(
     patience: float = PATIENCE,
     first: subprocess.Popen[str] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Has workers do tasks; one that dies or stops is replaced, without the task it was at.
+    """Runs tasks on workers; one that dies or stops is replaced, without the task that it ran.
 
     Args:
-      command: that starts a worker for some tasks.
+      command: makes the command that starts a worker for some tasks.
       tasks: all of them.
-      deadline: on `time.monotonic`, after which nothing is waited for.
-      patience: as `PATIENCE`.
-      first: a worker for all tasks that waits for its turn; None: one is started.
+      deadline: time of `time.monotonic` after which nothing is awaited.
+      patience: like `PATIENCE`.
+      first: a waiting worker for all tasks; None: one is started.
 
     Yields:
-      The objects that workers write, and {"failed": task, "reason": ...} for a task that was not
-      done.
+      The objects of the workers, and {"failed": task, "reason": ...} for a task that was not done.
     """
     left = list(tasks)
     while left:
@@ -77,7 +76,7 @@ def run_tasks(
         if current is not None:
             yield {"failed": current, "reason": reason}
         if current is None or time.monotonic() >= deadline:
-            # It did not come to its first task, and would not the next time.
+            # It did not reach its first task, and would not the next time.
             yield from ({"failed": task, "reason": reason} for task in left)
             return
 
@@ -85,7 +84,7 @@ def run_tasks(
 def _lines(
     process: subprocess.Popen[str], deadline: float, patience: float
 ) -> Iterator[dict[str, Any]]:
-    """The objects that a process writes, and {"reason": ...} where it did not end well."""
+    """The objects of a process, and {"reason": ...} where it did not end well."""
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin as turn:
         turn.write("\n")

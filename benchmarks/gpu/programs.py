@@ -18,22 +18,22 @@ from jaxgraph.ops.core.blocks import Block
 __all__ = ["Program", "draw", "program"]
 
 Program = Callable[..., tuple[jax.Array, ...]]
-"""Of a block and arrays, what a task asks for, the first with a row per row of the block."""
+"""From a block and arrays, the results of a task, the first with a row per row of the block."""
 
 Shapes = tuple[tuple[int, ...], ...]
 
 
 def program(task: Task, placed: Placed, implementation: str) -> tuple[Program, Shapes]:
-    """The function that does a task, and the shapes of its arguments after the block.
+    """The function of a task, and the shapes of its arguments after the block.
 
     Args:
       task: the task.
       placed: the graph.
-      implementation: of the ops.
+      implementation: implementation of the ops.
 
     Returns:
       The function, not jitted, and the shapes; the gradient of the result comes last where the task
-      asks for gradients.
+      has gradients.
     """
     rows, slots = placed.num_rows, placed.block.edge_slots
     if isinstance(task, SpMM):
@@ -59,9 +59,9 @@ def draw(shapes: Sequence[tuple[int, ...]], seed: int, dtype: str = "float32") -
     """Fresh normal numbers on the device.
 
     Args:
-      shapes: of the arrays.
-      seed: every seed gives other numbers.
-      dtype: of all.
+      shapes: shapes of the arrays.
+      seed: different seeds give different numbers.
+      dtype: dtype of all.
 
     Returns:
       The arrays.

@@ -1,4 +1,4 @@
-"""PyG's and torch's own ways to do the tasks, on jaxgraph's arrays, which are not copied."""
+"""PyG's and torch's variants of the tasks, on jaxgraph's arrays, which are not copied."""
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if torch.cuda.is_available():
 
 
 def torch_contestant(task: SpMM, placed: Placed) -> Contestant:
-    """`torch.sparse` in compressed rows, which is cuSPARSE on a GPU.
+    """`torch.sparse` in compressed rows, which uses cuSPARSE on a GPU.
 
     Args:
-      task: what to do.
+      task: the task.
       placed: the graph.
 
     Returns:
@@ -49,12 +49,12 @@ def torch_contestant(task: SpMM, placed: Placed) -> Contestant:
 
 
 def pyg_contestant(task: Layer, placed: Placed, way: str) -> Contestant:
-    """`GCNConv` or `GATConv` on edges that hold the loops already.
+    """`GCNConv` or `GATConv` on edges with self-loops.
 
     Args:
-      task: what to do.
+      task: the task.
       placed: the graph.
-      way: "edge index", "CSR" (GCN alone) or "compiled" by torch.
+      way: "edge index", "CSR" (GCN only) or "compiled" by torch.
 
     Returns:
       The contestant.

@@ -31,13 +31,13 @@ class Record:
     """The results of a run.
 
     Attributes:
-      device: on which.
-      rehearsed: whether the figures mean nothing.
+      device: name of the device.
+      rehearsed: whether the figures are meaningless.
       bandwidth: bytes per second of a copy, the best of all workers.
-      sizes: of the graphs, by name.
-      graph_seconds: of making and placing them.
-      rows: by graph, in order.
-      seconds: of the run so far.
+      sizes: sizes of the graphs, by name.
+      graph_seconds: seconds of making and placing them.
+      rows: rows by graph, in order.
+      seconds: seconds of the run so far.
       date: when it started.
     """
 
@@ -59,7 +59,7 @@ class Record:
         return [row for row in self.rows.get(graph, []) if row.task == task.label]
 
     def shares(self, graph: str, task: Task, row: Row) -> tuple[float, float] | None:
-        """Shares of the copy's bandwidth: if every byte moved once, and if no cache holds any."""
+        """Shares of the copy's bandwidth: if every byte moved once, and without any cache."""
         size = self.sizes.get(graph)
         work = task_work(task, Size(**size)) if size else None
         if work is None or not row.seconds or not self.bandwidth:
@@ -69,7 +69,7 @@ class Record:
 
 
 def details(record: Record, graph: str) -> Sheet:
-    """Every row of a graph, with what the kernel was expected to do."""
+    """Every row of a graph, with the expectation for the kernel."""
     columns = (
         "task",
         "contestant",
@@ -149,7 +149,7 @@ def _group(task: Task) -> str:
 def _against(
     record: Record, graph: str, tasks: Sequence[Task], peers: str
 ) -> list[tuple[float, float | None]]:
-    """For each task, how much faster jaxgraph is than the fastest peer, and that peer's memory."""
+    """For each task, the speed ratio to the fastest peer, and that peer's memory."""
     found = []
     for task in tasks:
         rows = record.of_task(graph, task)
@@ -164,7 +164,7 @@ def _against(
 
 
 def faults(record: Record) -> Iterator[str]:
-    """Checks that failed, and tasks in which jaxgraph did."""
+    """Checks that failed, and tasks in which jaxgraph failed."""
     for graph, rows in record.rows.items():
         checks = {task.label for task in TASKS[graph] if isinstance(task, Check)}
         for row in rows:
@@ -197,7 +197,7 @@ def markdown(record: Record) -> str:
 
 
 def write(record: Record, json_path: Path | None, markdown_path: Path | None) -> None:
-    """Writes the files that were asked for, with what has been found so far."""
+    """Writes the requested files, with the results so far."""
     if json_path:
         text = json.dumps(_finite(asdict(record) | {"jax": jax.__version__}), indent=1)
         json_path.write_text(text)
@@ -206,7 +206,7 @@ def write(record: Record, json_path: Path | None, markdown_path: Path | None) ->
 
 
 def _finite(value: Any) -> Any:
-    """The same with text in place of what JSON does not know."""
+    """The same with text instead of numbers that JSON lacks."""
     if isinstance(value, dict):
         return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, list):

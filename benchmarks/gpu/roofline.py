@@ -16,7 +16,7 @@ from pallas_kernels.teams import LANES, Launch, team_for
 __all__ = ["Expectation", "copy_bandwidth", "expectation", "task_work"]
 
 LATENCY = 0.8e-6
-"""Seconds of a read from the memory of an H200 under load, about; for `Expectation.share`."""
+"""Seconds, about, of a read from the memory of an H200 under load; for `Expectation.share`."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Expectation:
     """The reads and bytes that an aggregation has in flight, which bound its bandwidth.
 
     Attributes:
-      reads, read_bytes: reads that a lane has under way at once, and bytes of each.
-      in_flight: bytes that all lanes have under way.
+      reads, read_bytes: reads that a lane has in flight at once, and bytes of each.
+      in_flight: bytes that all lanes have in flight.
     """
 
     reads: int
@@ -33,7 +33,7 @@ class Expectation:
     in_flight: int
 
     def share(self, bandwidth: float) -> float:
-        """The share of a bandwidth that so many bytes under way can draw, at most 1."""
+        """The share of a bandwidth that so many bytes in flight can use, at most 1."""
         return min(1.0, self.in_flight / (bandwidth * LATENCY))
 
 
@@ -57,11 +57,11 @@ def copy_bandwidth(elements: int) -> float:
 
 
 def task_work(task: Task, size: Size) -> Work | None:
-    """Bytes of the aggregation alone, without a layer's matrix product; None where nobody counted.
+    """Bytes of the aggregation, without a layer's matrix product; None where they are not counted.
 
     Args:
       task: the task.
-      size: of the graph.
+      size: size of the graph.
     """
     if isinstance(task, Layer):
         if task.kind == "gat":

@@ -1,4 +1,4 @@
-"""Contestants of a task compared with each other, then timed by turns."""
+"""Contestants of a task: compared with each other, then timed in turns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from benchmarks.gpu.programs import draw, program
 __all__ = ["Pace", "Row", "contestants", "measure"]
 
 MOST_COMPILED = 10_000_000
-"""Edges of a graph on which PyG's layers are compiled as well."""
+"""Most edges of a graph on which PyG's layers are compiled too."""
 
 Maker = Callable[[], Contestant]
 
@@ -30,10 +30,10 @@ class Pace:
     """The rounds and seconds for which contestants are measured.
 
     Attributes:
-      rounds: of all in turn.
+      rounds: rounds of all in turn.
       round_seconds: a shorter run is repeated to about this in every round.
-      patience: seconds of a first run after which its contestant is timed no more.
-      spread_bytes: how much different inputs hold together at least, so that no cache holds them.
+      patience: seconds of a first run after which its contestant is not timed any more.
+      spread_bytes: least bytes of all input sets together, so that no cache holds them.
     """
 
     rounds: int = 7
@@ -48,10 +48,10 @@ class Row:
 
     Attributes:
       graph, task, contestant: names.
-      seconds: of one run, the mean of a round each.
+      seconds: seconds of one run, one mean per round.
       error: relative, against jaxgraph; against the reference for a check.
       memory: bytes on the device with the graph and the arrays; None where unknown.
-      prepare_seconds: of getting ready and compiling.
+      prepare_seconds: seconds of preparation and compilation.
       failure: why there are no times, "" where there are.
     """
 
@@ -66,13 +66,13 @@ class Row:
 
 
 def contestants(task: Task, placed: Placed, implementation: str) -> dict[str, Maker]:
-    """Who does a task, by name; jaxgraph first. What is not installed fails when it is made."""
+    """The contestants of a task by name, jaxgraph first; those not installed fail when made."""
     found: dict[str, Maker] = {OURS: lambda: jaxgraph_contestant(task, placed, implementation)}
     if isinstance(task, SpMM):
         found |= _products(task, placed)
     elif isinstance(task, Layer):
         ways = ["edge index"] if task.kind == "gat" else ["edge index", "CSR"]
-        # Compiling takes longer than all the rest, and needs as much memory as it does without.
+        # Compilation takes longer than all the rest, and saves no memory.
         ways += ["compiled"] if placed.num_edges < MOST_COMPILED else []
         found |= {f"PyG {way}": _pyg(task, placed, way) for way in ways}
     return found
@@ -104,14 +104,14 @@ def _pyg(task: Layer, placed: Placed, way: str) -> Maker:
 def measure(
     graph: str, task: Task, placed: Placed, implementation: str, pace: Pace
 ) -> Iterator[Row]:
-    """Has everybody do a task once, compares, and times by turns those who agree.
+    """Runs a task once with all contestants, compares, and times in turns those that agree.
 
     Args:
-      graph: its name.
-      task: what to do.
+      graph: name of the graph.
+      task: the task.
       placed: the graph.
-      implementation: of jaxgraph's ops.
-      pace: for how long.
+      implementation: implementation of jaxgraph's ops.
+      pace: the rounds and seconds.
 
     Yields:
       A row for each contestant.
@@ -133,7 +133,7 @@ def measure(
         else:
             row.error = relative_error(numbers, expected)[0]
         if row.error is not None and not row.error <= TOLERANCE:
-            row.failure = f"computes something else: off by {row.error:.1e}"
+            row.failure = f"wrong result: off by {row.error:.1e}"
             yield row
         elif first > pace.patience:
             row.seconds.append(first)
@@ -146,7 +146,7 @@ def measure(
 
 
 def _copies(shapes: Sequence[tuple[int, ...]], spread_bytes: int) -> int:
-    """The number of input sets, used by turns so that no cache holds them; at most 8."""
+    """The number of input sets, used in turns so that no cache holds them; at most 8."""
     size = 4 * sum(math.prod(shape) for shape in shapes)
     return max(1, min(8, math.ceil(spread_bytes / max(size, 1))))
 
@@ -154,7 +154,7 @@ def _copies(shapes: Sequence[tuple[int, ...]], spread_bytes: int) -> int:
 def _first_run(
     make: Maker, row: Row, arrays: Sequence[Any]
 ) -> tuple[Contestant, float, Mapping[str, np.ndarray]]:
-    """Gets a contestant ready; the time of a second run, since the first may compile."""
+    """Prepares a contestant; returns the time of a second run, since the first may compile."""
     start = time.perf_counter()
     contestant = make()
     taken = contestant.take(arrays)

@@ -1,4 +1,4 @@
-"""A process of its own for the tasks of one graph: a kernel that breaks the device breaks only it.
+"""A separate process for the tasks of one graph: a kernel that breaks the device breaks only it.
 
 Places the graph, writes its size and waits for a line on its standard input. Then writes a JSON
 object per line: {"begin": task} before each task, then a row for each contestant.
@@ -33,17 +33,17 @@ REHEARSAL = Pace(rounds=2, round_seconds=1e-3, spread_bytes=1)
 def work_on(
     graph: str, placed: Placed, implementation: str, tasks: Sequence[int], rehearse: bool
 ) -> Iterator[dict[str, Any]]:
-    """Does tasks.
+    """Runs tasks.
 
     Args:
-      graph: its name in the plan.
+      graph: name of the graph in the plan.
       placed: the graph.
-      implementation: of the ops.
-      tasks: their places in the plan.
+      implementation: implementation of the ops.
+      tasks: their indices in the plan.
       rehearse: whether this is a machine without a GPU.
 
     Yields:
-      What is written.
+      The objects to write.
     """
     yield {"bandwidth": copy_bandwidth(1 << (10 if rehearse else 29))}
     for index in tasks:
@@ -72,7 +72,7 @@ def _rows(
 
 
 def _release() -> None:
-    """Gives memory back to the device, which has to be alive for it; an error ends the worker."""
+    """Returns memory to the device, which must be alive for that; an error ends the worker."""
     jax.clear_caches()
     gc.collect()
     if "torch" in sys.modules:
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("tasks", type=int, nargs="+")
     parser.add_argument("--rehearse", action="store_true")
     options = parser.parse_args()
-    # Both sides multiply matrices in float32, not in TF32.
+    # Both libraries multiply matrices in float32, not in TF32.
     jax.config.update("jax_default_matmul_precision", "float32")
     implementation = usable_implementation(
         None if options.rehearse else "mosaic_gpu", jax.devices()[0]
@@ -99,7 +99,7 @@ def main() -> None:
     del made
     ready = {"size": vars(size), "seconds": time.perf_counter() - start}
     print(json.dumps(ready), flush=True)
-    # Nothing to read: whoever started this has ended.
+    # Nothing to read: the parent process has ended.
     if not sys.stdin.readline():
         return
     for line in work_on(options.graph, placed, implementation, options.tasks, options.rehearse):

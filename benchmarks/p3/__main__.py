@@ -1,15 +1,15 @@
 """Traffic, memory and balance of mode "p3" against domain and SAR, from compiled steps.
 
-The first layer of GraphSAGE under P3, under `domain` in both orders (aggregate first moves
-features, transform first moves activations), under `domain` with the first aggregation made once,
-and under `sar`; on hash and METIS partitions. Features are varied at 32 hidden features, as in
+The first layer of GraphSAGE runs under P3, under `domain` in both orders (aggregate first moves
+features, transform first moves activations), under `domain` with the first aggregation computed
+once, and under `sar`; on hash and METIS partitions. Features vary at 32 hidden features, as in
 figure 10 of the paper, and hidden features at 100 features, as in figure 15, on a generated graph
-like ogbn-arxiv; then Coauthor-CS with its 6,805 features, where there is a folder with it. The
-generated graph is smaller than ogbn-arxiv, for time; degrees stay, and so does nearly the ratio of
-what is sent (at full size, P3's to transform first is a twentieth to an eighth higher). Nothing is
-run: figures are those of programs compiled for emulated devices. In what a step of `sar` sends,
-every step of its ring counts as the largest; a step of aggregate first sends the features twice,
-since models recompute their layers in the backward.
+like ogbn-arxiv; then on Coauthor-CS with its 6,805 features, where its folder is given. The
+generated graph is smaller than ogbn-arxiv, to save time. It has the same degrees and nearly the
+same traffic ratios (at full size, P3's to transform first is a twentieth to an eighth higher).
+Nothing runs: the figures are those of programs compiled for emulated devices. In the traffic of
+`sar`, every step of its ring counts as the largest. A step of aggregate first sends the features
+twice, since models recompute their layers in the backward.
 
     python -m benchmarks.p3 --data-dir DIR [--plot p3.png]
 """
@@ -42,13 +42,13 @@ from benchmarks.p3.measure import (
 SWEPT_HIDDEN, SWEPT_FEATURES = 32, 100
 METHODS = ("hash", "metis")
 COAUTHOR_DEVICES, COAUTHOR_HIDDEN = [8, 16], 16
-# Code is not run, so that it need not be fast; collectives and buffers are chosen before.
+# The code does not run, so it need not be fast; collectives and buffers are chosen earlier.
 NO_CODE = "--xla_backend_optimization_level=0"
 
 
 @dataclasses.dataclass
 class Results:
-    """All that is measured."""
+    """All results."""
 
     transfers: list[Transfer] = dataclasses.field(default_factory=list)
     steps: list[Step] = dataclasses.field(default_factory=list)
@@ -99,7 +99,7 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--hidden", type=int, nargs="+", default=[8, 16, 32, 64, 128, 256, 512])
     parser.add_argument("--scale", type=int, default=8, help="1/scale of ogbn-arxiv's nodes")
     parser.add_argument(
-        "--compile-all", action="store_true", help="compile every point, not the last of a row"
+        "--compile-all", action="store_true", help="compile every point, not only the last of a row"
     )
     parser.add_argument("--plot", type=Path, help="draw traffic here; needs matplotlib")
     return parser.parse_args(arguments)

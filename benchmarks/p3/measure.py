@@ -1,4 +1,4 @@
-"""Bytes that compiled programs send and hold, and counts that need no compilation."""
+"""Bytes that compiled programs send and hold, and counts without compilation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FIRST_LAYERS = tuple(
     for system in SYSTEMS
     if system.name in ("p3", "aggregate first", "transform first", "cached", "sar")
 )
-"""Systems whose first layers differ in what they send."""
+"""Systems whose first layers send different bytes."""
 
 TOLERANCE = 0.001
 
@@ -48,7 +48,7 @@ class Point:
 
     Attributes:
       graph, partition: names.
-      devices: how many.
+      devices: number of devices.
       features, hidden: widths of the first layer.
     """
 
@@ -64,9 +64,9 @@ class Transfer:
     """Bytes that the first layer sends, per device.
 
     Attributes:
-      point, system: of which layer.
-      forward, backward: bytes, but for the sum of the parameters' gradients.
-      is_compiled: whether a program was compiled and sends that; else rows times columns.
+      point, system: the layer.
+      forward, backward: bytes, except those of the sum of the parameters' gradients.
+      is_compiled: whether a program was compiled for them; else they are rows times columns.
     """
 
     point: Point
@@ -86,12 +86,12 @@ class Step:
     """A compiled train step of two layers, per device.
 
     Attributes:
-      point, system: of which step.
+      point, system: the step.
       sent: bytes that leave a device.
-      feature_bytes: of node features, and of their aggregate where it is held.
-      table_bytes: of all other arrays of the graph, such as edges.
-      temporary_bytes: of the step, beside its arguments and results.
-      work: of the first layer's aggregation: columns times edges, of every device.
+      feature_bytes: bytes of node features, and of their aggregate where it is held.
+      table_bytes: bytes of all other arrays of the graph, such as edges.
+      temporary_bytes: bytes of the step, in addition to its arguments and results.
+      work: columns times edges of the first layer's aggregation, for every device.
       compile_seconds: wall time.
     """
 
@@ -106,18 +106,18 @@ class Step:
 
     @property
     def imbalance(self) -> float:
-        """The most work of a device over the mean; 1 where there is none."""
+        """The most work of a device over the mean; 1 without work."""
         mean = sum(self.work) / len(self.work)
         return max(self.work) / mean if mean else 1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Partitioning:
-    """Wall time of a partitioner, and how even its parts are.
+    """Wall time of a partitioner, and the balance of its parts.
 
     Attributes:
-      graph, partition, devices: which one.
-      seconds: that it took.
+      graph, partition, devices: the partition.
+      seconds: time of the partitioner.
       edges: the most edges that end in a part, over the mean.
     """
 
@@ -134,8 +134,8 @@ class Cut:
 
     Attributes:
       name, graph: the graph.
-      parts: of its nodes.
-      seconds: that the partitioner took.
+      parts: partition of its nodes.
+      seconds: time of the partitioner.
       edges: int [parts], edges that end in each.
     """
 
@@ -153,7 +153,7 @@ class Cut:
 
 
 def cut(name: str, graph: jg.Graph, devices: int, method: str) -> Cut:
-    """Partitions a graph, and takes the time."""
+    """Partitions a graph, and measures the time."""
     start = time.perf_counter()
     parts = jg.partition.partition(graph, devices, method=method, seed=0)
     seconds = time.perf_counter() - start
@@ -162,7 +162,7 @@ def cut(name: str, graph: jg.Graph, devices: int, method: str) -> Cut:
 
 
 def with_features(graph: jg.Graph, features: int) -> jg.Graph:
-    """The graph with features of another width, all 0: they are never looked at."""
+    """The graph with features of another width, all 0: they are never read."""
     return dataclasses.replace(graph, nodes=np.zeros((graph.num_nodes, features), np.float32))
 
 
@@ -174,14 +174,13 @@ def measure_transfers(
     Args:
       made: the graph in parts.
       widths: (features, hidden) of the layer.
-      compiled: at which of them the program is compiled, and sends rows times columns or is
-        refused.
+      compiled: the widths at which the program is compiled; it must send rows times columns.
 
     Yields:
       One entry for each system and width.
 
     Raises:
-      RuntimeError: a program sends something else than rows times columns.
+      RuntimeError: a program does not send rows times columns.
     """
     widths, compiled = tuple(widths), frozenset(compiled)
     for system in FIRST_LAYERS:
@@ -197,7 +196,7 @@ def measure_transfers(
 
 
 def _bytes(rows: tuple[float, float], columns: tuple[int, int]) -> tuple[int, int]:
-    """Of float32, forward and backward."""
+    """Bytes of float32 rows, forward and backward."""
     return round(4 * rows[0] * columns[0]), round(4 * rows[1] * columns[1])
 
 
@@ -240,7 +239,7 @@ def _layer_bytes(convolution: nnx.Module, sharded: jg.parallel.ShardedGraph) -> 
 
 
 def _moved(compiled: jax.stages.Compiled) -> int:
-    """Bytes that a program sends, but for sums of scalars and of the parameters' gradients."""
+    """Bytes that a program sends, except for sums of scalars and of the parameters' gradients."""
     sent = jg.analysis.traffic(compiled)
     return sum(size for collective, size in sent.items() if collective != "all-reduce")
 

@@ -1,4 +1,4 @@
-"""Shows what was measured: tables, what follows from them, and a plot."""
+"""Shows the results: tables, conclusions, and a plot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ByPoint = dict[Point, dict[str, Transfer]]
 
 
 def show_transfers(transfers: Sequence[Transfer], console: Console) -> None:
-    """Prints what the first layer sends; "~" marks rows times columns, not compiled."""
+    """Prints the traffic of the first layer; "~" marks rows times columns, not compiled."""
     found = by_point(transfers)
     systems = list(dict.fromkeys(each.system for each in transfers))
     table = Table(
@@ -72,7 +72,7 @@ def _ratio(row: dict[str, Transfer], rival: str) -> str:
 
 
 def show_steps(steps: Sequence[Step], console: Console) -> None:
-    """Prints what a train step sends and holds, and the balance of the first layer."""
+    """Prints the traffic and memory of a train step, and the balance of the first layer."""
     table = Table(
         title="Train step, 2 layers: MB per device; "
         "work of the first aggregation: columns x edges, millions per device"
@@ -106,7 +106,7 @@ def _range(work: tuple[int, ...]) -> str:
 
 
 def show_partitionings(found: Sequence[Partitioning], console: Console) -> None:
-    """Prints the time that partitioners took."""
+    """Prints the time of the partitioners."""
     table = Table("graph", "partition", title="Partitioning: wall time, and balance of edges")
     for column in ("devices", "seconds", "most edges / mean"):
         table.add_column(column, justify="right")
@@ -124,10 +124,10 @@ def show_partitionings(found: Sequence[Partitioning], console: Console) -> None:
 def conclusions(
     transfers: Sequence[Transfer], steps: Sequence[Step], partitionings: Sequence[Partitioning]
 ) -> Iterator[str]:
-    """Where P3 loses and what it gives, in sentences.
+    """The losses and gains of P3, in sentences.
 
     Args:
-      transfers, steps, partitionings: what was measured.
+      transfers, steps, partitionings: the results.
 
     Yields:
       Lines of text.
@@ -139,7 +139,7 @@ def conclusions(
             yield f"{graph}, {partition}: {_against(rows, rival)}"
     yield (
         "cached: domain sends nothing in the first layer after the first epoch, which P3 cannot "
-        "beat, where the aggregation has no parameter and no dropout stands before it; P3 then "
+        "beat, where the aggregation has no parameter and no dropout comes before it; P3 then "
         "saves the aggregation, and sends the same"
     )
     yield from _of_steps(steps)
@@ -148,9 +148,9 @@ def conclusions(
         for method in dict.fromkeys(each.partition for each in partitionings)
     }
     times = ", ".join(f"{method} {taken:.2f} s" for method, taken in seconds.items())
-    yield f"what P3 gives: no time for partitioning, since hash serves it best ({times} in all)"
+    yield f"gain of P3: no time for partitioning, since hash serves it best ({times} in all)"
     yield (
-        "what P3 gives: a device reads 1/N of the feature columns; and layers that must aggregate "
+        "gain of P3: a device reads 1/N of the feature columns; and layers that must aggregate "
         "before they transform (a maximum, messages that are no linear map) have no other choice "
         "under domain than aggregate first"
     )
@@ -166,7 +166,7 @@ def _of_steps(steps: Sequence[Step]) -> Iterator[str]:
     work = {point: sum(p3.work) / sum(other.work) for point, (p3, other) in pairs.items()}
     most_edges, most_work = (max(ratios, key=lambda p: ratios[p]) for ratios in (edges, work))
     yield (
-        f"what P3 costs: every device holds all edges unless they are pushed, up to "
+        f"cost of P3: every device holds all edges unless they are pushed, up to "
         f"{edges[most_edges]:.1f} times the bytes of transform first ({_where(most_edges)}); it "
         f"aggregates up to {work[most_work]:.1f} times as many columns x edges "
         f"({_where(most_work)})"
@@ -174,13 +174,13 @@ def _of_steps(steps: Sequence[Step]) -> Iterator[str]:
     worst = max(p3.imbalance for p3, _ in pairs.values())
     other = max(other.imbalance for _, other in pairs.values())
     yield (
-        f"what P3 gives: work of the first layer most / mean at most {worst:.3f} "
+        f"gain of P3: work of the first layer most / mean at most {worst:.3f} "
         f"(transform first {other:.3f})"
     )
 
 
 def _against(rows: ByPoint, rival: str) -> str:
-    """A sentence about the points where P3 sends more than `rival`, and by how much."""
+    """A sentence about the points where P3 sends more than `rival`, and by which factor."""
     ratios = {point: row["p3"].both / row[rival].both for point, row in rows.items()}
     lost = {point: ratio for point, ratio in ratios.items() if ratio > 1}
     best = min(ratios, key=lambda point: ratios[point])
@@ -203,9 +203,9 @@ def plot(transfers: Sequence[Transfer], devices: int, path: Path) -> None:
     """Draws the first layer's traffic over features and over hidden features.
 
     Args:
-      transfers: with sweeps of both.
-      devices: at how many.
-      path: of the image; its suffix is its format.
+      transfers: transfers with sweeps of both.
+      devices: number of devices.
+      path: path of the image; its suffix is its format.
 
     Raises:
       ImportError: matplotlib is not installed (`jaxgraph[plot]`).
@@ -230,15 +230,15 @@ def plot(transfers: Sequence[Transfer], devices: int, path: Path) -> None:
 def curves(
     transfers: Iterable[Transfer], devices: int, name: str
 ) -> dict[tuple[str, str], tuple[list[int], list[float]]]:
-    """Traffic of each system by one width, at the graph and other width with the most points.
+    """Traffic of each system over one width, at the graph and other width with the most points.
 
     Args:
-      transfers: of all points.
-      devices: at how many.
+      transfers: transfers of all points.
+      devices: number of devices.
       name: the width: "features" or "hidden".
 
     Returns:
-      {(system, partition): (ascending widths, MB of both directions)}, without those that send
+      {(system, partition): (ascending widths, MB of both directions)}, without systems that send
       nothing.
     """
     other = "hidden" if name == "features" else "features"

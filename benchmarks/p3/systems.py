@@ -1,4 +1,4 @@
-"""The ways to run the first layer of GraphSAGE that are weighed against each other.
+"""The compared ways to run the first layer of GraphSAGE.
 
 GraphSAGE is the model of P3's figures 10 and 15. The library chooses the order of aggregation and
 transformation by cost; here both orders are written with P-TAGS, which run them as written.
@@ -28,11 +28,11 @@ Rows = tuple[float, float]
 
 
 class AggregateFirst(SAGEConv):
-    """GraphSAGE that moves features: what P3 compares itself with, in DGL and ROC."""
+    """GraphSAGE that moves features: the baseline of P3's authors, in DGL and ROC."""
 
     @property
     def first_aggregation(self) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """None: nothing is aggregated once."""
+        """None: nothing is aggregated in advance."""
         return
 
     def __call__(
@@ -42,7 +42,7 @@ class AggregateFirst(SAGEConv):
         key: jax.Array | None = None,
         train: bool = False,
     ) -> jax.Array:
-        """float [rows, out_features] of x [rows, in_features]."""
+        """float [rows, out_features], from x [rows, in_features]."""
         rows, kernels = _given(x), self._kernels()
         neighbors = ptags.gather(ptags.scatter(shard, rows), "mean")
         return ptags.sync(ptags.transform(rows, neighbors, kernels, _map_both)) + self.bias[...]
@@ -61,7 +61,7 @@ class TransformFirst(AggregateFirst):
         key: jax.Array | None = None,
         train: bool = False,
     ) -> jax.Array:
-        """float [rows, out_features] of x [rows, in_features]."""
+        """float [rows, out_features], from x [rows, in_features]."""
         rows, kernels = _given(x), self._kernels()
         sent = jg.layers.linear(shard, rows, kernels["neighbor"])
         neighbors = ptags.gather(ptags.scatter(shard, sent), "mean")
@@ -86,12 +86,12 @@ class System:
     """One way to run the first layer.
 
     Attributes:
-      name: in the tables.
+      name: name in the tables.
       mode: the schedule of the layers after the first, and of the first where `chunks` is 0.
-      chunks: in which P3's partial activations are made; 0: not mode "p3".
-      topology: where P3's edges of the first layer are.
-      convolution: of the first layer.
-      is_cached: whether the first aggregation is made once, before training.
+      chunks: chunks of P3's partial activations; 0: not mode "p3".
+      topology: placement of P3's edges of the first layer.
+      convolution: convolution of the first layer.
+      is_cached: whether the first aggregation is computed once, before training.
     """
 
     name: str
@@ -102,7 +102,7 @@ class System:
     is_cached: bool = False
 
     def rows_sent(self, sharded: jg.parallel.ShardedGraph) -> Rows:
-        """Rows that leave a device in the first layer forward and, if any, backward."""
+        """Rows that leave a device in the first layer, forward and (if any) backward."""
         manifest = sharded.manifest
         if self.is_cached and not self.chunks:
             return 0, 0
@@ -129,7 +129,7 @@ class System:
     def widths_sent(self, features: int, hidden: int) -> tuple[int, int]:
         """Columns of the rows that are sent forward and backward.
 
-        Features need no gradient, so that whoever aggregates them sends nothing backward.
+        Features need no gradient, so a system that aggregates them sends nothing backward.
         """
         sends_features = self.convolution is AggregateFirst or (
             self.convolution is SAGEConv and not self.chunks and hidden > features
@@ -137,7 +137,7 @@ class System:
         return (features, 0) if sends_features else (hidden, hidden)
 
     def columns_aggregated(self, features: int, hidden: int, devices: int) -> list[int]:
-        """Columns that every device aggregates in the first layer, of all its edges."""
+        """Columns that every device aggregates in the first layer, over all its edges."""
         if self.is_cached:
             return [0] * devices
         if self.chunks:
@@ -169,7 +169,7 @@ SYSTEMS = (
     System("cached", "domain", is_cached=True),
     System("sar", "sar"),
 )
-"""All of them; those of the same first layer move the same there."""
+"""All systems; those with the same first layer send the same there."""
 
 
 def make_model(system: System, features: int, hidden: int) -> jg.nn.GraphSAGE:
@@ -184,7 +184,7 @@ def make_model(system: System, features: int, hidden: int) -> jg.nn.GraphSAGE:
 def place(
     system: System, graph: jg.Graph, parts: Partition, model: nnx.Module
 ) -> jg.parallel.ShardedGraph:
-    """The shapes of a graph as a system holds it, on as many devices as there are parts."""
+    """The shapes of a graph as a system holds it, on one device per part."""
     request = None
     if system.chunks:
         request = ColumnRequest(topology=system.topology, chunks=system.chunks)

@@ -4,8 +4,8 @@
 
 GRAPH.npz holds `senders`, `receivers` int [edges]; the features' non-zeros `rows`, `columns`,
 `values` and their `shape`; `labels` int [nodes]; `masks` bool [seeds, 3, nodes]: training,
-validation and test. The settings are those of a recipe. A line of JSON for each seed goes to the
-standard output: accuracy on the test nodes and the number of epochs.
+validation and test. The settings are those of a recipe. It prints a line of JSON for each seed:
+accuracy on the test nodes and number of epochs.
 """
 # pyright: reportMissingImports=false
 
@@ -43,7 +43,7 @@ class Net(torch.nn.Module):
         return x
 
     def _dropped(self, x: torch.Tensor) -> torch.Tensor:
-        # Of a sparse matrix the stored numbers: to drop a zero changes nothing.
+        # For a sparse matrix the stored numbers: dropping a zero changes nothing.
         if x.layout == torch.strided:
             return functional.dropout(x, self.dropout, training=self.training)
         values = functional.dropout(x.values(), self.dropout, training=self.training)
@@ -51,9 +51,9 @@ class Net(torch.nn.Module):
 
 
 class MappedFirst(pyg.SAGEConv):
-    """SAGEConv that maps features before it takes their mean, the same function in less time.
+    """SAGEConv that maps features before it takes their mean, for the same function in less time.
 
-    As it is, SAGEConv takes means of the 6,805 features of Coauthor CS, dense, in each pass.
+    Otherwise SAGEConv takes means of the 6,805 dense features of Coauthor CS in each pass.
     """
 
     def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
@@ -88,12 +88,12 @@ def train(
     """Trains from one seed.
 
     Args:
-      settings: of the recipe.
+      settings: settings of the recipe.
       x: float32 [nodes, features], dense or sparse by row.
       adjacency: int64 [2, edges], or a sparse matrix [receivers, senders].
       labels: int64 [nodes].
       masks: bool [3, nodes], for training, validation and test.
-      seed: of the initial parameters and the dropout.
+      seed: seed of the initial parameters and the dropout.
 
     Returns:
       `accuracy` on the test nodes at the lowest validation loss, `epochs`, `seconds`.

@@ -124,7 +124,7 @@ def parse(text: str) -> Module:
     """Reads the text of one HLO module.
 
     Args:
-      text: what `compiled.as_text()` returns.
+      text: the result of `compiled.as_text()`.
 
     Returns:
       The module.
@@ -194,8 +194,8 @@ def num_bytes(shape: str) -> int:
     """Bytes of an array or of a tuple of arrays.
 
     Args:
-      shape: as HLO writes it, `bf16[8,16]{1,0}` or `(f32[2], (pred[], u32[]))`; layouts do not
-        count.
+      shape: in HLO's notation, `bf16[8,16]{1,0}` or `(f32[2], (pred[], u32[]))`; layouts are
+        ignored.
 
     Returns:
       The size in bytes, without padding.

@@ -10,6 +10,7 @@ import jax
 
 from jaxgraph.analysis.hlo import Computation, Instruction, Module, num_bytes, parse, split_list
 from jaxgraph.analysis.trip_count import trip_count
+from jaxgraph.kinds import kind_of
 
 __all__ = ["Overlap", "overlapped", "overlapped_in_hlo", "traffic", "traffic_from_hlo"]
 
@@ -40,12 +41,13 @@ def traffic(compiled: jax.stages.Compiled) -> dict[str, int]:
         collective-permute B (pairs with source != target) / (devices of the program)
 
     A broadcast counts (N-1)/N B, the mean over the devices of its group; so does a ragged
-    all-to-all, whose sizes are known at run time only, as if it sent its whole operand. Loops are
-    multiplied out, a conditional counts once with the branch that sends most. Operands count as
-    compiled: XLA's CPU backend widens bfloat16 collectives to float32, so they count as float32.
+    all-to-all, whose sizes are known only at run time, as if it sent its whole operand. A loop
+    counts as often as it runs; a conditional counts once, with the branch that sends most. Operands
+    count as compiled: XLA's CPU backend widens bfloat16 collectives to float32, so they count as
+    float32.
 
     Args:
-      compiled: an SPMD program, as `jax.jit(f).lower(...).compile()` returns it, for any platform.
+      compiled: an SPMD program, from `jax.jit(f).lower(...).compile()`, for any platform.
 
     Returns:
       {collective: bytes}, for the collectives that send anything: `all-gather`, `all-reduce`,
@@ -63,7 +65,7 @@ def traffic_from_hlo(text: str) -> dict[str, int]:
     """`traffic` from the optimised HLO text of a program.
 
     Args:
-      text: what `compiled.as_text()` returned.
+      text: the result of `compiled.as_text()`.
 
     Returns:
       {collective: bytes that leave each device in one run}.
@@ -81,8 +83,8 @@ class Overlap:
     """Instructions that the schedule places between the start and the end of one collective.
 
     Attributes:
-      name: of the instruction that starts it.
-      computation: that holds it, a loop's body for example.
+      name: name of the instruction that starts it.
+      computation: name of the computation that holds it, such as a loop's body.
       asynchronous: whether it has a start and an end; if not, nothing can run between.
       between: opcodes of the instructions between start and end, in schedule order.
     """
@@ -114,8 +116,8 @@ def overlapped(
     """Lists what a compiled program runs during each of its collectives of one kind.
 
     Args:
-      compiled: a program as `jax.jit(f).lower(...).compile()` returns it, for any platform.
-      collective: which kind, as `traffic` names it.
+      compiled: a program from `jax.jit(f).lower(...).compile()`, for any platform.
+      collective: the kind, as named by `traffic`.
 
     Returns:
       One entry for each collective, in the order of the text.
@@ -131,8 +133,8 @@ def overlapped_in_hlo(text: str, collective: str = _PERMUTE) -> list[Overlap]:
     """`overlapped` from the optimised HLO text of a program.
 
     Args:
-      text: what `compiled.as_text()` returned.
-      collective: which kind.
+      text: the result of `compiled.as_text()`.
+      collective: the kind.
 
     Returns:
       One entry for each collective, in the order of the text.
@@ -161,6 +163,11 @@ def overlapped_in_hlo(text: str, collective: str = _PERMUTE) -> list[Overlap]:
 
 
 def _text(compiled: jax.stages.Compiled) -> str:
+    if not hasattr(compiled, "as_text"):
+        raise ValueError(
+            f"got {kind_of(compiled)} for the compiled program; expected what "
+            "jax.jit(f).lower(...).compile() returns, or jaxgraph.train.compile_train_step"
+        )
     text = compiled.as_text()
     if text is None:
         raise ValueError("this platform's compiler gives no text of the compiled program")
@@ -284,7 +291,7 @@ def _is_of_kind(module: Module, instruction: Instruction, collective: str) -> bo
 
 
 def _async_computations(module: Module) -> set[str]:
-    """Computations that only wrap what an `async-start` starts."""
+    """Computations that only wrap the operation of an `async-start`."""
     return {
         name
         for computation in module.computations.values()

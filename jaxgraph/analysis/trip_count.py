@@ -19,7 +19,7 @@ __all__ = ["trip_count"]
 _KNOWN = re.compile(r'known_trip_count\\?"\s*:\s*\{\s*\\?"n\\?"\s*:\s*\\?"(\d+)')
 _IDENTITIES = ("copy", "bitcast", "convert", "reshape", "optimization-barrier")
 
-# Where a scalar sits in a nest of tuples: the tuple indices from the outside in.
+# The position of a scalar in nested tuples: the tuple indices from the outside in.
 _Path = tuple[int, ...]
 
 
@@ -42,7 +42,7 @@ class _Linear:
 
 @dataclass(frozen=True)
 class _Scope:
-    """A computation together with what is known of its parameters."""
+    """A computation together with the known values of its parameters."""
 
     module: Module
     computation: Computation

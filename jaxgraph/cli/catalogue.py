@@ -1,4 +1,4 @@
-"""`jaxgraph datasets`: the names that `--dataset` takes."""
+"""`jaxgraph datasets`: the names that `--dataset` accepts."""
 
 from dataclasses import dataclass
 
@@ -15,6 +15,6 @@ class CatalogueOptions:
 
 
 def run_catalogue(options: CatalogueOptions) -> None:
-    """List the names of the datasets, one a line."""
+    """List the names of the datasets, one per line."""
     for name in datasets.names():
         typer.echo(name)

@@ -19,8 +19,8 @@ from jaxgraph.cli.output import drop_output, tolerate_other_encodings
 
 __all__ = ["command_of", "in_option_terms"]
 
-# What is the caller's to mend: a wrong value, a file that is not there, a learning rate that makes
-# the loss infinite, kernels that cannot be used here.
+# Mistakes that the caller can mend: a wrong value, a missing file, a learning rate that makes the
+# loss infinite, kernels that cannot be used here.
 _CALLERS_MISTAKES = (ValueError, OSError, FloatingPointError, NotImplementedError)
 
 Options = TypeVar("Options")
@@ -34,8 +34,8 @@ def _clean_errors(show_traceback: bool, names: Mapping[str, str]) -> Iterator[No
     """Turns a mistake of the caller, and Ctrl-C, into one line on standard error and an exit code.
 
     Args:
-        show_traceback: Let the exception through instead.
-        names: Options by the parameters of the library that they are handed to.
+        show_traceback: Raise the exception instead.
+        names: Options by the names of the library's parameters.
 
     Raises:
         typer.Exit: With code 2 for an error; 130 for Ctrl-C; 0 where nobody reads the output.
@@ -71,15 +71,14 @@ def _message(error: BaseException) -> str:
 
 
 def in_option_terms(message: str, names: Mapping[str, str]) -> str:
-    """Puts an error of the library in the words of the command line.
+    """Rewrites an error of the library in the words of the command line.
 
     Replaces `num_parts=4` by `--parts 4`, `order=None` by "leaving out --order", a name that the
-    message starts with, and any name that is no word because of its underscore. Paths, shapes and
-    code stay.
+    message starts with, and any name with an underscore. Paths, shapes and code are unchanged.
 
     Args:
-        message: Of the library.
-        names: Options by the parameters of the library that they are handed to.
+        message: The library's message.
+        names: Options by the names of the library's parameters.
 
     Returns:
         The message with options.
@@ -106,8 +105,8 @@ def command_of(
 
     Args:
         options_type: A frozen dataclass, its fields annotated with `typer.Option`.
-        run: What the command does with the options; its docstring is the help of the command.
-        parameters: The library's names of options that have another name there, by field.
+        run: The function of the command; its docstring is the help of the command.
+        parameters: The names of the library's parameters, by field, where they differ.
 
     Returns:
         A function with one keyword argument for each field, and `traceback`.

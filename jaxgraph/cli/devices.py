@@ -1,4 +1,4 @@
-"""The mesh of a command: real devices where there are enough, emulated ones where not."""
+"""The mesh of a command, of real devices, or of emulated ones where there are too few."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ __all__ = ["mesh_of"]
 
 
 def mesh_of(parts: int) -> "Mesh":
-    """Makes a mesh of `parts` devices, on CPU devices emulated for it if the machine has fewer.
+    """Makes a mesh of `parts` devices, on emulated CPU devices if the machine has fewer.
 
     Args:
         parts: Number of devices.
@@ -24,8 +24,8 @@ def mesh_of(parts: int) -> "Mesh":
     from jaxgraph.process import tune_process
 
     tune_process(num_devices=parts)
-    # How many devices there are is known only once jax has started; it can start again because
-    # nothing has been placed on a device yet.
+    # The number of devices is known only once jax has started. jax can start again, as nothing has
+    # been placed on a device yet.
     if jax.device_count() < parts:
         clear_backends()
         emulate_devices(parts)

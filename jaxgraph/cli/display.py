@@ -12,7 +12,7 @@ __all__ = ["EpochBar", "EpochRecord", "byte_text", "second_text", "two_columns"]
 
 
 _BAR_NEEDS = 70
-"""Columns of a terminal below which the numbers take the place of the bar and the times."""
+"""Columns of a terminal below which numbers replace the bar and the times."""
 
 
 class EpochRecord(Protocol):
@@ -31,10 +31,10 @@ class EpochRecord(Protocol):
 class EpochBar:
     """A live bar of the epochs: loss, validation accuracy and time of the last one.
 
-    In a file or a pipe it is a line after every tenth of the epochs, and after an epoch that ends
-    more than half a minute after the last line.
+    In a file or a pipe it prints a line after every tenth of the epochs, and after an epoch that
+    ends more than half a minute after the last line.
 
-    Use as a context manager and hand `update` to the training loop.
+    Use as a context manager and pass `update` to the training loop.
     """
 
     def __init__(self, epochs: int, console: Console) -> None:
@@ -85,7 +85,7 @@ def two_columns(title: str, rows: dict[str, Any]) -> Table:
 
     Args:
         title: The title above it.
-        rows: Values by name; integers get their thousands parted, floats four significant digits.
+        rows: Values by name; integers get thousands separators, floats four significant digits.
 
     Returns:
         The table.

@@ -10,11 +10,11 @@ __all__ = ["Embedded"]
 
 
 class Embedded(nnx.Module):
-    """A model that reads learned rows, one for each node, in the place of features.
+    """A model that reads learned rows, one per node, instead of features.
 
     Args:
         embedding: The rows.
-        model: What reads them, called as `model(shard, x, key=key, train=train)`.
+        model: The model that reads them, called as `model(shard, x, key=key, train=train)`.
     """
 
     def __init__(self, embedding: NodeEmbedding, model: nnx.Module) -> None:

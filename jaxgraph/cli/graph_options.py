@@ -50,34 +50,38 @@ class GraphOptions:
         False
     )
     degree_features: Annotated[
-        bool, _option("--degree-features", help="Take log(1 + degree) for features.")
+        bool, _option("--degree-features", help="Use log(1 + degree) as features.")
     ] = False
     ignore_edge_data: Annotated[
         bool,
-        _option("--ignore-edge-data", help="Drop weights, features and types of edges."),
+        _option(
+            "--ignore-edge-data",
+            help="Drop weights, features and types of edges. Else gcn, sage and gin use weights; "
+            "gat, gatv2 and gine features; and a model refuses what it does not use.",
+        ),
     ] = False
     labels_per_class: Annotated[
         int | None,
-        _option(help="Draw a split with so many training nodes a class."),
+        _option(help="Draw a split with so many training nodes per class."),
         Number(least=1),
     ] = None
     val_per_class: Annotated[
-        int, _option(help="Validation nodes a class of the split that is drawn."), Number(least=1)
+        int, _option(help="Validation nodes per class of the drawn split."), Number(least=1)
     ] = 30
     weight_column: Annotated[
         str | None,
-        _option(help="Of a file: name or number (from 0) of the column of weights, or none."),
+        _option(help="File: name or number (from 0) of the column of weights, or none."),
     ] = None
     relabel: Annotated[
         bool | None,
         _option(
             "--relabel/--no-relabel",
-            help="Of a file: number ids through, or take numbers for rows. Names are numbered.",
+            help="File: renumber ids, or use them as rows. Names are always renumbered.",
         ),
     ] = None
     option: Annotated[
         list[str],
-        _option(help="NAME=VALUE, any further option of the dataset, as split_seed=1; repeatable."),
+        _option(help="NAME=VALUE, another option of the dataset, as split_seed=1; repeatable."),
     ] = field(default_factory=list)
     num_nodes: Annotated[
         int | None, _generator_option(help="Nodes to generate."), Number(least=1)
@@ -91,17 +95,19 @@ class GraphOptions:
     degree: Annotated[float | None, _generator_option(help="Mean degree."), Number(least=0)] = None
 
     def __post_init__(self) -> None:
-        """Checks every option by itself, in the words of the command line."""
+        """Checks every option alone, in the words of the command line."""
         check_limits(self)
         folder = self.data_dir
         if folder is not None and not folder.expanduser().is_dir():
             raise ValueError(f"--data-dir: {folder} is no folder; expected one with the data.")
         if folder is not None and not os.access(folder.expanduser(), os.R_OK | os.X_OK):
-            raise ValueError(f"--data-dir: {folder} cannot be read; you may not list its files.")
+            raise ValueError(
+                f"--data-dir: {folder} cannot be read: no permission to list its files."
+            )
 
 
 def load_graph(options: GraphOptions) -> Graph:
-    """Reads or generates the graph, then applies the transforms that were asked for.
+    """Reads or generates the graph, then applies the requested transforms.
 
     Args:
         options: Which graph, and which transforms.
@@ -147,17 +153,17 @@ def split_summary(options: GraphOptions) -> str:
     """Names the source of training, validation and test nodes.
 
     Args:
-        options: Those that `load_graph` was given.
+        options: The options given to `load_graph`.
 
     Returns:
-        A phrase, with the seed of a split that is drawn.
+        A phrase, with the seed of a drawn split.
     """
     train, val, seed = options.labels_per_class, options.val_per_class, options.seed
     origin = "drawn"
     if train is None and _draws_split(options):
         given = dict(_named_value(text) for text in options.option)
         train, val, seed = *gnn_benchmark.SPLIT, given.get("split_seed", seed)
-        origin = "drawn of the largest component"
+        origin = "drawn from the largest component"
     if train is None:
         return "that of the dataset"
     return f"{origin}: {train} training and {val} validation nodes of each class, seed {seed}"

@@ -1,4 +1,4 @@
-"""`jaxgraph info`: versions, devices, and what each implementation of an op says of itself."""
+"""`jaxgraph info`: versions, devices, and the state of each implementation of an op."""
 
 import platform
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ class InfoOptions:
         bool,
         typer.Option(
             "--check",
-            help="Compare every implementation with NumPy on 100 edges: a minute.",
+            help="Compare every implementation with NumPy on 100 edges, in a minute.",
         ),
     ] = False
 
 
 def run_info(options: InfoOptions) -> None:
-    """Show versions, devices and implementations; with --check, whether they compute right."""
+    """Show versions, devices and implementations; with --check, the results of self-checks."""
     output = Output()
     output.print(two_columns("Versions", versions()))
     output.print(_device_table())
@@ -43,13 +43,13 @@ def run_info(options: InfoOptions) -> None:
 
 @dataclass(frozen=True)
 class Listed:
-    """One implementation of an op, in its own words.
+    """The state of one implementation of an op.
 
     Args:
         op: The op.
         implementation: The implementation.
         unavailable: Why it cannot run here, "" where it can.
-        result: "ok" or "failed" and what was seen, "" where it was not checked or cannot run.
+        result: "ok" or "failed" and the error, "" where it was not checked or cannot run.
     """
 
     op: str
@@ -73,7 +73,7 @@ def implementations(*, check: bool) -> list[Listed]:
 
 
 def versions() -> dict[str, str]:
-    """The versions that a report of a problem should name, by package."""
+    """The versions that a bug report should name, by package."""
     found = {"jaxgraph": jaxgraph.__version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: at once before the first epoch, after an epoch from then on.
+"""Ctrl-C and SIGTERM end a command: at once before the first epoch, then after an epoch.
 
 This module is imported before Ctrl-C is handled, and imports the standard library only.
 """
@@ -35,9 +35,9 @@ class Interrupted(KeyboardInterrupt):
 
 
 def end_quietly() -> None:
-    """From now on Ctrl-C ends the process with one line, whatever is being imported.
+    """From now on Ctrl-C ends the process with one line, even during an import.
 
-    Python would show where it was. Where Ctrl-C is ignored it stays so.
+    Python would show a traceback. Where Ctrl-C is ignored, it stays ignored.
     """
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         signal.signal(signal.SIGINT, _end_at_once)
@@ -59,15 +59,15 @@ def raised() -> Iterator[None]:
 class Signals:
     """Handles Ctrl-C and SIGTERM while the context is entered.
 
-    At first a signal raises `Interrupted` in the main thread, which then cleans up; where that
-    takes long, the signal ends the process. From `compilation_begins` on it ends the process at
-    once: a compiler does not listen, JAX swallows exceptions in callbacks of the garbage collector,
-    and there is nothing to save. From `epochs_begin` on it is only noted, so that the epoch ends
-    and the results are saved; a second signal ends the process.
+    At first a signal raises `Interrupted` in the main thread, which then cleans up; if that takes
+    long, the signal ends the process. From `compilation_begins` on it ends the process at once: a
+    compiler does not check for signals, JAX swallows exceptions in callbacks of the garbage
+    collector, and there is nothing to save. From `epochs_begin` on it is only recorded, so that the
+    epoch ends and the results are saved; a second signal ends the process.
 
-    A thread reads the signals: Python's own handlers wait while the main thread is in a compiled
-    program. Signals that the parent process has told this one to ignore stay ignored, and outside
-    of the main thread nothing changes.
+    A thread reads the signals: Python's own handlers wait while the main thread runs a compiled
+    program. Signals that the parent process told this one to ignore stay ignored, and outside of
+    the main thread nothing changes.
     """
 
     def __init__(self) -> None:
@@ -78,15 +78,15 @@ class Signals:
         self._pipe: tuple[int, int] | None = None
 
     def compilation_begins(self) -> None:
-        """From now on the main thread does not listen."""
+        """From now on the main thread cannot react to a signal."""
         self._raises = False
 
     def epochs_begin(self) -> None:
-        """From now on there is something to lose."""
+        """From now on there are results to save."""
         self._raises, self._in_epochs = False, True
 
     def epoch_ended(self) -> None:
-        """Raises `Interrupted` where a signal has come in the meantime."""
+        """Raises `Interrupted` if a signal has arrived in the meantime."""
         if self.received is not None:
             raise Interrupted(self.received)
 
@@ -115,7 +115,7 @@ class Signals:
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._previous_descriptor)
         os.close(self._pipe[1])
-        self._watcher.join()  # A signal that it reads last must not end what comes after.
+        self._watcher.join()  # A signal that it reads last must not end later code.
         if self._forced_end is not None:
             self._forced_end.cancel()
 
@@ -158,7 +158,7 @@ def _end(number: int, line: str) -> None:
     _say(line)
     terminal = sys.__stderr__
     if terminal is not None and terminal is not sys.stderr and terminal.isatty():
-        # A bar in progress has taken the place of the stream. It hides the cursor.
+        # A progress bar has replaced the stream. It hides the cursor.
         terminal.write(f"\n{_SHOW_CURSOR}")
         terminal.flush()
     os._exit(128 + number)

@@ -12,14 +12,14 @@ __all__ = ["write_json"]
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a value as JSON; NumPy numbers and arrays as plain ones, NaN and infinity as null.
+    """Writes a value as JSON; NumPy numbers and arrays become plain ones, NaN and infinity null.
 
     Args:
-        path: The file; one that is there is replaced.
+        path: The file; an existing one is replaced.
         value: Mappings, sequences, arrays, numbers, strings, paths.
 
     Raises:
-        OSError: It could not be written; what was there is as it was.
+        OSError: It could not be written; an existing file is unchanged.
     """
     write_atomically(path, json.dumps(_plain(value), indent=2, allow_nan=False) + "\n")
 

@@ -1,4 +1,4 @@
-"""Limits of options, written on the fields that hold them, and checked before any work."""
+"""Limits of options, stated on the fields that hold them, and checked before any work."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ class OneOf:
     """The option is one of some names.
 
     Args:
-        names: What is allowed.
+        names: The allowed names.
     """
 
     names: Sequence[str]
@@ -30,9 +30,9 @@ class Number:
     """The option is a finite number in a range.
 
     Args:
-        least: The smallest that is allowed, or None.
-        above: What it must be greater than, or None.
-        below: What it must be less than, or None.
+        least: The smallest allowed value, or None.
+        above: The exclusive lower bound, or None.
+        below: The exclusive upper bound, or None.
     """
 
     least: float | None = None
@@ -58,7 +58,7 @@ def check_limits(options: Any) -> None:
     """Checks every field of a dataclass by the limits in its annotation; None is always allowed.
 
     Args:
-        options: Of a dataclass whose fields are annotated with `OneOf` and `Number`.
+        options: A dataclass whose fields are annotated with `OneOf` and `Number`.
 
     Raises:
         ValueError: A value is outside of its limits; the message names the option.

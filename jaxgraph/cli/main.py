@@ -27,7 +27,7 @@ app = typer.Typer(
 
 
 class _Command(TyperCommand):
-    """A command whose help is plain text, names on lines of their own, in a narrow terminal."""
+    """A command whose help in a narrow terminal is plain text, with names on their own lines."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         columns = shutil.get_terminal_size().columns

@@ -12,7 +12,7 @@ __all__ = ["Output", "drop_output", "tolerate_other_encodings"]
 
 
 class Output(Console):
-    """A console of the standard output that goes on without a reader (`jaxgraph ... | head -1`)."""
+    """A console of the standard output that continues without a reader (`jaxgraph ... | head`)."""
 
     def on_broken_pipe(self) -> None:
         """Drops all further output; rich would end the program."""
@@ -28,7 +28,7 @@ class Output(Console):
 
 
 def drop_output() -> None:
-    """Sends the standard output nowhere, so that the rest of its buffer raises no error."""
+    """Discards the standard output, so that the rest of its buffer raises no error."""
     with suppress(OSError, ValueError):
         descriptor = os.open(os.devnull, os.O_WRONLY)
         os.dup2(descriptor, sys.stdout.fileno())
@@ -36,6 +36,6 @@ def drop_output() -> None:
 
 
 def tolerate_other_encodings() -> None:
-    """Shows characters that the standard output's encoding lacks as escapes; it would raise."""
+    """Escapes characters that the standard output's encoding lacks, instead of raising."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

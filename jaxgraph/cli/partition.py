@@ -1,4 +1,4 @@
-"""`jaxgraph partition`: assigns nodes to parts and reports how good that is."""
+"""`jaxgraph partition`: assigns nodes to parts and reports the quality."""
 
 import time
 from dataclasses import dataclass
@@ -36,10 +36,10 @@ class PartitionOptions(GraphOptions):
         OneOf(methods()),
     ] = "metis"
     balance: Annotated[
-        str, _option(help="What METIS balances: nodes, edges or labels."), OneOf(BALANCES)
+        str, _option(help="Balance of METIS: nodes, edges or labels."), OneOf(BALANCES)
     ] = "nodes"
     objective: Annotated[
-        str, _option(help="What METIS makes small: cut or volume."), OneOf(OBJECTIVES)
+        str, _option(help="Objective of METIS: cut or volume."), OneOf(OBJECTIVES)
     ] = "cut"
     json: Annotated[Path | None, _option(help="Write the report to this file.")] = None
 

@@ -1,4 +1,4 @@
-"""Predicted classes as a table with a line for each node."""
+"""Predicted classes as a table with one line per node."""
 
 import csv
 import io
@@ -24,7 +24,7 @@ def write_predictions(path: Path, graph: Graph, outputs: np.ndarray) -> None:
     ``.tsv`` by tabs.
 
     Args:
-        path: The file; it is replaced when all is written.
+        path: The file; it is replaced once all is written.
         graph: The graph.
         outputs: float [num_nodes, num_classes], logits in the order of the graph.
     """

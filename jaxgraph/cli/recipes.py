@@ -22,10 +22,18 @@ MODELS: Mapping[str, str] = MappingProxyType(
         "gat": "GAT",
         "gatv2": "GATv2",
         "gin": "GIN",
+        "gine": "GINE",
         "deepgcn": "DeepGCN",
+        "transformer": "Transformer",
+        "appnp": "APPNP",
+        "gcnii": "GCNII",
+        "pna": "PNA",
     }
 )
 """The models of the command line: their classes in `jaxgraph.nn` by name."""
+
+_READ_EDGES = ("gat", "gatv2", "gine")
+"""Those that read features of edges where the graph has some; the last one needs them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,20 +69,25 @@ class Recipe:
     patience: int = 0
 
 
-def _family(gcn: Recipe, sage: Recipe, gat: Recipe) -> Mapping[str, Recipe]:
-    """The recipes of a family of data sets, by model; some models take a relative's."""
+def _family(gcn: Recipe, sage: Recipe, gat: Recipe, *others: Recipe) -> Mapping[str, Recipe]:
+    """The recipes of a family of data sets, by model; models without one take a relative's."""
     recipes = {
         "gcn": gcn,
         "sage": sage,
         "gat": gat,
-        "gatv2": _taken_over(gat, "gatv2"),
-        "gin": _taken_over(sage, "gin"),
-        "deepgcn": _taken_over(gcn, "deepgcn", layers=8, hidden=64, norm="batch"),
-    }
+        "gatv2": _adapted(gat, "gatv2"),
+        "gin": _adapted(sage, "gin"),
+        "gine": _adapted(sage, "gine"),
+        "deepgcn": _adapted(gcn, "deepgcn", layers=8, hidden=64, norm="batch"),
+        "transformer": _adapted(gat, "transformer"),
+        "appnp": _adapted(gcn, "appnp", hidden=64),
+        "gcnii": _adapted(gcn, "gcnii", layers=16, hidden=64),
+        "pna": _adapted(gcn, "pna", hidden=64),
+    } | {recipe.model: recipe for recipe in others}
     return MappingProxyType(recipes)
 
 
-def _taken_over(recipe: Recipe, model: str, **changes: Any) -> Recipe:
+def _adapted(recipe: Recipe, model: str, **changes: Any) -> Recipe:
     source = f"none published for {MODELS[model]}; that of {MODELS[recipe.model]}: {recipe.source}"
     return replace(recipe, model=model, source=source, **changes)
 
@@ -98,12 +111,35 @@ _GAT = Recipe(
     epochs=1000,
     patience=100,
 )
-_CITATION = _family(_GCN, _taken_over(_GCN, "sage", hidden=64), _GAT)
+_APPNP = Recipe(
+    model="appnp",
+    source="Gasteiger et al. (2019), section 5, with weight decay of all layers as in PyG's "
+    "benchmark/citation/appnp.py",
+    normalize=True,
+)
+_GCNII = Recipe(
+    model="gcnii",
+    source="Chen et al. (2020), table 8, Cora, where weight decay is 0.01 for the convolutions",
+    normalize=True,
+    layers=64,
+    dropout=0.6,
+    epochs=1500,
+    patience=100,
+)
+_CITATION = _family(_GCN, _adapted(_GCN, "sage", hidden=64), _GAT, _APPNP, _GCNII)
 _PUBMED = _family(
     _GCN,
-    _taken_over(_GCN, "sage", hidden=64),
+    _adapted(_GCN, "sage", hidden=64),
     replace(
         _GAT, source="Velickovic et al. (2018), section 3.3, Pubmed", lr=1e-2, weight_decay=1e-3
+    ),
+    _APPNP,
+    replace(
+        _GCNII,
+        source="Chen et al. (2020), table 8, Pubmed, with lambda 0.5 for 0.4",
+        hidden=256,
+        layers=16,
+        dropout=0.5,
     ),
 )
 
@@ -140,7 +176,7 @@ _PAPERS = replace(_ARXIV, source=f"none published for ogbn-papers100m; {_ARXIV.s
 
 def _of_ogb(gcn: Recipe) -> Mapping[str, Recipe]:
     sage = replace(gcn, model="sage")
-    return _family(gcn, sage, _taken_over(gcn, "gat", hidden=32, heads=8))
+    return _family(gcn, sage, _adapted(gcn, "gat", hidden=32, heads=8))
 
 
 _CONFIG = "Shchur et al. (2018), github.com/shchur/gnn-benchmark, config/{}.conf.yaml, "
@@ -187,9 +223,10 @@ _GENERAL = MappingProxyType(
     {
         model: replace(
             recipe,
-            source="none published for this graph; that of the citation graphs, of width 64 and "
-            "with features as they are",
+            source="none published for this graph; that of the citation graphs, of width 64, of at "
+            "most 16 layers and with features as they are",
             normalize=False,
+            layers=min(recipe.layers, 16),
             hidden=recipe.hidden if recipe.heads else 64,
         )
         for model, recipe in _CITATION.items()
@@ -201,7 +238,7 @@ def recipe(dataset: str, model: str) -> Recipe:
     """Returns the recipe of a model on a data set; without a published one, a general one.
 
     Args:
-        dataset: As `jaxgraph.datasets.load` takes it.
+        dataset: A name that `jaxgraph.datasets.load` accepts.
         model: Its name on the command line.
 
     Returns:
@@ -218,14 +255,14 @@ def recipe(dataset: str, model: str) -> Recipe:
 
 
 def prepared(settings: Recipe, graph: Graph) -> Graph:
-    """Returns the graph with its features as the recipe wants them.
+    """Returns the graph with its features prepared as the recipe says.
 
     Args:
         settings: The recipe.
-        graph: The graph, as it was read.
+        graph: The graph as read.
 
     Returns:
-        The graph; one without features as it is, since its nodes get an embedding.
+        The graph; unchanged without features, since its nodes get an embedding.
     """
     if graph.nodes is None or not settings.normalize:
         return graph
@@ -238,15 +275,21 @@ def build_model(settings: Recipe, graph: Graph, seed: int, dtype: str = "float32
     Args:
         settings: Class, widths and rates.
         graph: The graph, whose features and classes the model fits.
-        seed: Of the initial parameters.
+        seed: Seed of the initial parameters.
         dtype: Name of the type of activations and messages; parameters are float32, or float64 too.
 
     Returns:
         The model, called as `model(shard, x, key=key, train=train)`.
 
     Raises:
-        ValueError: A size, a rate or a name is not one of those allowed.
+        ValueError: A size, a rate or a name is not one of those allowed, or the model needs
+            features of edges, and the graph has none.
     """
+    if settings.model == "gine" and graph.edges is None:
+        raise ValueError(
+            f"--model: gine reads features of edges, and {graph.name or 'the graph'} has none; "
+            "expected a graph that has, or --model gin."
+        )
     # Imported late, so that the command line answers questions without waiting for jax.
     from flax import nnx
 
@@ -254,9 +297,13 @@ def build_model(settings: Recipe, graph: Graph, seed: int, dtype: str = "float32
 
     rngs = nnx.Rngs(seed)
     param_dtype = "float64" if dtype == "float64" else "float32"
-    of_attention: dict[str, Any] = {}
+    of_model: dict[str, Any] = {}
     if settings.heads is not None:
-        of_attention["num_heads"] = settings.heads
+        of_model["num_heads"] = settings.heads
+    if settings.model in _READ_EDGES and graph.edges is not None:
+        of_model["edge_features"] = graph.edges.shape[1]
+    if settings.model == "pna":
+        of_model["delta"] = transforms.mean_log_degree(graph)
     model = getattr(nn, MODELS[settings.model])(
         graph.num_features or settings.hidden,
         settings.hidden,
@@ -267,7 +314,7 @@ def build_model(settings: Recipe, graph: Graph, seed: int, dtype: str = "float32
         dtype=dtype,
         param_dtype=param_dtype,
         rngs=rngs,
-        **of_attention,
+        **of_model,
     )
     if graph.nodes is not None:
         return model

@@ -36,7 +36,7 @@ def recipe_table(graph: str, settings: Mapping[str, Any], chosen: Mapping[str, A
     Args:
         graph: The name of the graph.
         settings: The fields of the `Recipe` in use.
-        chosen: Its `source`, the `split`, and the names of the settings that were `given` as
+        chosen: Its `source`, the `split`, and in `given` the names of the settings given as
             options.
     """
     features = "rows divided by their sum" if settings["normalize"] else "as read"
@@ -53,7 +53,7 @@ def result_summary(history: Any) -> dict[str, Any]:
     """The metrics of the best epoch, and the time that training took.
 
     Args:
-        history: What `jaxgraph.train.fit` returned, of one epoch at least.
+        history: The result of `jaxgraph.train.fit`, of one epoch at least.
 
     Returns:
         `evaluation` (the metrics after the best epoch, whose parameters the model holds), `epochs`,
@@ -77,7 +77,7 @@ def cost_summary(compiled: Any, sharded: Any) -> dict[str, Any]:
 
     Args:
         compiled: The program of an epoch, a `jax.stages.Compiled`, that `jaxgraph.train.fit` runs.
-        sharded: What `jaxgraph.parallel.shard` returned.
+        sharded: The result of `jaxgraph.parallel.shard`.
 
     Returns:
         `memory_per_device` and `traffic`, in bytes, and `padding`, stored over needed.
@@ -127,7 +127,7 @@ def summary_table(result: Mapping[str, Any]) -> Table:
     rows["median epoch time"] = second_text(result["median_epoch_seconds"])
     rows["compile time"] = second_text(result["compile_seconds"])
     rows["memory per device"] = (
-        f"{byte_text(memory['total'])}, of it temporary {byte_text(memory['temporary'])}"
+        f"{byte_text(memory['total'])}, of which temporary {byte_text(memory['temporary'])}"
     )
     by_collective = ", ".join(
         f"{name} {byte_text(count)}" for name, count in result["traffic"].items() if count

@@ -43,7 +43,7 @@ class TrainOptions(GraphOptions):
     """The options of `jaxgraph train`; None leaves the choice to the recipe."""
 
     model: Annotated[
-        str, _model_option(help="gcn, sage, gat, gatv2, gin or deepgcn."), OneOf(tuple(MODELS))
+        str, _model_option(help=f"One of {', '.join(MODELS)}."), OneOf(tuple(MODELS))
     ] = "gcn"
     hidden: Annotated[
         int | None, _model_option(help="Width of hidden layers, per head."), Number(least=1)
@@ -60,7 +60,7 @@ class TrainOptions(GraphOptions):
         bool | None,
         _model_option(
             "--normalize/--raw",
-            help="Divide each node's features by their sum, or take them as they are.",
+            help="Divide each node's features by their sum, or leave them unchanged.",
         ),
     ] = None
     dtype: Annotated[
@@ -121,12 +121,12 @@ class TrainOptions(GraphOptions):
         OneOf(methods()),
     ] = "metis"
     balance: Annotated[
-        str, _device_option(help="What METIS balances: nodes, edges or labels."), OneOf(BALANCES)
+        str, _device_option(help="Balance of METIS: nodes, edges or labels."), OneOf(BALANCES)
     ] = "nodes"
     order: Annotated[
         str | None,
         _device_option(
-            help="How nodes stand in memory, for speed: rcm, degree or metis; as given where not "
+            help="Order of nodes in memory, for speed: rcm, degree or metis; as given where not "
             "given."
         ),
         OneOf(orders()),
@@ -140,9 +140,21 @@ class TrainOptions(GraphOptions):
     weight_decay: Annotated[
         float | None, _training_option(help="L2 penalty, 0 or more."), Number(least=0)
     ] = None
+    class_weights: Annotated[
+        str,
+        _training_option(
+            help="none, or balanced: all classes weigh the same together in the loss."
+        ),
+        OneOf(("none", "balanced")),
+    ] = "none"
+    label_smoothing: Annotated[
+        float,
+        _training_option(help="Share of a label given to all classes alike, from 0 to below 1."),
+        Number(least=0, below=1),
+    ] = 0.0
     patience: Annotated[
         int | None,
-        _training_option(help="Stop so many epochs after the best validation loss; 0: never."),
+        _training_option(help="Stop this many epochs after the best validation loss; 0: never."),
         Number(least=0),
     ] = None
     json: Annotated[
@@ -215,7 +227,7 @@ def _settings(options: TrainOptions) -> tuple[Recipe, list[str]]:
     defaults = recipe(options.dataset, given.pop("model"))
     settings = replace(defaults, **given)
     if options.degree_features and options.normalize is None:
-        # One number a node, which its sum would make 1.
+        # One feature per node, which division by its sum would make 1.
         settings = replace(settings, normalize=False)
     return settings, list(given)
 
@@ -251,7 +263,7 @@ def _train(
     from jaxgraph import parallel, train
 
     if options.dtype == "float64":
-        # The process is the command's own.
+        # The command owns the process.
         jax.config.update("jax_enable_x64", True)
     model = build_model(settings, graph, options.seed, options.dtype)
     mesh = mesh_of(options.parts)
@@ -271,9 +283,12 @@ def _train(
     optimizer = optax.chain(
         optax.add_decayed_weights(settings.weight_decay), optax.adam(settings.lr)
     )
-    ending = _fit(settings, options.seed, model, sharded, optimizer, output, signals)
-    if ending.diverged is not None and not ending.history.records:
-        raise FloatingPointError(ending.diverged)
+    task = train.NodeClassification(label_smoothing=options.label_smoothing)
+    if options.class_weights == "balanced":
+        task = train.NodeClassification.balanced(graph, label_smoothing=options.label_smoothing)
+    outcome = _fit(settings, options.seed, model, sharded, optimizer, task, output, signals)
+    if outcome.diverged is not None and not outcome.history.records:
+        raise FloatingPointError(outcome.diverged)
     if options.predictions is not None:
         write_predictions(options.predictions, graph, train.predict(model, sharded))
     values = {name: value for name, value in asdict(settings).items() if name != "source"}
@@ -281,21 +296,21 @@ def _train(
         "versions": versions(),
         "options": asdict(options) | values,
         "graph": graph_summary(graph),
-        "interrupted": ending.interrupted,
-        "diverged": ending.diverged,
-        **result_summary(ending.history),
-        **cost_summary(ending.epoch, sharded),
+        "interrupted": outcome.interrupted,
+        "diverged": outcome.diverged,
+        **result_summary(outcome.history),
+        **cost_summary(outcome.epoch, sharded),
     }
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Ending:
+class _Outcome:
     """The outcome of training.
 
     Args:
-        history: Of the epochs that have ended.
+        history: The history of the epochs that have ended.
         epoch: The compiled program of an epoch.
-        interrupted: Whether a signal came before the last one.
+        interrupted: Whether a signal arrived before the last epoch.
         diverged: The loss that became NaN or infinite, with advice, or None.
     """
 
@@ -311,9 +326,10 @@ def _fit(
     model: Any,
     sharded: Any,
     optimizer: Any,
+    task: Any,
     output: Output,
     signals: Signals,
-) -> _Ending:
+) -> _Outcome:
     from jaxgraph import train
 
     programs: list[Any] = []
@@ -335,15 +351,16 @@ def _fit(
                 optimizer,
                 epochs=settings.epochs,
                 seed=seed,
+                task=task,
                 patience=settings.patience or None,
                 on_epoch=end_epoch,
                 on_compile=begin,
             )
         except train.TrainingInterrupted as error:
             cut = len(error.history.records) < settings.epochs
-            return _Ending(history=error.history, epoch=programs[0], interrupted=cut)
+            return _Outcome(history=error.history, epoch=programs[0], interrupted=cut)
         except train.DivergenceError as error:
             advice = "Use a smaller --lr; JAX_DEBUG_NANS=1 in the environment shows where it starts"
             message = f"{error.loss}. {advice}."
-            return _Ending(history=error.history, epoch=programs[0], diverged=message)
-    return _Ending(history=history, epoch=programs[0])
+            return _Outcome(history=error.history, epoch=programs[0], diverged=message)
+    return _Outcome(history=history, epoch=programs[0])

@@ -12,12 +12,12 @@ __all__ = ["check_writable", "write_atomically"]
 def check_writable(option: str, path: Path | None) -> None:
     """Checks before the work that a file for its result can be written.
 
-    Makes an empty file beside `path` and removes it: permissions alone do not tell of a file system
-    that is mounted for reading, or of a name that is too long.
+    Makes an empty file next to `path` and removes it: permissions alone do not reveal a read-only
+    file system, or a name that is too long.
 
     Args:
         option: The option that names the file, as "--json".
-        path: The file to be, or None.
+        path: The future file, or None.
 
     Raises:
         ValueError: It is a folder, its folder does not exist, or no file can be made there.
@@ -47,18 +47,18 @@ def check_writable(option: str, path: Path | None) -> None:
 
 
 def write_atomically(path: Path, contents: bytes | str) -> None:
-    """Writes a file beside the one that is there, and replaces that one once all is on the disk.
+    """Writes a file next to the existing one, and replaces that once all data is on the disk.
 
-    A reader sees the old contents or the new ones, never a part of them, also when the disk is full
-    or the machine stops. Devices and pipes (`/dev/stdout`) are written to as they are. A symbolic
-    link stays, and so do the permissions of the old file.
+    A reader sees the old contents or the new ones, never a part of them, even if the disk is full
+    or the machine stops. Devices and pipes (`/dev/stdout`) are written in place. A symbolic link
+    stays, and so do the permissions of the old file.
 
     Args:
         path: The file.
         contents: Bytes, or text, written as UTF-8.
 
     Raises:
-        OSError: It could not be written; what was there is as it was.
+        OSError: It could not be written; an existing file is unchanged.
     """
     data = contents.encode("utf-8", "surrogateescape") if isinstance(contents, str) else contents
     try:
@@ -87,7 +87,7 @@ def _replace(target: Path, data: bytes) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-    # The new name is on the disk once its folder is; not all file systems know how.
+    # The new name is on the disk once its folder is; not all file systems support that.
     with suppress(OSError):
         folder = os.open(target.parent, os.O_RDONLY)
         try:
@@ -106,7 +106,7 @@ def _append(stream: Path, data: bytes) -> None:
 
 
 def _is_stream(path: Path) -> bool:
-    """Tells whether `path` names a device, a pipe or an open file, which cannot be replaced."""
+    """True where `path` names a device, a pipe or an open file, which cannot be replaced."""
     mode = _mode(path)
     if mode is None or stat.S_ISREG(mode):
         folder = path.parent.resolve()
@@ -122,7 +122,7 @@ def _mode(path: Path) -> int | None:
 
 
 def _beside(path: Path) -> Path:
-    # Not made of the file's own name, which may be as long as names can be.
+    # Without the file's own name, which may have the maximal length.
     return path.parent / f".jaxgraph-{uuid.uuid4().hex}.part"
 
 

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from jaxgraph.datasets.edge_columns import Column
 from jaxgraph.datasets.table_edges import edges_of_table
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import check_graph, kind_of
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -66,6 +67,7 @@ def to_scipy(graph: Graph) -> sp.csr_array:
     Returns:
         float32 [num_nodes, num_nodes] in CSR format, of weights, or of ones; repeated edges add up.
     """
+    check_graph(graph, "to_scipy(graph)")
     weights = graph.edge_weight
     if weights is None:
         weights = np.ones(graph.num_edges, np.float32)
@@ -99,6 +101,11 @@ def from_pandas(
         AmbiguousFileError: the names of the columns do not decide, or ids are too sparse for rows.
         ValueError: an id is missing, weights are no numbers, or as ``Graph``.
     """
+    if not hasattr(frame, "columns"):
+        raise ValueError(
+            f"from_pandas(frame): got {kind_of(frame)}; expected a pandas.DataFrame with a row per "
+            "edge."
+        )
     found, _ = edges_of_table(
         [str(name) for name in frame.columns],
         lambda position: frame.iloc[:, position].to_numpy(),
@@ -139,6 +146,10 @@ def from_networkx(
         ValueError: an edge or a node lacks an attribute, the order is not one of the graph's nodes,
             different nodes have equal texts, or as ``Graph``.
     """
+    if not hasattr(graph, "adj"):
+        raise ValueError(
+            f"from_networkx(graph): got {kind_of(graph)}; expected a graph of networkx."
+        )
     order = list(graph.nodes) if node_order is None else node_order
     rows = {node: row for row, node in enumerate(order)}
     if len(rows) != len(order) or rows.keys() != set(graph.nodes):

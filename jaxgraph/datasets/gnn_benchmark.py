@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from jaxgraph import transforms
 from jaxgraph.datasets.files import BrokenFileError, reading, require_file
-from jaxgraph.datasets.limits import dense
+from jaxgraph.datasets.limits import features_of
 from jaxgraph.datasets.npz import load_npz
 from jaxgraph.datasets.sparse import compressed_rows, places_of_entries
 from jaxgraph.graph import Graph
@@ -68,7 +68,8 @@ def load_gnn_benchmark(name: str, folder: Path, *, split_seed: int = 0) -> Graph
         split_seed: the seed of the split.
 
     Returns:
-        The graph, with features of 0 and 1, classes and the three masks.
+        The graph, with features of 0 and 1, sparse where few are not 0 (the co-author graphs'),
+        classes and the three masks.
 
     Raises:
         ValueError: the file is missing, broken, asks for a forbidden type, or lacks a key.
@@ -95,7 +96,7 @@ def load_gnn_benchmark(name: str, folder: Path, *, split_seed: int = 0) -> Graph
         graph = Graph.from_edges(
             *places_of_entries(adjacency),
             num_nodes=num_nodes,
-            nodes=dense(_without_counts(features), path),
+            nodes=features_of(_without_counts(features), path),
             labels=labels,
             name=name,
         )
@@ -133,7 +134,6 @@ def _matrix(members: Mapping[str, Any], path: Path, whole: str, prefix: str) -> 
 
 
 def _without_counts(features: sp.csr_array) -> sp.csr_array:
-    # Before the matrix is dense, which has 0.5 GB for coauthor-cs.
     bags = features.copy()
     bags.sum_duplicates()
     bags.data[bags.data > 0] = 1

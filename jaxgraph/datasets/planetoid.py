@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from jaxgraph import transforms
 from jaxgraph.datasets.files import BrokenFileError, reading, require_file
-from jaxgraph.datasets.limits import dense
+from jaxgraph.datasets.limits import features_of
 from jaxgraph.datasets.restricted_pickle import load_pickle
 from jaxgraph.graph import Graph
 
@@ -43,7 +43,7 @@ def load_planetoid(name: str, folder: Path, *, features: bool = True) -> Graph:
             and ``allx`` need not be there.
 
     Returns:
-        The graph, with features, classes and the three masks.
+        The graph, with features, sparse where few are not 0, classes and the three masks.
 
     Raises:
         ValueError: a file is missing or broken, asks for a forbidden type, or does not fit the
@@ -180,7 +180,7 @@ def _features(
     num_others: int,
     test_ids: np.ndarray,
     num_nodes: int,
-) -> np.ndarray:
+) -> np.ndarray | sp.csr_array:
     """The rows of all nodes: those of ``allx``, and of ``tx`` where ``test.index`` says."""
     rows = {"x": num_train, "allx": num_others, "tx": test_ids.size}
     read = {part: _loaded(paths[part], sp.csr_array, "CSR matrix") for part in rows}
@@ -197,13 +197,15 @@ def _features(
             f"{paths['x']}: its rows are not the first of {paths['allx'].name}; the files must be "
             "of one data set."
         )
+    # Nodes of no file have a row of zeros, the last.
+    stacked: Any = sp.vstack(
+        [read["allx"], read["tx"], sp.csr_array((1, columns), dtype=np.float32)], format="csr"
+    )
+    row_of_node = np.full(num_nodes, num_others + test_ids.size)
+    row_of_node[:num_others] = np.arange(num_others)
+    row_of_node[test_ids] = num_others + np.arange(test_ids.size)
     with reading(paths["allx"], "features of nodes"):
-        others = dense(read["allx"], paths["allx"])
-        features = np.zeros((num_nodes, columns), np.float32)
-        features[:num_others] = others
-    with reading(paths["tx"], "features of nodes"):
-        features[test_ids] = dense(read["tx"], paths["tx"])
-    return features
+        return features_of(stacked[row_of_node], paths["allx"])
 
 
 def _mask(ids: np.ndarray | slice, num_nodes: int) -> np.ndarray:

@@ -9,12 +9,11 @@ from jaxgraph.layers.aggregated import (
     aggregate_by_columns,
     plain_features,
 )
+from jaxgraph.layers.aggregations import NeighborReduction, SymmetricSum, first_aggregation
 from jaxgraph.layers.attention import gat_conv, gat_stages, gatv2_conv, gatv2_stages
+from jaxgraph.layers.attention_weights import attention_weights
 from jaxgraph.layers.convolutions import (
-    NeighborReduction,
-    SymmetricSum,
     check_reduction,
-    first_aggregation,
     gcn_conv,
     gcn_stages,
     gin_conv,
@@ -25,6 +24,8 @@ from jaxgraph.layers.convolutions import (
 from jaxgraph.layers.dense import MAPPED, check_rate, dropout, linear, require_rows
 from jaxgraph.layers.derived import DerivedFeatures
 from jaxgraph.layers.edge_data import check_edge_data
+from jaxgraph.layers.edge_dropout import dropout_edge
+from jaxgraph.layers.gine import gine_conv, gine_stages
 from jaxgraph.layers.normalization import (
     STATISTICS,
     batch_norm,
@@ -32,14 +33,24 @@ from jaxgraph.layers.normalization import (
     layer_norm,
     normalize,
 )
+from jaxgraph.layers.pna import AGGREGATORS, SCALERS, check_scaling, pna_conv
+from jaxgraph.layers.propagation import (
+    appnp_propagate,
+    check_alpha,
+    check_identity,
+    gcn2_conv,
+)
 from jaxgraph.layers.recompute import recompute
 from jaxgraph.layers.remat import ACTIVATED, INPUT, NORM_INPUT, RematPolicy
+from jaxgraph.layers.transformer import transformer_conv, transformer_stages
 
 __all__ = [
     "ACTIVATED",
+    "AGGREGATORS",
     "INPUT",
     "MAPPED",
     "NORM_INPUT",
+    "SCALERS",
     "STATISTICS",
     "AggregatedFeatures",
     "Aggregation",
@@ -50,31 +61,43 @@ __all__ = [
     "RematPolicy",
     "SymmetricSum",
     "aggregate_by_columns",
+    "appnp_propagate",
+    "attention_weights",
     "batch_norm",
     "batch_statistics",
+    "check_alpha",
     "check_edge_data",
+    "check_identity",
     "check_rate",
     "check_reduction",
+    "check_scaling",
     "dropout",
+    "dropout_edge",
     "elu",
     "first_aggregation",
     "gat_conv",
     "gat_stages",
     "gatv2_conv",
     "gatv2_stages",
+    "gcn2_conv",
     "gcn_conv",
     "gcn_stages",
     "gin_conv",
     "gin_stages",
+    "gine_conv",
+    "gine_stages",
     "keeping_output",
     "layer_norm",
     "linear",
     "normalize",
     "plain_features",
+    "pna_conv",
     "recompute",
     "require_rows",
     "sage_conv",
     "sage_stages",
+    "transformer_conv",
+    "transformer_stages",
 ]
 
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgraph.ops.core.edges import match_variation
-from jaxgraph.parallel import FeatureColumns, Shard, ptags
+from jaxgraph.parallel import FeatureColumns, Shard, SparseFeatures, ptags
 from jaxgraph.parallel.neighborhood import check_neighborhood
 from pallas_kernels.pytrees import pytree
 
@@ -82,8 +82,9 @@ class AggregatedFeatures:
         return self.aggregate[..., -self.values.shape[-1] :]
 
 
-Features = jax.Array | FeatureColumns | AggregatedFeatures
-"""The input of layers: rows of the own nodes, columns of all nodes, or either with aggregates."""
+Features = jax.Array | SparseFeatures | FeatureColumns | AggregatedFeatures
+"""The input of layers: rows of the own nodes, dense or sparse, columns of all nodes, or dense ones
+with aggregates."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,10 +109,12 @@ class FirstAggregation:
 
 
 @overload
-def plain_features(x: Features) -> jax.Array | FeatureColumns: ...
+def plain_features(x: Features) -> jax.Array | SparseFeatures | FeatureColumns: ...
 @overload
 def plain_features(x: None) -> None: ...
-def plain_features(x: Features | None) -> jax.Array | FeatureColumns | None:
+def plain_features(
+    x: Features | None,
+) -> jax.Array | SparseFeatures | FeatureColumns | None:
     """x without its aggregate."""
     return x.features if isinstance(x, AggregatedFeatures) else x
 

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from jaxgraph.layers.aggregated import Features
 from jaxgraph.layers.dense import add_bias, at_use, check_width, linear
 from jaxgraph.layers.derived import DerivedFeatures
-from jaxgraph.layers.edge_data import check_edge_data
+from jaxgraph.layers.edge_data import check_edge_features
+from jaxgraph.layers.edge_messages import EdgeGatMessage, EdgeGatV2Message
 from jaxgraph.ops.core.messages import Inputs
 from jaxgraph.ops.core.row_maps import map_rows, map_rows_twice
 from jaxgraph.ops.gat import gat_reduction
@@ -45,12 +46,14 @@ def gat_conv(
     """y_i = sum_{j -> i} alpha_ij z_j + b,  alpha_ij = softmax_j(leaky_relu(<a_s,z_j> + <a_r,z_i>))
 
     for every head, with z = x W. An edge carries z_j and one number per head; of the receiver it
-    needs one number per head.
+    needs one number per head. With features of edges, <a_e, e_ij W_e> is added in the leaky ReLU;
+    the edge that a node is added to itself has the mean of the features of those that enter it.
 
     Args:
       params: "kernel" float [in_features, heads * out_features], W; "attention_sender", a_s, and
         "attention_receiver", a_r, [heads, out_features]; optionally "bias", b, [heads *
-        out_features] with `concat`, else [out_features].
+        out_features] with `concat`, else [out_features]; of a graph with `edges`, "edge_kernel"
+        [edge_features, heads * out_features], W_e, and "attention_edge", a_e, as a_s.
       neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
       x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
         are other nodes; or this device's columns of all nodes.
@@ -64,13 +67,14 @@ def gat_conv(
       float [receivers, heads * out_features] or [receivers, out_features].
 
     Raises:
-      ValueError: dropout without a key, or the graph has edge data, which would be ignored.
+      ValueError: dropout without a key, the graph has edge data that would be ignored, or none, or
+        of another width, where there is W_e.
 
     References:
       Veličković et al., "Graph attention networks", 2018, equations 1 to 6.
     """
     neighborhood, x = on_device(neighborhood, x)
-    check_edge_data(neighborhood, "gat_conv")
+    check_edge_features(neighborhood, "gat_conv", params.get("edge_kernel"))
     stages = gat_stages(
         params,
         concat=concat,
@@ -104,7 +108,15 @@ def gat_stages(
     heads, _ = params["attention_sender"].shape
     options = {"dropout": dropout, "key": key, "mean_heads": not concat and heads > 1}
     message, reducer = gat_reduction(heads, negative_slope=negative_slope, **options)
-    return ConvStages(_map_gat, message, reducer, _update, self_loops=add_self_loops)
+    stages = ConvStages(_map_gat, message, reducer, _update, self_loops=add_self_loops)
+    if "edge_kernel" not in params:
+        return stages
+    return dataclasses.replace(
+        stages,
+        message=EdgeGatMessage(float(negative_slope)),
+        message_params=lambda params, sent: at_use(_edge_vectors(params), sent[0]),
+        edge="edges",
+    )
 
 
 def _attend(
@@ -113,6 +125,10 @@ def _attend(
     """Runs the stages; for `DerivedFeatures` the backward recomputes their rows."""
     if not isinstance(x, DerivedFeatures):
         return run_stages(stages, params, neighborhood, x)
+    if stages.edge is not None:
+        raise ValueError(
+            "DerivedFeatures go with layers without edge features; pass this one the features"
+        )
 
     saved, late = ((), x.arguments) if x.waits else (x.arguments, ())
 
@@ -152,6 +168,11 @@ def _map_gat_late(params: Params, nodes: Any, x: jax.Array) -> Rows:
     return _rows_of_gat(params, flat, scores)
 
 
+def _edge_vectors(params: Params) -> jax.Array:
+    """W_e a_e [edge_features, heads], the map of an edge's features to its scores."""
+    return params["edge_kernel"] @ _per_head(params["attention_edge"])
+
+
 def _score_vectors(params: Params) -> jax.Array:
     """[heads * features, 2 heads]: both maps to scores as one product, whose gradient is one."""
     both = [_per_head(params[f"attention_{end}"]) for end in ("sender", "receiver")]
@@ -186,13 +207,16 @@ def gatv2_conv(
 ) -> jax.Array:
     """y_i = sum_{j -> i} alpha_ij s_j + b,  alpha_ij = softmax_j(<a, leaky_relu(s_j + r_i)>)
 
-    for every head, with s = x W_s + b_s and r = x W_r + b_r.
+    for every head, with s = x W_s + b_s and r = x W_r + b_r. With features of edges, e_ij W_e is
+    added in the leaky ReLU; the edge that a node is added to itself has the mean of the features
+    of those that enter it.
 
     Args:
       params: "sender_kernel", W_s, and "receiver_kernel", W_r, float [in_features, heads *
         out_features]; "attention", a, [heads, out_features]; optionally "sender_bias" and
         "receiver_bias" [heads * out_features], and "bias", b, [heads * out_features] with `concat`,
-        else [out_features].
+        else [out_features]; of a graph with `edges`, "edge_kernel" [edge_features, heads *
+        out_features], W_e.
       neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
       x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
         are other nodes; or this device's columns of all nodes.
@@ -202,13 +226,14 @@ def gatv2_conv(
       float [receivers, heads * out_features] or [receivers, out_features].
 
     Raises:
-      ValueError: dropout without a key, or the graph has edge data, which would be ignored.
+      ValueError: dropout without a key, the graph has edge data that would be ignored, or none, or
+        of another width, where there is W_e.
 
     References:
       Brody et al., "How attentive are graph attention networks?", 2022, equation 7.
     """
     neighborhood, x = on_device(neighborhood, x)
-    check_edge_data(neighborhood, "gatv2_conv")
+    check_edge_features(neighborhood, "gatv2_conv", params.get("edge_kernel"))
     stages = gatv2_stages(
         params,
         concat=concat,
@@ -240,7 +265,7 @@ def gatv2_stages(
     heads, _ = params["attention"].shape
     options = {"dropout": dropout, "key": key, "mean_heads": not concat and heads > 1}
     message, reducer = gatv2_reduction(heads, negative_slope=negative_slope, **options)
-    return ConvStages(
+    stages = ConvStages(
         _map_gatv2,
         message,
         reducer,
@@ -248,6 +273,20 @@ def gatv2_stages(
         message_params=lambda params, sent: at_use(params["attention"], sent),
         self_loops=add_self_loops,
     )
+    if "edge_kernel" not in params:
+        return stages
+    return dataclasses.replace(
+        stages,
+        message=EdgeGatV2Message(float(negative_slope)),
+        message_params=_gatv2_edge_params,
+        edge="edges",
+    )
+
+
+def _gatv2_edge_params(params: Params, sent: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """a [heads, out_features], and W_e [edge_features, heads, out_features]."""
+    kernel = params["edge_kernel"].reshape(-1, *params["attention"].shape)
+    return at_use(params["attention"], sent), at_use(kernel, sent)
 
 
 def _map_gatv2(params: Params, nodes: Nodes, x: Features) -> Rows:

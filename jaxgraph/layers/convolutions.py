@@ -2,9 +2,9 @@
 
 A linear map and a sum over neighbours commute, so a convolution maps its features before it sums
 them where that makes them narrower, and after it where not; of features that are split by column,
-those of this device count. It is written once for both, as shares of a sum
-(`jaxgraph.parallel.ptags`). Features that come with what the convolution would sum of them
-(`AggregatedFeatures`) leave the map alone to be done.
+those of this device count. Sparse features are always mapped first. It is written once for both, as
+shares of a sum (`jaxgraph.parallel.ptags`). Features that come with what the convolution would sum
+of them (`AggregatedFeatures`) leave the map alone to be done.
 """
 
 from __future__ import annotations
@@ -20,32 +20,30 @@ import jax.numpy as jnp
 from jaxgraph.layers.activations import keeping_output
 from jaxgraph.layers.aggregated import (
     AggregatedFeatures,
-    Aggregation,
     Features,
-    FirstAggregation,
     plain_features,
 )
+from jaxgraph.layers.aggregations import (
+    NeighborReduction,
+    SymmetricSum,
+    known_aggregate,
+    narrows,
+)
 from jaxgraph.layers.dense import add_bias, at_use, check_width, linear, product, products, rounded
-from jaxgraph.layers.edge_data import check_edge_data
-from jaxgraph.ops.core.message_functions import sum_message, weighted_message
-from jaxgraph.ops.core.messages import Inputs, MessageFn
-from jaxgraph.ops.core.reducers import Reducer, Sum
-from jaxgraph.ops.core.reductions import REDUCTIONS, check_reduction
-from jaxgraph.parallel import FeatureColumns, Shard
+from jaxgraph.layers.edge_data import check_edge_data, check_weighted, check_weights_kept
+from jaxgraph.ops.core.reductions import check_reduction
+from jaxgraph.parallel import FeatureColumns, Shard, SparseFeatures
 from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
-from jaxgraph.parallel.propagate import mean_over_edges
 from jaxgraph.parallel.ptags import Shares, sync
+from jaxgraph.parallel.sparse_features import refuse_sparse
 from jaxgraph.parallel.whole_graph import on_device
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
 __all__ = [
-    "NeighborReduction",
-    "SymmetricSum",
     "check_reduction",
-    "first_aggregation",
     "gcn_conv",
     "gcn_stages",
     "gin_conv",
@@ -55,138 +53,6 @@ __all__ = [
 ]
 
 Params = Mapping[str, jax.Array]
-
-
-class _Aggregation:
-    """Aggregations that reduce the senders' rows by a sum, a maximum or a minimum."""
-
-    def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
-        """The rows that nodes send, [rows, features]."""
-        raise NotImplementedError
-
-    def fold(self, dtype: Any, *, is_weighted: bool) -> tuple[MessageFn, Reducer]:
-        """The message and the reducer, for rows of type `dtype`."""
-        raise NotImplementedError
-
-    def finish(self, nodes: Nodes, own: jax.Array, total: jax.Array) -> jax.Array:
-        """The aggregation, from the receivers' own sent rows and the reduced messages."""
-        raise NotImplementedError
-
-    def receive(self, neighborhood: Neighborhood, sent: jax.Array, own: jax.Array, /) -> jax.Array:
-        """Aggregates [receivers, features] of the senders' values and the receivers' own ones."""
-        weights = neighborhood.edge_weight if "edge_weight" in self.edge_data else None
-        message, reducer = self.fold(sent.dtype, is_weighted=weights is not None)
-        inputs = Inputs((), sent, (), () if weights is None else weights)
-        total = neighborhood.propagate(message, reducer, inputs)
-        return self.finish(neighborhood.receivers, own, total)
-
-    def __call__(self, shard: Neighborhood, x: jax.Array, /) -> jax.Array:
-        """float [rows, features] of x [rows, features]."""
-        sent = self.send(shard.senders, x)
-        return self.receive(shard, sent, shard.own_rows(sent))
-
-    @property
-    def edge_data(self) -> tuple[str, ...]:
-        """Names of the edge data that it uses."""
-        return ()
-
-
-@dataclasses.dataclass(frozen=True)
-class SymmetricSum(_Aggregation):
-    """y_i = sum_{j -> i} w_ij x_j / sqrt(d_j d_i),  d_i = sum_{j -> i} w_ij
-
-    The factors are s (A (s x)) with s = d^-1/2, so that messages carry a weight only where the
-    graph has `edge_weight`; else w_ij = 1. A node with d_i <= 0 receives 0.
-
-    Attributes:
-      add_self_loops: whether a node without an edge to itself counts as having one, of weight 1.
-    """
-
-    add_self_loops: bool = True
-
-    @property
-    def edge_data(self) -> tuple[str, ...]:
-        """Names of the edge data that it uses."""
-        return ("edge_weight",)
-
-    @property
-    def is_linear(self) -> bool:
-        """True where the aggregation commutes with a linear map of the features."""
-        return True
-
-    def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
-        """s x, what nodes send, [rows, features]."""
-        return rounded(self._factors(nodes, x) * x, x)
-
-    def fold(self, dtype: Any, *, is_weighted: bool) -> tuple[MessageFn, Reducer]:
-        """The sum of the senders' rows, weighted where the edges have weights."""
-        return (weighted_message, Sum(dtype)) if is_weighted else (sum_message, Sum())
-
-    def finish(self, nodes: Nodes, own: jax.Array, total: jax.Array) -> jax.Array:
-        """s (A (s x)), [receivers, features]."""
-        if self.add_self_loops:
-            missing = nodes.missing_self_loop & nodes.node_mask
-            total = total + jnp.where(missing[:, None], own, jnp.zeros((), own.dtype))
-        return rounded(self._factors(nodes, own) * total, own)
-
-    def _factors(self, nodes: Nodes, like: jax.Array) -> jax.Array:
-        """s [rows, 1], in the type of `like`, but of 32 bits at least."""
-        degree = nodes.degree.astype(jnp.promote_types(like.dtype, jnp.float32))
-        if self.add_self_loops:
-            degree = degree + (nodes.missing_self_loop & nodes.node_mask)
-        some = degree > 0
-        return jnp.where(some, jax.lax.rsqrt(jnp.where(some, degree, 1)), 0)[:, None]
-
-
-@dataclasses.dataclass(frozen=True)
-class NeighborReduction(_Aggregation):
-    """y_i = reduce_{j -> i}(x_j), the reduction of nothing being 0.
-
-    Attributes:
-      reduce: "sum", "mean", "max" or "min".
-    """
-
-    reduce: str
-
-    @property
-    def is_linear(self) -> bool:
-        """True where the aggregation commutes with a linear map of the features."""
-        return self.reduce in ("sum", "mean")
-
-    def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
-        """x as it is."""
-        return x
-
-    def fold(self, dtype: Any, *, is_weighted: bool) -> tuple[MessageFn, Reducer]:
-        """The sum, the maximum or the minimum."""
-        return sum_message, Sum() if self.is_linear else REDUCTIONS[self.reduce].reducer()
-
-    def finish(self, nodes: Nodes, own: jax.Array, total: jax.Array) -> jax.Array:
-        """The reduction, [receivers, features]."""
-        return mean_over_edges(nodes, total, False) if self.reduce == "mean" else total
-
-
-def first_aggregation(aggregation: Aggregation, kernel: jax.Array) -> FirstAggregation:
-    """The first aggregation of a model whose first layer maps the aggregate of the features.
-
-    Args:
-      aggregation: of the first layer.
-      kernel: float [in_features, out_features], W.
-
-    Returns:
-      The aggregation, and how many columns a pass takes of it if its result is not at hand.
-    """
-    return FirstAggregation(aggregation, kernel.shape[1 if _narrows(aggregation, kernel) else 0])
-
-
-def _narrows(aggregation: Aggregation, kernel: jax.Array) -> bool:
-    return aggregation.is_linear and kernel.shape[1] <= kernel.shape[0]
-
-
-def _known_aggregate(x: Features, aggregation: Aggregation) -> jax.Array | None:
-    if isinstance(x, AggregatedFeatures) and x.aggregation == aggregation:
-        return x.aggregate_alone()
-    return None
 
 
 class _Orders(NamedTuple):
@@ -200,6 +66,7 @@ class _Orders(NamedTuple):
       combine: `(kernels, own, aggregated) -> y`, the step after the aggregation.
       map_behind: `(by, kernels, x, aggregated) -> y`, both of what is aggregated first.
       finish: `(params, nodes, y) -> y`, all else.
+      is_for_sparse: whether features are sparse, which are mapped in front whatever their width.
     """
 
     kernels: tuple[str, ...]
@@ -207,6 +74,7 @@ class _Orders(NamedTuple):
     combine: Callable[[Params, Any, jax.Array], jax.Array]
     map_behind: Callable[[str, Params, jax.Array, jax.Array], jax.Array]
     finish: Callable[[Params, Nodes, jax.Array], jax.Array]
+    is_for_sparse: bool = False
 
     def at_use(self, params: Params, x: jax.Array) -> Params:
         """The kernels in the type of x; scalars stay, since their results are cast."""
@@ -219,9 +87,9 @@ def _stages(
 ) -> ConvStages:
     """The stages of a convolution, in the order that aggregates fewer columns."""
     message, reducer = aggregation.fold(dtype, is_weighted=is_weighted)
-    maps_first = _narrows(aggregation, params[orders.kernels[0]])
+    maps_first = orders.is_for_sparse or narrows(aggregation, params[orders.kernels[0]])
 
-    def map_nodes(params: Params, nodes: Nodes, x: jax.Array) -> Rows:
+    def map_nodes(params: Params, nodes: Nodes, x: Any) -> Rows:
         own, sent = nodes.mask_rows(x), x
         if maps_first:
             own, sent = orders.map(nodes.implementation, orders.at_use(params, x), own)
@@ -247,8 +115,11 @@ def _convolve(
     """The convolution: of features split by column as shares of a sum, else in stages."""
     kernel = params[orders.kernels[0]]
     of_senders, of_receivers = two_ends(x)
-    aggregate, features = _known_aggregate(of_senders, aggregation), plain_features(of_senders)
+    aggregate = known_aggregate(neighborhood, of_senders, aggregation)
+    features = plain_features(of_senders)
     check_width(neighborhood.senders, features, kernel)
+    if not aggregation.is_linear:
+        refuse_sparse(features, f"reduce={aggregation.reduce!r}")
     nodes = neighborhood.receivers
     if isinstance(features, FeatureColumns):
         y = sync(_shares(params, neighborhood, features, aggregate, aggregation, orders))
@@ -257,11 +128,14 @@ def _convolve(
         kernels = orders.at_use(params, features)
         y = orders.map_behind(nodes.implementation, kernels, features, aggregate)
         return orders.finish(params, nodes, y)
-    dtype = activation_type(features, kernel)
+    dtype, weighted = activation_type(features, kernel), neighborhood.edge_weight is not None
+    is_sparse = isinstance(features, SparseFeatures)
+    orders = orders._replace(is_for_sparse=is_sparse)
     if of_receivers is not None:
         check_width(nodes, of_receivers, kernel)
         features = (features, of_receivers)
-    weighted = "edge_weight" in aggregation.edge_data and neighborhood.edge_weight is not None
+    if weighted and not is_sparse:  # A weighted sum of integers is none.
+        features = jax.tree.map(lambda rows: rows.astype(dtype), features)
     stages = _stages(params, aggregation, orders, dtype, is_weighted=weighted)
     return run_stages(stages, params, neighborhood, features)
 
@@ -278,14 +152,16 @@ def _shares(
     kernels, by = orders.at_use(params, x.values), shard.implementation
     after = functools.partial(orders.map_behind, by)
     shares = Shares(shard, x, kernels, aggregation, after, aggregate=aggregate)
-    kernel = params[orders.kernels[0]]
-    if aggregate is None and aggregation.is_linear and kernel.shape[1] <= x.values.shape[1]:
+    narrows = params[orders.kernels[0]].shape[1] <= x.values.shape[1]
+    maps_first = narrows or isinstance(x.values, SparseFeatures)
+    if aggregate is None and aggregation.is_linear and maps_first:
         before = functools.partial(orders.map, by)
         return dataclasses.replace(shares, before=before, after=orders.combine)
     return shares
 
 
-def activation_type(x: jax.Array, kernel: jax.Array) -> Any:
+def activation_type(x: Any, kernel: jax.Array) -> Any:
+    """The type of activations: that of x, or where it is no floating one, what W makes of it."""
     is_floating = jnp.issubdtype(x.dtype, jnp.floating)
     return x.dtype if is_floating else jnp.result_type(x, kernel)
 
@@ -326,13 +202,7 @@ def gcn_conv(
     aggregation = SymmetricSum(add_self_loops)
     neighborhood, x = on_device(neighborhood, x)
     check_edge_data(neighborhood, "gcn_conv", aggregation.edge_data)
-    nodes = neighborhood.receivers
-    is_weighted = isinstance(nodes, Shard) and nodes.weighted_in_degree is not None
-    if is_weighted and neighborhood.edge_weight is None:
-        raise ValueError(
-            "gcn_conv got a shard without edge_weight, but with weighted_in_degree; drop the "
-            "weights with graph.replace(edge_weight=None) before jaxgraph.parallel.shard"
-        )
+    check_weights_kept(neighborhood, "gcn_conv")
     return _convolve(params, neighborhood, x, aggregation, _GCN)
 
 
@@ -364,7 +234,9 @@ _GCN = _Orders(
 def sage_conv(
     params: Params, neighborhood: Graph | Neighborhood, x: Features | Pair, *, reduce: str = "mean"
 ) -> jax.Array:
-    """y_i = x_i W_self + reduce_{j -> i}(x_j) W_neighbor + b, the reduction of nothing being 0.
+    """y_i = x_i W_self + reduce_{j -> i}(w_ij x_j) W_neighbor + b
+
+    A mean divides by the number of edges; see `NeighborReduction`.
 
     Args:
       params: "self_kernel", "neighbor_kernel" float [in_features, out_features]; optionally "bias"
@@ -378,16 +250,18 @@ def sage_conv(
       float [receivers, out_features].
 
     Raises:
-      ValueError: the reduction is unknown, or the graph has edge data, which would be ignored.
+      ValueError: the reduction is unknown, the graph has `edges` or `edge_type`, which would be
+        ignored, or the shard has lost its weights, and x has not.
 
     References:
       Hamilton et al., "Inductive representation learning on large graphs", 2017, algorithm 1.
     """
     check_reduction(reduce)
     neighborhood, x = on_device(neighborhood, x)
-    check_edge_data(neighborhood, "sage_conv")
     aggregation = NeighborReduction(reduce)
-    if isinstance(x, AggregatedFeatures) and x.is_behind_features and x.aggregation == aggregation:
+    check_weighted(neighborhood, "sage_conv", x)
+    known = known_aggregate(neighborhood, x, aggregation) is not None
+    if isinstance(x, AggregatedFeatures) and known and x.is_behind_features:
         kernel = jnp.concatenate((params["self_kernel"], params["neighbor_kernel"]))
         return linear(
             neighborhood.receivers, x.aggregate, kernel, params.get("bias"), is_masked=True
@@ -395,12 +269,15 @@ def sage_conv(
     return _convolve(params, neighborhood, x, aggregation, _SAGE)
 
 
-def sage_stages(params: Params, dtype: Any, *, reduce: str = "mean") -> ConvStages:
+def sage_stages(
+    params: Params, dtype: Any, *, reduce: str = "mean", is_weighted: bool = False
+) -> ConvStages:
     """The stages of `sage_conv`.
 
     Args:
       params, reduce: as for `sage_conv`.
       dtype: of the features.
+      is_weighted: whether the edges have weights.
 
     Returns:
       The stages.
@@ -409,7 +286,7 @@ def sage_stages(params: Params, dtype: Any, *, reduce: str = "mean") -> ConvStag
       ValueError: the reduction is unknown.
     """
     check_reduction(reduce)
-    return _stages(params, NeighborReduction(reduce), _SAGE, dtype, is_weighted=False)
+    return _stages(params, NeighborReduction(reduce), _SAGE, dtype, is_weighted=is_weighted)
 
 
 _SAGE = _Orders(
@@ -424,7 +301,7 @@ _SAGE = _Orders(
 
 
 def gin_conv(params: Params, neighborhood: Graph | Neighborhood, x: Features | Pair) -> jax.Array:
-    """y_i = relu(((1 + eps) x_i + sum_{j -> i} x_j) W_1 + b_1) W_2 + b_2
+    """y_i = relu(((1 + eps) x_i + sum_{j -> i} w_ij x_j) W_1 + b_1) W_2 + b_2
 
     Args:
       params: "eps" float []; "first_kernel" [in_features, hidden_features], W_1; "second_kernel"
@@ -437,34 +314,36 @@ def gin_conv(params: Params, neighborhood: Graph | Neighborhood, x: Features | P
       float [receivers, out_features].
 
     Raises:
-      ValueError: the graph has edge data, which would be ignored.
+      ValueError: the graph has `edges` or `edge_type`, which would be ignored, or the shard has
+        lost its weights, and x has not.
 
     References:
       Xu et al., "How powerful are graph neural networks?", 2019, equation 4.1.
     """
     neighborhood, x = on_device(neighborhood, x)
-    check_edge_data(neighborhood, "gin_conv")
     neighbors = NeighborReduction("sum")
-    if _narrows(neighbors, params["first_kernel"]) and isinstance(x, AggregatedFeatures):
+    check_weighted(neighborhood, "gin_conv", x)
+    if narrows(neighbors, params["first_kernel"]) and isinstance(x, AggregatedFeatures):
         # Mapped in front, what is summed is narrower than what has been summed already.
         x = x.features if isinstance(x.features, jax.Array) else x
     return _convolve(params, neighborhood, x, neighbors, _GIN)
 
 
-def gin_stages(params: Params, dtype: Any) -> ConvStages:
+def gin_stages(params: Params, dtype: Any, *, is_weighted: bool = False) -> ConvStages:
     """The stages of `gin_conv`.
 
     Args:
       params: as for `gin_conv`.
       dtype: of the features.
+      is_weighted: whether the edges have weights.
 
     Returns:
       The stages.
     """
-    return _stages(params, NeighborReduction("sum"), _GIN, dtype, is_weighted=False)
+    return _stages(params, NeighborReduction("sum"), _GIN, dtype, is_weighted=is_weighted)
 
 
-def _perceptron(params: Params, nodes: Nodes, hidden: jax.Array) -> jax.Array:
+def perceptron(params: Params, nodes: Nodes, hidden: jax.Array) -> jax.Array:
     """relu(hidden + b_1) W_2 + b_2"""
     hidden = add_bias(hidden, params.get("first_bias"))
     # In parts the layer is recomputed from less.
@@ -473,7 +352,7 @@ def _perceptron(params: Params, nodes: Nodes, hidden: jax.Array) -> jax.Array:
     return linear(nodes, activation(hidden), params["second_kernel"], params.get("second_bias"))
 
 
-def _with_own(kernels: Params, own: jax.Array, total: jax.Array) -> jax.Array:
+def with_own(kernels: Params, own: jax.Array, total: jax.Array) -> jax.Array:
     return rounded((1 + kernels["eps"]) * own + total, own)
 
 
@@ -485,9 +364,9 @@ def _map_alone(by: str, kernels: Params, x: jax.Array) -> tuple[jax.Array, jax.A
 _GIN = _Orders(
     kernels=("first_kernel", "eps"),
     map=_map_alone,
-    combine=_with_own,
+    combine=with_own,
     map_behind=lambda by, kernels, x, aggregated: product(
-        by, _with_own(kernels, x, aggregated), kernels["first_kernel"]
+        by, with_own(kernels, x, aggregated), kernels["first_kernel"]
     ),
-    finish=_perceptron,
+    finish=perceptron,
 )

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from numbers import Real
-from typing import overload
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +17,12 @@ from jaxgraph.layers.aggregated import AggregatedFeatures, Features, plain_featu
 from jaxgraph.ops.core.derivatives import custom_vjp
 from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.precision import to_accumulation
-from jaxgraph.ops.core.randomness import node_keep_mask
+from jaxgraph.ops.core.randomness import entry_keep_mask, node_keep_mask
 from jaxgraph.ops.core.row_maps import kernel_gradient, map_rows, map_rows_once, map_rows_twice
-from jaxgraph.parallel import FeatureColumns, Shard
+from jaxgraph.parallel import FeatureColumns, Shard, SparseFeatures
 from jaxgraph.parallel.neighborhood import Nodes
 from jaxgraph.parallel.ptags import Shares, sync
+from jaxgraph.parallel.sparse_features import refuse_sparse
 from jaxgraph.parallel.whole_graph import nodes_on_device
 
 __all__ = [
@@ -58,7 +59,8 @@ def linear(
 
     Args:
       nodes: the shard, under `spmd`, or the table of the nodes in the rows.
-      x: float [rows, in_features], aggregated or not, or this device's columns of all nodes.
+      x: float [rows, in_features], aggregated or not, or sparse, or this device's columns of all
+        nodes.
       kernel: float [in_features, out_features], W.
       bias: float [out_features], b, or None.
       is_masked: whether x is known to be 0 in the rows of padding.
@@ -77,8 +79,13 @@ def linear(
     is_placed = isinstance(nodes, Shard) and x is nodes.nodes
     if isinstance(x, FeatureColumns):
         assert isinstance(nodes, Shard)
-        kernels = {"kernel": at_use(kernel, x.values)}
-        y = sync(Shares(nodes, x, kernels, None, functools.partial(_product_alone, by)))
+        kernels, alone = {"kernel": at_use(kernel, x.values)}, functools.partial(_alone, by)
+        shares = Shares(nodes, x, kernels, None, alone)
+        if isinstance(x.values, SparseFeatures):
+            shares = dataclasses.replace(shares, before=_before, after=_mapped_before)
+        y = sync(shares)
+    elif isinstance(x, SparseFeatures):
+        y = x @ at_use(kernel, x)
     elif is_placed and nodes.has_padding and not is_masked:
         y: jax.Array = _map_features(by, x, nodes.node_mask, at_use(kernel, x))
     else:
@@ -88,26 +95,35 @@ def linear(
     return checkpoint_name(add_bias(y, bias), MAPPED)
 
 
-def _product_alone(by: str, kernels: Mapping[str, jax.Array], x: jax.Array, _: None) -> jax.Array:
+def _alone(by: str, kernels: Mapping[str, jax.Array], x: jax.Array, _: None) -> jax.Array:
     return map_rows(x, kernels["kernel"], by)
 
 
-def product(by: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
+def _before(kernels: Mapping[str, jax.Array], x: SparseFeatures) -> tuple[jax.Array, None]:
+    return x @ kernels["kernel"], None
+
+
+def _mapped_before(kernels: Mapping[str, jax.Array], y: jax.Array, _: None) -> jax.Array:
+    return y
+
+
+def product(by: str, x: jax.Array | SparseFeatures, kernel: jax.Array) -> jax.Array:
     """x W, under the name by which a checkpoint policy can save it.
 
     Args:
       by: the implementation, as of `map_rows`.
-      x: float [rows, in_features], 0 in the rows of padding.
+      x: float [rows, in_features], 0 in the rows of padding, or sparse.
       kernel: float [in_features, out_features], W, in the type of x.
 
     Returns:
       float [rows, out_features].
     """
-    return checkpoint_name(map_rows(x, kernel, by), MAPPED)
+    y = x @ kernel if isinstance(x, SparseFeatures) else map_rows(x, kernel, by)
+    return checkpoint_name(y, MAPPED)
 
 
 def products(
-    by: str, x: jax.Array, kernel: jax.Array, other: jax.Array
+    by: str, x: jax.Array | SparseFeatures, kernel: jax.Array, other: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """x W and x V, under the name by which a checkpoint policy can save them.
 
@@ -118,11 +134,18 @@ def products(
     Returns:
       float [rows, out_features] and [rows, other features].
     """
-    y, z = map_rows_twice(x, kernel, other, by)
+    if isinstance(x, SparseFeatures):
+        # The non-zeros are read once.
+        both = x @ jnp.concatenate((kernel, other), axis=1)
+        y, z = both[:, : kernel.shape[1]], both[:, kernel.shape[1] :]
+    else:
+        y, z = map_rows_twice(x, kernel, other, by)
     return checkpoint_name(y, MAPPED), checkpoint_name(z, MAPPED)
 
 
-def check_width(nodes: Nodes, x: jax.Array | FeatureColumns, kernel: jax.Array) -> None:
+def check_width(
+    nodes: Nodes, x: jax.Array | SparseFeatures | FeatureColumns, kernel: jax.Array
+) -> None:
     """Raises ValueError unless x has rows of nodes, and as many features as a kernel expects."""
     width = x.num_features if isinstance(x, FeatureColumns) else _width(nodes, x)
     if width != kernel.shape[0]:
@@ -174,7 +197,7 @@ def _without_padding(
     return lax.cond(is_zero, function, lambda x: function(jnp.where(mask[:, None], x, 0)), x)
 
 
-def at_use(parameter: jax.Array, x: jax.Array) -> jax.Array:
+def at_use(parameter: jax.Array, x: jax.Array | SparseFeatures) -> jax.Array:
     """A parameter in the type of what it meets, so that activations of 16 bits stay that.
 
     Args:
@@ -201,14 +224,14 @@ def add_bias(y: jax.Array, bias: jax.Array | None) -> jax.Array:
     return y if bias is None else rounded(y + bias[None], y)
 
 
-def rounded(values: jax.Array, like: jax.Array) -> jax.Array:
+def rounded(values: jax.Array, like: jax.Array | SparseFeatures) -> jax.Array:
     """`values` in the type of `like`, where that is a floating one."""
     return values.astype(like.dtype) if jnp.issubdtype(like.dtype, jnp.floating) else values
 
 
-def _width(nodes: Nodes, x: jax.Array) -> int:
+def _width(nodes: Nodes, x: jax.Array | SparseFeatures) -> int:
     _check_given(x)
-    if x.ndim != 2 or x.shape[0] != nodes.num_rows:
+    if len(x.shape) != 2 or x.shape[0] != nodes.num_rows:
         raise ValueError(
             f"x has shape {x.shape}; expected one row per node of the shard, "
             f"[{nodes.num_rows}, features]"
@@ -228,7 +251,7 @@ def dropout(shard: Shard, x: Features, key: jax.Array | None, *, rate: float) ->
 
     Args:
       shard: the shard, under `spmd`.
-      x: float [rows, features], aggregated or not, or this device's columns of all nodes.
+      x: float [rows, features], aggregated or not, sparse, or this device's columns of all nodes.
       key: scalar random key, the same on every device; may be None where the rate is 0.
       rate: probability of dropping, static, in [0, 1).
 
@@ -261,10 +284,19 @@ def check_rate(rate: float) -> None:
         raise ValueError(f"dropout is {rate!r}; expected a probability of dropping in [0, 1)")
 
 
-def _drop(
-    x: jax.Array, key: jax.Array, node_ids: jax.Array, rate: float, offset: jax.Array | int
-) -> jax.Array:
+def _drop(x: Any, key: jax.Array, node_ids: jax.Array, rate: float, offset: jax.Array | int) -> Any:
+    if isinstance(x, SparseFeatures):
+
+        def drop(values: jax.Array, rows: jax.Array, columns: jax.Array) -> jax.Array:
+            keep = entry_keep_mask(key, x.node_ids, rows, columns, rate, offset)
+            return _scaled(values, keep, rate)
+
+        return x.map_values(drop)
     keep = node_keep_mask(key, node_ids, x.shape[1], rate, offset)
+    return _scaled(x, keep, rate)
+
+
+def _scaled(x: jax.Array, keep: jax.Array, rate: float) -> jax.Array:
     # Not by a factor of 16 bits: all that is kept would be too large, or too small, by 2^-9 of it.
     scaled = rounded(to_accumulation(x) * (1.0 / (1.0 - rate)), x)
     return jnp.where(keep, scaled, jnp.zeros((), scaled.dtype))
@@ -274,28 +306,30 @@ def require_rows(x: Features, purpose: str) -> jax.Array:
     """`x`, if it holds rows of the own nodes.
 
     Args:
-      x: float [rows, features], aggregated or not, or columns of all nodes, which are refused.
+      x: float [rows, features], aggregated or not; sparse features and columns of all nodes are
+        refused.
       purpose: what the rows are needed for.
 
     Returns:
       x, without an aggregate.
 
     Raises:
-      TypeError: x is split by column.
+      TypeError: x is sparse or split by column.
       ValueError: x is None, since the graph has no features.
     """
-    x = plain_features(x)
-    _check_given(x)
-    if isinstance(x, FeatureColumns):
+    rows: Any = plain_features(x)
+    _check_given(rows)
+    refuse_sparse(rows, purpose)
+    if isinstance(rows, FeatureColumns):
         raise TypeError(
             f"{purpose} needs all features of a node, but x is FeatureColumns (this device's "
             "columns of all nodes); pass it through jaxgraph.nn.Linear first, or gather the rows "
             "with shard.to_nodes(x)"
         )
-    return x
+    return rows
 
 
-def _check_given(x: jax.Array | FeatureColumns | None) -> None:
+def _check_given(x: jax.Array | SparseFeatures | FeatureColumns | None) -> None:
     if x is None:
         raise ValueError(
             "x is None: the graph has no node features; use jaxgraph.nn.NodeEmbedding, or make "

@@ -1,13 +1,24 @@
-"""The refusal of edge data that a layer would ignore."""
+"""The refusal of edge data that a layer would ignore, and of a graph without what it uses."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
+import jax
+
+from jaxgraph.layers.aggregated import AggregatedFeatures
+from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.neighborhood import Neighborhood, check_neighborhood
 from jaxgraph.parallel.ptags import EDGE_DATA
+from jaxgraph.parallel.shard import Shard
 
-__all__ = ["check_edge_data"]
+__all__ = ["check_edge_data", "check_edge_features", "check_weighted", "check_weights_kept"]
+
+_USERS = {
+    "edge_weight": "GCN, GraphSAGE and GIN use edge_weight",
+    "edges": "GAT, GATv2 and GINE use edges, made with edge_features={width}",
+}
 
 
 def check_edge_data(shard: Neighborhood, layer: str, uses: Collection[str] = ()) -> None:
@@ -26,7 +37,8 @@ def check_edge_data(shard: Neighborhood, layer: str, uses: Collection[str] = ())
     if not ignored:
         return
     nothing = ", ".join(f"{name}=None" for name in ignored)
-    others = "; gcn_conv (GCN) uses edge_weight" if ignored == ["edge_weight"] else ""
+    width = shard.edges.shape[-1] if shard.edges is not None else 0
+    others = "".join("; " + _USERS[n].format(width=width) for n in ignored if n in _USERS)
     raise ValueError(
         f"{layer} does not use {' and '.join(ignored)} of the graph{others}. Drop what is not to "
         f"be used with graph.replace({nothing}) before jaxgraph.parallel.shard, by "
@@ -34,3 +46,61 @@ def check_edge_data(shard: Neighborhood, layer: str, uses: Collection[str] = ())
         f"dataclasses.replace(shard, {nothing}); or write a layer that uses it with "
         "jaxgraph.parallel.propagate"
     )
+
+
+def check_edge_features(shard: Neighborhood, layer: str, kernel: jax.Array | None) -> None:
+    """Raises ValueError unless a layer uses all edge data that a graph has, and has what it uses.
+
+    Args:
+      shard: a shard, or another neighbourhood.
+      layer: name of the layer, for the message.
+      kernel: float [edge_features, ...], the layer's map of edge features, or None: it has none.
+
+    Raises:
+      ValueError: the graph has edge features and the layer no map of them, or the other way round,
+        or they are of another width; the graph has other edge data; or the argument is no shard.
+    """
+    check_edge_data(shard, layer, () if kernel is None else ("edges",))
+    if kernel is None:
+        return
+    width, edges = kernel.shape[0], shard.edges
+    if edges is None:
+        raise ValueError(
+            f"{layer} maps {width} edge features, and the graph has none. Give it some with "
+            f"graph.replace(edges=...), float [num_edges, {width}], or make the layer without "
+            "edge_features"
+        )
+    if edges.ndim != 2 or edges.shape[1] != width:
+        raise ValueError(
+            f"{layer} maps {width} edge features, and the graph's edges have shape "
+            f"{list(edges.shape)}; make the layer with edge_features={edges.shape[-1]}"
+        )
+
+
+def check_weighted(shard: Neighborhood, layer: str, x: Any) -> None:
+    """Raises ValueError if a graph has other edge data than weights, or x has weights and it none.
+
+    Args:
+      shard: a shard, or another neighbourhood.
+      layer: name of the layer, for the message.
+      x: its features.
+    """
+    check_edge_data(shard, layer, ("edge_weight",))
+    if isinstance(x, FeatureColumns | AggregatedFeatures):
+        # Their edges, or sums, are weighted as the shard was placed.
+        check_weights_kept(shard, layer)
+
+
+def check_weights_kept(shard: Neighborhood, layer: str) -> None:
+    """Raises ValueError if a shard has lost the weights of its edges, but nothing else of them.
+
+    Args:
+      shard: a shard, or another neighbourhood.
+      layer: name of the layer, for the message.
+    """
+    is_weighted = isinstance(shard, Shard) and shard.weighted_in_degree is not None
+    if is_weighted and shard.edge_weight is None:
+        raise ValueError(
+            f"{layer} got a shard without edge_weight, but with weighted_in_degree; drop the "
+            "weights with graph.replace(edge_weight=None) before jaxgraph.parallel.shard"
+        )

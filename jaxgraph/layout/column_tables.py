@@ -14,16 +14,22 @@ from collections.abc import Iterator, Mapping
 from numbers import Integral
 
 import numpy as np
+import scipy.sparse as sp
 
 from jaxgraph.layout.compressed_rows import compress
 from jaxgraph.layout.derived import rows
-from jaxgraph.layout.description import orientation_extents
+from jaxgraph.layout.description import orientation_extents, with_slack
 from jaxgraph.layout.edge_tables import Side, edge_tables
+from jaxgraph.layout.feature_tables import FeatureEdges, count_features, feature_edges
 from jaxgraph.layout.index_range import check_sizes
 from jaxgraph.layout.manifest import (
+    EDGE_DATA,
+    FEATURES,
     TOPOLOGIES,
+    VALUES,
     Arrays,
     ColumnSchedule,
+    FeatureSizes,
     Manifest,
     Shapes,
     fill_value,
@@ -84,6 +90,8 @@ class ColumnTables:
       node_rows: rows of every part in the table of all nodes.
       by_chunk: for each holder (a row of devices, or a part), the edges of each chunk.
       shapes: of the arrays of a device that its manifest lists.
+      features: how large sparse features are, or None.
+      by_slice: the non-zeros of every slice of sparse features, or None.
     """
 
     survey: Survey
@@ -91,23 +99,31 @@ class ColumnTables:
     node_rows: int
     by_chunk: tuple[tuple[PartEdges, ...], ...]
     shapes: Shapes
+    features: FeatureSizes | None
+    by_slice: tuple[FeatureEdges, ...] | None
     _latest: dict[int, Arrays] = dataclasses.field(default_factory=dict)
 
     def arrays(self, part: int) -> Arrays:
         """The arrays of the device of a part, in the shapes of the manifest."""
-        schedule, graph = self.schedule, self.survey.graph
-        assert graph.nodes is not None
+        schedule = self.schedule
         own = schedule.slice_of(part % schedule.groups)
-        values = np.zeros(*self.shapes["nodes"])
-        # Of a file that is mapped into memory, nothing but these columns is read.
-        values[:, : own.stop - own.start] = self._table_of_nodes(graph.nodes[:, own])
         holder = part // schedule.groups if schedule.topology == "replicated" else part
         return {
-            "nodes": values,
             f"{PREFIX}offset": np.asarray(own.start, np.int32),
+            **self._features(own, part % schedule.groups),
             **self._node_arrays(),
             **self._edge_arrays(holder),
         }
+
+    def _features(self, own: slice, group: int) -> Arrays:
+        if self.by_slice is not None:
+            return self.by_slice[group].arrays()
+        nodes = self.survey.graph.nodes
+        assert isinstance(nodes, np.ndarray)
+        values = np.zeros(*self.shapes["nodes"])
+        # Of a file that is mapped into memory, nothing but these columns is read.
+        values[:, : own.stop - own.start] = self._table_of_nodes(nodes[:, own])
+        return {"nodes": values}
 
     def _table_of_nodes(self, values: np.ndarray) -> np.ndarray:
         """[all rows, ...] of values [nodes, ...] in the order of the graph, padded with zeros."""
@@ -148,7 +164,7 @@ class ColumnTables:
             None,
         )
         in_slots = edge_arrays(self.survey.graph, by_receiver.in_row_order(edges.edges))
-        return arrays | {PREFIX + name: values for name, values in in_slots.items()}
+        return arrays | {PREFIX + name: in_slots[name] for name in EDGE_DATA if name in in_slots}
 
 
 def _stacked(
@@ -179,12 +195,12 @@ def column_tables(
     """
     graph, parts = survey.graph, survey.num_parts
     check_sizes({"the rows of all parts": parts * manifest.node_rows})
-    if graph.nodes is None or graph.nodes.ndim != 2:
+    if graph.nodes is None:
         raise ValueError(
             "mode='p3' splits node features by column, and the graph has none; make some with "
             "jaxgraph.transforms.degree_features, or take mode='domain' or 'sar'"
         )
-    features = graph.nodes.shape[1]
+    features = graph.num_features
     if request.budget is None and features < parts:
         raise ValueError(
             f"the graph has {features} feature column(s) for {parts} devices; mode='p3' gives "
@@ -202,7 +218,7 @@ def column_tables(
             continue
         tables = _tables(survey, manifest, request, groups)
         found = _with_columns(manifest, tables)
-        least = of_slice + _bytes_of_edges(found)
+        least = of_slice + _bytes_of_edges(found, request)
         if request.budget is None or least <= request.budget:
             return found, tables
     raise ValueError(
@@ -217,21 +233,25 @@ def _or_push(request: ColumnRequest) -> str:
 
 
 def _bytes_of_nodes(survey: Survey, manifest: Manifest, request: ColumnRequest, groups: int) -> int:
+    """Those of a slice of dense features; sparse ones count as edges."""
     nodes = survey.graph.nodes
-    assert nodes is not None
+    if not isinstance(nodes, np.ndarray):
+        return 0
     dtype = nodes.dtype if request.node_dtype is None else request.node_dtype
     width = -(-nodes.shape[1] // groups)
     return survey.num_parts * manifest.node_rows * width * dtype.itemsize
 
 
-def _bytes_of_edges(manifest: Manifest) -> int:
+def _bytes_of_edges(manifest: Manifest, request: ColumnRequest) -> int:
     """Those that a device holds for the first layer whatever the implementation."""
+    if manifest.features is not None and request.node_dtype is not None:
+        manifest = manifest.storing(VALUES, request.node_dtype)
     listed = manifest.array_shapes()
     placed = listed | rows.shapes(listed, manifest)
     return sum(
         math.prod(shape) * dtype.itemsize
         for name, (shape, dtype) in placed.items()
-        if name.startswith(PREFIX)
+        if name.startswith((PREFIX, f"{FEATURES}/"))
     )
 
 
@@ -239,7 +259,9 @@ def _with_columns(manifest: Manifest, tables: ColumnTables) -> Manifest:
     shapes = {name: (shape, dtype) for name, shape, dtype in manifest.shapes}
     shapes |= {name: (shape, dtype.str) for name, (shape, dtype) in tables.shapes.items()}
     listed = tuple((name, *shapes[name]) for name in sorted(shapes))
-    return dataclasses.replace(manifest, shapes=listed, columns=tables.schedule)
+    return dataclasses.replace(
+        manifest, shapes=listed, columns=tables.schedule, features=tables.features
+    )
 
 
 def _tables(
@@ -256,9 +278,8 @@ def _tables(
         count_lengths([edges.by_receiver for edges in flat]),
         count_lengths([edges.by_sender for edges in flat]),
     )
-    assert survey.graph.nodes is not None
     schedule = ColumnSchedule(
-        num_features=survey.graph.nodes.shape[1],
+        num_features=survey.graph.num_features,
         groups=groups,
         replicas=parts // groups,
         topology=request.topology,
@@ -270,18 +291,36 @@ def _tables(
     for name, shape, dtype in _edge_extents(survey, lengths, slots):
         first = shape[0] + name.endswith("/compressed_starts")
         shapes[name] = ((chunks, first, *shape[1:]), dtype)
-    return ColumnTables(survey, schedule, manifest.node_rows, by_chunk, shapes)
+    features, by_slice = None, _by_slice(survey, manifest.node_rows, schedule)
+    if by_slice is not None:
+        lengths, of_features = count_features(by_slice)
+        features = FeatureSizes(schedule.width, (lengths,))
+        for name, (shape, dtype) in of_features.items():
+            shapes[name] = (with_slack(manifest, name, shape), dtype)
+    return ColumnTables(survey, schedule, manifest.node_rows, by_chunk, shapes, features, by_slice)
+
+
+def _by_slice(
+    survey: Survey, node_rows: int, schedule: ColumnSchedule
+) -> tuple[FeatureEdges, ...] | None:
+    """The non-zeros of all nodes in each slice of sparse features, or None."""
+    nodes, order = survey.graph.nodes, survey.order
+    if not isinstance(nodes, sp.csr_array):
+        return None
+    rows = order.part[order.nodes].astype(np.int64) * node_rows + order.row[order.nodes]
+    ordered = nodes[order.nodes]
+    slices = map(schedule.slice_of, range(schedule.groups))
+    return tuple(feature_edges(ordered[:, own], rows) for own in slices)
 
 
 def _node_shapes(survey: Survey, rows: int, schedule: ColumnSchedule) -> Shapes:
-    nodes = survey.graph.nodes
-    assert nodes is not None
     shapes: Shapes = {
-        "nodes": ((rows, schedule.width), nodes.dtype),
         f"{PREFIX}offset": ((), np.dtype(np.int32)),
         f"{PREFIX}node_ids": ((rows,), np.dtype(np.int32)),
         f"{PREFIX}node_mask": ((rows,), np.dtype(bool)),
     }
+    if isinstance(survey.graph.nodes, np.ndarray):
+        shapes["nodes"] = ((rows, schedule.width), survey.graph.nodes.dtype)
     for name, values in survey.degrees.items():
         shapes[PREFIX + name] = ((rows,), values.dtype)
     return shapes
@@ -295,8 +334,10 @@ def _edge_extents(
     for end, counts in sides.items():
         for name, shape in orientation_extents(f"{PREFIX}by_{end}", counts, slots):
             yield name, shape, np.dtype(np.int32)
+    # Not named arrays: first layers on columns read these alone.
     for name, values in edge_arrays(survey.graph, np.zeros(0, np.int64)).items():
-        yield PREFIX + name, (slots, *values.shape[1:]), values.dtype
+        if name in EDGE_DATA:
+            yield PREFIX + name, (slots, *values.shape[1:]), values.dtype
 
 
 def _by_chunk(survey: Survey, node_rows: int, parts: range, chunks: int) -> tuple[PartEdges, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import check_graph, kind_of
 from jaxgraph.layout.description import choose_halo_unit, describe
 from jaxgraph.layout.fitting import merge, with_headroom
 from jaxgraph.layout.manifest import Manifest
@@ -53,6 +54,8 @@ def common_shapes(
     if mode is None:
         modes = [manifest.mode for manifest in fixed] + [found.mode for found in made]
         mode = modes[0] if modes else "sar"
+    for graph, *_ in (each for each in graphs if isinstance(each, tuple)):
+        check_graph(graph, "common_shapes((graph, partition), ...)")
     made += [survey(*each, mode) for each in graphs if isinstance(each, tuple)]
     unit = fixed[0].halo_unit if fixed else choose_halo_unit(made)
     common = merge([*fixed, *(describe(found, unit) for found in made)])
@@ -60,4 +63,10 @@ def common_shapes(
 
 
 def _manifest(graph: Manifest | _Described) -> Manifest:
-    return graph if isinstance(graph, Manifest) else graph.manifest
+    manifest = graph if isinstance(graph, Manifest) else getattr(graph, "manifest", None)
+    if not isinstance(manifest, Manifest):
+        raise ValueError(
+            f"common_shapes: got {kind_of(graph)}; expected pairs (graph, partition), sharded "
+            "graphs, sources of parts or manifests, each an argument: common_shapes(*graphs)"
+        )
+    return manifest

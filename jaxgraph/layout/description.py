@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from jaxgraph.layout.feature_tables import count_features
 from jaxgraph.layout.halo import SMALLEST_UNIT, choose_unit, in_units
-from jaxgraph.layout.manifest import Counts, Manifest
+from jaxgraph.layout.manifest import Counts, FeatureSizes, Manifest
 from jaxgraph.layout.node_tables import edge_arrays, node_arrays
 from jaxgraph.layout.row_lengths import RowLengths, leaving
 from jaxgraph.layout.survey import Survey
@@ -35,13 +36,17 @@ def choose_halo_unit(surveys: Sequence[Survey]) -> int:
     return min(choose_unit(found.halo) for found in surveys)
 
 
-def describe(survey: Survey, unit: int, divisor: int = 1) -> Manifest:
+def describe(
+    survey: Survey, unit: int, chunks: int | None = None, fewest_rows: int = FEWEST_ROWS
+) -> Manifest:
     """The manifest of a surveyed graph, with the shapes that its parts need.
 
     Args:
       survey: the graph.
       unit: rows by which messages are rounded up.
-      divisor: how many chunks of equal length the rows of a part can be cut into.
+      chunks: into how many chunks of equal length the rows of a part can be cut, for features that
+        are split by column: sparse ones are then left out. None: features are split by node.
+      fewest_rows: rows of a part, and of a chunk, at least.
 
     Returns:
       The manifest.
@@ -50,7 +55,8 @@ def describe(survey: Survey, unit: int, divisor: int = 1) -> Manifest:
       ValueError: a table is too large for the indices of devices.
     """
     graph, order = survey.graph, survey.order
-    least = max(order.largest_part, FEWEST_ROWS * divisor)
+    divisor = 1 if chunks is None else chunks
+    least = max(order.largest_part, fewest_rows * divisor)
     node_rows = -(-least // divisor) * divisor
     manifest = Manifest(
         mode=survey.mode,
@@ -70,12 +76,18 @@ def describe(survey: Survey, unit: int, divisor: int = 1) -> Manifest:
     extents = _data_extents(survey)
     for name, shape in _table_extents(survey):
         extents.append((name, shape, np.dtype(np.int32)))
+    if chunks is None and survey.features is not None:
+        lengths, shapes = count_features(survey.features)
+        manifest = dataclasses.replace(
+            manifest, features=FeatureSizes(graph.num_features, (lengths,))
+        )
+        extents += [(name, *shape) for name, shape in shapes.items()]
     # Sorted by name, so that the order in which they were found makes no difference.
-    shapes = tuple(
+    listed = tuple(
         (name, with_slack(manifest, name, extent), dtype.str)
         for name, extent, dtype in sorted(extents)
     )
-    return dataclasses.replace(manifest, shapes=shapes)
+    return dataclasses.replace(manifest, shapes=listed)
 
 
 def with_slack(manifest: Manifest, name: str, extents: Shape) -> Shape:

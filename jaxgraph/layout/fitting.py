@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxgraph.layout.derived import lanes, row_splits, rows
 from jaxgraph.layout.description import with_slack
-from jaxgraph.layout.manifest import Manifest
+from jaxgraph.layout.manifest import FeatureSizes, Manifest
 from jaxgraph.layout.row_lengths import EdgeLengths
 
 __all__ = ["fit", "merge", "with_headroom"]
@@ -94,7 +94,8 @@ def merge(manifests: Sequence[Manifest]) -> Manifest:
         first,
         multilabel=any(manifest.multilabel for manifest in manifests),
         shapes=(),
-        lengths=_all_lengths(manifests),
+        lengths=_all_lengths([manifest.lengths for manifest in manifests]),
+        features=_all_features(manifests),
         has_padding=True,
         counts=None,
         **{name: max(getattr(manifest, name) for manifest in manifests) for name in _SIZES},
@@ -109,9 +110,16 @@ def merge(manifests: Sequence[Manifest]) -> Manifest:
     return dataclasses.replace(common, shapes=listed)
 
 
-def _all_lengths(manifests: Sequence[Manifest]) -> tuple[EdgeLengths, ...]:
+def _all_features(manifests: Sequence[Manifest]) -> FeatureSizes | None:
+    sizes = [manifest.features for manifest in manifests if manifest.features is not None]
+    if not sizes:
+        return None
+    return FeatureSizes(sizes[0].num_columns, _all_lengths([each.lengths for each in sizes]))
+
+
+def _all_lengths(several: Sequence[tuple[EdgeLengths, ...]]) -> tuple[EdgeLengths, ...]:
     """The row lengths of all graphs, each once, in an order that does not depend on theirs."""
-    found = {lengths.digest: lengths for manifest in manifests for lengths in manifest.lengths}
+    found = {lengths.digest: lengths for some in several for lengths in some}
     return tuple(found[digest] for digest in sorted(found))
 
 
@@ -132,11 +140,18 @@ def with_headroom(manifest: Manifest, headroom: float, longer: float | None = No
     longer = 2 * scale if longer is None else longer
     sizes = {name: _scaled(getattr(manifest, name), scale) for name in _SIZES[1:]}
     units = {name: _scaled_units(getattr(manifest, name), scale) for name in _UNITS}
-    lengths = tuple(
-        dataclasses.replace(each, more=each.more * scale, longer=each.longer * longer)
-        for each in manifest.lengths
-    )
-    larger = dataclasses.replace(manifest, **sizes, **units, lengths=lengths)
+
+    def with_room(several: tuple[EdgeLengths, ...]) -> tuple[EdgeLengths, ...]:
+        return tuple(
+            dataclasses.replace(each, more=each.more * scale, longer=each.longer * longer)
+            for each in several
+        )
+
+    features = manifest.features
+    if features is not None:
+        features = dataclasses.replace(features, lengths=with_room(features.lengths))
+    lengths = with_room(manifest.lengths)
+    larger = dataclasses.replace(manifest, **sizes, **units, lengths=lengths, features=features)
     return _resized(manifest, larger, scale)
 
 
@@ -162,6 +177,7 @@ def _check_kind(manifest: Manifest, pad_to: Manifest) -> None:
                 f"graphs with {name} {mine!r} and {theirs!r} cannot have the same shapes; {_ADVICE}"
                 ", from (graph, partition) pairs of the same number of parts"
             )
+    _check_features(manifest.features, pad_to.features)
     mine, theirs = manifest.array_shapes(), pad_to.array_shapes()
     missing = sorted(theirs.keys() - mine.keys() - FILLABLE)
     if missing:
@@ -178,6 +194,19 @@ def _check_kind(manifest: Manifest, pad_to: Manifest) -> None:
                 f"{name} has {list(own[0])} of {own[1]} per row in one graph and {list(other[0])} "
                 f"of {other[1]} in another; expected the same"
             )
+
+
+def _check_features(mine: FeatureSizes | None, theirs: FeatureSizes | None) -> None:
+    if (mine is None) != (theirs is None):
+        raise ValueError(
+            "a graph with sparse features and one without cannot have the same shapes; "
+            "graph.replace(nodes=graph.nodes.toarray()) makes them dense"
+        )
+    if mine is not None and theirs is not None and mine.num_columns != theirs.num_columns:
+        raise ValueError(
+            f"sparse features have {mine.num_columns} columns in one graph and "
+            f"{theirs.num_columns} in another; expected the same"
+        )
 
 
 def _resized(manifest: Manifest, like: Manifest, scale: float = 1.0) -> Manifest:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxgraph.layout.manifest import Arrays, Manifest
+from jaxgraph.layout.manifest import FEATURES, Arrays, Manifest
 
 __all__ = ["check_indices", "check_stored_integers", "part_error"]
 
@@ -73,6 +73,9 @@ def check_indices(arrays: Arrays, manifest: Manifest, index: int) -> None:
     if "outgoing/receiver_ptr" in arrays:
         _check_edges(check, "outgoing", receivers, (rows,) * len(receivers))
         check.pointers("outgoing/receiver_ptr", len(arrays["outgoing/receiver_ids"]))
+    if manifest.features is not None:
+        ends = [(manifest.table_rows(f"{FEATURES}/by_{x}"),) for x in ("receiver", "sender")]
+        _check_features(check, *ends)
     for name in ("send", "reach"):
         if f"{name}/rows" in arrays:
             _check_halo(check, name, rows)
@@ -111,6 +114,18 @@ def _check_edges(
             f"{check.where}{prefix} has {edges[0]} edges by receiver and {edges[1]} by sender"
         )
     check.all_below(f"{by_sender}/edge_ids", max(edges[0], 1))
+
+
+def _check_features(check: _Check, rows: tuple[int], columns: tuple[int]) -> None:
+    """Checks that all non-zeros by row and by column are there, and lie in the table."""
+    counts = (
+        _check_orientation(check, f"{FEATURES}/by_receiver", rows, columns),
+        _check_orientation(check, f"{FEATURES}/by_sender", columns, rows),
+    )
+    if counts[0] != counts[1]:
+        raise part_error(
+            f"{check.where}{FEATURES} has {counts[0]} non-zeros by row and {counts[1]} by column"
+        )
 
 
 def _check_orientation(

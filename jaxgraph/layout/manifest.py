@@ -15,11 +15,16 @@ from jaxgraph.layout.row_lengths import EdgeLengths
 
 __all__ = [
     "EDGE_DATA",
+    "EDGE_PREFIX",
+    "FEATURES",
     "MODES",
+    "NODE_PREFIX",
     "TOPOLOGIES",
+    "VALUES",
     "Arrays",
     "ColumnSchedule",
     "Counts",
+    "FeatureSizes",
     "Manifest",
     "Padding",
     "Shapes",
@@ -35,6 +40,15 @@ TOPOLOGIES = ("replicated", "pushed")
 """Places of the edges of a layer on feature columns: on every device, or sent when needed."""
 EDGE_DATA = ("edges", "edge_weight", "edge_type")
 """Arrays of a part that hold the user's data of each edge, in row order by receiver."""
+NODE_PREFIX, EDGE_PREFIX = "node_data.", "edge_data."
+"""What the names of a user's own arrays start with, which have a row per node or a slot per edge.
+
+No slash: that of a name says that an array is none of rows or slots.
+"""
+FEATURES = "features"
+"""The start of the names of arrays of sparse features, whose non-zeros are edges from columns."""
+VALUES = f"{FEATURES}/values"
+"""The array of their values, in row order by receiver."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +149,19 @@ class ColumnSchedule:
 
 
 @dataclasses.dataclass(frozen=True)
+class FeatureSizes:
+    """The sizes of sparse features.
+
+    Attributes:
+      num_columns: columns that a device holds, padding included.
+      lengths: non-zeros of the rows and columns of every part, of one graph or of several.
+    """
+
+    num_columns: int
+    lengths: tuple[EdgeLengths, ...] = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True)
 class Manifest:
     """The exchange schedule and the padded shape of every array of every part, and counts.
 
@@ -158,6 +185,7 @@ class Manifest:
       has_padding: whether there may be a row that stands for no node.
       columns: how features are split by column, or None: by node. The mode is then that of the
         layers after the first.
+      features: how large sparse features are, or None: they are dense, or there are none.
       counts: the graph's size, or None where the manifest stands for graphs of several sizes.
     """
 
@@ -174,6 +202,7 @@ class Manifest:
     lengths: tuple[EdgeLengths, ...]
     has_padding: bool = True
     columns: ColumnSchedule | None = None
+    features: FeatureSizes | None = None
     counts: Counts | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -214,6 +243,19 @@ class Manifest:
         """True where a part has arrays of the edges that leave it."""
         return self.mode == "sar" and self.num_parts > 1
 
+    @property
+    def feature_array(self) -> str:
+        """Name of the array of the features' values."""
+        return "nodes" if self.features is None else VALUES
+
+    def lengths_of(self, edges: str) -> tuple[EdgeLengths, ...]:
+        """Row lengths of the edges "incoming", "outgoing", "columns" or "features"."""
+        if edges == FEATURES:
+            return () if self.features is None else self.features.lengths
+        if edges == "columns":
+            return () if self.columns is None else (self.columns.lengths,)
+        return self.lengths
+
     def table_rows(self, prefix: str) -> int:
         """Rows of the first group's table at the own end of an orientation, without edges or not.
 
@@ -228,6 +270,10 @@ class Manifest:
             return 0
         if edges == "incoming":
             return self.node_rows if side == "by_receiver" else self.sender_rows
+        if edges == FEATURES:
+            assert self.features is not None
+            rows = self.node_rows * (1 if self.columns is None else self.num_parts)
+            return rows if side == "by_receiver" else self.features.num_columns
         assert self.columns is not None
         if side == "by_sender":
             return self.num_parts * self.node_rows
@@ -274,7 +320,7 @@ class Manifest:
         }
         if name in by_name:
             added = by_name[name]
-        elif "/" in name or name in EDGE_DATA:
+        elif "/" in name or name in EDGE_DATA or name.startswith(EDGE_PREFIX):
             added = 1 if name.endswith("/compressed_starts") else 0
         else:
             added = self.node_rows

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import scipy.sparse as sp
 
 from jaxgraph.graph import Graph
-from jaxgraph.layout.manifest import EDGE_DATA
+from jaxgraph.layout.manifest import EDGE_DATA, EDGE_PREFIX, NODE_PREFIX
 
 __all__ = ["edge_arrays", "global_degrees", "node_arrays"]
 
@@ -40,7 +41,7 @@ def _in_degrees(graph: Graph) -> np.ndarray:
 
 
 def node_arrays(graph: Graph, degrees: Mapping[str, np.ndarray], nodes: np.ndarray) -> Arrays:
-    """The rows of some nodes.
+    """The rows of some nodes; without those of sparse features, which are edges.
 
     Args:
       graph: the graph.
@@ -55,9 +56,9 @@ def node_arrays(graph: Graph, degrees: Mapping[str, np.ndarray], nodes: np.ndarr
         arrays[name] = values[nodes]
     for name in _NODE_DATA:
         values = getattr(graph, name)
-        if values is not None:
+        if values is not None and not sp.issparse(values):
             arrays[name] = values[nodes]
-    return arrays
+    return arrays | {NODE_PREFIX + name: v[nodes] for name, v in graph.node_data.items()}
 
 
 def edge_arrays(graph: Graph, edges: np.ndarray) -> Arrays:
@@ -71,4 +72,5 @@ def edge_arrays(graph: Graph, edges: np.ndarray) -> Arrays:
       Arrays [slots, ...] by name.
     """
     values = {name: getattr(graph, name) for name in EDGE_DATA}
-    return {name: array[edges] for name, array in values.items() if array is not None}
+    found = {name: array[edges] for name, array in values.items() if array is not None}
+    return found | {EDGE_PREFIX + name: v[edges] for name, v in graph.edge_data.items()}

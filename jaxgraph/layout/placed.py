@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxgraph.layout.derived import lanes, row_splits, rows
+from jaxgraph.layout.derived import features, lanes, row_splits, rows
 from jaxgraph.layout.derived.orientations import fill
 from jaxgraph.layout.index_check import check_indices, check_stored_integers, part_error
 from jaxgraph.layout.index_range import check_sizes
@@ -29,11 +29,11 @@ class Layout(NamedTuple):
     arrays: Callable[[Arrays, Shapes, Manifest], Arrays]
 
 
-_ROWS = Layout(rows.shapes, rows.arrays)
+_ROWS = (Layout(rows.shapes, rows.arrays), Layout(features.shapes, features.arrays))
 DERIVED: Mapping[str, tuple[Layout, ...]] = {
-    "xla": (_ROWS, Layout(lanes.shapes, lanes.arrays)),
-    "cpu": (_ROWS,),
-    "mosaic_gpu": (_ROWS, Layout(row_splits.shapes, row_splits.arrays)),
+    "xla": (*_ROWS, Layout(lanes.shapes, lanes.arrays)),
+    "cpu": _ROWS,
+    "mosaic_gpu": (*_ROWS, Layout(row_splits.shapes, row_splits.arrays)),
 }
 """What each implementation derives; messages of a user's own are visited by `rows` on each."""
 

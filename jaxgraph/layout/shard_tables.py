@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxgraph.graph import Graph
 from jaxgraph.layout.column_tables import ColumnRequest, ColumnTables, column_tables
-from jaxgraph.layout.description import choose_halo_unit, describe
+from jaxgraph.layout.description import FEWEST_ROWS, choose_halo_unit, describe
 from jaxgraph.layout.domain_tables import domain_arrays
 from jaxgraph.layout.fitting import fit
 from jaxgraph.layout.manifest import Arrays, Manifest
@@ -61,6 +61,8 @@ class PartTables:
         arrays |= tables(found, index, manifest)
         if self.columns is not None:
             arrays |= self.columns.arrays(index)
+        elif found.features is not None:
+            arrays |= found.features[index].arrays()
         missing = [shape for shape in manifest.shapes if shape[0] not in arrays]
         return arrays | {name: np.zeros((0,) * len(shape), dtype) for name, shape, dtype in missing}
 
@@ -72,6 +74,7 @@ def tabulate(
     pad_to: Manifest | None = None,
     *,
     columns: ColumnRequest | None = None,
+    fewest_rows: int = FEWEST_ROWS,
 ) -> PartTables:
     """Orders the edges of every part and finds the shapes that all parts share.
 
@@ -81,6 +84,7 @@ def tabulate(
       mode: "sar" (edges grouped by the part of their sender) or "domain" (one group).
       pad_to: a manifest whose shapes to take on, so that a compiled program fits both graphs.
       columns: how to split features by column (mode "p3"); None: features are split by node.
+      fewest_rows: rows of a part at least, where neither of the others asks for more.
 
     Returns:
       A source of the arrays.
@@ -99,5 +103,6 @@ def tabulate(
         manifest, of_columns = column_tables(found, manifest, columns)
         return PartTables(manifest, found, of_columns)
     if pad_to is None:
-        return PartTables(describe(found, choose_halo_unit([found])), found)
+        unit = choose_halo_unit([found])
+        return PartTables(describe(found, unit, fewest_rows=fewest_rows), found)
     return PartTables(fit(describe(found, pad_to.halo_unit), pad_to), found)

@@ -6,11 +6,14 @@ Nothing here depends on sizes that parts, or several graphs, must agree on: they
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 import numpy as np
+import scipy.sparse as sp
 
 from jaxgraph.graph import Graph
+from jaxgraph.layout.feature_tables import FeatureEdges, feature_edges
 from jaxgraph.layout.halo import pair_counts
 from jaxgraph.layout.index_range import check_graph
 from jaxgraph.layout.local_order import LocalOrder, local_order
@@ -58,6 +61,15 @@ class Survey:
         """True where some edges are equal."""
         return any(edges.repetition is not None for edges in self.incoming)
 
+    @functools.cached_property
+    def features(self) -> tuple[FeatureEdges, ...] | None:
+        """The non-zeros of sparse features in each part, or None: they are dense or missing."""
+        nodes = self.graph.nodes
+        if not isinstance(nodes, sp.csr_array):
+            return None
+        of_parts = map(self.order.nodes_of, range(self.num_parts))
+        return tuple(feature_edges(nodes[some], np.arange(len(some))) for some in of_parts)
+
 
 def survey(graph: Graph, partition: Partition, mode: str) -> Survey:
     """Orders the edges of all parts.
@@ -79,7 +91,8 @@ def survey(graph: Graph, partition: Partition, mode: str) -> Survey:
     if not isinstance(partition, Partition):
         raise ValueError(
             f"partition is of type {type(partition).__name__}; expected the result of "
-            "jaxgraph.partition.partition, or Partition.from_assignment(assignment, num_parts)"
+            "jaxgraph.partition.partition, or Partition.from_assignment(assignment, num_parts). "
+            "The order is shard(graph, partition, mesh)"
         )
     if partition.num_nodes != graph.num_nodes:
         raise ValueError(

@@ -1,29 +1,41 @@
 """Flax NNX modules that own parameters and call `jaxgraph.layers`, and ready models."""
 
 from jaxgraph.layers import dropout
-from jaxgraph.nn.convolutions import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv
+from jaxgraph.nn.convolutions import GATConv, GATv2Conv, GCNConv, GINConv, GINEConv, SAGEConv
 from jaxgraph.nn.embedding import NodeEmbedding
 from jaxgraph.nn.linear import Linear
-from jaxgraph.nn.models import GAT, GCN, GIN, DeepGCN, GATv2, GraphSAGE
+from jaxgraph.nn.models import GAT, GCN, GIN, GINE, DeepGCN, GATv2, GraphSAGE
 from jaxgraph.nn.normalization import BatchNorm, LayerNorm
+from jaxgraph.nn.pna import PNA, PNAConv
+from jaxgraph.nn.propagation import APPNP, GCNII, GCN2Conv
+from jaxgraph.nn.transformer import Transformer, TransformerConv
 
 __all__ = [
+    "APPNP",
     "GAT",
     "GCN",
+    "GCNII",
     "GIN",
+    "GINE",
+    "PNA",
     "SAGE",
     "BatchNorm",
     "DeepGCN",
     "GATConv",
     "GATv2",
     "GATv2Conv",
+    "GCN2Conv",
     "GCNConv",
     "GINConv",
+    "GINEConv",
     "GraphSAGE",
     "LayerNorm",
     "Linear",
     "NodeEmbedding",
+    "PNAConv",
     "SAGEConv",
+    "Transformer",
+    "TransformerConv",
     "dropout",
 ]
 

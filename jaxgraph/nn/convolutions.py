@@ -19,12 +19,13 @@ from jaxgraph import layers
 from jaxgraph.layers import DerivedFeatures, Features, FirstAggregation
 from jaxgraph.nn import parameters
 from jaxgraph.parallel import Shard
+from jaxgraph.parallel.conv_stages import ConvStages
 from jaxgraph.parallel.whole_graph import on_device
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
 
-__all__ = ["GATConv", "GATv2Conv", "GCNConv", "GINConv", "SAGEConv"]
+__all__ = ["GATConv", "GATv2Conv", "GCNConv", "GINConv", "GINEConv", "SAGEConv"]
 
 
 class GCNConv(nnx.Module):
@@ -77,7 +78,7 @@ class GCNConv(nnx.Module):
 
 
 class SAGEConv(nnx.Module):
-    """y_i = x_i W_self + reduce_{j -> i}(x_j) W_neighbor + b, see `jaxgraph.layers.sage_conv`.
+    """y_i = x_i W_self + reduce_{j -> i}(w_ij x_j) W_neighbor + b, see `jaxgraph.layers.sage_conv`.
 
     Args:
       in_features: features of x.
@@ -137,6 +138,7 @@ class _AttentionConv(nnx.Module):
     """GATConv and GATv2Conv but for their parameters and their score."""
 
     _layer: ClassVar[Callable[..., jax.Array]]
+    _stages: ClassVar[Callable[..., ConvStages]]
 
     def __init__(
         self,
@@ -144,6 +146,7 @@ class _AttentionConv(nnx.Module):
         out_features: int,
         *,
         num_heads: int = 1,
+        edge_features: int | None = None,
         concat: bool = True,
         negative_slope: float = 0.2,
         dropout: float = 0.0,
@@ -160,10 +163,14 @@ class _AttentionConv(nnx.Module):
         layers.check_rate(dropout)
         self.dtype = parameters.checked_dtype(dtype, param_dtype)
         self._make_score(in_features, out_features, num_heads, use_bias, param_dtype, rngs)
+        # The backward recomputes no features for messages that read edges.
+        self.mapped_features = None if edge_features else num_heads * out_features
+        if edge_features is not None:
+            parameters.check_sizes(edge_features=edge_features)
+            self._make_edge_score(edge_features, out_features, num_heads, param_dtype, rngs)
         if _has_output_bias(use_bias, use_output_bias):
             width = num_heads * out_features if concat else out_features
             self.bias = parameters.zeros(width, param_dtype)
-        self.mapped_features = num_heads * out_features
         self.concat = concat
         self.negative_slope = negative_slope
         self.dropout = dropout
@@ -180,9 +187,39 @@ class _AttentionConv(nnx.Module):
     ) -> None:
         raise NotImplementedError
 
+    def _make_edge_score(
+        self,
+        edge_features: int,
+        out_features: int,
+        num_heads: int,
+        param_dtype: DTypeLike,
+        rngs: nnx.Rngs,
+    ) -> None:
+        width = num_heads * out_features
+        self.edge_kernel = parameters.kernel(rngs, edge_features, width, param_dtype)
+
+    def attention_weights(self, shard: Graph | Shard, x: Features) -> jax.Array:
+        """Computes the coefficients alpha_ij of all edges, without dropout.
+
+        Args:
+          shard: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
+          x: as for a call.
+
+        Returns:
+          float [slots, heads] (`jaxgraph.parallel.gather_edges` brings them into the graph's
+          order), or beside a graph [num_edges, heads] in that order. With the added self-loop's
+          they sum to 1 at every receiver.
+        """
+        params = parameters.values(self)
+        stages = type(self)._stages(
+            params, negative_slope=self.negative_slope, add_self_loops=self.add_self_loops
+        )
+        x = parameters.in_dtype(x, self.dtype)
+        return layers.attention_weights(stages, params, shard, x)
+
     def __call__(
         self,
-        shard: Shard,
+        shard: Graph | Shard,
         x: Features | DerivedFeatures,
         key: jax.Array | None = None,
         train: bool = False,
@@ -215,6 +252,7 @@ class GATConv(_AttentionConv):
       in_features: features of x.
       out_features: features of y per head.
       num_heads: attention heads.
+      edge_features: features of the graph's edges, which the score reads; None: they have none.
       concat: whether heads are joined; else their mean is taken.
       negative_slope: of the leaky ReLU.
       dropout: probability of dropping a coefficient in training.
@@ -230,6 +268,7 @@ class GATConv(_AttentionConv):
     """
 
     _layer = staticmethod(layers.gat_conv)
+    _stages = staticmethod(layers.gat_stages)
 
     def _make_score(
         self,
@@ -245,6 +284,17 @@ class GATConv(_AttentionConv):
         self.attention_sender = parameters.kernel(*vector)
         self.attention_receiver = parameters.kernel(*vector)
 
+    def _make_edge_score(
+        self,
+        edge_features: int,
+        out_features: int,
+        num_heads: int,
+        param_dtype: DTypeLike,
+        rngs: nnx.Rngs,
+    ) -> None:
+        super()._make_edge_score(edge_features, out_features, num_heads, param_dtype, rngs)
+        self.attention_edge = parameters.kernel(rngs, num_heads, out_features, param_dtype)
+
 
 class GATv2Conv(_AttentionConv):
     """y_i = sum_{j -> i} softmax_j(<a, leaky_relu(s_j + r_i)>) s_j + b
@@ -255,6 +305,7 @@ class GATv2Conv(_AttentionConv):
       in_features: features of x.
       out_features: features of y per head.
       num_heads: attention heads.
+      edge_features: features of the graph's edges, which the score reads; None: they have none.
       concat: whether heads are joined; else their mean is taken.
       negative_slope: of the leaky ReLU.
       dropout: probability of dropping a coefficient in training.
@@ -270,6 +321,7 @@ class GATv2Conv(_AttentionConv):
     """
 
     _layer = staticmethod(layers.gatv2_conv)
+    _stages = staticmethod(layers.gatv2_stages)
 
     def _make_score(
         self,
@@ -290,7 +342,7 @@ class GATv2Conv(_AttentionConv):
 
 
 class GINConv(nnx.Module):
-    """y_i = relu(((1 + eps) x_i + sum_{j -> i} x_j) W_1 + b_1) W_2 + b_2
+    """y_i = relu(((1 + eps) x_i + sum_{j -> i} w_ij x_j) W_1 + b_1) W_2 + b_2
 
     See `jaxgraph.layers.gin_conv`; eps is learned.
 
@@ -354,6 +406,53 @@ class GINConv(nnx.Module):
         """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
         shard, x = on_device(shard, x)
         return layers.gin_conv(parameters.values(self), shard, parameters.in_dtype(x, self.dtype))
+
+
+class GINEConv(GINConv):
+    """y_i = relu(((1 + eps) x_i + sum_{j -> i} relu(x_j + e_ij W_e + b_e)) W_1 + b_1) W_2 + b_2
+
+    See `jaxgraph.layers.gine_conv`; eps is learned.
+
+    Args:
+      in_features: features of x.
+      out_features: features of y.
+      edge_features: features of the graph's edges.
+      use_bias: whether there are b_e, b_1 and b_2.
+      param_dtype, rngs, options: as for `GINConv`; W_e is drawn as W_1 is.
+
+    References:
+      Hu et al., "Strategies for pre-training graph neural networks", 2020.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        edge_features: int,
+        use_bias: bool = True,
+        param_dtype: DTypeLike = jnp.float32,
+        rngs: nnx.Rngs,
+        **options: Any,
+    ) -> None:
+        shared: dict[str, Any] = {"param_dtype": param_dtype, "rngs": rngs}
+        super().__init__(in_features, out_features, use_bias=use_bias, **shared, **options)
+        parameters.check_sizes(edge_features=edge_features)
+        self.edge_kernel = parameters.kernel(rngs, edge_features, in_features, param_dtype)
+        if use_bias:
+            self.edge_bias = parameters.zeros(in_features, param_dtype)
+
+    @property
+    def first_aggregation(self) -> None:
+        """None: messages have parameters."""
+        return None
+
+    def __call__(
+        self, shard: Graph | Shard, x: Features, key: jax.Array | None = None, train: bool = False
+    ) -> jax.Array:
+        """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
+        shard, x = on_device(shard, x)
+        return layers.gine_conv(parameters.values(self), shard, parameters.in_dtype(x, self.dtype))
 
 
 def _derived_in_dtype(x: DerivedFeatures, dtype: DTypeLike | None) -> DerivedFeatures:

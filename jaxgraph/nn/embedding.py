@@ -47,7 +47,7 @@ class NodeEmbedding(nnx.Module):
     ) -> None:
         parameters.check_sizes(num_nodes=num_nodes, features=features)
         self.dtype = parameters.checked_dtype(dtype, param_dtype)
-        rows = _normal(rngs.params(), (num_nodes, features), param_dtype)
+        rows = _normal(parameters.next_key(rngs), (num_nodes, features), param_dtype)
         self.rows = nnx.Param(rows, rows="nodes")
 
     def __call__(self, shard: Graph | Shard) -> jax.Array:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -12,13 +13,24 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
+from jaxgraph.kinds import kind_of
 from jaxgraph.layers import Features
 from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.normalization import BatchNorm, LayerNorm
 from jaxgraph.nn.protocol import Convolution
-from jaxgraph.parallel import Shard
+from jaxgraph.parallel import FeatureColumns, Shard, SparseFeatures
 
-__all__ = ["NORMS", "Elementwise", "Layer", "Norm", "check_norm", "dropped", "layer_keys"]
+__all__ = [
+    "NORMS",
+    "Elementwise",
+    "Layer",
+    "Norm",
+    "activated",
+    "check_norm",
+    "dropped",
+    "joined_width",
+    "layer_keys",
+]
 
 NORMS = MappingProxyType({"batch": BatchNorm, "layer": LayerNorm})
 """The norms that may follow a convolution, by the name that models take."""
@@ -76,8 +88,10 @@ class Layer(nnx.Module):
         if self.residual is not None:
             return self.residual(shard, layers.plain_features(x))
         # No wider than the output of the layer: the one case in which columns are brought home.
-        rows = shard.to_nodes(layers.plain_features(x))
-        return shard.mask_rows(layers.require_rows(rows, "a residual connection"))
+        plain = layers.plain_features(x)
+        if isinstance(plain, FeatureColumns) and not isinstance(plain.values, SparseFeatures):
+            plain = shard.to_nodes(plain)
+        return shard.mask_rows(layers.require_rows(plain, "a residual connection"))
 
 
 def layer_keys(key: jax.Array, num_layers: int) -> list[tuple[jax.Array, jax.Array]]:
@@ -85,32 +99,80 @@ def layer_keys(key: jax.Array, num_layers: int) -> list[tuple[jax.Array, jax.Arr
 
     Made for all layers at once, and not recomputed in the backward: each costs a loop.
     """
+    if not isinstance(key, jax.Array):
+        raise ValueError(f"key: got {kind_of(key)}; expected a random key, jax.random.key(seed)")
     of_layers = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_layers))
     of_both = jax.vmap(jax.random.fold_in, (None, 0))
     keys = jax.vmap(of_both, (0, None))(of_layers, jnp.arange(2))
     return [(keys[layer, 0], keys[layer, 1]) for layer in range(num_layers)]
 
 
-def dropped(
-    before: Elementwise,
-    rate: float,
-    shard: Shard,
-    y: Any,
-    skip: jax.Array | None,
-    key: jax.Array | None,
-) -> Features:
-    """h = dropout(before(y) + skip), the input of a convolution.
+def activated(before: Elementwise, y: Any, skip: jax.Array | None) -> Any:
+    """x = before(y) + skip, the output of a layer.
 
     Args:
       before: elementwise function, such as an activation.
-      rate: probability of dropping.
-      shard: whose rows these are.
       y: float [rows, features], or features before the first convolution.
       skip: float [rows, features] that a residual connection carried, or None.
-      key: scalar random key; may be None where the rate is 0.
 
     Returns:
       What y is.
     """
     y = before(y)
-    return layers.dropout(shard, y if skip is None else y + skip, key, rate=rate)
+    return y if skip is None else y + skip
+
+
+def dropped(
+    rate: float,
+    joins: str | None,
+    before: Elementwise,
+    shard: Shard,
+    y: Any,
+    skip: jax.Array | None,
+    key: jax.Array | None,
+    others: tuple[jax.Array, ...],
+) -> Features:
+    """h = dropout(join(others, before(y) + skip)), the input of a convolution.
+
+    Args:
+      rate: probability of dropping.
+      joins: "cat", "max" or None, as `jumping` of `Stack`.
+      before, y, skip: as of `activated`.
+      shard: whose rows these are.
+      key: scalar random key; may be None where the rate is 0.
+      others: outputs of other layers, [rows, features].
+
+    Returns:
+      What y is.
+    """
+    x = activated(before, y, skip)
+    if joins == "cat":
+        x = jnp.concatenate((*others, x), 1)
+    elif joins == "max":
+        x = functools.reduce(jnp.maximum, others, x)
+    return layers.dropout(shard, x, key, rate=rate)
+
+
+def joined_width(jumping: str, widths: Sequence[int]) -> int:
+    """Features of what `jumping` joins.
+
+    Args:
+      jumping: "cat" or "max".
+      widths: features of what is joined.
+
+    Returns:
+      Their sum, or their number.
+
+    Raises:
+      ValueError: another name, nothing to join, or the maximum of rows of different widths.
+    """
+    if jumping not in ("cat", "max"):
+        raise ValueError(f"jumping is {jumping!r}; expected 'cat', 'max' or None")
+    if not widths:
+        raise ValueError("jumping joins the layers before the last one; there is only one layer")
+    if jumping == "max" and len(set(widths)) > 1:
+        raise ValueError(
+            f"jumping is 'max', and layers have {list(widths)} features; expected the same of all, "
+            "or jumping='cat'"
+        )
+    return sum(widths) if jumping == "cat" else widths[0]

@@ -10,8 +10,9 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph import layers
+from jaxgraph.layers import Features
 from jaxgraph.nn import parameters
-from jaxgraph.parallel import FeatureColumns, Shard
+from jaxgraph.parallel import Shard
 from jaxgraph.parallel.whole_graph import nodes_on_device
 
 if TYPE_CHECKING:
@@ -51,8 +52,17 @@ class Linear(nnx.Module):
         if use_bias:
             self.bias = parameters.zeros(out_features, param_dtype)
 
-    def __call__(self, shard: Graph | Shard, x: jax.Array | FeatureColumns) -> jax.Array:
-        """float [rows, out_features] of x [rows, in_features] or this device's columns of x."""
+    def __call__(
+        self,
+        shard: Graph | Shard,
+        x: Features,
+        key: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """float [rows, out_features] of x [rows, in_features] or this device's columns of x.
+
+        `key` and `train` change nothing: models call it as they call a convolution.
+        """
         shard, x = nodes_on_device(shard, x)
         x, values = parameters.in_dtype(x, self.dtype), parameters.values(self)
         return layers.linear(shard, x, values["kernel"], values.get("bias"))

@@ -22,18 +22,20 @@ from jax.typing import DTypeLike
 
 from jaxgraph import layers
 from jaxgraph.nn import parameters
-from jaxgraph.nn.convolutions import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv
+from jaxgraph.nn.convolutions import GATConv, GATv2Conv, GCNConv, GINConv, GINEConv, SAGEConv
+from jaxgraph.nn.layer import joined_width
+from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.protocol import Convolution
 from jaxgraph.nn.remat import Policies
 from jaxgraph.nn.stack import Stack
 
-__all__ = ["GAT", "GCN", "GIN", "DeepGCN", "GATv2", "GraphSAGE"]
+__all__ = ["GAT", "GCN", "GIN", "GINE", "DeepGCN", "GATv2", "GraphSAGE", "StackedModel"]
 
 Activation = Callable[[jax.Array], jax.Array]
 
 
 @dataclass(eq=False, repr=False)
-class _Model(Stack):
+class StackedModel(Stack):
     """The arguments that all models share, and how convolutions are stacked by them."""
 
     in_features: int
@@ -45,6 +47,7 @@ class _Model(Stack):
     norm: str | None = None
     residual: bool = False
     activation: Activation = jax.nn.relu
+    jumping: str | None = None
     policy: Policies = None
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
@@ -53,29 +56,12 @@ class _Model(Stack):
     _outer_residual: ClassVar[bool] = False
 
     def __post_init__(self, rngs: nnx.Rngs) -> None:
-        per_head = _layer_widths(
-            self.in_features, self.hidden_features, self.out_features, self.num_layers
-        )
-        heads = self._heads()
-        widths = [self.in_features, *(heads * width for width in per_head[1:-1]), per_head[-1]]
         shared: dict[str, Any] = {
             "dtype": self.dtype,
             "param_dtype": self.param_dtype,
             "rngs": rngs,
         }
-        last = self.num_layers - 1
-        convolutions = [
-            self._convolution(
-                width_in,
-                width,
-                is_last=index == last,
-                # A batch norm takes a bias away. Its gradient is rounding, which Adam turns into
-                # steps that depend on the number of devices.
-                use_bias=index == last or self.norm != "batch",
-                **shared,
-            )
-            for index, (width_in, width) in enumerate(zip(widths, per_head[1:], strict=False))
-        ]
+        convolutions, widths = self._convolutions(shared)
         super().__init__(
             convolutions,
             widths,
@@ -84,9 +70,38 @@ class _Model(Stack):
             residual=self.residual,
             outer_residual=self._outer_residual,
             activation=self.activation,
+            jumping=self.jumping,
             policy=self.policy,
             **shared,
         )
+
+    def _convolutions(self, shared: dict[str, Any]) -> tuple[list[Convolution], list[int]]:
+        """The convolutions, and the features of the input and of the output of each."""
+        self._check_sizes()
+        # With jumping knowledge a linear map comes last.
+        last = self.num_layers - (self.jumping is None)
+        hidden = self._heads() * self.hidden_features
+        widths = [self.in_features, *[hidden] * last, self.out_features]
+        convolutions = [
+            self._convolution(
+                widths[index],
+                self.out_features if index == last else self.hidden_features,
+                is_last=index == last,
+                # A batch norm takes a bias away. Its gradient is rounding, which Adam turns into
+                # steps that depend on the number of devices.
+                use_bias=index == last or self.norm != "batch",
+                **shared,
+            )
+            for index in range(self.num_layers)
+        ]
+        if self.jumping is not None:
+            width = joined_width(self.jumping, widths[1:-1])
+            convolutions.append(Linear(width, self.out_features, **shared))
+        return convolutions, widths
+
+    def _check_sizes(self) -> None:
+        names = ("in_features", "hidden_features", "out_features", "num_layers")
+        parameters.check_sizes(**{name: getattr(self, name) for name in names})
 
     def _heads(self) -> int:
         """Heads that a layer before the last joins."""
@@ -98,21 +113,8 @@ class _Model(Stack):
         raise NotImplementedError
 
 
-def _layer_widths(
-    in_features: int, hidden_features: int, out_features: int, num_layers: int
-) -> list[int]:
-    """Features of the input and of the output of each layer, checked."""
-    parameters.check_sizes(
-        in_features=in_features,
-        hidden_features=hidden_features,
-        out_features=out_features,
-        num_layers=num_layers,
-    )
-    return [in_features, *[hidden_features] * (num_layers - 1), out_features]
-
-
 @dataclass(eq=False, repr=False)
-class GCN(_Model):
+class GCN(StackedModel):
     """Layers of `GCNConv`.
 
     Args:
@@ -124,6 +126,9 @@ class GCN(_Model):
         where their widths differ.
       activation: elementwise function after every layer but the last.
       add_self_loops: whether a node without an edge to itself counts as having one.
+      jumping: "cat" or "max": a linear map of the outputs of all convolutions, joined by column or
+        by their maximum, comes last, and all these outputs are saved for the backward; None: the
+        last convolution does.
       policy: what layers save for the backward, as of `Stack`; None: the default.
       dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
         at least, for the loss. None: that of x.
@@ -159,6 +164,9 @@ class DeepGCN(GCN):
       norm: "batch", "layer" or None, between a convolution and its activation.
       activation: elementwise function after every convolution but the last.
       add_self_loops: whether a node without an edge to itself counts as having one.
+      jumping: "cat" or "max": a linear map of the outputs of all convolutions, joined by column or
+        by their maximum, comes last, and all these outputs are saved for the backward; None: the
+        last convolution does.
       policy: what layers save for the backward, as of `Stack`; None: the default.
       dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
         at least, for the loss. None: that of x.
@@ -180,7 +188,7 @@ class DeepGCN(GCN):
 
 
 @dataclass(eq=False, repr=False)
-class GraphSAGE(_Model):
+class GraphSAGE(StackedModel):
     """Layers of `SAGEConv`.
 
     Args:
@@ -192,6 +200,9 @@ class GraphSAGE(_Model):
       residual: whether a layer before the last adds its input to its output, through a linear map
         where their widths differ.
       activation: elementwise function after every layer but the last.
+      jumping: "cat" or "max": a linear map of the outputs of all convolutions, joined by column or
+        by their maximum, comes last, and all these outputs are saved for the backward; None: the
+        last convolution does.
       policy: what layers save for the backward, as of `Stack`; None: the default.
       dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
         at least, for the loss. None: that of x.
@@ -215,7 +226,7 @@ class GraphSAGE(_Model):
 
 
 @dataclass(eq=False, repr=False)
-class GIN(_Model):
+class GIN(StackedModel):
     """Layers of `GINConv`.
 
     Args:
@@ -226,6 +237,9 @@ class GIN(_Model):
       residual: whether a layer before the last adds its input to its output, through a linear map
         where their widths differ.
       activation: elementwise function after every layer but the last.
+      jumping: "cat" or "max": a linear map of the outputs of all convolutions, joined by column or
+        by their maximum, comes last, and all these outputs are saved for the backward; None: the
+        last convolution does.
       policy: what layers save for the backward, as of `Stack`; None: the default.
       dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
         at least, for the loss. None: that of x.
@@ -246,10 +260,54 @@ class GIN(_Model):
 
 
 @dataclass(eq=False, repr=False)
-class _AttentionModel(_Model):
+class GINE(StackedModel):
+    """Layers of `GINEConv`.
+
+    Args:
+      in_features, hidden_features, out_features: widths of input, layers between and output.
+      edge_features: features of the graph's edges, which every layer reads.
+      num_layers: number of convolutions.
+      dropout: probability of dropping an input feature of a layer in training.
+      norm: "batch", "layer" or None, after every convolution but the last.
+      residual: whether a layer before the last adds its input to its output, through a linear map
+        where their widths differ.
+      activation: elementwise function after every layer but the last.
+      jumping: "cat" or "max": a linear map of the outputs of all convolutions, joined by column or
+        by their maximum, comes last, and all these outputs are saved for the backward; None: the
+        last convolution does.
+      policy: what layers save for the backward, as of `Stack`; None: the default.
+      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
+        at least, for the loss. None: that of x.
+      param_dtype: type of the parameters.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: a size, a rate or a name is not one of those allowed.
+
+    References:
+      Hu et al., "Strategies for pre-training graph neural networks", 2020.
+    """
+
+    edge_features: int
+
+    def _convolution(
+        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
+    ) -> Convolution:
+        return GINEConv(
+            in_features,
+            out_features,
+            edge_features=self.edge_features,
+            use_output_bias=use_bias,
+            **shared,
+        )
+
+
+@dataclass(eq=False, repr=False)
+class _AttentionModel(StackedModel):
     """All layers but the last join their heads, the last averages them."""
 
     num_heads: int = 1
+    edge_features: int | None = None
     negative_slope: float = 0.2
     add_self_loops: bool = True
 
@@ -266,6 +324,7 @@ class _AttentionModel(_Model):
             in_features,
             out_features,
             num_heads=self.num_heads,
+            edge_features=self.edge_features,
             concat=not is_last,
             negative_slope=self.negative_slope,
             dropout=self.dropout,
@@ -285,6 +344,7 @@ class GAT(_AttentionModel):
       out_features: features of the output, the mean over the heads.
       num_layers: number of convolutions.
       num_heads: attention heads of every layer.
+      edge_features: features of the graph's edges, which every layer reads; None: they have none.
       dropout: probability of dropping an input feature of a layer, and a coefficient of attention,
         in training.
       norm: "batch", "layer" or None, after every convolution but the last.
@@ -293,6 +353,9 @@ class GAT(_AttentionModel):
       activation: elementwise function after every layer but the last.
       negative_slope: of the leaky ReLU in the attention.
       add_self_loops: whether a node without an edge to itself attends to itself all the same.
+      jumping: "cat" or "max": a linear map of the outputs of all convolutions, joined by column or
+        by their maximum, comes last, and all these outputs are saved for the backward; None: the
+        last convolution does.
       policy: what layers save for the backward, as of `Stack`; None: the default.
       dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
         at least, for the loss. None: that of x.
@@ -321,6 +384,7 @@ class GATv2(_AttentionModel):
       out_features: features of the output, the mean over the heads.
       num_layers: number of convolutions.
       num_heads: attention heads of every layer.
+      edge_features: features of the graph's edges, which every layer reads; None: they have none.
       dropout: probability of dropping an input feature of a layer, and a coefficient of attention,
         in training.
       norm: "batch", "layer" or None, after every convolution but the last.
@@ -329,6 +393,9 @@ class GATv2(_AttentionModel):
       activation: elementwise function after every layer but the last.
       negative_slope: of the leaky ReLU in the attention.
       add_self_loops: whether a node without an edge to itself attends to itself all the same.
+      jumping: "cat" or "max": a linear map of the outputs of all convolutions, joined by column or
+        by their maximum, comes last, and all these outputs are saved for the backward; None: the
+        last convolution does.
       policy: what layers save for the backward, as of `Stack`; None: the default.
       dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
         at least, for the loss. None: that of x.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -11,12 +11,15 @@ from jax import numpy as jnp
 from jax.core import Tracer
 from jax.typing import DTypeLike
 
+from jaxgraph.kinds import kind_of
+
 __all__ = [
     "check_sizes",
     "checked_dtype",
     "fan_in_kernel",
     "in_dtype",
     "kernel",
+    "next_key",
     "values",
     "zeros",
 ]
@@ -37,7 +40,7 @@ def kernel(
       Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural
       networks", 2010, equation 16.
     """
-    return nnx.Param(_draw(rngs.params(), (in_features, out_features), dtype))
+    return nnx.Param(_draw(next_key(rngs), (in_features, out_features), dtype))
 
 
 def fan_in_kernel(
@@ -51,7 +54,21 @@ def fan_in_kernel(
     References:
       LeCun et al., "Efficient backprop", 1998, section 4.6; PyTorch's Linear.
     """
-    return nnx.Param(_draw(rngs.params(), (in_features, out_features), dtype, is_fan_in=True))
+    return nnx.Param(_draw(next_key(rngs), (in_features, out_features), dtype, is_fan_in=True))
+
+
+def next_key(rngs: Any) -> jax.Array:
+    """The next key of the stream that parameters are drawn from.
+
+    Raises:
+      ValueError: it is no `flax.nnx.Rngs`, but a seed or a key.
+    """
+    if not isinstance(rngs, nnx.Rngs):
+        raise ValueError(
+            f"rngs: got {kind_of(rngs)}; expected flax.nnx.Rngs(seed), such as nnx.Rngs(0), or "
+            "nnx.Rngs(key) of a random key"
+        )
+    return rngs.params()
 
 
 def _draw(

@@ -15,8 +15,8 @@ __all__ = ["Convolution", "Declaration", "declaration"]
 class Convolution(Protocol):
     """A layer that owns its parameters and aggregates over a neighbourhood.
 
-    Any callable of these arguments is one. Beside that it may have the attributes of `Declaration`,
-    each of which saves time or memory; they change no result.
+    Any callable of these arguments is one. Beside that it may have the attributes of `Declaration`.
+    The first two save time or memory, and change no result.
     """
 
     def __call__(
@@ -47,6 +47,7 @@ class Declaration:
 
     first_aggregation: FirstAggregation | None = None
     mapped_features: int | None = None
+    takes_initial: bool = False
 
 
 def declaration(convolution: Any) -> Declaration:

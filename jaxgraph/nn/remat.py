@@ -19,7 +19,7 @@ from jaxgraph import layers
 from jaxgraph.layers import AggregatedFeatures, Features, RematPolicy
 from jaxgraph.nn.layer import Layer
 from jaxgraph.nn.protocol import Declaration, declaration
-from jaxgraph.parallel import KEPT, Shard
+from jaxgraph.parallel import KEPT, FeatureColumns, Shard, SparseFeatures
 
 __all__ = ["Facts", "Policies", "checked_policies", "default_policy", "policies_for"]
 
@@ -192,6 +192,10 @@ def _is_16_bits(x: Features, dtype: Any) -> bool:
 
 
 def _width(x: Features) -> int:
+    plain = layers.plain_features(x)
+    values = plain.values if isinstance(plain, FeatureColumns) else plain
+    if isinstance(values, SparseFeatures):
+        return values.shape[-1]
     floating = _floating(x)
     return floating[0].shape[-1] if floating else 0
 

@@ -16,7 +16,16 @@ from jax.typing import DTypeLike
 from jaxgraph import layers
 from jaxgraph.layers import Features, FirstAggregation, RematPolicy
 from jaxgraph.nn import parameters
-from jaxgraph.nn.layer import Elementwise, Layer, Norm, check_norm, dropped, layer_keys
+from jaxgraph.nn.layer import (
+    Elementwise,
+    Layer,
+    Norm,
+    activated,
+    check_norm,
+    dropped,
+    joined_width,
+    layer_keys,
+)
 from jaxgraph.nn.normalization import BatchNorm
 from jaxgraph.nn.protocol import Convolution, declaration
 from jaxgraph.nn.remat import Policies, checked_policies, policies_for
@@ -32,7 +41,9 @@ __all__ = ["Stack"]
 class Stack(nnx.Module):
     """h = dropout(x_l);  x_{l+1} = activation(norm(conv_l(h) + residual_l(h)))
 
-    The last layer is dropout and convolution alone.
+    The last layer is dropout and convolution alone. With jumping knowledge its input is
+    h = dropout(concatenate(x_1, ..., x_l)) or h = dropout(max(x_1, ..., x_l)), where x_1 to x_l
+    are the outputs of all layers before it.
 
     Args:
       convolutions: see `jaxgraph.nn.protocol.Convolution`.
@@ -40,15 +51,24 @@ class Stack(nnx.Module):
       dropout: probability of dropping a feature in training.
       norm: "batch", "layer" or None.
       residual: whether layers before the last have a residual connection.
-      outer_residual: whether every layer, the last as well, has one that goes around its norm and
-        activation: x_{l+1} = activation(norm(conv_l(h))) + residual_l(h).
+      outer_residual: whether every layer, the last as well without jumping knowledge, has one that
+        goes around its norm and activation: x_{l+1} = activation(norm(conv_l(h))) + residual_l(h).
       activation: elementwise function.
+      jumping: how the outputs of all layers before the last reach the last one: "cat", joined by
+        column, "max", their maximum, or None: it is given that of the layer before. All these
+        outputs are then saved for the backward, whatever the policies.
       policy: what layers save for the backward, a `jaxgraph.layers.RematPolicy` for all layers or
         one for each; None: `jaxgraph.nn.remat.default_policy`.
       dtype: type of activations and messages, such as jnp.bfloat16; outputs are then of 32 bits at
         least, for the loss. None: that of x.
       param_dtype: type of the parameters.
       rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: a rate or a name is not one of those allowed, or widths do not fit.
+
+    References:
+      Xu et al., "Representation learning on graphs with jumping knowledge networks", 2018.
     """
 
     def __init__(
@@ -61,6 +81,7 @@ class Stack(nnx.Module):
         residual: bool = False,
         outer_residual: bool = False,
         activation: Callable[[jax.Array], jax.Array],
+        jumping: str | None = None,
         policy: Policies = None,
         dtype: DTypeLike | None = None,
         param_dtype: DTypeLike = jnp.float32,
@@ -68,22 +89,26 @@ class Stack(nnx.Module):
     ) -> None:
         layers.check_rate(dropout)
         check_norm(norm)
+        _check_first(convolutions[0])
         self.policy = checked_policies(policy, len(convolutions))
         last = len(convolutions) - 1
+        # What jumping knowledge joins needs no way around the map of it.
+        around_last = outer_residual and jumping is None
         self.layers = nnx.List(
             Layer(
                 convolution,
                 *pair,
                 norm=norm if index < last else None,
-                residual=outer_residual or (residual and index < last),
+                residual=around_last if index == last else residual or outer_residual,
                 dtype=dtype,
                 param_dtype=param_dtype,
                 rngs=rngs,
             )
             for index, (convolution, pair) in enumerate(
-                zip(convolutions, pairwise(widths), strict=True)
+                zip(convolutions, _ends(widths, jumping), strict=True)
             )
         )
+        self.jumping = jumping
         self.dtype = parameters.checked_dtype(dtype, param_dtype)
         self.param_dtype = jnp.dtype(param_dtype)
         self.dropout = dropout
@@ -136,12 +161,19 @@ class Stack(nnx.Module):
         )
         y: Any = x
         norm, skip = None, None
+        passed: tuple[jax.Array, ...] = ()
         # The norm and the activation of a layer run with the convolution that follows them, so that
         # of each layer nothing but the output of its convolution has to be saved.
         for index, (layer, policy) in enumerate(zip(self.layers, policies, strict=True)):
             before = policy.activation(self.activation) if index else self._in_dtype
-            run = partial(self._layer, policy, before, train)
-            y, skip, statistics = policy.run(run, shard, norm, layer, keys[index], y, skip)
+            joins = self.jumping if index == count - 1 else None
+            run = partial(self._layer, policy, before, train, joins, self._passes(index))
+            takes_initial = declaration(layer.convolution).takes_initial
+            others = passed if joins else passed[:1] if takes_initial else ()
+            y, skip, statistics, hidden = policy.run(
+                run, shard, norm, layer, keys[index], y, skip, others
+            )
+            passed += () if hidden is None else (hidden,)
             if isinstance(norm, BatchNorm) and train:
                 norm.update(*statistics)
             norm = layer.norm
@@ -153,26 +185,64 @@ class Stack(nnx.Module):
         policy: RematPolicy,
         before: Elementwise,
         train: bool,
+        joins: str | None,
+        passes: bool,
         shard: Shard,
         norm: Norm | None,
         layer: Layer,
         keys: tuple[jax.Array | None, jax.Array | None],
         y: Any,
         skip: jax.Array | None,
-    ) -> tuple[jax.Array, jax.Array | None, Any]:
-        """h = dropout(before(norm(y)) + skip);  conv(h) + residual(h), and the statistics."""
+        others: tuple[jax.Array, ...],
+    ) -> tuple[jax.Array, jax.Array | None, Any, jax.Array | None]:
+        """x = before(norm(y)) + skip;  h = dropout(x);  conv(h) + residual(h), statistics, and x.
+
+        `others` are outputs of layers before the last one: those that `joins` joins with x, or the
+        first, for a convolution that takes it. x is returned where a later layer reads it.
+        """
         statistics = None
         if norm is not None:
             y, statistics = norm.normalize(shard, policy.named(y, layers.NORM_INPUT), train)
-        make = partial(dropped, before, self.dropout if train else 0.0)
-        arguments = (y, skip, keys[0])
-        h = make(shard, *arguments)
-        given = policy.input(shard, h, make, arguments)
-        y = layer.convolution(shard, given, key=keys[1], train=train)
+        drop = partial(dropped, self.dropout if train else 0.0, joins)
+        hidden = activated(before, y, skip)
+        to_join = others if joins else ()
+        h = drop(_as_it_is, shard, hidden, None, keys[0], to_join)
+        make = partial(drop, before)
+        given = policy.input(shard, h, make, (y, skip, keys[0], to_join))
+        extra = {}
+        if declaration(layer.convolution).takes_initial:
+            extra["initial"] = others[0] if others else hidden
+        y = layer.convolution(shard, given, key=keys[1], train=train, **extra)
         skip = layer.skip(shard, h)
         if skip is not None and not self.outer_residual:
             y, skip = y + skip, None
-        return y, skip, statistics
+        return y, skip, statistics, hidden if passes else None
+
+    def _passes(self, index: int) -> bool:
+        """True where layers after the next read the input of a layer."""
+        last = len(self.layers) - 1
+        later = (declaration(layer.convolution).takes_initial for layer in self.layers[index + 1 :])
+        return 0 < index < last and (self.jumping is not None or (index == 1 and any(later)))
 
     def _in_dtype(self, x: Features) -> Features:
         return parameters.in_dtype(x, self.dtype)
+
+
+def _as_it_is(x: Any) -> Any:
+    return x
+
+
+def _ends(widths: Sequence[int], jumping: str | None) -> list[tuple[int, int]]:
+    """Features of the input and of the output of each layer."""
+    ends = list(pairwise(widths))
+    if jumping is not None:
+        ends[-1] = (joined_width(jumping, widths[1:-1]), widths[-1])
+    return ends
+
+
+def _check_first(convolution: Convolution) -> None:
+    if declaration(convolution).takes_initial:
+        raise ValueError(
+            f"the first convolution is a {type(convolution).__name__}, which takes the output of "
+            "the first layer; put another one before it, such as jaxgraph.nn.Linear"
+        )

@@ -27,9 +27,9 @@ def aggregate(
 
     y_i = reduce_{e: j -> i} w_e x_j;  the mean divides by the number of edges, not by their weight.
 
-    Differentiable by `x` and `weight`: the gradient of a sum by `x` is the sum over the transposed
-    edges, that by `weight` an `sddmm`. The gradient of a maximum or minimum is shared equally by
-    all w_e x_j that are equal to it. NaN wins.
+    Differentiable in `x` and `weight`: the gradient of a sum in `x` is the sum over the transposed
+    edges, that in `weight` an `sddmm`. All w_e x_j equal to a maximum or minimum share its gradient
+    equally. NaN wins.
 
     Args:
       neighborhood: the edges: a shard under `jaxgraph.parallel.spmd`.
@@ -38,16 +38,16 @@ def aggregate(
         [sender rows, heads, ...]; None: 1.
       reduce: "sum", "mean", "max" or "min"; 0 where no edge enters.
       self_loops: whether nodes without an edge to themselves count as having one; not with weights.
-      implementation: "mosaic_gpu", "cpu" or "xla", taken or refused; None: the one that the graph
+      implementation: "mosaic_gpu", "cpu" or "xla", used or refused; None: the one that the graph
         was placed for, and XLA where that has no kernel.
 
     Returns:
-      [receiver rows, ...], of the type of `x`. Sums of 16-bit values are kept in 32 bits.
+      [receiver rows, ...], of the type of `x`. Sums of 16-bit values accumulate in 32 bits.
 
     Raises:
       ValueError: an array has the wrong shape or type, weights come with added self-loops, or a
         name is unknown.
-      NotImplementedError: the implementation named cannot compute this.
+      NotImplementedError: the named implementation cannot compute this.
 
     References:
       Gilmer et al., "Neural message passing for quantum chemistry", 2017; SAR, equation 1.
@@ -72,11 +72,11 @@ def aggregation(
       x, weight, reduce: as there.
 
     Returns:
-      What a neighbourhood propagates, to a result of at least 16 bits that is then rounded to the
-      type of `x`.
+      The arguments of `Neighborhood.propagate`. Its result has at least 16 bits and is then rounded
+      to the type of `x`.
     """
     message = sum_message if weight is None else weighted_message
-    # Of two edges: these messages are the same for any number.
+    # Traced with two edges: these messages are the same for any number.
     message, reducer, inputs = REDUCTIONS[reduce].of(message, Inputs((), x, (), weight), 2)
     is_sum = isinstance(reducer, Sum) and not isinstance(reducer, Mean)
     return message, Sum(x.dtype) if is_sum else reducer, inputs

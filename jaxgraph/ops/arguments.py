@@ -38,8 +38,8 @@ def check_rows(neighborhood: Neighborhood, side: str, name: str, values: Any, re
     Args:
       neighborhood: the edges.
       side: "sender" or "receiver".
-      name: of the argument.
-      values: what was given.
+      name: name of the argument.
+      values: the argument.
       rest: the axes after the first, such as "heads, features"; "...": any number of axes.
 
     Raises:
@@ -62,8 +62,8 @@ def check_slots(
 
     Args:
       neighborhood: the edges.
-      name: of the argument.
-      values: what was given.
+      name: name of the argument.
+      values: the argument.
       shapes: the shapes that may follow the first axis.
 
     Raises:
@@ -133,7 +133,7 @@ def attention_reducer(
 
 
 def _check_floating(name: str, values: Any) -> None:
-    if not hasattr(values, "dtype") or not hasattr(values, "shape"):
+    if not hasattr(values, "dtype") or not hasattr(values, "ndim"):
         raise ValueError(f"{name} is a {type(values).__name__}; expected an array")
     if not jnp.issubdtype(values.dtype, jnp.floating):
         raise ValueError(f"{name} has dtype {values.dtype}; expected a floating type")

@@ -1,9 +1,9 @@
-"""The one way from an op to what computes it.
+"""Dispatch: the one way from an op to an implementation.
 
-An op makes a message and a reducer and hands them to a neighbourhood, whose schedule folds group
-after group of edges by the stages that `jaxgraph.ops.core.choice` chooses: a kernel of the
-implementation that the graph was placed for, and XLA where that has none for these messages. An
-implementation that is named is taken, or the call is refused before anything is computed.
+An op makes a message and a reducer and passes them to a neighbourhood. Its schedule folds one group
+of edges after another by the stages that `jaxgraph.ops.core.choice` chooses: a kernel of the
+implementation that the graph was placed for, or XLA where that has no kernel for these messages. A
+named implementation is used, or the call is refused before anything is computed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Neighborhood(Protocol):
 
         Args:
           message: evaluated on chunks of edges; closes over nothing that needs a gradient.
-          reducer: how messages meet.
+          reducer: how messages are combined.
           inputs: arrays by sender row, receiver row and edge slot.
           self_loops: whether nodes without an edge to themselves send themselves a message.
 
@@ -86,8 +86,8 @@ class Neighborhood(Protocol):
 
         Args:
           message, inputs: as for `propagate`.
-          reducer: one whose gradient needs nothing of its outputs, such as `Sum`.
-          gradient: of the outputs, [receiver rows, ...].
+          reducer: one whose gradient does not depend on its outputs, such as `Sum`.
+          gradient: gradient of the outputs, [receiver rows, ...].
           wanted: the inputs whose gradients are computed.
 
         Returns:
@@ -109,17 +109,17 @@ def reduce_by(
     """Computes an op that is one reduction of messages.
 
     Args:
-      implementation: "mosaic_gpu", "cpu" or "xla", taken or refused; None: the one that the graph
+      implementation: "mosaic_gpu", "cpu" or "xla", used or refused; None: the one that the graph
         was placed for, and XLA where that has no kernel.
-      op: its name.
+      op: name of the op.
       neighborhood, message, reducer, inputs, self_loops: as for `Neighborhood.propagate`.
 
     Returns:
       Pytree of arrays [receiver rows, ...].
 
     Raises:
-      ValueError: there is no implementation of that name.
-      NotImplementedError: the one named cannot run here, or has no kernel for these messages.
+      ValueError: no implementation has that name.
+      NotImplementedError: the named one cannot run here, or has no kernel for these messages.
     """
     neighborhood = placed_for(implementation, op, neighborhood, message, reducer, inputs)
     return neighborhood.propagate(message, reducer, inputs, self_loops=self_loops)
@@ -133,7 +133,7 @@ def placed_for(
     reducer: Reducer,
     inputs: Inputs,
 ) -> N:
-    """The neighbourhood as the implementation that is to reduce some messages sees it.
+    """The neighbourhood, placed for the implementation that will reduce its messages.
 
     Args:
       implementation, op, neighborhood, message, reducer, inputs: as for `reduce_by`.
@@ -149,7 +149,7 @@ def placed_for(
         if reason := unusable(implementation, default_platform()):
             raise NotImplementedError(
                 f"implementation {implementation!r} of {op} cannot run: {reason}; "
-                "implementation=None takes one that can"
+                "implementation=None chooses one that can"
             )
         neighborhood = with_implementation(neighborhood, implementation)
     name = neighborhood.implementation

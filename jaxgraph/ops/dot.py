@@ -38,7 +38,7 @@ def dot_attention(
 
     y_i = sum_j alpha_ij d_ij v_j,  alpha_ij = softmax_j(scale <q_i, k_j>),  per head
 
-    No array of the size [edges, heads, features] is kept, forward or backward; dropout as in
+    Neither forward nor backward stores an array of size [edges, heads, features]; dropout as in
     `gat_attention`.
 
     Args:
@@ -46,7 +46,7 @@ def dot_attention(
       queries: q [receiver rows, heads, features], floating.
       keys: k [sender rows, heads, features].
       values: v [sender rows, heads, features].
-      scale: of the products; None: 1 / sqrt(features).
+      scale: factor of the products; None: 1 / sqrt(features).
       dropout, key, self_loops, mean_heads, implementation: as for `jaxgraph.ops.gat_attention`.
 
     Returns:
@@ -55,7 +55,7 @@ def dot_attention(
     Raises:
       ValueError: an array has the wrong shape or type, scale, dropout or key do not fit, or a name
         is unknown.
-      NotImplementedError: the implementation named cannot compute this.
+      NotImplementedError: the named implementation cannot compute this.
 
     References:
       Vaswani et al., "Attention is all you need", 2017, equation 1; Shi et al., "Masked label
@@ -88,12 +88,12 @@ def dot_reduction(
     """The message and reducer of `dot_attention`.
 
     Args:
-      heads: how many.
-      features: of a head.
+      heads: number of heads.
+      features: features per head.
       scale, dropout, key, mean_heads: as there.
 
     Returns:
-      A message of senders (k, v) and receivers q, and how it is reduced.
+      A message of senders (k, v) and receivers q, and its reducer.
 
     Raises:
       ValueError: scale, dropout or key do not fit.

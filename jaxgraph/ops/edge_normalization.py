@@ -28,11 +28,11 @@ def edge_softmax(
 
     Computed with a running maximum. Differentiable:
     dl_e = alpha_e (g_e - sum_{f -> i} alpha_f g_f). Where the coefficients only weight a sum, use
-    `gat_attention` or `gatv2_attention`, which never write them to memory.
+    `gat_attention` or `gatv2_attention`, which never store them.
 
     Args:
       neighborhood: the edges: a shard under `jaxgraph.parallel.spmd`.
-      logits: [slots, heads], floating; -inf takes an edge out.
+      logits: [slots, heads], floating; -inf removes an edge.
       implementation: as for `jaxgraph.ops.aggregate`; only "xla" computes this.
 
     Returns:
@@ -40,7 +40,7 @@ def edge_softmax(
 
     Raises:
       ValueError: logits have the wrong shape or type, or a name is unknown.
-      NotImplementedError: the implementation named cannot compute this.
+      NotImplementedError: the named implementation cannot compute this.
 
     References:
       Velickovic et al., "Graph attention networks", 2018, equation 2; Milakov and Gimelshein,

@@ -1,6 +1,6 @@
 """Products or sums of sender and receiver along edges: sampled dense-dense matrix multiplication.
 
-"mosaic_gpu" computes both; "cpu" has products alone, and leaves sums to "xla".
+"mosaic_gpu" has kernels for both, "cpu" for products only.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def sddmm(
 
     y_e = <s_j, r_i>  or  y_e = s_j + r_i  for e: j -> i
 
-    Differentiable by both. Of products, ds_j = sum_{e: j -> i} g_e r_i and
-    dr_i = sum_{e: j -> i} g_e s_j, each an `aggregate` with weights; of sums,
-    ds_j = sum_{e: j -> i} g_e and dr_i = sum_{e: j -> i} g_e.
+    Differentiable in both. For products, ds_j = sum_{e: j -> i} g_e r_i and dr_i = sum_{e: j -> i}
+    g_e s_j, each an `aggregate` with weights; for sums, ds_j = sum_{e: j -> i} g_e and dr_i =
+    sum_{e: j -> i} g_e.
 
     Args:
       neighborhood: the edges: a shard under `jaxgraph.parallel.spmd`.
@@ -50,7 +50,7 @@ def sddmm(
 
     Raises:
       ValueError: an array has the wrong shape or type, or a name is unknown.
-      NotImplementedError: the implementation named cannot compute this.
+      NotImplementedError: the named implementation cannot compute this.
 
     References:
       Wang et al., "Deep Graph Library", 2019, section 3.1 (generalised SDDMM).

@@ -30,8 +30,8 @@ def gat_attention(
 
     y_i = sum_j alpha_ij d_ij v_j,  alpha_ij = softmax_j(leaky_relu(l_j + r_i)),  per head
 
-    No array of the size [edges, heads] is kept, forward or backward: the maximum runs with the
-    edges, and the backward recomputes alpha from it and the normaliser. d_ij is 0 with probability
+    Neither forward nor backward stores an array of size [edges, heads]: the maximum is a running
+    one, and the backward recomputes alpha from it and the normaliser. d_ij is 0 with probability
     `dropout` and else 1 / (1 - dropout), drawn from (key, receiver id, sender id, repetition,
     head).
 
@@ -40,7 +40,7 @@ def gat_attention(
       values: v [sender rows, heads, features], floating.
       sender_logits: l [sender rows, heads].
       receiver_logits: r [receiver rows, heads].
-      negative_slope: of the leaky ReLU.
+      negative_slope: slope of the leaky ReLU.
       dropout: probability with which a coefficient is dropped, in [0, 1).
       key: typed random key, needed where dropout > 0.
       self_loops: whether nodes without an edge to themselves attend to themselves.
@@ -54,7 +54,7 @@ def gat_attention(
     Raises:
       ValueError: an array has the wrong shape or type, dropout or key do not fit, or a name is
         unknown.
-      NotImplementedError: the implementation named cannot compute this.
+      NotImplementedError: the named implementation cannot compute this.
 
     References:
       Velickovic et al., "Graph attention networks", 2018, equations 3 and 6; SAR, section 3.3.
@@ -88,11 +88,11 @@ def gat_reduction(
     """The message and reducer of `gat_attention`.
 
     Args:
-      heads: how many.
+      heads: number of heads.
       negative_slope, dropout, key, mean_heads: as there.
 
     Returns:
-      A message of senders (v, l) and receivers r, and how it is reduced.
+      A message of senders (v, l) and receivers r, and its reducer.
 
     Raises:
       ValueError: slope, dropout or key do not fit.

@@ -37,7 +37,8 @@ def gatv2_attention(
 
     y_i = sum_j alpha_ij d_ij s_j,  alpha_ij = softmax_j(<a, leaky_relu(s_j + r_i)>),  per head
 
-    No array of the size [edges, heads] is kept, forward or backward; dropout as in `gat_attention`.
+    Neither forward nor backward stores an array of size [edges, heads]; dropout as in
+    `gat_attention`.
 
     Args:
       neighborhood: the edges: a shard under `jaxgraph.parallel.spmd`.
@@ -53,7 +54,7 @@ def gatv2_attention(
     Raises:
       ValueError: an array has the wrong shape or type, dropout or key do not fit, or a name is
         unknown.
-      NotImplementedError: the implementation named cannot compute this.
+      NotImplementedError: the named implementation cannot compute this.
 
     References:
       Brody, Alon and Yahav, "How attentive are graph attention networks?", 2022, equation 7.
@@ -87,11 +88,11 @@ def gatv2_reduction(
     """The message and reducer of `gatv2_attention`.
 
     Args:
-      heads: how many.
+      heads: number of heads.
       negative_slope, dropout, key, mean_heads: as there.
 
     Returns:
-      A message of parameters a, senders s and receivers r, and how it is reduced.
+      A message of parameters a, senders s and receivers r, and its reducer.
 
     Raises:
       ValueError: slope, dropout or key do not fit.

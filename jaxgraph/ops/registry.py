@@ -1,4 +1,4 @@
-"""All ops with all their implementations: what can be listed, checked and asked."""
+"""The registry of all ops and their implementations, with their checks."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ def implementations() -> tuple[Implementation, ...]:
 
 
 def chosen(op: str, /, *arguments: Any, **options: Any) -> str:
-    """The implementation that an op takes by itself.
+    """The implementation that an op chooses by default.
 
     Args:
       op: name of the op, such as "aggregate".
-      arguments, options: what the op would be called with; nothing is computed. Without any, the
-        answer is for arguments that all implementations take, on a graph placed on this machine.
+      arguments, options: those of the call, which is not computed. Without any, the answer is for
+        arguments that all implementations support, on a graph placed on this machine.
 
     Returns:
       Its name.

@@ -1,7 +1,7 @@
 """A small example of every op, computed with an implementation and with NumPy.
 
-`jaxgraph info --check` runs these: on the machine at hand, in a moment, they tell an implementation
-that works from one that loads but computes something else.
+`jaxgraph info --check` runs these. In a moment they tell an implementation that works from one that
+loads but computes wrong numbers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def example(seed: int = 0) -> Example:
     """Makes the graph.
 
     Args:
-      seed: of its edges.
+      seed: seed of its edges.
 
     Returns:
       The graph; some nodes have no edges, one has many.
@@ -148,13 +148,13 @@ def _compare(
     """Compares values, and gradients by differences of the reference along random directions.
 
     Args:
-      function: of the block and arrays; an array per edge holds NaN after the last edge.
-      reference: of the example and float64 arrays.
-      shapes: of the arrays.
+      function: a function of the block and arrays; an array per edge holds NaN after the last edge.
+      reference: a function of the example and float64 arrays.
+      shapes: shapes of the arrays.
       edge_result: whether the result has a row per slot.
 
     Returns:
-      What `jaxgraph.ops.registry.Implementation.check` does.
+      The line of `jaxgraph.ops.registry.Implementation.check`.
     """
     graph, rng = example(), np.random.default_rng(1)
     arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
@@ -185,7 +185,7 @@ def _compare(
         )
         slope = (reference(graph, *above) - reference(graph, *below)) * weights / (2 * STEP)
         along = np.asarray(gradient, np.float64) * direction
-        # A sum that cancels is no measure of its own error.
+        # Relative to the terms: the sum itself may cancel.
         size = np.sqrt(np.sum(along**2)) + np.sqrt(np.sum(slope**2)) + 1e-30
         worst = max(worst, float(abs(along.sum() - slope.sum()) / size))
     # Written so that NaN fails.
@@ -242,7 +242,7 @@ def _end_sums(graph: Example, sender: np.ndarray, receiver: np.ndarray) -> np.nd
 
 
 def _check_sddmm(function: Callable[..., jax.Array]) -> str:
-    """Checks `function(block, sender, receiver, op)` for all that it computes; see `_compare`."""
+    """Checks `function(block, sender, receiver, op)` for both operations; see `_compare`."""
     shapes = [(NUM_NODES, HEADS, FEATURES)] * 2
     compare = partial(_compare, shapes=shapes, edge_result=True)
     lines = [compare(partial(_with_operation, function, "dot"), _products)]

@@ -5,6 +5,7 @@ from jaxgraph.ops.core.propagation import REDUCED
 from jaxgraph.parallel import ptags
 from jaxgraph.parallel.bipartite import Bipartite, bipartite
 from jaxgraph.parallel.edge_dropout import keep_edges
+from jaxgraph.parallel.edge_results import gather_edges
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.mesh import emulate_devices, make_mesh
 from jaxgraph.parallel.neighborhood import Neighborhood
@@ -13,6 +14,7 @@ from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, place, sha
 from jaxgraph.parallel.propagate import edge_messages, propagate
 from jaxgraph.parallel.schedules.domain import HALOS
 from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.sparse_features import SparseFeatures
 from jaxgraph.parallel.spmd import collect_rows, gather_rows, place_rows, rows_prefix, spmd
 
 KEPT = (REDUCED, HALOS)
@@ -27,11 +29,13 @@ __all__ = [
     "PartAlone",
     "Shard",
     "ShardedGraph",
+    "SparseFeatures",
     "bipartite",
     "collect_rows",
     "common_shapes",
     "edge_messages",
     "emulate_devices",
+    "gather_edges",
     "gather_rows",
     "keep_edges",
     "make_mesh",

@@ -10,19 +10,27 @@ from typing import Any
 from jaxgraph.layout.derived import lanes, row_splits
 from jaxgraph.layout.derived.chunks import PIECE
 from jaxgraph.layout.derived.rows import edge_sizes
-from jaxgraph.layout.manifest import EDGE_DATA, Manifest
+from jaxgraph.layout.manifest import (
+    EDGE_DATA,
+    EDGE_PREFIX,
+    FEATURES,
+    NODE_PREFIX,
+    VALUES,
+    Manifest,
+)
 from jaxgraph.ops.core.edges import EdgeGroups, Orientation, RowSplits
 from jaxgraph.ops.xla.lanes import Join, Lanes, LaneTable, RunTable
 from jaxgraph.parallel.columns import ColumnEdges, ColumnTopology
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.neighborhood import NodeTable
 from jaxgraph.parallel.shard import HaloTable, Shard
+from jaxgraph.parallel.sparse_features import NonZeros, SparseFeatures
 from pallas_kernels.schedule import is_spread
 
 __all__ = ["assemble"]
 
 Arrays = Mapping[str, Any]
-_COMPOSED = {"incoming", "outgoing", "send", "reach", "columns"}
+_COMPOSED = {"incoming", "outgoing", "send", "reach", "columns", "node_data", "edge_data"}
 _STATIC = {"manifest", "axis", "prefetch", "own_parts"}
 
 
@@ -49,17 +57,21 @@ def assemble(
     """
     names = {field.name for field in dataclasses.fields(Shard)} - _COMPOSED - _STATIC
     plain: dict[str, Any] = {name: arrays.get(name) for name in names}
+    if manifest.features is not None:
+        plain["nodes"] = _sparse_features(arrays, manifest, implementation)
     columns = None
     if manifest.columns is not None:
         columns = _column_topology(arrays, manifest, axis, implementation)
         plain["nodes"] = FeatureColumns(
-            arrays["nodes"],
+            plain["nodes"],
             arrays["columns/offset"],
             manifest.columns.num_features,
             manifest.columns.groups,
         )
     return Shard(
         **plain,
+        node_data=_named(arrays, NODE_PREFIX),
+        edge_data=_named(arrays, EDGE_PREFIX),
         incoming=_incoming(arrays, manifest, implementation),
         outgoing=_outgoing(arrays, manifest, implementation) if manifest.has_outgoing else None,
         send=_halo_table(arrays, "send"),
@@ -70,6 +82,11 @@ def assemble(
         prefetch=prefetch,
         own_parts=own_parts,
     )
+
+
+def _named(arrays: Arrays, prefix: str) -> dict[str, Any]:
+    starting = {name: values for name, values in arrays.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): values for name, values in starting.items()}
 
 
 def _incoming(arrays: Arrays, manifest: Manifest, implementation: str) -> EdgeGroups:
@@ -91,6 +108,23 @@ def _outgoing(arrays: Arrays, manifest: Manifest, implementation: str) -> EdgeGr
         receiver_ptr=arrays["outgoing/receiver_ptr"],
         receivers=None,
         **_edges(arrays, manifest, "outgoing", implementation),
+    )
+
+
+def _sparse_features(arrays: Arrays, manifest: Manifest, implementation: str) -> SparseFeatures:
+    sizes = edge_sizes(manifest)[FEATURES]
+
+    def non_zeros(end: str, values: str) -> NonZeros:
+        prefix = f"{FEATURES}/by_{end}"
+        edges = _orientation(arrays, manifest, prefix)
+        return NonZeros(arrays[values], arrays[f"{prefix}/ends"], edges, sizes.of(prefix).capacity)
+
+    return SparseFeatures(
+        by_row=non_zeros("receiver", VALUES),
+        by_column=non_zeros("sender", f"{FEATURES}/by_sender/values"),
+        node_ids=arrays["node_ids" if manifest.columns is None else "columns/node_ids"],
+        chunk=sizes.chunk,
+        implementation=implementation,
     )
 
 

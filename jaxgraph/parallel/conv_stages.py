@@ -18,11 +18,12 @@ from typing import Any
 import jax
 
 from jaxgraph.ops.core.messages import Inputs, MessageFn
-from jaxgraph.ops.core.reducers import Reducer
+from jaxgraph.ops.core.reducers import Reducer, Sum
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
+from jaxgraph.parallel.propagate import mean_over_edges
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["ConvStages", "Pair", "Rows", "run_stages"]
+__all__ = ["ConvStages", "Pair", "Rows", "run_stages", "stage_inputs"]
 
 Pytree = Any
 Params = Mapping[str, jax.Array]
@@ -61,7 +62,9 @@ class ConvStages:
         returned for them.
       message_params: `(params, sent) -> pytree`, what messages read of the parameters.
       edge: which data of the edges messages read: "edges", "edge_weight", "edge_type" or None.
-      self_loops: whether a receiver without an edge to itself sends itself a message.
+      self_loops: whether a receiver without an edge to itself sends itself a message. Where
+        messages read data of the edges, that one is `message.to_itself`, and what messages read at
+        their receiver is a pair: `received`, and the mean of the data of the edges that enter.
     """
 
     map: Callable[[Params, Nodes, Any], Rows]
@@ -90,17 +93,43 @@ def run_stages(stages: ConvStages, params: Params, neighborhood: Neighborhood, x
     Returns:
       float [receivers, ...].
     """
+    inputs, own = stage_inputs(stages, params, neighborhood, x)
+    outputs = neighborhood.propagate(
+        stages.message, stages.reducer, inputs, self_loops=stages.self_loops
+    )
+    return stages.update(params, neighborhood.receivers, own, outputs)
+
+
+def stage_inputs(
+    stages: ConvStages, params: Params, neighborhood: Neighborhood, x: Any
+) -> tuple[Inputs, Rows]:
+    """Maps the rows of a convolution.
+
+    Args:
+      stages, params, neighborhood, x: as for `run_stages`.
+
+    Returns:
+      The inputs of the messages, and the receivers' rows, which the update reads.
+    """
     of_senders, of_receivers = two_ends(x)
     rows = stages.map(params, neighborhood.senders, of_senders)
     if of_receivers is None:
         own = jax.tree.map(neighborhood.own_rows, rows)
     else:
         own = stages.map(params, neighborhood.receivers, of_receivers)
-    edge = () if stages.edge is None else getattr(neighborhood, stages.edge)
-    outputs = neighborhood.propagate(
-        stages.message,
-        stages.reducer,
-        stages.inputs(params, rows.sent, own.received, edge),
-        self_loops=stages.self_loops,
-    )
-    return stages.update(params, neighborhood.receivers, own, outputs)
+    edge, received = (), own.received
+    if stages.edge is not None:
+        edge = getattr(neighborhood, stages.edge)
+        if stages.self_loops:
+            received = (received, _mean_at_receivers(neighborhood, edge))
+    return stages.inputs(params, rows.sent, received, edge), own
+
+
+def _mean_at_receivers(neighborhood: Neighborhood, edge: jax.Array) -> jax.Array:
+    """[receivers, ...], the mean of the data of the edges that enter, 0 where none does."""
+    total = neighborhood.propagate(_data_message, Sum(), Inputs((), (), (), edge))
+    return mean_over_edges(neighborhood.receivers, total, False)
+
+
+def _data_message(params: Pytree, sender: Pytree, receiver: Pytree, edge: jax.Array) -> jax.Array:
+    return edge

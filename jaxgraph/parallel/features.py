@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,13 +21,14 @@ class FeatureColumns:
 
     Attributes:
       values: float [parts * rows, columns], the nodes of part 0 first; the last column of some
-        devices is padding, where the number of features cannot be divided.
+        devices is padding, where the number of features cannot be divided. Or
+        `jaxgraph.parallel.SparseFeatures` of this shape.
       offset: int32 [], the first column.
       num_features: columns in all.
       groups: into how many slices they are cut.
     """
 
-    values: jax.Array
+    values: Any
     offset: jax.Array
     num_features: int = dataclasses.field(metadata={"static": True})
     groups: int = dataclasses.field(metadata={"static": True})

@@ -7,7 +7,9 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
-__all__ = ["emulate_devices", "make_mesh"]
+from jaxgraph.kinds import kind_of
+
+__all__ = ["check_mesh", "emulate_devices", "make_mesh"]
 
 _HOW_TO_EMULATE = (
     "call jaxgraph.parallel.emulate_devices({n}) before the first use of jax, or start Python with "
@@ -87,9 +89,22 @@ def emulate_devices(num_devices: int) -> None:
     jax.config.update("jax_platforms", "cpu")
 
 
+def check_mesh(mesh: Any) -> None:
+    """Raises ValueError for what is no mesh of devices."""
+    if not isinstance(mesh, Mesh):
+        raise ValueError(
+            f"mesh: got {kind_of(mesh)}; expected a mesh of devices, as "
+            "jaxgraph.parallel.make_mesh(num_devices) makes it. The order is "
+            "shard(graph, partition, mesh)"
+        )
+
+
 def _checked_count(num_devices: int) -> int:
     if isinstance(num_devices, bool) or not isinstance(num_devices, int | np.integer):
-        raise ValueError(f"num_devices must be an integer, got {num_devices!r}")
+        raise ValueError(
+            f"num_devices must be an integer, got {kind_of(num_devices)}; of a partition pass its "
+            "num_parts, and devices by name, devices=jax.devices()[:2]"
+        )
     if num_devices < 1:
         raise ValueError(f"num_devices must be at least 1, got {num_devices}")
     return int(num_devices)

@@ -16,11 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import kind_of, way_to_graph
 from jaxgraph.ops import dispatch as ops_dispatch
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.edges import varying_axes
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
+from jaxgraph.parallel.sparse_features import SparseFeatures
 from pallas_kernels.pytrees import pytree
 
 __all__ = [
@@ -119,16 +121,18 @@ class NodeTable:
         return masked_rows(self, values)
 
 
-def masked_rows(nodes: Nodes, values: jax.Array) -> jax.Array:
+def masked_rows(nodes: Nodes, values: Any) -> Any:
     """`values` [rows, ...] with zeros in the rows of padding.
 
     Args:
       nodes: says which rows are padding.
-      values: of any type.
+      values: an array of any type, or sparse features, which have no values there.
 
     Returns:
       Like `values`.
     """
+    if isinstance(values, SparseFeatures):
+        return values
     # The mask makes values vary over the devices that do not yet, as `sum` demands.
     if not nodes.has_padding and varying_axes(values) >= varying_axes(nodes.node_mask):
         return values
@@ -294,11 +298,13 @@ def check_neighborhood(neighborhood: Any) -> None:
             "a layer was given an array where it expects the shard; the order is "
             "layer(shard, x), and propagate(shard, message_fn, ...)"
         )
+    way = way_to_graph(neighborhood)
     if not hasattr(neighborhood, "propagate") and not hasattr(neighborhood, "mask_rows"):
         raise ValueError(
-            f"a layer was given a {type(neighborhood).__name__} where it expects the shard of a "
-            "device, in a function that jaxgraph.parallel.spmd runs, or another neighbourhood: "
-            "jaxgraph.parallel.bipartite makes one"
+            f"a layer was given {kind_of(neighborhood)} where it expects a Graph, or the shard of "
+            "a device in a function that jaxgraph.parallel.spmd runs, or another neighbourhood, "
+            "such as jaxgraph.parallel.bipartite makes; the order is layer(graph, x), and "
+            f"propagate(graph, message_fn, ...){way and '; ' + way}"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from jaxgraph.parallel.own_parts import of_part
 from jaxgraph.parallel.placement import ShardedGraph, check_sharded
 from jaxgraph.parallel.schedules.given import GivenHalos
 from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.sparse_features import SparseFeatures
 from pallas_kernels.pytrees import pytree
 
 __all__ = ["PartAlone", "part_alone"]
@@ -60,6 +62,16 @@ class PartAlone:
     def edge_type(self) -> jax.Array | None:
         """[slots], types of the edges, or None."""
         return self.shard.edge_type
+
+    @property
+    def node_data(self) -> Mapping[str, jax.Array]:
+        """[rows, ...] by name, named arrays of the own nodes."""
+        return self.shard.node_data
+
+    @property
+    def edge_data(self) -> Mapping[str, jax.Array]:
+        """[slots, ...] by name, named arrays of the edges."""
+        return self.shard.edge_data
 
     @property
     def implementation(self) -> str:
@@ -125,7 +137,7 @@ def part_alone(sharded: ShardedGraph, part: int) -> PartAlone:
     Raises:
       ValueError: there is no such part, features are split by column, or parts are elsewhere.
     """
-    check_sharded(sharded, "part_alone")
+    check_sharded(sharded, "part_alone(sharded, part)")
     is_integer = isinstance(part, int | np.integer) and not isinstance(part, bool)
     if not is_integer or not 0 <= part < sharded.num_parts:
         raise ValueError(f"part is {part!r}; expected 0 to {sharded.num_parts - 1}")
@@ -152,9 +164,12 @@ def _on_device(leaf: jax.Array, device: int) -> jax.Array:
 
 def _one_part(own: Shard, index: int) -> Shard:
     """One of the parts of a device, with all data of its nodes and edges."""
-    names = ("weighted_in_degree", "nodes", "labels", "train_mask", "val_mask", "test_mask")
-    names += ("graph_ids", "edges", "edge_weight", "edge_type")
+    names = ("weighted_in_degree", "labels", "train_mask", "val_mask", "test_mask")
+    names += () if isinstance(own.nodes, SparseFeatures) else ("nodes",)
+    names += ("graph_ids", "edges", "edge_weight", "edge_type", "node_data", "edge_data")
     data = {name: of_part(own, getattr(own, name), jnp.int32(index)) for name in names}
+    if isinstance(own.nodes, SparseFeatures):
+        data["nodes"] = own.nodes.part(index)
     return dataclasses.replace(own.part(index), **data)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import check_graph, kind_of
 from jaxgraph.layout.manifest import Counts, Manifest, Padding, Shapes
 from jaxgraph.layout.placed import placed_part, placed_shapes
 from jaxgraph.layout.shard_tables import PartSource, tabulate
@@ -19,6 +20,9 @@ from jaxgraph.ops.core.choice import usable_implementation
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.column_placement import column_request, mesh_of_columns
 from jaxgraph.parallel.exchange import rows_sent
+from jaxgraph.parallel.mesh import check_mesh
+from jaxgraph.parallel.named_data import check_held, storing_given, storing_named
+from jaxgraph.parallel.representation import representation
 from jaxgraph.parallel.shard import Shard
 from jaxgraph.partition.assignment import Partition
 from pallas_kernels.pytrees import pytree
@@ -42,17 +46,7 @@ class ShardedGraph:
     counts: Counts | None = dataclasses.field(default=None, metadata={"dropped": True})
 
     def __repr__(self) -> str:
-        manifest = self.shards.manifest
-        mode = manifest.mode if manifest.columns is None else "p3"
-        size = "of unknown size"
-        if self.counts is not None:
-            size = f"num_nodes={self.counts.num_nodes}, num_edges={self.counts.num_edges}"
-        features = getattr(self.shards.nodes, "shape", (None,))[-1]
-        return (
-            f"ShardedGraph({size}, num_features={features}, num_parts={manifest.num_parts}, "
-            f"mode={mode!r}, rows per part={manifest.node_rows}, axis={self.shards.axis!r}, "
-            f"platform={self.mesh.devices.flat[0].platform!r})"
-        )
+        return representation(self)
 
     @property
     def manifest(self) -> Manifest:
@@ -167,6 +161,7 @@ def shard(
         None if node_dtype is None else _floating(node_dtype),
         has_target=pad_to is not None,
     )
+    check_graph(graph, "shard(graph, partition, mesh)")
     if partition is None:
         partition = Partition(np.zeros(graph.num_nodes, np.int32), 1, "whole")
     if isinstance(partition, Partition):
@@ -178,11 +173,14 @@ def shard(
             "of jaxgraph.parallel.common_shapes"
         )
     if target is not None and graph.nodes is not None:
-        held = target.array_shapes().get("nodes")
+        held = target.array_shapes().get(target.feature_array)
         if held is not None:
             node_dtype = held[1] if node_dtype is None else node_dtype
-            target = target.storing("nodes", graph.nodes.dtype)
-    target = None if target is None else _storing_degrees(target, np.dtype(np.float64))
+            target = target.storing(target.feature_array, graph.nodes.dtype)
+    if target is not None:
+        target = _storing_degrees(target, np.dtype(np.float64))
+        target = storing_given(target, graph)
+    check_held(graph)
     return place(
         tabulate(graph, partition, schedule, target, columns=columns),
         mesh,
@@ -221,6 +219,12 @@ def place(
         to hold in `node_dtype`.
       NotImplementedError: the implementation named cannot be used here.
     """
+    if not isinstance(getattr(source, "manifest", None), Manifest) or not hasattr(source, "part"):
+        raise ValueError(
+            f"place(source, mesh): got {kind_of(source)} for the source; expected one of parts, "
+            "with a manifest and part(index). A Graph is placed by "
+            "jaxgraph.parallel.shard(graph, partition, mesh)"
+        )
     manifest = source.manifest
     _check_mesh(mesh, manifest.num_parts)
     made_for = manifest.mode if manifest.columns is None else "p3"
@@ -231,8 +235,9 @@ def place(
         raise ValueError(f"prefetch=True needs {name}='sar'; {name} is {manifest.mode!r}")
     implementation = usable_implementation(implementation, mesh.devices.flat[0])
     if node_dtype is not None:
-        manifest = manifest.storing("nodes", _floating(node_dtype))
+        manifest = manifest.storing(manifest.feature_array, _floating(node_dtype))
     manifest = _storing_degrees(manifest, jax.dtypes.canonicalize_dtype(np.float64))
+    manifest = storing_named(manifest)
     if manifest.columns is not None:
         _check_one_part_per_device(mesh, manifest.num_parts)
         mesh = mesh_of_columns(mesh, manifest.columns)
@@ -256,12 +261,13 @@ def check_sharded(value: Any, function: str) -> None:
 
     Args:
       value: anything.
-      function: name of the function that was called, for the message.
+      function: the name of the function that was called, with the order of its arguments.
     """
     if not isinstance(value, ShardedGraph):
         raise ValueError(
-            f"{function} was given a {type(value).__name__}; expected the result of "
-            "jaxgraph.parallel.shard(graph, partition, mesh)"
+            f"{function}: got {kind_of(value)} for the sharded graph; expected the result of "
+            "jaxgraph.parallel.shard(graph, partition, mesh), where partition may be None on a "
+            "mesh of one device, jaxgraph.parallel.make_mesh(1)"
         )
 
 
@@ -277,6 +283,7 @@ class AbstractSource:
 
 
 def _check_mesh(mesh: Mesh, num_parts: int) -> None:
+    check_mesh(mesh)
     if len(mesh.axis_names) != 1:
         raise ValueError(
             f"the mesh has axes {mesh.axis_names}; expected one axis: jaxgraph.parallel.make_mesh"

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import kind_of
 from jaxgraph.ops.core.derived import propagate_derived
 from jaxgraph.ops.core.edge_outputs import edge_outputs
 from jaxgraph.ops.core.edges import match_variation
@@ -23,6 +24,7 @@ from jaxgraph.parallel.closures import hoist
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
 from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.sparse_features import SparseFeatures, refuse_sparse
 from jaxgraph.parallel.whole_graph import edges_of_slots, on_device, slots_on_device
 
 __all__ = [
@@ -86,7 +88,7 @@ def propagate(
     Raises:
       ValueError: an unknown reduction, arguments that do not go together, wrong leading axes, or a
         message function that combines edges, or depends on their number or order.
-      TypeError: features split by column were passed where rows of nodes are needed, or the
+      TypeError: sparse features, or some split by column, were passed where rows are needed, or the
         reduction does not take messages of this type (complex numbers; sums of truth values).
 
     References:
@@ -94,7 +96,7 @@ def propagate(
     """
     edge = slots_on_device(neighborhood, edge)
     neighborhood, (sender, receiver) = on_device(neighborhood, (sender, receiver))
-    _check(neighborhood, sender, receiver, edge, reduce, self_loops, dropout, key)
+    _check(neighborhood, message_fn, sender, receiver, edge, reduce, self_loops, dropout, key)
     message, inputs = _hoisted(neighborhood, message_fn, sender, receiver, edge)
     chunk = neighborhood.edge_chunk
     if reduce != "softmax":
@@ -145,8 +147,8 @@ def edge_messages(
     Raises:
       ValueError: wrong leading axes, or a function that combines edges, or depends on their number
         or order.
-      TypeError: features split by column were passed where rows of nodes are needed, or the values
-        are not floating numbers.
+      TypeError: sparse features, or some split by column, were passed where rows are needed, or the
+        values are not floating numbers.
 
     References:
       Battaglia et al., "Relational inductive biases, deep learning, and graph networks", 2018,
@@ -154,7 +156,7 @@ def edge_messages(
     """
     given, edge = neighborhood, slots_on_device(neighborhood, edge)
     neighborhood, (sender, receiver) = on_device(given, (sender, receiver))
-    _check(neighborhood, sender, receiver, edge, "sum", False, 0.0, None)
+    _check(neighborhood, message_fn, sender, receiver, edge, "sum", False, 0.0, None)
     message, inputs = _hoisted(neighborhood, message_fn, sender, receiver, edge)
     for leaf in jax.tree.leaves(message_shapes(message, inputs, neighborhood.edge_chunk)):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -272,14 +274,22 @@ def _softmax(messages: Pytree, dropout: float, key: jax.Array | None) -> Softmax
     return Softmax(seed, dropout, logits.shape[1])
 
 
-def _check(neighborhood, sender, receiver, edge, reduce, self_loops, dropout, key) -> None:
+def _check(
+    neighborhood, message_fn, sender, receiver, edge, reduce, self_loops, dropout, key
+) -> None:
     check_neighborhood(neighborhood)
+    if not callable(message_fn):
+        raise ValueError(
+            f"message_fn: got {kind_of(message_fn)}; expected a function of sender, receiver and "
+            "edge. The order is propagate(neighborhood, message_fn, sender, receiver, edge)"
+        )
     check_reduction(reduce, REDUCTIONS)
     rows = {"sender": neighborhood.senders.num_rows, "receiver": neighborhood.receivers.num_rows}
     for name, tree in (("sender", sender), ("receiver", receiver)):
-        is_columns = lambda leaf: isinstance(leaf, FeatureColumns)  # noqa: E731
-        for leaf in jax.tree.leaves(tree, is_leaf=is_columns):
-            if is_columns(leaf):
+        is_other = lambda leaf: isinstance(leaf, FeatureColumns | SparseFeatures)  # noqa: E731
+        for leaf in jax.tree.leaves(tree, is_leaf=is_other):
+            refuse_sparse(leaf, f"propagate: {name}")
+            if is_other(leaf):
                 raise TypeError(
                     f"{name} is FeatureColumns (this device's columns of all nodes); pass it "
                     "through jaxgraph.nn.Linear first, write the layer with "

@@ -26,6 +26,7 @@ from jax import lax
 from jax.sharding import Mesh
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import check_graph
 from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.message_functions import sum_message
 from jaxgraph.ops.core.messages import Inputs, chunk_examples
@@ -33,12 +34,15 @@ from jaxgraph.ops.core.reductions import check_reduction
 from jaxgraph.parallel.checks.message_check import check_each_column, check_each_edge
 from jaxgraph.parallel.columns import ColumnChunk
 from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.kept_edges import refuse_dropped_edges
+from jaxgraph.parallel.mesh import check_mesh
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
 from jaxgraph.parallel.placement import ShardedGraph
 from jaxgraph.parallel.placement import shard as shard_graph
 from jaxgraph.parallel.propagate import reduce_messages
 from jaxgraph.parallel.schedules.p3 import push_pull
 from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.sparse_features import SparseFeatures, refuse_sparse
 from jaxgraph.partition.assignment import Partition
 
 __all__ = [
@@ -48,6 +52,7 @@ __all__ = [
     "Shares",
     "aggregate_columns",
     "apply",
+    "check_all_edges",
     "gather",
     "partition",
     "scatter",
@@ -179,6 +184,7 @@ def aggregate_columns(shard: Shard, x: FeatureColumns, aggregation: Aggregation)
       ValueError: the graph is not in mode "p3".
     """
     check_neighborhood(shard)
+    check_all_edges(shard)
     topology = shard.require_columns()
     sent = aggregation.send(topology.nodes, x.values)
     schedule = topology.schedule
@@ -223,6 +229,8 @@ def partition(
     Raises:
       ValueError: as `jaxgraph.parallel.shard`.
     """
+    check_graph(graph, "partition(graph, mesh, topology_partitioner)")
+    check_mesh(mesh)
     parts = topology_partitioner(graph, mesh.size)
     return shard_graph(graph, parts, mesh, "p3", **options)
 
@@ -251,12 +259,14 @@ def scatter(
       The messages, for `gather`.
 
     Raises:
+      TypeError: x is sparse.
       ValueError: there is no such data of edges, x is None, or the message function combines edges
         or columns.
     """
     check_neighborhood(shard)
     if x is None:
         raise ValueError("x is None: the graph has no node features")
+    refuse_sparse(x, "scatter")
     if edge is not None and (edge not in EDGE_DATA or getattr(shard, edge) is None):
         raise ValueError(
             f"edge is {edge!r}; expected None, or the name of data that the graph's edges have: "
@@ -362,6 +372,8 @@ def sync(shares: Shares) -> jax.Array:
 
 def _sync_columns(shares: Shares, x: FeatureColumns) -> jax.Array:
     topology, aggregation = shares.shard.require_columns(), shares.aggregation
+    if aggregation is not None:
+        check_all_edges(shares.shard)
     kernels = jax.tree.map(
         lambda kernel: x.rows_of(kernel) if jnp.ndim(kernel) else kernel,
         match_variation(shares.kernels, x),
@@ -371,13 +383,22 @@ def _sync_columns(shares: Shares, x: FeatureColumns) -> jax.Array:
     if shares.before is not None:
         mask = topology.nodes.node_mask[:, None]
         mask = mask & x.in_range() if x.has_padding else mask
-        own, sent = shares.before(kernels, jnp.where(mask, x.values, 0))
+        is_sparse = isinstance(x.values, SparseFeatures)
+        own, sent = shares.before(kernels, x.values if is_sparse else jnp.where(mask, x.values, 0))
     if shares.aggregate is not None:
         sent, aggregation = shares.aggregate, _AtHand()
     elif aggregation is not None:
         sent = aggregation.send(topology.nodes, sent)
     function = partial(_share, shares.after, aggregation)
     return push_pull(topology, function, (kernels, columns), (own, sent))
+
+
+def check_all_edges(shard: Shard) -> None:
+    if shard.kept_edges is not None:
+        refuse_dropped_edges(
+            "an aggregation of features that are split by column",
+            "map them first, x = jaxgraph.nn.Linear(...)(shard, x)",
+        )
 
 
 def _share(
@@ -420,3 +441,7 @@ def apply(function: Callable[..., Pytree], *rows: jax.Array) -> Pytree:
                 "sync(...) returned"
             )
     return function(*rows)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -17,10 +18,12 @@ from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import entry_at, rows_from
 from jaxgraph.parallel.columns import ColumnTopology
 from jaxgraph.parallel.features import FeatureColumns, gather_columns
+from jaxgraph.parallel.kept_edges import refuse_dropped_edges, sum_of_kept
 from jaxgraph.parallel.neighborhood import masked_rows
 from jaxgraph.parallel.schedules.domain import AllHalos
 from jaxgraph.parallel.schedules.sar import Sequential
 from jaxgraph.parallel.schedules.several import SeveralParts
+from jaxgraph.parallel.sparse_features import SparseFeatures, refuse_sparse
 from pallas_kernels.pytrees import pytree
 
 __all__ = ["HaloTable", "Shard"]
@@ -56,13 +59,16 @@ class Shard:
       missing_self_loop: bool [rows], which nodes have no edge to themselves.
       weighted_in_degree: float32 [rows], sum of `edge_weight` over the edges that enter a node;
         float64 under `jax_enable_x64`.
-      nodes: float32 [rows, features] or `FeatureColumns`, or None; where a layer's aggregate has
-        been computed once, both as a pytree (`jaxgraph.train.aggregate_once`).
+      nodes: float32 [rows, features], `SparseFeatures` or `FeatureColumns`, or None; where a
+        layer's aggregate has been computed once, both as a pytree
+        (`jaxgraph.train.aggregate_once`).
       labels: int32 [rows] or float32 [rows, labels], or None.
       train_mask, val_mask, test_mask: bool [rows], or None.
       graph_ids: int32 [rows], reserved for batches of graphs.
       edges, edge_weight, edge_type: [slots, ...], one slot per edge that ends here, then padding
         slots of a chunk; or None.
+      node_data: named arrays of the graph's nodes, [rows, ...] by name; 0 in rows of padding.
+      edge_data: named arrays of the graph's edges, [slots, ...] by name; 0 in slots of padding.
       incoming: the edges that end here.
       outgoing: the edges that leave for other parts, or None where the schedule has no use for it.
       send: the rows that other parts aggregate.
@@ -71,6 +77,8 @@ class Shard:
       columns: what layers on feature columns need, or None: features are split by node.
       axis: name of the mesh axis, or of several that together count the parts.
       prefetch: whether the next partition is fetched while the current one is aggregated.
+      kept_edges: bool [slots], the edges along which messages go, those of all others being dropped
+        (`jaxgraph.layers.dropout_edge`); or None: all.
       own_parts: how many parts the device owns, one after the other in `rows` and `slots`; of
         several, `incoming`, `outgoing`, `send` and `reach` have a leading axis.
     """
@@ -80,7 +88,7 @@ class Shard:
     in_degree: jax.Array
     missing_self_loop: jax.Array
     weighted_in_degree: jax.Array | None
-    nodes: jax.Array | FeatureColumns | None
+    nodes: jax.Array | SparseFeatures | FeatureColumns | None
     labels: jax.Array | None
     train_mask: jax.Array | None
     val_mask: jax.Array | None
@@ -89,6 +97,8 @@ class Shard:
     edges: jax.Array | None
     edge_weight: jax.Array | None
     edge_type: jax.Array | None
+    node_data: Mapping[str, jax.Array]
+    edge_data: Mapping[str, jax.Array]
     incoming: EdgeGroups
     outgoing: EdgeGroups | None
     send: HaloTable | None
@@ -97,6 +107,7 @@ class Shard:
     manifest: Manifest = dataclasses.field(metadata={"static": True})
     axis: str | tuple[str, ...] = dataclasses.field(metadata={"static": True})
     prefetch: bool = dataclasses.field(metadata={"static": True})
+    kept_edges: jax.Array | None = None
     own_parts: int = dataclasses.field(default=1, metadata={"static": True})
 
     @property
@@ -133,7 +144,9 @@ class Shard:
             tables["outgoing"] = dataclasses.replace(self.outgoing, sender_ids=ids)
         tables = jax.tree.map(lambda leaf: entry_at(leaf, index), tables)
         left_out = ("weighted_in_degree", "nodes", "labels", "train_mask", "val_mask", "test_mask")
-        nothing = dict.fromkeys((*left_out, "graph_ids", "edges", "edge_weight", "edge_type"))
+        nothing: dict[str, Any] = dict.fromkeys((*left_out, "graph_ids"))
+        nothing |= dict.fromkeys(("edges", "edge_weight", "edge_type", "kept_edges"))
+        nothing |= {"node_data": {}, "edge_data": {}}
         return dataclasses.replace(self, **of_nodes, **tables, **nothing, own_parts=1)
 
     def incoming_by_part(self) -> EdgeGroups:
@@ -216,8 +229,16 @@ class Shard:
         """`values` [rows, ...]: receivers and senders are the same nodes."""
         return values
 
-    def to_nodes(self, values: jax.Array | FeatureColumns) -> jax.Array:
-        """All features of the own nodes, [rows, features], from this device's columns of all."""
+    def to_nodes(self, values: Any) -> jax.Array:
+        """All features of the own nodes, [rows, features], from this device's columns of all.
+
+        Args:
+          values: dense features, or `FeatureColumns` of some.
+
+        Raises:
+          TypeError: the features are sparse.
+        """
+        refuse_sparse(values, "shard.to_nodes")
         if not isinstance(values, FeatureColumns):
             return values
         topology = self.require_columns()
@@ -242,7 +263,15 @@ class Shard:
         return Block(self.incoming, self.node_ids, self.missing_self_loop & self.node_mask)
 
     def schedule(self, *, self_loops: bool = False) -> AllHalos | Sequential | SeveralParts:
-        """Returns the schedule by which the rows of other parts reach this one."""
+        """Returns the schedule by which the rows of other parts reach this one.
+
+        Raises:
+          ValueError: some edges are dropped.
+        """
+        if self.kept_edges is not None:
+            refuse_dropped_edges(
+                "attention", "pass dropout= to its layer, which drops by edge and head"
+            )
         if self.manifest.mode == "domain" or self.num_parts == 1:
             return AllHalos(self, self_loops)
         return (Sequential if self.own_parts == 1 else SeveralParts)(self, self_loops)
@@ -262,8 +291,14 @@ class Shard:
 
         Returns:
           Pytree of arrays [rows, ...].
+
+        Raises:
+          ValueError: some edges are dropped, and the reducer is no sum.
         """
-        return self.schedule(self_loops=self_loops).propagate(message, reducer, inputs)
+        if self.kept_edges is None:
+            return self.schedule(self_loops=self_loops).propagate(message, reducer, inputs)
+        kept = sum_of_kept(self.kept_edges, message, reducer, inputs, self_loops=self_loops)
+        return dataclasses.replace(self, kept_edges=None).propagate(*kept)
 
     def pull_sum(
         self, message: MessageFn, reducer: Reducer, inputs: Inputs, gradient: Any, wanted: Wanted
@@ -278,7 +313,16 @@ class Shard:
 
         Returns:
           `Inputs` of lists of the gradients of floating arrays, zeros where none is wanted.
+
+        Raises:
+          ValueError: some edges are dropped, and gradients of edges are wanted.
         """
+        if self.kept_edges is not None:
+            if wanted.edge:
+                refuse_dropped_edges("what computes values of edges", "call it on the whole shard")
+            kept = sum_of_kept(self.kept_edges, message, reducer, inputs, self_loops=False)
+            whole = dataclasses.replace(self, kept_edges=None)
+            return whole.pull_sum(*kept, gradient, wanted)
         return self.schedule().pull_sum(message, reducer, inputs, gradient, wanted)
 
 

@@ -16,6 +16,7 @@ from jax.extend import core
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import kind_of
 from jaxgraph.parallel.checks.axis_states import Along
 from jaxgraph.parallel.checks.output_check import check_outputs
 from jaxgraph.parallel.checks.random_check import check_random_rows
@@ -68,22 +69,27 @@ def spmd(
 
     Args:
       function: `(..., shard, ...) -> pytree of arrays`.
-      outputs: for each output (a pytree prefix), "replicated": the same on every device, or "rows":
-        [rows, ...], one row per node of the shard.
+      outputs: for each output (a pytree prefix), "replicated": the same on every device, "rows":
+        [rows, ...], one row per node of the shard, or "edges": [slots, ...], one per edge slot.
 
     Returns:
       A compiled function of global arrays; outputs of "rows" are [parts * rows, ...] in the order
-      of the shards (`gather_rows` brings them into the graph's order). Its method `lower` is that
-      of `jax.jit`.
+      of the shards, those of "edges" [parts * slots, ...] (`gather_rows` and `gather_edges` bring
+      them into the graph's order). Its method `lower` is that of `jax.jit`.
 
     Raises:
       ValueError: no sharded graph among the arguments, two on different meshes, `outputs` holds
         another word or does not fit the function's outputs; an output is "replicated", or was
         stored in an NNX object, and differs between devices; or an object's structure was changed.
     """
+    if not callable(function):
+        raise ValueError(
+            f"spmd: got {kind_of(function)}; expected a function of a shard, which is then called "
+            "with the sharded graph: spmd(lambda shard: ...)(sharded)"
+        )
     for word in jax.tree.leaves(outputs):
-        if word not in ("replicated", "rows"):
-            raise ValueError(f"outputs holds {word!r}; expected 'replicated' or 'rows'")
+        if word not in ("replicated", "rows", "edges"):
+            raise ValueError(f"outputs holds {word!r}; expected 'replicated', 'rows' or 'edges'")
 
     return wraps(function)(_OnAllShards(function, outputs))
 
@@ -147,19 +153,22 @@ def _run(
         (state, arguments),
         is_leaf=_is_unit,
     )
-    out_specs = jax.tree.map(lambda word: split if word == "rows" else PartitionSpec(), outputs)
+    out_specs = jax.tree.map(
+        lambda word: PartitionSpec() if word == "replicated" else split, outputs
+    )
+    sizes = {"rows": graph.shards.num_rows, "edges": graph.shards.edge_slots}
 
     def on_one_shard(state: Any, local: Pytree) -> tuple[Pytree, Any, Any]:
         local = jax.tree.map(_own_shard, local, is_leaf=_is_graph)
         if objects is None:
             result = _called(function, local)
-            check_outputs(result, outputs, graph.shards.num_rows)
+            check_outputs(result, outputs, sizes)
             return result, {}, {}
         before = values_of(state)
         splits = [_is_split(variable) for _, variable, _ in before]
         merged = nnx.merge(objects.graphdef, state)
         result = marked_again(_called(function, put_together(local, merged)), merged)
-        check_outputs(result, outputs, graph.shards.num_rows)
+        check_outputs(result, outputs, sizes)
         return result, *changes(before, objects.graphdef, merged, splits)
 
     def checked(state: Any, local: Pytree) -> tuple[Pytree, Any, Any]:
@@ -277,7 +286,7 @@ def place_rows(state: Pytree, sharded: ShardedGraph) -> Pytree:
     Returns:
       The same with rows="placed", [parts * rows, ...].
     """
-    check_sharded(sharded, "place_rows")
+    check_sharded(sharded, "place_rows(state, sharded)")
     sharding = NamedSharding(sharded.mesh, PartitionSpec(sharded.axis))
     rows = sharded.num_parts * sharded.manifest.node_rows
 
@@ -318,7 +327,7 @@ def _with_rows(part: nnx.Variable, value: Any, rows: str) -> nnx.Variable:
 
 def collect_rows(state: Pytree, sharded: ShardedGraph) -> Pytree:
     """Brings variables split by `place_rows` back into the graph's order, [nodes, ...]."""
-    check_sharded(sharded, "collect_rows")
+    check_sharded(sharded, "collect_rows(state, sharded)")
 
     def collect(part: Any) -> Any:
         if not (isinstance(part, nnx.Variable) and part.get_metadata().get(ROWS) == "placed"):
@@ -361,13 +370,13 @@ def gather_rows(values: jax.Array, sharded: ShardedGraph) -> np.ndarray:
     Raises:
       ValueError: the graph is no sharded one or holds no data, or the values are not its rows.
     """
-    check_sharded(sharded, "gather_rows")
+    check_sharded(sharded, "gather_rows(values, sharded)")
     rows = sharded.shards.node_mask.size
     held = isinstance(values, jax.Array) and not isinstance(values, Tracer)
     if not held or _is_abstract(sharded) or values.shape[:1] != (rows,):
         of = f"shape {list(values.shape)}" if held else f"type {type(values).__name__}"
         raise ValueError(
-            f"gather_rows was given values of {of} and {sharded!r}; expected a concrete array "
+            f"gather_rows(values, sharded) was given values of {of}; expected a concrete array "
             f"[{rows}, ...], as spmd(..., outputs='rows') returns it, and a graph that holds data"
         )
     if jax.process_count() > 1:

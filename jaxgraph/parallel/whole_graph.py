@@ -12,19 +12,23 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse as sp
 from jax.sharding import Mesh
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import kind_of
 from jaxgraph.layout.placed import placed_part
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.ops.core.choice import usable_implementation
 from jaxgraph.ops.core.edges import varying_axes
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.edge_order import InEdgeOrder
+from jaxgraph.parallel.named_data import check_held
 from jaxgraph.parallel.neighborhood import check_neighborhood, check_nodes
 from jaxgraph.parallel.placement import ShardedGraph
 from jaxgraph.parallel.placement import shard as shard_graph
 from jaxgraph.parallel.shard import Shard
+from jaxgraph.parallel.sparse_features import SparseFeatures
 from jaxgraph.partition.assignment import Partition
 
 __all__ = [
@@ -112,7 +116,8 @@ def on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
 
     Args:
       value: a neighbourhood, or a graph.
-      x: pytree of arrays with a row for each node, beside a graph of JAX or NumPy.
+      x: pytree of arrays with a row for each node, beside a graph of JAX, NumPy or scipy.sparse;
+        of the last, `graph.nodes` is placed with the graph, any other matrix in every call.
 
     Returns:
       The neighbourhood, and x.
@@ -122,13 +127,19 @@ def on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
     """
     if not isinstance(value, Graph):
         check_neighborhood(value)
+        if any(map(sp.issparse, jax.tree.leaves(x))):
+            raise ValueError(
+                "x is a SciPy matrix, which is no argument of compiled functions; pass shard.nodes,"
+                " which holds its non-zeros, or a Graph in place of the shard"
+            )
         return value, x
+    x = jax.tree.map(lambda leaf: _as_rows(value, leaf), x)
     if any(varying_axes(leaf) for leaf in jax.tree.leaves(x)):
         raise ValueError(
             "a layer was given a Graph, and rows of a shard. In a function that "
             "jaxgraph.parallel.spmd runs, pass the shard: layer(shard, x)"
         )
-    return on_whole_graph(value).shard, jax.tree.map(jnp.asarray, x)
+    return on_whole_graph(value).shard, x
 
 
 def nodes_on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
@@ -156,11 +167,27 @@ def edges_of_slots(value: Any, slots: Pytree) -> Pytree:
     return jax.tree.map(on_whole_graph(value).by_edge, slots)
 
 
+def _as_rows(graph: Graph, leaf: Any) -> jax.Array | SparseFeatures:
+    """Features of the nodes of a graph on the device; sparse ones as those of a graph."""
+    if sp.issparse(leaf):
+        same = graph if leaf is graph.nodes else graph.replace(nodes=leaf)
+        nodes: Any = on_whole_graph(same).shard.nodes
+        return nodes
+    try:
+        return jnp.asarray(leaf)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"x: got {kind_of(leaf)}; expected arrays of JAX or NumPy with a row for each node, "
+            "such as graph.nodes: tensor.numpy() of PyTorch, frame.to_numpy() of pandas"
+        ) from error
+
+
 def _place(graph: Graph, device: Any) -> WholeGraph:
+    check_held(graph)
     # Edges travel with their numbers, from 1, so that empty slots are told from the first edge.
     every = np.arange(1, graph.num_edges + 1, dtype=np.int32)
     partition = Partition(np.zeros(graph.num_nodes, np.int32), 1, "whole")
-    source = tabulate(graph.replace(edge_type=every), partition, "sar")
+    source = tabulate(graph.replace(edge_type=every), partition, "sar", fewest_rows=1)
     manifest = source.manifest
     implementation = usable_implementation(None, device)
     arrays: dict[str, Any] = dict(placed_part(source, manifest, 0, implementation))

@@ -1,4 +1,4 @@
-"""The undirected simple graph that a cut is measured on.
+"""The undirected simple graph on which a cut is measured.
 
 METIS (Karypis and Kumar, "A Fast and High Quality Multilevel Scheme for Partitioning Irregular
 Graphs", 1998) takes symmetric adjacency lists in compressed sparse rows, without self-loops and

@@ -27,8 +27,8 @@ class Partition:
             copy. Parts may be empty.
         num_parts: number of parts, at least 1.
         method: the name of the partitioner that made it, for reports.
-        rank: int [num_nodes], from 0 to num_nodes - 1; inside their part, and apart from those with
-            an edge to another part, which come first, nodes are by ascending rank, then by id.
+        rank: int [num_nodes], from 0 to num_nodes - 1. In a part, nodes with an edge to another
+            part come first; both groups are ordered by ascending rank, then by id.
             Stored as a read-only int32 copy. None: by id. See ``locality_rank``.
 
     Raises:
@@ -49,7 +49,7 @@ class Partition:
             object.__setattr__(self, "rank", _checked_rank(self.rank, self.num_nodes))
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        # Unpickling and copying skip the constructor, and bring arrays that are writable.
+        # Unpickling and copying skip the constructor, and bring writable arrays.
         Partition.__init__(self, **state)
 
     @classmethod
@@ -142,7 +142,7 @@ def _stored(name: str, array: np.ndarray, end: int) -> np.ndarray:
     if smallest < 0 or largest >= end:
         raise ValueError(
             f"{name}: values run from {smallest} to {largest}; expected 0 to {end - 1}. "
-            f"np.unique({name}, return_inverse=True) numbers them through."
+            f"np.unique({name}, return_inverse=True) renumbers them."
         )
     stored = array.astype(np.int32)
     stored.flags.writeable = False

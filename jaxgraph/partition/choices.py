@@ -1,6 +1,6 @@
 """Checks a name against the names that exist, and suggests the one that was probably meant.
 
-Serves the names of partitioners, balances and objectives; follows no paper.
+For the names of partitioners, balances and objectives.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ def checked_choice(argument: str, name: str, names: Sequence[str]) -> str:
     """Returns a name that is one of the names.
 
     Args:
-        argument: the argument it was given for.
-        name: what was given.
-        names: what is allowed.
+        argument: the name of the argument.
+        name: the given name.
+        names: the allowed names.
 
     Returns:
         ``name``.

@@ -1,8 +1,8 @@
 """Hash partitioning: the part of a node from its id alone.
 
-P3 (section 3.1) partitions nodes "using a random hash partitioner", edges with the node they enter:
-no pass over the graph, no routing table, and any process can compute the owner of any node on the
-fly. The price is the cut: a share of about 1 - 1/num_parts of the edges crosses parts.
+P3 (section 3.1) partitions nodes "using a random hash partitioner", edges with the node they enter.
+It needs no pass over the graph and no routing table, and any process can compute the owner of any
+node on the fly. The price is the cut: about 1 - 1/num_parts of the edges cross parts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def hash_assignment(num_nodes: int, num_parts: int, seed: int = 0) -> np.ndarray
     Args:
         num_nodes: number of nodes.
         num_parts: number of parts.
-        seed: any integer; another seed is another, independent assignment.
+        seed: any integer; different seeds give independent assignments.
 
     Returns:
         int32 [num_nodes], the part of each node.

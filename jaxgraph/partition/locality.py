@@ -1,7 +1,6 @@
 """Ranks of nodes under which neighbours are close together, so that gathers stay in the cache.
 
-Nothing but speed depends on them: results are brought back by node id, and all randomness is drawn
-by it.
+They affect speed alone: results are returned by node id, and all randomness is drawn by node id.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import check_graph
 from jaxgraph.partition.adjacency import undirected_adjacency
 from jaxgraph.partition.choices import checked_choice
 from jaxgraph.partition.metis import metis_assignment
@@ -23,11 +23,11 @@ from jaxgraph.seeds import checked_seed
 __all__ = ["locality_rank", "orders"]
 
 _NODES_PER_GROUP = 1500
-"""Of METIS. Their rows of 128 features, 768 KB in float32, fit a second-level cache of 1 MB."""
+"""Nodes of a METIS group: rows of 128 float32 features take 768 KB of a cache of 1 MB."""
 
 
 def orders() -> list[str]:
-    """Returns the names that ``locality_rank``, and ``partition`` as its order, take."""
+    """Returns the names that ``locality_rank`` accepts, and ``partition`` as its order."""
     return list(_ORDERS)
 
 
@@ -35,14 +35,13 @@ def locality_rank(graph: Graph, order: str, seed: int = 0) -> np.ndarray:
     """Numbers the nodes of a graph so that neighbours have near numbers.
 
     Args:
-        graph: the graph; directions, self-loops and repeated edges make no difference but to
-            degrees.
+        graph: the graph; directions, self-loops and repeated edges affect degrees only.
         order: "rcm", reverse Cuthill-McKee: level by level of a search from a node of low degree;
             "degree", by descending number of edge ends, so that the rows read most are
             together; "metis", by the parts of a cut into groups of at most about 1500 nodes, which
-            finds communities and takes longest, and by degree inside a group, so that kernels meet
-            rows of about equal length one after the other.
-        seed: of METIS, from 0 to 2**32 - 1.
+            finds communities and takes longest, and by degree inside a group, so that consecutive
+            rows have about equal lengths.
+        seed: seed of METIS, from 0 to 2**32 - 1.
 
     Returns:
         int32 [num_nodes], the place of each node: a permutation.
@@ -55,6 +54,7 @@ def locality_rank(graph: Graph, order: str, seed: int = 0) -> np.ndarray:
         Cuthill and McKee, "Reducing the bandwidth of sparse symmetric matrices", 1969; Karypis and
         Kumar, "A Fast and High Quality Multilevel Scheme for Partitioning Irregular Graphs", 1998.
     """
+    check_graph(graph, "locality_rank(graph, order)")
     by_rank = _ORDERS[checked_choice("order", order, orders())](graph, checked_seed("seed", seed))
     return inverse_permutation(by_rank.astype(np.int32))
 
@@ -62,7 +62,7 @@ def locality_rank(graph: Graph, order: str, seed: int = 0) -> np.ndarray:
 def _by_search(graph: Graph, seed: int) -> np.ndarray:
     adjacency = undirected_adjacency(graph.senders, graph.receivers, graph.num_nodes)
     entries = np.ones(adjacency.neighbours.size, np.int8)
-    # A csr_matrix, which is what csgraph takes in every scipy.
+    # csgraph accepts a csr_matrix in every version of scipy.
     matrix = sparse.csr_matrix(
         (entries, adjacency.neighbours, adjacency.starts), shape=(graph.num_nodes, graph.num_nodes)
     )

@@ -1,9 +1,9 @@
-"""METIS partitions, balanced in nodes, edges or labelled nodes, from a process of its own.
+"""METIS partitions, balanced in nodes, edges or labelled nodes, computed in a separate process.
 
 SAR (section 4.2) partitions with METIS (Karypis and Kumar, "A Fast and High Quality Multilevel
-Scheme for Partitioning Irregular Graphs", 1998), for as many nodes in each part and few edges
-between parts. pymetis passes one weight per node to METIS, so the weights that a balance needs are
-combined into one, and ``rebalancing`` then makes each of them hold.
+Scheme for Partitioning Irregular Graphs", 1998), for equally many nodes in each part and few edges
+between parts. pymetis passes one weight per node to METIS, so the weights of a balance are combined
+into one, and ``rebalancing`` then enforces each of them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ OBJECTIVES = ("cut", "volume")
 
 _WORKER = Path(__file__).with_name("metis_worker.py")
 
-# What METIS itself allows by default in its k-way method (ufactor = 30).
+# METIS' own default in its k-way method (ufactor = 30).
 _TOLERANCE = 1.03
-# Of nodes, beside edges or labels. Tightened in steps, because parts that fill up early are in the
-# way of later moves: amazon-photo, 16 parts, by edges ends at 1.25, and at 1.51 in one step.
+# Of nodes, in addition to edges or labels. Tightened in steps, because parts that fill up early
+# block later moves: amazon-photo, 16 parts, by edges ends at 1.25, and at 1.51 in one step.
 _NODE_TOLERANCES = (1.4, 1.3, 1.2, 1.1)
 
 # METIS keeps the best of several attempts; on small graphs they cost little and cut up to 6% less.
@@ -49,9 +49,9 @@ class _Balance:
     """The weights that METIS balances, and the balance that the result must have.
 
     Args:
-        combined: int64 [num_nodes], the one weight that METIS sees.
-        wanted: int64 [num_nodes], the weight whose balance was asked for.
-        keep_nodes: whether the number of nodes is to be held besides.
+        combined: int64 [num_nodes], the one weight that METIS gets.
+        wanted: int64 [num_nodes], the weight to balance.
+        keep_nodes: whether the number of nodes is balanced too.
     """
 
     combined: np.ndarray
@@ -70,21 +70,21 @@ def metis_assignment(
 ) -> np.ndarray:
     """Partitions the undirected graph by METIS and repairs the balance; no part is empty.
 
-    The largest part holds at most 1.03 times the mean of what is balanced, wherever nodes are
-    small enough against that (rounded up to whole nodes); with "edges" and "labels" at most 1.10
-    times the mean number of nodes as well, where the graph allows both. The same arguments give the
-    same partition.
+    The largest part holds at most 1.03 times the mean of the balanced weight, where nodes are small
+    enough for that (rounded up to whole nodes); with "edges" and "labels" also at most 1.10 times
+    the mean number of nodes, where the graph allows both. The same arguments give the same
+    partition.
 
     Args:
-        graph: the graph; directions, self-loops and repeated edges do not matter to the cut.
+        graph: the graph; directions, self-loops and repeated edges do not affect the cut.
         num_parts: number of parts, at most the number of nodes.
         seed: at least 0.
         balance: "nodes"; "edges", counted at the receiver's part; or "labels", nodes of the
             training mask.
         objective: "cut", the number of edges between parts; or "volume", the number of (node,
             other part) pairs with an edge between them, which are the rows to send.
-        timeout_seconds: the time after which METIS counts as hung; None takes a generous one by
-            the size of the graph.
+        timeout_seconds: the time after which METIS counts as hung; None: a generous one for the
+            size of the graph.
 
     Returns:
         int32 [num_nodes], the part of each node.
@@ -115,7 +115,7 @@ def metis_assignment(
 
 
 def _seed_of_metis(seed: int) -> int:
-    """From 1 to 2**31 - 1: METIS has no more, and the C library's generator takes 0 for 1."""
+    """From 1 to 2**31 - 1: METIS has no more, and the C library's generator treats 0 as 1."""
     if seed < 2**31 - 1:
         return 1 + seed
     return 1 + int(np.random.SeedSequence(seed).generate_state(1)[0]) % (2**31 - 1)
@@ -142,13 +142,13 @@ def _balance(graph: Graph, balance: str) -> _Balance:
 def _repaired(
     assignment: np.ndarray, num_parts: int, adjacency: Adjacency, balance: _Balance
 ) -> np.ndarray:
-    """Makes every part hold a node, and the balance that was asked for hold."""
+    """Makes every part hold a node, and the requested balance hold."""
     repaired = fill_empty_parts(assignment, num_parts, adjacency)
     wanted, wanted_limit = balance.wanted[None], _limit(balance.wanted, num_parts, _TOLERANCE)
     repaired = rebalance(repaired, num_parts, adjacency, wanted, np.array([wanted_limit]))
     if not balance.keep_nodes:
         return repaired
-    # Second, because rebalancing for both leaves alone what is balanced already.
+    # In a second step, as rebalancing for both does not move a weight that is balanced already.
     ones = np.ones_like(balance.wanted)
     both = np.stack([balance.wanted, ones])
     for tolerance in _NODE_TOLERANCES:
@@ -158,7 +158,7 @@ def _repaired(
 
 
 def _limit(weights: np.ndarray, num_parts: int, tolerance: float) -> int:
-    """The most that a part should hold; a node that is larger than that has to be somewhere."""
+    """The most that a part should hold; at least the largest node."""
     mean = int(weights.sum()) / num_parts
     return max(math.ceil(mean), math.floor(tolerance * mean), int(weights.max()))
 

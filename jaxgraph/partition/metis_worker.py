@@ -1,7 +1,7 @@
 """Runs METIS on arrays in a folder; the program that ``jaxgraph.partition.metis`` starts.
 
-A program of its own, so that a crash inside METIS ends this process and not the caller's. It is
-started by its path and imports nothing of jaxgraph, so that it starts fast.
+A program of its own, so that a crash inside METIS does not end the caller's process. It is started
+by its path and imports nothing of jaxgraph, so that it starts fast.
 
 METIS: Karypis and Kumar, "A Fast and High Quality Multilevel Scheme for Partitioning Irregular
 Graphs", 1998; its volume objective: METIS manual, METIS_OPTION_OBJTYPE.
@@ -26,7 +26,7 @@ def main(folder: Path) -> None:
     attempts); writes ``assignment.npy``, int32 [num_nodes].
 
     Args:
-        folder: where the files are.
+        folder: the folder of the files.
     """
     import pymetis
 

@@ -17,7 +17,7 @@ from jaxgraph.partition.adjacency import Adjacency
 
 __all__ = ["fill_empty_parts", "rebalance"]
 
-# A round that moves anything lowers the excess, so this bounds the time only; a few are usual.
+# A round that moves a node lowers the excess, so this bounds only the time; a few are usual.
 _MAX_ROUNDS = 100
 
 
@@ -51,7 +51,7 @@ def rebalance(
     weights: np.ndarray,
     limits: np.ndarray,
 ) -> np.ndarray:
-    """Moves nodes until no part exceeds a limit, or no move is left that helps.
+    """Moves nodes until no part exceeds a limit, or no move helps.
 
     A part over a limit gives up the nodes that cost the fewest cut edges per weight; a part takes
     nodes only while it stays within every limit, and none gives its last node. So a load within its
@@ -115,7 +115,7 @@ class _Moves:
         nodes: int64 [n], node ids.
         sources: int32 [n], the part of each.
         targets: int32 [n], the part to move each to.
-        costs: float64 [n], the edges that the move adds to the cut per weight that it takes off.
+        costs: float64 [n], the edges that the move adds to the cut, per weight that it removes.
     """
 
     nodes: np.ndarray

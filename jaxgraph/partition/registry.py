@@ -13,6 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import check_graph
 from jaxgraph.partition.assignment import Partition, checked_num_parts
 from jaxgraph.partition.choices import checked_choice
 from jaxgraph.partition.hashing import hash_assignment
@@ -37,7 +38,7 @@ class _Request:
 
 @dataclass(frozen=True)
 class _Method:
-    """A partitioner: its function, and the balances and objectives that it can be asked for."""
+    """A partitioner: its function, and the balances and objectives that it supports."""
 
     assign: Callable[[Graph, _Request], np.ndarray]
     balances: Sequence[str] = ("nodes",)
@@ -82,7 +83,7 @@ _METHODS: Mapping[str, _Method] = MappingProxyType(
 
 
 def methods() -> list[str]:
-    """Returns the names that ``partition`` takes as its method."""
+    """Returns the names that ``partition`` accepts as its method."""
     return list(_METHODS)
 
 
@@ -104,13 +105,12 @@ def partition(
             "equal-vertices" or "equal-edges", contiguous ranges. Only "hash" may leave a part
             empty, where parts have few nodes.
         seed: from 0 to 2**32 - 1; the same arguments give the same partition.
-        balance: what METIS makes equal: "nodes", "edges" (counted at the receiver's part) or
-            "labels" (nodes of the training mask). The other methods have their balance in their
-            name.
-        objective: what METIS makes small: "cut" (edges between parts) or "volume" (rows to send).
-        order: order of the nodes of a part in memory, which changes nothing but speed: None, as
-            in the graph; or "rcm", "degree" or "metis", see ``locality_rank``. Of use in one part
-            too.
+        balance: the weight that METIS balances: "nodes", "edges" (counted at the receiver's part)
+            or "labels" (nodes of the training mask). The names of the other methods state their
+            balance.
+        objective: what METIS minimises: "cut" (edges between parts) or "volume" (rows to send).
+        order: order of the nodes of a part in memory, which affects speed alone: None, as in the
+            graph; or "rcm", "degree" or "metis", see ``locality_rank``. Useful for one part too.
 
     Returns:
         The partition.
@@ -123,6 +123,7 @@ def partition(
     References:
         SAR, section 4.2 (METIS); P3, section 3.1 (hash); ROC, section 4.2 (ranges).
     """
+    check_graph(graph, "partition(graph, num_parts)")
     check_names(method, balance, objective, order)
     seed = checked_seed("seed", seed)
     num_parts = checked_num_parts(num_parts)

@@ -1,9 +1,8 @@
 """Quality of a partition: the load of each part, the rows it must fetch, and their balance.
 
 An edge belongs to the part of its receiver. A part's halo is the set of nodes of other parts that
-send to it: the rows it must fetch in each layer (SAR, section 3.2: the vertices of V_{p,q} for
-q != p).
-The replication factor counts them beside the nodes themselves, over the nodes.
+send to it: the rows it must fetch in each layer (SAR, section 3.2: the vertices of V_{p,q} for q !=
+p). The replication factor is the number of nodes and halo rows, over the number of nodes.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import check_graph, kind_of
 from jaxgraph.partition.assignment import Partition
 
 __all__ = ["PartitionReport", "report"]
@@ -83,6 +83,12 @@ def report(graph: Graph, partition: Partition) -> PartitionReport:
     Raises:
         ValueError: the partition has another number of nodes than the graph.
     """
+    check_graph(graph, "report(graph, partition)")
+    if not isinstance(partition, Partition):
+        raise ValueError(
+            f"report(graph, partition): got {kind_of(partition)} for the partition; expected the "
+            "result of jaxgraph.partition.partition(graph, num_parts)."
+        )
     if partition.num_nodes != graph.num_nodes:
         raise ValueError(
             f"partition: assigns {partition.num_nodes} nodes and the graph has {graph.num_nodes}; "

@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 SPARSE_KEYS = 8
-"""Possible keys per key from which a comparison sort is the better choice."""
+"""Possible keys per key above which a comparison sort is faster."""
 
 
 def counting_argsort(keys: np.ndarray, num_keys: int) -> np.ndarray:

@@ -1,13 +1,15 @@
 """Training, evaluation and prediction on sharded graphs."""
 
 from jaxgraph.train.aggregates import aggregate_once
+from jaxgraph.train.classification import NodeClassification
 from jaxgraph.train.evaluation import compile_inference, evaluate, predict
 from jaxgraph.train.fit import fit
 from jaxgraph.train.fit_state import FitState, abstract_fit_state
 from jaxgraph.train.history import DivergenceError, EpochRecord, History, TrainingInterrupted
+from jaxgraph.train.regression import NodeRegression
 from jaxgraph.train.state import TrainState, initial_state
 from jaxgraph.train.step import compile_train_step, loss_and_grad
-from jaxgraph.train.task import NodeClassification, Task
+from jaxgraph.train.task import Task, split_mask
 
 __all__ = [
     "DivergenceError",
@@ -15,6 +17,7 @@ __all__ = [
     "FitState",
     "History",
     "NodeClassification",
+    "NodeRegression",
     "Task",
     "TrainState",
     "TrainingInterrupted",
@@ -27,6 +30,7 @@ __all__ = [
     "initial_state",
     "loss_and_grad",
     "predict",
+    "split_mask",
 ]
 
 

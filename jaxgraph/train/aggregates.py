@@ -17,7 +17,7 @@ from jaxgraph.layers import (
     check_edge_data,
     plain_features,
 )
-from jaxgraph.parallel import FeatureColumns, Shard, ShardedGraph, ptags, spmd
+from jaxgraph.parallel import FeatureColumns, Shard, ShardedGraph, SparseFeatures, ptags, spmd
 from jaxgraph.parallel.placement import check_sharded
 
 __all__ = ["aggregate_once", "first_aggregation", "with_aggregates"]
@@ -51,7 +51,7 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
       ValueError: the model aggregates by parameters first, or the graph is no sharded one, has no
         features, or edge data that the model would ignore.
     """
-    check_sharded(sharded, "aggregate_once")
+    check_sharded(sharded, "aggregate_once(model, sharded)")
     first = first_aggregation(model)
     if first is None:
         raise ValueError(
@@ -59,11 +59,16 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
             "from step to step; train on the graph as it is"
         )
     check_edge_data(sharded.shards, type(model).__name__, first.aggregation.edge_data)
-    x = plain_features(sharded.shards.nodes)
+    x: Any = plain_features(sharded.shards.nodes)
     if x is None:
         raise ValueError(
             "the graph has no features, so that nothing can be aggregated once; train on the graph "
             "as it is"
+        )
+    if _are_sparse(x):
+        raise ValueError(
+            "the graph has sparse features, whose aggregate would be dense; train on the graph as "
+            "it is, or make them dense: graph.replace(nodes=graph.nodes.toarray())"
         )
     if isinstance(x, FeatureColumns):
         first = dataclasses.replace(first, is_behind_features=False)
@@ -79,8 +84,9 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
         return _with_nodes(sharded, AggregatedFeatures(x, of_columns, first.aggregation))
     if isinstance(x, jax.ShapeDtypeStruct):
         columns = x.shape[-1] * (2 if first.is_behind_features else 1)
+        given: Any = x
         aggregate: Any = x.update(shape=(*x.shape[:-1], columns))
-        return _with_nodes(sharded, AggregatedFeatures(x, aggregate, first.aggregation))
+        return _with_nodes(sharded, AggregatedFeatures(given, aggregate, first.aggregation))
     aggregate, is_masked = _aggregate(first, sharded)
     # As a graph is placed, its features are 0 in the rows of padding, and need no copy.
     features = x if is_masked else _masked(sharded)
@@ -119,12 +125,17 @@ def _pays(model: nnx.Module, sharded: ShardedGraph, epochs: int) -> bool:
     forbids it, and evaluation. The number of matrix products is the same either way.
     """
     first, x = first_aggregation(model), plain_features(sharded.shards.nodes)
-    if first is None or x is None:
+    if first is None or x is None or _are_sparse(x):
         return False
     of_column, of_copy = _numbers_moved(sharded)
     features = (x.values if isinstance(x, FeatureColumns) else x).shape[-1]
     width, passes = min(first.width, features), epochs * (3 if first.in_training else 1)
     return features * of_column <= passes * (width * of_column + features * of_copy)
+
+
+def _are_sparse(x: Any) -> bool:
+    """True for sparse features: their map reads fewer numbers than their aggregate would have."""
+    return isinstance(x.values if isinstance(x, FeatureColumns) else x, SparseFeatures)
 
 
 def _numbers_moved(sharded: ShardedGraph) -> tuple[int, int]:

@@ -11,25 +11,29 @@ import numpy as np
 import optax
 from flax import nnx
 
+from jaxgraph.kinds import kind_of, way_to_graph
 from jaxgraph.layers import plain_features
 from jaxgraph.parallel import FeatureColumns, ShardedGraph
 from jaxgraph.parallel.neighborhood import is_graph
 from jaxgraph.parallel.nnx_objects import refuse_local_modules
 from jaxgraph.parallel.whole_graph import sharded_on_one
-from jaxgraph.train.task import NodeClassification, Task
+from jaxgraph.train.classification import NodeClassification
+from jaxgraph.train.task import Task
 
 __all__ = [
     "check_model",
     "check_optimizer",
+    "check_optimizer_kind",
     "checked_count",
+    "checked_graph",
     "checked_graphs",
     "checked_task",
 ]
 
 
 _ORDER = (
-    "The order of arguments is model, sharded graph (from jaxgraph.parallel.shard), optimizer (of "
-    "optax), then all else by name"
+    "The order of arguments is model, graph (a Graph, or from jaxgraph.parallel.shard), optimizer "
+    "(of optax), then all else by name"
 )
 
 
@@ -37,15 +41,23 @@ def checked_task(task: Task | None) -> Task:
     """The task, `NodeClassification()` for None.
 
     Raises:
-      ValueError: it is no task, or a class instead of an instance.
+      ValueError: it is no task, a class instead of an instance, or holds arrays.
     """
     if task is None:
         return NodeClassification()
     if isinstance(task, type) or not isinstance(task, Task):
         raise ValueError(
-            f"task is {task!r}; expected an object with the methods of jaxgraph.train.Task, such "
-            "as jaxgraph.train.NodeClassification()"
+            f"task is {kind_of(task)}; expected an object with the methods of jaxgraph.train.Task, "
+            "such as jaxgraph.train.NodeClassification()"
         )
+    try:
+        hash(task)
+    except TypeError as error:
+        raise ValueError(
+            f"task: {kind_of(task)} cannot be hashed ({error}); expected attributes that are "
+            "numbers, texts and tuples. Arrays belong to the graph: graph.with_nodes(name=array), "
+            "and shard.node_data['name'] in the task"
+        ) from error
     return task
 
 
@@ -74,12 +86,12 @@ def checked_graphs(
     one = isinstance(sharded, ShardedGraph | nnx.Module | optax.GradientTransformation)
     one = one or is_graph(sharded)
     graphs: Any = (sharded,) if one else sharded
-    if not isinstance(graphs, Sequence) or not graphs:
-        raise ValueError(f"expected a sharded graph or several, got {_kind(sharded)}. {_ORDER}")
+    if not isinstance(graphs, Sequence) or isinstance(graphs, str) or not graphs:
+        raise ValueError(_no_graph(sharded))
     graphs = [sharded_on_one(graph) if is_graph(graph) else graph for graph in graphs]
     for graph in graphs:
         if not isinstance(graph, ShardedGraph):
-            raise ValueError(f"expected a sharded graph, got {_kind(graph)}. {_ORDER}")
+            raise ValueError(_no_graph(graph))
         if graph.mesh != graphs[0].mesh:
             raise ValueError("the sharded graphs live on different meshes; shard them on one")
         if not abstract and isinstance(graph.shards.node_ids, jax.ShapeDtypeStruct):
@@ -96,6 +108,15 @@ def checked_graphs(
     return tuple(graphs)
 
 
+def checked_graph(sharded: Any, task: Task | None = None, **options: Any) -> ShardedGraph:
+    """One sharded graph; as `checked_graphs`, of which several are refused."""
+    graph, *others = checked_graphs(sharded, task, **options)
+    if others:
+        count = 1 + len(others)
+        raise ValueError(f"expected one graph, got {count}; call this once for each of them")
+    return graph
+
+
 def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
     """Checks that a model is a module that can be trained on sharded graphs.
 
@@ -109,7 +130,7 @@ def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
     """
     if not isinstance(model, nnx.Module):
         raise ValueError(
-            f"model is {_kind(model)}; expected a flax.nnx.Module instance that is called as "
+            f"model is {kind_of(model)}; expected a flax.nnx.Module instance that is called as "
             f"model(shard, x, key=key, train=train). {_ORDER}"
         )
     if jax.tree.leaves(nnx.state(model, nnx.RngState)):
@@ -152,16 +173,7 @@ def check_optimizer(optimizer: Any, model: nnx.Module) -> None:
     Raises:
       ValueError: it is none of optax, or needs more than the gradient, the parameters and the loss.
     """
-    if isinstance(optimizer, nnx.Optimizer):
-        raise ValueError(
-            "optimizer is an nnx.Optimizer, which keeps its state in itself; pass the "
-            "transformation of optax that it was made of, such as optax.adam(1e-2)"
-        )
-    if not isinstance(optimizer, optax.GradientTransformation):
-        raise ValueError(
-            f"optimizer is {_kind(optimizer)}; expected a transformation of optax, such as "
-            f"optax.adam(1e-2). {_ORDER}"
-        )
+    check_optimizer_kind(optimizer)
     optimizer = optax.with_extra_args_support(optimizer)
 
     def step(params: nnx.State) -> Any:
@@ -178,6 +190,20 @@ def check_optimizer(optimizer: Any, model: nnx.Module) -> None:
         ) from error
 
 
+def check_optimizer_kind(optimizer: Any) -> None:
+    """Raises ValueError for what is no transformation of optax."""
+    if isinstance(optimizer, nnx.Optimizer):
+        raise ValueError(
+            "optimizer is an nnx.Optimizer, which keeps its state in itself; pass the "
+            "transformation of optax that it was made of, such as optax.adam(1e-2)"
+        )
+    if not isinstance(optimizer, optax.GradientTransformation):
+        raise ValueError(
+            f"optimizer is {kind_of(optimizer)}; expected a transformation of optax, such as "
+            f"optax.adam(1e-2). {_ORDER}"
+        )
+
+
 def checked_count(name: str, value: Any) -> int:
     """A number of epochs as an int.
 
@@ -189,5 +215,9 @@ def checked_count(name: str, value: Any) -> int:
     return int(value)
 
 
-def _kind(value: Any) -> str:
-    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+def _no_graph(value: Any) -> str:
+    way = way_to_graph(value)
+    return (
+        f"expected a sharded graph, a Graph or several, got {kind_of(value)}"
+        f"{way and ': ' + way}. {_ORDER}"
+    )

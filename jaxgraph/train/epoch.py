@@ -172,7 +172,7 @@ class _Programs:
 
 
 # Every learner has functions of its own: jax caches the programs of a function as long as the
-# function, and an optimizer that is made anew is another learner.
+# function.
 @lru_cache(maxsize=LEARNERS)
 def _programs(learner: Learner) -> _Programs:
     def epoch(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -12,8 +14,9 @@ from flax import nnx
 
 from jaxgraph.parallel import Shard, ShardedGraph, gather_rows, spmd
 from jaxgraph.parallel.spmd import local_rows
-from jaxgraph.train.arguments import check_model, checked_graphs, checked_task
+from jaxgraph.train.arguments import check_model, checked_graph, checked_graphs, checked_task
 from jaxgraph.train.objective import apply_model, plain_shard, split_model
+from jaxgraph.train.regression import Moments
 from jaxgraph.train.state import abstract_variables, place_variables
 from jaxgraph.train.task import SPLITS, Sums, Task
 
@@ -52,8 +55,15 @@ def evaluation_sums(
 def add_sums(sums: Sequence[Mapping[str, Sums]]) -> dict[str, Sums]:
     """Sums of several graphs added up, split by split."""
     splits = dict.fromkeys(split for of_graph in sums for split in of_graph)
+
+    def added(*parts: Any) -> Any:
+        return functools.reduce(operator.add, parts)
+
+    def is_whole(part: Any) -> bool:
+        return isinstance(part, Moments)
+
     return {
-        split: jax.tree.map(lambda *parts: sum(parts), *(s[split] for s in sums if split in s))
+        split: jax.tree.map(added, *(s[split] for s in sums if split in s), is_leaf=is_whole)
         for split in splits
     }
 
@@ -121,7 +131,7 @@ def predict(
     Raises:
       ValueError: an argument is not of its kind, or the model does not fit the graph.
     """
-    (sharded,) = checked_graphs(sharded)
+    sharded = checked_graph(sharded)
     check_model(model, (sharded,))
     outputs = _outputs(*_placed(model, sharded), sharded)
     return gather_rows(outputs, sharded) if gather else local_rows(outputs, sharded)
@@ -140,7 +150,7 @@ def compile_inference(model: nnx.Module, sharded: ShardedGraph) -> jax.stages.Co
     Raises:
       ValueError: an argument is not of its kind, or the model does not fit the graph.
     """
-    (sharded,) = checked_graphs(sharded, abstract=True)
+    sharded = checked_graph(sharded, abstract=True)
     check_model(model, (sharded,))
     graphdef, params, statistics = split_model(model)
     params, statistics = (abstract_variables(v, sharded) for v in (params, statistics))

@@ -76,7 +76,8 @@ def fit(
       model: called as `model(shard, x, key=key, train=...)`; changed in place, when training ends.
       sharded: the graph, or several: of different shapes, or padded to the same. A `Graph` is
         sharded over one device, and stays there as long as it lives.
-      optimizer: of optax. A second run with the same object compiles nothing.
+      optimizer: of optax. A second run with an equal one compiles nothing: one of optax with equal
+        numbers, and the same objects where there are functions or arrays of your own.
       epochs: how many, at most; of a continued run, how many more.
       seed: of dropout, from 0 to 2**32 - 1; the parameters have been drawn with the model's own.
         None: 0, or that of `state`.

@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from jaxgraph.parallel import ShardedGraph, gather_rows, place_rows
+from jaxgraph.train.arguments import check_model, check_optimizer_kind
 from jaxgraph.train.epoch import Kept
 from jaxgraph.train.objective import split_model
 from jaxgraph.train.state import TrainState, replicate
@@ -93,7 +94,12 @@ def abstract_fit_state(
       The target that Orbax restores into: NumPy arrays of the right shapes and types that take no
       memory, of a single number each. (Orbax's `v1` restores no `jax.ShapeDtypeStruct` that has no
       sharding, and to NumPy only where the target is NumPy.)
+
+    Raises:
+      ValueError: an argument is not of its kind.
     """
+    check_model(model, ())
+    check_optimizer_kind(optimizer)
     params, statistics = jax.eval_shape(lambda tree: tree, split_model(model)[1:])
     key_data = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
     val_loss: Any = jax.ShapeDtypeStruct((), jnp.result_type(float))

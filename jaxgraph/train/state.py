@@ -14,7 +14,9 @@ from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.parallel import ShardedGraph, place_rows, rows_prefix
+from jaxgraph.train.arguments import check_model, check_optimizer_kind, checked_graph
 from jaxgraph.train.objective import split_model
+from jaxgraph.train.optimizers import Optimizer, comparable
 from pallas_kernels.pytrees import pytree
 
 __all__ = [
@@ -62,18 +64,24 @@ def initial_state(
 
     Returns:
       The state that the first training step starts from.
+
+    Raises:
+      ValueError: an argument is not of its kind.
     """
+    sharded = checked_graph(sharded)
+    check_model(model, (sharded,))
+    check_optimizer_kind(optimizer)
     _, params, statistics = split_model(model)
     params = place_variables(params, sharded)
-    optimizer_state = _fresh(optimizer)(params, sharded)
+    optimizer_state = _fresh(comparable(optimizer))(params, sharded)
     return TrainState(params, place_variables(statistics, sharded), optimizer_state)
 
 
 @lru_cache(maxsize=LEARNERS)
-def _fresh(optimizer: optax.GradientTransformation) -> Callable[..., Pytree]:
+def _fresh(optimizer: Optimizer) -> Callable[..., Pytree]:
     def make(params: nnx.State, sharded: ShardedGraph) -> Pytree:
         # Copied: an optimizer may start from the parameters themselves (averages, look-ahead).
-        state = _copies(optimizer.init(params))
+        state = _copies(optimizer.transformation.init(params))
         return jax.lax.with_sharding_constraint(state, shardings(state, sharded))
 
     return jax.jit(make)

@@ -15,10 +15,11 @@ from jaxgraph.seeds import checked_seed
 from jaxgraph.train.arguments import (
     check_model,
     check_optimizer,
-    checked_graphs,
+    checked_graph,
     checked_task,
 )
 from jaxgraph.train.objective import gradients, split_model
+from jaxgraph.train.optimizers import Optimizer, comparable
 from jaxgraph.train.state import (
     LEARNERS,
     TrainState,
@@ -38,12 +39,12 @@ class Learner:
 
     Attributes:
       graphdef: structure of the model.
-      optimizer: of optax.
+      optimizer: of optax, equal where it was made alike.
       task: what is learned.
     """
 
     graphdef: nnx.GraphDef
-    optimizer: optax.GradientTransformation
+    optimizer: Optimizer
     task: Task
 
 
@@ -65,7 +66,7 @@ def train_step(
         learner.graphdef, state.params, state.statistics, sharded, key, learner.task, train=True
     )
     # Optimizers that look at the loss (reduce_on_plateau) take it as `value`; others ignore it.
-    optimizer = optax.with_extra_args_support(learner.optimizer)
+    optimizer = optax.with_extra_args_support(learner.optimizer.transformation)
     updates, optimizer_state = optimizer.update(
         grads, state.optimizer_state, state.params, value=loss
     )
@@ -99,7 +100,7 @@ def compile_train_step(
       ValueError: an argument is not of its kind, or model, graph and task do not fit together.
     """
     task = checked_task(task)
-    (sharded,) = checked_graphs(sharded, task, abstract=True, train=True)
+    sharded = checked_graph(sharded, task, abstract=True, train=True)
     check_model(model, (sharded,))
     check_optimizer(optimizer, model)
     key = jax.eval_shape(lambda: jax.random.key(0))
@@ -121,15 +122,15 @@ def _train_step(learner: Learner) -> Any:
 
 def make_learner(model: nnx.Module, optimizer: optax.GradientTransformation, task: Task) -> Learner:
     """The static part of training a model."""
-    return Learner(split_model(model)[0], optimizer, task)
+    return Learner(split_model(model)[0], comparable(optimizer), task)
 
 
 def loss_and_grad(
     model: nnx.Module,
     sharded: ShardedGraph,
+    *,
     seed: int = 0,
     train: bool = False,
-    *,
     task: Task | None = None,
 ) -> tuple[jax.Array, nnx.State]:
     """The training loss of a model and its gradient; the model stays as it is.
@@ -149,7 +150,7 @@ def loss_and_grad(
       ValueError: an argument is not of its kind, or model, graph and task do not fit together.
     """
     task = checked_task(task)
-    (sharded,) = checked_graphs(sharded, task, train=True)
+    sharded = checked_graph(sharded, task, train=True)
     check_model(model, (sharded,))
     key = random_key(checked_seed("seed", seed), sharded)
     graphdef, params, statistics = split_model(model)

@@ -1,4 +1,4 @@
-"""The HLO parser, on lines as different versions of XLA write them and on stored programs."""
+"""The HLO parser, on lines of several versions of XLA and on stored programs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A tiny graph as the workers get it."""
+"""A tiny graph in the form that workers read."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from benchmarks.cpu.inputs import Data
 
 
 def tiny(seed: int = 0) -> Data:
-    """30 nodes; one has a self-loop, one has no edges, one edge is there twice."""
+    """30 nodes; one has a self-loop, one has no edges, one edge occurs twice."""
     generator = np.random.default_rng(seed)
     senders = np.append(generator.integers(0, 29, 100), [3, 4, 4]).astype(np.int32)
     receivers = np.append((senders[:100] + 1 + generator.integers(0, 28, 100)) % 29, [3, 5, 5])

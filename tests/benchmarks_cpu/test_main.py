@@ -26,7 +26,7 @@ def test_a_run_from_the_command_line_to_the_files(
     assert found["limits"]["bandwidth"] > 0 and found["sizes"]["tiny"]["num_nodes"] == 30
     rows = {(row["contestant"], row["task"]["weighted"]): row for row in found["peers"]}
     assert rows.keys() >= {(name, w) for name in ("jaxgraph", "scipy") for w in (False, True)}
-    # A round that other processes disturb is tried again, and kept where no calm one came.
+    # A disturbed round is repeated, and kept where no undisturbed one came.
     assert all(row["seconds"] and not row["failure"] for row in rows.values())
     assert rows["jaxgraph", True]["error"] < 1e-6 and rows["scipy", True]["error"] < 1e-6
     assert "| tiny | SpMM weighted 4 |" in table.read_text()

@@ -18,7 +18,7 @@ EPOCH = Epoch("gcn")
 
 
 class Scripted:
-    """A worker that answers as it was told, and writes down who was asked."""
+    """A worker that gives scripted answers, and records who was asked."""
 
     def __init__(
         self,

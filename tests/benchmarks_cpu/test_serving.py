@@ -14,7 +14,7 @@ from tests.benchmarks_cpu.graphs import tiny
 
 
 class Counting:
-    """A library that counts what it is asked for."""
+    """A library that counts its calls."""
 
     def __init__(self) -> None:
         self.runs = 0

@@ -1,4 +1,4 @@
-"""Workers that die, stop or never start; the tasks that are left are done all the same."""
+"""Workers that die, stop or never start; the remaining tasks are done all the same."""
 
 import sys
 import time

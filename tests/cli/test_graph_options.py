@@ -66,7 +66,7 @@ def test_the_seed_draws_the_split_of_a_set_without_one(tmp_path: Path):
         mask, text = drawn(**options)
         expected = load_gnn_benchmark("amazon-photo", tmp_path, split_seed=seed).train_mask
         np.testing.assert_array_equal(mask, np.asarray(expected))
-        assert text == f"drawn of the largest component: {per_class}, seed {seed}"
+        assert text == f"drawn from the largest component: {per_class}, seed {seed}"
     assert drawn(seed=3, labels_per_class=5)[1].startswith("drawn: 5 training and 30 validation")
     assert split_summary(GraphOptions(dataset="cora", seed=1)) == "that of the dataset"
 

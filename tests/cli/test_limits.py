@@ -12,7 +12,7 @@ from jaxgraph.nn.layer import NORMS
 from jaxgraph.ops.core.choice import PREFERENCE
 
 UNLIMITED = ("dataset", "option", "weight_column")
-"""Their values are looked up in the registry of data sets, or in the file."""
+"""Options whose values are checked by the registry of data sets, or by the reader of the file."""
 
 
 @dataclass(frozen=True, kw_only=True)

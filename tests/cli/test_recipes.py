@@ -1,12 +1,13 @@
 import re
 from dataclasses import fields
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 
 from jaxgraph import datasets, nn
-from jaxgraph.cli.recipes import MODELS, Recipe, prepared, recipe
+from jaxgraph.cli.recipes import MODELS, Recipe, build_model, prepared, recipe
 from jaxgraph.graph import Graph
 from tests.interpreter import run_alone
 
@@ -32,7 +33,9 @@ def test_every_data_set_and_model_has_a_recipe_that_names_its_source(model: str)
 
 
 def test_numbers_of_another_model_or_set_are_told_apart():
-    for name, model in product(PUBLISHED, ("gatv2", "gin", "deepgcn")):
+    for name, model in product(
+        PUBLISHED, ("gatv2", "gin", "gine", "deepgcn", "transformer", "pna")
+    ):
         assert f"none published for {MODELS[model]}" in recipe(name, model).source
     for name in ("cora", "pubmed"):
         assert "none published for GraphSAGE; that of GCN" in recipe(name, "sage").source
@@ -47,6 +50,9 @@ def test_numbers_are_those_of_the_papers():
     assert numbers(recipe("cora", "gcn")) == (16, None, 0.5, 0.01, 5e-4)
     assert numbers(recipe("Cora", "gat")) == (8, 8, 0.6, 0.005, 5e-4)
     assert numbers(recipe("pubmed", "gat")) == (8, 8, 0.6, 0.01, 1e-3)
+    # Gasteiger et al. (2019), section 5; Chen et al. (2020), table 8.
+    assert numbers(recipe("cora", "appnp")) == (64, None, 0.5, 0.01, 5e-4)
+    assert numbers(recipe("cora", "gcnii")) == (64, None, 0.6, 0.01, 5e-4)
     # Shchur et al. (2018): config/optimized/gcn.conf.yaml, config/reference/gat.conf.yaml.
     assert numbers(recipe("amazon-photo", "gcn")) == (64, None, 0.8, 0.01, 1e-3)
     assert numbers(recipe("coauthor-cs", "gat")) == (8, 8, 0.6, 0.01, 5e-4)
@@ -75,8 +81,8 @@ def test_a_recipe_prepares_the_features():
 def test_an_unknown_model_is_refused_with_the_nearest_name():
     with pytest.raises(ValueError, match=r"--model: got 'gta'.* Did you mean 'gat'\?"):
         recipe("cora", "gta")
-    with pytest.raises(ValueError, match=r"expected one of gcn, sage, gat, gatv2, gin, deepgcn\.$"):
-        recipe("mine.csv", "transformer")
+    with pytest.raises(ValueError, match=r"expected one of gcn, sage, gat, .*, gcnii, pna\.$"):
+        recipe("mine.csv", "ngcf")
 
 
 def test_recipes_are_there_without_jax():
@@ -86,3 +92,25 @@ def test_recipes_are_there_without_jax():
     )
     result = run_alone(program)
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_models_use_the_edge_data_that_they_can(model: str):
+    rng = np.random.default_rng(0)
+    ends, features = rng.integers(0, 20, (2, 60)), rng.random((20, 4), np.float32)
+    plain = Graph(*ends, num_nodes=20, nodes=features, labels=np.arange(20, dtype=np.int32) % 3)
+    reads = model in ("gat", "gatv2", "gine")
+    data = rng.random((60, 2), np.float32)
+    given = plain.replace(edges=data) if reads else plain.replace(edge_weight=data[:, 0])
+    found: Any = build_model(recipe("mine.csv", model), given, 0)
+    if model in ("transformer", "pna"):
+        with pytest.raises(ValueError, match="does not use edge_weight"):
+            found(given, features)
+    elif reads:
+        assert found(given, features).shape == (20, 3)
+        assert found.layers[0].convolution.edge_kernel.shape[0] == 2
+    else:
+        assert np.abs(found(given, features) - found(plain, features)).max() > 1e-4
+    if model == "gine":
+        with pytest.raises(ValueError, match="--model: gine reads features of edges, and"):
+            build_model(recipe("mine.csv", model), plain, 0)

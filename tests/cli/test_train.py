@@ -92,7 +92,7 @@ def test_one_part_trains_to_the_same_loss(written: dict, tmp_path: Path):
 
 
 def test_the_step_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """The figures of the summary are those of the program that trained."""
+    """The summary shows the figures of the program that trained."""
     programs = []
     compile_program = jax.stages.Lowered.compile
 
@@ -105,6 +105,13 @@ def test_the_step_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     (epoch,) = programs
     temporary = written["memory_per_device"]["temporary"]
     assert temporary == epoch.memory_analysis().temp_size_in_bytes > 0
+
+
+def test_the_loss_is_weighed_and_smoothed(tmp_path: Path):
+    options = ("--class-weights", "balanced", "--label-smoothing", "0.8")
+    losses = run(*options, out=tmp_path / "run.json")["history"]["loss"]
+    # The entropy of what is aimed at: of 0.4 and three times 0.2.
+    assert losses[0] > losses[-1] > 1.33
 
 
 def test_activations_of_16_bits_take_less_memory_and_learn_as_much(tmp_path: Path):
@@ -252,6 +259,8 @@ def test_devices_are_emulated_without_the_user_setting_anything(tmp_path: Path):
         (["--weight-decay", "inf"], "--weight-decay: got inf"),
         (["--epochs", "0"], "--epochs: got 0; expected an integer at least 1."),
         (["--patience", "-1"], "--patience: got -1"),
+        (["--label-smoothing", "1"], "--label-smoothing: got 1"),
+        (["--class-weights", "even"], "--class-weights: got 'even'"),
         (["--parts", "0"], "--parts: got 0"),
         (["--seed", "-1"], "--seed: got -1"),
         (["--mode", "domain", "--prefetch"], "--prefetch: layers of mode domain have none"),
@@ -268,7 +277,7 @@ def test_mistakes_are_one_line_in_words_of_the_command(wrong: list[str], message
     assert result.exit_code == 2, result.output
     assert message in result.stderr
     assert result.stderr.startswith("Error: --") and result.stderr.count("\n") == 1
-    # No name of a parameter in Python, which have underscores; generators' own names have none.
+    # The message has no Python parameter name, with underscores; generators' names have none.
     assert "_" not in result.stderr.replace("JAXGRAPH_DATA", "").replace("mosaic_gpu", "")
 
 

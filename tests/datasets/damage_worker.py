@@ -1,7 +1,8 @@
 """Reads damaged files one after the other, in a process whose memory and time are limited.
 
-Run with the first case, the number after the last, a folder, and a path for what was found. Before
-each case its number is written there, so that whoever started this knows what ended it.
+Run with the first case, the number after the last, a folder, and a path for the results. The number
+of each case is written there before it is read, so that the parent knows which case ended the
+process.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from tests.datasets.mutations import mutated
 from tests.datasets.valid_files import FORMATS
 
 MOST_MEMORY = 1 << 30
-"""Bytes of address space that a case may take beside what the process has at its start."""
+"""Bytes of address space that a case may use in addition to those at the start."""
 MOST_SECONDS = 20
 OURS = str(Path(jaxgraph.__file__).parent)
 
 
 def damaged_files(case: int, folder: Path) -> str:
-    """Writes the files of a case, one of which is damaged, and returns the name of the format."""
+    """Writes the files of a case, one of them damaged, and returns the name of the format."""
     rng = Random(case)
     name = list(FORMATS)[case % len(FORMATS)]
     files = FORMATS[name].files
@@ -44,7 +45,7 @@ def damaged_files(case: int, folder: Path) -> str:
 
 
 def outcome(name: str, folder: Path) -> str:
-    """Reads a graph, and returns "graph", "refused", or what was raised instead."""
+    """Reads a graph, and returns "graph", "refused", or the name of another exception."""
     try:
         graph = FORMATS[name].read(folder)
     except Exception as error:

@@ -63,9 +63,9 @@ def mutated(rng: Random, content: bytes, kind: str) -> bytes:
     """Damages a file's content once to three times.
 
     Args:
-        rng: where the damage is drawn from.
+        rng: the source of the damage.
         content: the file.
-        kind: "pickle", "npy", "npz", "mat", "text", or "gz": a text that is compressed.
+        kind: "pickle", "npy", "npz", "mat", "text", or "gz": a compressed text.
 
     Returns:
         The damaged content.
@@ -251,7 +251,7 @@ def _array(rng: Random, content: bytes) -> bytes:
 
 
 def _member(rng: Random, content: bytes) -> bytes:
-    """Damages a member of an archive, whose checksums stay right, or leaves one out."""
+    """Damages a member of an archive, with correct checksums, or leaves one out."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = {info.filename: archive.read(info) for info in archive.infolist()}
@@ -285,7 +285,7 @@ def _directory(rng: Random, content: bytes) -> bytes:
 
 
 def _variable(rng: Random, content: bytes) -> bytes:
-    """Damages a variable of a MATLAB file, inside of its compression if it has any."""
+    """Damages a variable of a MATLAB file, inside its compression if it has any."""
     place, spans = 128, []
     while place + 8 <= len(content):
         code, size = struct.unpack("<II", content[place : place + 8])
@@ -310,7 +310,7 @@ def _near_the_start(rng: Random, content: bytes) -> bytes:
 
 
 def _unpacked(rng: Random, content: bytes) -> bytes:
-    """Damages a compressed text before it is compressed."""
+    """Damages a compressed text before its compression."""
     try:
         text = gzip.decompress(content)
     except Exception:

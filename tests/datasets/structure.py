@@ -1,5 +1,7 @@
 """Properties of a graph's edges and masks that the tests of data sets check."""
 
+from typing import Any
+
 import numpy as np
 from scipy.sparse import csgraph
 
@@ -7,10 +9,10 @@ from jaxgraph.datasets import to_scipy
 from jaxgraph.graph import Graph
 
 
-def present(array: np.ndarray | None) -> np.ndarray:
-    """Returns an array that a graph is expected to have."""
+def present(array: Any) -> np.ndarray:
+    """Returns an array that a graph is expected to have; a sparse one as a dense one."""
     assert array is not None
-    return array
+    return array if isinstance(array, np.ndarray) else array.toarray()
 
 
 def component_sizes(graph: Graph) -> list[int]:

@@ -35,7 +35,7 @@ def test_the_files_are_valid_until_they_are_damaged(tmp_path: Path, name: str) -
 
 
 def run(count: int, folder: Path, *, first: int = 0) -> tuple[list[dict[str, Any]], Counter[str]]:
-    """Reads damaged files in other processes, and returns what was wrong, and the outcomes."""
+    """Reads damaged files in other processes, and returns the faults and the outcomes."""
     wrong: list[dict[str, Any]] = []
     counts: Counter[str] = Counter()
     report, files = folder / "report", folder / "files"
@@ -70,7 +70,7 @@ def check(count: int, folder: Path) -> None:
         f"case {line['case']} {line.get('format', '')}: {line.get('raised') or line.get('ended')}"
         for line in wrong[:5]
     )
-    # Neither is damage so harmless that all is read, nor so coarse that nothing is.
+    # Damage is neither so harmless that all is read, nor so coarse that nothing is.
     assert counts["graph"] + counts["refused"] == count
     assert min(counts["graph"], counts["refused"]) > count // 20
 

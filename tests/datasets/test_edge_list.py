@@ -1,4 +1,4 @@
-"""Lists of edges in every format that is read, and in some that are not."""
+"""Lists of edges in every supported format, and in some others."""
 
 import gzip
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where data is looked for, and what is said when it is not there."""
+"""The folder of the data, and the error where it is missing."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Generated graphs: exact counts, what a seed fixes, and that features tell the classes."""
+"""Generated graphs: exact counts, dependence on the seed, and features that predict the classes."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""MatrixMarket and METIS: what SciPy's writer and the manual say, and files that are damaged."""
+"""MatrixMarket and METIS: SciPy's writer, the examples of the manual, and damaged files."""
 
 import gzip
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Pickles and archives by an attacker's hand: each is refused, cheaply, and changes nothing."""
+"""Pickles and archives of an attacker: each is refused, cheaply, and changes nothing."""
 
 import pickle
 import pickletools
@@ -21,7 +21,7 @@ MOST_MEMORY = 32 << 20
 
 
 def call(module: str, name: str, *args: bytes) -> bytes:
-    """A call by name of arguments that are themselves instructions."""
+    """A call, by name, with arguments that are themselves instructions."""
     return b"c" + f"{module}\n{name}\n".encode() + b"(" + b"".join(args) + b"tR"
 
 

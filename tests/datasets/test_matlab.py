@@ -118,7 +118,7 @@ def test_content_that_does_not_fit_is_named(
 
 
 def damage(path: Path, key: str, array: str, value: int) -> None:
-    """Overwrites an index of a matrix in a file, which need not be one that SciPy would write."""
+    """Overwrites an index of a matrix in a file, even with one that SciPy would not write."""
     content = bytearray(path.read_bytes())
     written = getattr({"network": NETWORK, "group": GROUP}[key].tocsc(), array)
     offset = content.index(written.astype("<i4").tobytes(), content.index(key.encode()))

@@ -1,4 +1,4 @@
-"""OGB's folders, in both forms, written here as the benchmark's own tools do."""
+"""OGB's folders, in both forms, written here like the benchmark's own tools."""
 
 import gzip
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Pickles: what data files need is read, everything else is refused before it runs."""
+"""Pickles: objects of data files are read, all others are refused before they run."""
 
 import collections
 import pickle
@@ -22,7 +22,7 @@ from jaxgraph.datasets.restricted_pickle import load_pickle
 
 
 class Touch:
-    """Pickles as a call that creates a file: proof that nothing ran is that there is none."""
+    """Pickles as a call that creates a file: without the file, nothing ran."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Texts of edges as people write them: each read as it was meant, or refused with the way out."""
+"""Edge lists as people write them: each is read as meant, or refused with advice."""
 
 import gzip
 import logging
@@ -211,7 +211,7 @@ def test_an_empty_column_is_ignored_and_reported(
         "7 11\n5 3 2\n1 3 4\n5 4 2 1\n",  # not all of it
         "% c\n3 2 001\n2 5\n1 5 3 1\n2 1\n",
         "3 3\n2 3\n1 3\n1 2\n",
-        "4 2 011\n5 2 .5\n5 1 .5\n5 4 .5\n5 3 .5\n",  # would be taken for edges with weights
+        "4 2 011\n5 2 .5\n5 1 .5\n5 4 .5\n5 3 .5\n",  # would pass for edges with weights
     ],
 )
 def test_a_graph_of_metis_under_the_name_of_a_text_is_told(tmp_path: Path, content: str) -> None:

@@ -1,4 +1,4 @@
-"""Small valid files of every format that is read: what the tests of damaged files start from."""
+"""Small valid files of every supported format, from which the tests of damaged files start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Format:
     Args:
         read: reads the graph from the folder of the files.
         files: the content of each file, by its path in the folder.
-        kinds: what mutations call the content, by the end of the path; "text" for others.
+        kinds: the names that mutations use for the content, by the end of the path; "text" for
+          others.
     """
 
     read: Callable[[Path], Graph]
@@ -37,7 +38,7 @@ class Format:
     )
 
     def kind(self, path: str) -> str:
-        """Returns what mutations call the content of a file."""
+        """Returns the name that mutations use for the content of a file."""
         return next((kind for end, kind in self.kinds.items() if path.endswith(end)), "text")
 
 
@@ -203,4 +204,4 @@ FORMATS: Mapping[str, Format] = {
         + _lines([[(i + 1) % 60 + 1, (i - 1) % 60 + 1] for i in range(60)], " "),
     ),
 }
-"""By name. A format that is new is one more entry."""
+"""The data sets by name. A new format is one more entry."""

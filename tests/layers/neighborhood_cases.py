@@ -20,11 +20,11 @@ HEADS, OUT = 2, 3
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A convolution: as a function, as its reference, as stages of parameters, and parameters."""
+    """A convolution: a function, its reference, its stages if it has any, and parameters."""
 
     conv: Callable[..., Any]
     oracle: Callable[..., Any]
-    stages: Callable[..., ConvStages]
+    stages: Callable[..., ConvStages] | None
     params: dict[str, Any]
 
 
@@ -78,6 +78,29 @@ def _gatv2() -> Case:
     return Case(layers.gatv2_conv, convolutions.gatv2, layers.gatv2_stages, params)
 
 
+def _transformer() -> Case:
+    names = ("query", "key", "value", "skip")
+    params = {f"{name}_kernel": normal(NUM_FEATURES, HEADS * OUT) for name in names}
+    params |= {f"{name}_bias": normal(HEADS * OUT) for name in names if name != "key"}
+    params["gate"] = normal(3, HEADS * OUT)
+    heads: dict[str, Any] = {"num_heads": HEADS}
+    return Case(
+        partial(layers.transformer_conv, **heads),
+        partial(convolutions.transformer, **heads),
+        partial(layers.transformer_stages, **heads),
+        params,
+    )
+
+
+def _pna() -> Case:
+    params = {f"{end}_kernel": normal(NUM_FEATURES, 2) for end in ("sender", "receiver")}
+    params |= {"self_kernel": normal(NUM_FEATURES, OUT), "kernel": normal(8, OUT)}
+    params |= {"message_bias": normal(2), "bias": normal(OUT)}
+    names: dict[str, Any] = {"aggregators": ("mean", "max", "min", "sum"), "delta": 1.3}
+    names["scalers"] = ("attenuation",)
+    return Case(partial(layers.pna_conv, **names), partial(convolutions.pna, **names), None, params)
+
+
 CASES = {
     "gcn-narrow": _gcn(3),
     "gcn-wide": _gcn(WIDE),
@@ -88,8 +111,10 @@ CASES = {
     "gat": _gat(True),
     "gat-mean": _gat(False),
     "gatv2": _gatv2(),
+    "transformer": _transformer(),
+    "pna": _pna(),
 }
-"""Of widths that are mapped before and after the sum."""
+"""Convolutions whose widths are mapped before the sum, and after it."""
 
 
 def doubles(params: dict[str, Any]) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Features with their aggregate: what it is, who takes it, and that it changes nothing."""
+"""Features with their aggregate: its values, the layers that read it, and equal results."""
 
 from collections.abc import Callable
 from functools import partial
@@ -62,7 +62,7 @@ def expected_aggregate(aggregation: Any) -> np.ndarray:
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 @pytest.mark.parametrize("aggregation", [SymmetricSum(), SymmetricSum(False), MEAN, SUM, MAX])
 def test_the_aggregate_is_that_of_the_reference(aggregation: Any, mode: str) -> None:
-    """All columns at once, and a few at a time whose number does not divide them."""
+    """All columns at once, and a few at a time, of a number that does not divide theirs."""
     widths = (NUM_FEATURES, NUM_FEATURES - 2)
     assert NUM_FEATURES % widths[1]
 
@@ -106,7 +106,7 @@ def test_a_few_columns_at_a_time_take_less_memory() -> None:
     assert temporary(8) < temporary(64 * NUM_FEATURES) / 2
 
 
-# ------------------------------------------------------------------ who takes it
+# ------------------------------------------------------------------ layers that read it
 
 
 def aggregated(shard: Any, x: Any, aggregation: Any, *, behind: bool = False) -> AggregatedFeatures:
@@ -143,19 +143,21 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], A
 @pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(name: str, behind: bool) -> None:
-    """Those of the reference, which knows of no aggregate; through it, gradients of x as well."""
+    """Compares with a reference that knows no aggregate; gradients of x flow through it too."""
     conv, oracle, params, aggregation = CASES[name]
 
     def of_aggregated(params: Any, shard: Any, x: Any) -> jax.Array:
         return conv(params, shard, aggregated(shard, x, aggregation, behind=behind))
 
-    check_convolution(of_aggregated, oracle, params, edge_weight=name.startswith("gcn"))
+    weighted = name.startswith(("gcn", "sage"))
+    options = {"edge_data": "edge_weight", "constant": name.startswith("gcn")} if weighted else {}
+    check_convolution(of_aggregated, oracle, params, **options)
 
 
 @pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_a_layer_takes_the_aggregate_that_is_its_own(name: str, behind: bool) -> None:
-    """An aggregate of 0 changes the output of a layer if, and only if, the layer takes it."""
+    """An aggregate of 0 changes the output of a layer if, and only if, the layer reads it."""
     conv, _, params, aggregation = CASES[name]
 
     def step(shard: Any) -> Any:
@@ -209,7 +211,7 @@ def test_aggregates_of_other_widths_are_refused() -> None:
     refused(ValueError, f"in_features={NUM_FEATURES}", step)
 
 
-# ------------------------------------------------------------------ what is saved
+# ------------------------------------------------------------------ residuals
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def gatv2_params(concat: bool = True) -> dict[str, Any]:
 
 
 def dropped(oracle: Callable[..., Any], rate: float) -> Callable[..., Any]:
-    """A reference that draws its attention dropout as the library does from `KEY`."""
+    """A reference with the library's draws of attention dropout from `KEY`."""
 
     def run(params: Any, edges: Edges, x: np.ndarray) -> Any:
         words = tuple(np.asarray(jax.random.key_data(KEY)).tolist())
@@ -86,7 +86,7 @@ def test_joined_heads_with_attention_dropout(name: str) -> None:
 @pytest.mark.parametrize("keeps_products", [False, True])
 @pytest.mark.parametrize("name", LAYERS)
 def test_features_that_are_made_again(name: str, keeps_products: bool) -> None:
-    """The layer's own references, on features made of parts; and of features as they are."""
+    """The layer's own references, on features made of parts, and on plain features."""
     conv, oracle, params = LAYERS[name]
 
     def halves(shard: Any, x: jax.Array, rest: tuple[jax.Array]) -> jax.Array:
@@ -101,7 +101,7 @@ def test_features_that_are_made_again(name: str, keeps_products: bool) -> None:
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_features_that_are_read_again(name: str) -> None:
-    """Where x has no gradient; those of the parameters are as without."""
+    """Without a gradient of x, the gradients of the parameters are unchanged."""
     conv, _, params = LAYERS[name]
 
     def gradients(is_derived: bool, shard: Any) -> Any:
@@ -121,7 +121,7 @@ def test_features_that_are_read_again(name: str) -> None:
 
 @pytest.mark.parametrize("graph", SPECIAL_GRAPHS, ids=lambda graph: graph.name)
 def test_special_graphs(graph: Any) -> None:
-    """A node without neighbours has the bias; one part is empty, one holds half of the graph."""
+    """A node without neighbours has the bias as output; one part is empty, one has half."""
     params = gat_params()
 
     def step(shard: Any) -> list[jax.Array]:

@@ -135,7 +135,7 @@ def test_parameters_are_cast_to_what_they_meet() -> None:
     short, wide = (jnp.ones((3, 2), dtype) for dtype in (jnp.bfloat16, jnp.float32))
     assert at_use(wide, short).dtype == add_bias(short, wide).dtype == jnp.bfloat16
     assert at_use(short, wide).dtype == add_bias(wide, short).dtype == jnp.float32
-    whole = jnp.ones((3, 2), jnp.int32)  # no type to compute in
+    whole = jnp.ones((3, 2), jnp.int32)  # no type for the computation
     assert at_use(0.5 * wide, whole).dtype == add_bias(whole, 0.5 * wide).dtype == jnp.float32
     assert add_bias(short, None) is short
 
@@ -148,7 +148,7 @@ def test_the_gradient_of_a_bias_is_summed_in_32_bits() -> None:
 
 
 def test_dropout_of_16_bits_rounds_once() -> None:
-    """By the factor of 16 bits nearest to 1 / 0.7 all that is kept would be 0.08% too large."""
+    """The 16-bit factor nearest to 1 / 0.7 would make all kept values 0.08% too large."""
 
     def step(key: jax.Array, shard: Any) -> list[Any]:
         x = shard.nodes.astype(jnp.bfloat16)

@@ -1,4 +1,4 @@
-"""Edge data that a layer would ignore is refused, with the ways out."""
+"""Edge data that a layer would ignore is refused, with advice."""
 
 from dataclasses import replace
 from typing import Any
@@ -27,7 +27,8 @@ DATA: dict[str, Any] = {
     "edges": np.ones((EDGES, 2), np.float32),
     "edge_type": np.zeros(EDGES, np.int32),
 }
-USED = {"GCN": {"edge_weight"}, "DeepGCN": {"edge_weight"}}
+USED = ("GCN", "DeepGCN", "GraphSAGE", "GIN")
+"""The models that use `edge_weight`."""
 
 
 def make(name: str) -> nnx.Module:
@@ -35,11 +36,13 @@ def make(name: str) -> nnx.Module:
 
 
 @pytest.mark.parametrize("field", DATA)
-@pytest.mark.parametrize("name", ["GCN", "DeepGCN", "GraphSAGE", "GIN", "GAT", "GATv2"])
+@pytest.mark.parametrize(
+    "name", ["GCN", "DeepGCN", "GraphSAGE", "GIN", "GAT", "GATv2", "Transformer"]
+)
 def test_models_use_edge_data_or_refuse_it(name: str, field: str) -> None:
     graph, model = small_graph(), make(name)
     given = on_devices(graph.replace(**{field: DATA[field]}), 2)
-    if field in USED.get(name, ()):
+    if field == "edge_weight" and name in USED:
         plain = predict(model, on_devices(graph, 2))
         assert np.abs(predict(model, given) - plain).max() > 1e-3
         return
@@ -55,12 +58,12 @@ def test_models_use_edge_data_or_refuse_it(name: str, field: str) -> None:
 
 def test_columns_of_features_are_refused_alike() -> None:
     given = on_devices(small_graph(edge_weight=DATA["edge_weight"]), 2, mode="p3")
-    with pytest.raises(ValueError, match=r"GraphSAGE does not use edge_weight.* uses edge_weight"):
-        fit(make("GraphSAGE"), given, optax.sgd(0.1), epochs=100)
+    with pytest.raises(ValueError, match=r"gat_conv does not use edge_weight.* use edge_weight"):
+        fit(make("GAT"), given, optax.sgd(0.1), epochs=100)
 
 
 def test_one_layer_of_a_model_can_be_given_a_shard_without() -> None:
-    """And a layer by `propagate` is asked nothing."""
+    """A layer that uses `propagate` is not asked."""
 
     class Mixed(nnx.Module):
         def __init__(self) -> None:

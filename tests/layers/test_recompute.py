@@ -1,4 +1,4 @@
-"""Recomputation in the backward: what it gives, what it keeps and what it waits for."""
+"""Recomputation in the backward: its values, its residuals and its order."""
 
 from functools import partial
 from typing import Any
@@ -77,14 +77,14 @@ def test_what_is_kept_is_not_reduced_again(keep: tuple[str, ...], times: int) ->
         return value[None], gradient
 
     sharded: Any = crooked_sharded(4, "hash", "sar")
-    # The gradient of `total` is summed over the devices as well.
+    # The gradient of `total` is summed over the devices too.
     once = sharded.shards.nodes.shape[-1] * 4 * 2 * 3 / 4
     sent = traffic(spmd(step, outputs="rows").lower(sharded).compile())
     assert sent == {"all-reduce": (times + 1) * once}
 
 
 def test_memory_is_that_of_one_block_and_the_inputs_of_all() -> None:
-    """Six blocks of eight arrays to be kept each: in the compiled program, not in theory."""
+    """Six blocks with eight residual arrays each: in the compiled program, not in theory."""
 
     def block(x: jax.Array, w: jax.Array) -> jax.Array:
         for _ in range(4):

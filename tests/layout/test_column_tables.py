@@ -1,4 +1,4 @@
-"""Columns of features, and the edges among all nodes in chunks: what every device is given."""
+"""Columns of features, and the edges among all nodes in chunks: the tables of every device."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def ends_of(tables: dict[str, np.ndarray], chunk: int) -> list[tuple[int, int]]:
 
 
 def test_a_part_reads_no_other_columns() -> None:
-    """Such as those of a file that is mapped into memory."""
+    """For example arrays of a memory-mapped file."""
     graph = crooked_graph(num_features=8)
     touched: list[Any] = []
 

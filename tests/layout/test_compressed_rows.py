@@ -67,7 +67,7 @@ def test_starts_lead_to_the_edges_of_each_row(groups):
 def test_edges_are_stored_row_by_row(groups):
     order, rows = ordered(groups)
     group_of_edge = np.repeat(np.arange(len(groups)), np.diff(order.edge_ptr))
-    # By group, then row, then edge: what sorting says.
+    # By group, then row, then edge, like a sort.
     expected = sorted(range(len(rows)), key=lambda edge: (group_of_edge[edge], rows[edge], edge))
     assert order.in_row_order(np.arange(len(rows))).tolist() == expected
     assert [expected[slot] for slot in order.slot_of_edge()] == list(range(len(rows)))

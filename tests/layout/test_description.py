@@ -1,4 +1,4 @@
-"""Manifests foretell what the parts will need."""
+"""Manifests predict the arrays of the parts."""
 
 import dataclasses
 

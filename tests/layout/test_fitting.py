@@ -1,4 +1,4 @@
-"""Shapes of one graph taken on by another."""
+"""A graph in the shapes of another one."""
 
 import dataclasses
 from typing import Any
@@ -92,7 +92,7 @@ def test_every_array_must_fit(large):
 
 
 def manifest_alone(*degrees: int) -> Manifest:
-    """That of a graph in one part whose receivers have these degrees."""
+    """The row lengths of a graph in one part whose receivers have these degrees."""
     receivers = np.repeat(np.arange(len(degrees)), degrees)
     graph = complete(np.arange(len(receivers)) % 50, receivers, 50, "alone")
     return describe(survey(graph, Partition.from_assignment(np.zeros(50, int), 1), "sar"), 16)

@@ -41,7 +41,7 @@ def test_the_unit_is_the_largest_that_wastes_little(rows):
 
 
 def test_large_halos_travel_in_large_units_with_little_padding():
-    """In numbers of their own: 0.25% more rows than needed, and few messages."""
+    """Units of the pair's own size: 0.25% more rows than needed, and few messages."""
     counts = np.array([[0, 100_003], [54_321, 0]])
     unit = choose_unit(counts)
     assert in_units(counts, unit).sum() * unit <= 1.0025 * counts.sum()

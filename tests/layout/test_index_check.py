@@ -1,4 +1,4 @@
-"""Indices of parts: whatever points outside of its table is refused before a device reads it."""
+"""Indices of parts: an index out of bounds is refused before a device reads it."""
 
 import itertools
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from jaxgraph.parallel import make_mesh, place
 from tests.strategies import complete, random_edges
 
 NO_INDICES = {"edge_type", "repetition", "graph_ids", "sender_ids", "receiver_ids"}
-"""Ends of names of integers that nothing is looked up by, such as ids that randomness goes by."""
+"""Name endings of integers that are no indices, such as ids for randomness."""
 SOURCES: dict[str, tuple[int, str, ColumnRequest | None]] = {
     "one": (1, "sar", None),
     "sar": (3, "sar", None),
@@ -28,7 +28,7 @@ SOURCES: dict[str, tuple[int, str, ColumnRequest | None]] = {
 
 
 def tables(name: str) -> PartTables:
-    """A graph with repeated edges, and a row of so many edges that it is cut into runs."""
+    """A graph with repeated edges, and a row with enough edges to be cut into runs."""
     parts, mode, columns = SOURCES[name]
     senders, receivers = random_edges(80, 400, 0)
     hub = np.arange(300) % 80
@@ -39,7 +39,7 @@ def tables(name: str) -> PartTables:
 
 
 class Spoiled:
-    """A source, one array of whose last part has another value at one place."""
+    """A source with a changed value at one place in one array of the last part."""
 
     def __init__(self, source: PartTables, name: str, place: int, value: int) -> None:
         self.source, self.change = source, (name, place, value)

@@ -1,4 +1,4 @@
-"""Manifests: what is compared, and what sizes add to shapes."""
+"""Manifests: comparison, and the sizes that complete the shapes."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The arrays that a device holds: their shapes follow from the manifest, whoever asks."""
+"""The arrays of a device: their shapes follow from the manifest in every process."""
 
 import pickle
 
@@ -21,7 +21,7 @@ SOURCES = {
 
 
 def tables(name: str, num_nodes: int = 80, pad: bool = False) -> PartTables:
-    """A graph with a row of so many edges that it is split, perhaps in the shapes of a larger."""
+    """A graph with a row that is split, optionally in the shapes of a larger graph."""
     num_parts, mode, columns = SOURCES[name]
     pairs = []
     for nodes in (num_nodes, 2 * num_nodes):

@@ -1,4 +1,4 @@
-"""Law 4: every edge is owned exactly once, and what parts say of each other agrees."""
+"""Law 4: every edge is owned exactly once, and the tables of parts are inverse to each other."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def tables_of(graph: Graph, assignment: np.ndarray, num_parts: int, mode: str) -
 
 
 def check_law(tables: PartTables) -> None:
-    """Everything that must hold between the tables of all parts and the graph."""
+    """Checks all relations between the tables of all parts and the graph."""
     graph, manifest = tables.survey.graph, tables.manifest
     parts = placed_parts(tables)
     check_nodes(graph, tables, parts)
@@ -135,7 +135,7 @@ def check_halos(tables: PartTables, parts) -> None:
 
 
 def wanted_ids(tables: PartTables, source: int, target: int) -> set[int]:
-    """The nodes of one part that have an edge to another, by looking at every edge."""
+    """The nodes of one part with an edge to another, found edge by edge."""
     graph, owner = tables.survey.graph, tables.survey.order.part
     travels = (owner[graph.senders] == source) & (owner[graph.receivers] == target)
     return set(graph.senders[travels].tolist())
@@ -151,7 +151,7 @@ def check_positions(part, table: str, step: int) -> None:
 
 
 def check_outgoing(tables: PartTables, parts) -> None:
-    """Outgoing edges are the incoming ones of the part they end in, and so are their receivers."""
+    """Outgoing edges are the incoming ones of the receiver's part, and so are their receivers."""
     manifest = tables.manifest
     chunk = edge_sizes(manifest)["outgoing"].chunk
     for index, part in enumerate(parts):

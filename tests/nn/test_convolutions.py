@@ -1,4 +1,4 @@
-"""Convolution modules: their parameters, and that they hand them to the functions as they are."""
+"""Convolution modules: their parameters, which they pass to the functions unchanged."""
 
 from typing import Any
 

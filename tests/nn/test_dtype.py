@@ -1,4 +1,4 @@
-"""Models of 16 bits: what is stored in them, what is not, and that they compute the same."""
+"""16-bit models: the arrays stored in 16 bits, the arrays that are not, and equal results."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -36,7 +36,7 @@ from tests.training import (
 
 SHORT = jnp.bfloat16
 NODES = 8192
-"""Of the graph whose memory is counted."""
+"""Width of the graph whose memory is counted."""
 MODELS = {
     "gcn": Model("gcn", residual=True, norm="layer"),
     "sage": Model("sage", dropout=0.3),
@@ -45,6 +45,10 @@ MODELS = {
     "gat-dropout": Model("gat", 2, activation="elu", dropout=0.3),
     "gatv2": Model("gatv2", 2),
     "gin": Model("gin", residual=True),
+    "transformer": Model("transformer", 2),
+    "appnp": Model("appnp"),
+    "gcnii": Model("gcnii", activation="elu", jumping="cat"),
+    "pna": Model("pna"),
 }
 
 
@@ -62,6 +66,10 @@ MODELS = {
         ("gin", 3, "sar"),
         ("gat", 3, "sar"),
         ("gcn", 3, "prefetch"),
+        *(
+            pytest.param(name, 3, "sar", marks=pytest.mark.full)
+            for name in ("transformer", "appnp", "gcnii", "pna")
+        ),
     ],
 )
 def test_gradients_are_of_32_bits_and_near_the_reference(
@@ -71,7 +79,7 @@ def test_gradients_are_of_32_bits_and_near_the_reference(
     params = random_params(model)
     module = module_of(model, params, dtype=SHORT)
     sharded = crooked_sharded(num_parts, "hash", mode)
-    loss, gradients = loss_and_grad(module, sharded, SEED, train=True)
+    loss, gradients = loss_and_grad(module, sharded, seed=SEED, train=True)
     described = [jax.tree.map(describe, tree) for tree in (gradients, nnx.state(module, nnx.Param))]
     assert described[0] == described[1]
     assert {dtype for _, dtype in jax.tree.leaves(described[0], is_leaf=is_pair)} == {"float32"}
@@ -80,14 +88,14 @@ def test_gradients_are_of_32_bits_and_near_the_reference(
     expected = replace(oracle_pass(model, params, crooked_graph()), statistics=[])
     errors = gradient_errors(Pass(float(loss), gradient, []), expected)
     for index, layer in enumerate(expected.gradients):
-        # What a receiver adds to all its logits hardly changes a softmax: this gradient is what
-        # little is left of terms as large as those of the senders'.
+        # A term that a receiver adds to all its logits hardly changes a softmax: this gradient is
+        # the small difference of terms as large as those of the senders.
         sender, receiver = (layer["conv"].get(f"attention_{end}") for end in ("sender", "receiver"))
         if receiver is not None and sender is not None:
             errors[f"{index}/conv/attention_receiver"] *= (
                 np.abs(receiver).max() / np.abs(sender).max()
             )
-    # Activations are rounded after each of the four products of a pass; and rounded they must be.
+    # Activations are rounded after each of the four products of a pass, and must be.
     assert 1e-4 < max(errors.values()) <= tolerance(SHORT, 4), errors
 
 
@@ -109,13 +117,21 @@ def test_outputs_are_of_32_bits_for_the_loss() -> None:
 
 
 def model_of(name: str, **options: Any) -> Any:
-    heads = {"num_heads": 2} if name.startswith("GAT") else {}
+    own: dict[str, Any] = {"num_heads": 2} if name.startswith("GAT") else {}
+    own |= {"delta": 1.0} if name == "PNA" else {}
+    own |= {"num_layers": 2} if name == "GCNII" else {}
     return getattr(nn, name)(
-        NUM_FEATURES, 4, NUM_CLASSES, rngs=nnx.Rngs(0), **heads, **{"norm": "layer"} | options
+        NUM_FEATURES, 4, NUM_CLASSES, rngs=nnx.Rngs(0), **own | {"norm": "layer"} | options
     )
 
 
-@pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GIN", "GAT", "GATv2", "DeepGCN"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("GCN", "GraphSAGE", "GIN", "GAT", "GATv2", "DeepGCN"),
+        *("Transformer", "APPNP", "GCNII", "PNA"),
+    ],
+)
 def test_without_a_type_a_model_computes_in_that_of_its_input(name: str) -> None:
     graphdef, state = nnx.split(model_of(name))
 
@@ -133,7 +149,7 @@ def test_without_a_type_a_model_computes_in_that_of_its_input(name: str) -> None
 @pytest.mark.parametrize("mode", ["domain", "sar"])
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GIN", "GATv2"])
 def test_rows_are_sent_in_16_bits_and_sums_over_devices_taken_in_32(name: str, mode: str) -> None:
-    """Read off the program as written: the CPU compiler sends 16 bits as 32."""
+    """Counted in the program as written: the CPU compiler sends 16 bits as 32."""
     graphdef, params = nnx.split(model_of(name, num_layers=3, dtype=SHORT))
 
     def step(params: Any, shard: Any) -> Any:
@@ -156,7 +172,7 @@ def test_rows_are_sent_in_16_bits_and_sums_over_devices_taken_in_32(name: str, m
 
 
 def operands(jaxpr: Any) -> Iterator[tuple[str, Any]]:
-    """The name and each operand of all operations of a program, those inside of others included."""
+    """The name and the operands of all operations of a program, nested ones included."""
     for equation in jaxpr.eqns:
         for variable in equation.invars:
             yield equation.primitive.name, variable
@@ -173,9 +189,9 @@ def operands(jaxpr: Any) -> Iterator[tuple[str, Any]]:
     [("GraphSAGE", 1, "sar"), ("GCN", 4, "domain")],
 )
 def test_a_layer_keeps_half_the_memory(name: str, num_parts: int, mode: str) -> None:
-    """Of a deeper model more is kept until the backward: of 16 bits, half as much more.
+    """A deeper model saves more residuals; in 16 bits the increase is half as large.
 
-    Within a layer, products are taken in 32 bits on CPU, whatever the type of what they are of.
+    Within a layer, CPU computes products in 32 bits, whatever their type.
     """
     wide, short = (
         temporary_bytes(name, 5, dtype, num_parts, mode)
@@ -188,7 +204,7 @@ def test_a_layer_keeps_half_the_memory(name: str, num_parts: int, mode: str) -> 
 
 
 def test_attention_keeps_little_memory() -> None:
-    """Of 32 bits one array a layer; of 16 bits two, which differ by the bias, and some widened."""
+    """In 32 bits one array per layer; in 16 bits two, which differ by the bias, and wider ones."""
 
     def per_layer(dtype: Any) -> float:
         deep, shallow = (temporary_bytes("GAT", layers, dtype, 1, "sar") for layers in (5, 3))

@@ -1,4 +1,4 @@
-"""Learned rows of nodes: each where its node is, whatever the partition."""
+"""Learned rows of nodes: each is where its node is, under any partition."""
 
 from typing import Any
 

@@ -30,6 +30,10 @@ MODELS = {
     "gat": Model("gat", 2, norm="batch", activation="elu", dropout=0.3),
     "gatv2": Model("gatv2", 2),
     "gin": Model("gin", residual=True),
+    "transformer": Model("transformer", 2, norm="layer"),
+    "appnp": Model("appnp", norm="batch"),
+    "gcnii": Model("gcnii", jumping="max", dropout=0.3),
+    "pna": Model("pna"),
 }
 DOUBLE: dict[str, Any] = {"dtype": "float64", "param_dtype": "float64"}
 

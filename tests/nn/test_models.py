@@ -1,4 +1,4 @@
-"""Ready models: what they are made of, their options against the oracle, and what they send."""
+"""Ready models: their layers, their options against the oracle, and their traffic."""
 
 from dataclasses import replace
 from typing import Any
@@ -83,6 +83,17 @@ def test_default_activations() -> None:
     assert set(activations.values()) == {jax.nn.relu}
 
 
+def test_jumping_knowledge_adds_a_linear_map() -> None:
+    module = nn.DeepGCN(4, 3, 2, num_layers=3, jumping="cat", rngs=nnx.Rngs(0))
+    kinds = [type(layer.convolution) for layer in module.layers]
+    assert kinds == [nn.GCNConv, nn.GCNConv, nn.GCNConv, nn.Linear]
+    last: Any = module.layers[3]
+    assert last.convolution.kernel.get_value().shape == (9, 2)
+    assert not last.has_residual and all(layer.has_residual for layer in module.layers[:3])
+    joined: Any = make("GAT", num_layers=3, jumping="max").layers[3]
+    assert joined.convolution.kernel.get_value().shape == (8, NUM_CLASSES)
+
+
 def test_a_layer_can_be_the_only_one() -> None:
     assert len(make("GCN", num_layers=1, norm="batch", residual=True).layers) == 1
     assert nn.SAGE is nn.GraphSAGE
@@ -94,6 +105,7 @@ def test_a_layer_can_be_the_only_one() -> None:
         ({"num_layers": 0}, "num_layers is 0; expected a positive integer"),
         ({"norm": "group"}, "norm is 'group'; expected None or one of batch, layer"),
         ({"dropout": 1.0}, "dropout is 1.0; expected a probability of dropping"),
+        ({"jumping": "sum"}, "jumping is 'sum'; expected 'cat', 'max' or None"),
     ],
 )
 @pytest.mark.parametrize("name", ["GCN", "GAT"])
@@ -111,6 +123,13 @@ OPTIONS = {
     "gat-layer-norm": Model("gat", 3, residual=True, norm="layer", activation="elu", dropout=0.3),
     "gatv2-no-loops": Model("gatv2", 2, add_self_loops=False, norm="layer"),
     "gin-plain": Model("gin", dropout=0.3),
+    "gcn-jumping": Model("gcn", jumping="cat", norm="batch", residual=True, dropout=0.2),
+    "gat-jumping": Model("gat", 2, jumping="max", activation="elu", dropout=0.2),
+    "appnp": Model("appnp", norm="layer"),
+    "gcnii": Model("gcnii", dropout=0.2, activation="elu"),
+    "gcnii-jumping": Model("gcnii", jumping="cat", norm="batch", dropout=0.2),
+    "pna": Model("pna", norm="batch", residual=True, dropout=0.2),
+    "transformer": Model("transformer", 2, residual=True, norm="batch", dropout=0.3),
 }
 
 
@@ -118,8 +137,18 @@ OPTIONS = {
 def test_options(name: str) -> None:
     model, graph = OPTIONS[name], crooked_graph()
     params = random_params(model)
-    actual = sharded_pass(module_of(model, params), crooked_sharded(3, "hash", "domain"))
+    mode = "sar" if model.jumping else "domain"
+    actual = sharded_pass(module_of(model, params), crooked_sharded(3, "hash", mode))
     errors = gradient_errors(actual, oracle_pass(model, params, graph))
+    assert max(errors.values()) <= TOLERANCE, errors
+
+
+@pytest.mark.parametrize("name", ["gat-jumping", "gcnii-jumping"])
+def test_outputs_of_earlier_layers_on_one_device(name: str) -> None:
+    model = OPTIONS[name]
+    params = random_params(model, 4)
+    actual = sharded_pass(module_of(model, params), crooked_sharded(1, "hash", "sar"))
+    errors = gradient_errors(actual, oracle_pass(model, params, crooked_graph()))
     assert max(errors.values()) <= TOLERANCE, errors
 
 
@@ -221,7 +250,7 @@ def test_a_graph_without_features_asks_for_an_embedding() -> None:
 
 
 class EmbeddedGCN(nnx.Module):
-    """A model for a graph without features, as a user composes it."""
+    """A model for a graph without features, composed by a user."""
 
     def __init__(self, num_nodes: int, rngs: nnx.Rngs) -> None:
         self.embedding = nn.NodeEmbedding(num_nodes, 6, rngs=rngs)
@@ -295,7 +324,7 @@ def bytes_sent(module: Any, sharded: ShardedGraph) -> tuple[float, float]:
 
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 def test_the_backward_of_a_sum_sends_what_the_forward_sends(mode: str) -> None:
-    """Nothing is fetched a second time; an answer may travel with what pads its table."""
+    """Nothing is fetched twice; an answer may travel with the padding of its table."""
     forward, both = bytes_sent(make("GCN", norm="batch"), crooked_sharded(4, "hash", mode))
     assert forward > 0
     most = WHOLE_ANSWER_RATIO if mode == "sar" else 1

@@ -1,4 +1,4 @@
-"""The norm modules: statistics in training and elsewhere, and what they keep of them."""
+"""The norm modules: statistics in training and inference, and their residuals."""
 
 from typing import Any
 

@@ -23,7 +23,7 @@ from tests.tolerance import assert_close
 def test_numbers_are_those_of_the_initializer(
     maker: Any, initializer: Any, shape: tuple[int, int], dtype: Any
 ) -> None:
-    """Fewer and more than are drawn at once, and those of a model that is made under `jit`."""
+    """Fewer and more than are drawn at once, and those of a model made under `jit`."""
     made = maker(nnx.Rngs(3), *shape, dtype).get_value()
     expected = initializer(nnx.Rngs(3).params(), shape, dtype)
     traced = jax.jit(lambda: maker(nnx.Rngs(3), *shape, dtype).get_value())()

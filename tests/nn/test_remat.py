@@ -1,4 +1,4 @@
-"""Policies of what layers save: they change memory and no value; the defaults; bad ones."""
+"""Policies of saved residuals: they change memory and no value; defaults; invalid ones."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ POLICIES = {
     ],
 )
 def test_a_policy_changes_no_value(name: str, conv: str, num_parts: int, mode: str) -> None:
-    """Not where a convolution, or the schedule, cannot do what it says either."""
+    """Also not where a convolution, or the schedule, cannot follow it."""
     model = Model(conv, 2 if conv == "gat" else 1, norm="batch", dropout=0.3)
     params = random_params(model)
     module = module_of(model, params, policy=POLICIES[name])
@@ -59,7 +59,7 @@ def test_a_policy_changes_no_value(name: str, conv: str, num_parts: int, mode: s
 
 
 def test_a_policy_decides_what_is_saved() -> None:
-    """Of 3 more layers of attention: inputs and products of each, or neither."""
+    """3 more layers of attention: inputs and products of each, or neither."""
     nodes, width = 2000, 64
     graph = crooked_graph(nodes, num_features=width)
     sharded = shard(graph, None, make_mesh(1))
@@ -76,7 +76,7 @@ def test_a_policy_decides_what_is_saved() -> None:
 
 
 class Mean(nnx.Module):
-    """A convolution that declares nothing and knows no more than how it is called."""
+    """A convolution without declarations, known only by its call."""
 
     def __call__(self, neighborhood: Any, x: jax.Array, *, key: Any, train: bool) -> jax.Array:
         return propagate(neighborhood, lambda sender, receiver, edge: sender, x, reduce="mean")
@@ -103,7 +103,7 @@ def test_any_callable_is_a_convolution(policy: RematPolicy | None) -> None:
 
 
 def test_recomputed_features_are_of_the_type_of_the_convolution() -> None:
-    """Of a stack without a type, whose convolution has one."""
+    """A stack without a type, with a convolution that has one."""
 
     def outputs(policy: RematPolicy) -> jax.Array:
         rngs = nnx.Rngs(0)

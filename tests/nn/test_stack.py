@@ -1,4 +1,4 @@
-"""First layers of models whose aggregate is known, and the traffic and memory of their steps."""
+"""First layers of models with a known aggregate, and the traffic and memory of their steps."""
 
 from typing import Any
 
@@ -80,7 +80,7 @@ def test_the_first_layer_sends_nothing(name: str, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 def test_the_other_layers_send_what_they_sent(mode: str) -> None:
-    """The second layer of a deep model is as wide as the first, and sends half of it all."""
+    """The second layer of a deep model is as wide as the first, and sends half of the total."""
     sharded = crooked_sharded(4, "hash", mode)
     model = make("GCN", hidden=NUM_CLASSES, norm="batch")
     plain, aggregated = sent(model, sharded), sent(model, aggregate_once(model, sharded))
@@ -126,7 +126,7 @@ def arrays_of_a_step(name: str, num_layers: int, parts: int) -> float:
 
 @pytest.mark.parametrize("name", ["GAT", "GATv2"])
 def test_a_hidden_layer_of_attention_keeps_what_it_puts_out(name: str) -> None:
-    """Neither its inputs nor their products wait for the backward, which would be 3 arrays or 4."""
+    """Neither its inputs nor their products are saved for the backward: 3 or 4 arrays."""
     assert arrays_of_a_step(name, 5, 1) - arrays_of_a_step(name, 3, 1) < 2 * 2.4
 
 
@@ -148,7 +148,7 @@ def arrays_of_a_step_with_relu(
 
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
 def test_a_layer_keeps_what_its_activation_puts_out(name: str) -> None:
-    """And nothing else; with the activation's input and its mask there would be 3 arrays."""
+    """Nothing else is saved; with the activation's input and its mask there would be 3 arrays."""
     more = arrays_of_a_step_with_relu(name, 5) - arrays_of_a_step_with_relu(name, 3)
     assert more < 2 * 1.1
 
@@ -162,7 +162,7 @@ def test_a_layer_keeps_two_arrays_with_a_batch_norm(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "arrays"), [("GCN", 9.2), ("GraphSAGE", 8.3)])
 def test_a_batch_norm_in_parts_keeps_its_input_alone(name: str, arrays: float) -> None:
-    """Autodiff would keep what it centred: an array more while a layer is computed again."""
+    """Autodiff would save the centred values: one array more during a recomputation."""
     assert arrays_of_a_step_with_relu(name, 3, "batch", 2) < arrays
 
 
@@ -174,7 +174,7 @@ def test_a_step_of_gat_keeps_one_array_per_layer() -> None:
 
 @pytest.mark.parametrize(("name", "arrays"), [("GAT", 7.2), ("GATv2", 9.6)])
 def test_attention_in_parts_makes_its_inputs_when_they_are_needed(name: str, arrays: float) -> None:
-    """Made once for the whole backward of a layer, they would take 7.5 arrays or more, or 11."""
+    """Computed once for the whole backward of a layer, they would take 7.5 or 11 arrays or more."""
     assert arrays_of_a_step(name, 3, 2) < arrays
 
 
@@ -193,7 +193,7 @@ def test_heads_whose_mean_is_taken_share_the_gradient_that_travels(mode: str) ->
 
 @pytest.mark.parametrize("name", ["GAT", "GATv2"])
 def test_the_last_products_are_made_once(name: str) -> None:
-    """Their backward comes at once, so that to make them again would save nothing."""
+    """Their backward runs at once, so that a recomputation would save nothing."""
     step, sharded = step_of_attention(name, 3, 2)
     shape = f"f32[{sharded.manifest.node_rows},{HEADS * NUM_CLASSES}]"
     dots = [
@@ -207,7 +207,7 @@ def test_the_last_products_are_made_once(name: str) -> None:
 
 @needs_kernels
 def test_a_step_of_gat_in_parts_copies_no_rows() -> None:
-    """Neither for a kernel that would write over what others read, nor for another shape."""
+    """Not for a kernel that would overwrite an array with other readers, nor for another shape."""
     step, sharded = step_of_attention("GAT", 3, 2)
     module, least = parse(step.as_text()), sharded.manifest.node_rows * HEADS * NUM_CLASSES * 4
     moved = []
@@ -232,7 +232,7 @@ def test_dropout_leaves_the_savings_to_inference() -> None:
 
 
 def test_keys_of_layers() -> None:
-    """One for the features and one for the attention of each, as folded in one by one."""
+    """One for the features and one for the attention of each, folded one by one."""
     key = jax.random.key(3)
     found = layer_keys(key, 3)
     expected = [

@@ -1,4 +1,4 @@
-"""Blocks of one device for tests of ops, with NaN wherever no node and no edge is."""
+"""Blocks of one device for tests of ops, with NaN in all padding."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ class Placed:
         return slots[self.slot_of_edge]
 
     def oracle(self, self_loops: bool = False) -> Edges:
-        """The same edges for the oracles."""
+        """The same edges in the oracle's form."""
         edges = Edges.of(self.graph.senders, self.graph.receivers, self.graph.num_nodes)
         return edges.with_missing_self_loops() if self_loops else edges
 
 
 def numbered(graph: Graph) -> Graph:
-    """The graph with nothing on it but the number of each edge, from 1."""
+    """The graph without data, except the number of each edge, from 1."""
     numbers = np.arange(1, graph.num_edges + 1, dtype=np.float32)[:, None]
     return Graph.from_edges(
         graph.senders, graph.receivers, num_nodes=graph.num_nodes, edges=numbers, name=graph.name
@@ -85,9 +85,9 @@ def place_block(graph: Graph, *, pad_to: Manifest | None = None) -> Placed:
 
     Args:
       graph: the graph.
-      pad_to: shapes to take on.
+      pad_to: shapes to pad to.
     """
-    # Laid out for XLA, whose edges serve other implementations as well.
+    # Laid out for XLA, whose edges also serve other implementations.
     sharded = shard(numbered(graph), None, make_mesh(1), pad_to=pad_to, implementation="xla")
     own = jax.tree.map(lambda leaf: leaf[0], sharded.shards)
     row_of_node = np.empty(graph.num_nodes, np.int64)
@@ -103,7 +103,7 @@ def place_block(graph: Graph, *, pad_to: Manifest | None = None) -> Placed:
 
 @cache
 def shared_shapes() -> Manifest:
-    """Shapes of `SMALL_GRAPHS` and all that `graphs()` draws: a function compiles once for them."""
+    """Shapes of `SMALL_GRAPHS` and of all `graphs()`: a function compiles once for them."""
     graphs = [numbered(graph) for graph in SMALL_GRAPHS]
     for hubs in (1, 2, 3, 6, 12, 20, 30, 40):
         senders, receivers = random_edges(40, 240, seed=hubs)
@@ -114,7 +114,7 @@ def shared_shapes() -> Manifest:
 
 
 def by_kernels(block: Block, message: Any, reducer: Any, inputs: Any, **options: Any) -> Any:
-    """`block.propagate` by the implementation that the block was placed for, and by no other."""
+    """`block.propagate` by the implementation of the block, and by no other."""
     stages = choose_stages(block.edges, message, reducer, inputs)
     assert isinstance(stages, KernelStages) == (block.implementation != "xla")
     return block.propagate(message, reducer, inputs, **options)

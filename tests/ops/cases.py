@@ -1,4 +1,4 @@
-"""Every op with its oracle, and how it is run on a block of edges and on shards."""
+"""Every op with its oracle, and its runs on a block of edges and on shards."""
 
 from __future__ import annotations
 
@@ -40,12 +40,11 @@ class Case:
     """One op with one choice of its options.
 
     Attributes:
-      name: of the test.
+      name: name of the test.
       op: `op(neighborhood, *arrays, **options)`.
-      arrays: for each argument what it has a row of, "node" or "edge", or "" for none, and the
-        other axes.
+      arrays: for each argument "node", "edge" or "", the owner of its rows, and the other axes.
       oracle: `oracle(edges, *arrays) -> (y, backward)`; gradients may have further ones at the end.
-      options: of the op.
+      options: options of the op.
       per_edge: whether the result has a row per edge.
       loops: whether self-loops are added.
       kernels: the implementations other than XLA that compute it.
@@ -65,7 +64,7 @@ class Case:
     ties: bool = False
 
     def edges(self, graph: Graph) -> Edges:
-        """The edges that the oracle sees."""
+        """The edges of the oracle."""
         edges = Edges.of(graph.senders, graph.receivers, graph.num_nodes)
         return edges.with_missing_self_loops() if self.loops else edges
 
@@ -247,7 +246,7 @@ def on_shards(
         def get(of: str, values: jax.Array, table: jax.Array) -> jax.Array:
             if of != "edge":
                 return values
-            # Values of slots without an edge are added after the last edge.
+            # Values of slots without an edge are moved after the last edge.
             slots, mask = places[of]
             slots = jnp.where(mask, slots, len(table))
             empty = jnp.zeros((len(table) + 1, *values.shape[1:]), values.dtype)

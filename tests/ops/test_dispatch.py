@@ -1,4 +1,4 @@
-"""Dispatch of ops: the implementation chosen, refusals, the log and the list of them all."""
+"""Dispatch of ops: the chosen implementation, refusals, the log and the list of them all."""
 
 import logging
 from functools import partial
@@ -38,7 +38,7 @@ def test_what_cannot_run_here_is_never_replaced(name: str) -> None:
 @needs_kernels
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
 def test_weights_that_no_kernel_takes_are_left_to_xla_or_refused(reduce: str) -> None:
-    """Also the mean, half of which is a count that has a kernel."""
+    """Also for the mean, half of which is a count with a kernel."""
     native = with_implementation(BLOCK, "cpu")
     for x, weight in ((jnp.float32, jnp.float16), (jnp.bfloat16, jnp.float16)):
         with pytest.raises(NotImplementedError, match=r"no kernel of 'cpu'.* float16"):

@@ -30,7 +30,7 @@ KEY = jax.random.key(0)
 
 
 def primitives(jaxpr: Any) -> Iterator[str]:
-    """The names of all operations of a program, those inside of others included."""
+    """The names of all operations of a program, nested ones included."""
     for equation in jaxpr.eqns:
         yield equation.primitive.name
         for value in jax.tree.leaves(

@@ -1,4 +1,4 @@
-"""Hubs of 16 bits, sums that cancel, extreme logits, and what dropout leaves out."""
+"""16-bit hubs, sums that cancel, extreme logits, and dropped values."""
 
 from functools import partial
 from typing import Any
@@ -64,7 +64,7 @@ def test_hubs_lose_no_neighbour(dtype: Any, reduce: str) -> None:
 
 @implementations
 def test_gradients_of_hubs_that_cancel_are_rounded_once(implementation: str) -> None:
-    """Runs of a hub's edges, rounded before they are added up, would leave an error of about 1."""
+    """Runs of a hub's edges, rounded before their addition, would have an error of about 1."""
     half, rng = 2000, np.random.default_rng(0)
     numbers = np.asarray(jnp.asarray(1 + rng.random(half), jnp.bfloat16), np.float64)
     edges = np.concatenate([numbers, -rng.permutation(numbers), [0.25]])
@@ -87,7 +87,7 @@ def test_means_do_not_overflow(dtype: Any) -> None:
 @implementations
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
 def test_weights_are_not_rounded_to_the_sixteen_bits_of_x(implementation: str, reduce: str) -> None:
-    """1 + 2^-10 is 1 in bfloat16: what is left of two weights that cancel would be nothing."""
+    """1 + 2^-10 is 1 in bfloat16: the difference of two such weights would be 0."""
     placed = hub(2)
     x = jnp.full((placed.block.sender_rows, 1), 1.0, jnp.bfloat16)
     weight = jnp.asarray(placed.slots(np.asarray([1 + 2**-10, -1.0], np.float32)))
@@ -158,7 +158,7 @@ def test_small_gradients_of_a_hubs_attention_do_not_vanish(dtype: Any) -> None:
 @implementations
 @pytest.mark.parametrize("name", ["star-in", "directed-random"])
 def test_minus_infinity_takes_a_sender_out(name: str, implementation: str) -> None:
-    """Also where all senders of a receiver are out, in light rows and in a hub."""
+    """Also where all senders of a receiver are excluded, in light rows and in a hub."""
     graph = next(graph for graph in SMALL_GRAPHS if graph.name == name)
     nodes = graph.num_nodes
     arrays = draw((nodes, HEADS, FEATURES), (nodes, HEADS), (nodes, HEADS))

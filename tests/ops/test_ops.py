@@ -82,7 +82,7 @@ def test_sixteen_bits(case: Case, implementation: str) -> None:
 
 
 def in_interpreter_cases() -> list[Any]:
-    """By default what `test_messages` and `test_attention_messages` leave: hubs, and no edges."""
+    """By default the cases that the two message tests leave: hubs, and no edges."""
     default = {(case, graph) for case in ("max", "gat") for graph in ("one-node", "star-in")}
     graphs = ("one-node", "isolated-nodes", "star-in", "directed-random")
     return [

@@ -9,7 +9,7 @@ STEP = 1e-6
 
 
 def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:
-    """The arrays of nested dicts and lists, each with where it is."""
+    """The arrays of nested dicts and lists, each with its place."""
     if isinstance(tree, dict):
         for name in sorted(tree):
             yield from leaves(tree[name], f"{path}/{name}")
@@ -37,7 +37,7 @@ def gradient(function: Callable[[], float], array: np.ndarray) -> np.ndarray:
 def check_gradients(
     function: Callable[[], float], arrays: Any, gradients: Any, tolerance: float = 1e-7
 ) -> None:
-    """Fails where a gradient is not that of `function` by an array of the same place.
+    """Fails where a gradient is not that of `function` in the array at the same place.
 
     Args:
         function: reads the arrays; returns a number.

@@ -20,7 +20,7 @@ def _spread(values: np.ndarray, like: np.ndarray) -> np.ndarray:
 def aggregate(
     edges: Edges, x: np.ndarray, weight: np.ndarray, reduce: str
 ) -> tuple[np.ndarray, Gradients]:
-    """y_i = reduce_j w_ij x_j, 0 of nothing; equal winners share the gradient evenly.
+    """y_i = reduce_j w_ij x_j, 0 without edges; equal winners share the gradient evenly.
 
     Args:
         edges: the edges.
@@ -97,14 +97,14 @@ def edge_softmax(edges: Edges, logits: np.ndarray) -> tuple[np.ndarray, Gradient
 def attend(
     edges: Edges, logits: np.ndarray, values: np.ndarray, keep: np.ndarray | None, rate: float
 ) -> tuple[np.ndarray, Gradients]:
-    """y_i = sum_j dropout(softmax_j(l_ij)) v_j; backward gives those of logits and values.
+    """y_i = sum_j dropout(softmax_j(l_ij)) v_j; backward returns those of logits and values.
 
     Args:
         edges: the edges.
         logits: [num_edges, heads].
         values: [num_nodes, heads, features].
         keep: bool [num_edges, heads], or None.
-        rate: of dropout.
+        rate: dropout rate.
     """
     alpha, backward_softmax = edge_softmax(edges, logits)
     mask = np.ones(alpha.shape, bool) if keep is None else keep

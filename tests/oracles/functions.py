@@ -1,6 +1,6 @@
 """Functions of one array: linear, activations, dropout, normalisation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -46,6 +46,18 @@ def dropout(x: np.ndarray, keep: np.ndarray, rate: float) -> tuple[np.ndarray, B
     """x keep / (1 - rate)."""
     factor = keep / (1 - rate)
     return x * factor, lambda grad: grad * factor
+
+
+def joined(
+    how: str, arrays: Sequence[np.ndarray]
+) -> tuple[np.ndarray, Callable[[np.ndarray], list[np.ndarray]]]:
+    """Arrays of the same rows by column ("cat"), or their maximum ("max"); equal ones share."""
+    if how == "cat":
+        ends = np.cumsum([each.shape[1] for each in arrays])[:-1]
+        return np.concatenate(arrays, 1), lambda grad: np.split(grad, ends, 1)
+    y = np.max(arrays, 0)
+    counts = np.sum([each == y for each in arrays], 0)
+    return y, lambda grad: [(each == y) * grad / counts for each in arrays]
 
 
 def normalize(x: np.ndarray, axis: int) -> tuple[np.ndarray, Backward]:

@@ -1,4 +1,4 @@
-"""The masks of `jaxgraph.ops.core.randomness`, written a second time in plain NumPy.
+"""The masks of `jaxgraph.ops.core.randomness`, reimplemented in plain NumPy.
 
 A seed is a pair of integers: the key data of a threefry key. The words are computed in uint64 and
 reduced modulo 2^32 after every step, so that nothing here depends on overflow.

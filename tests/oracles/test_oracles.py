@@ -21,14 +21,20 @@ WEIGHTED = Edges.of(
     SENDERS, RECEIVERS, NUM_NODES, np.random.default_rng(4).uniform(0.5, 2.0, len(SENDERS))
 )
 NO_EDGES = Edges.of(SENDERS[:0], RECEIVERS[:0], NUM_NODES)
+FEATURED = Edges.of(
+    SENDERS,
+    RECEIVERS,
+    NUM_NODES,
+    features=np.random.default_rng(5).standard_normal((len(SENDERS), 3)),
+)
 
 
 def features(seed: int = 0, width: int = IN) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((NUM_NODES, width))
 
 
-def conv_params(conv: str, concat: bool = True) -> Params:
-    model = models.Model(conv, num_heads=HEADS)
+def conv_params(conv: str, concat: bool = True, edge_features: int = 0) -> Params:
+    model = models.Model(conv, num_heads=HEADS, edge_features=edge_features)
     num_layers = 2 if concat else 1
     layers = models.init_params(model, IN, OUT, OUT, num_layers, np.random.default_rng(1))
     return layers[0]["conv"]
@@ -161,39 +167,54 @@ def test_gcn_is_the_normalised_adjacency_matrix(add_self_loops: bool) -> None:
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
-def test_sage_node_by_node(reduce: str) -> None:
+@pytest.mark.parametrize("edges", [EDGES, WEIGHTED], ids=["plain", "weighted"])
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min"])
+def test_sage_node_by_node(reduce: str, edges: Edges) -> None:
     params, x = conv_params("sage"), features()
-    actual, _ = convolutions.sage(params, EDGES, x, reduce)
+    actual, _ = convolutions.sage(params, edges, x, reduce)
     for node in range(NUM_NODES):
-        near = x[neighbors(EDGES, node)]
+        weights = edges.weight[edges.receivers == node]
+        near = weights[:, None] * x[neighbors(edges, node)]
         reduced = getattr(near, reduce)(0) if len(near) else np.zeros(IN)
         expected = x[node] @ params["self_kernel"] + reduced @ params["neighbor_kernel"]
         np.testing.assert_allclose(actual[node], expected + params["bias"], rtol=1e-12)
 
 
+def test_an_added_self_loop_has_the_mean_of_the_features_that_enter() -> None:
+    added = FEATURED.with_missing_self_loops()
+    loops = range(len(SENDERS), len(added.senders))
+    assert added.senders[loops].tolist() == [1, 2, 3, 4, 5, 6]
+    for edge in loops:
+        near = FEATURED.features[FEATURED.receivers == added.senders[edge]]
+        expected = near.mean(0) if len(near) else np.zeros(3)
+        np.testing.assert_allclose(added.features[edge], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("given", [EDGES, FEATURED], ids=["plain", "featured"])
 @pytest.mark.parametrize("conv", ["gat", "gatv2"])
 @pytest.mark.parametrize("concat", [True, False])
-def test_attention_node_by_node(conv: str, concat: bool) -> None:
-    params, x = conv_params(conv, concat), features()
-    edges = EDGES.with_missing_self_loops()
-    actual, _ = getattr(convolutions, conv)(params, EDGES, x, concat=concat)
+def test_attention_node_by_node(conv: str, concat: bool, given: Edges) -> None:
+    params, x = conv_params(conv, concat, given.features.shape[1]), features()
+    edges = given.with_missing_self_loops()
+    of_edges = edges.features @ params.get("edge_kernel", np.zeros((0, HEADS * OUT)))
+    actual, _ = getattr(convolutions, conv)(params, given, x, concat=concat)
     for node in range(NUM_NODES):
         heads = []
         for head in range(HEADS):
             columns = slice(head * OUT, (head + 1) * OUT)
+            near, seen = neighbors(edges, node), of_edges[edges.receivers == node][:, columns]
             if conv == "gat":
                 values = x @ params["kernel"][:, columns]
                 received = values[node] @ params["attention_receiver"][head]
-                scores = values @ params["attention_sender"][head] + received
+                scores = values[near] @ params["attention_sender"][head] + received
+                scores = scores + seen @ params.get("attention_edge", np.zeros((HEADS, OUT)))[head]
                 logits = np.where(scores > 0, scores, 0.2 * scores)
             else:
                 values = x @ params["sender_kernel"][:, columns] + params["sender_bias"][columns]
                 received = x[node] @ params["receiver_kernel"][:, columns]
-                hidden = values + received + params["receiver_bias"][columns]
+                hidden = values[near] + received + params["receiver_bias"][columns] + seen
                 logits = np.where(hidden > 0, hidden, 0.2 * hidden) @ params["attention"][head]
-            near = neighbors(edges, node)
-            weights = np.exp(logits[near]) / np.exp(logits[near]).sum()
+            weights = np.exp(logits) / np.exp(logits).sum()
             heads.append(weights @ values[near])
         expected = np.concatenate(heads) if concat else np.mean(heads, axis=0)
         np.testing.assert_allclose(actual[node], expected + params["bias"], rtol=1e-12)
@@ -204,6 +225,18 @@ def test_gin_node_by_node() -> None:
     actual, _ = convolutions.gin(params, EDGES, x)
     for node in range(NUM_NODES):
         mixed = (1 + params["eps"]) * x[node] + x[neighbors(EDGES, node)].sum(0)
+        hidden = np.maximum(mixed @ params["first_kernel"] + params["first_bias"], 0)
+        expected = hidden @ params["second_kernel"] + params["second_bias"]
+        np.testing.assert_allclose(actual[node], expected, rtol=1e-12)
+
+
+def test_gine_node_by_node() -> None:
+    params, x = conv_params("gine", edge_features=3), features()
+    actual, _ = convolutions.gine(params, FEATURED, x)
+    for node in range(NUM_NODES):
+        of_edges = FEATURED.features[FEATURED.receivers == node] @ params["edge_kernel"]
+        messages = x[neighbors(FEATURED, node)] + of_edges + params["edge_bias"]
+        mixed = (1 + params["eps"]) * x[node] + np.maximum(messages, 0).sum(0)
         hidden = np.maximum(mixed @ params["first_kernel"] + params["first_bias"], 0)
         expected = hidden @ params["second_kernel"] + params["second_bias"]
         np.testing.assert_allclose(actual[node], expected, rtol=1e-12)
@@ -221,7 +254,7 @@ def test_gcn_gradients(edges: Edges, add_self_loops: bool) -> None:
     )
 
 
-@pytest.mark.parametrize("edges", [EDGES, NO_EDGES], ids=["plain", "none"])
+@pytest.mark.parametrize("edges", [EDGES, WEIGHTED, NO_EDGES], ids=["plain", "weighted", "none"])
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
 def test_sage_gradients(edges: Edges, reduce: str) -> None:
     check_with_params(convolutions.sage, conv_params("sage"), edges, features(), reduce=reduce)
@@ -256,6 +289,139 @@ def test_attention_gradients(conv: str, concat: bool, add_self_loops: bool, rate
     )
 
 
+def symmetric(edges: Edges) -> np.ndarray:
+    """The matrix of `gcn`'s aggregation, entry by entry."""
+    matrix = np.zeros((NUM_NODES, NUM_NODES))
+    np.add.at(matrix, (edges.receivers, edges.senders), edges.weight)
+    matrix += np.diag(np.diag(matrix) == 0).astype(float)
+    root = matrix.sum(1) ** -0.5
+    return root[:, None] * matrix * root
+
+
+def test_appnp_is_a_polynomial_of_the_matrix() -> None:
+    matrix, x = symmetric(WEIGHTED), features()
+    expected = x
+    for _ in range(3):
+        expected = 0.8 * matrix @ expected + 0.2 * x
+    y, backward = convolutions.appnp(WEIGHTED, x, steps=3, alpha=0.2)
+    np.testing.assert_allclose(y, expected, rtol=1e-12)
+    grad = features(5)
+    given = Edges.of(SENDERS, RECEIVERS, NUM_NODES, WEIGHTED.weight)
+    check_gradients(
+        lambda: float((convolutions.appnp(given, x, steps=3, alpha=0.2)[0] * grad).sum()),
+        x,
+        backward(grad)[0],
+    )
+
+
+def test_gcn2_is_formula_and_gradient() -> None:
+    x, initial, kernel = features(), features(1), features(2)[:IN]
+    options: dict[str, Any] = {"alpha": 0.3, "theta": 0.5, "layer": 2}
+    params = {"kernel": kernel}
+    y, backward = convolutions.gcn2(params, WEIGHTED, x, initial, **options)
+    h, beta = 0.7 * symmetric(WEIGHTED) @ x + 0.3 * initial, np.log(1.25)
+    np.testing.assert_allclose(y, (1 - beta) * h + beta * h @ kernel, rtol=1e-12)
+    grad = features(5)
+    of_x, of_initial, of_params = backward(grad)
+    check_gradients(
+        lambda: float((convolutions.gcn2(params, WEIGHTED, x, initial, **options)[0] * grad).sum()),
+        {"x": x, "initial": initial, "params": params},
+        {"x": of_x, "initial": of_initial, "params": of_params},
+    )
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        models.Model("gcnii", activation="elu", jumping="cat"),
+        models.Model("gcn", activation="elu", jumping="max"),
+        models.Model("appnp", activation="elu"),
+    ],
+)
+def test_gradients_of_models_that_read_earlier_layers(model: models.Model) -> None:
+    params = models.init_params(model, IN, 4, OUT, 4, np.random.default_rng(1))
+    x, grad = features(), features(5, OUT)
+    of_x, of_params = models.forward(model, params, EDGES, x).backward(grad)
+    check_gradients(
+        lambda: float((models.forward(model, params, EDGES, x).logits * grad).sum()),
+        {"x": x, "params": params},
+        {"x": of_x, "params": of_params},
+    )
+
+
+def pna_params(aggregators: int, scalers: int) -> Params:
+    rng, width = np.random.default_rng(1), 2
+    sizes = {"sender_kernel": (IN, width), "receiver_kernel": (IN, width)}
+    sizes |= {"self_kernel": (IN, OUT), "kernel": (aggregators * scalers * width, OUT)}
+    params = {name: rng.standard_normal(size) for name, size in sizes.items()}
+    return params | {"message_bias": rng.standard_normal(width), "bias": rng.standard_normal(OUT)}
+
+
+@pytest.mark.parametrize("edges", [EDGES, NO_EDGES], ids=["plain", "none"])
+def test_pna_gradients(edges: Edges) -> None:
+    names = ("sum", "mean", "max", "min", "std")
+    check_with_params(
+        convolutions.pna, pna_params(5, 3), edges, features(), delta=1.3, aggregators=names
+    )
+
+
+def test_pna_node_by_node() -> None:
+    params, x = pna_params(4, 3), features()
+    actual, _ = convolutions.pna(params, EDGES, x, delta=1.3)
+    for node in range(NUM_NODES):
+        own, near = x[node], x[neighbors(EDGES, node)]
+        m = near @ params["sender_kernel"] + own @ params["receiver_kernel"]
+        m = m + params["message_bias"]
+        parts = (
+            [m.mean(0), m.max(0), m.min(0), np.sqrt(m.var(0) + 1e-5)] if len(m) else [np.zeros(8)]
+        )
+        found, degree = np.concatenate(parts), len(near)
+        scales = [1, np.log(degree + 1) / 1.3, 1.3 / np.log(max(degree, 1) + 1)]
+        columns = np.concatenate([scale * found for scale in scales])
+        expected = own @ params["self_kernel"] + columns @ params["kernel"] + params["bias"]
+        np.testing.assert_allclose(actual[node], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("edges", [EDGES, NO_EDGES], ids=["plain", "none"])
+@pytest.mark.parametrize("concat", [True, False])
+def test_transformer_gradients(edges: Edges, concat: bool) -> None:
+    keep = randomness.edge_keep_mask(
+        (7, 8), edges.receivers, edges.senders, edges.repetitions(), HEADS, 0.4
+    )
+    params = conv_params("transformer", concat)
+    params["gate"] = features(3, HEADS * OUT if concat else OUT)[:3]
+    check_with_params(
+        convolutions.transformer,
+        params,
+        edges,
+        features(),
+        num_heads=HEADS,
+        concat=concat,
+        attention_keep=keep,
+        attention_rate=0.4,
+    )
+
+
+def test_transformer_node_by_node() -> None:
+    params, x = conv_params("transformer"), features()
+    params["gate"] = features(3, HEADS * OUT)[:3]
+    actual, _ = convolutions.transformer(params, EDGES, x, num_heads=HEADS)
+    q, k, v, r = (
+        x @ params[f"{name}_kernel"] + params.get(f"{name}_bias", 0.0)
+        for name in ("query", "key", "value", "skip")
+    )
+    for node in range(NUM_NODES):
+        near, joined = neighbors(EDGES, node), []
+        for head in range(HEADS):
+            columns = slice(head * OUT, (head + 1) * OUT)
+            powers = np.exp(k[near, columns] @ q[node, columns] / np.sqrt(OUT))
+            joined.append(powers / max(powers.sum(), 1e-300) @ v[near, columns])
+        m = np.concatenate(joined)
+        score = params["gate"].reshape(-1) @ np.concatenate([m, r[node], m - r[node]])
+        beta = 1 / (1 + np.exp(-score))
+        np.testing.assert_allclose(actual[node], beta * r[node] + (1 - beta) * m, rtol=1e-12)
+
+
 @pytest.mark.parametrize("conv", ["gat", "gatv2"])
 def test_attention_without_edges(conv: str) -> None:
     params = conv_params(conv)
@@ -279,9 +445,16 @@ def test_attention_dropout_scales_what_it_keeps() -> None:
     np.testing.assert_allclose(y[2].reshape(HEADS, OUT), [np.zeros(OUT), 4 * z[0, 1]], rtol=1e-12)
 
 
-@pytest.mark.parametrize("edges", [EDGES, NO_EDGES], ids=["plain", "none"])
+@pytest.mark.parametrize("edges", [EDGES, WEIGHTED, NO_EDGES], ids=["plain", "weighted", "none"])
 def test_gin_gradients(edges: Edges) -> None:
     check_with_params(convolutions.gin, conv_params("gin"), edges, features())
+
+
+@pytest.mark.parametrize("conv", ["gat", "gatv2", "gine"])
+def test_gradients_with_features_of_edges(conv: str) -> None:
+    params = conv_params(conv, edge_features=3)
+    assert "edge_kernel" in params
+    check_with_params(getattr(convolutions, conv), params, FEATURED, features())
 
 
 # ------------------------------------------------------------------ losses

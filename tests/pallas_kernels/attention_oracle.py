@@ -21,7 +21,7 @@ PARAMETERS = {GAT: 0.25, GATV2: 0.25, DOT: 0.5}
 def make_attention(
     over: Graph, kind: str, heads: int, width: int, dtype: str, senders: int, dropped: bool
 ) -> Attention:
-    """Random arrays with a row of NaN after the rows that count."""
+    """Random arrays with a row of NaN after the last row in use."""
     rng = np.random.default_rng(heads + width)
     receivers = len(over.degrees)
 
@@ -59,7 +59,7 @@ def _dropout(over: Graph, senders: int) -> Dropout:
 
 
 def keep_mask(attention: Attention, over: Graph, heads: int) -> np.ndarray | None:
-    """bool [slots, heads]: which coefficients the library keeps elsewhere."""
+    """bool [slots, heads]: the coefficients that the library keeps elsewhere."""
     if attention.dropout is None:
         return None
     ids = attention.dropout
@@ -110,12 +110,12 @@ def edge_logits(attention: Attention, seen: Tables, receiver: int, sender: int) 
 
 
 def kept(attention: Attention, keep: np.ndarray | None, slot: int) -> np.ndarray:
-    """[heads]: what dropout multiplies the coefficients of an edge with."""
+    """[heads]: the dropout factors of the coefficients of an edge."""
     return np.ones(attention.heads) if keep is None else keep[slot] * SCALE
 
 
 def expected_state(attention, over: Graph, before, keep):
-    """Maximum, normaliser and sums; edges by receiver, which `keep` [slots, heads] numbers."""
+    """Maximum, normaliser and sums; edges by receiver, the order of `keep` [slots, heads]."""
     seen = tables(attention)
     peak, total, sums = (np.array(part, np.float64) for part in before)
     sums = sums.reshape(*total.shape, -1)
@@ -142,7 +142,7 @@ def transposed(over: Graph, senders: int, longest: int) -> Graph:
 
 @dataclasses.dataclass(frozen=True)
 class Gradients:
-    """Of the arrays of an `Attention`, in the shapes of `Tables`, and of its edges' logits."""
+    """Gradients of the arrays of an `Attention`, in the shapes of `Tables`, and of its logits."""
 
     sender: np.ndarray
     receiver: np.ndarray

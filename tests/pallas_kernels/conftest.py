@@ -4,7 +4,7 @@ from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks
 
 @pytest.fixture(autouse=True)
 def no_races():
-    """The race detector reports what it finds and goes on."""
+    """The race detector reports races and continues."""
     gpu_callbacks.reset_gpu_interpret_mode_state()
     yield
     races = gpu_callbacks._races

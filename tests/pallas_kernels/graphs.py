@@ -16,7 +16,7 @@ from pallas_kernels.schedule import cut_rows
 from pallas_kernels.teams import Launch
 
 FAR = np.iinfo(np.int32).max // 2
-"""The value of padding after the entries that count: the index of a row that no table has."""
+"""The value of padding after the last entry in use: the index of a row that no table has."""
 
 
 needs_clusters = pytest.mark.skipif(
@@ -28,7 +28,7 @@ needs_clusters = pytest.mark.skipif(
 def in_interpreter(warpgroups: int = 1, cluster: int = 1, cached: int = Launch.cached) -> Launch:
     """Two clusters; the interpreter looks for races between the warpgroups of each.
 
-    It compiles every warpgroup for itself: most tests have one, which reads little ahead.
+    It compiles every warpgroup separately: most tests have one, which reads little ahead.
     """
     return Launch(
         programs=2 * cluster,
@@ -47,7 +47,7 @@ class Graph:
 
     Attributes:
       degrees: int [rows].
-      neighbors: int32 [edges + 3], the last of no edge.
+      neighbors: int32 [edges + 3], the last three of no edge.
       slots: int32 [edges + 3], a permutation.
       rows: the schedule.
     """
@@ -80,13 +80,13 @@ def graph(
 
     Args:
       degrees: of the rows.
-      neighbors: how many there are.
-      longest: edges of a row that is not cut.
-      every: whether rows without edges are dealt with.
+      neighbors: number of neighbors.
+      longest: most edges of a row that is not cut.
+      every: whether rows without edges are reduced.
       seed: of the edges.
 
     Returns:
-      The graph, repeated edges in it.
+      The graph, with repeated edges.
     """
     rng, count = np.random.default_rng(seed), np.asarray(degrees)
     total = int(count.sum())

@@ -36,7 +36,7 @@ def test_state_of_attention(kind, heads, width, dtype, longest, dropped):
     over = graph(DEGREES, SENDERS, longest=longest)
     attention = make_attention(over, kind, heads, width, dtype, SENDERS, dropped)
     before = states(heads, width, fresh=longest == 1000)
-    # What is fresh where a row has edges may be anything there.
+    # Uninitialised arrays may hold anything at rows with edges.
     fresh = longest == 1000
     start = tuple(np.where(np.array(DEGREES)[:, None] > 0, np.nan, part) for part in before)
     start = tuple(part.astype(np.float32) for part in start) if fresh else before

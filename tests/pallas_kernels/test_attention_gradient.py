@@ -26,7 +26,7 @@ DEGREES, SENDERS = [2, 0, 1, 9, 1], 4
 
 
 def adjoint_of(attention, over, keep, dtype):
-    """The gradient of the output and what the forward leaves."""
+    """The gradient of the output and the residuals of the forward."""
     heads = attention.heads
     width = (attention.sender if attention.values is None else attention.values).shape[1]
     rows = len(over.degrees)

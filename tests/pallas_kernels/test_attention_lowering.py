@@ -1,4 +1,4 @@
-"""Attention and its gradients lowered for CUDA, and in how many kernels."""
+"""Attention and its gradients lowered for CUDA, and their number of kernels."""
 
 import re
 from typing import Any
@@ -93,7 +93,7 @@ def test_backward(kind, heads, width, dtype, cut):
         adjoint = make_adjoint(found, gradient, *numbers)
         return attention_gradients(found, adjoint, over, over, before)
 
-    # Of each head, and one that all share.
+    # Per head, and shared by all heads.
     for columns in (heads * width, width):
         gradient = of(ROWS, columns, dtype=dtype)
         kernels = count_kernels(pull, found, gradient, (per_head,) * 3, over, before)

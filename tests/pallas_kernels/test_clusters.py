@@ -1,4 +1,4 @@
-"""Rows whose pieces the blocks of a cluster join: the bits of a second kernel, and no races."""
+"""Rows whose pieces a cluster joins: the bits of a second kernel, and no races."""
 
 import dataclasses
 from typing import Any
@@ -78,7 +78,7 @@ def test_winners() -> None:
     over, width = over_edges(), 8
     start = np.zeros((len(DEGREES), width), np.float32)
     before = (start - np.inf, start)
-    # Equal values, so that pieces have to agree on who wins.
+    # Equal values, so that pieces must agree on the winner.
     x = np.round(draw(NEIGHBORS, width))
     assert_same_bits(
         lambda *a, launch: neighbor_extremum(*a, maximum=True, launch=launch),
@@ -133,7 +133,7 @@ def test_gradients_of_attention(kind: str) -> None:
         before,
     )
     if kind == GATV2:
-        # Every team has its own sum: of other rows, where they are dealt out in another order.
+        # Every team has its own sum, over other rows where these are in another order.
         np.testing.assert_allclose(found.vector, expected.vector, rtol=1e-5, atol=1e-5)
     found, expected = (dataclasses.replace(each, vector=None) for each in (found, expected))
     jax.tree.map(np.testing.assert_array_equal, found, expected)

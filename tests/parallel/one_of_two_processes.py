@@ -1,7 +1,7 @@
 """One of two processes with two devices each, which place a graph of four parts together.
 
 Started by `test_placement.py` with the coordinator's address and the number of the process; prints
-the parts that this process read, and whether sums over the whole graph are right.
+the parts that this process read, and whether sums over the whole graph are correct.
 """
 
 import sys
@@ -16,7 +16,7 @@ from jaxgraph.parallel import ptags
 
 
 class Recorder:
-    """A source that remembers which parts were asked for."""
+    """A source that records the requested parts."""
 
     def __init__(self, tables):
         self.tables, self.manifest, self.read = tables, tables.manifest, []

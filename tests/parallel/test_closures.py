@@ -53,7 +53,7 @@ def test_the_loop_body_holds_no_collective():
 
     def body(weight, rows):
         converted, params = hoist(message(weight, 3.0), match_variation(jnp.zeros_like(rows), rows))
-        # What stands inside the chunk loops: the pullback with respect to the parameters.
+        # Inside the chunk loops: the pullback with respect to the parameters.
         _, pull = jax.vjp(lambda p: converted(p, rows), params)
         inner = jax.make_jaxpr(lambda: pull(converted(params, rows)))()
         assert "psum" not in str(inner)

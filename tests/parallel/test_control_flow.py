@@ -65,7 +65,7 @@ def features() -> np.ndarray:
 
 
 def parameters() -> Any:
-    """For every message parameters of its own, so that their gradients are told apart."""
+    """Separate parameters for every message, so that their gradients differ."""
     rng = np.random.default_rng(2)
     draw = lambda *shape: jnp.asarray(rng.normal(size=shape) / 2, jnp.float32)  # noqa: E731
     return {name: {"w": draw(F, F), "gate": draw(F)} for name in MESSAGES}
@@ -127,7 +127,7 @@ def test_parameters_inside_control_flow_get_their_gradient(parts, mode):
 
 
 def varying_total(message: Any) -> Any:
-    """Evaluates a message that closes over two parameters, of which the first was made to vary."""
+    """Evaluates a message that closes over two parameters, the first of them varying."""
     senders, receivers = edges()
     graph = jg.Graph.from_edges(senders, receivers, num_nodes=NODES, nodes=features())
     partition = jg.partition.partition(graph, 2, method="hash")

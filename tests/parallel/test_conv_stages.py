@@ -1,4 +1,4 @@
-"""A loop of the host over parts and edge groups, every stage compiled alone, gives the layer."""
+"""A host loop over parts and edge groups, with every stage compiled alone, equals the layer."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class HostLoop:
         return results, self.stages.update(params, part.receivers, rows, results[0])
 
     def forward(self) -> list[np.ndarray]:
-        """y of every part; keeps what the backward needs."""
+        """y of every part; saves the residuals of the backward."""
         self.results, outputs = [], []
         for index, (part, rows) in enumerate(zip(self.parts, self.rows, strict=True)):
             state = self._first(self.params, part, rows)
@@ -196,10 +196,10 @@ class HostLoop:
         return of_params, of_x
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.stages])
 def test_a_loop_of_the_host(name: str) -> None:
     case, graph = CASES[name], crooked_graph()
-    assert graph.nodes is not None
+    assert graph.nodes is not None and case.stages is not None
     sharded = crooked_sharded(PARTS, "hash", "sar")
     params = jax.tree.map(jnp.asarray, case.params)
     parts = [part_alone(sharded, index) for index in range(PARTS)]

@@ -1,4 +1,4 @@
-"""SAR's two cases are told apart by the message function and the gradients wanted."""
+"""SAR's two cases are distinguished by the message function and the wanted gradients."""
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +54,7 @@ def test_maximum_and_attention_look_at_the_senders():
 
 
 def test_attention_of_16_bits():
-    """Its gradients are computed in 32, and handed on in the type of the messages."""
+    """Its gradients are computed in 32 bits, and passed on in the type of the messages."""
     values, logits = jnp.ones((4, 2, 3), jnp.bfloat16), jnp.ones((4, 2), jnp.bfloat16)
     inputs = Inputs((), (values, logits), logits, ())
     of_rows = jnp.ones((4, 2))
@@ -73,7 +73,7 @@ def attention(receiver_width):
     return message, Inputs((), (values, logits), receiver, ()), adjoint
 
 
-# There and back, a sender is 2 * 136 bytes; a receiver 144 and twice 8 for each of its width.
+# There and back, a sender is 2 * 136 bytes; a receiver 144 and 16 for each unit of its width.
 @pytest.mark.parametrize(
     ("receiver_width", "plan"),
     [(1, "at-sender"), (7, "at-sender"), (8, "refetch"), (16, "refetch")],

@@ -17,7 +17,7 @@ NODES, KEY, RATE = 23, jax.random.key(4), 0.4
 def graph():
     rng = np.random.default_rng(0)
     senders, receivers = rng.integers(0, NODES, (2, 90)).astype(np.int32)
-    senders, receivers = np.tile(senders, 2), np.tile(receivers, 2)  # every edge twice, or oftener
+    senders, receivers = np.tile(senders, 2), np.tile(receivers, 2)  # every edge at least twice
     nodes = rng.normal(size=(NODES, 3)).astype(np.float32)
     return jg.Graph(senders=senders, receivers=receivers, num_nodes=NODES, nodes=nodes)
 
@@ -32,7 +32,7 @@ def oracle():
         seen[edge] = repetition[i] + 1
     keep = np.asarray(edge_keep_mask(KEY, g.receivers, g.senders, repetition, 1, RATE)[:, 0])
     assert 0.5 < keep.mean() < 0.7
-    assert (keep[:90] != keep[90:]).any()  # equal edges are drawn each by itself
+    assert (keep[:90] != keep[90:]).any()  # equal edges are drawn separately
     sums = np.zeros((NODES, 3))
     np.add.at(sums, g.receivers[keep], np.asarray(g.nodes, np.float64)[g.senders[keep]])
     return sums

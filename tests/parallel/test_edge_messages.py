@@ -1,4 +1,4 @@
-"""edge_messages: values per edge and their gradients under every schedule, and what is refused."""
+"""edge_messages: values per edge and their gradients under every schedule, and refusals."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def graph() -> Any:
     receivers[:40] = 5
     senders[50:55], receivers[50:55] = 7, 9
     drawn = complete(senders, receivers, NODES + 3, "hub", edge_data=True)
-    # The number of each edge, from 1, tells where the values of a slot belong.
+    # The number of each edge, from 1, identifies the edge of a slot.
     numbers = np.arange(1, EDGES + 1, dtype=np.float32)[:, None]
     return drawn.replace(edges=numbers, edge_type=None)
 
@@ -87,7 +87,7 @@ def test_values_and_gradients(parts: int, mode: str) -> None:
 
 
 def test_edge_values_are_edge_data_of_propagate() -> None:
-    """Of a graph that has no edge data of its own, on two parts."""
+    """A graph without edge data, on two parts."""
     bare = complete(GRAPH.senders, GRAPH.receivers, GRAPH.num_nodes, "bare")
     owners = Partition(skewed_assignment(bare.num_nodes, 2), 2, "skewed")
     sharded = shard(bare, owners, make_mesh(2), "sar")

@@ -1,4 +1,4 @@
-"""Rows that travel between parts, compared with looking them up on the host."""
+"""Rows that travel between parts, compared with a look-up on the host."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -130,7 +130,7 @@ def tables_of(num_parts: int, mode: str) -> PartTables:
 
 
 def some_rows(shard: jg.parallel.Shard) -> tuple[jax.Array, jax.Array]:
-    """Two arrays of different shapes and types that tell nodes apart; NaN in rows of padding."""
+    """Two arrays of different shapes and types with distinct nodes; NaN in padding rows."""
     ids = shard.node_ids
     wide = jnp.stack([ids, ids * 2, ids**2], axis=1).astype(jnp.float32).reshape(-1, 1, 3)
     return jnp.where(shard.node_mask[:, None, None], wide, jnp.nan), ids
@@ -171,7 +171,7 @@ def test_send_rows(num_parts, table, traced):
 
 
 def test_wide_arrays_travel_on_their_own():
-    """And the narrow ones of a type together; all arrive as they left."""
+    """Narrow ones of a type travel together too; all arrive unchanged."""
     tables = tables_of(2, "sar")
     sharded = jg.parallel.place(tables, jg.parallel.make_mesh(2))
 

@@ -205,7 +205,7 @@ def test_types_of_messages(parts, mode):
     sharded = sharded_as(graph, parts, mode)
     found = jg.parallel.spmd(run, outputs="rows")(sharded, numbers)
     for (dtype, reduce, name), y in zip(TYPES, found, strict=True):
-        # As NumPy sums in the type of the messages, which wraps around, and finds the best.
+        # NumPy sums in the type of the messages, which wraps around, and finds the best.
         kind = np.float32 if reduce == "mean" else dtype
         options = {"dtype": kind} if reduce in ("sum", "mean") else {}
         values = np.asarray(MAPS[name](numbers.astype(dtype), None, None))

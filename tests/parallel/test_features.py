@@ -1,4 +1,4 @@
-"""Columns of features: which of a device's are its own, where their number does not divide."""
+"""Columns of features: a device's own ones, where their number is no multiple."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""Rows in another order: the same loss, gradients, dropout and outputs, from the same program."""
+"""Another order of rows: the same loss, gradients, dropout and outputs, from one program."""
 
 from typing import NamedTuple
 

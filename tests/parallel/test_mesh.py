@@ -1,4 +1,4 @@
-"""The mesh of one automatic axis, and emulated devices in processes of their own."""
+"""The mesh of one automatic axis, and emulated devices in separate processes."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""One part's layer alone is what it computes inside the mesh."""
+"""One part's layer alone equals its result inside the mesh."""
 
 from typing import Any
 

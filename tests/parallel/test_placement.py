@@ -1,4 +1,4 @@
-"""Parts on devices: what is read, what is checked, and shapes that several graphs share."""
+"""Parts on devices: reads, checks, and shapes that several graphs share."""
 
 import dataclasses
 import os
@@ -49,11 +49,11 @@ def expected_sums(graph: Graph) -> np.ndarray:
     return sums
 
 
-# ---------------------------------------------------------------- what is read
+# ---------------------------------------------------------------- reads
 
 
 class Recorder:
-    """A source that remembers which parts were asked for, and can spoil what it hands out."""
+    """A source that records the requested parts, and can spoil their arrays."""
 
     def __init__(self, tables: PartTables, **spoiled: np.ndarray | None) -> None:
         self.tables, self.spoiled, self.read = tables, spoiled, []
@@ -227,7 +227,7 @@ def test_padding_on_coauthor_cs_in_eight_metis_parts(data_dir):
     assert padding["sar"].edge_ratio <= 1.25
     assert padding["sar"].halo_ratio <= 1.25
     assert padding["domain"].edge_ratio <= 1.25
-    assert padding["domain"].halo_ratio > 2  # what messages of one size cost
+    assert padding["domain"].halo_ratio > 2  # the cost of messages of equal size
 
 
 # ---------------------------------------------------------------- shared shapes

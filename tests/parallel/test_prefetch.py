@@ -1,4 +1,4 @@
-"""With prefetch, a partition is on its way while the one before it is aggregated."""
+"""With prefetch, a partition travels while the one before it is aggregated."""
 
 import importlib.util
 import itertools

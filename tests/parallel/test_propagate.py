@@ -241,7 +241,7 @@ def test_sums_of_sixteen_bits_are_kept_in_thirty_two(mode, dtype):
 
     found = jg.parallel.spmd(sums, outputs=("rows",) * 3)(sharded)
     total, mean, gradient = (jg.parallel.gather_rows(y, sharded)[:, 0] for y in found)
-    # Rows are rounded once per part on their way.
+    # Rows are rounded once per part when they travel.
     allowed = 3 * float(jnp.finfo(dtype).eps)
     assert abs(total[0] / 5000 - 1) <= allowed
     assert abs(gradient[1] / 5000 - 1) <= allowed

@@ -1,4 +1,4 @@
-"""Devices that own several parts give what devices with one part each do."""
+"""Devices with several parts compute the same as devices with one part each."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def placed(parts: int, devices: int, mode: str, implementation: str | None = Non
 
 
 def messages(shard: Any, x: Any, params: Any) -> Any:
-    """A maximum, a softmax with dropout and a sum over kept edges, of weighted messages."""
+    """A maximum, a softmax with dropout and a sum over kept edges, all of weighted messages."""
     weights = shard.edge_weight[:, None]
 
     def message(sender: Any, receiver: Any, edge: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Mistakes in functions of a shard get an error that says what to write."""
+"""Mistakes in functions of a shard get an error with advice."""
 
 import functools
 import inspect
@@ -95,7 +95,7 @@ NAMES = {"shard", "neighborhood", "nodes"}
 
 
 def functions_of_a_shard():
-    """All public functions that take one."""
+    """All public functions with a shard among their arguments."""
     modules = (jg.layers, jg.nn, jg.parallel, jg.parallel.ptags)
     functions = {
         function
@@ -121,21 +121,6 @@ def test_layers_on_what_is_no_shard():
                 function(**needed | {name: given})
 
 
-def test_training_on_what_is_no_sharded_graph():
-    optimizer, train = optax.adam(1e-2), cast("Any", jg.train)
-    for wrong in (
-        lambda: train.fit(sharded(), net(), optimizer, epochs=1),
-        lambda: train.fit(net(), optimizer, sharded(), epochs=1),
-        lambda: train.compile_train_step(net(), optimizer, sharded()),
-        lambda: train.evaluate(sharded(), net()),
-        lambda: train.predict(sharded(), net()),
-    ):
-        with pytest.raises(ValueError, match="The order of arguments is model, sharded graph"):
-            wrong()
-    with pytest.raises(ValueError, match=r"optimizer is an nnx\.Optimizer"):
-        train.fit(net(), sharded(), nnx.Optimizer(net(), optimizer, wrt=nnx.Param), epochs=1)
-
-
 class WithFlaxNorm(nnx.Module):
     def __init__(self):
         self.norm = nnx.BatchNorm(17, rngs=nnx.Rngs(0))
@@ -150,19 +135,32 @@ def test_training_with_the_batch_norm_of_flax():
         jg.train.fit(WithFlaxNorm(), sharded(), optax.adam(1e-2), epochs=1)
 
 
-def test_names_and_short_descriptions():
-    for package in ("ops", "nn", "train", "partition", "datasets", "parallel"):
-        module = getattr(jg, package)
-        assert dir(module) == sorted(module.__all__)
-        assert all(hasattr(module, name) for name in dir(module))
+def test_short_descriptions():
     partition = jg.partition.partition(karate(), 2, method="hash")
     seen = []
-    jax.eval_shape(lambda s: seen.append(repr(s.shards)), sharded())
-    for text in (repr(sharded()), repr(partition), repr(sharded().manifest), *seen):
+    jax.eval_shape(lambda s: seen.extend((repr(s.shards), repr(s))), sharded())
+    for text in (repr(partition), repr(sharded().manifest), seen[0]):
         assert len(text) < 250
         assert "2" in text
-    assert "num_nodes=34" in repr(sharded())
-    assert "mode='p3'" in repr(sharded(2, "p3"))
+    assert "ShardedGraph(of unknown size, mode='sar'" in seen[1]
+
+
+def test_a_sharded_graph_says_what_it_holds_in_ten_lines():
+    graph = karate().replace(edge_weight=np.ones(156)).with_nodes(target=np.ones((34, 3)))
+    graph = graph.with_edges(length=np.ones(156), open=np.ones((156, 1, 2), bool))
+    found = jg.parallel.shard(graph, jg.partition.partition(graph, 2), jg.parallel.make_mesh(2))
+    lines = repr(found).splitlines()
+    assert len(lines) <= 10 and max(map(len, lines)) <= 100
+    assert lines[0] == "ShardedGraph(num_nodes=34, num_edges=156, mode='sar', num_parts=2)"
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in lines[1:]}
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(found.shards)) / 2
+    assert rows["devices"].startswith("2 x cpu, axis 'graph', 17 rows per part")
+    assert rows["memory"] == f"{size / 2**10:,.1f} KiB per device"
+    assert rows["features"] == "17 x float32" and rows["labels"] == "2 classes"
+    assert rows["node_data"] == "target float32 [3]" and rows["edges"] == "edge_weight float32"
+    assert rows["edge_data"] == "length float32, open bool [1, 2]"
+    columns = repr(sharded(2, "p3"))
+    assert "mode='p3', rest='domain'" in columns and "9 columns per device" in columns
 
 
 def test_functions_of_columns_on_a_graph():

@@ -208,7 +208,7 @@ def test_unchanged_objects_are_placed_once(monkeypatch):
     for leaf, value in zip(jax.tree.leaves(nnx.state(model)), values, strict=True):
         assert leaf.sharding.mesh == graph.mesh
         np.testing.assert_array_equal(leaf, value)
-    assert run.lower(model, graph).as_text() == lowered  # of arrays as a call places them
+    assert run.lower(model, graph).as_text() == lowered  # for arrays placed as in a call
     with monkeypatch.context() as patched:
         patched.setattr(jax, "device_put", None)
         assert run(model, graph) == first

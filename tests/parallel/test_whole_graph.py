@@ -46,6 +46,7 @@ MODULES: dict[str, Any] = {
     "gin": lambda: jg.nn.GINConv(X.shape[1], 4, rngs=nnx.Rngs(0)),
     "gat": lambda: jg.nn.GATConv(X.shape[1], 4, num_heads=2, rngs=nnx.Rngs(0)),
     "gatv2": lambda: jg.nn.GATv2Conv(X.shape[1], 4, num_heads=2, rngs=nnx.Rngs(0)),
+    "transformer": lambda: jg.nn.TransformerConv(X.shape[1], 4, beta=True, rngs=nnx.Rngs(0)),
     "linear": lambda: jg.nn.Linear(X.shape[1], 4, rngs=nnx.Rngs(0)),
     "batch norm": lambda: jg.nn.BatchNorm(X.shape[1]),
     "layer norm": lambda: jg.nn.LayerNorm(X.shape[1]),
@@ -154,3 +155,20 @@ def test_what_does_not_fit_is_refused() -> None:
     for transform in (jax.jit, jax.grad, jax.vmap):
         with pytest.raises(ValueError, match="let the function close over it"):
             transform(lambda graph: conv(graph, x))(GRAPH)
+
+
+@pytest.mark.parametrize("nodes", [1, 3, 15])
+def test_small_graphs_have_a_row_per_node(nodes: int) -> None:
+    senders, receivers = random_edges(nodes, 2 * nodes, seed=nodes)
+    x: Any = np.eye(40, nodes, dtype=np.float32)
+    graph = jg.Graph.from_edges(senders, receivers, nodes=x[:nodes])
+    larger = graph.replace(num_nodes=40, nodes=x)
+    for make in (jg.nn.GCNConv, jg.nn.GATConv, jg.nn.GATv2Conv):
+        layer = make(nodes, 4, rngs=nnx.Rngs(0))
+        assert_close(layer(graph, x[:nodes]), layer(larger, x)[:nodes])
+
+        def loss(x: Any, graph: jg.Graph, layer: Any = layer) -> Any:
+            return jnp.sum(layer(graph, x)[:nodes] ** 2)
+
+        slopes = [jax.grad(loss)(jnp.asarray(x[:n]), g) for n, g in ((nodes, graph), (40, larger))]
+        assert_close(slopes[0], slopes[1][:nodes])

@@ -1,4 +1,4 @@
-"""The partition type: what it stores, and what it refuses."""
+"""The partition type: its fields, and its errors."""
 
 from typing import Any
 

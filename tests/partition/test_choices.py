@@ -1,4 +1,4 @@
-"""Names: those that exist pass, others are refused with the nearest that does."""
+"""Names: existing ones pass, others are refused with the nearest existing one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Orders of the nodes: permutations that bring neighbours together, and what parts make of them."""
+"""Orders of nodes: permutations that bring neighbours together, and their use in parts."""
 
 from typing import Any
 

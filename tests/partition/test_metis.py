@@ -1,4 +1,4 @@
-"""METIS: a small cut, the balance that was asked for, and errors instead of crashes."""
+"""METIS: a small cut, the requested balance, and errors instead of crashes."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def communities(num_groups: int, group_size: int, seed: int = 0) -> Graph:
     inside = rng.random(receivers.size) < 0.9
     group = np.where(inside, group, rng.integers(0, num_groups, receivers.size))
     senders = group * group_size + rng.integers(0, group_size, receivers.size)
-    # Shuffled ids: contiguous ranges must know nothing of the groups.
+    # Shuffled ids: contiguous ranges must not match the groups.
     names = rng.permutation(num_nodes)
     train_mask = np.zeros(num_nodes, bool)
     train_mask[names[: num_nodes // 2 : 5]] = True

@@ -1,4 +1,4 @@
-"""Contiguous ranges: contiguous, none empty, and as even as the largest cost allows."""
+"""Contiguous ranges: none empty, and as even as the largest cost allows."""
 
 import numpy as np
 import pytest

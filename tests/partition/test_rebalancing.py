@@ -15,7 +15,7 @@ def adjacency_of(graph: Graph) -> Adjacency:
 
 
 def loads_of(assignment: np.ndarray, weights: np.ndarray, num_parts: int) -> np.ndarray:
-    """The weight of each part, counted the plain way."""
+    """The weight of each part, from a plain count."""
     return np.array(
         [[weight[assignment == part].sum() for part in range(num_parts)] for weight in weights]
     )
@@ -59,7 +59,7 @@ def test_equal_weights_always_reach_their_limit(
 
 
 def test_the_node_that_costs_the_fewest_edges_moves() -> None:
-    # Two triangles 0 1 2 and 4 5 6 and node 3, tied to the second but put into the first part.
+    # Two triangles 0 1 2 and 4 5 6 and node 3, connected to the second but in the first part.
     senders = np.array([0, 1, 2, 4, 5, 6, 3, 3, 2])
     receivers = np.array([1, 2, 0, 5, 6, 4, 4, 5, 3])
     start = np.array([0, 0, 0, 0, 1, 1, 1], np.int32)
@@ -91,7 +91,7 @@ def test_a_limit_that_cannot_be_met_ends_without_harm() -> None:
 
 
 def test_a_part_without_room_for_one_weight_still_takes_the_other() -> None:
-    # The first weight is full everywhere; nodes 3 to 6, which lack it, have a part to go to.
+    # The first weight is full everywhere; nodes 3 to 6, of weight 0 in it, can still move.
     nothing = np.array([], np.int32)
     adjacency = undirected_adjacency(nothing, nothing, 7)
     start = np.array([0, 1, 2, 1, 1, 1, 1], np.int32)

@@ -1,4 +1,4 @@
-"""Partitioners by name: what they all promise, and what is refused."""
+"""Partitioners by name: their common promises, and their errors."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def test_every_node_has_one_part_and_no_part_is_empty(
     assert (found.num_parts, found.method) == (num_parts, method)
     assert found.assignment.shape == (graph.num_nodes,)
     assert found.counts().sum() == graph.num_nodes
-    # Hashing looks at one node at a time and cannot know which parts the others fill.
+    # Hashing treats one node at a time and cannot know the size of parts.
     if method != "hash":
         assert found.counts().min() >= 1
 
@@ -40,7 +40,7 @@ def test_the_same_arguments_give_the_same_parts(method: str) -> None:
     graph = Graph.from_edges(senders, receivers, num_nodes=300)
     first, again, other = (partition(graph, 6, method, seed).assignment for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
-    # Ranges are drawn without chance.
+    # Ranges do not depend on the seed.
     assert np.array_equal(first, other) == method.startswith("equal-")
 
 

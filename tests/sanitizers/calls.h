@@ -1,4 +1,4 @@
-// Calls of every kernel on random tables, with what they wrote.
+// Calls of every kernel on random tables, with their results.
 
 #ifndef JAXGRAPH_TESTS_SANITIZERS_CALLS_H_
 #define JAXGRAPH_TESTS_SANITIZERS_CALLS_H_
@@ -42,7 +42,7 @@ inline double Exact(BFloat16 value) {
   return number;
 }
 
-// What the calls wrote, by name.
+// The results of the calls, by name.
 using Results = std::map<std::string, std::vector<char>>;
 
 template <class T>
@@ -62,8 +62,8 @@ class Calls {
     gradient_ = Draw<A>(graph.num_nodes * heads * width, random);
   }
 
-  // `garbage`: the byte that results are full of before: what a kernel leaves out is seen as a
-  // difference between calls with different garbage.
+  // `garbage`: the byte that fills results before a call. A number that a kernel does not write
+  // differs between calls with different garbage.
   Results All(Workers& workers, int garbage) {
     results_.clear();
     workers_ = &workers;
@@ -81,8 +81,8 @@ class Calls {
     return std::move(results_);
   }
 
-  // Whether "weighted sum" is, to `tolerance` times the sum of the terms' sizes, what plain loops
-  // over the edges make in double precision.
+  // Whether "weighted sum" equals, to `tolerance` times the sum of the terms' sizes, that of plain
+  // loops over the edges in double precision.
   bool SumIsRight(const Results& results, double tolerance) const {
     const int64_t size = heads_ * width_;
     std::vector<double> sums(graph_.num_nodes * size), sizes(sums);
@@ -103,7 +103,7 @@ class Calls {
     std::vector<A> y(sums.size());
     std::memcpy(y.data(), results.at("weighted sum").data(), y.size() * sizeof(A));
     for (size_t i = 0; i < y.size(); ++i) {
-      // Not `>`, which would let a NaN pass.
+      // Not `>`, which would accept a NaN.
       if (!(std::abs(y[i] - sums[i]) <= tolerance * sizes[i])) return false;
     }
     return true;
@@ -137,7 +137,7 @@ class Calls {
   Edges ByReceiver(int group) const { return graph_.by_receiver.Group(group, NumNodes()); }
   Edges BySender(int group) const { return graph_.by_sender.Group(group, NumNodes()); }
 
-  // Of the first group: the others continue from it.
+  // The first group; the others continue from it.
   const bool* Missing(int group) const { return group == 0 ? graph_.missing.get() : nullptr; }
   SelfMessages Self(int group) const {
     return {Missing(group), group == 0 ? NumNodes() : 0};
@@ -177,7 +177,7 @@ class Calls {
 
   void RowProduct() {
     const int64_t width = heads_ * width_;
-    // Of two tables side by side to two others.
+    // From two tables side by side to two others.
     auto rows = Garbage<T>(TableSize());
     auto narrower = Garbage<T>(NumNodes() * width_);
     auto map = z_;
@@ -229,7 +229,7 @@ class Calls {
     Keep(name + ": gradient", dx);
   }
 
-  // Of the messages from `neighbors` to `rows`.
+  // The messages from `neighbors` to `rows`.
   LogitArguments<T> Logits(Attention kind, bool by_receiver) const {
     LogitArguments<T> logits{};
     logits.kind = kind;
@@ -266,8 +266,8 @@ class Calls {
     AttendGradient(name, kind, dropout, peak, total);
   }
 
-  // With dropout the receivers' gradient is divided here, and shared by the heads; else it counts as
-  // divided.
+  // With dropout the receivers' gradient is divided here, and shared by the heads; otherwise it
+  // counts as divided.
   void AttendGradient(const std::string& name, Attention kind, const Dropout& dropout,
                       const std::vector<A>& peak, const std::vector<A>& total) {
     const int64_t stride = 3 * heads_;

@@ -1,4 +1,4 @@
-// Random edges in compressed rows, both ways, as `jaxgraph.ops.edges` lays them out.
+// Random edges in compressed rows, in both orientations, as in `jaxgraph.ops.core.edges`.
 
 #ifndef JAXGRAPH_TESTS_SANITIZERS_GRAPH_H_
 #define JAXGRAPH_TESTS_SANITIZERS_GRAPH_H_
@@ -59,7 +59,7 @@ inline Orientation Orient(const EdgeList& edges, const std::vector<int32_t>& row
     to.neighbors.push_back(neighbors[edge]);
   }
   to.starts.push_back(int32_t(order.size()));
-  // There is always a slot, though without edges an unused one.
+  // There is always a slot, unused without edges.
   if (order.empty()) to.neighbors.push_back(0);
   std::partial_sum(to.pointers.begin(), to.pointers.end(), to.pointers.begin());
   return to;

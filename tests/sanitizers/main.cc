@@ -1,6 +1,6 @@
-// Every kernel on random graphs, for sanitizers to watch: on 1, 2 and 4 threads, where the results
-// must be the same bits, and in calls that run at once. `.ci/sanitize` builds and runs it. Sizes
-// come as arguments: 3x16 stands for 3 heads of 16 columns.
+// Every kernel on random graphs, under sanitizers: on 1, 2 and 4 threads, where results must have
+// the same bits, and in concurrent calls. `.ci/sanitize` builds and runs it. Sizes are arguments:
+// 3x16 means 3 heads of 16 columns.
 
 #include <algorithm>
 #include <cstdio>
@@ -25,7 +25,7 @@ constexpr int64_t kHubNumbers = 1 << 16;
 constexpr int64_t kFewestHubEdges = 2000;
 constexpr int64_t kMostHubEdges = 34000;
 
-// Names the results that differ; how many do.
+// Prints the names of different results; returns their number.
 int CountDifferences(const Results& results, const Results& expected, const std::string& where) {
   int count = results.size() == expected.size() ? 0 : 1;
   for (const auto& [name, bytes] : expected) {
@@ -74,7 +74,7 @@ int CheckNoEdges(std::mt19937& random) {
   return CheckThreadCounts<float>(graph, {3, 7}, 0, "no edges, threads: ");
 }
 
-// Calls that run at once on the pool's own threads, as those of the devices of a mesh do.
+// Concurrent calls on the pool's own threads, like those of the devices of a mesh.
 int CheckCallsAtOnce(std::mt19937& random) {
   const Graph graph = MakeGraph(kNumNodes, kFewestHubEdges, 2 * kNumNodes, random);
   const int num_calls = 4;

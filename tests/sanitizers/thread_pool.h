@@ -1,4 +1,4 @@
-// A plain pool of threads in the place of XLA's.
+// A plain pool of threads instead of XLA's.
 
 #ifndef JAXGRAPH_TESTS_SANITIZERS_THREAD_POOL_H_
 #define JAXGRAPH_TESTS_SANITIZERS_THREAD_POOL_H_
@@ -21,7 +21,7 @@ class ThreadPool {
     for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { WorkUntilClosed(); });
   }
 
-  // Finishes what is in the queue.
+  // Finishes the queued tasks.
   ~ThreadPool() {
     {
       const std::lock_guard<std::mutex> lock(mutex_);

@@ -1,4 +1,4 @@
-"""A model, a graph and a count of compilations that the tests of training share."""
+"""A model, a graph and a counter of compilations for the tests of training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SmallNet(nnx.Module):
     def __init__(self, *, dropout: float = 0.0, outputs: int = CLASSES, seed: int = 0) -> None:
         rngs = nnx.Rngs(seed)
         self.in_features = FEATURES
-        # No bias before the centring: its gradient is rounding alone, which Adam makes steps of.
+        # No bias before the centring: its gradient is only rounding, which Adam turns into steps.
         self.first = nnx.Linear(FEATURES, HIDDEN, use_bias=False, rngs=rngs)
         self.second = nnx.Linear(HIDDEN, outputs, rngs=rngs)
         self.mean = nnx.BatchStat(jnp.zeros(HIDDEN))
@@ -48,7 +48,7 @@ class SmallNet(nnx.Module):
 
 
 class TableNet(nnx.Module):
-    """Logits of a node are its row of a table plus those of its neighbours."""
+    """The logits of a node are its row of a table plus those of its neighbours."""
 
     def __init__(self, num_nodes: int) -> None:
         start = np.random.default_rng(5).standard_normal((num_nodes, CLASSES)) / 10
@@ -60,7 +60,7 @@ class TableNet(nnx.Module):
 
 
 def small_graph(num_nodes: int = 60, seed: int = 0, **changes: Any) -> Graph:
-    """A random graph whose features lean towards the class, in three splits."""
+    """A random graph whose features correlate with the class, in three splits."""
     rng = np.random.default_rng(seed)
     senders, receivers = random_edges(num_nodes, 4 * num_nodes, seed)
     labels = rng.integers(0, CLASSES, num_nodes)

@@ -1,4 +1,4 @@
-"""Features that are aggregated once: the same training, evaluation and prediction without it."""
+"""Features that are aggregated once: training, evaluation and prediction equal those without."""
 
 from dataclasses import replace
 from functools import partial
@@ -91,7 +91,7 @@ def test_loss_and_gradient_are_those_of_the_reference(
 @pytest.mark.parametrize("mode", ["p3-sar", "p3-domain-pushed"])
 @pytest.mark.parametrize("name", MODELS)
 def test_columns_are_aggregated_once(name: str, mode: str) -> None:
-    """For every model that aggregates by no parameter in the order that it would take for rows."""
+    """Every model that aggregates without a parameter, in the order that it chooses for rows."""
     model = replace(MODELS[name], residual=False)
     module = module_of(model, random_params(model))
     has_weights = model.conv == "gcn"
@@ -131,7 +131,7 @@ def test_attention_takes_the_features_alone() -> None:
     gcn = nn.GCN(NUM_FEATURES, 3, NUM_CLASSES, rngs=nnx.Rngs(0))
     graph = crooked_sharded(3, "hash", "sar")
     plain, aggregated = (sharded_pass(model, each) for each in (graph, aggregate_once(gcn, graph)))
-    # Two programs: each may round in its own way.
+    # Two programs may round differently.
     equal = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
     jax.tree.map(equal, (aggregated.loss, aggregated.gradients), (plain.loss, plain.gradients))
 
@@ -194,13 +194,13 @@ def test_features_that_are_not_0_in_padding_reach_nothing() -> None:
     jax.tree.map(np.testing.assert_array_equal, passes[0].gradients, passes[1].gradients)
 
 
-# ------------------------------------------------------------------ who gets it
+# ------------------------------------------------------------------ models that get it
 
 SEEN: list[type] = []
 
 
 class Watched(nn.GCN):
-    """Notes what it is given while it is traced."""
+    """Records its inputs during tracing."""
 
     def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> jax.Array:
         SEEN.append(type(x))
@@ -209,7 +209,7 @@ class Watched(nn.GCN):
 
 
 class Watching(NodeClassification):
-    """A task that looks at features."""
+    """A task that reads features."""
 
     def sums(self, outputs: Any, shard: Any, split: str) -> Any:
         assert isinstance(shard.nodes, jax.Array)
@@ -272,7 +272,7 @@ def test_graphs_without_features_and_attention_are_left_alone() -> None:
     with pytest.raises(ValueError, match="the first layer of GAT aggregates nothing"):
         aggregate_once(make("GAT"), graph)
     for wrong in (small_graph(), [graph]):
-        with pytest.raises(ValueError, match=r"aggregate_once was given a (Graph|list); expected"):
+        with pytest.raises(ValueError, match=r"aggregate_once.* got a (Graph|list) .*; expected"):
             aggregate_once(make("GCN"), wrong)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="the graph has no features"):
         aggregate_once(make("GCN"), bare)

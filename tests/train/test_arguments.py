@@ -1,4 +1,4 @@
-"""Bad input is refused before compilation."""
+"""Invalid input is refused before compilation."""
 
 from typing import Any
 
@@ -91,7 +91,7 @@ def test_optimizers(optimizer: Any) -> None:
 
 
 def test_an_optimizer_that_evaluates_the_loss_again() -> None:
-    """Refused in our words, with the way out; those that only look at the loss are taken."""
+    """Refused with our error and advice; tasks that only read the loss are accepted."""
     message = r"value_fn.*optax\.lbfgs.*loss_and_grad"
     with pytest.raises(ValueError, match=message):
         fit(SmallNet(), sharded(), optax.lbfgs(), epochs=1)
@@ -114,7 +114,7 @@ def test_tasks(task: Any) -> None:
         ({"epochs": 2.0}, "epochs is 2.0"),
         ({"epochs": True}, "epochs is True"),
         ({"epochs": 1, "seed": -1}, r"seed: got -1; expected an integer from 0 to 2\*\*32 - 1"),
-        # Of which jax.random.key would make the key of 0.
+        # jax.random.key would turn it into the key of 0.
         ({"epochs": 1, "seed": 2**33}, r"seed: got 8589934592"),
         ({"epochs": 1, "seed": jax.random.key(0)}, r"(?s)seed: got Array.*expected an integer"),
         ({"epochs": 1, "patience": 0}, "patience is 0"),

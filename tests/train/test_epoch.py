@@ -15,7 +15,7 @@ NAN = float("nan")
 
 
 def sums(loss: float) -> dict[str, jax.Array]:
-    return {"loss": jnp.float32(loss), "nodes": jnp.int32(1), "outcomes": jnp.int32(1)}
+    return {"loss": jnp.float32(loss), "count": jnp.int32(1), "outcomes": jnp.int32(1)}
 
 
 def chosen(

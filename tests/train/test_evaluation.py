@@ -124,7 +124,7 @@ def test_inference_keeps_no_activations_of_earlier_layers() -> None:
 
 
 def stack(depth: int) -> SmallNet:
-    """SmallNet with its middle, a non-linear propagation, repeated."""
+    """SmallNet whose middle, a non-linear propagation, is repeated."""
 
     class Deep(SmallNet):
         def __call__(self, shard, x, *, key=None, train=False) -> jax.Array:

@@ -1,4 +1,4 @@
-"""The training loop: curves, what it leaves in the model, how it ends."""
+"""The training loop: curves, the model afterwards, and the ways to end."""
 
 import gc
 import weakref
@@ -107,11 +107,11 @@ def test_multilabel_graphs_are_learned() -> None:
     assert history.val_accuracy == history.metrics["val"]["accuracy"]
 
 
-# ------------------------------------------------------------------ what is left in the model
+# ------------------------------------------------------------------ the model afterwards
 
 
 def test_the_best_parameters_are_left_in_the_model() -> None:
-    # Steps so large that the validation loss goes up again.
+    # Steps so large that the validation loss rises again.
     sharded, wild = on_devices(small_graph(), 2), optax.adam(0.3)
     model = SmallNet()
     history = fit(model, sharded, wild, epochs=12)
@@ -157,7 +157,7 @@ def test_training_goes_on_where_it_ended_on_another_mesh() -> None:
     assert isinstance(predict(model, on_devices(graph, 1)), np.ndarray)
 
 
-# ------------------------------------------------------------------ how it ends
+# ------------------------------------------------------------------ ways to end
 
 
 def test_patience_stops_after_epochs_without_a_better_validation_loss() -> None:
@@ -191,11 +191,11 @@ def test_a_true_result_of_a_callback_ends_training() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(("num_graphs", "runs"), [(1, 6), (2, 10)])
 def test_programs_of_few_optimizers_are_kept(num_graphs: int, runs: int) -> None:
-    """One that is made anew in every run takes its programs with it."""
+    """One with another schedule of the user's takes its programs with it."""
     graphs = [on_devices(small_graph(), 1)] * num_graphs
     alive = []
     for _ in range(runs):
-        optimizer = optax.adam(0.1)
+        optimizer = optax.adam(lambda count: 0.1)
         alive.append(weakref.ref(optimizer.update))
         fit(SmallNet(), graphs, optimizer, epochs=1)
     del optimizer
@@ -222,7 +222,7 @@ def test_an_interruption_leaves_the_best_so_far(error: type[BaseException]) -> N
 
 
 def exploding(at: int) -> optax.GradientTransformation:
-    """Steps that are NaN from one on."""
+    """Steps that become NaN at some point."""
 
     def factor(count: Any) -> jax.Array:
         return jnp.where(count < at, 1.0, jnp.nan)
@@ -273,7 +273,7 @@ def test_a_refused_argument_leaves_the_model_alone() -> None:
 
 
 def test_compilation_is_apart_and_happens_once() -> None:
-    sharded, optimizer = on_devices(small_graph(), 2), optax.adam(0.02)
+    sharded, optimizer = on_devices(small_graph(), 2), optax.adam(0.0213)
     compiled_by_epoch: list[int] = []
     with counted_compilations() as compiled:
         history = fit(
@@ -306,15 +306,15 @@ def test_what_was_compiled_is_what_runs(num_graphs: int) -> None:
         fit(
             SmallNet(),
             sharded,
-            optax.adam(0.02),
+            optax.adam(0.0217),
             epochs=1,
             on_compile=seen,
             on_epoch=lambda record: counts.append(len(compiled)),
         )
-    # A step and an evaluation of each of several graphs, and the choice of what is kept.
+    # A step and an evaluation of each of several graphs, and the choice of kept variables.
     assert len(programs) == (1 if num_graphs == 1 else 5)
     assert sum(traffic(programs[0]).values()) > 0
-    # Between them lies the first epoch, which of several graphs makes its keys as well.
+    # The first epoch is between them; with several graphs it also makes its keys.
     assert counts[0] > 0 and counts[1] - counts[0] <= (0 if num_graphs == 1 else 1)
 
 

@@ -63,10 +63,10 @@ def test_loss_curves_do_not_depend_on_the_number_of_devices(name: str) -> None:
     ],
 )
 def test_batch_norm_leaves_adam_no_rounding_to_step_by(name: str) -> None:
-    """Outputs, not losses, which a bias that the norm takes away does not change."""
+    """Compares outputs, not losses, which a bias that the norm cancels does not change."""
     graph, found = small_graph(), []
     for parts in (1, 4):
-        # No hidden unit of GIN is on for all nodes by this seed: its bias would shift all alike.
+        # With this seed no hidden unit of GIN is on for all nodes: its bias would shift all alike.
         model = getattr(nn, name)(FEATURES, 8, CLASSES, norm="batch", rngs=nnx.Rngs(1))
         sharded = on_devices(graph, parts)
         fit(model, sharded, OPTIMIZER, epochs=4, restore_best=False)
@@ -103,7 +103,7 @@ class Both(Embedded):
 
 @dataclasses.dataclass(frozen=True)
 class SquaredError:
-    """Of one output, to the last column of the features: what `Graph` advises for float targets."""
+    """One output, fitted to the last column of the features: `Graph`'s advice for float targets."""
 
     def splits(self, shard: Any) -> tuple[str, ...]:
         return tuple(n for n in ("train", "val") if getattr(shard, f"{n}_mask") is not None)

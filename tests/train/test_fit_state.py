@@ -1,4 +1,4 @@
-"""Runs that are continued: 6 + 6 epochs are 12."""
+"""Continued runs: 6 + 6 epochs equal 12."""
 
 import dataclasses
 import pickle
@@ -29,7 +29,7 @@ from tests.train.small_model import CLASSES, SmallNet, on_devices, small_graph
 NODES, SEED = 60, 3
 ADAM = optax.adam(optax.cosine_decay_schedule(0.05, 12))
 WILD = optax.adam(0.3)
-"""Of steps so large that the validation loss goes up again."""
+"""Learning rate with steps so large that the validation loss rises again."""
 
 
 class RowsNet(SmallNet):
@@ -126,7 +126,7 @@ def test_patience_counts_the_epochs_before(sharded: ShardedGraph) -> None:
 
 
 def test_the_last_parameters_of_a_continued_run(sharded: ShardedGraph) -> None:
-    """A run that keeps the best can go on without, and not the other way round."""
+    """A run that keeps the best can continue without, and not the other way round."""
     expected = fit(SmallNet(), sharded, WILD, epochs=4, restore_best=False).state
     kept_best = fit(SmallNet(), sharded, WILD, epochs=2).state
     model = SmallNet()
@@ -181,7 +181,7 @@ def test_an_interruption_leaves_the_state_after_the_last_epoch(
 def test_an_interruption_during_an_epoch_costs_that_epoch_alone(
     sharded: ShardedGraph, half: FitState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever it comes, the state is that of the last record."""
+    """At any point, the state is that of the last record."""
     device_get, calls = jax.device_get, []
 
     def interrupted(tree: Any) -> Any:
@@ -201,7 +201,7 @@ def test_an_interruption_during_an_epoch_costs_that_epoch_alone(
     )
 
 
-# ------------------------------------------------------------------ what is refused
+# ------------------------------------------------------------------ errors
 
 
 def fit_with(state: Any, sharded: ShardedGraph, **changes: Any) -> None:

@@ -46,7 +46,7 @@ def test_json_has_null_for_nan() -> None:
 
 
 def test_a_history_of_no_epoch_is_empty_json() -> None:
-    """Training that is interrupted in its first epoch leaves such a history."""
+    """Training that is interrupted in its first epoch leaves this history."""
     empty = History((), compile_seconds=1.0)
     assert json.loads(empty.to_json())["best_epoch"] is None
     assert empty.metrics == {} and empty.loss == []

@@ -1,4 +1,4 @@
-"""Programs that ask for large pages, and what that changes: nothing but their first instruction."""
+"""Programs that request large pages, which changes nothing but their first instruction."""
 
 import re
 import subprocess
@@ -30,7 +30,7 @@ needs_kernels = pytest.mark.skipif(bool(missing()), reason=missing())
 LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 WIDTH = 64
 MANY_NODES = 140_000
-"""A step of two layers makes two arrays of 36 MB."""
+"""A step of two layers allocates two arrays of 36 MB."""
 
 
 def sharded_graph(num_nodes: int, parts: int = 1, **options: Any) -> ShardedGraph:
@@ -59,7 +59,7 @@ def temporary(program: jax.stages.Compiled) -> int:
 
 
 def asked_bytes() -> int:
-    """Of this process's memory, how much Linux was asked to lay on large pages."""
+    """Bytes of this process's memory for which Linux was asked for large pages."""
     of_mappings = re.findall(
         r"^Size: +(\d+) kB$.*?^VmFlags:(.*?)$", Path("/proc/self/smaps").read_text(), re.M | re.S
     )
@@ -100,11 +100,11 @@ def test_small_programs_and_portable_ones_do_not(num_nodes: int, implementation:
 
 
 class Watched(NodeClassification):
-    """The bytes that were asked for when the loss is made, in its place."""
+    """A task that returns the requested bytes instead of the loss."""
 
     def sums(self, outputs: jax.Array, shard: Shard, split: str) -> Sums:
         """As given, with the bytes among them."""
-        # What is made of it is not followed by the check of functions of a shard.
+        # The check of functions of a shard does not follow its results.
         device = jax.lax.axis_index(shard.axis)
         asked = jax.pure_callback(
             lambda _: np.float32(asked_bytes()),
@@ -139,7 +139,7 @@ def asked_share(name: str, worthwhile: int) -> float:
 @pytest.mark.parametrize("name", ["GCN", "GAT"])
 @pytest.mark.parametrize("is_asking", [True, False])
 def test_linux_is_asked_for_all_that_a_program_makes(name: str, is_asking: bool) -> None:
-    """And not for the memory of its results."""
+    """Not for the memory of its results."""
     # In a process of its own: memory that other tests have left is asked for and given back beside.
     worthwhile = 0 if is_asking else 1 << 62
     call = f"print(module.asked_share({name!r}, {worthwhile}))"
@@ -196,7 +196,7 @@ def test_a_guess_that_is_too_large_costs_nothing() -> None:
 
 @needs_kernels
 def test_what_is_copied() -> None:
-    """Parameters keep their bits; tables of parameters are left where they are."""
+    """Parameters keep their bits; tables of parameters are unchanged."""
     tree = {
         "small": jnp.asarray([-0.0, np.nan, np.inf, 1e-42], jnp.float32),
         "half": jnp.asarray([-0.0, 3.14], jnp.bfloat16),

@@ -26,7 +26,7 @@ def with_logits(graph: Graph, width: int) -> Graph:
 
 
 def measured(sharded: ShardedGraph, split: str) -> dict[str, float]:
-    """Metrics of the features taken for logits, with NaN in the rows of padding."""
+    """Metrics with the features as logits, and NaN in padding rows."""
 
     def on_shard(shard: Any) -> Any:
         logits = jnp.where(shard.node_mask[:, None], shard.nodes, jnp.nan)

@@ -35,7 +35,7 @@ class DGLLibrary:
     """`dgl.ops` and `dgl.nn.pytorch` on one graph with 32-bit ids."""
 
     def versions(self) -> Mapping[str, str]:
-        """The versions of what does the work."""
+        """The versions of the packages that do the work."""
         return {"dgl": dgl.__version__, "torch": torch.__version__}
 
     def load(self, data: Data) -> None:
@@ -50,7 +50,7 @@ class DGLLibrary:
         self._graph(_needs_loops(task))
 
     def prepare(self, task: Task) -> Prepared:
-        """Gets a task ready."""
+        """Prepares a task."""
         graph = self._graph(_needs_loops(task))
         if isinstance(task, SpMM):
             return self._spmm(graph, task)
@@ -119,7 +119,7 @@ def _attention_convolution(heads: int, layer: Layer, graph: Any) -> Convolution:
         layer.in_features,
         layer.out_features,
         heads,
-        # Behind the mean of the heads one bias is left; DGL's would be one per head.
+        # After the mean of the heads one bias is left; DGL's would be one per head.
         bias=not layer.is_last,
         allow_zero_in_degree=True,
     )

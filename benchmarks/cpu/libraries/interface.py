@@ -19,11 +19,11 @@ class Prepared:
     """A task that is ready to be timed.
 
     Attributes:
-      results: computes what is compared between libraries, by name. Called once, before `run`; of
-        training it makes the first two steps.
-      run: does the task once; returns when it is done and nothing of its outputs is held.
-      path: which of the library's own ways was taken, for the report.
-      compile_seconds: what compilation took, where the library compiles.
+      results: computes the results that libraries are compared by, by name. Called once, before
+        `run`; for training it makes the first two steps.
+      run: does the task once; returns when it is done and none of its outputs is held.
+      path: the chosen variant of the library, for the report.
+      compile_seconds: time of compilation, where the library compiles.
     """
 
     results: Callable[[], Mapping[str, np.ndarray]]
@@ -36,11 +36,11 @@ class Library(Protocol):
     """A library in its worker process. Its constructor imports it."""
 
     def versions(self) -> Mapping[str, str]:
-        """The versions of what does the work."""
+        """The versions of the packages that do the work."""
         ...
 
     def load(self, data: Data) -> None:
-        """Takes a graph, in place of the one before."""
+        """Loads a graph, instead of the one before."""
         ...
 
     def lay_out(self, task: Task) -> None:
@@ -52,5 +52,5 @@ class Library(Protocol):
         ...
 
     def prepare(self, task: Task) -> Prepared:
-        """Makes the task's inputs, compiles and chooses what there is to choose."""
+        """Makes the task's inputs, compiles, and makes all choices."""
         ...

@@ -30,9 +30,9 @@ class JaxgraphLibrary:
     """The library of this repository.
 
     Args:
-      implementation: of all ops; None leaves the choice to them.
-      parts: emulated devices; more than one is for epochs alone, partitioned by METIS.
-      order: of the nodes inside their part, by `jaxgraph.partition.partition`; None: as given.
+      implementation: implementation of all ops; None: they choose.
+      parts: emulated devices; more than one is for epochs only, partitioned by METIS.
+      order: order of the nodes in their part, see `jaxgraph.partition.partition`; None: as given.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class JaxgraphLibrary:
         if parts > 1:
             jg.parallel.emulate_devices(parts)
         else:
-            # The peers compute on the thread that calls them. XLA hands larger programs to another
-            # thread and back: 35 microseconds, a tenth of a sum of 16 features at pubmed's size.
+            # The peers compute on the calling thread. XLA passes larger programs to another thread
+            # and back: 35 microseconds, a tenth of a sum of 16 features at pubmed's size.
             jax.config.update("jax_cpu_enable_async_dispatch", False)
         self._implementation = implementation
         self._parts = parts
@@ -51,16 +51,16 @@ class JaxgraphLibrary:
         self._mesh = jg.parallel.make_mesh(parts)
 
     def versions(self) -> Mapping[str, str]:
-        """The versions of what does the work, and the implementations that the ops choose."""
+        """The versions of the packages, and the implementations that the ops choose."""
         names = ("jax", "jaxlib", "flax", "optax", "numpy")
         chosen = {op: self._path(op) for op in _OPS}
         return {"jaxgraph": jg.__version__} | {n: version(n) for n in names} | chosen
 
     def load(self, data: Data) -> None:
-        """Takes a graph."""
+        """Loads a graph."""
         self._data: Data = data
         self._sharded: dict[bool, Sharded] = {}
-        # The edges alone decide: one layout serves the graph with weights and without.
+        # The layout depends on the edges alone: it serves the graph with weights and without.
         self._partition = jg.partition.partition(
             make_graph(data, weighted=False), self._parts, "metis", order=self._order, seed=0
         )
@@ -74,7 +74,7 @@ class JaxgraphLibrary:
             self._graph(isinstance(task, SpMM) and task.weighted)
 
     def prepare(self, task: Task) -> Prepared:
-        """Gets a task ready."""
+        """Prepares a task."""
         if isinstance(task, SpMM):
             return self._spmm(task)
         if isinstance(task, Attention):
@@ -148,7 +148,7 @@ class JaxgraphLibrary:
         optimizer = optax.adam(LEARNING_RATE)
         path = self._path("gat_attention" if model.name == "gat" else "aggregate")
         if model.aggregates_once:
-            # As jaxgraph.train.fit does by itself, before the first epoch.
+            # As jaxgraph.train.fit does by default, before the first epoch.
             sharded = jax.block_until_ready(jg.train.aggregate_once(module, sharded))
             path += ", first aggregation once"
         start = time.perf_counter()
@@ -191,13 +191,13 @@ def make_graph(data: Data, *, weighted: bool = False) -> jg.Graph:
 def make_model(
     model: Model, in_features: int, out_features: int, *, dtype: str | None = None
 ) -> nnx.Module:
-    """The model of `jaxgraph.nn` with the parameters that every library starts from.
+    """The model of `jaxgraph.nn` with the initial parameters of every library.
 
     Args:
-      model: which one.
+      model: the model.
       in_features: features of a node.
       out_features: classes.
-      dtype: of activations; None: that of the features.
+      dtype: dtype of activations; None: that of the features.
 
     Returns:
       The model.
@@ -218,13 +218,13 @@ def make_model(
         index, *path = name.split("/")
         layer = made.layers[int(index)]
         owner = layer.norm if path[0] == "norm" else layer.convolution
-        # jnp.asarray would compile a program for every shape, and keep it.
+        # jnp.asarray would compile a program for every shape, and cache it.
         getattr(owner, path[-1]).set_value(jax.device_put(value))
     return made
 
 
 def first_gradients(optimizer_state: Any) -> dict[str, np.ndarray]:
-    """The gradients of the first step by parameter, read off Adam's first moment, 0.1 g then."""
+    """The gradients of the first step by parameter, from Adam's first moment, 0.1 g then."""
     moments = optimizer_state[0].mu
     found = {}
     for path, leaf in jax.tree.leaves_with_path(moments):
@@ -265,7 +265,7 @@ def _triad(task: Triad) -> Prepared:
     a, b, c = (jnp.full(task.elements, value, jnp.float32) for value in (0.0, 1.0, 2.0))
     held = [a]
 
-    # The result takes over the memory of `a`, as in STREAM: no page is touched for the first time.
+    # The result reuses the memory of `a`, as in STREAM: no page is touched for the first time.
     @partial(jax.jit, donate_argnums=0, keep_unused=True)
     def triad(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
         return b + 3.0 * c

@@ -1,4 +1,4 @@
-"""PyG: its own convolutions, each on the representation of edges with which it is fastest here."""
+"""PyG: its own convolutions, each on the fastest representation of edges here."""
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PyGLibrary:
     """`torch_geometric.nn` with torch_sparse and pyg-lib where they are installed.
 
     Args:
-      patience: seconds of trying after which no further representation of the edges is tried.
+      patience: seconds of trials after which no further representation of the edges is tried.
     """
 
     def __init__(self, patience: float = 10.0) -> None:
@@ -46,7 +46,7 @@ class PyGLibrary:
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
 
     def versions(self) -> Mapping[str, str]:
-        """The versions of what does the work."""
+        """The versions of the packages that do the work."""
         return {
             "torch_geometric": torch_geometric.__version__,
             "torch": torch.__version__,
@@ -55,7 +55,7 @@ class PyGLibrary:
         }
 
     def load(self, data: Data) -> None:
-        """Takes a graph."""
+        """Loads a graph."""
         self._data = data
         self._made: dict[tuple[str, bool, bool], Any] = {}
 
@@ -67,7 +67,7 @@ class PyGLibrary:
             self._edges(name, task)
 
     def prepare(self, task: Task) -> Prepared:
-        """Gets a task ready, with the representation of edges that is fastest."""
+        """Prepares a task, with the fastest representation of edges."""
         make = {SpMM: self._spmm, Attention: self._attention, Epoch: self._epoch}[type(task)]
         ways = {name: partial(make, name, task) for name in _candidates(task)}
         return _fastest(ways, self._patience)
@@ -139,7 +139,7 @@ def _edge_index(data: Data, name: str, with_loops: bool, weighted: bool) -> tupl
 
 
 def _candidates(task: Task) -> tuple[str, ...]:
-    """Representations of the edges, those that are mostly fastest in front."""
+    """Representations of the edges, those that are usually fastest first."""
     if isinstance(task, Attention) or (isinstance(task, Epoch) and task.model == "gat"):
         return "sorted edge_index", "EdgeIndex"
     return "CSR", "EdgeIndex", "sorted edge_index"
@@ -173,12 +173,12 @@ def _fastest(ways: Mapping[str, Callable[[], Prepared]], patience: float) -> Pre
             best, shortest = prepare, seconds
     if best is None:
         raise RuntimeError("; ".join(failures))
-    # Made afresh: the trial has trained its model.
+    # Prepared again: the trial has trained its model.
     return best()
 
 
 def _seconds(prepared: Prepared, patience: float) -> float:
-    """The second of two runs, since the first fills caches, or a first that takes very long."""
+    """Seconds of the second run, as the first fills caches, or of a first that takes very long."""
     seconds = _timed(prepared)
     return seconds if seconds > patience else _timed(prepared)
 

@@ -19,11 +19,11 @@ class SciPyLibrary:
     """`scipy.sparse.csr_array @ x`."""
 
     def versions(self) -> Mapping[str, str]:
-        """The versions of what does the work."""
+        """The versions of the packages that do the work."""
         return {"scipy": scipy.__version__, "numpy": np.__version__}
 
     def load(self, data: Data) -> None:
-        """Takes a graph."""
+        """Loads a graph."""
         self._data = data
         self._matrix: csr_array | None = None
 
@@ -37,7 +37,7 @@ class SciPyLibrary:
         self._matrix = csr_array((weights, (data.receivers, data.senders)), shape)
 
     def prepare(self, task: Task) -> Prepared:
-        """Gets a task ready."""
+        """Prepares a task."""
         assert isinstance(task, SpMM)
         matrix, x = self._matrix, node_features(self._data.num_nodes, task.features)
 

@@ -1,4 +1,4 @@
-"""torch alone: CSR times dense (MKL), and what memory and cores can do."""
+"""torch alone: CSR times dense (MKL), and the limits of memory and cores."""
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class TorchLibrary:
     """`torch.sparse.mm` on a CSR tensor."""
 
     def versions(self) -> Mapping[str, str]:
-        """The versions of what does the work."""
+        """The versions of the packages that do the work."""
         return {"torch": torch.__version__}
 
     def load(self, data: Data) -> None:
-        """Takes a graph."""
+        """Loads a graph."""
         self._data = data
         self._matrix: Any = None
 
@@ -42,7 +42,7 @@ class TorchLibrary:
             raise NotImplementedError("torch alone has no such task")
 
     def prepare(self, task: Task) -> Prepared:
-        """Gets a task ready."""
+        """Prepares a task."""
         if isinstance(task, Triad):
             return _triad(task)
         if isinstance(task, Product):
@@ -68,7 +68,7 @@ def csr_tensor(
       num_nodes: rows and columns.
 
     Returns:
-      A CSR tensor with 32-bit indices, which MKL takes without a conversion.
+      A CSR tensor with 32-bit indices, which MKL accepts without a conversion.
     """
     matrix = csr_array((values, (receivers, senders)), (num_nodes, num_nodes))
     with warnings.catch_warnings():

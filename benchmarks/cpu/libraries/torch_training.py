@@ -36,7 +36,7 @@ class Convolution:
     Attributes:
       module: its parameters.
       apply: y [nodes, width] of x [nodes, in_features].
-      parameters: the module's own by jaxgraph's name; matrices [out, in] are named with True.
+      parameters: the module's own by jaxgraph's name; True marks [out, in] matrices.
     """
 
     module: Any
@@ -75,15 +75,15 @@ class _Stack(torch.nn.Module):
 def make_module(
     model: Model, data: Data, convolution: Callable[[Layer], Convolution]
 ) -> tuple[Any, dict[str, tuple[Any, bool]]]:
-    """A model of a library's convolutions, with the parameters that every library starts from.
+    """A model of a library's convolutions, with the initial parameters of every library.
 
     Args:
-      model: which one.
+      model: the model.
       data: the graph.
       convolution: makes a layer.
 
     Returns:
-      The module, and its parameters by "layer/name", True for those that are transposed.
+      The module, and its parameters by "layer/name", with True for those that are transposed.
     """
     in_features = data.nodes.shape[1]
     layers = model.layers(in_features, data.num_classes)

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxgraph.layout.derived.orientations import by_orientation, orientations
 from jaxgraph.layout.index_check import part_error
-from jaxgraph.layout.manifest import Arrays, Manifest, Shapes
+from jaxgraph.layout.manifest import FEATURES, Arrays, Manifest, Shapes
 from pallas_kernels.schedule import SHORTEST, Pieces, cut_rows, longest_piece, most_pieces
 
 __all__ = ["FIELDS", "arrays", "compare", "longest_row", "shapes", "split_rows"]
@@ -36,10 +36,7 @@ def longest_row(manifest: Manifest, prefix: str) -> int:
       The edges.
     """
     edges, side = prefix.split("/")
-    several = manifest.lengths
-    if edges == "columns":
-        assert manifest.columns is not None
-        several = (manifest.columns.lengths,)
+    several = manifest.lengths_of(edges)
     return max(math.ceil(x.longer * max(SHORTEST, getattr(x, side).longest)) for x in several)
 
 
@@ -53,7 +50,8 @@ def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
     Returns:
       Edges of a row that are needed and offered.
     """
-    ends = ("incoming/by_receiver", "incoming/by_sender")
+    edges = ["incoming"] if manifest.features is None else ["incoming", FEATURES]
+    ends = [f"{each}/by_{end}" for each in edges for end in ("receiver", "sender")]
     return {
         f"{end}: edges of a row": (longest_row(manifest, end), longest_row(pad_to, end))
         for end in ends

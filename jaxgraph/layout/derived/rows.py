@@ -22,7 +22,7 @@ from jaxgraph.layout.derived.chunks import (
 )
 from jaxgraph.layout.derived.orientations import by_orientation, orientations
 from jaxgraph.layout.index_check import part_error
-from jaxgraph.layout.manifest import EDGE_DATA, Arrays, Manifest, Shapes
+from jaxgraph.layout.manifest import EDGE_DATA, EDGE_PREFIX, FEATURES, Arrays, Manifest, Shapes
 from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, join_lengths, leaving
 from jaxgraph.partition.sorting import counting_argsort
 
@@ -87,17 +87,17 @@ def edge_sizes(manifest: Manifest) -> Mapping[str, EdgeSizes]:
       manifest: of the graph.
 
     Returns:
-      The sizes of "incoming", "outgoing" and "columns" edges, as far as there are any.
+      The sizes of "incoming", "outgoing", "columns" and "features" edges, as far as there are any.
     """
     parts = manifest.num_parts
     chunk, longest = _choices(manifest.lengths, manifest.node_rows, parts)
     found = {"incoming": _sizes(manifest.lengths, chunk, longest)}
     if manifest.has_outgoing:
         found["outgoing"] = _sizes(manifest.lengths, chunk, longest, leave=True)
-    if manifest.columns is not None:
-        of_columns = [manifest.columns.lengths]
-        rows = manifest.table_rows("columns/by_receiver")
-        found["columns"] = _sizes(of_columns, *_choices(of_columns, rows, parts))
+    for edges in ("columns", FEATURES):
+        if several := manifest.lengths_of(edges):
+            rows = manifest.table_rows(f"{edges}/by_receiver")
+            found[edges] = _sizes(several, *_choices(several, rows, parts))
     return found
 
 
@@ -153,7 +153,7 @@ def compare(manifest: Manifest, pad_to: Manifest) -> dict[str, tuple[int, int]]:
     found = {}
     for edges, sizes in edge_sizes(pad_to).items():
         for side in ("by_receiver", "by_sender"):
-            counts = [(getattr(each, side), each.more) for each in manifest.lengths]
+            counts = [(getattr(each, side), each.more) for each in manifest.lengths_of(edges)]
             of_part, of_group = _most(counts, None, edges == "outgoing")
             own = sizes.of(f"{edges}/{side}")
             found[f"{edges}/{side}: rows"] = (of_part, own.entries)
@@ -182,7 +182,7 @@ def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
         extents["position"] = manifest.table_rows(prefix)
         for field, size in extents.items():
             found[f"{prefix}/{field}"] = ((*pieces, size), integer)
-        data = [name for name in _edge_data(edges) if side == "by_receiver" and name in listed]
+        data = [name for name in _edge_data(edges, listed) if side == "by_receiver"]
         for name in (f"{prefix}/neighbors", f"{prefix}/edge_ids", *data):
             if name in listed:
                 shape, dtype = list(listed[name][0]), listed[name][1]
@@ -194,11 +194,11 @@ def shapes(listed: Shapes, manifest: Manifest) -> Shapes:
     return found
 
 
-def _edge_data(edges: str) -> list[str]:
+def _edge_data(edges: str, listed: Shapes) -> list[str]:
     """Names of arrays of the user's data of each edge."""
     if edges == "incoming":
-        return list(EDGE_DATA)
-    return [f"{edges}/{name}" for name in EDGE_DATA]
+        return [name for name in listed if name in EDGE_DATA or name.startswith(EDGE_PREFIX)]
+    return [f"{edges}/{name}" for name in EDGE_DATA if f"{edges}/{name}" in listed]
 
 
 def arrays(part: Arrays, placed: Shapes, manifest: Manifest) -> Arrays:

@@ -1,4 +1,4 @@
-"""A block of edges: all edges among one table of senders and one of receivers."""
+"""A block of edges: all edges between one table of senders and one of receivers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Pytree = Any
 
 @pytree
 class Block:
-    """The edges among the rows of one table of senders and one of receivers (group 0 of `edges`).
+    """The edges between the rows of one table of senders and one of receivers (group 0 of `edges`).
 
     A neighbourhood (`jaxgraph.ops.dispatch.Neighborhood`), and the schedule that reduces all of its
     messages at once.
@@ -29,8 +29,8 @@ class Block:
     Attributes:
       edges: the edges.
       node_ids: int32 [receiver rows], global ids.
-      missing_self_loop: bool [receiver rows], which nodes get a message from themselves that no
-        edge carries; None: no node does. The first rows of the senders are then the receivers.
+      missing_self_loop: bool [receiver rows], nodes with a message from themselves that no edge
+        carries; None: no such node. The first rows of the senders are then the receivers.
     """
 
     edges: EdgeGroups

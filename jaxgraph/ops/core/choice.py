@@ -1,8 +1,8 @@
 """The choice of an implementation for devices, and of the stages that reduce messages.
 
-The choice is made once for a reduction, and once for its pull, which then choose the same: by the
-implementation that the edges were placed for, the message, the reducer and the types. What no
-kernel knows is computed by XLA.
+A reduction and its pull each choose, and choose the same: the choice depends only on the
+implementation that the edges were placed for, the message, the reducer and the types. XLA reduces
+every message that no kernel supports.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 PREFERENCE = ("mosaic_gpu", "cpu", "xla")
-"""The names of implementations, those to try first in front."""
+"""The names of implementations, in the order in which they are tried."""
 
 logger = logging.getLogger(__name__)
 
@@ -46,23 +46,22 @@ GPU_PLATFORMS = ("gpu", "cuda")
 def usable_implementation(name: str | None, device: Any) -> str:
     """Chooses the kernels that reduce messages on devices like one.
 
-    Unless asked for by name, the GPU kernels are taken only on chips that they were made for, and
-    where their self-check has passed; else XLA is taken, and one line is logged that says why.
+    Unless named, the GPU kernels are chosen only on chips that they were made for, and where their
+    self-check has passed. Otherwise XLA is chosen, and one logged line says why.
 
     Args:
-      name: the ones asked for: "mosaic_gpu", "cpu" or "xla", taken or refused; None: the fastest
-        that can be used.
-      device: a device of JAX, one of those that are to run them.
+      name: "mosaic_gpu", "cpu" or "xla", which is chosen or refused; None: the fastest usable one.
+      device: a JAX device, one of those that will run the kernels.
 
     Returns:
       The name.
 
     Raises:
-      ValueError: there are none of that name.
-      NotImplementedError: those asked for cannot be used.
+      ValueError: no implementation has that name.
+      NotImplementedError: the named implementation cannot run on the device.
     """
     if name is None and device.platform in GPU_PLATFORMS:
-        # Imported where it is needed: it brings a compiler for GPUs with it.
+        # A local import: it loads a compiler for GPUs.
         from jaxgraph.ops.mosaic_gpu.trust import distrust
 
         if reason := distrust(device):
@@ -73,7 +72,7 @@ def usable_implementation(name: str | None, device: Any) -> str:
     check_name("implementation", name, PREFERENCE)
     if reason := unusable(name, device.platform):
         raise NotImplementedError(
-            f"implementation {name!r} {reason}; implementation=None takes one that can be used"
+            f"implementation {name!r} {reason}; implementation=None chooses a usable one"
         )
     return name
 
@@ -83,10 +82,10 @@ def unusable(name: str, platform: str) -> str:
 
     Args:
       name: one of `PREFERENCE`.
-      platform: of the devices.
+      platform: platform of the devices.
 
     Returns:
-      The reason, "" where it can.
+      The reason; "" where it can run.
     """
     if name == "mosaic_gpu":
         on_gpu = platform in GPU_PLATFORMS
@@ -97,7 +96,7 @@ def unusable(name: str, platform: str) -> str:
 
 
 def default_platform() -> str:
-    """The platform of the device that JAX computes on where none is named."""
+    """The platform of JAX's default device."""
     device = jax.config.jax_default_device  # type: ignore[attr-defined]
     return getattr(device, "platform", device) or jax.default_backend()
 
@@ -114,19 +113,19 @@ def check_name(argument: str, name: Any, names: Iterable[str]) -> None:
 
 @functools.cache
 def _warn_once(reason: str) -> None:
-    logger.warning("XLA computes what the GPU kernels would: mosaic_gpu %s", reason)
+    logger.warning("XLA replaces the GPU kernels: mosaic_gpu %s", reason)
 
 
 def choose_stages(
     edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs: Inputs
 ) -> Stages:
-    """Chooses what reduces messages: the one place where a kernel is chosen.
+    """Chooses the stages that reduce messages: the only place that chooses a kernel.
 
     Args:
-      edges: whose `implementation` says which kernels may be used.
-      message, reducer: how messages are made, and how they meet.
-      inputs: what messages are made from. Only structure, shapes and types are looked at, which
-        are the same for all groups.
+      edges: the edges; their `implementation` says which kernels may be used.
+      message, reducer: how messages are made and reduced.
+      inputs: the inputs of the message. Only structure, shapes and types are read, which are the
+        same for all groups.
 
     Returns:
       The stages.
@@ -148,7 +147,7 @@ def choose_stages(
 
 
 def has_kernel(implementation: str, message: MessageFn, reducer: Reducer, inputs: Inputs) -> bool:
-    """Tells whether `choose_stages` takes the implementation that edges were placed for."""
+    """True where `choose_stages` uses the implementation that edges were placed for."""
     plain = Stages(message, reducer, chunk=1)
     return implementation == "xla" or _kernel(implementation, plain, inputs) is not None
 
@@ -156,7 +155,7 @@ def has_kernel(implementation: str, message: MessageFn, reducer: Reducer, inputs
 def _kernel(implementation: str, plain: Stages, inputs: Inputs) -> KernelStages | None:
     """The stages that an implementation has a kernel for, or None."""
     if implementation == "mosaic_gpu":
-        # Imported where it is needed: it brings a compiler for GPUs with it.
+        # A local import: it loads a compiler for GPUs.
         from jaxgraph.ops.mosaic_gpu.messages import gpu_stages
 
         return gpu_stages(plain, inputs)

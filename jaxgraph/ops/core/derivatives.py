@@ -1,10 +1,10 @@
-"""Derivatives of ops that define a backward of their own, and second derivatives of kernels.
+"""Derivatives of ops with their own backward, and second derivatives of kernels.
 
-Ops define how gradients flow back (`custom_vjp`): reverse mode, once. Forward mode over it, as in
-products with a Hessian, `jax.jvp(jax.grad(f), ...)`, differentiates XLA's loops, and in place of a
-kernel the loops that compute the same (`with_portable_tangents`). This module refuses forward mode
-alone, and reverse mode over reverse mode, in words of its own: JAX's error would name a function or
-a loop inside of the library.
+Ops define their gradients (`custom_vjp`): reverse mode, once. Forward mode over reverse mode, as in
+products with a Hessian, `jax.jvp(jax.grad(f), ...)`, differentiates XLA's loops; in place of a
+kernel it differentiates the loops that compute the same (`with_portable_tangents`). Forward mode
+alone and reverse mode over reverse mode raise errors of this module: JAX's own would name a
+function or a loop inside the library.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ __all__ = ["custom_vjp", "differentiated_as", "forward_of", "with_portable_tange
 Pytree = Any
 
 _HESSIAN = (
-    "products with a Hessian are there: jax.jvp(jax.grad(f), (x,), (v,)), as jax.hessian takes "
-    "them, of whole models with shard(..., implementation='xla')"
+    "products with a Hessian work: jax.jvp(jax.grad(f), (x,), (v,)), as in jax.hessian; for whole "
+    "models use shard(..., implementation='xla')"
 )
 _FORWARD = (
     "forward mode (jax.jvp, jax.linearize, jax.jacfwd) alone is not defined for the ops of "
-    "jaxgraph, with any implementation: take jax.grad, jax.vjp or jax.jacrev; " + _HESSIAN
+    "jaxgraph, with any implementation: use jax.grad, jax.vjp or jax.jacrev; " + _HESSIAN
 )
 _REVERSE = (
     "reverse mode over reverse mode (jax.grad of jax.grad) is not defined for the ops of jaxgraph, "
-    "with any implementation: take forward mode over reverse mode; " + _HESSIAN
+    "with any implementation: use forward mode over reverse mode; " + _HESSIAN
 )
 
 
 class custom_vjp:  # noqa: N801, it stands for jax's own
-    """`jax.custom_vjp` whose function says in our words which derivatives it lacks.
+    """`jax.custom_vjp` whose missing derivatives raise errors of this library.
 
     Args:
       function: computes the value.
       nondiff_argnums: as for `jax.custom_vjp`.
-      loops: whether the backward runs loops over edges, which reverse mode cannot go back through.
+      loops: whether the backward runs loops over edges, which reverse mode cannot differentiate.
 
     Attributes:
-      value: the function as it was given, for a forward function to call: forward mode over reverse
-        mode differentiates that.
+      value: the function itself, for the forward function to call: forward mode over reverse mode
+        differentiates it.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ def forward_of(function: Callable[..., Pytree], *arrays: Pytree) -> Pytree:
     """`function(*arrays)` for use in a backward: forward mode over that can differentiate it.
 
     Args:
-      function: may call functions with a backward of their own; their forward functions are run.
+      function: may call functions with their own backward, whose forward functions then run.
       arrays: pytrees of floating arrays.
 
     Returns:
-      What it returns.
+      Its result.
     """
     return jax.vjp(function, *arrays)[0]
 
@@ -187,8 +187,8 @@ def _refuse(words: str, error: type[Exception]) -> Callable[..., Any]:
     return refuse
 
 
-# Operands of a function with a backward of its own. Their tangents are transposed in reverse mode
-# and computed in forward mode, which is refused there.
+# Marks operands of a function with its own backward. Reverse mode transposes their tangents;
+# forward mode computes them, and raises an error there.
 _REVERSE_ONLY = _identity("jaxgraph_reverse_only")
 _TANGENT = _identity("jaxgraph_tangent")
 _TANGENT.def_impl(_refuse(_FORWARD, TypeError))
@@ -203,7 +203,7 @@ ad.primitive_jvps[_TANGENT] = lambda primals, tangents: (
 )
 ad.primitive_transposes[_TANGENT] = lambda cotangent, x: [cotangent]
 
-# Gradients of such a function, whose tangents are not transposed again.
+# Marks gradients of such a function, whose tangents must not be transposed again.
 _FORWARD_ONLY = _identity("jaxgraph_forward_only")
 ad.primitive_jvps[_FORWARD_ONLY] = lambda primals, tangents: (
     _FORWARD_ONLY.bind(primals[0]),

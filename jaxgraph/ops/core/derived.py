@@ -42,21 +42,21 @@ def propagate_derived(
     *,
     keep: bool,
 ) -> Pytree:
-    """Reduces messages, as `propagate_by`, whose inputs are `make(given, late)`.
+    """Reduces messages like `propagate_by`, from the inputs `make(given, late)`.
 
-    The backward computes the inputs twice: when the gradient of the outputs has arrived, for the
-    gradients of the inputs; and after that, to pull these back to `late` and `given`. Between the
-    two it holds no intermediate result of `make`.
+    The backward computes the inputs twice: first, once the gradient of the outputs is known, to
+    find the gradients of the inputs; then to pull these back to `late` and `given`. It holds no
+    intermediate result of `make` between the two.
 
     Args:
-      schedule: which messages, and in which order.
+      schedule: the edges, and the order in which they are reduced.
       message: evaluated on chunks of edges; must not close over anything that needs a gradient.
-      reducer: how messages meet.
+      reducer: how messages are combined.
       make: pure; closes over nothing but constants.
-      given: arrays that are saved and read as they are.
-      late: arrays that are saved. The backward reads them when the gradient has arrived, and copies
-        them where `make` does not start with elementwise steps on them.
-      keep: whether the inputs are saved as well, and computed once less.
+      given: saved arrays.
+      late: saved arrays that the backward reads only after the gradient is known. It copies them
+        unless `make` starts with elementwise steps on them.
+      keep: whether the inputs are saved too, so that the backward computes them once less.
 
     Returns:
       One row per receiver row.
@@ -84,7 +84,7 @@ def _propagate(message, inputs_of, keep, schedule, reducer, *leaves):
 
 def _forward(message, inputs_of, keep, schedule, reducer, *leaves):
     schedule, reducer, values = primal_values((schedule, reducer, list(leaves)))
-    inputs = _made(inputs_of, values)
+    inputs = _make_inputs(inputs_of, values)
     outputs, kept = reduced(message, schedule, reducer, inputs)
     wanted = Static(tuple(leaf.perturbed for leaf in leaves))
     kept_inputs = Stored.of(inputs) if keep else None
@@ -98,7 +98,7 @@ def _backward(message, inputs_of, keep, residuals, gradient):
     gradient = stored_for(schedule.implementation, materialize(gradient, outputs))
     is_kept = kept_inputs is not None
     after = when_ready(gradient)
-    inputs = kept_inputs.restored() if is_kept else _made(inputs_of, values, after)
+    inputs = kept_inputs.restored() if is_kept else _make_inputs(inputs_of, values, after)
     parts = (inputs.params, inputs.sender, inputs.receiver, inputs.edge)
     wanted = Wanted(*(bool(floating_leaves(part)) for part in parts))
     grads = pulled(message, wanted, schedule, reducer, inputs, (outputs, kept), gradient)
@@ -109,7 +109,9 @@ def _backward(message, inputs_of, keep, residuals, gradient):
 _propagate.defvjp(_forward, _backward, symbolic_zeros=True)
 
 
-def _made(inputs_of: Callable[..., Inputs], values: Sequence[jax.Array], *after: Any) -> Inputs:
+def _make_inputs(
+    inputs_of: Callable[..., Inputs], values: Sequence[jax.Array], *after: Any
+) -> Inputs:
     return forward_of(lambda *values: inputs_of(values, *after), *values)
 
 
@@ -132,14 +134,14 @@ def _pull_back(
 
 
 def known_after(zero: jax.Array, kept: jax.Array) -> jax.Array:
-    """An array that may hold a row per node, known only when `zero` is.
+    """Makes an array depend on `zero`, so that XLA computes nothing from it before.
 
     Args:
       zero: 0, as `when_ready` returns it.
       kept: any array.
 
     Returns:
-      `kept`; as it is where it is no floating matrix, or differs less between devices than `zero`.
+      `kept`; unchanged where it is no floating matrix, or varies over fewer mesh axes than `zero`.
     """
     if kept.ndim != 2 or not jnp.issubdtype(kept.dtype, jnp.floating):
         return kept
@@ -149,7 +151,7 @@ def known_after(zero: jax.Array, kept: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def _joined(zero: jax.Array, kept: jax.Array) -> jax.Array:
-    # By bits: a sum of 16 bits is one of 32 on CPU, and the copy that it starts from would be kept.
+    # On bits: XLA adds 16-bit numbers in 32 bits on CPU, and would hold the copy in 32 bits.
     bits = lax.bitcast_convert_type(kept, f"uint{8 * kept.dtype.itemsize}")
     return lax.bitcast_convert_type(bits | zero.astype(bits.dtype), kept.dtype)
 

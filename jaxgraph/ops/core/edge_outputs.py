@@ -1,8 +1,8 @@
-"""One value per edge, by whichever schedule brings the senders' rows to the edges.
+"""One value per edge, under every schedule.
 
-What a function makes of an edge is the gradient, by a number d_e of that edge, of the sum of
-f_e d_e over all edges. So the pull of that sum back to the edges computes it, under every schedule,
-and the pull back to the other inputs is its derivative.
+The output f_e of an edge is the gradient of the sum of f_e d_e over all edges with respect to d_e.
+So the pull of that sum to the edges computes it under every schedule, and the pull to the other
+inputs computes its derivative.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Pytree = Any
 class EdgeOutputs:
     """m_e = <f(params, s_j, r_i, x_e), d_e>, a number; takes `(x, d)` as edge data.
 
-    It is never reduced, only pulled, and by a gradient of 1: kernels may rely on that.
+    It is never reduced. It is pulled with a gradient of 1: kernels may rely on that.
 
     Attributes:
       function: f.
@@ -68,7 +68,7 @@ def edge_outputs(
       function: f, `(params, sender, receiver, edge) -> pytree of floating arrays [edges, ...]` on
         chunks of edges; closes over nothing that needs a gradient.
       inputs: arrays by sender row, receiver row and edge slot.
-      chunk: edges that the function is traced with to learn its types.
+      chunk: number of edges with which the function is traced to learn its types.
 
     Returns:
       Pytree of arrays [slots, ...], 0 in slots without an edge.
@@ -106,7 +106,7 @@ def _edge_outputs(
 
 
 def _ones(neighborhood: Neighborhood, inputs: Inputs) -> jax.Array:
-    """The gradient of what `EdgeOutputs` sums to."""
+    """The gradient, 1, of the sum of `EdgeOutputs`."""
     of_outputs = jax.tree.leaves(inputs.edge[1])
     dtype = jnp.result_type(*(to_accumulation(leaf[:0]).dtype for leaf in of_outputs))
     return match_variation(jnp.ones(neighborhood.receiver_rows, dtype), (neighborhood, inputs))

@@ -1,25 +1,24 @@
 """Edges of one shard, laid out so that no reduction over them needs a scatter.
 
-The edges of a *group* (all edges whose senders live in one place: this shard, or one remote
-partition) are stored once per orientation. In the orientation "by receiver" the rows are the
-receivers, in "by sender" the senders. Slots are in *row order*: by group, then by row, the edges of
-a row side by side. These are compressed sparse rows, which native kernels reduce row by row. Arrays
-with one row per edge, such as the user's data, are in the row order by receiver.
+The edges of a *group* (all edges whose senders are in one table: this part's own, or that of one
+other part) are stored once per orientation. In the orientation "by receiver" the rows are the
+receivers, in "by sender" the senders. Slots are in *row order*: by group, then by row; the edges of
+a row are consecutive. These are compressed sparse rows, which native kernels reduce row by row.
+Arrays with one row per edge, such as the user's data, are in the row order by receiver.
 
-XLA has no loop over rows of unequal length that is fast. For it, the rows that have edges in a
-group are renumbered ("compact" rows) by descending degree, so that neighbouring rows have about
-equal degrees, and are taken a *block* at a time. A step takes the next few edges (a *piece*) of
-every row of the block, a chunk of edges in all, and adds up the messages of each piece by a sum
-that is written out: XLA makes one fused, parallel and vectorised loop of it, gathers included.
-The running result of a block stays where it is until its longest row ends, and is then written to
-consecutive compact rows. Rows of high degree ("heavy" rows, the first compact ones) are cut into
-*runs* of edges, which are visited like rows, after the compact rows; at the end the results of a
-row's runs are merged.
+XLA has no fast loop over rows of unequal length. For it, the rows that have edges in a group are
+renumbered ("compact" rows) by descending degree, so that neighbouring rows have about equal
+degrees, and are reduced a *block* at a time. A step reads the next few edges (a *piece*) of every
+row of the block, a chunk of edges in all, and adds up the messages of each piece by an unrolled
+sum: XLA makes one fused, parallel and vectorised loop of it, gathers included. The running result
+of a block stays in place until its longest row ends, and is then written to consecutive compact
+rows. Rows of high degree ("heavy" rows, the first compact ones) are cut into *runs* of edges, which
+are reduced like rows, after the compact rows; at the end the results of a row's runs are merged.
 
-Where all edges of a graph are on one device, placed for XLA, `jaxgraph.ops.xla.whole_graph` needs
-no loop over blocks.
+Where one device holds all edges of a graph, placed for XLA, `jaxgraph.ops.xla.whole_graph` needs no
+loop over blocks.
 
-What has one value per edge is computed slot after slot. Trip counts are data, so a device does the
+Values per edge are computed slot after slot. Trip counts are data, so a device does the
 work of its own edges, not of the largest shard's.
 """
 
@@ -56,16 +55,16 @@ Pytree = Any
 
 
 def varying_axes(leaf: Any) -> frozenset[str]:
-    """Finds the mesh axes over which an array or a number differs between devices."""
+    """Returns the mesh axes over which an array or a number varies between devices."""
     return jax.typeof(leaf).manual_axis_type.varying
 
 
 def match_variation(tree: Pytree, like: Pytree) -> Pytree:
-    """Gives `tree` the device-variation of `like`, which loop carries under `shard_map` need.
+    """Makes `tree` vary over the mesh axes of `like`, as loop carries under `shard_map` must.
 
     Args:
       tree: arrays that may be replicated over the mesh axes.
-      like: arrays whose mesh axes of variation are taken.
+      like: arrays whose mesh axes are taken.
 
     Returns:
       `tree`, varying over every axis over which a leaf of `like` varies.
@@ -84,25 +83,25 @@ def match_variation(tree: Pytree, like: Pytree) -> Pytree:
 
 @pytree
 class RowSplits:
-    """The order in which GPU kernels take rows, and which they split.
+    """The order in which GPU kernels reduce rows, and the splits of long rows.
 
     See `pallas_kernels.schedule`.
 
     Attributes:
       whole_ptr: int32 [groups + 1], where each group starts in the next three arrays.
-      whole_rows, whole_starts, whole_lengths: int32 [rows of group 0 and rows that have edges, of
-        the other groups], the row, first slot and edges of each, by descending number of edges
-        within its group; of group 0 the rows without edges are there, too, at its end.
-      counts: int32 [groups], how many rows, the first ones, are cut.
+      whole_rows, whole_starts, whole_lengths: int32 [all rows of group 0, and the rows with edges
+        of the other groups], the row, first slot and number of edges of each, by descending number
+        of edges within its group.
+      counts: int32 [groups], number of rows that are cut, the first ones.
       longest: int32 [groups], edges of the longest split.
       split_ptr: int32 [groups + 1], where the splits of each group start.
       split_rows, split_starts, split_lengths: int32 [splits of all groups], the row, first slot and
         edges of each split.
       row_ptr: int32 [groups + 1], where the cut rows of each group start.
       rows, firsts, splits: int32 [cut rows of all groups], each row, its first split in its group,
-        and its splits.
-      partials: splits that a group may have; 0: no row is cut.
-      spread: whether a row may be so long that the whole chip deals with its splits.
+        and its number of splits.
+      partials: the most splits of a group; 0: no row is cut.
+      spread: whether a row may be so long that the whole chip shares its splits.
     """
 
     whole_ptr: jax.Array
@@ -131,21 +130,23 @@ class Orientation:
       neighbors: int32 [slots], the row at the other end of each edge.
       edge_ids: int32 [slots], the slot of the same edge in the orientation by receiver; None where
         this is that orientation.
-      rows: int32 [compact rows and runs of all groups], the row of each: of every
-        group the compact rows and then the runs of its heavy rows, row by row.
-      starts, degrees: int32 [compact rows and runs of all groups], the first slot of each, and its
-        edges; of a heavy row its first run, in that order of the group, and its runs.
+      rows: int32 [compact rows and runs of all groups], the row of each. Each group has its compact
+        rows, then the runs of its heavy rows, row by row.
+      starts, degrees: int32 [compact rows and runs of all groups], the first slot and the number of
+        edges of each; for a heavy row the index of its first run in the group, and the number of
+        its runs.
       run_ptr: int32 [groups + 1], where each group starts in these.
-      heavy_rows: int32 [groups], how many rows, the first compact ones, are heavy.
-      position: int32 [rows of group 0], the compact row of each row of group 0, -1: no edges.
+      heavy_rows: int32 [groups], number of heavy rows, which are the first compact ones.
+      position: int32 [rows of group 0], the compact row of each row of group 0; -1: no edges.
       compressed_ptr: int32 [groups + 1], where the rows of each group start in `compressed_rows`.
-      compressed_rows: int32 [rows that have edges, of all groups], in row order, numbered as in
-        `rows`, of whose compact rows they are a permutation within each group.
+      compressed_rows: int32 [rows that have edges, of all groups], in row order and numbered as in
+        `rows`; within each group a permutation of its compact rows.
       compressed_starts: int32 [rows that have edges, of all groups, + 1], the first slot of each;
         after the last row, the number of edges.
-      cut: how GPU kernels take the rows; None: by the compressed rows, which takes them longer.
-      lanes: how XLA takes all rows together, where these are all edges of a graph (see
-        `jaxgraph.ops.xla.whole_graph`); None: a block at a time.
+      cut: the order and splits of rows for GPU kernels; None: they read the compressed rows,
+        slower.
+      lanes: the layout in which XLA reduces all rows together, where these are all edges of a graph
+        (see `jaxgraph.ops.xla.whole_graph`); None: XLA reduces a block at a time.
     """
 
     neighbors: jax.Array
@@ -165,17 +166,17 @@ class Orientation:
 
 @pytree
 class EdgeGroups:
-    """The edges of one shard, grouped by where their far end lives, in both orientations.
+    """The edges of one shard, grouped by the table of their senders, in both orientations.
 
     Attributes:
       by_receiver, by_sender: the two orientations.
-      sender_ids, receiver_ids: int32, global ids of the rows that `neighbors` and `rows` number;
+      sender_ids, receiver_ids: int32, global ids of the rows that `neighbors` and `rows` index;
         group g starts at `sender_ptr[g]` (`receiver_ptr[g]`); None: all groups at 0.
-      repetition: int32 [slots], which of several equal edges each one is; None: no equal edges.
-      receivers: int32 [slots], the row of the receiver of each slot by receiver; None where edges
-        carry no data.
-      chunk: edges handled at a time, a power of two.
-      piece: edges of a row that are taken at a time, a power of two, at most `chunk`.
+      repetition: int32 [slots], the index of each edge among equal edges; None: no equal edges.
+      receivers: int32 [slots], the receiver's row of each slot by receiver; None where edges carry
+        no data.
+      chunk: edges reduced at a time, a power of two.
+      piece: edges of a row that are reduced at a time, a power of two, at most `chunk`.
       receiver_capacity, sender_capacity: compact rows and runs of the largest group, plus one
         block of rows.
       implementation: which kernels reduce over the edges: "xla", "cpu" or "mosaic_gpu".
@@ -216,7 +217,7 @@ class EdgeChunk:
         of another row of the group).
       side: "sender" or "receiver", the end at which equally many consecutive lanes share a row;
         None: at no end.
-      rows: int32 [rows of a block], these rows, or None.
+      rows: int32 [rows of a block], the shared rows, or None.
     """
 
     senders: jax.Array
@@ -278,13 +279,14 @@ class _Block:
             ids = slots if ids is None else take_rows(ids, slots)
             return take_rows(self.orientation.neighbors, slots), ids
 
-        # Fused into the gathers that use them, they would be computed for every element of a row.
+        # Stored, as XLA would fuse them into the gathers and compute them for every element of a
+        # row.
         neighbors, ids = stored_branch(done, known, lambda: (slots, slots))
         return neighbors, ids, mask
 
 
 def _block(edges: EdgeGroups, side: str, first: jax.Array, stop: jax.Array) -> _Block:
-    """The block from a compact row or run on, of a group that ends before `stop`."""
+    """The block that starts at a compact row or run, of a group that ends before `stop`."""
     orientation, size = edges.orientation(side), edges.rows_at_once
     inside = first + jnp.arange(size, dtype=jnp.int32) < stop
     rows, starts, degrees = (
@@ -322,13 +324,13 @@ def visit_rows(
       edges: the edges.
       side: "receiver" or "sender", the orientation.
       group: which group, static or traced.
-      visit: `(chunk, state, carry) -> (state, carry)`: takes the edges of a chunk, `piece` lanes
-        of which belong to each row of the block, into the state [rows of a block, ...].
-      merge: one state of several, which have taken in different edges of the same rows.
-      empty: a state of no edges.
+      visit: `(chunk, state, carry) -> (state, carry)`: folds the edges of a chunk, `piece` lanes
+        for each row of the block, into the state [rows of a block, ...].
+      merge: combines states that hold different edges of the same rows.
+      empty: the state of no edges.
       table: pytree of arrays [capacity, ...], whose first rows are replaced by the states of the
         group's compact rows.
-      carry: what else is handed from one visit to the next. All arrays vary as `edges` does.
+      carry: further values for the next visit. All arrays vary as `edges` does.
 
     Returns:
       The table and the last carry.
@@ -354,7 +356,7 @@ def _in_steps(
     """The carry after `carry = body(number, carry)` for start, start + step, ... below stop.
 
     Counts by 1: where XLA's simplifier knows all bounds, it takes a loop from 0 to 1 in steps of
-    more than 1 for one without a step.
+    more than 1 for an empty one.
     """
     trips = lax.div(stop - start + (step - 1), jnp.int32(step))
 
@@ -367,7 +369,7 @@ def _in_steps(
 
 
 def _written(table: Pytree, rows: Pytree, first: jax.Array) -> Pytree:
-    """`table` with other rows from the first on."""
+    """`table` with `rows` in place of its rows from `first` on."""
 
     def write(leaf: jax.Array, new: jax.Array) -> jax.Array:
         return with_rows_from(leaf, first, new.astype(leaf.dtype))
@@ -408,7 +410,7 @@ def _merge_runs(
     empty: Pytree,
     table: Pytree,
 ) -> Pytree:
-    """`table` with the states of the heavy rows, each that of its runs merged, at their places."""
+    """`table` with the states of the heavy rows, each merged from the states of its runs."""
     orientation, size = edges.orientation(side), edges.rows_at_once
     lanes = jnp.arange(size, dtype=jnp.int32)
 
@@ -426,16 +428,16 @@ def _merge_runs(
         )
         inside = first + lanes < heavy
 
-        def take_in(inner: tuple[jax.Array, Pytree]) -> tuple[jax.Array, Pytree]:
+        def add_runs(inner: tuple[jax.Array, Pytree]) -> tuple[jax.Array, Pytree]:
             done, state = inner
             some = inside & (done < counts)
             runs = take_rows(table, jnp.where(some, starts + done, 0))
             return done + 1, merge(state, where(some, runs, empty))
 
-        # The first row of all has the most runs.
+        # The first row has the most runs.
         most = counts[0]
         start = match_variation(jnp.int32(0), (most, table))
-        state = lax.while_loop(lambda inner: inner[0] < most, take_in, (start, empty))[1]
+        state = lax.while_loop(lambda inner: inner[0] < most, add_runs, (start, empty))[1]
         old = jax.tree.map(lambda leaf: rows_from(leaf, first, size), table)
         return _written(table, where(inside, state, old), first)
 
@@ -488,10 +490,10 @@ def visit_slots(
 
 
 def _rows_of_slots(orientation: Orientation, group: jax.Array | int, slots: jax.Array) -> jax.Array:
-    """The row of each slot of a group, found by bisection among where the rows start."""
+    """The row of each slot of a group, found by bisection of the rows' starts."""
     first, last = (entry_at(orientation.compressed_ptr, group + more) for more in (0, 1))
     low, high = (jnp.broadcast_to(each, slots.shape) for each in (first, last))
-    # A step halves what lies between the two: the row that starts at `low` or before the slot.
+    # The slot belongs to a row from `low` to `high` - 1; a step halves that range.
     for _ in range(orientation.compressed_rows.shape[0].bit_length()):
         middle = (low + high) // 2
         starts_before = take_rows(orientation.compressed_starts, middle) <= slots
@@ -524,8 +526,8 @@ class EdgeGroup:
     Attributes:
       edges: all groups.
       group: which of them, static or traced.
-      missing: bool [receiver rows], rows that take in a message from themselves that no edge
-        carries; the first rows of the senders are then the receivers. None: no row does.
+      missing: bool [receiver rows], rows with a self-loop that no edge stores; the first rows of
+        the senders are then the receivers. None: no such row.
     """
 
     edges: EdgeGroups
@@ -533,7 +535,7 @@ class EdgeGroup:
     missing: jax.Array | None = None
 
     def sender_ids(self, num_rows: int) -> jax.Array:
-        """Global ids of the group's senders, int32 [num_rows] or longer; any where it has none."""
+        """Global ids of the group's senders, int32 [num_rows] or longer, any after the last."""
         edges = self.edges
         if edges.sender_ptr is None:
             return edges.sender_ids

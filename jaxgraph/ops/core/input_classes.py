@@ -1,9 +1,9 @@
-"""Maxima and minima of computed messages, whose winner is known by its inputs.
+"""Maxima and minima of computed messages, whose winner is identified by its inputs.
 
-XLA rounds a message in one way in the forward and in another in the backward, which recomputes it,
-so that the winner cannot be found again by its value. Edges of a receiver that read the same bits
-from their sender and from their data have the same message whatever the rounding: they are one
-*class*, which a fingerprint of these bits names. The winner of a receiver is a class.
+XLA may round a message differently in the forward and in the backward, which recomputes it, so the
+value of a message does not identify the winner. Edges of a receiver that read the same bits from
+their sender and from their data have the same message under any rounding: they are one *class*,
+identified by a fingerprint of these bits. The winner of a receiver is a class.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _FIRST_EDGE_COLUMN = 1 << 31
 def extremum_of(
     message: MessageFn, inputs: Inputs, chunk: int, by_value: Extremum
 ) -> tuple[MessageFn, Extremum, Inputs]:
-    """Chooses how the winners of a maximum or minimum are known: by value or by their inputs.
+    """Chooses how the winners of a maximum or minimum are identified: by value or by their inputs.
 
     Args:
       message: as for `propagate_by`.
-      inputs: what messages are made from.
-      chunk: edges that the message function is called with.
+      inputs: the inputs of the message.
+      chunk: number of edges in a call of the message function.
       by_value: the reducer of messages that are compared by value.
 
     Returns:
@@ -83,8 +83,8 @@ def _reads(
 class ClassedMessage:
     """A message and, for each of its arrays, the class of the edge.
 
-    Takes as sender `(rows, words)` and as edge `(slots, words)`; the words are fingerprints of rows
-    and slots, by the leaves that they are made from.
+    The sender is `(rows, words)` and the edge `(slots, words)`; the words are fingerprints of rows
+    and slots, for each set of leaves that a message reads.
 
     Attributes:
       message: the message alone.
@@ -102,7 +102,7 @@ class ClassedMessage:
         return messages, self.classes(sender[1], edge[1])
 
     def classes(self, sender: dict[Any, Words], edge: dict[Any, Words]) -> list[Words]:
-        """Returns the class of the edges for each array of the message; (0, 0) is never one."""
+        """Returns the class of the edges for each array of the message; (0, 0) is no class."""
         found, nothing = [], (np.zeros(1, np.uint32),) * 2
         for of_sender, of_edge in self.reads:
             words = sender.get(of_sender, nothing), edge.get(of_edge, nothing)
@@ -111,23 +111,22 @@ class ClassedMessage:
         return found
 
     def wins(self, params: Pytree, sender: Pytree, receiver: list[Words], edge: Pytree) -> list:
-        """Returns int32 1 for edges of the class that won at their receiver, as a message."""
+        """A message: int32 1 for edges of the class that won at their receiver, else 0."""
         pairs = zip(self.classes(sender, edge), receiver, strict=True)
         return [_same(_spread(own, won[0]), won).astype(jnp.int32) for own, won in pairs]
 
 
 @pytree
 class ClassExtremum(Extremum):
-    """y_i = max_j m_ij (or min), 0 without messages, of what a `ClassedMessage` returns.
+    """y_i = max_j m_ij (or min), 0 without messages, for a `ClassedMessage`.
 
-    The edges of the winning class share the gradient equally. Of classes with equal messages the
-    one with the smaller fingerprint wins, so that the gradient is one of the subgradients. NaN is
-    better than any number.
+    The edges of the winning class share the gradient equally. Among classes with equal messages the
+    smallest fingerprint wins, so that the gradient is a subgradient. NaN beats every number.
 
-    A state is the best message and its class. States have a total order, so that the order of
-    merging changes nothing. The backward counts the edges of the winning class (`count_winners`): a
-    forward that counted while it merged would forget the edges of a class that loses one merge by a
-    rounding and wins in the end.
+    A state is the best message and its class. States have a total order, so the order of merging
+    changes nothing. The backward counts the edges of the winning class (`count_winners`): a forward
+    that counted while it merged would lose the edges of a class that loses one merge by a rounding
+    and wins in the end.
     """
 
     def empty(self, messages: Pytree, rows: int) -> Pytree:
@@ -185,16 +184,16 @@ def count_winners(
     inputs: Inputs,
     results: tuple[Pytree, Pytree],
 ) -> tuple[Pytree, Pytree]:
-    """Adds to the results of a `ClassExtremum` how many edges are of the class that won.
+    """Adds the number of edges of the winning class to the results of a `ClassExtremum`.
 
     Args:
       reduce: `Schedule.reduce`.
-      message: any; of others than a `ClassedMessage` nothing is counted.
-      inputs: of the message.
-      results: what `reduce` returned for it.
+      message: any; only a `ClassedMessage` is counted.
+      inputs: the inputs of the message.
+      results: the results of `reduce`.
 
     Returns:
-      The results with which to pull a gradient.
+      The results from which a gradient is pulled.
     """
     if not isinstance(message, ClassedMessage):
         return results
@@ -212,7 +211,7 @@ def _same(left: Any, right: Any) -> jax.Array:
 
 
 def _spread(words: Words, like: jax.Array) -> Words:
-    """Words of edges for every number of their messages."""
+    """Words of edges, repeated for every number of their messages."""
 
     def one(word: jax.Array) -> jax.Array:
         axes = (1,) * (like.ndim - word.ndim)

@@ -23,10 +23,10 @@ Pytree = Any
 
 @dataclasses.dataclass(frozen=True)
 class KernelStages(Stages):
-    """Base of what kernels compute: one says how it folds a group of edges, and pulls through it.
+    """Base of stages that kernels compute: a subclass folds a group of edges, and pulls through it.
 
-    It continues from an earlier result in place. One whose states and adjoints have a form of their
-    own has its own `finish` and `adjoint`, too.
+    Both continue from an earlier result in place. A subclass whose states and adjoints have their
+    own form overrides `finish` and `adjoint` too.
     """
 
     def fold_over(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
@@ -34,15 +34,15 @@ class KernelStages(Stages):
 
         Args:
           over: the edges.
-          inputs: what messages are made from.
-          before: the state to continue from, not with `over.missing`; None: no message has been
-            folded yet.
+          inputs: the inputs of the message.
+          before: the state to continue from; None: no message has been folded yet. Must be None
+            with `over.missing`.
           num_rows: rows of the state.
 
         Returns:
           The state.
         """
-        raise NotImplementedError(f"{type(self).__name__} has a pull alone")
+        raise NotImplementedError(f"{type(self).__name__} has no fold")
 
     def pull_over(
         self, over: EdgeGroup, inputs: Inputs, adjoint: Pytree, wanted: Wanted, before: Inputs
@@ -51,9 +51,10 @@ class KernelStages(Stages):
 
         Args:
           over, inputs: as for `fold_over`.
-          adjoint: what `adjoint` returned, one row per row of `inputs.receiver`.
+          adjoint: the result of `adjoint`, one row per row of `inputs.receiver`.
           wanted: which gradients are needed.
-          before: running gradients, as lists, not with `over.missing`; an empty list: none so far.
+          before: running gradients, as lists, empty with `over.missing`; an empty list: none so
+            far.
 
         Returns:
           For every wanted part the running gradients with those of the group added, edges in slot
@@ -100,7 +101,7 @@ class KernelStages(Stages):
         fresh: bool = False,
     ) -> Pulled:
         over = EdgeGroup(edges, _group_after(group, after))
-        # What answers another table starts from nothing.
+        # Gradients for another part's rows do not continue from this part's.
         away = [side for side in ("sender", "receiver") if getattr(places, side) is None]
         before = dataclasses.replace(gradients, **{side: [] for side in away})
         pulled, answer = self.pull_over(over, inputs, adjoint, wanted, before), None
@@ -112,16 +113,16 @@ class KernelStages(Stages):
 
 
 def all_edges(block: Block) -> EdgeGroup:
-    """The edges of a block, as a kernel takes them."""
+    """The edges of a block, as one group."""
     return EdgeGroup(block.edges, 0, block.missing_self_loop)
 
 
 def _group_after(group: jax.Array | int, after: jax.Array | None) -> jax.Array | int:
-    """The number of a group, known only when `after` is (0, or None: at once)."""
+    """The number of a group, made to depend on `after` (0; None: no dependency)."""
     return group if after is None else group + after
 
 
 def _rounded(rows: list[jax.Array], likes: Pytree) -> list[jax.Array]:
-    """In the type of the inputs, so that rows of 16 bits travel to other parts as such."""
+    """Rounds rows to the type of the inputs, so that rows of 16 bits travel as such."""
     pairs = zip(rows, floating_leaves(likes), strict=True)
     return [leaf.astype(like.dtype) for leaf, like in pairs]

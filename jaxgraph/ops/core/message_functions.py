@@ -1,8 +1,8 @@
 """The messages of the library's own layers and ops.
 
-Each takes `(params, sender, receiver, edge)` as seen by a chunk of edges, closes over nothing but
-numbers, and is the same object (or an equal one) every time, so that compiled programs are found
-again. A kernel that knows a message recognises it by comparing with these.
+Each takes `(params, sender, receiver, edge)` of a chunk of edges and closes over nothing but
+numbers. It is the same object (or an equal one) every time, so that JAX finds compiled programs
+again. A kernel recognises its messages by comparing with these.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def sum_message(params: Pytree, sender: Pytree, receiver: Pytree, edge: Pytree) 
 def weighted_message(
     params: Pytree, sender: jax.Array, receiver: Pytree, edge: jax.Array
 ) -> jax.Array:
-    """m_ij = w_ij x_j, not rounded to 16 bits: weights that cancel leave what they differ by.
+    """m_ij = w_ij x_j, not rounded to 16 bits, so that differences of weights stay exact.
 
     Args:
       params: unused.
@@ -59,7 +59,7 @@ def weighted_message(
       edge: weights of the leading axes of `sender`: [edges], or [edges, heads].
 
     Returns:
-      The shape of `sender`, in the type in which it is accumulated, whatever that of the weights.
+      The shape of `sender`, in the accumulation type of `sender`.
     """
     edge = to_accumulation(edge.reshape(edge.shape + (1,) * (sender.ndim - edge.ndim)))
     return (edge * to_accumulation(sender)).astype(accumulation_dtype(sender.dtype))
@@ -115,7 +115,7 @@ def gat_message(negative_slope: float) -> MessageFn:
     """m_ij = (leaky_relu(l_j + r_i), v_j): logits and values of GAT's attention.
 
     Args:
-      negative_slope: of the leaky ReLU.
+      negative_slope: slope of the leaky ReLU.
 
     Returns:
       A function of sender `(values [edges, heads, features], logits [edges, heads])` and receiver
@@ -145,7 +145,7 @@ def gatv2_message(negative_slope: float) -> MessageFn:
     """m_ij = (<a, leaky_relu(s_j + r_i)>, s_j): logits and values of GATv2's attention.
 
     Args:
-      negative_slope: of the leaky ReLU.
+      negative_slope: slope of the leaky ReLU.
 
     Returns:
       A function of params a [heads, features], sender and receiver [edges, heads, features]. Equal
@@ -179,7 +179,7 @@ def dot_message(scale: float) -> MessageFn:
     """m_ij = (scale <q_i, k_j>, v_j): logits and values of dot-product attention.
 
     Args:
-      scale: of the products.
+      scale: factor of the products.
 
     Returns:
       A function of sender `(keys, values)` and receiver queries, each [edges, heads, features].

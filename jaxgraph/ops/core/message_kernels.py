@@ -1,4 +1,4 @@
-"""Reductions of the library's own messages by kernels, whichever compute them."""
+"""Reductions of the library's own messages by the kernels of one implementation."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Calls:
     """The kernels of one implementation, as functions of arrays.
 
     Attributes:
-      types: of the numbers that they take.
+      types: the dtypes that they take.
       neighbor_sum, edge_products, neighbor_extremum, winner_gradient: as in
         `jaxgraph.ops.cpu.calls`.
-      neighbor_mean: as in `jaxgraph.ops.mosaic_gpu.calls`, with whose `neighbor_sum` it goes
-        together; None: means are divided after they are summed.
+      neighbor_mean: as in `jaxgraph.ops.mosaic_gpu.calls`, for use with the `neighbor_sum` of that
+        module; None: sums are divided afterwards.
       edge_sums, edge_total: as there; both or none.
     """
 
@@ -54,9 +54,9 @@ def message_stages(calls: Calls, plain: Stages, inputs: Inputs) -> KernelStages 
     """The kernels that sum messages or take their maximum or minimum.
 
     Args:
-      calls: what computes them.
+      calls: the kernels.
       plain: message, reducer and chunk.
-      inputs: what messages are made from; types and structure are looked at.
+      inputs: the inputs of the message; only types and structure are read.
 
     Returns:
       The stages, or None: there is no kernel for them.
@@ -68,7 +68,7 @@ def message_stages(calls: Calls, plain: Stages, inputs: Inputs) -> KernelStages 
     return kind and kind(**vars(plain), calls=calls)
 
 
-def _kind(calls: Calls, plain: Stages, inputs: Inputs) -> type[_ByCalls] | None:
+def _kind(calls: Calls, plain: Stages, inputs: Inputs) -> type[_CallStages] | None:
     message, reducer = plain.message, plain.reducer
     if isinstance(message, EdgeOutputs):
         types = {leaf.dtype for leaf in jax.tree.leaves(inputs.receiver)}
@@ -81,13 +81,13 @@ def _kind(calls: Calls, plain: Stages, inputs: Inputs) -> type[_ByCalls] | None:
             return None
         if not isinstance(reducer, Mean):
             return _Sums
-        return _WholeMeans if is_one and calls.neighbor_mean is not None else _Means
+        return _FusedMeans if is_one and calls.neighbor_mean is not None else _Means
     is_extremum = message is sum_message and isinstance(reducer, Extremum)
     return _Extrema if is_extremum and len(jax.tree.leaves(inputs.sender)) == 1 else None
 
 
 def _exact(calls: Calls, inputs: Inputs) -> bool:
-    """True where kernels take the weights, and the accumulation type of x holds them exactly."""
+    """True where kernels support the weights, and the accumulation type of x holds them exactly."""
     kept, weights = accumulation_dtype(inputs.sender.dtype), inputs.edge.dtype
     return weights in calls.types and jnp.promote_types(kept, weights) == kept
 
@@ -98,16 +98,16 @@ def _continued(before: list[jax.Array], leaves: list[jax.Array]) -> list[jax.Arr
 
 
 @dataclasses.dataclass(frozen=True)
-class _ByCalls(KernelStages):
+class _CallStages(KernelStages):
     """Base of the stages that the kernels of `calls` compute."""
 
     calls: Calls
 
 
-class _Sums(_ByCalls):
+class _Sums(_CallStages):
     """y_i = sum_e w_e x_j, with the weights of `weighted_message`, or w = 1.
 
-    With weights no edge is added, since it would have none.
+    With weights no self-loop is added: it would have no weight.
     """
 
     def fold_over(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
@@ -168,7 +168,7 @@ def _weight_gradient(
 
 
 class _Means(_Sums):
-    """The mean of the same: the sum, and how many."""
+    """y_i = the mean of the same messages: their sum, and their number."""
 
     def fold_over(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> Pytree:
         sums, count = (None, None) if before is None else before
@@ -181,8 +181,8 @@ class _Means(_Sums):
         return super().fold_over(over, inputs, sums, num_rows), count[:, 0]
 
 
-class _WholeMeans(_Means):
-    """The same, divided by the kernel; pulls back gradients that have not been divided."""
+class _FusedMeans(_Means):
+    """The mean, divided inside the kernel; the pull divides inside the kernel too."""
 
     def reduce(self, block: Block, inputs: Inputs) -> tuple[jax.Array, jax.Array]:
         mean = self.calls.neighbor_mean
@@ -220,7 +220,7 @@ class _WholeMeans(_Means):
         return dataclasses.replace(before, sender=[total])
 
 
-class _Extrema(_ByCalls):
+class _Extrema(_CallStages):
     """y_i = max_j x_j, or min."""
 
     reducer: Extremum
@@ -249,10 +249,10 @@ class _Extrema(_ByCalls):
         return dataclasses.replace(before, sender=[total])
 
 
-class _EndSums(_ByCalls):
+class _EndSums(_CallStages):
     """y_e = s_j + r_i of every edge, and the sums of their gradients by both ends.
 
-    The pull alone of `EdgeOutputs`, which are never reduced.
+    Only the pull exists: `EdgeOutputs` are never reduced.
     """
 
     def pull_over(

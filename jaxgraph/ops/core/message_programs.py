@@ -28,7 +28,7 @@ _CALLS = ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_
 def needed_inputs(jaxpr: Any, outputs: list[Any] | None = None) -> set[Any]:
     """Finds the input variables on which outputs depend.
 
-    Calls are looked into; of any other equation, every output depends on all its inputs.
+    Enters calls; in any other equation, every output depends on all inputs.
 
     Args:
       jaxpr: the program.
@@ -57,8 +57,8 @@ def needed_inputs(jaxpr: Any, outputs: list[Any] | None = None) -> set[Any]:
 def rounds_alike(jaxpr: Any) -> bool:
     """Tells whether a program returns the same bits wherever it is compiled.
 
-    Where no number is computed from one that was itself computed, there is no order of steps to
-    choose, and no two of them to make one.
+    Where no number is computed from a computed one, the compiler has no steps to reorder or to
+    fuse.
 
     Args:
       jaxpr: the program.
@@ -71,7 +71,7 @@ def rounds_alike(jaxpr: Any) -> bool:
 
 
 def _roundings(jaxpr: Any, of_inputs: list[int]) -> list[int] | None:
-    """The number of roundings of each output, 0 or 1; None: more, or as XLA chooses."""
+    """The number of roundings of each output, 0 or 1; None: more, or the choice of XLA."""
     known = dict(zip(jaxpr.invars, of_inputs, strict=True))
     for equation in jaxpr.eqns:
         given = [_known(known, var) for var in equation.invars]
@@ -100,7 +100,7 @@ def _roundings_of(equation: Any, given: list[int]) -> list[int] | None:
         return [1] if not most and floating[0].itemsize >= 4 else None
     exact = not floating or name in _COPIES
     if name == "convert_element_type" and floating:
-        # XLA may leave out a rounding to fewer bits.
+        # XLA may omit a rounding to fewer bits.
         source = equation.invars[0]
         exact = not _is_floating(source) or (
             jnp.promote_types(source.aval.dtype, floating[0]) == floating[0]
@@ -112,7 +112,7 @@ def inner_jaxprs(equation: Any) -> Iterator[Any]:
     """Yields the programs that an equation holds, such as the body of a loop.
 
     Args:
-      equation: of a jaxpr.
+      equation: an equation of a jaxpr.
 
     Yields:
       Each of them, as a `Jaxpr`.

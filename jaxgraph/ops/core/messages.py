@@ -1,9 +1,10 @@
 """Messages over the edges of one shard, evaluated a chunk of edges at a time, and their pullback.
 
-y_i = reduce_{e: j -> i} f(theta, s_j, r_i, x_e): no array of the size [edges, features] is ever
-made, forward or backward. The backward recomputes the messages of a chunk and pulls the gradient
+y_i = reduce_{e: j -> i} f(theta, s_j, r_i, x_e). Neither forward nor backward stores an array of
+size [edges, features]. The backward recomputes the messages of a chunk and pulls the gradient
 through them, once per input that needs a gradient: by sender (for s), by receiver (for r) and slot
-after slot (for x); that of theta comes with one of these. All write to contiguous rows.
+after slot (for x); one of these passes also yields the gradient of theta. All write to contiguous
+rows.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Wanted:
 class Pullback:
     """Gradients of the floating leaves of `Inputs`, in the order of their flattening.
 
-    `rows` are those of the sender or of the receiver, whichever side was asked for.
+    `rows` are those of the sender or of the receiver, as requested.
     """
 
     rows: list[jax.Array]
@@ -137,7 +138,7 @@ def _write_rows(total: jax.Array, start: jax.Array, rows: jax.Array) -> jax.Arra
 
 
 def at_edges(inputs: Inputs, chunk: EdgeChunk) -> Inputs:
-    """The inputs as the edges of a chunk see them, [chunk, ...]."""
+    """The inputs of the edges of a chunk, [chunk, ...]."""
     return Inputs(
         inputs.params,
         chunk.at_end("sender", inputs.sender),
@@ -147,10 +148,10 @@ def at_edges(inputs: Inputs, chunk: EdgeChunk) -> Inputs:
 
 
 def evaluate_message(message: MessageFn, inputs: Inputs) -> Pytree:
-    """The messages of edges that see `inputs`, varying over devices as these do.
+    """The messages of edges with the given `inputs`, varying over the mesh axes of these.
 
-    A message that reads no input, such as a 1 per edge, is the same on all devices otherwise, and
-    so would be its gradient.
+    Otherwise a message that reads no input, such as a 1 per edge, and its gradient would be the
+    same on all devices.
     """
     messages = message(inputs.params, inputs.sender, inputs.receiver, inputs.edge)
     return match_variation(messages, inputs)
@@ -173,7 +174,7 @@ def per_edge(
 
 
 def chunk_examples(inputs: Inputs, chunk: int) -> Inputs:
-    """Zeros of the shapes that `chunk` edges see, varying over devices as the inputs do."""
+    """Zeros of the shapes of the inputs of `chunk` edges, varying over the inputs' mesh axes."""
 
     def some(leaf: jax.Array) -> jax.Array:
         return match_variation(jnp.zeros((chunk, *leaf.shape[1:]), leaf.dtype), leaf)
@@ -201,10 +202,10 @@ def reduce_messages(
       edges: the edges of the shard.
       group: which group.
       message: `message(params, sender, receiver, edge)` on chunks of edges [chunk, ...].
-      reducer: how messages meet.
-      inputs: what messages are made from.
-      after: 0, as int32, that is added to what the work starts from, and so orders it; None: what
-        the work starts from is made when the inputs are there.
+      reducer: how messages are combined.
+      inputs: the inputs of the message.
+      after: 0, as int32, that is added to the initial arrays, so that the work waits for it; None:
+        it waits for the inputs.
 
     Returns:
       The reducer's state, one row per compact row of the group.
@@ -218,28 +219,28 @@ def reduce_messages(
     def visit(chunk: EdgeChunk, state: Pytree, carry: Pytree) -> tuple[Pytree, Pytree]:
         messages = evaluate_message(message, at_edges(inputs, chunk))
         lifted = reducer.lift(messages, chunk.mask, per_edge(edges, group, reducer, chunk))
-        return reducer.take_in(state, by_row(lifted, edges.rows_at_once)), carry
+        return reducer.fold(state, by_row(lifted, edges.rows_at_once)), carry
 
     return visit_rows(edges, "receiver", group, visit, reducer.merge, empty, table, ())[0]
 
 
 def start_after(tree: Pytree, after: jax.Array) -> Pytree:
-    """`tree` plus 0, not to be made before `after` is known (see `when_ready`)."""
+    """`tree` plus 0, computed only after `after` is known (see `when_ready`)."""
     return jax.tree.map(lambda leaf: leaf + after.astype(leaf.dtype), tree)
 
 
 def finish_messages(
     message: MessageFn, reducer: Reducer, inputs: Inputs, chunk: int, state: Pytree
 ) -> tuple[Pytree, Pytree]:
-    """The outputs of a state that has taken in all messages, and what the backward needs of it.
+    """Computes the outputs, and the residuals, from a state of all messages.
 
     Args:
       message, reducer, inputs: as for `reduce_messages`.
-      chunk: edges that the message function is called with.
+      chunk: number of edges in a call of the message function.
       state: the reducer's state.
 
     Returns:
-      Outputs in the type of the messages, and what is kept.
+      Outputs in the type of the messages, and residuals.
     """
     return reducer.finish(state, message_shapes(message, inputs, chunk))
 
@@ -269,7 +270,7 @@ def pull_messages(
       edges, group, message, reducer, inputs: as for `reduce_messages`.
       side: "sender" or "receiver", whose gradient is wanted.
       adjoint: `reducer.adjoint(...)`, one row per row of `inputs.receiver`.
-      want_params: whether the gradient of the parameters is wanted as well.
+      want_params: whether the gradient of the parameters is wanted too.
       after: as for `reduce_messages`.
 
     Returns:
@@ -290,10 +291,10 @@ def pull_messages(
         grads = _pull_edges(edges, group, message, reducer, inputs, adjoint, chunk)
         lanes = grads.receiver if side == "receiver" else grads.sender
         pieces = by_row([to_accumulation(leaf) for leaf in lanes], edges.rows_at_once)
-        return Sum().take_in(rows, pieces), _sum_lists(params, grads.params) if params else []
+        return Sum().fold(rows, pieces), _sum_lists(params, grads.params) if params else []
 
     table, params = visit_rows(edges, side, group, visit, _sum_lists, empty, table, params)
-    # Rounded when rows are done, so that those of 16 bits travel to other parts as such.
+    # Rounded once rows are done, so that rows of 16 bits travel to other parts as such.
     rows = [leaf.astype(x.dtype) for leaf, x in zip(table, wanted, strict=True)]
     return Pullback(rows, params)
 
@@ -328,7 +329,7 @@ def pull_edges(
     def visit(chunk: EdgeChunk, first: jax.Array, carry: Any) -> Any:
         totals, params = carry
         grads = _pull_edges(edges, group, message, reducer, inputs, adjoint, chunk)
-        # 0 times a NaN of the row that stands in for an edge that is not there.
+        # Masked: the row that fills a lane without an edge may hold NaN, and 0 times NaN is NaN.
         parts = [masked(chunk.mask, part, 0.0) for part in grads.edge]
         put = _write_rows if fresh else add_rows
         totals = [put(t, first, part) for t, part in zip(totals, parts, strict=True)]
@@ -404,7 +405,7 @@ def pull_lane(
     Args:
       message, reducer, inputs, adjoint, keep, mask: as for `pull_chunk`.
       side: "sender" or "receiver".
-      weights: what `reducer.weigh` returned for the edges.
+      weights: the result of `reducer.weigh` for the edges.
 
     Returns:
       Gradients [edges, ...], zero where there is no edge.
@@ -422,7 +423,7 @@ def pull_lane(
 
 
 def masked_cotangent(gradient: Pytree, messages: Pytree, mask: jax.Array) -> Pytree:
-    """The gradient of messages as `jax.vjp` takes it, zero where there is no edge."""
+    """The gradient of messages in the form of `jax.vjp`, zero where there is no edge."""
 
     def masked(gradient: jax.Array, value: jax.Array) -> jax.Array | np.ndarray:
         if not is_floating(value):

@@ -1,7 +1,7 @@
-"""In which type sums are kept.
+"""The types in which sums are accumulated.
 
-A sum of thousands of 16-bit numbers kept in 16 bits stops growing when its next term is less than
-half a unit of its last place; so everything accumulates in 32 bits and is rounded once.
+A sum of thousands of 16-bit numbers in 16 bits stops growing when its next term is less than half a
+unit in its last place. So all sums accumulate in 32 bits and are rounded once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jax import lax
 __all__ = ["accumulation_dtype", "inner_product", "inner_products_of_heads", "to_accumulation"]
 
 _FEW_FEATURES = 64
-"""Of a head, up to which zeros for the other heads take less time than a look-up per head."""
+"""Features of a head up to which one product of whole rows is faster than one per head."""
 
 
 def accumulation_dtype(dtype: Any) -> np.dtype:
@@ -35,7 +35,7 @@ def accumulation_dtype(dtype: Any) -> np.dtype:
 
 
 def to_accumulation(values: jax.Array) -> jax.Array:
-    """`values` in the type in which they are accumulated."""
+    """`values` in their accumulation type."""
     return values.astype(accumulation_dtype(values.dtype))
 
 
@@ -61,19 +61,19 @@ def inner_product(left: jax.Array, right: jax.Array) -> jax.Array:
 
 
 def _sums_of_runs(products: jax.Array, features: int) -> jax.Array:
-    """The sums of so many consecutive columns, [rows, columns] to [rows, columns / features]."""
-    # XLA's CPU compiler does not vectorise a fused sum over the last axis. As a matrix product, it
-    # computes the products, gathers included, in a loop that is, and then calls a library.
+    """Sums of `features` consecutive columns, [rows, columns] to [rows, columns / features]."""
+    # XLA's CPU compiler does not vectorise a fused sum over the last axis. For a matrix product it
+    # computes the operand, gathers included, in a vectorised loop, and then calls a library.
     ones = jnp.ones(features, products.dtype)
     sums = jnp.dot(products.reshape(-1, features), ones, precision=lax.Precision.HIGHEST)
     return sums.reshape(len(products), -1)
 
 
 def _sums_of_all_runs(products: jax.Array, features: int) -> jax.Array:
-    """The same by one product of whole rows: XLA looks up where a row is once, not per run."""
+    """The same by one product of whole rows: XLA computes a row's address once, not per run."""
     runs = np.repeat(np.eye(products.shape[1] // features), features, axis=0)
     sums = jnp.dot(products, runs.astype(products.dtype), precision=lax.Precision.HIGHEST)
-    # What is infinite in one run, times zero, would be NaN in the others.
+    # An infinite number in one run times zero is NaN in the sums of the others.
     return lax.cond(
         jnp.isnan(sums).any(),
         lambda: _sums_of_runs(products, features),
@@ -89,7 +89,7 @@ def _inner_product_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Arra
 
 
 def inner_products_of_heads(shared: jax.Array, values: jax.Array) -> jax.Array:
-    """<a_i, b_ih> for every head h, in the type in which the products are accumulated.
+    """<a_i, b_ih> for every head h, in the accumulation type.
 
     Args:
       shared: a [rows, features].
@@ -99,8 +99,8 @@ def inner_products_of_heads(shared: jax.Array, values: jax.Array) -> jax.Array:
       [rows, heads].
     """
     if values.dtype == accumulation_dtype(values.dtype):
-        # XLA's CPU compiler sums up what is repeated over the heads ten times slower.
+        # XLA's CPU compiler sums an operand that is repeated over the heads ten times slower.
         return jnp.einsum("rf,rhf->rh", shared, values, precision=lax.Precision.HIGHEST)
-    # The operands of a matrix product would be copied to 32 bits.
+    # A matrix product would copy its operands to 32 bits.
     shared, heads = to_accumulation(shared), range(values.shape[1])
     return jnp.stack([jnp.sum(shared * values[:, head], -1) for head in heads], 1)

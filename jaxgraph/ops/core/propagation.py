@@ -1,4 +1,4 @@
-"""Message passing by a schedule, differentiable, without a scatter either way."""
+"""Differentiable message passing by a schedule, without a scatter in either direction."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _MESSAGES = 16
 
 
 class Schedule(Protocol):
-    """The choice and the order of the messages to reduce: a pytree of the edges that it needs."""
+    """The messages to reduce, and their order: a pytree of the edges that it needs."""
 
     @property
     def implementation(self) -> str:
@@ -57,11 +57,11 @@ class Schedule(Protocol):
 
         Args:
           message: evaluated on chunks of edges; closes over nothing that needs a gradient.
-          reducer: how messages meet.
+          reducer: how messages are combined.
           inputs: arrays by sender row, receiver row and edge slot.
 
         Returns:
-          Outputs [receiver rows, ...], and what `pull` needs of them.
+          Outputs [receiver rows, ...], and residuals for `pull`.
         """
         ...
 
@@ -78,8 +78,8 @@ class Schedule(Protocol):
 
         Args:
           message, reducer, inputs: as for `reduce`.
-          results: what it returned.
-          gradient: of the outputs.
+          results: the result of `reduce`.
+          gradient: gradient of the outputs.
           wanted: which gradients are needed; the others are zeros.
 
         Returns:
@@ -96,15 +96,15 @@ def propagate_by(
     y_i = reduce_{e: j -> i} message(params, sender_j, receiver_i, edge_e)
 
     Args:
-      schedule: which messages, and in which order.
+      schedule: the edges, and the order in which they are reduced.
       message: evaluated on chunks of edges; must not close over anything that needs a gradient.
-      reducer: how messages meet.
+      reducer: how messages are combined.
       inputs: arrays by sender row, receiver row and edge slot.
 
     Returns:
       One row per receiver row.
     """
-    # Gradients of replicated parameters are summed over the mesh once, where they leave.
+    # Here, outside of loops, gradients of replicated parameters are summed over the mesh only once.
     inputs = match_variation(inputs, (schedule, inputs))
     return _propagate(message, schedule, reducer, inputs)
 
@@ -121,7 +121,7 @@ def _propagate_forward(message, schedule, reducer, inputs):
     if finds_winners:
         inputs = computed_once(inputs)
     outputs, kept = reduced(message, schedule, reducer, inputs)
-    # Winners are found by the bits of the inputs: a recomputation of these finds them again.
+    # Winners are found by the bits of the inputs: a recomputation finds the same ones.
     results = Stored.of((outputs, kept), by_name=not finds_winners)
     residuals = (schedule, reducer, inputs, results, Static(wanted))
     return named(outputs), residuals
@@ -149,9 +149,9 @@ def pull_once(
     """Pulls a gradient back through a sum, for use in a backward.
 
     Args:
-      schedule, message, reducer, inputs: as for `propagate_by`, with a reducer whose gradient needs
-        nothing of its results, such as `Sum`.
-      gradient: of the outputs.
+      schedule, message, reducer, inputs: as for `propagate_by`, with a reducer whose gradient does
+        not depend on its results, such as `Sum`.
+      gradient: gradient of the outputs.
       wanted: the inputs whose gradients are computed.
 
     Returns:
@@ -164,7 +164,7 @@ def pull_once(
 def reduced(
     message: MessageFn, schedule: Schedule, reducer: Reducer, inputs: Inputs
 ) -> tuple[Pytree, Pytree]:
-    """`schedule.reduce`, traced and lowered once for all layers of the same shapes."""
+    """`schedule.reduce`, traced and lowered once for all layers of equal shapes."""
     return _reduction(message)(schedule, reducer, inputs)
 
 
@@ -177,20 +177,19 @@ def pulled(
     results: tuple[Pytree, Pytree],
     gradient: Pytree,
 ) -> Inputs:
-    """`schedule.pull`, traced and lowered once for all layers of the same shapes."""
+    """`schedule.pull`, traced and lowered once for all layers of equal shapes."""
     return _pullback(message, wanted)(schedule, reducer, inputs, results, gradient)
 
 
-# A function of its own for each of the last messages: what jax traces of a function it keeps as
-# long as that is there, and a message of the user's own is another one in every trace.
+# One function for each of the latest messages: jax holds the traces of a function as long as the
+# function, and a user's message is a new one in every trace.
 @lru_cache(maxsize=_MESSAGES)
 def _reduction(message: MessageFn) -> Callable[..., tuple[Pytree, Pytree]]:
     def reduce(fixed: Any, inputs: Inputs) -> Any:
         schedule, reducer = fixed
         return schedule.reduce(message, reducer, inputs)
 
-    # The results that are kept for the backward have no tangent: the backward computes them again
-    # where it is differentiated.
+    # Residuals need no tangent: the backward recomputes them where it is differentiated.
     by_kernels = with_portable_tangents(reduce, lambda fixed, inputs: reduce(fixed, inputs)[0])
 
     def reduce_messages(schedule: Schedule, reducer: Reducer, inputs: Inputs) -> Any:
@@ -232,15 +231,15 @@ def named(tree: Pytree) -> Pytree:
 class Stored:
     """The residuals of a reduction, saved for its own backward under the name `REDUCED`.
 
-    Matrices get one more axis. A recomputation delays the use of a saved matrix, of a row per node,
-    until the gradient is there (`jaxgraph.layers.recompute`), at the cost of one more array. The
-    backward of a reduction reads it together with the gradient anyway. Other arrays stay as they
-    are: XLA's CPU compiler copies a reshaped array, and copies it back, before a kernel, and sums
-    the products of the features into which a vector is cut ten times slower.
+    Matrices get one more axis. A recomputation delays the use of a saved matrix with a row per node
+    until the gradient is there (`jaxgraph.layers.recompute`), at the cost of one more array; the
+    backward of a reduction needs no such delay. Other arrays are unchanged: before a kernel, XLA's
+    CPU compiler copies a reshaped array, and copies it back, and it sums the products of the
+    features into which a vector is cut ten times slower.
 
     Attributes:
       arrays: pytree of arrays [rows, ...], or [1, rows, features].
-      axes: how many each had before, in the order of the leaves.
+      axes: the number of axes of each before, in the order of the leaves.
     """
 
     arrays: Pytree
@@ -254,7 +253,7 @@ class Stored:
         return cls(named(arrays) if by_name else arrays, axes)
 
     def restored(self) -> Pytree:
-        """The tree that was stored."""
+        """The stored tree."""
         leaves, structure = jax.tree.flatten(self.arrays)
         pairs = zip(leaves, self.axes, strict=True)
         return structure.unflatten([jnp.squeeze(x, 0) if axes == 2 else x for x, axes in pairs])
@@ -272,14 +271,14 @@ def _is_primal(leaf: Any) -> bool:
 
 
 def primal_values(tree: Pytree) -> Pytree:
-    """The values of what `custom_vjp(symbolic_zeros=True)` hands to its forward function."""
+    """The values of a forward function's arguments under `custom_vjp(symbolic_zeros=True)`."""
     return jax.tree.map(
         lambda leaf: leaf.value if _is_primal(leaf) else leaf, tree, is_leaf=_is_primal
     )
 
 
 def wanted_gradients(inputs: Inputs) -> Wanted:
-    """Finds the parts of `inputs`, as handed to a forward function, that are differentiated."""
+    """Finds the differentiated parts of `inputs`, the argument of a forward function."""
 
     def any_perturbed(tree: Pytree) -> bool:
         leaves = jax.tree.leaves(tree, is_leaf=_is_primal)
@@ -290,7 +289,7 @@ def wanted_gradients(inputs: Inputs) -> Wanted:
 
 
 def materialize(gradient: Pytree, outputs: Pytree) -> Pytree:
-    """`gradient` with symbolic zeros made arrays that vary as `outputs` do."""
+    """`gradient` with arrays of zeros, varying as `outputs` do, in place of symbolic zeros."""
 
     def make(leaf: Any, like: jax.Array) -> jax.Array:
         return match_variation(jnp.zeros_like(like), like) if _is_zero(leaf) else leaf

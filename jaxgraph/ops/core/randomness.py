@@ -1,10 +1,10 @@
 """Stateless random masks, drawn from a key and global ids instead of from array positions.
 
 A mask bit is a function of (key, node id, column) or of (key, receiver id, sender id, repetition,
-head) and of nothing else: not of the batch, the partition or the number of devices. A row is
+head) alone: it does not depend on the batch, the partition or the number of devices. A row is
 hashed to a start and an odd stride, and bit c of the row is `mix(start + stride * c) >= threshold`,
-so that a bit costs one mix. Everything is elementwise uint32 arithmetic: a compiler fuses a mask
-into its use. Of the rows of nodes start and stride are stored, their mask never is.
+so that a bit costs one mix. All of it is elementwise uint32 arithmetic, so a compiler fuses a mask
+into its use. For rows of nodes, start and stride are stored; the mask never is.
 """
 
 import math
@@ -17,14 +17,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgraph.ops.core.rows import take_rows
 from jaxgraph.ops.core.stored import stored
 
-__all__ = ["Seed", "edge_keep_mask", "keep_threshold", "node_keep_mask", "seed_words"]
+__all__ = [
+    "Seed",
+    "edge_keep_mask",
+    "entry_keep_mask",
+    "keep_threshold",
+    "node_keep_mask",
+    "seed_words",
+]
 
 Seed: TypeAlias = jax.Array | Sequence[jax.Array]
-"""A scalar typed key, or the pair that `seed_words` makes of one."""
+"""A scalar typed key, or its two words from `seed_words`."""
 
-# Arbitrary odd constants: one for each word of the key, one for each kind of mask, so that small
+# Arbitrary odd constants, one for each word of the key and one for each kind of mask, so that small
 # keys, and the node and edge masks of one key, start from unrelated states.
 _FIRST_WORD = np.uint32(0x9E3779B9)
 _SECOND_WORD = np.uint32(0x85EBCA6B)
@@ -33,14 +41,14 @@ _EDGE_MASK = np.uint32(0x165667B1)
 
 
 def seed_words(key: Seed) -> tuple[jax.Array, jax.Array]:
-    """Returns the two words of a key that every mask is drawn from.
+    """Returns the two words of a key from which every mask is drawn.
 
-    The two words of a threefry key are returned as they are; longer keys are folded into two.
-    A pair of words passes through, so that code which cannot carry a typed key (a kernel, a custom
+    The two words of a threefry key are returned unchanged; longer keys are folded into two. A pair
+    of words passes through, so that code which cannot carry a typed key (a kernel, a custom
     derivative) can carry its words.
 
     Args:
-        key: scalar typed key, as `jax.random.key` makes it, or two uint32 scalars.
+        key: scalar typed key, from `jax.random.key`, or two uint32 scalars.
 
     Returns:
         Two uint32 scalars.
@@ -55,10 +63,10 @@ def seed_words(key: Seed) -> tuple[jax.Array, jax.Array]:
             )
         return key[0], key[1]
     if not isinstance(key, jax.Array) or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        of = f" of dtype {key.dtype}" if isinstance(key, jax.Array | np.ndarray) else ""
         raise ValueError(
-            f"key must be a typed key, got {type(key).__name__} of dtype "
-            f"{getattr(key, 'dtype', None)}; make it with jax.random.key(seed), or wrap raw key "
-            "data with jax.random.wrap_key_data"
+            f"key must be a typed key, got {type(key).__name__}{of}; make it with "
+            "jax.random.key(seed), or wrap raw key data with jax.random.wrap_key_data"
         )
     if key.shape != ():
         raise ValueError(f"key must be one key of shape (), got shape {key.shape}; pass key[i]")
@@ -70,7 +78,7 @@ def seed_words(key: Seed) -> tuple[jax.Array, jax.Array]:
 
 
 def keep_threshold(rate: float) -> int:
-    """Returns the integer that a hash must reach for its element to be kept.
+    """Returns the smallest hash with which an element is kept.
 
     threshold = round(rate * 2^32), at most 2^32 - 1; a rate of 0 keeps everything.
 
@@ -98,7 +106,7 @@ def node_keep_mask(
     rate: float,
     column_offset: int | jax.Array = 0,
 ) -> jax.Array:
-    """Draws which features of which nodes survive dropout.
+    """Draws the dropout mask of node features.
 
     keep[v, c] = hash(key, node_ids[v], column_offset + c) >= rate * 2^32
 
@@ -122,6 +130,37 @@ def node_keep_mask(
     return _node_hash(seed_words(key), ids, offset, num_columns) >= threshold
 
 
+def entry_keep_mask(
+    key: Seed,
+    node_ids: jax.Array,
+    rows: jax.Array,
+    columns: jax.Array,
+    rate: float,
+    column_offset: int | jax.Array = 0,
+) -> jax.Array:
+    """Draws which entries of sparse features survive dropout: the same as of dense ones.
+
+    keep[e] = hash(key, node_ids[rows[e]], column_offset + columns[e]) >= rate * 2^32
+
+    Args:
+        key: scalar typed key, or its `seed_words`.
+        node_ids: integer [n], global ids.
+        rows, columns: integer [entries], where each entry is.
+        rate: probability of dropping, static, in [0, 1).
+        column_offset: global index of the first column, for a device that holds a range of columns.
+
+    Returns:
+        bool [entries], true where the entry is kept.
+
+    Raises:
+        ValueError: if an argument has the wrong shape or type.
+    """
+    threshold = np.uint32(keep_threshold(rate))
+    words = [_as_words(*each) for each in (("node_ids", node_ids), ("columns", columns))]
+    offset = jnp.asarray(column_offset).astype(jnp.uint32)
+    return _entry_hash(seed_words(key), words[0], rows, words[1] + offset) >= threshold
+
+
 def edge_keep_mask(
     key: Seed,
     receiver_ids: jax.Array | np.ndarray,
@@ -130,7 +169,7 @@ def edge_keep_mask(
     num_heads: int,
     rate: float,
 ) -> jax.Array:
-    """Draws which attention coefficients survive dropout.
+    """Draws the dropout mask of attention coefficients.
 
     keep[e, h] = hash(key, receiver_ids[e], sender_ids[e], repetition[e], h) >= rate * 2^32
 
@@ -155,7 +194,7 @@ def edge_keep_mask(
     senders = _as_words("sender_ids", sender_ids)
     if receivers.shape != senders.shape:
         raise ValueError(
-            f"receiver_ids and sender_ids must have one entry an edge each, got shapes "
+            f"receiver_ids and sender_ids must have one entry per edge each, got shapes "
             f"{receivers.shape} and {senders.shape}"
         )
     copies = jnp.asarray(repetition)
@@ -176,11 +215,27 @@ def _node_hash(
     seed: tuple[jax.Array, jax.Array], ids: jax.Array, offset: jax.Array, num_columns: int
 ) -> jax.Array:
     """uint32 [n, num_columns] of uint32 ids [n]."""
+    start, stride = _starts_and_strides(seed, ids)
+    return _row_bits(start, stride, num_columns, offset)
+
+
+@jax.jit
+def _entry_hash(
+    seed: tuple[jax.Array, jax.Array], ids: jax.Array, rows: jax.Array, columns: jax.Array
+) -> jax.Array:
+    """uint32 [entries] of uint32 ids [n], and rows and uint32 columns [entries]."""
+    start, stride = (take_rows(words, rows) for words in _starts_and_strides(seed, ids))
+    return _mix(start + (stride | np.uint32(1)) * columns)
+
+
+def _starts_and_strides(
+    seed: tuple[jax.Array, jax.Array], ids: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     first, second = _absorb(seed, _NODE_MASK)
     start = _mix(_mix(ids ^ first) + second)
     stride = _mix(_mix(ids + second) ^ first)
     # Fused, every column would hash its row again.
-    return _row_bits(stored(start), stored(stride), num_columns, offset)
+    return stored(start), stored(stride)
 
 
 @partial(jax.jit, static_argnums=4)
@@ -193,7 +248,7 @@ def _edge_hash(
 ) -> jax.Array:
     """uint32 [c, num_heads] of uint32 ids [c], and copies [c] or []."""
     first, second = _absorb(seed, _EDGE_MASK)
-    # The rounds on the receiver's and the sender's side differ, so that (i, j) and (j, i) do.
+    # The rounds differ for receiver and sender, so that (i, j) and (j, i) differ.
     pair = _mix(receivers ^ first) + _mix(_mix(senders + second) ^ first)
     start = _mix(pair ^ _mix(copies + second))
     stride = _mix((start ^ second) + receivers)
@@ -210,7 +265,7 @@ def _absorb(words: tuple[jax.Array, jax.Array], kind: np.uint32) -> tuple[jax.Ar
 def _row_bits(
     start: jax.Array, stride: jax.Array, num_columns: int, offset: jax.Array | np.uint32
 ) -> jax.Array:
-    """Hashes uint32 [n, num_columns] of rows of (start, stride): mix(start + (stride | 1) * c)."""
+    """Hashes rows (start, stride) to uint32 [n, num_columns]: mix(start + (stride | 1) * c)."""
     columns = jax.lax.iota(jnp.uint32, num_columns) + offset
     odd_stride = stride | np.uint32(1)
     return _mix(start[:, None] + odd_stride[:, None] * columns[None, :])

@@ -1,8 +1,8 @@
 """Reductions of messages at their receivers, each in resumable form.
 
-A reduction is four functions on states. A state is a pytree of arrays with one row per receiver; it
-can be started empty, take in the messages of any subset of the edges, and be merged with the state
-of another subset. That is what lets SAR fold in one partition after another (SAR, section 3.2).
+A reduction is four functions on states. A state is a pytree of arrays with one row per receiver. It
+starts empty, folds the messages of any subset of the edges, and merges with the state of another
+subset. So SAR can fold one partition after another (SAR, section 3.2).
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ Pytree = Any
 class Reducer(Protocol):
     """A reduction of messages [edges, ...] to one value per receiver.
 
-    `mask` is bool [edges] and `keep` what `per_edge` returned for the edges. States are kept in
-    the type of `accumulation_dtype`.
+    `mask` is bool [edges] and `keep` the result of `per_edge` for the edges. States have the type
+    of `accumulation_dtype`.
     """
 
     def empty(self, messages: Pytree, rows: int) -> Pytree:
-        """The state of `rows` receivers that have taken in nothing."""
+        """The state of `rows` receivers without messages."""
         ...
 
     def lift(self, messages: Pytree, mask: jax.Array, keep: jax.Array | None) -> Pytree:
@@ -57,24 +57,24 @@ class Reducer(Protocol):
         ...
 
     def merge(self, *states: Pytree) -> Pytree:
-        """The states of receivers that have taken in what all of these have."""
+        """The state of receivers after the messages of all these states."""
         ...
 
-    def take_in(self, state: Pytree, lanes: Pytree) -> Pytree:
-        """`state` [rows, ...] after what `lift` returned, here as [rows, lanes of a row, ...]."""
+    def fold(self, state: Pytree, lanes: Pytree) -> Pytree:
+        """`state` [rows, ...] after lifted messages, given as [rows, lanes of a row, ...]."""
         ...
 
-    def take_lanes(self, flat: Pytree, lanes: list[Pytree]) -> Pytree:
-        """The state of rows that have taken in one edge of each lane.
+    def fold_lanes(self, flat: Pytree, lanes: list[Pytree]) -> Pytree:
+        """The state of rows after one edge of each lane.
 
-        `lanes` holds what `lift` returned for each lane, [rows, ...], and `flat` the same in one
-        tree, [lanes * rows, ...]: each number is used of one of them only, of `flat` where there
-        are few for each edge, so that XLA stores no more than these.
+        `lanes` holds the result of `lift` for each lane, [rows, ...], and `flat` the same in one
+        tree, [lanes * rows, ...]. A reducer reads each number in one of the two, in `flat` where
+        edges have few numbers, so that XLA stores no more than these.
         """
         ...
 
     def finish(self, state: Pytree, messages: Pytree) -> tuple[Pytree, Pytree]:
-        """The outputs, in the type of the messages, and what the backward needs of the state."""
+        """The outputs, in the type of the messages, and the residuals of the state."""
         ...
 
     def adjoint(self, outputs: Pytree, kept: Pytree, gradient: Pytree) -> Pytree:
@@ -104,10 +104,10 @@ def cotangent(
     """The gradient of messages.
 
     Args:
-      reducer: of the messages.
+      reducer: the reducer of the messages.
       messages: [edges, ...].
       adjoint: `reducer.adjoint(...)` of their receivers, [edges, ...].
-      keep: what `reducer.per_edge` returned for the edges.
+      keep: the result of `reducer.per_edge` for the edges.
 
     Returns:
       Like the messages.
@@ -116,19 +116,19 @@ def cotangent(
 
 
 def masked(mask: jax.Array, values: jax.Array, otherwise: float) -> jax.Array:
-    """`values` [edges, ...] in the type of accumulation, and `otherwise` where `mask` is False."""
+    """`values` [edges, ...] in their accumulation type; `otherwise` where `mask` is False."""
     shape = mask.shape + (1,) * (values.ndim - mask.ndim)
     values = to_accumulation(values)
     return jnp.where(mask.reshape(shape), values, jnp.asarray(otherwise, values.dtype))
 
 
 def empty_rows(leaf: Any, rows: int, value: float) -> jax.Array:
-    """[rows, ...] of one value, in the type in which messages like `leaf` are accumulated."""
+    """[rows, ...] of one value, in the accumulation type of messages like `leaf`."""
     return jnp.full((rows, *leaf.shape[1:]), value, accumulation_dtype(leaf.dtype))
 
 
 def _total(*terms: jax.Array) -> jax.Array:
-    """The sum, written out: XLA makes one loop of it and of what computes the terms."""
+    """The unrolled sum: XLA fuses it with the computation of the terms in one loop."""
     return functools.reduce(jnp.add, terms)
 
 
@@ -144,15 +144,15 @@ def _rounded(values: Pytree, messages: Pytree) -> Pytree:
 
 
 class _Merging:
-    """Reducers whose lanes are states, and merged as such."""
+    """Base of reducers whose lanes are states, which are merged."""
 
     def merge(self, *states: Pytree) -> Pytree:
         raise NotImplementedError
 
-    def take_in(self, state: Pytree, lanes: Pytree) -> Pytree:
+    def fold(self, state: Pytree, lanes: Pytree) -> Pytree:
         return self.merge(state, *_each_lane(lanes))
 
-    def take_lanes(self, flat: Pytree, lanes: list[Pytree]) -> Pytree:
+    def fold_lanes(self, flat: Pytree, lanes: list[Pytree]) -> Pytree:
         return self.merge(*lanes)
 
     def weigh(self, messages: Pytree, adjoint: Pytree, keep: jax.Array | None) -> Pytree:
@@ -195,7 +195,7 @@ class Sum(_Merging):
 class Mean(Sum):
     """y_i = sum_j m_ij / n_i, with n_i the number of messages; 0 without messages.
 
-    A state holds the sums and n [rows], which are added up alike. Backward: dm_ij = g_i / n_i.
+    A state holds the sums and n [rows], both of which are added. Backward: dm_ij = g_i / n_i.
     """
 
     def empty(self, messages: Pytree, rows: int) -> Pytree:
@@ -230,12 +230,12 @@ def _divided(tree: Pytree, count: jax.Array) -> Pytree:
 class Extremum(_Merging):
     """y_i = max_j m_ij (or min), 0 without messages; NaN where a message is NaN.
 
-    For messages that have the same bits wherever they are computed
-    (`jaxgraph.ops.core.message_programs.rounds_alike`): those equal to y_i share the gradient
-    equally, and NaN is equal to NaN. `jaxgraph.ops.core.input_classes.ClassExtremum` is for all
+    For messages whose bits do not depend on where they are computed
+    (`jaxgraph.ops.core.message_programs.rounds_alike`): the messages equal to y_i share the
+    gradient equally, and NaN equals NaN. `jaxgraph.ops.core.input_classes.ClassExtremum` is for all
     others.
 
-    A state holds the best message and how many are equal to it.
+    A state holds the best message and the number of messages equal to it.
     """
 
     sign: float = dataclasses.field(default=1.0, metadata={"static": True})
@@ -253,7 +253,7 @@ class Extremum(_Merging):
         return best, jax.tree.map(counts, messages)
 
     def worst(self, leaf: Any) -> Any:
-        """Returns the worst number of an array's type, which beats none."""
+        """Returns the worst number of an array's type, which beats no other."""
         if jnp.issubdtype(leaf.dtype, jnp.floating):
             return -self.sign * jnp.inf
         if leaf.dtype == jnp.bool_:
@@ -262,7 +262,7 @@ class Extremum(_Merging):
         return bounds.min if self.sign > 0 else bounds.max
 
     def beats(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """Tells where `left` is the better one; NaN is better than any number."""
+        """True where `left` is better; NaN is better than every number."""
         better = left > right if self.sign > 0 else left < right
         return better | (is_nan(left) & ~is_nan(right))
 
@@ -301,12 +301,12 @@ class Extremum(_Merging):
 
 
 def is_nan(x: jax.Array) -> jax.Array:
-    """Tells where `x` is NaN; integers never are."""
+    """True where `x` is NaN; integers never are."""
     return x != x
 
 
 def share_of(gradient: jax.Array, count: jax.Array) -> jax.Array:
-    """Divides a gradient among `count` equal winners; where there is none, it stays."""
+    """Divides a gradient among `count` equal winners; without winners it is unchanged."""
     gradient = to_accumulation(gradient)
     if not jnp.issubdtype(gradient.dtype, jnp.floating):
         return gradient
@@ -314,18 +314,18 @@ def share_of(gradient: jax.Array, count: jax.Array) -> jax.Array:
 
 
 def _count_dtype(leaf: Any) -> np.dtype:
-    """The type of counts: as in the states of kernels for floating messages, else int32."""
+    """The type of counts: for floating messages that of the kernels' states, else int32."""
     is_number = jnp.issubdtype(leaf.dtype, jnp.floating)
     return accumulation_dtype(leaf.dtype) if is_number else jnp.dtype(jnp.int32)
 
 
 def _finite(peak: jax.Array) -> jax.Array:
-    """`peak`, and 0 where nothing but -inf was seen, since exp(-inf - -inf) would be NaN."""
+    """`peak`, and 0 where it is -inf, since exp(-inf - -inf) would be NaN."""
     return jnp.where(jnp.isneginf(peak), jnp.zeros((), peak.dtype), peak)
 
 
 def kept_of_softmax(peak: jax.Array, total: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The residuals of a `Softmax` state: finite peak and positive total, of no messages too."""
+    """The residuals of a `Softmax` state: finite peak and positive total, also without messages."""
     return _finite(peak), jnp.where(total > 0, total, 1)
 
 
@@ -333,14 +333,14 @@ def kept_of_softmax(peak: jax.Array, total: jax.Array) -> tuple[jax.Array, jax.A
 class Softmax:
     """y_i = sum_j alpha_ij d_ij v_ij,  alpha_ij = exp(e_ij) / sum_k exp(e_ik).
 
-    Messages are `(logits [edges, heads], values [edges, heads, features])`. The maximum runs with
-    the edges, so that no pass over them comes first. d_ij is 0 with probability `rate` and else
-    1 / (1 - rate), drawn from (seed, receiver id, sender id, repetition, head).
+    Messages are `(logits [edges, heads], values [edges, heads, features])`. The maximum is a
+    running one, so no first pass over the edges is needed. d_ij is 0 with probability `rate` and
+    else 1 / (1 - rate), drawn from (seed, receiver id, sender id, repetition, head).
 
     Backward, with m_i the maximum of e_ij, z_i = sum_k exp(e_ik - m_i), p_ij = exp(e_ij - m_i), and
     the gradient g_i of y_i divided by z_i: dv_ij = p_ij d_ij g_i and
-    de_ij = p_ij (d_ij <g_i, v_ij> - <g_i, y_i>). Nothing per edge is kept, and unlike with
-    exp(e_ij - (m_i + log z_i)) no digits of log z_i are lost where m_i is large.
+    de_ij = p_ij (d_ij <g_i, v_ij> - <g_i, y_i>). Nothing per edge is saved. Unlike exp(e_ij - (m_i
+    + log z_i)), p_ij loses no digits of log z_i where m_i is large.
     SAR, section 3.3; Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
     """
 
@@ -368,11 +368,11 @@ class Softmax:
         scaled = (scale[..., None] * each for scale, each in zip(scales, values, strict=True))
         return peak, total, _total(*scaled)
 
-    def take_in(self, state: Pytree, lanes: Pytree) -> Pytree:
+    def fold(self, state: Pytree, lanes: Pytree) -> Pytree:
         peaks, totals, values = lanes
         peak = functools.reduce(jnp.maximum, (state[0], *_each_lane(peaks)))
         shift = _finite(peak)
-        # All powers in one array: as many loops as lanes would take long to compile.
+        # All powers in one array: one loop per lane would take long to compile.
         scales = jnp.exp(peaks - shift[:, None])
         old = jnp.exp(state[0] - shift)
         total = _total(old * state[1], *_each_lane(scales * totals))
@@ -382,7 +382,7 @@ class Softmax:
         )
         return peak, total, _total(old[..., None] * state[2], *scaled)
 
-    def take_lanes(self, flat: Pytree, lanes: list[Pytree]) -> Pytree:
+    def fold_lanes(self, flat: Pytree, lanes: list[Pytree]) -> Pytree:
         by_lane = [leaf.reshape(len(lanes), -1, *leaf.shape[1:]) for leaf in flat[:2]]
         peak = functools.reduce(jnp.maximum, by_lane[0])
         scales = jnp.exp(by_lane[0] - _finite(peak)[None])
@@ -395,7 +395,7 @@ class Softmax:
         return self.joined((values / kept[1][..., None]).astype(messages[1].dtype), kept)
 
     def joined(self, values: jax.Array, kept: Pytree) -> tuple[Pytree, Pytree]:
-        """The outputs, and what is kept.
+        """The outputs and the residuals, from the outputs of every head.
 
         Args:
           values: y_ih [rows, heads, features] of every head.
@@ -410,7 +410,7 @@ class Softmax:
         peak, total = kept
         scaled = to_accumulation(gradient) / total[..., None]
         inner = inner_product(scaled, outputs)
-        # A quotient can underflow float16, not bfloat16, which has the range of float32.
+        # A quotient can underflow in float16, but not in bfloat16, which has the range of float32.
         if gradient.dtype != jnp.float16:
             scaled = scaled.astype(gradient.dtype)
         return scaled, peak, inner
@@ -418,13 +418,13 @@ class Softmax:
     def undivided_adjoint(
         self, outputs: Pytree, kept: Pytree, gradient: jax.Array
     ) -> tuple[jax.Array, ...]:
-        """A substitute for `adjoint` where g divided by z would be one more array of its size.
+        """A substitute for `adjoint` that does not store g / z, an array of the size of g.
 
         Args:
           outputs, kept, gradient: as for `adjoint`.
 
         Returns:
-          g, m, <g, y> and 1 / z: what `weigh` and `spread` take as well.
+          g, m, <g, y> and 1 / z, which `weigh` and `spread` accept too.
         """
         peak, total = kept
         return gradient, peak, jnp.sum(to_accumulation(gradient) * outputs, -1), 1 / total
@@ -435,7 +435,7 @@ class Softmax:
         powers = jnp.exp(logits - peak)
         if inverse:
             powers = powers * inverse[0]
-        # Dropped after the multiplication: what is dropped may be NaN.
+        # Dropped after the multiplication: dropped values may be NaN.
         product = powers * inner_product(to_accumulation(gradient), values)
         return powers, self._drop(product[..., None], keep)[..., 0] - powers * inner
 
@@ -452,7 +452,7 @@ class Softmax:
         keep = randomness.edge_keep_mask(
             self.seed, receiver_ids, sender_ids, repetition, self.heads, self.rate
         )
-        # One bit per head: fused, every feature of a message would hash its edge again.
+        # Stored, one bit per head: fused, every feature of a message would hash its edge again.
         return stored(keep)
 
     def _drop(self, values: jax.Array, keep: jax.Array | None) -> jax.Array:
@@ -464,11 +464,11 @@ class Softmax:
 
 @pytree
 class HeadMean(Softmax):
-    """y_i = (1 / heads) sum_h y_ih [features], with y_ih what `Softmax` makes of head h.
+    """y_i = (1 / heads) sum_h y_ih [features], with y_ih the output of `Softmax` for head h.
 
-    Backward: all y_ih have the same gradient, g_i / heads. Kernels look up, and devices that use
-    them send, one for all heads, [rows, 1, features] (`undivided_adjoint`); XLA, which would hold
-    what it repeats over the heads for many edges, takes one for each (`adjoint`).
+    Backward: all y_ih have the same gradient, g_i / heads. Kernels read one row for all heads,
+    [rows, 1, features] (`undivided_adjoint`), and devices send that row. XLA reads one row per head
+    (`adjoint`): it would otherwise hold the repeated rows of many edges.
     """
 
     def joined(self, values: jax.Array, kept: Pytree) -> tuple[jax.Array, Pytree]:
@@ -490,9 +490,9 @@ class HeadMean(Softmax):
 
 @pytree
 class Normalizer(Softmax):
-    """y_i = (m_i, z_i), what normalises logits at a receiver: alpha_ij = exp(e_ij - m_i) / z_i.
+    """y_i = (m_i, z_i), which normalise logits at a receiver: alpha_ij = exp(e_ij - m_i) / z_i.
 
-    Of messages as `Softmax` takes them, of no features. It has no derivative: ops that use it state
+    Takes the messages of `Softmax` with 0 features. It has no derivative: ops that use it define
     theirs.
     """
 

@@ -36,7 +36,7 @@ class Reduction:
     takes: str
 
     def check_types(self, messages: Pytree) -> None:
-        """Raises `TypeError` for messages (arrays or their shapes) that it does not take."""
+        """Raises `TypeError` for messages (arrays or shapes) of types that it does not take."""
         for leaf in jax.tree.leaves(messages):
             if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
                 raise TypeError(

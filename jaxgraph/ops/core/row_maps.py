@@ -1,12 +1,12 @@
-"""Linear maps of rows, whose parameters have a gradient that sums over all of them.
+"""Linear maps of rows, y = x W, and their gradients.
 
-In all, y = x W, with dx = g W^T and dW = x^T g, g being the gradient of y. "cpu" has a kernel for
-dW, for which XLA takes up to 2.5 times as long, and one for y and dx, for which it takes up to 2
-times as long where they are large; both read x once for two maps. By every other name of an
-implementation all is XLA's.
+With g the gradient of y, dx = g W^T and dW = x^T g. The CPU implementation has a kernel for dW, up
+to 2.5 times as fast as XLA, and one for large y and dx, up to 2 times as fast; both read x once for
+two maps. For the other implementations XLA computes everything.
 
 With jax 0.12 the kernel for dW takes 12% off an epoch of GCN 2 x 128 at pubmed's size and 23% at
-ogbn-arxiv's; the one for y and dx 25% off GraphSAGE 3 x 256 at ogbn-arxiv's, and 16% of its memory.
+ogbn-arxiv's; the one for y and dx takes 25% off GraphSAGE 3 x 256 at ogbn-arxiv's, and 16% of its
+memory.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from jaxgraph.ops.cpu.calls import KERNEL_TYPES, row_product, row_products, weig
 __all__ = ["kernel_gradient", "map_rows", "map_rows_once", "map_rows_to_few", "map_rows_twice"]
 
 _FEW_COLUMNS = 16
-"""So few that the gradient of x is written out as a sum over them."""
+"""Most columns for which the gradient of x is written out as a sum over columns."""
 
 _LARGE = 1 << 25
-"""Bytes of a product, or of two of one table, from which on the kernel is faster: it asks for large
-pages under memory that XLA takes anew in every call. XLA's own code is where they are fewer."""
+"""Bytes of a product, or of two of one table, from which on the kernel is faster: it requests large
+pages for memory that XLA allocates anew in every call. Below, XLA's own code is used."""
 
 
 def map_rows(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
@@ -45,7 +45,7 @@ def map_rows(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
 
 
 def map_rows_once(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
-    """`map_rows` for the functions of a backward: differentiable in forward mode, too."""
+    """`map_rows` for a backward: forward mode can differentiate it too."""
     return _product(implementation, x, kernel)
 
 
@@ -56,14 +56,14 @@ def _product(implementation: str, x: jax.Array, kernel: jax.Array) -> jax.Array:
 
 
 def _is_large(x: jax.Array, columns: int) -> bool:
-    """True where a kernel computes so many columns from the rows of x faster than XLA."""
-    # The newest jaxlib multiplies numbers of 16 bits faster.
+    """True where a kernel computes `columns` columns from the rows of x faster than XLA."""
+    # The newest jaxlib multiplies 16-bit numbers faster than the kernel.
     is_faster = x.dtype in (jnp.float32, jnp.float64) and columns > _FEW_COLUMNS
     return is_faster and len(x) * columns * x.dtype.itemsize >= _LARGE
 
 
 def map_rows_to_few(x: jax.Array, kernel: jax.Array, implementation: str) -> jax.Array:
-    """y = x W of few columns, whose gradient of x XLA fuses with what it is added to.
+    """y = x W with few columns; XLA fuses the gradient of x with the sum that it is added to.
 
     Args:
       x, kernel, implementation: as for `map_rows`.
@@ -77,7 +77,7 @@ def map_rows_to_few(x: jax.Array, kernel: jax.Array, implementation: str) -> jax
 def map_rows_twice(
     x: jax.Array, kernel: jax.Array, other: jax.Array, implementation: str
 ) -> tuple[jax.Array, jax.Array]:
-    """y = x W and z = x V; where V has few columns as by `map_rows_to_few`.
+    """y = x W and z = x V; V may have few columns, as in `map_rows_to_few`.
 
     Args:
       x: float [rows, in_features].
@@ -135,12 +135,12 @@ def _backward_of_few(
     implementation: str, residuals: Any, gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     x, kernel = residuals
-    of_x = _to_be_added(implementation, gradient, kernel)
+    of_x = _addend(implementation, gradient, kernel)
     return of_x, kernel_gradient(x, gradient, implementation)
 
 
-def _to_be_added(implementation: str, gradient: jax.Array, kernel: jax.Array) -> jax.Array:
-    """g W^T, of few columns as a sum that XLA fuses with what it is added to."""
+def _addend(implementation: str, gradient: jax.Array, kernel: jax.Array) -> jax.Array:
+    """g W^T; with few columns as a sum that XLA fuses with the sum that it is added to."""
     if kernel.shape[1] > _FEW_COLUMNS:
         return _product(implementation, gradient, kernel.T)
     terms = (gradient[:, c, None] * kernel[None, :, c] for c in range(kernel.shape[1]))
@@ -170,7 +170,7 @@ def _backward_twice(
     if _is_large(x, x.shape[1]):
         of_x = row_product(of_y, jnp.concatenate([kernel.T, other.T]), beside=of_z)
     else:
-        of_x = _to_be_added("cpu", of_y, kernel) + _to_be_added("cpu", of_z, other)
+        of_x = _addend("cpu", of_y, kernel) + _addend("cpu", of_z, other)
     of_kernel, of_other = jnp.split(of_both.astype(x.dtype), kernel.shape[1:], 1)
     return of_x, of_kernel, of_other
 

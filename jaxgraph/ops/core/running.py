@@ -1,4 +1,4 @@
-"""Running states and gradients, to which the rows of one group of edges after another are added."""
+"""Running states and gradients, to which groups of edges are added one after another."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Pytree = Any
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """The positions of the rows of a group among those whose gradients run.
+    """The positions of a group's rows among the rows of running gradients.
 
     Attributes:
-      sender, receiver: int32 [rows to change], the compact row of each row, -1: none; or None: the
-        rows are of another table, and their gradient is an answer to be sent.
+    sender, receiver: int32 [rows to change], the compact row of each row, -1: none; or None: the
+      rows belong to another table, to which their gradient is sent as an answer.
     """
 
     sender: jax.Array | None
@@ -37,7 +37,7 @@ class Pulled:
     Attributes:
       gradients: the running gradients, as lists.
       answer: gradients of rows of another table, or None.
-      done: arrays that exist when the work is over.
+      done: arrays that exist once the work is done.
     """
 
     gradients: Inputs
@@ -49,7 +49,7 @@ def merge_at(reducer: Reducer, state: Pytree, compact: Pytree, position: jax.Arr
     """Merges the compact rows of a group into the first rows of a state.
 
     Args:
-      reducer: whose states these are.
+      reducer: the reducer of these states.
       state: [rows, ...].
       compact: [compact rows, ...].
       position: int32 [rows to change], each row's compact row, -1: none.
@@ -78,7 +78,7 @@ def add_at(
 
 
 def zero_gradients(inputs: Inputs) -> Inputs:
-    """`Inputs` of lists of zeros, one per floating leaf; an edge's is never added to twice."""
+    """`Inputs` of lists of zeros, one per floating leaf."""
     params, sender, receiver = map(zero_totals, (inputs.params, inputs.sender, inputs.receiver))
     return Inputs(
         params, sender, receiver, [jnp.zeros_like(x) for x in floating_leaves(inputs.edge)]

@@ -1,7 +1,12 @@
-"""Messages of nodes to themselves where no edge carries one, a chunk of rows at a time."""
+"""Messages of nodes to themselves where no edge carries one, a chunk of rows at a time.
+
+A message that reads data of edges, which these messages lack, has a method `to_itself`, `(params,
+sender, receiver) -> messages`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -30,11 +35,11 @@ Pytree = Any
 
 
 def check_start(over: EdgeGroup, *before: jax.Array | None) -> None:
-    """Raises `ValueError` if messages of rows to themselves would be added to an earlier result."""
+    """Raises `ValueError` if self-messages would be added to an earlier result."""
     if over.missing is not None and any(part is not None for part in before):
         raise ValueError(
-            "`before` came with rows that take in a message from themselves; expected one or the "
-            "other: reduce the group with `missing` first and continue from what it gives"
+            "`before` came with rows that have a message from themselves; expected one or the "
+            "other: reduce the group with `missing` first and continue from its result"
         )
 
 
@@ -47,18 +52,20 @@ def reduce_self_messages(
     inputs: Inputs,
     state: Pytree,
 ) -> Pytree:
-    """Folds in the message of every node to itself where `missing` says that no edge does.
+    """Folds the message of every node to itself that `missing` marks as carried by no edge.
 
     Args:
       node_ids: int32 [rows], global ids.
       missing: bool [rows].
       chunk: rows handled at a time.
-      message, reducer, inputs: as for `reduce_messages`; `inputs.edge` holds no arrays.
+      message, reducer, inputs: as for `reduce_messages`; `inputs.edge` holds no arrays, or the
+        message has `to_itself`.
       state: the reducer's state, [rows, ...].
 
     Returns:
       The new state.
     """
+    message, inputs = _to_itself(message, inputs)
 
     def body(rows: jax.Array, mask: jax.Array, first: jax.Array, state: Pytree) -> Pytree:
         messages = evaluate_message(message, _at_rows(inputs, rows))
@@ -89,6 +96,7 @@ def pull_self_messages(
     Returns:
       `Inputs` of lists: params, sender [rows, ...], receiver [rows, ...], and no edges.
     """
+    message, inputs = _to_itself(message, inputs)
 
     def body(rows: jax.Array, mask: jax.Array, first: jax.Array, carry: Inputs) -> Inputs:
         ids = take_rows(node_ids, rows)
@@ -111,6 +119,14 @@ def pull_self_messages(
     return _for_each_row_chunk(missing, chunk, body, start)
 
 
+def _to_itself(message: MessageFn, inputs: Inputs) -> tuple[MessageFn, Inputs]:
+    of_itself = getattr(message, "to_itself", None)
+    if of_itself is None:
+        return message, inputs
+    without = lambda params, sender, receiver, _: of_itself(params, sender, receiver)  # noqa: E731
+    return without, dataclasses.replace(inputs, edge=())
+
+
 def _at_rows(inputs: Inputs, rows: jax.Array) -> Inputs:
     sender, receiver = take_rows(inputs.sender, rows), take_rows(inputs.receiver, rows)
     return Inputs(inputs.params, sender, receiver, inputs.edge)
@@ -124,7 +140,7 @@ def _for_each_row_chunk(
 ) -> Pytree:
     """`body(rows, mask, first_row, carry)` over consecutive rows, `chunk` at a time.
 
-    Masked lanes see a row that counts, so that rows of padding are never read.
+    Masked lanes read a row with a self-message, so that padding rows are never read.
     """
     count = missing.shape[0]
     chunk = min(chunk, count)
@@ -132,7 +148,7 @@ def _for_each_row_chunk(
     some = jnp.argmax(missing).astype(jnp.int32)
 
     def step(index: jax.Array, carry: Pytree) -> Pytree:
-        # The last chunk slides back to end with the rows; what it sees again is masked.
+        # The last chunk starts early, to end with the rows; the rows that it repeats are masked.
         first = jnp.minimum(index * chunk, count - chunk)
         rows = first + lanes
         mask = take_rows(missing, rows) & (rows >= index * chunk)

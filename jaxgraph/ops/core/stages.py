@@ -1,9 +1,10 @@
 """The stages of a reduction of messages.
 
 A reduction folds the edges of one group after another into a state, finishes the state, and pulls a
-gradient back through each group. `Stages` are computed by XLA, a chunk of edges at a time; their
-subclasses by XLA over a whole graph (`jaxgraph.ops.xla.whole_graph`) and by kernels
-(`jaxgraph.ops.core.kernel_stages`). No stage runs a collective, and each can be compiled alone.
+gradient back through each group. XLA computes `Stages` a chunk of edges at a time. Of their
+subclasses, XLA computes one over a whole graph (`jaxgraph.ops.xla.whole_graph`), and kernels
+compute the others (`jaxgraph.ops.core.kernel_stages`). No stage runs a collective, and each can be
+compiled alone.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ Pytree = Any
 class Stages:
     """The stages of a reduction, which XLA computes here, a chunk of edges at a time.
 
-    `inputs` are what messages are made from: arrays by sender row, receiver row and edge slot.
-    States and adjoints are the reducer's.
+    `inputs` are the inputs of the message: arrays by sender row, receiver row and edge slot. States
+    and adjoints are the reducer's.
 
     Attributes:
-      message, reducer: what is reduced.
-      chunk: edges that the message function is called with.
+      message, reducer: how messages are made and reduced.
+      chunk: number of edges in a call of the message function.
     """
 
     message: MessageFn
@@ -114,12 +115,12 @@ class Stages:
         Args:
           edges, group: the edges.
           inputs: see above.
-          state: what `fold` returned, or this.
+          state: the result of `fold`, or of this method.
           position: int32 [rows to change], the compact row of each row, -1: none.
           after: as for `jaxgraph.ops.core.messages.reduce_messages`.
 
         Returns:
-          The new state, and arrays that exist when it does.
+          The new state, and arrays that exist once it does.
         """
         compact = reduce_messages(edges, group, self.message, self.reducer, inputs, after)
         return merge_at(self.reducer, state, compact, position), compact
@@ -132,7 +133,7 @@ class Stages:
           inputs: see above, of any group.
 
         Returns:
-          Outputs [receiver rows, ...] in the type of the messages, and what `adjoint` needs.
+          Outputs [receiver rows, ...] in the type of the messages, and residuals for `adjoint`.
         """
         return finish_messages(self.message, self.reducer, inputs, self.chunk, state)
 
@@ -140,8 +141,8 @@ class Stages:
         """The arrays of the receivers that a pull reads.
 
         Args:
-          outputs, kept: what `finish` returned, or `reduce`.
-          gradient: of the outputs.
+          outputs, kept: the result of `finish` or of `reduce`.
+          gradient: gradient of the outputs.
 
         Returns:
           One row per receiver row.
@@ -153,7 +154,7 @@ class Stages:
 
         Args:
           block, inputs: as for `reduce`.
-          adjoint: what `adjoint` returned.
+          adjoint: the result of `adjoint`.
           wanted: which gradients are needed; the others are zeros.
 
         Returns:
@@ -167,7 +168,7 @@ class Stages:
             own = pull_self_messages(
                 block.node_ids, missing, self.chunk, self.message, self.reducer, inputs, adjoint
             )
-            sender = _head_replaced(grads.sender, own.sender)
+            sender = _with_first_rows(grads.sender, own.sender)
             grads = Inputs(own.params, sender, own.receiver, grads.edge)
             after = when_ready(own.sender)
         return self._pull_all(edges, inputs, adjoint, wanted, grads, after)
@@ -211,7 +212,7 @@ class Stages:
         Returns:
           The new gradients.
         """
-        # All but the place where rows are added is the same for the three orders of edges.
+        # The arguments of all three passes.
         given: dict[str, Any] = {"message": self.message, "reducer": self.reducer}
         given |= {"inputs": inputs, "adjoint": adjoint}
         pull = partial(pull_messages, edges, group=group, **given)
@@ -220,7 +221,7 @@ class Stages:
         if wanted.receiver:
             done = pull("receiver", want_params=want_params, after=after)
             want_params, after = False, when_ready((done.rows, done.params))
-            answer, rows = _settled(gradients.receiver, done.rows, places.receiver)
+            answer, rows = _answer_or_totals(gradients.receiver, done.rows, places.receiver)
             gradients = _added(gradients, done.params, receiver=rows)
         if wanted.edge:
             totals, options = gradients.edge, {"want_params": want_params, "after": after}
@@ -230,14 +231,14 @@ class Stages:
             gradients = _added(gradients, params, edge=edge)
         if wanted.by_sender:
             done = pull("sender", want_params=want_params, after=after)
-            sent, rows = _settled(gradients.sender, done.rows, places.sender)
+            sent, rows = _answer_or_totals(gradients.sender, done.rows, places.sender)
             answer = answer if sent is None else sent
             gradients = _added(gradients, done.params, sender=rows)
         return Pulled(gradients, answer, done.rows)
 
 
 def _spread(compact: Pytree, position: jax.Array, otherwise: Pytree) -> Pytree:
-    """Compact rows at the rows that they represent."""
+    """Scatters compact rows to the rows that they represent, by a gather."""
     has = position >= 0
     found = take_rows(compact, jnp.maximum(position, 0))
     return jax.tree.map(
@@ -247,7 +248,7 @@ def _spread(compact: Pytree, position: jax.Array, otherwise: Pytree) -> Pytree:
     )
 
 
-def _settled(
+def _answer_or_totals(
     totals: list[jax.Array], rows: list[jax.Array], position: jax.Array | None
 ) -> tuple[list[jax.Array] | None, list[jax.Array]]:
     """Compact rows as an answer, or added to the totals."""
@@ -256,7 +257,7 @@ def _settled(
     return None, add_at(totals, rows, position)
 
 
-def _head_replaced(totals: list[jax.Array], heads: list[jax.Array]) -> list[jax.Array]:
+def _with_first_rows(totals: list[jax.Array], heads: list[jax.Array]) -> list[jax.Array]:
     """Arrays of zeros whose first rows are replaced."""
     return [
         head if head.shape == total.shape else with_rows_from(total, 0, head)

@@ -1,6 +1,6 @@
-"""Attention by kind: what GAT, GATv2 and dot products are computed from, and their gradients.
+"""The kinds of attention, GAT, GATv2 and dot product: their inputs and their gradients.
 
-All take what they see of senders first, then of receivers, then parameters.
+Arrays of senders come first, then those of receivers, then parameters.
 `jaxgraph.ops.cpu.attention_passes.attention_state` is the forward of every kind. None is
 differentiable.
 """
@@ -46,11 +46,11 @@ def gat_attention(
       values: v [senders, heads, features], float32, bfloat16 or float64.
       sender_logits: l [senders, heads].
       receiver_logits: r [receivers, heads].
-      negative_slope: of the leaky ReLU.
+      negative_slope: slope of the leaky ReLU.
       reducer: the softmax, with the seed and rate of its dropout.
 
     Returns:
-      What the passes take.
+      The inputs of the passes.
 
     Raises:
       ValueError: there are too many heads.
@@ -79,7 +79,7 @@ def gatv2_attention(
       negative_slope, reducer: as for `gat_attention`.
 
     Returns:
-      What the passes take.
+      The inputs of the passes.
 
     Raises:
       ValueError: there are too many heads, or s and r differ in type or shape.
@@ -100,11 +100,11 @@ def dot_attention(
       keys: k [senders, heads, features], float32, bfloat16 or float64.
       values: v [senders, heads, features], of the same type.
       queries: q [receivers, heads, features], of the same type.
-      scale: of the products.
+      scale: factor of the products.
       reducer: as for `gat_attention`.
 
     Returns:
-      What the passes take.
+      The inputs of the passes.
 
     Raises:
       ValueError: there are too many heads, or k, v and q differ in type or shape.
@@ -123,7 +123,7 @@ def attention_gradients(
     wanted: Sequence[bool] = (True, True, True),
     before: _Gradients = (None, None, None),
 ) -> _Gradients:
-    """The gradients of the three arrays that `attention` was made from.
+    """The gradients of the three arrays of `attention`.
 
     With g the gradient of the output, p the probabilities, d the dropout of attention and
     de_ij = p_ij (d_ij <g_i, v_j> - inner_i):
@@ -136,17 +136,16 @@ def attention_gradients(
 
     Args:
       over: the edges.
-      attention: what the forward computed.
+      attention: the inputs of the forward.
       adjoint: g [receivers, heads, features], or [receivers, 1, features] where heads share it,
         peak and inner [receivers, heads], as the reducer's `adjoint` returns them; or, where g has
         not been divided by the total, 1 / total [receivers, heads] after them.
       wanted: which gradients.
-      before: what each is added to (its memory is reused); those that senders sum up both or none
-        of them, and none with `over.missing`.
+      before: the arrays to which they are added (their memory is reused); both sums at senders or
+        neither, and none with `over.missing`.
 
     Returns:
-      Of the shapes of the arrays, in the type in which values are accumulated; None where not
-      wanted.
+      Of the shapes of the arrays, in the accumulation type; None where not wanted.
 
     Raises:
       ValueError: `before` is not as above.
@@ -179,7 +178,7 @@ def _gatv2_gradients(
     before: _Gradients,
 ) -> _Gradients:
     by_receiver = wanted[1] or wanted[2]
-    # The values are the senders' side of the logits: both gradients are one.
+    # The senders' rows are values and inputs of the logits: one gradient is the sum of both.
     ds, _, per_edge, per_self = sender_gradients(
         over, attention, adjoint, (wanted[0], False, by_receiver), (before[0], None)
     )
@@ -202,14 +201,18 @@ def _dot_gradients(
     dq = None
     if wanted[2]:
         keys, rows = attention.sender, attention.receiver.shape[0]
-        start = before[2] if over.missing is None else _own_gradient(over.missing, keys, per_self)
-        # What rows send themselves is in the start, with a weight.
+        start = (
+            before[2]
+            if over.missing is None
+            else _self_message_gradient(over.missing, keys, per_self)
+        )
+        # `start` holds the weighted self-messages.
         edges = dataclasses.replace(over, missing=None)
         dq = neighbor_sum(edges, "receiver", keys, rows, weights=per_edge, before=start)
     return dk, dv, dq
 
 
-def _own_gradient(missing: jax.Array, keys: jax.Array, per_self: jax.Array) -> jax.Array:
-    """de_ii k_i where a row sends itself a message, else 0."""
+def _self_message_gradient(missing: jax.Array, keys: jax.Array, per_self: jax.Array) -> jax.Array:
+    """de_ii k_i where a row has a self-message, else 0."""
     mine = to_accumulation(keys[: missing.shape[0]])
     return jnp.where(missing[:, None, None], per_self[..., None] * mine, 0)

@@ -1,4 +1,4 @@
-"""The messages of attention that the CPU kernels know."""
+"""The messages of attention that the CPU kernels support."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["attention_stages"]
 Pytree = Any
 
 _PARTS = ("sender", "receiver", "params")
-"""The parts of `Inputs` in the order in which attention is made from their leaves."""
+"""The parts of `Inputs`, in the order of the arrays of attention."""
 
 
 def attention_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
@@ -43,7 +43,7 @@ def attention_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
 
     Args:
       plain: message, reducer and chunk.
-      inputs: what messages are made from; types and structure are looked at.
+      inputs: the inputs of the message; only types and structure are read.
 
     Returns:
       The stages, or None: there is no kernel for them.
@@ -69,7 +69,7 @@ class _AttentionStages(KernelStages):
     """Messages of logits and values, reduced by a softmax.
 
     Attributes:
-      make: the `Attention` of arrays, the parameter and the reducer.
+      make: makes the `Attention` from arrays, the parameter and the reducer.
       parameter: the slope or scale of the logits.
     """
 

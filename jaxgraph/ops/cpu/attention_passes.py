@@ -1,9 +1,8 @@
-"""The passes over the edges that attention is made of, forward and backward.
+"""The passes of attention over the edges, forward and backward.
 
-Logits are computed from both ends of an edge wherever they are needed. Of the size of the edges, a
-backward keeps one number per edge and head for the time between its two passes: the first is by
-sender, sums up what senders get and leaves what each edge hands to its receiver, and the second
-sums that up by receiver.
+Every pass recomputes the logits from both ends of an edge. The backward makes two passes: the first
+forms the sums at senders and writes the gradient of each edge, one number per head; the second sums
+these at receivers. No other array has the size of the edges.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ __all__ = [
 ]
 
 MOST_HEADS = 64
-"""More heads than this the kernels refuse."""
+"""The most heads that the kernels support."""
 
 GAT, GATV2, DOT = np.int64(0), np.int64(1), np.int64(2)
-"""Kinds of logits, as the kernels number them."""
+"""Kinds of logits, by the numbers of the kernels."""
 
 State = tuple[jax.Array, jax.Array, jax.Array]
 
@@ -51,11 +50,11 @@ class Attention:
     """The inputs from which attention is computed.
 
     Attributes:
-      kind: of the logits.
+      kind: the kind of the logits.
       parameter: the slope or scale of the logits.
-      sender, receiver: what logits see of both ends: [rows, heads] of GAT, in the type in which
-        values are accumulated, else [rows, heads, features] of the type of the values.
-      vector: [heads, features] of GATv2, in the type of accumulation, else None.
+      sender, receiver: the inputs of the logits from both ends: for GAT [rows, heads] in the
+        accumulation type of the values, else [rows, heads, features] in the type of the values.
+      vector: for GATv2 [heads, features] in the accumulation type, else None.
       values: [senders, heads, features], float32, bfloat16 or float64.
       reducer: the softmax, with the seed and rate of its dropout.
 
@@ -95,16 +94,16 @@ class Attention:
 def attention_state(over: EdgeGroup, attention: Attention, before: State | None) -> State:
     """The state of `Softmax` after all messages of a group, with sums that have been divided.
 
-    So what the last group leaves is the output, without one more pass over all rows.
+    After the last group it holds the outputs, without one more pass over all rows.
 
     Args:
       over: the edges.
-      attention: what it is computed from.
+      attention: the inputs.
       before: the state to continue from (its memory is reused); not with `over.missing`.
 
     Returns:
       peak and total [receivers, heads] and sums / total [receivers, heads, features], 0 where total
-      is, in the type in which values are accumulated.
+      is 0, in the accumulation type.
 
     Raises:
       ValueError: `before` and `over.missing` are both given.
@@ -139,11 +138,11 @@ def finished(state: State, attention: Attention) -> tuple[jax.Array, Any]:
     """The result of the reducer's `finish`, from a state of `attention_state`.
 
     Args:
-      state: as `attention_state` returns it, after all groups.
-      attention: what it is computed from.
+      state: the result of `attention_state` after all groups.
+      attention: the inputs.
 
     Returns:
-      Outputs in the type of the values, and what is kept for the backward.
+      Outputs in the type of the values, and residuals.
     """
     peak, total, outputs = state
     values = outputs.astype(attention.values.dtype)
@@ -157,17 +156,18 @@ def sender_gradients(
     wanted: Sequence[bool],
     before: Sequence[jax.Array | None],
 ) -> tuple[jax.Array | None, jax.Array | None, jax.Array, jax.Array]:
-    """The gradients that senders sum up, and what edges hand to their receivers.
+    """The sums of gradients at senders, and the gradient of each edge for its receiver.
 
     Args:
       over: the edges.
-      attention: what the forward computed.
+      attention: the inputs of the forward.
       adjoint: g [receivers, heads, features], or [receivers, 1, features] where heads share it,
         peak and inner, as the reducer's `adjoint` returns them; or, where g has not been divided by
         the total, 1 / total [receivers, heads] after them.
-      wanted: whether the gradient of the values, that of the senders' side of the logits, and what
-        the edges hand to receivers.
-      before: what the first two are added to; either both or none, and none with `over.missing`.
+      wanted: flags of the gradients of the values, of the senders' input of the logits, and of the
+        edges.
+      before: the arrays to which the first two are added; both or neither, none with
+        `over.missing`.
 
     Returns:
       The two gradients, None where not wanted; de [slots, heads]; de [missing rows, heads] of
@@ -178,9 +178,7 @@ def sender_gradients(
     """
     starts = [part if want else None for part, want in zip(before, wanted[:2], strict=True)]
     if all(wanted[:2]) and len({start is None for start in starts}) > 1:
-        raise ValueError(
-            "`before` holds one of the gradients that senders sum up; expected both or none"
-        )
+        raise ValueError("`before` holds one of the two sums at senders; expected both or none")
     dtype, values, heads = attention.dtype, attention.values, attention.values.shape[1]
     receiver, packed, gradient = _receiver_rows(attention, adjoint)
     arrays = (
@@ -217,7 +215,7 @@ def sender_gradients(
 def _receiver_rows(
     attention: Attention, adjoint: Sequence[jax.Array]
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The receivers' rows that the gradient reads: the logits' side, numbers per head, and g."""
+    """The receivers' rows that the gradient reads: logits' inputs, numbers per head, and g."""
     gradient, *heads = adjoint
     # Numbers that are read together are stored together.
     if attention.kind == GAT:
@@ -238,9 +236,9 @@ def hidden_gradient(
 
     Args:
       over: the edges.
-      attention: what the forward computed.
-      per_edge, per_self: de, as `sender_gradients` returns them.
-      before: what each is added to; none with `over.missing`.
+      attention: the inputs of the forward.
+      per_edge, per_self: de, from `sender_gradients`.
+      before: the arrays to which they are added; none with `over.missing`.
 
     Returns:
       [receivers, heads, features] and [heads, features].
@@ -273,7 +271,7 @@ def edge_sum(
     """y_i = sum_e w_e over the edges e that enter i, added to `before`.
 
     Args:
-      over: the edges; what rows send themselves is left out.
+      over: the edges; self-messages are left out.
       per_edge: w [slots, heads].
       num_rows: rows of the result.
       before: [rows, heads], of the same type.

@@ -1,4 +1,4 @@
-"""The record beside the compiled kernels: checksums, which are compared before a library is loaded.
+"""The build record of the compiled kernels: checksums, compared before a library is loaded.
 
 `setup.py` runs this file alone: it imports nothing but the standard library.
 """
@@ -39,7 +39,7 @@ def mismatch(library: Path, source: Path = SOURCE) -> str:
       source: the folder of the sources, which are compared where it exists.
 
     Returns:
-      "" where the library is the one that was built, and from these sources; else what differs.
+      "" where the library is as built, and from these sources; else the difference.
     """
     try:
         record = json.loads(record_path(library).read_text(encoding="utf-8"))

@@ -1,11 +1,10 @@
-"""The kernels as functions of arrays, under the checks and the shapes that they rely on.
+"""The kernels as functions of arrays, with the checks and shapes that they rely on.
 
 Every function but `on_large_pages`, `row_product`, `row_products`, `taken_rows` and
-`weight_gradient` reduces the edges of one group, found in compressed rows
-(`jaxgraph.ops.core.edges`).
-A `before` continues from an earlier result (its memory is reused), and only where no row takes in a
-message from itself; without it rows without edges are 0. None of those is differentiable: ops
-define derivatives. The others are differentiated as XLA would compute them.
+`weight_gradient` reduces the edges of one group, stored in compressed rows
+(`jaxgraph.ops.core.edges`). `before` is an earlier result to continue from (its memory is reused);
+it excludes self-messages. Without it rows without edges are 0. None of these is differentiable: ops
+define derivatives. The others have the derivatives of XLA's code.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ __all__ = [
 
 
 KERNEL_TYPES = tuple(map(jnp.dtype, (jnp.float32, jnp.bfloat16, jnp.float64)))
-"""Types of the numbers that the kernels take."""
+"""The dtypes that the kernels support."""
 
 
 def neighbor_sum(
@@ -53,16 +52,16 @@ def neighbor_sum(
     """y_i = sum_{e: j -> i} w_e x_j, added to `before`.
 
     Args:
-      over: the edges; rows that take in their own x add it unweighted.
-      side: "receiver" or "sender", whose sums.
-      x: of the other side, [rows, ...], float32, bfloat16 or float64.
+      over: the edges; rows of `over.missing` add their own x, unweighted.
+      side: "receiver" or "sender", the end whose rows are written.
+      x: rows of the other end, [rows, ...], float32, bfloat16 or float64.
       num_rows: rows of the result.
       weights: [slots], or [slots, heads] for x [rows, heads, ...]; None: 1. Both are cast to their
         common type.
       before: [rows, ...], of the type of the result; not with `over.missing`.
 
     Returns:
-      [rows, ...], of the type in which x, or the common type, is accumulated.
+      [rows, ...], in the accumulation type of x, or of the common type.
 
     Raises:
       ValueError: `before` and `over.missing` are both given.
@@ -95,10 +94,10 @@ def edge_products(
     """y_e = <x_i, z_j> for e: j -> i, per head.
 
     Args:
-      over: the edges; what rows send themselves has no slot and is left out.
+      over: the edges; self-messages have no slot and are left out.
       x: [receivers, heads, features] or any shape of as many numbers per row.
       z: [senders, ...], of the same shape otherwise. Both are cast to their common type.
-      heads: into how many products the numbers of a row are split.
+      heads: number of products per row.
       before: [slots, heads], of the slots of other groups, of the common type.
 
     Returns:
@@ -130,7 +129,7 @@ def neighbor_extremum(
       before: the state to continue from; not with `over.missing`.
 
     Returns:
-      best and count [rows, ...], of the type in which x is accumulated.
+      best and count [rows, ...], in the accumulation type of x.
 
     Raises:
       ValueError: `before` and `over.missing` are both given.
@@ -163,11 +162,11 @@ def winner_gradient(
     Args:
       over: the edges.
       x: [senders, ...].
-      adjoint: what `Extremum.adjoint` returns, [receivers, ...].
+      adjoint: the result of `Extremum.adjoint`, [receivers, ...].
       before: [senders, ...], of the type of the result; not with `over.missing`.
 
     Returns:
-      [senders, ...], of the type in which x is accumulated.
+      [senders, ...], in the accumulation type of x.
 
     Raises:
       ValueError: `before` and `over.missing` are both given.
@@ -181,7 +180,7 @@ def winner_gradient(
 def weight_gradient(
     x: jax.Array, gradient: jax.Array, beside: jax.Array | None = None
 ) -> jax.Array:
-    """dW = x^T [g h], of tables with very many rows.
+    """dW = x^T [g h], for tables with very many rows.
 
     Args:
       x: [rows, in_features], float32, bfloat16 or float64.
@@ -189,7 +188,7 @@ def weight_gradient(
       beside: h [rows, more features], of the type of x, or None.
 
     Returns:
-      [in_features, out_features + more features], of the type in which x is accumulated.
+      [in_features, out_features + more features], in the accumulation type of x.
     """
     return _weight_gradient(x, gradient, beside)
 
@@ -264,11 +263,11 @@ def row_products(x: jax.Array, kernel: jax.Array, other: jax.Array) -> tuple[jax
 
 
 def on_large_pages(x: jax.Array, num_bytes: int) -> jax.Array:
-    """x, known only after large pages were requested for the program's temporary memory.
+    """x, available only after large pages were requested for the program's temporary memory.
 
     Args:
-      x: of any shape and type.
-      num_bytes: of an array in that memory, to which nothing is written.
+      x: an array of any shape and type.
+      num_bytes: size of an array in that memory that is never written.
 
     Returns:
       x.
@@ -297,13 +296,13 @@ def _side_by_side(left: jax.Array, right: jax.Array | None) -> jax.Array:
 
 
 def _of_one_type(left: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Both in their common type, in which a kernel multiplies numbers of one type."""
+    """Casts both to their common type: a kernel multiplies numbers of one type."""
     dtype = jnp.promote_types(left.dtype, right.dtype)
     return left.astype(dtype), right.astype(dtype)
 
 
 def _own_rows(over: EdgeGroup, num_rows: int) -> jax.Array:
-    """`over.missing` with an entry for each row of a table whose first rows it is about."""
+    """`over.missing` padded to all rows of a table."""
     if over.missing is None:
         return optional(None, jnp.bool_)
     return jnp.pad(over.missing, (0, num_rows - over.missing.shape[0]))

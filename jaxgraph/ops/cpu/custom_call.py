@@ -28,10 +28,10 @@ def call_kernel(
     Args:
       target: name of the custom call.
       over: the edges.
-      side: "receiver" or "sender", which of both ends are the rows.
-      arrays: what comes after the edges.
+      side: "receiver" or "sender", the end whose rows are written.
+      arrays: the arguments after the edges.
       results: shape and dtype of each result.
-      before: place in `arrays` of what each result continues from, by result.
+      before: for each result that continues from an earlier one, the position of that in `arrays`.
       attributes: static arguments, as NumPy scalars or bool.
 
     Returns:
@@ -57,13 +57,13 @@ def call_on_arrays(
     aliases: dict[int, int] | None = None,
     **attributes: Any,
 ) -> list[jax.Array]:
-    """Calls a kernel that has nothing to do with edges.
+    """Calls a kernel on arrays.
 
     Args:
       target: name of the custom call.
       arrays: its arguments.
       results: shape and dtype of each result.
-      aliases: place in `arrays` and place of the result that is written over it.
+      aliases: from positions in `arrays` to the results that overwrite them.
       attributes: static arguments, as NumPy scalars or bool.
 
     Returns:
@@ -78,7 +78,7 @@ def call_on_arrays(
 
 
 def optional(array: jax.Array | None, dtype: Any) -> jax.Array:
-    """`array`, or the empty array of that type that stands for None in a call."""
+    """`array`, or the empty array of that type that represents None in a call."""
     return jnp.zeros(0, dtype) if array is None else array
 
 

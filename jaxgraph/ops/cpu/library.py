@@ -1,4 +1,4 @@
-"""The compiled kernels: found, loaded and made known to XLA."""
+"""Finds and loads the compiled kernels, and registers them with XLA."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Library:
-    """The kernels as they were found.
+    """The compiled kernels on this machine.
 
     Attributes:
       level: the instruction set that they use: "baseline", "avx2" or "avx512"; "" where missing.
@@ -54,11 +54,11 @@ class Library:
 def library() -> Library:
     """Loads the kernels and registers them with XLA, once in a process.
 
-    A library that is not the one that was built, or was built from other sources than those that
-    are installed beside it, is not loaded.
+    A library that is damaged, or was built from sources other than those installed beside it, is
+    not loaded.
 
     Returns:
-      What was found. A failure is logged in one line and not raised: every op has another
+      The kernels. A failure is logged in one line and not raised: every op has another
       implementation.
     """
     if not LIBRARY.exists():
@@ -92,7 +92,7 @@ def missing() -> str:
 
 
 def want_large_pages() -> None:
-    """Lets the kernels ask for large pages from now on, where there are kernels."""
+    """Lets the kernels request large pages from now on, where there are kernels."""
     handle = library().handle
     if handle is not None:
         handle.jaxgraph_want_large_pages()

@@ -1,4 +1,4 @@
-"""The messages that the CPU kernels know, recognised by comparing with the library's own."""
+"""The messages that the CPU kernels support, recognised by comparing with the library's own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cpu_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
 
     Args:
       plain: message, reducer and chunk.
-      inputs: what messages are made from; types and structure are looked at.
+      inputs: the inputs of the message; only types and structure are read.
 
     Returns:
       The stages, or None.

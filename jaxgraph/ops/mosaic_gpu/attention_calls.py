@@ -1,6 +1,6 @@
-"""The kernels of attention as functions of what messages are made from and the edges of a group.
+"""The kernels of attention as functions of the inputs of messages and the edges of a group.
 
-None is differentiable. What rows send themselves is no edge: it is in what results start from.
+None is differentiable. Self-messages are no edges: the initial results hold them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ State = tuple[jax.Array, jax.Array, jax.Array]
 
 
 def message_logits(message: MessageFn) -> Logits | None:
-    """The logits of a message, or None where no kernel knows them."""
+    """The logits of a message, or None where no kernel supports them."""
     if isinstance(message, GatMessage):
         return Logits(GAT, message.negative_slope)
     if isinstance(message, GatV2Message):
@@ -66,12 +66,12 @@ def attention_state(
 
     Args:
       over: the edges; `missing` is left out.
-      logits: of the messages.
+      logits: equation of the logits.
       reducer: the softmax.
-      inputs: what messages are made from, float32, bfloat16 or float16.
+      inputs: the inputs of the message, float32, bfloat16 or float16.
       before: the state to continue from, float32.
-      fresh: whether it is that of no messages, and need not be read.
-      launch: how the kernel is started; None: for the chip of this process.
+      fresh: whether it is the state of no messages, and need not be read.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       peak and total [receivers, heads] and sums [receivers, heads, features], float32.
@@ -105,10 +105,10 @@ def attention_output(
 
     Args:
       over, logits, reducer, inputs, launch: as for `attention_state`.
-      before: the state to continue from; None: that of no messages.
+      before: the state to continue from; None: no message has been folded yet.
 
     Returns:
-      Outputs, of the type of values, and what is kept for the backward.
+      Outputs, of the type of values, and residuals.
     """
     edges, values = over.edges.by_receiver, values_of(logits, inputs)
     rows, shape = inputs.receiver.shape[0], (inputs.receiver.shape[0], *values.shape[1:])
@@ -151,9 +151,9 @@ def attention_gradients(
       adjoint: g [receivers, heads, features], or [receivers, 1, features] where heads share it,
         peak and inner [receivers, heads], as the reducer's `adjoint` returns them; or, where g has
         not been divided by the total, 1 / total [receivers, heads] after them.
-      before: what is added to, float32, in the shapes of the inputs; None: not wanted. As
-        `pallas_kernels.attention_gradient.attention_gradients` has it.
-      fresh: whether `before` is 0, but for that of `vector`, and need not be read.
+      before: float32 arrays to which the gradients are added, in the shapes of the inputs; None:
+        not wanted. The form is that of `pallas_kernels.attention_gradient.attention_gradients`.
+      fresh: whether `before`, except that of `vector`, is 0 and need not be read.
 
     Returns:
       The gradients.

@@ -1,4 +1,4 @@
-"""The messages of attention that the GPU kernels know."""
+"""The messages of attention that the GPU kernels support."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def attention_stages(
 
     Args:
       plain: message, reducer and chunk.
-      inputs: what messages are made from; types and structure are looked at.
-      launch: how kernels are started; None: for the chip of this process.
+      inputs: the inputs of the message; only types and structure are read.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       The stages, or None: there is no kernel for them.
@@ -61,8 +61,8 @@ class _AttentionStages(KernelStages):
     """Messages of logits and values, reduced by a softmax.
 
     Attributes:
-      logits: of the message.
-      launch: how kernels are started.
+      logits: equation of the logits.
+      launch: the launch configuration.
     """
 
     reducer: Softmax
@@ -71,7 +71,7 @@ class _AttentionStages(KernelStages):
 
     def fold_over(self, over: EdgeGroup, inputs: Inputs, before: Pytree, num_rows: int) -> State:
         check_start(over, before)
-        start = self._own_state(over, inputs) if before is None else before
+        start = self._self_message_state(over, inputs) if before is None else before
         return attention_state(
             over,
             self.logits,
@@ -84,7 +84,7 @@ class _AttentionStages(KernelStages):
 
     def reduce(self, block: Block, inputs: Inputs) -> tuple[Pytree, Pytree]:
         over = all_edges(block)
-        start = None if over.missing is None else self._own_state(over, inputs)
+        start = None if over.missing is None else self._self_message_state(over, inputs)
         return attention_output(over, self.logits, self.reducer, inputs, start, launch=self.launch)
 
     def finish(self, state: State, inputs: Inputs) -> tuple[Pytree, Pytree]:
@@ -106,7 +106,7 @@ class _AttentionStages(KernelStages):
         if not (wanted.params or wanted.sender or wanted.receiver):
             return before
         check_start(over, *before.params, *before.sender, *before.receiver)
-        own = self._own_gradients(over, inputs, adjoint)
+        own = self._self_message_gradients(over, inputs, adjoint)
         start = Inputs(
             before.params or _placed(own.params, inputs.params),
             before.sender or _placed(own.sender, inputs.sender),
@@ -134,7 +134,7 @@ class _AttentionStages(KernelStages):
         )
 
     def _wanted(self, start: Inputs, wanted: Wanted) -> Gradients:
-        """The start values of the gradients that are wanted, and of those computed beside them."""
+        """The initial values of the wanted gradients, and of those computed with them."""
         receiver = start.receiver[0] if wanted.receiver or wanted.params else None
         if self.logits.kind == GATV2:
             vector = start.params[0] if wanted.params else None
@@ -142,40 +142,42 @@ class _AttentionStages(KernelStages):
         values, sender = start.sender[:: -1 if self.logits.kind == DOT else 1]
         return Gradients(values, sender, receiver if wanted.receiver else None, None)
 
-    def _own_state(self, over: EdgeGroup, inputs: Inputs) -> State:
-        """The state after the messages of rows from themselves."""
+    def _self_message_state(self, over: EdgeGroup, inputs: Inputs) -> State:
+        """The state after the self-messages."""
         if over.missing is None:
             heads, features = values_of(self.logits, inputs).shape[1:]
             rows = inputs.receiver.shape[0]
             peak = jnp.full((rows, heads), -jnp.inf, jnp.float32)
             start = (peak, jnp.zeros_like(peak), jnp.zeros((rows, heads, features), jnp.float32))
             return match_variation(start, (over.edges, inputs))
-        messages = evaluate_message(self.message, _own_inputs(over.missing, inputs))
-        return self.reducer.lift(messages, over.missing, self._own_keep(over, over.missing))
+        messages = evaluate_message(self.message, _self_message_inputs(over.missing, inputs))
+        return self.reducer.lift(
+            messages, over.missing, self._self_message_keep(over, over.missing)
+        )
 
-    def _own_gradients(
+    def _self_message_gradients(
         self, over: EdgeGroup, inputs: Inputs, adjoint: Sequence[jax.Array]
     ) -> Inputs:
-        """The gradients of the messages of rows from themselves, as lists; none: empty lists."""
+        """The gradients of the self-messages, as lists, empty without self-messages."""
         if over.missing is None:
             return Inputs([], [], [], [])
         return pull_chunk(
             self.message,
             self.reducer,
-            _own_inputs(over.missing, inputs),
+            _self_message_inputs(over.missing, inputs),
             tuple(adjoint),
-            self._own_keep(over, over.missing),
+            self._self_message_keep(over, over.missing),
             over.missing,
         )
 
-    def _own_keep(self, over: EdgeGroup, missing: jax.Array) -> jax.Array | None:
+    def _self_message_keep(self, over: EdgeGroup, missing: jax.Array) -> jax.Array | None:
         rows = missing.shape[0]
         ids = over.sender_ids(rows)[:rows]
         return self.reducer.per_edge(ids, ids, jnp.zeros_like(ids))
 
 
-def _own_inputs(missing: jax.Array, inputs: Inputs) -> Inputs:
-    """The inputs of self-messages; 0 in rows that ask for none, which may hold NaN."""
+def _self_message_inputs(missing: jax.Array, inputs: Inputs) -> Inputs:
+    """The inputs of self-messages; 0 in rows without one, which may hold NaN."""
 
     def own(leaf: jax.Array) -> jax.Array:
         rows = leaf[: missing.shape[0]]
@@ -186,7 +188,7 @@ def _own_inputs(missing: jax.Array, inputs: Inputs) -> Inputs:
 
 
 def _placed(own: list[jax.Array], inputs: Pytree) -> list[jax.Array]:
-    """Gradients of the first rows, or none, among zeros of the shapes of the inputs, in float32."""
+    """Float32 zeros of the shapes of the inputs, with gradients, if any, in the first rows."""
     leaves = jax.tree.leaves(inputs)
     if not own:
         zeros = [jnp.zeros(leaf.shape, jnp.float32) for leaf in leaves]

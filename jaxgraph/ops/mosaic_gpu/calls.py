@@ -1,8 +1,8 @@
-"""The kernels as functions of the edges of one group, under the shapes that they rely on.
+"""The kernels as functions of the edges of one group, with the shapes that they rely on.
 
-The counterpart of `jaxgraph.ops.cpu.calls`. A result is written over `before`; without it, kernels
-write every row of the first group themselves, and rows of other groups over zeros; where a row
-takes in a message from itself, it starts from that. None is differentiable: ops define derivatives.
+The counterpart of `jaxgraph.ops.cpu.calls`. A result overwrites `before`. Without it, kernels write
+every row of the first group themselves, and rows of other groups start from zeros; rows with a
+self-message start from that. None is differentiable: ops define derivatives.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ __all__ = [
 Pytree = Any
 
 KERNEL_TYPES = tuple(map(jnp.dtype, (jnp.float32, jnp.bfloat16, jnp.float16)))
-"""Types of the numbers that the kernels take."""
+"""The dtypes that the kernels support."""
 
 
 def row_schedule(over: EdgeGroup, side: str, *, every: bool = False) -> Rows:
-    """The rows of a group as kernels walk over them.
+    """The rows of a group, in the order in which kernels reduce them.
 
     Args:
       over: the edges.
-      side: "receiver" or "sender", which of both ends are the rows.
-      every: whether the rows without edges are among them; as `has_every_row` says.
+      side: "receiver" or "sender", the end whose rows are reduced.
+      every: whether the rows without edges are included (see `has_every_row`).
 
     Returns:
       The rows that have edges, or all.
@@ -78,8 +78,8 @@ def has_every_row(over: EdgeGroup, side: str, num_rows: int) -> bool:
 
     Args:
       over: the edges.
-      side: "receiver" or "sender", which of both ends are the rows.
-      num_rows: of the table.
+      side: "receiver" or "sender", the end whose rows are reduced.
+      num_rows: rows of the table.
     """
     is_first = isinstance(over.group, int) and over.group == 0
     return is_first and over.edges.orientation(side).position.shape[0] == num_rows
@@ -110,19 +110,19 @@ def _in_row_order(
     longest = jnp.max(jnp.where(own, lengths, 0), initial=0)
     if not every:
         return _listed(rows, starts, lengths, (first, stop), longest)
-    # After the last row come the rows without edges, each at its own place.
+    # Rows without edges follow, each at its own index.
     position = orientation.position
     numbers = jnp.arange(len(position), dtype=jnp.int32)
     rows = jnp.concatenate([jnp.where(own, rows, -1), jnp.where(position < 0, numbers, -1)])
-    behind = jnp.zeros(len(position), jnp.int32)
-    lengths = jnp.concatenate([jnp.where(own, lengths, 0), behind])
-    starts = jnp.concatenate([starts[:-1], behind])
+    no_edges = jnp.zeros(len(position), jnp.int32)
+    lengths = jnp.concatenate([jnp.where(own, lengths, 0), no_edges])
+    starts = jnp.concatenate([starts[:-1], no_edges])
     between = (jnp.int32(0), jnp.int32(len(rows)))
     return _listed(rows, starts, lengths, between, longest)
 
 
 def match_operands(operands: Pytree) -> Pytree:
-    """`match_variation` of operands, shapes among them as they are."""
+    """`match_variation` of the arrays among operands; shapes are unchanged."""
     leaves, structure = jax.tree.flatten(operands)
     arrays = [leaf for leaf in leaves if not isinstance(leaf, jax.ShapeDtypeStruct)]
     matched = iter(match_variation(arrays, arrays))
@@ -144,14 +144,14 @@ def neighbor_sum(
     """y_i = sum_{e: j -> i} w_e s_j x_j, added to `before`.
 
     Args:
-      over: the edges; rows that take in their own x add s_i x_i.
-      side: "receiver" or "sender", whose sums.
-      x: of the other side, [rows, ...], float32, bfloat16 or float16.
+      over: the edges; rows of `over.missing` add s_i x_i.
+      side: "receiver" or "sender", the end whose rows are written.
+      x: rows of the other end, [rows, ...], float32, bfloat16 or float16.
       num_rows: rows of the result.
       weights: [slots], or [slots, heads] for x [rows, heads, ...]; None: 1.
       scale: float32 [rows of x]; None: 1.
       before: float32 [rows, ...]; not with `over.missing`.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       float32 [rows, ...].
@@ -171,7 +171,7 @@ def neighbor_sum(
     operands = (
         _neighbors(over, side, x, weights, scale),
         row_schedule(over, side, every=every),
-        _anything(start) if every else start,
+        _uninitialized(start) if every else start,
     )
     total = sums.neighbor_sum(*match_operands(operands), fresh=fresh, launch=launch)
     return total.reshape(shape)
@@ -188,11 +188,11 @@ def neighbor_mean(
     """y_i = sum_{e: j -> i} w_e x_j / n_i, with n_i the number of edges that enter i, at least 1.
 
     Args:
-      over: the edges; rows that take in their own x add it unweighted, and 1 to n.
-      x: of the senders, [rows, ...], float32, bfloat16 or float16.
+      over: the edges; rows of `over.missing` add their own x, unweighted, and 1 to n.
+      x: rows of the senders, [rows, ...], float32, bfloat16 or float16.
       num_rows: rows of the result.
       weights: as for `neighbor_sum`.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       y [rows, ...], of the type of x, and 1 / n, float32 [rows].
@@ -204,7 +204,7 @@ def neighbor_mean(
     if not start.size or not over.edges.by_receiver.neighbors.size:
         return start.astype(x.dtype), ones[:, 0]
     start = _table(start)
-    # Where there are no edges, what a row takes in itself is the mean.
+    # Without edges, a row's self-message is the mean.
     results = (start.astype(x.dtype), ones)
     before = None
     if missing is not None:
@@ -214,7 +214,7 @@ def neighbor_mean(
     operands = (
         neighbors,
         row_schedule(over, "receiver", every=every),
-        tuple(map(_anything, results)) if every else results,
+        tuple(map(_uninitialized, results)) if every else results,
         before,
     )
     y, inverse = sums.neighbor_mean(*match_operands(operands), launch=launch)
@@ -248,8 +248,8 @@ def _neighbors(
     return sums.Neighbors(_table(x), orientation.neighbors, weights, orientation.edge_ids, scale)
 
 
-def _anything(like: jax.Array) -> jax.ShapeDtypeStruct:
-    """An array that kernels write to wherever it is read later."""
+def _uninitialized(like: jax.Array) -> jax.ShapeDtypeStruct:
+    """The shape of a result of which kernels write every row that is read."""
     return jax.ShapeDtypeStruct(like.shape, like.dtype)
 
 
@@ -265,12 +265,12 @@ def edge_products(
     """y_e = <x_i, z_j> for e: j -> i, per head.
 
     Args:
-      over: the edges; what rows send themselves has no slot and is left out.
+      over: the edges; self-messages have no slot and are left out.
       x: [receivers, heads, features] or any shape of as many numbers per row.
       z: [senders, ...], of the same shape otherwise.
-      heads: into how many products the numbers of a row are split.
+      heads: number of products per row.
       before: [slots, heads], of the slots of other groups, of the common type.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       [slots, heads], of the common type; without `before` 0 in the slots of other groups.
@@ -302,11 +302,11 @@ def edge_sums(
     """y_e = x_i + z_j for e: j -> i.
 
     Args:
-      over: the edges; what rows send themselves has no slot and is left out.
+      over: the edges; self-messages have no slot and are left out.
       x: [receivers, ...].
       z: [senders, ...], of the same shape otherwise.
       before: [slots, ...], of the slots of other groups, of the common type.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       [slots, ...], of the common type; without `before` 0 in the slots of other groups.
@@ -332,11 +332,11 @@ def edge_total(
     """y_i = sum_e v_e over the edges that enter i, or those that leave it.
 
     Args:
-      over: the edges; what rows send themselves has no slot and is left out.
-      side: "receiver" or "sender", whose sums.
+      over: the edges; self-messages have no slot and are left out.
+      side: "receiver" or "sender", the end whose rows are written.
       values: [slots, ...], float32, bfloat16 or float16.
       num_rows: rows of the result.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       float32 [rows, ...].
@@ -349,7 +349,7 @@ def edge_total(
     operands = (
         sums.Neighbors(_table(values), orientation.edge_ids),
         row_schedule(over, side, every=every),
-        _anything(start) if every else start,
+        _uninitialized(start) if every else start,
     )
     total = sums.neighbor_sum(*match_operands(operands), fresh=True, launch=launch)
     return total.reshape(shape)
@@ -372,7 +372,7 @@ def neighbor_extremum(
       num_rows: rows of the result.
       maximum: whether the largest wins, or the smallest.
       before: the state to continue from; not with `over.missing`.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       best and count, float32 [rows, ...] each.
@@ -400,7 +400,7 @@ def neighbor_extremum(
         _table(x),
         row_schedule(over, "receiver", every=every),
         orientation.neighbors,
-        tuple(map(_anything, start)) if every else start,
+        tuple(map(_uninitialized, start)) if every else start,
     )
     best, count = extremum.neighbor_extremum(
         *match_operands(operands), maximum=maximum, fresh=fresh, launch=launch
@@ -421,9 +421,9 @@ def winner_gradient(
     Args:
       over: the edges.
       x: [senders, ...].
-      adjoint: what `Extremum.adjoint` returns, [receivers, ...].
+      adjoint: the result of `Extremum.adjoint`, [receivers, ...].
       before: float32 [senders, ...]; not with `over.missing`.
-      launch: how the kernel is started; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       float32 [senders, ...].
@@ -450,7 +450,7 @@ def winner_gradient(
         row_schedule(over, "sender", every=every),
         orientation.neighbors,
         tuple(map(_table, adjoint)),
-        _anything(start) if every else start,
+        _uninitialized(start) if every else start,
     )
     total = extremum.winner_gradient(*match_operands(operands), fresh=fresh, launch=launch)
     return total.reshape(x.shape)
@@ -466,6 +466,6 @@ def _like(values: jax.Array, x: jax.Array) -> jax.Array:
 
 
 def _own(missing: jax.Array, x: jax.Array, otherwise: float) -> jax.Array:
-    """The x of rows that take in their own, as float32."""
+    """The x of rows with a self-message, as float32, and `otherwise` in other rows."""
     own = x[: len(missing)].astype(jnp.float32)
     return jnp.where(_like(missing, x), own, otherwise)

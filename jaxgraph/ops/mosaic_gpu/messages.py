@@ -1,4 +1,4 @@
-"""The messages that the GPU kernels know, recognised by comparing with the library's own."""
+"""The messages that the GPU kernels support, recognised by comparing with the library's own."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = ["gpu_calls", "gpu_stages"]
 
 
 def gpu_calls(launch: Launch | None = None) -> Calls:
-    """The kernels, started in one way.
+    """The kernels with one launch configuration.
 
     Args:
-      launch: how; None: for the chip of this process.
+      launch: the launch configuration; None: the one for the chip of this process.
 
     Returns:
       The kernels.
@@ -52,7 +52,7 @@ def gpu_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
 
     Args:
       plain: message, reducer and chunk.
-      inputs: what messages are made from; types and structure are looked at.
+      inputs: the inputs of the message; only types and structure are read.
 
     Returns:
       The stages, or None.

@@ -1,4 +1,4 @@
-"""The conditions for taking the GPU kernels where a call does not ask for them by name."""
+"""The conditions under which the GPU kernels are chosen by default."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["distrust", "failed_check"]
 
 
 def distrust(device: Any) -> str:
-    """Finds a reason not to take the GPU kernels on a device unless they are asked for by name.
+    """Finds a reason not to choose the GPU kernels on a device by default.
 
     Args:
       device: a device of JAX.
 
     Returns:
-      The reason; "" where the chip is one that they were made for and, if it is at hand, a check
+      The reason; "" where the kernels were made for the chip and, if the device is present, a check
       of sums, extrema and attention with their gradients has passed, once in a process.
     """
     if reason := unsupported(device):
         return reason
-    # Nothing runs on the devices of a topology that programs are compiled for.
+    # The devices of a topology for compilation run nothing.
     return _checked_once(device) if device in jax.local_devices() else ""
 
 
@@ -51,7 +51,7 @@ def failed_check(implementation: Implementation) -> str:
       implementation: the implementation.
 
     Returns:
-      "" where it passed, else what it said, or the first line of what it raised.
+      "" where it passed, else its line, or the first line of its error.
     """
     try:
         found = implementation.check()

@@ -1,4 +1,4 @@
-"""The edges of all rows of a graph on one device, in lanes (see `jaxgraph.ops.xla.whole_graph`)."""
+"""The layout of all edges of a graph on one device, in lanes (`jaxgraph.ops.xla.whole_graph`)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ __all__ = ["Join", "LaneTable", "Lanes", "RunTable"]
 
 @pytree
 class LaneTable:
-    """A few edges of each of some rows: lane k holds edge k of every row.
+    """Edges of a set of rows: lane k holds edge k of every row.
 
     Attributes:
-      rows: int32 [rows], what each is called at its end of the edges; where there is no edge,
-        another row that has one.
-      starts, lengths: int32 [rows], the slot of the first edge, and the edges, at most as many as
-        there are lanes.
-      neighbors: int32 [rows, lanes], the row at the other end of each edge; after the last edge of
-        a row that edge again.
+      rows: int32 [rows], the number of each row; for a row without edges that of another row.
+      starts, lengths: int32 [rows], the first slot and the number of edges of each row, at most the
+        number of lanes.
+      neighbors: int32 [rows, lanes], the row at the other end of each edge; lanes after the last
+        edge of a row repeat it.
     """
 
     rows: jax.Array
@@ -32,11 +31,11 @@ class LaneTable:
 
 @pytree
 class RunTable:
-    """A few runs of each of some rows, as many lanes as are joined at a time.
+    """Runs of a set of rows, with as many lanes as runs are joined at a time.
 
     Attributes:
-      runs: int32 [lanes, rows]; after the last run of a row that run again.
-      lengths: int32 [rows], how many there are; 0 for padding, which comes last.
+      runs: int32 [lanes, rows]; lanes after the last run of a row repeat it.
+      lengths: int32 [rows], the number of runs of each; 0 for padding, which comes last.
     """
 
     runs: jax.Array
@@ -48,9 +47,9 @@ class Join:
     """Runs to merge, so that values of runs become values of the rows to which they belong.
 
     Attributes:
-      rows: the first runs of every row; rows of more runs come first.
-      runs: the further runs of the rows that have more, joined row by row to runs of runs, of which
-        the next join makes what is missing from these rows. No rows in the last join.
+      rows: the first runs of every row; rows with further runs come first.
+      runs: the further runs, joined row by row to runs of runs, which the next join adds to these
+        rows. Empty in the last join.
     """
 
     rows: RunTable
@@ -63,12 +62,11 @@ class Lanes:
 
     Attributes:
       rows: the first edges of every row: the first level.
-      runs: the further edges of rows that have more, a run of edges each: level by level the next
-        run of every row that has one; after the last level all others, by row.
-      further: for each level int32 [rows], where each row goes on: a row of the next level, or, of
-        the last one, one of the rows that runs are joined to; -1: nowhere.
-      joins: from the runs after the last level to the rows that they are of; none where there are
-        none.
+      runs: the further edges, in runs: level by level the next run of every row that has one; after
+        the last level all other runs, by row.
+      further: for each level int32 [rows], where each row continues: a row of the next level, or,
+        for the last level, a row to which runs are joined; -1: nowhere.
+      joins: from the runs after the last level to their rows; empty without such runs.
     """
 
     rows: LaneTable

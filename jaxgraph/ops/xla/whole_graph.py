@@ -1,15 +1,15 @@
 """Messages over all edges of a graph that one device holds, without a loop over its rows.
 
-XLA makes one fused, parallel and vectorised loop of a sum that is written out,
-x[n_0] + x[n_1] + ... + x[n_7], gathers included, as long as nothing else uses what is gathered. So
-the messages of the first, second, ... edge of *every* row are computed as one *lane* each, and
-added up. What has a few numbers per edge, such as the logits of attention, is computed once for all
-lanes and stored; features of edges never are. There are about as many lanes as most rows have
-edges. Rows of higher degree continue in a second level, and in a third. Edges beyond the last
-level are cut into runs, which are reduced in the same way; runs are joined like edges. A level is
-added where it is read by the one before, so that less is stored than for runs of all edges. Which
-edges the lanes hold is laid out on the host (`jaxgraph.ops.xla.lanes`): looking it up in every call
-would take about as long as a sum of 16 features.
+XLA makes one fused, parallel and vectorised loop of an unrolled sum, x[n_0] + x[n_1] + ... +
+x[n_7], gathers included, as long as nothing else uses the gathered rows. So the messages of the
+first, second, ... edge of *every* row are computed as one *lane* each, and added up. Values with a
+few numbers per edge, such as the logits of attention, are computed once for all lanes and stored;
+features of edges never are. There are about as many lanes as most rows have edges. Rows of higher
+degree continue in a second level, and in a third. Edges beyond the last level are cut into runs,
+which are reduced in the same way; runs are joined like edges. Each level is added where the level
+before reads it, so that less is stored than for runs of all edges. The host lays out the lanes
+(`jaxgraph.ops.xla.lanes`): a look-up in every call would take about as long as a sum of 16
+features.
 
 Without lanes an epoch at ogbn-arxiv's size takes 1.2 times as long for GCN, 1.1 for GraphSAGE and
 1.8 for GAT, whose temporary memory is then 0.8 times as large (two cores of Zen 3, jax 0.12).
@@ -51,25 +51,25 @@ __all__ = ["WholeGraph", "fits_whole"]
 Pytree = Any
 
 _SMALL = 1 << 26
-"""Bytes of the states of all runs up to which they may be larger than those of the rows."""
+"""Bytes up to which the states of all runs may take more than twice the memory of the rows'."""
 
 
 def fits_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs: Inputs) -> bool:
     """True where messages can be reduced here without an array of the size [edges, features].
 
-    XLA stores, for all edges at once, matrix products, sums over features, and what is costly to
-    compute twice; so only messages that pass features on, or multiply them by a number, can be.
-    The states of runs are stored, too. Where few rows have many edges and wide features, these
-    states take many times the memory of the rows, and a chunk of edges at a time is faster as well.
+    XLA stores, for all edges at once, matrix products, sums over features, and values that are
+    costly to recompute. So only messages that are features, or features times a number, fit. The
+    states of runs are stored too. Where few rows have many edges and wide features, these states
+    take many times the memory of the rows, and a chunk of edges at a time is faster as well.
 
     Args:
       edges: the edges.
       message, reducer, inputs: as for `reduce_messages`.
 
     Returns:
-      False for other messages, for maxima and minima, which compare numbers that XLA could round in
-      two ways, where the edges have no lanes (they are those of several parts, or were placed for
-      other kernels), and where the states of runs are large beside those of the rows.
+      False for other messages; for maxima and minima, which compare numbers that XLA could round in
+      two ways; where the edges have no lanes (they belong to several parts, or were placed for
+      other kernels); and where the states of runs are large compared with those of the rows.
     """
     passes_on = message in (sum_message, weighted_message) or isinstance(message, GatMessage)
     if edges.by_receiver.lanes is None or not passes_on or isinstance(reducer, Extremum):
@@ -94,7 +94,7 @@ class _Lanes:
     Attributes:
       side: "receiver" or "sender", the end at which the rows are.
       table: the rows.
-      masks: bool [rows] for each lane, which rows have an edge there.
+      masks: bool [rows] for each lane, True for rows with an edge in it.
       edges: [lanes * rows], all of them.
     """
 
@@ -160,7 +160,7 @@ def _lanes(edges: EdgeGroups, side: str, table: LaneTable) -> _Lanes:
     known = edges.orientation(side).edge_ids
     ids = slots
     if known is not None:
-        # Fused into what reads edges by them, they would be looked up for each of its elements.
+        # Stored: fused into its readers, this look-up would run for each of their elements.
         ids = stored_branch(slots[0], lambda: take_rows(known, slots), lambda: slots)
     masks = [table.lengths > lane for lane in range(shape[0])]
     mask = (places < lengths).reshape(-1)
@@ -174,11 +174,11 @@ class _Reduction:
     Attributes:
       edges: the edges.
       side: "receiver" or "sender".
-      reducer: how states meet.
-      visit: the states of the rows whose lanes it is given.
-      empty: that many states of no edges.
-      at_once: whether all runs are visited in one loop, which XLA compiles once, or a level at a
-        time, so that less is stored.
+      reducer: how states are combined.
+      visit: computes the states of rows from their lanes.
+      empty: makes states of no edges.
+      at_once: whether one loop, which XLA compiles once, visits all runs, or one loop per level, so
+        that less is stored.
     """
 
     edges: EdgeGroups
@@ -192,14 +192,14 @@ class _Reduction:
     def lanes(self) -> Lanes:
         """The edges at that end."""
         lanes = self.edges.orientation(self.side).lanes
-        assert lanes is not None  # or they do not fit
+        assert lanes is not None  # see fits_whole
         return lanes
 
     def states(self) -> Pytree:
         """The states, [rows, ...]."""
         # Lanes without an edge read the first slot, which is padding where there is no edge at all.
-        # Moreover, the result of a branch is an array: were a sum with two users fused into both,
-        # XLA would store everything that is gathered for it.
+        # A branch also materialises its result: if XLA fused a sum into two users, it would store
+        # everything that is gathered for it.
         orientation = self.edges.orientation(self.side)
         has_edges = orientation.compressed_ptr[1] > 0
         rows = len(orientation.position)
@@ -222,7 +222,7 @@ class _Reduction:
         return self.visit(_lanes(self.edges, self.side, table))
 
     def _of_runs(self, known: Pytree | None, some: slice) -> Pytree:
-        """The states of some runs, `known` those of all if they are."""
+        """The states of some runs; `known`: the states of all, if computed."""
         if known is not None:
             return _part(known, some)
         return self._of_table(_part(self.lanes.runs, some))
@@ -236,7 +236,7 @@ class _Reduction:
     def _joined(self, known: Pytree | None, joined: slice) -> Pytree:
         """The states of the rows that continue after the last level."""
         if known is not None:
-            # Looked up where they are, not cut out first.
+            # Gathered from the states of all runs, without a slice.
             return _join_runs(self.lanes.joins, self.reducer, known, joined.start, self.empty)
         make = partial(self._of_runs, known, joined)
         states = self._stored(joined.stop - joined.start, make)
@@ -269,7 +269,7 @@ def _join_runs(
     first: int,
     empty: Callable[[int], Pytree],
 ) -> Pytree:
-    """The states of the rows that runs are joined to, from those of the runs, `first` on."""
+    """The states of the rows to which runs are joined, from those of the runs from `first` on."""
     of_runs = [(states, first)]
     for join in joins[:-1]:
         of_runs.append((_stored_join(join.runs, reducer, *of_runs[-1], empty), 0))
@@ -287,7 +287,7 @@ def _stored_join(
     empty: Callable[[int], Pytree],
     further: Pytree = None,
 ) -> Pytree:
-    """The states of some rows from those of a few runs, and what is missing from the first rows."""
+    """The states of rows from those of their runs; the first rows add their `further` states."""
     rows, of_rows = len(table.lengths), table.runs + first
 
     def joined() -> Pytree:
@@ -297,7 +297,7 @@ def _stored_join(
             for mask, runs in zip(masks, of_rows, strict=True)
         ]
         of_all = _where(jnp.concatenate(masks), take_rows(states, of_rows.reshape(-1)), empty(1))
-        state = reducer.take_lanes(of_all, each)
+        state = reducer.fold_lanes(of_all, each)
         if further is None:
             return state
         known, place = len(jax.tree.leaves(further)[0]), jnp.arange(rows)
@@ -331,7 +331,7 @@ def reduce_whole(edges: EdgeGroups, message: MessageFn, reducer: Reducer, inputs
             reducer.lift(evaluate_message(message, seen), valid, keep)
             for seen, valid, keep in zip(lanes.lane_inputs(inputs), lanes.masks, kept, strict=True)
         ]
-        return reducer.take_lanes(flat, each)
+        return reducer.fold_lanes(flat, each)
 
     at_once = isinstance(message, GatMessage)
     return _Reduction(edges, "receiver", reducer, visit, empty, at_once).states()
@@ -391,7 +391,7 @@ def pull_whole(
       edges: the edges, all of group 0.
       side: "sender" or "receiver", whose gradient is wanted.
       message, reducer, inputs, adjoint: as for `pull_messages`, such that `fits_whole`.
-      weights: what `weigh_edges` returned.
+      weights: the result of `weigh_edges`.
 
     Returns:
       Gradients of the floating leaves at that end, [rows, ...].
@@ -423,9 +423,9 @@ def pull_whole(
 
 @dataclasses.dataclass(frozen=True)
 class WholeGraph(Stages):
-    """All rows at once where the edges are all that a graph has.
+    """The stages of all rows at once, where the edges are all edges of a graph.
 
-    What has one value per edge is computed by chunks all the same, and so are further groups.
+    Values per edge, and further groups, are still computed by chunks.
     """
 
     def _fold_all(self, edges: EdgeGroups, inputs: Inputs, empty: Pytree) -> Pytree:

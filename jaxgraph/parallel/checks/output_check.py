@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,25 +14,27 @@ __all__ = ["check_outputs"]
 
 Pytree = Any
 
+_ROW_OF = {"rows": "node", "edges": "edge slot"}
 
-def check_outputs(result: Pytree, outputs: Pytree, num_rows: int) -> None:
+
+def check_outputs(result: Pytree, outputs: Pytree, sizes: Mapping[str, int]) -> None:
     """Checks that the result of a function fits what `outputs` says of it.
 
     Args:
       result: what the function returned on a shard.
-      outputs: "replicated" or "rows", a pytree prefix of the result.
-      num_rows: rows of the shard.
+      outputs: "replicated", "rows" or "edges", a pytree prefix of the result.
+      sizes: "rows" and "edges" of the shard, padding included.
 
     Raises:
       ValueError: `outputs` does not fit the result, an output of "replicated" differs between
-        devices, or one of "rows" has no rows.
+        devices, or one of "rows" or "edges" has no rows.
     """
     try:
         words = jax.tree.map(lambda word, part: jax.tree.map(lambda _: word, part), outputs, result)
     except (ValueError, TypeError) as error:
         raise ValueError(
             f"outputs is {outputs!r}, but the function returned {jax.tree.structure(result)}; "
-            "expected a word, 'replicated' or 'rows', for each output, or one for all"
+            "expected a word, 'replicated', 'rows' or 'edges', for each output, or one for all"
         ) from error
     leaves = jax.tree_util.tree_leaves_with_path(result)
     for (path, leaf), word in zip(leaves, jax.tree.leaves(words), strict=True):
@@ -43,13 +46,20 @@ def check_outputs(result: Pytree, outputs: Pytree, num_rows: int) -> None:
                     f"{name} is one number, but outputs says 'rows', an array with a row per node; "
                     "use outputs='replicated' for it"
                 )
+        elif word == "edges":
+            if shape[:1] != (sizes["edges"],):
+                raise ValueError(
+                    f"{name} has shape {list(shape)}, but outputs says 'edges', an array with a "
+                    f"row per edge slot of the shard, [{sizes['edges']}, ...], as "
+                    "jaxgraph.parallel.edge_messages returns it"
+                )
         elif varying_axes(leaf):
-            has_rows = bool(shape) and shape[0] == num_rows
+            has = [kind for kind, size in sizes.items() if shape[:1] == (size,)]
             advice = (
-                "It has a row per node of the shard: return it with "
-                "jaxgraph.parallel.spmd(function, outputs='rows') (of several outputs, a word for "
-                "each), or reduce it over the nodes"
-                if has_rows
+                f"It has a row per {_ROW_OF[has[0]]} of the shard: return it with "
+                f"jaxgraph.parallel.spmd(function, outputs={has[0]!r}) (of several outputs, a word "
+                "for each), or reduce it over them"
+                if has
                 else "Reduce it first: shard.sum(value) of a sum over the shard's rows; of a mean, "
                 "shard.sum((total, count)), then divide"
             )

@@ -68,6 +68,8 @@ def state_of_field(path: Sequence[Any], dimensions: int) -> RowState:
       Its state.
     """
     name = path[0].name
+    if name == "node_data":
+        return Rows(Along(1), 0)
     if name not in _PADDING or len(path) > 1:
         return UNKNOWN
     padding = (-1 if dimensions == 2 else 0) if name == "labels" else _PADDING[name]

@@ -29,12 +29,12 @@ from tests.lengths import lengths_of
 from tests.strategies import complete, random_edges
 
 HUB = MOST_LANES * RUNS_JOINED * 10 + 1
-"""A degree of which the runs are joined three times."""
+"""A degree at which runs are joined three times."""
 
 
 @pytest.fixture(params=[(5, 6), (5, 6, 6, 6)], ids=["one level", "three levels"])
 def lanes_of_levels(request) -> Iterator[tuple[int, ...]]:
-    """Lanes that are taken whatever they cost."""
+    """Makes lanes at any cost."""
     with choosing_lanes(*request.param):
         yield request.param
 
@@ -131,8 +131,8 @@ def test_other_kernels_have_no_lanes():
 
 @pytest.mark.parametrize(
     ("rows", "degrees", "expected"),
-    # A level costs less than the places that long rows would leave free in all others, and less
-    # than joining many runs; where few rows go on, joining their runs costs less than a level.
+    # A level costs less than the free places that long rows would leave in all others, and less
+    # than joining many runs. Where few rows continue, joining their runs costs less than a level.
     # Where the sums of all rows stay in the caches, further ones cost less than free places.
     [
         (1, [], (5, 6)),
@@ -184,7 +184,7 @@ def test_rows_of_one_part_are_cut_by_their_degrees(num_edges, lanes):
 
 
 def test_a_part_with_more_runs_than_its_manifest_says_is_refused():
-    """XLA would leave them out."""
+    """XLA would omit them."""
     ends = np.arange(90) % 9
     hub, even = complete(ends, 0 * ends, 9, "hub"), complete(ends, ends, 9, "even")
     parts = Partition.from_assignment(np.zeros(9, int), 1)

@@ -84,7 +84,7 @@ def test_tables_of_columns_are_split_one_by_one():
 
 
 def ring_with_hub(hub: int) -> Graph:
-    """A ring, and edges of others to its first node."""
+    """A ring, and edges from other nodes to its first node."""
     node = np.arange(300)
     senders = np.concatenate([node, node[:hub]])
     receivers = np.concatenate([(node + 1) % 300, np.zeros(hub, np.int64)])

@@ -1,4 +1,4 @@
-"""Compact rows and runs: their sizes, and which rows are cut."""
+"""Compact rows and runs: their sizes, and the rows that are cut."""
 
 import dataclasses
 import itertools
@@ -81,7 +81,7 @@ def test_sizes_of_several_graphs_are_the_largest_of_each():
 
 
 def test_rows_are_cut_into_longer_runs_where_there_is_no_room():
-    """As in the shapes of a graph without long rows, whose rows none is cut of."""
+    """The shapes of a graph without long rows, of which none is cut."""
     even, long = hub(edges_of_hub=0), hub(edges_of_hub=30)
     receivers = even.manifest.lengths[0].by_receiver
     short = EdgeLengths(
@@ -96,7 +96,7 @@ def test_rows_are_cut_into_longer_runs_where_there_is_no_room():
 
 
 def test_a_part_with_more_rows_than_its_manifest_says_is_refused():
-    """Sizes follow from row lengths: those of another graph would be too small for the kernels."""
+    """Sizes follow from row lengths: another graph's would be too small for the kernels."""
     tables = hub()
     receivers = tables.manifest.lengths[0].by_receiver
     fewer = dataclasses.replace(receivers, rows=(receivers.rows + 1) // 2)

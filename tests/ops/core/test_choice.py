@@ -1,4 +1,4 @@
-"""Messages that have kernels, devices that may use them, and their results against XLA's."""
+"""Messages with kernels, devices that may use them, and results compared with XLA's."""
 
 import contextlib
 import dataclasses
@@ -70,7 +70,7 @@ def a_message_of_ones_own(params: Any, sender: Any, receiver: Any, edge: Any) ->
 def test_kernels_equal_chunks_of_edges(name: str, dtype: Any) -> None:
     message, reducer, inputs = known(dtype)[name]
     block = place_block(GRAPH).block
-    # Each of the two is within half of this of what float64 gives.
+    # Each of the two differs from float64 by at most half of this.
     tolerance = 4e-6 if dtype == jnp.float32 else 2e-2
 
     def loss(floating: tuple[Any, ...], block: Any) -> tuple[Any, Any]:
@@ -140,13 +140,13 @@ def test_gpu_kernels_are_for_the_chips_that_they_were_compiled_for(capability, c
         assert [usable_implementation(None, device) for _ in range(3)] == ["xla"] * 3
     (record,) = caplog.records
     assert f"compute capability 9.0, and chip {capability} has" in record.getMessage()
-    # Who asks for them by name gets them, or an error of the compiler.
+    # A caller who names them gets them, or an error of the compiler.
     assert usable_implementation("mosaic_gpu", device) == "mosaic_gpu"
 
 
 @pytest.mark.parametrize("outcome", ["ok: largest error 1e-6", "failed: largest error 2", "boom"])
 def test_gpu_kernels_are_taken_after_a_self_check(outcome, monkeypatch, caplog) -> None:
-    """Once in a process; one that fails, or does not compile, means XLA, with one line."""
+    """Once in a process; if it fails, or does not compile, XLA is used, with one line."""
     checks = []
 
     def check(function) -> str:

@@ -1,4 +1,4 @@
-"""Rows of a table, as NumPy takes them."""
+"""Rows of a table, compared with NumPy's indexing."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Second derivatives, maps, and what is refused in words of ours, of every op and of models."""
+"""Second derivatives, maps, and our errors for missing ones, for every op and for models."""
 
 from collections.abc import Callable
 from typing import Any

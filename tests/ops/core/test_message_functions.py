@@ -1,4 +1,4 @@
-"""The library's messages: what they compute, and that they are found again by equality."""
+"""The library's messages: their values, and their equality, by which JAX finds programs again."""
 
 import pickle
 from typing import Any

@@ -39,7 +39,7 @@ def test_messages_that_are_rounded_in_one_way(message: Any, alike: bool) -> None
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int8", "bool"])
 def test_classes_are_those_of_equal_bits(dtype: str) -> None:
-    """Every array of a message has the classes of what it reads."""
+    """Every array of a message has the classes of its inputs."""
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):
         sender = (rng.integers(0, 2, (500, 1, 2)), rng.integers(-1, 1, (500, 1)))

@@ -1,4 +1,4 @@
-"""Block.propagate with messages of one's own, against autodiff of all edges at once."""
+"""Block.propagate with custom messages, compared with autodiff of all edges at once."""
 
 import gc
 import weakref
@@ -28,7 +28,7 @@ VARIED = [graph for graph in SMALL_GRAPHS if graph.name in NAMES]
 
 
 def learned_message(params: Any, sender: Any, receiver: Any, edge: Any) -> Any:
-    """Looks at everything, in trees, with parameters and an integer type per edge."""
+    """Reads all inputs, in trees, with parameters and an integer type per edge."""
     hidden = jnp.tanh(sender["x"] @ params["kernel"] + receiver[0] * edge["weight"][:, None])
     scale = 1.0 + edge["type"][:, None]
     return {"a": hidden * scale, "b": hidden[:, 0] * params["scalar"]}
@@ -186,9 +186,9 @@ def product(params: Any, sender: Any, receiver: Any, edge: Any) -> Any:
 @pytest.mark.parametrize("message", [normalized_difference, gated, product])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_the_backward_finds_every_winner(message: Any, dtype: Any) -> None:
-    """The shares of the winners of each output add to 1, though messages are computed again.
+    """The shares of the winners of each output add up to 1, though messages are recomputed.
 
-    A compiler rounds the same formula differently in different surroundings. The gradient of a term
+    A compiler rounds the same formula differently in different contexts. The gradient of a term
     that the receiver adds to all of its messages is the sum of the shares.
     """
     graph = complete(*random_edges(500, 6000, seed=0), 500, "many")
@@ -211,7 +211,7 @@ def test_the_backward_finds_every_winner(message: Any, dtype: Any) -> None:
     np.testing.assert_allclose(found, expected, atol=0.02)
 
 
-# ------------------------------------------------------------------ what is computed
+# ------------------------------------------------------------------ the compiled work
 
 
 def test_only_wanted_gradients_are_computed() -> None:
@@ -255,7 +255,7 @@ def test_layers_of_the_same_shapes_are_lowered_once() -> None:
 
 
 def test_without_kernels_a_gradient_is_made_once() -> None:
-    """And not in each of the loops and sums of attention that read it."""
+    """They are not computed in each of the loops and sums of attention that read them."""
     block = with_implementation(place_block(RANDOM).block, "xla")
     reducer = Softmax(None, 0.0, 2)
 
@@ -275,7 +275,7 @@ def test_without_kernels_a_gradient_is_made_once() -> None:
 
 
 def test_of_many_messages_few_are_kept() -> None:
-    """A message that somebody writes anew for every trace does not fill the memory."""
+    """A message that is defined anew for every trace does not fill the memory."""
     placed = place_block(RANDOM)
     x = jnp.ones((placed.block.sender_rows, 2))
 

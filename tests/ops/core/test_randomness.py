@@ -70,7 +70,7 @@ def test_reference_holds_for_small_keys_and_small_ids(seed: int) -> None:
     np.testing.assert_array_equal(actual, oracle.node_keep_mask(words_of(key), ids, 16, 0.5))
 
 
-# ------------------------------------------------------------------ what a bit depends on
+# ------------------------------------------------------------------ the inputs of a bit
 
 
 def test_a_bit_does_not_depend_on_the_batch() -> None:
@@ -347,7 +347,7 @@ def test_wrong_shapes_and_types_are_refused() -> None:
         node_keep_mask(KEY, ids[:, None], 2, 0.5)
     with pytest.raises(ValueError, match="num_columns"):
         node_keep_mask(KEY, ids, -1, 0.5)
-    with pytest.raises(ValueError, match="one entry an edge"):
+    with pytest.raises(ValueError, match="one entry per edge"):
         edge_keep_mask(KEY, ids, ids[:3], 0, 2, 0.5)
     with pytest.raises(ValueError, match="repetition must be one integer"):
         edge_keep_mask(KEY, ids, ids, ids[:3], 2, 0.5)

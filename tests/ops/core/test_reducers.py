@@ -1,4 +1,4 @@
-"""Reducers: any way of folding messages into states gives the same outputs."""
+"""Reducers: any order of folding and merging gives the same outputs."""
 
 from typing import Any
 
@@ -112,7 +112,7 @@ def test_masked_messages_are_not_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["softmax", "softmax-dropout", "softmax-mean"])
 def test_adjoints_that_are_divided_later_give_the_same_gradients(name: str) -> None:
-    """Of a mean over heads with one row for all heads, which XLA would hold repeated per edge."""
+    """A mean over heads with one row for all heads, which XLA would repeat per edge."""
     with jax.enable_x64(True):
         reducer, messages = REDUCERS[name], draw_messages(name)
         everything, keep = jnp.ones(EDGES, bool), keep_of(reducer)
@@ -192,7 +192,7 @@ def test_winners_are_counted(sign: float, number: float) -> None:
 
 
 def test_classes_that_win_do_not_depend_on_the_order() -> None:
-    """Also where one class is rounded in two ways, and another is as good as one of them."""
+    """Also where one class is rounded in two ways, and another one equals one of these."""
     values = jnp.asarray([[1.0], [1.0], [1.0 + 2e-7], [np.nan], [-np.inf], [0.5]])
     classes = [(jnp.asarray([4, 2, 4, 9, 1, 3], "uint32"), jnp.asarray([1] * 6, "uint32"))]
     reducer, rng = ClassExtremum(1.0), np.random.default_rng(0)
@@ -209,7 +209,7 @@ def test_classes_that_win_do_not_depend_on_the_order() -> None:
 
 
 def test_a_state_resumes_where_another_subset_of_the_edges_ended() -> None:
-    """Folding two halves of the edges and merging is folding all: what SAR does with partitions."""
+    """Folding two halves of the edges and merging equals folding all: SAR's use of partitions."""
     graph = SMALL_GRAPHS[-1]
     rng = np.random.default_rng(0)
     values = rng.standard_normal((graph.num_nodes, HEADS, FEATURES)).astype(np.float32)
@@ -226,7 +226,7 @@ def test_a_state_resumes_where_another_subset_of_the_edges_ended() -> None:
         ]
         rows = placed[0].rows
         inputs = Inputs((), (rows(values), rows(left)), rows(right), ())
-        # The states of kernels are theirs alone.
+        # Only kernels know the states of kernels.
         blocks = [with_implementation(each.block, "xla").with_loops(False) for each in placed]
         stages = choose_stages(blocks[0].edges, message, reducer, inputs)
         states = [stages.fold(each, inputs) for each in blocks]

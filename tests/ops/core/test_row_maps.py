@@ -15,8 +15,8 @@ from tests.tolerance import assert_close
 
 IMPLEMENTATIONS = ["xla", pytest.param("cpu", marks=needs_kernels)]
 
-# Fewer rows than are taken at once, a last chunk that is not full, several pieces of work;
-# columns that fill no tile, one, and more than one.
+# Fewer rows than a chunk, a last chunk that is not full, several pieces of work; columns that fill
+# no tile, one, and more than one.
 SHAPES = [(0, 3, 5), (1, 1, 1), (5, 7, 3), (130, 6, 64), (1700, 41, 130), (3000, 130, 17)]
 CASES = [(shape, np.float32) for shape in SHAPES]
 CASES += [(SHAPES[4], dtype) for dtype in (jnp.bfloat16, np.float16, np.float64)]
@@ -47,7 +47,7 @@ def test_values_and_gradients(shape, dtype, implementation, function):
 
 
 LARGE = (131_073, 70, 65)
-"""A product, and a gradient of what it maps, of more than 32 MiB."""
+"""Shapes whose product, and whose gradient of x, exceed 32 MiB."""
 
 
 @needs_kernels
@@ -81,7 +81,7 @@ TWICE_CASES += [(TWICE[2], dtype) for dtype in (jnp.bfloat16, np.float64)]
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize(("shape", "dtype"), TWICE_CASES, ids=str)
 def test_two_maps_of_the_same_rows(shape, dtype, implementation):
-    """Of rows that are needed later as well."""
+    """Rows that are needed later as well."""
     rows, width, out_features, others = shape
     shapes = ((rows, width), (width, out_features), (width, others))
     with jax.enable_x64(dtype == np.float64):
@@ -113,7 +113,7 @@ def test_two_maps_of_the_same_rows(shape, dtype, implementation):
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize(("columns", "products"), [(16, 16), (17, 0)])
 def test_only_few_columns_are_written_out(columns: int, products: int, implementation: str):
-    """Written-out sums of many terms take XLA very long to compile."""
+    """Unrolled sums of many terms take XLA very long to compile."""
 
     def pull(x, kernel, few, gradients):
         maps = functools.partial(map_rows_twice, implementation=implementation)

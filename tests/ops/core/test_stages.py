@@ -1,4 +1,4 @@
-"""The stages of a reduction: what is chosen, that each compiles alone, and that they continue."""
+"""The stages of a reduction: their choice, that each compiles alone, and that they continue."""
 
 from typing import Any
 
@@ -66,7 +66,7 @@ CHOSEN = {
     ],
 )
 def test_stages_continue(name: str, implementation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Edges that come twice: twice the sum and gradients, and the same mean by attention."""
+    """Edges that occur twice: twice the sum and gradients, and the same mean by attention."""
     monkeypatch.setattr(messages, "Launch", in_interpreter)
     block = with_implementation(PLACED.block, implementation).with_loops(False)
     edges, (message, reducer, inputs) = block.edges, KNOWN[name]

@@ -1,4 +1,4 @@
-"""Arrays that XLA's CPU compiler makes once: the same values, derivatives and shapes."""
+"""Arrays that XLA's CPU compiler computes once: the same values, derivatives and shapes."""
 
 import re
 from functools import partial

@@ -1,4 +1,4 @@
-"""The attention kernels and their oracles under one signature per kind."""
+"""The attention kernels and their oracles, with one signature per kind."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Kind:
 
     Attributes:
         make: The attention of inputs, a parameter and a softmax.
-        oracle: What they are compared with.
+        oracle: Their reference.
         shapes: Of the three inputs: "nodes" and "heads", and "features" where it has them.
         values: Which input holds the values.
     """
@@ -114,7 +114,7 @@ def compute(
     num_groups: int = 1,
     wanted: tuple[bool, bool, bool] = (True, True, True),
 ) -> tuple[jax.Array, tuple[jax.Array | None, ...]]:
-    """The same of the kernels, group after group; only the first knows of missing loops."""
+    """The same from the kernels, group after group; only the first gets the missing loops."""
     seed = (jnp.uint32(SEED[0]), jnp.uint32(SEED[1])) if rate else None
     reduce = Softmax if gradient.ndim == 3 else HeadMean
     reducer = reduce(seed=seed, rate=rate, heads=inputs[kind.values].shape[1])

@@ -1,4 +1,4 @@
-"""Edges in compressed rows, made by hand, with a hub that several pieces of work share."""
+"""Hand-made edges in compressed rows, with a hub that several pieces of work share."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def hub_edges(num_edges: int = 9000, seed: int = 0) -> Edges:
     """Random edges, half of which enter one node and a quarter of which leave one.
 
     Args:
-        num_edges: How many.
-        seed: Of their ends.
+        num_edges: Number of edges.
+        seed: Seed of their ends.
 
     Returns:
         Edges of 300 nodes, the last 20 of which have none; many are repeated, some are loops.
@@ -40,7 +40,7 @@ def group_edges(
     Args:
         edges: The edges.
         group_of_edge: int [num_edges]; None: all are in group 0.
-        place_of_receiver: int [num_nodes], where a receiver's edges stand among those of a group;
+        place_of_receiver: int [num_nodes], position of a receiver's edges among those of a group;
             None: receivers ascend.
     """
     if group_of_edge is None:

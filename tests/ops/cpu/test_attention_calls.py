@@ -66,7 +66,7 @@ def check(
     )
     full = edges.with_missing_self_loops() if loops else edges
     exact_y, exact_gradients = expected(kind, full, exact, rate)
-    # What is rounded to 16 bits is rounded once; sums are kept in 32.
+    # 16-bit results are rounded once; sums accumulate in 32 bits.
     terms = 1 if dtype == jnp.bfloat16 else 30 * heads * features
     same = partial(assert_close, dtype=dtype, reduction_length=terms)
     same(with_one(y), with_one(exact_y), name="y")

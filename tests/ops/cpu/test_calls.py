@@ -43,7 +43,7 @@ def test_neighbor_sum(width, dtype):
         expected = EDGES.sum_by_receiver(exact[EDGES.senders]) + missing[:, None] * exact
         with_loops = EdgeGroup(groups, 0, jnp.asarray(missing))
         y = sums(with_loops, "receiver", x, EDGES.num_nodes)
-        # Sums are kept in 32 bits, whatever x has.
+        # Sums accumulate in 32 bits for every x.
         kept = np.float64 if dtype == np.float64 else np.float32
         assert y.dtype == kept
         assert_close(y, expected, dtype=kept, reduction_length=5000)
@@ -105,7 +105,7 @@ def test_a_start_and_rows_that_take_in_their_own_value():
 
 @pytest.mark.parametrize("place", [0, 1, 2, 15, 16, 17, 31, 64, 65, 200])
 def test_rows_in_any_order(place):
-    # Nodes with edges in their order, but for the last of them, which stands at `place`.
+    # Nodes with edges in their order, except the last of them, which is at `place`.
     last = int(EDGES.receivers.max())
     place_of_receiver = np.arange(EDGES.num_nodes)
     place_of_receiver[place:last] += 1

@@ -1,4 +1,4 @@
-"""Work of the custom calls around the kernels: slots of other groups, and moved arrays."""
+"""Other work of the custom calls: slots of other groups, and moved arrays."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""A library that is damaged or outdated is noticed before it is loaded."""
+"""A damaged or outdated library is detected before it is loaded."""
 
 import logging
 import shutil

@@ -73,9 +73,9 @@ print(json.dumps([len(os.listdir("/proc/self/task")), hashes]))
 
 
 def results_on(num_threads: int) -> tuple[int, Any]:
-    """Threads of the process and hashes of the results, with so many threads in XLA's pool."""
+    """Threads of the process and hashes of the results, for a given size of XLA's pool."""
     root = Path(__file__).resolve().parents[3]
-    # XLA makes a thread per processor, or as many as NPROC says.
+    # XLA makes a thread per processor, or NPROC threads.
     env = {
         **os.environ,
         "NPROC": str(num_threads),

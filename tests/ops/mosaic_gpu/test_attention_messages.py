@@ -1,4 +1,4 @@
-"""Attention by GPU kernels, in Pallas' interpreter, against XLA's way of reducing it."""
+"""Attention by GPU kernels, in Pallas' interpreter, compared with XLA's reduction."""
 
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from tests.pallas_kernels.graphs import in_interpreter
 SENDERS = [0, 1, 2, 2, 3, 1, 1, 4]
 RECEIVERS = [1, 1, 1, 0, 0, 2, 2, 4]
 GRAPH = Graph.from_edges(SENDERS, RECEIVERS, num_nodes=6)
-"""With equal edges, edges from nodes to themselves, and a node without any."""
+"""With equal edges, self-loops, and a node without edges."""
 HEADS, FEATURES = 2, 4
 KINDS = ("gat", "gatv2", "dot")
 

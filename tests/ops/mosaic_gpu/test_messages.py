@@ -1,4 +1,4 @@
-"""Messages that GPU kernels reduce, in Pallas' interpreter, against XLA's way of reducing them."""
+"""Messages reduced by GPU kernels, in Pallas' interpreter, compared with XLA's reduction."""
 
 import dataclasses
 from functools import partial
@@ -112,7 +112,7 @@ def test_both_ends_of_edges(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_means_continue() -> None:
-    """Of parts that come one after the other; the last step divides."""
+    """Parts that come one after the other; the last step divides."""
     placed = place_block(GRAPH)
     block = with_implementation(placed.block, "mosaic_gpu")
     calls = gpu_calls(in_interpreter())

@@ -1,4 +1,4 @@
-"""Rows of a graph on one device, reduced together: which messages may be, and what it stores."""
+"""Rows of a graph on one device, reduced together: the messages that fit, and the memory."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def multiplied(params: Any, sender: Any, receiver: Any, edge: Any) -> Any:
 
 @pytest.fixture(params=[(5, 6), (5, 6, 6, 6), (16, 16, 16)], ids=str)
 def lanes_of_levels(request) -> Iterator[tuple[int, ...]]:
-    """Lanes that are taken whatever they cost."""
+    """Makes lanes at any cost."""
     with choosing_lanes(*request.param):
         yield request.param
 
@@ -100,7 +100,7 @@ def test_what_xla_would_store_for_every_edge_is_reduced_by_chunks():
 @pytest.mark.parametrize("implementation", ["xla", None])
 @pytest.mark.parametrize("backward", [False, True])
 def test_few_rows_of_many_wide_edges_take_little_memory(implementation, backward):
-    """100,000 edges of 65,536 features between 200 nodes: 4.2 times the input, once 34 times."""
+    """100,000 edges of 65,536 features between 200 nodes: 4.2 times the input, once 34."""
     nodes, features = 200, 1 << 16
     placed = place_block(complete(*random_edges(nodes, 100_000, seed=0), nodes, "dense"))
     x = jax.ShapeDtypeStruct((placed.block.receiver_rows, features), jnp.float32)

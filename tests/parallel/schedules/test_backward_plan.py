@@ -1,4 +1,4 @@
-"""Of the ways to deal with remote partitions in the backward, the one that sends least is taken."""
+"""The backward visits remote partitions in the way that sends least."""
 
 from typing import Any
 
@@ -16,9 +16,9 @@ HEADS, FEATURES = 2, 16
 
 
 def bytes_sent(receiver_width: int) -> float:
-    """Bytes that leave a device in forward and backward, but for sums of scalars."""
+    """Bytes that leave a device in forward and backward, except for sums of scalars."""
 
-    # A function of its own, since traces are cached by it.
+    # A new function, since traces are cached by function.
     def logits_of_both(params: Any, sender: Any, receiver: Any, edge: Any) -> Any:
         return sender[1] + jnp.sum(receiver, -1), sender[0]
 

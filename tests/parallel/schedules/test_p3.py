@@ -112,7 +112,7 @@ def test_replicas_divide_what_is_sent() -> None:
 
 
 def test_a_pushed_topology_sends_indices_of_edges() -> None:
-    """Activations as ever; what is more are integers."""
+    """Activations are unchanged; the additional bytes are integers."""
     sharded = abstract(40, topology="pushed", chunks=2)
     compiled = compiled_layer("gcn", sharded, 40)
     pulled = traffic(compiled)["reduce-scatter"]
@@ -148,7 +148,7 @@ def arrays_of(instruction: Instruction) -> list[tuple[str, tuple[int, ...]]]:
 
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GIN", "GAT"])
 def test_no_collective_of_a_training_step_carries_features(name: str) -> None:
-    """Of arrays with a row per node, none is as wide as the features or a device's columns."""
+    """No array with a row per node is as wide as the features or a device's columns."""
     features = 68
     sharded = abstract(features, chunks=2)
     heads = {"num_heads": 2} if name == "GAT" else {}
@@ -191,7 +191,7 @@ def test_compiled_for_h200_a_chunk_is_reduced_while_the_next_is_computed(
 @pytest.mark.parametrize("hidden", [2, HIDDEN])
 @pytest.mark.parametrize("name", ["gcn", "sage", "gin"])
 def test_padding_of_rows_and_columns_reaches_nothing(name: str, hidden: int) -> None:
-    """The layer maps before it aggregates with 2 output features, and after it with more."""
+    """The layer maps before it aggregates for 2 output features, and after it for more."""
     clean = crooked_sharded(4, "hash", "p3-sar", num_features=9)
     graphdef, state = nnx.split(first_layer(name, 9, hidden))
 

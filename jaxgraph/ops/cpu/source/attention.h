@@ -1,4 +1,4 @@
-// Attention, forward: one pass over the edges, with a maximum that runs with them.
+// Attention, forward: one pass over the edges, with a running maximum.
 
 #ifndef JAXGRAPH_ATTENTION_H_
 #define JAXGRAPH_ATTENTION_H_
@@ -9,13 +9,13 @@
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
 
-// `peak`, and 0 where nothing but -inf was seen, since exp(-inf - -inf) would be NaN.
+// `peak`, and 0 where it is -inf, since exp(-inf - -inf) would be NaN.
 template <class A>
 JAXGRAPH_INLINE A Finite(A peak) {
   return peak == -std::numeric_limits<A>::infinity() ? A{0} : peak;
 }
 
-// What a sum of powers relative to `peak` is multiplied with to be relative to `top`.
+// The factor by which a sum of powers relative to `peak` becomes one relative to `top`.
 template <class A>
 JAXGRAPH_INLINE A Rescale(A peak, A top) {
   return peak == top ? A{1} : Exp<1>(Vector<A, 1>{peak - Finite(top)})[0];
@@ -57,14 +57,14 @@ struct AttentionOp {
     std::fill_n(state.sums, heads.count * a.width, A{0});
   }
 
-  void Take(int64_t row, const Tile& tile, const State& state) const {
+  void FoldTile(int64_t row, const Tile& tile, const State& state) const {
     A numbers[kTileNumbers];
     A scale[kMostHeads + kLanes<A>];
     TileHidden(a.logits, row, a.width, tile, heads, numbers);
     TileLogits(slopes, tile, heads, numbers, numbers);
     bool rescaled = false;
     for (int64_t block = 0; block < heads.blocks; ++block) {
-      const V factor = TakeLogits(tile, block, state, numbers);
+      const V factor = FoldLogits(tile, block, state, numbers);
       Store<A, kLanes<A>>(scale + block * kLanes<A>, factor);
       for (int i = 0; i < kLanes<A>; ++i) rescaled |= factor[i] != 1;
     }
@@ -75,8 +75,8 @@ struct AttentionOp {
     weighted_sum({tile, heads.stride, numbers}, fetch, rescaled ? scale : nullptr, state.sums);
   }
 
-  // Makes the logits of a block of heads powers; what the sums so far have to be multiplied with.
-  JAXGRAPH_INLINE V TakeLogits(const Tile& tile, int64_t block, const State& state,
+  // Replaces the logits of a block of heads by powers. Returns the factor for the earlier sums.
+  JAXGRAPH_INLINE V FoldLogits(const Tile& tile, int64_t block, const State& state,
                                A* numbers) const {
     const V before = heads.Repeat(state.peak, block);
     const V total = heads.Repeat(state.total, block);
@@ -91,7 +91,7 @@ struct AttentionOp {
       Store<A, kLanes<A>>(place, power);
     }
     powers = heads.Fold(powers, [](V x, V y) JAXGRAPH_LAMBDA { return x + y; });
-    // Where nothing came before, there is nothing to rescale.
+    // Without earlier messages there is nothing to rescale.
     const V factor = total == V{} ? V{} + A{1} : Exp<kLanes<A>>(V(before - shift));
     heads.Unpack(top, block, state.peak);
     heads.Unpack(V(total * factor + powers), block, state.total);

@@ -1,4 +1,4 @@
-// Attention, backward, as far as the senders sum it up; and what each edge hands to its receiver.
+// Attention, backward: the sums at senders, and the gradient of each edge for its receiver.
 
 #ifndef JAXGRAPH_ATTENTION_GRADIENT_H_
 #define JAXGRAPH_ATTENTION_GRADIENT_H_
@@ -70,8 +70,8 @@ struct AttentionGradientOp {
     return a.logits.kind == Attention::kGatV2 || a.dsender != nullptr || a.per_edge != nullptr;
   }
 
-  void Take(int64_t row, const Tile& tile, const State& state) const {
-    FetchKept(tile);
+  void FoldTile(int64_t row, const Tile& tile, const State& state) const {
+    FetchSlots(tile);
     A hidden[kTileNumbers], powers[kTileNumbers], dropped[kTileNumbers];
     TileHidden(a.logits, row, a.width, tile, heads, hidden);
     TileLogits(slopes, tile, heads, hidden, powers);
@@ -84,17 +84,17 @@ struct AttentionGradientOp {
     A cotangents[kTileNumbers];
     if (WantsLogits()) {
       Cotangents(row, tile, hidden, powers, weights, cotangents);
-      Keep(row, tile, cotangents);
+      WriteSlots(row, tile, cotangents);
       AddSender(row, tile, cotangents, state);
     }
     if (state.values == nullptr) return;
     gradient_sum({tile, heads.stride, weights}, !WantsLogits(), nullptr, state.values);
   }
 
-  // p = exp(e - peak) / z, in place; 0 behind the edges.
+  // p = exp(e - peak) / z, in place; 0 after the last edge.
   void Exponentiate(const Tile& tile, A* logits) const {
     A peak[kTileNumbers], inverse[kTileNumbers];
-    // GAT has looked at the logits that stand in front.
+    // GAT's logits, in the columns before, have been fetched already.
     GatherHeads(a.peak, a.stride, a.logits.kind != Attention::kGat, tile, heads, peak);
     if (a.inverse == nullptr) {
       std::fill_n(inverse, tile.count * heads.stride, A{1});
@@ -110,7 +110,7 @@ struct AttentionGradientOp {
     });
   }
 
-  // (d p <g, v> - p <g, y>) times the derivative of the logit by `hidden`; 0 behind the edges.
+  // (d p <g, v> - p <g, y>) times the derivative of the logit by `hidden`; 0 after the last edge.
   void Cotangents(int64_t row, const Tile& tile, const A* hidden, const A* powers,
                   const A* weights, A* cotangents) const {
     const bool drops = a.dropout.seed != nullptr;
@@ -122,7 +122,7 @@ struct AttentionGradientOp {
         return Load<A, kLanes<A>>(from + place);
       };
       const V weight = load(weights);
-      // The value behind a coefficient that was dropped may be NaN.
+      // The value of a dropped coefficient may be NaN.
       const V product = drops && weight == V{} ? V{} : weight * load(cotangents);
       const V change = product - load(powers) * load(inner);
       Store<A, kLanes<A>>(cotangents + place, change * slopes.At(load(hidden)));
@@ -130,16 +130,16 @@ struct AttentionGradientOp {
     heads.Pad(tile.count, A{0}, cotangents);
   }
 
-  // What Keep writes to: that is all over the slots.
-  void FetchKept(const Tile& tile) const {
+  // Fetches the slots that WriteSlots writes, which are scattered.
+  void FetchSlots(const Tile& tile) const {
     if (a.per_edge == nullptr) return;
     for (int t = tile.own; t < tile.count; ++t) {
       __builtin_prefetch(a.per_edge + tile.Slot(t) * heads.count, 1);
     }
   }
 
-  // Leaves the cotangents for the receivers.
-  void Keep(int64_t row, const Tile& tile, const A* cotangents) const {
+  // Writes the cotangents for the receivers.
+  void WriteSlots(int64_t row, const Tile& tile, const A* cotangents) const {
     if (a.per_edge == nullptr) return;
     if (tile.own > 0) CopyHeads(a.per_self + row * heads.count, cotangents, heads.count);
     const A* from = cotangents + tile.own * heads.stride;

@@ -23,7 +23,7 @@ SelfMessages BindSelf(const Array& missing) {
   return {DataOrNull<const bool>(missing), static_cast<int64_t>(missing.element_count())};
 }
 
-// `starts`: the first id of a sender and of a receiver, or empty: both are the first of all.
+// `starts`: the indices of the first sender and receiver id, or empty: both are 0.
 Dropout BindDropout(const Words& seed, const Integers& sender_ids, const Integers& receiver_ids,
                     const Integers& starts, const Integers& repetition, Threshold threshold,
                     Scale scale) {
@@ -97,7 +97,7 @@ ffi::Error AttentionGradientHandler(const Call& call, Array sender, Array receiv
       BindDropout(seed, sender_ids, receiver_ids, id_starts, repetition, threshold, scale);
   const bool is_shared = gradient.dimensions()[1] < heads;
   const bool resume = IsGiven(before_values) || IsGiven(before_sender);
-  // Rows without a message from themselves.
+  // Rows without a self-message get 0.
   std::memset(per_self->untyped_data(), 0, per_self->size_bytes());
   return WithType(values, [&](auto zero) {
     using T = decltype(zero);

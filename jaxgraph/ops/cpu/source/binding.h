@@ -1,4 +1,4 @@
-// What the XLA custom calls share: threads, groups of edges, types.
+// Code that the XLA custom calls share: threads, groups of edges, types.
 
 #ifndef JAXGRAPH_BINDING_H_
 #define JAXGRAPH_BINDING_H_
@@ -12,7 +12,7 @@
 #include "workers.h"
 #include "xla/ffi/api/ffi.h"
 
-// Missing in XLA's headers: how a parameter of this type is bound.
+// Missing in XLA's headers: the binding of a parameter of this type.
 template <>
 struct xla::ffi::CtxBinding<xla::ffi::ThreadPool> {
   using Ctx = ThreadPool;
@@ -27,12 +27,12 @@ using Integers = ffi::Buffer<ffi::S32>;
 using Words = ffi::Buffer<ffi::U32>;
 using Output = ffi::Result<Array>;
 
-// What calls that have to do with edges start with: threads, and a group of edges.
+// The first arguments of calls that read edges: threads, and a group of edges.
 struct Call {
   Workers& workers;
   Edges edges;
 
-  // The edges, for a table of so many rows that is written.
+  // The edges, for writing a table of `num_rows` rows.
   Edges To(int64_t num_rows) const {
     Edges to = edges;
     to.num_rows = num_rows;
@@ -66,7 +66,7 @@ inline auto WorkersOf(ffi::ThreadPool pool) {
                      [pool](auto task) mutable { pool.Schedule(std::move(task)); });
 }
 
-// `handler` as XLA calls it: with the threads and the arrays of a group in place of the call.
+// `handler` in XLA's form: the threads and the arrays of a group replace the call.
 template <class... Rest>
 auto Bind(ffi::Error (*handler)(const Call&, Rest...)) {
   return ffi::Ffi::BindTo([handler](ffi::ThreadPool pool, Integers group, Integers pointers,
@@ -79,7 +79,7 @@ auto Bind(ffi::Error (*handler)(const Call&, Rest...)) {
   });
 }
 
-// The same for one that has nothing to do with edges.
+// The same for a handler that reads no edges.
 template <class... Rest>
 auto Bind(ffi::Error (*handler)(Workers&, Rest...)) {
   return ffi::Ffi::BindTo([handler](ffi::ThreadPool pool, Rest... rest) {
@@ -89,14 +89,13 @@ auto Bind(ffi::Error (*handler)(Workers&, Rest...)) {
   });
 }
 
-// The same for one that writes nothing: no pages are asked for under its results.
+// The same for a handler that writes nothing: it requests no pages for its results.
 template <class... Arrays>
 auto Bind(ffi::Error (*handler)(Arrays...)) {
   return ffi::Ffi::BindTo([handler](Arrays... arrays) { return handler(arrays...); });
 }
 
-// Shapes are the caller's to get right (`calls.py`); what is checked here is what an error there
-// would turn into a crash.
+// Callers ensure the shapes (`calls.py`). Only errors that would crash here are checked.
 inline ffi::Error Check(bool holds, const char* what) {
   return holds ? ffi::Error::Success()
                : ffi::Error::InvalidArgument(std::string("jaxgraph: ") + what);
@@ -107,7 +106,7 @@ T* Data(const Buffer& buffer) {
   return static_cast<T*>(buffer.untyped_data());
 }
 
-// Whether an optional argument is there: it is an empty array where it is left out.
+// Whether an optional argument is given: a missing one is an empty array.
 template <class Buffer>
 bool IsGiven(const Buffer& buffer) {
   return buffer.element_count() > 0;

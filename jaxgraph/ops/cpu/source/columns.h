@@ -1,4 +1,4 @@
-// The columns of a row as vectors: which start where, and to which head each belongs.
+// The columns of a row as vectors: the start and the head of each.
 
 #ifndef JAXGRAPH_COLUMNS_H_
 #define JAXGRAPH_COLUMNS_H_
@@ -14,14 +14,14 @@ namespace JAXGRAPH_LEVEL {
 
 constexpr int kMostVectors = 8;
 
-// Consecutive vectors that are handled together. Where the columns of a head are no multiple of the
-// lanes, its last vector overlaps the one before; both are in the same run, so that all are read
-// before any is written.
+// Consecutive vectors that are processed together. Where the columns of a head are no multiple of
+// the lanes, its last vector overlaps the one before. Both are in the same run, so that all are
+// read before any is written.
 struct Run {
   int count;
   int64_t offset[kMostVectors];
   int64_t head[kMostVectors];
-  int64_t within[kMostVectors];  // from where the head starts
+  int64_t within[kMostVectors];  // from the start of the head
 };
 
 struct Columns {
@@ -29,16 +29,16 @@ struct Columns {
   std::vector<Run> runs;
 };
 
-// Lanes of vectors for so many columns: full registers, or, where the columns are fewer, one of two
-// smaller sizes (each size is code of its own).
+// Lanes of vectors for `width` columns: full registers, or, for fewer columns, one of two smaller
+// sizes (each is compiled separately).
 template <class A>
 int LanesFor(int64_t width) {
   if (width >= kLanes<A>) return kLanes<A>;
   return width >= 4 && kLanes<A> > 4 ? 4 : 1;
 }
 
-// heads x width columns as vectors that do not cross heads, in runs of 1, 2, 3, 4 or 8 of them, no
-// more than `most`.
+// heads x width columns as vectors that do not cross heads, in runs of 1, 2, 3, 4 or 8 vectors, at
+// most `most`.
 inline Columns SplitColumns(int64_t heads, int64_t width, int64_t lanes, int most) {
   const int64_t per_head = (width + lanes - 1) / lanes;
   const int64_t vectors = heads * per_head;
@@ -80,7 +80,7 @@ JAXGRAPH_INLINE void WithCount(int count, Function function) {
   }
 }
 
-// function(Constant<lanes>) for what LanesFor returns.
+// function(Constant<lanes>) for a result of LanesFor.
 template <class A, class Function>
 JAXGRAPH_INLINE void WithLanes(int lanes, Function function) {
   if (lanes == 1) return function(Constant<1>{});

@@ -1,4 +1,4 @@
-// Random bits of edges, the same as `jaxgraph.ops.randomness` draws.
+// Random bits of edges, the same as those of `jaxgraph.ops.core.randomness`.
 
 #ifndef JAXGRAPH_DROPOUT_H_
 #define JAXGRAPH_DROPOUT_H_
@@ -18,7 +18,7 @@ JAXGRAPH_INLINE U Mix(U word) {
   return word ^ (word >> 15);
 }
 
-// Both words of a seed, spread over two.
+// Both words of a seed, mixed into two.
 struct SeedWords {
   uint32_t first, second;
 
@@ -29,7 +29,7 @@ struct SeedWords {
   }
 };
 
-// Global ids of both ends of the edges of a tile, and which of several equal edges each is.
+// Global ids of both ends of the edges of a tile, and the index of each edge among equal ones.
 struct TileIds {
   uint32_t receivers[kTileEdges];
   uint32_t senders[kTileEdges];
@@ -47,7 +47,7 @@ struct TileIds {
       if (dropout.repetition == nullptr || t < tile.own) continue;
       repetition[t] = static_cast<uint32_t>(dropout.repetition[tile.Slot(t)]);
     }
-    // A message from a row to itself has one id at both ends, that of the sender.
+    // A self-message has one id at both ends, that of the sender.
     if (tile.own) receivers[0] = senders[0] = static_cast<uint32_t>(dropout.sender_ids[row]);
   }
 };
@@ -61,7 +61,7 @@ void DropTile(const Dropout& dropout, const Tile& tile, int64_t row, bool rows_a
   using Mask = decltype(Vector<A, lanes>{} == Vector<A, lanes>{});
   const SeedWords seed(dropout.seed);
   const TileIds ids(dropout, tile, row, rows_are_senders);
-  // Of every edge and head the word that is mixed once more.
+  // The words of every edge and head before the last mix.
   uint32_t words[kTileNumbers];
   for (int t = 0; t < tile.count; t += lanes) {
     const U receivers = LoadBits<U>(ids.receivers + t);

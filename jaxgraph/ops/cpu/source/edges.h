@@ -1,4 +1,4 @@
-// One group of edges in compressed rows, as `jaxgraph.ops.edges.Orientation` holds them.
+// One group of edges in compressed rows, as in `jaxgraph.ops.core.edges.Orientation`.
 
 #ifndef JAXGRAPH_EDGES_H_
 #define JAXGRAPH_EDGES_H_
@@ -8,13 +8,13 @@
 namespace jaxgraph {
 
 struct Edges {
-  // Entries first <= c < last: the table row that entry c stands for, and where its edges start.
+  // Entries first <= c < last: the table row of entry c, and the index of its first edge.
   const int32_t* rows;
   const int32_t* starts;
   int32_t first;
   int32_t last;
-  // By edge: the row at the other end, and the slot of its data (null: the edge's own place).
-  // Behind the last edge of the last row there may be more of both, up to num_slots.
+  // By edge: the row at the other end, and the slot of its data (null: the edge's own index). There
+  // may be padding after the last edge of the last row, up to num_slots.
   int64_t num_slots;
   const int32_t* neighbors;
   const int32_t* slots;
@@ -24,8 +24,8 @@ struct Edges {
   int64_t Slot(int64_t edge) const { return slots == nullptr ? edge : slots[edge]; }
 };
 
-// Threads that work on pieces of one job. Which thread does which piece is left to chance, so a
-// piece must not depend on it.
+// Threads that share the pieces of one job. Any thread may run a piece, so a piece must not depend
+// on it.
 class Workers {
  public:
   virtual ~Workers() = default;

@@ -1,4 +1,4 @@
-// Maxima and minima over neighbours, and the gradient of those that won.
+// Maxima and minima over neighbours, and the gradient of the winners.
 
 #ifndef JAXGRAPH_EXTREMUM_H_
 #define JAXGRAPH_EXTREMUM_H_
@@ -12,7 +12,7 @@
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
 
-// Vectors of columns handled together: each state is two vectors.
+// Vectors of columns processed together: each state is two vectors.
 constexpr int kMostStates = 4;
 
 // Lanes where x is better than y; NaN is better than any number.
@@ -26,12 +26,12 @@ struct Best {
   using V = Vector<A, lanes>;
   V best, count;
 
-  // Takes in another state. That of no edges has the worst number and counts nothing.
+  // Merges another state. The state of no edges has the worst number and a count of 0.
   JAXGRAPH_INLINE void Merge(const Best& other, bool maximum) {
-    const auto behind = Beats(other.best, best, maximum);
-    const auto ahead = Beats(best, other.best, maximum);
-    count = (behind ? V{} : count) + (ahead ? V{} : other.count);
-    best = behind ? other.best : best;
+    const auto loses = Beats(other.best, best, maximum);
+    const auto wins = Beats(best, other.best, maximum);
+    count = (loses ? V{} : count) + (wins ? V{} : other.count);
+    best = loses ? other.best : best;
   }
 
   JAXGRAPH_INLINE static Best Nothing(bool maximum) {
@@ -152,7 +152,7 @@ struct WinnerOp {
 
   int64_t StateSize() const { return a.width; }
 
-  // The gradient that row `neighbor` gives to a message x.
+  // The share of the gradient of row `neighbor` for a message x.
   JAXGRAPH_INLINE V Share(int64_t neighbor, int64_t offset, const V& x) const {
     const int64_t place = neighbor * a.width + offset;
     const V y = Load<A, lanes>(a.y + place);

@@ -30,8 +30,8 @@ ffi::Error SumHandler(const Call& call, Array x, Array weights, Array missing, A
   });
 }
 
-// Clears the slots of `y` without an edge of the group. By receiver, slots are the edges' own
-// places, so the group's lie side by side and are written one and all.
+// Clears the slots of `y` without an edge of the group. By receiver, the slot of an edge is its
+// index, so the slots of the group are consecutive and all written.
 void ClearOtherSlots(const Edges& edges, const Array& y) {
   const bool all = edges.slots != nullptr || edges.first >= edges.last;
   const int64_t begin = all ? 0 : edges.starts[edges.first];
@@ -87,7 +87,7 @@ SideBySide<T> Alone(const Array& table) {
   return {Data<T>(table), static_cast<int64_t>(table.dimensions()[1])};
 }
 
-// Two tables side by side, the second of which may be left out.
+// Two tables side by side; the second may be missing.
 template <class T>
 SideBySide<T> Beside(const Array& left, const Array& right) {
   if (right.dimensions().size() < 2) return Alone<T>(left);
@@ -123,11 +123,11 @@ ffi::Error RowProductsHandler(Workers& workers, Array x, Array map, Output y, Ou
   });
 }
 
-// XLA lays all that a program makes into one piece of memory: `place`, to which nothing is written,
-// lies in it. x stays where it is, and what is made from it comes later.
+// XLA places all arrays of a program in one allocation. `place` is in it; nothing is written to it.
+// x is returned unchanged: its readers run after this call.
 ffi::Error LargePagesHandler(Array x, Output y, Output place) {
   PreferLargePagesAround(place->untyped_data());
-  // Elsewhere where XLA has moved it.
+  // XLA may have moved it.
   if (x.untyped_data() != y->untyped_data()) {
     std::memcpy(y->untyped_data(), x.untyped_data(), x.size_bytes());
   }

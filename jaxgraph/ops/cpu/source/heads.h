@@ -1,4 +1,4 @@
-// Numbers per edge and head: how those of a tile of edges lie, and their sums over the edges.
+// Numbers per edge and head: their layout in a tile of edges, and their sums over the edges.
 
 #ifndef JAXGRAPH_HEADS_H_
 #define JAXGRAPH_HEADS_H_
@@ -13,11 +13,11 @@
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
 
-// The most edges of a tile, and the most numbers per edge and head of one.
+// The most edges of a tile, and the most numbers per edge and head in a tile.
 constexpr int kTileEdges = 64;
 constexpr int kTileNumbers = 16 * kTileEdges;
 
-// Copies the numbers of all heads; the sizes that are common are code of their own.
+// Copies the numbers of all heads; common sizes are compiled separately.
 template <class A>
 JAXGRAPH_INLINE void CopyHeads(A* to, const A* from, int64_t heads) {
   switch (heads) {
@@ -29,7 +29,7 @@ JAXGRAPH_INLINE void CopyHeads(A* to, const A* from, int64_t heads) {
   }
 }
 
-// How far edges are apart that have so many numbers each.
+// The distance between edges with `count` numbers each.
 template <class A>
 constexpr int64_t HeadStride(int64_t count) {
   constexpr int64_t kWidth = kLanes<A>;
@@ -39,8 +39,8 @@ constexpr int64_t HeadStride(int64_t count) {
   return stride;
 }
 
-// How many numbers per edge there are and how they lie. `fixed`: how many, where code is made for
-// that alone; 0: any number.
+// The number of heads, and the layout of their numbers. `fixed`: the number, where code is compiled
+// for it alone; 0: any number.
 template <class A, int fixed>
 struct HeadLayout {
   static constexpr int64_t count = fixed;
@@ -65,7 +65,7 @@ struct HeadLayout<A, 0> {
         tile_edges(std::min<int64_t>(kTileEdges, kTileNumbers / stride)) {}
 };
 
-// function(Constant<heads>) for the numbers of heads that are common, else Constant<0>.
+// function(Constant<heads>) for common numbers of heads, else Constant<0>.
 template <class A, class Function>
 void WithHeads(int64_t heads, Function function) {
   if constexpr (kIsFast<A>) {
@@ -78,9 +78,9 @@ void WithHeads(int64_t heads, Function function) {
   function(Constant<0>{});
 }
 
-// The numbers of an edge stand side by side, so that a vector holds all heads of several edges, or
-// (`blocks` > 1) some heads of one: edges are `stride` numbers apart, a power of two or a multiple
-// of a vector. What stands between the last head and the next edge means nothing.
+// The numbers of an edge are consecutive, so that a vector holds all heads of several edges, or
+// (`blocks` > 1) some heads of one. Edges are `stride` numbers apart, a power of two or a multiple
+// of a vector. The numbers between the last head and the next edge are arbitrary.
 template <class A, int fixed>
 struct Heads : HeadLayout<A, fixed> {
   static constexpr int kWidth = kLanes<A>;
@@ -91,7 +91,7 @@ struct Heads : HeadLayout<A, fixed> {
   using Layout::Layout;
   using Layout::stride;
 
-  // Vectors of so many edges.
+  // The number of vectors of `edges` edges.
   JAXGRAPH_INLINE int64_t Vectors(int64_t edges) const {
     return (edges * stride + kWidth - 1) / kWidth;
   }
@@ -112,8 +112,8 @@ struct Heads : HeadLayout<A, fixed> {
     }
   }
 
-  // The same where it is known how many there are: a vector put together in memory would have to
-  // wait until its parts have arrived there.
+  // The same for a fixed number of heads: a vector assembled in memory would have to wait for the
+  // stores of its parts.
   JAXGRAPH_INLINE V RepeatFixed(const A* from, int64_t block) const {
     if constexpr (fixed >= kWidth) {
       return Load<A, kWidth>(from + block * kWidth);
@@ -143,7 +143,7 @@ struct Heads : HeadLayout<A, fixed> {
     CopyHeads(to + first, some, std::min<int64_t>(count - first, kWidth));
   }
 
-  // combine() of the lanes that belong to the same head, in all of them.
+  // combine() of the lanes of the same head, in all of these lanes.
   template <class Combine>
   JAXGRAPH_INLINE V Fold(V value, Combine combine) const {
     for (int64_t shift = kWidth / 2; shift >= stride; shift /= 2) {
@@ -164,12 +164,12 @@ struct Heads : HeadLayout<A, fixed> {
     return Fold(start, combine);
   }
 
-  // Makes numbers between the edges 0, so that arithmetic on them takes no longer than on others.
+  // Sets numbers between the edges to 0, so that arithmetic on them is as fast as on others.
   JAXGRAPH_INLINE void Clear(int64_t edges, A* numbers) const {
     if (count < stride) std::fill_n(numbers, edges * stride, A{0});
   }
 
-  // Fills the last vector behind the numbers of the last edge.
+  // Fills the rest of the last vector, after the numbers of the last edge.
   JAXGRAPH_INLINE void Pad(int64_t edges, A value, A* numbers) const {
     const auto used = static_cast<int32_t>(edges * stride % kWidth);
     if (used == 0) return;
@@ -179,7 +179,7 @@ struct Heads : HeadLayout<A, fixed> {
     Store<A, kWidth>(last, lane < Order<A, kWidth>{} + used ? Load<A, kWidth>(last) : V{} + value);
   }
 
-  // function(place, block) for the vectors of so many edges.
+  // function(place, block) for the vectors of `edges` edges.
   template <class Function>
   JAXGRAPH_INLINE void ForEachVector(int64_t edges, Function function) const {
     const int64_t end = Vectors(edges);
@@ -197,7 +197,7 @@ JAXGRAPH_INLINE Vector<A, kLanes<A>> Totals(int first, Term term) {
   if constexpr (step == count) {
     return term(first);
   } else {
-    // Heads that differ in one bit meet in the lanes that differ in it.
+    // Heads that differ in one bit are added in the lanes that differ in it.
     const auto even = Totals<A, count, 2 * step>(first, term);
     const auto odd = Totals<A, count, 2 * step>(first + step, term);
     Order<A, lanes> own{}, other{};

@@ -16,8 +16,8 @@ struct HiddenGradientOp {
   const HiddenGradientArguments<T>& a;
   HiddenSum<T> hidden_sum;
   Heads<A, 0> heads;
-  // The gradient of the attention vector has no row. Each piece of work sums up its own, so that the
-  // order of the sum does not depend on the threads.
+  // The gradient of the attention vector has no row. Each piece of work has its own sum, so that
+  // the order of summation does not depend on the threads.
   A* dattention;
 
   struct State {
@@ -37,7 +37,7 @@ struct HiddenGradientOp {
 
   void Finish(const State&) const {}
 
-  void Take(int64_t row, const Tile& tile, const State& state) const {
+  void FoldTile(int64_t row, const Tile& tile, const State& state) const {
     A weights[kTileNumbers];
     heads.Clear(tile.count, weights);
     for (int t = 0; t < tile.count; ++t) {

@@ -1,4 +1,4 @@
-// Sums over the neighbors of a tile of what GATv2's logits are made of.
+// Sums over the neighbors of a tile of the hidden terms of GATv2's logits.
 
 #ifndef JAXGRAPH_HIDDEN_SUM_H_
 #define JAXGRAPH_HIDDEN_SUM_H_
@@ -8,11 +8,11 @@
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
 
-// Vectors of columns handled together: each is up to three vectors.
+// Vectors of columns processed together: each is up to three vectors.
 constexpr int kMostHidden = 4;
 
-// With h_t = x + z_t for the row and its neighbors: y += a sum_t w_t leaky_relu'(h_t), and, where
-// it is wanted, u += sum_t w_t leaky_relu(h_t).
+// With h_t = x + z_t for the row and its neighbors: y += a sum_t w_t leaky_relu'(h_t), and, unless
+// u is null, u += sum_t w_t leaky_relu(h_t).
 template <class T>
 struct HiddenSum {
   using A = Accumulator<T>;

@@ -1,4 +1,4 @@
-// What the kernels compute, one table of functions per level of the instruction set.
+// The arguments of the kernels, and a table of functions per level of the instruction set.
 
 #ifndef JAXGRAPH_KERNELS_H_
 #define JAXGRAPH_KERNELS_H_
@@ -10,14 +10,14 @@
 
 namespace jaxgraph {
 
-// y_i = sum_{e: j -> i} w_e x_j, added to what y holds or (`resume` false) written.
+// y_i = sum_{e: j -> i} w_e x_j, added to y or (`resume` false) written.
 template <class T>
 struct SumArguments {
   using A = Accumulator<T>;
   Edges edges;
   const T* x;           // [neighbor rows, heads * width]
   const T* weights;     // [slots, heads], or null: 1
-  const bool* missing;  // [rows]: rows that take in their own x as well, or null
+  const bool* missing;  // [rows]: rows that add their own x too, or null
   A* y;                 // [rows, heads * width]
   bool resume;
   int64_t heads;
@@ -36,13 +36,13 @@ struct ProductArguments {
   int64_t width;
 };
 
-// y_i = max_{e: j -> i} x_j, or min, with how many attain it; NaN where an x_j is NaN.
+// y_i = max_{e: j -> i} x_j, or min, and the number of x_j equal to it; NaN where an x_j is NaN.
 template <class T>
 struct ExtremumArguments {
   using A = Accumulator<T>;
   Edges edges;
   const T* x;           // [neighbor rows, width]
-  const bool* missing;  // [rows]: rows that take in their own x as well, or null
+  const bool* missing;  // [rows]: rows that compare their own x too, or null
   A* best;              // [rows, width]
   A* count;
   bool resume;
@@ -57,14 +57,14 @@ struct WinnerArguments {
   Edges edges;
   const T* x;           // [rows, width]
   const bool* missing;  // [rows], or null
-  const T* y;           // [neighbor rows, width]: what won
+  const T* y;           // [neighbor rows, width]: the winner
   const A* gradient;    // [neighbor rows, width]: each winner's share
   A* dx;                // [rows, width]
   bool resume;
   int64_t width;
 };
 
-// The logits e_ij of attention, of what stands at the two ends of an edge: a row and its neighbor.
+// The logits e_ij of attention, from the two ends of an edge: a row and its neighbor.
 enum class Attention : int64_t {
   kGat,    // leaky_relu(x_i + z_j), x and z [rows, heads]
   kGatV2,  // <a, leaky_relu(x_i + z_j)>, x and z [rows, heads * width], a [heads * width]
@@ -93,19 +93,19 @@ struct Dropout {
   const int32_t* receiver_ids;
   const int32_t* repetition;  // [slots], or null: 0
   uint32_t threshold;
-  double scale;  // of those that are kept
+  double scale;  // of kept coefficients
 };
 
-// Rows that take in a message from themselves that no edge carries.
+// Rows with a message from themselves that no edge carries.
 struct SelfMessages {
-  const bool* missing;  // or null: no row does
-  int64_t count;        // rows that `missing` speaks of, the first ones
+  const bool* missing;  // or null: no such row
+  int64_t count;        // rows that `missing` covers, the first ones
 
   bool At(int64_t row) const { return missing != nullptr && row < count && missing[row]; }
 };
 
-// The state of a softmax and of what it weights, per row and head: m_i = max_j e_ij,
-// z_i = sum_j exp(e_ij - m_i) and y_i = sum_j d_ij exp(e_ij - m_i) v_j / z_i, 0 where z_i is.
+// The state of a softmax and of its weighted sum, per row and head: m_i = max_j e_ij, z_i = sum_j
+// exp(e_ij - m_i) and y_i = sum_j d_ij exp(e_ij - m_i) v_j / z_i, 0 where z_i is 0.
 template <class T>
 struct AttentionArguments {
   using A = Accumulator<T>;
@@ -122,7 +122,8 @@ struct AttentionArguments {
   int64_t width;
 };
 
-// The gradients of attention that senders sum up; rows are the senders. With g_i the gradient of
+// The gradients of attention that are summed at senders; rows are the senders. With g_i the
+// gradient of
 // y_i / z_i, and p_ij = exp(e_ij - m_i) / z_i: dv_j = sum_i d_ij p_ij g_i and
 // de_ij = p_ij (d_ij <g_i, v_j> - <g_i, y_i / z_i>).
 template <class T>
@@ -136,26 +137,26 @@ struct AttentionGradientArguments {
   // g [neighbor rows, heads * width], or, where all heads share it, [neighbor rows, width]
   const T* gradient;
   bool is_shared;
-  // m, finite, <g_i, y_i / z_i> and 1 / z_i (null where g_i has been divided), all
-  // [neighbor rows, heads], rows `stride` numbers apart: what is needed of a neighbor stands side by
-  // side, in one line of the cache.
+  // m, finite, <g_i, y_i / z_i> and 1 / z_i (null where g_i has been divided), all [neighbor rows,
+  // heads], with rows `stride` numbers apart: all numbers of a neighbor are in one line of the
+  // cache.
   const A* peak;
   const A* inner;
   const A* inverse;
   int64_t stride;
-  // What is written, each null where it is not wanted. GATv2: `dvalues` is the gradient of senders
-  // as values and in the logits. GAT: the sender's logits, else the keys.
+  // The outputs, null where not wanted. `dvalues`: for GATv2 the gradient of senders as values and
+  // in the logits. `dsender`: for GAT the gradient of the sender's logits, else of the keys.
   A* dvalues;     // [rows, heads * width]
   A* dsender;     // [rows, heads], dot product: [rows, heads * width]
-  // de_ij times the derivative of e_ij: by x_i + z_j (GAT), by itself (GATv2), by the product (dot).
+  // de_ij times the derivative of e_ij in x_i + z_j (GAT), in e_ij (GATv2), in the product (dot).
   A* per_edge;    // [slots, heads]
-  A* per_self;    // [self.count, heads], of the rows' messages from themselves
+  A* per_self;    // [self.count, heads], of the self-messages
   bool resume;
   int64_t heads;
   int64_t width;
 };
 
-// The gradients of GATv2's logits that receivers sum up; rows are the receivers. With
+// The gradients of GATv2's logits that are summed at receivers; rows are the receivers. With
 // h_ij = x_i + z_j: dx_i = a sum_j de_ij leaky'(h_ij) and da = sum_ij de_ij leaky(h_ij).
 template <class T>
 struct HiddenGradientArguments {
@@ -182,7 +183,7 @@ struct EdgeSumArguments {
   int64_t heads;
 };
 
-// Two tables of as many rows as one that has the columns of both; the second may have none.
+// Two tables with equally many rows, used as one with the columns of both; the second may be empty.
 template <class T>
 struct SideBySide {
   T* left;
@@ -193,7 +194,7 @@ struct SideBySide {
   int64_t Width() const { return left_width + right_width; }
 };
 
-// y = sum_k x_k g_k^T, the gradient of W in x W, of which g is the gradient.
+// y = sum_k x_k g_k^T: the gradient of W, where g is the gradient of x W.
 template <class T>
 struct WeightGradientArguments {
   using A = Accumulator<T>;
@@ -213,7 +214,7 @@ struct RowProductArguments {
   int64_t rows;
 };
 
-// The most heads that attention is computed for.
+// The most heads that attention supports.
 constexpr int64_t kMostHeads = 64;
 
 template <class T>

@@ -1,4 +1,4 @@
-// The kernels for one level of the instruction set: compiled once for each, under another name.
+// The kernels for one level of the instruction set: compiled once per level, under another name.
 
 #ifndef JAXGRAPH_LEVEL
 #error "define JAXGRAPH_LEVEL as the name of the level"

@@ -8,11 +8,11 @@
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
 
-// How many rows ahead their own numbers are fetched.
+// Rows ahead at which the numbers of a row itself are fetched.
 constexpr int64_t kLogitRowsAhead = 16;
 
-// e = h * (h >= 0 ? above : below), with h what a row and a neighbor make: their sum (GAT), their
-// product (dot), the logit itself (GATv2).
+// e = h * (h >= 0 ? above : below), with h the sum (GAT) or the product (dot) of a row and a
+// neighbor, or the logit itself (GATv2).
 template <class A>
 struct Slopes {
   A above = 1, below = 1;
@@ -82,7 +82,7 @@ void TileHiddenDots(const LogitArguments<T>& logits, const T* row, int64_t width
   }
 }
 
-// What `Slopes` turns into logits, for a row and the neighbors of a tile.
+// The h of `Slopes`, for a row and the neighbors of a tile.
 template <class T, int fixed>
 void TileHidden(const LogitArguments<T>& logits, int64_t row, int64_t width, const Tile& tile,
                 const Heads<Accumulator<T>, fixed>& heads, Accumulator<T>* h) {
@@ -104,7 +104,7 @@ void TileHidden(const LogitArguments<T>& logits, int64_t row, int64_t width, con
   }
 }
 
-// The logits, -inf behind the edges of the tile, where exp is then 0.
+// The logits; -inf after the last edge of the tile, where exp is then 0.
 template <class A, int fixed>
 void TileLogits(const Slopes<A>& slopes, const Tile& tile, const Heads<A, fixed>& heads,
                 const A* h, A* logits) {

@@ -1,4 +1,4 @@
-// The types of numbers that arrays hold.
+// The types of the numbers in arrays.
 
 #ifndef JAXGRAPH_NUMBERS_H_
 #define JAXGRAPH_NUMBERS_H_
@@ -12,7 +12,7 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-// The type in which sums of a stored type are kept.
+// The accumulation type of a stored type.
 template <class T>
 struct AccumulatorOf {
   using type = T;

@@ -15,12 +15,13 @@
 
 namespace jaxgraph {
 
-// Whether the owner of the process wants large pages (`jaxgraph.process`): they stay with its memory
+// Whether the owner of the process enabled large pages (`jaxgraph.process`): its memory keeps them
 // when an array is freed.
 inline std::atomic<bool> large_pages_wanted{false};
 
-// Asks for large pages under a large array, where they are wanted. XLA takes the memory of large results anew for every
-// call, and a sum over neighbors spends a fifth of its time on the first use of pages of 4 KiB.
+// Requests large pages for a large array, where they are enabled. XLA allocates large results anew
+// in every call, and a sum over neighbors spends a fifth of its time on the first use of pages of 4
+// KiB.
 inline void PreferLargePages(void* data, size_t bytes) {
 #if defined(MADV_HUGEPAGE)
   constexpr uintptr_t kPage = uintptr_t{1} << 21;
@@ -28,7 +29,7 @@ inline void PreferLargePages(void* data, size_t bytes) {
   if (!large_pages_wanted || bytes < kWorthwhile) return;
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) / kPage * kPage;
   const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) / kPage * kPage;
-  // It is advice: where it is not taken nothing else changes.
+  // It is advice: if it is refused, nothing else changes.
   madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 #else
   (void)data;
@@ -36,8 +37,8 @@ inline void PreferLargePages(void* data, size_t bytes) {
 #endif
 }
 
-// Asks for them under all of the memory around an address that the C library got in one piece.
-// Linux tells where it begins and ends in a file that has to be read anew every time.
+// Requests them for the whole allocation around an address. Linux lists its bounds in a file that
+// must be read anew every time.
 inline void PreferLargePagesAround(const void* address) {
 #if defined(MADV_HUGEPAGE)
   if (!large_pages_wanted) return;
@@ -45,7 +46,7 @@ inline void PreferLargePagesAround(const void* address) {
   if (mappings == nullptr) return;
   const auto wanted = reinterpret_cast<uintptr_t>(address);
   uintptr_t begin = 0, end = 0;
-  // What is left of a line that is longer is no two numbers.
+  // The rest of a longer line does not parse as two numbers.
   for (char line[256]; std::fgets(line, sizeof line, mappings) != nullptr;) {
     const bool is_mapping = std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &begin, &end) == 2;
     if (!is_mapping || wanted < begin || wanted >= end) continue;

@@ -1,4 +1,4 @@
-// Products of tables in tiles that stay in registers.
+// Products of tables, in tiles that are held in registers.
 
 #ifndef JAXGRAPH_PRODUCT_TILES_H_
 #define JAXGRAPH_PRODUCT_TILES_H_
@@ -12,13 +12,13 @@
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
 
-// A tile of the result stays in registers, and there is one more for each vector that is read.
+// Registers hold a tile of the result, and one vector more for each one that is read.
 constexpr int kTileRows = 6;
 constexpr int kTileVectors = kRegisterBytes == 64 ? 4 : 2;
 
 constexpr int64_t kLineBytes = 64;
 
-// One after another, cache lines of what is needed next.
+// Fetches the cache lines that are needed next, one per call.
 struct Ahead {
   const char* next;
   const char* end;
@@ -30,8 +30,8 @@ struct Ahead {
   }
 };
 
-// Columns of a table, `panel` at a time: of each panel all rows, side by side. What has no column
-// is 0.
+// The columns of a table, `panel` at a time: a panel has the rows one after another. Missing
+// columns are 0.
 template <class A, int64_t panel>
 struct Panels {
   Panels(int64_t most_rows, int64_t width)
@@ -41,7 +41,7 @@ struct Panels {
 
   const A* operator[](int64_t place) const { return numbers.get() + place * stride; }
 
-  // The columns from `first` on of so many rows, of which `from` has `columns` each.
+  // Copies the columns from `first` on of `rows` rows, of which `from` has `columns` each.
   template <class T>
   void Fill(const T* from, int64_t rows, int64_t first, int64_t columns) {
     for (int64_t row = 0; row < rows; ++row, from += columns) {
@@ -74,14 +74,13 @@ struct Panels {
   }
 
   const int64_t width;
-  // Not a multiple of a page, or the same rows of all panels would compete for one place of the
-  // cache.
+  // Not a multiple of a page: equal rows of all panels would compete for one set of the cache.
   const int64_t stride;
   const std::unique_ptr<A[]> numbers;
 
  private:
-  // A panel that is somewhat narrower than a vector is copied with what stands behind it: its next
-  // row is written over that, and behind its last row there is room.
+  // A panel somewhat narrower than a vector is copied with the numbers after it: its next row
+  // overwrites these, and there is room after its last row.
   static constexpr int kVector = 8;
   static constexpr bool kIsNarrow = panel < kVector && kVector <= kLanes<A>;
   static constexpr int kCopied = kIsNarrow ? kVector : panel;
@@ -95,7 +94,7 @@ struct Panels {
   }
 };
 
-// `kTileRows` columns x of a table: how far apart its rows are, and the columns.
+// `kTileRows` columns x of a table, with the steps between its rows and between its columns.
 template <class A>
 struct TileInput {
   const A* x;
@@ -103,7 +102,7 @@ struct TileInput {
   int64_t column_step;
 };
 
-// sums = x^T g for some columns of either table, and, if `add`, what they were.
+// sums = x^T g for some columns of either table, plus, if `add`, the earlier sums.
 template <class A, int vectors>
 JAXGRAPH_INLINE void AddTile(int64_t rows, const TileInput<A>& input, const A* g, bool add, A* sums,
                              Ahead& lines) {

@@ -1,4 +1,4 @@
-// A matrix that maps the rows of a table, or of two side by side.
+// Products of the rows of a table, or of two side by side, with a matrix.
 
 #ifndef JAXGRAPH_ROW_PRODUCT_H_
 #define JAXGRAPH_ROW_PRODUCT_H_
@@ -14,7 +14,7 @@
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
 
-// Groups of `kTileRows` rows that a piece of work takes at least.
+// The fewest groups of `kTileRows` rows in a piece of work.
 constexpr int64_t kFewestGroups = 8;
 constexpr int64_t kRowProductPieces = 64;
 
@@ -59,14 +59,14 @@ class RowProductOp {
     return {at(first), at(first + kTileRows)};
   }
 
-  // Some rows of a table, into those of both tables.
+  // Copies some rows of a table into the rows of both tables.
   void Read(const T* x, int64_t width, int64_t first, int64_t count, A* rows) const {
     for (int64_t r = 0; r < count; ++r) {
       CopyRow<A>(rows + r * a_.x.Width(), x + (first + r) * width, width);
     }
   }
 
-  // The columns of a panel from `column` on; meanwhile fetches rows.
+  // Maps to the columns of a panel from `column` on; meanwhile fetches rows.
   void Map(const A* rows, int64_t column, int64_t first, int64_t count, Ahead& next) const {
     const int64_t columns = std::min(kPanel, a_.y.Width() - column);
     A tile[kTileRows * kPanel];

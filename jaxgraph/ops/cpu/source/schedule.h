@@ -1,5 +1,5 @@
-// Work over compressed rows cut by edges, not by rows, so that a row of very many edges does not
-// leave all threads but one idle. The cuts depend on the edges alone: results are the same bits on
+// Work over compressed rows, cut by edges instead of by rows, so that one very long row does not
+// leave all threads but one idle. The cuts depend on the edges alone: results have the same bits on
 // any number of threads.
 
 #ifndef JAXGRAPH_SCHEDULE_H_
@@ -17,13 +17,13 @@
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
 
-// Numbers gathered by one piece of work: enough to forget the cost of fetching a piece, few enough
-// that the last pieces end together, also where there are few edges in all.
+// Numbers gathered by one piece of work: enough to make the cost of fetching a piece negligible,
+// few enough that the last pieces end together, also with few edges in all.
 constexpr int64_t kFewestNumbersPerPiece = int64_t{1} << 14;
 constexpr int64_t kMostNumbersPerPiece = int64_t{1} << 18;
 constexpr int64_t kPieces = 64;
 
-// Edges of one row, handled by one piece of work.
+// Edges of one row in one piece of work.
 struct Span {
   int64_t begin;
   int64_t end;
@@ -37,7 +37,7 @@ struct Parts {
   int64_t size;
   int64_t count;
 
-  // The first stands right before the second, the others behind it with one between them.
+  // The second directly follows the first; each later one skips one state.
   const A* operator[](int64_t part) const {
     return part == 0 ? first : first + (2 * part - 1) * size;
   }
@@ -64,8 +64,8 @@ inline bool IsAscending(const Edges& edges) {
   return true;
 }
 
-// The edges of a group cut into pieces, and with them, where rows without edges are written too, the
-// rows of the table. An entry's place is the number of edges, and of rows, that come before it; its
+// The edges of a group cut into pieces, together with the rows of the table where rows without
+// edges are written too. The place of an entry is the number of edges, and of rows, before it; its
 // edges follow.
 class Cuts {
  public:
@@ -93,7 +93,7 @@ class Cuts {
   int64_t MostWhole() const { return size_; }
   bool IsLong(int32_t entry) const { return Count(entry) > MostWhole(); }
 
-  // The first entry at `place` or behind it.
+  // The first entry at or after `place`.
   int32_t EntryFrom(int64_t place) const {
     int32_t low = edges.first, high = edges.last;
     while (low < high) {
@@ -107,14 +107,14 @@ class Cuts {
     return low;
   }
 
-  // The first row of a piece, of which `entry` is the first entry.
+  // The first row of a piece whose first entry is `entry`.
   int64_t FirstRow(int32_t entry, int64_t piece) const {
     const int64_t after = entry == edges.first ? 0 : int64_t{edges.rows[entry - 1]} + 1;
     const int64_t stop = entry == edges.last ? edges.num_rows : edges.rows[entry];
     return std::clamp(Begin(piece) - PlaceOf(entry, 0), after, stop);
   }
 
-  // The edges of a long entry that a piece handles.
+  // The edges of a long entry in one piece.
   Span Part(int32_t entry, int64_t piece) const {
     const int64_t done = Begin(piece) - Place(entry);
     const int64_t begin = std::clamp<int64_t>(done, 0, Count(entry));
@@ -122,7 +122,7 @@ class Cuts {
     return {edges.starts[entry] + begin, edges.starts[entry] + end, piece};
   }
 
-  // How many pieces handle a long entry.
+  // The number of pieces that share a long entry.
   int64_t Parts(int32_t entry) const {
     return (Place(entry) + Count(entry) - 1) / size_ - Place(entry) / size_ + 1;
   }
@@ -157,15 +157,15 @@ void FillUnordered(const Cuts& cuts, Workers& workers, Fill fill) {
 //
 //   op.StateSize()                         numbers of a partial result
 //   op.Fill(row, piece)                    a row without edges
-//   op.Row(row, span)                      a whole row, written where it belongs
+//   op.Row(row, span)                      a whole row, written in place
 //   op.Part(row, span, state)              a part of a row, into `state`
 //   op.Join(row, piece, parts)             a row from the states of its parts
 template <class A, class Op>
 void ReduceRows(const Cuts& cuts, Workers& workers, const Op& op) {
   const Edges& edges = cuts.edges;
   const int64_t size = op.StateSize();
-  // A piece ends at most one row that another started and starts at most one that it does not end:
-  // states 2 p and 2 p + 1. What is not used is not touched.
+  // A piece ends at most one row that another piece started, and starts at most one that it does
+  // not end: states 2 p and 2 p + 1. Unused states are not touched.
   const std::unique_ptr<A[]> states(new A[2 * cuts.pieces * size]);
   std::atomic<bool> some_are_cut{false};
   const bool fill = cuts.fill && cuts.ascending;
@@ -181,8 +181,8 @@ void ReduceRows(const Cuts& cuts, Workers& workers, const Op& op) {
         op.Part(edges.rows[first - 1], span, states.get() + 2 * piece * size);
       }
     }
-    // Copies: a compiler must take it that writing a row may change what others can see, and would
-    // read it again for every row.
+    // Copies: the compiler must otherwise assume that writing a row changes these, and would read
+    // them again for every row.
     const Op own = op;
     const int32_t* const rows = edges.rows;
     const int32_t* const starts = edges.starts;

@@ -10,7 +10,7 @@
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
 
-// What the edges bring to the sums.
+// The terms of the sums.
 template <class T>
 struct Terms {
   const T* x;
@@ -36,16 +36,16 @@ struct Terms {
   }
 };
 
-// `count` sums over the same edges, `kUnrolled` edges at a time so that an addition need not wait
-// for the last one.
+// `count` sums over the same edges, `kUnrolled` edges at a time so that additions need not wait for
+// each other.
 template <class T, int lanes, int count, bool weighted>
 struct RunningSum {
   using A = Accumulator<T>;
   using V = Vector<A, lanes>;
   static constexpr int kUnrolled = count <= 4 ? 2 : 1;
-  // Where a row is a cache line or two, the processor itself has enough of them under way.
+  // Where a row has one or two cache lines, the processor itself keeps enough loads in flight.
   static constexpr bool kFetches = count > 2;
-  // How many edges ahead, in this row or the next ones, rows are fetched into the cache.
+  // Edges ahead, in this row or later ones, at which rows are fetched into the cache.
   static constexpr int64_t kFetchAhead = count > 4 ? 8 : 16;
   V sums[kUnrolled][count];
 
@@ -93,7 +93,7 @@ struct RunningSum {
   }
 };
 
-// `only`: how many vectors the one run of columns has; 0: there may be several runs.
+// `only`: the number of vectors in the only run of columns; 0: there may be several runs.
 template <class T, int lanes, bool weighted, int only>
 struct SumOp {
   using A = Accumulator<T>;
@@ -121,7 +121,7 @@ struct SumOp {
     }
   }
 
-  // What a row holds before any edge: V of its columns at `offset`.
+  // The initial value of a row: V of its columns at `offset`.
   JAXGRAPH_INLINE V Before(int64_t row, int64_t offset) const {
     const int64_t place = row * StateSize() + offset;
     if (a.resume) return Load<A, lanes>(a.y + place);

@@ -1,4 +1,4 @@
-// Rows of a table, side by side.
+// Gathers rows of a table.
 
 #ifndef JAXGRAPH_TAKE_ROWS_H_
 #define JAXGRAPH_TAKE_ROWS_H_
@@ -20,7 +20,7 @@ struct TakeRowsArguments {
   int64_t row_bytes;
 };
 
-// How many rows ahead are fetched, and the bytes that a piece of work takes at least.
+// Rows ahead at which rows are fetched, and the fewest bytes of a piece of work.
 constexpr int64_t kRowsAhead = 8;
 constexpr int64_t kFewestBytes = int64_t{1} << 16;
 constexpr int64_t kMostTakePieces = 64;

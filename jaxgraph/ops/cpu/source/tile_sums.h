@@ -10,15 +10,15 @@
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
 
-// Fetches the row of a neighbor that will be needed soon.
+// Fetches the row of a later neighbor.
 template <class T>
 JAXGRAPH_INLINE void FetchAhead(const T* table, int64_t stride, const Tile& tile, int t) {
   const T* next = table + tile.Ahead(t, kColumnsAhead) * stride;
   for (int64_t c = 0; c < stride; c += 64 / int64_t{sizeof(T)}) __builtin_prefetch(next + c);
 }
 
-// to_h = the sum over the columns of head h: term(h, c) is that of a vector of its columns from c on,
-// all(h) that of all its columns, where they are fewer than those of a vector.
+// to_h = the sum over the columns of head h. term(h, c) returns a vector of terms from column c on;
+// all(h) returns the whole sum, for heads narrower than a vector.
 template <class A, int fixed, class Term, class All>
 JAXGRAPH_INLINE void HeadProducts(const Heads<A, fixed>& heads, int64_t width, A* to, Term term,
                                   All all) {
@@ -27,7 +27,7 @@ JAXGRAPH_INLINE void HeadProducts(const Heads<A, fixed>& heads, int64_t width, A
     for (int64_t head = 0; head < heads.count; ++head) to[head] = all(head);
     return;
   }
-  // The last vector overlaps the one before: its lanes that are new are the last ones.
+  // The last vector overlaps the one before: only its last lanes are new.
   const auto rest = static_cast<int32_t>(width % lanes);
   Order<A, lanes> lane{};
   for (int i = 0; i < lanes; ++i) lane[i] = i;
@@ -40,8 +40,8 @@ JAXGRAPH_INLINE void HeadProducts(const Heads<A, fixed>& heads, int64_t width, A
   });
 }
 
-// Rows of columns: those of head h of a row start `step * h` numbers behind those of the first one;
-// where all heads share the columns, that is 0.
+// Rows of columns: head h of a row starts `step * h` numbers after its first head; `step` is 0
+// where all heads share the columns.
 template <class T>
 struct HeadRows {
   const T* data;
@@ -82,10 +82,10 @@ struct TileWeights {
   const A* weights;  // per edge and head
 };
 
-// `count` sums y = scale y + sum_t w_t z_t, a few edges at a time so that an addition need not wait
-// for the last one. `skips`: whether a row with a weight of 0 is left out, which may hold anything,
-// NaN too. Else nothing is written, and false returned, where that could make a difference and
-// `may_skip` says that it matters.
+// `count` sums y = scale y + sum_t w_t z_t, a few edges at a time so that additions need not wait
+// for each other. `skips`: whether rows with a weight of 0 are left out; such rows may hold
+// anything, NaN too. If rows are not left out, `may_skip` is set and a sum is not finite, this
+// writes nothing and returns false.
 template <class T, int lanes, int count, bool skips>
 JAXGRAPH_INLINE bool AddWeightedRun(const Run& run, const TileWeights<Accumulator<T>>& w,
                                     const HeadRows<T>& table, bool fetch, bool may_skip,
@@ -149,7 +149,7 @@ struct WeightedSum {
   bool may_skip;
   void (*function)(const WeightedSum&, const TileWeights<A>&, bool, const A*, A*);
 
-  // `may_skip`: whether rows with a weight of 0 are left out. `is_shared`: whether all heads have the
+  // `may_skip`: whether rows with a weight of 0 are skipped. `is_shared`: whether all heads have the
   // same columns of z.
   WeightedSum(const T* table, int64_t heads, int64_t width, bool may_skip, bool is_shared = false)
       : columns(SplitColumns(heads, width, LanesFor<A>(width), kMostVectors)),
@@ -159,7 +159,7 @@ struct WeightedSum {
                  [&](auto constant) { function = &Add<decltype(constant)::kValue>; });
   }
 
-  // `fetch`: whether this is the first look at the neighbors. `scale`: per head, or null: 1.
+  // `fetch`: whether this is the first use of the neighbors' rows. `scale`: per head, or null: 1.
   void operator()(const TileWeights<A>& w, bool fetch, const A* scale, A* y) const {
     function(*this, w, fetch, scale, y);
   }
@@ -177,7 +177,7 @@ struct WeightedSum {
     }
   }
 
-  // Apart from the loop that is taken nearly always.
+  // Kept out of the loop above, which nearly always suffices.
   template <int lanes, int count>
   static __attribute__((noinline)) void AddSome(const Run& run, const TileWeights<A>& w,
                                                 const HeadRows<T>& table, const A* scale, A* y) {

@@ -1,4 +1,4 @@
-// Rows of edges in tiles short enough for what is known of each edge to stay in the cache.
+// Rows of edges, in tiles short enough that the numbers of each edge stay in the cache.
 
 #ifndef JAXGRAPH_TILES_H_
 #define JAXGRAPH_TILES_H_
@@ -12,12 +12,12 @@
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
 
-// How many edges ahead, in this row or the next ones, rows are fetched into the cache: rows of
+// Edges ahead, in this row or later ones, at which rows are fetched into the cache: rows of
 // columns, and rows of heads, of which more are read in the same time.
 constexpr int64_t kColumnsAhead = 16;
 constexpr int64_t kHeadsAhead = 24;
 
-// Some edges of a row; in front of them, where `own` is 1, the row's message from itself.
+// Some edges of a row; before them, where `own` is 1, the row's self-message.
 struct Tile {
   const Edges& edges;
   const int32_t* neighbors;
@@ -27,7 +27,7 @@ struct Tile {
   int count;
 
   int64_t Slot(int t) const { return edges.Slot(begin + t - own); }
-  // A neighbor that will be needed soon.
+  // A later neighbor, to be fetched.
   int64_t Ahead(int t, int64_t distance) const {
     if (edges.num_slots == 0) return 0;
     return edges.neighbors[std::min(begin + t - own + distance, edges.num_slots - 1)];
@@ -55,15 +55,15 @@ void ForEachTile(const Edges& edges, int64_t most, int64_t row, bool own, const 
 
 // Reduces rows tile by tile, for ReduceRows.
 //
-//   op.heads                     how numbers per head lie
-//   op.StateSize()               numbers of a state
-//   op.At(row)                   the state of a row, where it belongs
-//   op.In(memory)                a state elsewhere
-//   op.Start(state)              makes it that of a row that has taken in nothing
-//   op.Resume(state)             before more is taken in than what `Finish` has seen
-//   op.Take(row, tile, state)    takes in the edges of a tile
-//   op.Merge(state, other)       takes in another state of the same row
-//   op.Finish(state)             after everything has been taken in
+//   op.heads                        the layout of numbers per head
+//   op.StateSize()                  numbers of a state
+//   op.At(row)                      the state of a row, in place
+//   op.In(memory)                   a state elsewhere
+//   op.Start(state)                 makes it the state of no messages
+//   op.Resume(state)                undoes `Finish`, before more messages
+//   op.FoldTile(row, tile, state)   folds the edges of a tile
+//   op.Merge(state, other)          merges another state of the same row
+//   op.Finish(state)                after all messages
 template <class A, class Op>
 struct TileReducer {
   const Op& op;
@@ -73,15 +73,15 @@ struct TileReducer {
 
   int64_t StateSize() const { return op.StateSize(); }
 
-  void TakeAll(int64_t row, const Span& span) const {
+  void FoldAll(int64_t row, const Span& span) const {
     const auto state = op.At(row);
     resume ? op.Resume(state) : op.Start(state);
     ForEachTile(edges, op.heads.tile_edges, row, self.At(row), span,
-                [&](const Tile& tile) { op.Take(row, tile, state); });
+                [&](const Tile& tile) { op.FoldTile(row, tile, state); });
   }
 
   void Row(int64_t row, const Span& span) const {
-    TakeAll(row, span);
+    FoldAll(row, span);
     op.Finish(op.At(row));
   }
 
@@ -91,11 +91,11 @@ struct TileReducer {
     const auto state = op.In(memory);
     op.Start(state);
     ForEachTile(edges, op.heads.tile_edges, row, false, span,
-                [&](const Tile& tile) { op.Take(row, tile, state); });
+                [&](const Tile& tile) { op.FoldTile(row, tile, state); });
   }
 
   void Join(int64_t row, int64_t piece, const Parts<A>& parts) const {
-    TakeAll(row, {0, 0, piece});
+    FoldAll(row, {0, 0, piece});
     for (int64_t part = 0; part < parts.count; ++part) {
       op.Merge(op.At(row), op.In(const_cast<A*>(parts[part])));
     }
@@ -103,15 +103,15 @@ struct TileReducer {
   }
 };
 
-// Where the cuts do not fill rows, states are added to what they hold.
+// Where the cuts do not fill rows, results are added to earlier states.
 template <class A, class Op>
 void ReduceTiles(const Cuts& cuts, const SelfMessages& self, Workers& workers, const Op& op) {
   const TileReducer<A, Op> reducer{op, cuts.edges, self, !cuts.fill};
   ReduceRows<A>(cuts, workers, reducer);
 }
 
-// Numbers per head of the neighbors of a tile. `fetch`: whether this is the first look at the rows of
-// the table, of which others stand beside these.
+// Numbers per head of the neighbors of a tile. `fetch`: whether this is the first use of these rows
+// of the table.
 template <class A, int fixed>
 void GatherHeads(const A* table, int64_t row_size, bool fetch, const Tile& tile,
                  const Heads<A, fixed>& heads, A* to) {

@@ -1,5 +1,5 @@
-// Vectors of numbers that a compiler maps to whatever registers the processor has, and the types of
-// numbers that are stored in memory.
+// Vectors of numbers, which a compiler maps to the registers of the processor, and the types of
+// numbers in memory.
 
 #ifndef JAXGRAPH_VECTORS_H_
 #define JAXGRAPH_VECTORS_H_
@@ -18,7 +18,7 @@ namespace JAXGRAPH_LEVEL {
 #define JAXGRAPH_INLINE inline __attribute__((always_inline))
 #define JAXGRAPH_LAMBDA __attribute__((always_inline))
 
-// Before a loop over a few vectors, which only unrolled stay in registers.
+// For a loop over a few vectors, which stay in registers only if it is unrolled.
 #if defined(__clang__)
 #define JAXGRAPH_UNROLL _Pragma("unroll")
 #else
@@ -49,7 +49,7 @@ struct Constant {
   static constexpr int kValue = value;
 };
 
-// Whether sums of this type are worth code for single cases. Those of 64 bits serve comparisons.
+// Whether sums of this type have code for special cases. Sums of 64 bits serve comparisons.
 template <class A>
 constexpr bool kIsFast = sizeof(A) <= 4;
 
@@ -68,7 +68,7 @@ JAXGRAPH_INLINE V Reinterpret(const U& bits) {
   return value;
 }
 
-// `lanes` numbers of the type in which sums are kept.
+// `lanes` numbers of the accumulation type.
 template <class A, int lanes>
 JAXGRAPH_INLINE Vector<A, lanes> Load(const A* from) {
   return LoadBits<Vector<A, lanes>>(from);
@@ -103,7 +103,7 @@ JAXGRAPH_INLINE Vector<A, lanes> All(A value) {
   return Vector<A, lanes>{} + value;
 }
 
-// function(Constant<lanes>, place) for so many numbers, full vectors of them first.
+// function(Constant<lanes>, place) for `count` numbers, full vectors first.
 template <class A, class Function>
 JAXGRAPH_INLINE void ForEachPlace(int64_t count, Function function) {
   int64_t place = 0;
@@ -114,7 +114,7 @@ JAXGRAPH_INLINE void ForEachPlace(int64_t count, Function function) {
   for (; place < count; ++place) function(Constant<1>{}, place);
 }
 
-// to = from, in another type where that is another
+// to = from, converted where the types differ
 template <class A, class To, class From>
 JAXGRAPH_INLINE void CopyRow(To* to, const From* from, int64_t count) {
   ForEachPlace<A>(count, [&](auto constant, int64_t place) JAXGRAPH_LAMBDA {
@@ -153,7 +153,7 @@ JAXGRAPH_INLINE Vector<A, lanes> Shuffle(const Vector<A, lanes>& value, const Or
 #endif
 }
 
-// The same of two vectors: lanes of `other` are counted behind those of `value`.
+// The same for two vectors: lanes of `other` are numbered after those of `value`.
 template <class A, int lanes, class Order>
 JAXGRAPH_INLINE Vector<A, lanes> Shuffle(const Vector<A, lanes>& value,
                                          const Vector<A, lanes>& other, const Order& order) {
@@ -168,7 +168,7 @@ JAXGRAPH_INLINE Vector<A, lanes> Shuffle(const Vector<A, lanes>& value,
 #endif
 }
 
-// Integers as wide as A: what a shuffle takes.
+// Integers as wide as A, for shuffles.
 template <class A, int lanes>
 using Order = Vector<std::conditional_t<sizeof(A) == 4, int32_t, int64_t>, lanes>;
 

@@ -1,4 +1,4 @@
-// The gradient of a matrix that maps rows: a product of two tables that are very long and narrow.
+// The gradient of a matrix that maps rows: a product of two very long and narrow tables.
 
 #ifndef JAXGRAPH_WEIGHT_GRADIENT_H_
 #define JAXGRAPH_WEIGHT_GRADIENT_H_
@@ -14,11 +14,11 @@
 namespace jaxgraph {
 namespace JAXGRAPH_LEVEL {
 
-// Rows that are taken at once: of both tables, what a tile needs fits into the nearest cache.
+// Rows of a chunk: the rows of both tables that a tile reads fit into the nearest cache.
 constexpr int64_t kChunkRows = 128;
 
-// Rows that a piece of work takes at least, and how many times smaller than the tables the partial
-// results of all pieces are.
+// The fewest rows of a piece of work, and the factor by which the partial results of all pieces are
+// smaller than the tables.
 constexpr int64_t kFewestRowsPerPiece = 512;
 constexpr int64_t kSmallerResults = 8;
 constexpr int64_t kMostRowPieces = 64;
@@ -41,7 +41,7 @@ class WeightGradientOp {
 
   int64_t pieces, in_panels, out_panels;
 
-  // The share of some of the rows.
+  // The sum over the rows of a piece.
   void Piece(int64_t piece) const {
     A* sums = sums_.get() + piece * Size();
     std::fill_n(sums, Size(), A{0});
@@ -56,7 +56,7 @@ class WeightGradientOp {
     }
   }
 
-  // Some rows of the result, from those of all pieces.
+  // Some rows of the result, from the sums of all pieces.
   void Join(int64_t in_panel) const {
     const int64_t first = in_panel * kTileRows;
     for (int64_t r = 0; r < std::min<int64_t>(kTileRows, a_.in_width - first); ++r) {
@@ -84,7 +84,7 @@ class WeightGradientOp {
     return sums + (out_panel * in_panels + in_panel) * kTileRows * kPanel;
   }
 
-  // Fetches the rows behind the chunk meanwhile, as many lines with each tile.
+  // Meanwhile fetches the rows after the chunk, equally many lines with each tile.
   void AddChunk(int64_t rows, const Inputs& x, const Outputs& g, A* sums, int64_t next,
                 int64_t next_rows) const {
     Ahead aheads[] = {Rows(a_.x, a_.in_width, next, next_rows),

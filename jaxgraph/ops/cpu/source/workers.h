@@ -24,7 +24,7 @@ inline void Pause() {
 #endif
 }
 
-// Pieces of work that any number of threads take from.
+// Pieces of work that any number of threads share.
 class Job {
  public:
   Job(int64_t count, void (*task)(void*, int64_t), void* data)
@@ -40,8 +40,8 @@ class Job {
     }
   }
 
-  // Waits for the pieces that other threads have taken: a moment awake, since a thread that sleeps
-  // takes longer to wake up than a small graph's last piece takes.
+  // Waits for the pieces that other threads have taken. It stays awake for a moment: waking a
+  // thread takes longer than the last piece of a small graph.
   void Wait() {
     for (int turn = 0; turn < kTurnsAwake; ++turn) {
       if (done_.load() == count_) return;
@@ -64,10 +64,10 @@ class Job {
   std::condition_variable all_done_;
 };
 
-// The calling thread and those of a pool, to which schedule(function) hands a function. The calling
-// thread takes pieces like any other and at the end waits only for pieces that another thread is
-// working on, never for a task that stands in the queue: so calls that run at once cannot wait for
-// each other, however few threads there are.
+// The calling thread and the threads of a pool, to which schedule(function) passes a function. The
+// calling thread takes pieces like any other. At the end it waits only for pieces that another
+// thread works on, never for a queued task: so concurrent calls cannot wait for each other, however
+// few threads there are.
 template <class Schedule>
 class PoolWorkers : public Workers {
  public:

@@ -1,0 +1,166 @@
+"""Aggregations without parameters: of each column of features by itself, in three steps.
+
+A node sends rows, messages are folded at their receivers, and the receivers finish.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxgraph.layers.aggregated import AggregatedFeatures, Aggregation, FirstAggregation
+from jaxgraph.layers.dense import rounded
+from jaxgraph.ops.core.message_functions import sum_message, weighted_message
+from jaxgraph.ops.core.messages import Inputs, MessageFn
+from jaxgraph.ops.core.reducers import Reducer, Sum
+from jaxgraph.ops.core.reductions import REDUCTIONS
+from jaxgraph.parallel.neighborhood import Neighborhood, Nodes
+from jaxgraph.parallel.propagate import mean_over_edges
+
+__all__ = [
+    "NeighborReduction",
+    "SymmetricSum",
+    "first_aggregation",
+    "known_aggregate",
+    "narrows",
+]
+
+
+class _Aggregation:
+    """Aggregations that reduce the senders' rows by a sum, a maximum or a minimum."""
+
+    def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
+        """The rows that nodes send, [rows, features]."""
+        raise NotImplementedError
+
+    def fold(self, dtype: Any, *, is_weighted: bool) -> tuple[MessageFn, Reducer]:
+        """The message and the reducer, for rows of type `dtype`."""
+        raise NotImplementedError
+
+    def finish(self, nodes: Nodes, own: jax.Array, total: jax.Array) -> jax.Array:
+        """The aggregation, from the receivers' own sent rows and the reduced messages."""
+        raise NotImplementedError
+
+    def receive(self, neighborhood: Neighborhood, sent: jax.Array, own: jax.Array, /) -> jax.Array:
+        """Aggregates [receivers, features] of the senders' values and the receivers' own ones."""
+        weights = neighborhood.edge_weight
+        message, reducer = self.fold(sent.dtype, is_weighted=weights is not None)
+        inputs = Inputs((), sent, (), () if weights is None else weights)
+        total = neighborhood.propagate(message, reducer, inputs)
+        return self.finish(neighborhood.receivers, own, total)
+
+    def __call__(self, shard: Neighborhood, x: jax.Array, /) -> jax.Array:
+        """float [rows, features] of x [rows, features]."""
+        sent = self.send(shard.senders, x)
+        return self.receive(shard, sent, shard.own_rows(sent))
+
+    @property
+    def edge_data(self) -> tuple[str, ...]:
+        """Names of the edge data that it uses."""
+        return ("edge_weight",)
+
+
+@dataclasses.dataclass(frozen=True)
+class SymmetricSum(_Aggregation):
+    """y_i = sum_{j -> i} w_ij x_j / sqrt(d_j d_i),  d_i = sum_{j -> i} w_ij
+
+    The factors are s (A (s x)) with s = d^-1/2, so that messages carry a weight only where the
+    graph has `edge_weight`; else w_ij = 1. A node with d_i <= 0 receives 0.
+
+    Attributes:
+      add_self_loops: whether a node without an edge to itself counts as having one, of weight 1.
+    """
+
+    add_self_loops: bool = True
+
+    @property
+    def is_linear(self) -> bool:
+        """True where the aggregation commutes with a linear map of the features."""
+        return True
+
+    def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
+        """s x, what nodes send, [rows, features]."""
+        return rounded(self._factors(nodes, x) * x, x)
+
+    def fold(self, dtype: Any, *, is_weighted: bool) -> tuple[MessageFn, Reducer]:
+        """The sum of the senders' rows, weighted where the edges have weights."""
+        return (weighted_message, Sum(dtype)) if is_weighted else (sum_message, Sum())
+
+    def finish(self, nodes: Nodes, own: jax.Array, total: jax.Array) -> jax.Array:
+        """s (A (s x)), [receivers, features]."""
+        if self.add_self_loops:
+            missing = nodes.missing_self_loop & nodes.node_mask
+            total = total + jnp.where(missing[:, None], own, jnp.zeros((), own.dtype))
+        return rounded(self._factors(nodes, own) * total, own)
+
+    def _factors(self, nodes: Nodes, like: jax.Array) -> jax.Array:
+        """s [rows, 1], in the type of `like`, but of 32 bits at least."""
+        degree = nodes.degree.astype(jnp.promote_types(like.dtype, jnp.float32))
+        if self.add_self_loops:
+            degree = degree + (nodes.missing_self_loop & nodes.node_mask)
+        some = degree > 0
+        return jnp.where(some, jax.lax.rsqrt(jnp.where(some, degree, 1)), 0)[:, None]
+
+
+@dataclasses.dataclass(frozen=True)
+class NeighborReduction(_Aggregation):
+    """y_i = reduce_{j -> i}(w_ij x_j), the reduction of nothing being 0.
+
+    w_ij = 1 where the graph has no `edge_weight`. A mean divides by the number of edges, not by the
+    sum of their weights.
+
+    Attributes:
+      reduce: "sum", "mean", "max" or "min".
+    """
+
+    reduce: str
+
+    @property
+    def is_linear(self) -> bool:
+        """True where the aggregation commutes with a linear map of the features."""
+        return self.reduce in ("sum", "mean")
+
+    def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
+        """x as it is."""
+        return x
+
+    def fold(self, dtype: Any, *, is_weighted: bool) -> tuple[MessageFn, Reducer]:
+        """The sum, the maximum or the minimum, weighted where the edges have weights."""
+        message = weighted_message if is_weighted else sum_message
+        if self.is_linear:
+            return message, Sum(dtype) if is_weighted else Sum()
+        return message, REDUCTIONS[self.reduce].reducer()
+
+    def finish(self, nodes: Nodes, own: jax.Array, total: jax.Array) -> jax.Array:
+        """The reduction, [receivers, features]."""
+        return rounded(
+            mean_over_edges(nodes, total, False) if self.reduce == "mean" else total, own
+        )
+
+
+def first_aggregation(aggregation: Aggregation, kernel: jax.Array) -> FirstAggregation:
+    """The first aggregation of a model whose first layer maps the aggregate of the features.
+
+    Args:
+      aggregation: of the first layer.
+      kernel: float [in_features, out_features], W.
+
+    Returns:
+      The aggregation, and how many columns a pass takes of it if its result is not at hand.
+    """
+    return FirstAggregation(aggregation, kernel.shape[1 if narrows(aggregation, kernel) else 0])
+
+
+def narrows(aggregation: Aggregation, kernel: jax.Array) -> bool:
+    return aggregation.is_linear and kernel.shape[1] <= kernel.shape[0]
+
+
+def known_aggregate(neighborhood: Any, x: Any, aggregation: Aggregation) -> jax.Array | None:
+    """The aggregate that x comes with; None where edges are dropped: it is that of all."""
+    all_edges = getattr(neighborhood, "kept_edges", None) is None
+    if all_edges and isinstance(x, AggregatedFeatures) and x.aggregation == aggregation:
+        return x.aggregate_alone()
+    return None

@@ -1,0 +1,125 @@
+"""GIN whose messages read features of edges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxgraph.layers.aggregated import Features, plain_features
+from jaxgraph.layers.convolutions import activation_type, perceptron, with_own
+from jaxgraph.layers.dense import at_use, check_width, product
+from jaxgraph.layers.edge_data import check_edge_features
+from jaxgraph.layers.edge_messages import gine_message
+from jaxgraph.ops.core.messages import Inputs
+from jaxgraph.ops.core.reducers import Sum
+from jaxgraph.parallel import FeatureColumns
+from jaxgraph.parallel.columns import ColumnChunk
+from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
+from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
+from jaxgraph.parallel.ptags import check_all_edges
+from jaxgraph.parallel.schedules.p3 import push_pull
+from jaxgraph.parallel.sparse_features import refuse_sparse
+from jaxgraph.parallel.whole_graph import on_device
+
+if TYPE_CHECKING:
+    from jaxgraph.graph import Graph
+
+__all__ = ["gine_conv", "gine_stages"]
+
+Params = Mapping[str, jax.Array]
+
+
+def gine_conv(params: Params, neighborhood: Graph | Neighborhood, x: Features | Pair) -> jax.Array:
+    """y_i = relu(((1 + eps) x_i + sum_{j -> i} relu(x_j + e_ij W_e + b_e)) W_1 + b_1) W_2 + b_2
+
+    Args:
+      params: those of `gin_conv`; "edge_kernel" float [edge_features, in_features], W_e; optionally
+        "edge_bias" [in_features], b_e.
+      neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
+      x: float [senders, in_features]; or a pair of it and of the receivers' rows, where receivers
+        are other nodes; or this device's columns of all nodes.
+
+    Returns:
+      float [receivers, out_features].
+
+    Raises:
+      ValueError: the graph has no `edges`, or of another width, or other edge data, which would be
+        ignored.
+
+    References:
+      Hu et al., "Strategies for pre-training graph neural networks", 2020, section 5.1.
+    """
+    neighborhood, x = on_device(neighborhood, x)
+    check_edge_features(neighborhood, "gine_conv", params["edge_kernel"])
+    x = x if isinstance(x, tuple) else plain_features(x)
+    of_senders, of_receivers = two_ends(x)
+    refuse_sparse(of_senders, "gine_conv")
+    check_width(neighborhood.senders, of_senders, params["first_kernel"])
+    if of_receivers is not None:
+        check_width(neighborhood.receivers, of_receivers, params["first_kernel"])
+    if isinstance(x, FeatureColumns):
+        return _of_columns(params, neighborhood, x)
+    dtype = activation_type(of_senders, params["first_kernel"])
+    return run_stages(gine_stages(params, dtype), params, neighborhood, x)
+
+
+def gine_stages(params: Params, dtype: Any) -> ConvStages:
+    """The stages of `gine_conv`.
+
+    Args:
+      params: as for `gine_conv`.
+      dtype: of the features.
+
+    Returns:
+      The stages.
+    """
+    return ConvStages(
+        partial(_map, dtype), gine_message, Sum(dtype), _update, _of_messages, edge="edges"
+    )
+
+
+def _map(dtype: Any, params: Params, nodes: Nodes, x: jax.Array) -> Rows:
+    rows = nodes.mask_rows(x.astype(dtype))
+    return Rows(rows, own=rows)
+
+
+def _update(params: Params, nodes: Nodes, rows: Rows, total: jax.Array) -> jax.Array:
+    kernel = at_use(params["first_kernel"], rows.own)
+    mixed = with_own(params, rows.own, total)
+    return perceptron(params, nodes, product(nodes.implementation, mixed, kernel))
+
+
+def _of_messages(params: Params, sent: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+    bias = params.get("edge_bias")
+    return at_use(params["edge_kernel"], sent), None if bias is None else at_use(bias, sent)
+
+
+def _of_columns(params: Params, shard: Any, x: FeatureColumns) -> jax.Array:
+    """Of a message's columns each needs its own of x alone: every device sums those that it has."""
+    check_all_edges(shard)
+    topology, by = shard.require_columns(), shard.implementation
+    kernel, bias = _of_messages(params, x.values)
+    kernels = {
+        "first_kernel": x.rows_of(at_use(params["first_kernel"], x.values)),
+        "edge_kernel": x.rows_of(kernel.T).T,
+        "eps": params["eps"],
+    }
+    if bias is not None:
+        kernels["edge_bias"] = x.rows_of(bias)
+    columns = x.in_range() if x.has_padding else None
+
+    def share(given: Any, rows: jax.Array, chunk: ColumnChunk) -> jax.Array:
+        kernels, columns = given
+        messages = kernels["edge_kernel"], kernels.get("edge_bias")
+        inputs = Inputs(messages, rows, (), chunk.edges)
+        total = chunk.propagate(gine_message, Sum(rows.dtype), inputs)
+        mixed = with_own(kernels, chunk.own_rows(rows), total)
+        mixed = mixed if columns is None else jnp.where(columns, mixed, 0)
+        return product(by, mixed, kernels["first_kernel"])
+
+    y = push_pull(topology, share, (kernels, columns), x.values)
+    return perceptron(params, shard, y)

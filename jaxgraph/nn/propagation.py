@@ -1,0 +1,226 @@
+"""Models that propagate without parameters, or almost: APPNP and GCNII."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+from jaxgraph import layers
+from jaxgraph.layers import Features
+from jaxgraph.nn import parameters
+from jaxgraph.nn.layer import joined_width
+from jaxgraph.nn.linear import Linear
+from jaxgraph.nn.models import StackedModel
+from jaxgraph.nn.protocol import Convolution
+from jaxgraph.parallel import Shard
+
+if TYPE_CHECKING:
+    from jaxgraph.graph import Graph
+
+__all__ = ["APPNP", "GCNII", "GCN2Conv"]
+
+
+@dataclass(eq=False, repr=False)
+class APPNP(StackedModel):
+    """A perceptron on every node, whose outputs are propagated: predict, then propagate.
+
+    See `jaxgraph.layers.appnp_propagate`.
+
+    Args:
+      in_features, hidden_features, out_features: widths of input, layers between and output.
+      num_layers: number of linear maps.
+      steps: number of steps of propagation.
+      alpha: probability of a jump back to the prediction.
+      dropout: probability of dropping an input feature of a layer, and in each step an edge, in
+        training.
+      norm: "batch", "layer" or None, after every linear map but the last.
+      residual: whether a layer before the last adds its input to its output, through a linear map
+        where their widths differ.
+      activation: elementwise function after every layer but the last.
+      add_self_loops: whether a node without an edge to itself counts as having one.
+      jumping: "cat" or "max": a linear map of the outputs of all linear maps, joined by column or
+        by their maximum, comes last, and all these outputs are saved for the backward; None: the
+        last of them does.
+      policy: what layers save for the backward, as of `Stack`; None: the default.
+      dtype: type of the layers' activations, such as jnp.bfloat16; predictions are propagated in 32
+        bits at least. None: that of x.
+      param_dtype: type of the parameters.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: a size, a rate or a name is not one of those allowed.
+
+    References:
+      Gasteiger et al., "Predict then propagate: graph neural networks meet personalized PageRank",
+      2019.
+    """
+
+    steps: int = 10
+    alpha: float = 0.1
+    add_self_loops: bool = True
+
+    def __post_init__(self, rngs: nnx.Rngs) -> None:
+        layers.check_alpha(self.alpha)
+        super().__post_init__(rngs)
+
+    def _convolution(
+        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
+    ) -> Convolution:
+        return Linear(in_features, out_features, use_bias, **shared)
+
+    def __call__(
+        self,
+        shard: Graph | Shard,
+        x: Features,
+        *,
+        key: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """float [rows, out_features] of x [rows, in_features], as of `Stack`."""
+        predicted = super().__call__(shard, x, key=key, train=train)
+        # The layers have the keys 0 to num_layers - 1.
+        own = None if key is None else jax.random.fold_in(key, self.num_layers)
+        return layers.appnp_propagate(
+            shard,
+            predicted,
+            steps=self.steps,
+            alpha=self.alpha,
+            add_self_loops=self.add_self_loops,
+            dropout=self.dropout if train else 0.0,
+            key=own,
+        )
+
+
+class GCN2Conv(nnx.Module):
+    """y = (1 - beta) h + beta h W,  h = (1 - alpha) A x + alpha x_0,  beta = log(theta / layer + 1)
+
+    See `jaxgraph.layers.gcn2_conv`.
+
+    Args:
+      features: features of x, of x_0 and of y.
+      layer: number of the layer, from 1; the deeper, the closer to the identity.
+      alpha: share of the initial rows, in [0, 1].
+      theta: strength of W, greater than 0.
+      add_self_loops: whether a node without an edge to itself counts as having one, of weight 1.
+      dtype: type to compute in, such as jnp.bfloat16; None: that of x.
+      param_dtype: type of the parameters.
+      rngs: source of the initial W (Glorot uniform).
+
+    Raises:
+      ValueError: a number is out of range.
+
+    References:
+      Chen et al., "Simple and deep graph convolutional networks", 2020.
+    """
+
+    takes_initial = True
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        layer: int,
+        alpha: float = 0.1,
+        theta: float = 0.5,
+        add_self_loops: bool = True,
+        dtype: DTypeLike | None = None,
+        param_dtype: DTypeLike = jnp.float32,
+        rngs: nnx.Rngs,
+    ) -> None:
+        parameters.check_sizes(features=features)
+        layers.check_alpha(alpha)
+        layers.check_identity(theta, layer)
+        self.dtype = parameters.checked_dtype(dtype, param_dtype)
+        self.kernel = parameters.kernel(rngs, features, features, param_dtype)
+        self.layer = layer
+        self.alpha = alpha
+        self.theta = theta
+        self.add_self_loops = add_self_loops
+
+    def __call__(
+        self,
+        shard: Graph | Shard,
+        x: jax.Array,
+        key: jax.Array | None = None,
+        train: bool = False,
+        *,
+        initial: jax.Array | None = None,
+    ) -> jax.Array:
+        """float [rows, features] of x and `initial`, x_0, both [rows, features].
+
+        Raises:
+          ValueError: `initial` is missing.
+        """
+        if initial is None:
+            raise ValueError("GCN2Conv needs the first layer's output: conv(shard, x, initial=x_0)")
+        return layers.gcn2_conv(
+            parameters.values(self),
+            shard,
+            parameters.in_dtype(x, self.dtype),
+            parameters.in_dtype(initial, self.dtype),
+            alpha=self.alpha,
+            theta=self.theta,
+            layer=self.layer,
+            add_self_loops=self.add_self_loops,
+        )
+
+
+@dataclass(eq=False, repr=False)
+class GCNII(StackedModel):
+    """A linear map, layers of `GCN2Conv`, and a linear map; x_0 is the output of the first.
+
+    Args:
+      in_features, hidden_features, out_features: widths of input, layers between and output.
+      num_layers: number of convolutions.
+      alpha: share of the initial rows in every convolution.
+      theta: strength of the convolutions' maps, which falls with depth.
+      dropout: probability of dropping an input feature of a layer in training.
+      norm: "batch", "layer" or None, after every layer but the last.
+      residual: whether a layer before the last adds its input to its output, through a linear map
+        where their widths differ.
+      activation: elementwise function after every layer but the last.
+      add_self_loops: whether a node without an edge to itself counts as having one.
+      jumping: "cat" or "max": the last linear map is given the outputs of all layers, joined by
+        column or by their maximum, and all these are saved for the backward; None: that of the last
+        convolution.
+      policy: what layers save for the backward, as of `Stack`; None: the default.
+      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
+        at least, for the loss. None: that of x.
+      param_dtype: type of the parameters.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: a size, a rate or a name is not one of those allowed.
+
+    References:
+      Chen et al., "Simple and deep graph convolutional networks", 2020.
+    """
+
+    num_layers: int = 16
+    alpha: float = 0.1
+    theta: float = 0.5
+    add_self_loops: bool = True
+
+    def _convolutions(self, shared: dict[str, Any]) -> tuple[list[Convolution], list[int]]:
+        self._check_sizes()
+        hidden = self.hidden_features
+        widths = [self.in_features, *[hidden] * (self.num_layers + 1), self.out_features]
+        first = Linear(self.in_features, hidden, self.norm != "batch", **shared)
+        between = [
+            GCN2Conv(
+                hidden,
+                layer=index + 1,
+                alpha=self.alpha,
+                theta=self.theta,
+                add_self_loops=self.add_self_loops,
+                **shared,
+            )
+            for index in range(self.num_layers)
+        ]
+        joined = hidden if self.jumping is None else joined_width(self.jumping, widths[1:-1])
+        return [first, *between, Linear(joined, self.out_features, **shared)], widths

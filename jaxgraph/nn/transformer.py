@@ -1,0 +1,187 @@
+"""The graph transformer: its convolution, and the model of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+from jaxgraph import layers
+from jaxgraph.layers import Features
+from jaxgraph.nn import parameters
+from jaxgraph.nn.models import StackedModel
+from jaxgraph.nn.protocol import Convolution
+from jaxgraph.parallel import Shard
+from jaxgraph.parallel.whole_graph import on_device
+
+if TYPE_CHECKING:
+    from jaxgraph.graph import Graph
+
+__all__ = ["Transformer", "TransformerConv"]
+
+
+class TransformerConv(nnx.Module):
+    """y_i = r_i + sum_{j -> i} softmax_j(<q_i, k_j> / sqrt(out_features)) v_j
+
+    for every head, with q, k, v and r linear maps of x, see `jaxgraph.layers.transformer_conv`.
+
+    Args:
+      in_features: features of x.
+      out_features: features of y per head.
+      num_heads: attention heads.
+      concat: whether heads are joined; else their mean is taken.
+      dropout: probability of dropping a coefficient in training.
+      root_weight: whether there is r, the map of the node's own row.
+      beta: whether a gate weighs r against the attention.
+      use_bias: whether there are the biases of q, v and r.
+      use_output_bias: whether there are those of v and r; None: as `use_bias`. False in front of a
+        batch norm.
+      dtype: type to compute in, such as jnp.bfloat16; None: that of x.
+      param_dtype: type of the parameters.
+      rngs: source of the initial kernels (Glorot uniform); biases start at 0.
+
+    Raises:
+      ValueError: a size or a rate is not one of those allowed, or `beta` without `root_weight`.
+
+    References:
+      Shi et al., "Masked label prediction: unified message passing model for semi-supervised
+      classification", 2021.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        num_heads: int = 1,
+        concat: bool = True,
+        dropout: float = 0.0,
+        root_weight: bool = True,
+        beta: bool = False,
+        use_bias: bool = True,
+        use_output_bias: bool | None = None,
+        dtype: DTypeLike | None = None,
+        param_dtype: DTypeLike = jnp.float32,
+        rngs: nnx.Rngs,
+    ) -> None:
+        parameters.check_sizes(
+            in_features=in_features, out_features=out_features, num_heads=num_heads
+        )
+        layers.check_rate(dropout)
+        if beta and not root_weight:
+            raise ValueError(
+                "beta=True weighs the map of the node's own row, which root_weight=False leaves "
+                "out; pass root_weight=True"
+            )
+        self.dtype = parameters.checked_dtype(dtype, param_dtype)
+        joined = num_heads * out_features
+        width = joined if concat else out_features
+        widths = {"query": joined, "key": joined, "value": joined}
+        if root_weight:
+            widths["skip"] = width
+        with_bias = {"query"} if use_bias else set()
+        if use_bias if use_output_bias is None else use_output_bias:
+            with_bias |= {"value", "skip"}
+        for name, columns in widths.items():
+            kernel = parameters.kernel(rngs, in_features, columns, param_dtype)
+            setattr(self, f"{name}_kernel", kernel)
+            if name in with_bias:
+                setattr(self, f"{name}_bias", parameters.zeros(columns, param_dtype))
+        if beta:
+            self.gate = parameters.kernel(rngs, 3, width, param_dtype)
+        self.num_heads = num_heads
+        self.concat = concat
+        self.dropout = dropout
+
+    def attention_weights(self, shard: Graph | Shard, x: Features) -> jax.Array:
+        """Computes the coefficients alpha_ij of all edges, without dropout.
+
+        Args:
+          shard: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
+          x: as for a call.
+
+        Returns:
+          float [slots, heads] (`jaxgraph.parallel.gather_edges` brings them into the graph's
+          order), or beside a graph [num_edges, heads] in that order.
+        """
+        params = parameters.values(self)
+        stages = layers.transformer_stages(params, num_heads=self.num_heads)
+        return layers.attention_weights(stages, params, shard, parameters.in_dtype(x, self.dtype))
+
+    def __call__(
+        self, shard: Graph | Shard, x: Features, key: jax.Array | None = None, train: bool = False
+    ) -> jax.Array:
+        """float [rows, heads * out_features], or [rows, out_features] without `concat`.
+
+        Of x [rows, in_features] or this device's columns of x.
+        """
+        shard, x = on_device(shard, x)
+        return layers.transformer_conv(
+            parameters.values(self),
+            shard,
+            parameters.in_dtype(x, self.dtype),
+            num_heads=self.num_heads,
+            concat=self.concat,
+            dropout=self.dropout if train else 0.0,
+            key=key,
+        )
+
+
+@dataclass(eq=False, repr=False)
+class Transformer(StackedModel):
+    """Layers of `TransformerConv`; all but the last join their heads, the last averages them.
+
+    Args:
+      in_features: features of the input.
+      hidden_features: features between layers, per head; heads are joined.
+      out_features: features of the output, the mean over the heads.
+      num_layers: number of convolutions.
+      num_heads: attention heads of every layer.
+      dropout: probability of dropping an input feature of a layer, and a coefficient of attention,
+        in training.
+      norm: "batch", "layer" or None, after every convolution but the last.
+      residual: whether a layer before the last adds its input to its output, through a linear map
+        where their widths differ.
+      activation: elementwise function after every layer but the last.
+      beta: whether gates weigh the nodes' own rows against the attention.
+      jumping: "cat" or "max": a linear map of the outputs of all convolutions, joined by column or
+        by their maximum, comes last, and all these outputs are saved for the backward; None: the
+        last convolution does.
+      policy: what layers save for the backward, as of `Stack`; None: the default.
+      dtype: type of activations and messages, such as jnp.bfloat16; the outputs are then of 32 bits
+        at least, for the loss. None: that of x.
+      param_dtype: type of the parameters.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: a size, a rate or a name is not one of those allowed.
+
+    References:
+      Shi et al., "Masked label prediction: unified message passing model for semi-supervised
+      classification", 2021.
+    """
+
+    num_heads: int = 1
+    beta: bool = False
+
+    def _heads(self) -> int:
+        parameters.check_sizes(num_heads=self.num_heads)
+        return self.num_heads
+
+    def _convolution(
+        self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
+    ) -> Convolution:
+        return TransformerConv(
+            in_features,
+            out_features,
+            num_heads=self.num_heads,
+            concat=not is_last,
+            dropout=self.dropout,
+            beta=self.beta,
+            use_output_bias=use_bias,
+            **shared,
+        )

@@ -1,0 +1,90 @@
+"""Results by edge slot, brought from all devices into the order of the graph's edges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from jaxgraph.layout.local_order import LocalOrder, local_order
+from jaxgraph.layout.part_edges import incoming_edges
+from jaxgraph.parallel.placement import ShardedGraph, check_sharded
+from jaxgraph.partition.assignment import Partition
+
+if TYPE_CHECKING:
+    from jaxgraph.graph import Graph
+
+__all__ = ["gather_edges"]
+
+
+def gather_edges(
+    values: jax.Array, sharded: ShardedGraph, graph: Graph, partition: Partition | None
+) -> np.ndarray:
+    """Brings an output of kind "edges" into the order of the graph's edges.
+
+    Devices do not know which edge of the graph a slot holds. The host finds it out again, from what
+    the graph was sharded by.
+
+    Args:
+      values: [parts * slots, ...], as `jaxgraph.parallel.spmd(..., outputs="edges")` returns them.
+      sharded: the sharded graph.
+      graph, partition: those that `jaxgraph.parallel.shard` was given.
+
+    Returns:
+      [num_edges, ...] on the host, in every process, in the order of `graph.senders`.
+
+    Raises:
+      ValueError: the graph is no sharded one, the values are not those of its slots, or it was
+        sharded from another graph or by another partition.
+    """
+    check_sharded(sharded, "gather_edges")
+    slots = sharded.shards.incoming.by_receiver.neighbors.shape[-1]
+    expected, is_array = sharded.num_parts * slots, isinstance(values, jax.Array)
+    if not is_array or isinstance(values, Tracer) or values.shape[:1] != (expected,):
+        of = f"shape {list(values.shape)}" if is_array else f"type {type(values).__name__}"
+        raise ValueError(
+            f"gather_edges was given values of {of}; expected a concrete array [{expected}, ...], "
+            "as jaxgraph.parallel.spmd(..., outputs='edges') returns it"
+        )
+    if partition is None:
+        partition = Partition(np.zeros(graph.num_nodes, np.int32), 1, "whole")
+    order = _checked_order(sharded, graph, partition)
+    by_part = _on_host(values).reshape(sharded.num_parts, slots, *values.shape[1:])
+    gathered = np.zeros((graph.num_edges, *values.shape[1:]), by_part.dtype)
+    whole = sharded.shards.manifest.mode == "domain"
+    for part, own in enumerate(by_part):
+        edges = incoming_edges(graph, order, part, one_group_of_receivers=whole)
+        edge_of_slot = edges.by_receiver.in_row_order(edges.edges)
+        gathered[edge_of_slot] = own[: len(edge_of_slot)]
+    return gathered
+
+
+def _checked_order(sharded: ShardedGraph, graph: Graph, partition: Partition) -> LocalOrder:
+    """The order of the parts' nodes, which must be that of the shards."""
+    counts = sharded.counts
+    same = counts is None or (counts.num_nodes, counts.num_edges) == (
+        graph.num_nodes,
+        graph.num_edges,
+    )
+    sizes = (partition.num_parts, partition.num_nodes)
+    if same and sizes == (sharded.num_parts, graph.num_nodes):
+        order, shards = local_order(graph, partition), sharded.shards
+        mask = _on_host(shards.node_mask).reshape(-1)
+        ids, degrees = (_on_host(x).reshape(-1)[mask] for x in (shards.node_ids, shards.in_degree))
+        if np.array_equal(ids, order.nodes) and np.array_equal(degrees, graph.in_degrees()[ids]):
+            return order
+    raise ValueError(
+        f"gather_edges was given a graph of {graph.num_nodes} nodes and {graph.num_edges} edges in "
+        f"{partition.num_parts} part(s), and {sharded!r} of another graph or partition; pass those "
+        "that jaxgraph.parallel.shard was given"
+    )
+
+
+def _on_host(values: Any) -> np.ndarray:
+    if jax.process_count() == 1:
+        return np.asarray(values)
+    from jax.experimental import multihost_utils
+
+    return np.asarray(multihost_utils.process_allgather(values, tiled=True))

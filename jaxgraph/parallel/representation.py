@@ -1,0 +1,98 @@
+"""The text that a sharded graph shows of itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from jaxgraph.layout.manifest import EDGE_DATA
+from jaxgraph.parallel.features import FeatureColumns
+from jaxgraph.parallel.sparse_features import SparseFeatures
+
+if TYPE_CHECKING:
+    from jaxgraph.parallel.placement import ShardedGraph
+
+__all__ = ["representation"]
+
+_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "bytes"))
+_MASKS = ("train_mask", "val_mask", "test_mask")
+
+
+def representation(sharded: ShardedGraph) -> str:
+    """Describes a sharded graph in at most ten lines; computes nothing.
+
+    Args:
+      sharded: the graph; its leaves may be abstract, traced or of any other kind.
+
+    Returns:
+      Size and mode, and below them parts, what nodes and edges have, and bytes per device.
+    """
+    manifest, shards = sharded.shards.manifest, sharded.shards
+    size = "of unknown size"
+    if sharded.counts is not None:
+        size = f"num_nodes={sharded.counts.num_nodes}, num_edges={sharded.counts.num_edges}"
+    mode = manifest.mode if manifest.columns is None else "p3"
+    rest = "" if manifest.columns is None else f", rest={manifest.mode!r}"
+    first = f"ShardedGraph({size}, mode={mode!r}{rest}, num_parts={manifest.num_parts})"
+    rows = {
+        "devices": f"{sharded.mesh.size} x {sharded.mesh.devices.flat[0].platform}, "
+        f"axis {sharded.axis!r}, {manifest.node_rows} rows per part, "
+        f"kernels {shards.implementation!r}",
+        "features": _features(sharded),
+        "labels": _labels(sharded),
+        "masks": ", ".join(name for name in _MASKS if getattr(shards, name) is not None),
+        "edges": _arrays({name: getattr(shards, name) for name in EDGE_DATA}),
+        "node_data": _arrays(shards.node_data),
+        "edge_data": _arrays(shards.edge_data),
+        "memory": f"{_bytes_text(_bytes_per_device(shards))} per device",
+    }
+    return "\n".join([first, *(f"  {name:<9} {text}" for name, text in rows.items() if text)])
+
+
+def _features(sharded: ShardedGraph) -> str:
+    """Width and type of the features, whatever holds them: rows, columns, or more beside them."""
+    nodes, columns = sharded.shards.nodes, sharded.shards.manifest.columns
+    values = nodes.values if isinstance(nodes, FeatureColumns) else nodes
+    if isinstance(values, SparseFeatures):
+        width = values.shape[-1] if columns is None else columns.num_features
+        return f"{width} x {values.dtype}, non-zeros alone"
+    leaves = [leaf for leaf in jax.tree.leaves(nodes) if getattr(leaf, "ndim", 0) > 1]
+    if not leaves:
+        return "none"
+    text = f"{leaves[0].shape[-1]} x {leaves[0].dtype}"
+    if columns is not None:
+        text = f"{columns.num_features} x {leaves[0].dtype}, {columns.width} columns per device"
+    kind = type(nodes).__name__
+    return text if isinstance(nodes, jax.Array) or columns is not None else f"{text} ({kind})"
+
+
+def _labels(sharded: ShardedGraph) -> str:
+    if sharded.shards.labels is None:
+        return ""
+    manifest = sharded.shards.manifest
+    return f"{manifest.num_classes} {'labels per node' if manifest.multilabel else 'classes'}"
+
+
+def _arrays(arrays: Mapping[str, Any]) -> str:
+    """Names, types, and the shapes of a row or slot."""
+    found = []
+    for name, array in arrays.items():
+        if array is not None:
+            shape = list(getattr(array, "shape", ()))[2:]
+            text = f"{name} {getattr(array, 'dtype', type(array).__name__)}"
+            found.append(f"{text} {shape}" if shape else text)
+    return ", ".join(found)
+
+
+def _bytes_text(size: int) -> str:
+    unit, name = next(each for each in _UNITS if size >= each[0] or each[0] == 1)
+    return f"{size / unit:,.1f} {name}" if unit > 1 else f"{size} {name}"
+
+
+def _bytes_per_device(shards: Any) -> int:
+    """Of all arrays, whose first axis is one of devices."""
+    leaves = [leaf for leaf in jax.tree.leaves(shards) if getattr(leaf, "shape", ())]
+    return sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in leaves)

@@ -1,0 +1,197 @@
+"""Sparse features: the non-zeros of the rows of nodes, as edges from columns to rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxgraph.layout.derived.chunks import PIECE
+from jaxgraph.ops.aggregation import aggregate
+from jaxgraph.ops.core.blocks import Block
+from jaxgraph.ops.core.derivatives import custom_vjp, forward_of
+from jaxgraph.ops.core.edges import EdgeGroups, Orientation, match_variation
+from pallas_kernels.pytrees import pytree
+
+__all__ = ["NonZeros", "SparseFeatures", "refuse_sparse"]
+
+
+@pytree
+class NonZeros:
+    """The non-zeros in one order: row by row, or column by column.
+
+    Attributes:
+      values: float [slots], the non-zeros, then padding.
+      ends: int32 [slots], the row of each, or its column.
+      edges: the same, as edges that end there.
+      capacity: as of `jaxgraph.ops.core.edges.EdgeGroups`.
+    """
+
+    values: jax.Array
+    ends: jax.Array
+    edges: Orientation
+    capacity: int = dataclasses.field(metadata={"static": True})
+
+    @property
+    def num_ends(self) -> int:
+        """Rows, or columns, with those that have no non-zero."""
+        return self.edges.position.shape[-1]
+
+
+@pytree
+class SparseFeatures:
+    """The non-zeros of the features of nodes, under `spmd`.
+
+    A linear map x W is a sum over the non-zeros of each row, and its gradient by W a sum over those
+    of each column. No array [rows, features] is made, and there is no gradient by x. Of a device
+    that owns several parts, all arrays but `node_ids` have a leading axis.
+
+    Attributes:
+      by_row, by_column: the non-zeros in both orders.
+      node_ids: int32 [rows], ids in the whole graph, of which `jaxgraph.layers.dropout` draws.
+      chunk, implementation: as of `jaxgraph.ops.core.edges.EdgeGroups`.
+    """
+
+    by_row: NonZeros
+    by_column: NonZeros
+    node_ids: jax.Array
+    chunk: int = dataclasses.field(metadata={"static": True})
+    implementation: str = dataclasses.field(metadata={"static": True})
+
+    def __repr__(self) -> str:
+        return (
+            f"SparseFeatures(shape={self.shape}, dtype={self.dtype}, "
+            f"slots={self.by_row.values.size}, implementation={self.implementation!r})"
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[rows, features], as of the dense array."""
+        return *self.node_ids.shape, self.by_column.num_ends
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the values."""
+        return self.by_row.values.dtype
+
+    @property
+    def has_several_parts(self) -> bool:
+        """True where arrays have a leading axis."""
+        return self.by_row.values.ndim > 1
+
+    def map_values(
+        self, function: Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+    ) -> SparseFeatures:
+        """The same non-zeros with other values.
+
+        Args:
+          function: `(values, rows, columns) -> values`, [slots] each, every slot for itself; rows
+            are numbered as in `node_ids`.
+
+        Returns:
+          The features.
+        """
+
+        def mapped(some: NonZeros, rows: jax.Array, columns: jax.Array) -> NonZeros:
+            if self.has_several_parts:
+                parts = len(rows)
+                first = jnp.arange(parts, dtype=jnp.int32) * (len(self.node_ids) // parts)
+                rows = rows + first[:, None]
+            flat = (each.reshape(-1) for each in (some.values, rows, columns))
+            values = function(*flat).reshape(some.values.shape)
+            return dataclasses.replace(some, values=values)
+
+        return dataclasses.replace(
+            self,
+            by_row=mapped(self.by_row, self.by_row.ends, self.by_row.edges.neighbors),
+            by_column=mapped(self.by_column, self.by_column.edges.neighbors, self.by_column.ends),
+        )
+
+    def part(self, index: jax.Array | int) -> SparseFeatures:
+        """The features of one of several own parts."""
+        return jax.tree.map(lambda leaf: leaf[index], self._by_part())
+
+    def __matmul__(self, kernel: jax.Array) -> jax.Array:
+        """y = x W, which has a gradient by W alone.
+
+        Args:
+          kernel: float [features, out_features], W.
+
+        Returns:
+          float [rows, out_features], 0 in the rows of padding.
+
+        Raises:
+          ValueError: W has another number of rows.
+        """
+        if kernel.shape[0] != self.shape[-1]:
+            raise ValueError(
+                f"x has {self.shape[-1]} features, but the kernel has shape {kernel.shape}"
+            )
+        kernel = match_variation(kernel.astype(jnp.result_type(self.dtype, kernel)), self)
+        fixed = lax.stop_gradient(self)
+        if not self.has_several_parts:
+            return _product(fixed, kernel)
+        y = lax.map(lambda part: _product(part, kernel), fixed._by_part())
+        return y.reshape(-1, *y.shape[2:])
+
+    def _by_part(self) -> SparseFeatures:
+        ids = self.node_ids.reshape(len(self.by_row.values), -1)
+        return dataclasses.replace(self, node_ids=ids)
+
+
+def _sum(x: SparseFeatures, over: NonZeros, others: NonZeros, values: jax.Array) -> jax.Array:
+    """The sum over the non-zeros of each end, of their values times the other end's."""
+    ids = match_variation(jnp.arange(over.num_ends, dtype=jnp.int32), over.ends)
+    edges = EdgeGroups(
+        by_receiver=over.edges,
+        by_sender=others.edges,
+        sender_ids=match_variation(jnp.arange(others.num_ends, dtype=jnp.int32), over.ends),
+        sender_ptr=None,
+        receiver_ids=ids,
+        receiver_ptr=None,
+        repetition=None,
+        receivers=over.ends,
+        chunk=x.chunk,
+        piece=PIECE,
+        receiver_capacity=over.capacity,
+        sender_capacity=others.capacity,
+        implementation=x.implementation,
+    )
+    return aggregate(Block(edges, ids, None), values, over.values.astype(values.dtype))
+
+
+# Not the derivative of `aggregate`, which looks the values up in the order by row.
+@custom_vjp
+def _product(x: SparseFeatures, kernel: jax.Array) -> jax.Array:
+    return _sum(x, x.by_row, x.by_column, kernel)
+
+
+def _forward(x: SparseFeatures, kernel: jax.Array) -> tuple[jax.Array, SparseFeatures]:
+    return forward_of(partial(_sum, x, x.by_row, x.by_column), kernel), x
+
+
+def _backward(x: SparseFeatures, gradient: jax.Array) -> tuple[None, jax.Array]:
+    return None, forward_of(partial(_sum, x, x.by_column, x.by_row), gradient)
+
+
+_product.defvjp(_forward, _backward)
+
+
+def refuse_sparse(x: Any, purpose: str) -> None:
+    """Raises TypeError for sparse features, or columns of some, where dense rows are needed.
+
+    Args:
+      x: anything.
+      purpose: what the rows are needed for, the subject of the message.
+    """
+    if isinstance(getattr(x, "values", x), SparseFeatures):
+        raise TypeError(
+            f"{purpose} needs dense rows, but x is SparseFeatures (the non-zeros of the nodes' "
+            "features); pass it through jaxgraph.nn.Linear first, or make the features dense "
+            "before the graph is placed: graph.replace(nodes=graph.nodes.toarray())"
+        )
