@@ -20,9 +20,9 @@ from jaxgraph.partition.metis import metis_assignment
 from jaxgraph.partition.sorting import counting_argsort, inverse_permutation
 from jaxgraph.seeds import checked_seed
 
-__all__ = ["locality_rank", "orders"]
+__all__ = ["NODES_PER_GROUP", "locality_rank", "orders"]
 
-_NODES_PER_GROUP = 1500
+NODES_PER_GROUP = 1500
 """Of METIS. Their rows of 128 features, 768 KB in float32, fit a second-level cache of 1 MB."""
 
 
@@ -31,7 +31,9 @@ def orders() -> list[str]:
     return list(_ORDERS)
 
 
-def locality_rank(graph: Graph, order: str, seed: int = 0) -> np.ndarray:
+def locality_rank(
+    graph: Graph, order: str, seed: int = 0, *, nodes_per_group: int = NODES_PER_GROUP
+) -> np.ndarray:
     """Numbers the nodes of a graph so that neighbours have near numbers.
 
     Args:
@@ -39,10 +41,11 @@ def locality_rank(graph: Graph, order: str, seed: int = 0) -> np.ndarray:
             degrees.
         order: "rcm", reverse Cuthill-McKee: level by level of a search from a node of low degree;
             "degree", by descending number of edge ends, so that the rows read most are
-            together; "metis", by the parts of a cut into groups of at most about 1500 nodes, which
-            finds communities and takes longest, and by degree inside a group, so that kernels meet
-            rows of about equal length one after the other.
+            together; "metis", by the parts of a cut into groups, which finds communities and takes
+            longest, and by degree inside a group, so that kernels meet rows of about equal length
+            one after the other.
         seed: of METIS, from 0 to 2**32 - 1.
+        nodes_per_group: about as many nodes as a group of METIS has at most.
 
     Returns:
         int32 [num_nodes], the place of each node: a permutation.
@@ -55,11 +58,12 @@ def locality_rank(graph: Graph, order: str, seed: int = 0) -> np.ndarray:
         Cuthill and McKee, "Reducing the bandwidth of sparse symmetric matrices", 1969; Karypis and
         Kumar, "A Fast and High Quality Multilevel Scheme for Partitioning Irregular Graphs", 1998.
     """
-    by_rank = _ORDERS[checked_choice("order", order, orders())](graph, checked_seed("seed", seed))
+    chosen, seed = _ORDERS[checked_choice("order", order, orders())], checked_seed("seed", seed)
+    by_rank = chosen(graph, seed, nodes_per_group)
     return inverse_permutation(by_rank.astype(np.int32))
 
 
-def _by_search(graph: Graph, seed: int) -> np.ndarray:
+def _by_search(graph: Graph, seed: int, nodes_per_group: int) -> np.ndarray:
     adjacency = undirected_adjacency(graph.senders, graph.receivers, graph.num_nodes)
     entries = np.ones(adjacency.neighbours.size, np.int8)
     # A csr_matrix, which is what csgraph takes in every scipy.
@@ -69,19 +73,19 @@ def _by_search(graph: Graph, seed: int) -> np.ndarray:
     return csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=True)
 
 
-def _by_degree(graph: Graph, seed: int) -> np.ndarray:
+def _by_degree(graph: Graph, seed: int, nodes_per_group: int) -> np.ndarray:
     degrees = graph.in_degrees() + graph.out_degrees()
     largest = int(degrees.max())
     return counting_argsort(largest - degrees, largest + 1)
 
 
-def _by_group(graph: Graph, seed: int) -> np.ndarray:
-    num_groups = -(-graph.num_nodes // _NODES_PER_GROUP)
+def _by_group(graph: Graph, seed: int, nodes_per_group: int) -> np.ndarray:
+    num_groups = -(-graph.num_nodes // nodes_per_group)
     group = metis_assignment(graph, num_groups, seed=seed)
-    by_degree = _by_degree(graph, seed)
+    by_degree = _by_degree(graph, seed, nodes_per_group)
     return by_degree[counting_argsort(group[by_degree], num_groups)]
 
 
-_ORDERS: Mapping[str, Callable[[Graph, int], np.ndarray]] = MappingProxyType(
+_ORDERS: Mapping[str, Callable[[Graph, int, int], np.ndarray]] = MappingProxyType(
     {"rcm": _by_search, "degree": _by_degree, "metis": _by_group}
 )
