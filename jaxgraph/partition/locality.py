@@ -20,9 +20,9 @@ from jaxgraph.partition.metis import metis_assignment
 from jaxgraph.partition.sorting import counting_argsort, inverse_permutation
 from jaxgraph.seeds import checked_seed
 
-__all__ = ["NODES_PER_GROUP", "locality_rank", "orders"]
+__all__ = ["locality_rank", "orders"]
 
-NODES_PER_GROUP = 1500
+_NODES_PER_GROUP = 1500
 """Of METIS. Their rows of 128 features, 768 KB in float32, fit a second-level cache of 1 MB."""
 
 
@@ -32,7 +32,7 @@ def orders() -> list[str]:
 
 
 def locality_rank(
-    graph: Graph, order: str, seed: int = 0, *, nodes_per_group: int = NODES_PER_GROUP
+    graph: Graph, order: str, seed: int = 0, *, nodes_per_group: int | None = None
 ) -> np.ndarray:
     """Numbers the nodes of a graph so that neighbours have near numbers.
 
@@ -45,7 +45,7 @@ def locality_rank(
             longest, and by degree inside a group, so that kernels meet rows of about equal length
             one after the other.
         seed: of METIS, from 0 to 2**32 - 1.
-        nodes_per_group: about as many nodes as a group of METIS has at most.
+        nodes_per_group: for groups of METIS that are smaller than the cache would have them.
 
     Returns:
         int32 [num_nodes], the place of each node: a permutation.
@@ -59,7 +59,8 @@ def locality_rank(
         Kumar, "A Fast and High Quality Multilevel Scheme for Partitioning Irregular Graphs", 1998.
     """
     chosen, seed = _ORDERS[checked_choice("order", order, orders())], checked_seed("seed", seed)
-    by_rank = chosen(graph, seed, nodes_per_group)
+    group = min(nodes_per_group or _NODES_PER_GROUP, _NODES_PER_GROUP)
+    by_rank = chosen(graph, seed, group)
     return inverse_permutation(by_rank.astype(np.int32))
 
 

@@ -18,7 +18,7 @@ from jaxgraph.partition.assignment import Partition, checked_num_parts
 from jaxgraph.partition.choices import checked_choice
 from jaxgraph.partition.cost_ranges import cost_ranges
 from jaxgraph.partition.hashing import hash_assignment
-from jaxgraph.partition.locality import NODES_PER_GROUP, locality_rank, orders
+from jaxgraph.partition.locality import locality_rank, orders
 from jaxgraph.partition.metis import BALANCES, OBJECTIVES, metis_assignment
 from jaxgraph.partition.node_cost import NodeCost, checked_node_cost
 from jaxgraph.partition.ranges import equal_edges_assignment, equal_vertices_assignment
@@ -206,9 +206,9 @@ def _rank(
 ) -> np.ndarray | None:
     if order is None and chosen.order is None:
         return None
-    group = NODES_PER_GROUP
+    group = None
     if chosen.order is not None:
-        group = min(group, -(-graph.num_nodes // (num_parts * _GROUPS_PER_PART)))
+        group = -(-graph.num_nodes // (num_parts * _GROUPS_PER_PART))
     return locality_rank(graph, order or chosen.order or "", seed, nodes_per_group=group)
 
 
