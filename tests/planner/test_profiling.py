@@ -1,0 +1,84 @@
+"""Profiles: the timed program computes what the mesh does, and samples say what was timed."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from jaxgraph import nn
+from jaxgraph.parallel import part_alone
+from jaxgraph.partition import partition
+from jaxgraph.planner import FEATURES, CostModel, part_features, profile
+from jaxgraph.planner.profiling import InTraining
+from tests.layers.neighborhood_cases import CASES
+from tests.tolerance import assert_close
+from tests.training import crooked_graph, crooked_sharded
+
+PARTS = 3
+
+
+@pytest.mark.parametrize("mode", ["sar", "domain"])
+@pytest.mark.parametrize("name", ["gcn-narrow", "gat"])
+def test_with_its_halo_given_late_a_part_computes_the_same(name: str, mode: str) -> None:
+    weighted, case = name == "gcn-narrow", CASES[name]
+    nodes = crooked_graph(edge_weight=weighted).nodes
+    assert nodes is not None
+    part = part_alone(crooked_sharded(PARTS, "hash", mode, weighted), 1)
+    of_senders, of_receivers = (
+        jnp.where(t.node_mask[:, None], nodes[np.asarray(t.node_ids)], 0)
+        for t in (part.senders, part.receivers)
+    )
+    sent: list[Any] = []
+
+    class Spy:
+        """Sees the rows that a layer sends, halo and all."""
+
+        def propagate(self, message: Any, reducer: Any, inputs: Any, **options: Any) -> Any:
+            sent.append(inputs.sender)
+            return part.propagate(message, reducer, inputs, **options)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(part, name)
+
+    expected = case.conv(case.params, Spy(), (of_senders, of_receivers))
+    given = jax.tree.map(lambda leaf: leaf[part.receiver_rows :], sent[0])
+    found = case.conv(case.params, InTraining(part, lambda own: given), of_receivers)
+    mask = np.asarray(part.receivers.node_mask)
+    assert_close(np.asarray(found)[mask], np.asarray(expected)[mask], reduction_length=100)
+
+
+@pytest.mark.parametrize("mode", ["sar", "domain"])
+def test_samples_of_all_layers_and_parts(mode: str) -> None:
+    graph = crooked_graph()
+    parts = partition(graph, PARTS, "hash")
+    model = nn.GAT(graph.num_features, 4, 3, num_heads=2, num_layers=2, rngs=nnx.Rngs(0))
+    samples = profile(model, graph, parts, mode=mode, windows=2)
+    layers = [f"GATConv {graph.num_features}->8", "GATConv 8->3"]
+    assert [(s.layer, s.part) for s in samples] == [(l, p) for l in layers for p in range(PARTS)]
+    assert {s.mode for s in samples} == {mode}
+    assert all(s.seconds > 0 and s.repeat_error >= 0 for s in samples)
+    # An edge of GAT reads the mapped row and a score for every head.
+    assert samples[0].access.columns == 2 * 4 + 2
+    assert samples[0].access.row_bytes == 4 * (2 * 4 + 2)
+    expected = part_features(graph, parts, samples[0].access, tuple(FEATURES))
+    np.testing.assert_array_equal(
+        [s.features[f] for s in samples[:3] for f in FEATURES], expected.ravel()
+    )
+    assert CostModel.fit(samples[:PARTS]).error().num_parts == PARTS
+
+
+def test_what_cannot_be_profiled_is_refused() -> None:
+    graph = crooked_graph()
+    parts = partition(graph, PARTS, "hash")
+    model = nn.GCN(graph.num_features, 4, 3, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match="got a Linear, whose layers are not known"):
+        profile(nnx.Linear(2, 2, rngs=nnx.Rngs(0)), graph, parts)
+    with pytest.raises(ValueError, match="layers: got 2; expected indices from 0 to 1"):
+        profile(model, graph, parts, layers=(2,))
+    with pytest.raises(ValueError, match="windows: got 1"):
+        profile(model, graph, parts, windows=1)
+    with pytest.raises(ValueError, match="no node features"):
+        profile(model, graph.replace(nodes=None), parts)
