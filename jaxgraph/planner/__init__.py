@@ -1,4 +1,4 @@
-"""What a layer costs on a part: features, a model learned from measured times, costs for partitions.
+"""What a layer costs on a part: features, a model learned from measured times, node costs.
 
 Only `profile` runs programs, and only it imports jax.
 """

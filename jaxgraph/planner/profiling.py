@@ -23,9 +23,9 @@ import numpy as np
 from flax import nnx
 
 from jaxgraph.graph import Graph
+from jaxgraph.ops.core.message_functions import sum_message
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer, Sum
-from jaxgraph.ops.core.message_functions import sum_message
 from jaxgraph.parallel import PartAlone, make_mesh, part_alone, shard
 from jaxgraph.parallel.whole_graph import on_whole_graph
 from jaxgraph.partition import Partition

@@ -1,4 +1,4 @@
-"""The cost model: finds what made its samples, stays sane where it cannot, and is read as written."""
+"""The cost model: finds what made its samples, stays sane where it cannot, reads what it wrote."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Features of parts: against loops over vertices and edges, and the example of ROC's section 4.1."""
+"""Features of parts: against loops over vertices and edges, and the example of the paper."""
 
 import math
 

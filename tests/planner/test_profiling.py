@@ -57,7 +57,9 @@ def test_samples_of_all_layers_and_parts(mode: str) -> None:
     model = nn.GAT(graph.num_features, 4, 3, num_heads=2, num_layers=2, rngs=nnx.Rngs(0))
     samples = profile(model, graph, parts, mode=mode, windows=2)
     layers = [f"GATConv {graph.num_features}->8", "GATConv 8->3"]
-    assert [(s.layer, s.part) for s in samples] == [(l, p) for l in layers for p in range(PARTS)]
+    assert [(s.layer, s.part) for s in samples] == [
+        (name, part) for name in layers for part in range(PARTS)
+    ]
     assert {s.mode for s in samples} == {mode}
     assert all(s.seconds > 0 and s.repeat_error >= 0 for s in samples)
     # An edge of GAT reads the mapped row and a score for every head.
