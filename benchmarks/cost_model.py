@@ -17,6 +17,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def communities(nodes: int, degree: float, blocks: int, seed: int) -> Any:
     import jaxgraph as jg
 
     options: dict[str, Any] = {"num_classes": blocks, "homophily": 0.9, "num_features": 0}
-    graph = jg.datasets.load("sbm", num_nodes=nodes, degree=degree, seed=seed, **options)
+    graph: Any = jg.datasets.load("sbm", num_nodes=nodes, degree=degree, seed=seed, **options)
     place = np.empty(nodes, np.int32)
     place[np.argsort(graph.labels, kind="stable")] = np.arange(nodes, dtype=np.int32)
     return relabelled(graph, place)
@@ -158,7 +159,7 @@ def cases_held_out(data_dir: Path | None) -> list[Case]:
     if data_dir is None:
         return generated
     return generated + [
-        Case(name, lambda name=name: data_set(name, data_dir), parts, "equal-vertices")
+        Case(name, partial(data_set, name, data_dir), parts, "equal-vertices")
         for name, parts in zip(DATA_SETS, (2, 2, 3), strict=True)
     ]
 

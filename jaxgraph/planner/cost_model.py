@@ -317,20 +317,16 @@ class CostModel:
         missing = [name for name in names if name not in found]
         if missing:
             raise ValueError(f"the cost model lacks {', '.join(missing)}")
-        wanted = {"layer": layer, "mode": mode, "hardware": hardware}
-        wanted["features"] = None if features is None else list(features)
+        names = None if features is None else list(features)
+        wanted = {"layer": layer, "mode": mode, "hardware": hardware, "features": names}
         for name, value in wanted.items():
             if value is not None:
                 _check_same(f"cost model: {name}", found[name], value)
         try:
             access = Access(**found["access"])
-            return cls(
-                *(found[name] for name in ("layer", "mode", "hardware")),
-                access,
-                tuple(found["features"]),
-                np.array(found["values"], np.float64),
-                np.array(found["seconds"], np.float64),
-            )
+            arrays = (np.array(found[name], np.float64) for name in ("values", "seconds"))
+            kind = found["layer"], found["mode"], found["hardware"]
+            return cls(*kind, access, tuple(found["features"]), *arrays)
         except TypeError as error:
             raise ValueError(f"the cost model cannot be read: {error}") from error
 

@@ -54,7 +54,7 @@ class Reference:
             samples of one model should share one.
     """
 
-    def __init__(self, device: jax.Device | None = None) -> None:
+    def __init__(self, device: Any = None) -> None:
         device = jax.devices()[0] if device is None else device
         rng = np.random.default_rng(0)
         nodes, edges, width = 20_000, 300_000, 64
@@ -77,7 +77,7 @@ class Reference:
         return _seconds_of(self._run)
 
 
-def hardware_name(device: jax.Device) -> str:
+def hardware_name(device: Any) -> str:
     """Names what a layer runs on: the kind of the device, and how many cores of a CPU."""
     if device.platform != "cpu":
         return device.device_kind
@@ -164,9 +164,7 @@ def _convolutions(model: Any, layers: Sequence[int] | None) -> list[Any]:
     return found
 
 
-def _access(
-    device: jax.Device, task: _LayerTask, width: int | None, cache_bytes: int | None
-) -> Access:
+def _access(device: Any, task: _LayerTask, width: int | None, cache_bytes: int | None) -> Access:
     """How a layer reads rows: 16 numbers of 32 bits are a cache line of a CPU."""
     is_cpu = device.platform == "cpu"
     if width is None:
