@@ -48,13 +48,18 @@ class Reference:
 
     Args:
         device: where it runs; None: JAX's default device.
+        clock: returns seconds. `time.process_time`, on a CPU of one core that other programs use as
+            well, leaves out the time that they take.
 
     Attributes:
-        seconds: what it takes, by which ratios become seconds: that of a `Reference`, so that the
-            samples of one model should share one.
+        seconds: what it takes, by which ratios become seconds; so the samples of one model should
+            share one.
     """
 
-    def __init__(self, device: Any = None) -> None:
+    def __init__(
+        self, device: Any = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.clock = clock
         device = jax.devices()[0] if device is None else device
         rng = np.random.default_rng(0)
         nodes, edges, width = 20_000, 300_000, 64
@@ -74,7 +79,14 @@ class Reference:
 
     def time(self) -> float:
         """Returns the seconds that one run takes now."""
-        return _seconds_of(self._run)
+        return self.time_of(self._run)
+
+    def time_of(self, run: Callable[[], Pytree], count: int = 1) -> float:
+        """Returns the seconds that a run of another task takes, the mean of several."""
+        started = self.clock()
+        for _ in range(count):
+            jax.block_until_ready(run())
+        return (self.clock() - started) / count
 
 
 def hardware_name(device: Any) -> str:
@@ -316,8 +328,8 @@ def _times_of(
     """The seconds of every task, and the relative difference of the two halves of its windows."""
     repeats = []
     for run in runs:
-        _seconds_of(run)  # Compiles, and touches memory for the first time.
-        repeats.append(max(1, round(_WINDOW_SECONDS / _seconds_of(run))))
+        reference.time_of(run)  # Compiles, and touches memory for the first time.
+        repeats.append(max(1, round(_WINDOW_SECONDS / max(reference.time_of(run), 1e-9))))
     halves: list[list[list[float]]] = [[], []]
     for half in halves:
         for run, count in zip(runs, repeats, strict=True):
@@ -336,17 +348,9 @@ def _ratios(
     """Times of windows of a task, each divided by the reference before and behind it."""
     ratios, before = [], reference.time()
     for _ in range(windows):
-        started = time.perf_counter()
-        for _ in range(count):
-            jax.block_until_ready(run())
-        seconds = (time.perf_counter() - started) / count
+        seconds = reference.time_of(run, count)
         behind = reference.time()
         ratios.append(2 * seconds / (before + behind))
         before = behind
     return ratios
 
-
-def _seconds_of(run: Callable[[], Pytree]) -> float:
-    started = time.perf_counter()
-    jax.block_until_ready(run())
-    return time.perf_counter() - started
