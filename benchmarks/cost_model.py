@@ -1,4 +1,4 @@
-"""How well the time of a layer on a part is predicted, on graphs that the cost model never saw.
+"""The error of predicted times of a layer, on graphs that the cost model never saw.
 
 Models of one layer of GCN and one of GAT, 128 to 128 columns, learn from parts of some generated
 graphs and predict those of others, of other sizes, exponents and numbers of parts, and of data
@@ -7,7 +7,11 @@ nodes and edges, all fitted alike. Parts below 5 ms count nowhere. The repeat er
 difference of two medians of the same part; where it is above 4% (8% at the 90th percentile) the
 rest is void.
 
-    python -m benchmarks.cost_model --data-dir DIR --minutes 5
+With --balance, graphs of unequal degrees are cut into 8 parts by what was learned, and timed: how
+much faster the slowest part is than by equal numbers of nodes or of edges, and than by a cost of nodes
+and edges.
+
+    python -m benchmarks.cost_model --data-dir DIR --minutes 5 --balance
 """
 
 from __future__ import annotations
@@ -65,6 +69,27 @@ class Row:
     percentile_90: float
     fitted: int
     held_out: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Balance:
+    """The measured times of the parts of a graph under a partitioner.
+
+    Attributes:
+      model, graph, method: their names.
+      slowest: seconds of the slowest part.
+      over_mean: the same over the mean.
+      repeat_error: median of the parts'.
+      nodes: of the smallest and of the largest part.
+    """
+
+    model: str
+    graph: str
+    method: str
+    slowest: float
+    over_mean: float
+    repeat_error: float
+    nodes: tuple[int, int]
 
 
 def power_law(nodes: int, degree: float, exponent: float, seed: int) -> Any:
@@ -241,7 +266,7 @@ def compare(fitted: Mapping[str, list[Any]], held_out: Mapping[str, list[Any]]) 
 
 
 def by_graph(fitted: Mapping[str, list[Any]], held_out: Mapping[str, list[Any]]) -> Table:
-    """What the default features predict for every graph that was held out."""
+    """The predictions by the default features for every graph that was held out."""
     from jaxgraph import planner
 
     table = Table(title="held-out parts: measured ms, predicted / measured")
@@ -256,6 +281,86 @@ def by_graph(fitted: Mapping[str, list[Any]], held_out: Mapping[str, list[Any]])
             milliseconds = " ".join(f"{1e3 * s.seconds:.1f}" for s in some)
             table.add_row(name, graph, milliseconds, " ".join(f"{r:.2f}" for r in ratios))
     return table
+
+
+def cases_to_balance() -> list[Case]:
+    """The graphs that are cut by what was learned."""
+    return [
+        Case("by degree 2.1", lambda: degree_ordered(64_000, 40, 2.1, 21), 8, "cost"),
+        Case("by degree 2.5", lambda: degree_ordered(64_000, 40, 2.5, 22), 8, "cost"),
+        Case("density 2.5", lambda: density_blocked(64_000, 40, 2.5, 23), 8, "cost"),
+    ]
+
+
+def cuts(graph: Any, num_parts: int, samples: Sequence[Any]) -> dict[str, Any]:
+    """The partitions that are compared, by name."""
+    from jaxgraph import planner
+    from jaxgraph.partition import Partition, balanced_ranges, partition
+
+    learned = {
+        name: planner.node_cost(planner.CostModel.fit(samples, features), graph)
+        for name, features in (
+            ("nodes and edges", planner.NODES_AND_EDGES),
+            ("cost", planner.DEFAULT),
+        )
+    }
+    sizes = np.diff(balanced_ranges(learned["nodes and edges"].per_node, num_parts))
+    return {
+        "equal vertices": partition(graph, num_parts, "equal-vertices"),
+        "equal edges": partition(graph, num_parts, "equal-edges"),
+        "nodes and edges": Partition(np.repeat(np.arange(num_parts), sizes), num_parts),
+        "cost": partition(graph, num_parts, "cost", node_cost=learned["cost"]),
+    }
+
+
+def balance(
+    fitted: Mapping[str, list[Any]], options: argparse.Namespace, reference: Any
+) -> list[Balance]:
+    """Times the parts of every graph under every partitioner."""
+    from jaxgraph import planner
+
+    rows = []
+    for case in cases_to_balance():
+        graph = with_features(case.make())
+        for model, samples in fitted.items():
+            for method, parts in cuts(graph, case.parts, samples).items():
+                found = planner.profile(
+                    make_model(model),
+                    graph,
+                    parts,
+                    mode=options.mode,
+                    layers=(1,),
+                    windows=options.windows,
+                    reference=reference,
+                )
+                times = np.array([sample.seconds for sample in found])
+                repeat = float(np.median([sample.repeat_error for sample in found]))
+                counts = parts.counts()
+                extent = int(counts.min()), int(counts.max())
+                ratio = float(times.max() / times.mean())
+                rows.append(
+                    Balance(model, case.name, method, float(times.max()), ratio, repeat, extent)
+                )
+    return rows
+
+
+def show_balance(rows: Sequence[Balance], console: Console) -> None:
+    """Prints the slowest parts as a table, with the gain over the better of the equal cuts."""
+    table = Table(title="slowest of 8 parts, measured; gain over the better of the equal cuts")
+    for column in ("model", "graph", "cut", "slowest, ms", "/ mean", "repeat", "nodes", "gain"):
+        table.add_column(column)
+    gains = []
+    for row in rows:
+        same = [r for r in rows if (r.model, r.graph) == (row.model, row.graph)]
+        gain = min(r.slowest for r in same if r.method.startswith("equal")) / row.slowest
+        gains += [gain] if row.method == "cost" else []
+        table.add_row(
+            *(row.model, row.graph, row.method, f"{1e3 * row.slowest:.1f}"),
+            *(f"{row.over_mean:.2f}", f"{row.repeat_error:.1%}"),
+            *(f"{row.nodes[0]} to {row.nodes[1]}", f"{gain:.2f}"),
+        )
+    console.print(table)
+    console.print(f"geometric mean of the gains: {np.exp(np.mean(np.log(gains))):.2f}")
 
 
 def show(rows: Sequence[Row], console: Console) -> None:
@@ -277,6 +382,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0, help="half to fit, half held out")
     parser.add_argument("--windows", type=int, default=8)
     parser.add_argument("--core", type=int, help="run on this core alone, and count CPU seconds")
+    parser.add_argument("--balance", action="store_true", help="cut graphs by what was learned")
     parser.add_argument("--data-dir", type=Path, default=os.environ.get("JAXGRAPH_DATA"))
     options = parser.parse_args()
     if options.core is not None:  # Before jax starts its threads.
@@ -299,13 +405,17 @@ def main() -> None:
     rows = compare(*found)
     console.print(by_graph(*found))
     show(rows, console)
+    balanced = balance(found[0], options, reference) if options.balance else []
+    if balanced:
+        show_balance(balanced, console)
     measured = [
         dataclasses.asdict(sample) | {"role": role}
         for role, samples in zip(("fitted", "held out"), found, strict=True)
         for each in samples.values()
         for sample in each
     ]
-    write_figures(options.json, [*map(dataclasses.asdict, rows), *measured])
+    figures = [*map(dataclasses.asdict, rows), *map(dataclasses.asdict, balanced), *measured]
+    write_figures(options.json, figures)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ class CacheMisses:
 
 @dataclass(frozen=True, eq=False)
 class NodeCost:
-    """What a part costs, in seconds or any other unit.
+    """The cost of a part, in seconds or any other unit.
 
         cost_p = per_part + sum_{v in p} per_node_v + per_halo_row halo_p
                  + per_padded_row max_q nodes_q + misses_p

@@ -1,11 +1,11 @@
-"""What a layer costs on a part: features, a model learned from measured times, node costs.
+"""The cost of a layer on a part: features, a model learned from measured times, node costs.
 
 Only `profile` runs programs, and only it imports jax.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from jaxgraph.planner.cost_model import CostModel, PredictionError, Sample, node_cost
+from jaxgraph.planner.cost_model import CostModel, PredictionError, Sample, fit_layers, node_cost
 from jaxgraph.planner.features import (
     DEFAULT,
     EDGES_ONLY,
@@ -32,6 +32,7 @@ __all__ = [
     "PredictionError",
     "Reference",
     "Sample",
+    "fit_layers",
     "node_cost",
     "part_features",
     "profile",

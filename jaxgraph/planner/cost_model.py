@@ -29,7 +29,7 @@ from jaxgraph.planner.features import (
     weighted_cost,
 )
 
-__all__ = ["CostModel", "PredictionError", "Sample", "node_cost"]
+__all__ = ["CostModel", "PredictionError", "Sample", "fit_layers", "node_cost"]
 
 FORMAT = 1
 """Version of the file; files of another one are refused."""
@@ -42,7 +42,8 @@ class Sample:
     """The measured time of a layer on a part.
 
     Args:
-        layer: the layer's type and widths, such as "GCNConv 128->64".
+        layer: the layer's type and widths, such as "GCNConv 128->64"; of a model's first layer,
+            whose input has no gradient, followed by ", first".
         mode: the schedule of the graph, "domain" or "sar".
         hardware: the device.
         access: how the layer reads rows.
@@ -340,11 +341,33 @@ class CostModel:
         return cls.from_json(Path(path).read_text(encoding="utf-8"), **wanted)
 
 
+def fit_layers(
+    samples: Iterable[Sample], features: Sequence[str] = DEFAULT
+) -> dict[str, CostModel]:
+    """Fits a model to the samples of each layer.
+
+    Args:
+        samples: such as those of `jaxgraph.planner.profile`.
+        features: names of `jaxgraph.planner.FEATURES`.
+
+    Returns:
+        Models by the name of their layer. Layers of the same type and widths have one name.
+
+    Raises:
+        ValueError: samples of a layer are of several modes, devices or widths, or a feature is
+            unknown.
+    """
+    by_layer: dict[str, list[Sample]] = {}
+    for sample in samples:
+        by_layer.setdefault(sample.layer, []).append(sample)
+    return {layer: CostModel.fit(some, features) for layer, some in by_layer.items()}
+
+
 def node_cost(model: CostModel | Iterable[CostModel], graph: Graph) -> NodeCost:
     """Predicts what the nodes of a graph cost, for ``partition(..., method="cost")``.
 
     Args:
-        model: the model of a layer, or those of all layers, whose times are added.
+        model: the model of a layer, or one for every layer, whose times are added.
         graph: the graph, which may be one never seen.
 
     Returns:

@@ -39,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Access:
-    """How a layer on a device reads the rows of senders.
+    """The way in which a layer on a device reads the rows of senders.
 
     Args:
         columns: numbers of a sender's row that an edge reads, ROC's d_in.

@@ -56,9 +56,7 @@ class Reference:
             share one.
     """
 
-    def __init__(
-        self, device: Any = None, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, device: Any = None, clock: Callable[[], float] = time.perf_counter) -> None:
         self.clock = clock
         device = jax.devices()[0] if device is None else device
         rng = np.random.default_rng(0)
@@ -148,6 +146,7 @@ def profile(
     for index, convolution in enumerate(convolutions):
         task = _LayerTask.of(convolution, alone[0], columns, is_first=index == 0)
         name = f"{type(convolution).__name__} {columns}->{task.out_columns}"
+        name += ", first" if index == 0 else ""  # Whose input has no gradient.
         columns = task.out_columns
         if layers is not None and index not in layers:
             continue
@@ -177,7 +176,7 @@ def _convolutions(model: Any, layers: Sequence[int] | None) -> list[Any]:
 
 
 def _access(device: Any, task: _LayerTask, width: int | None, cache_bytes: int | None) -> Access:
-    """How a layer reads rows: 16 numbers of 32 bits are a cache line of a CPU."""
+    """The access of a layer: 16 numbers of 32 bits are a cache line of a CPU."""
     is_cpu = device.platform == "cpu"
     if width is None:
         width = 16 if is_cpu else 32
@@ -297,7 +296,7 @@ class _LayerTask:
                 given = iter(halos)
                 return layer(params, part, x, lambda own: next(given))
 
-            if is_first:  # Features have no gradient.
+            if is_first:
                 y, pull = jax.vjp(lambda p, halos: run(p, x, halos), params, halos)
             else:
                 y, pull = jax.vjp(run, params, x, halos)
@@ -353,4 +352,3 @@ def _ratios(
         ratios.append(2 * seconds / (before + behind))
         before = behind
     return ratios
-

@@ -11,7 +11,7 @@ from flax import nnx
 from jaxgraph import nn
 from jaxgraph.parallel import part_alone
 from jaxgraph.partition import partition
-from jaxgraph.planner import FEATURES, CostModel, part_features, profile
+from jaxgraph.planner import FEATURES, fit_layers, part_features, profile
 from jaxgraph.planner.profiling import InTraining
 from tests.layers.neighborhood_cases import CASES
 from tests.tolerance import assert_close
@@ -56,7 +56,7 @@ def test_samples_of_all_layers_and_parts(mode: str) -> None:
     parts = partition(graph, PARTS, "hash")
     model = nn.GAT(graph.num_features, 4, 3, num_heads=2, num_layers=2, rngs=nnx.Rngs(0))
     samples = profile(model, graph, parts, mode=mode, windows=2)
-    layers = [f"GATConv {graph.num_features}->8", "GATConv 8->3"]
+    layers = [f"GATConv {graph.num_features}->8, first", "GATConv 8->3"]
     assert [(s.layer, s.part) for s in samples] == [
         (name, part) for name in layers for part in range(PARTS)
     ]
@@ -68,7 +68,9 @@ def test_samples_of_all_layers_and_parts(mode: str) -> None:
     values = part_features(graph, parts, samples[0].access, tuple(FEATURES))
     found = [s.features[f] for s in samples[:PARTS] for f in FEATURES]
     np.testing.assert_array_equal(found, values.ravel())
-    assert CostModel.fit(samples[:PARTS]).error().num_parts == PARTS
+    models = fit_layers(samples)
+    assert list(models) == layers
+    assert [model.error().num_parts for model in models.values()] == [PARTS, PARTS]
 
 
 def test_what_cannot_be_profiled_is_refused() -> None:
