@@ -8,8 +8,8 @@ difference of two medians of the same part; where it is above 4% (8% at the 90th
 rest is void.
 
 With --balance, graphs of unequal degrees are cut into 8 parts by what was learned, and timed: how
-much faster the slowest part is than by equal numbers of nodes or of edges, and than by a cost of nodes
-and edges.
+much faster the slowest part is than by equal numbers of nodes or of edges, and than by a cost of
+nodes and edges.
 
     python -m benchmarks.cost_model --data-dir DIR --minutes 5 --balance
 """

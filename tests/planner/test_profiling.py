@@ -12,7 +12,7 @@ from jaxgraph import nn
 from jaxgraph.parallel import part_alone
 from jaxgraph.partition import partition
 from jaxgraph.planner import FEATURES, fit_layers, part_features, profile
-from jaxgraph.planner.profiling import InTraining
+from jaxgraph.planner.profiling import InTraining, Reference
 from tests.layers.neighborhood_cases import CASES
 from tests.tolerance import assert_close
 from tests.training import crooked_graph, crooked_sharded
@@ -43,19 +43,34 @@ def test_with_its_halo_given_late_a_part_computes_the_same(name: str, mode: str)
         def __getattr__(self, name: str) -> Any:
             return getattr(part, name)
 
-    expected = case.conv(case.params, Spy(), (of_senders, of_receivers))
-    given = jax.tree.map(lambda leaf: leaf[part.receiver_rows :], sent[0])
-    found = case.conv(case.params, InTraining(part, lambda own: given), of_receivers)
+    ends = of_senders, of_receivers
+    case.conv(case.params, Spy(), ends)
+    rows = part.receiver_rows
+    given = jax.tree.map(lambda leaf: leaf[rows:], sent[0])
+    expected, pull = jax.vjp(lambda *ends: case.conv(case.params, part, ends), *ends)
+    late = InTraining(part, lambda own: given)
+    found, pull_late = jax.vjp(lambda x: case.conv(case.params, late, x), of_receivers)
     mask = np.asarray(part.receivers.node_mask)
     assert_close(np.asarray(found)[mask], np.asarray(expected)[mask], reduction_length=100)
+    gradient = jnp.sin(1.0 + jnp.arange(expected.size)).reshape(expected.shape)
+    gradient = jnp.where(mask[:, None], gradient, 0)
+    (of_x,) = pull_late(gradient)
+    at_senders, at_receivers = pull(gradient)
+    of_both = np.asarray(at_senders)[:rows] + np.asarray(at_receivers)
+    assert_close(np.asarray(of_x)[mask], of_both[mask], reduction_length=1000)
+
+
+@pytest.fixture(scope="module")
+def reference() -> Reference:
+    return Reference()
 
 
 @pytest.mark.parametrize("mode", ["sar", "domain"])
-def test_samples_of_all_layers_and_parts(mode: str) -> None:
+def test_samples_of_all_layers_and_parts(mode: str, reference: Reference) -> None:
     graph = crooked_graph()
     parts = partition(graph, PARTS, "hash")
     model = nn.GAT(graph.num_features, 4, 3, num_heads=2, num_layers=2, rngs=nnx.Rngs(0))
-    samples = profile(model, graph, parts, mode=mode, windows=2)
+    samples = profile(model, graph, parts, mode=mode, windows=2, reference=reference)
     layers = [f"GATConv {graph.num_features}->8, first", "GATConv 8->3"]
     assert [(s.layer, s.part) for s in samples] == [
         (name, part) for name in layers for part in range(PARTS)
