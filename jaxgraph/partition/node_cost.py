@@ -39,13 +39,15 @@ class CacheMisses:
 class NodeCost:
     """The cost of a part, in seconds or any other unit.
 
-        cost_p = per_part + sum_{v in p} per_node_v + per_halo_row halo_p
-                 + per_padded_row max_q nodes_q + misses_p
+        cost_p = per_part + sum_{v in p} per_node_v + per_halo_row halo_p + misses_p
+                 + per_padded_row max_q nodes_q + per_padded_halo_row (P - 1) max_{q, r} halo_qr
 
     Args:
         per_node: float [num_nodes], the cost of a node with the edges that enter it.
         per_halo_row: of a row of another part that the part's edges read.
         per_padded_row: of a row of the largest part, to whose rows all parts are padded.
+        per_padded_halo_row: of a row that every part has room for in its halo: as many from each of
+            the others as the pair of parts with the most has. It moves no cut.
         per_part: of a part as such.
         misses: costs of reading past caches.
 
@@ -58,13 +60,14 @@ class NodeCost:
     per_node: np.ndarray
     per_halo_row: float = 0.0
     per_padded_row: float = 0.0
+    per_padded_halo_row: float = 0.0
     per_part: float = 0.0
     misses: tuple[CacheMisses, ...] = ()
 
     def __post_init__(self) -> None:
         per_node = _checked_vector("per_node", self.per_node)
         object.__setattr__(self, "per_node", per_node)
-        for name in ("per_halo_row", "per_padded_row", "per_part"):
+        for name in ("per_halo_row", "per_padded_row", "per_padded_halo_row", "per_part"):
             object.__setattr__(self, name, _checked_number(name, getattr(self, name)))
         misses = []
         for miss in self.misses:
@@ -84,19 +87,20 @@ class NodeCost:
         """True where the cost of a part depends on its halo."""
         return self.per_halo_row > 0 or bool(self.misses)
 
-    def of_parts(self, assignment: np.ndarray, halo_rows: np.ndarray) -> np.ndarray:
+    def of_parts(self, assignment: np.ndarray, halo_pairs: np.ndarray) -> np.ndarray:
         """Evaluates the cost of every part.
 
         Args:
             assignment: int [num_nodes], the part of each node.
-            halo_rows: int [parts], the nodes of other parts that send to each part.
+            halo_pairs: int [parts, parts], the nodes of part q that send to part p, at [p, q].
 
         Returns:
             float64 [parts].
         """
-        parts = halo_rows.size
+        parts, halo_rows = len(halo_pairs), halo_pairs.sum(axis=1)
         nodes = np.bincount(assignment, minlength=parts)
         fixed = self.per_part + self.per_padded_row * nodes.max()
+        fixed += self.per_padded_halo_row * (parts - 1) * halo_pairs.max()
         costs = fixed + np.bincount(assignment, self.per_node, parts)
         costs += self.per_halo_row * halo_rows
         for miss in self.misses:

@@ -19,7 +19,7 @@ from jaxgraph.graph import Graph
 from jaxgraph.partition.assignment import Partition
 from jaxgraph.partition.node_cost import NodeCost, checked_node_cost
 
-__all__ = ["PartitionReport", "count_halo_rows", "report"]
+__all__ = ["PartitionReport", "count_halo_pairs", "report"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ def report(
     nodes = partition.counts()
     trained = owner[:0] if graph.train_mask is None else owner[graph.train_mask]
     labelled = np.bincount(trained, minlength=num_parts)
-    costs = None if cost is None else cost.of_parts(owner, halo_rows)
+    costs = None if cost is None else cost.of_parts(owner, halo_pairs)
     slots = num_parts * (num_parts - 1) * int(halo_pairs.max())
     return PartitionReport(
         method=partition.method,
@@ -133,21 +133,21 @@ def report(
     )
 
 
-def count_halo_rows(graph: Graph, partition: Partition) -> np.ndarray:
-    """Counts the nodes of other parts that send to each part.
+def count_halo_pairs(graph: Graph, partition: Partition) -> np.ndarray:
+    """Counts the nodes of each part that send to each other part.
 
     Args:
         graph: the graph.
         partition: a partition of its nodes.
 
     Returns:
-        int64 [P].
+        int64 [P, P], the nodes of part q that send to part p, at [p, q]; 0 at [p, p].
     """
     owner = partition.assignment
     receiver_parts = owner[graph.receivers]
     crossing = owner[graph.senders] != receiver_parts
     ends = graph.senders[crossing], receiver_parts[crossing]
-    return _halo_pairs(*ends, owner, partition.num_parts).sum(axis=1)
+    return _halo_pairs(*ends, owner, partition.num_parts)
 
 
 def _halo_pairs(

@@ -385,6 +385,7 @@ def node_cost(model: CostModel | Iterable[CostModel], graph: Graph) -> NodeCost:
         np.sum([cost.per_node for cost in costs], axis=0),
         sum(cost.per_halo_row for cost in costs),
         sum(cost.per_padded_row for cost in costs),
+        sum(cost.per_padded_halo_row for cost in costs),
         sum(cost.per_part for cost in costs),
         tuple(miss for cost in costs for miss in cost.misses),
     )

@@ -19,7 +19,7 @@ import numpy as np
 from jaxgraph.graph import Graph
 from jaxgraph.partition import CacheMisses, NodeCost, Partition
 from jaxgraph.partition.choices import checked_choice
-from jaxgraph.partition.report import count_halo_rows
+from jaxgraph.partition.report import count_halo_pairs
 from jaxgraph.partition.sorting import counting_argsort
 
 __all__ = [
@@ -153,6 +153,11 @@ _TABLE = (
     Feature("padded rows", "rows of the largest part, which all parts have", "per_padded_row"),
     Feature("halo rows", "rows of other parts that the part's edges read", "per_halo_row"),
     Feature(
+        "padded halo rows",
+        "rows that every part has room for in its halo, as the largest pair of parts needs",
+        "per_padded_halo_row",
+    ),
+    Feature(
         "missed edges",
         "edges times the share of the sender rows that does not fit the cache",
         "misses",
@@ -167,7 +172,7 @@ ROC_PRINTED = ("nodes", "neighbors", "runs", "id accesses", "row accesses")
 """Table 2 of ROC, as printed."""
 EDGES_ONLY = ("edges",)
 NODES_AND_EDGES = ("nodes", "edges")
-DEFAULT = ("padded rows", "nodes", "edges", "halo rows", "missed edges")
+DEFAULT = ("padded rows", "nodes", "edges", "halo rows", "padded halo rows", "missed edges")
 """Those that a cost model takes if it is not told otherwise."""
 
 
@@ -247,7 +252,7 @@ def part_features(
             f"partition: assigns {partition.num_nodes} nodes and the graph has {graph.num_nodes}; "
             "expected a partition of this graph."
         )
-    neighbors, halo = Neighbors(graph), count_halo_rows(graph, partition)
+    neighbors, halo = Neighbors(graph), count_halo_pairs(graph, partition)
     columns = [
         weighted_cost({name: 1.0}, neighbors, access).of_parts(partition.assignment, halo)
         for name in features

@@ -105,13 +105,14 @@ def test_the_report_tells_the_cost_of_each_part() -> None:
         np.array([1.0, 2.0, 3.0, 4.0]),
         per_halo_row=10.0,
         per_padded_row=100.0,
+        per_padded_halo_row=1000.0,
         per_part=0.5,
         misses=(CacheMisses(np.array([1.0, 1.0, 1.0, 1.0]), 2.0),),
     )
     found = report(graph, Partition.from_assignment([0, 0, 1, 1], 2), cost)
     # 2 nodes and 1 halo row each: a third of the senders is missed.
     assert found.predicted_cost is not None
-    np.testing.assert_allclose(found.predicted_cost, [213.5 + 2 / 3, 217.5 + 2 / 3])
+    np.testing.assert_allclose(found.predicted_cost, [1213.5 + 2 / 3, 1217.5 + 2 / 3])
     assert found.to_dict()["predicted_cost"] == found.predicted_cost.tolist()
 
 

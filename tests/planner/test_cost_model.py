@@ -166,5 +166,5 @@ def test_samples_that_do_not_belong_are_refused() -> None:
     empty = CostModel("GCNConv 8->8", "sar", "cpu", ACCESS)
     with pytest.raises(ValueError, match="has no samples"):
         empty.predict(np.ones((1, len(DEFAULT))))
-    with pytest.raises(ValueError, match=r"got shape \[2\]; expected \[parts, 5\]"):
+    with pytest.raises(ValueError, match=r"got shape \[2\]; expected \[parts, 6\]"):
         model.predict(np.ones(2))

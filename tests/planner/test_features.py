@@ -26,6 +26,12 @@ def runs_of(senders: set[int]) -> list[int]:
 
 def by_loops(graph: Graph, owner: list[int], num_parts: int, access: Access) -> list[list[float]]:
     edges = list(zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True))
+    halos = {
+        (p, q): len({s for s, r in edges if owner[r] == p and owner[s] == q})
+        for p in range(num_parts)
+        for q in range(num_parts)
+        if p != q
+    }
     largest = max(owner.count(part) for part in range(num_parts))
     rows = []
     for part in range(num_parts):
@@ -46,6 +52,7 @@ def by_loops(graph: Graph, owner: list[int], num_parts: int, access: Access) -> 
             "parts": 1,
             "padded rows": largest,
             "halo rows": len(halo),
+            "padded halo rows": (num_parts - 1) * max(halos.values(), default=0),
             "missed edges": entering * missed,
         }
         rows.append([found[name] for name in FEATURES])
