@@ -395,8 +395,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.core is not None:  # Before jax starts its threads.
         os.sched_setaffinity(0, {options.core})
-    from jaxgraph import planner
+    from jaxgraph import planner, process
 
+    process.tune_process()
     clock = time.perf_counter if options.core is None else time.process_time
     reference = planner.Reference(clock=clock)
     started, console = time.monotonic(), Console(width=130)
