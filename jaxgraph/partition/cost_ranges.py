@@ -3,7 +3,7 @@
 ROC (section 4.2) finds splitting points by binary search on prefix sums of a cost per vertex. Here
 the search is for the cost of the slowest part: a bound is possible if ranges that are as long as
 they can be under it reach the last node. Halo rows are no sum over vertices. For one start of a
-range, one pass over the edges behind it counts them for all its ends at once, so that a bound is
+range, one pass over the edges after it counts them for all its ends at once, so that a bound is
 tried in time linear in the edges.
 """
 
@@ -185,13 +185,13 @@ class _Edges:
         span = slice(self.starts[start], self.starts[end])
         first = np.flatnonzero(self.previous[span] < start)
         receivers = self.receivers[span][first] - start
-        behind = self.senders[span][first] - start
+        offset = self.senders[span][first] - start
         # A sender before its receiver, but in the range, is in every range that has the receiver.
-        outside = (behind < 0) | (behind > receivers)
+        outside = (offset < 0) | (offset > receivers)
         size = end - start
         rows = np.bincount(receivers[outside], minlength=size)
-        # One further on is no halo row of a range that reaches behind it.
-        reached = behind[outside & (behind >= 0) & (behind < size)]
+        # One further on is no halo row of a range that reaches offset it.
+        reached = offset[outside & (offset >= 0) & (offset < size)]
         return np.cumsum(rows - np.bincount(reached, minlength=size))
 
 

@@ -119,7 +119,7 @@ def profile(
         mode: the schedule, "domain" or "sar".
         layers: indices of the layers to time; None: all.
         windows: short times taken of each part, each divided by those of the reference task before
-            and behind it; at least 2.
+            and after it; at least 2.
         width, cache_bytes: as of `Access`; None: those of the device.
         reference: the task beside it; None: a new one. Samples of one model should share one.
 
@@ -344,11 +344,11 @@ def _times_of(
 def _ratios(
     run: Callable[[], Pytree], count: int, windows: int, reference: Reference
 ) -> list[float]:
-    """Times of windows of a task, each divided by the reference before and behind it."""
+    """Times of windows of a task, each divided by the reference before and after it."""
     ratios, before = [], reference.time()
     for _ in range(windows):
         seconds = reference.time_of(run, count)
-        behind = reference.time()
-        ratios.append(2 * seconds / (before + behind))
-        before = behind
+        after = reference.time()
+        ratios.append(2 * seconds / (before + after))
+        before = after
     return ratios

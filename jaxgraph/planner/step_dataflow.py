@@ -287,14 +287,14 @@ class _Layer:
             reads = [of_mapped, *own, self.input, self.parameters]
             self._pull_map(reads, [self._gradient_of_input] if self.index else [])
         else:
-            self._backward_behind(gradient)
+            self._backward_after(gradient)
         if self.index:
             read = [self.before, *self._statistics()] if self.shape.has_norm else [self.input]
             size = self.step.rows(self.width)
             before = self.step.add(Tensor("gradient_of_output", size, self.index - 1))
             self._run("pull_activate", [self._gradient_of_input, *read], [before], is_backward=True)
 
-    def _backward_behind(self, gradient: str) -> None:
+    def _backward_after(self, gradient: str) -> None:
         """The backward of a layer that maps what it has aggregated."""
         has_own = self.kind == "sage" or self.has_skip
         reads = [gradient, self._reduced, self.parameters, *([self.input] if has_own else [])]
