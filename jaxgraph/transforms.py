@@ -235,6 +235,7 @@ def mean_log_degree(graph: Graph) -> float:
     References:
         Corso et al., "Principal neighbourhood aggregation for graph nets", 2020, equation 5.
     """
+    check_graph(graph, "mean_log_degree(graph)")
     if not graph.num_edges:
         raise ValueError("graph has no edge: the mean of log(d + 1) over its nodes is 0.")
     return float(np.log1p(graph.in_degrees().astype(np.float64)).mean())

@@ -2,13 +2,15 @@ import json
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 import benchmarks
-from benchmarks import compile_time, gpu_steps, locality
+from benchmarks import compile_time, cost_model, gpu_steps, locality
 from benchmarks.__main__ import programs
 from benchmarks.command_line import make_parser, write_figures
 from benchmarks.generated import OGBN_PRODUCTS, Shape
+from jaxgraph.planner import FEATURES, Access, Sample
 
 
 def test_programs_are_listed_with_their_first_line(tmp_path: Path):
@@ -43,6 +45,30 @@ def test_figures_are_written_on_request(tmp_path: Path):
     write_figures(parser.parse_args(["--json", str(tmp_path / "a.json")]).json, [{"seconds": 1.5}])
     written = json.loads((tmp_path / "a.json").read_text())
     assert written == {"jax": jax.__version__, "rows": [{"seconds": 1.5}]}
+
+
+def test_sets_of_features_are_compared_on_parts_held_out():
+    def sample(nodes: int, edges: int) -> Sample:
+        values = dict.fromkeys(FEATURES, 0.0) | {"nodes": nodes, "edges": edges}
+        seconds = 1e-4 * nodes + 1e-5 * edges
+        return Sample("GCNConv 4->4", "sar", "cpu", Access(4, 16), "g", 0, values, seconds, 0.02)
+
+    fitted = [sample(*counts) for counts in ((10, 900), (90, 100), (50, 500))]
+    rows = cost_model.compare({"GCN": fitted}, {"GCN": [sample(30, 100), sample(10, 700)]})
+    by_features = {row.features: row for row in rows}
+    assert by_features["default"].median < 0.01 < by_features["edges"].median
+    assert by_features["repeat error of the measurement"].percentile_90 == 0.02
+    assert {(row.fitted, row.held_out) for row in rows} == {(3, 2)}
+
+
+def test_graphs_to_predict_are_what_they_are_called():
+    by_degree = cost_model.degree_ordered(300, 8, 2.5, 0).in_degrees()
+    assert by_degree[:30].min() >= by_degree[-30:].max()
+    dense = cost_model.density_blocked(3200, 20, 2.5, 0).in_degrees().reshape(16, -1).sum(1)
+    assert 30 < dense[-1] / dense[0] < 130
+    assert set(cost_model.grid(8, 1).in_degrees().tolist()) == {8}
+    blocks = cost_model.communities(400, 10, 4, 0)
+    assert np.mean(blocks.senders // 100 == blocks.receivers // 100) > 0.8
 
 
 @pytest.mark.parametrize(

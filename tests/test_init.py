@@ -14,6 +14,7 @@ HOST_MODULES = (
     "jaxgraph.transforms",
     "jaxgraph.datasets",
     "jaxgraph.partition",
+    "jaxgraph.planner",
 )
 
 
@@ -25,7 +26,7 @@ def test_host_modules_never_import_jax():
         "    found = {'jax', 'jaxlib', 'flax', 'optax'} & set(sys.modules)\n"
         "    assert not found, f'{name} imports {sorted(found)}'\n"
         "import jaxgraph\n"
-        "jaxgraph.datasets, jaxgraph.partition, jaxgraph.transforms\n"
+        "jaxgraph.datasets, jaxgraph.partition, jaxgraph.planner, jaxgraph.transforms\n"
         "assert 'jax' not in sys.modules\n"
     )
     result = run_alone(program)
@@ -35,7 +36,7 @@ def test_host_modules_never_import_jax():
 def test_dir_shows_the_public_names_which_are_there():
     modules = [getattr(jaxgraph, name) for name in jaxgraph.__all__]
     modules = [module for module in modules if inspect.ismodule(module)]
-    assert len(modules) == 11
+    assert len(modules) == 12
     for module in (jaxgraph, *modules, jaxgraph.parallel.ptags):
         assert dir(module) == sorted(module.__all__), module.__name__
         assert all(getattr(module, name) is not None for name in module.__all__)

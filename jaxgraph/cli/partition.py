@@ -16,9 +16,9 @@ from jaxgraph.cli.json_file import write_json
 from jaxgraph.cli.limits import Number, OneOf
 from jaxgraph.cli.output import Output
 from jaxgraph.cli.written_file import check_writable
-from jaxgraph.partition import PartitionReport, methods, partition, report
+from jaxgraph.partition import PartitionReport, partition, report
 from jaxgraph.partition.metis import BALANCES, OBJECTIVES
-from jaxgraph.partition.registry import check_names
+from jaxgraph.partition.registry import check_names, costless_methods
 
 __all__ = ["PartitionOptions", "run_partition"]
 
@@ -33,7 +33,7 @@ class PartitionOptions(GraphOptions):
     method: Annotated[
         str,
         _option(help="metis, hash, random, equal-vertices or equal-edges."),
-        OneOf(methods()),
+        OneOf(costless_methods()),
     ] = "metis"
     balance: Annotated[
         str, _option(help="Balance of METIS: nodes, edges or labels."), OneOf(BALANCES)

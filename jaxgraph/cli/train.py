@@ -22,9 +22,9 @@ from jaxgraph.cli.summary import cost_summary, recipe_table, result_summary, sum
 from jaxgraph.cli.written_file import check_writable
 from jaxgraph.graph import Graph
 from jaxgraph.layout.manifest import MODES, TOPOLOGIES
-from jaxgraph.partition import Partition, methods, orders, partition
+from jaxgraph.partition import Partition, orders, partition
 from jaxgraph.partition.metis import BALANCES
-from jaxgraph.partition.registry import check_names
+from jaxgraph.partition.registry import check_names, costless_methods
 
 __all__ = ["TrainOptions", "run_train"]
 
@@ -118,7 +118,7 @@ class TrainOptions(GraphOptions):
     partitioner: Annotated[
         str,
         _device_option(help="metis, hash, random, equal-vertices or equal-edges."),
-        OneOf(methods()),
+        OneOf(costless_methods()),
     ] = "metis"
     balance: Annotated[
         str, _device_option(help="Balance of METIS: nodes, edges or labels."), OneOf(BALANCES)

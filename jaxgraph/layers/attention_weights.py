@@ -53,14 +53,14 @@ def attention_weights(
     Raises:
       ValueError: the layer has no attention, or does not fit the graph's edge data.
     """
+    given = neighborhood
+    neighborhood, x = on_device(given, x)
     message, reducer = stages.message, stages.reducer
     if not isinstance(reducer, Softmax):
         raise ValueError(
             "attention_weights was given the stages of a layer without attention; expected those "
             "of one whose messages a softmax weights, such as jaxgraph.layers.gat_stages(params)"
         )
-    given = neighborhood
-    neighborhood, x = on_device(given, x)
     check_edge_features(neighborhood, "attention_weights", params.get("edge_kernel"))
     inputs, _ = stage_inputs(stages, params, neighborhood, x)
     logits = edge_outputs(neighborhood, _Logits(message), inputs, neighborhood.edge_chunk)

@@ -19,8 +19,8 @@ from jaxgraph.ops.core.reducers import Sum
 from jaxgraph.parallel import FeatureColumns
 from jaxgraph.parallel.columns import ColumnChunk
 from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
+from jaxgraph.parallel.kept_edges import check_all_edges
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, two_ends
-from jaxgraph.parallel.ptags import check_all_edges
 from jaxgraph.parallel.schedules.p3 import push_pull
 from jaxgraph.parallel.sparse_features import refuse_sparse
 from jaxgraph.parallel.whole_graph import on_device

@@ -13,7 +13,7 @@ from jaxgraph.ops.core.messages import Inputs, MessageFn
 from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.reducers import Extremum, Mean, Reducer, Softmax, Sum
 
-__all__ = ["refuse_dropped_edges", "sum_of_kept"]
+__all__ = ["check_all_edges", "refuse_dropped_edges", "sum_of_kept"]
 
 Pytree = Any
 
@@ -66,6 +66,19 @@ def sum_of_kept(
         dtype = sender.dtype if reducer.dtype is None else reducer.dtype
         return weighted_message, Sum(dtype), dataclasses.replace(inputs, edge=weights)
     return _Kept(message), reducer, dataclasses.replace(inputs, edge=(edge, keep))
+
+
+def check_all_edges(shard: Any) -> None:
+    """Raises ValueError for a shard that lacks edges, before columns of features are aggregated.
+
+    Args:
+      shard: the shard of a graph in mode "p3".
+    """
+    if shard.kept_edges is not None:
+        refuse_dropped_edges(
+            "an aggregation of features that are split by column",
+            "map them first, x = jaxgraph.nn.Linear(...)(shard, x)",
+        )
 
 
 def refuse_dropped_edges(what: str, instead: str) -> NoReturn:

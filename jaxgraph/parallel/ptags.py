@@ -34,7 +34,7 @@ from jaxgraph.ops.core.reductions import check_reduction
 from jaxgraph.parallel.checks.message_check import check_each_column, check_each_edge
 from jaxgraph.parallel.columns import ColumnChunk
 from jaxgraph.parallel.features import FeatureColumns
-from jaxgraph.parallel.kept_edges import refuse_dropped_edges
+from jaxgraph.parallel.kept_edges import check_all_edges
 from jaxgraph.parallel.mesh import check_mesh
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
 from jaxgraph.parallel.placement import ShardedGraph
@@ -52,7 +52,6 @@ __all__ = [
     "Shares",
     "aggregate_columns",
     "apply",
-    "check_all_edges",
     "gather",
     "partition",
     "scatter",
@@ -391,14 +390,6 @@ def _sync_columns(shares: Shares, x: FeatureColumns) -> jax.Array:
         sent = aggregation.send(topology.nodes, sent)
     function = partial(_share, shares.after, aggregation)
     return push_pull(topology, function, (kernels, columns), (own, sent))
-
-
-def check_all_edges(shard: Shard) -> None:
-    if shard.kept_edges is not None:
-        refuse_dropped_edges(
-            "an aggregation of features that are split by column",
-            "map them first, x = jaxgraph.nn.Linear(...)(shard, x)",
-        )
 
 
 def _share(

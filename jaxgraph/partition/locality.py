@@ -31,7 +31,9 @@ def orders() -> list[str]:
     return list(_ORDERS)
 
 
-def locality_rank(graph: Graph, order: str, seed: int = 0) -> np.ndarray:
+def locality_rank(
+    graph: Graph, order: str, seed: int = 0, *, nodes_per_group: int | None = None
+) -> np.ndarray:
     """Numbers the nodes of a graph so that neighbours have near numbers.
 
     Args:
@@ -42,6 +44,7 @@ def locality_rank(graph: Graph, order: str, seed: int = 0) -> np.ndarray:
             finds communities and takes longest, and by degree inside a group, so that consecutive
             rows have about equal lengths.
         seed: seed of METIS, from 0 to 2**32 - 1.
+        nodes_per_group: nodes of a group of METIS at most; None: about 1500.
 
     Returns:
         int32 [num_nodes], the place of each node: a permutation.
@@ -55,11 +58,13 @@ def locality_rank(graph: Graph, order: str, seed: int = 0) -> np.ndarray:
         Kumar, "A Fast and High Quality Multilevel Scheme for Partitioning Irregular Graphs", 1998.
     """
     check_graph(graph, "locality_rank(graph, order)")
-    by_rank = _ORDERS[checked_choice("order", order, orders())](graph, checked_seed("seed", seed))
+    chosen, seed = _ORDERS[checked_choice("order", order, orders())], checked_seed("seed", seed)
+    group = min(nodes_per_group or _NODES_PER_GROUP, _NODES_PER_GROUP)
+    by_rank = chosen(graph, seed, group)
     return inverse_permutation(by_rank.astype(np.int32))
 
 
-def _by_search(graph: Graph, seed: int) -> np.ndarray:
+def _by_search(graph: Graph, seed: int, nodes_per_group: int) -> np.ndarray:
     adjacency = undirected_adjacency(graph.senders, graph.receivers, graph.num_nodes)
     entries = np.ones(adjacency.neighbours.size, np.int8)
     # csgraph accepts a csr_matrix in every version of scipy.
@@ -69,19 +74,19 @@ def _by_search(graph: Graph, seed: int) -> np.ndarray:
     return csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=True)
 
 
-def _by_degree(graph: Graph, seed: int) -> np.ndarray:
+def _by_degree(graph: Graph, seed: int, nodes_per_group: int) -> np.ndarray:
     degrees = graph.in_degrees() + graph.out_degrees()
     largest = int(degrees.max())
     return counting_argsort(largest - degrees, largest + 1)
 
 
-def _by_group(graph: Graph, seed: int) -> np.ndarray:
-    num_groups = -(-graph.num_nodes // _NODES_PER_GROUP)
+def _by_group(graph: Graph, seed: int, nodes_per_group: int) -> np.ndarray:
+    num_groups = -(-graph.num_nodes // nodes_per_group)
     group = metis_assignment(graph, num_groups, seed=seed)
-    by_degree = _by_degree(graph, seed)
+    by_degree = _by_degree(graph, seed, nodes_per_group)
     return by_degree[counting_argsort(group[by_degree], num_groups)]
 
 
-_ORDERS: Mapping[str, Callable[[Graph, int], np.ndarray]] = MappingProxyType(
+_ORDERS: Mapping[str, Callable[[Graph, int, int], np.ndarray]] = MappingProxyType(
     {"rcm": _by_search, "degree": _by_degree, "metis": _by_group}
 )

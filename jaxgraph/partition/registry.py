@@ -11,19 +11,27 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import check_graph
 from jaxgraph.partition.assignment import Partition, checked_num_parts
 from jaxgraph.partition.choices import checked_choice
+from jaxgraph.partition.cost_ranges import cost_ranges
 from jaxgraph.partition.hashing import hash_assignment
 from jaxgraph.partition.locality import locality_rank, orders
 from jaxgraph.partition.metis import BALANCES, OBJECTIVES, metis_assignment
+from jaxgraph.partition.node_cost import NodeCost, checked_node_cost
 from jaxgraph.partition.ranges import equal_edges_assignment, equal_vertices_assignment
 from jaxgraph.partition.shuffling import random_assignment
+from jaxgraph.partition.sorting import inverse_permutation
 from jaxgraph.seeds import checked_seed
 
-__all__ = ["check_names", "methods", "partition"]
+__all__ = ["check_names", "costless_methods", "methods", "partition"]
+
+
+_GROUPS_PER_PART = 16
+"""Groups of METIS at least in the range of a part: few of them are cut."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +42,26 @@ class _Request:
     seed: int
     balance: str
     objective: str
+    rank: np.ndarray | None
+    node_cost: NodeCost | None
 
 
 @dataclass(frozen=True)
 class _Method:
-    """A partitioner: its function, and the balances and objectives that it supports."""
+    """A partitioner: its function, and the balances and objectives that it can be asked for.
+
+    Args:
+        assign: the function.
+        balances, objectives: names.
+        order: the order of the nodes if the caller names none.
+        takes_cost: whether it needs a cost of the nodes; the others take none.
+    """
 
     assign: Callable[[Graph, _Request], np.ndarray]
     balances: Sequence[str] = ("nodes",)
     objectives: Sequence[str] = ("cut",)
+    order: str | None = None
+    takes_cost: bool = False
 
 
 def _hash(graph: Graph, request: _Request) -> np.ndarray:
@@ -71,6 +90,15 @@ def _metis(graph: Graph, request: _Request) -> np.ndarray:
     )
 
 
+def _cost(graph: Graph, request: _Request) -> np.ndarray:
+    assert request.rank is not None and request.node_cost is not None
+    by_rank = inverse_permutation(request.rank)
+    cuts = cost_ranges(graph, request.node_cost, by_rank, request.num_parts)
+    assignment = np.empty(graph.num_nodes, np.int32)
+    assignment[by_rank] = np.repeat(np.arange(request.num_parts, dtype=np.int32), np.diff(cuts))
+    return assignment
+
+
 _METHODS: Mapping[str, _Method] = MappingProxyType(
     {
         "hash": _Method(_hash),
@@ -78,6 +106,7 @@ _METHODS: Mapping[str, _Method] = MappingProxyType(
         "equal-vertices": _Method(_equal_vertices),
         "equal-edges": _Method(_equal_edges, balances=("nodes", "edges")),
         "metis": _Method(_metis, balances=BALANCES, objectives=OBJECTIVES),
+        "cost": _Method(_cost, order="metis", takes_cost=True),
     }
 )
 
@@ -85,6 +114,11 @@ _METHODS: Mapping[str, _Method] = MappingProxyType(
 def methods() -> list[str]:
     """Returns the names that ``partition`` accepts as its method."""
     return list(_METHODS)
+
+
+def costless_methods() -> list[str]:
+    """Returns the names of the methods that need no ``node_cost``."""
+    return [name for name, method in _METHODS.items() if not method.takes_cost]
 
 
 def partition(
@@ -95,6 +129,8 @@ def partition(
     balance: str = "nodes",
     objective: str = "cut",
     order: str | None = None,
+    *,
+    node_cost: ArrayLike | NodeCost | None = None,
 ) -> Partition:
     """Assigns every node of a graph to one of num_parts parts.
 
@@ -102,26 +138,33 @@ def partition(
         graph: the graph.
         num_parts: number of parts, at most the number of nodes.
         method: "metis"; "hash", by node id alone; "random", shuffled parts of equal size;
-            "equal-vertices" or "equal-edges", contiguous ranges. Only "hash" may leave a part
-            empty, where parts have few nodes.
+            "equal-vertices" or "equal-edges", contiguous ranges; "cost", ranges of `order` whose
+            slowest part costs least. Only "hash" may leave a part empty, where parts have few
+            nodes.
         seed: from 0 to 2**32 - 1; the same arguments give the same partition.
-        balance: the weight that METIS balances: "nodes", "edges" (counted at the receiver's part)
-            or "labels" (nodes of the training mask). The names of the other methods state their
-            balance.
-        objective: what METIS minimises: "cut" (edges between parts) or "volume" (rows to send).
-        order: order of the nodes of a part in memory, which affects speed alone: None, as in the
-            graph; or "rcm", "degree" or "metis", see ``locality_rank``. Useful for one part too.
+        balance: what METIS makes equal: "nodes", "edges" (counted at the receiver's part) or
+            "labels" (nodes of the training mask). The other methods have their balance in their
+            name.
+        objective: what METIS makes small: "cut" (edges between parts) or "volume" (rows to send).
+        order: order of the nodes of a part in memory, which changes nothing but speed: None, as
+            in the graph; or "rcm", "degree" or "metis", see ``locality_rank``. Of use in one part
+            too. The ranges of method "cost" are of this order, None: "metis".
+        node_cost: for method "cost": float [num_nodes], the cost of each node with the edges that
+            enter it; or a ``NodeCost``, which knows halo rows and padding as well, such as that of
+            ``jaxgraph.planner.node_cost(model, graph)``.
 
     Returns:
         The partition.
 
     Raises:
         ValueError: a name is unknown or not for this method, the seed is out of range, there are
-            more parts than nodes, or balance is "labels" and the graph has no training mask.
+            more parts than nodes, balance is "labels" and the graph has no training mask, or
+            node_cost is missing, negative, not finite, of another length or not for this method.
+        TypeError: node_cost is not made of real numbers.
         RuntimeError: METIS crashed, failed, or did not end in time.
 
     References:
-        SAR, section 4.2 (METIS); P3, section 3.1 (hash); ROC, section 4.2 (ranges).
+        SAR, section 4.2 (METIS); P3, section 3.1 (hash); ROC, section 4.2 (ranges, cost).
     """
     check_graph(graph, "partition(graph, num_parts)")
     check_names(method, balance, objective, order)
@@ -132,9 +175,11 @@ def partition(
             f"num_parts: got {num_parts} for a graph of {graph.num_nodes} nodes; expected at most "
             f"one part per node. Use num_parts={graph.num_nodes} or fewer."
         )
-    request = _Request(num_parts, seed, balance, objective)
-    assignment = _METHODS[method].assign(graph, request)
-    rank = None if order is None else locality_rank(graph, order, seed)
+    chosen = _METHODS[method]
+    cost = _checked_cost(method, chosen, node_cost, graph.num_nodes)
+    rank = _rank(graph, chosen, order, seed, num_parts)
+    request = _Request(num_parts, seed, balance, objective, rank, cost)
+    assignment = chosen.assign(graph, request)
     return Partition(assignment, num_parts, method, rank)
 
 
@@ -156,6 +201,27 @@ def check_names(
         checked_choice("order", order, orders())
     _check_offered("balance", balance, method, chosen.balances)
     _check_offered("objective", objective, method, chosen.objectives)
+
+
+def _rank(
+    graph: Graph, chosen: _Method, order: str | None, seed: int, num_parts: int
+) -> np.ndarray | None:
+    if order is None and chosen.order is None:
+        return None
+    group = None
+    if chosen.order is not None:
+        group = -(-graph.num_nodes // (num_parts * _GROUPS_PER_PART))
+    return locality_rank(graph, order or chosen.order or "", seed, nodes_per_group=group)
+
+
+def _checked_cost(
+    method: str, chosen: _Method, node_cost: ArrayLike | NodeCost | None, num_nodes: int
+) -> NodeCost | None:
+    if chosen.takes_cost:
+        return checked_node_cost(node_cost, num_nodes)
+    if node_cost is not None:
+        raise ValueError(f"node_cost: {method!r} takes no cost of nodes; use method='cost'.")
+    return None
 
 
 def _check_offered(argument: str, name: str, method: str, offered: Sequence[str]) -> None:

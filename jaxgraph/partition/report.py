@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import check_graph, kind_of
 from jaxgraph.partition.assignment import Partition
+from jaxgraph.partition.node_cost import NodeCost, checked_node_cost
 
-__all__ = ["PartitionReport", "report"]
+__all__ = ["PartitionReport", "count_halo_pairs", "report"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +44,8 @@ class PartitionReport:
         halo_balance: max / mean of halo_rows.
         exchange_padding: rows sent if every pair of parts exchanges as many as the largest pair,
             over halo_total.
+        predicted_cost: float64 [P], what each part costs by the node_cost that was given, or None.
+        cost_balance: max / mean of predicted_cost, or None.
     """
 
     method: str
@@ -60,6 +64,8 @@ class PartitionReport:
     label_balance: float
     halo_balance: float
     exchange_padding: float
+    predicted_cost: np.ndarray | None = None
+    cost_balance: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields by name, arrays as lists: ready for JSON."""
@@ -70,18 +76,21 @@ class PartitionReport:
         }
 
 
-def report(graph: Graph, partition: Partition) -> PartitionReport:
+def report(
+    graph: Graph, partition: Partition, node_cost: ArrayLike | NodeCost | None = None
+) -> PartitionReport:
     """Measures a partition of a graph.
 
     Args:
         graph: the graph.
         partition: a partition of its nodes.
+        node_cost: a cost of nodes, as for ``jaxgraph.partition.partition``, or None.
 
     Returns:
         The report. A ratio whose mean or total is zero is 1.
 
     Raises:
-        ValueError: the partition has another number of nodes than the graph.
+        ValueError: the partition or the cost has another number of nodes than the graph.
     """
     check_graph(graph, "report(graph, partition)")
     if not isinstance(partition, Partition):
@@ -94,6 +103,7 @@ def report(graph: Graph, partition: Partition) -> PartitionReport:
             f"partition: assigns {partition.num_nodes} nodes and the graph has {graph.num_nodes}; "
             "expected a partition of this graph."
         )
+    cost = None if node_cost is None else checked_node_cost(node_cost, graph.num_nodes)
     num_parts, owner = partition.num_parts, partition.assignment
     receiver_parts = owner[graph.receivers]
     crossing = owner[graph.senders] != receiver_parts
@@ -105,6 +115,7 @@ def report(graph: Graph, partition: Partition) -> PartitionReport:
     nodes = partition.counts()
     trained = owner[:0] if graph.train_mask is None else owner[graph.train_mask]
     labelled = np.bincount(trained, minlength=num_parts)
+    costs = None if cost is None else cost.of_parts(owner, halo_pairs)
     slots = num_parts * (num_parts - 1) * int(halo_pairs.max())
     return PartitionReport(
         method=partition.method,
@@ -123,7 +134,26 @@ def report(graph: Graph, partition: Partition) -> PartitionReport:
         label_balance=_max_over_mean(labelled),
         halo_balance=_max_over_mean(halo_rows),
         exchange_padding=slots / halo_total if halo_total else 1.0,
+        predicted_cost=costs,
+        cost_balance=None if costs is None else _max_over_mean(costs),
     )
+
+
+def count_halo_pairs(graph: Graph, partition: Partition) -> np.ndarray:
+    """Counts the nodes of each part that send to each other part.
+
+    Args:
+        graph: the graph.
+        partition: a partition of its nodes.
+
+    Returns:
+        int64 [P, P], the nodes of part q that send to part p, at [p, q]; 0 at [p, p].
+    """
+    owner = partition.assignment
+    receiver_parts = owner[graph.receivers]
+    crossing = owner[graph.senders] != receiver_parts
+    ends = graph.senders[crossing], receiver_parts[crossing]
+    return _halo_pairs(*ends, owner, partition.num_parts)
 
 
 def _halo_pairs(
@@ -140,5 +170,5 @@ def _halo_pairs(
 
 
 def _max_over_mean(values: np.ndarray) -> float:
-    total = int(values.sum())
+    total = values.sum()
     return float(values.max() * values.size / total) if total else 1.0

@@ -107,7 +107,7 @@ def test_a_truncated_file_is_named(tmp_path: Path) -> None:
         ({"network": NETWORK}, "has no sparse matrix 'group'"),
         ({"network": NETWORK.toarray(), "group": GROUP}, "has no sparse matrix 'network'"),
         ({"network": NETWORK, "group": GROUP[:4]}, r"'network' is \(10, 10\); expected \(4, 4\)"),
-        ({"network": NETWORK, "group": GROUP * 2}, "4 values other than 0 and 1"),
+        ({"network": NETWORK, "group": GROUP * 2}, "4 values other than 0, 1 and NaN"),
     ],
 )
 def test_content_that_does_not_fit_is_named(

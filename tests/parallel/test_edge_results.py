@@ -58,7 +58,7 @@ def test_what_does_not_belong_together_is_refused() -> None:
     for wrong in wrongs:
         with pytest.raises(ValueError, match=r"outputs='edges'\) returns it"):
             gather_edges(wrong, sharded, GRAPH, split)
-    with pytest.raises(ValueError, match="was given a Graph; expected the result of"):
+    with pytest.raises(ValueError, match="got a Graph for the sharded graph; expected"):
         gather_edges(values, GRAPH, GRAPH, split)  # pyright: ignore[reportArgumentType]
 
 

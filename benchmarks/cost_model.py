@@ -1,0 +1,433 @@
+"""The error of predicted times of a layer, on graphs that the cost model never saw.
+
+Models of one layer of GCN and one of GAT, 128 to 128 columns, learn from parts of some generated
+graphs and predict those of others, of other sizes, exponents and numbers of parts, and of data
+sets. The features were chosen before. Beside them stand ROC's five as printed, edges alone, and
+nodes and edges, all fitted alike. Parts below 5 ms count nowhere. The repeat error is the relative
+difference of two medians of the same part; where it is above 4% (8% at the 90th percentile) the
+rest is void.
+
+With --balance, graphs of unequal degrees are cut into 8 parts by what was learned, and timed: how
+much faster the slowest part is than by equal numbers of nodes or of edges, and than by a cost of
+nodes and edges.
+
+    python -m benchmarks.cost_model --data-dir DIR --minutes 5 --balance
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.command_line import make_parser, write_figures
+
+COLUMNS = 128
+LEAST_SECONDS = 5e-3
+MODELS = ("GCN", "GAT")
+DATA_SETS = {"amazon-photo": 2, "coauthor-cs": 2, "blogcatalog": 4}
+"""Those whose parts take 5 ms, with their numbers of parts."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A graph and how it is cut.
+
+    Attributes:
+      name: of the graph.
+      make: makes it.
+      parts, method: of the partition.
+    """
+
+    name: str
+    make: Callable[[], Any]
+    parts: int
+    method: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """The error of a model's predictions with a set of features.
+
+    Attributes:
+      model, features: their names.
+      median, percentile_90: of the relative errors of the parts held out.
+      fitted, held_out: how many parts.
+    """
+
+    model: str
+    features: str
+    median: float
+    percentile_90: float
+    fitted: int
+    held_out: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Balance:
+    """The measured times of the parts of a graph under a partitioner.
+
+    Attributes:
+      model, graph, method: their names.
+      slowest: seconds of the slowest part.
+      over_mean: the same over the mean.
+      repeat_error: median of the parts'.
+      nodes: of the smallest and of the largest part.
+    """
+
+    model: str
+    graph: str
+    method: str
+    slowest: float
+    over_mean: float
+    repeat_error: float
+    nodes: tuple[int, int]
+
+
+def power_law(nodes: int, degree: float, exponent: float, seed: int) -> Any:
+    """A Chung-Lu graph with ids at random."""
+    import jaxgraph as jg
+
+    options: dict[str, Any] = {"degree_exponent": exponent, "num_features": 0, "seed": seed}
+    return jg.datasets.load("chung-lu", num_nodes=nodes, degree=degree, **options)
+
+
+def degree_ordered(nodes: int, degree: float, exponent: float, seed: int) -> Any:
+    """The same with ids by descending degree."""
+    graph = power_law(nodes, degree, exponent, seed)
+    place = np.empty(nodes, np.int32)
+    place[np.argsort(-graph.in_degrees(), kind="stable")] = np.arange(nodes, dtype=np.int32)
+    return relabelled(graph, place)
+
+
+def communities(nodes: int, degree: float, blocks: int, seed: int) -> Any:
+    """A block model whose blocks have consecutive ids."""
+    import jaxgraph as jg
+
+    options: dict[str, Any] = {"num_classes": blocks, "homophily": 0.9, "num_features": 0}
+    graph: Any = jg.datasets.load("sbm", num_nodes=nodes, degree=degree, seed=seed, **options)
+    place = np.empty(nodes, np.int32)
+    place[np.argsort(graph.labels, kind="stable")] = np.arange(nodes, dtype=np.int32)
+    return relabelled(graph, place)
+
+
+def density_blocked(nodes: int, degree: float, exponent: float, seed: int) -> Any:
+    """A power law in 16 blocks of consecutive ids, the last 64 times as dense as the first."""
+    rng = np.random.default_rng(seed)
+    weights = rng.permutation(np.arange(1, nodes + 1) ** (-1 / (exponent - 1)))
+    weights *= 64.0 ** (np.arange(nodes) * 16 // nodes / 15)
+    ends = np.cumsum(weights) / weights.sum()
+    drawn = np.searchsorted(ends, rng.random((2, round(nodes * degree / 2))))
+    drawn = np.minimum(drawn, nodes - 1).astype(np.int32)
+    return bare(np.concatenate(drawn), np.concatenate(drawn[::-1]), nodes)
+
+
+def grid(side: int, reach: int) -> Any:
+    """A square grid whose nodes are linked to all within `reach` steps, the steps of a king."""
+    ids = np.arange(side * side).reshape(side, side)
+    senders, receivers = [], []
+    for down in range(-reach, reach + 1):
+        for right in range(-reach, reach + 1):
+            if (down, right) != (0, 0):
+                shifted = np.roll(ids, (down, right), (0, 1))
+                senders.append(shifted.ravel())
+                receivers.append(ids.ravel())
+    return bare(np.concatenate(senders), np.concatenate(receivers), side * side)
+
+
+def bare(senders: np.ndarray, receivers: np.ndarray, nodes: int) -> Any:
+    """A graph of these edges."""
+    import jaxgraph as jg
+
+    ends = senders.astype(np.int32), receivers.astype(np.int32)
+    return jg.Graph.from_edges(*ends, num_nodes=nodes)
+
+
+def relabelled(graph: Any, place: np.ndarray) -> Any:
+    """The edges of a graph with other ids."""
+    return bare(place[graph.senders], place[graph.receivers], graph.num_nodes)
+
+
+def cases_to_fit() -> list[Case]:
+    """The graphs that models learn from."""
+    return [
+        Case("power law 2.3", lambda: power_law(18_000, 40, 2.3, 1), 6, "equal-vertices"),
+        Case("power law 2.8", lambda: power_law(36_000, 24, 2.8, 2), 6, "hash"),
+        Case("by degree 2.3", lambda: degree_ordered(20_000, 40, 2.3, 3), 8, "equal-vertices"),
+        Case("by degree 2.7", lambda: degree_ordered(26_000, 30, 2.7, 4), 6, "equal-edges"),
+        Case("density 2.4", lambda: density_blocked(26_000, 40, 2.4, 5), 8, "equal-edges"),
+        Case("communities 40", lambda: communities(30_000, 24, 40, 6), 6, "equal-vertices"),
+        Case("grid 2", lambda: grid(170, 2), 6, "equal-vertices"),
+        Case("power law, 2 parts", lambda: power_law(10_000, 60, 2.5, 7), 2, "equal-vertices"),
+    ]
+
+
+def cases_held_out(data_dir: Path | None) -> list[Case]:
+    """The graphs that models are tried on."""
+    generated = [
+        Case("power law 2.1", lambda: power_law(26_000, 36, 2.1, 11), 5, "equal-vertices"),
+        Case("power law 2.5", lambda: power_law(15_000, 60, 2.5, 12), 4, "metis"),
+        Case("by degree 2.1", lambda: degree_ordered(24_000, 40, 2.1, 13), 6, "equal-edges"),
+        Case("by degree 2.5", lambda: degree_ordered(34_000, 30, 2.5, 14), 8, "equal-vertices"),
+        Case("density 2.6", lambda: density_blocked(32_000, 36, 2.6, 15), 6, "equal-vertices"),
+        Case("communities 100", lambda: communities(40_000, 20, 100, 16), 8, "equal-edges"),
+        Case("grid 1", lambda: grid(240, 1), 6, "equal-vertices"),
+    ]
+    if data_dir is None:
+        return generated
+    return generated + [
+        Case(name, partial(data_set, name, data_dir), parts, "equal-vertices")
+        for name, parts in DATA_SETS.items()
+    ]
+
+
+def data_set(name: str, data_dir: Path) -> Any:
+    """The edges of a data set."""
+    import jaxgraph as jg
+
+    graph = jg.datasets.load(name, data_dir=data_dir)
+    return bare(graph.senders, graph.receivers, graph.num_nodes)
+
+
+def with_features(graph: Any) -> Any:
+    """The graph with normal features."""
+    rng = np.random.default_rng(0)
+    return graph.replace(nodes=rng.standard_normal((graph.num_nodes, COLUMNS), np.float32))
+
+
+def make_model(name: str) -> Any:
+    """A model whose second layer is the one that is timed."""
+    from flax import nnx
+
+    import jaxgraph as jg
+
+    if name == "GCN":
+        return jg.nn.GCN(COLUMNS, COLUMNS, COLUMNS, num_layers=3, rngs=nnx.Rngs(0))
+    heads: dict[str, Any] = {"num_heads": 4, "num_layers": 3}
+    return jg.nn.GAT(COLUMNS, COLUMNS // 4, COLUMNS, **heads, rngs=nnx.Rngs(0))
+
+
+def measure(
+    cases: Sequence[Case], options: argparse.Namespace, reference: Any, deadline: float
+) -> Iterator[tuple[str, Any]]:
+    """Times every part of every case until the deadline; yields (model, sample)."""
+    import jaxgraph as jg
+    from jaxgraph import planner
+
+    for case in cases:
+        if time.monotonic() > deadline:
+            return
+        graph = with_features(case.make()).replace(name=case.name)
+        parts = jg.partition.partition(graph, case.parts, case.method)
+        for name in options.models:
+            for sample in planner.profile(
+                make_model(name),
+                graph,
+                parts,
+                mode=options.mode,
+                layers=(1,),
+                windows=options.windows,
+                reference=reference,
+            ):
+                yield name, sample
+
+
+def compare(fitted: Mapping[str, list[Any]], held_out: Mapping[str, list[Any]]) -> list[Row]:
+    """The errors of every set of features, and the repeat error."""
+    from jaxgraph import planner
+
+    sets = {
+        "default": planner.DEFAULT,
+        "ROC, as printed": planner.ROC_PRINTED,
+        "edges": planner.EDGES_ONLY,
+        "nodes and edges": planner.NODES_AND_EDGES,
+    }
+    rows = []
+    for name, samples in fitted.items():
+        tried = held_out.get(name, [])
+        if not samples or not tried:
+            continue
+        counts = (len(samples), len(tried))
+        for label, features in sets.items():
+            error = planner.CostModel.fit(samples, features).error(tried)
+            rows.append(Row(name, label, error.median, error.percentile_90, *counts))
+        repeats = [sample.repeat_error for sample in [*samples, *tried]]
+        ends = float(np.median(repeats)), float(np.percentile(repeats, 90))
+        rows.append(Row(name, "repeat error of the measurement", *ends, *counts))
+    return rows
+
+
+def by_graph(fitted: Mapping[str, list[Any]], held_out: Mapping[str, list[Any]]) -> Table:
+    """The predictions by the default features for every graph that was held out."""
+    from jaxgraph import planner
+
+    table = Table(title="held-out parts: measured ms, predicted / measured")
+    for column in ("model", "graph", "ms", "predicted / measured"):
+        table.add_column(column)
+    for name, samples in fitted.items():
+        model = planner.CostModel.fit(samples)
+        for graph in dict.fromkeys(sample.graph for sample in held_out.get(name, [])):
+            some = [sample for sample in held_out[name] if sample.graph == graph]
+            values = np.array([[s.features[f] for f in model.features] for s in some])
+            ratios = model.predict(values) / np.array([s.seconds for s in some])
+            milliseconds = " ".join(f"{1e3 * s.seconds:.1f}" for s in some)
+            table.add_row(name, graph, milliseconds, " ".join(f"{r:.2f}" for r in ratios))
+    return table
+
+
+def cases_to_balance() -> list[Case]:
+    """The graphs that are cut by what was learned."""
+    return [
+        Case("by degree 2.1", lambda: degree_ordered(40_000, 40, 2.1, 21), 8, "cost"),
+        Case("by degree 2.5", lambda: degree_ordered(40_000, 40, 2.5, 22), 8, "cost"),
+        Case("density 2.5", lambda: density_blocked(40_000, 40, 2.5, 23), 8, "cost"),
+    ]
+
+
+def cuts(graph: Any, num_parts: int, samples: Sequence[Any]) -> dict[str, Any]:
+    """The partitions that are compared, by name."""
+    from jaxgraph import planner
+    from jaxgraph.partition import Partition, balanced_ranges, partition
+
+    learned = {
+        name: planner.node_cost(planner.CostModel.fit(samples, features), graph)
+        for name, features in (
+            ("nodes and edges", planner.NODES_AND_EDGES),
+            ("cost", planner.DEFAULT),
+        )
+    }
+    sizes = np.diff(balanced_ranges(learned["nodes and edges"].per_node, num_parts))
+    return {
+        "equal vertices": partition(graph, num_parts, "equal-vertices"),
+        "equal edges": partition(graph, num_parts, "equal-edges"),
+        "nodes and edges": Partition(np.repeat(np.arange(num_parts), sizes), num_parts),
+        "cost": partition(graph, num_parts, "cost", node_cost=learned["cost"]),
+    }
+
+
+def balance(
+    fitted: Mapping[str, list[Any]], options: argparse.Namespace, reference: Any, deadline: float
+) -> list[Balance]:
+    """Times the parts of every graph under every partitioner, until the deadline."""
+    from jaxgraph import planner
+
+    rows = []
+    for case in cases_to_balance():
+        if time.monotonic() > deadline:
+            break
+        graph = with_features(case.make())
+        for model, samples in fitted.items():
+            for method, parts in cuts(graph, case.parts, samples).items():
+                found = planner.profile(
+                    make_model(model),
+                    graph,
+                    parts,
+                    mode=options.mode,
+                    layers=(1,),
+                    windows=options.windows,
+                    reference=reference,
+                )
+                times = np.array([sample.seconds for sample in found])
+                repeat = float(np.median([sample.repeat_error for sample in found]))
+                counts = parts.counts()
+                extent = int(counts.min()), int(counts.max())
+                ratio = float(times.max() / times.mean())
+                rows.append(
+                    Balance(model, case.name, method, float(times.max()), ratio, repeat, extent)
+                )
+    return rows
+
+
+def show_balance(rows: Sequence[Balance], console: Console) -> None:
+    """Prints the slowest parts as a table, with the gain over the better of the equal cuts."""
+    table = Table(title="slowest of 8 parts, measured; gain over the better of the equal cuts")
+    for column in ("model", "graph", "cut", "slowest, ms", "/ mean", "repeat", "nodes", "gain"):
+        table.add_column(column)
+    gains = []
+    for row in rows:
+        same = [r for r in rows if (r.model, r.graph) == (row.model, row.graph)]
+        gain = min(r.slowest for r in same if r.method.startswith("equal")) / row.slowest
+        gains += [gain] if row.method == "cost" else []
+        table.add_row(
+            *(row.model, row.graph, row.method, f"{1e3 * row.slowest:.1f}"),
+            *(f"{row.over_mean:.2f}", f"{row.repeat_error:.1%}"),
+            *(f"{row.nodes[0]} to {row.nodes[1]}", f"{gain:.2f}"),
+        )
+    console.print(table)
+    console.print(f"geometric mean of the gains: {np.exp(np.mean(np.log(gains))):.2f}")
+
+
+def show(rows: Sequence[Row], console: Console) -> None:
+    """Prints the errors as a table."""
+    table = Table(title="relative error of predicted times, parts of at least 5 ms")
+    for column in ("model", "features", "median", "90th percentile", "parts fitted", "held out"):
+        table.add_column(column, justify="left" if column in ("model", "features") else "right")
+    for row in rows:
+        errors = f"{row.median:.1%}", f"{row.percentile_90:.1%}"
+        table.add_row(row.model, row.features, *errors, str(row.fitted), str(row.held_out))
+    console.print(table)
+
+
+def main() -> None:
+    """Reads the command line, measures and prints."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--mode", choices=("domain", "sar"), default="domain")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=5.0,
+        help="half to fit, half held out; half as many again to balance",
+    )
+    parser.add_argument("--windows", type=int, default=8)
+    parser.add_argument("--core", type=int, help="run on this core alone, and count CPU seconds")
+    parser.add_argument("--balance", action="store_true", help="cut graphs by what was learned")
+    parser.add_argument("--data-dir", type=Path, default=os.environ.get("JAXGRAPH_DATA"))
+    options = parser.parse_args()
+    if options.core is not None:  # Before jax starts its threads.
+        os.sched_setaffinity(0, {options.core})
+    from jaxgraph import planner, process
+
+    process.tune_process()
+    clock = time.perf_counter if options.core is None else time.process_time
+    reference = planner.Reference(clock=clock)
+    started, console = time.monotonic(), Console(width=130)
+    found: list[dict[str, list[Any]]] = []
+    data_dir = None if options.data_dir is None else Path(options.data_dir)
+    for half, cases in enumerate((cases_to_fit(), cases_held_out(data_dir)), start=1):
+        samples: dict[str, list[Any]] = {name: [] for name in options.models}
+        for name, sample in measure(
+            cases, options, reference, started + half * 30 * options.minutes
+        ):
+            if sample.seconds >= LEAST_SECONDS:
+                samples[name].append(sample)
+        found.append(samples)
+    rows = compare(*found)
+    console.print(by_graph(*found))
+    show(rows, console)
+    measured = [
+        dataclasses.asdict(sample) | {"role": role}
+        for role, samples in zip(("fitted", "held out"), found, strict=True)
+        for each in samples.values()
+        for sample in each
+    ]
+    figures = [*map(dataclasses.asdict, rows), *measured]
+    write_figures(options.json, figures)
+    if options.balance:
+        end = time.monotonic() + 30 * options.minutes
+        balanced = balance(found[0], options, reference, end)
+        show_balance(balanced, console)
+        write_figures(options.json, [*figures, *map(dataclasses.asdict, balanced)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""The cost of a part as a sum over its nodes, its halo and its padding, for ``method="cost"``.
+
+ROC (section 4.2) predicts the time of a part as the sum of the costs of its vertices. What a part
+fetches, pads and misses in the cache is no such sum; it is stated here beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from jaxgraph.graph_arrays import refuse_masked
+
+__all__ = ["CacheMisses", "NodeCost", "checked_node_cost"]
+
+
+@dataclass(frozen=True, eq=False)
+class CacheMisses:
+    """The cost of reading senders that a cache does not hold.
+
+        sum_v per_node_v * max(0, 1 - cached_rows / (nodes + halo rows))
+
+    Args:
+        per_node: float [num_nodes], the cost of a node if none of its senders is in the cache.
+        cached_rows: sender rows that the cache holds.
+    """
+
+    per_node: np.ndarray
+    cached_rows: float
+
+    def share(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the share of this many sender rows that does not fit, float [...]."""
+        return np.maximum(0.0, 1.0 - self.cached_rows / np.maximum(rows, 1))
+
+
+@dataclass(frozen=True, eq=False)
+class NodeCost:
+    """The cost of a part, in seconds or any other unit.
+
+        cost_p = per_part + sum_{v in p} per_node_v + per_halo_row halo_p + misses_p
+                 + per_padded_row max_q nodes_q + per_padded_halo_row (P - 1) max_{q, r} halo_qr
+
+    Args:
+        per_node: float [num_nodes], the cost of a node with the edges that enter it.
+        per_halo_row: of a row of another part that the part's edges read.
+        per_padded_row: of a row of the largest part, to whose rows all parts are padded.
+        per_padded_halo_row: of a row that every part has room for in its halo: as many from each of
+            the others as the pair of parts with the most has. It moves no cut.
+        per_part: of a part as such.
+        misses: costs of reading past caches.
+
+    Raises:
+        TypeError: a cost is not made of real numbers.
+        ValueError: an array is no vector, their lengths differ, or a cost is negative or not
+            finite.
+    """
+
+    per_node: np.ndarray
+    per_halo_row: float = 0.0
+    per_padded_row: float = 0.0
+    per_padded_halo_row: float = 0.0
+    per_part: float = 0.0
+    misses: tuple[CacheMisses, ...] = ()
+
+    def __post_init__(self) -> None:
+        per_node = _checked_vector("per_node", self.per_node)
+        object.__setattr__(self, "per_node", per_node)
+        for name in ("per_halo_row", "per_padded_row", "per_padded_halo_row", "per_part"):
+            object.__setattr__(self, name, _checked_number(name, getattr(self, name)))
+        misses = []
+        for miss in self.misses:
+            costs = _checked_vector("misses.per_node", miss.per_node)
+            _check_length("misses.per_node", costs, per_node.size)
+            cached = _checked_number("misses.cached_rows", miss.cached_rows)
+            misses.append(CacheMisses(costs, cached))
+        object.__setattr__(self, "misses", tuple(misses))
+
+    @property
+    def num_nodes(self) -> int:
+        """The number of nodes."""
+        return self.per_node.size
+
+    @property
+    def reads_halo(self) -> bool:
+        """True where the cost of a part depends on its halo."""
+        return self.per_halo_row > 0 or bool(self.misses)
+
+    def of_parts(self, assignment: np.ndarray, halo_pairs: np.ndarray) -> np.ndarray:
+        """Evaluates the cost of every part.
+
+        Args:
+            assignment: int [num_nodes], the part of each node.
+            halo_pairs: int [parts, parts], the nodes of part q that send to part p, at [p, q].
+
+        Returns:
+            float64 [parts].
+        """
+        parts, halo_rows = len(halo_pairs), halo_pairs.sum(axis=1)
+        nodes = np.bincount(assignment, minlength=parts)
+        fixed = self.per_part + self.per_padded_row * nodes.max()
+        fixed += self.per_padded_halo_row * (parts - 1) * halo_pairs.max()
+        costs = fixed + np.bincount(assignment, self.per_node, parts)
+        costs += self.per_halo_row * halo_rows
+        for miss in self.misses:
+            costs += np.bincount(assignment, miss.per_node, parts) * miss.share(nodes + halo_rows)
+        return costs
+
+
+def checked_node_cost(node_cost: ArrayLike | NodeCost | None, num_nodes: int) -> NodeCost:
+    """Returns the cost that a caller gave as a ``NodeCost`` of this many nodes.
+
+    Args:
+        node_cost: a ``NodeCost``, or float [num_nodes], which is its ``per_node``.
+        num_nodes: nodes of the graph.
+
+    Returns:
+        The cost.
+
+    Raises:
+        TypeError: a cost is not made of real numbers.
+        ValueError: there is none, it has another length, or is negative or not finite.
+    """
+    if node_cost is None:
+        raise ValueError(
+            "node_cost: method='cost' needs the cost of every node; pass float [num_nodes], such "
+            "as 1 + graph.in_degrees(), or jaxgraph.planner.node_cost(model, graph)."
+        )
+    cost = node_cost if isinstance(node_cost, NodeCost) else NodeCost(np.asarray(node_cost))
+    if not isinstance(node_cost, NodeCost):
+        refuse_masked("node_cost", node_cost)
+    _check_length("node_cost", cost.per_node, num_nodes)
+    return cost
+
+
+def _check_length(name: str, costs: np.ndarray, num_nodes: int) -> None:
+    if costs.size != num_nodes:
+        raise ValueError(
+            f"{name}: got {costs.size} costs for {num_nodes} nodes; expected one per node."
+        )
+
+
+def _checked_vector(name: str, costs: np.ndarray) -> np.ndarray:
+    array = np.asarray(costs)
+    if array.dtype.kind not in "iufb":
+        raise TypeError(f"{name}: got dtype {array.dtype}; expected real numbers.")
+    if array.ndim != 1:
+        raise ValueError(
+            f"{name}: got shape {list(array.shape)}; expected [num_nodes], one cost per node."
+        )
+    array = array.astype(np.float64)
+    wrong = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
+    if wrong.size:
+        raise ValueError(
+            f"{name}: node {wrong[0]} costs {array[wrong[0]]}, one of {wrong.size} such nodes; "
+            "expected finite costs of at least 0."
+        )
+    array.flags.writeable = False
+    return array
+
+
+def _checked_number(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{name}: got {value!r} of type {type(value).__name__}; expected a number.")
+    if not (np.isfinite(value) and value >= 0):
+        raise ValueError(f"{name}: got {value}; expected a finite cost of at least 0.")
+    return float(value)

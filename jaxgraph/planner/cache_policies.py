@@ -1,0 +1,143 @@
+"""Schedules by rules that compare no schedules: no cache, and caches that drop by a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jaxgraph.planner.dataflow import Dataflow
+from jaxgraph.planner.memory_schedule import Action, MemorySchedule, Step
+
+__all__ = [
+    "check_capacity",
+    "furthest_read",
+    "least_recently_used",
+    "no_cache",
+    "write_back_cache",
+]
+
+
+def check_capacity(dataflow: Dataflow, capacity: int) -> None:
+    """Raises ValueError unless every operation fits the device with all its tensors."""
+    least, operation = dataflow.least_capacity()
+    if capacity < least:
+        raise ValueError(
+            f"the device has {capacity:,} bytes, and {operation.name} alone needs {least:,}: the "
+            "least that works"
+        )
+
+
+def no_cache(dataflow: Dataflow, capacity: int) -> MemorySchedule:
+    """Has every operation fetch its inputs and save its outputs, as NeuGraph streams them.
+
+    Args:
+      dataflow: the operations, which run in its order.
+      capacity: bytes of the device.
+
+    Returns:
+      The schedule.
+
+    Raises:
+      ValueError: an operation does not fit the device.
+
+    References:
+      Ma et al., "NeuGraph: parallel deep neural network computation on large graphs", 2019.
+    """
+    check_capacity(dataflow, capacity)
+    everything = frozenset(dataflow.bytes)
+    return MemorySchedule.of_steps(
+        dataflow, [Step(operation, everything) for operation in dataflow.operations]
+    )
+
+
+def least_recently_used(dataflow: Dataflow, capacity: int) -> MemorySchedule:
+    """Drops the tensor whose last use is longest ago, when an operation needs its place.
+
+    Args:
+      dataflow: the operations, which run in its order.
+      capacity: bytes of the device.
+
+    Returns:
+      The schedule. A tensor that nothing reads any more takes no place.
+
+    Raises:
+      ValueError: an operation does not fit the device.
+    """
+    uses = [operation.tensors for operation in dataflow.operations]
+
+    def last_use(key: str, now: int) -> int:
+        return max(index for index in range(now) if key in uses[index])
+
+    return _evicting(dataflow, capacity, last_use)
+
+
+def write_back_cache(dataflow: Dataflow, capacity: int) -> MemorySchedule:
+    """Drops the least recently used tensor, and saves it unless the host has it.
+
+    It is a cache that does not know the future: it keeps tensors that nothing reads any more, and
+    saves them. Arguments as `least_recently_used`.
+    """
+    check_capacity(dataflow, capacity)
+    results = {each.key for each in dataflow.tensors if each.is_result}
+    on_host = {each.key for each in dataflow.tensors if each.on_host}
+    on_device: dict[str, None] = {}  # the least recently used first
+    actions = []
+
+    def save(key: str) -> None:
+        if key not in on_host:
+            actions.append(Action("save", key))
+            on_host.add(key)
+
+    for operation in dataflow.operations:
+        needed = operation.tensors
+        for key in [key for key in on_device if key not in needed]:
+            if dataflow.size(needed | on_device.keys()) <= capacity:
+                break
+            save(key)
+            del on_device[key]
+            actions.append(Action("drop", key))
+        actions += [Action("fetch", key) for key in operation.reads if key not in on_device]
+        actions.append(Action("run", operation.name))
+        for key in (*operation.reads, *operation.writes):
+            on_device.pop(key, None)
+            on_device[key] = None
+    for key in on_device:
+        if key in results:
+            save(key)
+    return MemorySchedule(dataflow, tuple(actions))
+
+
+def furthest_read(dataflow: Dataflow, capacity: int) -> MemorySchedule:
+    """Drops the tensor whose next read is furthest ahead; arguments as `least_recently_used`.
+
+    It moves the least where all tensors have one size and a host's copy, and nearly so else.
+
+    References:
+      Belady, "A study of replacement algorithms for a virtual-storage computer", 1966.
+    """
+    reads = [frozenset(operation.reads) for operation in dataflow.operations]
+
+    def next_read(key: str, now: int) -> int:
+        return -min(index for index in range(now, len(reads)) if key in reads[index])
+
+    return _evicting(dataflow, capacity, next_read)
+
+
+def _evicting(dataflow: Dataflow, capacity: int, rank: Callable[[str, int], int]) -> MemorySchedule:
+    """Drops the tensors of the lowest rank first, as many as an operation needs."""
+    check_capacity(dataflow, capacity)
+    later: list[frozenset[str]] = [frozenset()]
+    for operation in reversed(dataflow.operations):
+        later.append(later[-1] | frozenset(operation.reads))
+    later = later[-2::-1]
+    on_device: frozenset[str] = frozenset()
+    steps = []
+    for now, operation in enumerate(dataflow.operations):
+        kept = set(on_device)
+        needed = operation.tensors
+        for key in sorted(on_device - needed, key=lambda key: (rank(key, now), key)):
+            if dataflow.size(kept | needed) <= capacity:
+                break
+            kept.remove(key)
+        steps.append(Step(operation, on_device - kept))
+        on_device = frozenset(kept | needed) & later[now]
+    return MemorySchedule.of_steps(dataflow, steps)

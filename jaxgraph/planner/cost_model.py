@@ -1,0 +1,407 @@
+"""The time of a layer on a part, learned online from measured parts.
+
+ROC (section 4.1) fits a linear model of vertex features to the times of all parts by least squares.
+Here the squares are of relative errors, weights are not negative and there is a little ridge: a few
+samples or collinear features give a model that is coarse, not one that is absurd.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import optimize
+
+from jaxgraph.graph import Graph
+from jaxgraph.partition import NodeCost, Partition
+from jaxgraph.planner.features import (
+    DEFAULT,
+    Access,
+    Neighbors,
+    checked_features,
+    part_features,
+    weighted_cost,
+)
+
+__all__ = ["CostModel", "PredictionError", "Sample", "fit_layers", "node_cost"]
+
+FORMAT = 1
+"""Version of the file; files of another one are refused."""
+_RIDGE = 1e-4
+"""Of the squared length of a scaled column, which is 1."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The measured time of a layer on a part.
+
+    Args:
+        layer: the layer's type and widths, such as "GCNConv 128->64"; of a model's first layer,
+            whose input has no gradient, followed by ", first".
+        mode: the schedule of the graph, "domain" or "sar".
+        hardware: the device.
+        access: how the layer reads rows.
+        graph: name of the graph.
+        part: index of the part.
+        features: all features of the part, by name.
+        seconds: forward and backward.
+        repeat_error: relative difference of two measurements of it.
+    """
+
+    layer: str
+    mode: str
+    hardware: str
+    access: Access
+    graph: str
+    part: int
+    features: Mapping[str, float]
+    seconds: float
+    repeat_error: float = 0.0
+
+
+@dataclass(frozen=True)
+class PredictionError:
+    """Relative errors of predictions, |predicted / measured - 1|.
+
+    Args:
+        median, percentile_90: of the parts.
+        num_parts: how many parts.
+    """
+
+    median: float
+    percentile_90: float
+    num_parts: int
+
+    @classmethod
+    def of(cls, predicted: np.ndarray, measured: np.ndarray) -> PredictionError:
+        """Compares predictions with measurements, each float [parts], at least one."""
+        errors = np.abs(predicted / measured - 1)
+        return cls(float(np.median(errors)), float(np.percentile(errors, 90)), errors.size)
+
+
+@dataclass(frozen=True, eq=False)
+class CostModel:
+    """The time of one layer as a sum of features of a part.
+
+        seconds(p) = sum_f w_f x_f(p),   w = argmin_{w >= 0} sum_s (w x_s / t_s - 1)^2 + ridge
+
+    The columns x / t are scaled to length 1, so that the ridge knows no units. All samples are
+    held, in an order that does not depend on that of their arrival: the model reports its error by
+    predicting each from the others.
+
+    Args:
+        layer, mode, hardware, access: those of its samples; see `Sample`.
+        features: names of `jaxgraph.planner.FEATURES`.
+        values: float64 [samples, features].
+        seconds: float64 [samples], measured.
+
+    Raises:
+        ValueError: a feature is unknown, or a value is negative or a time not positive.
+
+    References:
+        ROC, section 4.1, equations 4 to 7.
+    """
+
+    layer: str
+    mode: str
+    hardware: str
+    access: Access
+    features: tuple[str, ...] = DEFAULT
+    values: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    seconds: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        features = checked_features(self.features)
+        seconds = np.asarray(self.seconds, np.float64)
+        values = np.asarray(self.values, np.float64)
+        if seconds.size == 0:
+            values = np.zeros((0, len(features)))
+        if values.shape != (*seconds.shape, len(features)):
+            raise ValueError(
+                f"values: got shape {list(values.shape)} and seconds {list(seconds.shape)}; "
+                f"expected [samples, {len(features)}] and [samples]."
+            )
+        if not (np.all(np.isfinite(values)) and np.all(values >= 0)):
+            raise ValueError("values: expected finite features of at least 0.")
+        if not (np.all(np.isfinite(seconds)) and np.all(seconds > 0)):
+            raise ValueError("seconds: expected finite times above 0.")
+        order = np.lexsort((seconds, *values.T))
+        object.__setattr__(self, "features", features)
+        object.__setattr__(self, "values", values[order])
+        object.__setattr__(self, "seconds", seconds[order])
+
+    @classmethod
+    def fit(cls, samples: Iterable[Sample], features: Sequence[str] = DEFAULT) -> CostModel:
+        """Fits a model to samples of one layer.
+
+        Args:
+            samples: at least one, such as those of `jaxgraph.planner.profile` of one layer.
+            features: names of `jaxgraph.planner.FEATURES`.
+
+        Returns:
+            The model.
+
+        Raises:
+            ValueError: there is no sample, they are of several layers, modes, devices or widths, or
+                a feature is unknown.
+        """
+        samples = list(samples)
+        if not samples:
+            raise ValueError(
+                "samples: got none; expected those that jaxgraph.planner.profile returns."
+            )
+        first = samples[0]
+        names = checked_features(features)
+        return cls(first.layer, first.mode, first.hardware, first.access, names).update(samples)
+
+    def update(self, samples: Iterable[Sample]) -> CostModel:
+        """Returns a model that has learned from more samples, in whatever order they come.
+
+        Args:
+            samples: of the same layer, mode, device and width.
+
+        Returns:
+            The model.
+
+        Raises:
+            ValueError: one is of another layer, mode, device or width.
+        """
+        samples = list(samples)
+        for sample in samples:
+            for name in ("layer", "mode", "hardware", "access"):
+                _check_same(f"samples: {name}", getattr(sample, name), getattr(self, name))
+        values = [[sample.features[name] for name in self.features] for sample in samples]
+        more = np.array(values, np.float64).reshape(len(samples), len(self.features))
+        seconds = np.array([sample.seconds for sample in samples], np.float64)
+        return dataclasses.replace(
+            self,
+            values=np.concatenate([self.values, more]),
+            seconds=np.concatenate([self.seconds, seconds]),
+        )
+
+    @cached_property
+    def weights(self) -> Mapping[str, float]:
+        """Seconds per unit of each feature, by name, not negative.
+
+        Raises:
+          ValueError: there are no samples.
+        """
+        return dict(zip(self.features, self._weights.tolist(), strict=True))
+
+    @cached_property
+    def _weights(self) -> np.ndarray:
+        if self.seconds.size == 0:
+            raise ValueError(
+                f"the cost model of {self.layer} has no samples; give it those of "
+                "jaxgraph.planner.profile by update(samples)"
+            )
+        return _relative_nnls(self.values, self.seconds)
+
+    def predict(self, values: np.ndarray) -> np.ndarray:
+        """Predicts the seconds of parts from their features.
+
+        Args:
+            values: float [parts, features], in the order of `features`.
+
+        Returns:
+            float64 [parts], not negative.
+
+        Raises:
+            ValueError: there are no samples, or values have other columns.
+        """
+        values = np.asarray(values, np.float64)
+        if values.ndim != 2 or values.shape[1] != len(self.features):
+            raise ValueError(
+                f"values: got shape {list(values.shape)}; expected [parts, {len(self.features)}], "
+                f"the features {', '.join(self.features)}."
+            )
+        return values @ self._weights
+
+    def predict_parts(self, graph: Graph, partition: Partition) -> np.ndarray:
+        """Predicts the seconds of every part of a graph, which may be one never seen.
+
+        Args:
+            graph: the graph.
+            partition: a partition of its nodes.
+
+        Returns:
+            float64 [parts].
+
+        Raises:
+            ValueError: there are no samples, or the partition is of another graph.
+        """
+        return self.predict(part_features(graph, partition, self.access, self.features))
+
+    def error(self, samples: Iterable[Sample] | None = None) -> PredictionError:
+        """Reports how well the model predicts.
+
+        Args:
+            samples: parts that it did not learn from; None: its own, each predicted by a model that
+                learned from all parts but those of the same features.
+
+        Returns:
+            The relative errors.
+
+        Raises:
+            ValueError: there are too few samples: one at least, two different ones of its own.
+        """
+        if samples is not None:
+            held = dataclasses.replace(self, values=np.zeros((0, 0)), seconds=np.zeros(0))
+            held = held.update(samples)
+            if held.seconds.size == 0:
+                raise ValueError("samples: got none; expected one at least.")
+            return PredictionError.of(self.predict(held.values), held.seconds)
+        group = np.unique(self.values, axis=0, return_inverse=True)[1].reshape(-1)
+        count = int(group.max(initial=-1)) + 1
+        if count < 2:
+            raise ValueError(
+                f"the cost model of {self.layer} has {count} different part(s); its error needs two"
+            )
+        predicted = np.zeros(self.seconds.size)
+        for index in range(count):
+            left_out = group == index
+            weights = _relative_nnls(self.values[~left_out], self.seconds[~left_out])
+            predicted[left_out] = self.values[left_out] @ weights
+        return PredictionError.of(predicted, self.seconds)
+
+    def to_json(self) -> str:
+        """Returns the model as JSON, with the version of the format."""
+        fields = {
+            "format": FORMAT,
+            "layer": self.layer,
+            "mode": self.mode,
+            "hardware": self.hardware,
+            "features": list(self.features),
+            "access": dataclasses.asdict(self.access),
+            "values": self.values.tolist(),
+            "seconds": self.seconds.tolist(),
+        }
+        return json.dumps(fields, indent=1)
+
+    @classmethod
+    def from_json(
+        cls,
+        text: str,
+        *,
+        layer: str | None = None,
+        mode: str | None = None,
+        hardware: str | None = None,
+        features: Sequence[str] | None = None,
+    ) -> CostModel:
+        """Reads a model.
+
+        Args:
+            text: what `to_json` returned.
+            layer, mode, hardware, features: what the model must be of; None: whatever it is of.
+
+        Returns:
+            The model.
+
+        Raises:
+            ValueError: the text is no cost model, or one of another version, layer, mode, device or
+                feature set.
+        """
+        try:
+            found = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"the cost model is no JSON: {error}") from error
+        if not isinstance(found, dict) or "format" not in found:
+            raise ValueError("the JSON is no cost model: it has no 'format'")
+        _check_same("cost model: format", found["format"], FORMAT)
+        names = [f.name for f in dataclasses.fields(cls)]
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise ValueError(f"the cost model lacks {', '.join(missing)}")
+        names = None if features is None else list(features)
+        wanted = {"layer": layer, "mode": mode, "hardware": hardware, "features": names}
+        for name, value in wanted.items():
+            if value is not None:
+                _check_same(f"cost model: {name}", found[name], value)
+        try:
+            access = Access(**found["access"])
+            arrays = (np.array(found[name], np.float64) for name in ("values", "seconds"))
+            kind = found["layer"], found["mode"], found["hardware"]
+            return cls(*kind, access, tuple(found["features"]), *arrays)
+        except TypeError as error:
+            raise ValueError(f"the cost model cannot be read: {error}") from error
+
+    def save(self, path: str | Path) -> None:
+        """Writes the model to a file, as `to_json`."""
+        Path(path).write_text(self.to_json(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path, **wanted: Any) -> CostModel:
+        """Reads a model from a file, as `from_json`, whose arguments it takes."""
+        return cls.from_json(Path(path).read_text(encoding="utf-8"), **wanted)
+
+
+def fit_layers(
+    samples: Iterable[Sample], features: Sequence[str] = DEFAULT
+) -> dict[str, CostModel]:
+    """Fits a model to the samples of each layer.
+
+    Args:
+        samples: such as those of `jaxgraph.planner.profile`.
+        features: names of `jaxgraph.planner.FEATURES`.
+
+    Returns:
+        Models by the name of their layer. Layers of the same type and widths have one name.
+
+    Raises:
+        ValueError: samples of a layer are of several modes, devices or widths, or a feature is
+            unknown.
+    """
+    by_layer: dict[str, list[Sample]] = {}
+    for sample in samples:
+        by_layer.setdefault(sample.layer, []).append(sample)
+    return {layer: CostModel.fit(some, features) for layer, some in by_layer.items()}
+
+
+def node_cost(model: CostModel | Iterable[CostModel], graph: Graph) -> NodeCost:
+    """Predicts what the nodes of a graph cost, for ``partition(..., method="cost")``.
+
+    Args:
+        model: the model of a layer, or one for every layer, whose times are added.
+        graph: the graph, which may be one never seen.
+
+    Returns:
+        Costs in seconds of nodes with their edges, of halo rows, padding and cache misses.
+
+    Raises:
+        ValueError: there is no model, or one without samples.
+    """
+    models = [model] if isinstance(model, CostModel) else list(model)
+    if not models:
+        raise ValueError("model: got none; expected one cost model or several.")
+    neighbors = Neighbors(graph)
+    costs = [weighted_cost(each.weights, neighbors, each.access) for each in models]
+    return NodeCost(
+        np.sum([cost.per_node for cost in costs], axis=0),
+        sum(cost.per_halo_row for cost in costs),
+        sum(cost.per_padded_row for cost in costs),
+        sum(cost.per_padded_halo_row for cost in costs),
+        sum(cost.per_part for cost in costs),
+        tuple(miss for cost in costs for miss in cost.misses),
+    )
+
+
+def _relative_nnls(values: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """argmin_{w >= 0} |values w / seconds - 1|^2 + ridge, float64 [features]."""
+    relative = values / seconds[:, None]
+    lengths = np.sqrt(np.sum(relative**2, axis=0))
+    lengths[lengths == 0] = 1.0
+    count = values.shape[1]
+    scaled = np.concatenate([relative / lengths, np.sqrt(_RIDGE) * np.eye(count)])
+    target = np.concatenate([np.ones(seconds.size), np.zeros(count)])
+    return optimize.nnls(scaled, target)[0] / lengths
+
+
+def _check_same(what: str, found: Any, expected: Any) -> None:
+    if found != expected:
+        raise ValueError(f"{what} is {found!r}; expected {expected!r}")

@@ -1,0 +1,260 @@
+"""The features by which the cost of a layer on a part is predicted, each stated once in a table.
+
+ROC (table 2) sums features over the vertices of a part. Rows that are fetched, rows of padding and
+reads past the cache are no such sums; each of these is a term of
+`jaxgraph.partition.NodeCost`, of which a feature is the value at a cost of 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from jaxgraph.graph import Graph
+from jaxgraph.partition import CacheMisses, NodeCost, Partition
+from jaxgraph.partition.choices import checked_choice
+from jaxgraph.partition.report import count_halo_pairs
+from jaxgraph.partition.sorting import counting_argsort
+
+__all__ = [
+    "DEFAULT",
+    "EDGES_ONLY",
+    "FEATURES",
+    "NODES_AND_EDGES",
+    "ROC_PRINTED",
+    "Access",
+    "Feature",
+    "Neighbors",
+    "checked_features",
+    "part_features",
+    "weighted_cost",
+]
+
+
+@dataclass(frozen=True)
+class Access:
+    """The way in which a layer on a device reads the rows of senders.
+
+    Args:
+        columns: numbers of a sender's row that an edge reads, ROC's d_in.
+        row_bytes: bytes of such a row.
+        width: numbers that one access to memory loads: of a warp of a GPU (ROC's WS), or of a
+            vector of a CPU.
+        cache_bytes: size of the second-level cache.
+
+    Raises:
+        ValueError: a size is not a positive integer.
+    """
+
+    columns: int
+    row_bytes: int
+    width: int = 32
+    cache_bytes: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        for name, size in dataclasses.asdict(self).items():
+            if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+                raise ValueError(f"{name}: got {size!r}; expected an integer of at least 1.")
+
+    @property
+    def cached_rows(self) -> float:
+        """Rows of senders that the cache holds."""
+        return self.cache_bytes / self.row_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbors:
+    """The senders of every node, as the features of a vertex read them."""
+
+    graph: Graph
+
+    @property
+    def num_nodes(self) -> int:
+        """The number of nodes."""
+        return self.graph.num_nodes
+
+    @cached_property
+    def in_degrees(self) -> np.ndarray:
+        """int [num_nodes], the edges that enter each node."""
+        return self.graph.in_degrees()
+
+    @cached_property
+    def runs(self) -> tuple[np.ndarray, np.ndarray]:
+        """The receiver of every run of consecutive senders and its length, each int [runs].
+
+        ROC's c_i(v); repeated edges count once.
+        """
+        senders, receivers, nodes = self.graph.senders, self.graph.receivers, self.num_nodes
+        order = counting_argsort(senders, nodes)
+        order = order[counting_argsort(receivers[order], nodes)]
+        senders, receivers = senders[order], receivers[order]
+        step = np.diff(senders, prepend=-2)
+        other = np.diff(receivers, prepend=-1) != 0
+        starts = other | (step > 1)
+        lengths = np.bincount(np.cumsum(starts) - 1, starts | (step == 1))
+        return receivers[starts], lengths.astype(np.int64)
+
+    def sum_over_runs(self, values: np.ndarray) -> np.ndarray:
+        """Sums one value per run at the run's receiver, float64 [num_nodes]."""
+        return np.bincount(self.runs[0], values, self.num_nodes).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A quantity of a part to which a part of its time is proportional.
+
+    Args:
+        name: its name.
+        meaning: what it counts.
+        term: the field of `jaxgraph.partition.NodeCost` that it is the value of.
+        of_vertices: where that is a sum over nodes, `(neighbors, access) -> [num_nodes]`.
+    """
+
+    name: str
+    meaning: str
+    term: str
+    of_vertices: Callable[[Neighbors, Access], np.ndarray] | None = None
+
+
+def _id_accesses(neighbors: Neighbors, access: Access) -> np.ndarray:
+    return neighbors.sum_over_runs(-(-neighbors.runs[1] // access.width))
+
+
+def _row_accesses(neighbors: Neighbors, access: Access) -> np.ndarray:
+    return neighbors.sum_over_runs(-(-(neighbors.runs[1] * access.columns) // access.width))
+
+
+_TABLE = (
+    Feature("nodes", "ROC's x1: the vertex itself", "per_node", lambda n, a: np.ones(n.num_nodes)),
+    Feature(
+        "neighbors",
+        "ROC's x2: distinct senders",
+        "per_node",
+        lambda n, a: n.sum_over_runs(n.runs[1]),
+    ),
+    Feature(
+        "runs",
+        "ROC's x3: runs of consecutive senders",
+        "per_node",
+        lambda n, a: n.sum_over_runs(np.ones(len(n.runs[1]))),
+    ),
+    Feature(
+        "id accesses", "ROC's x4: accesses that load the senders' ids", "per_node", _id_accesses
+    ),
+    Feature("row accesses", "ROC's x5: accesses that load their rows", "per_node", _row_accesses),
+    Feature("edges", "edges that enter, repeated ones too", "per_node", lambda n, a: n.in_degrees),
+    Feature("parts", "1 for every part", "per_part"),
+    Feature("padded rows", "rows of the largest part, which all parts have", "per_padded_row"),
+    Feature("halo rows", "rows of other parts that the part's edges read", "per_halo_row"),
+    Feature(
+        "padded halo rows",
+        "rows that every part has room for in its halo, as the largest pair of parts needs",
+        "per_padded_halo_row",
+    ),
+    Feature(
+        "missed edges",
+        "edges times the share of the sender rows that does not fit the cache",
+        "misses",
+        lambda n, a: n.in_degrees,
+    ),
+)
+
+FEATURES: Mapping[str, Feature] = MappingProxyType({feature.name: feature for feature in _TABLE})
+"""All features by name; a new one is one more line of the table."""
+
+ROC_PRINTED = ("nodes", "neighbors", "runs", "id accesses", "row accesses")
+"""Table 2 of ROC, as printed."""
+EDGES_ONLY = ("edges",)
+NODES_AND_EDGES = ("nodes", "edges")
+DEFAULT = ("padded rows", "nodes", "edges", "halo rows", "padded halo rows", "missed edges")
+"""Those that a cost model takes if it is not told otherwise."""
+
+
+def checked_features(names: Sequence[str]) -> tuple[str, ...]:
+    """Returns names of features as a tuple.
+
+    Args:
+        names: names of `FEATURES`.
+
+    Returns:
+        The same names.
+
+    Raises:
+        ValueError: there is none, one is unknown, or occurs twice.
+    """
+    if isinstance(names, str):
+        names = (names,)
+    for name in names:
+        checked_choice("features", name, list(FEATURES))
+    if not names or len(set(names)) != len(names):
+        raise ValueError(f"features: got {list(names)}; expected one or more, each once.")
+    return tuple(names)
+
+
+def weighted_cost(weights: Mapping[str, float], neighbors: Neighbors, access: Access) -> NodeCost:
+    """Makes the cost that is a weighted sum of features.
+
+        cost_p = sum_f weight_f feature_f(p)
+
+    Args:
+        weights: cost per unit of each feature, by name, not negative.
+        neighbors: the graph.
+        access: how the layer reads rows.
+
+    Returns:
+        The cost of the nodes of the graph.
+    """
+    per_node = np.zeros(neighbors.num_nodes)
+    terms: dict[str, Any] = {}
+    for name, weight in weights.items():
+        feature = FEATURES[name]
+        if feature.of_vertices is None:
+            terms[feature.term] = terms.get(feature.term, 0.0) + weight
+        elif weight:
+            costs = weight * feature.of_vertices(neighbors, access)
+            if feature.term == "per_node":
+                per_node += costs
+            else:
+                misses = (CacheMisses(costs, access.cached_rows),)
+                terms[feature.term] = terms.get(feature.term, ()) + misses
+    return NodeCost(per_node, **terms)
+
+
+def part_features(
+    graph: Graph, partition: Partition, access: Access, features: Sequence[str] = DEFAULT
+) -> np.ndarray:
+    """Evaluates features of all parts.
+
+    Args:
+        graph: the graph.
+        partition: a partition of its nodes.
+        access: how the layer reads rows.
+        features: names of `FEATURES`.
+
+    Returns:
+        float64 [parts, features].
+
+    Raises:
+        ValueError: a name is unknown, or the partition has another number of nodes.
+
+    References:
+        ROC, section 4.1, table 2.
+    """
+    features = checked_features(features)
+    if partition.num_nodes != graph.num_nodes:
+        raise ValueError(
+            f"partition: assigns {partition.num_nodes} nodes and the graph has {graph.num_nodes}; "
+            "expected a partition of this graph."
+        )
+    neighbors, halo = Neighbors(graph), count_halo_pairs(graph, partition)
+    columns = [
+        weighted_cost({name: 1.0}, neighbors, access).of_parts(partition.assignment, halo)
+        for name in features
+    ]
+    return np.stack(columns, axis=1)

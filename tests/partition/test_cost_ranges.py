@@ -1,0 +1,156 @@
+"""Ranges by cost: against every possible cut of small graphs, and counts by sets."""
+
+import itertools
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxgraph import Graph
+from jaxgraph.partition import CacheMisses, NodeCost, Partition, partition, report
+from jaxgraph.partition.cost_ranges import _Edges, cost_ranges
+from tests.strategies import graphs, random_edges
+
+
+def cost_by_sets(graph: Graph, cost: NodeCost, ranges: list[list[int]]) -> list[float]:
+    """The cost of each part, node by node and edge by edge, as the docstring of NodeCost says."""
+    edges = list(zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True))
+    costs = []
+    for part in ranges:
+        halo = {s for s, r in edges if r in part and s not in part}
+        total = cost.per_part + cost.per_padded_row * max(map(len, ranges))
+        total += sum(cost.per_node[v] for v in part) + cost.per_halo_row * len(halo)
+        for miss in cost.misses:
+            share = max(0.0, 1 - miss.cached_rows / (len(part) + len(halo)))
+            total += share * sum(miss.per_node[v] for v in part)
+        costs.append(total)
+    return costs
+
+
+def least_of_all_cuts(graph: Graph, cost: NodeCost, order: list[int], num_parts: int) -> float:
+    best = float("inf")
+    for inner in itertools.combinations(range(1, len(order)), num_parts - 1):
+        cuts = [0, *inner, len(order)]
+        ranges = [order[a:b] for a, b in itertools.pairwise(cuts)]
+        best = min(best, max(cost_by_sets(graph, cost, ranges)))
+    return best
+
+
+def costs_of(graph: Graph, seed: int, **more: Any) -> NodeCost:
+    rng = np.random.default_rng(seed)
+    # A node costs no less than a halo row: no range costs more than one that contains it.
+    return NodeCost(rng.integers(1, 4, graph.num_nodes) + 0.5 * graph.in_degrees(), **more)
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(max_nodes=9), st.integers(0, 99), st.sampled_from((0.0, 0.3, 1.0)), st.data())
+def test_no_cut_is_better(graph: Graph, seed: int, per_halo_row: float, data: Any) -> None:
+    num_parts = data.draw(st.integers(1, min(4, graph.num_nodes)))
+    order = np.random.default_rng(seed).permutation(graph.num_nodes)
+    cost = costs_of(graph, seed, per_halo_row=per_halo_row, per_part=0.25)
+    cuts = cost_ranges(graph, cost, order, num_parts)
+    assert cuts[0] == 0 and cuts[-1] == graph.num_nodes and np.all(np.diff(cuts) >= 1)
+    ranges = [order[a:b].tolist() for a, b in itertools.pairwise(cuts)]
+    found = max(cost_by_sets(graph, cost, ranges))
+    best = least_of_all_cuts(graph, cost, order.tolist(), num_parts)
+    assert best <= found * (1 + 1e-9)
+    assert found <= 1.003 * best
+
+
+@settings(max_examples=25, deadline=None)
+@given(graphs(max_nodes=9), st.integers(0, 99), st.data())
+def test_padding_and_misses_count(graph: Graph, seed: int, data: Any) -> None:
+    num_parts = data.draw(st.integers(1, min(3, graph.num_nodes)))
+    misses = (CacheMisses(0.5 * graph.in_degrees(), 2.0),)
+    cost = costs_of(graph, seed, per_halo_row=0.3, per_padded_row=2.0, misses=misses)
+    order = np.arange(graph.num_nodes)
+    cuts = cost_ranges(graph, cost, order, num_parts)
+    ranges = [order[a:b].tolist() for a, b in itertools.pairwise(cuts)]
+    found = max(cost_by_sets(graph, cost, ranges))
+    # The bound on nodes is chosen without the halo: near the best, not the best.
+    assert found <= 1.35 * least_of_all_cuts(graph, cost, order.tolist(), num_parts)
+
+
+@given(graphs(), st.integers(0, 99), st.data())
+def test_halos_of_all_ends_are_those_counted_one_by_one(graph: Graph, seed: int, data: Any) -> None:
+    order = np.random.default_rng(seed).permutation(graph.num_nodes)
+    start = data.draw(st.integers(0, graph.num_nodes - 1))
+    end = data.draw(st.integers(start + 1, graph.num_nodes))
+    found = _Edges.of(graph, order).halo_rows(start, end)
+    edges = list(zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True))
+    for stop, rows in zip(range(start + 1, end + 1), found, strict=True):
+        part = set(order[start:stop].tolist())
+        assert rows == len({s for s, r in edges if r in part and s not in part})
+
+
+def test_a_hub_of_a_power_law_is_no_burden() -> None:
+    senders, receivers = random_edges(400, 4000, seed=0)
+    receivers = np.sort(receivers**2 // 400)
+    graph = Graph.from_edges(senders, receivers, num_nodes=400)
+    cost = NodeCost(1.0 + graph.in_degrees(), per_halo_row=0.5)
+    parts = partition(graph, 4, "cost", order="rcm", node_cost=cost)
+    found = report(graph, parts, cost)
+    assert parts.method == "cost" and parts.rank is not None
+    assert found.cost_balance is not None and found.cost_balance < 1.1
+    equal = report(graph, partition(graph, 4, "equal-vertices"), cost)
+    assert equal.cost_balance is not None and equal.cost_balance > 1.3
+
+
+def test_the_report_tells_the_cost_of_each_part() -> None:
+    graph = Graph.from_edges([0, 0, 3, 2], [1, 2, 0, 3], num_nodes=4)
+    cost = NodeCost(
+        np.array([1.0, 2.0, 3.0, 4.0]),
+        per_halo_row=10.0,
+        per_padded_row=100.0,
+        per_padded_halo_row=1000.0,
+        per_part=0.5,
+        misses=(CacheMisses(np.array([1.0, 1.0, 1.0, 1.0]), 2.0),),
+    )
+    found = report(graph, Partition.from_assignment([0, 0, 1, 1], 2), cost)
+    # 2 nodes and 1 halo row each: a third of the senders is missed.
+    assert found.predicted_cost is not None
+    np.testing.assert_allclose(found.predicted_cost, [1213.5 + 2 / 3, 1217.5 + 2 / 3])
+    assert found.to_dict()["predicted_cost"] == found.predicted_cost.tolist()
+
+
+def test_the_sums_of_many_nodes_are_cut_in_no_time() -> None:
+    rng = np.random.default_rng(0)
+    graph = Graph.from_edges([0], [1], num_nodes=1_000_000)
+    cost = NodeCost(rng.pareto(1.5, graph.num_nodes))
+    started = time.process_time()
+    cuts = cost_ranges(graph, cost, np.arange(graph.num_nodes), 64)
+    assert time.process_time() - started < 3
+    loads = np.add.reduceat(cost.per_node, cuts[:-1])
+    assert loads.max() <= loads.mean() + cost.per_node.max()
+
+
+@pytest.mark.parametrize(
+    ("node_cost", "error", "message"),
+    [
+        (None, ValueError, r"method='cost' needs the cost.*planner.node_cost"),
+        (np.ones(3), ValueError, "got 3 costs for 4 nodes"),
+        (np.array([1, 2, -1.0, 0]), ValueError, r"node 2 costs -1.0, one of 1 such"),
+        (np.array([1, np.nan, np.inf, 0]), ValueError, "node 1 costs nan, one of 2 such"),
+        (np.ones((4, 1)), ValueError, r"shape \[4, 1\]"),
+        (["a", "b", "c", "d"], TypeError, "expected real numbers"),
+    ],
+)
+def test_costs_that_are_none_are_refused(node_cost: Any, error: type, message: str) -> None:
+    graph = Graph.from_edges([0], [1], num_nodes=4)
+    with pytest.raises(error, match=message):
+        partition(graph, 2, "cost", order="rcm", node_cost=node_cost)
+
+
+def test_other_costs_that_are_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="per_halo_row: got -1"):
+        NodeCost(np.ones(2), per_halo_row=-1)
+    with pytest.raises(TypeError, match="per_part: got 'a' of type str"):
+        NodeCost(np.ones(2), per_part="a")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"misses\.per_node: got 1 costs for 2 nodes"):
+        NodeCost(np.ones(2), misses=(CacheMisses(np.ones(1), 1.0),))
+    graph = Graph.from_edges([0], [1], num_nodes=4)
+    with pytest.raises(ValueError, match="'hash' takes no cost of nodes"):
+        partition(graph, 2, "hash", node_cost=np.ones(4))
