@@ -342,7 +342,7 @@ def _starts_and_degrees(tables: Arrays, num_rows: int) -> tuple[np.ndarray, np.n
 
 
 def _joins(firsts: np.ndarray, counts: np.ndarray, joins: Joins) -> Arrays:
-    """The arrays of all joins, from the first run and the number of runs (descending) of each row."""
+    """The arrays of all joins, from each row's first run and number of runs (descending)."""
     found: Arrays = {}
     for number, (rows, further) in enumerate(_join_sizes(joins)):
         found |= _run_table(f"joins/{number}/rows", firsts, counts, rows)
