@@ -1,4 +1,4 @@
-"""The error of predicted times of a layer, on graphs that the cost model never saw.
+r"""The error of predicted times of a layer, on graphs that the cost model never saw.
 
 Models of one layer of GCN and one of GAT, 128 to 128 columns, learn from parts of some generated
 graphs and predict those of others, of other sizes, exponents and numbers of parts, and of data
@@ -11,7 +11,12 @@ With --balance, graphs of unequal degrees are cut into 8 parts by what was learn
 much faster the slowest part is than by equal numbers of nodes or of edges, and than by a cost of
 nodes and edges.
 
-    python -m benchmarks.cost_model --data-dir DIR --minutes 5 --balance
+Pages that are used for the first time are a third of the time of large parts on CPU, and do not
+repeat on a machine that others use. The settings below keep all memory with the process; without
+them errors are two to three times as large (glibc maps blocks above 32 MiB anew in every call).
+
+    MALLOC_ARENA_MAX=1 MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 \
+    python -m benchmarks.cost_model --data-dir DIR --minutes 5 --core 1
 """
 
 from __future__ import annotations
