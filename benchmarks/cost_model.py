@@ -3,10 +3,10 @@ r"""The error of predicted times of a layer, on graphs that the cost model never
 Models of one layer of GCN and one of GAT, 128 to 128 columns, learn from parts of some generated
 graphs and predict those of others, of other sizes, exponents and numbers of parts, and of data
 sets. One feature, the padded halo rows, was added after a first run on larger graphs of the same
-kinds, held-out ones too, had been seen. Beside the default features stand ROC's five as printed, edges alone, and
-nodes and edges, all fitted alike. Parts below 5 ms count nowhere. The repeat error is the relative
-difference of two medians of the same part; where it is above 4% (8% at the 90th percentile) the
-rest is void.
+kinds, held-out ones too, had been seen. Beside the default features stand ROC's five as printed,
+edges alone, and nodes and edges, all fitted alike. Parts below 5 ms count nowhere. The repeat error
+is the relative difference of two medians of the same part; where it is above 4% (8% at the 90th
+percentile) the rest is void.
 
 With --balance, graphs of unequal degrees are cut into 8 parts by what was learned, and timed: how
 much faster the slowest part is than by equal numbers of nodes or of edges, and than by a cost of
