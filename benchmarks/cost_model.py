@@ -8,9 +8,8 @@ edges alone, and nodes and edges, all fitted alike. Parts below 5 ms count nowhe
 is the relative difference of two medians of the same part; where it is above 4% (8% at the 90th
 percentile) the rest is void.
 
-With --balance, graphs of unequal degrees are cut into 8 parts by what was learned, and timed: how
-much faster the slowest part is than by equal numbers of nodes or of edges, and than by a cost of
-nodes and edges.
+With --balance, the learned cost cuts graphs of unequal degrees into 8 parts. The program times the
+slowest part against those of equal nodes, of equal edges, and of a cost of nodes and edges.
 
 On CPU the first use of pages takes time that depends on what else the machine does: glibc maps
 blocks above 32 MiB anew in every call. The settings below keep all memory with the process. Without
@@ -291,7 +290,7 @@ def by_graph(fitted: Mapping[str, list[Any]], held_out: Mapping[str, list[Any]])
 
 
 def cases_to_balance() -> list[Case]:
-    """The graphs that are cut by what was learned."""
+    """The graphs that the learned cost cuts."""
     return [
         Case("by degree 2.1", lambda: degree_ordered(40_000, 40, 2.1, 21), 8, "cost"),
         Case("by degree 2.5", lambda: degree_ordered(40_000, 40, 2.5, 22), 8, "cost"),
@@ -396,7 +395,7 @@ def main() -> None:
     )
     parser.add_argument("--windows", type=int, default=8)
     parser.add_argument("--core", type=int, help="run on this core alone, and count CPU seconds")
-    parser.add_argument("--balance", action="store_true", help="cut graphs by what was learned")
+    parser.add_argument("--balance", action="store_true", help="cut graphs by the learned cost")
     parser.add_argument("--data-dir", type=Path, default=os.environ.get("JAXGRAPH_DATA"))
     options = parser.parse_args()
     if options.core is not None:  # Before jax starts its threads.

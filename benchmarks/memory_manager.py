@@ -5,7 +5,7 @@ A training step of GCN on one device, from counts of the graph alone: Reddit's 2
 that works (share 0), where the largest operation fits alone, to the most that a step uses (1).
 Bytes are those between host and device in both directions; every schedule is executed by the
 simulator, which checks it. "write-back" is a least-recently-used cache that knows no future: it
-saves what it drops. "LRU" is told which tensors nothing reads any more.
+saves every tensor that it drops. "LRU" knows the tensors that no later operation reads.
 
     python -m benchmarks.memory_manager [--plot transfers.png]
 """
@@ -40,7 +40,7 @@ BASELINES = {
     "write-back": write_back_cache,
     "LRU": least_recently_used,
 }
-# Time is no part of what is counted.
+# The count ignores time.
 RATES = Rates(flops=1.0, memory=1.0, host=1.0, link=1.0)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 __all__ = [
+    "as_array",
     "check_masked_nodes_labelled",
     "check_masks_disjoint",
     "checked_categories",
@@ -49,11 +50,11 @@ def inferred_num_nodes(arrays: Mapping[str, Any]) -> int:
         if sp.issparse(arrays[name]):
             return int(arrays[name].shape[0])
         if arrays[name] is not None:
-            return np.atleast_1d(_as_array(name, arrays[name])).shape[0]
+            return np.atleast_1d(as_array(name, arrays[name])).shape[0]
     if arrays["node_names"] is not None:
         return _names_array(arrays["node_names"]).size
     for name, array in (arrays["node_data"] or {}).items():
-        return np.atleast_1d(_as_array(name, array)).shape[0]
+        return np.atleast_1d(as_array(name, array)).shape[0]
     ids = [_integer_array(name, arrays[name]) for name in ("senders", "receivers")]
     largest = max((int(array.max()) for array in ids if array.size), default=-1)
     if largest < 0:
@@ -92,7 +93,8 @@ def refuse_masked(name: str, value: Any) -> None:
         )
 
 
-def _as_array(name: str, value: Any) -> np.ndarray:
+def as_array(name: str, value: Any) -> np.ndarray:
+    """Returns an argument as a dense array of numbers."""
     refuse_masked(name, value)
     if isinstance(value, Mapping):
         raise ValueError(
@@ -112,13 +114,14 @@ def _as_array(name: str, value: Any) -> np.ndarray:
         ) from error
     if array.dtype.kind not in "biuf":
         raise ValueError(
-            f"{name}: got dtype {array.dtype}; expected numbers. Convert it with astype first."
+            f"{name}: got dtype {array.dtype}; expected numbers. Convert it with astype first; "
+            "texts become numbers by np.unique(texts, return_inverse=True)."
         )
     return array
 
 
 def _integer_array(name: str, value: Any) -> np.ndarray:
-    array = _as_array(name, value)
+    array = as_array(name, value)
     # NumPy makes an empty list float64: a cast without entries loses nothing.
     if array.dtype.kind in "bf" and array.size:
         raise ValueError(
@@ -174,7 +177,7 @@ def checked_floats(name: str, value: Any, shape: tuple[int | None, ...]) -> np.n
     """Returns finite numbers as float32; None in the expected shape allows any size."""
     if value is None:
         return None
-    array = _as_array(name, value)
+    array = as_array(name, value)
     _check_shape(name, array, shape)
     with np.errstate(over="ignore"):
         stored = _read_only(array, np.float32)
@@ -297,7 +300,7 @@ def checked_labels(value: Any, num_nodes: int) -> np.ndarray | None:
     """Returns classes, int32 [num_nodes], or 0, 1 and NaN, float32 or bool [num_nodes, labels]."""
     if value is None:
         return None
-    array = _as_array("labels", value)
+    array = as_array("labels", value)
     if array.ndim == 2:
         return _checked_multilabels(array, num_nodes)
     if array.dtype.kind == "f":
@@ -354,7 +357,7 @@ def checked_mask(name: str, value: Any, num_nodes: int) -> np.ndarray | None:
     """Returns a mask that selects at least one node, bool [num_nodes]."""
     if value is None:
         return None
-    array = _as_array(name, value)
+    array = as_array(name, value)
     if array.dtype.kind != "b":
         raise ValueError(
             f"{name}: got dtype {array.dtype}; expected bool [num_nodes]. From ids: mask = "

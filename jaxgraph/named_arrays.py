@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxgraph.graph_arrays import refuse_masked
+from jaxgraph.graph_arrays import as_array
 
 __all__ = ["checked_named", "with_named"]
 
@@ -64,23 +64,11 @@ def with_named(current: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
 
 
 def _checked(what: str, field: str, value: Any, length: int) -> np.ndarray:
-    refuse_masked(what, value)
-    if hasattr(value, "tocsr"):
+    array = as_array(what, value)
+    if array.dtype.itemsize > 8:
         raise ValueError(
-            f"{what}: got a sparse matrix {type(value).__name__}; expected a dense array. Pass "
-            "its toarray()."
-        )
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise ValueError(
-            f"{what}: cannot be made an array ({error}); are its rows equally long?"
-        ) from error
-    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-        raise ValueError(
-            f"{what}: got dtype {array.dtype}; expected floats of at most 64 bits, integers or "
-            "bools. Convert it with astype first; texts become numbers by np.unique(texts, "
-            "return_inverse=True), and a missing number is NaN."
+            f"{what}: got dtype {array.dtype}; expected at most 64 bits. Convert it with astype "
+            "first."
         )
     if array.ndim == 0 or array.shape[0] != length:
         raise ValueError(

@@ -119,7 +119,7 @@ def attention_state(
     """
     launch = launch or Launch()
     reduction, team, arrays = _reduction(attention, neighbors, launch)
-    found = reduce_rows(reduction, team, rows, arrays, list(before), launch, fresh=fresh)
+    found = reduce_rows(reduction, [team], rows, arrays, list(before), launch, fresh=fresh)
     return found[0], found[1], found[2]
 
 
@@ -156,7 +156,7 @@ def attention_output(
 
     found = reduce_rows(
         dataclasses.replace(reduction, finish=divide),
-        team,
+        [team],
         rows,
         arrays,
         results,

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from pallas_kernels.lanes import Lanes
 from pallas_kernels.neighbor_sum import SUM, add_states
-from pallas_kernels.reduction import Part, Reduction, Result, State, empty_state, reduce_columns
+from pallas_kernels.reduction import Part, Reduction, Result, State, empty_state, reduce_rows
 from pallas_kernels.rows import Item, Rows, fold_edges
 from pallas_kernels.teams import Launch, Team, teams_for
 
@@ -60,7 +60,7 @@ def neighbor_extremum(
         return _fold(lanes, team, item, references, parts, merge)
 
     reduction = Reduction("neighbor_extremum", parts, fold, merge)
-    best, count = reduce_columns(
+    best, count = reduce_rows(
         reduction, teams, rows, [x, neighbors], list(before), launch, fresh=fresh
     )
     return best, count
@@ -156,7 +156,7 @@ def winner_gradient(
     teams = teams_for(neighbors.size, receivers, width, 4, launch, tables=len(adjoint))
     reduction = Reduction("winner_gradient", SUM, _fold_gradient, add_states)
     arrays = [x, neighbors, *adjoint]
-    return reduce_columns(reduction, teams, rows, arrays, [before], launch, fresh=fresh)[0]
+    return reduce_rows(reduction, teams, rows, arrays, [before], launch, fresh=fresh)[0]
 
 
 def _fold_gradient(lanes: Lanes, team: Team, item: Item, references: Sequence[Any]) -> State:

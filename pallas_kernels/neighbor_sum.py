@@ -31,7 +31,7 @@ from pallas_kernels.reduction import (
     Result,
     State,
     empty_state,
-    reduce_columns,
+    reduce_rows,
 )
 from pallas_kernels.rows import Item, Rows, fold_edges
 from pallas_kernels.teams import Launch, Team, team_for, teams_for
@@ -116,7 +116,7 @@ def neighbor_sum(
     reduction = Reduction("neighbor_sum", SUM, fold, add_states)
     arrays = list(operands.values())
     teams = edges.teams(launch)
-    return reduce_columns(reduction, teams, rows, arrays, [before], launch, fresh=fresh)[0]
+    return reduce_rows(reduction, teams, rows, arrays, [before], launch, fresh=fresh)[0]
 
 
 def neighbor_mean(
@@ -159,7 +159,7 @@ def neighbor_mean(
         return means, [lanes.spread(1.0 / count, 1)]
 
     reduction = Reduction("neighbor_mean", MEAN, fold_both, add_states, divide)
-    y, inverse = reduce_columns(
+    y, inverse = reduce_rows(
         reduction,
         edges.teams(launch),
         rows,

@@ -39,7 +39,6 @@ __all__ = [
     "State",
     "empty_state",
     "join_rows",
-    "reduce_columns",
     "reduce_rows",
     "start_rows",
 ]
@@ -141,7 +140,7 @@ class Started:
 
 def reduce_rows(
     reduction: Reduction,
-    team: Team,
+    teams: Sequence[Team],
     rows: Rows,
     arrays: Sequence[jax.Array],
     results: Sequence[Result],
@@ -153,7 +152,8 @@ def reduce_rows(
     """The states of rows after their edges, or the results of `reduction.finish`.
 
     Args:
-      reduction, team, launch: the reduction, its team and its launch.
+      reduction, launch: the reduction and its launch.
+      teams: one for each pass over some of the columns, of `teams_for`, or the only one.
       rows: the rows and their edges.
       arrays: the arrays whose references `reduction.fold` gets.
       results: [rows, heads * width] or, for a part that is per head, [rows, heads]. Arrays are
@@ -165,35 +165,12 @@ def reduce_rows(
     Returns:
       The results.
     """
-    started = start_rows(reduction, team, rows, arrays, results, launch, before=before, fresh=fresh)
-    return join_rows([started], launch)[0]
-
-
-def reduce_columns(
-    reduction: Reduction,
-    teams: Sequence[Team],
-    rows: Rows,
-    arrays: Sequence[jax.Array],
-    results: Sequence[Result],
-    launch: Launch,
-    *,
-    before: Sequence[jax.Array] = (),
-    fresh: bool = False,
-) -> list[jax.Array]:
-    """The states of rows as of `reduce_rows`, some columns after the others.
-
-    Args:
-      teams: of `teams_for`, one for each pass.
-      reduction, rows, arrays, results, launch, before, fresh: as for `reduce_rows`.
-
-    Returns:
-      The results.
-    """
     found: list[Any] = list(results)
     for team in teams:
-        found = reduce_rows(
+        started = start_rows(
             reduction, team, rows, arrays, found, launch, before=before, fresh=fresh
         )
+        found = join_rows([started], launch)[0]
     return found
 
 
@@ -212,7 +189,8 @@ def start_rows(
     """The results of rows after their edges, before a second kernel joins partial results.
 
     Args:
-      reduction, team, rows, arrays, results, launch, before, fresh: as for `reduce_rows`.
+      reduction, rows, arrays, results, launch, before, fresh: as for `reduce_rows`.
+      team: of the only pass.
       written: the arrays that `reduction.fold` itself writes, whose references come last.
 
     Returns:

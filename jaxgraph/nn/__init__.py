@@ -4,7 +4,7 @@ from jaxgraph.layers import dropout
 from jaxgraph.nn.convolutions import GATConv, GATv2Conv, GCNConv, GINConv, GINEConv, SAGEConv
 from jaxgraph.nn.embedding import NodeEmbedding
 from jaxgraph.nn.linear import Linear
-from jaxgraph.nn.models import GAT, GCN, GIN, GINE, DeepGCN, GATv2, GraphSAGE
+from jaxgraph.nn.models import GAT, GCN, GIN, GINE, DeepGCN, GATv2, GraphSAGE, StackedModel
 from jaxgraph.nn.normalization import BatchNorm, LayerNorm
 from jaxgraph.nn.pna import PNA, PNAConv
 from jaxgraph.nn.propagation import APPNP, GCNII, GCN2Conv
@@ -34,6 +34,7 @@ __all__ = [
     "NodeEmbedding",
     "PNAConv",
     "SAGEConv",
+    "StackedModel",
     "Transformer",
     "TransformerConv",
     "dropout",

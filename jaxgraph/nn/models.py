@@ -36,7 +36,30 @@ Activation = Callable[[jax.Array], jax.Array]
 
 @dataclass(eq=False, repr=False)
 class StackedModel(Stack):
-    """Stacks convolutions from the arguments that all models share."""
+    """A `Stack` of one kind of convolution, with the arguments that all models share.
+
+    A model of your own is a dataclass that adds its fields and states `_convolution`.
+
+    Args:
+      in_features, hidden_features, out_features: widths of input, layers between and output.
+      num_layers: number of convolutions.
+      dropout: probability of dropping an input feature of a layer in training.
+      norm: "batch", "layer" or None, after every convolution but the last.
+      residual: whether a layer before the last adds its input to its output, through a linear map
+        where their widths differ.
+      activation: elementwise function after every layer but the last.
+      jumping: "cat" or "max": the last layer is a linear map of the outputs of all convolutions,
+        concatenated or their maximum, and the backward saves these outputs; None: it is the last
+        convolution.
+      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
+      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
+        bits, for the loss. None: that of x.
+      param_dtype: type of the parameters.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: a size, a rate or a name is not one of those allowed.
+    """
 
     in_features: int
     hidden_features: int
@@ -118,25 +141,9 @@ class GCN(StackedModel):
     """Layers of `GCNConv`.
 
     Args:
-      in_features, hidden_features, out_features: widths of input, layers between and output.
-      num_layers: number of convolutions.
-      dropout: probability of dropping an input feature of a layer in training.
-      norm: "batch", "layer" or None, after every convolution but the last.
-      residual: whether a layer before the last adds its input to its output, through a linear map
-        where their widths differ.
-      activation: elementwise function after every layer but the last.
       add_self_loops: whether a node without a self-loop counts as having one.
-      jumping: "cat" or "max": the last layer is a linear map of the outputs of all convolutions,
-        concatenated or their maximum, and the backward saves these outputs; None: it is the last
-        convolution.
-      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
-        bits, for the loss. None: that of x.
-      param_dtype: type of the parameters.
-      rngs: source of the initial parameters.
 
-    Raises:
-      ValueError: a size, a rate or a name is not one of those allowed.
+    All other arguments are those of `StackedModel`.
 
     References:
       Kipf and Welling, "Semi-supervised classification with graph convolutional networks", 2017.
@@ -158,23 +165,11 @@ class DeepGCN(GCN):
     Every layer has the residual connection; the last has no activation.
 
     Args:
-      in_features, hidden_features, out_features: widths of input, layers between and output.
-      num_layers: number of convolutions.
-      dropout: probability of dropping an input feature of a layer in training.
       norm: "batch", "layer" or None, between a convolution and its activation.
       activation: elementwise function after every convolution but the last.
       add_self_loops: whether a node without a self-loop counts as having one.
-      jumping: "cat" or "max": the last layer is a linear map of the outputs of all convolutions,
-        concatenated or their maximum, and the backward saves these outputs; None: it is the last
-        convolution.
-      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
-        bits, for the loss. None: that of x.
-      param_dtype: type of the parameters.
-      rngs: source of the initial parameters.
 
-    Raises:
-      ValueError: a size, a rate or a name is not one of those allowed.
+    All other arguments are those of `StackedModel`.
 
     References:
       Jia et al., "Improving the accuracy, scalability, and performance of graph neural networks
@@ -192,25 +187,9 @@ class GraphSAGE(StackedModel):
     """Layers of `SAGEConv`.
 
     Args:
-      in_features, hidden_features, out_features: widths of input, layers between and output.
-      num_layers: number of convolutions.
       reduce: "sum", "mean", "max" or "min".
-      dropout: probability of dropping an input feature of a layer in training.
-      norm: "batch", "layer" or None, after every convolution but the last.
-      residual: whether a layer before the last adds its input to its output, through a linear map
-        where their widths differ.
-      activation: elementwise function after every layer but the last.
-      jumping: "cat" or "max": the last layer is a linear map of the outputs of all convolutions,
-        concatenated or their maximum, and the backward saves these outputs; None: it is the last
-        convolution.
-      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
-        bits, for the loss. None: that of x.
-      param_dtype: type of the parameters.
-      rngs: source of the initial parameters.
 
-    Raises:
-      ValueError: a size, a rate or a name is not one of those allowed.
+    All other arguments are those of `StackedModel`.
 
     References:
       Hamilton et al., "Inductive representation learning on large graphs", 2017.
@@ -229,25 +208,7 @@ class GraphSAGE(StackedModel):
 class GIN(StackedModel):
     """Layers of `GINConv`.
 
-    Args:
-      in_features, hidden_features, out_features: widths of input, layers between and output.
-      num_layers: number of convolutions.
-      dropout: probability of dropping an input feature of a layer in training.
-      norm: "batch", "layer" or None, after every convolution but the last.
-      residual: whether a layer before the last adds its input to its output, through a linear map
-        where their widths differ.
-      activation: elementwise function after every layer but the last.
-      jumping: "cat" or "max": the last layer is a linear map of the outputs of all convolutions,
-        concatenated or their maximum, and the backward saves these outputs; None: it is the last
-        convolution.
-      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
-        bits, for the loss. None: that of x.
-      param_dtype: type of the parameters.
-      rngs: source of the initial parameters.
-
-    Raises:
-      ValueError: a size, a rate or a name is not one of those allowed.
+    The arguments are those of `StackedModel`.
 
     References:
       Xu et al., "How powerful are graph neural networks?", 2019.
@@ -264,25 +225,9 @@ class GINE(StackedModel):
     """Layers of `GINEConv`.
 
     Args:
-      in_features, hidden_features, out_features: widths of input, layers between and output.
       edge_features: number of edge features, which every layer reads.
-      num_layers: number of convolutions.
-      dropout: probability of dropping an input feature of a layer in training.
-      norm: "batch", "layer" or None, after every convolution but the last.
-      residual: whether a layer before the last adds its input to its output, through a linear map
-        where their widths differ.
-      activation: elementwise function after every layer but the last.
-      jumping: "cat" or "max": the last layer is a linear map of the outputs of all convolutions,
-        concatenated or their maximum, and the backward saves these outputs; None: it is the last
-        convolution.
-      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
-        bits, for the loss. None: that of x.
-      param_dtype: type of the parameters.
-      rngs: source of the initial parameters.
 
-    Raises:
-      ValueError: a size, a rate or a name is not one of those allowed.
+    All other arguments are those of `StackedModel`.
 
     References:
       Hu et al., "Strategies for pre-training graph neural networks", 2020.
@@ -342,28 +287,14 @@ class GAT(_AttentionModel):
       in_features: features of the input.
       hidden_features: features between layers, per head; heads are concatenated.
       out_features: features of the output, the mean over the heads.
-      num_layers: number of convolutions.
       num_heads: number of attention heads of every layer.
       edge_features: number of edge features, which every layer reads; None: edges have none.
       dropout: probability of dropping an input feature of a layer, and a coefficient of attention,
         in training.
-      norm: "batch", "layer" or None, after every convolution but the last.
-      residual: whether a layer before the last adds its input to its output, through a linear map
-        where their widths differ.
-      activation: elementwise function after every layer but the last.
       negative_slope: of the leaky ReLU in the attention.
       add_self_loops: whether a node without a self-loop attends to itself as well.
-      jumping: "cat" or "max": the last layer is a linear map of the outputs of all convolutions,
-        concatenated or their maximum, and the backward saves these outputs; None: it is the last
-        convolution.
-      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
-        bits, for the loss. None: that of x.
-      param_dtype: type of the parameters.
-      rngs: source of the initial parameters.
 
-    Raises:
-      ValueError: a size, a rate or a name is not one of those allowed.
+    All other arguments are those of `StackedModel`.
 
     References:
       Veličković et al., "Graph attention networks", 2018.
@@ -382,28 +313,14 @@ class GATv2(_AttentionModel):
       in_features: features of the input.
       hidden_features: features between layers, per head; heads are concatenated.
       out_features: features of the output, the mean over the heads.
-      num_layers: number of convolutions.
       num_heads: number of attention heads of every layer.
       edge_features: number of edge features, which every layer reads; None: edges have none.
       dropout: probability of dropping an input feature of a layer, and a coefficient of attention,
         in training.
-      norm: "batch", "layer" or None, after every convolution but the last.
-      residual: whether a layer before the last adds its input to its output, through a linear map
-        where their widths differ.
-      activation: elementwise function after every layer but the last.
       negative_slope: of the leaky ReLU in the attention.
       add_self_loops: whether a node without a self-loop attends to itself as well.
-      jumping: "cat" or "max": the last layer is a linear map of the outputs of all convolutions,
-        concatenated or their maximum, and the backward saves these outputs; None: it is the last
-        convolution.
-      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
-        bits, for the loss. None: that of x.
-      param_dtype: type of the parameters.
-      rngs: source of the initial parameters.
 
-    Raises:
-      ValueError: a size, a rate or a name is not one of those allowed.
+    All other arguments are those of `StackedModel`.
 
     References:
       Brody et al., "How attentive are graph attention networks?", 2022.

@@ -106,28 +106,12 @@ class PNA(StackedModel):
     """Layers of `PNAConv`, with messages of `hidden_features`.
 
     Args:
-      in_features, hidden_features, out_features: widths of input, layers between and output.
       delta: mean of log(d + 1) over the nodes of the training graphs, as
         `jaxgraph.transforms.mean_log_degree` computes it.
-      num_layers: number of convolutions.
       aggregators: names among "sum", "mean", "max", "min" and "std".
       scalers: names among "identity", "amplification" and "attenuation".
-      dropout: probability of dropping an input feature of a layer in training.
-      norm: "batch", "layer" or None, after every convolution but the last.
-      residual: whether a layer before the last adds its input to its output, through a linear map
-        where their widths differ.
-      activation: elementwise function after every layer but the last.
-      jumping: "cat" or "max": the last layer is a linear map of the outputs of all convolutions,
-        concatenated or their maximum, and the backward saves these outputs; None: it is the last
-        convolution.
-      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
-        bits, for the loss. None: that of x.
-      param_dtype: type of the parameters.
-      rngs: source of the initial parameters.
 
-    Raises:
-      ValueError: a size, a rate or a name is not one of those allowed.
+    All other arguments are those of `StackedModel`.
 
     References:
       Corso et al., "Principal neighbourhood aggregation for graph nets", 2020.

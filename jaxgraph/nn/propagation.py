@@ -32,27 +32,19 @@ class APPNP(StackedModel):
     See `jaxgraph.layers.appnp_propagate`.
 
     Args:
-      in_features, hidden_features, out_features: widths of input, layers between and output.
       num_layers: number of linear maps.
       steps: number of steps of propagation.
       alpha: probability of a jump back to the prediction.
       dropout: probability of dropping an input feature of a layer, and in each step an edge, in
         training.
       norm: "batch", "layer" or None, after every linear map but the last.
-      residual: whether a layer before the last adds its input to its output, through a linear map
-        where their widths differ.
-      activation: elementwise function after every layer but the last.
       add_self_loops: whether a node without a self-loop counts as having one.
       jumping: "cat" or "max": one more linear map takes the outputs of all others, concatenated or
         their maximum, and the backward saves these outputs; None: there is no other map.
-      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
       dtype: type of the layers' activations, such as jnp.bfloat16; predictions are propagated in 32
         bits at least. None: that of x.
-      param_dtype: type of the parameters.
-      rngs: source of the initial parameters.
 
-    Raises:
-      ValueError: a size, a rate or a name is not one of those allowed.
+    All other arguments are those of `StackedModel`.
 
     References:
       Gasteiger et al., "Predict then propagate: graph neural networks meet personalized PageRank",
@@ -174,26 +166,14 @@ class GCNII(StackedModel):
     """A linear map, layers of `GCN2Conv`, and a linear map; x_0 is the output of the first.
 
     Args:
-      in_features, hidden_features, out_features: widths of input, layers between and output.
-      num_layers: number of convolutions.
       alpha: share of the initial rows in every convolution.
       theta: strength of the convolutions' maps, which falls with depth.
-      dropout: probability of dropping an input feature of a layer in training.
       norm: "batch", "layer" or None, after every layer but the last.
-      residual: whether a layer before the last adds its input to its output, through a linear map
-        where their widths differ.
-      activation: elementwise function after every layer but the last.
       add_self_loops: whether a node without a self-loop counts as having one.
       jumping: "cat" or "max": the last linear map takes the outputs of all layers, concatenated or
         their maximum, and the backward saves these outputs; None: that of the last convolution.
-      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
-        bits, for the loss. None: that of x.
-      param_dtype: type of the parameters.
-      rngs: source of the initial parameters.
 
-    Raises:
-      ValueError: a size, a rate or a name is not one of those allowed.
+    All other arguments are those of `StackedModel`.
 
     References:
       Chen et al., "Simple and deep graph convolutional networks", 2020.

@@ -139,26 +139,12 @@ class Transformer(StackedModel):
       in_features: features of the input.
       hidden_features: features between layers, per head; heads are concatenated.
       out_features: features of the output, the mean over the heads.
-      num_layers: number of convolutions.
       num_heads: number of attention heads of every layer.
       dropout: probability of dropping an input feature of a layer, and a coefficient of attention,
         in training.
-      norm: "batch", "layer" or None, after every convolution but the last.
-      residual: whether a layer before the last adds its input to its output, through a linear map
-        where their widths differ.
-      activation: elementwise function after every layer but the last.
       beta: whether gates weigh the nodes' own rows against the attention.
-      jumping: "cat" or "max": the last layer is a linear map of the outputs of all convolutions,
-        concatenated or their maximum, and the backward saves these outputs; None: it is the last
-        convolution.
-      policy: the tensors that layers save for the backward, as for `Stack`; None: the default.
-      dtype: type of activations and messages, such as jnp.bfloat16; outputs then have at least 32
-        bits, for the loss. None: that of x.
-      param_dtype: type of the parameters.
-      rngs: source of the initial parameters.
 
-    Raises:
-      ValueError: a size, a rate or a name is not one of those allowed.
+    All other arguments are those of `StackedModel`.
 
     References:
       Shi et al., "Masked label prediction: unified message passing model for semi-supervised
