@@ -221,9 +221,11 @@ def expected(name: str) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     "schedule",
     [
         "sar",
-        "domain",
         "p3-sar-pushed",
-        *(pytest.param(n, marks=pytest.mark.full) for n in ("prefetch", "several", "p3-domain")),
+        *(
+            pytest.param(name, marks=pytest.mark.full)
+            for name in ("domain", "prefetch", "several", "p3-domain")
+        ),
     ],
 )
 def test_values_and_gradients(schedule: str) -> None:
