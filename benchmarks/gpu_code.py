@@ -253,9 +253,9 @@ def _compile_all(name: str, shape: Any, options: argparse.Namespace, folder: Pat
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
-    from benchmarks.compile_only import h200_mesh
+    from jaxgraph.planner.targets import find_target
 
-    placed = NamedSharding(h200_mesh(1), PartitionSpec())
+    placed = NamedSharding(find_target("h200").mesh(emulate=False), PartitionSpec())
 
     def array(sizes: tuple[int, ...], dtype: str) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(sizes, dtype, sharding=placed)

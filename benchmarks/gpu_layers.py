@@ -18,11 +18,11 @@ import jax
 from flax import nnx
 
 import jaxgraph as jg
-from benchmarks.compile_only import h200_mesh
 from benchmarks.generated import OGBN_ARXIV, OGBN_PRODUCTS, generate
 from benchmarks.gpu_steps import scaled_manifest
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.shard_tables import tabulate
+from jaxgraph.planner.targets import find_target
 
 LAYERS: dict[str, Callable[[int, nnx.Rngs], nnx.Module]] = {
     "GCNConv 256": lambda features, rngs: jg.nn.GCNConv(features, 256, rngs=rngs),
@@ -92,7 +92,9 @@ def compiled_layers(graph: str) -> Iterator[tuple[str, str, Kernels]]:
     """
     features, manifest = GRAPHS[graph]
     source = jg.parallel.AbstractSource(manifest())
-    sharded = jg.parallel.place(source, h200_mesh(1), implementation="mosaic_gpu")
+    sharded = jg.parallel.place(
+        source, find_target("h200").mesh(emulate=False), implementation="mosaic_gpu"
+    )
     for name, make in LAYERS.items():
         made = nnx.eval_shape(lambda make=make: make(features, nnx.Rngs(0)))
         definition, state = nnx.split(made)

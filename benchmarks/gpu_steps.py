@@ -24,13 +24,13 @@ from rich.table import Table
 
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, write_figures
-from benchmarks.compile_only import h200_mesh
 from benchmarks.generated import DEGREE_EXPONENT, OGBN_PRODUCTS, generate
 from benchmarks.memory import temporary_bytes
 from jaxgraph.analysis.hlo import num_bytes, parse
 from jaxgraph.layout.fitting import with_headroom
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.shard_tables import tabulate
+from jaxgraph.planner.targets import find_target
 
 SCALE = 64
 WIDTHS = {"gcn": 256, "gat": 512}
@@ -113,7 +113,10 @@ def compile_step(
     schedule, _, prefetch = mode.partition("+")
     source = jg.parallel.AbstractSource(scaled_manifest(devices, schedule))
     sharded = jg.parallel.place(
-        source, h200_mesh(devices), prefetch=bool(prefetch), implementation=implementation
+        source,
+        find_target(f"h200x{devices}").mesh(emulate=False),
+        prefetch=bool(prefetch),
+        implementation=implementation,
     )
     return jg.train.compile_train_step(make_model(name), sharded, optax.adam(1e-2)), sharded
 

@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxgraph as jg
-from benchmarks.compile_only import h200_mesh
 from benchmarks.memory import FEATURES, make_model, temporary_bytes
 from jaxgraph.layout.shard_tables import tabulate
+from jaxgraph.planner.targets import find_target
 
 NODES, DEGREE = 32_768, 8
 
@@ -34,7 +34,9 @@ def abstract_graph(devices: int, *, prefetch: bool) -> jg.parallel.ShardedGraph:
     )
     parts = jg.partition.partition(graph, devices, method="hash", seed=0)
     source = jg.parallel.AbstractSource(tabulate(graph, parts, "sar").manifest)
-    return jg.parallel.place(source, h200_mesh(devices), prefetch=prefetch)
+    return jg.parallel.place(
+        source, find_target(f"h200x{devices}").mesh(emulate=False), prefetch=prefetch
+    )
 
 
 def compile_aggregation(sharded: jg.parallel.ShardedGraph) -> jax.stages.Compiled:

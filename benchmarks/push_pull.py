@@ -22,7 +22,6 @@ from rich.table import Table
 
 import jaxgraph as jg
 from benchmarks.command_line import make_parser, write_figures
-from benchmarks.compile_only import h200_mesh
 from benchmarks.generated import OGBN_PRODUCTS
 from benchmarks.memory import temporary_bytes
 from jaxgraph.analysis.traffic import Overlap
@@ -30,6 +29,7 @@ from jaxgraph.layout.column_tables import ColumnRequest
 from jaxgraph.layout.fitting import with_headroom
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.shard_tables import tabulate
+from jaxgraph.planner.targets import find_target
 
 HIDDEN, LAYERS = 256, 3
 MODELS = {"gcn": jg.nn.GCN, "sage": jg.nn.GraphSAGE}
@@ -129,7 +129,9 @@ def abstract_graph(
     parts = jg.partition.partition(graph, devices, method="hash", seed=0)
     columns = ColumnRequest(topology, chunks)
     manifest = enlarged(tabulate(graph, parts, rest, columns=columns).manifest, factor)
-    return jg.parallel.place(jg.parallel.AbstractSource(manifest), h200_mesh(devices))
+    return jg.parallel.place(
+        jg.parallel.AbstractSource(manifest), find_target(f"h200x{devices}").mesh(emulate=False)
+    )
 
 
 def hidden(transfers: list[Overlap]) -> int:

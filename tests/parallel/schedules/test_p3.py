@@ -171,13 +171,15 @@ def test_no_collective_of_a_training_step_carries_features(name: str) -> None:
 def test_compiled_for_h200_a_chunk_is_reduced_while_the_next_is_computed(
     implementation: str,
 ) -> None:
-    from benchmarks.compile_only import h200_mesh
+    from jaxgraph.planner.targets import find_target
 
     graph = crooked_graph(2400, num_features=100)
     parts = partition(graph, 8, method="hash", seed=0)
     found = tabulate(graph, parts, "domain", columns=ColumnRequest(chunks=4))
     source = AbstractSource(found.manifest)
-    sharded = place(source, h200_mesh(8), "p3", implementation=implementation)
+    sharded = place(
+        source, find_target("h200x8").mesh(emulate=False), "p3", implementation=implementation
+    )
     model = nn.GraphSAGE(100, 64, 3, rngs=nnx.Rngs(0))
     compiled = compile_train_step(model, sharded, optax.adam(1e-2))
     for collective in ("reduce-scatter", "all-gather"):

@@ -1,0 +1,244 @@
+"""Machines that a plan is made for: chips, how many, on how many hosts, and the links between them.
+
+A target is named by chip and count, such as "h200x8" or "h200x64". Programs for GPUs compile on a
+machine that has none, where jax's CUDA plugin is installed (`pip install 'jaxgraph[cuda]'`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import re
+
+import jax
+from jax.experimental import topologies
+from jax.sharding import AxisType, Mesh
+
+from jaxgraph.parallel import make_mesh
+from jaxgraph.partition.choices import checked_choice
+from jaxgraph.planner.chips import CHIPS
+
+__all__ = ["TARGETS", "Link", "Speed", "Target", "find_target"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """A way for bytes to leave a device.
+
+    Attributes:
+      bandwidth: bytes per second that a device sends, in one direction.
+      latency: seconds until the first byte arrives.
+      source: where the numbers are from.
+    """
+
+    bandwidth: float
+    latency: float
+    source: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Speed:
+    """What a device of a target can do, and what connects it.
+
+    Attributes:
+      memory: bytes of a device.
+      bandwidth: bytes per second of its memory.
+      flops: floating-point operations per second of dense products of 32-bit numbers, as JAX
+        computes them by default (TF32 on GPUs).
+      inside: link to the devices of the same host.
+      between: link to those of other hosts.
+      host: link to the memory of the host.
+      per_host: devices of a host.
+      source: where memory, bandwidth and operations are from.
+    """
+
+    memory: int
+    bandwidth: float
+    flops: float
+    inside: Link
+    between: Link
+    host: Link
+    per_host: int
+    source: str
+
+
+_IB_NDR = Link(50e9, 5e-6, "one 400 Gb/s ConnectX-7 per GPU, DGX H100/H200/B200 user guide")
+_PCIE_5 = Link(64e9, 10e-6, "PCIe 5.0 x16, one direction")
+
+TARGETS = {
+    "a100": Speed(
+        memory=CHIPS["a100"].memory,
+        bandwidth=CHIPS["a100"].bandwidth,
+        flops=156e12,
+        inside=Link(300e9, 3e-6, "NVLink 3, 600 GB/s both ways, A100 datasheet"),
+        between=Link(25e9, 5e-6, "one 200 Gb/s ConnectX-6 per GPU, DGX A100 user guide"),
+        host=Link(32e9, 10e-6, "PCIe 4.0 x16, one direction"),
+        per_host=8,
+        source="A100 80GB SXM datasheet (2021), TF32 without sparsity",
+    ),
+    "h100": Speed(
+        memory=CHIPS["h100"].memory,
+        bandwidth=CHIPS["h100"].bandwidth,
+        flops=494e12,
+        inside=Link(450e9, 3e-6, "NVLink 4, 900 GB/s both ways, H100 datasheet"),
+        between=_IB_NDR,
+        host=_PCIE_5,
+        per_host=8,
+        source="H100 SXM datasheet (2023), TF32 without sparsity",
+    ),
+    "h200": Speed(
+        memory=CHIPS["h200"].memory,
+        bandwidth=CHIPS["h200"].bandwidth,
+        flops=494e12,
+        inside=Link(450e9, 3e-6, "NVLink 4, 900 GB/s both ways, H200 datasheet"),
+        between=_IB_NDR,
+        host=_PCIE_5,
+        per_host=8,
+        source="H200 SXM datasheet (2024), TF32 without sparsity",
+    ),
+    "b200": Speed(
+        memory=CHIPS["b200"].memory,
+        bandwidth=CHIPS["b200"].bandwidth,
+        flops=1_100e12,
+        inside=Link(900e9, 3e-6, "NVLink 5, 1.8 TB/s both ways, DGX B200 datasheet"),
+        between=_IB_NDR,
+        host=_PCIE_5,
+        per_host=8,
+        source="DGX B200 datasheet (2024), TF32 without sparsity",
+    ),
+    "cpu": Speed(
+        memory=0,  # that of the host, shared: `Target.memory`
+        bandwidth=20e9,
+        flops=100e9,
+        inside=Link(5e9, 20e-6, "a copy in the host's memory, with both ends on shared cores"),
+        between=Link(1.25e9, 50e-6, "10 Gb/s Ethernet"),
+        host=Link(5e9, 0.0, "the device's memory is the host's"),
+        per_host=1 << 30,
+        source="assumed: two cores of a server, shared by all emulated devices",
+    ),
+}
+"""What is known of each chip, by its name."""
+
+_NAME = re.compile(r"([a-z0-9]*?[a-z][a-z0-9]*?)(?:x(\d+))?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Devices of one kind, on one host or more.
+
+    Attributes:
+      chip: one of `TARGETS`.
+      devices: how many in all.
+      hosts: over how many hosts they are spread; host h has the h-th run of equal length.
+    """
+
+    chip: str
+    devices: int
+    hosts: int
+
+    @property
+    def name(self) -> str:
+        """Chip and count, such as "h200x8"."""
+        return f"{self.chip}x{self.devices}"
+
+    @property
+    def speed(self) -> Speed:
+        """What a device can do."""
+        return TARGETS[self.chip]
+
+    @property
+    def per_host(self) -> int:
+        """Devices of a host."""
+        return self.devices // self.hosts
+
+    @property
+    def memory(self) -> int:
+        """Bytes of a device; of emulated ones, each one's share of this machine's memory."""
+        if self.chip != "cpu":
+            return self.speed.memory
+        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+        return pages * size // self.devices
+
+    @property
+    def is_emulated(self) -> bool:
+        """True where programs compile for emulated CPU devices in the place of the chip."""
+        return self.chip == "cpu" or importlib.util.find_spec("jax_plugins") is None
+
+    @property
+    def compiled_for(self) -> str:
+        """What programs are compiled for, in words."""
+        if not self.is_emulated:
+            return f"{CHIPS[self.chip].name}, without a device"
+        missing = "" if self.chip == "cpu" else " (for GPUs: pip install 'jaxgraph[cuda]')"
+        return f"emulated CPU devices{missing}"
+
+    def mesh(self, axis: str = "graph", *, emulate: bool | None = None) -> Mesh:
+        """Makes a mesh of the devices, for compilation only unless they are CPU devices.
+
+        Args:
+          axis: name of its axis.
+          emulate: whether to take CPU devices in the place of the chip; None: where jax cannot
+            compile for it.
+
+        Returns:
+          The mesh, of shape [devices].
+
+        Raises:
+          ValueError: jax has fewer CPU devices, or cannot compile for the chip.
+        """
+        if self.is_emulated if emulate is None else emulate or self.chip == "cpu":
+            return make_mesh(self.devices, devices=jax.devices("cpu"), axis=axis)
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+        try:
+            topology = topologies.get_topology_desc(
+                platform="cuda",
+                topology_name=self.chip,
+                target_config=CHIPS[self.chip].description(),
+                topology=f"1x{self.hosts}x{self.per_host}",
+            )
+        except Exception as error:
+            raise ValueError(
+                "jax cannot compile for CUDA here; install it with: pip install 'jaxgraph[cuda]'"
+            ) from error
+        devices = topologies.make_mesh(topology, (self.devices,), (axis,)).devices
+        return Mesh(devices, (axis,), axis_types=(AxisType.Auto,))
+
+
+def find_target(name: str, *, hosts: int | None = None) -> Target:
+    """Finds the target of a name.
+
+    Args:
+      name: chip and number of devices, such as "h200x8"; without a number, one device.
+      hosts: over how many hosts they are spread; None: as many as hold 8 GPUs each, one for CPUs.
+
+    Returns:
+      The target.
+
+    Raises:
+      ValueError: there is no such chip, the name is not of that form, or the devices do not divide
+        over the hosts.
+    """
+    found = _NAME.fullmatch(name.strip().lower()) if isinstance(name, str) else None
+    if found is None:
+        raise ValueError(
+            f"target: got {name!r}; expected a chip and a number of devices, as h200x8: "
+            f"{', '.join(TARGETS)}"
+        )
+    chip = checked_choice("target", found[1], list(TARGETS))
+    devices = int(found[2] or 1)
+    if devices < 1:
+        raise ValueError(f"target: got {name!r}; expected at least 1 device, as {chip}x1")
+    per_host = TARGETS[chip].per_host
+    least = -(-devices // per_host)
+    hosts = _divisor(devices, least) if hosts is None else hosts
+    if isinstance(hosts, bool) or not isinstance(hosts, int) or hosts < 1 or devices % hosts:
+        raise ValueError(
+            f"hosts is {hosts!r}; expected a number that divides the {devices} device(s) of "
+            f"{name}, such as {_divisor(devices, least)}"
+        )
+    return Target(chip, devices, hosts)
+
+
+def _divisor(devices: int, least: int) -> int:
+    return next(each for each in range(max(least, 1), devices + 1) if devices % each == 0)
