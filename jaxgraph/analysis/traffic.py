@@ -1,35 +1,33 @@
 """Traffic of a compiled program: bytes that leave each device, and work that overlaps them."""
 
-import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
 import jax
+import numpy as np
 
 from jaxgraph.analysis.hlo import Computation, Instruction, Module, num_bytes, parse, split_list
+from jaxgraph.analysis.links import PERMUTE, RULES, Sent, share_of_groups, share_of_pairs
 from jaxgraph.analysis.trip_count import trip_count
 from jaxgraph.kinds import kind_of
 
-__all__ = ["Overlap", "overlapped", "overlapped_in_hlo", "traffic", "traffic_from_hlo"]
+__all__ = [
+    "Overlap",
+    "overlapped",
+    "overlapped_in_hlo",
+    "traffic",
+    "traffic_by_link",
+    "traffic_from_hlo",
+]
 
-# Bytes that leave a device over bytes of its operand, by the number of devices in the group.
-_RULES: dict[str, Callable[[int], Fraction]] = {
-    "all-gather": lambda size: Fraction(size - 1),
-    "all-reduce": lambda size: Fraction(2 * (size - 1), size),
-    "all-to-all": lambda size: Fraction(size - 1, size),
-    "collective-broadcast": lambda size: Fraction(size - 1, size),
-    "ragged-all-to-all": lambda size: Fraction(size - 1, size),
-    "reduce-scatter": lambda size: Fraction(size - 1, size),
-}
-_PERMUTE = "collective-permute"
 # For these, groups without global device ids list replicas, and each stands for all its partitions.
 _GROUPS_OF_REPLICAS = ("all-gather", "all-reduce", "reduce-scatter")
 _MESH_GROUPS = re.compile(r"mesh\[(.*?)\]")
-_TILE_GROUPS = re.compile(r"\[(\d+),(\d+)\]<=")
+_TILE_GROUPS = re.compile(r"\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 
-_Bytes = dict[str, Fraction]
+_Sums = dict[tuple[str, str], Fraction]  # by collective and by link: "inside" or "between"
 
 
 def traffic(compiled: jax.stages.Compiled) -> dict[str, int]:
@@ -42,9 +40,9 @@ def traffic(compiled: jax.stages.Compiled) -> dict[str, int]:
 
     A broadcast counts (N-1)/N B, the mean over the devices of its group; so does a ragged
     all-to-all, whose sizes are known only at run time, as if it sent its whole operand. A loop
-    counts as often as it runs; a conditional counts once, with the branch that sends most. Operands
-    count as compiled: XLA's CPU backend widens bfloat16 collectives to float32, so they count as
-    float32.
+    counts as often as it runs. A conditional counts with the branch that sends most; in a loop of as
+    many turns as it has branches, it takes one of them at each turn, as on a ring. Operands count as
+    compiled: XLA's CPU backend widens bfloat16 collectives to float32, so they count as float32.
 
     Args:
       compiled: an SPMD program, from `jax.jit(f).lower(...).compile()`, for any platform.
@@ -73,9 +71,36 @@ def traffic_from_hlo(text: str) -> dict[str, int]:
     Raises:
       ValueError: as `traffic`, or the text is not that of one HLO module.
     """
-    module = parse(text)
-    total = _of_computation(module, module.entry, {})
+    total: dict[str, Fraction] = {}
+    for (collective, _), size in _sums(text, None).items():
+        total[collective] = total.get(collective, Fraction(0)) + size
     return {collective: round(total[collective]) for collective in sorted(total)}
+
+
+def traffic_by_link(compiled: jax.stages.Compiled, per_host: int) -> Sent:
+    """`traffic` inside a host and between hosts.
+
+    Args:
+      compiled: as for `traffic`.
+      per_host: devices of a host; those of a mesh are counted through.
+
+    Returns:
+      Bytes that leave each device in one run.
+
+    Raises:
+      ValueError: as `traffic`.
+    """
+    found = _sums(_text(compiled), per_host)
+    inside, between = (
+        {name: round(size) for (name, place), size in sorted(found.items()) if place == link}
+        for link in ("inside", "between")
+    )
+    return Sent(inside, between)
+
+
+def _sums(text: str, per_host: int | None) -> _Sums:
+    module = parse(text)
+    return _Counter(module, per_host).of_computation(module.entry, None)
 
 
 @dataclass(frozen=True)
@@ -129,7 +154,7 @@ def overlapped(
     return overlapped_in_hlo(_text(compiled), collective)
 
 
-def overlapped_in_hlo(text: str, collective: str = _PERMUTE) -> list[Overlap]:
+def overlapped_in_hlo(text: str, collective: str = PERMUTE) -> list[Overlap]:
     """`overlapped` from the optimised HLO text of a program.
 
     Args:
@@ -143,7 +168,7 @@ def overlapped_in_hlo(text: str, collective: str = _PERMUTE) -> list[Overlap]:
       ValueError: the program is not scheduled, a collective that starts does not end, or there is
         no such kind.
     """
-    kinds = (_PERMUTE, *_RULES)
+    kinds = (PERMUTE, *RULES)
     if collective not in kinds:
         raise ValueError(f"collective is {collective!r}; expected one of {', '.join(kinds)}")
     module = parse(text)
@@ -174,111 +199,143 @@ def _text(compiled: jax.stages.Compiled) -> str:
     return text
 
 
-def _of_computation(module: Module, computation: Computation, known: dict[str, _Bytes]) -> _Bytes:
-    if computation.name not in known:
-        known[computation.name] = _sum(
-            _of_instruction(module, computation, instruction, known)
-            for instruction in computation.instructions
-        )
-    return known[computation.name]
+class _Counter:
+    """Bytes of the computations of a module, each read once for a number of turns around it."""
+
+    def __init__(self, module: Module, per_host: int | None) -> None:
+        self._module, self._per_host = module, per_host
+        self._known: dict[tuple[str, int | None], _Sums] = {}
+
+    def of_computation(self, computation: Computation, turns: int | None) -> _Sums:
+        """Those of a computation, in a loop of so many turns or in none."""
+        key = computation.name, turns
+        if key not in self._known:
+            self._known[key] = _sum(
+                self._of_instruction(computation, instruction, turns)
+                for instruction in computation.instructions
+            )
+        return self._known[key]
+
+    def _called(self, name: str, turns: int | None) -> _Sums:
+        return self.of_computation(self._module.computations[name.lstrip("%")], turns)
+
+    def _of_instruction(
+        self, computation: Computation, instruction: Instruction, turns: int | None
+    ) -> _Sums:
+        opcode = instruction.opcode
+        if _collective(instruction):
+            return _of_collective(self._module, computation, instruction, self._per_host)
+        if opcode.endswith(("-done", "-update")):
+            return {}
+        if opcode == "while":
+            return self._of_loop(computation, instruction)
+        if opcode == "conditional":
+            branches = [self._called(name, turns) for name in instruction.branches]
+            if len(branches) == turns:
+                return _scaled(_sum(branches), Fraction(1, turns))
+            return max(branches, key=lambda sent: sum(sent.values()))
+        if opcode == "send" and "is_host_transfer=true" not in instruction.attributes_text:
+            raise ValueError(
+                f"instruction {instruction.name!r} sends from device to device outside of a "
+                "collective, which is not counted: compile without pipelined point-to-point "
+                "transfers"
+            )
+        return _sum(self._called(name, turns) for name in instruction.calls)
+
+    def _of_loop(self, computation: Computation, loop: Instruction) -> _Sums:
+        count = trip_count(self._module, computation, loop)
+        body = self._called(loop.attributes["body"], count)
+        condition = self._called(loop.attributes["condition"], None)
+        if not body and not condition:
+            return {}
+        if count is None:
+            collectives = sorted({name for name, _ in body | condition})
+            raise ValueError(
+                f"the trip count of loop {loop.name!r} in {computation.name!r} cannot be derived, "
+                f"and it contains {', '.join(collectives)}: give the loop a static length "
+                "(jax.lax.scan, or jax.lax.fori_loop with constant bounds)"
+            )
+        return _sum([_scaled(body, count), _scaled(condition, count + 1)])
 
 
-def _of_instruction(
-    module: Module, computation: Computation, instruction: Instruction, known: dict[str, _Bytes]
-) -> _Bytes:
-    opcode = instruction.opcode
-
-    def called(name: str) -> _Bytes:
-        return _of_computation(module, module.computations[name.lstrip("%")], known)
-
-    if _collective(instruction):
-        return _of_collective(module, computation, instruction)
-    if opcode.endswith(("-done", "-update")):
-        return {}
-    if opcode == "while":
-        body = called(instruction.attributes["body"])
-        condition = called(instruction.attributes["condition"])
-        return _of_loop(module, computation, instruction, body, condition)
-    if opcode == "conditional":
-        branches = [called(name) for name in instruction.branches]
-        return max(branches, key=lambda sent: sum(sent.values()))
-    if opcode == "send" and "is_host_transfer=true" not in instruction.attributes_text:
-        raise ValueError(
-            f"instruction {instruction.name!r} sends from device to device outside of a "
-            "collective, which is not counted: compile without pipelined point-to-point transfers"
-        )
-    return _sum(called(name) for name in instruction.calls)
-
-
-def _of_loop(
-    module: Module, computation: Computation, loop: Instruction, body: _Bytes, condition: _Bytes
-) -> _Bytes:
-    if not body and not condition:
-        return {}
-    count = trip_count(module, computation, loop)
-    if count is None:
-        raise ValueError(
-            f"the trip count of loop {loop.name!r} in {computation.name!r} cannot be derived, and "
-            f"it contains {', '.join(sorted(body | condition))}: give the loop a static length "
-            "(jax.lax.scan, or jax.lax.fori_loop with constant bounds)"
-        )
-    return _sum([_scaled(body, count), _scaled(condition, count + 1)])
-
-
-def _of_collective(module: Module, computation: Computation, instruction: Instruction) -> _Bytes:
+def _of_collective(
+    module: Module, computation: Computation, instruction: Instruction, per_host: int | None
+) -> _Sums:
     collective = _collective(instruction)
     operands = instruction.operands
     if collective == "ragged-all-to-all":
         operands = operands[:1]  # the others are the output buffer and the tables of offsets
     size = sum(num_bytes(computation[operand].shape) for operand in operands)
-    if collective == _PERMUTE:
-        pairs = re.findall(r"\{(\d+),(\d+)\}", instruction.attributes["source_target_pairs"])
-        moved = sum(source != target for source, target in pairs)
-        share = Fraction(moved, module.num_devices)
+    if collective == PERMUTE:
+        text = re.findall(r"\{(\d+),(\d+)\}", instruction.attributes["source_target_pairs"])
+        pairs = [(int(source), int(target)) for source, target in text]
+        share = share_of_pairs(pairs, module.num_devices, per_host)
     else:
-        sizes = _group_sizes(module, instruction)
-        share = sum(n * _RULES[collective](n) for n in sizes) / Fraction(sum(sizes))
-    return {collective: size * share} if size * share else {}
+        share = share_of_groups(collective, _groups(module, instruction), per_host)
+    found = {
+        (collective, "inside"): size * share.inside,
+        (collective, "between"): size * share.between,
+    }
+    return {key: sent for key, sent in found.items() if sent}
 
 
-def _group_sizes(module: Module, instruction: Instruction) -> list[int]:
-    """Devices in each replica group of a collective."""
+def _groups(module: Module, instruction: Instruction) -> list[list[int]]:
+    """The devices of each replica group of a collective."""
     text = instruction.attributes.get("replica_groups", "{}")
     tile = _TILE_GROUPS.match(text)
     if text.startswith("mesh"):
-        return [_mesh_group_size(instruction)]
+        return _mesh_groups(instruction)
     if tile:
-        sizes = [int(tile[2])] * int(tile[1])
+        dimensions = [int(each) for each in tile[3].split(",")]
+        ids = np.arange(np.prod(dimensions)).reshape(dimensions)
+        if tile[4]:
+            ids = ids.transpose([int(each) for each in tile[4].split(",")])
+        groups = ids.reshape(int(tile[1]), int(tile[2])).tolist()
     else:
-        groups = split_list(text[1:-1])
-        sizes = [len(split_list(group.strip("{}"))) for group in groups]
-    if not any(sizes):
-        return [module.num_devices]
+        listed = [split_list(group.strip("{}")) for group in split_list(text[1:-1])]
+        groups = [[int(device) for device in group] for group in listed]
+    if not any(groups):
+        return [list(range(module.num_devices))]
     across_partitions = (
         _collective(instruction) in _GROUPS_OF_REPLICAS
         and "channel_id" in instruction.attributes
         and instruction.attributes.get("use_global_device_ids") != "true"
     )
-    return [n * module.num_partitions for n in sizes] if across_partitions else sizes
+    if not across_partitions:
+        return groups
+    partitions = range(module.num_partitions)
+    return [[r * len(partitions) + p for r in group for p in partitions] for group in groups]
 
 
-def _mesh_group_size(instruction: Instruction) -> int:
-    """Size of the groups written as `mesh['a'=2,'b'=4] {'a','b':(1)2}`."""
+def _mesh_groups(instruction: Instruction) -> list[list[int]]:
+    """Groups written as `mesh['a'=2,'b'=4] {'a','b':(1)2}`: of 'b', runs of 2 after blocks of 1."""
     text = instruction.attributes["replica_groups"]
     mesh = _MESH_GROUPS.match(text)
     # Device ids other than 0, 1, 2, ... follow a comma, between the mesh and the axes.
     axes = text if "{" in text else instruction.attributes["device_ids"]
     if mesh is None:
         raise ValueError(f"replica groups of {instruction.name!r} cannot be read: {text!r}")
-    sizes = dict(part.rsplit("=", 1) for part in split_list(mesh[1]))
-    names = split_list(axes[axes.rindex("{") + 1 : axes.rindex("}")])
-    return math.prod(int(name.rsplit(")", 1)[1] if ":(" in name else sizes[name]) for name in names)
+    named = dict(part.rsplit("=", 1) for part in split_list(mesh[1]))
+    parts = {name: [(1, False), (int(size), False)] for name, size in named.items()}
+    for name in split_list(axes[axes.rindex("{") + 1 : axes.rindex("}")]):
+        before, size = 1, int(named[name.split(":(")[0]])
+        if ":(" in name:
+            before, size = (int(each) for each in name.rsplit("(", 1)[1].split(")"))
+        name = name.split(":(")[0]
+        after = int(named[name]) // (before * size)
+        parts[name] = [(before, False), (size, True), (after, False)]
+    dimensions = [each for axis in parts.values() for each in axis]
+    inside = [index for index, (_, grouped) in enumerate(dimensions) if grouped]
+    outside = [index for index, (_, grouped) in enumerate(dimensions) if not grouped]
+    ids = np.arange(np.prod([size for size, _ in dimensions]))
+    ids = ids.reshape([size for size, _ in dimensions]).transpose([*outside, *inside])
+    return ids.reshape(-1, int(np.prod([dimensions[index][0] for index in inside]))).tolist()
 
 
 def _collective(instruction: Instruction) -> str:
     """The collective that an instruction is or starts, '' if none."""
     opcode = instruction.opcode.removesuffix("-start")
-    return opcode if opcode in _RULES or opcode == _PERMUTE else ""
+    return opcode if opcode in RULES or opcode == PERMUTE else ""
 
 
 def _is_of_kind(module: Module, instruction: Instruction, collective: str) -> bool:
@@ -318,13 +375,13 @@ def _overlap(computation: Computation, position: int) -> Overlap:
     raise ValueError(f"{start.name!r} starts in {computation.name!r} but does not end there")
 
 
-def _scaled(sent: _Bytes, factor: int) -> _Bytes:
-    return {collective: size * factor for collective, size in sent.items()}
+def _scaled(sent: _Sums, factor: int | Fraction) -> _Sums:
+    return {key: size * factor for key, size in sent.items()}
 
 
-def _sum(parts: Iterable[_Bytes]) -> _Bytes:
-    total: _Bytes = {}
+def _sum(parts: Iterable[_Sums]) -> _Sums:
+    total: _Sums = {}
     for part in parts:
-        for collective, size in part.items():
-            total[collective] = total.get(collective, Fraction(0)) + size
+        for key, size in part.items():
+            total[key] = total.get(key, Fraction(0)) + size
     return total

@@ -30,7 +30,14 @@ from jaxgraph.train.state import (
 )
 from jaxgraph.train.task import Sums, Task
 
-__all__ = ["Learner", "compile_train_step", "loss_and_grad", "make_learner", "train_step"]
+__all__ = [
+    "Learner",
+    "compile_train_step",
+    "loss_and_grad",
+    "make_learner",
+    "trace_train_step",
+    "train_step",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +106,28 @@ def compile_train_step(
     Raises:
       ValueError: an argument is of the wrong kind, or model, graph and task do not fit together.
     """
+    return trace_train_step(model, sharded, optimizer, task=task)[0].lower().compile()
+
+
+def trace_train_step(
+    model: nnx.Module,
+    sharded: ShardedGraph,
+    optimizer: optax.GradientTransformation,
+    *,
+    task: Task | None = None,
+) -> tuple[jax.stages.Traced, tuple[TrainState, ShardedGraph, jax.Array]]:
+    """Traces a training step without compiling it: what `compile_train_step` compiles.
+
+    Args:
+      model, sharded, optimizer, task: as for `compile_train_step`.
+
+    Returns:
+      The traced program `(state, sharded, key) -> (new state, loss)`, and the shapes of these, for
+      `jaxgraph.analysis.traced`.
+
+    Raises:
+      ValueError: an argument is not of its kind, or model, graph and task do not fit together.
+    """
     task = checked_task(task)
     sharded = checked_graph(sharded, task, abstract=True, train=True)
     check_model(model, (sharded,))
@@ -106,7 +135,8 @@ def compile_train_step(
     key = jax.eval_shape(lambda: jax.random.key(0))
     state = abstract_state(model, optimizer, sharded)
     learner = make_learner(model, optimizer, task)
-    return _train_step(learner).lower(state, sharded, key).compile()
+    arguments = (state, sharded, key)
+    return _train_step(learner).trace(*arguments), arguments
 
 
 @lru_cache(maxsize=LEARNERS)
