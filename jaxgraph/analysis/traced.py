@@ -36,9 +36,9 @@ _COLLECTIVES = {
     "reduce_scatter": "reduce-scatter",
 }
 """Names that HLO has for them, by those of JAX's primitives."""
-_OPAQUE = ("custom_vjp_call", "pallas_call", "while")
+_OPAQUE = ("pallas_call", "while")
 """Primitives that are not looked into."""
-_KEPT = ("custom_jvp_call", *_OPAQUE)
+_KEPT = ("custom_jvp_call", "custom_vjp_call", *_OPAQUE)
 """Primitives whose operands JAX leaves as they are, read or not."""
 
 
