@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from numbers import Integral
 
 import numpy as np
@@ -20,6 +20,7 @@ from jaxgraph.layout.compressed_rows import compress
 from jaxgraph.layout.derived import rows
 from jaxgraph.layout.description import orientation_extents, with_slack
 from jaxgraph.layout.edge_tables import Side, edge_tables
+from jaxgraph.layout.extents import Extents, extents_of
 from jaxgraph.layout.feature_tables import FeatureEdges, count_features, feature_edges
 from jaxgraph.layout.index_range import check_sizes
 from jaxgraph.layout.manifest import (
@@ -36,13 +37,14 @@ from jaxgraph.layout.manifest import (
 )
 from jaxgraph.layout.node_tables import edge_arrays
 from jaxgraph.layout.part_edges import PartEdges
-from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, count_lengths
+from jaxgraph.layout.row_lengths import EdgeLengths, count_lengths
 from jaxgraph.layout.survey import Survey
 from jaxgraph.partition.sorting import counting_argsort
 
-__all__ = ["ColumnRequest", "ColumnTables", "column_tables"]
+__all__ = ["ColumnRequest", "ColumnTables", "column_tables", "describe_columns"]
 
 PREFIX = "columns/"
+_DEGREES = ("in_degree", "missing_self_loop", "weighted_in_degree")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,7 +219,7 @@ def column_tables(
         if is_too_large and groups != candidates[-1]:
             continue
         tables = _tables(survey, manifest, request, groups)
-        found = _with_columns(manifest, tables)
+        found = _listing(manifest, tables.shapes, tables.schedule, tables.features)
         least = of_slice + _bytes_of_edges(found, request)
         if request.budget is None or least <= request.budget:
             return found, tables
@@ -255,13 +257,16 @@ def _bytes_of_edges(manifest: Manifest, request: ColumnRequest) -> int:
     )
 
 
-def _with_columns(manifest: Manifest, tables: ColumnTables) -> Manifest:
+def _listing(
+    manifest: Manifest,
+    of_columns: Shapes,
+    schedule: ColumnSchedule,
+    features: FeatureSizes | None = None,
+) -> Manifest:
     shapes = {name: (shape, dtype) for name, shape, dtype in manifest.shapes}
-    shapes |= {name: (shape, dtype.str) for name, (shape, dtype) in tables.shapes.items()}
+    shapes |= {name: (shape, dtype.str) for name, (shape, dtype) in of_columns.items()}
     listed = tuple((name, *shapes[name]) for name in sorted(shapes))
-    return dataclasses.replace(
-        manifest, shapes=listed, columns=tables.schedule, features=tables.features
-    )
+    return dataclasses.replace(manifest, shapes=listed, columns=schedule, features=features)
 
 
 def _tables(
@@ -287,10 +292,7 @@ def _tables(
         lengths=lengths,
     )
     slots = max(len(each.edges) for each in flat)
-    shapes = _node_shapes(survey, parts * manifest.node_rows, schedule)
-    for name, shape, dtype in _edge_extents(survey, lengths, slots):
-        first = shape[0] + name.endswith("/compressed_starts")
-        shapes[name] = ((chunks, first, *shape[1:]), dtype)
+    shapes = _shapes(extents_of(survey), manifest.node_rows, schedule, slots)
     features, by_slice = None, _by_slice(survey, manifest.node_rows, schedule)
     if by_slice is not None:
         lengths, of_features = count_features(by_slice)
@@ -313,31 +315,49 @@ def _by_slice(
     return tuple(feature_edges(ordered[:, own], rows) for own in slices)
 
 
-def _node_shapes(survey: Survey, rows: int, schedule: ColumnSchedule) -> Shapes:
+def _shapes(extents: Extents, node_rows: int, schedule: ColumnSchedule, slots: int) -> Shapes:
+    """The shapes of the arrays of a device that a manifest lists, for chunks of so many edges."""
+    kinds = {name: (rest, dtype) for name, rest, dtype in extents.node_data}
+    rows = extents.num_parts * node_rows
     shapes: Shapes = {
         f"{PREFIX}offset": ((), np.dtype(np.int32)),
-        f"{PREFIX}node_ids": ((rows,), np.dtype(np.int32)),
-        f"{PREFIX}node_mask": ((rows,), np.dtype(bool)),
     }
-    if isinstance(survey.graph.nodes, np.ndarray):
-        shapes["nodes"] = ((rows, schedule.width), survey.graph.nodes.dtype)
-    for name, values in survey.degrees.items():
-        shapes[PREFIX + name] = ((rows,), values.dtype)
+    if "nodes" in kinds:
+        shapes["nodes"] = ((rows, schedule.width), kinds["nodes"][1])
+    for name in ("node_ids", "node_mask", *_DEGREES):
+        if name in kinds:
+            shapes[PREFIX + name] = ((rows,), kinds[name][1])
+    lengths, integer = schedule.lengths, np.dtype(np.int32)
+    for end, counts in {"receiver": lengths.by_receiver, "sender": lengths.by_sender}.items():
+        for name, shape in orientation_extents(f"{PREFIX}by_{end}", counts, slots):
+            first = shape[0] + name.endswith("/compressed_starts")
+            shapes[name] = ((schedule.chunks, first, *shape[1:]), integer)
+    # Named arrays are left out: first layers on columns read these alone.
+    for name, rest, dtype in extents.edge_data:
+        if name in EDGE_DATA:
+            shapes[PREFIX + name] = ((schedule.chunks, slots, *rest), dtype)
     return shapes
 
 
-def _edge_extents(
-    survey: Survey, lengths: EdgeLengths, slots: int
-) -> Iterator[tuple[str, tuple[int, ...], np.dtype]]:
-    """The shapes of the arrays of a chunk, without slack."""
-    sides: dict[str, RowLengths] = {"receiver": lengths.by_receiver, "sender": lengths.by_sender}
-    for end, counts in sides.items():
-        for name, shape in orientation_extents(f"{PREFIX}by_{end}", counts, slots):
-            yield name, shape, np.dtype(np.int32)
-    # Named arrays are left out: first layers on columns read these alone.
-    for name, values in edge_arrays(survey.graph, np.zeros(0, np.int64)).items():
-        if name in EDGE_DATA:
-            yield PREFIX + name, (slots, *values.shape[1:]), values.dtype
+def describe_columns(
+    extents: Extents, manifest: Manifest, schedule: ColumnSchedule, slots: int
+) -> Manifest:
+    """The manifest of a counted graph with dense features, split by column.
+
+    Args:
+      extents: of the graph.
+      manifest: of the graph with features by node, whose rows can be cut into the chunks.
+      schedule: the split of the features.
+      slots: edges of the largest chunk of a holder.
+
+    Returns:
+      The manifest.
+
+    Raises:
+      ValueError: the rows of all parts, or the edges of a chunk, are more than devices can index.
+    """
+    check_sizes({"the rows of all parts": extents.num_parts * manifest.node_rows})
+    return _listing(manifest, _shapes(extents, manifest.node_rows, schedule, slots), schedule)
 
 
 def _by_chunk(survey: Survey, node_rows: int, parts: range, chunks: int) -> tuple[PartEdges, ...]:

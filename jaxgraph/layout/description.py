@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from jaxgraph.layout.extents import Extents, extents_of
 from jaxgraph.layout.feature_tables import count_features
 from jaxgraph.layout.halo import SMALLEST_UNIT, choose_unit, in_units
-from jaxgraph.layout.manifest import Counts, FeatureSizes, Manifest
-from jaxgraph.layout.node_tables import edge_arrays, node_arrays
+from jaxgraph.layout.manifest import FeatureSizes, Manifest
 from jaxgraph.layout.row_lengths import RowLengths, leaving
 from jaxgraph.layout.survey import Survey
 
@@ -21,28 +21,28 @@ FEWEST_ROWS = 16
 """The least number of rows of a part, and of a chunk of its rows."""
 
 
-def choose_halo_unit(surveys: Sequence[Survey]) -> int:
+def choose_halo_unit(graphs: Sequence[Survey | Extents]) -> int:
     """Chooses the unit of messages for graphs that are to have the same shapes.
 
     Args:
-      surveys: the graphs.
+      graphs: the graphs.
 
     Returns:
       The unit; messages are padded to a multiple of this number of rows.
     """
-    if surveys[0].mode == "domain":
+    if graphs[0].mode == "domain":
         # All messages have the same size: a larger unit would gain nothing.
         return SMALLEST_UNIT
-    return min(choose_unit(found.halo) for found in surveys)
+    return min(choose_unit(found.halo) for found in graphs)
 
 
 def describe(
-    survey: Survey, unit: int, chunks: int | None = None, fewest_rows: int = FEWEST_ROWS
+    found: Survey | Extents, unit: int, chunks: int | None = None, fewest_rows: int = FEWEST_ROWS
 ) -> Manifest:
-    """The manifest of a surveyed graph, with the shapes that its parts need.
+    """The manifest of a partitioned graph, with the shapes that its parts need.
 
     Args:
-      survey: the graph.
+      found: the graph, surveyed or counted.
       unit: messages are padded to a multiple of this number of rows.
       chunks: the number of equal chunks that the rows of a part can be cut into, for features that
         are split by column; sparse ones are then left out. None: features are split by node.
@@ -54,57 +54,46 @@ def describe(
     Raises:
       ValueError: a table is too large for the indices of devices.
     """
-    graph, order = survey.graph, survey.order
+    extents = extents_of(found) if isinstance(found, Survey) else found
     divisor = 1 if chunks is None else chunks
-    least = max(order.largest_part, fewest_rows * divisor)
+    least = max(int(extents.part_nodes.max()), fewest_rows * divisor)
     node_rows = -(-least // divisor) * divisor
     manifest = Manifest(
-        mode=survey.mode,
-        num_parts=survey.num_parts,
-        num_classes=graph.num_classes,
-        multilabel=graph.is_multilabel,
+        mode=extents.mode,
+        num_parts=extents.num_parts,
+        num_classes=extents.num_classes,
+        multilabel=extents.multilabel,
         node_rows=node_rows,
-        boundary_rows=int(order.boundary.max()),
+        boundary_rows=extents.boundary,
         halo_unit=unit,
-        halo_units=_as_tuples(in_units(survey.halo, unit)),
-        reach_units=_as_tuples(in_units(survey.reach, unit)),
+        halo_units=_as_tuples(in_units(extents.halo, unit)),
+        reach_units=_as_tuples(in_units(extents.reach, unit)),
         shapes=(),
-        lengths=(survey.lengths,),
-        has_padding=bool(np.diff(order.part_ptr).min() < node_rows),
-        counts=Counts(graph.num_nodes, graph.num_edges, int(survey.halo.sum())),
+        lengths=(extents.lengths,),
+        has_padding=bool(extents.part_nodes.min() < node_rows),
+        counts=extents.counts,
     )
-    extents = _data_extents(survey)
-    for name, shape in _table_extents(survey):
-        extents.append((name, shape, np.dtype(np.int32)))
-    if chunks is None and survey.features is not None:
-        lengths, shapes = count_features(survey.features)
-        manifest = dataclasses.replace(
-            manifest, features=FeatureSizes(graph.num_features, (lengths,))
-        )
-        extents += [(name, *shape) for name, shape in shapes.items()]
+    listed = [(name, (0, *rest), dtype) for name, rest, dtype in extents.node_data]
+    edges = int(extents.part_edges.max())
+    listed += [(name, (edges, *rest), dtype) for name, rest, dtype in extents.edge_data]
+    listed += [(name, shape, np.dtype(np.int32)) for name, shape in _table_extents(extents)]
+    if chunks is None and isinstance(found, Survey) and found.features is not None:
+        lengths, of_features = count_features(found.features)
+        sizes = FeatureSizes(found.graph.num_features, (lengths,))
+        manifest = dataclasses.replace(manifest, features=sizes)
+        listed += [(name, *shape) for name, shape in of_features.items()]
     # Sorted by name: manifests of the same arrays compare equal.
-    listed = tuple(
+    shapes = tuple(
         (name, with_slack(manifest, name, extent), dtype.str)
-        for name, extent, dtype in sorted(extents)
+        for name, extent, dtype in sorted(listed, key=lambda each: each[0])
     )
-    return dataclasses.replace(manifest, shapes=listed)
+    return dataclasses.replace(manifest, shapes=shapes)
 
 
 def with_slack(manifest: Manifest, name: str, extents: Shape) -> Shape:
     """The shape of an array of these extents, with the slack that a manifest adds."""
     slack = manifest.slack(name, len(extents))
     return tuple(extent + more for extent, more in zip(extents, slack, strict=True))
-
-
-def _data_extents(survey: Survey) -> list[tuple[str, Shape, np.dtype]]:
-    """Arrays of the user's data, and arrays derived from it per node."""
-    graph, nothing = survey.graph, np.zeros(0, np.int64)
-    edges = int(np.diff(survey.order.edge_ptr).max())
-    by_node = node_arrays(graph, survey.degrees, nothing)
-    by_edge = edge_arrays(graph, nothing)
-    return [(name, values.shape, values.dtype) for name, values in by_node.items()] + [
-        (name, (edges, *values.shape[1:]), values.dtype) for name, values in by_edge.items()
-    ]
 
 
 def orientation_extents(
@@ -131,38 +120,39 @@ def orientation_extents(
         yield f"{prefix}/{field}", (int(rows.sum(axis=1).max()),)
 
 
-def _table_extents(survey: Survey) -> Iterator[tuple[str, Shape]]:
+def _table_extents(extents: Extents) -> Iterator[tuple[str, Shape]]:
     """The int32 arrays of edges and halos."""
-    order, parts, lengths = survey.order, survey.num_parts, survey.lengths
-    edges = int(np.diff(order.edge_ptr).max())
+    parts, lengths = extents.num_parts, extents.lengths
+    edges = int(extents.part_edges.max())
     yield from orientation_extents("incoming/by_receiver", lengths.by_receiver, edges)
     yield from orientation_extents("incoming/by_sender", lengths.by_sender, edges)
-    if survey.has_repetitions:
+    if extents.has_repetitions:
         yield "incoming/repetition", (edges,)
-    if survey.mode == "domain":
+    if extents.mode == "domain":
         yield "incoming/sender_ids", (0,)
         yield "incoming/sender_ptr", (1,)
     else:
-        known = np.diff(order.part_ptr) + survey.halo.sum(axis=1)
+        known = extents.part_nodes + extents.halo.sum(axis=1)
         yield "incoming/sender_ids", (int(known.max()),)
         yield "incoming/sender_ptr", (parts,)
     if parts == 1:
         return
-    if survey.mode == "sar":
-        by_group = np.stack([np.diff(edges.by_sender.edge_ptr) for edges in survey.incoming])
+    if extents.mode == "sar":
+        sides = lengths.by_sender
+        by_group = sides.by_group(sides.rows * sides.lengths)
         cut = int(leaving(by_group).sum(axis=1).max())
         for side in ("by_receiver", "by_sender"):
             counts = getattr(lengths, side)
             yield from orientation_extents(f"outgoing/{side}", counts, cut, leave=True)
         # Arrays that a loop indexes need an entry, even where the loop makes no pass.
-        if survey.has_repetitions:
+        if extents.has_repetitions:
             yield "outgoing/repetition", (max(cut, 1),)
-        yield "outgoing/receiver_ids", (max(int(survey.reach.sum(axis=0).max()), 1),)
+        yield "outgoing/receiver_ids", (max(int(extents.reach.sum(axis=0).max()), 1),)
         yield "outgoing/receiver_ptr", (parts - 1,)
-        yield "reach/rows", (int(survey.reach.sum(axis=1).max()),)
+        yield "reach/rows", (int(extents.reach.sum(axis=1).max()),)
         yield "reach/ptr", (parts,)
         yield "reach/position", (parts - 1, 0)
-    yield "send/rows", (int(survey.halo.sum(axis=0).max()),)
+    yield "send/rows", (int(extents.halo.sum(axis=0).max()),)
     yield "send/ptr", (parts,)
     yield "send/position", (parts - 1, 0)
 
