@@ -19,7 +19,16 @@ from jax.sharding import Mesh
 
 from jaxgraph.analysis.links import PERMUTE, RULES, Sent, Share, share_of_groups, share_of_pairs
 
-__all__ = ["Step", "argument_bytes", "inner", "live_steps", "sent_by_link", "size_of"]
+__all__ = [
+    "Step",
+    "argument_bytes",
+    "inner",
+    "live_equations",
+    "live_steps",
+    "needed_of_scan",
+    "sent_by_link",
+    "size_of",
+]
 
 _COLLECTIVES = {
     "all_gather": "all-gather",
@@ -139,6 +148,16 @@ def _scan(
         if more == wanted[:carries]:
             return [*reads[:consts], *more, *reads[consts + carries :]], wanted
         wanted[:carries] = more
+
+
+def live_equations(jaxpr: Any, wanted: Sequence[bool]) -> list[tuple[Any, list[bool]]]:
+    """The equations of a program that some of its outputs depend on, with their used outputs."""
+    return _live(jaxpr, wanted, _OPAQUE)[1]
+
+
+def needed_of_scan(equation: Any, used: list[bool]) -> list[bool]:
+    """The outputs of the body of a scan that its used outputs depend on."""
+    return _scan(equation, inner(equation)[0], used, _OPAQUE)[1]
 
 
 def live_steps(jaxpr: Any) -> Iterator[Step]:
