@@ -11,6 +11,7 @@ from jaxgraph.cli.catalogue import CatalogueOptions, run_catalogue
 from jaxgraph.cli.command import command_of
 from jaxgraph.cli.info import InfoOptions, run_info
 from jaxgraph.cli.partition import PartitionOptions, run_partition
+from jaxgraph.cli.plan import PlanOptions, run_plan
 from jaxgraph.cli.train import TrainOptions, run_train
 
 __all__ = ["app"]
@@ -59,5 +60,9 @@ app.command("train", cls=_Command)(
     command_of(TrainOptions, run_train, _IN_THE_LIBRARY | {"partitioner": "method"})
 )
 app.command("partition", cls=_Command)(command_of(PartitionOptions, run_partition, _IN_THE_LIBRARY))
+_COUNTS = {"nodes": "num_nodes", "edges": "num_edges", "features": "num_features"}
+app.command("plan", cls=_Command)(
+    command_of(PlanOptions, run_plan, _COUNTS | {"classes": "num_classes"})
+)
 app.command("datasets", cls=_Command)(command_of(CatalogueOptions, run_catalogue))
 app.command("info", cls=_Command)(command_of(InfoOptions, run_info))

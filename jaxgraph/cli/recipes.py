@@ -13,7 +13,7 @@ from jaxgraph.graph import Graph
 if TYPE_CHECKING:
     from flax import nnx
 
-__all__ = ["MODELS", "Recipe", "build_model", "prepared", "recipe"]
+__all__ = ["MODELS", "Recipe", "build_layers", "build_model", "prepared", "recipe"]
 
 MODELS: Mapping[str, str] = MappingProxyType(
     {
@@ -293,32 +293,65 @@ def build_model(settings: Recipe, graph: Graph, seed: int, dtype: str = "float32
     # Imported late, so that the command line answers questions without waiting for jax.
     from flax import nnx
 
+    rngs, features = nnx.Rngs(seed), graph.num_features or settings.hidden
+    of_graph: dict[str, Any] = {}
+    if settings.model in _READ_EDGES and graph.edges is not None:
+        of_graph["edge_features"] = graph.edges.shape[1]
+    if settings.model == "pna":
+        of_graph["delta"] = transforms.mean_log_degree(graph)
+    model = build_layers(settings, features, graph.num_classes, rngs, dtype, **of_graph)
+    if graph.nodes is not None:
+        return model
+    from jaxgraph import nn
+    from jaxgraph.cli.embedded import Embedded
+
+    param_dtype = _param_dtype(dtype)
+    table = nn.NodeEmbedding(graph.num_nodes, settings.hidden, param_dtype=param_dtype, rngs=rngs)
+    return Embedded(table, model)
+
+
+def build_layers(
+    settings: Recipe,
+    num_features: int,
+    num_classes: int,
+    rngs: "nnx.Rngs",
+    dtype: str = "float32",
+    **of_graph: Any,
+) -> "nnx.Module":
+    """Makes the model for a number of features and of classes.
+
+    Args:
+        settings: Class, widths and rates.
+        num_features: Columns of its input.
+        num_classes: Columns of its output.
+        rngs: Source of the initial parameters.
+        dtype: As for `build_model`.
+        **of_graph: Arguments of the model that follow from the graph, such as PNA's `delta`.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: A size, a rate or a name is not one of those allowed.
+    """
     from jaxgraph import nn
 
-    rngs = nnx.Rngs(seed)
-    param_dtype = "float64" if dtype == "float64" else "float32"
-    of_model: dict[str, Any] = {}
+    of_model = dict(of_graph)
     if settings.heads is not None:
         of_model["num_heads"] = settings.heads
-    if settings.model in _READ_EDGES and graph.edges is not None:
-        of_model["edge_features"] = graph.edges.shape[1]
-    if settings.model == "pna":
-        of_model["delta"] = transforms.mean_log_degree(graph)
-    model = getattr(nn, MODELS[settings.model])(
-        graph.num_features or settings.hidden,
+    return getattr(nn, MODELS[settings.model])(
+        num_features,
         settings.hidden,
-        graph.num_classes,
+        num_classes,
         num_layers=settings.layers,
         dropout=settings.dropout,
         norm=None if settings.norm == "none" else settings.norm,
         dtype=dtype,
-        param_dtype=param_dtype,
+        param_dtype=_param_dtype(dtype),
         rngs=rngs,
         **of_model,
     )
-    if graph.nodes is not None:
-        return model
-    from jaxgraph.cli.embedded import Embedded
 
-    table = nn.NodeEmbedding(graph.num_nodes, settings.hidden, param_dtype=param_dtype, rngs=rngs)
-    return Embedded(table, model)
+
+def _param_dtype(dtype: str) -> str:
+    return "float64" if dtype == "float64" else "float32"

@@ -1,0 +1,303 @@
+"""`jaxgraph plan`: what training a model would cost on a machine, and how to run it there."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jaxgraph.cli.byte_option import bytes_of
+from jaxgraph.cli.devices import mesh_of
+from jaxgraph.cli.graph_options import GraphOptions, load_graph
+from jaxgraph.cli.info import versions
+from jaxgraph.cli.json_file import write_json
+from jaxgraph.cli.limits import Number, OneOf, option_name
+from jaxgraph.cli.output import Output
+from jaxgraph.cli.plan_report import advice, plan_picture, plan_table, reasons, row_of
+from jaxgraph.cli.recipes import MODELS, Recipe, build_layers, build_model, recipe
+from jaxgraph.cli.written_file import check_writable
+from jaxgraph.graph import Graph
+from jaxgraph.partition import methods
+
+if TYPE_CHECKING:
+    from jaxgraph.planner import Considered, GraphCounts, Plan, Target
+
+__all__ = ["PlanOptions", "run_plan"]
+
+NORMS = ("none", "batch", "layer")
+_COUNTED = {
+    "nodes": "num_nodes",
+    "edges": "num_edges",
+    "features": "num_features",
+    "classes": "num_classes",
+}
+_model_option = partial(typer.Option, rich_help_panel="Model")
+_count_option = partial(typer.Option, rich_help_panel="A graph by its counts")
+_plan_option = partial(typer.Option, rich_help_panel="Plan")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(GraphOptions):
+    """The options of `jaxgraph plan`; None leaves the choice to the recipe."""
+
+    dataset: Annotated[  # pyright: ignore[reportIncompatibleVariableOverride]
+        str | None,
+        typer.Option(
+            rich_help_panel="Graph",
+            help="Name of a dataset or a file, as for `jaxgraph train`; or give counts.",
+        ),
+    ] = None
+    nodes: Annotated[float | None, _count_option(help="Nodes, as 111e6.")] = None
+    edges: Annotated[float | None, _count_option(help="Directed edges, as 3.2e9.")] = None
+    features: Annotated[float | None, _count_option(help="Features of a node.")] = None
+    classes: Annotated[float | None, _count_option(help="Classes.")] = None
+    degrees: Annotated[
+        str,
+        _count_option(help="Model of degrees: power-law or uniform."),
+        OneOf(("power-law", "uniform")),
+    ] = "power-law"
+    exponent: Annotated[
+        float, _count_option(help="Of the power law, above 2."), Number(above=2)
+    ] = 2.5
+    halo_share: Annotated[
+        float | None,
+        _count_option(
+            help="Rows of other parts that a part needs over its own, as METIS leaves them: about "
+            "1 for power laws (taken where not given), 0.01 for meshes."
+        ),
+        Number(above=0),
+    ] = None
+    model: Annotated[
+        str, _model_option(help="gcn, sage, gat, gatv2, gin or deepgcn."), OneOf(tuple(MODELS))
+    ] = "gcn"
+    hidden: Annotated[
+        int | None, _model_option(help="Width of hidden layers, per head."), Number(least=1)
+    ] = None
+    layers: Annotated[int | None, _model_option(help="Number of layers."), Number(least=1)] = None
+    heads: Annotated[int | None, _model_option(help="Attention heads."), Number(least=1)] = None
+    norm: Annotated[str | None, _model_option(help="none, batch or layer."), OneOf(NORMS)] = None
+    target: Annotated[
+        str,
+        _plan_option(help="Chip and number of devices, as h200x8: a100, h100, h200, b200 or cpu."),
+    ]
+    hosts: Annotated[
+        int | None,
+        _plan_option(help="Hosts that they are spread over; 8 GPUs each where not given."),
+        Number(least=1),
+    ] = None
+    memory_limit: Annotated[
+        str | None,
+        _plan_option(help="Memory of one device that may be used, as 100GB; all where not given."),
+    ] = None
+    partitioner: Annotated[
+        str | None,
+        _plan_option(help="One partitioner alone; metis and hash where not given."),
+        OneOf(methods()),
+    ] = None
+    compile: Annotated[
+        bool,
+        _plan_option(
+            "--compile/--predict", help="Compile every step that may fit, or predict them."
+        ),
+    ] = True
+    save: Annotated[Path | None, _plan_option(help="Write the plan to this file.")] = None
+    json: Annotated[Path | None, _plan_option(help="Write all figures to this file.")] = None
+    plot: Annotated[
+        Path | None,
+        _plan_option(help="Draw memory per device over devices, by mode; needs matplotlib."),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Checks the options, alone and together."""
+        super().__post_init__()
+        missing = [f"--{name}" for name in _COUNTED if getattr(self, name) is None]
+        if self.dataset is not None and len(missing) < len(_COUNTED):
+            raise ValueError("--dataset: the graph has counts of its own; leave --nodes and so on.")
+        if self.dataset is None and missing:
+            raise ValueError(
+                f"{', '.join(missing)}: missing; expected --dataset, or --nodes, --edges, "
+                "--features and --classes of a graph that is not here."
+            )
+        if self.memory_limit is not None:
+            bytes_of("--memory-limit", self.memory_limit)
+
+
+def run_plan(options: PlanOptions) -> None:
+    """Find what training would cost on a machine, and how to run it there; nothing is run."""
+    for name in ("save", "json", "plot"):
+        check_writable(f"--{name}", getattr(options, name))
+    # Nothing runs here, and a GPU that is there is left alone. The process is the command's own.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    from jaxgraph.planner import find_target
+
+    target = find_target(options.target, hosts=options.hosts)
+    source = _source(options)
+    settings = _settings(options)
+    model = _model(options, settings, source)
+    mesh_of(target.devices if target.is_emulated else 1)
+    found, output = [], Output()
+    limit = target.memory
+    if options.memory_limit is not None:
+        limit = bytes_of("--memory-limit", options.memory_limit)
+    for each in _consider(options, model, settings, source, target, limit):
+        found.append(each)
+    output.print(plan_table(_title(options, settings, target), found, limit))
+    plan = error = None
+    try:
+        plan = _plan(found, model, target, limit)
+    except ValueError as raised:
+        error = raised
+    for line in (*reasons(found), *advice(found, source)):
+        output.print(line, soft_wrap=True, highlight=False, markup=False)
+    if plan is not None:
+        line = f"Recommended: {_command(options, plan)}"
+        output.print(line, soft_wrap=True, highlight=False, markup=False)
+    _write(options, settings, found, plan, target, model, source)
+    if error is not None:
+        raise error
+
+
+def _source(options: PlanOptions) -> "Graph | GraphCounts":
+    if options.dataset is not None:
+        graph = load_graph(options)
+        if graph.train_mask is None:
+            raise ValueError(
+                f"{graph.name} has no training nodes; --labels-per-class 20 draws them."
+            )
+        return graph
+    from jaxgraph.planner import GraphCounts
+
+    counts: dict[str, Any] = {name: getattr(options, key) for key, name in _COUNTED.items()}
+    return GraphCounts(
+        **counts,
+        degrees=options.degrees,
+        exponent=options.exponent,
+        halo_share=options.halo_share,
+    )
+
+
+def _settings(options: PlanOptions) -> Recipe:
+    given = {
+        field.name: value
+        for field in fields(Recipe)
+        if field.name != "model" and (value := getattr(options, field.name, None)) is not None
+    }
+    defaults = recipe(options.dataset or "", options.model)
+    if "heads" in given and defaults.heads is None:
+        raise ValueError(f"--heads: {options.model} has no attention heads.")
+    return replace(defaults, **given)
+
+
+def _model(options: PlanOptions, settings: Recipe, source: "Graph | GraphCounts") -> Any:
+    if isinstance(source, Graph):
+        return build_model(settings, source, options.seed)
+    from flax import nnx
+
+    if settings.model == "gine":
+        raise ValueError(
+            "--model: gine reads features of edges, which counts do not have; expected --dataset, or "
+            "--model gin."
+        )
+    # Any delta gives the same shapes.
+    of_graph = {"delta": 1.0} if settings.model == "pna" else {}
+    rngs = nnx.Rngs(options.seed)
+    return build_layers(settings, source.num_features, source.num_classes, rngs, **of_graph)
+
+
+def _consider(
+    options: PlanOptions,
+    model: Any,
+    settings: Recipe,
+    source: "Graph | GraphCounts",
+    target: "Target",
+    limit: int,
+    *,
+    compile: bool | None = None,
+) -> Any:
+    import optax
+
+    from jaxgraph.planner import consider
+
+    optimizer = optax.chain(
+        optax.add_decayed_weights(settings.weight_decay), optax.adam(settings.lr)
+    )
+    chosen = {} if options.partitioner is None else {"methods": (options.partitioner,)}
+    return consider(
+        model,
+        source,
+        target,
+        optimizer,
+        memory_limit=limit,
+        compile=options.compile if compile is None else compile,
+        **chosen,
+    )
+
+
+def _plan(found: "Sequence[Considered]", model: Any, target: "Target", limit: int) -> "Plan":
+    from jaxgraph.planner.choose import to_plan
+
+    return to_plan(found, model, target, limit)
+
+
+def _title(options: PlanOptions, settings: Recipe, target: "Target") -> str:
+    graph = options.dataset or (
+        f"{options.nodes:,.0f} nodes, {options.edges:,.0f} edges ({options.degrees} degrees)"
+    )
+    heads = "" if settings.heads is None else f", {settings.heads} heads"
+    return (
+        f"{settings.model}, {settings.layers} layers of {settings.hidden}{heads}, on {graph}: "
+        f"{target.name} on {target.hosts} host(s), compiled for {target.compiled_for}"
+    )
+
+
+def _command(options: PlanOptions, plan: "Plan") -> str:
+    """The command line that trains as planned."""
+    found = ["jaxgraph train", f"--dataset {options.dataset or 'YOUR-GRAPH'}"]
+    found.append(f"--model {options.model}")
+    given = ("hidden", "layers", "heads", "norm", "labels_per_class")
+    known = {name: getattr(options, name) for name in given}
+    found += [f"{option_name(n)} {value}" for n, value in known.items() if value is not None]
+    switches = ("undirected", "degree_features", "ignore_edge_data")
+    found += [option_name(name) for name in switches if getattr(options, name)]
+    option = plan.option
+    found += [f"--parts {plan.num_devices}", f"--partitioner {option.method}"]
+    found.append(f"--mode {option.mode}")
+    known = {name: getattr(option, name) for name in ("rest", "topology", "chunks")}
+    found += [f"--{name} {value}" for name, value in known.items() if value is not None]
+    return " ".join([*found, *(["--prefetch"] if option.prefetch else [])])
+
+
+def _write(
+    options: PlanOptions,
+    settings: Recipe,
+    found: "Sequence[Considered]",
+    plan: "Plan | None",
+    target: "Target",
+    model: Any,
+    source: "Graph | GraphCounts",
+) -> None:
+    if plan is not None and options.save is not None:
+        plan.save(options.save)
+    if options.json is not None:
+        contents = {
+            "versions": versions(),
+            "options": asdict(options) | asdict(settings),
+            "target": asdict(target) | {"compiled_for": target.compiled_for},
+            "considered": [row_of(each) for each in found],
+            "plan": None if plan is None else plan.to_dict(),
+            "command": None if plan is None else _command(options, plan),
+        }
+        write_json(options.json, contents)
+    if options.plot is not None:
+        from jaxgraph.planner import find_target
+
+        by_count = {}
+        for count in [2**power for power in range(target.devices.bit_length())]:
+            smaller = find_target(f"{target.chip}x{count}")
+            by_count[count] = list(
+                _consider(options, model, settings, source, smaller, target.memory, compile=False)
+            )
+        plan_picture(by_count, options.plot)

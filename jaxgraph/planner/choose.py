@@ -1,0 +1,322 @@
+"""The choice between modes and partitioners: what each costs on a target, and which one to take."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import optax
+from flax import nnx
+from jax.sharding import Mesh
+
+from jaxgraph.graph import Graph
+from jaxgraph.layout.column_tables import ColumnRequest
+from jaxgraph.layout.manifest import Manifest
+from jaxgraph.layout.shard_tables import tabulate
+from jaxgraph.parallel import AbstractSource, place
+from jaxgraph.partition import Partition, partition
+from jaxgraph.planner.degree_model import METHODS, GraphCounts, counted_manifest
+from jaxgraph.planner.dry_run import TEMPORARY_MARGIN, DryRun, dry_run
+from jaxgraph.planner.plan import Option, Plan
+from jaxgraph.planner.targets import TARGETS, Target, find_target
+from jaxgraph.train.task import Task
+
+__all__ = ["Considered", "StepTimes", "choose", "consider", "options_for", "to_plan"]
+
+MOST_UNROLLED = 16
+"""Parts above which prefetching, whose steps are unrolled, would take minutes to compile."""
+
+
+class StepTimes(Protocol):
+    """A cost model that tells the time which a device computes in a step of training."""
+
+    name: str
+
+    def seconds(self, model: nnx.Module, manifest: Manifest, option: Option) -> float:
+        """Seconds that the slowest part computes in a step, messages not counted.
+
+        Args:
+          model: the model.
+          manifest: of the parts.
+          option: how the model is run.
+
+        Raises:
+          ValueError: it has not been fitted to a layer of the model; the message names it.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Considered:
+    """One way to run a model, and what came of it.
+
+    Attributes:
+      option: the way.
+      run: its cost; None: it cannot be run at all.
+      seconds: of a step; NaN where there is no cost.
+      halo_share: rows of other parts over own rows, of all parts.
+      why_not: why it does not fit or cannot be run; "" where it does.
+    """
+
+    option: Option
+    run: DryRun | None
+    seconds: float
+    halo_share: float
+    why_not: str
+
+    @property
+    def fits(self) -> bool:
+        """True where it can be run within the limit."""
+        return self.run is not None and not self.why_not
+
+
+def options_for(num_devices: int, methods: Sequence[str] = METHODS) -> list[Option]:
+    """The ways to run a model on so many devices; on one, all modes are one.
+
+    Args:
+      num_devices: how many.
+      methods: partitioners.
+
+    Returns:
+      The options.
+    """
+    if num_devices == 1:
+        return [Option("sar", methods[0])]
+    found = []
+    for method in methods:
+        found += [Option("domain", method), Option("sar", method)]
+        if 2 < num_devices <= MOST_UNROLLED:
+            found.append(Option("sar", method, prefetch=True))
+        found += [
+            Option("p3", method, rest=rest, topology="replicated", chunks=1)
+            for rest in ("domain", "sar")
+        ]
+        found.append(Option("p3", method, rest="sar", topology="pushed", chunks=1))
+    return found
+
+
+def consider(
+    model: nnx.Module,
+    source: Graph | GraphCounts,
+    target: Target | str | Mesh,
+    optimizer: optax.GradientTransformation,
+    *,
+    memory_limit: int | None = None,
+    methods: Sequence[str] = METHODS,
+    compile: bool = True,
+    cost_model: StepTimes | None = None,
+    task: Task | None = None,
+) -> Iterator[Considered]:
+    """Finds the cost of every way to run a model, without running any.
+
+    Args:
+      model: the model.
+      source: the graph, or its counts where it is too large to be built here.
+      target: the machine: its name, such as "h200x8", or a mesh of one axis.
+      optimizer: of optax.
+      memory_limit: bytes of one device; None: all of its memory.
+      methods: partitioners; of counts, those of `jaxgraph.planner.degree_model.METHODS`.
+      compile: whether to compile each step that may fit, or to predict all.
+      cost_model: what tells how long a device computes; None: a roofline.
+      task: what is learned; None: node classification.
+
+    Yields:
+      The ways, one after the other.
+
+    Raises:
+      ValueError: an argument is not of its kind, or model, graph and task do not fit together.
+    """
+    target, mesh = _target_and_mesh(target)
+    limit = _checked_limit(memory_limit, target)
+    if not isinstance(source, Graph | GraphCounts):
+        raise ValueError(
+            f"source is of type {type(source).__name__}; expected a jaxgraph.Graph or GraphCounts"
+        )
+    parts: dict[str, Partition] = {}
+    for option in options_for(target.devices, methods):
+        try:
+            manifest = _manifest(source, option, target.devices, parts)
+            sharded = place(AbstractSource(manifest), mesh, prefetch=option.prefetch)
+        except ValueError as error:
+            yield Considered(option, None, float("nan"), float("nan"), str(error))
+            continue
+        run = dry_run(model, sharded, optimizer, target, task=task, compile=compile, most=limit)
+        seconds = run.seconds
+        if cost_model is not None:
+            compute = cost_model.seconds(model, manifest, option)
+            seconds = compute + run.communication - run.hidden
+        assert manifest.counts is not None
+        halo = manifest.counts.halo_rows_needed / manifest.counts.num_nodes
+        yield Considered(option, run, seconds, halo, _why_not(run, limit))
+
+
+def choose(
+    model: nnx.Module,
+    source: Graph | GraphCounts,
+    target: Target | str | Mesh,
+    optimizer: optax.GradientTransformation,
+    *,
+    memory_limit: int | None = None,
+    methods: Sequence[str] = METHODS,
+    compile: bool = True,
+    cost_model: StepTimes | None = None,
+    task: Task | None = None,
+) -> Plan:
+    """Chooses the fastest way to run a model that fits the memory of a device.
+
+    Args:
+      model, source, target, optimizer, memory_limit, methods, compile, cost_model, task: as for
+        `consider`.
+
+    Returns:
+      The plan.
+
+    Raises:
+      ValueError: an argument is not of its kind, or nothing fits; the message names the least limit
+        that works.
+    """
+    found = list(
+        consider(
+            model,
+            source,
+            target,
+            optimizer,
+            memory_limit=memory_limit,
+            methods=methods,
+            compile=compile,
+            cost_model=cost_model,
+            task=task,
+        )
+    )
+    target, _ = _target_and_mesh(target)
+    limit = _checked_limit(memory_limit, target)
+    return to_plan(
+        found, model, target, limit, "roofline" if cost_model is None else cost_model.name
+    )
+
+
+def to_plan(
+    found: Sequence[Considered],
+    model: nnx.Module,
+    target: Target,
+    memory_limit: int,
+    timed_by: str = "roofline",
+) -> Plan:
+    """The plan of the fastest way among those considered.
+
+    Args:
+      found: of `consider`.
+      model: whose policy it records.
+      target: the machine.
+      memory_limit: bytes of one device.
+      timed_by: what told the seconds.
+
+    Returns:
+      The plan.
+
+    Raises:
+      ValueError: none fits; the message names the least limit that works.
+    """
+    fitting = [each for each in found if each.fits]
+    if not fitting:
+        raise ValueError(_nothing_fits(found, target, memory_limit))
+    best = min(fitting, key=lambda each: each.seconds)
+    assert best.run is not None
+    run, policy = best.run, getattr(model, "policy", None)
+    return Plan(
+        option=best.option,
+        target=target.name,
+        hosts=target.hosts,
+        memory_limit=memory_limit,
+        arguments=run.memory.arguments,
+        temporary=run.memory.temporary,
+        host=run.memory.host,
+        inside=sum(run.sent.inside.values()),
+        between=sum(run.sent.between.values()),
+        seconds=best.seconds,
+        timed_by=timed_by,
+        compiled_for=run.compiled_for,
+        policy=None if policy is None else tuple(dataclasses.asdict(each) for each in policy),
+    )
+
+
+def _nothing_fits(found: Sequence[Considered], target: Target, limit: int) -> str:
+    known = [each for each in found if each.run is not None]
+    if not known:
+        reasons = "; ".join(dict.fromkeys(each.why_not for each in found))
+        return f"the model cannot be run on {target.name}: {reasons}"
+    least = min(known, key=lambda each: each.run.memory.total if each.run else 0)
+    assert least.run is not None
+    about = "" if least.run.memory.is_compiled else "about "
+    return (
+        f"memory_limit is {limit:,} bytes of a device; the least that works on {target.name} is "
+        f"{about}{least.run.memory.total:,}, with mode {least.option.label!r} and partitioner "
+        f"{least.option.method!r}: allow that, or take more devices"
+    )
+
+
+def _why_not(run: DryRun, limit: int) -> str:
+    memory = run.memory
+    if memory.is_compiled or memory.total <= limit:
+        more = memory.total - limit
+        return f"needs {more / 1e9:.3g} GB more" if more > 0 else ""
+    least = memory.arguments + memory.temporary / TEMPORARY_MARGIN
+    word = "at least" if least > limit else "about"
+    of_arguments = " for its arguments alone" if memory.arguments > limit else ""
+    amount = memory.arguments if of_arguments else (least if least > limit else memory.total)
+    return f"needs {word} {amount / 1e9:.3g} GB{of_arguments}"
+
+
+def _manifest(
+    source: Graph | GraphCounts, option: Option, num_parts: int, parts: dict[str, Partition]
+) -> Manifest:
+    if isinstance(source, GraphCounts):
+        return counted_manifest(
+            source,
+            num_parts,
+            option.schedule,
+            option.method,
+            topology=option.topology,
+            chunks=option.chunks or 1,
+        )
+    if option.method not in parts:
+        parts[option.method] = partition(source, num_parts, method=option.method)
+    columns = None
+    if option.topology is not None:
+        columns = ColumnRequest(option.topology, option.chunks or 1)
+    return tabulate(source, parts[option.method], option.schedule, columns=columns).manifest
+
+
+def _checked_limit(limit: Any, target: Target) -> int:
+    if limit is None:
+        return target.memory
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise ValueError(f"memory_limit is {limit!r}; expected bytes of one device, at least 1")
+    return limit
+
+
+def _target_and_mesh(target: Target | str | Mesh) -> tuple[Target, Mesh]:
+    if isinstance(target, Mesh):
+        return _target_of(target), target
+    found = find_target(target) if isinstance(target, str) else target
+    if not isinstance(found, Target):
+        raise ValueError(
+            f"target is of type {type(target).__name__}; expected a name such as 'h200x8', the "
+            "result of find_target, or a mesh"
+        )
+    return found, found.mesh()
+
+
+def _target_of(mesh: Mesh) -> Target:
+    """The target that the devices of a mesh are."""
+    first = mesh.devices.flat[0]
+    hosts = len({device.process_index for device in mesh.devices.flat})
+    kind = str(getattr(first, "device_kind", "")).lower()
+    chips = ["cpu"] if first.platform == "cpu" else [name for name in TARGETS if name in kind]
+    if not chips:
+        raise ValueError(
+            f"the devices of the mesh are {kind or first.platform}; expected one of "
+            f"{', '.join(TARGETS)}: name the target that is nearest to them"
+        )
+    return Target(chips[0], mesh.size, hosts)

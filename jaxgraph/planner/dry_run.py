@@ -1,0 +1,159 @@
+"""The cost of a training step before it runs: by its trace, and as compiled for a target."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import optax
+from flax import nnx
+
+from jaxgraph.analysis.links import Sent
+from jaxgraph.analysis.liveness import temporary_bytes
+from jaxgraph.analysis.traced import argument_bytes, live_steps, sent_by_link
+from jaxgraph.analysis.traffic import traffic_by_link
+from jaxgraph.parallel import ShardedGraph
+from jaxgraph.planner.targets import Target
+from jaxgraph.planner.work import Work, work_of
+from jaxgraph.train.step import trace_train_step
+from jaxgraph.train.task import Task
+
+__all__ = ["TEMPORARY_MARGIN", "DryRun", "Memory", "dry_run"]
+
+TEMPORARY_MARGIN = 1.25
+"""Temporary memory as predicted and as compiled differ by no more; predictions only prune."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """Bytes of one device, and of its share of the host's memory.
+
+    Attributes:
+      arguments: graph, parameters, optimizer state; the new state takes the place of the old one.
+      temporary: beside them.
+      host: in the host's memory.
+      is_compiled: whether a compiler said so, or the traced program.
+    """
+
+    arguments: int
+    temporary: int
+    host: int
+    is_compiled: bool
+
+    @property
+    def total(self) -> int:
+        """Bytes of the device."""
+        return self.arguments + self.temporary
+
+
+@dataclasses.dataclass(frozen=True)
+class DryRun:
+    """The cost of one training step on a target.
+
+    Attributes:
+      memory: of a device.
+      sent: bytes that leave each device, inside a host and between hosts.
+      work: what a device computes.
+      communication: seconds that messages take.
+      hidden: seconds of them under which kernels run.
+      compiled_for: for what the program was compiled; None: it was traced alone.
+    """
+
+    memory: Memory
+    sent: Sent
+    work: Work
+    communication: float
+    hidden: float
+    compiled_for: str | None
+
+    @property
+    def seconds(self) -> float:
+        """Of a training step, by the roofline."""
+        return self.work.seconds + self.communication - self.hidden
+
+
+def dry_run(
+    model: nnx.Module,
+    sharded: ShardedGraph,
+    optimizer: optax.GradientTransformation,
+    target: Target,
+    *,
+    task: Task | None = None,
+    compile: bool = True,
+    most: int | None = None,
+) -> DryRun:
+    """Finds the cost of a training step without running it.
+
+    Args:
+      model, sharded, optimizer, task: as for `jaxgraph.train.compile_train_step`.
+      target: the machine that `sharded` is placed on.
+      compile: whether to compile the step, or to trace it alone.
+      most: bytes of a device above which it is not compiled, by what the trace says less the margin
+        of temporary memory; None: it is compiled whatever it takes.
+
+    Returns:
+      The cost; memory and bytes sent are those of the compiled program where there is one.
+
+    Raises:
+      ValueError: model, graph and task do not fit together.
+    """
+    traced, arguments = trace_train_step(model, sharded, optimizer, task=task)
+    found = _predicted(traced, arguments, sharded, target)
+    least = found.memory.arguments + found.memory.temporary / TEMPORARY_MARGIN
+    if not compile or (most is not None and least > most):
+        return found
+    compiled = traced.lower().compile()
+    return dataclasses.replace(
+        found,
+        memory=_memory_of(compiled),
+        sent=traffic_by_link(compiled, target.per_host),
+        compiled_for=target.compiled_for,
+    )
+
+
+def _predicted(
+    traced: jax.stages.Traced, arguments: Any, sharded: ShardedGraph, target: Target
+) -> DryRun:
+    jaxpr = traced.jaxpr.jaxpr
+    steps = list(live_steps(jaxpr))
+    sent = sent_by_link(steps, target.per_host)
+    manifest, implementation = sharded.manifest, sharded.shards.incoming.implementation
+    work = work_of(steps, manifest, target, implementation)
+    communication = _communication(sent, work.messages, target)
+    hidden = _hidden(sharded, sent, work, communication)
+    memory = Memory(argument_bytes(traced, arguments), temporary_bytes(jaxpr), 0, False)
+    return DryRun(memory, sent, work, communication, hidden, None)
+
+
+def _communication(sent: Sent, messages: float, target: Target) -> float:
+    speed, turns = target.speed, target.devices if target.chip == "cpu" else 1
+    inside = sum(sent.inside.values()) / speed.inside.bandwidth
+    between = sum(sent.between.values()) / speed.between.bandwidth
+    # A message is under way inside and between hosts at once.
+    latency = (speed.between if target.hosts > 1 else speed.inside).latency
+    return turns * max(inside, between) + messages * latency
+
+
+def _hidden(sharded: ShardedGraph, sent: Sent, work: Work, communication: float) -> float:
+    """The time of messages under which kernels run: all but one step's with prefetch."""
+    shard = sharded.shards
+    if not shard.prefetch or not sent.total or shard.manifest.num_parts < 3:
+        return 0.0
+    permutes = sum(each.get("collective-permute", 0) for each in (sent.inside, sent.between))
+    steps = shard.manifest.num_parts - 1
+    travelling = communication * permutes / sent.total
+    return min(travelling, work.edge_seconds) * (steps - 1) / steps
+
+
+def _memory_of(compiled: jax.stages.Compiled) -> Memory:
+    found = compiled.memory_analysis()
+    if found is None:
+        raise ValueError("the compiler of this platform does not tell the memory of a program")
+    # Beside the state that is taken over, a step returns a loss.
+    return Memory(
+        found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes,
+        found.temp_size_in_bytes,
+        found.host_temp_size_in_bytes + found.host_argument_size_in_bytes,
+        True,
+    )

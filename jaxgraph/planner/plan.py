@@ -1,0 +1,162 @@
+"""How to run a model on a graph: the mode, the partitioner, and what a step of training costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxgraph.graph import Graph
+from jaxgraph.partition import Partition, partition
+
+__all__ = ["FORMAT", "Option", "Plan", "load_plan"]
+
+FORMAT = 1
+"""Version of the file."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One way to run a model on devices.
+
+    Attributes:
+      mode: "domain", "sar" or "p3".
+      method: the partitioner.
+      prefetch: whether the next part is fetched while one is aggregated.
+      rest: in mode "p3", the schedule after the first layer, else None.
+      topology: in mode "p3", where the edges of the first layer are, else None.
+      chunks: in mode "p3", into how many chunks the rows of a part are cut, else None.
+    """
+
+    mode: str
+    method: str
+    prefetch: bool = False
+    rest: str | None = None
+    topology: str | None = None
+    chunks: int | None = None
+
+    @property
+    def schedule(self) -> str:
+        """Of the layers after the first in mode "p3", of all layers in the others."""
+        return self.mode if self.rest is None else self.rest
+
+    @property
+    def label(self) -> str:
+        """In words, without the partitioner."""
+        found = self.mode + (" pushed" if self.topology == "pushed" else "")
+        found += "" if self.rest is None else f", {self.rest}"
+        return found + (" prefetch" if self.prefetch else "")
+
+    def shard_options(self) -> dict[str, Any]:
+        """The keyword arguments of `jaxgraph.parallel.shard` that it stands for."""
+        values = dataclasses.asdict(self)
+        return {name: value for name, value in values.items() if name != "method"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A way to run a model on devices, and what a step of training costs there.
+
+    Attributes:
+      option: mode, partitioner and their settings.
+      target: chip and number of devices, such as "h200x8".
+      hosts: over how many hosts they are spread.
+      memory_limit: bytes of a device that were allowed.
+      arguments, temporary, host: bytes of a device's memory, and of its share of the host's.
+      inside, between: bytes that leave a device in a step, inside a host and between hosts.
+      seconds: of a step.
+      timed_by: what told the seconds, "roofline" or the name of a cost model.
+      compiled_for: for what the program was compiled; None: memory and bytes are predicted.
+      policy: what layers save for the backward, as the model had it; None: the default.
+    """
+
+    option: Option
+    target: str
+    hosts: int
+    memory_limit: int
+    arguments: int
+    temporary: int
+    host: int
+    inside: int
+    between: int
+    seconds: float
+    timed_by: str
+    compiled_for: str | None
+    policy: tuple[Mapping[str, Any], ...] | None = None
+
+    @property
+    def mode(self) -> str:
+        """Of the schedule."""
+        return self.option.mode
+
+    @property
+    def memory(self) -> int:
+        """Bytes of a device."""
+        return self.arguments + self.temporary
+
+    @property
+    def num_devices(self) -> int:
+        """Devices, each with one part."""
+        return int(self.target.rpartition("x")[2])
+
+    def shard_options(self) -> dict[str, Any]:
+        """The keyword arguments of `jaxgraph.parallel.shard` that the plan stands for."""
+        return self.option.shard_options()
+
+    def partition(self, graph: Graph, seed: int = 0) -> Partition:
+        """Cuts a graph as planned.
+
+        Args:
+          graph: the graph.
+          seed: from 0 to 2**32 - 1.
+
+        Returns:
+          The partition.
+        """
+        return partition(graph, self.num_devices, method=self.option.method, seed=seed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As numbers, texts and mappings of them, with the version of the format."""
+        return {"format": FORMAT, **dataclasses.asdict(self)}
+
+    def save(self, path: str | Path) -> None:
+        """Writes the plan to a file in JSON.
+
+        Args:
+          path: of the file.
+        """
+        Path(path).write_text(json.dumps(self.to_dict(), indent=2) + "\n")
+
+
+def load_plan(path: str | Path) -> Plan:
+    """Reads a plan from a file.
+
+    Args:
+      path: of the file.
+
+    Returns:
+      The plan.
+
+    Raises:
+      ValueError: the file is no plan, or of another version.
+    """
+    try:
+        found = json.loads(Path(path).read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON file; expected what Plan.save wrote") from error
+    version = found.pop("format", None) if isinstance(found, dict) else None
+    if version != FORMAT:
+        raise ValueError(
+            f"{path} holds a plan of format {version!r}; expected {FORMAT}: plan again with this "
+            "version of jaxgraph"
+        )
+    names = {field.name for field in dataclasses.fields(Plan)}
+    options = {field.name for field in dataclasses.fields(Option)}
+    option = found.get("option")
+    if found.keys() != names or not isinstance(option, dict) or option.keys() != options:
+        raise ValueError(f"{path} is no plan: expected the entries {', '.join(sorted(names))}")
+    policy = found["policy"]
+    found["policy"] = None if policy is None else tuple(policy)
+    return Plan(**found | {"option": Option(**option)})

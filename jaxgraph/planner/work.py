@@ -1,0 +1,141 @@
+"""What a device computes and moves in one run of a traced training step, and how long that takes.
+
+A step of the program takes the longer of two times, that of its operations and that of its bytes (a
+roofline). Elementwise steps are fused into others and count nothing. A kernel over edges reads a
+row of its widest operand, and an index, for every edge that it visits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jaxgraph.analysis.traced import Step, size_of
+from jaxgraph.layout.manifest import Manifest
+from jaxgraph.layout.placed import placed_shapes
+from jaxgraph.planner.targets import Target
+
+__all__ = ["Work", "work_of"]
+
+_MOVED = frozenset(
+    (
+        *("all_gather", "all_to_all", "argmax", "argsort", "concatenate", "cumsum"),
+        *("dynamic_update_slice", "ppermute", "reduce_max", "reduce_min", "reduce_scatter"),
+        *("reduce_sum", "scatter", "scatter-add", "scatter_add", "sort"),
+    )
+)
+_SENDS = ("all_gather", "all_to_all", "ppermute", "psum_invariant", "reduce_scatter")
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """The work of a device in one step of training.
+
+    Attributes:
+      flops: operations of dense products.
+      bytes: read and written in its memory.
+      edge_seconds: time of the kernels over edges, under which messages may travel.
+      seconds: time of all of it.
+      messages: collectives that are started.
+    """
+
+    flops: float
+    bytes: float
+    edge_seconds: float
+    seconds: float
+    messages: float
+
+
+def work_of(steps: Sequence[Step], manifest: Manifest, target: Target, implementation: str) -> Work:
+    """Sums the work of a traced program.
+
+    Args:
+      steps: of `jaxgraph.analysis.traced.live_steps`.
+      manifest: of the graph that it was traced for.
+      target: what it is to run on.
+      implementation: of the messages.
+
+    Returns:
+      The work of a device.
+    """
+    slots, speed = _edge_shares(manifest, implementation), target.speed
+    flops = moved = edge_seconds = seconds = messages = 0.0
+    for step in steps:
+        times = float(step.times)
+        messages += times * (step.name in _SENDS)
+        share = _share(step.equation, slots)
+        own_flops = 0.0 if share else _flops(step)
+        own_bytes = _edge_bytes(step, share) if share else _bytes(step, own_flops)
+        time = max(own_flops / speed.flops, own_bytes / speed.bandwidth)
+        flops += times * own_flops
+        moved += times * own_bytes
+        seconds += times * time
+        edge_seconds += times * time if share else 0.0
+    # Emulated devices take turns on the cores of one machine.
+    turns = target.devices if target.chip == "cpu" else 1
+    return Work(flops, moved, turns * edge_seconds, turns * seconds, messages)
+
+
+def _edge_shares(manifest: Manifest, implementation: str) -> Mapping[int, float]:
+    """The share of a part's edges that one kernel visits, by the slots of the table it is given."""
+    shapes = placed_shapes(manifest, implementation)
+    groups = manifest.num_parts if manifest.mode == "sar" else 1
+    shares = {"columns": 1.0, "outgoing": 1 / max(groups - 1, 1), "incoming": 1 / groups}
+    found = {}
+    for edges, share in shares.items():
+        name = f"{edges}/by_receiver/neighbors"
+        if name in shapes:
+            found[shapes[name][0][-1]] = share
+    return found
+
+
+def _share(equation: Any, slots: Mapping[int, float]) -> float | None:
+    if equation.primitive.name not in ("ffi_call", "pallas_call", "while", "core_map", "gather"):
+        return None
+    for variable in equation.invars:
+        aval = variable.aval
+        shape = getattr(aval, "shape", ())
+        if len(shape) == 1 and shape[0] in slots and aval.dtype.kind == "i":
+            return slots[shape[0]]
+    return None
+
+
+def _row_bytes(variable: Any) -> int:
+    aval = variable.aval
+    shape = getattr(aval, "shape", ())
+    if len(shape) < 2 or getattr(aval.dtype, "kind", "f") not in "fV":
+        return 0
+    return math.prod(shape[1:]) * aval.dtype.itemsize
+
+
+def _edge_bytes(step: Step, share: float) -> float:
+    equation = step.equation
+    edges = max(math.prod(getattr(v.aval, "shape", ())[:1]) for v in equation.invars) * share
+    row = max((_row_bytes(variable) for variable in equation.invars), default=0)
+    return edges * (row + 4) + share * sum(map(size_of, equation.outvars))
+
+
+def _flops(step: Step) -> float:
+    equation = step.equation
+    if step.name == "dot_general":
+        (contracted, _), _ = equation.params["dimension_numbers"]
+        left = equation.invars[0].aval.shape
+        inner = math.prod(left[axis] for axis in contracted)
+        return 2.0 * inner * math.prod(equation.outvars[0].aval.shape)
+    if step.name == "ffi_call" and len(equation.invars) >= 2:
+        left, right = (getattr(v.aval, "shape", ()) for v in equation.invars[:2])
+        out = equation.outvars[0].aval.shape
+        if len(left) == len(right) == 2 and left[0] == right[0] and out == (left[1], right[1]):
+            return 2.0 * left[0] * math.prod(out)
+    return 0.0
+
+
+def _bytes(step: Step, flops: float) -> float:
+    equation = step.equation
+    if step.name in ("gather", "dynamic_slice", "ffi_call") and not flops:
+        return 2.0 * sum(map(size_of, equation.outvars))
+    if flops or step.name in _MOVED:
+        return float(sum(map(size_of, (*equation.invars, *equation.outvars))))
+    return 0.0
