@@ -14,7 +14,7 @@ from typing import Any
 
 from jax.extend import core
 
-from jaxgraph.analysis.traced import inner, live_equations, needed_of_scan, size_of
+from jaxgraph.analysis.traced import inner, is_opaque, live_equations, needed_of_scan, size_of
 
 __all__ = ["temporary_bytes"]
 
@@ -48,7 +48,9 @@ _SAME = frozenset(
     )
 )
 """Primitives whose results are their operands, in the same order."""
-_IN_PLACE = ("dynamic_update_slice", "ffi_call", "pallas_call", "scan", "scatter-add", "while")
+_IN_PLACE = frozenset(
+    ("dynamic_update_slice", "ffi_call", "mpmd_map", "pallas_call", "scan", "scatter-add", "while")
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,8 +99,8 @@ class _Flat:
             if name in _SAME:
                 self.alias(equation.outvars, equation.invars)
                 continue
-            if not programs or name in ("scan", "while", "cond", "pallas_call"):
-                inside = _inside(equation, used) if programs and name != "pallas_call" else 0
+            if is_opaque(equation) or name in ("scan", "cond"):
+                inside = _inside(equation, used) if name in ("scan", "cond", "while") else 0
                 reads = self.reads(equation.invars)
                 writes = tuple(
                     self.renew(each)
@@ -117,7 +119,7 @@ def _inside(equation: Any, used: list[bool]) -> int:
     name, programs = equation.primitive.name, inner(equation)
     if name == "scan":
         wanted = needed_of_scan(equation, used)
-        return _peak(programs[0], wanted, carries=equation.params["num_carry"])
+        return _peak(programs[0], wanted)
     return max(_peak(program, [True] * len(program.outvars)) for program in programs)
 
 
@@ -133,7 +135,7 @@ def temporary_bytes(jaxpr: Any) -> int:
     return _peak(jaxpr, [True] * len(jaxpr.outvars))
 
 
-def _peak(jaxpr: Any, wanted: Sequence[bool], carries: int = 0) -> int:
+def _peak(jaxpr: Any, wanted: Sequence[bool]) -> int:
     flat = _Flat()
     arguments = {flat.renew(each) for each in (*jaxpr.constvars, *jaxpr.invars)}
     flat.add(jaxpr, wanted)

@@ -23,9 +23,11 @@ __all__ = [
     "Step",
     "argument_bytes",
     "inner",
+    "is_opaque",
     "live_equations",
     "live_steps",
     "needed_of_scan",
+    "scan_sizes",
     "sent_by_link",
     "size_of",
 ]
@@ -96,6 +98,17 @@ def inner(equation: Any) -> list[Any]:
     return found
 
 
+def is_opaque(equation: Any) -> bool:
+    """True for one that is taken as a whole: it runs no program, or one with other operands."""
+    name, programs = equation.primitive.name, inner(equation)
+    if not programs or name in _OPAQUE:
+        return True
+    if name in ("cond", "scan"):
+        return False
+    sizes = len(programs[0].invars), len(programs[0].outvars)
+    return sizes != (len(equation.invars), len(equation.outvars))
+
+
 def _live(
     jaxpr: Any, wanted: Sequence[bool], kept: Sequence[str]
 ) -> tuple[list[bool], list[tuple[Any, list[bool]]]]:
@@ -125,7 +138,7 @@ def _live(
 def _reads(equation: Any, used: list[bool], kept: Sequence[str]) -> list[bool]:
     """Which operands the used outputs of an equation depend on."""
     name, programs = equation.primitive.name, inner(equation)
-    if not programs or name in kept:
+    if is_opaque(equation) or name in kept:
         return [True] * len(equation.invars)
     if name == "scan":
         return _scan(equation, programs[0], used, kept)[0]
@@ -139,7 +152,7 @@ def _scan(
     equation: Any, body: Any, used: list[bool], kept: Sequence[str]
 ) -> tuple[list[bool], list[bool]]:
     """Operands that are read, and outputs of the body: a carry is needed where a later turn is."""
-    consts, carries = equation.params["num_consts"], equation.params["num_carry"]
+    consts, carries = scan_sizes(equation)
     wanted = list(used)
     while True:
         reads = _live(body, wanted, kept)[0]
@@ -148,6 +161,21 @@ def _scan(
         if more == wanted[:carries]:
             return [*reads[:consts], *more, *reads[consts + carries :]], wanted
         wanted[:carries] = more
+
+
+def scan_sizes(equation: Any) -> tuple[int, int]:
+    """The constants and the carries of a scan; what it scans over has a dimension more outside.
+
+    Versions of JAX name the parameters that say so differently.
+    """
+
+    def same(outside: Sequence[Any], inside: Sequence[Any]) -> int:
+        pairs = zip(outside, inside, strict=True)
+        return sum(len(a.aval.shape) == len(b.aval.shape) for a, b in pairs)
+
+    body = inner(equation)[0]
+    carries = same(equation.outvars, body.outvars)
+    return same(equation.invars, body.invars) - carries, carries
 
 
 def live_equations(jaxpr: Any, wanted: Sequence[bool]) -> list[tuple[Any, list[bool]]]:
@@ -237,7 +265,7 @@ def _steps(jaxpr: Any, wanted: Sequence[bool], around: Step, values: _Values) ->
     for equation, used in _live(jaxpr, wanted, _OPAQUE)[1]:
         name, programs = equation.primitive.name, inner(equation)
         here = dataclasses.replace(around, equation=equation, used=tuple(used))
-        if not programs or name in _OPAQUE:
+        if is_opaque(equation):
             if name == "while":
                 _check_loop(here)
             if name in _COLLECTIVES and values.is_sent_again(equation):

@@ -138,12 +138,11 @@ def run_plan(options: PlanOptions) -> None:
     settings = _settings(options)
     model = _model(options, settings, source)
     mesh_of(target.devices if target.is_emulated else 1)
-    found, output = [], Output()
+    output = Output()
     limit = target.memory
     if options.memory_limit is not None:
         limit = bytes_of("--memory-limit", options.memory_limit)
-    for each in _consider(options, model, settings, source, target, limit):
-        found.append(each)
+    found = list(_consider(options, model, settings, source, target, limit))
     output.print(plan_table(_title(options, settings, target), found, limit))
     plan = error = None
     try:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
@@ -62,11 +63,8 @@ def plan_table(title: str, found: Sequence["Considered"], limit: int) -> Table:
     Returns:
         The table, in the order given.
     """
-    table = Table(
-        title=Text(title),
-        caption=f"limit {byte_text(limit)} a device; ~ is predicted",
-        expand=False,
-    )
+    caption = f"of one device; limit {byte_text(limit)}; ~ is predicted, not compiled"
+    table = Table(title=Text(title), caption=caption, box=SIMPLE, padding=0, pad_edge=False)
     for column in ("mode", "cut by"):
         table.add_column(column, no_wrap=True)
     for column in ("halo", "args", "temp", "host", "inside", "between", "step"):
@@ -82,7 +80,7 @@ def _cells(each: "Considered") -> list[str]:
         return [*[""] * 7, "no"]
     run, mark = each.run, "" if each.run.memory.is_compiled else "~"
     return [
-        f"{each.halo_share:.0%}",
+        f"{each.halo_share:.2g}",
         _short(run.memory.arguments),
         mark + _short(run.memory.temporary),
         _short(run.memory.host),
@@ -94,7 +92,9 @@ def _cells(each: "Considered") -> list[str]:
 
 
 def _short(count: int) -> str:
-    return byte_text(count).replace(" ", "") if count else "0"
+    """Bytes by three digits."""
+    power = min(max(math.floor(math.log10(count)) // 3, 0), 4) if count else 0
+    return f"{count / 1000**power:.3g}{('', 'k', 'M', 'G', 'T')[power]}"
 
 
 def reasons(found: Sequence["Considered"]) -> list[str]:

@@ -78,9 +78,10 @@ class TrainOptions(GraphOptions):
     mode: Annotated[
         str,
         _device_option(
-            help="sar (one remote part at a time), domain (all at once) or p3 (features by column)."
+            help="sar (one remote part at a time), domain (all at once), p3 (features by column) "
+            "or auto, which is that of them that a plan predicts to be fastest."
         ),
-        OneOf((*MODES, "p3")),
+        OneOf((*MODES, "p3", "auto")),
     ] = "sar"
     rest: Annotated[
         str | None,
@@ -203,6 +204,10 @@ def run_train(options: TrainOptions) -> None:
             order=options.order,
         )
         output = Output()
+        if options.mode == "auto":
+            signals.compilation_begins()
+            options = _planned(options, settings, graph)
+            output.print(f"mode: {options.mode}{' with prefetch' if options.prefetch else ''}")
         chosen = {"source": settings.source, "split": split_summary(options), "given": given}
         output.print(recipe_table(graph.name, asdict(settings), chosen))
         result = _train(options, settings, graph, parts, output, signals) | {"recipe": chosen}
@@ -230,6 +235,24 @@ def _settings(options: TrainOptions) -> tuple[Recipe, list[str]]:
         # One feature per node, which division by its sum would make 1.
         settings = replace(settings, normalize=False)
     return settings, list(given)
+
+
+def _planned(options: TrainOptions, settings: Recipe, graph: Graph) -> TrainOptions:
+    """The options with the mode that is predicted to be fastest, and its settings."""
+    import optax
+
+    from jaxgraph.planner import choose
+
+    mesh, model = mesh_of(options.parts), build_model(settings, graph, options.seed)
+    plan = choose(
+        model,
+        graph,
+        mesh,
+        optax.adam(settings.lr),
+        methods=(options.partitioner,),
+        compile=False,
+    )
+    return replace(options, **plan.shard_options())
 
 
 def _check_trainable(graph: Graph, mode: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -97,6 +97,14 @@ def _halo_rows_sent(manifest: Manifest) -> int:
     return rows_sent(manifest.halo_units, manifest.halo_unit)
 
 
+class Planned(Protocol):
+    """How a graph is to be split, as a plan says it."""
+
+    def shard_options(self) -> dict[str, Any]:
+        """mode, prefetch, rest, topology and chunks, as `shard` takes them."""
+        ...
+
+
 def shard(
     graph: Graph,
     partition: Partition | None,
@@ -111,6 +119,7 @@ def shard(
     topology: str | None = None,
     chunks: int | None = None,
     feature_budget: int | None = None,
+    plan: Planned | None = None,
 ) -> ShardedGraph:
     """Splits a graph over the devices of a mesh.
 
@@ -141,6 +150,8 @@ def shard(
       feature_budget: in mode "p3", bytes that a device may hold of feature columns and edges for
         the first layer. As few slices of the features are made as fit, each on several devices:
         the graph's mesh then has two axes. None: a slice for every device.
+      plan: a plan of `jaxgraph.planner.choose`, which says mode, prefetch, rest, topology and
+        chunks: none of them is given with it.
 
     Returns:
       The sharded graph.
@@ -155,6 +166,17 @@ def shard(
     References:
       Mode "sar": SAR, section 3.2. Mode "p3": P3, sections 3.1, 3.2 and 3.4.
     """
+    if plan is not None:
+        given = {"prefetch": prefetch or None, "rest": rest, "topology": topology}
+        given |= {"chunks": chunks, "feature_budget": feature_budget}
+        settled = [name for name, value in given.items() if value is not None]
+        if settled or mode != "sar":
+            raise ValueError(
+                f"{', '.join(settled) or 'mode'}: said by the plan; leave it out, or leave out plan"
+            )
+        options = plan.shard_options()
+        mode, prefetch = options["mode"], options["prefetch"]
+        rest, topology, chunks = (options[name] for name in ("rest", "topology", "chunks"))
     columns, schedule = column_request(
         mode,
         {"rest": rest, "topology": topology, "chunks": chunks, "feature_budget": feature_budget},

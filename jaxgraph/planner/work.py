@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxgraph.analysis.traced import Step, size_of
+from jaxgraph.analysis.traced import Step, is_opaque, size_of
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.placed import placed_shapes
 from jaxgraph.planner.targets import Target
@@ -92,7 +92,7 @@ def _edge_shares(manifest: Manifest, implementation: str) -> Mapping[int, float]
 
 
 def _share(equation: Any, slots: Mapping[int, float]) -> float | None:
-    if equation.primitive.name not in ("ffi_call", "pallas_call", "while", "core_map", "gather"):
+    if not is_opaque(equation):
         return None
     for variable in equation.invars:
         aval = variable.aval
