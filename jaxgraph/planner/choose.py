@@ -24,6 +24,8 @@ from jaxgraph.train.task import Task
 
 __all__ = ["Considered", "StepTimes", "choose", "consider", "options_for", "to_plan"]
 
+ROWS_OF_CHUNKS, MOST_CHUNKS = 1 << 22, 32
+"""In mode "p3", rows of a chunk of partial activations, all of which are on every device."""
 MOST_UNROLLED = 16
 """Parts above which prefetching, whose steps are unrolled, would take minutes to compile."""
 
@@ -71,11 +73,12 @@ class Considered:
         return self.run is not None and not self.why_not
 
 
-def options_for(num_devices: int, methods: Sequence[str] = METHODS) -> list[Option]:
+def options_for(num_devices: int, num_nodes: int, methods: Sequence[str] = METHODS) -> list[Option]:
     """The ways to run a model on so many devices; on one, all modes are one.
 
     Args:
       num_devices: how many.
+      num_nodes: of the graph.
       methods: partitioners.
 
     Returns:
@@ -83,16 +86,19 @@ def options_for(num_devices: int, methods: Sequence[str] = METHODS) -> list[Opti
     """
     if num_devices == 1:
         return [Option("sar", methods[0])]
+    chunks = 1
+    while chunks * ROWS_OF_CHUNKS < num_nodes and chunks < MOST_CHUNKS:
+        chunks *= 2
     found = []
     for method in methods:
         found += [Option("domain", method), Option("sar", method)]
         if 2 < num_devices <= MOST_UNROLLED:
             found.append(Option("sar", method, prefetch=True))
         found += [
-            Option("p3", method, rest=rest, topology="replicated", chunks=1)
+            Option("p3", method, rest=rest, topology="replicated", chunks=chunks)
             for rest in ("domain", "sar")
         ]
-        found.append(Option("p3", method, rest="sar", topology="pushed", chunks=1))
+        found.append(Option("p3", method, rest="sar", topology="pushed", chunks=chunks))
     return found
 
 
@@ -134,7 +140,7 @@ def consider(
             f"source is of type {type(source).__name__}; expected a jaxgraph.Graph or GraphCounts"
         )
     parts: dict[str, Partition] = {}
-    for option in options_for(target.devices, methods):
+    for option in options_for(target.devices, source.num_nodes, methods):
         try:
             manifest = _manifest(source, option, target.devices, parts)
             sharded = place(AbstractSource(manifest), mesh, prefetch=option.prefetch)

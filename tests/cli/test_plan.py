@@ -1,0 +1,71 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from jaxgraph.cli.byte_option import bytes_of
+from jaxgraph.cli.main import app
+from jaxgraph.planner import load_plan
+
+COUNTS = ["--nodes", "2e4", "--edges", "2e5", "--features", "16", "--classes", "4"]
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, ["plan", *arguments])
+
+
+def test_a_graph_by_its_counts(tmp_path: Path) -> None:
+    path, plan = tmp_path / "figures.json", tmp_path / "plan.json"
+    chosen = ["--target", "cpux4", "--predict", "--partitioner", "hash"]
+    result = run(*COUNTS, *chosen, "--json", str(path), "--save", str(plan))
+    assert result.exit_code == 0, result.output
+    for text in ("emulated CPU devices", "sar prefetch", "p3 pushed, sar", "Recommended: jaxgraph"):
+        assert text in result.output
+    assert "Halos are those of a model of the degrees" in result.output
+    figures = json.loads(path.read_text())
+    assert figures["plan"]["seconds"] == min(each["seconds"] for each in figures["considered"])
+    assert all(each["is_compiled"] is False for each in figures["considered"])
+    assert load_plan(plan).to_dict() == figures["plan"]
+
+
+def test_a_graph_that_is_here_is_compiled(tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    small = ["--dataset", "karate", "--hidden", "4", "--degree-features"]
+    result = run(*small, "--target", "cpu", "--json", str(path))
+    assert result.exit_code == 0, result.output
+    (only,) = json.loads(path.read_text())["considered"]
+    assert only["is_compiled"] and only["sent_inside"] == 0 and only["temporary"] > 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ([*COUNTS, "--target", "h20x8"], "Did you mean 'h200'?"),
+        ([*COUNTS, "--target", "cpux2", "--nodes", "-5"], "--nodes is -5"),
+        (["--nodes", "5", "--target", "cpu"], "--edges, --features, --classes: missing"),
+        ([*COUNTS, "--dataset", "cora", "--target", "cpu"], "counts of its own"),
+        ([*COUNTS, "--target", "cpu", "--memory-limit", "12XB"], "as 16GB or 80GiB"),
+        ([*COUNTS, "--target", "cpu", "--model", "gcnn"], "Did you mean 'gcn'?"),
+    ],
+)
+def test_mistakes_are_one_line(wrong: list[str], message: str) -> None:
+    result = run(*wrong)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
+
+
+def test_a_limit_too_small_shows_what_was_found_and_the_least() -> None:
+    limited = ["--memory-limit", "1kB", "--predict", "--partitioner", "hash"]
+    result = run(*COUNTS, "--target", "cpux2", *limited)
+    assert result.exit_code == 2
+    assert "the least that works on cpux2 is about" in result.stderr
+    assert "for its arguments alone" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("16GB", 16 * 10**9), ("1.5 TiB", 3 << 39), ("2e3", 2000), ("7kb", 7000)]
+)
+def test_amounts(text: str, count: int) -> None:
+    assert bytes_of("--memory-limit", text) == count

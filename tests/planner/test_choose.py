@@ -1,0 +1,101 @@
+"""The choice between modes, by counts, without compiling."""
+
+import json
+from pathlib import Path
+
+import optax
+import pytest
+from flax import nnx
+
+from jaxgraph import nn
+from jaxgraph.datasets import load
+from jaxgraph.layout.manifest import Manifest
+from jaxgraph.parallel import make_mesh, shard
+from jaxgraph.planner import GraphCounts, Option, choose, consider, load_plan
+
+COUNTS = GraphCounts(20_000, 200_000, 32, 4)
+ADAM = optax.adam(1e-2)
+
+
+def make_model() -> nnx.Module:
+    return nn.GCN(32, 16, 4, rngs=nnx.Rngs(0))
+
+
+def test_a_plan_fits_is_stored_and_obeyed(tmp_path: Path) -> None:
+    found = list(consider(make_model(), COUNTS, "h200x4", ADAM, methods=["hash"], compile=False))
+    assert {each.option.mode for each in found} == {"domain", "sar", "p3"}
+    totals = sorted(each.run.memory.total for each in found if each.run is not None)
+    limit = totals[2]
+    plan = choose(
+        make_model(), COUNTS, "h200x4", ADAM, memory_limit=limit, methods=["hash"], compile=False
+    )
+    assert plan.memory <= limit
+    fitting = [each for each in found if each.run and each.run.memory.total <= limit]
+    assert plan.seconds == min(each.seconds for each in fitting)
+    for each in found:
+        assert each.run is not None and each.run.communication >= each.run.hidden
+    path = tmp_path / "plan.json"
+    plan.save(path)
+    assert load_plan(path) == plan
+    graph = load("random", num_nodes=200, degree=4, num_features=32, num_classes=4, seed=0)
+    parts, mesh = plan.partition(graph), make_mesh(4)
+    manifest = shard(graph, parts, mesh, plan=plan).manifest
+    assert manifest.mode == plan.option.schedule
+    assert (manifest.columns is not None) == (plan.mode == "p3")
+    with pytest.raises(ValueError, match="said by the plan"):
+        shard(graph, parts, mesh, "domain", plan=plan)
+
+
+def test_files_that_are_no_plan(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    for text, message in [
+        ("{", "no JSON file"),
+        ("[]", "format None"),
+        (json.dumps({"format": 99}), "format 99; expected 1"),
+        (json.dumps({"format": 1, "mode": "sar"}), "is no plan"),
+    ]:
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            load_plan(path)
+
+
+def test_the_least_limit_that_works_is_named_and_works() -> None:
+    arguments = (make_model(), COUNTS, "cpux2", ADAM)
+    chosen = {"methods": ["hash"], "compile": False}
+    with pytest.raises(ValueError, match="the least that works") as raised:
+        choose(*arguments, memory_limit=1000, **chosen)
+    least = str(raised.value).split("about ")[1].split(", with")[0].replace(",", "")
+    assert choose(*arguments, memory_limit=int(least), **chosen).memory == int(least)
+
+
+def test_a_cost_model_orders_the_modes() -> None:
+    class DomainIsSlow:
+        name = "by hand"
+
+        def seconds(self, model: nnx.Module, manifest: Manifest, option: Option) -> float:
+            return 100.0 if manifest.mode == "domain" else 1.0
+
+    plan = choose(
+        make_model(),
+        COUNTS,
+        "cpux2",
+        ADAM,
+        methods=["hash"],
+        compile=False,
+        cost_model=DomainIsSlow(),
+    )
+    assert plan.option.schedule == "sar" and plan.timed_by == "by hand"
+    assert 1 <= plan.seconds < 100
+
+
+def test_mistakes() -> None:
+    for wrong, message in [
+        ({"memory_limit": -1}, "memory_limit is -1"),
+        ({"memory_limit": "1GB"}, "memory_limit is '1GB'"),
+        ({"target": "h2000x4"}, "Did you mean 'h200'"),
+        ({"source": 100}, "source is of type int"),
+    ]:
+        given = {"source": COUNTS, "target": "cpux2", "memory_limit": None} | wrong
+        source, target, limit = (given[name] for name in ("source", "target", "memory_limit"))
+        with pytest.raises(ValueError, match=message):
+            choose(make_model(), source, target, ADAM, memory_limit=limit, compile=False)

@@ -1,0 +1,78 @@
+"""What is predicted without compiling, against the compiled program, in every mode."""
+
+from typing import Any
+
+import jax
+import optax
+import pytest
+from flax import nnx
+
+from jaxgraph import nn
+from jaxgraph.analysis.liveness import temporary_bytes
+from jaxgraph.analysis.traced import argument_bytes, live_steps, sent_by_link
+from jaxgraph.analysis.traffic import traffic_by_link
+from jaxgraph.datasets import load
+from jaxgraph.parallel import make_mesh, shard
+from jaxgraph.partition import partition
+from jaxgraph.planner.dry_run import TEMPORARY_MARGIN
+from jaxgraph.train.step import trace_train_step
+from tests.compilation import AS_USERS_DO
+
+PER_HOST = 2
+MODES: dict[str, dict[str, Any]] = {
+    "domain": {"mode": "domain"},
+    "sar": {"mode": "sar"},
+    "prefetch": {"mode": "sar", "prefetch": True},
+    "p3": {"mode": "p3"},
+    "p3-sar-pushed": {"mode": "p3", "rest": "sar", "topology": "pushed", "chunks": 3},
+}
+FEW = [("gcn", "sar"), ("gcn", "domain"), ("gat", "p3-sar-pushed")]
+ALL = [
+    pytest.param(model, mode, marks=() if (model, mode) in FEW else pytest.mark.full)
+    for model in ("gcn", "sage", "gat", "gatv2")
+    for mode in MODES
+]
+
+
+def make_model(name: str) -> nnx.Module:
+    shared: dict[str, Any] = {"norm": "batch", "dropout": 0.5, "rngs": nnx.Rngs(0)}
+    if name in ("gat", "gatv2"):
+        kind = nn.GAT if name == "gat" else nn.GATv2
+        return kind(32, 16, 5, num_heads=2, **shared)
+    return (nn.GCN if name == "gcn" else nn.GraphSAGE)(32, 32, 5, **shared)
+
+
+@pytest.mark.parametrize(("model", "mode"), ALL)
+def test_arguments_and_bytes_sent_are_exact_and_temporaries_near(model: str, mode: str) -> None:
+    graph = load("random", num_nodes=6000, degree=6, num_features=32, num_classes=5, seed=0)
+    method = "hash" if model == "gcn" else "metis"
+    parts = partition(graph, 4, method=method)
+    sharded = shard(graph, parts, make_mesh(4), **MODES[mode])
+    traced, arguments = trace_train_step(make_model(model), sharded, optax.adam(1e-2))
+    compiled = traced.lower().compile(compiler_options=AS_USERS_DO)
+    memory = compiled.memory_analysis()
+    assert memory is not None
+    jaxpr = traced.jaxpr.jaxpr
+    assert argument_bytes(traced, arguments) == memory.argument_size_in_bytes
+    sent = sent_by_link(list(live_steps(jaxpr)), PER_HOST)
+    assert sent == traffic_by_link(compiled, PER_HOST)
+    assert sent.inside and sent.between
+    ratio = temporary_bytes(jaxpr) / memory.temp_size_in_bytes
+    assert 1 / TEMPORARY_MARGIN < ratio < TEMPORARY_MARGIN
+
+
+def test_what_no_result_depends_on_is_not_sent() -> None:
+    mesh = make_mesh(4)
+
+    def function(x: jax.Array) -> jax.Array:
+        jax.lax.psum(x, "graph")
+        turns = jax.lax.scan(lambda c, _: (jax.lax.ppermute(c, "graph", [(0, 1)]), c), x, length=3)
+        return turns[0] + jax.lax.psum(x, "graph") - jax.lax.psum(x, "graph")
+
+    spec = jax.sharding.PartitionSpec("graph")
+    sharded = jax.shard_map(function, mesh=mesh, in_specs=spec, out_specs=spec)
+    traced = jax.jit(sharded).trace(jax.ShapeDtypeStruct((32,), "float32"))
+    sent = sent_by_link(list(live_steps(traced.jaxpr.jaxpr)), 4)
+    # Of 8 numbers a device, one of four sends three times; the equal sums are one.
+    assert sent.inside == {"collective-permute": 3 * 32 // 4, "all-reduce": 2 * 3 * 32 // 4}
+    assert not sent.between
