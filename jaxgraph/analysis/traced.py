@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 from jax.sharding import Mesh
@@ -83,7 +84,7 @@ def size_of(variable: Any) -> int:
     if not hasattr(aval, "shape"):
         return 0
     dtype = aval.dtype
-    itemsize = 8 if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) else dtype.itemsize
+    itemsize = 8 if jnp.issubdtype(dtype, jax.dtypes.prng_key) else dtype.itemsize
     return math.prod(aval.shape) * itemsize
 
 

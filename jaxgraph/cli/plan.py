@@ -223,7 +223,9 @@ def _consider(
     optimizer = optax.chain(
         optax.add_decayed_weights(settings.weight_decay), optax.adam(settings.lr)
     )
-    chosen = {} if options.partitioner is None else {"methods": (options.partitioner,)}
+    chosen: dict[str, Any] = {}
+    if options.partitioner is not None:
+        chosen["methods"] = (options.partitioner,)
     return consider(
         model,
         source,

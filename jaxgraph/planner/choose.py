@@ -133,28 +133,56 @@ def consider(
     Raises:
       ValueError: an argument is not of its kind, or model, graph and task do not fit together.
     """
-    target, mesh = _target_and_mesh(target)
-    limit = _checked_limit(memory_limit, target)
-    if not isinstance(source, Graph | GraphCounts):
-        raise ValueError(
-            f"source is of type {type(source).__name__}; expected a jaxgraph.Graph or GraphCounts"
-        )
-    parts: dict[str, Partition] = {}
-    for option in options_for(target.devices, source.num_nodes, methods):
+    request = _Request(model, source, optimizer, task, cost_model, *_machine(target, memory_limit))
+    for option in options_for(request.target.devices, source.num_nodes, methods):
+        yield request.consider(option, compile=compile)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Request:
+    """What is to be run, and where; partitions of the graph are made once."""
+
+    model: nnx.Module
+    source: Graph | GraphCounts
+    optimizer: optax.GradientTransformation
+    task: Task | None
+    cost_model: StepTimes | None
+    target: Target
+    mesh: Mesh
+    limit: int
+    parts: dict[str, Partition] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.source, Graph | GraphCounts):
+            raise ValueError(
+                f"source is of type {type(self.source).__name__}; expected a jaxgraph.Graph or "
+                "GraphCounts"
+            )
+
+    def consider(self, option: Option, *, compile: bool) -> Considered:
+        """The cost of one way."""
+        nothing = float("nan")
         try:
-            manifest = _manifest(source, option, target.devices, parts)
-            sharded = place(AbstractSource(manifest), mesh, prefetch=option.prefetch)
+            manifest = _manifest(self.source, option, self.target.devices, self.parts)
+            sharded = place(AbstractSource(manifest), self.mesh, prefetch=option.prefetch)
         except ValueError as error:
-            yield Considered(option, None, float("nan"), float("nan"), str(error))
-            continue
-        run = dry_run(model, sharded, optimizer, target, task=task, compile=compile, most=limit)
+            return Considered(option, None, nothing, nothing, str(error))
+        run = dry_run(
+            self.model,
+            sharded,
+            self.optimizer,
+            self.target,
+            task=self.task,
+            compile=compile,
+            most=self.limit,
+        )
         seconds = run.seconds
-        if cost_model is not None:
-            compute = cost_model.seconds(model, manifest, option)
+        if self.cost_model is not None:
+            compute = self.cost_model.seconds(self.model, manifest, option)
             seconds = compute + run.communication - run.hidden
         assert manifest.counts is not None
         halo = manifest.counts.halo_rows_needed / manifest.counts.num_nodes
-        yield Considered(option, run, seconds, halo, _why_not(run, limit))
+        return Considered(option, run, seconds, halo, _why_not(run, self.limit))
 
 
 def choose(
@@ -172,8 +200,8 @@ def choose(
     """Chooses the fastest way to run a model that fits the memory of a device.
 
     Args:
-      model, source, target, optimizer, memory_limit, methods, compile, cost_model, task: as for
-        `consider`.
+      model, source, target, optimizer, memory_limit, methods, cost_model, task: as for `consider`.
+      compile: whether to compile, the fastest by prediction first, until one fits.
 
     Returns:
       The plan.
@@ -182,24 +210,24 @@ def choose(
       ValueError: an argument is not of its kind, or nothing fits; the message names the least limit
         that works.
     """
-    found = list(
-        consider(
-            model,
-            source,
-            target,
-            optimizer,
-            memory_limit=memory_limit,
-            methods=methods,
-            compile=compile,
-            cost_model=cost_model,
-            task=task,
-        )
-    )
-    target, _ = _target_and_mesh(target)
-    limit = _checked_limit(memory_limit, target)
-    return to_plan(
-        found, model, target, limit, "roofline" if cost_model is None else cost_model.name
-    )
+    request = _Request(model, source, optimizer, task, cost_model, *_machine(target, memory_limit))
+    timed_by = "roofline" if cost_model is None else cost_model.name
+    ways = options_for(request.target.devices, source.num_nodes, methods)
+    found = [request.consider(option, compile=False) for option in ways]
+    if compile:
+        found = _compiled_until_one_fits(request, found)
+    return to_plan(found, model, request.target, request.limit, timed_by)
+
+
+def _compiled_until_one_fits(request: _Request, found: Sequence[Considered]) -> list[Considered]:
+    """Those that cannot be run, and compiled ones, fastest first, up to one that fits."""
+    known = [each for each in found if each.run is not None]
+    compiled = [each for each in found if each.run is None]
+    for each in sorted(known, key=lambda each: each.seconds):
+        compiled.append(request.consider(each.option, compile=True))
+        if compiled[-1].fits:
+            break
+    return compiled
 
 
 def to_plan(
@@ -300,6 +328,11 @@ def _checked_limit(limit: Any, target: Target) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise ValueError(f"memory_limit is {limit!r}; expected bytes of one device, at least 1")
     return limit
+
+
+def _machine(target: Target | str | Mesh, memory_limit: int | None) -> tuple[Target, Mesh, int]:
+    found, mesh = _target_and_mesh(target)
+    return found, mesh, _checked_limit(memory_limit, found)
 
 
 def _target_and_mesh(target: Target | str | Mesh) -> tuple[Target, Mesh]:

@@ -22,7 +22,7 @@ from jaxgraph.train.task import Task
 __all__ = ["TEMPORARY_MARGIN", "DryRun", "Memory", "dry_run"]
 
 TEMPORARY_MARGIN = 1.25
-"""Temporary memory as predicted and as compiled differ by no more; predictions only prune."""
+"""Predicted temporary memory over compiled, at most; below it a step is compiled to be sure."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -157,6 +157,7 @@ def load_plan(path: str | Path) -> Plan:
     option = found.get("option")
     if found.keys() != names or not isinstance(option, dict) or option.keys() != options:
         raise ValueError(f"{path} is no plan: expected the entries {', '.join(sorted(names))}")
-    policy = found["policy"]
-    found["policy"] = None if policy is None else tuple(policy)
-    return Plan(**found | {"option": Option(**option)})
+    values: dict[str, Any] = {**found, "option": Option(**option)}
+    if values["policy"] is not None:
+        values["policy"] = tuple(values["policy"])
+    return Plan(**values)

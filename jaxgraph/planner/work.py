@@ -125,7 +125,7 @@ def _flops(step: Step) -> float:
         inner = math.prod(left[axis] for axis in contracted)
         return 2.0 * inner * math.prod(equation.outvars[0].aval.shape)
     if step.name == "ffi_call" and len(equation.invars) >= 2:
-        left, right = (getattr(v.aval, "shape", ()) for v in equation.invars[:2])
+        left, right = (tuple(v.aval.shape) for v in equation.invars[:2])
         out = equation.outvars[0].aval.shape
         if len(left) == len(right) == 2 and left[0] == right[0] and out == (left[1], right[1]):
             return 2.0 * left[0] * math.prod(out)

@@ -1,6 +1,7 @@
 """The shapes of parts by counts alone, against those of graphs of these counts."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,13 @@ def size(manifest: Manifest) -> int:
 @pytest.mark.parametrize("degrees", ["uniform", "power-law"])
 @pytest.mark.parametrize("method", ["hash", "metis"])
 def test_the_shapes_are_those_of_a_graph(degrees: str, method: str) -> None:
-    kind = {"num_nodes": 6000, "degree": 12, "num_features": 32, "num_classes": 4, "seed": 0}
+    kind: dict[str, Any] = {
+        "num_nodes": 6000,
+        "degree": 12,
+        "num_features": 32,
+        "num_classes": 4,
+        "seed": 0,
+    }
     if degrees == "uniform":
         graph = load("random", **kind)
     else:
@@ -65,6 +72,11 @@ def test_the_shapes_are_those_of_a_graph(degrees: str, method: str) -> None:
     ],
 )
 def test_mistakes(wrong: dict, message: str) -> None:
-    right = {"num_nodes": 100, "num_edges": 500, "num_features": 8, "num_classes": 3}
+    right: dict[str, Any] = {
+        "num_nodes": 100,
+        "num_edges": 500,
+        "num_features": 8,
+        "num_classes": 3,
+    }
     with pytest.raises(ValueError, match=message):
         GraphCounts(**right | wrong)

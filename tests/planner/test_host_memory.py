@@ -40,6 +40,7 @@ def test_inputs_on_the_host_count_as_such_only_where_the_program_says_so() -> No
     dropped, kept = (
         jax.jit(step).lower(x).compile().memory_analysis() for step in (total, from_host)
     )
+    assert dropped is not None and kept is not None
     assert dropped.argument_size_in_bytes == kept.argument_size_in_bytes == size
     assert not dropped.host_temp_size_in_bytes and not dropped.host_argument_size_in_bytes
     assert kept.host_temp_size_in_bytes == size and kept.temp_size_in_bytes < size / 8
