@@ -26,6 +26,8 @@ __all__ = ["Considered", "StepTimes", "choose", "consider", "options_for", "to_p
 
 ROWS_OF_CHUNKS, MOST_CHUNKS = 1 << 22, 32
 """In mode "p3", rows of a chunk of partial activations, all of which are on every device."""
+NEAR = 1.05
+"""Ways whose predicted times differ by less count as equally fast: the simplest is taken."""
 MOST_UNROLLED = 16
 """Parts above which prefetching, whose steps are unrolled, would take minutes to compile."""
 
@@ -223,7 +225,7 @@ def _compiled_until_one_fits(request: _Request, found: Sequence[Considered]) -> 
     """Those that cannot be run, and compiled ones, fastest first, up to one that fits."""
     known = [each for each in found if each.run is not None]
     compiled = [each for each in found if each.run is None]
-    for each in sorted(known, key=lambda each: each.seconds):
+    for each in _ranked(known):
         compiled.append(request.consider(each.option, compile=True))
         if compiled[-1].fits:
             break
@@ -255,7 +257,7 @@ def to_plan(
     fitting = [each for each in found if each.fits]
     if not fitting:
         raise ValueError(_nothing_fits(found, target, memory_limit))
-    best = min(fitting, key=lambda each: each.seconds)
+    best = _ranked(fitting)[0]
     assert best.run is not None
     run, policy = best.run, getattr(model, "policy", None)
     return Plan(
@@ -273,6 +275,16 @@ def to_plan(
         compiled_for=run.compiled_for,
         policy=None if policy is None else tuple(dataclasses.asdict(each) for each in policy),
     )
+
+
+def _ranked(found: Sequence[Considered]) -> list[Considered]:
+    """The fastest first, of those near it the first in the order given."""
+    left, ranked = list(found), []
+    while left:
+        fastest = min(each.seconds for each in left)
+        ranked.append(next(each for each in left if each.seconds <= NEAR * fastest))
+        left.remove(ranked[-1])
+    return ranked
 
 
 def _nothing_fits(found: Sequence[Considered], target: Target, limit: int) -> str:

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 from jaxgraph.cli.byte_option import bytes_of
 from jaxgraph.cli.main import app
 from jaxgraph.planner import load_plan
+from jaxgraph.planner.choose import NEAR
 
 COUNTS = ["--nodes", "2e4", "--edges", "2e5", "--features", "16", "--classes", "4"]
 
@@ -24,7 +25,8 @@ def test_a_graph_by_its_counts(tmp_path: Path) -> None:
         assert text in result.output
     assert "Halos are those of a model of the degrees" in result.output
     figures = json.loads(path.read_text())
-    assert figures["plan"]["seconds"] == min(each["seconds"] for each in figures["considered"])
+    fastest = min(each["seconds"] for each in figures["considered"])
+    assert fastest <= figures["plan"]["seconds"] <= NEAR * fastest
     assert all(each["is_compiled"] is False for each in figures["considered"])
     assert load_plan(plan).to_dict() == figures["plan"]
 

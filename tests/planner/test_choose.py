@@ -12,6 +12,7 @@ from jaxgraph.datasets import load
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.parallel import make_mesh, shard
 from jaxgraph.planner import GraphCounts, Option, choose, consider, load_plan
+from jaxgraph.planner.choose import NEAR
 
 COUNTS = GraphCounts(20_000, 200_000, 32, 4)
 ADAM = optax.adam(1e-2)
@@ -31,7 +32,8 @@ def test_a_plan_fits_is_stored_and_obeyed(tmp_path: Path) -> None:
     )
     assert plan.memory <= limit
     fitting = [each for each in found if each.run and each.run.memory.total <= limit]
-    assert plan.seconds == min(each.seconds for each in fitting)
+    near = [each for each in fitting if each.seconds <= NEAR * min(e.seconds for e in fitting)]
+    assert (plan.option, plan.seconds) == (near[0].option, near[0].seconds)
     for each in found:
         assert each.run is not None and each.run.communication >= each.run.hidden
     path = tmp_path / "plan.json"
