@@ -1,4 +1,4 @@
-"""What a traced program will hold, send and compute, before it is compiled.
+"""The arguments, messages and steps of a traced program, before it is compiled.
 
 The program's equations are read, those on which no result depends left out. Every array counts with
 the shape that a device has of it: a sharded function's arrays are those of one device.
@@ -113,7 +113,7 @@ def is_opaque(equation: Any) -> bool:
 def _live(
     jaxpr: Any, wanted: Sequence[bool], kept: Sequence[str]
 ) -> tuple[list[bool], list[tuple[Any, list[bool]]]]:
-    """Which inputs some outputs depend on, and the equations between, with their used outputs.
+    """The inputs that some outputs depend on, and the equations between with their used outputs.
 
     All operands of the primitives `kept` count as read.
     """
@@ -137,7 +137,7 @@ def _live(
 
 
 def _reads(equation: Any, used: list[bool], kept: Sequence[str]) -> list[bool]:
-    """Which operands the used outputs of an equation depend on."""
+    """The operands that the used outputs of an equation depend on."""
     name, programs = equation.primitive.name, inner(equation)
     if is_opaque(equation) or name in kept:
         return [True] * len(equation.invars)

@@ -108,7 +108,7 @@ def reasons(found: Sequence["Considered"]) -> list[str]:
 
 
 def advice(found: Sequence["Considered"], source: Any) -> list[str]:
-    """What is known of the modes, for a graph with such halos.
+    """Says what is known of the modes, for a graph with such halos.
 
     Args:
         found: The ways to run a model.

@@ -98,7 +98,7 @@ def _halo_rows_sent(manifest: Manifest) -> int:
 
 
 class Planned(Protocol):
-    """How a graph is to be split, as a plan says it."""
+    """A plan that says how a graph is to be split."""
 
     def shard_options(self) -> dict[str, Any]:
         """mode, prefetch, rest, topology and chunks, as `shard` takes them."""

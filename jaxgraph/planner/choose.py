@@ -142,7 +142,7 @@ def consider(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Request:
-    """What is to be run, and where; partitions of the graph are made once."""
+    """The model to be run and the machine; partitions of the graph are made once."""
 
     model: nnx.Module
     source: Graph | GraphCounts

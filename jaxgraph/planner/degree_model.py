@@ -95,7 +95,7 @@ def _whole(value: Any) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class _Spread:
-    """How a part's edges spread over parts: the probabilities of the own and of each other part."""
+    """The spread of a part's edges over parts: probabilities of the own and of each other part."""
 
     own: float
     other: float

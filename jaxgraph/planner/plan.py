@@ -1,4 +1,4 @@
-"""How to run a model on a graph: the mode, the partitioner, and what a step of training costs."""
+"""The way to run a model on a graph: mode, partitioner, and the cost of a training step."""
 
 from __future__ import annotations
 

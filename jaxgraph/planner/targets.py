@@ -39,7 +39,7 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class Speed:
-    """What a device of a target can do, and what connects it.
+    """The speed of a device of a target, and the links from it.
 
     Attributes:
       memory: bytes of a device.
@@ -144,7 +144,7 @@ class Target:
 
     @property
     def speed(self) -> Speed:
-        """What a device can do."""
+        """Of a device."""
         return TARGETS[self.chip]
 
     @property
@@ -167,7 +167,7 @@ class Target:
 
     @property
     def compiled_for(self) -> str:
-        """What programs are compiled for, in words."""
+        """Names the machine that programs are compiled for."""
         if not self.is_emulated:
             return f"{CHIPS[self.chip].name}, without a device"
         missing = "" if self.chip == "cpu" else " (for GPUs: pip install 'jaxgraph[cuda]')"

@@ -1,4 +1,4 @@
-"""What a device computes and moves in one run of a traced training step, and how long that takes.
+"""The work of a device in one run of a traced training step, and the time that it takes.
 
 A step of the program takes the longer of two times, that of its operations and that of its bytes (a
 roofline). Elementwise steps are fused into others and count nothing. A kernel over edges reads a
