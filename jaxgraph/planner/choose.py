@@ -24,8 +24,8 @@ from jaxgraph.train.task import Task
 
 __all__ = ["Considered", "StepTimes", "choose", "consider", "options_for", "to_plan"]
 
-ROWS_OF_CHUNKS, MOST_CHUNKS = 1 << 22, 32
-"""In mode "p3", rows of a chunk of partial activations, all of which are on every device."""
+ROWS_OF_CHUNKS, MOST_CHUNKS = 1 << 24, 8
+"""In mode "p3", rows of a chunk of partial activations; each chunk brings tables of all nodes."""
 NEAR = 1.05
 """Ways whose predicted times differ by less count as equally fast: the simplest is taken."""
 MOST_UNROLLED = 16

@@ -71,3 +71,26 @@ def test_a_limit_too_small_shows_what_was_found_and_the_least() -> None:
 )
 def test_amounts(text: str, count: int) -> None:
     assert bytes_of("--memory-limit", text) == count
+
+
+def test_training_takes_the_mode_that_is_planned() -> None:
+    small = ["--dataset", "sbm", "--num-nodes", "200", "--hidden", "4", "--epochs", "2"]
+    result = CliRunner().invoke(
+        app,
+        [
+            "train",
+            *small,
+            "--labels-per-class",
+            "5",
+            "--val-per-class",
+            "5",
+            "--parts",
+            "2",
+            "--mode",
+            "auto",
+        ],
+    )
+    assert result.exit_code == 0, result.output
+    chosen = next(line for line in result.output.splitlines() if line.startswith("mode: "))
+    assert chosen.split()[1] in ("domain", "sar", "p3")
+    assert f"2, {chosen.split()[1]}" in result.output
