@@ -65,8 +65,8 @@ class PlanOptions(GraphOptions):
     halo_share: Annotated[
         float | None,
         _count_option(
-            help="Rows of other parts that a part needs over its own, as METIS leaves them: about "
-            "1 for power laws (taken where not given), 0.01 for meshes."
+            help="Rows of other parts that a part needs over its own, as METIS leaves them: "
+            "1 is assumed where not given; meshes have 0.01."
         ),
         Number(above=0),
     ] = None

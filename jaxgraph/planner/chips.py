@@ -1,8 +1,7 @@
 """The GPUs that programs are compiled for on a machine that has none, as XLA wants them described.
 
-XLA reads such a description in the place of a device. Each number is the vendor's: the white papers
-of A100 (2020), H100 (2022) and Blackwell (2024), and the table of technical specifications by
-compute capability of the CUDA programming guide.
+XLA reads such a description in the place of a device. Those of H200 have been compiled with before;
+the numbers of the others are as published for the chip and were not read from a device.
 """
 
 from __future__ import annotations
