@@ -40,9 +40,10 @@ def traffic(compiled: jax.stages.Compiled) -> dict[str, int]:
 
     A broadcast counts (N-1)/N B, the mean over the devices of its group; so does a ragged
     all-to-all, whose sizes are known only at run time, as if it sent its whole operand. A loop
-    counts as often as it runs. A conditional counts with the branch that sends most; in a loop of as
-    many turns as it has branches, it takes one of them at each turn, as on a ring. Operands count as
-    compiled: XLA's CPU backend widens bfloat16 collectives to float32, so they count as float32.
+    counts as often as it runs. A conditional counts with the branch that sends most; in a loop of
+    as many turns as it has branches, it takes one of them at each turn, as on a ring. Operands
+    count as compiled: XLA's CPU backend widens bfloat16 collectives to float32, so they count as
+    float32.
 
     Args:
       compiled: an SPMD program, from `jax.jit(f).lower(...).compile()`, for any platform.

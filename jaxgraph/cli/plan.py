@@ -197,11 +197,11 @@ def _model(options: PlanOptions, settings: Recipe, source: "Graph | GraphCounts"
 
     if settings.model == "gine":
         raise ValueError(
-            "--model: gine reads features of edges, which counts do not have; expected --dataset, or "
-            "--model gin."
+            "--model: gine reads features of edges, which counts do not have; expected --dataset, "
+            "or --model gin."
         )
     # Any delta gives the same shapes.
-    of_graph = {"delta": 1.0} if settings.model == "pna" else {}
+    of_graph: dict[str, Any] = {"delta": 1.0} if settings.model == "pna" else {}
     rngs = nnx.Rngs(options.seed)
     return build_layers(settings, source.num_features, source.num_classes, rngs, **of_graph)
 
@@ -238,7 +238,7 @@ def _consider(
 
 
 def _plan(found: "Sequence[Considered]", model: Any, target: "Target", limit: int) -> "Plan":
-    from jaxgraph.planner.choose import to_plan
+    from jaxgraph.planner.choice import to_plan
 
     return to_plan(found, model, target, limit)
 

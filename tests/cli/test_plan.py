@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from jaxgraph.cli.byte_option import bytes_of
 from jaxgraph.cli.main import app
 from jaxgraph.planner import load_plan
-from jaxgraph.planner.choose import NEAR
+from jaxgraph.planner.choice import NEAR
 
 COUNTS = ["--nodes", "2e4", "--edges", "2e5", "--features", "16", "--classes", "4"]
 

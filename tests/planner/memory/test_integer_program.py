@@ -19,8 +19,8 @@ from jaxgraph.planner import (
     simulate,
     training_step,
 )
-from tests.planner.dataflows import random_dataflow, random_training_step
-from tests.planner.searches import least_seconds
+from tests.planner.memory.dataflows import random_dataflow, random_training_step
+from tests.planner.memory.searches import least_seconds
 
 UNIT = Rates(1.0, 1.0, 1.0, 2.0)
 H200 = Rates(flops=67e12, memory=4.8e12, host=50e9, link=450e9)

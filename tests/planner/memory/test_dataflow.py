@@ -3,7 +3,7 @@
 import pytest
 
 from jaxgraph.planner import Dataflow, Operation, Rates, Tensor
-from tests.planner.dataflows import figure_3
+from tests.planner.memory.dataflows import figure_3
 
 X, Y = Tensor("x", 3, on_host=True), Tensor("y", 4)
 

@@ -12,7 +12,7 @@ from jaxgraph.datasets import load
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.parallel import make_mesh, shard
 from jaxgraph.planner import GraphCounts, Option, choose, consider, load_plan
-from jaxgraph.planner.choose import NEAR
+from jaxgraph.planner.choice import NEAR
 
 COUNTS = GraphCounts(20_000, 200_000, 32, 4)
 ADAM = optax.adam(1e-2)

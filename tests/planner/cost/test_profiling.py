@@ -12,7 +12,7 @@ from jaxgraph import nn
 from jaxgraph.parallel import part_alone
 from jaxgraph.partition import partition
 from jaxgraph.planner import FEATURES, fit_layers, part_features, profile
-from jaxgraph.planner.profiling import InTraining, Reference
+from jaxgraph.planner.cost.profiling import InTraining, Reference
 from tests.layers.neighborhood_cases import CASES
 from tests.tolerance import assert_close
 from tests.training import crooked_graph, crooked_sharded

@@ -5,13 +5,13 @@ import dataclasses
 import pytest
 
 from jaxgraph.planner import Dataflow, Operation, Tensor, simulate
-from jaxgraph.planner.cache_policies import (
+from jaxgraph.planner.memory.cache_policies import (
     furthest_read,
     least_recently_used,
     no_cache,
     write_back_cache,
 )
-from tests.planner.dataflows import chain, figure_3
+from tests.planner.memory.dataflows import chain, figure_3
 
 # Three inputs and room for two: a b c a b.
 SCAN = Dataflow(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jaxgraph.planner.dataflow import Dataflow
-from jaxgraph.planner.memory_schedule import Action, MemorySchedule, Step
+from jaxgraph.planner.memory.dataflow import Dataflow
+from jaxgraph.planner.memory.schedule import Action, MemorySchedule, Step
 
 __all__ = [
     "check_capacity",

@@ -3,8 +3,8 @@
 import pytest
 
 from jaxgraph.planner import Dataflow, MemorySchedule, Operation, Tensor, simulate
-from jaxgraph.planner.memory_schedule import Action, Line, Step
-from tests.planner.dataflows import chain
+from jaxgraph.planner.memory.schedule import Action, Line, Step
+from tests.planner.memory.dataflows import chain
 
 SIZED = Dataflow(
     (Tensor("x", 2, on_host=True), Tensor("a", 3), Tensor("b", 5, is_result=True)),

@@ -38,9 +38,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxgraph.planner.cache_policies import check_capacity, furthest_read, least_recently_used
-from jaxgraph.planner.dataflow import Dataflow, Operation
-from jaxgraph.planner.memory_schedule import MemorySchedule, Step, simulate
+from jaxgraph.planner.memory.cache_policies import (
+    check_capacity,
+    furthest_read,
+    least_recently_used,
+)
+from jaxgraph.planner.memory.dataflow import Dataflow, Operation
+from jaxgraph.planner.memory.schedule import MemorySchedule, Step, simulate
 
 __all__ = ["active_tensors", "least_transfer", "valid_states"]
 

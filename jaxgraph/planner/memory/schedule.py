@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from jaxgraph.planner.dataflow import Dataflow, Operation
+from jaxgraph.planner.memory.dataflow import Dataflow, Operation
 
 __all__ = ["Action", "Line", "MemorySchedule", "Step", "Usage", "simulate"]
 

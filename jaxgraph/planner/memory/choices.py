@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxgraph.planner.memory_schedule import MemorySchedule
+from jaxgraph.planner.memory.schedule import MemorySchedule
 
 __all__ = ["Choices", "policy_of"]
 

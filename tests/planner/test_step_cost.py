@@ -14,7 +14,7 @@ from jaxgraph.analysis.traffic import traffic_by_link
 from jaxgraph.datasets import load
 from jaxgraph.parallel import make_mesh, shard
 from jaxgraph.partition import partition
-from jaxgraph.planner.dry_run import TEMPORARY_MARGIN
+from jaxgraph.planner.step_cost import TEMPORARY_MARGIN
 from jaxgraph.train.step import trace_train_step
 from tests.compilation import AS_USERS_DO
 

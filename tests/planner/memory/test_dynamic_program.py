@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from jaxgraph.planner import Dataflow, Rates, Shape, least_transfer, simulate, training_step
-from jaxgraph.planner.cache_policies import (
+from jaxgraph.planner.memory.cache_policies import (
     furthest_read,
     least_recently_used,
     no_cache,
     write_back_cache,
 )
-from jaxgraph.planner.dynamic_program import active_tensors, valid_states
-from tests.planner.dataflows import chain, figure_3, random_dataflow
-from tests.planner.searches import least_bytes
+from jaxgraph.planner.memory.dynamic_program import active_tensors, valid_states
+from tests.planner.memory.dataflows import chain, figure_3, random_dataflow
+from tests.planner.memory.searches import least_bytes
 
 
 def test_table_3():

@@ -23,8 +23,8 @@ from jaxgraph.planner import (
     policy_of,
     training_step,
 )
-from jaxgraph.planner import step_dataflow as names
-from jaxgraph.planner.memory_schedule import Step
+from jaxgraph.planner.memory import step_dataflow as names
+from jaxgraph.planner.memory.schedule import Step
 
 RATES = Rates(flops=1e12, memory=1e11, host=1e10, link=1e10)
 NODES, EDGES = 10, 30

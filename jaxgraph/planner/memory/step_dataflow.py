@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from jaxgraph.planner.dataflow import Dataflow, Operation, Rates, Tensor
+from jaxgraph.planner.memory.dataflow import Dataflow, Operation, Rates, Tensor
 
 __all__ = ["EDGES", "FEATURES", "KINDS", "LAYER_INPUT", "PARAMETERS", "Shape", "training_step"]
 

@@ -20,7 +20,7 @@ from scipy import optimize
 
 from jaxgraph.graph import Graph
 from jaxgraph.partition import NodeCost, Partition
-from jaxgraph.planner.features import (
+from jaxgraph.planner.cost.features import (
     DEFAULT,
     Access,
     Neighbors,

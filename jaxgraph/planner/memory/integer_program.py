@@ -27,8 +27,8 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from jaxgraph.planner.dataflow import Dataflow, Operation, Rates
-from jaxgraph.planner.memory_schedule import MemorySchedule, Step, simulate
+from jaxgraph.planner.memory.dataflow import Dataflow, Operation, Rates
+from jaxgraph.planner.memory.schedule import MemorySchedule, Step, simulate
 
 __all__ = ["plan_memory"]
 

@@ -29,8 +29,8 @@ from jaxgraph.ops.core.reducers import Reducer, Sum
 from jaxgraph.parallel import PartAlone, make_mesh, part_alone, shard
 from jaxgraph.parallel.whole_graph import on_whole_graph
 from jaxgraph.partition import Partition
-from jaxgraph.planner.cost_model import Sample
-from jaxgraph.planner.features import FEATURES, Access, part_features
+from jaxgraph.planner.cost.features import FEATURES, Access, part_features
+from jaxgraph.planner.cost.linear_model import Sample
 
 __all__ = ["Reference", "hardware_name", "profile"]
 

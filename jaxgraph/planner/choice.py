@@ -17,8 +17,8 @@ from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.parallel import AbstractSource, place
 from jaxgraph.partition import Partition, partition
 from jaxgraph.planner.degree_model import METHODS, GraphCounts, counted_manifest
-from jaxgraph.planner.dry_run import TEMPORARY_MARGIN, DryRun, dry_run
 from jaxgraph.planner.plan import Option, Plan
+from jaxgraph.planner.step_cost import TEMPORARY_MARGIN, DryRun, dry_run
 from jaxgraph.planner.targets import TARGETS, Target, find_target
 from jaxgraph.train.task import Task
 
