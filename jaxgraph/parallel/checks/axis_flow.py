@@ -1,8 +1,8 @@
 """Follows one axis of a function's arguments through its jaxpr.
 
-The function is traced with two lengths of the axis. The two programs differ where they have the
-axis: in dimensions of values, and in numbers of equations. An equation whose output nothing uses
-does no harm: a value that mixes entries counts only where an output depends on it.
+The function is traced with two lengths of the axis. The two programs differ only by the axis: in
+dimensions of values, and in numbers of equations. A value that mixes entries counts only where an
+output depends on it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SMALL = 1024
 """Constants without the axis are compared up to this many numbers."""
 
 _COUNTED = Mixed("a.shape[0]", "count")
-"""The state of a value that is made from the length of the axis."""
+"""The state of a value computed from the length of the axis."""
 
 
 def follow_axis(
@@ -59,7 +59,7 @@ class _Flow:
         return self.run(tuple(p.jaxpr for p in programs), consts, inputs)
 
     def run(self, jaxprs: Any, consts: Sequence[State], inputs: Sequence[State]) -> list[State]:
-        """Follows the axis through two jaxprs, up to the states of their outputs."""
+        """Follows the axis through two jaxprs and returns the states of their outputs."""
         first, second = jaxprs
         if [e.primitive for e in first.eqns] != [e.primitive for e in second.eqns] or len(
             first.constvars
@@ -195,7 +195,7 @@ class _Flow:
     def _scan_along(
         self, given: list[State], carry: list[State], rest: list[State], step: Step
     ) -> list[State]:
-        """A scan that visits one entry of the axis after the other."""
+        """Follows a scan over the axis itself."""
         for state in (*given, *carry, *rest):
             if isinstance(state, Mixed):
                 return [_located(state, step)] * len(step.outputs)
@@ -210,7 +210,7 @@ class _Flow:
 
 
 def scan_counts(equation: Any) -> tuple[int, int]:
-    """Counts the constants and carries of a scan, which have one rank inside and outside.
+    """Counts the constants and carries of a scan: their rank is the same inside and outside.
 
     Args:
       equation: of primitive "scan".
@@ -230,7 +230,7 @@ def scan_counts(equation: Any) -> tuple[int, int]:
 
 
 def _settled(turn: Any, carry: list[State], step: Step) -> list[State]:
-    """The states of a loop's carry once they no longer change; `turn` was called last with them."""
+    """Finds the fixed point of a loop's carry; `turn` was called last with it."""
     while True:
         found = turn(list(carry))
         pairs = zip(carry, found, strict=True)
@@ -241,7 +241,7 @@ def _settled(turn: Any, carry: list[State], step: Step) -> list[State]:
 
 
 def _located(state: State, step: Step) -> State:
-    """A state, with the user's line where it is mixed and has none."""
+    """Adds the user's line to a mixed state without one."""
     if isinstance(state, Mixed) and not state.line:
         return Mixed(state.operation, state.why, step.line)
     return state
