@@ -25,13 +25,13 @@ from jaxgraph.parallel.checks.row_states import Rows, Same
 from jaxgraph.parallel.nnx_objects import (
     Objects,
     changes,
-    keep_places,
-    marked_again,
+    mark_objects,
+    merge_objects,
     on_mesh,
-    put_together,
-    taken_apart,
+    split_objects,
+    store_placed,
     values_of,
-    written_back,
+    write_back,
 )
 from jaxgraph.parallel.placement import ShardedGraph, check_sharded
 
@@ -115,15 +115,15 @@ class _OnAllShards:
 
     def __call__(self, *arguments: Any) -> Pytree:
         mesh = _graph_of(arguments).mesh
-        marked, objects, parts = taken_apart(arguments)
+        marked, objects, parts = split_objects(arguments)
         if parts is None:
             return self._plain(*arguments)
         parts, moved = on_mesh(parts, mesh)
         if moved:
-            keep_places(objects, parts.state)
+            store_placed(objects, parts.state)
         result, same, rows = self._with_objects(parts, marked)
-        written_back(objects, parts.state, same | rows)
-        return put_together(result, objects)
+        write_back(objects, parts.state, same | rows)
+        return merge_objects(result, objects)
 
     def lower(self, *arguments: Any) -> jax.stages.Lowered:
         """Lowers the program that a call with these arguments runs, as `lower` of `jax.jit` does.
@@ -131,7 +131,7 @@ class _OnAllShards:
         NNX objects are lowered as the call places them; they stay as they are.
         """
         mesh = _graph_of(arguments).mesh
-        marked, _, parts = taken_apart(arguments)
+        marked, _, parts = split_objects(arguments)
         if parts is None:
             return self._plain.lower(*arguments)
         return self._with_objects.lower(on_mesh(parts, mesh, abstract=True)[0], marked)
@@ -167,7 +167,7 @@ def _run(
         before = values_of(state)
         splits = [_is_split(variable) for _, variable, _ in before]
         merged = nnx.merge(objects.graphdef, state)
-        result = marked_again(_called(function, put_together(local, merged)), merged)
+        result = mark_objects(_called(function, merge_objects(local, merged)), merged)
         check_outputs(result, outputs, sizes)
         return result, *changes(before, objects.graphdef, merged, splits)
 

@@ -23,7 +23,7 @@ def _folder(module: Any) -> Path:
 _STANDARD = Path(sysconfig.get_paths()["stdlib"])
 _LIBRARIES = tuple(map(_folder, (jax, flax, optax)))
 _OURS = (_folder(jaxgraph), _folder(pallas_kernels))
-_THIN = _folder(jaxgraph) / "parallel" / "shard.py"
+_SHARD_METHODS = _folder(jaxgraph) / "parallel" / "shard.py"
 """Its methods count as if the user had written them."""
 
 
@@ -56,7 +56,7 @@ def is_users(equation: Any) -> bool:
         return False
     for frame in _frames(equation):
         path = Path(frame.file_name)
-        if path != _THIN and not _is_outside(path):
+        if path != _SHARD_METHODS and not _is_outside(path):
             return not _is_ours(path)
     return False
 

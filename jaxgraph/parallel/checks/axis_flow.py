@@ -118,10 +118,10 @@ class _Flow:
         inner = None if name in RULES else _bodies(pair)
         if inner is not None:
             found = self._body(inner, states)
-            return [_located(state, step) for state in found]
+            return [_with_line(state, step) for state in found]
         for state in states:
             if isinstance(state, Mixed):
-                return [_located(state, step)] * len(step.outputs)
+                return [_with_line(state, step)] * len(step.outputs)
         return RULES.get(name, by_default)(step, states)
 
     def _step(self, pair: tuple[Any, Any]) -> Step:
@@ -156,17 +156,17 @@ class _Flow:
     def _while(self, pair: tuple[Any, Any], states: list[State], step: Step) -> list[State]:
         params = pair[0].params
         first, second = params["cond_nconsts"], params["body_nconsts"]
-        asked, given = states[:first], states[first : first + second]
+        of_condition, of_body = states[:first], states[first : first + second]
         bodies = tuple(equation.params["body_jaxpr"] for equation in pair)
         conditions = tuple(equation.params["cond_jaxpr"] for equation in pair)
 
         def turn(carry: list[State]) -> list[State]:
-            goes_on = self._body(conditions, [*asked, *carry])[0]
-            if isinstance(goes_on, Mixed):
-                return [_located(goes_on, step)] * len(carry)
-            return self._body(bodies, [*given, *carry])
+            condition = self._body(conditions, [*of_condition, *carry])[0]
+            if isinstance(condition, Mixed):
+                return [_with_line(condition, step)] * len(carry)
+            return self._body(bodies, [*of_body, *carry])
 
-        return _settled(turn, states[first + second :], step)
+        return _fixed_point(turn, states[first + second :], step)
 
     def _scan(self, pair: tuple[Any, Any], states: list[State], step: Step) -> list[State]:
         consts, carries = scan_counts(pair[0])
@@ -188,7 +188,7 @@ class _Flow:
             outputs = found[carries:]
             return found[:carries]
 
-        carry = _settled(turn, states[consts : consts + carries], step)
+        carry = _fixed_point(turn, states[consts : consts + carries], step)
         stacked = [s.at(s.axis + 1) if isinstance(s, Along) else s for s in outputs]
         return [*carry, *stacked]
 
@@ -198,7 +198,7 @@ class _Flow:
         """Follows a scan over the axis itself."""
         for state in (*given, *carry, *rest):
             if isinstance(state, Mixed):
-                return [_located(state, step)] * len(step.outputs)
+                return [_with_line(state, step)] * len(step.outputs)
         plain = all(
             state == SHARED or (isinstance(state, Along) and state.axis == 0) for state in rest
         )
@@ -229,7 +229,7 @@ def scan_counts(equation: Any) -> tuple[int, int]:
     return kept(equation.invars, body.invars) - carries, carries
 
 
-def _settled(turn: Any, carry: list[State], step: Step) -> list[State]:
+def _fixed_point(turn: Any, carry: list[State], step: Step) -> list[State]:
     """Finds the fixed point of a loop's carry; `turn` was called last with it."""
     while True:
         found = turn(list(carry))
@@ -240,7 +240,7 @@ def _settled(turn: Any, carry: list[State], step: Step) -> list[State]:
         carry = new
 
 
-def _located(state: State, step: Step) -> State:
+def _with_line(state: State, step: Step) -> State:
     """Adds the user's line to a mixed state without one."""
     if isinstance(state, Mixed) and not state.line:
         return Mixed(state.operation, state.why, step.line)

@@ -148,7 +148,7 @@ class _Flow:
             if inner is not None:
                 is_one = is_of_jax(inner) or is_derivative(equation)
                 return (flow if is_one else self).closed(inner, states)
-            return _signed(equation, states, flow._simple(equation, states))
+            return _with_signs(equation, states, flow._simple(equation, states))
         except RefusedError as refused:
             if not is_users(flow.caller):
                 return flow._trusted(equation)
@@ -236,18 +236,18 @@ class _Flow:
             return _scan(equation, states, inside)
         if name == "while":
             first, second = params["cond_nconsts"], params["body_nconsts"]
-            asked, given = states[:first], states[first : first + second]
+            of_condition, of_body = states[:first], states[first : first + second]
 
             def turn(carry: list[RowState]) -> list[RowState]:
-                goes_on = inside.closed(params["cond_jaxpr"], [*asked, *carry])[0]
+                condition = inside.closed(params["cond_jaxpr"], [*of_condition, *carry])[0]
                 # Under jax.vmap every row has a loop of its own.
-                if not (_decides(goes_on) or isinstance(goes_on, Rows)):
+                if not (_may_decide(condition) or isinstance(condition, Rows)):
                     raise RefusedError("branch")
-                return inside.closed(params["body_jaxpr"], [*given, *carry])
+                return inside.closed(params["body_jaxpr"], [*of_body, *carry])
 
-            return _settled(turn, states[first + second :])
+            return _fixed_point(turn, states[first + second :])
         if name == "cond":
-            if not _decides(states[0]):
+            if not _may_decide(states[0]):
                 raise RefusedError("branch")
             results = [inside.closed(branch, states[1:]) for branch in params["branches"]]
             return [_joined(each) for each in zip(*results, strict=True)]
@@ -417,11 +417,11 @@ def _scan(equation: Any, states: list[RowState], inside: _Flow) -> list[RowState
         outputs = found[carries:]
         return found[:carries]
 
-    carry = _settled(turn, states[consts : consts + carries])
+    carry = _fixed_point(turn, states[consts : consts + carries])
     return [*carry, *(moved(state, 1) for state in outputs)]
 
 
-def _signed(
+def _with_signs(
     equation: Any, states: Sequence[RowState], results: Sequence[RowState]
 ) -> list[RowState]:
     """Marks the outputs that are known to have no negative entry."""
@@ -441,11 +441,11 @@ def _entries_of_all(equation: Any, state: RowState) -> int:
     return state.entries * math.prod(lax.axis_size(axis) for axis in axes)
 
 
-def _decides(state: RowState) -> bool:
+def _may_decide(state: RowState) -> bool:
     return isinstance(state, Same | Unknown)
 
 
-def _settled(turn: Any, carry: list[RowState]) -> list[RowState]:
+def _fixed_point(turn: Any, carry: list[RowState]) -> list[RowState]:
     """Finds the fixed point of a loop's carry; `turn` was called last with it."""
     while True:
         new = [joined_rows(*pair) for pair in zip(carry, turn(list(carry)), strict=True)]
