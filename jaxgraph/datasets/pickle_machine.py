@@ -58,7 +58,7 @@ class Machine:
 
     Args:
         content: the pickle.
-        names: what it may ask for, by module and name.
+        names: those that it may ask for, by module and name.
     """
 
     def __init__(self, content: bytes, names: Mapping[tuple[str, str], Name]) -> None:

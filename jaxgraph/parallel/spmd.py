@@ -63,7 +63,7 @@ def spmd(
             optimizer.update(model, grads)
             return loss
 
-    `nnx.State` and everything else that is no object is copied: return what is new of it. The same
+    `nnx.State` and everything else that is no object is copied: return its new values. The same
     holds under `jax.jit` and `jax.grad` of the result, which copy objects too (`nnx.jit`,
     `nnx.grad` do not).
 
@@ -97,7 +97,7 @@ def spmd(
 class _OnAllShards:
     """A function of global arrays that runs on every shard.
 
-    JAX's transformations copy the `__dict__` of what they wrap: `lower` is a method and the
+    JAX's transformations copy the `__dict__` of a wrapped function: `lower` is a method and the
     programs are in slots, so that a gradient of this function does not take them over.
     """
 
@@ -200,7 +200,7 @@ def _run(
         if "check_vma" not in str(error):
             raise
         raise ValueError(
-            "what the function returns does not fit outputs= of jaxgraph.parallel.spmd: an output "
+            "the result of the function does not fit outputs= of jaxgraph.parallel.spmd: an output "
             "is 'replicated' and differs between devices (reduce it with shard.sum), or has no "
             "rows to be returned as 'rows'"
         ) from error

@@ -142,8 +142,8 @@ def partition(
             slowest part costs least. Only "hash" may leave a part empty, where parts have few
             nodes.
         seed: from 0 to 2**32 - 1; the same arguments give the same partition.
-        balance: what METIS makes equal: "nodes", "edges" (counted at the receiver's part) or
-            "labels" (nodes of the training mask). The other methods are named after their balance.
+        balance: what METIS balances: "nodes", "edges" (counted at the receiver's part) or "labels"
+            (nodes of the training mask). The other methods are named after their balance.
         objective: what METIS minimises: "cut" (edges between parts) or "volume" (rows to send).
         order: order of the nodes of a part in memory, which affects only speed, even with one part:
             None, as in the graph; or "rcm", "degree" or "metis", see ``locality_rank``. Method
