@@ -15,10 +15,10 @@ from jaxgraph.cli.graph_options import GraphOptions, graph_summary, load_graph
 from jaxgraph.cli.json_file import write_json
 from jaxgraph.cli.limits import Number, OneOf
 from jaxgraph.cli.output import Output
-from jaxgraph.cli.written_file import check_writable
 from jaxgraph.partition import PartitionReport, partition, report
 from jaxgraph.partition.metis import BALANCES, OBJECTIVES
 from jaxgraph.partition.registry import check_names, costless_methods
+from jaxgraph.written_file import check_writable
 
 __all__ = ["PartitionOptions", "run_partition"]
 

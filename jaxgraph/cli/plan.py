@@ -18,9 +18,9 @@ from jaxgraph.cli.limits import Number, OneOf, option_name
 from jaxgraph.cli.output import Output
 from jaxgraph.cli.plan_report import advice, plan_picture, plan_table, reasons, row_of
 from jaxgraph.cli.recipes import MODELS, Recipe, build_layers, build_model, recipe
-from jaxgraph.cli.written_file import check_writable
 from jaxgraph.graph import Graph
 from jaxgraph.partition import methods
+from jaxgraph.written_file import check_writable
 
 if TYPE_CHECKING:
     from jaxgraph.planner import Considered, GraphCounts, Plan, Target

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxgraph.cli.written_file import write_atomically
 from jaxgraph.graph import Graph
+from jaxgraph.written_file import write_atomically
 
 __all__ = ["write_predictions"]
 

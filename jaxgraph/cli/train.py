@@ -19,12 +19,12 @@ from jaxgraph.cli.output import Output
 from jaxgraph.cli.predictions import write_predictions
 from jaxgraph.cli.recipes import MODELS, Recipe, build_model, prepared, recipe
 from jaxgraph.cli.summary import cost_summary, recipe_table, result_summary, summary_table
-from jaxgraph.cli.written_file import check_writable
 from jaxgraph.graph import Graph
 from jaxgraph.layout.manifest import MODES, TOPOLOGIES
 from jaxgraph.partition import Partition, orders, partition
 from jaxgraph.partition.metis import BALANCES
 from jaxgraph.partition.registry import check_names, costless_methods
+from jaxgraph.written_file import check_writable
 
 __all__ = ["TrainOptions", "run_train"]
 
