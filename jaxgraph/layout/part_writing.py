@@ -260,7 +260,7 @@ def _npy(values: np.ndarray) -> tuple[bytes, memoryview]:
     head = _Head()
     description = {"descr": values.dtype.str, "fortran_order": False, "shape": values.shape}
     np.lib.format.write_array_header_1_0(head, description)  # pyright: ignore[reportArgumentType]
-    return bytes(head.text), memoryview(values.reshape(-1).view(np.uint8))
+    return bytes(head.text), values.reshape(-1).view(np.uint8).data
 
 
 class _Head:
