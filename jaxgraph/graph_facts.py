@@ -14,7 +14,7 @@ __all__ = ["GraphFacts", "facts_of", "mean_log_degree"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GraphFacts:
-    """What a model and its training need to know of a graph.
+    """The facts of a graph that a model and its training need.
 
     Attributes:
       name: the graph's name for reports.
@@ -54,7 +54,7 @@ def facts_of(
     normalized: bool = False,
     split: str | None = None,
 ) -> GraphFacts:
-    """Counts what a model and its training need to know of a graph.
+    """Counts the facts of a graph that a model and its training need.
 
     Args:
       graph: the graph.

@@ -28,7 +28,7 @@ class TrainInput(Protocol):
 
     @property
     def facts(self) -> GraphFacts:
-        """What a model and its training need to know of the graph."""
+        """Facts of the graph that a model and its training need."""
         ...
 
     def place(self, options: Any, mesh: "Mesh") -> "ShardedGraph":
@@ -156,8 +156,8 @@ def of_folder(options: Options, folder: PartFolder) -> Options:
         given = getattr(options, name)
         if given is not None and given != value:
             raise ValueError(
-                f"{option_name(name)}: got {given}, but the parts in {folder.path} are for {value}; "
-                "leave it out, or write other parts with jaxgraph partition --out."
+                f"{option_name(name)}: got {given}, but the parts in {folder.path} are for "
+                f"{value}; leave it out, or write others with jaxgraph partition --out."
             )
     normalized = folder.graph.normalized
     if options.normalize not in (None, normalized):

@@ -56,6 +56,11 @@ def check_manifest(manifest: Manifest) -> None:
     for name in ("halo_units", "reach_units"):
         sizes = [len(row) for row in getattr(manifest, name)]
         _expect(name, sizes == [parts] * parts, f"of rows of {sizes}", f"{parts} rows of {parts}")
+        own = [row[part] for part, row in enumerate(getattr(manifest, name))]
+        _expect(name, not any(own), f"{own} on its diagonal", "0: a part sends itself nothing")
+    if manifest.mode == "domain":
+        sums = sum(map(sum, manifest.reach_units))
+        _expect("reach_units", not sums, "not 0", "0 in mode domain")
     _expect("counts", manifest.counts is not None, None, "the counts of one graph")
     _check_names(manifest)
     if manifest.columns is not None:

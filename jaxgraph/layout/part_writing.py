@@ -118,7 +118,8 @@ def write_source(
                 with suppress(OSError):
                     root.rmdir()
         if isinstance(error, OSError):
-            reason = (error.strerror or str(error)).lower()
+            cause = error if error.strerror else error.__cause__
+            reason = (getattr(cause, "strerror", None) or str(error)).lower()
             before = "the parts that were there are unchanged" if _holds_parts(root) else "no parts"
             raise OSError(f"{root} could not be written ({reason}); {before}.") from error
         raise
