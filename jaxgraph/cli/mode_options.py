@@ -8,10 +8,11 @@ import typer
 
 from jaxgraph.cli.graph_options import GraphOptions
 from jaxgraph.cli.limits import Number, OneOf, option_name
+from jaxgraph.graph_facts import GraphFacts
 from jaxgraph.layout.manifest import MODES, TOPOLOGIES
 from jaxgraph.partition import orders
 
-__all__ = ["ModeOptions"]
+__all__ = ["ModeOptions", "check_features"]
 
 _option = partial(typer.Option, rich_help_panel="Devices")
 
@@ -77,3 +78,12 @@ class ModeOptions(GraphOptions):
                 raise ValueError(
                     f"{option_name(name)}: for --mode p3 only; the mode is {self.mode or 'sar'}."
                 )
+
+
+def check_features(mode: str | None, facts: GraphFacts) -> None:
+    """Raises ValueError where mode p3 is to split the columns of features that are not there."""
+    if mode == "p3" and not facts.num_features:
+        raise ValueError(
+            f"--mode p3: {facts.name} has no features, whose columns it splits; --degree-features "
+            "makes some."
+        )

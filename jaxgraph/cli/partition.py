@@ -16,7 +16,7 @@ from jaxgraph.cli.graph_options import GraphOptions, described, graph_summary, l
 from jaxgraph.cli.interruption import Signals
 from jaxgraph.cli.json_file import write_json
 from jaxgraph.cli.limits import Number, OneOf, option_name
-from jaxgraph.cli.mode_options import ModeOptions
+from jaxgraph.cli.mode_options import ModeOptions, check_features
 from jaxgraph.cli.output import Output
 from jaxgraph.cli.recipes import prepared, recipe
 from jaxgraph.graph import Graph
@@ -77,6 +77,8 @@ def run_partition(options: PartitionOptions) -> None:
         check_target(options.out)
     with Signals():
         graph = load_graph(options)
+        facts = facts_of(graph)
+        check_features(options.mode, facts)
         started = time.perf_counter()
         parts = partition(
             graph,
@@ -89,7 +91,7 @@ def run_partition(options: PartitionOptions) -> None:
         )
         seconds = time.perf_counter() - started
         quality = report(graph, parts)
-        summary = graph_summary(facts_of(graph))
+        summary = graph_summary(facts)
         contents = {"graph": summary, "seconds": seconds, "partition": quality.to_dict()}
         shown: list[RenderableType] = [
             two_columns("Graph", summary),

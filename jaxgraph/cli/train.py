@@ -15,7 +15,7 @@ from jaxgraph.cli.info import versions
 from jaxgraph.cli.interruption import Interrupted, Signals
 from jaxgraph.cli.json_file import write_json
 from jaxgraph.cli.limits import Number, OneOf
-from jaxgraph.cli.mode_options import ModeOptions
+from jaxgraph.cli.mode_options import ModeOptions, check_features
 from jaxgraph.cli.output import Output
 from jaxgraph.cli.predictions import write_predictions
 from jaxgraph.cli.recipes import MODELS, Recipe, build_model, prepared, recipe
@@ -285,11 +285,7 @@ def _check_trainable(facts: GraphFacts, mode: str | None) -> None:
         raise ValueError(
             f"{facts.name} has no training and validation nodes; --labels-per-class 20 draws them."
         )
-    if mode == "p3" and not facts.num_features:
-        raise ValueError(
-            f"--mode p3: {facts.name} has no features, whose columns it splits; --degree-features "
-            "makes some."
-        )
+    check_features(mode, facts)
 
 
 def _train(

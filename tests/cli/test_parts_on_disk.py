@@ -141,9 +141,9 @@ def test_options_that_agree_with_the_parts_are_fine(club: tuple[Path, np.ndarray
         ("--mode domain", "--mode: for parts that are written; add --out FOLDER."),
         ("--raw", "--normalize/--raw: for parts that are written"),
         ("--topology pushed --out OUT", "--topology: for --mode p3 only; the mode is sar."),
-        ("--mode p3 --out OUT", "mode='p3' splits node features by column"),
+        ("--mode p3 --out OUT", "--mode p3: karate has no features"),
         ("--out FULL", "holds 'thesis.tex' and no parts of a graph"),
-        ("--mode p4 --out OUT", "Did you mean 'p3'?"),
+        ("--mode p4 --out OUT", "got 'p4'; expected one of sar, domain, p3."),
     ],
 )
 def test_mistakes_of_writing_are_one_line(options: str, message: str, tmp_path: Path):
