@@ -33,6 +33,7 @@ import jaxgraph as jg
 from benchmarks.command_line import make_parser, write_figures
 from jaxgraph.cli.recipes import Recipe, build_model, prepared, recipe
 from jaxgraph.datasets.gnn_benchmark import NAMES, draw_split
+from jaxgraph.graph_facts import facts_of
 
 PEER = Path(__file__).parent / "peers" / "pyg_accuracy.py"
 PEER_MODELS = ("gcn", "sage", "gat")
@@ -60,7 +61,7 @@ def run(
     start = time.perf_counter()
     for seed, graph in enumerate(graphs):
         sharded = jg.parallel.shard(graph, partition, mesh, mode, node_dtype=dtype)
-        model = build_model(settings, graph, seed, dtype)
+        model = build_model(settings, facts_of(graph), seed, dtype)
         history = jg.train.fit(
             model,
             sharded,

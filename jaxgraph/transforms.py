@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse import csgraph
 
+from jaxgraph import graph_facts
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import check_graph
 from jaxgraph.seeds import checked_seed
@@ -238,7 +239,7 @@ def mean_log_degree(graph: Graph) -> float:
     check_graph(graph, "mean_log_degree(graph)")
     if not graph.num_edges:
         raise ValueError("graph has no edge: the mean of log(d + 1) over its nodes is 0.")
-    return float(np.log1p(graph.in_degrees().astype(np.float64)).mean())
+    return graph_facts.mean_log_degree(graph)
 
 
 def random_split(

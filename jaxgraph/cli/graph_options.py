@@ -15,10 +15,11 @@ from jaxgraph.cli.output import Output
 from jaxgraph.datasets import gnn_benchmark
 from jaxgraph.datasets.registry import is_file_name
 from jaxgraph.graph import Graph
+from jaxgraph.graph_facts import GraphFacts, facts_of
 from jaxgraph.layout.manifest import EDGE_DATA
 from jaxgraph.seeds import NUM_SEEDS
 
-__all__ = ["GraphOptions", "graph_summary", "load_graph", "split_summary"]
+__all__ = ["GraphOptions", "described", "graph_summary", "load_graph", "split_summary"]
 
 _option = partial(typer.Option, rich_help_panel="Graph")
 _generator_option = partial(typer.Option, rich_help_panel="Generated graphs")
@@ -149,6 +150,25 @@ def load_graph(options: GraphOptions) -> Graph:
     return graph
 
 
+def described(options: GraphOptions, graph: Graph, *, normalized: bool) -> GraphFacts:
+    """Counts the facts of a graph, and adds where it comes from.
+
+    Args:
+        options: The options by which it was read.
+        graph: The graph, its features prepared.
+        normalized: Whether its features, if it has any, were divided by their sum.
+
+    Returns:
+        The facts.
+    """
+    return facts_of(
+        graph,
+        dataset=options.dataset,
+        normalized=normalized and graph.nodes is not None,
+        split=split_summary(options),
+    )
+
+
 def split_summary(options: GraphOptions) -> str:
     """Names the source of training, validation and test nodes.
 
@@ -213,25 +233,20 @@ def _named_value(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def graph_summary(graph: Graph) -> dict[str, Any]:
+def graph_summary(facts: GraphFacts) -> dict[str, Any]:
     """Summarises a graph by its name and its counts.
 
     Args:
-        graph: The graph.
+        facts: The facts of the graph.
 
     Returns:
         Name and counts: nodes, edges, features, classes, nodes in each mask.
     """
-    masks = {
-        name: int(mask.sum())
-        for name in ("train", "val", "test")
-        if (mask := getattr(graph, f"{name}_mask")) is not None
-    }
     return {
-        "name": graph.name,
-        "nodes": graph.num_nodes,
-        "edges": graph.num_edges,
-        "features": graph.num_features,
-        "classes": graph.num_classes,
-        **masks,
+        "name": facts.name,
+        "nodes": facts.num_nodes,
+        "edges": facts.num_edges,
+        "features": facts.num_features,
+        "classes": facts.num_classes,
+        **{name: facts.splits[name] for name in ("train", "val", "test") if name in facts.splits},
     }

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxgraph.cli.written_file import write_atomically
+from jaxgraph.written_file import write_atomically
 
 __all__ = ["write_json"]
 

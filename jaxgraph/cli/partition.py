@@ -1,24 +1,31 @@
 """`jaxgraph partition`: assigns nodes to parts and reports the quality."""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 
-from jaxgraph.cli.display import second_text, two_columns
-from jaxgraph.cli.graph_options import GraphOptions, graph_summary, load_graph
+from jaxgraph.cli.display import byte_text, second_text, two_columns
+from jaxgraph.cli.graph_options import GraphOptions, described, graph_summary, load_graph
+from jaxgraph.cli.interruption import Signals
 from jaxgraph.cli.json_file import write_json
-from jaxgraph.cli.limits import Number, OneOf
+from jaxgraph.cli.limits import Number, OneOf, option_name
+from jaxgraph.cli.mode_options import ModeOptions, check_features
 from jaxgraph.cli.output import Output
-from jaxgraph.cli.written_file import check_writable
-from jaxgraph.partition import PartitionReport, partition, report
+from jaxgraph.cli.recipes import prepared, recipe
+from jaxgraph.graph import Graph
+from jaxgraph.graph_facts import facts_of
+from jaxgraph.layout.part_writing import check_target
+from jaxgraph.partition import Partition, PartitionReport, partition, report
 from jaxgraph.partition.metis import BALANCES, OBJECTIVES
 from jaxgraph.partition.registry import check_names, costless_methods
+from jaxgraph.written_file import check_writable
 
 __all__ = ["PartitionOptions", "run_partition"]
 
@@ -26,7 +33,7 @@ _option = partial(typer.Option, rich_help_panel="Partition")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartitionOptions(GraphOptions):
+class PartitionOptions(ModeOptions):
     """The options of `jaxgraph partition`."""
 
     parts: Annotated[int, _option(help="Number of parts."), Number(least=1)]
@@ -42,39 +49,108 @@ class PartitionOptions(GraphOptions):
         str, _option(help="Objective of METIS: cut or volume."), OneOf(OBJECTIVES)
     ] = "cut"
     json: Annotated[Path | None, _option(help="Write the report to this file.")] = None
+    out: Annotated[
+        Path | None,
+        _option(
+            help="Write the parts into this folder, for `jaxgraph train --partition`; options of "
+            "devices and of features say how. It is new, empty or holds parts, which are replaced."
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         """Checks the options, alone and together."""
         super().__post_init__()
-        check_names(self.method, self.balance, self.objective)
+        check_names(self.method, self.balance, self.objective, order=self.order)
+        for field in fields(ModeOptions):
+            is_more = field.name not in GraphOptions.__dataclass_fields__
+            if is_more and self.out is None and getattr(self, field.name) is not None:
+                name = "normalize/--raw" if field.name == "normalize" else field.name
+                raise ValueError(
+                    f"{option_name(name)}: for parts that are written; add --out FOLDER."
+                )
 
 
 def run_partition(options: PartitionOptions) -> None:
-    """Partition a graph and print the quality of the result."""
+    """Partition a graph, print the quality of the result, and write the parts."""
     check_writable("--json", options.json)
-    graph = load_graph(options)
-    started = time.perf_counter()
-    parts = partition(
-        graph,
-        options.parts,
-        method=options.method,
-        seed=options.seed,
-        balance=options.balance,
-        objective=options.objective,
-    )
-    seconds = time.perf_counter() - started
-    quality = report(graph, parts)
-    shown = Group(
-        two_columns("Graph", graph_summary(graph)),
-        _part_table(quality),
-        two_columns("Partition", _totals(quality) | {"time": second_text(seconds)}),
-    )
-    contents = {"graph": graph_summary(graph), "seconds": seconds, "partition": quality.to_dict()}
+    if options.out is not None:
+        check_target(options.out)
+    with Signals():
+        graph = load_graph(options)
+        facts = facts_of(graph)
+        check_features(options.mode, facts)
+        started = time.perf_counter()
+        parts = partition(
+            graph,
+            options.parts,
+            method=options.method,
+            seed=options.seed,
+            balance=options.balance,
+            objective=options.objective,
+            order=options.order,
+        )
+        seconds = time.perf_counter() - started
+        quality = report(graph, parts)
+        summary = graph_summary(facts)
+        contents = {"graph": summary, "seconds": seconds, "partition": quality.to_dict()}
+        shown: list[RenderableType] = [
+            two_columns("Graph", summary),
+            _part_table(quality),
+            two_columns("Partition", _totals(quality) | {"time": second_text(seconds)}),
+        ]
+        if options.out is not None:
+            contents["written"] = written = _write(options, options.out, graph, parts)
+            shown.append(two_columns("Parts on disk", _written_rows(written)))
     try:
         if options.json is not None:
             write_json(options.json, contents)
     finally:
-        Output().print(shown)
+        Output().print(Group(*shown))
+
+
+def _write(options: PartitionOptions, out: Path, graph: Graph, parts: Partition) -> dict[str, Any]:
+    """Writes the parts, and returns what was written."""
+    # All models of a data set prepare its features alike.
+    settings = recipe(options.dataset, "gcn")
+    given = False if options.degree_features else settings.normalize
+    given = given if options.normalize is None else options.normalize
+    settings = replace(settings, normalize=given)
+    graph = prepared(settings, graph)
+    started = time.perf_counter()
+    # Imported late, so that a report alone does not wait for jax.
+    from jaxgraph.parallel import write_parts
+
+    folder = write_parts(
+        graph,
+        parts,
+        out,
+        options.mode or "sar",
+        rest=options.rest,
+        topology=options.topology,
+        chunks=options.chunks,
+        feature_budget=options.feature_budget,
+        facts=described(options, graph, normalized=settings.normalize),
+    )
+    files = folder.files.values()
+    return {
+        "folder": str(out),
+        "mode": folder.mode,
+        "normalized": folder.graph.normalized,
+        "files": len(files),
+        "bytes": sum(file.bytes for file in files),
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def _written_rows(written: Mapping[str, Any]) -> dict[str, Any]:
+    features = "rows divided by their sum" if written["normalized"] else "as read"
+    return {
+        "folder": written["folder"],
+        "mode": written["mode"],
+        "features": features,
+        "size": f"{byte_text(written['bytes'])} in {written['files']} files",
+        "time": second_text(written["seconds"]),
+    }
 
 
 def _part_table(quality: PartitionReport) -> Table:

@@ -18,9 +18,10 @@ from jaxgraph.cli.limits import Number, OneOf, option_name
 from jaxgraph.cli.output import Output
 from jaxgraph.cli.plan_report import advice, plan_picture, plan_table, reasons, row_of
 from jaxgraph.cli.recipes import MODELS, Recipe, build_layers, build_model, recipe
-from jaxgraph.cli.written_file import check_writable
 from jaxgraph.graph import Graph
+from jaxgraph.graph_facts import facts_of
 from jaxgraph.partition import methods
+from jaxgraph.written_file import check_writable
 
 if TYPE_CHECKING:
     from jaxgraph.planner import Considered, GraphCounts, Plan, Target
@@ -192,7 +193,7 @@ def _settings(options: PlanOptions) -> Recipe:
 
 def _model(options: PlanOptions, settings: Recipe, source: "Graph | GraphCounts") -> Any:
     if isinstance(source, Graph):
-        return build_model(settings, source, options.seed)
+        return build_model(settings, facts_of(source), options.seed)
     from flax import nnx
 
     if settings.model == "gine":

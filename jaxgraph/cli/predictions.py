@@ -2,21 +2,22 @@
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jaxgraph.cli.written_file import write_atomically
-from jaxgraph.graph import Graph
+from jaxgraph.written_file import write_atomically
 
 __all__ = ["write_predictions"]
 
 _NODES_AT_A_TIME = 1 << 16
 
 
-def write_predictions(path: Path, graph: Graph, outputs: np.ndarray) -> None:
+def write_predictions(
+    path: Path, outputs: np.ndarray, names: np.ndarray | None, *, multilabel: bool = False
+) -> None:
     """Writes a header, then for each node its name, or its row, and its predicted class.
 
     The class of a node is that of its largest output; of a multi-label graph, the classes whose
@@ -25,24 +26,26 @@ def write_predictions(path: Path, graph: Graph, outputs: np.ndarray) -> None:
 
     Args:
         path: The file; it is replaced once all is written.
-        graph: The graph.
         outputs: float [num_nodes, num_classes], logits in the order of the graph.
+        names: str or int [num_nodes], or None.
+        multilabel: Whether a node has several labels.
     """
     table = io.StringIO()
     delimiter = "\t" if path.suffix == ".tsv" else ","
     writer = csv.writer(table, delimiter=delimiter, lineterminator="\n")
-    writer.writerow(["node", "classes" if graph.is_multilabel else "class"])
-    writer.writerows(_rows(graph, outputs))
+    writer.writerow(["node", "classes" if multilabel else "class"])
+    writer.writerows(_rows(outputs, range(len(outputs)) if names is None else names, multilabel))
     write_atomically(path, table.getvalue())
 
 
-def _rows(graph: Graph, outputs: np.ndarray) -> Iterator[tuple[Any, Any]]:
-    for start in range(0, graph.num_nodes, _NODES_AT_A_TIME):
-        stop = min(start + _NODES_AT_A_TIME, graph.num_nodes)
-        rows = outputs[start:stop]
-        names = range(start, stop) if graph.node_names is None else graph.node_names[start:stop]
-        if graph.is_multilabel:
-            for name, row in zip(names, rows > 0, strict=True):
+def _rows(
+    outputs: np.ndarray, names: Sequence[Any] | np.ndarray, multilabel: bool
+) -> Iterator[tuple[Any, Any]]:
+    for start in range(0, max(len(outputs), len(names)), _NODES_AT_A_TIME):
+        rows = outputs[start : start + _NODES_AT_A_TIME]
+        some = names[start : start + _NODES_AT_A_TIME]
+        if multilabel:
+            for name, row in zip(some, rows > 0, strict=True):
                 yield name, " ".join(map(str, np.flatnonzero(row)))
         else:
-            yield from zip(names, rows.argmax(axis=1), strict=True)
+            yield from zip(some, rows.argmax(axis=1), strict=True)

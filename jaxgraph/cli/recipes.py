@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jaxgraph import transforms
 from jaxgraph.datasets import gnn_benchmark, ogb, planetoid
 from jaxgraph.graph import Graph
+from jaxgraph.graph_facts import GraphFacts
 
 if TYPE_CHECKING:
     from flax import nnx
@@ -269,12 +270,14 @@ def prepared(settings: Recipe, graph: Graph) -> Graph:
     return transforms.normalize_features(graph)
 
 
-def build_model(settings: Recipe, graph: Graph, seed: int, dtype: str = "float32") -> "nnx.Module":
+def build_model(
+    settings: Recipe, graph: GraphFacts, seed: int, dtype: str = "float32"
+) -> "nnx.Module":
     """Makes the model for a graph; one without features gets an embedding of its nodes.
 
     Args:
         settings: Class, widths and rates.
-        graph: The graph, whose features and classes the model fits.
+        graph: Facts of the graph, whose features and classes the model fits.
         seed: Seed of the initial parameters.
         dtype: Name of the type of activations and messages; parameters are float32, or float64 too.
 
@@ -285,7 +288,7 @@ def build_model(settings: Recipe, graph: Graph, seed: int, dtype: str = "float32
         ValueError: A size, a rate or a name is not one of those allowed, or the model needs
             features of edges, and the graph has none.
     """
-    if settings.model == "gine" and graph.edges is None:
+    if settings.model == "gine" and not graph.edge_features:
         raise ValueError(
             f"--model: gine reads features of edges, and {graph.name or 'the graph'} has none; "
             "expected a graph that has, or --model gin."
@@ -295,12 +298,14 @@ def build_model(settings: Recipe, graph: Graph, seed: int, dtype: str = "float32
 
     rngs, features = nnx.Rngs(seed), graph.num_features or settings.hidden
     of_graph: dict[str, Any] = {}
-    if settings.model in _READ_EDGES and graph.edges is not None:
-        of_graph["edge_features"] = graph.edges.shape[1]
+    if settings.model in _READ_EDGES and graph.edge_features:
+        of_graph["edge_features"] = graph.edge_features
     if settings.model == "pna":
-        of_graph["delta"] = transforms.mean_log_degree(graph)
+        if not graph.mean_log_degree:
+            raise ValueError("--model: pna scales by log(d + 1) of its degrees; there is no edge.")
+        of_graph["delta"] = graph.mean_log_degree
     model = build_layers(settings, features, graph.num_classes, rngs, dtype, **of_graph)
-    if graph.nodes is not None:
+    if graph.num_features:
         return model
     from jaxgraph import nn
     from jaxgraph.cli.embedded import Embedded

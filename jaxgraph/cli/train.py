@@ -10,21 +10,31 @@ import typer
 
 from jaxgraph.cli.devices import mesh_of
 from jaxgraph.cli.display import EpochBar, EpochRecord
-from jaxgraph.cli.graph_options import GraphOptions, graph_summary, load_graph, split_summary
+from jaxgraph.cli.graph_options import described, graph_summary, load_graph
 from jaxgraph.cli.info import versions
 from jaxgraph.cli.interruption import Interrupted, Signals
 from jaxgraph.cli.json_file import write_json
-from jaxgraph.cli.limits import Number, OneOf, option_name
+from jaxgraph.cli.limits import Number, OneOf
+from jaxgraph.cli.mode_options import ModeOptions, check_features
 from jaxgraph.cli.output import Output
 from jaxgraph.cli.predictions import write_predictions
 from jaxgraph.cli.recipes import MODELS, Recipe, build_model, prepared, recipe
 from jaxgraph.cli.summary import cost_summary, recipe_table, result_summary, summary_table
-from jaxgraph.cli.written_file import check_writable
+from jaxgraph.cli.train_input import (
+    FolderInput,
+    GraphInput,
+    TrainInput,
+    of_folder,
+    refuse_graph_options,
+)
 from jaxgraph.graph import Graph
-from jaxgraph.layout.manifest import MODES, TOPOLOGIES
-from jaxgraph.partition import Partition, orders, partition
+from jaxgraph.graph_facts import GraphFacts, facts_of
+from jaxgraph.layout.manifest import MODES
+from jaxgraph.layout.part_files import open_parts
+from jaxgraph.partition import partition
 from jaxgraph.partition.metis import BALANCES
 from jaxgraph.partition.registry import check_names, costless_methods
+from jaxgraph.written_file import check_writable
 
 __all__ = ["TrainOptions", "run_train"]
 
@@ -39,7 +49,7 @@ _training_option = partial(typer.Option, rich_help_panel="Training")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(GraphOptions):
+class TrainOptions(ModeOptions):
     """The options of `jaxgraph train`; None leaves the choice to the recipe."""
 
     model: Annotated[
@@ -56,13 +66,6 @@ class TrainOptions(GraphOptions):
         Number(least=0, below=1),
     ] = None
     norm: Annotated[str | None, _model_option(help="none, batch or layer."), OneOf(NORMS)] = None
-    normalize: Annotated[
-        bool | None,
-        _model_option(
-            "--normalize/--raw",
-            help="Divide each node's features by their sum, or leave them unchanged.",
-        ),
-    ] = None
     dtype: Annotated[
         str,
         _model_option(
@@ -70,41 +73,37 @@ class TrainOptions(GraphOptions):
         ),
         OneOf(DTYPES),
     ] = "float32"
+    dataset: Annotated[  # pyright: ignore[reportIncompatibleVariableOverride]
+        str | None,
+        typer.Option(
+            rich_help_panel="Graph",
+            help="Name of a dataset; `jaxgraph datasets` lists them; or a file: .csv, .tsv, .txt, "
+            ".mtx, .graph, .parquet, .npy, .npz.",
+        ),
+    ] = None
+    partition: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel="Graph",
+            help="Instead of a dataset: a folder of parts, from `jaxgraph partition --out`.",
+        ),
+    ] = None
     parts: Annotated[
-        int,
-        _device_option(help="Parts, one a device; emulated on CPU where there are fewer devices."),
+        int | None,
+        _device_option(
+            help="Parts, one a device; emulated on CPU where there are fewer devices. 1 where not "
+            "given."
+        ),
         Number(least=1),
-    ] = 1
+    ] = None
     mode: Annotated[
-        str,
+        str | None,
         _device_option(
             help="sar (one remote part at a time), domain (all at once), p3 (features by column) "
-            "or auto, which is that of them that a plan predicts to be fastest."
+            "or auto, which is that of them that a plan predicts to be fastest; sar where not "
+            "given."
         ),
         OneOf((*MODES, "p3", "auto")),
-    ] = "sar"
-    rest: Annotated[
-        str | None,
-        _device_option(help="Mode p3: how layers after the first run, domain or sar."),
-        OneOf(MODES),
-    ] = None
-    topology: Annotated[
-        str | None,
-        _device_option(help="Mode p3: edges of the first layer, replicated or pushed."),
-        OneOf(TOPOLOGIES),
-    ] = None
-    chunks: Annotated[
-        int | None,
-        _device_option(help="Mode p3: chunks of rows in which activations are reduced."),
-        Number(least=1),
-    ] = None
-    feature_budget: Annotated[
-        int | None,
-        _device_option(
-            help="Mode p3: bytes of feature columns and edges of the first layer on a device; a "
-            "slice for every device where not given.",
-        ),
-        Number(least=1),
     ] = None
     prefetch: Annotated[
         bool, _device_option("--prefetch", help="Fetch the next part while aggregating.")
@@ -117,20 +116,16 @@ class TrainOptions(GraphOptions):
         OneOf(IMPLEMENTATIONS),
     ] = None
     partitioner: Annotated[
-        str,
-        _device_option(help="metis, hash, random, equal-vertices or equal-edges."),
-        OneOf(costless_methods()),
-    ] = "metis"
-    balance: Annotated[
-        str, _device_option(help="Balance of METIS: nodes, edges or labels."), OneOf(BALANCES)
-    ] = "nodes"
-    order: Annotated[
         str | None,
         _device_option(
-            help="Order of nodes in memory, for speed: rcm, degree or metis; as given where not "
-            "given."
+            help="metis, hash, random, equal-vertices or equal-edges; metis where not given."
         ),
-        OneOf(orders()),
+        OneOf(costless_methods()),
+    ] = None
+    balance: Annotated[
+        str | None,
+        _device_option(help="Balance of METIS: nodes, edges or labels; nodes where not given."),
+        OneOf(BALANCES),
     ] = None
     epochs: Annotated[
         int | None, _training_option(help="Passes over the graph, at most."), Number(least=1)
@@ -171,17 +166,19 @@ class TrainOptions(GraphOptions):
         super().__post_init__()
         if self.json is not None and self.json == self.predictions:
             raise ValueError(f"--predictions: {self.json} is the file of --json; expected another.")
-        if self.heads is not None and recipe(self.dataset, self.model).heads is None:
+        if (self.dataset is None) == (self.partition is None):
+            raise ValueError("--dataset, --partition: expected one of them.")
+        if self.heads is not None and recipe(self.dataset or "", self.model).heads is None:
             raise ValueError(f"--heads: {self.model} has no attention heads.")
-        for name in ("rest", "topology", "chunks", "feature_budget"):
-            if self.mode != "p3" and getattr(self, name) is not None:
-                raise ValueError(
-                    f"{option_name(name)}: for --mode p3 only; the mode is {self.mode}."
-                )
-        if self.prefetch and "sar" not in (self.mode, self.rest):
+        if self.partition is not None:
+            settled = ("feature_budget", "partitioner", "balance", "order")
+            refuse_graph_options(self, self.partition, settled)
+            if self.mode is None:
+                return
+        if self.prefetch and "sar" not in (self.mode or "sar", self.rest):
             need = "--mode p3 --rest sar" if self.mode == "p3" else "--mode sar"
             raise ValueError(f"--prefetch: layers of mode {self.mode} have none; use {need}.")
-        check_names(self.partitioner, self.balance, order=self.order)
+        check_names(self.partitioner or "metis", self.balance or "nodes", order=self.order)
 
 
 def run_train(options: TrainOptions) -> None:
@@ -192,25 +189,18 @@ def run_train(options: TrainOptions) -> None:
     check_writable("--json", options.json)
     check_writable("--predictions", options.predictions)
     with Signals() as signals:
-        settings, given = _settings(options)
-        graph = prepared(settings, load_graph(options))
-        _check_trainable(graph, options.mode)
-        parts = partition(
-            graph,
-            options.parts,
-            method=options.partitioner,
-            seed=options.seed,
-            balance=options.balance,
-            order=options.order,
-        )
+        options, settings, given, source = _read(options)
         output = Output()
         if options.mode == "auto":
             signals.compilation_begins()
-            options = _planned(options, settings, graph)
+            assert isinstance(source, GraphInput)
+            options = _planned(options, settings, source.graph)
             output.print(f"mode: {options.mode}{' with prefetch' if options.prefetch else ''}")
-        chosen = {"source": settings.source, "split": split_summary(options), "given": given}
-        output.print(recipe_table(graph.name, asdict(settings), chosen))
-        result = _train(options, settings, graph, parts, output, signals) | {"recipe": chosen}
+        facts = source.facts
+        split = facts.split or "that of the parts"
+        chosen = {"source": settings.source, "split": split, "given": given}
+        output.print(recipe_table(facts.name, asdict(settings), chosen))
+        result = _train(options, settings, source, output, signals) | {"recipe": chosen}
         try:
             if options.json is not None:
                 write_json(options.json, result)
@@ -222,14 +212,46 @@ def run_train(options: TrainOptions) -> None:
         raise typer.Exit(Interrupted(signals.received).status)
 
 
-def _settings(options: TrainOptions) -> tuple[Recipe, list[str]]:
+def _read(options: TrainOptions) -> tuple[TrainOptions, Recipe, list[str], TrainInput]:
+    """Reads and partitions the graph, or opens its folder.
+
+    Returns the options with their defaults, the settings, their names that options gave, and the
+    graph.
+    """
+    if options.partition is not None:
+        folder = open_parts(options.partition)
+        settings, given = _settings(options, folder.graph.dataset or "")
+        settings = replace(settings, normalize=folder.graph.normalized)
+        options = of_folder(options, folder)
+        _check_trainable(folder.graph, options.mode)
+        return options, settings, given, FolderInput(folder)
+    assert options.dataset is not None
+    settings, given = _settings(options, options.dataset)
+    defaults = {"parts": 1, "mode": "sar", "partitioner": "metis", "balance": "nodes"}
+    missing = {name: x for name, x in defaults.items() if getattr(options, name) is None}
+    options = replace(options, **missing)
+    graph = prepared(settings, load_graph(options))
+    facts = described(options, graph, normalized=settings.normalize)
+    _check_trainable(facts, options.mode)
+    parts = partition(
+        graph,
+        options.parts or 1,
+        method=options.partitioner or "metis",
+        seed=options.seed,
+        balance=options.balance or "nodes",
+        order=options.order,
+    )
+    return options, settings, given, GraphInput(graph, parts, facts)
+
+
+def _settings(options: TrainOptions, dataset: str) -> tuple[Recipe, list[str]]:
     """The recipe with the values of options, and the names of the settings given as options."""
     given = {
         field.name: value
         for field in fields(Recipe)
         if (value := getattr(options, field.name, None)) is not None
     }
-    defaults = recipe(options.dataset, given.pop("model"))
+    defaults = recipe(dataset, given.pop("model"))
     settings = replace(defaults, **given)
     if options.degree_features and options.normalize is None:
         # One feature per node, which division by its sum would make 1.
@@ -243,37 +265,33 @@ def _planned(options: TrainOptions, settings: Recipe, graph: Graph) -> TrainOpti
 
     from jaxgraph.planner import choose
 
-    mesh, model = mesh_of(options.parts), build_model(settings, graph, options.seed)
+    mesh = mesh_of(options.parts or 1)
+    model = build_model(settings, facts_of(graph), options.seed)
     plan = choose(
         model,
         graph,
         mesh,
         optax.adam(settings.lr),
-        methods=(options.partitioner,),
+        methods=(options.partitioner or "metis",),
         compile=False,
     )
     return replace(options, **plan.shard_options())
 
 
-def _check_trainable(graph: Graph, mode: str) -> None:
-    if graph.labels is None:
-        raise ValueError(f"{graph.name} has no labels; training needs a class for each node.")
-    if graph.train_mask is None or graph.val_mask is None:
+def _check_trainable(facts: GraphFacts, mode: str | None) -> None:
+    if not facts.num_classes:
+        raise ValueError(f"{facts.name} has no labels; training needs a class for each node.")
+    if not {"train", "val"} <= facts.splits.keys():
         raise ValueError(
-            f"{graph.name} has no training and validation nodes; --labels-per-class 20 draws them."
+            f"{facts.name} has no training and validation nodes; --labels-per-class 20 draws them."
         )
-    if mode == "p3" and graph.nodes is None:
-        raise ValueError(
-            f"--mode p3: {graph.name} has no features, whose columns it splits; --degree-features "
-            "makes some."
-        )
+    check_features(mode, facts)
 
 
 def _train(
     options: TrainOptions,
     settings: Recipe,
-    graph: Graph,
-    parts: Partition,
+    source: TrainInput,
     output: Output,
     signals: Signals,
 ) -> dict[str, Any]:
@@ -283,42 +301,33 @@ def _train(
     import jax
     import optax
 
-    from jaxgraph import parallel, train
+    from jaxgraph import train
+    from jaxgraph.train.classification import balanced_weights
 
     if options.dtype == "float64":
         # The command owns the process.
         jax.config.update("jax_enable_x64", True)
-    model = build_model(settings, graph, options.seed, options.dtype)
-    mesh = mesh_of(options.parts)
-    sharded = parallel.shard(
-        graph,
-        parts,
-        mesh,
-        mode=options.mode,
-        prefetch=options.prefetch,
-        implementation=options.implementation,
-        node_dtype=None if graph.nodes is None else options.dtype,
-        rest=options.rest,
-        topology=options.topology,
-        chunks=options.chunks,
-        feature_budget=options.feature_budget,
-    )
+    facts = source.facts
+    model = build_model(settings, facts, options.seed, options.dtype)
+    sharded = source.place(options, mesh_of(options.parts or 1))
     optimizer = optax.chain(
         optax.add_decayed_weights(settings.weight_decay), optax.adam(settings.lr)
     )
-    task = train.NodeClassification(label_smoothing=options.label_smoothing)
+    weights = None
     if options.class_weights == "balanced":
-        task = train.NodeClassification.balanced(graph, label_smoothing=options.label_smoothing)
+        weights = balanced_weights(facts.train_class_counts)
+    task = train.NodeClassification(weights, label_smoothing=options.label_smoothing)
     outcome = _fit(settings, options.seed, model, sharded, optimizer, task, output, signals)
     if outcome.diverged is not None and not outcome.history.records:
         raise FloatingPointError(outcome.diverged)
     if options.predictions is not None:
-        write_predictions(options.predictions, graph, train.predict(model, sharded))
+        outputs, names = train.predict(model, sharded), source.node_names()
+        write_predictions(options.predictions, outputs, names, multilabel=facts.multilabel)
     values = {name: value for name, value in asdict(settings).items() if name != "source"}
     return {
         "versions": versions(),
         "options": asdict(options) | values,
-        "graph": graph_summary(graph),
+        "graph": graph_summary(facts),
         "interrupted": outcome.interrupted,
         "diverged": outcome.diverged,
         **result_summary(outcome.history),

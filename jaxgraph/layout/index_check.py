@@ -76,9 +76,9 @@ def check_indices(arrays: Arrays, manifest: Manifest, index: int) -> None:
     if manifest.features is not None:
         ends = [(manifest.table_rows(f"{FEATURES}/by_{x}"),) for x in ("receiver", "sender")]
         _check_features(check, *ends)
-    for name in ("send", "reach"):
+    for name, units in _messages(manifest, index).items():
         if f"{name}/rows" in arrays:
-            _check_halo(check, name, rows)
+            _check_halo(check, name, rows, units, manifest.halo_unit)
     if manifest.columns is not None:
         _check_columns(arrays, manifest, f"part {index}: ")
 
@@ -95,6 +95,17 @@ def _halo_tables(manifest: Manifest, part: int) -> tuple[tuple[int, ...], tuple[
     brought = [unit * manifest.halo_units[part][(part - g) % parts] for g in range(1, parts)]
     answered = [unit * manifest.reach_units[(part + g) % parts][part] for g in range(1, parts)]
     return (manifest.node_rows, *brought), tuple(answered)
+
+
+def _messages(manifest: Manifest, part: int) -> dict[str, list[tuple[int, int]]]:
+    """The units of the message of a part at each step, and of the largest message of all parts."""
+    steps, parts = range(1, manifest.num_parts), manifest.num_parts
+    sent, answered = manifest.halo_units, manifest.reach_units
+    largest = [max(max(row) for row in units) for units in (sent, answered)]
+    return {
+        "send": [(sent[(part + g) % parts][part], largest[0]) for g in steps],
+        "reach": [(answered[part][(part - g) % parts], largest[1]) for g in steps],
+    }
 
 
 def _check_edges(
@@ -162,15 +173,26 @@ def _check_orientation(
     return int(starts[-1])
 
 
-def _check_halo(check: _Check, name: str, rows: int) -> None:
-    of_step = check.pointers(f"{name}/ptr", len(check.arrays[f"{name}/rows"]))
+def _check_halo(
+    check: _Check, name: str, rows: int, units: list[tuple[int, int]], unit: int
+) -> None:
+    room = len(check.arrays[f"{name}/rows"])
+    of_step = check.pointers(f"{name}/ptr", room)
     check.all_below(f"{name}/rows", rows)
     steps = len(check.arrays[f"{name}/position"])
     if steps != len(of_step) - 1:
         raise part_error(
             f"{check.where}{name}/position has {steps} steps; expected {len(of_step) - 1}"
         )
-    for step, (first, stop) in enumerate(itertools.pairwise(of_step)):
+    for step, ((first, stop), (own, largest)) in enumerate(
+        zip(itertools.pairwise(of_step), units, strict=True)
+    ):
+        # A device slices the largest message from the first row on.
+        if stop - first > unit * own or first + unit * largest > room:
+            raise part_error(
+                f"{check.where}{name}/ptr has rows {first} to {stop} of {room} at step {step + 1}; "
+                f"expected at most {unit * own}, and room for {unit * largest} from there"
+            )
         place = check.arrays[f"{name}/position"][step]
         _check_array(f"{check.where}{name}/position", place, max(int(stop - first), 1), -1)
 

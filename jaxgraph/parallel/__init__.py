@@ -1,6 +1,7 @@
 """Graphs sharded over a device mesh: placement, exchange and the schedules."""
 
 from jaxgraph.layout.common_shapes import common_shapes
+from jaxgraph.layout.part_files import open_parts
 from jaxgraph.ops.core.propagation import REDUCED
 from jaxgraph.parallel import ptags
 from jaxgraph.parallel.bipartite import Bipartite, bipartite
@@ -10,6 +11,7 @@ from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.mesh import emulate_devices, make_mesh
 from jaxgraph.parallel.neighborhood import Neighborhood
 from jaxgraph.parallel.part_alone import PartAlone, part_alone
+from jaxgraph.parallel.part_folder import write_parts
 from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, place, shard
 from jaxgraph.parallel.propagate import edge_messages, propagate
 from jaxgraph.parallel.schedules.domain import HALOS
@@ -39,6 +41,7 @@ __all__ = [
     "gather_rows",
     "keep_edges",
     "make_mesh",
+    "open_parts",
     "part_alone",
     "place",
     "place_rows",
@@ -47,6 +50,7 @@ __all__ = [
     "rows_prefix",
     "shard",
     "spmd",
+    "write_parts",
 ]
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from jaxgraph.cli.graph_options import GraphOptions, graph_summary, load_graph, split_summary
 from jaxgraph.datasets import load_gnn_benchmark
+from jaxgraph.graph_facts import facts_of
 from tests.datasets.test_gnn_benchmark import pickled_layout
 
 
@@ -20,7 +21,7 @@ def test_generator_options_reach_the_generator():
         option=["homophily=0.9", "seed=5"],
     )
     graph = load_graph(options)
-    summary = graph_summary(graph)
+    summary = graph_summary(facts_of(graph))
     assert (summary["nodes"], summary["features"], summary["classes"]) == (120, 4, 3)
     assert summary["train"] + summary["val"] + summary["test"] <= 120
     assert graph.labels is not None

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from jaxgraph import datasets
 from jaxgraph.cli.main import app
 from jaxgraph.cli.predictions import write_predictions
-from jaxgraph.graph import Graph
 
 
 def rows_of(path: Path, delimiter: str = ",") -> list[list[str]]:
@@ -21,12 +20,10 @@ def rows_of(path: Path, delimiter: str = ",") -> list[list[str]]:
 
 def test_a_line_for_each_node_under_its_name_or_row(tmp_path: Path):
     outputs = np.array([[0.5, 2], [3, -1], [-2, -1]], np.float32)
-    graph = Graph.from_edges([0], [1], labels=[0, 1, 1])
-    write_predictions(tmp_path / "a.csv", graph, outputs)
+    write_predictions(tmp_path / "a.csv", outputs, None)
     assert rows_of(tmp_path / "a.csv") == [["node", "class"], ["0", "1"], ["1", "0"], ["2", "1"]]
     names = ["Smith, Ann", "bob\n", "é"]
-    named = graph.replace(node_names=names, labels=np.eye(3, 2))
-    write_predictions(tmp_path / "a.tsv", named, outputs)
+    write_predictions(tmp_path / "a.tsv", outputs, np.array(names), multilabel=True)
     classes = ["0 1", "0", ""]
     assert rows_of(tmp_path / "a.tsv", "\t") == [
         ["node", "classes"],
@@ -37,9 +34,8 @@ def test_a_line_for_each_node_under_its_name_or_row(tmp_path: Path):
 def test_a_file_is_replaced_only_by_a_whole_one(tmp_path: Path):
     path = tmp_path / "a.csv"
     path.write_text("before")
-    graph = Graph.from_edges([0], [1], labels=[0, 1])
     with pytest.raises(ValueError, match="zip"):
-        write_predictions(path, graph, np.zeros((1, 2), np.float32))
+        write_predictions(path, np.zeros((1, 2), np.float32), np.array(["a", "b"]))
     assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
 
 

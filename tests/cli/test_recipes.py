@@ -9,6 +9,7 @@ import pytest
 from jaxgraph import datasets, nn
 from jaxgraph.cli.recipes import MODELS, Recipe, build_model, prepared, recipe
 from jaxgraph.graph import Graph
+from jaxgraph.graph_facts import facts_of
 from tests.interpreter import run_alone
 
 PUBLISHED = [
@@ -102,7 +103,7 @@ def test_models_use_the_edge_data_that_they_can(model: str):
     reads = model in ("gat", "gatv2", "gine")
     data = rng.random((60, 2), np.float32)
     given = plain.replace(edges=data) if reads else plain.replace(edge_weight=data[:, 0])
-    found: Any = build_model(recipe("mine.csv", model), given, 0)
+    found: Any = build_model(recipe("mine.csv", model), facts_of(given), 0)
     if model in ("transformer", "pna"):
         with pytest.raises(ValueError, match="does not use edge_weight"):
             found(given, features)
@@ -113,4 +114,4 @@ def test_models_use_the_edge_data_that_they_can(model: str):
         assert np.abs(found(given, features) - found(plain, features)).max() > 1e-4
     if model == "gine":
         with pytest.raises(ValueError, match="--model: gine reads features of edges, and"):
-            build_model(recipe("mine.csv", model), plain, 0)
+            build_model(recipe("mine.csv", model), facts_of(plain), 0)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxgraph.cli.written_file import check_writable, write_atomically
+from jaxgraph.written_file import check_writable, write_atomically
 
 
 def test_the_old_file_is_replaced_whole_and_keeps_its_permissions(tmp_path: Path):

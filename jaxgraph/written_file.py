@@ -1,12 +1,16 @@
 """Files that are written whole or not at all: checked before the work, replaced after it."""
 
 import os
+import re
 import stat
 import uuid
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["check_writable", "write_atomically"]
+__all__ = ["UNFINISHED", "check_writable", "sync_folder", "write_atomically"]
+
+UNFINISHED = re.compile(r"\.jaxgraph-[0-9a-f]{32}\.part")
+"""Names of files that a killed process leaves behind."""
 
 
 def check_writable(option: str, path: Path | None) -> None:
@@ -87,13 +91,21 @@ def _replace(target: Path, data: bytes) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-    # The new name is on the disk once its folder is; not all file systems support that.
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Waits until the names of the files in a folder are on the disk.
+
+    Args:
+        folder: The folder; not all file systems support this, and those that do not are ignored.
+    """
     with suppress(OSError):
-        folder = os.open(target.parent, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(folder)
+            os.fsync(descriptor)
         finally:
-            os.close(folder)
+            os.close(descriptor)
 
 
 def _append(stream: Path, data: bytes) -> None:

@@ -1,0 +1,93 @@
+"""Facts of a graph: the few numbers that building and training a model need, without its arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from jaxgraph.graph import Graph
+
+__all__ = ["GraphFacts", "facts_of", "mean_log_degree"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GraphFacts:
+    """The facts of a graph that a model and its training need.
+
+    Attributes:
+      name: the graph's name for reports.
+      num_nodes, num_edges: of the whole graph.
+      num_features: columns of node features; 0 without features.
+      num_classes: classes of the labels, or labels if `multilabel`; 0 without labels.
+      multilabel: whether a node has several labels.
+      edge_features: columns of edge features; 0 without them.
+      mean_log_degree: mean of log(d + 1) over the in-degrees d; 0 without edges.
+      splits: number of nodes of each mask that the graph has, by "train", "val" and "test".
+      train_class_counts: training nodes of each class; None with several labels or no training
+        nodes.
+      dataset: the name that the graph was loaded by; None: not known.
+      normalized: whether each node's features were divided by their sum.
+      split: the origin of training, validation and test nodes, for reports; None: not known.
+    """
+
+    name: str
+    num_nodes: int
+    num_edges: int
+    num_features: int
+    num_classes: int
+    multilabel: bool
+    edge_features: int
+    mean_log_degree: float
+    splits: Mapping[str, int]
+    train_class_counts: tuple[int, ...] | None
+    dataset: str | None = None
+    normalized: bool = False
+    split: str | None = None
+
+
+def facts_of(
+    graph: Graph,
+    *,
+    dataset: str | None = None,
+    normalized: bool = False,
+    split: str | None = None,
+) -> GraphFacts:
+    """Counts the facts of a graph that a model and its training need.
+
+    Args:
+      graph: the graph.
+      dataset, normalized, split: as `GraphFacts` holds them.
+
+    Returns:
+      The facts.
+    """
+    masks = {name: getattr(graph, f"{name}_mask") for name in ("train", "val", "test")}
+    return GraphFacts(
+        name=graph.name,
+        num_nodes=graph.num_nodes,
+        num_edges=graph.num_edges,
+        num_features=graph.num_features,
+        num_classes=graph.num_classes,
+        multilabel=graph.is_multilabel,
+        edge_features=0 if graph.edges is None else int(graph.edges.shape[1]),
+        mean_log_degree=mean_log_degree(graph),
+        splits={name: int(mask.sum()) for name, mask in masks.items() if mask is not None},
+        train_class_counts=_train_class_counts(graph),
+        dataset=dataset,
+        normalized=normalized,
+        split=split,
+    )
+
+
+def mean_log_degree(graph: Graph) -> float:
+    """Computes the mean of log(d + 1) over all nodes, d being the in-degree; 0 without edges."""
+    return float(np.log1p(graph.in_degrees().astype(np.float64)).mean())
+
+
+def _train_class_counts(graph: Graph) -> tuple[int, ...] | None:
+    if graph.labels is None or graph.is_multilabel or graph.train_mask is None:
+        return None
+    classes = graph.labels[graph.train_mask & (graph.labels >= 0)]
+    return tuple(np.bincount(classes, minlength=graph.num_classes).tolist())

@@ -1,0 +1,344 @@
+"""Writes the parts of a graph into a folder, whole or not at all.
+
+Arrays go into a new folder of data. Once all are on the disk, a new manifest names that folder:
+until then a reader finds the old parts, from then on the new ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+import re
+import shutil
+import uuid
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+
+from jaxgraph.graph_facts import GraphFacts
+from jaxgraph.layout.index_check import check_stored_integers, part_error
+from jaxgraph.layout.manifest import Manifest
+from jaxgraph.layout.manifest_check import DTYPE
+from jaxgraph.layout.manifest_text import write_text
+from jaxgraph.layout.part_files import (
+    DATA_FOLDER,
+    MANIFEST,
+    ArrayFile,
+    Contents,
+    PartFiles,
+    PartFolder,
+    check_contents,
+)
+from jaxgraph.layout.shard_tables import PartSource
+from jaxgraph.written_file import UNFINISHED, sync_folder, write_atomically
+
+__all__ = ["check_target", "write_source"]
+
+_MARK = b'"jaxgraph parts '
+_SHARED = "shared"
+_SYNCS_AT_A_TIME = 16
+
+
+def check_target(folder: str | os.PathLike[str]) -> Path:
+    """Checks before the work that parts can be written into a folder.
+
+    Args:
+      folder: it may be missing, empty, or hold parts, which will be replaced.
+
+    Returns:
+      Its path.
+
+    Raises:
+      ValueError: it is no folder, holds something else, or cannot be made or written to.
+    """
+    root = Path(folder)
+    if os.path.lexists(root) and not root.is_dir():
+        raise ValueError(f"{root} is no folder; expected a new one, or one that holds parts")
+    if not root.is_dir() and not root.parent.is_dir():
+        raise ValueError(f"{root}: there is no folder {root.parent}; make it first")
+    if not os.access(root if root.is_dir() else root.parent, os.R_OK | os.W_OK | os.X_OK):
+        raise ValueError(f"{root} cannot be written to; expected a folder that you may write to")
+    if root.is_dir() and not _holds_parts(root):
+        other = [each.name for each in root.iterdir() if not _is_ours(each.name)]
+        if other:
+            raise ValueError(
+                f"{root} holds {min(other)!r} and no parts of a graph; expected a new or an empty "
+                "folder, or one that holds parts"
+            )
+    return root
+
+
+def write_source(
+    source: PartSource,
+    folder: str | os.PathLike[str],
+    graph_facts: GraphFacts,
+    *,
+    node_names: np.ndarray | None = None,
+    on_part: Callable[[int], object] | None = None,
+) -> PartFolder:
+    """Writes the parts of a source; `jaxgraph.parallel.write_parts` writes those of a graph.
+
+    Arrays that several parts have in common are written once. If writing is interrupted or fails,
+    what was in the folder before is still there.
+
+    Args:
+      source: of the parts of one graph, without room for others.
+      folder: the folder; parts that it holds are replaced.
+      graph_facts: facts of the graph.
+      node_names: str or int [num_nodes], or None.
+      on_part: function of the number of each part, called once it is written.
+
+    Returns:
+      The folder, opened.
+
+    Raises:
+      ValueError: the folder holds something else, another process writes to it, or the source
+        does not fit its manifest.
+      OSError: it could not be written.
+    """
+    root = check_target(folder)
+    is_new = not root.exists()
+    root.mkdir(exist_ok=True)
+    data = root / f"data-{uuid.uuid4().hex}"
+    try:
+        with _alone(root):
+            contents = _written(source, data, graph_facts, node_names, on_part)
+            write_atomically(root / MANIFEST, write_text(contents))
+            _delete_leftovers(root, keep=data.name)
+    except BaseException as error:
+        # An interruption may have come after the new manifest.
+        if not _names(root, data.name):
+            shutil.rmtree(data, ignore_errors=True)
+            if is_new:
+                with suppress(OSError):
+                    root.rmdir()
+        if isinstance(error, OSError):
+            cause = error if error.strerror else error.__cause__
+            reason = (getattr(cause, "strerror", None) or str(error)).lower()
+            before = "the parts that were there are unchanged" if _holds_parts(root) else "no parts"
+            raise OSError(f"{root} could not be written ({reason}); {before}.") from error
+        raise
+    return PartFolder(root, contents)
+
+
+def _written(
+    source: PartSource,
+    data: Path,
+    graph_facts: GraphFacts,
+    node_names: np.ndarray | None,
+    on_part: Callable[[int], object] | None,
+) -> Contents:
+    """Writes all arrays, and returns what the manifest says of them."""
+    manifest = source.manifest
+    for name, _, dtype in manifest.shapes:
+        if not DTYPE.fullmatch(dtype):
+            raise ValueError(f"{name} has dtype {dtype}; expected numbers or bools of NumPy")
+    data.mkdir()
+    files, parts = _Files(data), []
+    for index in range(manifest.num_parts):
+        parts.append(_written_part(source.part(index), manifest, index, node_names, files))
+        if on_part is not None:
+            on_part(index)
+    parts = [files.placed(part) for part in parts]
+    _sync(data)
+    contents = Contents(data.name, manifest, graph_facts, tuple(parts))
+    check_contents(contents)
+    return contents
+
+
+def _written_part(
+    arrays: Mapping[str, np.ndarray],
+    manifest: Manifest,
+    index: int,
+    node_names: np.ndarray | None,
+    files: _Files,
+) -> PartFiles:
+    fitting = dict(_fitting(arrays, manifest, index))
+    written = {
+        name: files.write(index, f"{number:03d}-{name}", values)
+        for number, (name, values) in enumerate(fitting.items())
+    }
+    mask = fitting["node_mask"]
+    names = None
+    if node_names is not None:
+        own = np.asarray(node_names[fitting["node_ids"][: len(mask)][mask]])
+        names = files.write(index, "node-names", own.astype(own.dtype.newbyteorder("<")))
+    return PartFiles(int(mask.sum()), written, names)
+
+
+def _fitting(
+    arrays: Mapping[str, np.ndarray], manifest: Manifest, index: int
+) -> Iterator[tuple[str, np.ndarray]]:
+    """The arrays that a manifest lists, in its dtypes."""
+    for name, (_, dtype) in manifest.array_shapes().items():
+        what = f"part {index}: {name}"
+        if name not in arrays:
+            raise part_error(f"{what} is missing, which its manifest lists")
+        values = np.asarray(arrays[name])
+        if not np.can_cast(values.dtype, dtype, "same_kind"):
+            raise part_error(f"{what} has dtype {values.dtype}; expected the manifest's {dtype}")
+        check_stored_integers(what, values, dtype)
+        yield name, np.ascontiguousarray(values, dtype).reshape(values.shape)
+
+
+class _Files:
+    """The files of a folder of data; arrays with equal names and bytes are one file.
+
+    Args:
+      data: the folder.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self._written: dict[tuple[str, int, tuple[int, ...], str], ArrayFile] = {}
+        self._moved: dict[str, ArrayFile] = {}
+
+    def write(self, part: int, name: str, values: np.ndarray) -> ArrayFile:
+        """Writes an array, unless an earlier part has the same.
+
+        Args:
+          part: its part.
+          name: its name, from which its file is named.
+          values: the array.
+
+        Returns:
+          Its file.
+        """
+        safe = re.sub(r"[^A-Za-z0-9_]+", "-", name)[:80]
+        head, body = _npy(values)
+        checksum = zlib.crc32(body, zlib.crc32(head))
+        key = (name, checksum, values.shape, values.dtype.str)
+        earlier = self._written.get(key)
+        if earlier is not None and self._holds(earlier, head, body):
+            self._share(earlier)
+            return earlier
+        file = ArrayFile(
+            f"part-{part:04d}/{safe}.npy",
+            values.shape,
+            values.dtype.str,
+            len(head) + len(body),
+            checksum,
+        )
+        path = self.data / file.file
+        path.parent.mkdir(exist_ok=True)
+        _write_file(path, head, body)
+        self._written.setdefault(key, file)
+        return file
+
+    def placed(self, part: PartFiles) -> PartFiles:
+        """The files of a part where they are now, after shared ones were moved."""
+        arrays = {name: self._moved.get(x.file, x) for name, x in part.arrays.items()}
+        names = part.node_names
+        names = None if names is None else self._moved.get(names.file, names)
+        return PartFiles(part.num_nodes, arrays, names)
+
+    def _holds(self, file: ArrayFile, head: bytes, body: memoryview) -> bool:
+        path = self.data / self._moved.get(file.file, file).file
+        with path.open("rb") as opened:
+            if opened.read(len(head)) != head:
+                return False
+            return all(opened.read(len(some)) == some for some in _chunks(body))
+
+    def _share(self, file: ArrayFile) -> None:
+        if file.file in self._moved:
+            return
+        folder = self.data / _SHARED
+        folder.mkdir(exist_ok=True)
+        # Its part keeps arrays of two parts with equal names apart.
+        part, name = file.file.split("/")
+        moved = f"{_SHARED}/{part}-{name}"
+        (self.data / file.file).rename(self.data / moved)
+        self._moved[file.file] = dataclasses.replace(file, file=moved)
+
+
+def _npy(values: np.ndarray) -> tuple[bytes, memoryview]:
+    """The header of the file of an array, and the bytes that follow."""
+    head = _Head()
+    description = {"descr": values.dtype.str, "fortran_order": False, "shape": values.shape}
+    np.lib.format.write_array_header_1_0(head, description)  # pyright: ignore[reportArgumentType]
+    return bytes(head.text), values.reshape(-1).view(np.uint8).data
+
+
+class _Head:
+    def __init__(self) -> None:
+        self.text = bytearray()
+
+    def write(self, data: bytes) -> None:
+        self.text += data
+
+
+def _chunks(data: memoryview) -> Iterator[memoryview]:
+    step = 1 << 24
+    return (data[first : first + step] for first in range(0, len(data), step))
+
+
+def _write_file(path: Path, *contents: bytes | memoryview) -> None:
+    with path.open("xb", buffering=0) as file:
+        for data in contents:
+            view = memoryview(data)
+            while view:
+                view = view[file.write(view) :]
+
+
+def _sync(data: Path) -> None:
+    """Waits until a folder of data is on the disk; file systems join syncs that run together."""
+    files = [each for each in data.rglob("*.npy")]
+
+    def sync_file(path: Path) -> None:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+
+    with ThreadPoolExecutor(_SYNCS_AT_A_TIME) as pool:
+        list(pool.map(sync_file, files))
+    for each in (*data.iterdir(), data, data.parent):
+        sync_folder(each)
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """Keeps other processes from writing to the folder at the same time."""
+    descriptor = os.open(root, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"{root}: another process writes to it; wait for it, or take another folder"
+            ) from None
+        except OSError:
+            pass  # Some file systems have no locks.
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _delete_leftovers(root: Path, keep: str) -> None:
+    """Deletes the data of earlier parts and of interrupted runs; a name that is ours alone."""
+    for each in list(root.iterdir()):
+        if each.is_symlink() or each.name in (keep, MANIFEST) or not _is_ours(each.name):
+            continue
+        if each.is_dir():
+            shutil.rmtree(each, ignore_errors=True)
+        else:
+            each.unlink(missing_ok=True)
+
+
+def _is_ours(name: str) -> bool:
+    return bool(DATA_FOLDER.fullmatch(name) or UNFINISHED.fullmatch(name))
+
+
+def _holds_parts(root: Path) -> bool:
+    return _names(root, _MARK.decode())
+
+
+def _names(root: Path, text: str) -> bool:
+    """True where the manifest of a folder has a text in it."""
+    try:
+        return text.encode() in (root / MANIFEST).read_bytes()
+    except OSError:
+        return False

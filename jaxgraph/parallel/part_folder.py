@@ -1,0 +1,69 @@
+"""The parts of a graph, written into a folder to be placed later, by other processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from jaxgraph.graph import Graph
+from jaxgraph.graph_facts import GraphFacts, facts_of
+from jaxgraph.kinds import check_graph
+from jaxgraph.layout.part_files import PartFolder
+from jaxgraph.layout.part_writing import check_target, write_source
+from jaxgraph.layout.shard_tables import tabulate
+from jaxgraph.parallel.column_placement import column_request
+from jaxgraph.parallel.named_data import check_held
+from jaxgraph.partition.assignment import Partition
+
+__all__ = ["write_parts"]
+
+
+def write_parts(
+    graph: Graph,
+    partition: Partition,
+    folder: str | os.PathLike[str],
+    mode: str = "sar",
+    *,
+    rest: str | None = None,
+    topology: str | None = None,
+    chunks: int | None = None,
+    feature_budget: int | None = None,
+    facts: GraphFacts | None = None,
+    on_part: Callable[[int], object] | None = None,
+) -> PartFolder:
+    """Writes the parts of a graph into a folder, for `place(open_parts(folder), mesh)`.
+
+    Arrays are memory-mapped files with checksums. A process reads those of its own parts alone: in
+    mode "p3" its columns of features, and the edges that it holds for the first layer. If writing
+    is interrupted or fails, the parts that the folder held before are still there.
+
+    Args:
+      graph: the graph.
+      partition: a part for every node.
+      folder: a new or empty folder, or one that holds parts, which are replaced.
+      mode, rest, topology, chunks, feature_budget: as for `shard`.
+      facts: what training reads of the graph beside its parts; None: counted here.
+      on_part: function of the number of each part, called once it is written.
+
+    Returns:
+      The folder, opened.
+
+    Raises:
+      ValueError: an argument does not fit the graph or the mode, as for `shard`, or the folder
+        holds something else.
+      OSError: it could not be written.
+    """
+    check_graph(graph, "write_parts(graph, partition, folder)")
+    check_target(folder)
+    options = {"rest": rest, "topology": topology, "chunks": chunks}
+    options["feature_budget"] = feature_budget
+    columns, schedule = column_request(mode, options, None, has_target=False)
+    check_held(graph)
+    source = tabulate(graph, partition, schedule, columns=columns)
+    return write_source(
+        source,
+        folder,
+        facts_of(graph) if facts is None else facts,
+        node_names=graph.node_names,
+        on_part=on_part,
+    )

@@ -1,0 +1,165 @@
+"""`jaxgraph partition --out` and `jaxgraph train --partition`: the same run as on the graph."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from jaxgraph import datasets
+from jaxgraph.cli.main import app
+from jaxgraph.parallel import open_parts
+
+SBM = ["--dataset", "sbm", "--num-nodes", "120", "--num-classes", "3", "--num-features", "8"]
+QUICK = ["--layers", "2", "--hidden", "4", "--epochs", "3"]
+MODES = {
+    "sar": ["--mode", "sar"],
+    "domain": ["--mode", "domain"],
+    "p3": ["--mode", "p3", "--rest", "sar", "--topology", "pushed", "--chunks", "2"],
+}
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refused(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 2, result.output
+    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
+    return result.stderr
+
+
+def graph_of(name: str, data_dir: Path) -> list[str]:
+    return SBM if name == "sbm" else ["--dataset", "cora", "--data-dir", str(data_dir)]
+
+
+FULL = pytest.mark.full
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("sbm", "p3"),
+        ("cora", "sar"),
+        *(pytest.param("sbm", mode, marks=FULL) for mode in ("sar", "domain")),
+        *(pytest.param("cora", mode, marks=FULL) for mode in ("domain", "p3")),
+    ],
+)
+def test_training_from_parts_is_training_on_the_graph(
+    name: str, mode: str, tmp_path: Path, data_dir: Path
+):
+    graph, parts, options = graph_of(name, data_dir), str(tmp_path / "parts"), MODES[mode]
+    report, of_graph, of_parts = (str(tmp_path / f"{each}.json") for each in "rgp")
+    shown = run(
+        *("partition", *graph, "--parts", "2", "--method", "hash", *options),
+        *("--out", parts, "--json", report),
+    )
+    assert "Parts on disk" in shown
+    further = [*QUICK, "--class-weights", "balanced"]
+    run(
+        *("train", *graph, "--parts", "2", "--partitioner", "hash", *options, *further),
+        *("--json", of_graph),
+    )
+    run("train", "--partition", parts, *further, "--json", of_parts)
+    written, read = (json.loads(Path(each).read_text()) for each in (of_graph, of_parts))
+    assert read["history"]["loss"] == written["history"]["loss"]
+    for same in ("graph", "evaluation", "padding", "recipe", "traffic"):
+        assert read[same] == written[same]
+    for option in ("parts", "mode", "normalize", "hidden"):
+        assert read["options"][option] == written["options"][option]
+    files = list(Path(parts).rglob("*.npy"))
+    reported = json.loads(Path(report).read_text())["written"]
+    assert reported["files"] == len(files) and reported["normalized"] is (name == "cora")
+    assert reported["bytes"] == sum(each.stat().st_size for each in files)
+
+
+@pytest.fixture(scope="module")
+def club(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
+    """Parts of a file whose nodes have names and no features, and its labels."""
+    folder, graph = tmp_path_factory.mktemp("club"), datasets.load("karate")
+    labels, is_train = np.asarray(graph.labels), np.arange(graph.num_nodes) % 2 == 0
+    ends = {"senders": graph.senders, "receivers": graph.receivers, "labels": labels}
+    masks = {"train_mask": is_train, "val_mask": ~is_train}
+    names = [f"member {node}" for node in range(graph.num_nodes)]
+    np.savez(folder / "club.npz", **ends, **masks, node_names=names)
+    run(
+        *("partition", "--dataset", "club.npz", "--data-dir", str(folder), "--parts", "2"),
+        *("--method", "hash", "--order", "rcm", "--out", str(folder / "parts")),
+    )
+    return folder / "parts", labels
+
+
+def test_predictions_are_under_the_names_of_the_file(club: tuple[Path, np.ndarray]):
+    folder, labels = club
+    out = folder.parent / "out.csv"
+    run(
+        *("train", "--partition", str(folder), "--layers", "1", "--epochs", "20"),
+        *("--predictions", str(out)),
+    )
+    with out.open(newline="") as stream:
+        _, *rows = csv.reader(stream)
+    assert [name for name, _ in rows] == [f"member {node}" for node in range(len(labels))]
+    assert (np.array([int(value) for _, value in rows]) == labels).mean() > 0.7
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--mode domain", "--mode: got domain, but the parts in PARTS are for sar; leave it out"),
+        ("--mode p3 --chunks 2", "--mode: got p3, but the parts"),
+        ("--rest sar", "--rest: for --mode p3 only"),
+        ("--parts 4", "--parts: got 4, but the parts in PARTS are for 2"),
+        ("--mode auto", "--mode: got auto, but the parts"),
+        ("--normalize", "--normalize: features in PARTS were not divided by their sum"),
+        ("--undirected", "--undirected: settled when the parts in PARTS were written"),
+        ("--option split_seed=1", "--option: settled when"),
+        ("--partitioner metis", "--partitioner: settled when"),
+        ("--dataset karate", "--dataset, --partition: expected one of them"),
+        ("--model gine", "--model: gine reads features of edges, and club has none"),
+    ],
+)
+def test_options_that_contradict_the_parts_are_refused_by_name(
+    options: str, message: str, club: tuple[Path, np.ndarray]
+):
+    text = refused("train", "--partition", str(club[0]), *options.split())
+    assert message.replace("PARTS", str(club[0])) in text
+
+
+def test_options_that_agree_with_the_parts_are_fine(club: tuple[Path, np.ndarray]):
+    agree = ["--mode", "sar", "--parts", "2", "--raw", "--prefetch", "--epochs", "1"]
+    assert "2, sar with prefetch" in run("train", "--partition", str(club[0]), *agree)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--mode domain", "--mode: for parts that are written; add --out FOLDER."),
+        ("--raw", "--normalize/--raw: for parts that are written"),
+        ("--topology pushed --out OUT", "--topology: for --mode p3 only; the mode is sar."),
+        ("--mode p3 --out OUT", "--mode p3: karate has no features"),
+        ("--out FULL", "holds 'thesis.tex' and no parts of a graph"),
+        ("--mode p4 --out OUT", "got 'p4'; expected one of sar, domain, p3."),
+    ],
+)
+def test_mistakes_of_writing_are_one_line(options: str, message: str, tmp_path: Path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    named = options.replace("OUT", str(tmp_path / "out")).replace("FULL", str(tmp_path / "full"))
+    text = refused("partition", "--dataset", "karate", "--parts", "2", *named.split())
+    assert message in text and not (tmp_path / "out").exists()
+
+
+def test_features_are_divided_where_asked(tmp_path: Path):
+    command = ["partition", *SBM, "--parts", "1", "--out", str(tmp_path)]
+    run(*command, "--normalize")
+    first = open_parts(tmp_path)
+    rows = np.asarray(first.part(0)["nodes"]).sum(axis=1)
+    np.testing.assert_allclose(rows, 1, rtol=1e-3)
+    assert first.graph.normalized and first.graph.dataset == "sbm"
+    run(*command)
+    assert not open_parts(tmp_path).graph.normalized

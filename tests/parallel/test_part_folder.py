@@ -1,0 +1,58 @@
+"""Parts in a folder, placed on devices: the same shards as those of the graph."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jaxgraph as jg
+from tests.layout.part_folders import fast_disk, of_kind
+from tests.strategies import complete, random_edges
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "kind", "devices"),
+    [
+        ("sar", {}, "dense", 3),
+        ("sar", {}, "multilabel", 1),  # three parts on one device
+        ("domain", {}, "sparse", 3),
+        ("domain", {}, "plain", 3),
+        ("p3", {"rest": "sar", "topology": "pushed", "chunks": 2}, "dense", 3),
+        ("p3", {"feature_budget": 10**6}, "sparse", 3),
+    ],
+)
+def test_placed_parts_are_the_shards_of_the_graph(
+    mode: str, options: dict[str, Any], kind: str, devices: int, tmp_path: Path
+):
+    senders, receivers = random_edges(50, 250, 0)
+    graph = of_kind(complete(senders, receivers, 50, "any", edge_data=True), kind)
+    parts = jg.partition.partition(graph, 3, method="hash")
+    seen: list[int] = []
+    with fast_disk():
+        jg.parallel.write_parts(graph, parts, tmp_path, mode, **options, on_part=seen.append)
+    mesh, folder = jg.parallel.make_mesh(devices), jg.parallel.open_parts(tmp_path)
+    found = jg.parallel.place(folder, mesh, mode)
+    expected = jg.parallel.shard(graph, parts, mesh, mode, **options)
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    assert found.counts == expected.counts and seen == [0, 1, 2]
+    for own, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert own.sharding == other.sharding and own.dtype == other.dtype
+        np.testing.assert_array_equal(np.asarray(own), np.asarray(other))
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path):
+    graph = jg.datasets.load("karate")
+    parts, folder = jg.partition.partition(graph, 2), tmp_path / "parts"
+    for arguments, message in {
+        (parts, graph, folder): "write_parts",
+        (graph, parts, folder, "p4"): "mode is 'p4'",
+        (graph, parts, folder, "p3"): "the graph has none",
+        (graph, None, folder): "partition is of type NoneType",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            jg.parallel.write_parts(*arguments)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="rest: for mode='p3' only"):
+        jg.parallel.write_parts(graph, parts, folder, rest="sar")
+    assert not list(tmp_path.iterdir())
