@@ -10,7 +10,7 @@ from jaxgraph.train import DivergenceError, EpochRecord, History
 
 def record(epoch: int, val_loss: float, is_best: bool) -> EpochRecord:
     metrics = {"train": {"loss": 1.0}, "val": {"loss": val_loss, "accuracy": 0.25 * epoch}}
-    return EpochRecord(epoch, 3.0 - epoch, val_loss, 0.25 * epoch, 0.5, metrics, is_best)
+    return EpochRecord(epoch, 3.0 - epoch, val_loss, 0.5, metrics, is_best)
 
 
 def history() -> History:
