@@ -188,7 +188,7 @@ class Stack(nnx.Module):
                 found.append(convolution.attention_weights(shard, x))
             return convolution(shard, x, **options)
 
-        # Policies that recompute nothing: `convolve` keeps values of the trace that it is called in.
+        # Policies that recompute nothing: `convolve` keeps values of the trace it is called in.
         policies = [RematPolicy()] * len(convolutions)
         self._outputs(shard, x, None, False, policies, convolve)
         return edges_of_slots(given, found)

@@ -67,8 +67,8 @@ class FitState:
         # Leaves may be traced or abstract.
         sizes = [getattr(leaf, "size", 1) for leaf in jax.tree.leaves(self.params)]
         return (
-            f"FitState(epoch {self.epoch}, best {self.best_epoch}, {len(sizes)} parameter arrays of "
-            f"{sum(sizes):,} numbers)"
+            f"FitState(epoch {self.epoch}, best {self.best_epoch}, {sum(sizes):,} numbers in "
+            f"{len(sizes)} parameters)"
         )
 
     @property
