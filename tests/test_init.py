@@ -45,7 +45,7 @@ def test_dir_shows_the_public_names_which_are_there():
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="no attribute 'fit': it is jaxgraph.train.fit"):
+    with pytest.raises(AttributeError, match=r"no attribute 'fit': it is jaxgraph\.train\.fit"):
         _ = jaxgraph.fit  # pyright: ignore[reportAttributeAccessIssue]
     for name, place in NAMES_OF_PACKAGE.items():
         assert not hasattr(jaxgraph, name)

@@ -126,15 +126,16 @@ def on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
       ValueError: the first argument is neither, rows of a shard were passed with a graph, or x is
         a sparse matrix of JAX.
     """
-    _refuse_sparse_of_jax(x)
     if not isinstance(value, Graph):
         check_neighborhood(value)
+        _refuse_sparse_of_jax(x)
         if any(map(sp.issparse, jax.tree.leaves(x))):
             raise ValueError(
                 "x is a SciPy matrix, which is no argument of compiled functions; pass shard.nodes,"
                 " which holds its non-zeros, or a Graph in place of the shard"
             )
         return value, x
+    _refuse_sparse_of_jax(x)
     x = jax.tree.map(lambda leaf: _as_rows(value, leaf), x)
     if any(varying_axes(leaf) for leaf in jax.tree.leaves(x)):
         raise ValueError(

@@ -150,7 +150,7 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match=r"expected one row per node of the shard, \[27,"):
         conv(GRAPH, x[:5])
     with pytest.raises(
-        ValueError, match=r"^edge has shape \(3,\); expected one row for each of 130 edges"
+        ValueError, match=r"^edge has shape \(3,\); expected one row for .* 130 edges"
     ):
         jg.parallel.propagate(GRAPH, lambda s, r, e: e, edge=np.ones(3, np.float32))
     with pytest.raises(ValueError, match=r"in a function that|pass the shard: layer\(shard, x\)"):
@@ -161,13 +161,17 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 def test_a_model_on_several_devices_runs_on_a_graph() -> None:
-    model, layer = (MODULES[name]() for name in ("gat", "linear"))
-    x = jnp.asarray(X)
-    expected = model(GRAPH, X), jg.parallel.propagate(GRAPH, lambda s, r, e: layer(GRAPH, x), x)
-    on_two_parts(lambda m, own: m[0](own, own.nodes) + m[1](own, own.nodes)[:, :1], (model, layer))
-    assert len(model.kernel.get_value().devices()) == 2
-    assert_close(model(GRAPH, X), expected[0])
-    assert_close(jg.parallel.propagate(GRAPH, lambda s, r, e: layer(GRAPH, x), x), expected[1])
+    conv, linear = (MODULES[name]() for name in ("gat", "linear"))
+
+    def outputs() -> Any:
+        mapped = jg.parallel.propagate(GRAPH, lambda s, r, e: s @ linear.kernel[...], X)
+        return conv(GRAPH, X), linear(GRAPH, X), mapped
+
+    expected = outputs()
+    on_two_parts(lambda m, own: m[0](own, own.nodes)[:, :4] + m[1](own, own.nodes), (conv, linear))
+    assert len(conv.kernel.get_value().devices()) == len(linear.kernel.get_value().devices()) == 2
+    for found, exact in zip(outputs(), expected, strict=True):
+        assert_close(found, exact)
 
 
 def test_sparse_matrices_of_jax_are_refused() -> None:
@@ -193,7 +197,7 @@ def test_an_error_of_a_message_function_is_noted_with_its_cause(name: str, run: 
     with pytest.raises((TypeError, ValueError)) as error:
         run(GRAPH, function, X, edge=np.ones(EDGES, np.float32))
     notes = error.value.__notes__
-    assert "called with sender float32[128, 5], receiver None, edge float32[128]" in notes[0]
+    assert re.search(r"with sender float32\[16, \d+\], receiver None, edge float32\[16\]", notes[0])
     assert re.search(note, notes[1]), notes
     with pytest.raises(ValueError, match=r"sender is a list of numbers.*jnp\.asarray\(sender\)"):
         run(GRAPH, lambda s, r, e: s, [1.0, 2.0])
