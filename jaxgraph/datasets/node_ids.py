@@ -99,6 +99,7 @@ def ids_of_numbers(
     """
     if relabel:
         names, rows = _relabelled(np.concatenate([senders, receivers]))
+        _check_all_named(names.size, num_nodes)
         return NodeIds(rows[: senders.size], rows[senders.size :], names)
     if relabel is None and num_nodes is None and senders.size:
         _check_dense(max(int(senders.max()), int(receivers.max())), senders.size)
@@ -186,7 +187,16 @@ def ids_of_texts(
             "leave out relabel=False (--no-relabel) to relabel ids and keep them in "
             "graph.node_names."
         )
+    _check_all_named(len(texts), num_nodes)
     return NodeIds(*codes, _names_array(texts))
+
+
+def _check_all_named(num_names: int, num_nodes: int | None) -> None:
+    if num_nodes not in (None, num_names):
+        raise AmbiguousFileError(
+            f"num_nodes is {num_nodes}, and {num_names} ids occur, each the name of a node; leave "
+            "num_nodes out. from_pandas(frame, node_names=ids) also knows nodes without edges."
+        )
 
 
 def _refuse_mixture(
