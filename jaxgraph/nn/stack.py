@@ -141,7 +141,7 @@ class Stack(Module):
         """Computes the outputs of the last layer for the own nodes.
 
         Args:
-          shard: the shard, under `spmd`.
+          shard: a graph, on one device, or the shard, under `spmd`.
           x: float [rows, in_features], such as `shard.nodes`, with or without aggregate, or this
             device's columns of all nodes.
           key: scalar random key, the same on every device; needed in training with dropout.

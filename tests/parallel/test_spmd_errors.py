@@ -141,7 +141,7 @@ def test_a_shard_has_no_list_of_edges(mistake):
 
 def test_fields_of_a_shard_on_a_sharded_graph():
     with pytest.raises(AttributeError, match=r"no attribute 'nodes': .*predict.*spmd"):
-        _ = sharded().nodes
+        _ = sharded().nodes  # pyright: ignore[reportAttributeAccessIssue]
     assert not hasattr(sharded(), "labels") and not hasattr(copy.copy(sharded()), "other")
 
 

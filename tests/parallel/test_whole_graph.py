@@ -178,7 +178,7 @@ def test_sparse_matrices_of_jax_are_refused() -> None:
     from jax.experimental.sparse import BCOO
 
     with pytest.raises(ValueError, match=r"a BCOO, .*x\.todense\(\).*scipy\.sparse"):
-        MODULES["gcn"]()(GRAPH, BCOO.fromdense(X))
+        MODULES["gcn"]()(GRAPH, BCOO.fromdense(jnp.asarray(X)))
 
 
 MISTAKES: dict[str, tuple[Any, str]] = {
