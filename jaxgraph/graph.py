@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,6 +27,7 @@ from jaxgraph.graph_arrays import (
     refuse_index,
 )
 from jaxgraph.named_arrays import checked_named, with_named
+from jaxgraph.other_names import NAMES_OF_GRAPH, no_attribute, with_our_names
 
 __all__ = ["Graph"]
 
@@ -131,6 +132,7 @@ class Graph:
         Graph.__init__(self, **state)
 
     @classmethod
+    @with_our_names
     def from_edges(
         cls,
         senders: ArrayLike,
@@ -215,8 +217,10 @@ class Graph:
         known = _field_names()
         unknown = sorted(set(changes) - set(known))
         if unknown:
+            ours = NAMES_OF_GRAPH.get(unknown[0])
             raise ValueError(
-                f"Graph has no field {unknown[0]!r}; its fields are {', '.join(known)}."
+                f"Graph has no field {unknown[0]!r}; "
+                + (f"its name here is {ours}." if ours else f"its fields are {', '.join(known)}.")
             )
         return dataclasses.replace(self, **changes)
 
@@ -287,6 +291,30 @@ class Graph:
     def out_degrees(self) -> np.ndarray:
         """Returns the number of edges that leave each node, int64 [num_nodes]."""
         return np.bincount(self.senders, minlength=self.num_nodes)
+
+    # Python calls it for names that are not there; it reads `__dict__`, since a copy has no fields
+    # yet. Type checkers must not see it: they would take any name for an attribute.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            named = {field: self.__dict__.get(field, ()) for field in ("node_data", "edge_data")}
+            places = [f"graph.{field}[{name!r}]" for field, data in named.items() if name in data]
+            ours = NAMES_OF_GRAPH.get(name)
+            remedy = f"its name here is {ours}" if ours else None
+            if name in ("to", "cuda", "cpu", "device"):
+                remedy = (
+                    "it is on the host. Layers place it on JAX's default device, and "
+                    "jaxgraph.parallel.shard on the devices of a mesh"
+                )
+            raise no_attribute("a Graph", name, f"use {places[0]}" if places else remedy)
+
+        def __getitem__(self, name: Any) -> Any:
+            raise TypeError(
+                f"a Graph has no items: its arrays are attributes, such as graph.nodes, and "
+                f"arrays of your own are graph.node_data[{name!r}] and graph.edge_data[{name!r}]"
+            )
+
+        __iter__ = None  # Python would iterate by items.
 
     def __repr__(self) -> str:
         parts = [

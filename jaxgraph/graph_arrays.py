@@ -62,7 +62,7 @@ def inferred_num_nodes(arrays: Mapping[str, Any]) -> int:
         return _names_array(arrays["node_names"]).size
     for name, array in (arrays["node_data"] or {}).items():
         return np.atleast_1d(as_array(name, array)).shape[0]
-    ids = [_integer_array(name, arrays[name]) for name in ("senders", "receivers")]
+    ids = [_ids_array(name, arrays[name]) for name in ("senders", "receivers")]
     largest = max((int(array.max()) for array in ids if array.size), default=-1)
     if largest < 0:
         raise ValueError(
@@ -171,9 +171,11 @@ def _check_shape(name: str, array: np.ndarray, expected: tuple[int | None, ...])
     )
     if not fits:
         text = ", ".join("any" if want is None else str(want) for want in expected)
-        advice = (
-            f" Pass {name}.ravel()." if len(expected) == 1 and array.size == expected[0] else ""
-        )
+        advice = ""
+        if len(expected) == 1 and array.size == expected[0]:
+            advice = f" Pass {name}.ravel()."
+        elif expected[1:] == (None,) and array.shape == expected[:1]:
+            advice = f" Pass {name}[:, None]."
         raise ValueError(f"{name}: got shape {list(array.shape)}; expected [{text}].{advice}")
 
 
@@ -183,9 +185,28 @@ def _read_only(array: np.ndarray, dtype: Any) -> np.ndarray:
     return stored
 
 
+_RELABEL = (
+    "np.unique(np.stack([senders, receivers]), return_inverse=True) relabels both ends alike; each "
+    "end by itself would get other numbers."
+)
+
+
+def _ids_array(name: str, value: Any) -> np.ndarray:
+    """Ids of nodes as integers; texts are refused with a way to relabel both ends alike."""
+    given = np.asarray(value) if isinstance(value, list | tuple) else value
+    kind = getattr(getattr(given, "dtype", None), "kind", "")
+    if kind in "OSTU" and kind:
+        raise ValueError(
+            f"{name}: got dtype {given.dtype}; expected integers from 0, the rows of the nodes. If "
+            "they are names: jaxgraph.datasets.from_pandas(frame) makes a graph of a frame with "
+            f"an edge in each row, and keeps them in graph.node_names; {_RELABEL}"
+        )
+    return _integer_array(name, value)
+
+
 def checked_ids(name: str, value: Any, num_nodes: int) -> np.ndarray:
     """Returns ids of nodes, from 0 and below ``num_nodes``, as int32 [num_edges], or int64."""
-    array = _integer_array(name, value)
+    array = _ids_array(name, value)
     if array.ndim != 1:
         raise ValueError(
             f"{name}: got shape {list(array.shape)}; expected [num_edges]. Of an edge_index "
@@ -202,7 +223,7 @@ def checked_ids(name: str, value: Any, num_nodes: int) -> np.ndarray:
             raise ValueError(
                 f"{name}: {int((array >= num_nodes).sum())} of {array.size} ids are not below "
                 f"num_nodes = {num_nodes}, the largest is {largest}. Pass num_nodes={largest + 1} "
-                "or more, or renumber the ids with np.unique(ids, return_inverse=True)."
+                f"or more; subtract 1 from both ends if ids count from 1; or relabel: {_RELABEL}"
             )
     return _read_only(array, np.int32 if num_nodes <= np.iinfo(np.int32).max else np.int64)
 

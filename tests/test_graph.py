@@ -312,14 +312,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"receivers": [0, -3, 1, 1, 2]}, "receivers: 1 of 5 ids are negative, the smallest -3"),
     ({"senders": SENDERS.astype(float)}, "senders: got dtype float64; expected integers"),
     ({"senders": SENDERS.astype(bool)}, "senders: got dtype bool; expected integers"),
-    ({"senders": ["a"] * 5}, "senders: got dtype <U1; expected numbers"),
+    ({"senders": ["a"] * 5}, "senders: got dtype <U1; expected integers from 0"),
     ({"senders": [SENDERS, RECEIVERS]}, "senders: got shape [2, 5]; expected [num_edges]"),
     ({"senders": [0, 1]}, "senders has 2 entries and receivers 5"),
     ({"num_nodes": 4.0}, "num_nodes: got 4.0 of type float"),
     ({"num_nodes": True}, "num_nodes: got True of type bool"),
     ({"senders": [], "receivers": [], "num_nodes": 0}, "num_nodes: got 0; expected at least 1"),
     ({"nodes": np.zeros((3, 2))}, "nodes: got shape [3, 2]; expected [4, any]"),
-    ({"nodes": np.zeros(4)}, "nodes: got shape [4]; expected [4, any]"),
+    ({"nodes": np.zeros(4)}, "nodes: got shape [4]; expected [4, any]. Pass nodes[:, None]"),
     (
         {"nodes": [[0, 0], [0, 0], [0, np.nan], [np.inf, 0]]},
         "nodes: 2 of 8 values are NaN or infinite in float32, the first at [2, 1]",
@@ -405,8 +405,47 @@ def test_refused_input_names_the_argument_and_the_way_out(
 
 
 def test_an_id_out_of_range_is_reported_with_the_number_of_nodes_to_pass() -> None:
-    with pytest.raises(ValueError, match="Pass num_nodes=10 or more, or renumber"):
+    with pytest.raises(ValueError, match=r"Pass num_nodes=10 or more.*relabels both ends"):
         build(senders=[0, 9, 4, 1, 2])
+
+
+@pytest.mark.parametrize(
+    "ids", [["b", "a"], np.array(["b", None], object)], ids=["texts", "object"]
+)
+def test_ids_that_are_names_are_refused_with_a_way_that_relabels_both_ends_alike(ids: Any) -> None:
+    message = r"senders: got dtype .*from_pandas\(frame\).*np\.stack\(\[senders, receivers\]\)"
+    with pytest.raises(ValueError, match=message):
+        Graph.from_edges(ids, ids)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("x", "has no attribute 'x': its name here is nodes"),
+        ("edge_index", "senders and receivers"),
+        ("to", "jaxgraph.parallel.shard"),
+        ("rain", r"graph\.node_data\['rain'\]"),
+        ("weather", "has no attribute 'weather'$"),
+    ],
+)
+def test_a_name_that_is_not_there_leads_to_ours(name: str, message: str) -> None:
+    graph = build().with_nodes(rain=np.ones(4))
+    for each in (graph, copy.copy(graph), pickle.loads(pickle.dumps(graph))):
+        with pytest.raises(AttributeError, match=message):
+            getattr(each, name)
+        assert not hasattr(each, name)
+
+
+def test_arguments_and_items_of_other_libraries_lead_to_ours() -> None:
+    with pytest.raises(TypeError, match=r"from_edges has no argument 'edge_attr'.* edges"):
+        Graph.from_edges([0], [1], edge_attr=[[1.0]])  # pyright: ignore[reportCallIssue]
+    with pytest.raises(ValueError, match="no field 'y'; its name here is labels"):
+        build().replace(y=[0])
+    graph: Any = build()
+    with pytest.raises(TypeError, match=r"graph\.node_data\['rain'\]"):
+        graph["rain"]
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(graph)
 
 
 @given(

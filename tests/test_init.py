@@ -1,8 +1,10 @@
 import inspect
+import operator
 
 import pytest
 
 import jaxgraph
+from jaxgraph.other_names import NAMES_OF_PACKAGE
 from tests.interpreter import run_alone
 
 # One interpreter for all; it reports the imports of each module.
@@ -43,5 +45,10 @@ def test_dir_shows_the_public_names_which_are_there():
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error():
+    with pytest.raises(AttributeError, match=r"no attribute 'fit': it is jaxgraph\.train\.fit"):
+        _ = jaxgraph.fit  # pyright: ignore[reportAttributeAccessIssue]
+    for name, place in NAMES_OF_PACKAGE.items():
+        assert not hasattr(jaxgraph, name)
+        assert operator.attrgetter(place.removeprefix("jaxgraph."))(jaxgraph) is not None
     with pytest.raises(AttributeError, match="no attribute 'grahp'"):
         _ = jaxgraph.grahp  # pyright: ignore[reportAttributeAccessIssue]

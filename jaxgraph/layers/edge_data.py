@@ -72,8 +72,8 @@ def check_edge_features(shard: Neighborhood, layer: str, kernel: jax.Array | Non
         )
     if edges.ndim != 2 or edges.shape[1] != width:
         raise ValueError(
-            f"{layer} maps {width} edge features, and the graph's edges have shape "
-            f"{list(edges.shape)}; make the layer with edge_features={edges.shape[-1]}"
+            f"{layer} maps {width} edge features, and the graph's edges have "
+            f"{edges.shape[-1]}; make the layer with edge_features={edges.shape[-1]}"
         )
 
 

@@ -259,7 +259,7 @@ class _AttentionModel(StackedModel):
     _kind: ClassVar[type[GATConv] | type[GATv2Conv]]
 
     def _heads(self) -> int:
-        parameters.check_sizes(num_heads=self.num_heads)
+        parameters.check_heads(self.num_heads)
         return self.num_heads
 
     def _convolution(

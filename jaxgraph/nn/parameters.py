@@ -14,6 +14,7 @@ from jax.typing import DTypeLike
 from jaxgraph.kinds import kind_of
 
 __all__ = [
+    "check_heads",
     "check_sizes",
     "checked_dtype",
     "fan_in_kernel",
@@ -165,6 +166,17 @@ def _is_floating(dtype: DTypeLike | None) -> bool:
         return dtype is not None and jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
     except TypeError:
         return False
+
+
+def check_heads(num_heads: Any) -> None:
+    """Raises ValueError for a number of heads that is not the same positive integer everywhere."""
+    if isinstance(num_heads, list | tuple):
+        raise ValueError(
+            f"num_heads is {num_heads!r}; expected one positive integer, the heads of every layer. "
+            "Layers of different numbers are convolutions, one after the other, such as "
+            "jaxgraph.nn.GATConv(..., num_heads=8) and GATConv(..., num_heads=1, concat=False)"
+        )
+    check_sizes(num_heads=num_heads)
 
 
 def check_sizes(**sizes: int) -> None:

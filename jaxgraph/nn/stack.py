@@ -31,7 +31,7 @@ from jaxgraph.nn.normalization import BatchNorm
 from jaxgraph.nn.protocol import Convolution, declaration
 from jaxgraph.nn.remat import Policies, checked_policies, policies_for
 from jaxgraph.parallel import Shard
-from jaxgraph.parallel.whole_graph import on_device
+from jaxgraph.parallel.whole_graph import edges_of_slots, on_device
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
@@ -141,7 +141,7 @@ class Stack(Module):
         """Computes the outputs of the last layer for the own nodes.
 
         Args:
-          shard: the shard, under `spmd`.
+          shard: a graph, on one device, or the shard, under `spmd`.
           x: float [rows, in_features], such as `shard.nodes`, with or without aggregate, or this
             device's columns of all nodes.
           key: scalar random key, the same on every device; needed in training with dropout.
@@ -155,17 +155,62 @@ class Stack(Module):
           ValueError: x has another width than the model, or a needed key is missing.
         """
         shard, x = on_device(shard, x)
-        if not isinstance(shard, Shard):
-            raise ValueError(
-                f"a model was given a {type(shard).__name__}; expected the shard of a device, all "
-                "of whose layers are on the same nodes. Call its convolutions one by one, each on "
-                "the neighbourhood of its layer: model.layers[0].convolution(neighborhood, x)"
-            )
-        count, drops = len(self.layers), train and self.dropout > 0
-        keys = layer_keys(key, count) if train and key is not None else [(None, None)] * count
+        _check_shard(shard)
+        drops = train and self.dropout > 0
         policies = policies_for(
             self.policy, self.layers, shard, x, dtype=self.dtype, train=train, drops=drops
         )
+        return self._outputs(shard, x, key, train, policies, _convolved)
+
+    def attention_weights(self, shard: Graph | Shard, x: Features) -> list[jax.Array]:
+        """Computes the coefficients of attention of every layer that has it, without dropout.
+
+        Args:
+          shard: a graph, on one device, or the shard, under `spmd`.
+          x: as for a call.
+
+        Returns:
+          For each of these layers, float [slots, heads] (`jaxgraph.parallel.gather_edges` puts them
+          into the graph's order), or for a graph [num_edges, heads] in that order. Coefficients of
+          added self-loops are not among them.
+
+        Raises:
+          ValueError: no layer has attention, or x has another width than the model.
+        """
+        convolutions = [layer.convolution for layer in self.layers]
+        if not any(hasattr(each, "attention_weights") for each in convolutions):
+            kinds = ", ".join(dict.fromkeys(type(each).__name__ for each in convolutions))
+            raise ValueError(
+                f"{type(self).__name__} has no attention: its layers are {kinds}; expected a model "
+                "such as jaxgraph.nn.GAT, GATv2 or Transformer"
+            )
+        given = shard
+        shard, x = on_device(given, x)
+        _check_shard(shard)
+        found: list[jax.Array] = []
+
+        def convolve(convolution: Any, shard: Shard, x: Features, **options: Any) -> jax.Array:
+            if hasattr(convolution, "attention_weights"):
+                found.append(convolution.attention_weights(shard, x))
+            return convolution(shard, x, **options)
+
+        # Policies that recompute nothing: `convolve` keeps values of the trace it is called in.
+        policies = [RematPolicy()] * len(convolutions)
+        self._outputs(shard, x, None, False, policies, convolve)
+        return edges_of_slots(given, found)
+
+    def _outputs(
+        self,
+        shard: Shard,
+        x: Features,
+        key: jax.Array | None,
+        train: bool,
+        policies: Sequence[RematPolicy],
+        convolve: Callable[..., jax.Array],
+    ) -> jax.Array:
+        """See `__call__`; `convolve(convolution, shard, x, ...)` calls a convolution."""
+        count = len(self.layers)
+        keys = layer_keys(key, count) if train and key is not None else [(None, None)] * count
         y: Any = x
         norm, skip = None, None
         passed: tuple[jax.Array, ...] = ()
@@ -174,7 +219,7 @@ class Stack(Module):
         for index, (layer, policy) in enumerate(zip(self.layers, policies, strict=True)):
             before = policy.activation(self.activation) if index else self._in_dtype
             joins = self.jumping if index == count - 1 else None
-            run = partial(self._layer, policy, before, train, joins, self._passes(index))
+            run = partial(self._layer, policy, convolve, before, train, joins, self._passes(index))
             takes_initial = declaration(layer.convolution).takes_initial
             others = passed if joins else passed[:1] if takes_initial else ()
             y, skip, statistics, hidden = policy.run(
@@ -190,6 +235,7 @@ class Stack(Module):
     def _layer(
         self,
         policy: RematPolicy,
+        convolve: Callable[..., jax.Array],
         before: Elementwise,
         train: bool,
         joins: str | None,
@@ -219,7 +265,7 @@ class Stack(Module):
         extra = {}
         if declaration(layer.convolution).takes_initial:
             extra["initial"] = others[0] if others else hidden
-        y = layer.convolution(shard, given, key=keys[1], train=train, **extra)
+        y = convolve(layer.convolution, shard, given, key=keys[1], train=train, **extra)
         skip = layer.skip(shard, h)
         if skip is not None and not self.outer_residual:
             y, skip = y + skip, None
@@ -233,6 +279,19 @@ class Stack(Module):
 
     def _in_dtype(self, x: Features) -> Features:
         return parameters.in_dtype(x, self.dtype)
+
+
+def _convolved(convolution: Convolution, shard: Shard, x: Any, **options: Any) -> jax.Array:
+    return convolution(shard, x, **options)
+
+
+def _check_shard(shard: Any) -> None:
+    if not isinstance(shard, Shard):
+        raise ValueError(
+            f"a model was given a {type(shard).__name__}; expected the shard of a device, all of "
+            "whose layers are on the same nodes. Call its convolutions one by one, each on the "
+            "neighbourhood of its layer: model.layers[0].convolution(neighborhood, x)"
+        )
 
 
 def _as_it_is(x: Any) -> Any:

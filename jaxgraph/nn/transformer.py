@@ -161,7 +161,7 @@ class Transformer(StackedModel):
     beta: bool = False
 
     def _heads(self) -> int:
-        parameters.check_sizes(num_heads=self.num_heads)
+        parameters.check_heads(self.num_heads)
         return self.num_heads
 
     def _convolution(

@@ -28,8 +28,15 @@ class InEdgeOrder:
         """Slots of an array with one row per edge, padding included."""
         raise NotImplementedError
 
-    def by_slot(self, values: Any) -> jax.Array:
-        """Data of the edges [edges, ...] in the order of slots, which `propagate` takes.
+    def by_slot(self, values: Any, name: str = "values") -> jax.Array:
+        """Data of the edges in the order of slots, which `propagate` takes.
+
+        Args:
+          values: [edges, ...].
+          name: the argument that holds them, for messages.
+
+        Returns:
+          [slots, ...].
 
         Raises:
           ValueError: the values are not one row for each edge.
@@ -37,7 +44,7 @@ class InEdgeOrder:
         values, count = jnp.asarray(values), self.slot_of_edge.shape[0]
         if values.shape[:1] != (count,):
             raise ValueError(
-                f"values has shape {values.shape}; expected one row for each of {count} edges"
+                f"{name} has shape {values.shape}; expected one row for each of {count} edges"
             )
         if not count:
             return jnp.zeros((self.edge_slots, *values.shape[1:]), values.dtype)

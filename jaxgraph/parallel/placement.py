@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from jaxgraph.layout.manifest import Counts, Manifest, Padding, Shapes
 from jaxgraph.layout.placed import placed_part, placed_shapes
 from jaxgraph.layout.shard_tables import PartSource, tabulate
 from jaxgraph.ops.core.choice import usable_implementation
+from jaxgraph.other_names import NAMES_OF_GRAPH, no_attribute
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.column_placement import column_request, mesh_of_columns
 from jaxgraph.parallel.exchange import rows_sent
@@ -67,6 +68,19 @@ class ShardedGraph:
     def num_nodes(self) -> int:
         """Nodes of the whole graph."""
         return self._known_counts().num_nodes
+
+    if not TYPE_CHECKING:  # it would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            remedy = None
+            if name in Shard.__dataclass_fields__ or name in NAMES_OF_GRAPH:
+                remedy = (
+                    "its data is on several devices. jaxgraph.train.predict(model, sharded) runs a "
+                    "model; a function that jaxgraph.parallel.spmd runs gets the shard of each "
+                    "device, as in spmd(lambda model, shard: model(shard, shard.nodes), "
+                    "outputs='rows')(model, sharded)"
+                )
+            raise no_attribute("a ShardedGraph", name, remedy)
 
     def padding(self) -> Padding:
         """The rows and slots that are needed, and those allocated or sent with padding."""

@@ -20,6 +20,7 @@ from jaxgraph.ops.core.randomness import seed_words
 from jaxgraph.ops.core.reducers import Mean, Reducer, Softmax, Sum
 from jaxgraph.ops.core.reductions import REDUCTIONS, check_reduction
 from jaxgraph.parallel.checks.message_check import check_each_edge
+from jaxgraph.parallel.checks.message_errors import with_notes
 from jaxgraph.parallel.closures import hoist
 from jaxgraph.parallel.features import FeatureColumns
 from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
@@ -94,8 +95,10 @@ def propagate(
       Gilmer et al., "Neural message passing for quantum chemistry", 2017; SAR, equation 1.
     """
     edge = slots_on_device(neighborhood, edge)
-    neighborhood, (sender, receiver) = on_device(neighborhood, (sender, receiver))
+    given = neighborhood
+    neighborhood, (sender, receiver) = on_device(given, (sender, receiver))
     _check(neighborhood, message_fn, sender, receiver, edge, reduce, self_loops, dropout, key)
+    message_fn = with_notes(message_fn, _all_rows(given, neighborhood))
     message, inputs = _hoisted(neighborhood, message_fn, sender, receiver, edge)
     chunk = neighborhood.edge_chunk
     if reduce != "softmax":
@@ -156,6 +159,7 @@ def edge_messages(
     given, edge = neighborhood, slots_on_device(neighborhood, edge)
     neighborhood, (sender, receiver) = on_device(given, (sender, receiver))
     _check(neighborhood, message_fn, sender, receiver, edge, "sum", False, 0.0, None)
+    message_fn = with_notes(message_fn, _all_rows(given, neighborhood))
     message, inputs = _hoisted(neighborhood, message_fn, sender, receiver, edge)
     for leaf in jax.tree.leaves(message_shapes(message, inputs, neighborhood.edge_chunk)):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -273,6 +277,18 @@ def _softmax(messages: Pytree, dropout: float, key: jax.Array | None) -> Softmax
     return Softmax(seed, dropout, logits.shape[1])
 
 
+def _all_rows(given: Graph | Neighborhood, neighborhood: Neighborhood) -> dict[str, set[int]]:
+    """The numbers of rows of whole arrays, by argument of a message function; see `with_notes`."""
+    edges = {neighborhood.edge_slots}
+    if isinstance(given, Graph):
+        edges.add(given.num_edges)
+    return {
+        "sender": {neighborhood.senders.num_rows},
+        "receiver": {neighborhood.receivers.num_rows},
+        "edge": edges,
+    }
+
+
 def _check(
     neighborhood, message_fn, sender, receiver, edge, reduce, self_loops, dropout, key
 ) -> None:
@@ -295,9 +311,13 @@ def _check(
                     "jaxgraph.parallel.ptags, or gather the rows with shard.to_nodes(x)"
                 )
             if leaf.ndim < 1 or leaf.shape[0] != rows[name]:
+                what, advice = f"has shape {leaf.shape}", ""
+                if isinstance(tree, list | tuple) and not leaf.ndim:
+                    what = f"is a {type(tree).__name__} of numbers"
+                    advice = f"; pass jnp.asarray({name})"
                 raise ValueError(
-                    f"{name} has shape {leaf.shape}; expected one row per node among the {name}s, "
-                    f"[{rows[name]}, ...]"
+                    f"{name} {what}; expected one row per node among the {name}s, "
+                    f"[{rows[name]}, ...]{advice}"
                 )
     if self_loops and jax.tree.leaves(edge):
         raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from jaxgraph.ops.core.edges import EdgeGroups, varying_axes
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import entry_at, rows_from
+from jaxgraph.other_names import NAMES_OF_GRAPH, no_attribute
 from jaxgraph.parallel.columns import ColumnTopology
 from jaxgraph.parallel.features import FeatureColumns, gather_columns
 from jaxgraph.parallel.kept_edges import refuse_dropped_edges, sum_of_kept
@@ -26,7 +27,14 @@ from jaxgraph.parallel.schedules.several import SeveralParts
 from jaxgraph.parallel.sparse_features import SparseFeatures, refuse_sparse
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["HaloTable", "Shard"]
+__all__ = ["NO_LIST_OF_EDGES", "HaloTable", "Shard"]
+
+NO_LIST_OF_EDGES = (
+    "a shard has no list of edges, since the nodes at their ends may be on several devices. "
+    "jaxgraph.parallel.propagate(shard, message_fn, sender, receiver, edge) looks up the rows at "
+    "both ends of each edge and reduces; jaxgraph.parallel.edge_messages returns a value for each"
+)
+"""The remedy where a layer indexes by the ends of edges, as it can on a `Graph`."""
 
 
 @pytree
@@ -114,6 +122,16 @@ class Shard:
     def num_nodes(self) -> jax.Array:
         """Nodes of the whole graph, int32 []; data, since one program serves graphs of any size."""
         return lax.psum(jnp.sum(self.node_mask, dtype=jnp.int32), self.axis)
+
+    if not TYPE_CHECKING:  # it would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            remedy = NAMES_OF_GRAPH.get(name)
+            if remedy is not None:
+                remedy = f"its name here is {remedy}"
+            if name in ("num_edges", "edge_index"):
+                remedy = NO_LIST_OF_EDGES
+            raise no_attribute("a Shard", name, remedy)
 
     def __repr__(self) -> str:
         features = getattr(self.nodes, "shape", (None,))[-1]

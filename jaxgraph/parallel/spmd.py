@@ -34,6 +34,7 @@ from jaxgraph.parallel.nnx_objects import (
     write_back,
 )
 from jaxgraph.parallel.placement import ShardedGraph, check_sharded
+from jaxgraph.parallel.shard import NO_LIST_OF_EDGES, Shard
 
 __all__ = ["collect_rows", "gather_rows", "local_rows", "place_rows", "rows_prefix", "spmd"]
 
@@ -216,6 +217,11 @@ def _called(function: Callable[..., Pytree], arguments: Sequence[Any]) -> Pytree
             "function that jaxgraph.parallel.spmd runs, and of nnx.value_and_grad inside of it; a "
             "model that is merged inside jax.grad needs nnx.merge(graphdef, ..., copy=True)"
         ) from error
+    except (IndexError, TypeError, ValueError) as error:
+        # An array was indexed by it, or made of it.
+        if any(word in str(error) for word in ("Shard(part of", f"{Shard.__module__}.Shard")):
+            error.add_note(f"jaxgraph: {NO_LIST_OF_EDGES}")
+        raise
 
 
 def _is_graph(part: Any) -> bool:

@@ -123,16 +123,19 @@ def on_device(value: Graph | N, x: Any = None) -> tuple[N | Shard, Any]:
       The neighbourhood, and x.
 
     Raises:
-      ValueError: the first argument is neither, or rows of a shard were passed with a graph.
+      ValueError: the first argument is neither, rows of a shard were passed with a graph, or x is
+        a sparse matrix of JAX.
     """
     if not isinstance(value, Graph):
         check_neighborhood(value)
+        _refuse_sparse_of_jax(x)
         if any(map(sp.issparse, jax.tree.leaves(x))):
             raise ValueError(
                 "x is a SciPy matrix, which is no argument of compiled functions; pass shard.nodes,"
                 " which holds its non-zeros, or a Graph in place of the shard"
             )
         return value, x
+    _refuse_sparse_of_jax(x)
     x = jax.tree.map(lambda leaf: _as_rows(value, leaf), x)
     if any(varying_axes(leaf) for leaf in jax.tree.leaves(x)):
         raise ValueError(
@@ -157,7 +160,8 @@ def slots_on_device(value: Any, edge: Pytree) -> Pytree:
     """Data of the edges by edge slot; beside a graph, it is given in the order of its edges."""
     if not isinstance(value, Graph):
         return edge
-    return jax.tree.map(on_whole_graph(value).by_slot, edge)
+    whole = on_whole_graph(value)
+    return jax.tree.map(lambda leaf: whole.by_slot(leaf, "edge"), edge)
 
 
 def edges_of_slots(value: Any, slots: Pytree) -> Pytree:
@@ -182,6 +186,18 @@ def _as_rows(graph: Graph, leaf: Any) -> jax.Array | SparseFeatures:
         ) from error
 
 
+def _refuse_sparse_of_jax(x: Any) -> None:
+    # By its module, which would have to be imported to ask for the class.
+    is_sparse = lambda part: type(part).__module__.startswith("jax.experimental.sparse")  # noqa: E731
+    for part in jax.tree.leaves(x, is_leaf=is_sparse):
+        if is_sparse(part):
+            raise ValueError(
+                f"x: got {kind_of(part)}, a sparse matrix of JAX; expected a dense array, "
+                "x.todense(), or sparse features of the graph: graph.replace(nodes=matrix) with a "
+                "matrix of scipy.sparse, whose graph.nodes layers take as x"
+            )
+
+
 def _place(graph: Graph, device: Any) -> WholeGraph:
     check_held(graph)
     # Edges travel with their numbers, from 1, so that empty slots are told from the first edge.
@@ -199,7 +215,9 @@ def _place(graph: Graph, device: Any) -> WholeGraph:
     if graph.edge_type is not None:
         types = graph.edge_type if graph.num_edges else np.zeros(1, np.int32)
         arrays["edge_type"] = np.where(numbers > 0, types[edge_of_slot], 0).astype(np.int32)
-    placed = jax.device_put((arrays, edge_of_slot, slot_of_edge), device)
+    # Not committed to it: JAX then moves the graph to a model that was trained on other devices.
+    with jax.default_device(device):
+        placed = jax.device_put((arrays, edge_of_slot, slot_of_edge))
     shared = dataclasses.replace(manifest, counts=None)
     return WholeGraph(assemble(placed[0], shared, (), False, implementation, 1), *placed[1:])
 

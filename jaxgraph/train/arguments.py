@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,8 +33,8 @@ __all__ = [
 
 
 _ORDER = (
-    "The order of arguments is model, graph (a Graph, or from jaxgraph.parallel.shard), optimizer "
-    "(of optax), then all else by name"
+    "The order of arguments is model, graph (a Graph, or from jaxgraph.parallel.shard), then, in "
+    "training, optimizer (of optax), then all else by name"
 )
 
 
@@ -125,14 +126,15 @@ def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
       graphs: the graphs that it will run on.
 
     Raises:
-      ValueError: it is no Flax NNX module, holds `flax.nnx.BatchNorm` or a random stream, expects
-        another number of features, or has a row per node for several graphs.
+      ValueError: it is no Flax NNX module, takes other arguments, holds `flax.nnx.BatchNorm` or a
+        random stream, expects another number of features, or has a row per node for several graphs.
     """
     if not isinstance(model, nnx.Module):
         raise ValueError(
             f"model is {kind_of(model)}; expected a flax.nnx.Module instance that is called as "
             f"model(shard, x, key=key, train=train). {_ORDER}"
         )
+    _check_call(model)
     if jax.tree.leaves(nnx.state(model, nnx.RngState)):
         raise ValueError(
             "the model holds a random stream (nnx.Rngs, as nnx.Dropout keeps it), which would draw "
@@ -156,6 +158,22 @@ def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
             "the model has a variable with one row per node (NodeEmbedding), which belongs to one "
             f"graph, but {len(graphs)} graphs are given; use node features instead"
         )
+
+
+def _check_call(model: Any) -> None:
+    try:
+        signature = inspect.signature(model.__call__)
+    except (TypeError, ValueError):  # it has none
+        return
+    try:
+        signature.bind(None, None, key=None, train=False)
+    except TypeError as error:
+        raise ValueError(
+            f"model: {type(model).__name__}.__call__{signature} cannot be called as model(shard, "
+            f"x, key=key, train=train), as in training and prediction ({error}). Add key=None and "
+            "train=False, and pass them on to the layers that take them: def __call__(self, shard, "
+            "x, key=None, train=False)"
+        ) from error
 
 
 def _variables(model: nnx.Module) -> list[nnx.Variable]:

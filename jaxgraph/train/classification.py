@@ -16,7 +16,7 @@ from jaxgraph.kinds import check_graph
 from jaxgraph.metrics import accuracy_counts, f1_counts, f1_from_counts
 from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.parallel import Shard
-from jaxgraph.train.task import Sums, Task, split_mask
+from jaxgraph.train.task import Sums, Task, described, split_mask
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
@@ -227,7 +227,7 @@ def _check_outputs(outputs: Any, shard: Shard, weights: tuple[float, ...] | None
     shape = getattr(outputs, "shape", None)
     if shape is None or len(shape) != 2 or shape[0] != shard.num_rows:
         raise ValueError(
-            f"the model returned {type(outputs).__name__} of shape {shape}; node classification "
+            f"the model returned {described(outputs)}; node classification "
             f"expects logits [{shard.num_rows}, {wanted}], a row for every node of the shard"
         )
     fits = shape[1] == wanted if multilabel else shape[1] >= wanted

@@ -18,7 +18,7 @@ from jaxgraph.train.arguments import check_model, checked_graph, checked_graphs,
 from jaxgraph.train.objective import apply_model, plain_shard, split_model
 from jaxgraph.train.regression import Moments
 from jaxgraph.train.state import abstract_variables, place_variables
-from jaxgraph.train.task import SPLITS, Sums, Task
+from jaxgraph.train.task import SPLITS, Sums, Task, described
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
@@ -185,6 +185,6 @@ def _check_rows(outputs: Any, shard: Shard) -> None:
     shape = getattr(outputs, "shape", None)
     if not shape or shape[0] != shard.num_rows:
         raise ValueError(
-            f"the model returned {type(outputs).__name__} of shape {shape}; expected one row for "
+            f"the model returned {described(outputs)}; expected one row for "
             f"every node of the shard, [{shard.num_rows}, ...]"
         )

@@ -256,7 +256,6 @@ def _record(epoch: int, outcome: Outcome, started: float) -> EpochRecord:
         epoch=epoch,
         loss=float(outcome.loss),
         val_loss=val.get("loss", math.nan),
-        val_accuracy=val.get("accuracy", math.nan),
         seconds=time.perf_counter() - started,
         metrics=metrics,
         is_best=bool(outcome.is_best),

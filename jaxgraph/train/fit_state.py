@@ -63,6 +63,14 @@ class FitState:
     epoch: np.ndarray
     best_epoch: np.ndarray
 
+    def __repr__(self) -> str:
+        # Leaves may be traced or abstract.
+        sizes = [getattr(leaf, "size", 1) for leaf in jax.tree.leaves(self.params)]
+        return (
+            f"FitState(epoch {self.epoch}, best {self.best_epoch}, {sum(sizes):,} numbers in "
+            f"{len(sizes)} parameters)"
+        )
+
     @property
     def learned(self) -> tuple[nnx.State, nnx.State]:
         """The parameters and statistics that `fit` leaves in the model."""

@@ -22,7 +22,6 @@ class EpochRecord:
       epoch: number of the epoch, from 1; a continued run continues the count.
       loss: training loss of the step (dropout on, before the parameters changed).
       val_loss: validation loss after the step; NaN without validation nodes.
-      val_accuracy: validation accuracy after the step; NaN where the task has none.
       seconds: time of step and evaluation, without compilation.
       metrics: the task's metrics after the step, by split.
       is_best: whether the validation loss is lower than in all earlier epochs, including those
@@ -32,10 +31,14 @@ class EpochRecord:
     epoch: int
     loss: float
     val_loss: float
-    val_accuracy: float
     seconds: float
     metrics: Mapping[str, Mapping[str, float]]
     is_best: bool
+
+    @property
+    def val_accuracy(self) -> float:
+        """Validation accuracy after the step; NaN where the task, or the graph, has none."""
+        return self.metrics.get("val", {}).get("accuracy", math.nan)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +55,16 @@ class History:
     records: tuple[EpochRecord, ...]
     compile_seconds: float
     state: FitState | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        count = len(self.records)
+        parts = [f"{count} epoch{'' if count == 1 else 's'}"]
+        if self.records:
+            parts.append(f"best {self.best_epoch}")
+            parts.append(f"loss {self.loss[0]:.4g} -> {self.loss[-1]:.4g}")
+        if self.records and "val" in self.records[-1].metrics:
+            parts += [f"val {name} {v:.4g}" for name, v in self.records[-1].metrics["val"].items()]
+        return f"History({', '.join(parts)})"
 
     @property
     def loss(self) -> list[float]:
@@ -121,6 +134,8 @@ class History:
             "best_epoch": self._best_epoch or None,
             "metrics": self.metrics,
         }
+        if not any("accuracy" in of_split for r in self.records for of_split in r.metrics.values()):
+            del contents["val_accuracy"]
         return _without_nan(contents)
 
     def to_json(self) -> str:

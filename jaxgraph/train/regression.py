@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.parallel import Shard
-from jaxgraph.train.task import Sums, Task, split_mask
+from jaxgraph.train.task import Sums, Task, described, split_mask
 from pallas_kernels.pytrees import pytree
 
 __all__ = ["Moments", "NodeRegression"]
@@ -125,10 +125,11 @@ class NodeRegression(Task):
             and math.prod(shape) == math.prod(target.shape)
         )
         if not alike:
+            reshaped = " and reshape its outputs" if target.ndim > 2 else ""
             raise ValueError(
-                f"the model returned {type(outputs).__name__} of shape {shape}; the regression of "
+                f"the model returned {described(outputs)}; the regression of "
                 f"{self.target!r} expects {list(target.shape)}. Make the model with "
-                f"out_features={math.prod(target.shape[1:])} and reshape its outputs"
+                f"out_features={math.prod(target.shape[1:])}{reshaped}"
             )
 
 

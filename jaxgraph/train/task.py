@@ -8,9 +8,10 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.kinds import kind_of
 from jaxgraph.parallel import Shard
 
-__all__ = ["SPLITS", "Sums", "Task", "split_mask"]
+__all__ = ["SPLITS", "Sums", "Task", "described", "split_mask"]
 
 SPLITS = ("train", "val", "test")
 
@@ -87,6 +88,20 @@ class Task(Protocol):
             )
         count = sums["count"]
         return {name: total / count for name, total in sums.items() if name != "count"}
+
+
+def described(outputs: Any) -> str:
+    """Describes the outputs of a model, for messages.
+
+    Args:
+      outputs: anything.
+
+    Returns:
+      Their kind, with the shape of an array.
+    """
+    if isinstance(outputs, jax.Array):
+        return f"an array of shape {list(outputs.shape)}"
+    return f"{kind_of(outputs)}; expected an array alone"
 
 
 def split_mask(shard: Shard, split: str) -> jax.Array:

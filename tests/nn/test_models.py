@@ -12,8 +12,9 @@ from flax import nnx
 from jaxgraph import nn
 from jaxgraph.analysis import traffic
 from jaxgraph.layers import elu
-from jaxgraph.parallel import ShardedGraph, gather_rows, place_rows, rows_prefix, spmd
+from jaxgraph.parallel import ShardedGraph, gather_edges, gather_rows, place_rows, rows_prefix, spmd
 from jaxgraph.parallel.exchange import WHOLE_ANSWER_RATIO
+from jaxgraph.partition import partition
 from tests.oracles import convolutions, functions, losses
 from tests.oracles.models import Model
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
@@ -42,6 +43,29 @@ MODELS = {"GCN": nn.GCN, "GraphSAGE": nn.GraphSAGE, "GAT": nn.GAT, "GATv2": nn.G
 def make(name: str, **options: Any) -> Any:
     heads = {"num_heads": 2} if name.startswith("GAT") else {}
     return MODELS[name](NUM_FEATURES, 4, NUM_CLASSES, rngs=nnx.Rngs(0), **heads, **options)
+
+
+def test_attention_of_every_layer_is_that_of_its_convolution() -> None:
+    model = make("GAT", norm="layer", dropout=0.5, jumping="cat")
+    graph, sharded = crooked_graph(), crooked_sharded(2, "hash", "sar")
+    found = model.attention_weights(graph, graph.nodes)
+    first, second = (layer.convolution for layer in model.layers[:2])
+    between = elu(model.layers[0].norm(graph, first(graph, graph.nodes)))
+    assert len(found) == 2 and found[0].shape == (graph.num_edges, 2)
+    assert_close(found[0], first.attention_weights(graph, graph.nodes))
+    assert_close(found[1], second.attention_weights(graph, between))
+    on_two = spmd(lambda m, own: m.attention_weights(own, own.nodes), outputs="edges")
+    parts = partition(graph, 2, method="hash", seed=0)
+    for slots, mine in zip(on_two(model, sharded), found, strict=True):
+        assert_close(gather_edges(slots, sharded, graph, parts), mine)
+    with pytest.raises(ValueError, match="GCN has no attention: its layers are GCNConv"):
+        make("GCN").attention_weights(graph, graph.nodes)
+
+
+def test_heads_of_each_layer_are_refused_with_the_convolutions_to_use() -> None:
+    for kind in (nn.GAT, nn.GATv2, nn.Transformer):
+        with pytest.raises(ValueError, match=r"num_heads is \(8, 1\).*GATConv"):
+            kind(4, 4, 2, num_heads=(8, 1), rngs=nnx.Rngs(0))  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------ structure

@@ -1,5 +1,6 @@
 """Mistakes in functions of a shard get an error with advice."""
 
+import copy
 import functools
 import inspect
 from typing import Any, cast
@@ -128,6 +129,20 @@ class WithFlaxNorm(nnx.Module):
 
     def __call__(self, shard, x, key=None, train=False):
         return self.conv(shard, self.norm(x))
+
+
+@pytest.mark.parametrize("mistake", [lambda x, s: x[s.senders], lambda x, s: x[s.num_edges]])
+def test_a_shard_has_no_list_of_edges(mistake):
+    with pytest.raises((IndexError, AttributeError)) as error:
+        run(lambda s: s.sum(mistake(s.nodes, s).sum()))
+    said = " ".join([str(error.value), *getattr(error.value, "__notes__", [])])
+    assert "a shard has no list of edges" in said and "jaxgraph.parallel.propagate" in said
+
+
+def test_fields_of_a_shard_on_a_sharded_graph():
+    with pytest.raises(AttributeError, match=r"no attribute 'nodes': .*predict.*spmd"):
+        _ = sharded().nodes  # pyright: ignore[reportAttributeAccessIssue]
+    assert not hasattr(sharded(), "labels") and not hasattr(copy.copy(sharded()), "other")
 
 
 def test_training_with_the_batch_norm_of_flax():

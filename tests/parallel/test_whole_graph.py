@@ -1,6 +1,7 @@
 """Layers, functions and training on a plain graph: one device, in the graph's own order."""
 
 import gc
+import re
 import weakref
 from typing import Any
 
@@ -148,13 +149,58 @@ def test_what_does_not_fit_is_refused() -> None:
     conv, x = MODULES["gcn"](), jnp.asarray(X)
     with pytest.raises(ValueError, match=r"expected one row per node of the shard, \[27,"):
         conv(GRAPH, x[:5])
-    with pytest.raises(ValueError, match=r"expected one row for each of 130 edges"):
+    with pytest.raises(
+        ValueError, match=r"^edge has shape \(3,\); expected one row for .* 130 edges"
+    ):
         jg.parallel.propagate(GRAPH, lambda s, r, e: e, edge=np.ones(3, np.float32))
     with pytest.raises(ValueError, match=r"in a function that|pass the shard: layer\(shard, x\)"):
         on_two_parts(lambda own: conv(GRAPH, own.nodes))
     for transform in (jax.jit, jax.grad, jax.vmap):
         with pytest.raises(ValueError, match="let the function close over it"):
             transform(lambda graph: conv(graph, x))(GRAPH)
+
+
+def test_a_model_on_several_devices_runs_on_a_graph() -> None:
+    conv, linear = (MODULES[name]() for name in ("gat", "linear"))
+
+    def outputs() -> Any:
+        mapped = jg.parallel.propagate(GRAPH, lambda s, r, e: s @ linear.kernel[...], X)
+        return conv(GRAPH, X), linear(GRAPH, X), mapped
+
+    expected = outputs()
+    on_two_parts(lambda m, own: m[0](own, own.nodes)[:, :4] + m[1](own, own.nodes), (conv, linear))
+    assert len(conv.kernel.get_value().devices()) == len(linear.kernel.get_value().devices()) == 2
+    for found, exact in zip(outputs(), expected, strict=True):
+        assert_close(found, exact)
+
+
+def test_sparse_matrices_of_jax_are_refused() -> None:
+    from jax.experimental.sparse import BCOO
+
+    with pytest.raises(ValueError, match=r"a BCOO, .*x\.todense\(\).*scipy\.sparse"):
+        MODULES["gcn"]()(GRAPH, BCOO.fromdense(jnp.asarray(X)))
+
+
+MISTAKES: dict[str, tuple[Any, str]] = {
+    "two arguments": (lambda s, r: s, "must take three arguments"),
+    "no receiver": (lambda s, r, e: s - r, "not given, receiver=; .*propagate"),
+    "all edges": (lambda s, r, e: s * np.ones((EDGES, 1)), r"\(130, 1\), .*as edge="),
+    "all nodes": (lambda s, r, e: s * X, "pass the array as sender="),
+    "a number": (lambda s, r, e: s * e, r"multiply by e\[:, None\]"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("run", [jg.parallel.propagate, jg.parallel.edge_messages])
+def test_an_error_of_a_message_function_is_noted_with_its_cause(name: str, run: Any) -> None:
+    function, note = MISTAKES[name]
+    with pytest.raises((TypeError, ValueError)) as error:
+        run(GRAPH, function, X, edge=np.ones(EDGES, np.float32))
+    notes = error.value.__notes__
+    assert re.search(r"with sender float32\[16, \d+\], receiver None, edge float32\[16\]", notes[0])
+    assert re.search(note, notes[1]), notes
+    with pytest.raises(ValueError, match=r"sender is a list of numbers.*jnp\.asarray\(sender\)"):
+        run(GRAPH, lambda s, r, e: s, [1.0, 2.0])
 
 
 @pytest.mark.parametrize("nodes", [1, 3, 15])

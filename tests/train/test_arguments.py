@@ -33,12 +33,20 @@ class Forgetful(nnx.Module):
         return self.dropout(x)
 
 
+class Keyless(nnx.Module):
+    """A model that is called without key and train."""
+
+    def __call__(self, shard: Any, x: Any) -> jax.Array:
+        return x
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
         (lambda shard, x: x, "model is a function"),
         (SmallNet, "model is the class"),
         (Forgetful(), "random stream"),
+        (Keyless(), r"Keyless.__call__\(shard: .*Add key=None and train=False"),
     ],
 )
 def test_models(model: Any, message: str) -> None:

@@ -281,6 +281,11 @@ def test_orbax_saves_a_state(half: FitState, tmp_path: Path) -> None:
     assert_equal(v1.load(str(tmp_path / "v1"), target), half)
 
 
+def test_a_state_is_one_line(half: FitState) -> None:
+    assert repr(half).startswith("FitState(epoch 6, best ") and len(repr(half)) < 80
+    assert repr(jax.tree.map(lambda leaf: None, half)).startswith("FitState(epoch None")
+
+
 def test_a_state_shares_no_memory_with_the_model(sharded: ShardedGraph) -> None:
     model = RowsNet()
     state = fit(model, sharded, ADAM, epochs=1).state

@@ -10,7 +10,7 @@ from jaxgraph.train import DivergenceError, EpochRecord, History
 
 def record(epoch: int, val_loss: float, is_best: bool) -> EpochRecord:
     metrics = {"train": {"loss": 1.0}, "val": {"loss": val_loss, "accuracy": 0.25 * epoch}}
-    return EpochRecord(epoch, 3.0 - epoch, val_loss, 0.25 * epoch, 0.5, metrics, is_best)
+    return EpochRecord(epoch, 3.0 - epoch, val_loss, 0.5, metrics, is_best)
 
 
 def history() -> History:
@@ -26,6 +26,19 @@ def test_has_one_entry_an_epoch() -> None:
     assert history().epoch_seconds == [0.5, 0.5, 0.5]
     assert history().metrics["val"]["accuracy"] == [0.25, 0.5, 0.75]
     assert history().metrics["train"] == {"loss": [1.0, 1.0, 1.0]}
+
+
+def test_is_one_line() -> None:
+    text = "History(3 epochs, best 2, loss 2 -> 0, val loss 2, val accuracy 0.75)"
+    assert repr(history()) == text
+    assert repr(History((), compile_seconds=1.0)) == "History(0 epochs)"
+
+
+def test_a_task_without_accuracy_has_none() -> None:
+    of_task = EpochRecord(1, 2.0, 1.0, 0.5, {"val": {"loss": 1.0, "mse": 1.0}}, True)
+    assert math.isnan(of_task.val_accuracy) and "accuracy" not in repr(of_task)
+    assert "val_accuracy" not in History((of_task,), compile_seconds=0.0).to_dict()
+    assert "val_accuracy" in history().to_dict()
 
 
 def test_best_epoch_is_the_last_that_was_better() -> None:

@@ -25,17 +25,16 @@ __all__ = ["custom_vjp", "differentiated_as", "forward_of", "with_portable_tange
 
 Pytree = Any
 
-_HESSIAN = (
-    "products with a Hessian work: jax.jvp(jax.grad(f), (x,), (v,)), as in jax.hessian; for whole "
-    "models use shard(..., implementation='xla')"
-)
 _FORWARD = (
     "forward mode (jax.jvp, jax.linearize, jax.jacfwd) alone is not defined for the ops of "
-    "jaxgraph, with any implementation: use jax.grad, jax.vjp or jax.jacrev; " + _HESSIAN
+    "jaxgraph, with any implementation: use jax.grad, jax.vjp or jax.jacrev. Forward mode of a "
+    "gradient is defined: jax.jvp(jax.grad(f), (x,), (v,)), as in jax.hessian; where a kernel "
+    "raises this error there, shard(..., implementation='xla')"
 )
 _REVERSE = (
     "reverse mode over reverse mode (jax.grad of jax.grad) is not defined for the ops of jaxgraph, "
-    "with any implementation: use forward mode over reverse mode; " + _HESSIAN
+    "with any implementation: use forward mode over reverse mode, which is "
+    "jax.jvp(jax.grad(f), (x,), (v,)), or jax.hessian"
 )
 
 

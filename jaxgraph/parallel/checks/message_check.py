@@ -29,8 +29,8 @@ _WHY = {
 _EDGE_ADVICE = (
     "The function is called with chunks of edges, which differ with the number of parts. Combine "
     "edges before it, in arrays of nodes (sums over all nodes: shard.sum), or after it, in the "
-    "result of propagate; number edges by edge data; drop edges at random with "
-    "jaxgraph.parallel.keep_edges(shard, key, rate), passed as edge data"
+    "result of propagate; pass an array with a row, or a number, for each edge as edge=; drop "
+    "edges at random with jaxgraph.parallel.keep_edges(shard, key, rate), passed as edge data"
 )
 _COLUMN_ADVICE = (
     "In mode 'p3' a device holds only some columns of the features. Write the message column by "
