@@ -132,7 +132,7 @@ def show(rows: Sequence[Row]) -> None:
 def main() -> None:
     """Reads the command line, compares and prints."""
     parser = make_parser(__doc__)
-    parser.add_argument("--parts", type=int, nargs="+", default=[4, 8])
+    parser.add_argument("--parts", type=int, nargs="+", default=[4, 8, 16])
     parser.add_argument("--real", nargs="*", default=REAL, help="data sets, where JAXGRAPH_DATA is")
     options = parser.parse_args()
     load = jg.datasets.load
