@@ -19,7 +19,7 @@ Params = dict[str, jax.Array]
 
 
 def initial_params(features: int, classes: int) -> Params:
-    """Small random parameters of a gated convolution."""
+    """Draws small parameters of a gated convolution."""
     sizes = {"in": (features, HIDDEN), "gate": (HIDDEN,), "out": (HIDDEN, classes)}
     keys = jax.random.split(jax.random.key(0), len(sizes))
     return {
@@ -31,8 +31,8 @@ def initial_params(features: int, classes: int) -> Params:
 def gated_convolution(params: Params, shard: Any, x: jax.Array) -> jax.Array:
     """y_i = x_i + mean_j sigmoid(<gate, |x_j - x_i|>) x_j
 
-    No [edges, features] array is made: the message sees a bounded chunk of edges at a time. The
-    gradient of `gate`, which it closes over, needs no declaration.
+    No [edges, features] array is allocated: the message sees a bounded chunk of edges at a time.
+    The gradient of `gate`, which it closes over, needs no declaration.
     """
 
     def message(sender: jax.Array, receiver: jax.Array, edge: None) -> jax.Array:
@@ -43,7 +43,7 @@ def gated_convolution(params: Params, shard: Any, x: jax.Array) -> jax.Array:
 
 
 def loss_of(params: Params, shard: Any) -> jax.Array:
-    """Mean cross entropy over the training nodes of all shards."""
+    """Computes the mean cross entropy over the training nodes of all shards."""
     h = gated_convolution(params, shard, jnp.tanh(shard.nodes @ params["in"]))
     losses = optax.softmax_cross_entropy_with_integer_labels(
         h @ params["out"], jnp.maximum(shard.labels, 0)
@@ -53,7 +53,7 @@ def loss_of(params: Params, shard: Any) -> jax.Array:
 
 
 def train(graph: jg.Graph, num_devices: int) -> list[float]:
-    """The loss of every step on so many devices."""
+    """Trains on `num_devices` devices and returns the loss of every step."""
     parts = jg.partition.partition(graph, num_devices, method="hash", seed=0)
     sharded = jg.parallel.shard(graph, parts, jg.parallel.make_mesh(num_devices), mode="sar")
     optimizer = optax.adam(5e-2)

@@ -42,13 +42,13 @@ def focal_loss(logits: jax.Array, shard: Any) -> jax.Array:
     """-(1 - p)^2 log p of the right class, the mean over the training nodes of all shards."""
     log_p = jnp.take_along_axis(jax.nn.log_softmax(logits), shard.labels[:, None], axis=1)[:, 0]
     losses = -((1 - jnp.exp(log_p)) ** 2) * log_p
-    # Sums and counts, reduced over the shards and divided then: a mean of means would be wrong.
+    # Reduce sums and counts over the shards, then divide: a mean of means would be wrong.
     total, count = shard.sum((jnp.where(shard.train_mask, losses, 0).sum(), shard.train_mask.sum()))
     return total / count
 
 
 def make_step(graphdef: nnx.GraphDef, optimizer: optax.GradientTransformation) -> Callable:
-    """A training step, written for one shard; `spmd` runs it on all of them at once."""
+    """Makes a training step for one shard; `spmd` runs it on all of them at once."""
 
     def step(params: Any, statistics: Any, moments: Any, shard: Any, key: Any) -> Any:
         def loss_of(params: Any) -> tuple[jax.Array, Any]:
@@ -64,7 +64,7 @@ def make_step(graphdef: nnx.GraphDef, optimizer: optax.GradientTransformation) -
 
 
 def train(graph: jg.Graph, num_devices: int) -> list[float]:
-    """The loss of every step on so many devices."""
+    """Trains on `num_devices` devices and returns the loss of every step."""
     parts = jg.partition.partition(graph, num_devices, method="metis", seed=0)
     sharded = jg.parallel.shard(graph, parts, jg.parallel.make_mesh(num_devices), mode="sar")
 

@@ -22,8 +22,8 @@ PARAMS = ("self_kernel", "neighbor_kernel", "bias")
 def graphsage(params: dict[str, jax.Array], shard: Any, x: Any) -> jax.Array:
     """relu(x_i W_self + mean_j x_j W_neighbor + b), as Listing 1 of the P3 paper has it.
 
-    Nothing here says how x is split. Where a device has some columns of all nodes, what `transform`
-    makes is its share of a sum, and `sync` adds the shares; on rows of nodes it does nothing.
+    Nothing here depends on how x is split. On columns of features, `transform` describes a device's
+    share of a sum, and `sync` adds the shares. On rows of nodes `sync` has nothing to add.
     """
     kernels = (params["self_kernel"], params["neighbor_kernel"])
 

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from jaxgraph.graph_arrays import (
+    NODE_FIELDS,
     check_masked_nodes_labelled,
     check_masks_disjoint,
     checked_categories,
@@ -23,6 +24,7 @@ from jaxgraph.graph_arrays import (
     checked_mask,
     checked_names,
     inferred_num_nodes,
+    refuse_index,
 )
 from jaxgraph.named_arrays import checked_named, with_named
 
@@ -85,6 +87,8 @@ class Graph:
 
     def __post_init__(self) -> None:
         num_nodes = checked_count("num_nodes", self.num_nodes)
+        for name in NODE_FIELDS:
+            refuse_index(name, getattr(self, name))
         if not isinstance(self.name, str):
             raise ValueError(f"name: got a {type(self.name).__name__}; expected text.")
         senders = checked_ids("senders", self.senders, num_nodes)

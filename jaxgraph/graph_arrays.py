@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 __all__ = [
+    "NODE_FIELDS",
     "as_array",
     "check_masked_nodes_labelled",
     "check_masks_disjoint",
@@ -24,9 +25,15 @@ __all__ = [
     "checked_labels",
     "checked_mask",
     "checked_names",
+    "has_index",
     "inferred_num_nodes",
+    "is_by_position",
+    "refuse_index",
     "refuse_masked",
 ]
+
+NODE_FIELDS = ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_ids")
+"""Arguments of ``Graph`` with a row per node, besides names."""
 
 # Elements that are searched for NaN at a time: the boolean temporary stays in the cache.
 _FINITE_CHUNK_ELEMENTS = 1 << 17
@@ -46,7 +53,7 @@ def inferred_num_nodes(arrays: Mapping[str, Any]) -> int:
     Raises:
         ValueError: there is no such array and no edge.
     """
-    for name in ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_ids"):
+    for name in NODE_FIELDS:
         if sp.issparse(arrays[name]):
             return int(arrays[name].shape[0])
         if arrays[name] is not None:
@@ -90,6 +97,33 @@ def refuse_masked(name: str, value: Any) -> None:
             f"{name}: got a masked array with {count} masked entries, whose values mean nothing; "
             f"expected a value for each. Say which with {name}.filled(value); a label that is "
             "missing is -1."
+        )
+
+
+def has_index(value: Any) -> bool:
+    """True for a frame or a series of pandas."""
+    return hasattr(value, "iloc") and hasattr(value, "index")
+
+
+def is_by_position(index: Any) -> bool:
+    """True where an index of pandas is 0, 1, 2, ..., which says nothing about ids."""
+    values = np.asarray(index)
+    return values.dtype.kind in "iu" and np.array_equal(values, np.arange(len(values)))
+
+
+def refuse_index(name: str, value: Any) -> None:
+    """Raises ValueError for rows of nodes of pandas whose index may be an order of its own.
+
+    Args:
+        name: of the argument, for the message.
+        value: anything.
+    """
+    if has_index(value) and not is_by_position(value.index):
+        raise ValueError(
+            f"{name}: got a {type(value).__name__} of pandas with an index, but rows are nodes by "
+            f"position. Pass {name}.loc[graph.node_names].to_numpy() if the index holds the ids of "
+            f"nodes, or {name}.to_numpy() if rows are in the order of the nodes. "
+            "jaxgraph.datasets.from_pandas orders rows by their index."
         )
 
 

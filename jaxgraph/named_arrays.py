@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxgraph.graph_arrays import as_array
+from jaxgraph.graph_arrays import as_array, refuse_index
 
 __all__ = ["checked_named", "with_named"]
 
@@ -64,6 +64,8 @@ def with_named(current: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
 
 
 def _checked(what: str, field: str, value: Any, length: int) -> np.ndarray:
+    if field == "node_data":
+        refuse_index(what, value)
     array = as_array(what, value)
     if array.dtype.itemsize > 8:
         raise ValueError(

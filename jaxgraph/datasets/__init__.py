@@ -1,6 +1,6 @@
 """Readers of the field's file formats, and generators of graphs."""
 
-from jaxgraph.datasets.convert import from_networkx, from_pandas, from_scipy, to_scipy
+from jaxgraph.datasets.convert import from_networkx, from_scipy, to_scipy
 from jaxgraph.datasets.edge_list import read_edge_list
 from jaxgraph.datasets.files import (
     AmbiguousFileError,
@@ -8,6 +8,7 @@ from jaxgraph.datasets.files import (
     MissingFileError,
     MissingPackageError,
 )
+from jaxgraph.datasets.frames import from_pandas
 from jaxgraph.datasets.generators import chung_lu, random_graph, rmat, stochastic_block_model
 from jaxgraph.datasets.gnn_benchmark import load_gnn_benchmark
 from jaxgraph.datasets.karate import load_karate

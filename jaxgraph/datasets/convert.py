@@ -1,4 +1,4 @@
-"""Graphs from and to SciPy, and from networkx and pandas."""
+"""Graphs from and to SciPy, and from networkx."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from jaxgraph.datasets.edge_columns import Column
-from jaxgraph.datasets.table_edges import edges_of_table
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import check_graph, kind_of
 
 if TYPE_CHECKING:
     import networkx as nx
-    import pandas as pd
 
-__all__ = ["from_networkx", "from_pandas", "from_scipy", "to_scipy"]
+__all__ = ["from_networkx", "from_scipy", "to_scipy"]
 
 _NODE_FIELDS = ("nodes", "labels", "train_mask", "val_mask", "test_mask", "graph_ids")
 _EDGE_FIELDS = ("edges", "edge_type")
@@ -73,48 +70,6 @@ def to_scipy(graph: Graph) -> sp.csr_array:
         weights = np.ones(graph.num_edges, np.float32)
     shape = (graph.num_nodes, graph.num_nodes)
     return sp.csr_array((weights, (graph.senders, graph.receivers)), shape=shape)
-
-
-def from_pandas(
-    frame: pd.DataFrame,
-    *,
-    columns: tuple[Column, Column] | None = None,
-    weights: Column | bool | None = None,
-    relabel: bool | None = None,
-    **fields: Any,
-) -> Graph:
-    """Makes a graph from a pandas DataFrame with an edge in each row; its index is not read.
-
-    Args:
-        frame: the edges.
-        columns: the columns of senders and receivers, by name or by number from 0; None finds
-            them by name, as ``read_edge_list`` does.
-        weights: the column of weights; False: no weights; None: the column of that name, if any.
-        relabel: whether ids become consecutive rows and are stored in ``graph.node_names``, as in
-            ``read_edge_list``; ids that are names always do.
-        **fields: further arguments of ``Graph.from_edges``, as ``nodes`` and ``labels``.
-
-    Returns:
-        The graph.
-
-    Raises:
-        AmbiguousFileError: the names of the columns are ambiguous, or ids are too sparse for rows.
-        ValueError: an id is missing, weights are no numbers, or as ``Graph``.
-    """
-    if not hasattr(frame, "columns"):
-        raise ValueError(
-            f"from_pandas(frame): got {kind_of(frame)}; expected a pandas.DataFrame with a row per "
-            "edge."
-        )
-    found, _ = edges_of_table(
-        [str(name) for name in frame.columns],
-        lambda position: frame.iloc[:, position].to_numpy(),
-        columns=columns,
-        weights=weights,
-        relabel=relabel,
-        num_nodes=fields.get("num_nodes"),
-    )
-    return Graph.from_edges(**(found | fields))
 
 
 def from_networkx(

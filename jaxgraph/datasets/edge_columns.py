@@ -171,8 +171,8 @@ def _first_two(num_columns: int) -> tuple[int, int]:
 def _unnamed_weights(num_columns: int) -> int | None:
     if num_columns > 3:
         raise AmbiguousFileError(
-            f"has {num_columns} columns without names, so that nothing tells what columns 2 to "
-            f"{num_columns - 1} (from 0) hold. To take the first two and ignore the rest, "
+            f"has {num_columns} columns without names, so the meaning of columns 2 to "
+            f"{num_columns - 1} (from 0) is unknown. To take the first two and ignore the rest, "
             f"{option_advice('weights=False', '--weight-column none')}; if one holds weights, "
             f"{option_advice('weights=2', '--weight-column 2')}."
         )

@@ -1,4 +1,4 @@
-"""Ids of nodes as files have them, numbers or names, to rows from 0."""
+"""Maps the node ids of files, numbers or names, to rows from 0."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def trimmed(text: str) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Tells whether a trimmed text is a number, with a minus sign of typography or of ASCII."""
+    """Tells whether a trimmed text is a number, with an ASCII or a typographic minus sign."""
     return len(text) <= _LONGEST_NUMBER and (
         _NUMBER.fullmatch(text.replace(_MINUS, "-")) is not None
     )
 
 
 def number(text: str) -> float:
-    """Returns the number that a text is.
+    """Parses a number.
 
     Args:
         text: trimmed.
@@ -72,7 +72,7 @@ def number(text: str) -> float:
         The number; NaN and infinities for their names.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: it is no number.
     """
     if is_number(text) or text.lower().lstrip("+-") in _NOT_FINITE:
         return float(text.replace(_MINUS, "-"))
@@ -82,7 +82,7 @@ def number(text: str) -> float:
 def ids_of_numbers(
     senders: np.ndarray, receivers: np.ndarray, *, relabel: bool | None, num_nodes: int | None
 ) -> NodeIds:
-    """Takes whole numbers for rows, or relabels them in ascending order.
+    """Reads whole numbers as rows, or relabels them in ascending order.
 
     Args:
         senders: int [num_edges].
@@ -94,18 +94,19 @@ def ids_of_numbers(
         The edges.
 
     Raises:
-        AmbiguousFileError: nothing was said about ids, and the largest would make a graph of more
-            than 2**20 nodes and more than 16 for each edge.
+        AmbiguousFileError: `relabel` and `num_nodes` are None, and the largest id would make a
+            graph of more than 2**20 nodes and more than 16 per edge.
     """
     if relabel:
-        names, rows = _numbered_through(np.concatenate([senders, receivers]))
+        names, rows = _relabelled(np.concatenate([senders, receivers]))
+        _check_all_named(names.size, num_nodes)
         return NodeIds(rows[: senders.size], rows[senders.size :], names)
     if relabel is None and num_nodes is None and senders.size:
         _check_dense(max(int(senders.max()), int(receivers.max())), senders.size)
     return NodeIds(senders, receivers)
 
 
-def _numbered_through(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _relabelled(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the distinct ids in ascending order, and the position of each id among them."""
     smallest, largest = (int(ids.min()), int(ids.max())) if ids.size else (0, 0)
     if largest - smallest >= _SPAN_OF_TABLE * ids.size:
@@ -120,19 +121,19 @@ def _numbered_through(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check_num_nodes(num_nodes: int, num_edges: int) -> None:
-    """Refuses a number of nodes in a file's header that is far beyond its number of edges.
+    """Refuses a file's header that declares far more nodes than the file has edges.
 
     Args:
         num_nodes: number of nodes that the header declares.
         num_edges: number of edges that the file holds.
 
     Raises:
-        AmbiguousFileError: there would be more than 2**20 nodes, and more than 16 for each edge.
+        AmbiguousFileError: there would be more than 2**20 nodes, and more than 16 per edge.
     """
     if num_nodes > max(_NODES_ALWAYS_ALLOWED, _NODES_PER_EDGE_ALLOWED * num_edges):
         raise AmbiguousFileError(
             f"declares {num_nodes:,} nodes for {num_edges:,} edges, so that nearly all nodes would "
-            f"have none. If that is meant, {option_advice(f'num_nodes={num_nodes}')}."
+            f"have none. If that is intended, {option_advice(f'num_nodes={num_nodes}')}."
         )
 
 
@@ -141,8 +142,8 @@ def _check_dense(largest: int, num_edges: int) -> None:
         return
     raise AmbiguousFileError(
         f"the largest id is {largest} and there are {num_edges:,} edges, so that nearly all of "
-        f"{largest + 1:,} nodes would have none (more than 2**20 nodes and more than 16 for each "
-        "edge are refused). To number the ids through and keep them in graph.node_names, "
+        f"{largest + 1:,} nodes would have none (more than 2**20 nodes and more than 16 per edge "
+        "are refused). To relabel the ids and keep them in graph.node_names, "
         f"{option_advice('relabel=True', '--relabel')}; if ids are rows, "
         f"{option_advice('relabel=False', '--no-relabel')}."
     )
@@ -156,17 +157,17 @@ def ids_of_texts(
     num_nodes: int | None,
     place: Callable[[int], str],
 ) -> NodeIds:
-    """Takes texts for whole numbers if all of them are, and for names if none of them is a number.
+    """Reads texts as whole numbers if all of them are, and as names if none of them is a number.
 
     Args:
-        codes: int [num_edges] twice, of senders and of receivers, positions in ``texts``.
-        texts: the distinct ids as the file has them, trimmed.
+        codes: int [num_edges] of senders and of receivers, positions in ``texts``.
+        texts: the distinct ids of the file, trimmed.
         relabel: None or True relabels names; True relabels anything; False refuses names.
         num_nodes: the number of nodes that the caller gave, or None.
-        place: where the text of a code was first seen, for messages.
+        place: returns where the text of a code first occurs, for messages.
 
     Returns:
-        The edges; names keep the order in which they were first seen.
+        The edges; names are in the order of their first occurrence.
 
     Raises:
         AmbiguousFileError: some are numbers and others are not, a number is not whole, or names
@@ -183,10 +184,19 @@ def ids_of_texts(
     if relabel is False:
         raise AmbiguousFileError(
             f"{place(unlike)}: the id {texts[unlike][:80]!r} is a name, which is not a row; "
-            "leave out relabel=False (--no-relabel), so that ids are numbered through and kept in "
+            "leave out relabel=False (--no-relabel) to relabel ids and keep them in "
             "graph.node_names."
         )
+    _check_all_named(len(texts), num_nodes)
     return NodeIds(*codes, _names_array(texts))
+
+
+def _check_all_named(num_names: int, num_nodes: int | None) -> None:
+    if num_nodes not in (None, num_names):
+        raise AmbiguousFileError(
+            f"num_nodes is {num_nodes}, and {num_names} ids occur, each the name of a node; leave "
+            "num_nodes out. from_pandas(frame, node_names=ids) also knows nodes without edges."
+        )
 
 
 def _refuse_mixture(
@@ -218,7 +228,7 @@ def _ids_of_whole_numbers(
         )
     if not relabel:
         _check_dense(max(max(values), -min(values)), codes[0].size)
-    # Beyond 64 bits ids are kept as texts; equal numbers, as 7 and 07, stay one node.
+    # Beyond 64 bits ids are kept as texts; equal numbers, such as 7 and 07, stay one node.
     distinct = sorted(set(values))
     rows = {value: row for row, value in enumerate(distinct)}
     table = np.array([rows[value] for value in values], np.int64)
@@ -236,7 +246,7 @@ def _whole(text: str) -> int | None:
     if not is_number(text):
         return None
     value = float(text)
-    # Up to here every whole number has a float of its own.
+    # Up to 2**53 every whole number has a float of its own.
     return int(value) if value.is_integer() and abs(value) <= 2**53 else None
 
 
@@ -250,7 +260,8 @@ def _names_array(names: Sequence[str]) -> np.ndarray:
         str [len(names)].
 
     Raises:
-        BrokenFileError: the array would take more than 256 MiB and 16 times what the names take.
+        BrokenFileError: the array would take more than 256 MiB and more than 16 times the size of
+            the names.
     """
     longest = max(map(len, names), default=1)
     allowed = _NAME_WASTE_ALLOWED * 4 * sum(map(len, names))

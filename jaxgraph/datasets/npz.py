@@ -1,4 +1,4 @@
-"""Arrays from npy and npz files; no memory is reserved because a header says so."""
+"""Arrays from npy and npz files; headers do not decide how much memory is reserved."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def load_npy(path: Path) -> np.ndarray:
 
 
 def load_npz(path: Path) -> Mapping[str, Any]:
-    """Opens an npz file, whose object arrays may hold what ``load_pickle`` reads.
+    """Opens an npz file; its object arrays may hold any data of ``load_pickle``.
 
-    A member is read when it is asked for; one that nobody asks for may hold anything.
+    Members are read on access; the others may hold anything.
 
     Args:
         path: the file.
@@ -59,7 +59,7 @@ def load_npz(path: Path) -> Mapping[str, Any]:
         one raises a ValueError if it is broken, or if a pickle inside asks for any other type.
 
     Raises:
-        ValueError: the file is broken or truncated, or its members are out of proportion to it.
+        ValueError: the file is broken or truncated, or its members are far larger than the file.
     """
     with reading(path, "an npz archive"), zipfile.ZipFile(path) as archive:
         members = archive.infolist()
@@ -79,7 +79,7 @@ class _Npz(Mapping[str, Any]):
         member, path = self._members[name], self._path
         with reading(path, "an npz archive"):
             if member.compress_type not in _METHODS or member.flag_bits & _ENCRYPTED:
-                raise ValueError(f"{name} is encrypted, or compressed by a method of its own")
+                raise ValueError(f"{name} is encrypted, or compressed by an unsupported method")
             with zipfile.ZipFile(path) as archive, archive.open(member) as stream:
                 return _array(stream, member.file_size, path)
 
@@ -94,7 +94,7 @@ class _Npz(Mapping[str, Any]):
 
 
 def _array(stream: IO[bytes], num_bytes: int, path: Path) -> Any:
-    """Reads one array, of a stream that says how many bytes it has."""
+    """Reads one array from a stream of so many bytes."""
     version = np.lib.format.read_magic(stream)
     if version not in _HEADERS:
         raise ValueError(f"an array in version {version} of the npy format")
@@ -102,7 +102,7 @@ def _array(stream: IO[bytes], num_bytes: int, path: Path) -> Any:
         # numpy warns of sizes with an L, as Python 2 wrote them.
         warnings.simplefilter("ignore", UserWarning)
         shape, fortran, dtype = _HEADERS[version](stream)
-    # Read past the end: only there an archive compares its checksum.
+    # Read past the end: an archive compares its checksum only there.
     content = stream.read(num_bytes + 1)
     if dtype.hasobject:
         return unpickled(content, path)

@@ -23,7 +23,7 @@ from jaxgraph.graph import Graph
 
 __all__ = ["NAMES", "load_ogb", "read_ogb_folder"]
 
-# By name: the folder, and whether the files hold one direction of undirected edges.
+# By name: the folder, and whether the files hold only one direction of undirected edges.
 _FOLDERS = {
     "ogbn-arxiv": ("ogbn_arxiv", False),
     "ogbn-products": ("ogbn_products", True),
@@ -44,13 +44,13 @@ def load_ogb(
 
     Args:
         name: "ogbn-arxiv", "ogbn-products", "ogbn-proteins" or "ogbn-papers100m".
-        folder: holds the data set's folder (as ``ogbn_arxiv``), or is that folder.
-        undirected: whether the reverse of every edge is added; None does what the benchmark does:
-            yes for products and proteins, no for the citation graphs, which are directed.
+        folder: holds the data set's folder (such as ``ogbn_arxiv``), or is that folder.
+        undirected: whether the reverse of every edge is added; None: as the benchmark does, yes for
+            products and proteins, no for the citation graphs, which are directed.
         split: the folder in ``split``; None takes the only one.
 
     Returns:
-        The graph, with what it has of features, edge features, labels, and the three masks.
+        The graph, with its features, edge features and labels, and the three masks.
 
     Raises:
         ValueError: as ``read_ogb_folder``.
@@ -96,7 +96,7 @@ def read_ogb_folder(
     if fields["labels"].shape[0] != fields["num_nodes"]:
         raise BrokenFileError(
             f"{folder / 'raw'}: has labels of {fields['labels'].shape[0]} nodes; expected "
-            f"{fields['num_nodes']}, as the number of nodes says. Fetch the files again."
+            f"{fields['num_nodes']}, the declared number of nodes. Fetch the files again."
         )
     fields |= _masks(folder, split, fields["num_nodes"])
     with reading(folder, "a graph of the Open Graph Benchmark"):
@@ -173,8 +173,7 @@ def _raw(folder: Path, file_name: str) -> Path:
 
 def _csv(path: Path, dtype: Any) -> np.ndarray:
     with reading(path, "compressed comma-separated numbers"), warnings.catch_warnings():
-        # A file without lines is a warning to numpy, and so are ids that are fractions; here it is
-        # a broken file.
+        # NumPy only warns of a file without lines, and of fractional ids; here the file is broken.
         warnings.simplefilter("error")
         with opened_text(path) as stream:
             return np.loadtxt(stream, dtype=dtype, delimiter=",", ndmin=2)
@@ -183,7 +182,7 @@ def _csv(path: Path, dtype: Any) -> np.ndarray:
 def _only_count(counts: np.ndarray, path: Path) -> int:
     if counts.size != 1:
         raise BrokenFileError(
-            f"{path}: tells of {counts.size} graphs; expected one. Data sets of graph property "
+            f"{path}: declares {counts.size} graphs; expected one. Data sets of graph property "
             "prediction, which have many, cannot be read."
         )
     count = counts.reshape(-1)[0]

@@ -2,9 +2,9 @@
 
 A pickle is a program for a stack machine. Python's own machine looks names up, calls what it finds,
 and lets BUILD set any attribute of any object on the stack. This one knows a list of names; each
-means a function of ours that checks its arguments. BUILD completes objects that those functions
-made, nothing else. The file bounds the memory, to about 100 times its size: an index of the memo is
-a key, a length is compared with the bytes that are left, and copies are charged to a budget.
+stands for a function of ours that checks its arguments. BUILD completes only objects that those
+functions made. Memory is bounded to about 100 times the size of the file: memo indices are keys of
+a dictionary, lengths are compared with the remaining bytes, and copies are charged to a budget.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["ForbiddenNameError", "Machine", "Name", "Unbuilt"]
 _NEWEST_PROTOCOL = 5
 _LONGEST_NUMBER = 1000  # characters of a number in a text protocol, and bytes of an integer
 _COPIES = 8
-"""A file may make us copy this many times its size."""
+"""Copies that a file may cause, in multiples of its size."""
 _ALWAYS_COPIED = 1 << 20
 
 
@@ -28,11 +28,11 @@ class ForbiddenNameError(ValueError):
 
 
 class Name:
-    """A name on the list, which a pickle may call, or pass to a call.
+    """A name on the list: a pickle may call it, or pass it to a call.
 
     Args:
-        call: makes an object of the machine and the arguments; None: not to be called.
-        new: makes an object that is to be built; None: the name is not of such a class.
+        call: makes an object from the machine and the arguments; None: it cannot be called.
+        new: makes an object for BUILD to complete; None: it is no such class.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Name:
 
 
 class Unbuilt:
-    """An object whose state is still to come. BUILD replaces it by what ``built`` returns."""
+    """An object without its state; BUILD replaces it by the result of ``built``."""
 
     def __init__(self) -> None:
         self.memo_keys: list[int] = []
@@ -58,7 +58,7 @@ class Machine:
 
     Args:
         content: the pickle.
-        names: what it may ask for, by module and name.
+        names: those that it may ask for, by module and name.
     """
 
     def __init__(self, content: bytes, names: Mapping[tuple[str, str], Name]) -> None:
@@ -75,7 +75,7 @@ class Machine:
 
         Raises:
             ForbiddenNameError: it asks for a name that is not on the list.
-            ValueError: it is broken, truncated, or builds what is no data.
+            ValueError: it is broken, truncated, or builds anything but data.
         """
         content, size = self._content, len(self._content)
         while True:
@@ -140,7 +140,7 @@ class Machine:
         self._stack.append(value)
 
     def _pop(self) -> Any:
-        # Objects before a mark belong to the object that the mark begins.
+        # Objects below the last mark belong to an outer object.
         if len(self._stack) <= (self._marks[-1] if self._marks else 0):
             raise ValueError("an instruction finds too few objects")
         return self._stack.pop()
@@ -245,8 +245,8 @@ class Machine:
         found = self._names.get((module, name))
         if found is None:
             raise ForbiddenNameError(
-                f"the pickle asks for {module[:80]}.{name[:80]}, which a graph's data has no use "
-                "for; only numpy arrays, CSR matrices, lists and dictionaries are read. Do not "
+                f"the pickle asks for {module[:80]}.{name[:80]}, which data of graphs does not "
+                "use; only numpy arrays, CSR matrices, lists and dictionaries are read. Do not "
                 "open this file with another program unless you trust its source."
             )
         self._push(found)
@@ -260,13 +260,13 @@ class Machine:
     def _reduce(self) -> None:
         args, function = self._pop(), self._pop()
         if not isinstance(function, Name) or function.call is None or type(args) is not tuple:
-            raise ValueError("it calls what cannot be called")
+            raise ValueError("it calls an object that cannot be called")
         self._push(function.call(self, *args))
 
     def _newobj(self) -> None:
         args, kind = self._pop(), self._pop()
         if not isinstance(kind, Name) or kind.new is None or type(args) is not tuple or args:
-            raise ValueError("it makes an object of what is no class of data")
+            raise ValueError("it makes an object of a class that is not one of data")
         self._push(kind.new())
 
     def _build(self) -> None:
@@ -284,7 +284,7 @@ def _set_items(target: dict[Any, Any], items: list[Any]) -> None:
     if len(items) % 2:
         raise ValueError("a key without a value")
     for key in items[::2]:
-        # Other keys have no use in data, and could be made to collide.
+        # Data uses no other keys, and those could be made to collide.
         if type(key) is not str and not (type(key) is int and -(2**63) <= key < 2**63):
             raise ValueError(f"a {type(key).__name__} is a key; expected integers and strings")
     target.update(zip(items[::2], items[1::2], strict=True))

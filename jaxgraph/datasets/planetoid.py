@@ -31,19 +31,19 @@ def load_planetoid(name: str, folder: Path, *, features: bool = True) -> Graph:
     """Reads a citation network with its public split of 20 training nodes of each class.
 
     Edges are made undirected; repeated edges and self-loops are removed. Nodes that the files leave
-    out (15 of Citeseer) have features of zero, label -1 and are in no mask; a row of labels without
-    a class is label -1, too, and refused where the split has its node. Features are those of the
-    files, 0 and 1 or (Pubmed) TF-IDF, as PyTorch Geometric reads them; the papers' recipes divide
-    each row by its sum, which is ``transforms.normalize_features``.
+    out (15 of Citeseer) have zero features and label -1, and are in no mask. A row of labels
+    without a class gives label -1, too; it is refused if its node is in the split. Features are
+    those of the files, 0 and 1 or (Pubmed) TF-IDF, as in PyTorch Geometric; the papers divide each
+    row by its sum (``transforms.normalize_features``).
 
     Args:
         name: "cora", "citeseer" or "pubmed".
         folder: holds ``planetoid/ind.<name>.*``, or the files themselves.
-        features: False reads the graph, the classes and the split alone; the files ``x``, ``tx``
-            and ``allx`` need not be there.
+        features: False reads only the graph, the classes and the split, without the files ``x``,
+            ``tx`` and ``allx``.
 
     Returns:
-        The graph, with features, sparse where few are not 0, classes and the three masks.
+        The graph, with features (sparse where most are 0), classes and the three masks.
 
     Raises:
         ValueError: a file is missing or broken, asks for a forbidden type, or does not fit the
@@ -133,7 +133,7 @@ def _check_rows(path: Path, num_rows: int, expected: int) -> None:
 
 
 def _classes_of_rows(paths: Mapping[str, Path]) -> dict[str, np.ndarray]:
-    """The class of each row of the files of labels, -1 where a row has none."""
+    """Returns the class of each row of the label files, -1 where a row has none."""
     one_hot = {part: _loaded(paths[part], np.ndarray, "matrix") for part in ("ally", "y", "ty")}
     for part, rows in one_hot.items():
         with reading(paths[part], "one-hot rows of labels"):
@@ -142,7 +142,7 @@ def _classes_of_rows(paths: Mapping[str, Path]) -> dict[str, np.ndarray]:
             if not np.isin(rows, (0, 1)).all() or (np.count_nonzero(rows, axis=1) > 1).any():
                 raise ValueError("a row has more than a single 1")
             if rows.shape[1] != one_hot["ally"].shape[1]:
-                raise ValueError(f"{rows.shape[1]} classes, of which ally has another number")
+                raise ValueError(f"it has {rows.shape[1]} classes, and ally another number")
     train = one_hot["y"]
     if not np.array_equal(train, one_hot["ally"][: len(train)]):
         raise BrokenFileError(
@@ -181,7 +181,7 @@ def _features(
     test_ids: np.ndarray,
     num_nodes: int,
 ) -> np.ndarray | sp.csr_array:
-    """The rows of all nodes: those of ``allx``, and of ``tx`` where ``test.index`` says."""
+    """Returns the rows of all nodes: of ``allx``, and of ``tx`` for the ids in ``test.index``."""
     rows = {"x": num_train, "allx": num_others, "tx": test_ids.size}
     read = {part: _loaded(paths[part], sp.csr_array, "CSR matrix") for part in rows}
     columns = read["allx"].shape[1]
@@ -197,7 +197,7 @@ def _features(
             f"{paths['x']}: its rows are not the first of {paths['allx'].name}; the files must be "
             "of one data set."
         )
-    # Nodes of no file have a row of zeros, the last.
+    # Nodes that no file has get the last row, zeros.
     stacked: Any = sp.vstack(
         [read["allx"], read["tx"], sp.csr_array((1, columns), dtype=np.float32)], format="csr"
     )

@@ -1,4 +1,4 @@
-"""The report of what a reader found in a file and decided about it."""
+"""The report of how a reader read a file."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _SEPARATOR_NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 
 @dataclass(frozen=True, kw_only=True)
 class ReadReport:
-    """Says what a reader found in a file; its string is one line for people.
+    """Reports how a reader read a file; its string is one line.
 
     Args:
         path: the file.
         format: "text", "MatrixMarket", "METIS", "Parquet", "npy" or "npz".
         num_nodes: number of nodes of the graph, before any transform.
         num_edges: number of edges of the graph, before any transform.
-        separator: the character between columns, None for white space; of a text.
+        separator: in a text, the character between columns; None: white space.
         header: the names of the columns, or None where the file has none.
         columns: the sender's and the receiver's column, by name, or by number from 0.
         weight_column: the column that became the edges' weights, or None.
         ignored_columns: the other columns.
         num_comments: number of comment lines before the first edge.
-        declared_counts: the numbers of a line of counts, or of a comment (nodes, edges), or None.
+        declared_counts: the numbers in a line of counts, or in a comment (nodes, edges), or None.
         relabelled: whether the ids of the file are in ``graph.node_names``; else ids are rows.
         notes: anything else that was decided, one sentence each.
     """

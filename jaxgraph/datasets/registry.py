@@ -67,15 +67,15 @@ def names() -> tuple[str, ...]:
 def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: Any) -> Graph:
     """Loads a data set, or makes a generated graph, by name.
 
-    A name that ends as a list of edges does (``.csv``, ``.mtx``, ``.npz``, ``.txt`` and so on) is
-    read as one by ``read_edge_list``, from ``data_dir`` if that is given.
+    A name with the suffix of an edge list (``.csv``, ``.mtx``, ``.npz``, ``.txt`` and so on) is
+    read by ``read_edge_list``, from ``data_dir`` if that is given.
 
     Args:
-        name: one of ``names()``, in any case, or the file name of a list of edges.
-        data_dir: the folder of the data sets' files; None takes the environment's JAXGRAPH_DATA.
+        name: one of ``names()``, in any case, or the file name of an edge list.
+        data_dir: the folder of the data sets' files; None: the environment variable JAXGRAPH_DATA.
             Built-in and generated graphs need none.
-        **options: of the data set, as ``split_seed=1`` or ``num_nodes=1000``; see the functions of
-            ``jaxgraph.datasets``.
+        **options: of the data set, such as ``split_seed=1`` or ``num_nodes=1000``; see the
+            functions of ``jaxgraph.datasets``.
 
     Returns:
         The graph.
@@ -98,14 +98,14 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, **options: A
 
 
 def is_file_name(name: str, data_dir: str | os.PathLike[str] | None = None) -> bool:
-    """Tells whether ``load`` reads a list of edges of this name, rather than a data set.
+    """Tells whether ``load`` reads an edge list of this name, rather than a data set.
 
     Args:
-        name: what ``load`` is called with.
+        name: the name given to ``load``.
         data_dir: its folder, or None.
 
     Returns:
-        Whether the name ends as a list of edges does, or is no data set and a file is there.
+        Whether the name has the suffix of an edge list, or is that of a file and of no data set.
     """
     if name.lower().endswith(edge_list.SUFFIXES):
         return True

@@ -1,8 +1,8 @@
-"""Pickles of data, read without a call of the functions that they name.
+"""Pickles of data, read without calling the functions that they name.
 
-A pickle is a program that may call any function by name. The data sets of the field need very few
-names: numpy arrays, CSR matrices, a dictionary of lists. Any other is refused, not looked up, and
-what those few build is made here, from checked arguments (see ``pickle_machine``).
+A pickle is a program that may call any function by name. Data sets need few names: those of numpy
+arrays, CSR matrices and dictionaries of lists. All others are refused without a look-up. The
+objects of these few are made here, from checked arguments (see ``pickle_machine``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_DIMENSIONS = 32
 _DEEPEST = 32
 """Levels of lists and dictionaries in each other."""
 _MOST_VISITS = 4
-"""A file may have this many objects for each of its bytes, counted as often as they are met."""
+"""Objects per byte that a file may have, each counted at every visit."""
 
 
 def load_pickle(path: Path) -> Any:
@@ -53,7 +53,7 @@ def unpickled(content: bytes, path: Path) -> Any:
         path: the file, for the message.
 
     Returns:
-        The object; what a zero-dimensional object array holds in place of the array.
+        The object; for a zero-dimensional object array, its element.
 
     Raises:
         ValueError: as ``load_pickle``.
@@ -69,13 +69,13 @@ def unpickled(content: bytes, path: Path) -> Any:
 
 
 def checked_array(dtype: np.dtype, shape: Any, fortran: bool, content: bytes) -> np.ndarray:
-    """Makes an array of bytes from a file.
+    """Makes an array from the bytes of a file.
 
     Args:
         dtype: of its elements.
         shape: of the array.
         fortran: whether the first axis is the fastest.
-        content: as many bytes as the array has.
+        content: the bytes of the array.
 
     Returns:
         A read-only view of the bytes.
@@ -107,7 +107,7 @@ def _count(shape: Any) -> int:
 
 
 def _bytes_of(machine: Machine, value: Any) -> bytes:
-    """The bytes of an array; Python 2 pickled them as text, of one character a byte."""
+    """Returns the bytes of an array; Python 2 pickled them as text of one character per byte."""
     if type(value) is str:
         machine.spend(len(value))
         return value.encode("latin1")
@@ -117,12 +117,12 @@ def _bytes_of(machine: Machine, value: Any) -> bytes:
 
 
 class _Dtype(Unbuilt):
-    """Gets its byte order by BUILD. Whatever else a state holds cannot be a number's."""
+    """Gets its byte order from BUILD. A type of numbers has no other state."""
 
     def __init__(self, code: Any) -> None:
         super().__init__()
         if type(code) is not str or not _DTYPE.fullmatch(code):
-            raise ValueError("an array of a type that data has no use for; expected numbers")
+            raise ValueError("an array of a type that data does not use; expected numbers")
         self._dtype = np.dtype(object if "O" in code else code)
 
     def built(self, machine: Machine, state: Any) -> np.dtype:
@@ -183,7 +183,7 @@ class _CompressedColumns(_Compressed):
 
 def _reconstructed_array(machine: Machine, kind: Any, shape: Any, code: Any) -> _Array:
     if kind is not _NAMES["numpy", "ndarray"]:
-        raise ValueError("an array of a class that is none of arrays")
+        raise ValueError("an array of a class that is not one of arrays")
     return _Array()
 
 
@@ -203,13 +203,13 @@ def _scalar(machine: Machine, dtype: Any, content: Any) -> Any:
 
 def _reconstructed(machine: Machine, kind: Any, base: Any, state: Any) -> Unbuilt:
     if not isinstance(kind, Name) or kind.new is None or state is not None:
-        raise ValueError("it makes an object of what is no class of data")
+        raise ValueError("it makes an object of a class that is not one of data")
     return kind.new()
 
 
 def _encoded(machine: Machine, text: Any, encoding: Any = "latin1") -> bytes:
     if (type(text), type(encoding)) != (str, str) or encoding not in ("latin1", "latin-1"):
-        raise ValueError("bytes that are no text of one character a byte")
+        raise ValueError("bytes that are no text of one character per byte")
     return _bytes_of(machine, text)
 
 
@@ -261,7 +261,7 @@ _LEAVES = frozenset({type(None), bool, int, float, str, bytes, sp.csr_array})
 
 
 def _check_data(value: Any, most: int) -> None:
-    """Refuses objects that are no data, refer to themselves, or are huge once they are copied."""
+    """Refuses objects that are no data, contain themselves, or are huge once copied."""
     level, depth = [value], 0
     while level:
         below: list[Any] = []
@@ -279,7 +279,7 @@ def _check_data(value: Any, most: int) -> None:
             most -= len(contained)
             if most < 0 or depth > _DEEPEST:
                 raise ValueError("lists that hold each other too often or too deeply")
-            # Most lists hold numbers alone.
+            # Most lists hold only numbers: skip them.
             if not set(map(type, contained)) <= _LEAVES:
                 below.extend(contained)
         level, depth = below, depth + 1

@@ -1,4 +1,4 @@
-"""Sparse matrices of arrays from files, whose indices nobody has checked."""
+"""Sparse matrices from arrays of files, with unchecked indices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["compressed_rows", "places_of_entries"]
 
 
 def compressed_rows(data: Any, indices: Any, indptr: Any, shape: Any) -> sp.csr_array:
-    """Makes a CSR matrix. SciPy's compiled code trusts indices; here they are checked before it.
+    """Makes a CSR matrix from checked indices: SciPy's compiled code trusts them.
 
     Args:
         data: [entries], numbers.
@@ -37,7 +37,7 @@ def compressed_rows(data: Any, indices: Any, indptr: Any, shape: Any) -> sp.csr_
         raise ValueError(f"a CSR matrix of {data.size} values and {indices.size} indices")
     if indptr.size != rows + 1:
         raise ValueError(f"a CSR matrix of {rows} rows with {indptr.size} row pointers")
-    # Compared before any conversion, which could wrap around.
+    # Compared before any conversion, since that could wrap around.
     ascending = bool((indptr[1:] >= indptr[:-1]).all())
     if int(indptr[0]) != 0 or int(indptr[-1]) != indices.size or not ascending:
         raise ValueError("a CSR matrix whose row pointers do not ascend from 0 to its entries")

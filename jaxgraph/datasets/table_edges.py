@@ -126,8 +126,8 @@ def read_parquet(
         from pyarrow import parquet
     except ImportError as error:
         raise MissingPackageError(
-            "a Parquet file is read by pyarrow, which is not installed; pip install "
-            "'jaxgraph[files]' installs it"
+            "reading a Parquet file needs pyarrow, which is not installed; install it with "
+            "pip install 'jaxgraph[files]'"
         ) from error
     source = parquet.ParquetFile(path, memory_map=False)
     names = tuple(source.schema_arrow.names)

@@ -1,4 +1,4 @@
-"""Edges from text: NumPy's reader for plain numbers, and one that takes names and odd numbers."""
+"""Edges from text: NumPy reads plain numbers; names and odd numbers are read cell by cell."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from jaxgraph.datasets.text_layout import Layout, is_edge, open_text, split_cell
 
 __all__ = ["TextEdges", "check_counts", "is_empty_column", "read_text_edges"]
 
-# Times in seconds since 1970 have been above since 1973.
+# Times in seconds since 1970 have exceeded this since 1973.
 _LIKE_TIMES = 1e8
 _ROWS_AT_A_TIME = 1 << 13
 
@@ -57,7 +57,7 @@ def read_text_edges(
     Args:
         path: the file.
         layout: how it is written.
-        columns: which columns are read.
+        columns: the columns to read.
         relabel: as of ``read_edge_list``.
         num_nodes: the number of nodes that the caller gave, or None.
 
@@ -65,7 +65,7 @@ def read_text_edges(
         The edges.
 
     Raises:
-        AmbiguousFileError: ids or weights can be taken in several ways.
+        AmbiguousFileError: ids or weights can be read in several ways.
         BrokenFileError: a line is not like the others; the message says which.
     """
     numbers = _plain_numbers(path, layout, columns)
@@ -104,7 +104,7 @@ def _line_of_edge(path: Path, layout: Layout, edge: int) -> int:
 
 
 def is_empty_column(path: Path, layout: Layout, column: int) -> bool:
-    """Tells whether no edge has anything in a column, as where every line ends with a comma.
+    """Tells whether a column is empty, as when every line ends with a comma.
 
     Args:
         path: the file.
@@ -119,12 +119,12 @@ def is_empty_column(path: Path, layout: Layout, column: int) -> bool:
     with open_text(path) as stream:
         _skip(stream, layout.skipped)
         cells = (split_cells(line, layout.separator) for line in stream if is_edge(line))
-        # A line of another length is the reader's to refuse.
+        # The reader refuses lines of another length.
         return not any(row[column] for row in cells if len(row) > column)
 
 
 def check_counts(layout: Layout, edges: TextEdges, wanted: bool | None) -> int | None:
-    """Compares a line of counts with the edges, and finds one that may be taken for an edge.
+    """Compares a line of counts with the edges, and refuses a first edge that may be one.
 
     Args:
         layout: of the file.
@@ -136,7 +136,7 @@ def check_counts(layout: Layout, edges: TextEdges, wanted: bool | None) -> int |
 
     Raises:
         AmbiguousFileError: the first edge may be a line of counts.
-        BrokenFileError: the counts are not those of the edges.
+        BrokenFileError: the counts do not fit the edges.
     """
     senders, receivers = edges.ids.senders, edges.ids.receivers
     names = edges.ids.names
@@ -157,9 +157,8 @@ def check_counts(layout: Layout, edges: TextEdges, wanted: bool | None) -> int |
     largest = -1 if named else int(max(senders.max(), receivers.max()))
     if nodes is not None and not named and nodes <= largest:
         raise AmbiguousFileError(
-            f"its first line declares {nodes} nodes, and the largest id is {largest}; ids from 1 "
-            f"would be one less. To number the ids through, "
-            f"{option_advice('relabel=True', '--relabel')}."
+            f"its first line declares {nodes} nodes, and the largest id is {largest}; do ids start "
+            f"at 1? To relabel them, {option_advice('relabel=True', '--relabel')}."
         )
     return None if named else nodes
 
@@ -175,7 +174,7 @@ def _check_first_edge(
 ) -> None:
     first = [int(senders[0]), int(receivers[0])]
     if weights is not None:
-        # As above MatrixMarket's entries: rows, columns, entries.
+        # As in MatrixMarket: rows, columns, entries.
         if first[0] != first[1] or not float(weights[0]).is_integer():
             return
         first = [first[0], int(weights[0])]
@@ -200,11 +199,11 @@ def _plain_numbers(
     kinds: dict[int, Any] = {columns.sender: np.int64, columns.receiver: np.int64}
     if columns.weight is not None:
         kinds[columns.weight] = np.float64
-    # A column that is ignored is split off all the same, so that lines of another length are seen.
+    # Ignored columns are split off too, so that lines of another length are noticed.
     dtype = np.dtype(
         [(f"c{column}", kinds.get(column, "U1")) for column in range(layout.num_columns)]
     )
-    # Nearly no file has comments after the first edge, and looking for them takes time.
+    # Few files have comments after the first edge, and filtering them takes time.
     for may_have_comments in (False, True):
         with open_text(path) as stream:
             _skip(stream, layout.skipped)
@@ -247,15 +246,15 @@ def _check_unnamed_weights(
     looks_whole = layout.first_row[columns.weight].lstrip("+-").isdigit()
     if (looks_whole and (weights == np.rint(weights)).all()) or (weights >= _LIKE_TIMES).all():
         raise AmbiguousFileError(
-            f"nothing tells what its third column holds: {layout.first_row[columns.weight]!r} may "
-            "be a weight, a time or a kind. To ignore it, "
+            f"its third column is unnamed: {layout.first_row[columns.weight]!r} may be a weight, a "
+            "time or a type. To ignore it, "
             f"{option_advice('weights=False', '--weight-column none')}; if it holds weights, "
             f"{option_advice('weights=2', '--weight-column 2')}."
         )
 
 
 class _Codes(dict[str, int]):
-    """Numbers texts through as they are looked up; those that differ in blanks are one."""
+    """Numbers texts in the order of look-up; texts that differ in blanks share a number."""
 
     def __init__(self) -> None:
         self.of_trimmed: dict[str, int] = {}

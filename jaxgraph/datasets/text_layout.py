@@ -23,7 +23,7 @@ __all__ = ["Layout", "find_layout", "is_edge", "open_text", "split_cells"]
 
 _COMMENTS = ("#", "%")
 _SEPARATORS = "\t;|,"
-# As a command line passes a tab; a space is white space of any length.
+# A command line passes a tab as \t; a space is white space of any length.
 _SPELLED_OUT = {"\\t": "\t", " ": None}
 _LONGEST_LINE = 1 << 20
 _LINES_LOOKED_AT = 20
@@ -98,7 +98,7 @@ def split_cells(line: str, separator: str | None) -> list[str]:
 
 def is_edge(line: str) -> bool:
     """Tells whether a line is neither empty nor a comment."""
-    # Digits and letters, the first characters of nearly all lines, are beyond both marks.
+    # Digits and letters, with which nearly all lines start, sort after both comment marks.
     if "&" <= line[0] <= "z":
         return True
     content = trimmed(line)
@@ -112,19 +112,20 @@ def find_layout(
     header: bool | None = None,
     counts: bool | None = None,
 ) -> Layout:
-    """Looks at the first lines of a text of edges.
+    """Finds the layout of a text of edges from its first lines.
 
     Args:
         path: the file.
-        separator: the character between columns; None decides.
-        header: whether the first line holds names of columns; None decides.
-        counts: whether the first line holds counts; None decides where only one answer is possible.
+        separator: the character between columns; None finds it.
+        header: whether the first line holds names of columns; None finds out.
+        counts: whether the first line holds counts; None finds out where only one answer is
+            possible.
 
     Returns:
         The layout.
 
     Raises:
-        AmbiguousFileError: the lines can be taken in several ways.
+        AmbiguousFileError: the lines can be read in several ways.
         BrokenFileError: there is no line of edges, or a line of a megabyte.
     """
     lines, comments = _first_lines(path)
@@ -216,7 +217,7 @@ def _counts(rows: list[list[str]], wanted: bool | None) -> tuple[int, ...] | Non
     if len(first) == 3 and len(rows[1]) == 2:
         raise AmbiguousFileError(
             f"the first line, {' '.join(first)!r}, has three numbers and the next two, as in "
-            "MatrixMarket without its first line, where ids are from 1. Write "
+            "a MatrixMarket file without its header, whose ids start at 1. Write "
             "'%%MatrixMarket matrix coordinate pattern general' above it, or "
             f"{option_advice('counts=True')} if ids are rows from 0."
         )

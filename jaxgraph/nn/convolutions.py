@@ -18,6 +18,7 @@ from jax.typing import DTypeLike
 from jaxgraph import layers
 from jaxgraph.layers import DerivedFeatures, Features, FirstAggregation
 from jaxgraph.nn import parameters
+from jaxgraph.nn.module import Module
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.conv_stages import ConvStages
 from jaxgraph.parallel.whole_graph import on_device
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["GATConv", "GATv2Conv", "GCNConv", "GINConv", "GINEConv", "SAGEConv"]
 
 
-class GCNConv(nnx.Module):
+class GCNConv(Module):
     """y_i = sum_{j -> i} w_ij (x_j W) / sqrt(d_j d_i) + b, see `jaxgraph.layers.gcn_conv`.
 
     Args:
@@ -69,7 +70,12 @@ class GCNConv(nnx.Module):
         return layers.first_aggregation(aggregation, self.kernel.get_value())
 
     def __call__(
-        self, shard: Graph | Shard, x: Features, key: jax.Array | None = None, train: bool = False
+        self,
+        shard: Graph | Shard,
+        x: Features,
+        *,
+        key: jax.Array | None = None,
+        train: bool = False,
     ) -> jax.Array:
         """Returns y [rows, out_features] of x [rows, in_features] or this device's columns of x."""
         shard, x = on_device(shard, x)
@@ -77,7 +83,7 @@ class GCNConv(nnx.Module):
         return layers.gcn_conv(params, shard, x, add_self_loops=self.add_self_loops)
 
 
-class SAGEConv(nnx.Module):
+class SAGEConv(Module):
     """y_i = x_i W_self + reduce_{j -> i}(w_ij x_j) W_neighbor + b, see `jaxgraph.layers.sage_conv`.
 
     Args:
@@ -126,7 +132,12 @@ class SAGEConv(nnx.Module):
         return dataclasses.replace(found, is_joined_with_features=True)
 
     def __call__(
-        self, shard: Graph | Shard, x: Features, key: jax.Array | None = None, train: bool = False
+        self,
+        shard: Graph | Shard,
+        x: Features,
+        *,
+        key: jax.Array | None = None,
+        train: bool = False,
     ) -> jax.Array:
         """Returns y [rows, out_features] of x [rows, in_features] or this device's columns of x."""
         shard, x = on_device(shard, x)
@@ -134,7 +145,7 @@ class SAGEConv(nnx.Module):
         return layers.sage_conv(parameters.values(self), shard, x, reduce=self.reduce)
 
 
-class _AttentionConv(nnx.Module):
+class _AttentionConv(Module):
     """The shared code of GATConv and GATv2Conv, without parameters and score."""
 
     _layer: ClassVar[Callable[..., jax.Array]]
@@ -221,6 +232,7 @@ class _AttentionConv(nnx.Module):
         self,
         shard: Graph | Shard,
         x: Features | DerivedFeatures,
+        *,
         key: jax.Array | None = None,
         train: bool = False,
     ) -> jax.Array:
@@ -341,7 +353,7 @@ class GATv2Conv(_AttentionConv):
             self.receiver_bias = parameters.zeros(width, param_dtype)
 
 
-class GINConv(nnx.Module):
+class GINConv(Module):
     """y_i = relu(((1 + eps) x_i + sum_{j -> i} w_ij x_j) W_1 + b_1) W_2 + b_2
 
     See `jaxgraph.layers.gin_conv`; eps is learned.
@@ -401,7 +413,12 @@ class GINConv(nnx.Module):
         return dataclasses.replace(found, is_followed_by_maps=False)
 
     def __call__(
-        self, shard: Graph | Shard, x: Features, key: jax.Array | None = None, train: bool = False
+        self,
+        shard: Graph | Shard,
+        x: Features,
+        *,
+        key: jax.Array | None = None,
+        train: bool = False,
     ) -> jax.Array:
         """Returns y [rows, out_features] of x [rows, in_features] or this device's columns of x."""
         shard, x = on_device(shard, x)
@@ -448,7 +465,12 @@ class GINEConv(GINConv):
         return None
 
     def __call__(
-        self, shard: Graph | Shard, x: Features, key: jax.Array | None = None, train: bool = False
+        self,
+        shard: Graph | Shard,
+        x: Features,
+        *,
+        key: jax.Array | None = None,
+        train: bool = False,
     ) -> jax.Array:
         """Returns y [rows, out_features] of x [rows, in_features] or this device's columns of x."""
         shard, x = on_device(shard, x)

@@ -10,6 +10,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxgraph.nn import parameters
+from jaxgraph.nn.module import Module
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.whole_graph import nodes_on_device
 
@@ -21,7 +22,7 @@ __all__ = ["NodeEmbedding"]
 _normal = nnx.initializers.variance_scaling(1.0, "fan_in", "normal", out_axis=0)
 
 
-class NodeEmbedding(nnx.Module):
+class NodeEmbedding(Module):
     """One learned row for every node of the graph.
 
     Rows are drawn in the graph's order, so that the partition does not change them;

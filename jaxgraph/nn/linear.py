@@ -12,6 +12,7 @@ from jax.typing import DTypeLike
 from jaxgraph import layers
 from jaxgraph.layers import Features
 from jaxgraph.nn import parameters
+from jaxgraph.nn.module import Module
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.whole_graph import nodes_on_device
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Linear"]
 
 
-class Linear(nnx.Module):
+class Linear(Module):
     """y = x W + b
 
     W is one logical parameter [in_features, out_features], for x as rows of nodes and for x split
@@ -56,6 +57,7 @@ class Linear(nnx.Module):
         self,
         shard: Graph | Shard,
         x: Features,
+        *,
         key: jax.Array | None = None,
         train: bool = False,
     ) -> jax.Array:

@@ -136,7 +136,7 @@ class StackedModel(Stack):
         raise NotImplementedError
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class GCN(StackedModel):
     """Layers of `GCNConv`.
 
@@ -158,7 +158,7 @@ class GCN(StackedModel):
         return GCNConv(in_features, out_features, **options, **shared)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class DeepGCN(GCN):
     """GCN for many layers: H' = relu(GCN(H)) + H, or + H W where the widths differ.
 
@@ -182,7 +182,7 @@ class DeepGCN(GCN):
     _outer_residual: ClassVar[bool] = True
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class GraphSAGE(StackedModel):
     """Layers of `SAGEConv`.
 
@@ -204,7 +204,7 @@ class GraphSAGE(StackedModel):
         return SAGEConv(in_features, out_features, **options, **shared)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class GIN(StackedModel):
     """Layers of `GINConv`.
 
@@ -220,7 +220,7 @@ class GIN(StackedModel):
         return GINConv(in_features, out_features, use_output_bias=use_bias, **shared)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class GINE(StackedModel):
     """Layers of `GINEConv`.
 
@@ -247,7 +247,7 @@ class GINE(StackedModel):
         )
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class _AttentionModel(StackedModel):
     """A model whose layers concatenate their heads; the last averages them."""
 
@@ -279,7 +279,7 @@ class _AttentionModel(StackedModel):
         )
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class GAT(_AttentionModel):
     """Layers of `GATConv`.
 
@@ -305,7 +305,7 @@ class GAT(_AttentionModel):
     _kind: ClassVar[type[GATConv]] = GATConv
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class GATv2(_AttentionModel):
     """Layers of `GATv2Conv`.
 

@@ -11,6 +11,7 @@ from jax.typing import DTypeLike
 
 from jaxgraph import layers
 from jaxgraph.nn import parameters
+from jaxgraph.nn.module import Module
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.whole_graph import nodes_on_device
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["BatchNorm", "LayerNorm"]
 
 
-class BatchNorm(nnx.Module):
+class BatchNorm(Module):
     """y = (x - mean) / sqrt(var + epsilon) * scale + bias, by feature over all nodes of the graph.
 
     Training uses mean and variance (divided by the number of nodes) of this pass, and the running
@@ -90,7 +91,7 @@ class BatchNorm(nnx.Module):
         return layers.normalize(shard, x, *running, scale, bias, epsilon=self.epsilon), running
 
 
-class LayerNorm(nnx.Module):
+class LayerNorm(Module):
     """y_i = (x_i - mean(x_i)) / sqrt(var(x_i) + epsilon) * scale + bias, node by node.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -15,6 +15,7 @@ from jaxgraph import layers
 from jaxgraph.layers import Features
 from jaxgraph.nn import parameters
 from jaxgraph.nn.models import StackedModel
+from jaxgraph.nn.module import Module
 from jaxgraph.nn.protocol import Convolution
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.whole_graph import on_device
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["PNA", "PNAConv"]
 
 
-class PNAConv(nnx.Module):
+class PNAConv(Module):
     """y_i = x_i W_0 + b + sum_{s, a} scale_s(d_i) a_{j -> i}(x_i W_r + x_j W_s + c) W_{s, a}
 
     over scalers s and aggregators a, see `jaxgraph.layers.pna_conv`.
@@ -87,7 +88,12 @@ class PNAConv(nnx.Module):
         self.scalers = tuple(scalers)
 
     def __call__(
-        self, shard: Graph | Shard, x: Features, key: jax.Array | None = None, train: bool = False
+        self,
+        shard: Graph | Shard,
+        x: Features,
+        *,
+        key: jax.Array | None = None,
+        train: bool = False,
     ) -> jax.Array:
         """Returns y [rows, out_features] of x [rows, in_features] or this device's columns of x."""
         shard, x = on_device(shard, x)
@@ -101,7 +107,7 @@ class PNAConv(nnx.Module):
         )
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class PNA(StackedModel):
     """Layers of `PNAConv`, with messages of `hidden_features`.
 
@@ -117,7 +123,7 @@ class PNA(StackedModel):
       Corso et al., "Principal neighbourhood aggregation for graph nets", 2020.
     """
 
-    delta: float = field(kw_only=True)
+    delta: float
     aggregators: Sequence[str] = ("mean", "max", "min", "std")
     scalers: Sequence[str] = layers.SCALERS
 

@@ -16,6 +16,7 @@ from jaxgraph.nn import parameters
 from jaxgraph.nn.layer import joined_width
 from jaxgraph.nn.linear import Linear
 from jaxgraph.nn.models import StackedModel
+from jaxgraph.nn.module import Module
 from jaxgraph.nn.protocol import Convolution
 from jaxgraph.parallel import Shard
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["APPNP", "GCNII", "GCN2Conv"]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class APPNP(StackedModel):
     """A perceptron on every node, whose outputs are propagated: predict, then propagate.
 
@@ -87,7 +88,7 @@ class APPNP(StackedModel):
         )
 
 
-class GCN2Conv(nnx.Module):
+class GCN2Conv(Module):
     """y = (1 - beta) h + beta h W,  h = (1 - alpha) A x + alpha x_0,  beta = log(theta / layer + 1)
 
     See `jaxgraph.layers.gcn2_conv`.
@@ -137,9 +138,9 @@ class GCN2Conv(nnx.Module):
         self,
         shard: Graph | Shard,
         x: jax.Array,
+        *,
         key: jax.Array | None = None,
         train: bool = False,
-        *,
         initial: jax.Array | None = None,
     ) -> jax.Array:
         """Returns y [rows, features] of x and of `initial`, x_0, both [rows, features].
@@ -161,7 +162,7 @@ class GCN2Conv(nnx.Module):
         )
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class GCNII(StackedModel):
     """A linear map, layers of `GCN2Conv`, and a linear map; x_0 is the output of the first.
 

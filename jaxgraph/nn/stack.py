@@ -26,6 +26,7 @@ from jaxgraph.nn.layer import (
     joined_width,
     layer_keys,
 )
+from jaxgraph.nn.module import Module
 from jaxgraph.nn.normalization import BatchNorm
 from jaxgraph.nn.protocol import Convolution, declaration
 from jaxgraph.nn.remat import Policies, checked_policies, policies_for
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Stack"]
 
 
-class Stack(nnx.Module):
+class Stack(Module):
     """h = dropout(x_l);  x_{l+1} = activation(norm(conv_l(h) + residual_l(h)))
 
     The last layer is dropout and convolution alone. With jumping knowledge its input is
@@ -89,6 +90,11 @@ class Stack(nnx.Module):
     ) -> None:
         layers.check_rate(dropout)
         check_norm(norm)
+        if not callable(activation):
+            raise ValueError(
+                f"activation is {activation!r}; expected an elementwise function, such as "
+                "jax.nn.relu"
+            )
         _check_first(convolutions[0])
         self.policy = checked_policies(policy, len(convolutions))
         last = len(convolutions) - 1

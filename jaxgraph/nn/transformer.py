@@ -14,6 +14,7 @@ from jaxgraph import layers
 from jaxgraph.layers import Features
 from jaxgraph.nn import parameters
 from jaxgraph.nn.models import StackedModel
+from jaxgraph.nn.module import Module
 from jaxgraph.nn.protocol import Convolution
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.whole_graph import on_device
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Transformer", "TransformerConv"]
 
 
-class TransformerConv(nnx.Module):
+class TransformerConv(Module):
     """y_i = r_i + sum_{j -> i} softmax_j(<q_i, k_j> / sqrt(out_features)) v_j
 
     for every head, with q, k, v and r linear maps of x, see `jaxgraph.layers.transformer_conv`.
@@ -113,7 +114,12 @@ class TransformerConv(nnx.Module):
         return layers.attention_weights(stages, params, shard, parameters.in_dtype(x, self.dtype))
 
     def __call__(
-        self, shard: Graph | Shard, x: Features, key: jax.Array | None = None, train: bool = False
+        self,
+        shard: Graph | Shard,
+        x: Features,
+        *,
+        key: jax.Array | None = None,
+        train: bool = False,
     ) -> jax.Array:
         """Returns y [rows, heads * out_features], or [rows, out_features] without `concat`.
 
@@ -131,7 +137,7 @@ class TransformerConv(nnx.Module):
         )
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class Transformer(StackedModel):
     """Layers of `TransformerConv`; they concatenate their heads, and the last averages them.
 

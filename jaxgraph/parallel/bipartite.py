@@ -99,7 +99,7 @@ def bipartite(
 ) -> Bipartite:
     """Makes a neighbourhood of edges in COO form; call it outside of compiled functions.
 
-    Layers take `(x_senders, x_receivers)` with it, or `x_senders` where the receivers are the first
+    Layers take `(x_senders, x_receivers)`, or `x_senders` where the receivers are the first
     senders, and return rows of the receivers.
 
     Args:
@@ -113,9 +113,8 @@ def bipartite(
       receiver_degree: float [receivers], d_i; None: the edges that enter a node, or their weights.
         The mean divides by the edges that enter.
       receivers_first: whether the receivers are the first senders, as in a sample of neighbours.
-        Where they are, a receiver without an edge to itself lacks a self-loop, which layers add; in
-        other blocks there are none.
-      implementation: "mosaic_gpu", "cpu" or "xla"; None takes the fastest that can be used.
+        Layers then add a self-loop to a receiver without one; in other blocks they add none.
+      implementation: "mosaic_gpu", "cpu" or "xla"; None: the fastest that can be used.
 
     Returns:
       The neighbourhood, on JAX's default device.
@@ -154,7 +153,7 @@ def bipartite(
         if weights.ndim != 1:
             raise ValueError(
                 f"edge_weight has shape {list(weights.shape)}; expected [{len(senders)}], a number "
-                "for each edge; pass what has several columns as edges="
+                "for each edge; pass data of several columns as edges="
             )
         weights = _numbers("edge_weight", weights)[: len(senders)]
 

@@ -43,8 +43,7 @@ def hoist(
       `converted(params, *arguments)`, and `params`, which vary over devices as the examples do.
 
     Raises:
-      ValueError: values of which some differ between devices and some do not meet inside control
-        flow.
+      ValueError: control flow combines values that differ between devices with others.
     """
 
     def split(closed: Any, shape: Pytree) -> Any:
@@ -74,8 +73,7 @@ def trace_message(function: Callable[..., Pytree], *examples: Pytree) -> tuple[A
       Its jaxpr, closed, and the shapes of its result.
 
     Raises:
-      ValueError: values of which some differ between devices and some do not meet inside control
-        flow.
+      ValueError: control flow combines values that differ between devices with others.
     """
     return _traced(function, examples, lambda closed, shape: (closed, shape))
 

@@ -53,7 +53,7 @@ def column_request(
 
 
 def mesh_of_columns(mesh: Mesh, schedule: ColumnSchedule) -> Mesh:
-    """The devices in rows, each of which holds every slice of the features once.
+    """Arranges the devices in rows that each hold every slice of the features once.
 
     Args:
       mesh: of one axis.

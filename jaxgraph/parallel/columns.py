@@ -1,4 +1,4 @@
-"""The graph as layers on feature columns see it: all nodes, and edges among them in chunks (P3).
+"""The graph for layers on feature columns (P3): all nodes, and their edges in chunks.
 
 Its arrays are those of `jaxgraph.layout.column_tables`.
 """
@@ -45,7 +45,7 @@ class ColumnEdges:
 
 @pytree
 class ColumnTopology:
-    """The graph as layers on feature columns read it: all nodes, and edges of this device.
+    """The graph for layers on feature columns: all nodes, and the edges of this device.
 
     Attributes:
       nodes: of all parts.
@@ -53,7 +53,7 @@ class ColumnTopology:
       schedule: how features and rows are split.
       sizes: how the edges of a chunk are visited.
       axes: names of the mesh axes; columns differ over the last one.
-      implementation: which kernels reduce over the edges.
+      implementation: the implementation that reduces over the edges.
     """
 
     nodes: NodeTable
@@ -74,7 +74,7 @@ class ColumnTopology:
         return row * self.schedule.groups
 
     def own_parts(self, values: jax.Array) -> jax.Array:
-        """Of `values` [parts * rows, ...] those of the parts of this device's row of devices."""
+        """The rows of `values` [parts * rows, ...] of the parts of this device's row of devices."""
         rows = values.shape[0] // self.schedule.replicas
         start = self.first_part() // self.schedule.groups * rows
         return lax.dynamic_slice_in_dim(values, start, rows, 0)
@@ -82,7 +82,7 @@ class ColumnTopology:
     def each_part(
         self, chunk: jax.Array | int, function: Callable[[ColumnChunk], Pytree]
     ) -> Pytree:
-        """Applies a function to a chunk, part by part: [rows of the chunk in all parts, ...]."""
+        """Maps a chunk, part by part, to [rows of the chunk in all parts, ...]."""
         edges = _at(self.edges, chunk)
         first, groups = self.first_part(), self.schedule.groups
         if self.schedule.topology == "replicated":
@@ -102,13 +102,13 @@ class ColumnTopology:
         rows: Pytree,
         state: Pytree,
     ) -> Pytree:
-        """The state after `function(column chunk, its rows, state)`, part by part.
+        """Folds a function over a chunk, part by part.
 
         Args:
-          chunk: which one.
+          chunk: its index.
           function: `(column chunk, its rows, state) -> state`.
           rows: arrays [rows of the chunk in all parts, ...].
-          state: to start from.
+          state: the initial state.
 
         Returns:
           The last state.
@@ -126,7 +126,7 @@ class ColumnTopology:
         return lax.scan(step, state, (jnp.arange(groups), self._pushed(edges), by_part))[0]
 
     def _pushed(self, edges: ColumnEdges) -> ColumnEdges:
-        """The edges of all parts of this row of devices, [groups, ...]: indices, no features."""
+        """Gathers the edges of all parts of this row of devices, [groups, ...]."""
         return jax.tree.map(lambda leaf: lax.all_gather(leaf, self.axis), edges)
 
 
@@ -144,7 +144,7 @@ class ColumnChunk(OfOneBlock):
       topology: of the columns.
       between: its edges.
       part, chunk: int32 [], the first part, and the chunk of its rows.
-      num_parts: how many parts, one after the other.
+      num_parts: number of consecutive parts.
     """
 
     topology: ColumnTopology
@@ -179,13 +179,13 @@ class ColumnChunk(OfOneBlock):
         return self.between.data.get("edge_type")
 
     def own_rows(self, values: jax.Array) -> jax.Array:
-        """The receivers' rows of `values` [parts * rows, ...], 0 in those of padding."""
+        """The receivers' rows of `values` [parts * rows, ...], 0 in padding."""
         mask = self._rows(self.topology.nodes.node_mask)
         rows = self._rows(values)
         return jnp.where(mask.reshape(-1, *(1,) * (rows.ndim - 1)), rows, jnp.zeros((), rows.dtype))
 
     def sum(self, values: Pytree) -> Pytree:
-        """Raises: its rows are summed when they are complete."""
+        """Raises ValueError: the rows of a chunk are incomplete."""
         raise ValueError("a chunk of the columns holds shares of rows, which have no sum yet")
 
     def _rows(self, values: jax.Array) -> jax.Array:

@@ -38,7 +38,7 @@ class Rows:
     Attributes:
       sent: arrays [rows, ...] that messages read at their sender.
       received: arrays [rows, ...] that messages read at their receiver.
-      own: arrays [rows, ...] that the update reads, and no message.
+      own: arrays [rows, ...] that only the update reads.
     """
 
     sent: Pytree
@@ -58,13 +58,13 @@ class ConvStages:
       map: `(params, nodes, x) -> Rows`, of the nodes of one table.
       message: evaluated on chunks of edges.
       reducer: the reduction of the messages.
-      update: `(params, receivers, rows, outputs) -> y`, of the receivers' rows and what the reducer
-        returned for them.
-      message_params: `(params, sent) -> pytree`, what messages read of the parameters.
-      edge: which data of the edges messages read: "edges", "edge_weight", "edge_type" or None.
+      update: `(params, receivers, rows, outputs) -> y`, of the receivers' rows and the reducer's
+        outputs.
+      message_params: `(params, sent) -> pytree`, the parameters that messages read.
+      edge: the edge data that messages read: "edges", "edge_weight", "edge_type" or None.
       self_loops: whether a receiver without an edge to itself sends itself a message. Where
-        messages read data of the edges, that one is `message.to_itself`, and what messages read at
-        their receiver is a pair: `received`, and the mean of the data of the edges that enter.
+        messages read edge data, that message is `message.to_itself`, and messages read a pair at
+        their receiver: `received`, and the mean data of the edges that enter.
     """
 
     map: Callable[[Params, Nodes, Any], Rows]

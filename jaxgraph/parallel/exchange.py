@@ -1,8 +1,8 @@
-"""Rows that travel between parts, one part of the ring at a time.
+"""Exchange of rows between parts, one part of the ring at a time.
 
-Step s of the ring pairs every part p with p + s. A message is cut into units, and units that the
-same pairs need travel together: the schedule is a short list of partial permutations per step,
-fixed before compilation.
+Step s of the ring pairs every part p with p + s. A message is cut into segments, and each travels
+between the pairs that need it: a step is a short list of partial permutations, fixed before
+compilation.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ __all__ = [
 
 Pytree = Any
 MOST_SEGMENTS = 4
-"""Permutations per step at most: more would send fewer rows, in more and smaller messages."""
+"""Most permutations per step: more would send fewer rows in more and smaller messages."""
 FEWER_SEGMENTS_RATIO = 1.05
-"""Rows that may be sent beside those needed to have fewer permutations: each one is a latency, and
-XLA hides one at a time under the work on another part."""
+"""Rows sent per row needed, at most, to save permutations: each adds a latency, and XLA hides one
+at a time under the work on another part."""
 
 WHOLE_ANSWER_RATIO = 1.2
-"""Rows that may be sent beside those needed to send an answer without cutting it up."""
+"""Rows sent per row needed, at most, to send an answer uncut."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,10 +69,10 @@ class Route:
     rows: int
 
     def answers(self) -> Route:
-        """The route on which the answer to each message travels back.
+        """Returns the route on which the answer to each message travels back.
 
-        Answers are made in a table of all rows, at a time when most memory is in use. Where they
-        nearly fill it, it travels whole: cut into segments it would be held three times.
+        An answer is computed in a table of all rows, when memory use is highest. A nearly full
+        table travels whole: cut into segments it would be held three times.
         """
         return Route(tuple(self._answers_of(step) for step in self.steps), self.rows)
 
@@ -91,7 +91,7 @@ def _segments(counts: dict[tuple[int, int], int], unit: int) -> tuple[Segment, .
     needed = sum(counts.values())
     levels = sorted({count for count in counts.values() if count})
     while len(levels) > 1:
-        # Dropping a level makes its pairs send up to the next one: the cheapest goes.
+        # Without a level its pairs send up to the next one: drop the cheapest level.
         extra = [
             (after - level) * sum(count == level for count in counts.values())
             for level, after in itertools.pairwise(levels)
@@ -121,25 +121,25 @@ def _route(units: tuple[tuple[int, ...], ...], unit: int, *, to_part: bool) -> R
             pair = (other, part) if to_part else (part, other)
             counts[pair] = units[part][other]
         steps.append(_segments(counts, unit))
-    # Rows are looked up in what arrived, even where nothing does.
+    # Received rows are indexed even where none arrive.
     rows = max(unit * max(max(row) for row in units), 1)
     return Route(tuple(steps), rows)
 
 
 def halo_route(shard: Shard) -> Route:
-    """The route of `shard.send`: at step s part p sends the rows that p + s aggregates."""
+    """Returns the route of `shard.send`: at step s part p sends the rows that p + s aggregates."""
     manifest = shard.manifest
     return _route(manifest.halo_units, manifest.halo_unit, to_part=True)
 
 
 def reach_route(shard: Shard) -> Route:
-    """The route of `shard.reach`: at step s part p sends its rows that p - s has edges to."""
+    """Returns the route of `shard.reach`: at step s part p sends its rows reached by p - s."""
     manifest = shard.manifest
     return _route(manifest.reach_units, manifest.halo_unit, to_part=False)
 
 
 def several_route(shard: Shard) -> Route:
-    """The route of `shard.send` where devices own several parts.
+    """Returns the route of `shard.send` where devices own several parts.
 
     Step i (parts - 1) + s pairs the i-th own part of every device, as receiver, with the part that
     is s steps back on the ring.
@@ -158,7 +158,7 @@ def several_route(shard: Shard) -> Route:
 
 
 def rows_sent(units: tuple[tuple[int, ...], ...], unit: int) -> int:
-    """Rows that one exchange over the ring sends, over all pairs of parts."""
+    """Counts the rows that one exchange over the ring sends, over all pairs of parts."""
     route = _route(units, unit, to_part=True)
     return sum((s.stop - s.start) * len(s.pairs) for step in route.steps for s in step)
 
@@ -180,9 +180,9 @@ def send_rows(
       route: pairs and sizes.
       table: the rows of `tree` to send; None: its first rows, in order.
       tree: arrays [rows, ...].
-      step: from 1, static or traced (the same on every device): where rows start in the table.
-      hop: which step of the route; None: the same.
-      after: int32 [] of value 0 that is added to the row numbers, and so orders the sending.
+      step: of the table, from 1, static or traced (the same on every device).
+      hop: step of the route; None: the same.
+      after: int32 [] of value 0; added to the row numbers, it makes the message wait for it.
 
     Returns:
       Arrays [route.rows, ...]; rows after the last one received are zero.
@@ -203,11 +203,12 @@ def send_rows(
         messages: list[jax.Array] = []
         for bundle in bundles:
             some = [leaves[i] for i in bundle]
-            # XLA has one message of a step travel under a kernel. Of a GAT's values and logits it
-            # chose the logits in every second step (75% of the bytes for 8 H200s, 98% like this).
+            # XLA overlaps one message of a step with a kernel. Of a GAT's values and logits it
+            # chose the logits in every second step (75% of the bytes for 8 H200s; 98% with the
+            # barrier).
             if after is not None and messages:
                 some, messages[-1] = lax.optimization_barrier((some, messages[-1]))
-            messages.append(_travel(segments, rows_of, some, route.rows, shard.axis))
+            messages.append(_permuted(segments, rows_of, some, route.rows, shard.axis))
         return messages
 
     hop = step if hop is None else hop
@@ -219,7 +220,7 @@ def send_rows(
     return jax.tree.unflatten(structure, _unpacked(bundles, messages, leaves))
 
 
-def _travel(
+def _permuted(
     segments: tuple[Segment, ...],
     rows_of: Callable[[Segment, jax.Array], jax.Array],
     leaves: list[jax.Array],
@@ -232,7 +233,7 @@ def _travel(
         return match_variation(jnp.zeros((rows, width), leaves[0].dtype), leaves)
     pieces = []
     for segment in segments:
-        # Row by row and segment by segment, so that no message is copied to be cut.
+        # Segments are packed one by one: cutting a packed message would copy it.
         chosen = [rows_of(segment, leaf) for leaf in leaves]
         flat = [part.reshape(part.shape[0], -1) for part in chosen]
         packed = flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=1)
@@ -244,7 +245,7 @@ def _travel(
 def _unpacked(
     bundles: list[list[int]], messages: list[jax.Array], likes: list[jax.Array]
 ) -> list[jax.Array]:
-    """The arrays of all bundles, in their order before."""
+    """Splits messages into the arrays of their bundles, in the original order."""
     arrived: dict[int, jax.Array] = {}
     for bundle, message in zip(bundles, messages, strict=True):
         widths = [math.prod(likes[i].shape[1:]) for i in bundle]
@@ -257,7 +258,7 @@ def _unpacked(
 def _bundles(leaves: list[jax.Array]) -> list[list[int]]:
     """Groups arrays into messages: each wide one alone, the others by type.
 
-    Packed and unpacked, wide ones would be copied twice more, when a remote part takes memory. They
+    Packing and unpacking would copy wide arrays twice more, while a remote part takes memory. They
     come last: kernels run while the last message travels.
     """
     bundles: dict[tuple[Any, int | None], list[int]] = {}
@@ -271,7 +272,7 @@ def resized(leaf: jax.Array, rows: int) -> jax.Array:
 
     Args:
       leaf: [some rows, ...].
-      rows: how many.
+      rows: their number.
 
     Returns:
       [rows, ...].

@@ -82,10 +82,10 @@ def check_all_edges(shard: Any) -> None:
 
 
 def refuse_dropped_edges(what: str, instead: str) -> NoReturn:
-    """Raises ValueError: what runs over all edges was given a shard that lacks some.
+    """Raises ValueError for a function that runs over all edges of a shard that lacks some.
 
     Args:
-      what: what does.
+      what: the function.
       instead: what to do.
     """
     raise ValueError(

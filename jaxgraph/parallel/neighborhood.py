@@ -1,7 +1,7 @@
 """The neighbourhood: the one object through which a layer reads a graph.
 
-Two tables of rows (senders and receivers), the edges between them, what is known of nodes and
-edges, and a way to bring the senders' rows to the receivers. `jaxgraph.parallel.shard.Shard` is the
+Two tables of rows (senders and receivers), the edges between them, data of nodes and edges, and a
+way to bring the senders' rows to the receivers. `jaxgraph.parallel.shard.Shard` is the
 neighbourhood of a device's part, `ColumnChunk` that of a chunk of rows on P3's columns, `Bipartite`
 one of plain arrays, `PartAlone` one part with its halo given.
 """
@@ -102,8 +102,7 @@ class NodeTable:
         if self.entering is None:
             raise ValueError(
                 "the senders of a block have no in_degree: the block holds the edges that leave "
-                "them. Use .degree, which counts those or is what bipartite(sender_degree=...) was "
-                "given"
+                "them. Use .degree: their number, or the sender_degree given to bipartite"
             )
         return self.entering
 
@@ -111,8 +110,8 @@ class NodeTable:
     def degree(self) -> jax.Array:
         """float [rows], d_i of `gcn_conv`, without the self-loops that it adds.
 
-        `in_degree`, or the sum of the weights of these edges; of the senders of a `Bipartite` that
-        of the edges that leave; or what `bipartite` was given.
+        `in_degree`, or the sum of the weights of these edges. For the senders of a `Bipartite`:
+        that of the edges that leave, or the degree given to `bipartite`.
         """
         return self.in_degree if self.other_degree is None else self.other_degree
 
@@ -309,7 +308,7 @@ def check_neighborhood(neighborhood: Any) -> None:
 
 
 def check_nodes(nodes: Any) -> None:
-    """Checks that what acts on rows alone is called on a table of nodes.
+    """Checks that a function of rows alone is called on a table of nodes.
 
     Args:
       nodes: the first argument.

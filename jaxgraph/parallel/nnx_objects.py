@@ -1,8 +1,8 @@
 """Flax NNX objects among the arguments of a function on shards, and their updates.
 
-JAX copies what it traces: a module inside `jax.shard_map` is a copy of the one outside. As in
-`nnx.jit`, `taken_apart` splits the objects outside, `changes` finds what a function wrote to those
-that were merged inside, and `written_back` writes it to the objects outside.
+A module inside `jax.shard_map` is a traced copy of the one outside. As in `nnx.jit`,
+`split_objects` splits those outside, `changes` finds the values that a function wrote to the copies
+inside, and `write_back` writes them to the objects outside.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from pallas_kernels.pytrees import pytree
 __all__ = [
     "Objects",
     "changes",
-    "keep_places",
-    "marked_again",
+    "mark_objects",
+    "merge_objects",
     "on_mesh",
-    "put_together",
     "refuse_local_modules",
-    "taken_apart",
+    "split_objects",
+    "store_placed",
     "values_of",
-    "written_back",
+    "write_back",
 ]
 
 Pytree = Any
 
 
 @pytree
-class _Place:
+class _Mark:
     """A mark in the place of an object among the arguments, with its index in `Objects`."""
 
     index: int = dataclasses.field(metadata={"static": True})
@@ -50,7 +50,7 @@ class Objects:
 
     Attributes:
       state: their variables.
-      graphdef: their structure, and what they share.
+      graphdef: their structure, shared variables included.
     """
 
     state: Any
@@ -61,15 +61,15 @@ def _is_object(part: Any) -> bool:
     return isinstance(part, nnx.Pytree)
 
 
-def taken_apart(arguments: Pytree) -> tuple[Pytree, tuple[Any, ...], Objects | None]:
+def split_objects(arguments: Pytree) -> tuple[Pytree, tuple[Any, ...], Objects | None]:
     """Splits the NNX objects among arguments.
 
     Args:
       arguments: pytree with modules, optimizers or random streams, which may share variables.
 
     Returns:
-      The arguments with a mark in the place of every object, the objects, and their parts, or None
-      where there is no object.
+      The arguments with a mark in the place of every object, the objects, and the split objects
+      (None if there are none).
 
     Raises:
       ValueError: a module among them takes statistics or draws masks per device.
@@ -82,7 +82,7 @@ def taken_apart(arguments: Pytree) -> tuple[Pytree, tuple[Any, ...], Objects | N
     for each in objects:
         refuse_local_modules(each)
     graphdef, state = nnx.split(objects)
-    places = {key: _Place(i) for i, key in enumerate(found)}
+    places = {key: _Mark(i) for i, key in enumerate(found)}
     marked = structure.unflatten([places.get(id(leaf), leaf) for leaf in leaves])
     return marked, objects, Objects(state, graphdef)
 
@@ -90,16 +90,17 @@ def taken_apart(arguments: Pytree) -> tuple[Pytree, tuple[Any, ...], Objects | N
 def on_mesh(objects: Objects, mesh: Mesh, *, abstract: bool = False) -> tuple[Objects, bool]:
     """Places the variables of objects on all devices of a mesh, as an update leaves them.
 
-    JAX compiles a program for variables on one device, and another one for those on a mesh.
+    Otherwise JAX would compile one program for variables on one device, and another for those on a
+    mesh.
 
     Args:
       objects: the objects, split.
       mesh: the mesh of the graphs that they are used with.
-      abstract: whether to return shapes there in place of arrays, for a program that is not run.
+      abstract: whether to return shapes instead of arrays, to compile a program without running it.
 
     Returns:
-      The objects there, and whether any array was elsewhere; as they are where several processes
-      run.
+      The placed objects, and whether any array moved. With several processes: the objects as they
+      are.
     """
     if jax.process_count() > 1:
         return objects, False
@@ -120,23 +121,23 @@ def on_mesh(objects: Objects, mesh: Mesh, *, abstract: bool = False) -> tuple[Ob
     return dataclasses.replace(objects, state=jax.tree.map(placed, objects.state)), bool(moved)
 
 
-def keep_places(objects: Sequence[Any], state: Any) -> None:
-    """Leaves the variables of objects where they were placed, so that the next call copies nothing.
+def store_placed(objects: Sequence[Any], state: Any) -> None:
+    """Stores placed variables in their objects, so that the next call copies nothing.
 
-    Values do not change. Objects from outside of a transformation of JAX stay as they are inside of
-    it, since the values placed there are the transformation's.
+    Values do not change. Inside a JAX transformation, objects from outside stay as they are: the
+    placed values belong to the transformation.
 
     Args:
       objects: those that were split.
       state: their state on the mesh.
     """
-    # NNX refuses to write to those.
+    # NNX refuses to write to objects from outside of a transformation.
     with suppress(TraceContextError):
         nnx.update(tuple(objects), state)
 
 
-def put_together(arguments: Pytree, objects: Sequence[Any]) -> Pytree:
-    """Puts objects in the places of the marks of `taken_apart`, or of `marked_again`.
+def merge_objects(arguments: Pytree, objects: Sequence[Any]) -> Pytree:
+    """Puts objects in the places of the marks of `split_objects`, or of `mark_objects`.
 
     Args:
       arguments: pytree with marks.
@@ -146,13 +147,13 @@ def put_together(arguments: Pytree, objects: Sequence[Any]) -> Pytree:
       The pytree with the objects.
     """
     return jax.tree.map(
-        lambda part: objects[part.index] if isinstance(part, _Place) else part,
+        lambda part: objects[part.index] if isinstance(part, _Mark) else part,
         arguments,
-        is_leaf=lambda part: isinstance(part, _Place),
+        is_leaf=lambda part: isinstance(part, _Mark),
     )
 
 
-def marked_again(outputs: Pytree, objects: Sequence[Any]) -> Pytree:
+def mark_objects(outputs: Pytree, objects: Sequence[Any]) -> Pytree:
     """Puts marks in the places of objects that were among the arguments.
 
     Args:
@@ -162,7 +163,7 @@ def marked_again(outputs: Pytree, objects: Sequence[Any]) -> Pytree:
     Returns:
       The pytree with marks.
     """
-    places = {id(each): _Place(i) for i, each in enumerate(objects)}
+    places = {id(each): _Mark(i) for i, each in enumerate(objects)}
     return jax.tree.map(lambda part: places.get(id(part), part), outputs, is_leaf=_is_object)
 
 
@@ -174,7 +175,7 @@ def refuse_local_modules(model: Any) -> None:
 
     Raises:
       ValueError: it holds `nnx.BatchNorm` in training, whose statistics are of one device's rows,
-        or `nnx.Dropout` in training, which draws by the place of a row on its device.
+        or `nnx.Dropout` in training, which draws by the position of a row on its device.
     """
     for path, module in nnx.iter_graph(model):
         where = ".".join(map(str, path)) or "the module"
@@ -187,8 +188,8 @@ def refuse_local_modules(model: Any) -> None:
             )
         if isinstance(module, nnx.Dropout) and module.rate and not module.deterministic:
             raise ValueError(
-                f"{where} is flax.nnx.Dropout, which draws its mask by the place of a row on its "
-                "device; use jaxgraph.nn.dropout(shard, x, key, rate), which draws by node "
+                f"{where} is flax.nnx.Dropout, which draws its mask by the position of a row on "
+                "its device; use jaxgraph.nn.dropout(shard, x, key, rate), which draws by node "
                 "(model.eval() turns nnx.Dropout off)"
             )
 
@@ -214,7 +215,7 @@ def changes(
     objects: Sequence[Any],
     splits: list[bool],
 ) -> tuple[dict[int, Any], dict[int, Any]]:
-    """Finds the values that a function wrote to objects, by the number of the variable.
+    """Finds the values that a function wrote to objects, by the index of the variable.
 
     Args:
       before: `values_of` the state that the objects were merged from.
@@ -233,8 +234,8 @@ def changes(
     if now != graphdef or [path for path, *_ in found] != [path for path, *_ in before]:
         raise ValueError(
             "the function changed the structure of an NNX object: an attribute that is no "
-            "nnx.Variable, or which variables there are (such as model.train(), model.eval(), "
-            "a new layer, or nnx.Rngs forked in place). Do that outside of jaxgraph.parallel.spmd, "
+            "nnx.Variable, or its set of variables (as do model.train(), model.eval(), a new "
+            "layer, or nnx.Rngs forked in place). Do that outside of jaxgraph.parallel.spmd, "
             "before the call"
         )
     same: dict[int, Any] = {}
@@ -254,13 +255,13 @@ def changes(
     return same, rows
 
 
-def written_back(objects: Sequence[Any], state: Any, new: dict[int, Any]) -> None:
+def write_back(objects: Sequence[Any], state: Any, new: dict[int, Any]) -> None:
     """Writes new values to the variables of objects.
 
     Args:
       objects: those that were split.
       state: their state then.
-      new: values by the number of the variable.
+      new: values by the index of the variable.
     """
     if not new:
         return

@@ -129,7 +129,7 @@ def part_alone(sharded: ShardedGraph, part: int) -> PartAlone:
 
     Args:
       sharded: the graph, in mode "sar" or "domain", all of whose parts are in this process.
-      part: which one.
+      part: its index.
 
     Returns:
       The part, on the device that holds it.
@@ -147,7 +147,7 @@ def part_alone(sharded: ShardedGraph, part: int) -> PartAlone:
             "the features; shard it with mode='sar' or 'domain'"
         )
     if not sharded.shards.node_ids.is_fully_addressable:
-        raise ValueError("the graph has parts in other processes; part_alone looks into all parts")
+        raise ValueError("the graph has parts in other processes; part_alone reads all parts")
     device, index = divmod(part, sharded.shards.own_parts)
     own = jax.tree.map(lambda leaf: _on_device(leaf, device), sharded.shards)
     if own.own_parts > 1:
@@ -163,7 +163,7 @@ def _on_device(leaf: jax.Array, device: int) -> jax.Array:
 
 
 def _one_part(own: Shard, index: int) -> Shard:
-    """One of the parts of a device, with all data of its nodes and edges."""
+    """Takes one part of a device, with all data of its nodes and edges."""
     names = ("weighted_in_degree", "labels", "train_mask", "val_mask", "test_mask")
     names += () if isinstance(own.nodes, SparseFeatures) else ("nodes",)
     names += ("graph_ids", "edges", "edge_weight", "edge_type", "node_data", "edge_data")
@@ -174,9 +174,9 @@ def _one_part(own: Shard, index: int) -> Shard:
 
 
 def _sender_ids(own: Shard) -> tuple[np.ndarray, np.ndarray]:
-    """Global ids of the own rows and the halo, as layers are given them, and which are no padding.
+    """Returns the global ids of own rows and halo, in the order of layers' input, and their mask.
 
-    In mode "domain" the block of a part starts at `num_rows + part * halo_rows`, in mode "sar" that
+    In mode "domain" the rows of a part start at `num_rows + part * halo_rows`, in mode "sar" those
     of a step on the ring at `num_rows + (step - 1) * halo rows of a message`.
     """
     rows, parts = own.num_rows, own.num_parts

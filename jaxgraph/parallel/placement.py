@@ -37,8 +37,8 @@ class ShardedGraph:
     Attributes:
       shards: the shards of all devices, stacked along a leading axis that the mesh splits.
       mesh: the mesh.
-      counts: how large the graph is. No part of the pytree, so that a function compiled for one
-        graph runs on another of the same shapes; None after `jax.jit` or `jax.tree.map`.
+      counts: sizes of the graph. No part of the pytree, so that a function compiled for one graph
+        runs on another of the same shapes; None after `jax.jit` or `jax.tree.map`.
     """
 
     shards: Shard
@@ -55,7 +55,7 @@ class ShardedGraph:
 
     @property
     def axis(self) -> str | tuple[str, ...]:
-        """Name of the mesh axis over which the graph is split, or of several."""
+        """Name of the mesh axis over which the graph is split, or names of several."""
         return self.shards.axis
 
     @property
@@ -125,33 +125,31 @@ def shard(
 
     Args:
       graph: the graph.
-      partition: a part for every node, as many parts as the mesh has devices, or a multiple: a
-        device then owns several parts, one after the other; None on a mesh of one device.
+      partition: a part for every node, with as many parts as the mesh has devices, or a multiple: a
+        device then owns several consecutive parts. None: one part, on a mesh of one device.
       mesh: a mesh with one axis.
-      mode: the schedule: "sar" fetches one remote partition at a time and saves none, "domain"
-        exchanges all halos at once and saves what autodiff saves, "p3" splits features by column:
-        the first layer moves activations, never features, and those after it run by `rest`.
-      prefetch: in mode "sar", also as `rest`, fetch the next partition while the current one is
+      mode: the schedule: "sar" fetches one remote part at a time and saves none, "domain" exchanges
+        all halos at once and saves what autodiff saves, "p3" splits features by column: the first
+        layer moves activations, never features, and the other layers run by `rest`.
+      prefetch: in mode "sar", also as `rest`, fetch the next part while the current one is
         aggregated.
-      pad_to: a sharded graph, or the result of `common_shapes`, whose shapes to take on, so that
-        compiled programs fit both; to the rows of a sharded graph without any padding, that is a
-        graph of as many nodes. A graph without labels or masks takes on those too: no label, and
-        masks of no node.
-      implementation: which kernels reduce the library's own messages: "mosaic_gpu", "cpu" or "xla";
-        None takes the fastest that the mesh's devices can run. Messages of one's own are always
-        "xla".
+      pad_to: a sharded graph, or the result of `common_shapes`, whose shapes the result takes on,
+        so that compiled programs fit both. If it has no padding, only a graph with as many nodes
+        fits. A graph without its labels or masks gets them: no label, and masks of no node.
+      implementation: what reduces the library's own messages: "mosaic_gpu", "cpu" or "xla"; None:
+        the fastest that the mesh's devices can run. Your own messages always use "xla".
       node_dtype: floating type in which devices hold node features, such as that of the model that
         reads them; None: that of the graph, or of `pad_to`.
       rest: in mode "p3", the schedule after the first layer, "domain" (None) or "sar".
-      topology: in mode "p3", where the edges of the first layer are: "replicated" (None) on every
-        device, or "pushed", each on one, from where it is sent when it is needed.
-      chunks: in mode "p3", into how many chunks the rows of a part are cut; partial activations of
-        all nodes are made and reduced one chunk after the other. None: 1.
-      feature_budget: in mode "p3", bytes that a device may hold of feature columns and edges for
-        the first layer. As few slices of the features are made as fit, each on several devices:
-        the graph's mesh then has two axes. None: a slice for every device.
+      topology: in mode "p3", where the edges of the first layer are: "replicated" (None), on every
+        device, or "pushed", each on one device, which sends it when needed.
+      chunks: in mode "p3", number of chunks of the rows of a part; partial activations of all nodes
+        are computed and reduced chunk by chunk. None: 1.
+      feature_budget: in mode "p3", bytes of feature columns and edges for the first layer that a
+        device may hold. Features are cut into as few slices as fit, each on several devices: the
+        graph's mesh then has two axes. None: a slice for every device.
       plan: a plan of `jaxgraph.planner.choose`, which says mode, prefetch, rest, topology and
-        chunks: none of them is given with it.
+        chunks; none of them is given with it.
 
     Returns:
       The sharded graph.
@@ -228,8 +226,8 @@ def place(
       source: a manifest and `part(i)`, the arrays of one part. With `AbstractSource` nothing is
         read and the leaves are `jax.ShapeDtypeStruct`: enough to compile a step.
       mesh: a mesh with one axis, whose devices own equally many parts; it may span processes.
-      mode: the schedule that the source was made for, to be checked; None takes the source's. Where
-        features are split by column, "p3".
+      mode: the schedule that the source was made for ("p3" where features are split by column), to
+        check it; None: any.
       prefetch, implementation, node_dtype: as for `shard`.
 
     Returns:
@@ -243,8 +241,8 @@ def place(
     """
     if not isinstance(getattr(source, "manifest", None), Manifest) or not hasattr(source, "part"):
         raise ValueError(
-            f"place(source, mesh): got {kind_of(source)} for the source; expected one of parts, "
-            "with a manifest and part(index). A Graph is placed by "
+            f"place(source, mesh): got {kind_of(source)} for the source; expected a source of "
+            "parts, with a manifest and part(index). A Graph is placed by "
             "jaxgraph.parallel.shard(graph, partition, mesh)"
         )
     manifest = source.manifest
@@ -295,7 +293,7 @@ def check_sharded(value: Any, function: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class AbstractSource:
-    """A source without data, for compiling a step for a graph that is not there."""
+    """A source without data, to compile a step without the graph."""
 
     manifest: Manifest
 
@@ -346,7 +344,7 @@ def _floating(dtype: Any) -> np.dtype:
 
 
 def _storing_degrees(manifest: Manifest, dtype: np.dtype) -> Manifest:
-    """The manifest with another type of the sums of weights, which tables have in float64."""
+    """Sets the type of the sums of weights, which tables hold in float64."""
     shapes = manifest.array_shapes()
     for name in ("weighted_in_degree", "columns/weighted_in_degree"):
         manifest = manifest.storing(name, dtype) if name in shapes else manifest
@@ -354,7 +352,7 @@ def _storing_degrees(manifest: Manifest, dtype: np.dtype) -> Manifest:
 
 
 def _device_shapes(manifest: Manifest, mesh: Mesh, implementation: str) -> Shapes:
-    """Shapes of what a device holds of all its parts."""
+    """Returns the shapes of the arrays that a device holds for all its parts."""
     own_parts = manifest.num_parts // mesh.size
     shapes = placed_shapes(manifest, implementation)
     if own_parts == 1:
@@ -379,7 +377,7 @@ def _placed_arrays(
     for index, device in enumerate(mesh.devices.flat):
         if device.process_index != jax.process_index():
             continue
-        # One device after the other: what the host makes for it is gone before the next.
+        # Device by device: the host frees the arrays of one before it makes those of the next.
         parts = [
             placed_part(source, manifest, part, implementation)
             for part in range(index * own_parts, (index + 1) * own_parts)

@@ -56,14 +56,13 @@ def propagate(
 
     `message_fn` sees a bounded chunk of edges at a time, never all; its leading axis counts the
     edges of the chunk. Parameters that it closes over get their gradient. It must act on every
-    edge of the chunk separately, which is checked when it is traced; what is opaque to JAX
-    (`jax.pure_callback`, `jax.ffi`, a Pallas kernel) is believed to do so.
+    edge of the chunk separately, which is checked when it is traced; code that is opaque to JAX
+    (`jax.pure_callback`, `jax.ffi`, a Pallas kernel) is trusted.
 
-    The gradient of max and min goes to the edge that won. Edges of a receiver with the same bits
-    in what their message reads of sender and edge data share it equally; of different edges with
-    equal messages one has all of it, which is one of the subgradients. Messages that are numbers
-    of their inputs, or one sum or product of two, are compared by value: all that are equal to the
-    best one share.
+    The gradient of max and min goes to the winning edge. Edges of a receiver whose messages read
+    the same bits of sender and edge data share it equally. Of different edges with equal messages
+    one gets all of it, which is a subgradient. Messages that copy numbers of their inputs, or are
+    one sum or product of two, are compared by value: all that equal the best one share it.
 
     Args:
       neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
@@ -112,7 +111,7 @@ def _hoisted(
     receiver: Pytree,
     edge: Pytree,
 ) -> tuple[MessageFn, Inputs]:
-    """The user's function with what it closes over as an input, checked to act edge by edge."""
+    """Makes the arrays that a function closes over an input; checks that it acts edge by edge."""
     inputs = match_variation(Inputs((), sender, receiver, edge), neighborhood.receivers)
     examples = chunk_examples(inputs, neighborhood.edge_chunk)
     ends = examples.sender, examples.receiver, examples.edge
@@ -138,7 +137,7 @@ def edge_messages(
     Args:
       neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
       message_fn: `(sender, receiver, edge) -> values`, as for `propagate`: pytrees of floating
-        arrays [edges of a chunk, ...], every edge for itself.
+        arrays [edges of a chunk, ...], each edge separately.
       sender, receiver, edge: as for `propagate`.
 
     Returns:
@@ -177,7 +176,7 @@ def reduce_messages(
     *,
     self_loops: bool = False,
 ) -> Pytree:
-    """Reduces `message(params, sender, receiver, edge)` at the receivers by a reduction's name.
+    """Reduces `message(params, sender, receiver, edge)` at the receivers by a named reduction.
 
     Args:
       neighborhood: the neighbourhood to aggregate over.
@@ -196,7 +195,7 @@ def reduce_messages(
     message, reducer, inputs = reduction.of(message, inputs, chunk)
     if not isinstance(reducer, Mean):
         return neighborhood.propagate(message, reducer, inputs, self_loops=self_loops)
-    # The degrees are known, and need no count.
+    # The degrees are known: no edge needs counting.
     sums = neighborhood.propagate(message, Sum(), inputs, self_loops=self_loops)
     return mean_over_edges(neighborhood.receivers, sums, self_loops)
 
@@ -232,8 +231,8 @@ def aggregate_derived(
     """
     if not reads_own_rows(shard):
         raise ValueError(
-            f"DerivedFeatures are of the own rows, and in mode {shard.manifest.mode!r} of "
-            f"{shard.num_parts} parts a layer reads halos as well; pass it the features"
+            f"DerivedFeatures hold own rows only, and in mode {shard.manifest.mode!r} with "
+            f"{shard.num_parts} parts a layer reads halos too; pass it the features"
         )
     late = match_variation(late, shard.incoming)
     schedule: Any = shard.schedule(self_loops=self_loops)

@@ -90,10 +90,10 @@ class Shares:
       kernels: pytree of parameters; arrays have a row per feature of x, scalars go to all devices.
       aggregation: the aggregation of neighbours; None: there is none.
       after: `(kernels, x, aggregated) -> [rows, ...]`, linear in the columns of both.
-      before: `(kernels, x) -> (own, sent)`, what replaces x for the node itself and for its
-        neighbours; None: x does.
-      aggregate: [all rows, features], the aggregation of x where it is known already, with rows and
-        columns as x has them, 0 in padding; None: it is computed.
+      before: `(kernels, x) -> (own, sent)`, the values that replace x for the node itself and for
+        its neighbours; None: x itself.
+      aggregate: [all rows, features], the aggregation of x if it is known, with the rows and
+        columns of x, 0 in padding; None: it is computed.
     """
 
     shard: Shard
@@ -125,7 +125,7 @@ class Neighbors:
 
 @dataclasses.dataclass(frozen=True)
 class _Message:
-    """A message function of the user's with its arguments in the order of `propagate_by`."""
+    """A user's message function, with its arguments in the order of `propagate_by`."""
 
     function: MessageFn
 
@@ -157,7 +157,7 @@ class _Reduction:
 
 @dataclasses.dataclass(frozen=True)
 class _Identity:
-    """The aggregation of features that are aggregated already: the identity."""
+    """The aggregation of features that are aggregated already."""
 
     def send(self, nodes: Nodes, x: jax.Array, /) -> jax.Array:
         """x as it is."""
@@ -213,7 +213,7 @@ def partition(
     topology_partitioner: Callable[[Graph, int], Partition],
     **options: Any,
 ) -> ShardedGraph:
-    """Partitions topology and features independently: nodes as told, features by column.
+    """Partitions topology and features independently: nodes by a partitioner, features by column.
 
     Args:
       graph: the graph.
@@ -252,14 +252,14 @@ def scatter(
         with some columns of x; must treat every edge and, where features are split by column, every
         column by itself, and close over no array that needs a gradient. None: the sender's
         features.
-      edge: which data of the edges it is given: "edges", "edge_weight" or "edge_type"; None: none.
+      edge: the edge data that it gets: "edges", "edge_weight" or "edge_type"; None: none.
 
     Returns:
       The messages, for `gather`.
 
     Raises:
       TypeError: x is sparse.
-      ValueError: there is no such data of edges, x is None, or the message function combines edges
+      ValueError: the graph has no such edge data, x is None, or the message function combines edges
         or columns.
     """
     check_neighborhood(shard)
@@ -272,7 +272,7 @@ def scatter(
             f"{', '.join(EDGE_DATA)}"
         )
     if message is None and edge is not None:
-        raise ValueError("edge data goes into messages by a message function: pass message=...")
+        raise ValueError("only a message function reads edge data: pass message=...")
     if message is not None:
         _check_message(shard, x, message, edge)
     return Messages(shard, x, message, edge)
@@ -318,19 +318,18 @@ def transform(
       x: the features that `scatter` was given.
       neighbors: from `gather`.
       kernels: pytree of parameters. Arrays have one row per feature of x; on columns the function
-        is given the rows of these. Scalars are given as they are.
-      function: `(kernels, x, a) -> [rows, out_features]`; the sum over features of what it makes of
-        each of them, so element-wise steps and then one product with kernels. Closes over no array.
+        gets the rows of the device's columns. Scalars are passed as they are.
+      function: `(kernels, x, a) -> [rows, out_features]`; a sum over features of a term of each:
+        element-wise steps, then one product with kernels. It closes over no array.
 
     Returns:
       The share, for `sync`.
 
     Raises:
-      ValueError: an array among the kernels has another number of rows, or x is not that of
-        `scatter`.
+      ValueError: an array among the kernels has another number of rows, or `scatter` got another x.
     """
     if x is not neighbors.messages.x:
-        raise ValueError("x is not the features whose messages were gathered; pass the same")
+        raise ValueError("x is not the array whose messages were gathered; pass the same one")
     shard = neighbors.messages.shard
     return Shares(shard, x, _checked(kernels, x), neighbors.aggregation, function)
 
@@ -361,7 +360,7 @@ def sync(shares: Shares) -> jax.Array:
     shard, x, aggregation = shares.shard, shares.x, shares.aggregation
     if isinstance(x, FeatureColumns):
         return _sync_columns(shares, x)
-    # Features with an aggregate are 0 in padding as placed, and masking would copy them.
+    # Features with an aggregate are placed with 0 in padding: masking would copy them.
     own, aggregated = x if shares.aggregate is not None else shard.mask_rows(x), shares.aggregate
     if aggregation is not None and aggregated is None:
         sent = aggregation.send(shard.senders, x)
@@ -413,14 +412,14 @@ def _share(
 
 
 def apply(function: Callable[..., Pytree], *rows: jax.Array) -> Pytree:
-    """`function(*rows)`, of complete rows of the own nodes.
+    """Applies a function to complete rows of the own nodes.
 
     Args:
       function: any, such as an activation.
-      rows: float [rows, ...] each, such as what `sync` returned.
+      rows: float [rows, ...] each, such as the result of `sync`.
 
     Returns:
-      What the function returns.
+      The result of the function.
 
     Raises:
       ValueError: a share that was not synchronised, or features that are split by column.
@@ -428,8 +427,8 @@ def apply(function: Callable[..., Pytree], *rows: jax.Array) -> Pytree:
     for each in rows:
         if isinstance(each, Shares | FeatureColumns):
             raise ValueError(
-                f"apply takes complete rows, but was given {type(each).__name__}; pass what "
-                "sync(...) returned"
+                f"apply takes complete rows, but was given {type(each).__name__}; pass the "
+                "result of sync(...)"
             )
     return function(*rows)
 

@@ -28,7 +28,7 @@ def representation(sharded: ShardedGraph) -> str:
       sharded: the graph; its leaves may be abstract, traced or of any other kind.
 
     Returns:
-      Size and mode, and below them parts, what nodes and edges have, and bytes per device.
+      Size and mode, then parts, data of nodes and edges, and bytes per device.
     """
     manifest, shards = sharded.shards.manifest, sharded.shards
     size = "of unknown size"
@@ -53,7 +53,7 @@ def representation(sharded: ShardedGraph) -> str:
 
 
 def _features(sharded: ShardedGraph) -> str:
-    """Width and type of the features, whatever holds them: rows, columns, or more beside them."""
+    """Describes the width and type of the features, in rows or columns."""
     nodes, columns = sharded.shards.nodes, sharded.shards.manifest.columns
     values = nodes.values if isinstance(nodes, FeatureColumns) else nodes
     if isinstance(values, SparseFeatures):

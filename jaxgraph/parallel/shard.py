@@ -1,4 +1,4 @@
-"""The shard: the part of the graph that one device owns, with what it needs to reach the rest."""
+"""The shard: a device's share of the sharded graph, and the tables that connect it to the rest."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["HaloTable", "Shard"]
 
 @pytree
 class HaloTable:
-    """The own rows at one end of the edges shared with another part, for every other part.
+    """The own rows at one end of the edges between this part and each other part.
 
     Attributes:
       rows: int32 [rows of all steps], own rows in the order in which they travel.
@@ -70,16 +70,16 @@ class Shard:
       node_data: named arrays of the graph's nodes, [rows, ...] by name; 0 in rows of padding.
       edge_data: named arrays of the graph's edges, [slots, ...] by name; 0 in slots of padding.
       incoming: the edges that end here.
-      outgoing: the edges that leave for other parts, or None where the schedule has no use for it.
+      outgoing: the edges that leave for other parts, or None where the schedule does not need them.
       send: the rows that other parts aggregate.
       reach: the rows that have edges from other parts.
       manifest: shapes and schedule of the whole sharded graph, without its counts.
-      columns: what layers on feature columns need, or None: features are split by node.
+      columns: the graph for layers on feature columns, or None: features are split by node.
       axis: name of the mesh axis, or of several that together count the parts.
       prefetch: whether the next part's rows are fetched while the current ones are aggregated.
-      kept_edges: bool [slots], the edges along which messages go, those of all others being dropped
-        (`jaxgraph.layers.dropout_edge`); or None: all.
-      own_parts: how many parts the device owns, one after the other in `rows` and `slots`; of
+      kept_edges: bool [slots], the edges that carry messages; the others are dropped
+        (`jaxgraph.layers.dropout_edge`). None: all.
+      own_parts: number of parts that the device owns, consecutive in `rows` and `slots`; with
         several, `incoming`, `outgoing`, `send` and `reach` have a leading axis.
     """
 
@@ -192,12 +192,12 @@ class Shard:
 
     @property
     def receivers(self) -> Shard:
-        """The table of the nodes that layers return rows of: the own nodes."""
+        """The nodes whose rows layers return: the own nodes."""
         return self
 
     @property
     def senders(self) -> Shard:
-        """The table of the nodes that layers are given rows of: the own nodes, too."""
+        """The nodes whose rows layers take: the own nodes, too."""
         return self
 
     @property
@@ -230,10 +230,10 @@ class Shard:
         return values
 
     def to_nodes(self, values: Any) -> jax.Array:
-        """All features of the own nodes, [rows, features], from this device's columns of all.
+        """Returns all features of the own nodes, [rows, features].
 
         Args:
-          values: dense features, or `FeatureColumns` of some.
+          values: dense features, or `FeatureColumns`, which are gathered.
 
         Raises:
           TypeError: the features are sparse.
@@ -246,7 +246,7 @@ class Shard:
         return gather_columns(own, topology.axis)
 
     def require_columns(self) -> ColumnTopology:
-        """Returns `columns`, the graph as layers on feature columns read it.
+        """Returns `columns`, the graph for layers on feature columns.
 
         Raises:
           ValueError: the graph is not in mode "p3".
@@ -319,7 +319,7 @@ class Shard:
         """
         if self.kept_edges is not None:
             if wanted.edge:
-                refuse_dropped_edges("what computes values of edges", "call it on the whole shard")
+                refuse_dropped_edges("an op on edge values", "call it on the whole shard")
             kept = sum_of_kept(self.kept_edges, message, reducer, inputs, self_loops=False)
             whole = dataclasses.replace(self, kept_edges=None)
             return whole.pull_sum(*kept, gradient, wanted)

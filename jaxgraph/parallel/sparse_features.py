@@ -53,7 +53,7 @@ class SparseFeatures:
 
     Attributes:
       by_row, by_column: the non-zeros in both orders.
-      node_ids: int32 [rows], ids in the whole graph, of which `jaxgraph.layers.dropout` draws.
+      node_ids: int32 [rows], ids in the whole graph, from which `jaxgraph.layers.dropout` draws.
       chunk, implementation: as of `jaxgraph.ops.core.edges.EdgeGroups`.
     """
 

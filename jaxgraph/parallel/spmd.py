@@ -25,13 +25,13 @@ from jaxgraph.parallel.checks.row_states import Rows, Same
 from jaxgraph.parallel.nnx_objects import (
     Objects,
     changes,
-    keep_places,
-    marked_again,
+    mark_objects,
+    merge_objects,
     on_mesh,
-    put_together,
-    taken_apart,
+    split_objects,
+    store_placed,
     values_of,
-    written_back,
+    write_back,
 )
 from jaxgraph.parallel.placement import ShardedGraph, check_sharded
 
@@ -63,7 +63,7 @@ def spmd(
             optimizer.update(model, grads)
             return loss
 
-    `nnx.State` and everything else that is no object is copied: return what is new of it. The same
+    `nnx.State` and everything else that is no object is copied: return its new values. The same
     holds under `jax.jit` and `jax.grad` of the result, which copy objects too (`nnx.jit`,
     `nnx.grad` do not).
 
@@ -97,7 +97,7 @@ def spmd(
 class _OnAllShards:
     """A function of global arrays that runs on every shard.
 
-    JAX's transformations copy the `__dict__` of what they wrap: `lower` is a method and the
+    JAX's transformations copy the `__dict__` of a wrapped function: `lower` is a method and the
     programs are in slots, so that a gradient of this function does not take them over.
     """
 
@@ -115,15 +115,15 @@ class _OnAllShards:
 
     def __call__(self, *arguments: Any) -> Pytree:
         mesh = _graph_of(arguments).mesh
-        marked, objects, parts = taken_apart(arguments)
+        marked, objects, parts = split_objects(arguments)
         if parts is None:
             return self._plain(*arguments)
         parts, moved = on_mesh(parts, mesh)
         if moved:
-            keep_places(objects, parts.state)
+            store_placed(objects, parts.state)
         result, same, rows = self._with_objects(parts, marked)
-        written_back(objects, parts.state, same | rows)
-        return put_together(result, objects)
+        write_back(objects, parts.state, same | rows)
+        return merge_objects(result, objects)
 
     def lower(self, *arguments: Any) -> jax.stages.Lowered:
         """Lowers the program that a call with these arguments runs, as `lower` of `jax.jit` does.
@@ -131,7 +131,7 @@ class _OnAllShards:
         NNX objects are lowered as the call places them; they stay as they are.
         """
         mesh = _graph_of(arguments).mesh
-        marked, _, parts = taken_apart(arguments)
+        marked, _, parts = split_objects(arguments)
         if parts is None:
             return self._plain.lower(*arguments)
         return self._with_objects.lower(on_mesh(parts, mesh, abstract=True)[0], marked)
@@ -167,7 +167,7 @@ def _run(
         before = values_of(state)
         splits = [_is_split(variable) for _, variable, _ in before]
         merged = nnx.merge(objects.graphdef, state)
-        result = marked_again(_called(function, put_together(local, merged)), merged)
+        result = mark_objects(_called(function, merge_objects(local, merged)), merged)
         check_outputs(result, outputs, sizes)
         return result, *changes(before, objects.graphdef, merged, splits)
 
@@ -200,7 +200,7 @@ def _run(
         if "check_vma" not in str(error):
             raise
         raise ValueError(
-            "what the function returns does not fit outputs= of jaxgraph.parallel.spmd: an output "
+            "the result of the function does not fit outputs= of jaxgraph.parallel.spmd: an output "
             "is 'replicated' and differs between devices (reduce it with shard.sum), or has no "
             "rows to be returned as 'rows'"
         ) from error

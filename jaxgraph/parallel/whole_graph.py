@@ -208,7 +208,7 @@ def _refuse(*_: Any) -> Any:
     raise ValueError(
         "a Graph holds arrays of the host, and is no argument of jax.jit, jax.grad or jax.tree "
         "and no attribute of a module: let the function close over it, "
-        "jax.jit(lambda x: layer(graph, x)), or pass what jaxgraph.parallel.shard returns"
+        "jax.jit(lambda x: layer(graph, x)), or pass the result of jaxgraph.parallel.shard"
     )
 
 

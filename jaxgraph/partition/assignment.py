@@ -1,4 +1,4 @@
-"""The result of every partitioner: which part owns each node.
+"""The result of every partitioner: the part that owns each node.
 
 A part owns its nodes and the edges that enter them, as in SAR (section 3.2: the subgraphs G_{p,q}
 hold the edges that end in partition p) and ROC (section 4.2: vertices "and their in-edges").

@@ -1,10 +1,9 @@
 """Contiguous ranges of nodes whose slowest part costs least, halo and padding included.
 
 ROC (section 4.2) finds splitting points by binary search on prefix sums of a cost per vertex. Here
-the search is for the cost of the slowest part: a bound is possible if ranges that are as long as
-they can be under it reach the last node. Halo rows are no sum over vertices. For one start of a
-range, one pass over the edges after it counts them for all its ends at once, so that a bound is
-tried in time linear in the edges.
+the search is for the cost of the slowest part: a bound is feasible if the longest ranges under it
+reach the last node. Halo rows are no sum over vertices: for one start of a range, one pass over the
+edges after it counts them for all ends. So trying a bound takes time linear in the edges.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from jaxgraph.partition.sorting import counting_argsort, index_dtype
 __all__ = ["cost_ranges"]
 
 _PRECISION = 2e-3
-"""Of the cost of the slowest part, relative. Predictions err by more than ten times as much."""
+"""Relative precision of the slowest part's cost. Predictions err by over ten times as much."""
 _CAPS = 24
-"""Bounds tried for the number of nodes of the largest part, where padding to it costs something."""
+"""Bounds tried for the number of nodes of the largest part, if padding has a cost."""
 
 
 def cost_ranges(
@@ -32,11 +31,11 @@ def cost_ranges(
 
         minimise  max_p cost_p  over  0 = b_0 < b_1 < ... < b_P = num_nodes
 
-    The sum over nodes alone takes O(P log V) per bound after one pass for the prefix sums. Bounds
-    are bisected between the best without halo and the slowest part of those ranges, halo included;
-    each step halves that interval, and the search ends when it is 0.2% of the cost. The result is
-    the best under this rule where no range costs more than one that contains it, which holds if a
-    halo row costs no more than a node; it is never worse than the ranges that ignore the halo.
+    Without halo, a bound takes O(P log V) after one pass for the prefix sums. With halo, bounds are
+    bisected between the best cost without it and the slowest part of those ranges with it, until
+    the interval is 0.2% of the cost. The result is the best, to this precision, if no range costs
+    more than one that contains it, which holds if a halo row costs no more than a node. It is never
+    worse than the ranges that ignore the halo.
 
     Args:
         graph: the graph.
@@ -88,7 +87,7 @@ class _Line:
         return self.prefix.size - 1
 
     def costs(self, start: int, ends: np.ndarray, halo_rows: np.ndarray) -> np.ndarray:
-        """The costs of the ranges from a start to each of some ends, but for padding and parts."""
+        """Returns the costs of ranges from a start to some ends, without padding and `per_part`."""
         costs = self.prefix[ends] - self.prefix[start] + self.cost.per_halo_row * halo_rows
         for miss, sums in zip(self.cost.misses, self.missed, strict=True):
             costs += (sums[ends] - sums[start]) * miss.share(ends - start + halo_rows)
@@ -96,7 +95,7 @@ class _Line:
 
 
 def _best_cap(line: _Line, num_parts: int) -> int:
-    """The bound on the nodes of a part at which the slowest part, padded, costs least."""
+    """Finds the bound on the nodes of a part at which the slowest part, padded, costs least."""
     least = -(-line.num_nodes // num_parts)
     free = line.num_nodes - num_parts + 1
     if line.cost.per_padded_row == 0 or num_parts == 1:
@@ -109,7 +108,7 @@ def _best_cap(line: _Line, num_parts: int) -> int:
 
 
 def _least_bound(line: _Line, num_parts: int, cap: int) -> tuple[float, np.ndarray]:
-    """The cheapest slowest part without its halo, and its ranges, of at most `cap` nodes."""
+    """Finds the cheapest slowest part without halo, and its ranges of at most `cap` nodes."""
     prefix = line.prefix
     if prefix[-1] == 0:
         prefix = np.arange(prefix.size, dtype=np.float64)
@@ -132,7 +131,7 @@ def _least_bound(line: _Line, num_parts: int, cap: int) -> tuple[float, np.ndarr
 
 
 def _reach(prefix: np.ndarray, num_parts: int, cap: int, bound: float) -> np.ndarray | None:
-    """Ranges as long as they can be under a bound and a cap, or None: they end too early."""
+    """Cuts the longest ranges under a bound and a cap; None if they end too early."""
     num_nodes = prefix.size - 1
     cuts = [0]
     for part in range(num_parts):
@@ -190,13 +189,13 @@ class _Edges:
         outside = (offset < 0) | (offset > receivers)
         size = end - start
         rows = np.bincount(receivers[outside], minlength=size)
-        # One further on is no halo row of a range that reaches offset it.
+        # A sender after its receiver is no halo row of a range that reaches the sender.
         reached = offset[outside & (offset >= 0) & (offset < size)]
         return np.cumsum(rows - np.bincount(reached, minlength=size))
 
 
 def _slowest(line: _Line, edges: _Edges, cuts: np.ndarray) -> float:
-    """The cost of the slowest of some ranges, but for padding and parts."""
+    """Returns the cost of the slowest of some ranges, without padding and `per_part`."""
     costs = []
     for start, end in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
         halo = edges.halo_rows(start, end)[-1:]
@@ -207,7 +206,7 @@ def _slowest(line: _Line, edges: _Edges, cuts: np.ndarray) -> float:
 def _greedy(
     line: _Line, edges: _Edges, num_parts: int, cap: int, bound: float
 ) -> np.ndarray | None:
-    """Ranges as long as they can be under a bound, halo included, or None: they end too early."""
+    """Cuts the longest ranges under a bound, halo included; None if they end too early."""
     cuts = [0]
     for part in range(num_parts):
         start = cuts[-1]

@@ -20,8 +20,8 @@ def hash_assignment(num_nodes: int, num_parts: int, seed: int = 0) -> np.ndarray
     """Assigns node v to part mix(v + mix(seed)) mod num_parts.
 
     The part of a node depends on its id, the seed and num_parts only: a graph that grows keeps the
-    parts of its old nodes. So parts are equal in expectation only, and with few nodes to a part
-    some may be empty.
+    parts of its old nodes. Parts are equal in expectation only; with few nodes per part some may be
+    empty.
 
     Args:
         num_nodes: number of nodes.

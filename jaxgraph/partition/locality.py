@@ -44,10 +44,10 @@ def locality_rank(
             finds communities and takes longest, and by degree inside a group, so that consecutive
             rows have about equal lengths.
         seed: seed of METIS, from 0 to 2**32 - 1.
-        nodes_per_group: nodes of a group of METIS at most; None: about 1500.
+        nodes_per_group: most nodes of a METIS group; None: about 1500.
 
     Returns:
-        int32 [num_nodes], the place of each node: a permutation.
+        int32 [num_nodes], the rank of each node: a permutation.
 
     Raises:
         ValueError: the order is unknown, or the seed out of range.

@@ -33,8 +33,9 @@ _WORKER = Path(__file__).with_name("metis_worker.py")
 
 # METIS' own default in its k-way method (ufactor = 30).
 _TOLERANCE = 1.03
-# Of nodes, in addition to edges or labels. Tightened in steps, because parts that fill up early
-# block later moves: amazon-photo, 16 parts, by edges ends at 1.25, and at 1.51 in one step.
+# Of the number of nodes, beside edges or labels. Tightened in steps, because parts that fill up
+# early block later moves: amazon-photo in 16 parts, balanced by edges, ends at 1.25, and at 1.51 in
+# one step.
 _NODE_TOLERANCES = (1.4, 1.3, 1.2, 1.1)
 
 # METIS keeps the best of several attempts; on small graphs they cost little and cut up to 6% less.
@@ -115,7 +116,7 @@ def metis_assignment(
 
 
 def _seed_of_metis(seed: int) -> int:
-    """From 1 to 2**31 - 1: METIS has no more, and the C library's generator treats 0 as 1."""
+    """Maps a seed to 1 to 2**31 - 1: METIS takes no more, and the C library treats 0 as 1."""
     if seed < 2**31 - 1:
         return 1 + seed
     return 1 + int(np.random.SeedSequence(seed).generate_state(1)[0]) % (2**31 - 1)
@@ -142,13 +143,13 @@ def _balance(graph: Graph, balance: str) -> _Balance:
 def _repaired(
     assignment: np.ndarray, num_parts: int, adjacency: Adjacency, balance: _Balance
 ) -> np.ndarray:
-    """Makes every part hold a node, and the requested balance hold."""
+    """Fills empty parts, and restores the requested balance."""
     repaired = fill_empty_parts(assignment, num_parts, adjacency)
     wanted, wanted_limit = balance.wanted[None], _limit(balance.wanted, num_parts, _TOLERANCE)
     repaired = rebalance(repaired, num_parts, adjacency, wanted, np.array([wanted_limit]))
     if not balance.keep_nodes:
         return repaired
-    # In a second step, as rebalancing for both does not move a weight that is balanced already.
+    # In a second step: rebalancing for both moves no weight that is balanced already.
     ones = np.ones_like(balance.wanted)
     both = np.stack([balance.wanted, ones])
     for tolerance in _NODE_TOLERANCES:

@@ -1,7 +1,7 @@
-"""Runs METIS on arrays in a folder; the program that ``jaxgraph.partition.metis`` starts.
+"""Runs METIS on arrays in a folder; ``jaxgraph.partition.metis`` starts this program.
 
-A program of its own, so that a crash inside METIS does not end the caller's process. It is started
-by its path and imports nothing of jaxgraph, so that it starts fast.
+It is a separate program, so that a crash inside METIS does not end the caller's process. It is
+started by its path and imports nothing of jaxgraph, so that it starts fast.
 
 METIS: Karypis and Kumar, "A Fast and High Quality Multilevel Scheme for Partitioning Irregular
 Graphs", 1998; its volume objective: METIS manual, METIS_OPTION_OBJTYPE.

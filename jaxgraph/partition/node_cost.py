@@ -1,7 +1,7 @@
 """The cost of a part as a sum over its nodes, its halo and its padding, for ``method="cost"``.
 
-ROC (section 4.2) predicts the time of a part as the sum of the costs of its vertices. What a part
-fetches, pads and misses in the cache is no such sum; it is stated here beside it.
+ROC (section 4.2) predicts the time of a part as the sum of the costs of its vertices. Fetched rows,
+padding and cache misses are no such sums; they are separate terms here.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class NodeCost:
         per_node: float [num_nodes], the cost of a node with the edges that enter it.
         per_halo_row: of a row of another part that the part's edges read.
         per_padded_row: of a row of the largest part, to whose rows all parts are padded.
-        per_padded_halo_row: of a row that every part has room for in its halo: as many from each of
-            the others as the pair of parts with the most has. It moves no cut.
-        per_part: of a part as such.
+        per_padded_halo_row: of a row of room for the halo: every part has room for as many rows of
+            each other part as the largest pair has. It moves no cut.
+        per_part: constant cost of a part.
         misses: costs of reading past caches.
 
     Raises:
@@ -109,7 +109,7 @@ class NodeCost:
 
 
 def checked_node_cost(node_cost: ArrayLike | NodeCost | None, num_nodes: int) -> NodeCost:
-    """Returns the cost that a caller gave as a ``NodeCost`` of this many nodes.
+    """Returns a given cost as a ``NodeCost`` of this many nodes.
 
     Args:
         node_cost: a ``NodeCost``, or float [num_nodes], which is its ``per_node``.

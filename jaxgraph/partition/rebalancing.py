@@ -88,7 +88,7 @@ def _part_loads(assignment: np.ndarray, num_parts: int, weights: np.ndarray) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Round:
-    """The state in which a round starts; see ``rebalance``."""
+    """The state at the start of a round; see ``rebalance``."""
 
     assignment: np.ndarray
     adjacency: Adjacency

@@ -31,7 +31,7 @@ __all__ = ["check_names", "costless_methods", "methods", "partition"]
 
 
 _GROUPS_PER_PART = 16
-"""Groups of METIS at least in the range of a part: few of them are cut."""
+"""Least number of METIS groups per part, so that few groups are cut."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class _Request:
 
 @dataclass(frozen=True)
 class _Method:
-    """A partitioner: its function, and the balances and objectives that it can be asked for.
+    """A partitioner: its function, and the balances and objectives that it offers.
 
     Args:
         assign: the function.
@@ -142,15 +142,14 @@ def partition(
             slowest part costs least. Only "hash" may leave a part empty, where parts have few
             nodes.
         seed: from 0 to 2**32 - 1; the same arguments give the same partition.
-        balance: what METIS makes equal: "nodes", "edges" (counted at the receiver's part) or
-            "labels" (nodes of the training mask). The other methods have their balance in their
-            name.
-        objective: what METIS makes small: "cut" (edges between parts) or "volume" (rows to send).
-        order: order of the nodes of a part in memory, which changes nothing but speed: None, as
-            in the graph; or "rcm", "degree" or "metis", see ``locality_rank``. Of use in one part
-            too. The ranges of method "cost" are of this order, None: "metis".
+        balance: what METIS balances: "nodes", "edges" (counted at the receiver's part) or "labels"
+            (nodes of the training mask). The other methods are named after their balance.
+        objective: what METIS minimises: "cut" (edges between parts) or "volume" (rows to send).
+        order: order of the nodes of a part in memory, which affects only speed, even with one part:
+            None, as in the graph; or "rcm", "degree" or "metis", see ``locality_rank``. Method
+            "cost" cuts ranges of this order, None: "metis".
         node_cost: for method "cost": float [num_nodes], the cost of each node with the edges that
-            enter it; or a ``NodeCost``, which knows halo rows and padding as well, such as that of
+            enter it; or a ``NodeCost``, which includes halo rows and padding, such as that of
             ``jaxgraph.planner.node_cost(model, graph)``.
 
     Returns:

@@ -44,7 +44,7 @@ class PartitionReport:
         halo_balance: max / mean of halo_rows.
         exchange_padding: rows sent if every pair of parts exchanges as many as the largest pair,
             over halo_total.
-        predicted_cost: float64 [P], what each part costs by the node_cost that was given, or None.
+        predicted_cost: float64 [P], the cost of each part by the given node_cost, or None.
         cost_balance: max / mean of predicted_cost, or None.
     """
 

@@ -181,7 +181,7 @@ def test_a_folder_without_split_is_named(tmp_path: Path) -> None:
     [
         ({"edges": [[0, 1, 2]]}, r"edge.csv.gz: has 3 columns; expected two"),
         ({"num_edges": [9]}, r"edge.csv.gz: has 4 edges; expected 9"),
-        ({"num_nodes": [3, 3]}, r"num-node-list.csv.gz: tells of 2 graphs; expected one"),
+        ({"num_nodes": [3, 3]}, r"num-node-list.csv.gz: declares 2 graphs; expected one"),
         ({"num_nodes": [5]}, r"raw: has labels of 6 nodes; expected 5"),
         ({"num_nodes": [10**12]}, r"raw: has labels of 6 nodes; expected 1000000000000"),
         ({"split": {"train": [6]}}, r"train.csv.gz: ids run from 6 to 6; expected ids of the 6"),
@@ -203,7 +203,7 @@ def test_text_that_does_not_fit_is_named(
     [
         ({"edge_index": None}, r"data.npz: has no array edge_index; it has node_feat"),
         ({"edge_index": EDGES}, r"data.npz: edge_index is \[4, 2\]; expected \[2, 4\]"),
-        ({"num_edges_list": np.array([1, 3])}, r"data.npz: tells of 2 graphs"),
+        ({"num_edges_list": np.array([1, 3])}, r"data.npz: declares 2 graphs"),
     ],
 )
 def test_arrays_that_do_not_fit_are_named(

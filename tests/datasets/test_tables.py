@@ -107,3 +107,64 @@ def test_ids_of_a_frame_may_have_any_type(ids: Any, names: list[str] | None) -> 
             from_pandas(pd.DataFrame({"src": [missing, 1], "dst": [1, 2]}))
     sparse = from_pandas(pd.DataFrame({"src": [10**12], "dst": [5]}), relabel=True)
     assert present(sparse.node_names).tolist() == [5, 10**12]
+
+
+ROADS = pd.DataFrame({"source": ["d", "c", "b"], "target": ["c", "b", "a"], "length": [3.0, 2, 1]})
+TOWNS = pd.DataFrame({"id": ["a", "b", "c", "d"], "size": [0.0, 1, 2, 3]}).set_index("id")
+
+
+def test_rows_of_nodes_follow_their_index() -> None:
+    graph = from_pandas(
+        ROADS, nodes=TOWNS, labels=TOWNS["size"].astype(int), edges=ROADS[["length"]]
+    )
+    names = present(graph.node_names)
+    assert names.tolist() == ["d", "c", "b", "a"]
+    assert graph.nodes[:, 0].tolist() == present(graph.labels).tolist() == [3, 2, 1, 0]
+    assert present(graph.edges)[:, 0].tolist() == [3, 2, 1]
+    numbered = from_pandas(
+        pd.DataFrame({"source": [2, 1], "target": [1, 0]}),
+        node_data={"size": pd.Series([12, 10, 11], index=[2, 0, 1])},
+    )
+    assert numbered.node_data["size"].tolist() == [10, 11, 12]
+
+
+def test_ids_are_looked_up_in_the_names_of_all_nodes() -> None:
+    names = ["a", "b", "c", "d", "e"]
+    nodes = pd.concat([TOWNS, pd.DataFrame({"size": [4.0]}, index=["e"])])
+    graph = from_pandas(ROADS, node_names=names, nodes=nodes)
+    assert pairs_of(graph) == [(3, 2), (2, 1), (1, 0)]
+    assert graph.nodes[:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert present(graph.node_names).tolist() == names
+    numbers = pd.DataFrame({"source": [30, 10], "target": [20, 30]})
+    assert pairs_of(from_pandas(numbers, node_names=[10, 20, 30, 40])) == [(2, 1), (0, 2)]
+    with pytest.raises(ValueError, match="1 ids of the edges are not in it, the first is 'd'"):
+        from_pandas(ROADS, node_names=names[:3])
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"nodes": TOWNS[1:]}, "1 of 4 nodes have no row in it, the first is 'a'"),
+        ({"nodes": pd.concat([TOWNS, TOWNS[:1]])}, "its index has 'a' twice"),
+        ({"labels": pd.Series(range(5), list("abcde"))}, r"in no edge, such as 'e'.*labels\.index"),
+        ({"nodes": np.zeros((5, 1))}, "has 5 rows, and 4 ids occur"),
+        ({"num_nodes": 5}, "num_nodes is 5, and 4 ids occur"),
+        ({"node_data": {"f": TOWNS["size"][1:]}}, "1 of 4 nodes have no row"),
+    ],
+)
+def test_rows_without_a_node_and_nodes_without_a_row(fields: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        from_pandas(ROADS, **fields)
+
+
+def test_a_graph_takes_no_rows_of_nodes_in_an_order_of_their_own() -> None:
+    graph = from_pandas(ROADS)
+    for make in (
+        lambda: graph.replace(nodes=TOWNS),
+        lambda: graph.with_nodes(size=TOWNS["size"]),
+        lambda: Graph.from_edges([0], [1], labels=pd.Series([0, 1], index=[1, 0])),
+    ):
+        with pytest.raises(ValueError, match=r"with an index.*loc\[graph\.node_names\]"):
+            make()
+    ordered = graph.with_nodes(size=TOWNS["size"].loc[graph.node_names].to_numpy())
+    assert ordered.node_data["size"].tolist() == [3, 2, 1, 0]

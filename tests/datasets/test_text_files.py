@@ -96,7 +96,7 @@ def test_names_decide_where_there_are_names(
         ("4 4 2\n1 2\n3 4\n", "'4 4 2'.*MatrixMarket.*counts=True"),
         ("1 2 1082040961\n2 3 1082040962\n", "third column.*'1082040961'.*--weight-column 2"),
         ("1 2 1082040961.5\n2 3 1082040962.5\n", "third column.*--weight-column none"),
-        ("0 1 3\n1 2 4\n", "may be a weight, a time or a kind"),
+        ("0 1 3\n1 2 4\n", "may be a weight, a time or a type"),
         ("0,1,1,1\n", "4 columns without names"),
         ("0\n1\n", "1 column; expected at least two.*separator="),
         ("1000000000,7\n", "largest id is 1000000000.*--relabel"),

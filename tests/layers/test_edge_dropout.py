@@ -101,7 +101,7 @@ def test_layers_that_do_not_sum_refuse_it(name: str) -> None:
 def test_what_cannot_drop_edges_says_so() -> None:
     refused(
         ValueError,
-        "what computes values of edges runs over all edges",
+        "an op on edge values runs over all edges",
         lambda s: sddmm(drop(s), s.nodes, s.nodes),
     )
     refused(

@@ -4,9 +4,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import nnx
 
+from jaxgraph import nn
+from jaxgraph.graph import Graph
 from jaxgraph.nn.parameters import fan_in_kernel, kernel
 from tests.tolerance import assert_close
 
@@ -40,3 +43,17 @@ def test_another_shape_compiles_nothing(caplog: pytest.LogCaptureFixture) -> Non
         assert "compilation" not in caplog.text
         jax.jit(lambda x: x + 1)(jnp.zeros(3))
     assert "compilation" in caplog.text
+
+
+def test_habits_that_would_do_nothing_are_errors() -> None:
+    graph = Graph.from_edges([0, 1], [1, 0], nodes=np.ones((2, 3)))
+    conv = nn.GCNConv(3, 2, rngs=nnx.Rngs(0))
+    with pytest.raises(TypeError, match="positional"):
+        conv(graph, graph.nodes, np.ones(2))  # pyright: ignore[reportCallIssue]
+    for module in (conv, nn.GCN(3, 4, 2, dropout=0.5, rngs=nnx.Rngs(0))):
+        with pytest.raises(ValueError, match="train=True and a random key in the call"):
+            module.train()
+    with pytest.raises(TypeError, match="positional"):
+        nn.GAT(3, 4, 2, 7, rngs=nnx.Rngs(0))  # pyright: ignore[reportCallIssue]
+    with pytest.raises(ValueError, match="activation is 'relu'; expected an elementwise function"):
+        nn.GAT(3, 4, 2, activation="relu", rngs=nnx.Rngs(0))  # pyright: ignore[reportArgumentType]

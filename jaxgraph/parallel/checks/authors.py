@@ -23,7 +23,7 @@ def _folder(module: Any) -> Path:
 _STANDARD = Path(sysconfig.get_paths()["stdlib"])
 _LIBRARIES = tuple(map(_folder, (jax, flax, optax)))
 _OURS = (_folder(jaxgraph), _folder(pallas_kernels))
-_THIN = _folder(jaxgraph) / "parallel" / "shard.py"
+_SHARD_METHODS = _folder(jaxgraph) / "parallel" / "shard.py"
 """Its methods count as if the user had written them."""
 
 
@@ -44,19 +44,19 @@ def user_line(equation: Any) -> str:
 
 
 def is_users(equation: Any) -> bool:
-    """Tells whether an equation is of the user's own function, and no derivative of it.
+    """Tells whether the user's code made an equation, other than as a derivative.
 
     Args:
       equation: of a jaxpr.
 
     Returns:
-      Whether it is; False where JAX does not tell.
+      Whether it did; False where JAX does not tell.
     """
     if is_derivative(equation):
         return False
     for frame in _frames(equation):
         path = Path(frame.file_name)
-        if path != _THIN and not _is_outside(path):
+        if path != _SHARD_METHODS and not _is_outside(path):
             return not _is_ours(path)
     return False
 
@@ -74,7 +74,7 @@ def is_derivative(equation: Any) -> bool:
 
 
 def is_of_jax(body: Any) -> bool:
-    """Tells whether a jaxpr is of a function of JAX's own, or of one that is not known.
+    """Tells whether a jaxpr is that of a function of JAX, or of an unknown one.
 
     Args:
       body: a jaxpr, closed or not.
@@ -88,7 +88,7 @@ def is_of_jax(body: Any) -> bool:
 
 
 def is_within(equation: Any, function: str) -> bool:
-    """Tells whether a function of JAX's own made an equation.
+    """Tells whether a given function of JAX made an equation.
 
     Args:
       equation: of a jaxpr.
@@ -111,7 +111,7 @@ def _frames(equation: Any) -> Any:
 
 
 def _is_outside(path: Path) -> bool:
-    """Tells whether a file is of JAX, Flax, Optax or Python."""
+    """Tells whether a file belongs to JAX, Flax, Optax or Python."""
     return path.parent == _STANDARD or any(path.is_relative_to(home) for home in _LIBRARIES)
 
 

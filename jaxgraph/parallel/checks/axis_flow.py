@@ -1,8 +1,8 @@
 """Follows one axis of a function's arguments through its jaxpr.
 
-The function is traced with two lengths of the axis. The two programs differ where they have the
-axis: in dimensions of values, and in numbers of equations. An equation whose output nothing uses
-does no harm: a value that mixes entries counts only where an output depends on it.
+The function is traced with two lengths of the axis. The two programs differ only by the axis: in
+dimensions of values, and in numbers of equations. A value that mixes entries counts only where an
+output depends on it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SMALL = 1024
 """Constants without the axis are compared up to this many numbers."""
 
 _COUNTED = Mixed("a.shape[0]", "count")
-"""The state of a value that is made from the length of the axis."""
+"""The state of a value computed from the length of the axis."""
 
 
 def follow_axis(
@@ -59,7 +59,7 @@ class _Flow:
         return self.run(tuple(p.jaxpr for p in programs), consts, inputs)
 
     def run(self, jaxprs: Any, consts: Sequence[State], inputs: Sequence[State]) -> list[State]:
-        """Follows the axis through two jaxprs, up to the states of their outputs."""
+        """Follows the axis through two jaxprs and returns the states of their outputs."""
         first, second = jaxprs
         if [e.primitive for e in first.eqns] != [e.primitive for e in second.eqns] or len(
             first.constvars
@@ -118,10 +118,10 @@ class _Flow:
         inner = None if name in RULES else _bodies(pair)
         if inner is not None:
             found = self._body(inner, states)
-            return [_located(state, step) for state in found]
+            return [_with_line(state, step) for state in found]
         for state in states:
             if isinstance(state, Mixed):
-                return [_located(state, step)] * len(step.outputs)
+                return [_with_line(state, step)] * len(step.outputs)
         return RULES.get(name, by_default)(step, states)
 
     def _step(self, pair: tuple[Any, Any]) -> Step:
@@ -156,17 +156,17 @@ class _Flow:
     def _while(self, pair: tuple[Any, Any], states: list[State], step: Step) -> list[State]:
         params = pair[0].params
         first, second = params["cond_nconsts"], params["body_nconsts"]
-        asked, given = states[:first], states[first : first + second]
+        of_condition, of_body = states[:first], states[first : first + second]
         bodies = tuple(equation.params["body_jaxpr"] for equation in pair)
         conditions = tuple(equation.params["cond_jaxpr"] for equation in pair)
 
         def turn(carry: list[State]) -> list[State]:
-            goes_on = self._body(conditions, [*asked, *carry])[0]
-            if isinstance(goes_on, Mixed):
-                return [_located(goes_on, step)] * len(carry)
-            return self._body(bodies, [*given, *carry])
+            condition = self._body(conditions, [*of_condition, *carry])[0]
+            if isinstance(condition, Mixed):
+                return [_with_line(condition, step)] * len(carry)
+            return self._body(bodies, [*of_body, *carry])
 
-        return _settled(turn, states[first + second :], step)
+        return _fixed_point(turn, states[first + second :], step)
 
     def _scan(self, pair: tuple[Any, Any], states: list[State], step: Step) -> list[State]:
         consts, carries = scan_counts(pair[0])
@@ -188,17 +188,17 @@ class _Flow:
             outputs = found[carries:]
             return found[:carries]
 
-        carry = _settled(turn, states[consts : consts + carries], step)
+        carry = _fixed_point(turn, states[consts : consts + carries], step)
         stacked = [s.at(s.axis + 1) if isinstance(s, Along) else s for s in outputs]
         return [*carry, *stacked]
 
     def _scan_along(
         self, given: list[State], carry: list[State], rest: list[State], step: Step
     ) -> list[State]:
-        """A scan that visits one entry of the axis after the other."""
+        """Follows a scan over the axis itself."""
         for state in (*given, *carry, *rest):
             if isinstance(state, Mixed):
-                return [_located(state, step)] * len(step.outputs)
+                return [_with_line(state, step)] * len(step.outputs)
         plain = all(
             state == SHARED or (isinstance(state, Along) and state.axis == 0) for state in rest
         )
@@ -210,7 +210,7 @@ class _Flow:
 
 
 def scan_counts(equation: Any) -> tuple[int, int]:
-    """Counts the constants and carries of a scan, which have one rank inside and outside.
+    """Counts the constants and carries of a scan: their rank is the same inside and outside.
 
     Args:
       equation: of primitive "scan".
@@ -229,8 +229,8 @@ def scan_counts(equation: Any) -> tuple[int, int]:
     return kept(equation.invars, body.invars) - carries, carries
 
 
-def _settled(turn: Any, carry: list[State], step: Step) -> list[State]:
-    """The states of a loop's carry once they no longer change; `turn` was called last with them."""
+def _fixed_point(turn: Any, carry: list[State], step: Step) -> list[State]:
+    """Finds the fixed point of a loop's carry; `turn` was called last with it."""
     while True:
         found = turn(list(carry))
         pairs = zip(carry, found, strict=True)
@@ -240,8 +240,8 @@ def _settled(turn: Any, carry: list[State], step: Step) -> list[State]:
         carry = new
 
 
-def _located(state: State, step: Step) -> State:
-    """A state, with the user's line where it is mixed and has none."""
+def _with_line(state: State, step: Step) -> State:
+    """Adds the user's line to a mixed state without one."""
     if isinstance(state, Mixed) and not state.line:
         return Mixed(state.operation, state.why, step.line)
     return state

@@ -1,7 +1,7 @@
-"""Rules for look-ups and writes by index, on an axis whose entries must not meet.
+"""Rules for look-ups and writes by index, on an axis whose entries must not mix.
 
-Each takes a `Step` and the states of its inputs, and returns the states of its outputs. An entry
-may be looked up by its own position: `x[jnp.arange(n), kind]` acts entry by entry.
+Each rule takes a `Step` and the states of its inputs, and returns the states of its outputs. An
+entry may be looked up by its own position: `x[jnp.arange(n), kind]` acts entry by entry.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["dynamic_slice", "dynamic_update", "gather", "scatter"]
 
 
 def dynamic_slice(step: Step, states: Sequence[State]) -> list[State]:
-    """Keeps the axis where the slice has all of it and starts at shared places."""
+    """Keeps the axis where the slice holds all of it and starts at shared indices."""
     state = only_operand(states)
     if any(start != SHARED for start in states[1:]):
         return step.mixed()
@@ -28,7 +28,7 @@ def dynamic_slice(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def dynamic_update(step: Step, states: Sequence[State]) -> list[State]:
-    """Keeps the axis where the update has all of it and starts at shared places."""
+    """Keeps the axis where the update holds all of it and starts at shared indices."""
     if any(start != SHARED for start in states[2:]):
         return step.mixed()
     return _updated(step, states[0], states[1], step.inputs[0], step.inputs[1])
@@ -43,7 +43,7 @@ def _updated(step: Step, state: State, update: State, old: Any, new: Any) -> lis
 
 
 def _position_of(state: Along, columns: Sequence[int]) -> int | None:
-    """The dimension of an operand that is indexed by the position along the axis."""
+    """Finds the dimension of an operand that is indexed by the position along the axis."""
     flags = (True,) if state.content == "position" else state.content
     if not isinstance(flags, tuple) or sum(flags) != 1 or len(flags) != len(columns):
         return None
@@ -82,7 +82,7 @@ def gather(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def scatter(step: Step, states: Sequence[State]) -> list[State]:
-    """Keeps the axis of the operand where every entry is written to by its own update."""
+    """Keeps the axis of the operand where each entry is written by its own update."""
     operand, indices, updates = states[:3]
     numbers = step.params["dimension_numbers"]
     if not isinstance(operand, Along):

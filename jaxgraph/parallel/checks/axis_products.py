@@ -1,6 +1,6 @@
-"""Rules for products and convolutions, on an axis whose entries must not meet.
+"""Rules for products and convolutions, on an axis whose entries must not mix.
 
-Each takes a `Step` and the states of its inputs, and returns the states of its outputs.
+Each rule takes a `Step` and the states of its inputs, and returns the states of its outputs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules for the primitives of JAX, on an axis whose entries must not meet.
+"""Rules for the primitives of JAX, on an axis whose entries must not mix.
 
 Every rule takes a `Step` and the states of its inputs, none of them `Mixed`, and returns the states
 of its outputs. A primitive without a rule acts element by element, or on trailing dimensions.
@@ -180,7 +180,7 @@ def _reduce(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def _along_dimension(step: Step, states: Sequence[State]) -> list[State]:
-    """Sorts, cumulative sums and the like: all entries of one dimension meet."""
+    """Keeps the axis unless a sort, a cumulative sum or the like runs along it."""
     rank = len(step.inputs[0])
     if step.name == "fft":
         meeting = set(range(rank - len(step.params["fft_lengths"]), rank))
@@ -199,7 +199,7 @@ def _along_dimension(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def _trailing(dimensions: int) -> Rule:
-    """Linear algebra on the last dimensions of its operands."""
+    """Makes the rule of linear algebra on the last dimensions."""
 
     def rule(step: Step, states: Sequence[State]) -> list[State]:
         state = joined(list(states), step.name, step.line)
@@ -213,7 +213,7 @@ def _trailing(dimensions: int) -> Rule:
 
 
 def _triangular_solve(step: Step, states: Sequence[State]) -> list[State]:
-    """Solves for every column by itself, or for every row where the matrix is on the right."""
+    """Keeps the axis of the columns, or of the rows where the matrix is on the right."""
     matrix, columns = states
     column = len(step.inputs[1]) - (1 if step.params["left_side"] else 2)
     if matrix == SHARED and isinstance(columns, Along) and columns.axis == column:
@@ -222,7 +222,7 @@ def _triangular_solve(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def _whole(step: Step, states: Sequence[State]) -> list[State]:
-    """Slices and splits: they may take a part of other dimensions, but all of the axis."""
+    """Keeps the axis where a slice or a split takes all of it, in order."""
     state = joined(list(states), step.name, step.line)
     if not isinstance(state, Along):
         return [state] * len(step.outputs)
@@ -260,14 +260,14 @@ def _concatenate(step: Step, states: Sequence[State]) -> list[State]:
 
 
 def counted_from_end(step: Step, states: Sequence[State]) -> list[State] | None:
-    """Recognises the position plus the number of entries, by which JAX reads negative indices.
+    """Recognises position + number of entries, which JAX adds to read negative indices.
 
     Args:
       step: the equation.
       states: of its inputs.
 
     Returns:
-      The state of the sum; None where the equation is another one.
+      The state of the sum; None for any other equation.
     """
     if step.name != "add" or step.literals[1] is None or step.literals[1] != step.entries:
         return None
@@ -277,7 +277,7 @@ def counted_from_end(step: Step, states: Sequence[State]) -> list[State] | None:
 
 
 def _less(step: Step, states: Sequence[State]) -> list[State]:
-    """Positions are not negative: JAX asks before it counts an index from the end."""
+    """Knows that `position < 0`, which JAX asks of every index, is False."""
     first, second = states
     if isinstance(first, Along) and first.content == "position" and second == SHARED:
         if step.literals[1] is not None and step.literals[1] == 0:

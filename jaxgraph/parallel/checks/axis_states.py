@@ -1,8 +1,8 @@
 """The states of values in a function that must treat every entry of one axis by itself.
 
-`axis_flow` follows the axis (of the edges of a chunk, say) through a jaxpr. A value either does not
-depend on the axis (`SHARED`), or has it at a known place (`Along`): its entry at position e then
-depends on entry e of the inputs alone; or it mixes entries (`Mixed`).
+`axis_flow` follows the axis (of the edges of a chunk, say) through a jaxpr. A value has one of
+three states. It does not depend on the axis (`SHARED`). It has the axis in a known dimension, and
+its entry e depends on entry e of the inputs alone (`Along`). Or it mixes entries (`Mixed`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Along:
     """A value that has the axis.
 
     Attributes:
-      axis: which dimension holds it, of size outer * entries * inner.
-      outer, inner: sizes of what was merged with it by a reshape, before and after it.
+      axis: the dimension that holds it, of size outer * entries * inner.
+      outer, inner: sizes of the dimensions that a reshape merged with it, before and after it.
       uniform: whether all entries along the dimension are equal.
-      content: "position": the number of the entry along the axis; "wrapped": that plus the number
-        of entries; "false": truth values that are all False; or for indices, whether each of their
-        columns is the position. None: anything that depends on the entry alone.
+      content: "position": the position of the entry along the axis; "wrapped": the position plus
+        the number of entries; "false": False; a tuple: for each column of indices, whether it is
+        the position; None: any value that depends on the entry alone.
     """
 
     axis: int
@@ -42,7 +42,7 @@ class Along:
 
     @property
     def depends_on_position(self) -> bool:
-        """Tells whether the value depends on the place of an entry in the chunk."""
+        """Tells whether the value depends on the position of an entry along the axis."""
         return self.content in ("position", "wrapped") or isinstance(self.content, tuple)
 
     def at(self, axis: int) -> Along:
@@ -56,12 +56,12 @@ class Along:
 
 @dataclasses.dataclass(frozen=True)
 class Mixed:
-    """A value of which an entry depends on other entries, or on their number or order.
+    """A value whose entries depend on other entries, or on their number or order.
 
     Attributes:
       operation: the primitive that mixes them.
       why: "mixes", "position", "random", "count" or "devices".
-      line: where the user called it, or "".
+      line: the user's line that called it, or "".
     """
 
     operation: str
@@ -73,15 +73,15 @@ State: TypeAlias = Shared | Along | Mixed
 
 
 def joined(states: list[State], operation: str = "select", line: str = "") -> State:
-    """Joins the states of several values of one shape, any of which may be taken.
+    """Joins the states of values of one shape, any one of which may be selected.
 
     Args:
       states: of the values.
-      operation: the primitive that takes one, for the message.
-      line: where the user called it, or "".
+      operation: the primitive that selects one, for the message.
+      line: the user's line that called it, or "".
 
     Returns:
-      The state of the value that is taken.
+      The state of the selected value.
     """
     for state in states:
         if isinstance(state, Mixed):

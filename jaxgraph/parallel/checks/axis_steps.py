@@ -1,4 +1,4 @@
-"""Equations whose values have an axis that must not be mixed, and the rule for most of them."""
+"""Equations on an axis whose entries must not mix, and the rule for most of them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Step:
 
     Attributes:
       name: its primitive.
-      params: those of the equation in the first trace.
+      params: its parameters in the first trace.
       entries: length of the axis in the first trace.
       inputs, outputs: shapes in the first trace.
-      grown: for each output, which dimensions differ between the traces.
-      literals: for each input, its value where it is written in the equation, or None.
-      line: where the user called it, or "".
+      grown: for each output, the dimensions that differ between the traces.
+      literals: for each input, its value if it is a literal, or None.
+      line: the user's line that called it, or "".
     """
 
     name: str
@@ -41,11 +41,11 @@ class Step:
         return [Mixed(self.name, why, self.line)] * len(self.outputs)
 
     def created(self, output: int, why: str | None) -> State:
-        """Returns the state of an output that is made from shared values only.
+        """Returns the state of an output computed from shared values only.
 
         Args:
-          output: which.
-          why: how it would depend on the position where it has the axis; None: it does not.
+          output: its index.
+          why: as of `Mixed`, for an output that has the axis; None: its entries are equal.
         """
         grown = list(self.grown[output])
         if not grown:
@@ -79,7 +79,7 @@ def by_default(step: Step, states: Sequence[State]) -> list[State]:
         return step.mixed("position")
     state = state.plain()
     rank = max(len(shape) for _, shape in along)
-    # Dimensions of size 1 are stretched to those of the other operands.
+    # Dimensions of size 1 are broadcast to those of the other operands.
     shapes = [shape for _, shape in along] + list(step.inputs)
     sizes = zip(*(shape for shape in shapes if len(shape) == rank), strict=True)
     widest = tuple(next((size for size in each if size != 1), 1) for each in sizes)

@@ -17,7 +17,7 @@ __all__ = ["check_each_column", "check_each_edge"]
 
 Pytree = Any
 _LENGTHS = (1009, 1013)
-"""Primes, so that the axis's length is a factor to be found in whatever a reshape merges."""
+"""Primes, so that the length of the axis is found as a factor of merged dimensions."""
 
 _WHY = {
     "mixes": "{operation}{line} combines {entries} with each other, or drops or reorders them",
@@ -27,27 +27,27 @@ _WHY = {
     "devices": "{operation}{line} depends on the device that computes {an_entry}",
 }
 _EDGE_ADVICE = (
-    "The function is called with chunks of edges, which differ with the number of parts. Compute "
-    "what needs several edges before, from arrays of nodes (sums over all nodes: shard.sum), or "
-    "after, from what propagate returns; number edges by data of theirs; drop edges at random with "
+    "The function is called with chunks of edges, which differ with the number of parts. Combine "
+    "edges before it, in arrays of nodes (sums over all nodes: shard.sum), or after it, in the "
+    "result of propagate; number edges by edge data; drop edges at random with "
     "jaxgraph.parallel.keep_edges(shard, key, rate), passed as edge data"
 )
 _COLUMN_ADVICE = (
-    "In mode 'p3' a device holds some columns of the features only. Write the message column by "
+    "In mode 'p3' a device holds only some columns of the features. Write the message column by "
     "column, or shard the graph in mode 'sar' or 'domain' and use jaxgraph.parallel.propagate"
 )
 
 
 def check_each_edge(message_fn: Callable[..., Pytree], *examples: Pytree) -> None:
-    """Checks that a message function makes the message of an edge from that edge alone.
+    """Checks that a message function computes the message of an edge from that edge alone.
 
     Args:
-      message_fn: of pytrees of arrays [edges, ...].
+      message_fn: takes pytrees of arrays [edges, ...].
       *examples: its arguments, with any number of edges.
 
     Raises:
-      ValueError: the messages depend on the other edges of the chunk, or on the place of an edge in
-        it, or an output has no leading axis of edges.
+      ValueError: a message depends on other edges of the chunk, or on the position of its edge, or
+        an output has no leading axis of edges.
     """
     found = _follow(message_fn, examples, 0, [True] * len(examples))
     for path, state in found:
@@ -66,15 +66,15 @@ def check_each_edge(message_fn: Callable[..., Pytree], *examples: Pytree) -> Non
 def check_each_column(
     message_fn: Callable[..., Pytree], examples: Sequence[Pytree], has_columns: Sequence[bool]
 ) -> None:
-    """Checks that a message function makes every column of features from that column alone.
+    """Checks that a message function computes every column from that column alone.
 
     Args:
-      message_fn: of arrays [edges, ...].
+      message_fn: takes arrays [edges, ...].
       examples: its arguments.
-      has_columns: which of them are features, [edges, columns].
+      has_columns: for each argument, whether it is features [edges, columns].
 
     Raises:
-      ValueError: a message depends on other columns, or on the place of a column.
+      ValueError: a message depends on other columns, or on the position of a column.
     """
     for _, state in _follow(message_fn, examples, 1, has_columns):
         if isinstance(state, Mixed):
@@ -95,7 +95,7 @@ def _reason(state: Mixed, entries: str, an_entry: str) -> str:
 def _follow(
     function: Callable[..., Pytree], examples: Sequence[Pytree], axis: int, on: Sequence[bool]
 ) -> list[tuple[str, State]]:
-    """The states of a function's outputs, with their places in its result."""
+    """Returns the path and the state of each of a function's outputs."""
 
     def resized(tree: Pytree, length: int) -> Pytree:
         def example(leaf: jax.Array) -> jax.Array:
@@ -113,7 +113,7 @@ def _follow(
         try:
             closed, shape = trace_message(function, *arguments)
         except Exception as error:
-            # A mistake that has nothing to do with the number shows as it is.
+            # An error that does not depend on the number is raised as it is.
             trace_message(function, *examples)
             kind = ("edges of a chunk", "columns of features")[axis]
             raise ValueError(

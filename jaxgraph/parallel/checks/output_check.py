@@ -18,7 +18,7 @@ _ROW_OF = {"rows": "node", "edges": "edge slot"}
 
 
 def check_outputs(result: Pytree, outputs: Pytree, sizes: Mapping[str, int]) -> None:
-    """Checks that the result of a function fits what `outputs` says of it.
+    """Checks that the result of a function fits `outputs`.
 
     Args:
       result: what the function returned on a shard.
@@ -57,8 +57,8 @@ def check_outputs(result: Pytree, outputs: Pytree, sizes: Mapping[str, int]) -> 
             has = [kind for kind, size in sizes.items() if shape[:1] == (size,)]
             advice = (
                 f"It has a row per {_ROW_OF[has[0]]} of the shard: return it with "
-                f"jaxgraph.parallel.spmd(function, outputs={has[0]!r}) (of several outputs, a word "
-                "for each), or reduce it over them"
+                f"jaxgraph.parallel.spmd(function, outputs={has[0]!r}) (for several outputs, a "
+                "word each), or reduce it over them"
                 if has
                 else "Reduce it first: shard.sum(value) of a sum over the shard's rows; of a mean, "
                 "shard.sum((total, count)), then divide"

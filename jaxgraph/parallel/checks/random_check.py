@@ -1,4 +1,4 @@
-"""Refuses random numbers that depend on the place of a row on its device."""
+"""Refuses random numbers that depend on the position of a row on its device."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ __all__ = ["check_random_rows"]
 
 
 def check_random_rows(jaxpr: Any, num_rows: int) -> None:
-    """Refuses random numbers for the rows of a shard that are drawn from one key for all devices.
+    """Refuses random numbers for the rows of a shard from one key for all devices.
 
-    Row r of every device would get the same number, and a node another one in every partition.
+    Row r of every device would get the same number, and a node's number would depend on the
+    partition.
 
     Args:
-      jaxpr: of the function, whose values know over which mesh axes they vary.
+      jaxpr: of the function; its types say over which mesh axes values vary.
       num_rows: rows of the shard.
 
     Raises:
@@ -32,10 +33,10 @@ def check_random_rows(jaxpr: Any, num_rows: int) -> None:
                     f"the function draws random numbers {list(drawn.shape)}"
                     f"{f' ({line})' if line else ''} for the rows of its shard from one key: "
                     "a node's numbers would depend on the partition. "
-                    "For dropout use jaxgraph.nn.dropout(shard, x, key, rate). Other numbers are "
-                    "drawn by node: jax.vmap(lambda node: jax.random.normal(jax.random.fold_in("
-                    "key, node), shape))(shard.node_ids). An array that has as many rows by "
-                    "chance is drawn before the call, and passed as an argument"
+                    "For dropout use jaxgraph.nn.dropout(shard, x, key, rate). Draw other "
+                    "numbers by node: jax.vmap(lambda node: jax.random.normal(jax.random.fold_in("
+                    "key, node), shape))(shard.node_ids). Draw an array that has as many rows by "
+                    "chance before the call, and pass it as an argument"
                 )
         for inner in inner_jaxprs(equation):
             check_random_rows(inner, num_rows)

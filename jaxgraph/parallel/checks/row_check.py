@@ -1,4 +1,4 @@
-"""Refuses functions of a shard whose result would depend on how nodes are divided into parts."""
+"""Refuses functions of a shard whose result would depend on the partition."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _PADDING: Mapping[str, Number | None] = MappingProxyType(
         "labels": None,
     }
 )
-"""Fields of a shard with a row per node, and what their rows of padding hold, where it is known."""
+"""Fields of a shard with a row per node, and the number in their padding; None: not known."""
 
 _NATURAL = frozenset(("in_degree", "node_ids", "graph_ids"))
-"""Fields of integers none of which is negative."""
+"""Integer fields without negative entries."""
 
 _COMPLETE = (
     "Complete it over the devices first: shard.sum(total) of a sum; of a mean, total, count = "
@@ -37,22 +37,22 @@ _WHY: Mapping[str, str] = MappingProxyType(
         "mean": "divides a sum over the rows of the shard by their number, padding included. "
         + _COMPLETE,
         "parts": "divides a sum over the devices by the number of parts. " + _COMPLETE,
-        "share": "uses a reduction over this device's rows, which other parts would change. "
+        "share": "uses a reduction over this device's rows, which depends on the partition. "
         + _COMPLETE,
-        "branch": "decides by a reduction over this device's rows, or by a row. " + _COMPLETE,
-        "added": "adds to a sum over this device's rows what is the same on every device, such as "
-        "a penalty of parameters: it would be counted once per part. Add it after shard.sum",
-        "counted": "reduces over the devices what is the same on every one of them: it would be "
+        "branch": "branches on a reduction over this device's rows, or on a row. " + _COMPLETE,
+        "added": "adds a value that is the same on every device, such as a penalty on parameters, "
+        "to a sum over this device's rows: it would be counted once per part. Add it after "
+        "shard.sum",
+        "counted": "reduces over the devices a value that is the same on all of them: it would be "
         "counted once per part. Use it as it is",
-        "rows": "reduces over the devices what has a row for each node: it would combine row r of "
+        "rows": "reduces an array with a row per node over the devices: it would combine row r of "
         "every device, which are different nodes. Reduce it over the rows first: "
         "shard.sum(jnp.sum(shard.mask_rows(x), axis=0))",
         "mixes": "combines rows of different nodes of this device, or picks or reorders them. "
         "Combine rows with jaxgraph.parallel.propagate along edges, or with shard.sum over all "
         "nodes",
         "position": "depends on the position of a row on its device, which differs with the "
-        "partition. Number nodes by shard.node_ids; arrays with a row for each node belong to the "
-        "Graph",
+        "partition. Number nodes by shard.node_ids; arrays with a row per node belong to the Graph",
     }
 )
 
@@ -62,7 +62,7 @@ def state_of_field(path: Sequence[Any], dimensions: int) -> RowState:
 
     Args:
       path: from the shard to the array; columns of features are below a field.
-      dimensions: of the array, with a leading one of size 1 before its rows.
+      dimensions: their number, with a leading one of size 1 before the rows.
 
     Returns:
       Its state.
@@ -84,21 +84,21 @@ def check_rows(
     *,
     has_padding: bool,
 ) -> None:
-    """Checks that a function of a shard gives the same on any number of parts.
+    """Checks that a function of a shard gives the same result on any number of parts.
 
-    It treats every row by itself, masks rows of padding before it reduces over rows, and completes
-    such reductions over the devices before it uses them. Its own use of `jax.lax.axis_index` and of
+    It must treat every row separately, mask padding before it reduces over rows, and complete such
+    reductions over the devices before it uses them. Its own use of `jax.lax.axis_index` and of
     collectives is not checked.
 
     Args:
       program: its jaxpr, closed, traced under `shard_map`.
       inputs: the states of its flat arguments.
-      outputs: for each flat output, "rows" where it has a row for each node.
+      outputs: for each flat output, "rows" where it has a row per node.
       num_rows: rows of the shard.
       has_padding: whether any device has rows of padding.
 
     Raises:
-      ValueError: it does not.
+      ValueError: the result would depend on the partition.
     """
     try:
         states = follow_rows(program, inputs, num_rows, has_padding=has_padding)
@@ -110,7 +110,7 @@ def check_rows(
     except RowsError as found:
         where = f" ({found.line})" if found.line else ""
         raise ValueError(
-            "the function that jaxgraph.parallel.spmd runs would give something else on another "
+            "the function that jaxgraph.parallel.spmd runs would give another result on another "
             f"number of parts: {found.operation}{where} {_WHY[found.why]}"
         ) from None
 

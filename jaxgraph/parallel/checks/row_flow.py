@@ -1,10 +1,10 @@
 """Follows the rows of a shard, and sums over them, through the jaxpr of a function of the shard.
 
-The function must give the same on any number of parts: it treats every row by itself, leaves rows
-of padding out of every reduction, and completes reductions over the devices (`shard.sum`) before
-anything that is not linear. Equations that jaxgraph makes itself are followed as far as the rules
-go, and trusted beyond; so are those of a derivative, since the transpose of a function that is the
-same on any number of parts is the same, too.
+The result must not depend on the partition: the function treats every row separately, leaves
+padding out of every reduction, and completes reductions over the devices (`shard.sum`) before any
+non-linear operation. Equations of jaxgraph itself are trusted where the rules do not apply. So are
+those of derivatives: the transpose of a function that does not depend on the partition does not
+depend on it either.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _LOOPS = ("while", "scan", "cond", "custom_vjp_call", "custom_vjp_call_jaxpr")
 
 
 class RowsError(Exception):
-    """The error for an operation that makes a function of a shard depend on the partition.
+    """Raised for an operation that makes a function of a shard depend on the partition.
 
     Args:
       why: a word of `jaxgraph.parallel.checks.row_check`.
@@ -109,9 +109,9 @@ def follow_rows(
 
 @dataclasses.dataclass(frozen=True)
 class _Flow:
-    """Interprets jaxprs; `caller` is the equation whose author is that of all, None: each its own.
+    """Interprets jaxprs; `caller` is the equation whose author counts as that of all, if any.
 
-    JAX caches the traces of its own functions, such as `jnp.where`: the lines inside of one are
+    JAX caches the traces of its own functions, such as `jnp.where`: the lines in a cached trace are
     those of its first caller.
     """
 
@@ -148,7 +148,7 @@ class _Flow:
             if inner is not None:
                 is_one = is_of_jax(inner) or is_derivative(equation)
                 return (flow if is_one else self).closed(inner, states)
-            return _signed(equation, states, flow._simple(equation, states))
+            return _with_signs(equation, states, flow._simple(equation, states))
         except RefusedError as refused:
             if not is_users(flow.caller):
                 return flow._trusted(equation)
@@ -170,7 +170,7 @@ class _Flow:
     def _simple(self, equation: Any, states: list[RowState]) -> list[RowState]:
         name = equation.primitive.name
         if not equation.outvars:
-            # It prints, say.
+            # An effect, such as a print.
             return []
         if name == "optimization_barrier":
             return states
@@ -228,7 +228,7 @@ class _Flow:
         ]
 
     def _loop(self, equation: Any, states: list[RowState], inside: _Flow) -> list[RowState]:
-        """Follows a loop or a branch, with another flow for its bodies."""
+        """Follows a loop or a branch; `inside` follows its bodies."""
         if not is_users(self.caller):
             return self._trusted(equation)
         params, name = equation.params, equation.primitive.name
@@ -236,18 +236,18 @@ class _Flow:
             return _scan(equation, states, inside)
         if name == "while":
             first, second = params["cond_nconsts"], params["body_nconsts"]
-            asked, given = states[:first], states[first : first + second]
+            of_condition, of_body = states[:first], states[first : first + second]
 
             def turn(carry: list[RowState]) -> list[RowState]:
-                goes_on = inside.closed(params["cond_jaxpr"], [*asked, *carry])[0]
+                condition = inside.closed(params["cond_jaxpr"], [*of_condition, *carry])[0]
                 # Under jax.vmap every row has a loop of its own.
-                if not (_decides(goes_on) or isinstance(goes_on, Rows)):
+                if not (_may_decide(condition) or isinstance(condition, Rows)):
                     raise RefusedError("branch")
-                return inside.closed(params["body_jaxpr"], [*given, *carry])
+                return inside.closed(params["body_jaxpr"], [*of_body, *carry])
 
-            return _settled(turn, states[first + second :])
+            return _fixed_point(turn, states[first + second :])
         if name == "cond":
-            if not _decides(states[0]):
+            if not _may_decide(states[0]):
                 raise RefusedError("branch")
             results = [inside.closed(branch, states[1:]) for branch in params["branches"]]
             return [_joined(each) for each in zip(*results, strict=True)]
@@ -284,7 +284,7 @@ def _number(state: RowState) -> Number | None:
 
 
 def _is_summed(step: Step, states: Sequence[RowState]) -> bool:
-    """Tells whether a product sums over rows, each of which is multiplied by its own or by one."""
+    """Tells whether a product sums over rows; refuses factors that depend on a row's position."""
     summed, _ = step.params["dimension_numbers"]
     places = [
         list(axes).index(state.along.axis)
@@ -303,7 +303,7 @@ def _is_summed(step: Step, states: Sequence[RowState]) -> bool:
 
 
 def _followed(step: Step, states: Sequence[RowState], axis: int) -> list[Along | Mixed | Any]:
-    """The states of the outputs by the rules of an axis whose entries must not meet."""
+    """Finds the states of the outputs by the rules of `axis_rules`."""
     rule = RULES.get(step.name, by_default)
     acts_by_number = step.name not in RULES or step.name in ("select_n", "lt")
     if acts_by_number:
@@ -328,7 +328,7 @@ def _followed(step: Step, states: Sequence[RowState], axis: int) -> list[Along |
 
 
 def _check_aligned(step: Step, states: Sequence[RowState], axis: int) -> None:
-    """Refuses what has an entry for every row but no node, such as `jnp.arange(rows)`."""
+    """Refuses arrays with an entry per row that belongs to no node, such as `jnp.arange(rows)`."""
     for state, shape in zip(states, step.inputs, strict=True):
         if not isinstance(state, Same) or state.value is not None or len(shape) <= axis:
             continue
@@ -337,7 +337,7 @@ def _check_aligned(step: Step, states: Sequence[RowState], axis: int) -> None:
 
 
 def _same(step: Step, states: list[Same]) -> list[RowState]:
-    """The states of outputs of values that are the same on every device."""
+    """Finds the states of outputs computed from values that are the same on every device."""
     results: list[RowState] = []
     for i, shape in enumerate(step.outputs):
         value = filled(step, [state.value for state in states], i)
@@ -417,14 +417,14 @@ def _scan(equation: Any, states: list[RowState], inside: _Flow) -> list[RowState
         outputs = found[carries:]
         return found[:carries]
 
-    carry = _settled(turn, states[consts : consts + carries])
+    carry = _fixed_point(turn, states[consts : consts + carries])
     return [*carry, *(moved(state, 1) for state in outputs)]
 
 
-def _signed(
+def _with_signs(
     equation: Any, states: Sequence[RowState], results: Sequence[RowState]
 ) -> list[RowState]:
-    """The states of an equation's outputs, with what is known of their signs."""
+    """Marks the outputs that are known to have no negative entry."""
     naturals = [is_natural(state) for state in states]
     return [
         dataclasses.replace(result, natural=True)
@@ -441,12 +441,12 @@ def _entries_of_all(equation: Any, state: RowState) -> int:
     return state.entries * math.prod(lax.axis_size(axis) for axis in axes)
 
 
-def _decides(state: RowState) -> bool:
+def _may_decide(state: RowState) -> bool:
     return isinstance(state, Same | Unknown)
 
 
-def _settled(turn: Any, carry: list[RowState]) -> list[RowState]:
-    """The states of a loop's carry once they no longer change; `turn` was called last with them."""
+def _fixed_point(turn: Any, carry: list[RowState]) -> list[RowState]:
+    """Finds the fixed point of a loop's carry; `turn` was called last with it."""
     while True:
         new = [joined_rows(*pair) for pair in zip(carry, turn(list(carry)), strict=True)]
         if new == carry:

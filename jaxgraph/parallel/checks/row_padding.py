@@ -26,7 +26,7 @@ _KEEPS = frozenset(
 """Primitives that fill their output with the number that fills their first operand."""
 
 _LARGE = 1e9
-"""Numbers from here on stand for infinity: by convention no value is farther from 0."""
+"""Numbers of at least this magnitude stand for infinity."""
 
 _COMPARES = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
@@ -49,7 +49,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "is_finite": np.isfinite,
     }
 )
-"""Primitives that act on every number by itself."""
+"""Primitives that act element by element."""
 
 
 def filled(
@@ -58,13 +58,13 @@ def filled(
     output: int,
     naturals: Sequence[bool] | None = None,
 ) -> Number | None:
-    """Finds the number that an output is full of.
+    """Finds the number that fills an output.
 
     Args:
       step: the equation.
-      numbers: of each operand, the number that it is full of; None: not known.
-      output: which of the equation's outputs.
-      naturals: of each operand, whether no entry is negative; None: not known of any.
+      numbers: for each operand, the number that fills it; None: not known.
+      output: index of the output.
+      naturals: for each operand, whether no entry is negative; None: not known of any.
 
     Returns:
       The number, or None.
@@ -97,16 +97,16 @@ def filled(
 
 
 def is_neutral(kind: str, number: Number | None, dtype: Any, *, natural: bool = False) -> bool:
-    """Tells whether a reduction over numbers is the same with one more.
+    """Tells whether one more number leaves a reduction unchanged.
 
     Args:
       kind: of a `Share`.
-      number: the one more; None: any.
+      number: the number to add; None: any.
       dtype: of the numbers.
       natural: whether none of the numbers is negative.
 
     Returns:
-      Whether it makes no difference.
+      Whether it does.
     """
     if number is None:
         return False
@@ -128,7 +128,7 @@ def is_neutral(kind: str, number: Number | None, dtype: Any, *, natural: bool = 
 
 
 def _of_large(name: str, numbers: Sequence[Number | None]) -> Number | None:
-    """Adds an unknown number: the sum is the known one if that stands for infinity, else None."""
+    """Adds a known and an unknown number: the known one if it stands for infinity, else None."""
     first, second = numbers
     if first is not None:
         return first if abs(first) >= _LARGE else None
@@ -140,7 +140,7 @@ def _of_large(name: str, numbers: Sequence[Number | None]) -> Number | None:
 def _with_naturals(
     numbers: Sequence[Number | None], naturals: Sequence[bool]
 ) -> Sequence[Number | None]:
-    """Replaces unknown non-negative numbers by 0, which compares alike with a negative one."""
+    """Replaces unknown non-negative numbers by 0: both compare alike with a negative one."""
     if not any(number is not None and number < 0 for number in numbers):
         return numbers
     pairs = zip(numbers, naturals, strict=True)

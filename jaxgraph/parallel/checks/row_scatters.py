@@ -1,4 +1,4 @@
-"""Scatters that add each row at a number of its own, such as the class of its node."""
+"""Scatters that add each row at an index of its own, such as the class of its node."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ SCATTERED: Mapping[str, str] = MappingProxyType(
         for name, kind in {"add": "sum", "mul": "prod", "max": "max", "min": "min"}.items()
     }
 )
-"""Primitives whose result does not depend on the order of the rows, and the reduction they make."""
+"""Primitives whose result does not depend on the order of the rows, and their reductions."""
 
 
 def is_by_value(states: Sequence[RowState]) -> bool:
-    """Tells whether a scatter writes each row at a number of its own, such as its label.
+    """Tells whether a scatter writes each row at an index of its own, such as its label.
 
     Args:
       states: of the operand, the indices and the updates.
 
     Returns:
-      Whether it does; else every row is written to itself, or to what is the same for all.
+      Whether it does; else every row is written to itself, or all rows to the same entries.
     """
     operand, indices = states[:2]
     if not isinstance(operand, Same | Share) or not isinstance(indices, Rows):
@@ -55,12 +55,12 @@ def scattered(
     *,
     has_padding: bool,
 ) -> Share:
-    """Returns the state of a reduction over the rows of each place.
+    """Returns the state of a scatter that reduces the rows with the same index.
 
     Args:
       step: the equation.
       states: of the operand, the indices and the updates.
-      numbers: of each, the number that it is full of, in rows of padding; None: not known.
+      numbers: for each, the number that fills it or its padding; None: not known.
       dtype: of the operand.
       has_padding: whether any device has rows of padding.
 
@@ -68,8 +68,8 @@ def scattered(
       The share.
 
     Raises:
-      RefusedError: rows of padding are among them; the operand is no share, and would be counted
-        once per part; or an update belongs to another row.
+      RefusedError: padding is reduced too; the operand is no share, and would be counted once per
+        part; or an update belongs to another row.
     """
     operand, indices, updates = states[:3]
     kind, shape = SCATTERED[step.name], step.inputs[2]
@@ -96,7 +96,7 @@ def scattered(
 
 
 def _is_left_out(step: Step, place: Number | None) -> bool:
-    """Tells whether an index is outside of the operand, and therefore nothing is written there."""
+    """Tells whether an index is outside of the operand, so that nothing is written."""
     if place is None or step.params["mode"] != GatherScatterMode.FILL_OR_DROP:
         return False
     dimensions = step.params["dimension_numbers"].scatter_dims_to_operand_dims

@@ -1,7 +1,8 @@
-"""Rules for a share of a reduction over all nodes: what may be done before it is completed.
+"""Rules for a share of a reduction over all nodes: operations allowed before it is completed.
 
-A share of a sum may be multiplied by what is the same on every device, and added to another share;
-one of a maximum may be compared. Everything else gives another result when it is completed.
+A share of a sum may be multiplied by a value that is the same on every device, and added to another
+share. Shares of a maximum may be compared. Other operations do not commute with the reduction over
+the devices.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _COMPLETES = {
 
 
 def reduced(step: Step, axes: Sequence[int]) -> Share:
-    """Returns the state of a reduction of rows over some dimensions, those of the rows among them.
+    """Returns the state of a reduction over dimensions that include the rows.
 
     Args:
       step: the equation, "reduce_sum" and so on.
@@ -64,7 +65,7 @@ def reduced(step: Step, axes: Sequence[int]) -> Share:
 
 
 def entries_of_product(step: Step, states: Sequence[RowState]) -> int:
-    """Counts how many numbers a product of rows sums to one, divided by what they are scaled by.
+    """Counts the addends of each entry of a product of rows, divided by their scale.
 
     Args:
       step: the equation, "dot_general".
@@ -82,19 +83,19 @@ def divided(entries: int, by: Number | None, rows: int) -> int:
     """Checks that a sum over rows is not divided by their number, padding included.
 
     Args:
-      entries: how many numbers were summed to one; 0: not known.
+      entries: addends of each entry of the sum; 0: not known.
       by: the divisor; None: not known.
       rows: of the shard.
 
     Returns:
-      How many numbers would still have to be divided by to make it a mean.
+      The divisor that would still make the sum a mean.
 
     Raises:
-      RefusedError: it is divided by a number of rows.
+      RefusedError: it is divided by the number of rows.
     """
     if by is None or by < 2 or by != by // 1 or entries % by:
         return entries
-    # Where features are as many as rows, it may be a mean over features.
+    # With as many features as rows it may be a mean over features.
     if by % rows == 0 and (entries // rows) % by:
         raise RefusedError("mean")
     return int(entries // by)
@@ -120,7 +121,8 @@ def completed(step: Step, states: Sequence[RowState]) -> None:
       states: of its operands.
 
     Raises:
-      RefusedError: an operand is the same on every device, rows, or a share of another reduction.
+      RefusedError: an operand is the same on every device, has rows, or is a share of another
+        reduction.
     """
     for state in states:
         if isinstance(state, Rows):

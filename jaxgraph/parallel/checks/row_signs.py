@@ -1,6 +1,6 @@
 """Values without negative entries: degrees, numbers of nodes, squares and exponentials.
 
-Zeros in their rows of padding do not change a maximum, and none of them equals -1.
+Zeros in their padding do not change a maximum, and none of their entries is -1.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _OF_ALL_FLOATS = frozenset(("cumprod", "dot_general", "integer_pow", "mul", "red
 
 
 def has_naturals(equation: Any, naturals: Sequence[bool], output: int) -> bool:
-    """Tells whether it is known that no entry of an equation's output is negative.
+    """Tells whether an output of an equation is known to have no negative entry.
 
     Args:
       equation: of a jaxpr.
-      naturals: of each operand, whether no entry is negative.
-      output: which output.
+      naturals: for each operand, whether no entry is negative.
+      output: index of the output.
 
     Returns:
       Whether it is.
@@ -57,6 +57,6 @@ def has_naturals(equation: Any, naturals: Sequence[bool], output: int) -> bool:
     if name == "select_n":
         return all(naturals[1:])
     if name in _OF_FIRST:
-        # JAX fills integers that it does not find with the smallest one.
+        # For indices out of range JAX fills in the smallest integer.
         return naturals[0] and not (name == "gather" and is_integer)
     return (name in _OF_ALL or (name in _OF_ALL_FLOATS and not is_integer)) and all(naturals)

@@ -1,8 +1,8 @@
-"""The states of values in a function of a shard, which must not depend on the partition.
+"""The states of values in a function of a shard whose result must not depend on the partition.
 
 `row_flow` follows them through the function's jaxpr. A value is the same on every device (`Same`),
 has a row for each of the device's nodes (`Rows`), is the device's share of a reduction over all
-nodes (`Share`), or is nothing that is known (`UNKNOWN`).
+nodes (`Share`), or is not followed (`UNKNOWN`).
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Same:
     """A value that is equal on every device.
 
     Attributes:
-      uniform: dimensions of as many entries as the shard has rows, along which all are equal.
-      marked: for numbers of rows made by `jnp.arange`, the axis of the rows; or None.
-      value: the number that all entries are, where it is known.
+      uniform: dimensions with as many entries as the shard has rows, all of them equal.
+      marked: for row numbers from `jnp.arange`, the axis of the rows; or None.
+      value: the number that fills it; None: not known.
       natural: whether it is known that no entry is negative.
-      entries: of a sum over the rows of all devices, how many numbers were summed to one, rows of
-        padding among them; 0: it is none, or not known.
+      entries: addends of each entry of a sum over the rows of all devices, padding included; 0: it
+        is no such sum, or not known.
     """
 
     uniform: frozenset[int] = frozenset()
@@ -70,7 +70,7 @@ class Rows:
 
     Attributes:
       along: where the rows are.
-      padding: the number that all entries in rows of padding are, where it is known.
+      padding: the number that fills its padding; None: not known.
       natural: whether it is known that no entry is negative.
     """
 
@@ -85,7 +85,7 @@ class Share:
 
     Attributes:
       kind: "sum", "max", "min", "prod", "or", "and" or "xor".
-      entries: how many numbers were reduced to one, rows of padding among them; 0: not known.
+      entries: numbers reduced to each entry, padding included; 0: not known.
     """
 
     kind: str
@@ -127,13 +127,13 @@ def is_natural(state: RowState) -> bool:
 
 
 def joined_rows(first: RowState, second: RowState) -> RowState:
-    """Joins the states of two values, either of which may be taken.
+    """Joins the states of two values, either of which may be selected.
 
     Args:
       first, second: the states.
 
     Returns:
-      The state of the value that is taken.
+      The state of the selected value.
 
     Raises:
       RefusedError: one is a share of a sum, and the other would be counted once per part.

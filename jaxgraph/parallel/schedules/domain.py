@@ -36,7 +36,7 @@ HALOS = "halos"
 
 @pytree
 class AllHalos:
-    """The messages of a shard, with the halos of all parts at once; of one part, which has none.
+    """The messages of a shard, with the halos of all parts at once; a graph of one part has none.
 
     Attributes:
       shard: the shard.
@@ -92,7 +92,7 @@ class AllHalos:
         gradient: Pytree,
         wanted: Wanted,
     ) -> Inputs:
-        """The gradients from the edges that end in one part; of senders, those of all own parts."""
+        """Pulls gradients through the edges into one part; senders' are those of all own parts."""
 
         def exchange(tree: Pytree) -> Pytree:
             return exchange_all(self.shard, tree, index)
@@ -110,14 +110,14 @@ class AllHalos:
 
 
 def exchange_all(shard: Shard, tree: Pytree, index: jax.Array | int = 0) -> Pytree:
-    """Rows of the nodes of a part followed by all its halos, one block of equal size per part.
+    """Returns the rows of a part followed by all its halos, with equally many rows per part.
 
     Differentiable; the gradient of a halo row travels back and is added to its owner's row.
 
     Args:
-      shard: whose `send` table says what travels.
+      shard: the shard; its `send` table lists the rows that travel.
       tree: arrays [rows, ...].
-      index: which of the own parts, the same on every device.
+      index: index of the own part, the same on every device.
 
     Returns:
       Arrays [rows of the part + parts * halo rows, ...].
@@ -167,7 +167,7 @@ def _all_rows(
     halos = lax.all_to_all(sent, axis, split_axis=0, concat_axis=0)
     halos = halos.reshape(table.ptr.shape[1], size, *leaf.shape[1:])
     first = leaf if own == 1 else rows_from(leaf, index * part_rows, part_rows)
-    # Part by part, so that XLA joins what arrived with the own rows at once.
+    # Part by part, so that XLA concatenates own and received rows at once.
     return jnp.concatenate([first, *halos])
 
 

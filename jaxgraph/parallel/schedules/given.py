@@ -1,4 +1,4 @@
-"""The fold over parts with the rows of other parts given, and nothing sent."""
+"""The fold over parts whose halos are given: nothing is sent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class GivenHalos(Sequential):
     """The messages of one part of a graph in mode "sar", alone on a device.
 
     The rows of the senders are the own rows, then those of each other part, step after step on the
-    ring, `halo_route(shard).rows` each. They are given, so that the backward reads them again.
+    ring, `halo_route(shard).rows` each. The backward reads them again.
     """
 
     visits_senders: ClassVar[bool] = False
@@ -43,7 +43,7 @@ class GivenHalos(Sequential):
         return answer
 
     def settle(self, step: jax.Array | int, returned: Pytree, totals: list[jax.Array]) -> Any:
-        """Writes it to the rows that were fetched."""
+        """Writes the gradient to the rows that were fetched."""
         size, start = halo_route(self.shard).rows, self._start(step)
         return [
             with_rows_from(total, start, resized(rows, size).astype(total.dtype))

@@ -4,9 +4,9 @@ A device computes its share of a sum over devices from its columns. One reduce-s
 leaves every device with the complete rows of its own nodes, and the backward starts with one
 all-gather (the "push") of their gradient. Features and their gradient stay where they are.
 
-Rows are taken a chunk at a time. The shares of a chunk are reduced while those of the next one are
-computed, which is what pipelining (section 3.3) is without minibatches, and the backward recomputes
-them: nothing of the size of all nodes is saved.
+Rows are processed chunk by chunk. The shares of a chunk are reduced while those of the next one are
+computed: this is pipelining (section 3.3) without minibatches. The backward recomputes the shares:
+those of all nodes are never saved.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PartialFn = Callable[[Pytree, Pytree, ColumnChunk], jax.Array]
 def push_pull(
     topology: ColumnTopology, function: PartialFn, params: Pytree, table: Pytree
 ) -> jax.Array:
-    """y = sum over devices of their shares of the own rows.
+    """Sums the devices' shares of the own rows.
 
     Args:
       topology: nodes and edges.
@@ -71,8 +71,8 @@ def _push_pull(function, topology: ColumnTopology, params: Pytree, table: Pytree
 
     def step(carry: Any, chunk: jax.Array) -> tuple[Any, jax.Array]:
         waiting, completed = carry
-        # Completed rows are stored a step later: XLA would move a reduction whose result is only
-        # stored after all work that could hide it.
+        # Completed rows are stored a step later: XLA would move a reduction whose result is stored
+        # at once to after all work that could hide it.
         return (share(chunk), complete(waiting)), completed
 
     first = share(0)
@@ -125,7 +125,7 @@ def _pull_chunks(
     own: jax.Array,
     total: Pytree,
 ) -> Pytree:
-    """Pulls the gradient of the own rows back through the shares of all, chunk by chunk."""
+    """Pulls the gradient of the own rows back through all shares, chunk by chunk."""
 
     def push(rows: jax.Array) -> jax.Array:
         return lax.all_gather(rows, topology.axis, tiled=True)

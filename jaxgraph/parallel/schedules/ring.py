@@ -28,7 +28,7 @@ class Work:
     Attributes:
       carry: running results.
       answer: rows to send back to the part, or None.
-      done: arrays that exist when the work is over; None where there was none.
+      done: arrays that exist when the work is over; None if there was no work.
     """
 
     carry: Pytree
@@ -46,12 +46,12 @@ def _nothing_to_settle(step: Step, returned: Pytree, carry: Pytree) -> Pytree:
 
 @dataclasses.dataclass(frozen=True)
 class Visit:
-    """The functions by which `visit_parts` treats the own part and every other one.
+    """The functions that `visit_parts` calls for the own part and for every other one.
 
     Attributes:
       local: `local(carry)`, the own part.
       fetch: `fetch(step, after)`, rows of the part that is `step` steps back on the ring.
-      work: `work(step, arrived, carry, after)`; `after` is 0, to start from, and orders the work.
+      work: `work(step, arrived, carry, after)`; `after` is 0; starting from it orders the work.
       reply: `reply(step, answer)`, sends the answer and returns the one received.
       settle: `settle(step, returned, carry)`, adds it to the results.
     """
@@ -82,7 +82,7 @@ def visit_parts(shard: Shard, visit: Visit) -> Pytree:
     if steps == 0:
         return carry
     if shard.prefetch:
-        return _one_ahead(steps, visit)
+        return _prefetched(steps, visit)
 
     def body(carry: Pytree, step: jax.Array) -> tuple[Pytree, None]:
         work = visit.work(step, visit.fetch(step, None), carry, None)
@@ -94,12 +94,11 @@ def visit_parts(shard: Shard, visit: Visit) -> Pytree:
     return lax.scan(body, carry, jnp.arange(1, steps + 1, dtype=jnp.int32))[0]
 
 
-def _one_ahead(steps: int, visit: Visit) -> Pytree:
+def _prefetched(steps: int, visit: Visit) -> Pytree:
     """The unrolled order: permutes are outside of conditionals, where XLA can overlap them.
 
     One barrier per step makes the next fetch wait for the arrival of the current part and for the
-    end of the last work, so that at most two parts are resident; nothing makes the work wait for
-    it.
+    end of the last work, so that at most two parts are resident; no work waits for the fetch.
     """
     arrived = visit.fetch(1, None)
     carry = visit.local(None)

@@ -1,8 +1,8 @@
-"""Sequential aggregation and rematerialisation: one remote partition at a time, and none saved.
+"""Sequential aggregation and rematerialisation: one remote part at a time, and none saved.
 
-SAR, section 3.2, algorithms 1 and 2. The forward folds the messages from each partition into a
-resumable state. The backward has three ways to deal with a remote partition, and takes the one that
-the message function allows and that moves the fewest bytes:
+SAR, section 3.2, algorithms 1 and 2. The forward folds the messages from each part into a resumable
+state. The backward has three plans for a remote part, and takes the one that the message function
+allows and that moves the fewest bytes:
 
 - *push* (the paper's case 1): no wanted gradient reads the senders' values. They are not fetched
   again; the receivers' part computes the senders' gradient and sends it back.
@@ -48,7 +48,7 @@ Pytree = Any
 
 @pytree
 class Sequential:
-    """The messages of a shard, fetching one remote partition at a time.
+    """The messages of a shard, which fetches one remote part at a time.
 
     Attributes:
       shard: a shard of a graph in mode "sar".
@@ -117,7 +117,7 @@ class Sequential:
         task = _Task(self, stages, inputs, adjoint, wanted)
         if not wanted.some:
             return task.local(None)
-        # The adjoint of a kernel is its own; what is not used of the reducer's is never computed.
+        # A kernel has an adjoint of its own; XLA removes the unused parts of the reducer's.
         of_reducer = reducer.adjoint(*results, gradient)
         chunk = shard.incoming.chunk
         plan = backward_plan(message, reducer, inputs, of_reducer, wanted, chunk)
@@ -127,7 +127,7 @@ class Sequential:
 
 
 def _fold(schedule: Sequential, stages: Stages, inputs: Inputs) -> Pytree:
-    """Algorithm 1: the own partition, then one remote partition after another."""
+    """Algorithm 1: the own part, then one remote part after another."""
     shard = schedule.shard
 
     def local(_: Pytree) -> Pytree:
@@ -154,7 +154,7 @@ def _positions(table: HaloTable | None, step: jax.Array | int) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class _Task:
-    """The inputs and steps that all plans share to pull gradients back from remote partitions."""
+    """The inputs and steps that all plans share to pull gradients back from remote parts."""
 
     schedule: Sequential
     stages: Stages
@@ -193,14 +193,14 @@ def backward_plan(
     wanted: Wanted,
     chunk: int,
 ) -> str:
-    """Chooses how the backward treats remote partitions: "push", "refetch" or "at-sender".
+    """Chooses how the backward treats remote parts: "push", "refetch" or "at-sender".
 
     Args:
       message, reducer, inputs, adjoint, wanted: as in `jaxgraph.ops.core.messages.pull_messages`.
       chunk: number of edges in a call of the message function.
 
     Returns:
-      The way that the message function allows and that moves the fewest bytes per row.
+      The plan that the message function allows and that moves the fewest bytes per row.
     """
     if not looks_at_senders(message, reducer, inputs, adjoint, wanted, chunk):
         return "push"
@@ -242,7 +242,7 @@ def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
 def _at_sender(task: _Task) -> Visit:
     """The senders' part computes all gradients and returns those of the receivers' inputs."""
     shard, inputs = task.schedule.shard, task.inputs
-    outgoing = shard.outgoing or shard.incoming  # of one part nothing leaves, and no step is taken
+    outgoing = shard.outgoing or shard.incoming  # a graph of one part takes no steps
     route = reach_route(shard)
 
     def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:

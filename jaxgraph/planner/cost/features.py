@@ -1,8 +1,8 @@
-"""The features by which the cost of a layer on a part is predicted, each stated once in a table.
+"""The features that predict the cost of a layer on a part, each stated once in a table.
 
-ROC (table 2) sums features over the vertices of a part. Rows that are fetched, rows of padding and
-reads past the cache are no such sums; each of these is a term of
-`jaxgraph.partition.NodeCost`, of which a feature is the value at a cost of 1.
+ROC (table 2) sums features over the vertices of a part. Fetched rows, padding and cache misses are
+no such sums: they are terms of `jaxgraph.partition.NodeCost`, and the feature is the value of the
+term at a cost of 1.
 """
 
 from __future__ import annotations
@@ -107,13 +107,13 @@ class Neighbors:
 
 @dataclass(frozen=True)
 class Feature:
-    """A quantity of a part to which a part of its time is proportional.
+    """A quantity of a part that adds to its time in proportion.
 
     Args:
         name: its name.
         meaning: what it counts.
-        term: the field of `jaxgraph.partition.NodeCost` that it is the value of.
-        of_vertices: where that is a sum over nodes, `(neighbors, access) -> [num_nodes]`.
+        term: the field of `jaxgraph.partition.NodeCost` that it belongs to.
+        of_vertices: if it is a sum over nodes, `(neighbors, access) -> [num_nodes]`.
     """
 
     name: str
@@ -173,7 +173,7 @@ ROC_PRINTED = ("nodes", "neighbors", "runs", "id accesses", "row accesses")
 EDGES_ONLY = ("edges",)
 NODES_AND_EDGES = ("nodes", "edges")
 DEFAULT = ("padded rows", "nodes", "edges", "halo rows", "padded halo rows", "missed edges")
-"""Those that a cost model takes if it is not told otherwise."""
+"""The default features of a cost model."""
 
 
 def checked_features(names: Sequence[str]) -> tuple[str, ...]:
@@ -186,7 +186,7 @@ def checked_features(names: Sequence[str]) -> tuple[str, ...]:
         The same names.
 
     Raises:
-        ValueError: there is none, one is unknown, or occurs twice.
+        ValueError: there is none, or one is unknown or occurs twice.
     """
     if isinstance(names, str):
         names = (names,)

@@ -1,8 +1,8 @@
 """The time of a layer on a part, learned online from measured parts.
 
 ROC (section 4.1) fits a linear model of vertex features to the times of all parts by least squares.
-Here the squares are of relative errors, weights are not negative and there is a little ridge: a few
-samples or collinear features give a model that is coarse, not one that is absurd.
+Here errors are relative, weights are not negative, and there is a small ridge: few samples or
+collinear features give a coarse model, not an absurd one.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from jaxgraph.planner.cost.features import (
 __all__ = ["CostModel", "PredictionError", "Sample", "fit_layers", "node_cost"]
 
 FORMAT = 1
-"""Version of the file; files of another one are refused."""
+"""Version of the file format; others are refused."""
 _RIDGE = 1e-4
-"""Of the squared length of a scaled column, which is 1."""
+"""Relative to the squared length of a scaled column, 1."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Sample:
     """The measured time of a layer on a part.
 
     Args:
-        layer: the layer's type and widths, such as "GCNConv 128->64"; of a model's first layer,
-            whose input has no gradient, followed by ", first".
+        layer: the layer's type and widths, such as "GCNConv 128->64"; ", first" follows for a
+            model's first layer, whose input has no gradient.
         mode: the schedule of the graph, "domain" or "sar".
         hardware: the device.
         access: how the layer reads rows.
@@ -51,7 +51,7 @@ class Sample:
         part: index of the part.
         features: all features of the part, by name.
         seconds: forward and backward.
-        repeat_error: relative difference of two measurements of it.
+        repeat_error: relative difference between two measurements.
     """
 
     layer: str
@@ -71,7 +71,7 @@ class PredictionError:
 
     Args:
         median, percentile_90: of the parts.
-        num_parts: how many parts.
+        num_parts: number of parts.
     """
 
     median: float
@@ -91,9 +91,9 @@ class CostModel:
 
         seconds(p) = sum_f w_f x_f(p),   w = argmin_{w >= 0} sum_s (w x_s / t_s - 1)^2 + ridge
 
-    The columns x / t are scaled to length 1, so that the ridge knows no units. All samples are
-    held, in an order that does not depend on that of their arrival: the model reports its error by
-    predicting each from the others.
+    The columns x / t are scaled to length 1, so that the ridge has no unit. The model holds all
+    samples, in an order that does not depend on their arrival, and reports its error by predicting
+    each from the others.
 
     Args:
         layer, mode, hardware, access: those of its samples; see `Sample`.
@@ -161,7 +161,7 @@ class CostModel:
         return cls(first.layer, first.mode, first.hardware, first.access, names).update(samples)
 
     def update(self, samples: Iterable[Sample]) -> CostModel:
-        """Returns a model that has learned from more samples, in whatever order they come.
+        """Returns a model that has learned from more samples, in any order.
 
         Args:
             samples: of the same layer, mode, device and width.
@@ -224,7 +224,7 @@ class CostModel:
         return values @ self._weights
 
     def predict_parts(self, graph: Graph, partition: Partition) -> np.ndarray:
-        """Predicts the seconds of every part of a graph, which may be one never seen.
+        """Predicts the seconds of every part of a graph, even one never seen.
 
         Args:
             graph: the graph.
@@ -243,13 +243,13 @@ class CostModel:
 
         Args:
             samples: parts that it did not learn from; None: its own, each predicted by a model that
-                learned from all parts but those of the same features.
+                learned from all parts with other features.
 
         Returns:
             The relative errors.
 
         Raises:
-            ValueError: there are too few samples: one at least, two different ones of its own.
+            ValueError: there are too few samples: at least one, or two different ones of its own.
         """
         if samples is not None:
             held = dataclasses.replace(self, values=np.zeros((0, 0)), seconds=np.zeros(0))
@@ -297,8 +297,8 @@ class CostModel:
         """Reads a model.
 
         Args:
-            text: what `to_json` returned.
-            layer, mode, hardware, features: what the model must be of; None: whatever it is of.
+            text: the result of `to_json`.
+            layer, mode, hardware, features: those that the model must have; None: any.
 
         Returns:
             The model.
@@ -337,7 +337,7 @@ class CostModel:
 
     @classmethod
     def load(cls, path: str | Path, **wanted: Any) -> CostModel:
-        """Reads a model from a file, as `from_json`, whose arguments it takes."""
+        """Reads a model from a file, with the arguments of `from_json`."""
         return cls.from_json(Path(path).read_text(encoding="utf-8"), **wanted)
 
 
@@ -364,11 +364,11 @@ def fit_layers(
 
 
 def node_cost(model: CostModel | Iterable[CostModel], graph: Graph) -> NodeCost:
-    """Predicts what the nodes of a graph cost, for ``partition(..., method="cost")``.
+    """Predicts the costs of the nodes of a graph, for ``partition(..., method="cost")``.
 
     Args:
-        model: the model of a layer, or one for every layer, whose times are added.
-        graph: the graph, which may be one never seen.
+        model: the model of a layer, or one for every layer, to add up.
+        graph: the graph, even one never seen.
 
     Returns:
         Costs in seconds of nodes with their edges, of halo rows, padding and cache misses.

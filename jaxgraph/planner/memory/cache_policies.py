@@ -1,4 +1,4 @@
-"""Schedules by rules that compare no schedules: no cache, and caches that drop by a rank."""
+"""Memory schedules by simple rules: no cache, and caches that drop tensors by rank."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def no_cache(dataflow: Dataflow, capacity: int) -> MemorySchedule:
 
 
 def least_recently_used(dataflow: Dataflow, capacity: int) -> MemorySchedule:
-    """Drops the tensor whose last use is longest ago, when an operation needs its place.
+    """Drops the least recently used tensor when an operation needs room.
 
     Args:
       dataflow: the operations, which run in its order.
       capacity: bytes of the device.
 
     Returns:
-      The schedule. A tensor that nothing reads any more takes no place.
+      The schedule. A tensor leaves the device after its last read.
 
     Raises:
       ValueError: an operation does not fit the device.
@@ -73,8 +73,8 @@ def least_recently_used(dataflow: Dataflow, capacity: int) -> MemorySchedule:
 def write_back_cache(dataflow: Dataflow, capacity: int) -> MemorySchedule:
     """Drops the least recently used tensor, and saves it unless the host has it.
 
-    It is a cache that does not know the future: it keeps tensors that nothing reads any more, and
-    saves them. Arguments as `least_recently_used`.
+    This cache does not know the future: it keeps, and saves, tensors that nothing will read.
+    Arguments as `least_recently_used`.
     """
     check_capacity(dataflow, capacity)
     results = {each.key for each in dataflow.tensors if each.is_result}
@@ -109,7 +109,7 @@ def write_back_cache(dataflow: Dataflow, capacity: int) -> MemorySchedule:
 def furthest_read(dataflow: Dataflow, capacity: int) -> MemorySchedule:
     """Drops the tensor whose next read is furthest ahead; arguments as `least_recently_used`.
 
-    It moves the least where all tensors have one size and a host's copy, and nearly so else.
+    It moves the fewest bytes if all tensors have one size and a copy on the host, else nearly so.
 
     References:
       Belady, "A study of replacement algorithms for a virtual-storage computer", 1966.

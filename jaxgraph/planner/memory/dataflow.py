@@ -11,13 +11,13 @@ __all__ = ["Dataflow", "Operation", "Rates", "Tensor"]
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """The rates at which a device computes and moves; all are positive.
+    """The rates at which a device computes and moves bytes; all are positive.
 
     Attributes:
-      flops: operations a second of products of matrices.
-      memory: bytes a second of its own memory.
-      host: bytes a second between it and the host.
-      link: bytes a second between it and other devices.
+      flops: operations per second in matrix products.
+      memory: bytes per second of its own memory.
+      host: bytes per second between it and the host.
+      link: bytes per second between it and other devices.
     """
 
     flops: float
@@ -36,7 +36,7 @@ class Tensor:
     """A tensor that a training step reads or writes.
 
     Attributes:
-      name: what a policy calls it, such as `jaxgraph.layers.MAPPED`.
+      name: its name in a policy, such as `jaxgraph.layers.MAPPED`.
       bytes: its size.
       layer: index of the layer that computes it; None: it belongs to no layer.
       on_host: whether the host has a copy from the start, as of inputs and parameters.
@@ -67,8 +67,8 @@ class Operation:
       name: unique in the dataflow.
       reads: keys of tensors.
       writes: keys of tensors; one that nothing reads is a workspace, gone after the operation.
-      seconds: what it takes.
-      sent_bytes: what it sends between devices, such as the halos under SAR.
+      seconds: its duration.
+      sent_bytes: bytes that it sends between devices, such as the halos under SAR.
       layer: index of its layer, or None.
       is_backward: whether it belongs to the backward.
       is_repeatable: whether the backward of its layer may run it again.
@@ -100,7 +100,7 @@ class Dataflow:
 
     Attributes:
       tensors: those that operations read or write.
-      operations: in an order that respects what each reads.
+      operations: each after those that write its inputs.
 
     Raises:
       ValueError: a name is taken twice, a tensor is unknown, written twice or read too early.
@@ -116,7 +116,7 @@ class Dataflow:
         ):
             twice = {name for name in names if names.count(name) > 1}
             if twice:
-                raise ValueError(f"{what} {min(twice)!r} stands twice in the dataflow; rename one")
+                raise ValueError(f"{what} {min(twice)!r} occurs twice in the dataflow; rename one")
         known = {each.key for each in self.tensors}
         there = {each.key for each in self.tensors if each.on_host}
         for operation in self.operations:

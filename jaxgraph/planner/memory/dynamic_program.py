@@ -1,33 +1,32 @@
 """The schedule that moves the fewest bytes between host and device: ROC's algorithm 1.
 
 Jia et al., "Improving the accuracy, scalability, and performance of graph neural networks with
-ROC", 2020, section 5. A state S is a set of operations that have run, valid if it holds all that
-they depend on. Its active tensors A(S) have been read or written by S and will be read outside
-of it. COST(S, T) is the least transfer that runs S and leaves T, a subset of A(S), on the device.
+ROC", 2020, section 5. A state S is a set of operations that have run, valid if it holds all
+operations that they depend on. Its active tensors A(S) have been read or written by S and will be
+read outside of it. COST(S, T) is the least transfer that runs S and leaves T, a subset of A(S), on
+the device.
 
-**What differs from the paper.** As printed, line 14 takes T' = (T \\ OUT(o)) ∩ A(S') for what is on
-the device before the last operation o, and the recursion starts from T = ∅: a tensor that o reads
-for the last time is not in T, so it is never in T' either, and the algorithm caches nothing. For
-three operations x -> a -> b -> c of tensors of size 1, and room for all, it fetches x, a and b, 3,
-where the optimum is 1. Here T' ranges over the subsets of A(S') that fit beside what o needs.
-Saves are counted as well: a tensor of which the host has no copy is saved before it is dropped, so
-that a state also says which tensors of T the host has. The recursion is written forward, level by
-level: from the states of n operations to those of n + 1.
+**Differences from the paper.** As printed, line 14 takes T' = (T \\ OUT(o)) ∩ A(S') as the tensors
+on the device before the last operation o, and the recursion starts from T = ∅. A tensor that o
+reads for the last time is not in T, so it is never in T' either: the algorithm caches nothing. For
+three operations x -> a -> b -> c on tensors of size 1, and room for all, it fetches x, a and b, 3,
+where the optimum is 1. Here T' ranges over the subsets of A(S') that fit beside the tensors of o.
+Saves count too: a tensor without a copy on the host is saved before it is dropped, so a state also
+tells which tensors of T the host has. The recursion runs forward, from the states of n operations
+to those of n + 1.
 
-**What is not looked at, and why none of it can be better.**
+**What the search leaves out, and why none of it can be better.**
 
-- Fetches before they are needed, and drops that no operation needs room for: to fetch later or to
-  drop later moves the same bytes or fewer. So before an operation only those sets stay that are
-  maximal, to which no further tensor could be added.
-- A state (T, clean) of S whose cost is at least the cost of another one of S, plus what it takes to
-  make the one of the other (fetch what it lacks, save what it has too much or unsaved): whatever
-  follows, the other one does it for no more.
-- A state whose cost, plus what is certain to follow, is no less than that of a schedule already
-  known. It is certain that active tensors that are not on the device, and inputs not yet read, are
-  fetched, and that results are saved. And whatever the order, a tensor has to get past an operation
-  o still to run if one that o depends on touches it, or has touched it, and one that depends on o
-  reads it: what of these does not fit beside o is fetched once more, and saved if the host has no
-  copy.
+- Early fetches, and drops that no operation needs room for: later ones move no more bytes. So
+  before an operation only maximal sets stay, to which no further tensor could be added.
+- A state (T, clean) of S that another state of S can be turned into at no more than its cost, by
+  fetches of missing tensors and saves of surplus or unsaved ones: whatever follows costs the other
+  one no more.
+- A state whose cost, plus the least that follows, reaches that of a known schedule. Active tensors
+  that are not on the device and inputs not yet read must be fetched, and results saved. In any
+  order, a tensor must also outlast an operation o still to run if an operation that o depends on
+  uses it and one that depends on o reads it. Those that do not fit beside o are fetched once more,
+  and saved if the host has no copy.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ __all__ = ["active_tensors", "least_transfer", "valid_states"]
 
 
 def valid_states(dataflow: Dataflow) -> Iterator[frozenset[str]]:
-    """The sets of operations that hold all that their members depend on, smallest first."""
+    """Yields the sets of operations that hold all dependencies of their members, smallest first."""
     ready = _ready(dataflow)
     level = [frozenset[str]()]
     while level:
@@ -70,7 +69,7 @@ def active_tensors(dataflow: Dataflow, done: frozenset[str]) -> frozenset[str]:
 
 
 def _ready(dataflow: Dataflow) -> Callable[[frozenset[str]], list[Operation]]:
-    """A function of the operations that have run: those that may follow."""
+    """Makes a function from the operations that have run to those that may follow."""
     needs = {
         each.name: frozenset(dataflow.writers[k].name for k in each.reads if k in dataflow.writers)
         for each in dataflow.operations
@@ -89,8 +88,8 @@ class _State(NamedTuple):
     Attributes:
       cost: bytes moved.
       on_device: T.
-      clean: those of T of which the host has a copy.
-      steps: what was done, as nested pairs (earlier steps, step).
+      clean: the tensors of T of which the host has a copy.
+      steps: the steps so far, as nested pairs (earlier steps, step).
     """
 
     cost: int
@@ -102,7 +101,7 @@ class _State(NamedTuple):
 def least_transfer(dataflow: Dataflow, capacity: int) -> MemorySchedule:
     """Finds the schedule that moves the fewest bytes between host and device.
 
-    It ranges over all orders of the operations. Nothing is computed twice.
+    The search covers all orders of the operations. Nothing is recomputed.
 
     Args:
       dataflow: the operations and their tensors.
@@ -170,7 +169,7 @@ class _Search:
     def next_level(
         self, level: dict[frozenset[str], list[_State]]
     ) -> dict[frozenset[str], list[_State]]:
-        """The states that are worth while after one more operation, by the operations that ran."""
+        """Extends the states by one operation, and prunes them."""
         found: dict[frozenset[str], dict[tuple[int, int], _State]] = {}
         for done, states in level.items():
             for operation in self.ready(done):
@@ -186,7 +185,7 @@ class _Search:
         return {done: self._undominated(states) for done, states in kept.items() if states}
 
     def _promising(self, done: frozenset[str], states: list[_State]) -> list[_State]:
-        """The states whose cost and what is certain to follow stay below the bound."""
+        """Keeps the states whose cost plus the least that follows is below the bound."""
         here = self._matrix([state.on_device for state in states])
         clean = here & self._matrix([state.clean for state in states])
         left = [each for each in self.dataflow.operations if each.name not in done]
@@ -214,7 +213,7 @@ class _Search:
         return rows @ (self._matrix([bits])[0] * self.weights)
 
     def _after(self, state: _State, operation: Operation, active: int) -> Iterator[_State]:
-        """The states that the operation leads to, one for each maximal set that stays."""
+        """Yields the states after an operation, one for each maximal set that stays."""
         reads, writes = self.bits(operation.reads), self.bits(operation.writes)
         needed = reads | writes
         here = state.on_device
@@ -230,7 +229,7 @@ class _Search:
             yield _State(cost + saved, on_device, clean, (state.steps, step))
 
     def _maximal(self, bits: int, room: int) -> Iterator[int]:
-        """The subsets that fit into the room and to which no further member can be added."""
+        """Yields the subsets that fit into the room and to which no member can be added."""
         if self.size(bits) <= room:
             yield bits
             return
@@ -253,7 +252,7 @@ class _Search:
         yield from chosen(0, 0, room, float("inf"))
 
     def _undominated(self, states: list[_State]) -> list[_State]:
-        """The states that no other one could stand for at no more cost."""
+        """Keeps the states that no other one can be turned into at no more cost."""
         states = sorted(states, key=lambda state: state.cost)
         cost = np.array([state.cost for state in states], np.float64)
         here = self._matrix([state.on_device for state in states])

@@ -1,9 +1,9 @@
 """Keep, offload or recompute: a choice for every tensor, by a mixed-integer program.
 
-The timeline is the operations of forward and backward in order. Before each operation of the
-backward stand those of its layer's forward that may be repeated for it, each optional. Between two
-neighbouring uses of a tensor it stays on the device (g = 1) or not. At a use it is on the device
-(o = 1) because it stayed or was fetched (f), or because it is written; x tells whether an optional
+The timeline holds the operations of forward and backward in order. Before each operation of the
+backward it holds the operations of the layer's forward that may be repeated for it, each optional.
+Between two consecutive uses a tensor stays on the device (g = 1) or not. At a use it is on the
+device (o = 1) because it stayed, was fetched (f) or is written. x tells whether an optional
 operation runs, and s whether the tensor is saved.
 
     least   sum_t bytes_t (sum f_t + s_t) / host rate + sum_j x_j (seconds_j + sent_j / link rate)
@@ -12,8 +12,8 @@ operation runs, and s whether the tensor is saved.
             g after <= o,  f <= s
             sum_t bytes_t (o or g of t at j) <= limit      for every operation j
 
-The forward or the backward of one layer is one piece of a program, in which policies drop nothing:
-there, g after = o up to the last use. Inputs may leave between two layers.
+Policies drop nothing within the forward or the backward of one layer: there, g after = o up to the
+last use. Inputs may leave between two layers.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def plan_memory(
       kept: names of tensors that stay on the device from their first use to their last.
 
     Returns:
-      The schedule of the least time for transfers and repetitions, within the limit.
+      The schedule with the least time for transfers and repetitions within the limit.
 
     Raises:
-      ValueError: a name of `kept` is unknown; or no choice fits the limit: the least that works is
-        named.
+      ValueError: a name of `kept` is unknown; or no choice fits the limit; the message names the
+        least that works.
     """
     names = sorted({each.name for each in dataflow.tensors})
     unknown = sorted(set(kept) - set(names))
@@ -71,12 +71,12 @@ def plan_memory(
 
 
 _Row = tuple[dict[int, float], float, float]
-"""Factors of variables, and the least and the most that their sum may be."""
+"""Factors of variables, and the bounds of their sum."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Slot:
-    """A place of an operation on the timeline, of the pass of a layer."""
+    """An operation on the timeline, in the forward or backward of a layer."""
 
     operation: Operation
     is_optional: bool
@@ -98,7 +98,7 @@ def _timeline(dataflow: Dataflow) -> list[_Slot]:
 
 
 def _repeatable(dataflow: Dataflow, operation: Operation) -> list[Operation]:
-    """The operations whose repetition gives what an operation of the backward reads."""
+    """Finds the operations to repeat for the inputs of an operation of the backward."""
     found: set[str] = set()
     wanted = list(operation.reads) if operation.is_backward else []
     while wanted:
@@ -112,7 +112,7 @@ def _repeatable(dataflow: Dataflow, operation: Operation) -> list[Operation]:
 
 
 class _Program:
-    """The mixed-integer program of a dataflow; the limit is its first variable, relative."""
+    """The mixed-integer program of a dataflow; its first variable is the relative limit."""
 
     def __init__(self, dataflow: Dataflow, rates: Rates, kept: frozenset[str]) -> None:
         self.dataflow, self.rates = dataflow, rates
@@ -158,7 +158,7 @@ class _Program:
                 before = self._gap(key, index, uses[position + 1 :], here)
 
     def _use(self, key: str, index: int, before: int | None, seconds: float, saved: int) -> int:
-        """o, whether a tensor is on the device while an operation runs that uses it."""
+        """Adds o: whether a tensor is on the device while an operation uses it."""
         here = self._variable(lower=0.0 if self.slots[index].is_optional else 1.0)
         self.occupied[index][key] = here
         run = self.runs[index]
@@ -173,7 +173,7 @@ class _Program:
         return here
 
     def _gap(self, key: str, index: int, later: Sequence[int], here: int) -> int:
-        """g, whether a tensor stays until its next use."""
+        """Adds g: whether a tensor stays until its next use."""
         stays = self._variable(lower=1.0 if self.is_kept[key] else 0.0, whole=True)
         self._row({stays: 1.0, here: -1.0}, -np.inf, 0.0)
         unit = self.slots[index].unit
@@ -186,7 +186,7 @@ class _Program:
         return stays
 
     def solve(self, limit: int) -> MemorySchedule | None:
-        """The schedule of the least cost within a limit, or None."""
+        """Finds the schedule of the least cost within a limit, or None."""
         costs = np.array(self.costs)
         costs = costs / max(costs.max(), 1e-300)
         at_most = min(limit, self.everything)
@@ -195,14 +195,14 @@ class _Program:
             is_set = self._solved(costs, at_most, 1.0, cuts)
             if is_set is None:
                 break
-            too_much = self._too_much(is_set, limit)
-            if not too_much:
+            forbidden = self._forbidden(is_set, limit)
+            if not forbidden:
                 return self._schedule(is_set)
-            cuts += too_much
+            cuts += forbidden
         return None
 
-    def _too_much(self, is_set: np.ndarray, limit: int) -> list[_Row]:
-        """Rows that forbid what exceeds the limit; the solver's own hold up to its tolerance."""
+    def _forbidden(self, is_set: np.ndarray, limit: int) -> list[_Row]:
+        """Makes rows that forbid choices above the limit; the solver itself has a tolerance."""
         rows: list[_Row] = []
         for used in self.occupied:
             sized = {variable: key for key, variable in used.items() if self.dataflow.bytes[key]}
@@ -212,7 +212,7 @@ class _Program:
         return rows
 
     def least(self) -> MemorySchedule:
-        """The schedule of the least limit."""
+        """Finds the schedule of the least limit."""
         costs = np.zeros(len(self.costs))
         costs[0] = 1.0
         is_set = self._solved(costs, self.everything, 0.0, [])
@@ -222,7 +222,7 @@ class _Program:
     def _solved(
         self, costs: np.ndarray, limit: int, lower: float, cuts: list[_Row]
     ) -> np.ndarray | None:
-        """The variables that are 1, where the share of the limit is at least `lower`."""
+        """Finds the variables that are 1, if the relative limit is at least `lower`."""
         found = milp(
             costs,
             integrality=np.array(self.whole, int),

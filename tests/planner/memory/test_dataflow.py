@@ -11,8 +11,8 @@ X, Y = Tensor("x", 3, on_host=True), Tensor("y", 4)
 @pytest.mark.parametrize(
     ("tensors", "operations", "expected"),
     [
-        ((X, X), (), "tensor 'x' stands twice"),
-        ((X, Y), (Operation("o", ("x",), ("y",)),) * 2, "operation 'o' stands twice"),
+        ((X, X), (), "tensor 'x' occurs twice"),
+        ((X, Y), (Operation("o", ("x",), ("y",)),) * 2, "operation 'o' occurs twice"),
         ((X,), (Operation("o", ("x",), ("y",)),), "names the tensor 'y'; add it"),
         ((X, Y), (Operation("o", ("y",), ()),), "reads 'y', which no operation before it writes"),
         (

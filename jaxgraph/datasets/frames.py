@@ -1,0 +1,161 @@
+"""Graphs from pandas: a frame with a row per edge, and frames or series of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxgraph.datasets.edge_columns import Column
+from jaxgraph.datasets.node_ids import trimmed
+from jaxgraph.datasets.table_edges import edges_of_table
+from jaxgraph.graph import Graph
+from jaxgraph.graph_arrays import NODE_FIELDS, has_index, is_by_position
+from jaxgraph.kinds import kind_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["from_pandas"]
+
+_EDGE_FIELDS = ("edges", "edge_weight", "edge_type")
+
+
+def from_pandas(
+    frame: pd.DataFrame,
+    *,
+    columns: tuple[Column, Column] | None = None,
+    weights: Column | bool | None = None,
+    relabel: bool | None = None,
+    node_names: Any = None,
+    **fields: Any,
+) -> Graph:
+    """Makes a graph from a pandas DataFrame with an edge in each row.
+
+    Columns other than ids and weights are left out: pass ``edges=frame[["length"]]``, or use
+    ``graph.with_edges(length=frame["length"])``.
+
+    Args:
+        frame: the edges; its index is not read.
+        columns: the columns of senders and receivers, by name or by number from 0; None finds
+            them by name, as ``read_edge_list`` does.
+        weights: the column of weights; False: no weights; None: the column of that name, if any.
+        relabel: whether ids become consecutive rows and are stored in ``graph.node_names``, as in
+            ``read_edge_list``; ids that are names always do. False with ``node_names``: ids are
+            rows already.
+        node_names: the ids of all nodes in the order of their rows, those without edges too; None:
+            the ids that occur, numbers in ascending order, names by first occurrence.
+        **fields: further arguments of ``Graph.from_edges``, as ``nodes`` and ``labels``. A frame or
+            series of nodes whose index holds ids is brought into the order of the rows. Anything
+            else is in that order.
+
+    Returns:
+        The graph.
+
+    Raises:
+        AmbiguousFileError: the names of the columns are ambiguous, or ids are too sparse for rows.
+        ValueError: an id is missing, unknown or without a row, weights are no numbers, or as
+            ``Graph``.
+    """
+    if not hasattr(frame, "columns"):
+        raise ValueError(
+            f"from_pandas(frame): got {kind_of(frame)}; expected a pandas.DataFrame with a row per "
+            "edge."
+        )
+    is_looked_up = node_names is not None and relabel is not False
+    found, _ = edges_of_table(
+        [str(name) for name in frame.columns],
+        lambda position: frame.iloc[:, position].to_numpy(),
+        columns=columns,
+        weights=weights,
+        relabel=True if is_looked_up else relabel,
+        num_nodes=None if is_looked_up else fields.get("num_nodes"),
+    )
+    if is_looked_up:
+        found |= _looked_up(found, np.asarray(node_names))
+    elif node_names is not None:
+        found["node_names"] = node_names
+    return Graph.from_edges(**(found | _in_row_order(fields, found, frame)))
+
+
+def _looked_up(found: Mapping[str, Any], node_names: np.ndarray) -> dict[str, Any]:
+    """The ends of edges as rows of `node_names`."""
+    listed = node_names.tolist()
+    rows = {_key(name): row for row, name in enumerate(listed)}
+    # Without names, ids that are numbers were rows already.
+    names = found.get("node_names", np.zeros(0, np.int64)).tolist()
+    unknown = [name for name in names if _key(name) not in rows]
+    if unknown:
+        raise ValueError(
+            f"node_names: {len(unknown)} ids of the edges are not in it, the first is "
+            f"{unknown[0]!r}; expected the id of every node."
+        )
+    row_of = np.asarray([rows[_key(name)] for name in names], np.int64)
+    ends = {end: row_of[found[end]] for end in ("senders", "receivers")}
+    return ends | {"node_names": node_names}
+
+
+def _key(name: Any) -> Any:
+    return trimmed(name) if isinstance(name, str) else name
+
+
+def _in_row_order(
+    fields: Mapping[str, Any], found: Mapping[str, Any], frame: pd.DataFrame
+) -> dict[str, Any]:
+    """The fields with pandas objects of nodes and edges made arrays in the order of the graph."""
+    ordered = dict(fields)
+    for name, value in fields.items():
+        if name in NODE_FIELDS:
+            ordered[name] = _of_nodes(name, value, found)
+        elif name in _EDGE_FIELDS:
+            ordered[name] = _of_edges(value, frame)
+        elif name == "node_data" and isinstance(value, Mapping):
+            ordered[name] = {k: _of_nodes(f"node_data[{k!r}]", v, found) for k, v in value.items()}
+        elif name == "edge_data" and isinstance(value, Mapping):
+            ordered[name] = {k: _of_edges(v, frame) for k, v in value.items()}
+    return ordered
+
+
+def _of_edges(value: Any, frame: pd.DataFrame) -> Any:
+    is_of_frame = has_index(value) and value.index.equals(frame.index)
+    return value.to_numpy() if is_of_frame else value
+
+
+def _of_nodes(name: str, value: Any, found: Mapping[str, Any]) -> Any:
+    names = found.get("node_names")
+    if not has_index(value) or is_by_position(value.index):
+        _check_rows(name, value, names)
+        return value
+    index = [_key(id_) for id_ in value.index.tolist()]
+    rows = {id_: row for row, id_ in enumerate(index)}
+    if len(rows) != len(index):
+        repeated = next(id_ for row, id_ in enumerate(index) if rows[id_] != row)
+        raise ValueError(f"{name}: its index has {repeated!r} twice; expected each id once.")
+    if names is None:
+        largest = max(int(found[end].max(initial=-1)) for end in ("senders", "receivers"))
+        names = np.arange(max(largest + 1, len(index)))
+    listed = [_key(id_) for id_ in np.asarray(names).tolist()]
+    missing = [id_ for id_ in listed if id_ not in rows]
+    if missing:
+        raise ValueError(
+            f"{name}: {len(missing)} of {len(listed)} nodes have no row in it, the first is "
+            f"{missing[0]!r}; expected one for each id, in its index."
+        )
+    others = rows.keys() - set(listed)
+    if others:
+        raise ValueError(
+            f"{name}: {len(others)} ids of its index are in no edge, such as {min(others)!r}; if "
+            f"they are nodes without edges, pass node_names={name}.index."
+        )
+    return value.iloc[[rows[id_] for id_ in listed]].to_numpy()
+
+
+def _check_rows(name: str, value: Any, names: Any) -> None:
+    """Refuses rows for more or fewer nodes than have a name."""
+    count = value.shape[0] if hasattr(value, "shape") and value.shape else None
+    if names is not None and count not in (None, len(names)):
+        raise ValueError(
+            f"{name}: has {count} rows, and {len(names)} ids occur in the edges; expected a row "
+            "for each. Nodes without edges have rows if node_names= lists the ids of all nodes."
+        )
