@@ -2,8 +2,9 @@
 
 The program is gone through in the order in which it was written. An array is held from where it is
 computed to where it is last read. Elementwise steps are fused into what reads them: their results
-take no memory unless a step that cannot be fused reads them. A step writes its result over an
-operand of the same size that nothing reads later.
+take no memory unless a step that cannot be fused reads them, and cheap ones are computed anew in
+every reader, which holds their operands as long. A step writes its result over an operand of the
+same size that nothing reads later.
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ _FUSED = frozenset(
         *("shift_right_arithmetic", "random_bits", "pad"),
     )
 )
+_COSTLY = frozenset(
+    ("cos", "erf", "exp", "log", "log1p", "logistic", "pow", "rem", "rsqrt", "sin", "sqrt", "tanh")
+)
+"""Fused steps that XLA computes once, and stores for all their readers, if one cannot be fused."""
 _SAME = frozenset(
     (
         *("copy_p", "expand_dims", "jaxgraph_forward_only", "jaxgraph_reverse_only", "name"),
@@ -146,16 +151,7 @@ def _peak(jaxpr: Any, wanted: Sequence[bool]) -> int:
 def _held(flat: _Flat, arguments: set[int], results: set[int]) -> Iterator[int]:
     """Bytes held at each step."""
     stored = _stored(flat, arguments, results)
-    last: dict[int, int] = {}
-    for position, op in enumerate(flat.ops):
-        for number in (*op.reads, *op.writes):
-            last[number] = position
-    by_source = _sources(flat, stored)
-    for position, op in enumerate(flat.ops):
-        for number in op.writes:
-            if number in stored:
-                for source in by_source.get(number, ()):
-                    last[source] = max(last[source], position)
+    last = _last_reads(flat, stored, results)
     held = 0
     ends: dict[int, list[int]] = {}
     for number, position in last.items():
@@ -195,14 +191,18 @@ def _stored(flat: _Flat, arguments: set[int], results: set[int]) -> set[int]:
     return stored - arguments - results
 
 
-def _sources(flat: _Flat, stored: set[int]) -> dict[int, set[int]]:
-    """The stored values that each value is computed of by fused steps."""
-    found: dict[int, set[int]] = {}
-    for op in flat.ops:
-        if op.name in _FUSED:
-            sources: set[int] = set()
-            for number in op.reads:
-                sources |= {number} if number in stored else found.get(number, set())
-            for number in op.writes:
-                found[number] = sources
-    return found
+def _last_reads(flat: _Flat, stored: set[int], results: set[int]) -> dict[int, int]:
+    """The last step that reads each stored value, itself or through fused steps."""
+    sources: dict[int, set[int]] = {}
+    last: dict[int, int] = {}
+    for position, op in enumerate(flat.ops):
+        is_fused = op.name in _FUSED
+        read: set[int] = set()
+        for number in op.reads:
+            read |= sources.get(number, {number}) if is_fused else {number}
+        if is_fused:
+            is_anew = op.name not in _COSTLY
+            sources |= {each: read for each in op.writes if is_anew or each not in stored}
+        if not is_fused or any(each in stored or each in results for each in op.writes):
+            last |= dict.fromkeys((*read, *op.writes), position)
+    return last

@@ -386,13 +386,14 @@ def _groups(mesh: Mesh, axes: Sequence[str]) -> list[list[int]]:
     return ids.transpose([*first, *last]).reshape(-1, size).tolist()
 
 
-def argument_bytes(traced: jax.stages.Traced, arguments: Any) -> int:
+def argument_bytes(traced: jax.stages.Traced, arguments: Any, *, on_host: bool = False) -> int:
     """Bytes of a program's arguments on one device, without those that it never reads.
 
     Args:
       traced: of `jax.jit(f).trace(*arguments)`.
       arguments: those that it was traced for; arrays or shapes, each with its sharding or on all
         devices.
+      on_host: count those whose sharding says "pinned_host", instead of the others.
 
     Returns:
       What `compiled.memory_analysis().argument_size_in_bytes` says after compilation.
@@ -401,8 +402,8 @@ def argument_bytes(traced: jax.stages.Traced, arguments: Any) -> int:
     reads = _live(jaxpr, [True] * len(jaxpr.outvars), _KEPT)[0]
     leaves, total = jax.tree.leaves(arguments), 0
     for leaf, variable, read in zip(leaves, jaxpr.invars, reads, strict=True):
-        if read:
-            sharding = getattr(leaf, "sharding", None)
+        sharding = getattr(leaf, "sharding", None)
+        if read and (getattr(sharding, "memory_kind", None) == "pinned_host") == on_host:
             shape = leaf.shape if sharding is None else sharding.shard_shape(leaf.shape)
             whole = math.prod(leaf.shape)
             total += size_of(variable) * math.prod(shape) // whole if whole else 0

@@ -1,7 +1,7 @@
 """The GPUs that programs are compiled for on a machine that has none, as XLA wants them described.
 
-XLA reads such a description in the place of a device. Those of H200 have been compiled with before;
-the numbers of the others are as published for the chip and were not read from a device.
+XLA reads such a description in the place of a device. `Chip.source` says what read the numbers from
+a device. XLA keeps such readings in xla/backends/gpu/target_config/specs of openxla/xla.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class Chip:
       clock: in GHz.
       shared: bytes of shared memory of a multiprocessor.
       block_shared: bytes of it that a block may ask for.
+      source: where the numbers are from.
       fpus: units for 32-bit numbers of a multiprocessor.
     """
 
@@ -37,6 +38,7 @@ class Chip:
     clock: float
     shared: int
     block_shared: int
+    source: str
     fpus: int = 128
 
     def description(self) -> str:
@@ -78,40 +80,45 @@ CHIPS = {
         name="NVIDIA A100-SXM4-80GB",
         capability=(8, 0),
         cores=108,
-        memory=85_095_874_560,
-        bandwidth=2_039 * 10**9,
+        memory=85_100_068_864,
+        bandwidth=2_039_040_000_000,
         cache=40 * _MIB,
         clock=1.41,
         shared=164 << 10,
         block_shared=163 << 10,
+        source="XLA's a100_sxm_80.txtpb",
         fpus=64,
     ),
     "h100": Chip(
         name="NVIDIA H100 80GB HBM3",
-        memory=85_017_493_504,
-        bandwidth=3_350 * 10**9,
+        memory=84_942_979_072,
+        bandwidth=3_352_320_000_000,
         cache=50 * _MIB,
         clock=1.98,
+        source="XLA's h100_sxm.txtpb",
         **_HOPPER,
     ),
     "h200": Chip(
         name="NVIDIA H200",
-        memory=150_754_820_096,
+        memory=143_156 * _MIB,
         bandwidth=4_800 * 10**9,
         cache=60 * _MIB,
         clock=1.98,
+        # XLA's h200.txtpb has 141 GiB and the cache of H100, which no device reports.
+        source="PyTorch's get_device_properties; bandwidth of the H200 datasheet",
         **_HOPPER,
     ),
     "b200": Chip(
         name="NVIDIA B200",
         capability=(10, 0),
         cores=148,
-        memory=191_503_138_816,
-        bandwidth=8_000 * 10**9,
-        cache=126 * _MIB,
+        memory=191_514_411_008,
+        bandwidth=7_672_320_000_000,
+        cache=132_644_864,
         clock=1.965,
         shared=228 << 10,
         block_shared=227 << 10,
+        source="XLA's b200.txtpb; the datasheet rounds the bandwidth up to 8 TB/s",
     ),
 }
 """By the name of a target."""

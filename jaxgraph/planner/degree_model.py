@@ -30,8 +30,6 @@ METHODS = ("metis", "hash")
 HALO_SHARE = 1.0
 """Rows of other parts over own rows that METIS is assumed to leave, where no share is given. At 8
 parts it left 0.29 of Cora and 0.69 of Coauthor-CS; of meshes 0.01."""
-METIS_SKEW = 0.5
-"""The largest halo of a pair of parts over the mean of all, less one: an assumption for METIS."""
 METIS_NODES, METIS_EDGES = 1.03, 1.3
 """The largest part over the mean: nodes, which METIS balances, and edges, which it does not."""
 _DEGREE_CLASSES = 256
@@ -210,14 +208,22 @@ def _spread(counts: GraphCounts, parts: int, method: str) -> _Spread:
     return _Spread(1 - (parts - 1) * low, low, parts)
 
 
-def _skew(parts: int, method: str) -> np.ndarray:
-    """The halo from the part at each step of the ring over the mean of all."""
-    steps = np.arange(1, parts)
-    if method == "hash" or parts == 1:
-        return np.ones(len(steps))
-    nearest_first = np.argsort(np.minimum(steps, parts - steps), kind="stable")
-    skew = np.empty(len(steps))
-    skew[nearest_first] = 1 + METIS_SKEW * (1 - (2 * steps - 1) / len(steps))
+def _skew(counts: GraphCounts, spread: _Spread, method: str) -> np.ndarray:
+    """The halo from the part at each step of the ring over the mean of all.
+
+    Of P parts that METIS cuts well a part needs much of one other: P / 2 times the mean. Where it
+    leaves as much as hash does, all pairs are alike; between the two the exponent is linear.
+    """
+    parts = spread.parts
+    skew = np.ones(parts - 1)
+    if method == "hash" or parts < 3:
+        return skew
+    share = _halo(counts, spread)
+    saved = 1 - share / _halo(counts, _Spread(1 / parts, 1 / parts, parts)) if share else 0.0
+    # No part needs more than all rows of another.
+    most = (parts - 1) / max(share, 1.0)
+    skew[0] = min((parts / 2) ** saved, most)
+    skew[1:] = (parts - 1 - skew[0]) / (parts - 2)
     return skew
 
 
@@ -252,7 +258,7 @@ def counted_extents(counts: GraphCounts, parts: int, mode: str, method: str) -> 
     nodes = share * counts.num_nodes / parts
     own = _thinned(degrees, nodes, spread.own)
     other = _thinned(degrees, nodes, spread.other) if parts > 1 else {}
-    skew = _skew(parts, method)
+    skew = _skew(counts, spread, method)
     groups = [_rows(own), *(_rows({n: count * f for n, count in other.items()}) for f in skew)]
     if mode == "sar":
         by_receiver = by_sender = _tables(groups, parts)

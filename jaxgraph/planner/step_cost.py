@@ -106,7 +106,7 @@ def dry_run(
     compiled = traced.lower().compile()
     return dataclasses.replace(
         found,
-        memory=_memory_of(compiled),
+        memory=_memory_of(compiled, argument_bytes(traced, arguments, on_host=True)),
         sent=traffic_by_link(compiled, target.per_host),
         compiled_for=target.compiled_for,
     )
@@ -122,7 +122,8 @@ def _predicted(
     work = work_of(steps, manifest, target, implementation)
     communication = _communication(sent, work.messages, target)
     hidden = _hidden(sharded, sent, work, communication)
-    memory = Memory(argument_bytes(traced, arguments), temporary_bytes(jaxpr), 0, False)
+    on_host = argument_bytes(traced, arguments, on_host=True)
+    memory = Memory(argument_bytes(traced, arguments), temporary_bytes(jaxpr), on_host, False)
     return DryRun(memory, sent, work, communication, hidden, None)
 
 
@@ -146,13 +147,20 @@ def _hidden(sharded: ShardedGraph, sent: Sent, work: Work, communication: float)
     return min(travelling, work.edge_seconds) * (steps - 1) / steps
 
 
-def _memory_of(compiled: jax.stages.Compiled) -> Memory:
+def _memory_of(compiled: jax.stages.Compiled, on_host: int) -> Memory:
+    """The memory of a program of whose arguments so many bytes are in the host's memory.
+
+    Without a device XLA counts those among the device's arguments. The program's first line, a
+    `device_put` to `jax.memory.Space.Host`, counts them as temporary memory of the host once more.
+    """
     found = compiled.memory_analysis()
     if found is None:
         raise ValueError("the compiler of this platform does not tell the memory of a program")
+    misplaced = on_host - found.host_argument_size_in_bytes
     # Beside the state that is taken over, a step returns a loss.
+    returned = found.output_size_in_bytes - found.alias_size_in_bytes
     return Memory(
-        found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes,
+        found.argument_size_in_bytes - misplaced + returned,
         found.temp_size_in_bytes,
         found.host_temp_size_in_bytes + found.host_argument_size_in_bytes,
         True,

@@ -28,8 +28,8 @@ class Link:
 
     Attributes:
       bandwidth: bytes per second that a device sends, in one direction.
-      latency: seconds until the first byte arrives.
-      source: where the numbers are from.
+      latency: seconds until the first byte arrives, an assumption.
+      source: where the bandwidth is from.
     """
 
     bandwidth: float
@@ -50,7 +50,7 @@ class Speed:
       between: link to those of other hosts.
       host: link to the memory of the host.
       per_host: devices of a host.
-      source: where memory, bandwidth and operations are from.
+      source: where operations are from; memory and bandwidth of GPUs are those of `CHIPS`.
     """
 
     memory: int
@@ -63,7 +63,7 @@ class Speed:
     source: str
 
 
-_IB_NDR = Link(50e9, 5e-6, "one 400 Gb/s ConnectX-7 per GPU, DGX H100/H200/B200 user guide")
+_IB_NDR = Link(50e9, 5e-6, "one 400 Gb/s ConnectX-7 per GPU, DGX H100 and B200 user guides")
 _PCIE_5 = Link(64e9, 10e-6, "PCIe 5.0 x16, one direction")
 
 TARGETS = {
@@ -75,37 +75,37 @@ TARGETS = {
         between=Link(25e9, 5e-6, "one 200 Gb/s ConnectX-6 per GPU, DGX A100 user guide"),
         host=Link(32e9, 10e-6, "PCIe 4.0 x16, one direction"),
         per_host=8,
-        source="A100 80GB SXM datasheet (2021), TF32 without sparsity",
+        source="A100 datasheet (2021), TF32 without sparsity",
     ),
     "h100": Speed(
         memory=CHIPS["h100"].memory,
         bandwidth=CHIPS["h100"].bandwidth,
-        flops=494e12,
+        flops=494.7e12,
         inside=Link(450e9, 3e-6, "NVLink 4, 900 GB/s both ways, H100 datasheet"),
         between=_IB_NDR,
         host=_PCIE_5,
         per_host=8,
-        source="H100 SXM datasheet (2023), TF32 without sparsity",
+        source="989.4 TF32 TFLOP/s with sparsity, half without: H100 white paper, SXM5",
     ),
     "h200": Speed(
         memory=CHIPS["h200"].memory,
         bandwidth=CHIPS["h200"].bandwidth,
-        flops=494e12,
+        flops=494.7e12,
         inside=Link(450e9, 3e-6, "NVLink 4, 900 GB/s both ways, H200 datasheet"),
         between=_IB_NDR,
         host=_PCIE_5,
         per_host=8,
-        source="H200 SXM datasheet (2024), TF32 without sparsity",
+        source="that of H100, whose die it has",
     ),
     "b200": Speed(
         memory=CHIPS["b200"].memory,
         bandwidth=CHIPS["b200"].bandwidth,
         flops=1_100e12,
-        inside=Link(900e9, 3e-6, "NVLink 5, 1.8 TB/s both ways, DGX B200 datasheet"),
+        inside=Link(900e9, 3e-6, "NVLink 5, 1.8 TB/s both ways, DGX B200 user guide"),
         between=_IB_NDR,
         host=_PCIE_5,
         per_host=8,
-        source="DGX B200 datasheet (2024), TF32 without sparsity",
+        source="2.2 TF32 PFLOP/s with sparsity, half without: Blackwell brief (2024), HGX B200",
     ),
     "cpu": Speed(
         memory=0,  # that of the host, shared: `Target.memory`

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
+from jaxgraph.analysis.traced import argument_bytes
+from jaxgraph.planner.step_cost import _memory_of
 from jaxgraph.planner.targets import find_target
 
 NEEDS_CUDA = pytest.mark.skipif(
@@ -20,7 +22,7 @@ def test_inputs_on_the_host_count_as_such_only_where_the_program_says_so() -> No
     """Compilation without a device drops the memory kind of inputs.
 
     They count as the device's arguments. Moved to the host by the first line of the program, they
-    count as the host's memory as well, and what is left to subtract is known.
+    count as the host's memory as well; a plan counts them once.
     """
     mesh, rows = find_target("h200x8").mesh(emulate=False), 1 << 16
     placed = NamedSharding(mesh, PartitionSpec(None, "graph"), memory_kind="pinned_host")
@@ -37,10 +39,13 @@ def test_inputs_on_the_host_count_as_such_only_where_the_program_says_so() -> No
     def from_host(x: jax.Array) -> jax.Array:
         return total(jax.device_put(x, jax.memory.Space.Host))
 
-    dropped, kept = (
-        jax.jit(step).lower(x).compile().memory_analysis() for step in (total, from_host)
-    )
+    traced = jax.jit(from_host).trace(x)
+    on_host = argument_bytes(traced, (x,), on_host=True)
+    assert (on_host, argument_bytes(traced, (x,))) == (size, 0)
+    compiled = jax.jit(total).lower(x).compile(), traced.lower().compile()
+    dropped, kept = (each.memory_analysis() for each in compiled)
     assert dropped is not None and kept is not None
     assert dropped.argument_size_in_bytes == kept.argument_size_in_bytes == size
     assert not dropped.host_temp_size_in_bytes and not dropped.host_argument_size_in_bytes
-    assert kept.host_temp_size_in_bytes == size and kept.temp_size_in_bytes < size / 8
+    memory = _memory_of(compiled[1], on_host)
+    assert memory.host == size and memory.arguments < 1000 and memory.total < size / 8

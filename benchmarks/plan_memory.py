@@ -1,0 +1,125 @@
+"""The temporary memory of a training step: as predicted, as compiled, and as a process takes it.
+
+    python -m benchmarks.plan_memory
+
+A process of its own compiles each step on emulated CPU devices, places the graph, gives freed
+memory back, resets the mark of its peak (Linux: /proc/self/clear_refs), and runs the step once.
+Measured is the peak above the memory just before. The graph is random and cut by hash; models have
+3 layers, batch normalisation and dropout, under Adam.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import multiprocessing
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import jax
+import optax
+from flax import nnx
+from rich.console import Console
+from rich.table import Table
+
+import jaxgraph as jg
+from benchmarks.command_line import make_parser, write_figures
+from jaxgraph.analysis.liveness import temporary_bytes
+from jaxgraph.train.step import trace_train_step
+
+FEATURES, CLASSES = 64, 16
+CELLS = ("gcn/sar/1", "sage/domain/1", "gat/sar/1", "gcn/domain/4", "sage/sar/4", "gat/domain/4")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A step, and bytes of temporary memory on all devices together."""
+
+    model: str
+    mode: str
+    devices: int
+    predicted: int
+    compiled: int
+    measured: int
+
+
+def measure(model: str, mode: str, devices: int, num_nodes: int, degree: int, hidden: int) -> Row:
+    """Compiles and runs one step in this process."""
+    jg.parallel.emulate_devices(devices)
+    graph = jg.datasets.load(
+        "random",
+        num_nodes=num_nodes,
+        degree=degree,
+        num_features=FEATURES,
+        num_classes=CLASSES,
+        seed=0,
+    )
+    parts = jg.partition.partition(graph, devices, method="hash")
+    sharded = jg.parallel.shard(graph, parts, jg.parallel.make_mesh(devices), mode)
+    traced = trace_train_step(make_model(model, hidden), sharded, optax.adam(1e-2))[0]
+    compiled = traced.lower().compile()
+    state = jg.train.initial_state(make_model(model, hidden), sharded, optax.adam(1e-2))
+    jax.block_until_ready((state, sharded))
+    del graph, parts
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _status("VmRSS")
+    jax.block_until_ready(compiled(state, sharded, jax.random.key(0)))
+    memory = compiled.memory_analysis()
+    assert memory is not None
+    return Row(
+        model,
+        mode,
+        devices,
+        devices * temporary_bytes(traced.jaxpr.jaxpr),
+        devices * memory.temp_size_in_bytes,
+        _status("VmHWM") - before,
+    )
+
+
+def make_model(name: str, hidden: int) -> nnx.Module:
+    """The 3-layer model of a name."""
+    shared = {"num_layers": 3, "dropout": 0.5, "norm": "batch", "rngs": nnx.Rngs(0)}
+    if name == "gat":
+        return jg.nn.GAT(FEATURES, hidden // 4, CLASSES, num_heads=4, **shared)
+    kind = {"gcn": jg.nn.GCN, "sage": jg.nn.GraphSAGE}[name]
+    return kind(FEATURES, hidden, CLASSES, **shared)
+
+
+def _status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
+
+
+def show(rows: Sequence[Row]) -> None:
+    """Prints the rows."""
+    table = Table(title="Temporary memory of a step on all devices together")
+    for column in ("model", "mode", "devices", "compiled GB", "predicted", "measured"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        ratios = (f"{each / row.compiled:.2f}" for each in (row.predicted, row.measured))
+        table.add_row(row.model, row.mode, str(row.devices), f"{row.compiled / 1e9:.2f}", *ratios)
+    Console(width=100).print(table)
+
+
+def main() -> None:
+    """Reads the command line, measures each step in its process, and prints."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--cells", nargs="+", default=CELLS, help="model/mode/devices")
+    parser.add_argument("--nodes", type=int, default=600_000)
+    parser.add_argument("--degree", type=int, default=8)
+    parser.add_argument("--hidden", type=int, default=128)
+    options = parser.parse_args()
+    sizes, rows = (options.nodes, options.degree, options.hidden), []
+    context = multiprocessing.get_context("spawn")
+    for cell in options.cells:
+        model, mode, devices = cell.split("/")
+        with ProcessPoolExecutor(1, context) as process:
+            rows.append(process.submit(measure, model, mode, int(devices), *sizes).result())
+    show(rows)
+    write_figures(options.json, map(dataclasses.asdict, rows))
+
+
+if __name__ == "__main__":
+    main()
