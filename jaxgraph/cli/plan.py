@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jaxgraph.cli.byte_option import bytes_of
+from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.cli.devices import mesh_of
 from jaxgraph.cli.graph_options import GraphOptions, load_graph
 from jaxgraph.cli.info import versions

@@ -18,10 +18,10 @@ from jaxgraph.ops.core.stored import stored
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.propagate import reads_own_rows
 
-__all__ = ["ACTIVATED", "INPUT", "NORM_INPUT", "RematPolicy"]
+__all__ = ["ACTIVATED", "INPUT", "LAYER_INPUT", "RematPolicy"]
 
-NORM_INPUT = "norm_input"
-"""Checkpoint name of the input of a layer's norm."""
+LAYER_INPUT = "layer_input"
+"""Checkpoint name of a layer's input, the previous convolution's output."""
 
 ACTIVATED = "activated_features"
 """Checkpoint name of the output of a layer's activation."""
@@ -42,7 +42,7 @@ class RematPolicy:
 
     Attributes:
       save: names of tensors that are saved: those of `jax.ad_checkpoint.checkpoint_name`, such as
-        `jaxgraph.parallel.KEPT`, `MAPPED`, `STATISTICS`, `NORM_INPUT` and `ACTIVATED`.
+        `jaxgraph.parallel.KEPT`, `MAPPED`, `STATISTICS`, `LAYER_INPUT` and `ACTIVATED`.
       offload: names of tensors that are saved in the host's memory (on CPU: saved).
       recompute: those of `INPUT` and `MAPPED` that the convolution recomputes where it reads them.
         They are saved nevertheless by a convolution that does not declare `mapped_features`, for

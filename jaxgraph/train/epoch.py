@@ -188,9 +188,10 @@ def _programs(learner: Learner) -> _Programs:
         kept, outcome = choose(learner, state, kept, sharded, [sums], [evaluation], restore_best)
         return state, kept, outcome
 
+    options = learner.compiler_options
     return _Programs(
-        jax.jit(epoch, static_argnums=5),
-        jax.jit(partial(train_step, learner)),
+        jax.jit(epoch, static_argnums=5, compiler_options=options),
+        jax.jit(partial(train_step, learner), compiler_options=options),
         jax.jit(partial(_evaluation_sums, learner)),
         jax.jit(partial(choose, learner), static_argnums=5),
     )
