@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.cli.devices import mesh_of
 from jaxgraph.cli.display import EpochBar, EpochRecord
 from jaxgraph.cli.graph_options import GraphOptions, graph_summary, load_graph, split_summary
@@ -109,6 +110,13 @@ class TrainOptions(GraphOptions):
     prefetch: Annotated[
         bool, _device_option("--prefetch", help="Fetch the next part while aggregating.")
     ] = False
+    memory_limit: Annotated[
+        str | None,
+        _device_option(
+            help="Memory of one device that training may take, as 16GB: what layers keep, recompute "
+            "and offload is chosen by it."
+        ),
+    ] = None
     implementation: Annotated[
         str | None,
         _device_option(
@@ -169,6 +177,8 @@ class TrainOptions(GraphOptions):
     def __post_init__(self) -> None:
         """Checks the options, alone and together."""
         super().__post_init__()
+        if self.memory_limit is not None:
+            bytes_of("--memory-limit", self.memory_limit)
         if self.json is not None and self.json == self.predictions:
             raise ValueError(f"--predictions: {self.json} is the file of --json; expected another.")
         if self.heads is not None and recipe(self.dataset, self.model).heads is None:
@@ -309,7 +319,7 @@ def _train(
     task = train.NodeClassification(label_smoothing=options.label_smoothing)
     if options.class_weights == "balanced":
         task = train.NodeClassification.balanced(graph, label_smoothing=options.label_smoothing)
-    outcome = _fit(settings, options.seed, model, sharded, optimizer, task, output, signals)
+    outcome = _fit(settings, options, model, sharded, optimizer, task, output, signals)
     if outcome.diverged is not None and not outcome.history.records:
         raise FloatingPointError(outcome.diverged)
     if options.predictions is not None:
@@ -345,7 +355,7 @@ class _Outcome:
 
 def _fit(
     settings: Recipe,
-    seed: int,
+    options: TrainOptions,
     model: Any,
     sharded: Any,
     optimizer: Any,
@@ -373,7 +383,8 @@ def _fit(
                 sharded,
                 optimizer,
                 epochs=settings.epochs,
-                seed=seed,
+                seed=options.seed,
+                memory_limit=options.memory_limit,
                 task=task,
                 patience=settings.patience or None,
                 on_epoch=end_epoch,

@@ -87,6 +87,13 @@ class RematPolicy:
                 "device; pass rest='recompute' and name in `save` what stays there"
             )
 
+    def in_words(self) -> str:
+        """What is kept, offloaded and recomputed, as a text."""
+        words = {"keeps": self.save, "offloads": self.offload, "reads again": self.recompute}
+        rest = "keeps" if self.rest == "save" else "recomputes"
+        said = [f"{verb} {', '.join(names)}" for verb, names in words.items() if names]
+        return "; ".join([*said, f"{rest} the rest"])
+
     def run(self, layer: Callable[..., Any], *arguments: Any) -> Any:
         """`layer(*arguments)`, with the residuals of this policy.
 

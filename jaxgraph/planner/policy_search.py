@@ -93,11 +93,7 @@ class MemoryPlan:
         ]
         if self.policy is None:
             return [*found, "policy as without a limit"]
-        for index, policy in enumerate(self.policy):
-            words = {"keeps": policy.save, "offloads": policy.offload}
-            said = [f"{verb} {', '.join(names)}" for verb, names in words.items() if names]
-            found.append(f"layer {index} {'; '.join([*said, 'recomputes the rest'])}")
-        return found
+        return [*found, *(f"layer {i} {each.in_words()}" for i, each in enumerate(self.policy))]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,9 +216,7 @@ def _of_schedule(schedule: MemorySchedule, rates: Rates, count: int, is_attentio
             again = (layers.INPUT,) if layer == 0 or layers.ACTIVATED in found.recomputed else ()
             again += (layers.MAPPED,) if layers.MAPPED in found.recomputed else ()
         kept = tuple(name for name in _LARGE if name in found.kept)
-        policies.append(
-            RematPolicy((layers.STATISTICS, *kept), offloaded, again, rest="recompute")
-        )
+        policies.append(RematPolicy((layers.STATISTICS, *kept), offloaded, again, rest="recompute"))
         host += sum(
             each.bytes
             for each in schedule.dataflow.tensors

@@ -10,7 +10,7 @@ import pytest
 from flax import nnx
 
 from jaxgraph import nn
-from jaxgraph.layers import ACTIVATED, INPUT, MAPPED, LAYER_INPUT, STATISTICS, RematPolicy
+from jaxgraph.layers import ACTIVATED, INPUT, LAYER_INPUT, MAPPED, STATISTICS, RematPolicy
 from jaxgraph.nn.protocol import Declaration
 from jaxgraph.nn.remat import Facts, default_policy
 from jaxgraph.nn.stack import Stack

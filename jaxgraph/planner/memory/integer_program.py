@@ -80,9 +80,7 @@ def least_memory(
     return simulate(program.least(), program.everything).peak
 
 
-def _program(
-    dataflow: Dataflow, rates: Rates, kept: Collection[str], *, offload: bool
-) -> _Program:
+def _program(dataflow: Dataflow, rates: Rates, kept: Collection[str], *, offload: bool) -> _Program:
     names = sorted({each.name for each in dataflow.tensors})
     unknown = sorted(set(kept) - set(names))
     if unknown:
