@@ -113,7 +113,7 @@ class TrainOptions(GraphOptions):
     memory_limit: Annotated[
         str | None,
         _device_option(
-            help="Memory of one device that training may take, as 16GB: what layers keep, recompute "
+            help="Memory of one device that may be taken, as 16GB: what layers keep, recompute "
             "and offload is chosen by it."
         ),
     ] = None
