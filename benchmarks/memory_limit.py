@@ -24,7 +24,7 @@ import jaxgraph as jg
 from benchmarks.command_line import make_parser, write_figures
 from jaxgraph.planner import GraphCounts, find_target
 from jaxgraph.planner.degree_model import counted_manifest
-from jaxgraph.planner.policy_search import MemoryPlan, Needed, cheapest_fitting
+from jaxgraph.planner.policy_search import Needed, cheapest_fitting
 
 FEATURES, CLASSES, DEGREE = 256, 16, 10
 
@@ -114,17 +114,13 @@ def measure(name: str, options: Any) -> Iterator[Row]:
             share,
             limit / block,
             least,
-            *_figures(plan, block),
+            None if plan is None else plan.needed.total / block,
+            None if plan is None else plan.needed.host / block,
+            None if plan is None else plan.host / block,
             needs.programs,
             time.perf_counter() - start,
             () if plan is None else [each.in_words() for each in plan.policy or ()],
         )
-
-
-def _figures(plan: MemoryPlan | None, block: int) -> tuple[float | None, ...]:
-    if plan is None:
-        return None, None, None
-    return plan.needed.total / block, plan.needed.host / block, plan.host / block
 
 
 def show(rows: Sequence[Row], options: Any) -> None:

@@ -104,7 +104,7 @@ def replicate(value: Any, sharded: ShardedGraph) -> jax.Array:
     return jax.make_array_from_single_device_arrays(np.shape(value), sharding, copies)
 
 
-def replicated_shape(dtype: Any, sharded: ShardedGraph) -> jax.ShapeDtypeStruct:
+def replicated_shape(dtype: Any, sharded: ShardedGraph) -> Any:
     """The shape of a replicated scalar, with its sharding."""
     sharding = NamedSharding(sharded.mesh, PartitionSpec())
     return jax.ShapeDtypeStruct((), dtype, sharding=sharding)
