@@ -4,6 +4,7 @@ import importlib.util
 import re
 from typing import Any
 
+import jax
 import numpy as np
 import optax
 import pytest
@@ -57,6 +58,18 @@ def test_a_limit_changes_what_is_saved_and_no_result() -> None:
         fit(make_model(), graph, memory_limit=least - 1)
     planned = fit(whole, graph, plan=make_plan(plan.policy))
     assert planned.loss == limited.loss and planned.memory_plan is None
+
+
+def test_several_graphs_share_a_limit() -> None:
+    graphs = [small_graph(60), small_graph(90)]
+    free, limited = (
+        jg.train.fit(SmallNet(), graphs, optax.sgd(0.1), epochs=2, memory_limit=limit)
+        for limit in (None, "1GB")
+    )
+    assert limited.loss == free.loss
+    arrays = [jg.parallel.shard(graph, None, jg.parallel.make_mesh(1)).shards for graph in graphs]
+    held = sum(leaf.nbytes for leaf in jax.tree.leaves(arrays))
+    assert held < plan_of(limited).needed.arguments < 2 * held
 
 
 def make_plan(policy: tuple[RematPolicy, ...] | None) -> Plan:
