@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jaxgraph.cli.byte_option import bytes_of
+from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.cli.devices import mesh_of
 from jaxgraph.cli.graph_options import GraphOptions, load_graph
 from jaxgraph.cli.info import versions
 from jaxgraph.cli.json_file import write_json
 from jaxgraph.cli.limits import Number, OneOf, option_name
 from jaxgraph.cli.output import Output
-from jaxgraph.cli.plan_report import advice, plan_picture, plan_table, reasons, row_of
+from jaxgraph.cli.plan_report import advice, plan_picture, plan_table, policies, reasons, row_of
 from jaxgraph.cli.recipes import MODELS, Recipe, build_layers, build_model, recipe
 from jaxgraph.graph import Graph
 from jaxgraph.graph_facts import facts_of
@@ -140,17 +140,16 @@ def run_plan(options: PlanOptions) -> None:
     model = _model(options, settings, source)
     mesh_of(target.devices if target.is_emulated else 1)
     output = Output()
-    limit = target.memory
-    if options.memory_limit is not None:
-        limit = bytes_of("--memory-limit", options.memory_limit)
-    found = list(_consider(options, model, settings, source, target, limit))
+    given = options.memory_limit
+    limit = target.memory if given is None else bytes_of("--memory-limit", given)
+    found = list(_consider(options, model, settings, source, target))
     output.print(plan_table(_title(options, settings, target), found, limit))
     plan = error = None
     try:
         plan = _plan(found, model, target, limit)
     except ValueError as raised:
         error = raised
-    for line in (*reasons(found), *advice(found, source)):
+    for line in (*reasons(found), *advice(found, source), *policies(found)):
         output.print(line, soft_wrap=True, highlight=False, markup=False)
     if plan is not None:
         line = f"Recommended: {_command(options, plan)}"
@@ -213,7 +212,6 @@ def _consider(
     settings: Recipe,
     source: "Graph | GraphCounts",
     target: "Target",
-    limit: int,
     *,
     compile: bool | None = None,
 ) -> Any:
@@ -232,7 +230,7 @@ def _consider(
         source,
         target,
         optimizer,
-        memory_limit=limit,
+        memory_limit=options.memory_limit if compile is None else None,
         compile=options.compile if compile is None else compile,
         **chosen,
     )
@@ -269,6 +267,7 @@ def _command(options: PlanOptions, plan: "Plan") -> str:
     found.append(f"--mode {option.mode}")
     known = {name: getattr(option, name) for name in ("rest", "topology", "chunks")}
     found += [f"--{name} {value}" for name, value in known.items() if value is not None]
+    found += [] if options.memory_limit is None else [f"--memory-limit {options.memory_limit}"]
     return " ".join([*found, *(["--prefetch"] if option.prefetch else [])])
 
 
@@ -300,6 +299,6 @@ def _write(
         for count in [2**power for power in range(target.devices.bit_length())]:
             smaller = find_target(f"{target.chip}x{count}")
             by_count[count] = list(
-                _consider(options, model, settings, source, smaller, target.memory, compile=False)
+                _consider(options, model, settings, source, smaller, compile=False)
             )
         plan_picture(by_count, options.plot)

@@ -14,7 +14,7 @@ from jaxgraph.cli.display import byte_text, second_text
 if TYPE_CHECKING:
     from jaxgraph.planner import Considered
 
-__all__ = ["advice", "plan_picture", "plan_table", "reasons", "row_of"]
+__all__ = ["advice", "plan_picture", "plan_table", "policies", "reasons", "row_of"]
 
 FEW, MANY = 0.05, 1.0
 """Rows of other parts over own rows: as on meshes, and where they are most of the graph."""
@@ -32,6 +32,7 @@ def row_of(considered: "Considered") -> dict[str, Any]:
         "fits": considered.fits,
         "why_not": considered.why_not,
         "seconds": considered.seconds,
+        "policy": [each.in_words() for each in considered.policy or ()],
     }
     if run is None:
         return found
@@ -105,6 +106,15 @@ def reasons(found: Sequence["Considered"]) -> list[str]:
             name = f"{each.option.label} by {each.option.method}"
             by_reason.setdefault(each.why_not, []).append(name)
     return [f"{'; '.join(names)}: {reason}" for reason, names in by_reason.items()]
+
+
+def policies(found: Sequence["Considered"]) -> list[str]:
+    """What layers keep, recompute and offload where a way fits under another policy alone."""
+    return [
+        f"{way.option.label} by {way.option.method} fits where layer {index} {each.in_words()}"
+        for way in found
+        for index, each in enumerate(way.policy or ())
+    ]
 
 
 def advice(found: Sequence["Considered"], source: Any) -> list[str]:

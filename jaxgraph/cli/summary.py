@@ -57,7 +57,8 @@ def result_summary(history: Any) -> dict[str, Any]:
 
     Returns:
         `evaluation` (the metrics after the best epoch, whose parameters the model holds), `epochs`,
-        `best_epoch` (from 1), `median_epoch_seconds`, `compile_seconds`, `history`.
+        `best_epoch` (from 1), `median_epoch_seconds`, `compile_seconds`, `history`, and in
+        `memory_plan` what was planned to keep `--memory-limit`.
     """
     metrics = history.records[history.best_epoch - 1].metrics
     return {
@@ -69,6 +70,7 @@ def result_summary(history: Any) -> dict[str, Any]:
         "median_epoch_seconds": statistics.median(history.epoch_seconds),
         "compile_seconds": history.compile_seconds,
         "history": history.to_dict(),
+        "memory_plan": [] if history.memory_plan is None else history.memory_plan.lines(),
     }
 
 
@@ -129,6 +131,8 @@ def summary_table(result: Mapping[str, Any]) -> Table:
     rows["memory per device"] = (
         f"{byte_text(memory['total'])}, of which temporary {byte_text(memory['temporary'])}"
     )
+    if result["memory_plan"]:
+        rows["memory plan"] = "\n".join(result["memory_plan"])
     by_collective = ", ".join(
         f"{name} {byte_text(count)}" for name, count in result["traffic"].items() if count
     )

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.cli.devices import mesh_of
 from jaxgraph.cli.display import EpochBar, EpochRecord
 from jaxgraph.cli.graph_options import described, graph_summary, load_graph
@@ -108,6 +109,13 @@ class TrainOptions(ModeOptions):
     prefetch: Annotated[
         bool, _device_option("--prefetch", help="Fetch the next part while aggregating.")
     ] = False
+    memory_limit: Annotated[
+        str | None,
+        _device_option(
+            help="Memory of one device that may be taken, as 16GB: what layers keep, recompute "
+            "and offload is chosen by it."
+        ),
+    ] = None
     implementation: Annotated[
         str | None,
         _device_option(
@@ -164,6 +172,8 @@ class TrainOptions(ModeOptions):
     def __post_init__(self) -> None:
         """Checks the options, alone and together."""
         super().__post_init__()
+        if self.memory_limit is not None:
+            bytes_of("--memory-limit", self.memory_limit)
         if self.json is not None and self.json == self.predictions:
             raise ValueError(f"--predictions: {self.json} is the file of --json; expected another.")
         if (self.dataset is None) == (self.partition is None):
@@ -317,7 +327,7 @@ def _train(
     if options.class_weights == "balanced":
         weights = balanced_weights(facts.train_class_counts)
     task = train.NodeClassification(weights, label_smoothing=options.label_smoothing)
-    outcome = _fit(settings, options.seed, model, sharded, optimizer, task, output, signals)
+    outcome = _fit(settings, options, model, sharded, optimizer, task, output, signals)
     if outcome.diverged is not None and not outcome.history.records:
         raise FloatingPointError(outcome.diverged)
     if options.predictions is not None:
@@ -354,7 +364,7 @@ class _Outcome:
 
 def _fit(
     settings: Recipe,
-    seed: int,
+    options: TrainOptions,
     model: Any,
     sharded: Any,
     optimizer: Any,
@@ -382,7 +392,8 @@ def _fit(
                 sharded,
                 optimizer,
                 epochs=settings.epochs,
-                seed=seed,
+                seed=options.seed,
+                memory_limit=options.memory_limit,
                 task=task,
                 patience=settings.patience or None,
                 on_epoch=end_epoch,

@@ -41,15 +41,15 @@ from jaxgraph.layers.propagation import (
     gcn2_conv,
 )
 from jaxgraph.layers.recompute import recompute
-from jaxgraph.layers.remat import ACTIVATED, INPUT, NORM_INPUT, RematPolicy
+from jaxgraph.layers.remat import ACTIVATED, INPUT, LAYER_INPUT, RematPolicy
 from jaxgraph.layers.transformer import transformer_conv, transformer_stages
 
 __all__ = [
     "ACTIVATED",
     "AGGREGATORS",
     "INPUT",
+    "LAYER_INPUT",
     "MAPPED",
-    "NORM_INPUT",
     "SCALERS",
     "STATISTICS",
     "AggregatedFeatures",

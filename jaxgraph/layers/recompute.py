@@ -78,8 +78,16 @@ def _forward(function, names, *leaves):
 def _backward(function, names, residuals, gradient):
     pull, is_wanted = residuals
     gradient = jax.tree.map(_materialized, gradient)
-    gradients = iter(jax.tree.map(partial(known_after, when_ready(gradient)), pull)(gradient))
+    gradients = iter(jax.tree.map(partial(_known_after, when_ready(gradient)), pull)(gradient))
     return tuple(next(gradients) if wanted else None for wanted in is_wanted.value)
+
+
+def _known_after(zero: jax.Array, kept: jax.Array) -> jax.Array:
+    """A residual, fetched from the host where it waits there, only after `zero` is known."""
+    if jax.typeof(kept).memory_space == jax.memory.Space.Host:
+        kept, _ = lax.optimization_barrier((kept, zero))
+        kept = jax.device_put(kept, jax.memory.Space.Device)
+    return known_after(zero, kept)
 
 
 _recomputed.defvjp(_forward, _backward, symbolic_zeros=True)

@@ -18,10 +18,10 @@ from jaxgraph.ops.core.stored import stored
 from jaxgraph.parallel import Shard
 from jaxgraph.parallel.propagate import reads_own_rows
 
-__all__ = ["ACTIVATED", "INPUT", "NORM_INPUT", "RematPolicy"]
+__all__ = ["ACTIVATED", "INPUT", "LAYER_INPUT", "RematPolicy"]
 
-NORM_INPUT = "norm_input"
-"""Checkpoint name of the input of a layer's norm."""
+LAYER_INPUT = "layer_input"
+"""Checkpoint name of a layer's input, the previous convolution's output."""
 
 ACTIVATED = "activated_features"
 """Checkpoint name of the output of a layer's activation."""
@@ -42,7 +42,7 @@ class RematPolicy:
 
     Attributes:
       save: names of tensors that are saved: those of `jax.ad_checkpoint.checkpoint_name`, such as
-        `jaxgraph.parallel.KEPT`, `MAPPED`, `STATISTICS`, `NORM_INPUT` and `ACTIVATED`.
+        `jaxgraph.parallel.KEPT`, `MAPPED`, `STATISTICS`, `LAYER_INPUT` and `ACTIVATED`.
       offload: names of tensors that are saved in the host's memory (on CPU: saved).
       recompute: those of `INPUT` and `MAPPED` that the convolution recomputes where it reads them.
         They are saved nevertheless by a convolution that does not declare `mapped_features`, for
@@ -86,6 +86,13 @@ class RematPolicy:
                 f"offload is {self.offload} with rest='save', which saves every tensor on the "
                 "device; pass rest='recompute' and name in `save` what stays there"
             )
+
+    def in_words(self) -> str:
+        """What is kept, offloaded and recomputed, as a text."""
+        words = {"keeps": self.save, "offloads": self.offload, "reads again": self.recompute}
+        rest = "keeps" if self.rest == "save" else "recomputes"
+        said = [f"{verb} {', '.join(names)}" for verb, names in words.items() if names]
+        return "; ".join([*said, f"{rest} the rest"])
 
     def run(self, layer: Callable[..., Any], *arguments: Any) -> Any:
         """`layer(*arguments)`, with the residuals of this policy.

@@ -104,7 +104,7 @@ def _materialized(facts: Facts) -> tuple[str, ...]:
     if not facts.has_norm:
         return (layers.ACTIVATED,)  # 1.15 to 1.8, and 1.5 times the epoch with dropout
     # 1.2 to 1.3 for GCN. Attention saves its own output: a copy would cost 1.3.
-    return (layers.NORM_INPUT,) if facts.previous.mapped_features is None else ()
+    return (layers.LAYER_INPUT,) if facts.previous.mapped_features is None else ()
 
 
 def checked_policies(policy: Policies, num_layers: int) -> tuple[RematPolicy, ...] | None:

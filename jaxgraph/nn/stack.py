@@ -17,7 +17,6 @@ from jaxgraph import layers
 from jaxgraph.layers import Features, FirstAggregation, RematPolicy
 from jaxgraph.nn import parameters
 from jaxgraph.nn.layer import (
-    Elementwise,
     Layer,
     Norm,
     activated,
@@ -130,6 +129,19 @@ class Stack(Module):
         # Only evaluation reads the aggregate: too little use for a second copy of the features.
         return dataclasses.replace(found, in_training=False, is_joined_with_features=False)
 
+    def with_policy(self, policy: Policies) -> Stack:
+        """The same layers, with the same variables, under another policy.
+
+        Args:
+          policy: as of the constructor.
+
+        Returns:
+          A model of the same kind.
+        """
+        other: Stack = nnx.merge(*nnx.split(self))
+        other.policy = checked_policies(policy, len(self.layers))
+        return other
+
     def __call__(
         self,
         shard: Graph | Shard,
@@ -217,11 +229,9 @@ class Stack(Module):
         # A layer's norm and activation run with the next convolution, so that only the output of
         # its convolution has to be saved.
         for index, (layer, policy) in enumerate(zip(self.layers, policies, strict=True)):
-            before = policy.activation(self.activation) if index else self._in_dtype
-            joins = self.jumping if index == count - 1 else None
-            run = partial(self._layer, policy, convolve, before, train, joins, self._passes(index))
+            run = partial(self._layer, policy, convolve, index, train)
             takes_initial = declaration(layer.convolution).takes_initial
-            others = passed if joins else passed[:1] if takes_initial else ()
+            others = passed if self._joins(index) else passed[:1] if takes_initial else ()
             y, skip, statistics, hidden = policy.run(
                 run, shard, norm, layer, keys[index], y, skip, others
             )
@@ -236,10 +246,8 @@ class Stack(Module):
         self,
         policy: RematPolicy,
         convolve: Callable[..., jax.Array],
-        before: Elementwise,
+        index: int,
         train: bool,
-        joins: str | None,
-        passes: bool,
         shard: Shard,
         norm: Norm | None,
         layer: Layer,
@@ -250,12 +258,14 @@ class Stack(Module):
     ) -> tuple[jax.Array, jax.Array | None, Any, jax.Array | None]:
         """x = before(norm(y)) + skip;  h = dropout(x);  conv(h) + residual(h), statistics, and x.
 
-        `others` are outputs of earlier layers: those that `joins` joins with x, or the first
+        `others` are outputs of earlier layers: those that are joined with x, or the first
         layer's for a convolution that takes it. x is returned if a later layer reads it.
         """
-        statistics = None
+        before, joins, statistics = self._in_dtype, self._joins(index), None
+        if index:
+            before, y = policy.activation(self.activation), policy.named(y, layers.LAYER_INPUT)
         if norm is not None:
-            y, statistics = norm.normalize(shard, policy.named(y, layers.NORM_INPUT), train)
+            y, statistics = norm.normalize(shard, y, train)
         drop = partial(dropped, self.dropout if train else 0.0, joins)
         hidden = activated(before, y, skip)
         to_join = others if joins else ()
@@ -269,7 +279,10 @@ class Stack(Module):
         skip = layer.skip(shard, h)
         if skip is not None and not self.outer_residual:
             y, skip = y + skip, None
-        return y, skip, statistics, hidden if passes else None
+        return y, skip, statistics, hidden if self._passes(index) else None
+
+    def _joins(self, index: int) -> str | None:
+        return self.jumping if index == len(self.layers) - 1 else None
 
     def _passes(self, index: int) -> bool:
         """True if later layers also read the input of layer `index`."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from jaxgraph.planner.memory.schedule import MemorySchedule, simulate
     from jaxgraph.planner.memory.step_dataflow import Shape, training_step
     from jaxgraph.planner.plan import Option, Plan, load_plan
+    from jaxgraph.planner.policy_search import MemoryPlan, Needed, cheapest_fitting
     from jaxgraph.planner.step_cost import DryRun, dry_run
     from jaxgraph.planner.targets import Target, find_target
 
@@ -54,6 +55,7 @@ _MODULES = {
     ),
     "cost.profiling": ("Reference", "profile"),
     "degree_model": ("GraphCounts",),
+    "policy_search": ("MemoryPlan", "Needed", "cheapest_fitting"),
     "step_cost": ("DryRun", "dry_run"),
     "memory.cache_policies": ("least_recently_used", "no_cache", "write_back_cache"),
     "memory.choices": ("Choices", "policy_of"),
@@ -81,7 +83,9 @@ __all__ = [
     "DryRun",
     "Feature",
     "GraphCounts",
+    "MemoryPlan",
     "MemorySchedule",
+    "Needed",
     "Operation",
     "Option",
     "Plan",
@@ -93,6 +97,7 @@ __all__ = [
     "StepTimes",
     "Target",
     "Tensor",
+    "cheapest_fitting",
     "choose",
     "consider",
     "dry_run",

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import optax
 from flax import nnx
 from jax.sharding import Mesh
 
+from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.graph import Graph
+from jaxgraph.layers import RematPolicy
 from jaxgraph.layout.column_tables import ColumnRequest
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.shard_tables import tabulate
-from jaxgraph.parallel import AbstractSource, place
+from jaxgraph.nn.stack import Stack
+from jaxgraph.parallel import AbstractSource, ShardedGraph, place
 from jaxgraph.partition import Partition, partition
 from jaxgraph.planner.degree_model import METHODS, GraphCounts, counted_manifest
 from jaxgraph.planner.plan import Option, Plan
+from jaxgraph.planner.policy_search import Needed, cheapest_fitting
 from jaxgraph.planner.step_cost import TEMPORARY_MARGIN, DryRun, dry_run
 from jaxgraph.planner.targets import TARGETS, Target, find_target
 from jaxgraph.train.task import Task
@@ -61,6 +65,7 @@ class Considered:
       seconds: of a step; NaN where there is no cost.
       halo_share: rows of other parts over own rows, of all parts.
       why_not: why it does not fit or cannot be run; "" where it does.
+      policy: the one under which it fits; None: the model's own.
     """
 
     option: Option
@@ -68,6 +73,7 @@ class Considered:
     seconds: float
     halo_share: float
     why_not: str
+    policy: tuple[RematPolicy, ...] | None = None
 
     @property
     def fits(self) -> bool:
@@ -110,7 +116,7 @@ def consider(
     target: Target | str | Mesh,
     optimizer: optax.GradientTransformation,
     *,
-    memory_limit: int | None = None,
+    memory_limit: int | str | None = None,
     methods: Sequence[str] = METHODS,
     compile: bool = True,
     cost_model: StepTimes | None = None,
@@ -123,7 +129,8 @@ def consider(
       source: the graph, or its counts where it is too large to be built here.
       target: the machine: its name, such as "h200x8", or a mesh of one axis.
       optimizer: of optax.
-      memory_limit: bytes of one device; None: all of its memory.
+      memory_limit: bytes of one device, or text such as "16GB"; a way that does not fit it is
+        compiled under other policies too. None: all of its memory, under the model's own policy.
       methods: partitioners; of counts, those of `jaxgraph.planner.degree_model.METHODS`.
       compile: whether to compile each step that may fit, or to predict all.
       cost_model: what tells how long a device computes; None: a roofline.
@@ -135,7 +142,7 @@ def consider(
     Raises:
       ValueError: an argument is not of its kind, or model, graph and task do not fit together.
     """
-    request = _Request(model, source, optimizer, task, cost_model, *_machine(target, memory_limit))
+    request = _request(model, source, optimizer, task, cost_model, target, memory_limit)
     for option in options_for(request.target.devices, source.num_nodes, methods):
         yield request.consider(option, compile=compile)
 
@@ -152,6 +159,7 @@ class _Request:
     target: Target
     mesh: Mesh
     limit: int
+    is_limited: bool
     parts: dict[str, Partition] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -178,13 +186,36 @@ class _Request:
             compile=compile,
             most=self.limit,
         )
-        seconds = run.seconds
+        policy, repeated = None, 0.0
+        if compile and self.is_limited and run.memory.arguments < self.limit < run.memory.total:
+            run, policy, repeated = self._within(run, sharded)
+        seconds = run.seconds + repeated
         if self.cost_model is not None:
             compute = self.cost_model.seconds(self.model, manifest, option)
-            seconds = compute + run.communication - run.hidden
+            seconds = compute + run.communication - run.hidden + repeated
         assert manifest.counts is not None
         halo = manifest.counts.halo_rows_needed / manifest.counts.num_nodes
-        return Considered(option, run, seconds, halo, _why_not(run, self.limit))
+        return Considered(option, run, seconds, halo, _why_not(run, self.limit), policy)
+
+    def _within(
+        self, run: DryRun, sharded: ShardedGraph
+    ) -> tuple[DryRun, tuple[RematPolicy, ...] | None, float]:
+        """The cost under the cheapest policy that fits, that policy, and the seconds it adds."""
+        runs = [run]
+
+        def needs(model: nnx.Module) -> Needed:
+            if model is not self.model:
+                rest = (sharded, self.optimizer, self.target)
+                runs.append(dry_run(model, *rest, task=self.task))
+            memory = runs[-1].memory
+            return Needed(memory.arguments, memory.temporary, memory.host)
+
+        try:
+            _, plan = cheapest_fitting(self.model, sharded, self.limit, needs)
+        except ValueError:
+            return min(runs, key=lambda each: each.memory.total), None, 0.0
+        found = next(each for each in runs if each.memory.total == plan.needed.total)
+        return found, plan.policy, plan.seconds
 
 
 def choose(
@@ -193,7 +224,7 @@ def choose(
     target: Target | str | Mesh,
     optimizer: optax.GradientTransformation,
     *,
-    memory_limit: int | None = None,
+    memory_limit: int | str | None = None,
     methods: Sequence[str] = METHODS,
     compile: bool = True,
     cost_model: StepTimes | None = None,
@@ -212,7 +243,7 @@ def choose(
       ValueError: an argument is not of its kind, or nothing fits; the message names the least limit
         that works.
     """
-    request = _Request(model, source, optimizer, task, cost_model, *_machine(target, memory_limit))
+    request = _request(model, source, optimizer, task, cost_model, target, memory_limit)
     timed_by = "roofline" if cost_model is None else cost_model.name
     ways = options_for(request.target.devices, source.num_nodes, methods)
     found = [request.consider(option, compile=False) for option in ways]
@@ -259,7 +290,7 @@ def to_plan(
         raise ValueError(_nothing_fits(found, target, memory_limit))
     best = _ranked(fitting)[0]
     assert best.run is not None
-    run, policy = best.run, getattr(model, "policy", None)
+    run, own = best.run, model.policy if isinstance(model, Stack) else None
     return Plan(
         option=best.option,
         target=target.name,
@@ -273,7 +304,7 @@ def to_plan(
         seconds=best.seconds,
         timed_by=timed_by,
         compiled_for=run.compiled_for,
-        policy=None if policy is None else tuple(dataclasses.asdict(each) for each in policy),
+        policy=own if best.policy is None else best.policy,
     )
 
 
@@ -334,17 +365,19 @@ def _manifest(
     return tabulate(source, parts[option.method], option.schedule, columns=columns).manifest
 
 
-def _checked_limit(limit: Any, target: Target) -> int:
-    if limit is None:
-        return target.memory
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise ValueError(f"memory_limit is {limit!r}; expected bytes of one device, at least 1")
-    return limit
-
-
-def _machine(target: Target | str | Mesh, memory_limit: int | None) -> tuple[Target, Mesh, int]:
+def _request(
+    model: nnx.Module,
+    source: Graph | GraphCounts,
+    optimizer: optax.GradientTransformation,
+    task: Task | None,
+    cost_model: StepTimes | None,
+    target: Target | str | Mesh,
+    memory_limit: int | str | None,
+) -> _Request:
     found, mesh = _target_and_mesh(target)
-    return found, mesh, _checked_limit(memory_limit, found)
+    is_limited = memory_limit is not None
+    limit = bytes_of("memory_limit", memory_limit) if is_limited else found.memory
+    return _Request(model, source, optimizer, task, cost_model, found, mesh, limit, is_limited)
 
 
 def _target_and_mesh(target: Target | str | Mesh) -> tuple[Target, Mesh]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxgraph.graph import Graph
+from jaxgraph.layers import RematPolicy
 from jaxgraph.partition import Partition, partition
 
 __all__ = ["FORMAT", "Option", "Plan", "load_plan"]
@@ -69,7 +70,8 @@ class Plan:
       seconds: of a step.
       timed_by: what told the seconds, "roofline" or the name of a cost model.
       compiled_for: for what the program was compiled; None: memory and bytes are predicted.
-      policy: what layers save for the backward, as the model had it; None: the default.
+      policy: what layers save for the backward, which `jaxgraph.train.fit(plan=)` takes; None: the
+        default.
     """
 
     option: Option
@@ -84,7 +86,7 @@ class Plan:
     seconds: float
     timed_by: str
     compiled_for: str | None
-    policy: tuple[Mapping[str, Any], ...] | None = None
+    policy: tuple[RematPolicy, ...] | None = None
 
     @property
     def mode(self) -> str:
@@ -159,5 +161,10 @@ def load_plan(path: str | Path) -> Plan:
         raise ValueError(f"{path} is no plan: expected the entries {', '.join(sorted(names))}")
     values: dict[str, Any] = {**found, "option": Option(**option)}
     if values["policy"] is not None:
-        values["policy"] = tuple(values["policy"])
+        values["policy"] = tuple(_policy(each) for each in values["policy"])
     return Plan(**values)
+
+
+def _policy(contents: Mapping[str, Any]) -> RematPolicy:
+    lists = {name: tuple(value) for name, value in contents.items() if name != "rest"}
+    return RematPolicy(**lists, rest=contents["rest"])

@@ -19,7 +19,7 @@ from jaxgraph.parallel import make_mesh
 from jaxgraph.partition.choices import checked_choice
 from jaxgraph.planner.chips import CHIPS
 
-__all__ = ["TARGETS", "Link", "Speed", "Target", "find_target"]
+__all__ = ["TARGETS", "Link", "Speed", "Target", "find_target", "speed_of"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,6 +238,13 @@ def find_target(name: str, *, hosts: int | None = None) -> Target:
             f"{name}, such as {_divisor(devices, least)}"
         )
     return Target(chip, devices, hosts)
+
+
+def speed_of(mesh: Mesh) -> Speed:
+    """The speed of a mesh's devices: of its chip, of h100 for an accelerator that is not listed."""
+    first = mesh.devices.flat[0]
+    kind = "cpu" if first.platform == "cpu" else str(getattr(first, "device_kind", "")).lower()
+    return TARGETS[next((name for name in TARGETS if name in kind), "h100")]
 
 
 def _divisor(devices: int, least: int) -> int:

@@ -117,7 +117,7 @@ class EpochProgram:
 
         Args:
           state, kept: those before the first epoch, as shapes with shardings.
-          key: a random key.
+          key: a random key, or its shape.
 
         Returns:
           The programs of an epoch.
@@ -129,8 +129,7 @@ class EpochProgram:
             return (
                 programs.epoch.lower(state, kept, graph, key, number, self.restore_best).compile(),
             )
-        of_graph = _graph_key(key, number, number)
-        steps = [programs.step.lower(state, self.graphs[i], of_graph) for i in self._trained()]
+        steps = [programs.step.lower(state, self.graphs[i], key) for i in self._trained()]
         evaluations = [programs.evaluate.lower(state, graph) for graph in self.graphs]
         choice = programs.choose.lower(
             state,
@@ -188,9 +187,10 @@ def _programs(learner: Learner) -> _Programs:
         kept, outcome = choose(learner, state, kept, sharded, [sums], [evaluation], restore_best)
         return state, kept, outcome
 
+    options = learner.compiler_options
     return _Programs(
-        jax.jit(epoch, static_argnums=5),
-        jax.jit(partial(train_step, learner)),
+        jax.jit(epoch, static_argnums=5, compiler_options=options),
+        jax.jit(partial(train_step, learner), compiler_options=options),
         jax.jit(partial(_evaluation_sums, learner)),
         jax.jit(partial(choose, learner), static_argnums=5),
     )

@@ -13,6 +13,7 @@ import numpy as np
 import optax
 from flax import nnx
 
+from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.seeds import checked_seed
 from jaxgraph.train.aggregates import with_aggregates
@@ -33,6 +34,7 @@ from jaxgraph.train.fit_state import (
     place_fit_state,
     place_key,
 )
+from jaxgraph.train.for_run import Planned, model_for_run
 from jaxgraph.train.history import DivergenceError, EpochRecord, History, TrainingInterrupted
 from jaxgraph.train.state import TrainState, abstract_state, initial_state, random_key, restore
 from jaxgraph.train.step import make_learner
@@ -55,6 +57,8 @@ def fit(
     patience: int | None = None,
     restore_best: bool = True,
     aggregate_once: bool = True,
+    memory_limit: int | str | None = None,
+    plan: Planned | None = None,
     state: FitState | None = None,
     on_epoch: Callable[[EpochRecord], Any] | None = None,
     on_compile: Callable[[Sequence[jax.stages.Compiled]], Any] | None = None,
@@ -91,6 +95,10 @@ def fit(
         epoch, if the aggregation has no parameter (in `jaxgraph.nn` all but attention models) and
         this saves more than it costs. Results are the same but for rounding; each device holds one
         more array of the size of its features. See `jaxgraph.train.aggregate_once`.
+      memory_limit: bytes of one device that the run may take, or text such as "16GB". The cheapest
+        policy under which the compiled epoch fits is taken for this run: results are the same but
+        for rounding. `History.memory_plan` says which. None: the model's own policy.
+      plan: a plan of `jaxgraph.planner.choose`, whose policy is taken for this run.
       state: the state of a run to continue, `History.state` or a copy; None: a new run. It replaces
         all variables of the model, which must be made as in that run. The optimizer may have
         another learning rate, but must have the same state.
@@ -103,14 +111,15 @@ def fit(
       The history.
 
     Raises:
-      ValueError: an argument is of the wrong kind, or model, graph, task, optimizer and state do
-        not fit together.
+      ValueError: an argument is of the wrong kind, model, graph, task, optimizer and state do not
+        fit together, or no policy fits the limit: the least that works is named.
       DivergenceError: the training or validation loss is not finite; the model holds the best
         parameters so far. It is a FloatingPointError with the `history`, whose state precedes that
         epoch.
       TrainingInterrupted: Ctrl-C during training. It is a KeyboardInterrupt, so that a program ends
         as usual, with the `history` of the completed epochs.
     """
+    limit = None if memory_limit is None else bytes_of("memory_limit", memory_limit)
     task = checked_task(task)
     graphs = checked_graphs(sharded, task, train=True)
     check_model(model, graphs)
@@ -122,6 +131,16 @@ def fit(
     seed = None if seed is None else checked_seed("seed", seed)
     expected = abstract_fit_state(model, optimizer, restore_best=bool(restore_best))
     abstract = abstract_state(model, optimizer, graphs[0])
+    run, memory_plan = model_for_run(
+        model,
+        graphs,
+        optimizer,
+        task,
+        limit=limit,
+        plan=plan,
+        restore_best=bool(restore_best),
+        aggregated=epochs if aggregate_once else 0,
+    )
     if state is None:
         progress = _first_progress(model, optimizer, graphs[0], seed or 0)
     else:
@@ -129,7 +148,7 @@ def fit(
         progress = _continued_progress(state, abstract, graphs[0], seed)
     if aggregate_once:
         graphs = with_aggregates(model, graphs, epochs)
-    program = EpochProgram(make_learner(model, optimizer, task), graphs, bool(restore_best))
+    program = EpochProgram(make_learner(run, optimizer, task), graphs, bool(restore_best))
     started = time.perf_counter()
     compiled = program.compile(progress.state, progress.kept, progress.key)
     compile_seconds = time.perf_counter() - started
@@ -148,7 +167,7 @@ def fit(
             sharded=graphs[0],
         )
         restore(model, *ended.learned)
-        return History(progress.records, compile_seconds, ended)
+        return History(progress.records, compile_seconds, ended, memory_plan)
 
     try:
         for new in _epochs(program, progress, epochs, patience):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jaxgraph.planner.policy_search import MemoryPlan
     from jaxgraph.train.fit_state import FitState
 
 __all__ = ["DivergenceError", "EpochRecord", "History", "TrainingInterrupted"]
@@ -50,11 +51,13 @@ class History:
       compile_seconds: compilation time before the first epoch; nearly 0 if this process has
         compiled the same program earlier.
       state: state of the run after the last record, for `fit(..., state=history.state)`.
+      memory_plan: what was planned to keep `memory_limit`; None: there was none.
     """
 
     records: tuple[EpochRecord, ...]
     compile_seconds: float
     state: FitState | None = dataclasses.field(default=None, repr=False, compare=False)
+    memory_plan: MemoryPlan | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         count = len(self.records)

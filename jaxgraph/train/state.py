@@ -28,6 +28,7 @@ __all__ = [
     "place_variables",
     "random_key",
     "replicate",
+    "replicated_shape",
     "restore",
     "shardings",
 ]
@@ -101,6 +102,12 @@ def replicate(value: Any, sharded: ShardedGraph) -> jax.Array:
     sharding = NamedSharding(sharded.mesh, PartitionSpec())
     copies = [jax.device_put(np.asarray(value), device) for device in devices]
     return jax.make_array_from_single_device_arrays(np.shape(value), sharding, copies)
+
+
+def replicated_shape(dtype: Any, sharded: ShardedGraph) -> Any:
+    """The shape of a replicated scalar, with its sharding."""
+    sharding = NamedSharding(sharded.mesh, PartitionSpec())
+    return jax.ShapeDtypeStruct((), dtype, sharding=sharding)
 
 
 def random_key(seed: int, sharded: ShardedGraph) -> jax.Array:

@@ -48,11 +48,22 @@ class Learner:
       graphdef: structure of the model.
       optimizer: the optimizer, equal to those made alike.
       task: the task to learn.
+      offloads: whether a policy of the model has tensors wait in the host's memory.
     """
 
     graphdef: nnx.GraphDef
     optimizer: Optimizer
     task: Task
+    offloads: bool = False
+
+    @property
+    def compiler_options(self) -> dict[str, Any] | None:
+        """Options for XLA, which change the order of a program and no value.
+
+        Its latency-hiding scheduler sends to the host as late, and fetches as early, as it can: a
+        device would hold more than without offloading.
+        """
+        return {"xla_gpu_enable_latency_hiding_scheduler": False} if self.offloads else None
 
 
 def train_step(
@@ -147,12 +158,14 @@ def _train_step(learner: Learner) -> Any:
         state, sums = train_step(learner, state, sharded, key)
         return state, learner.task.metrics(sums)["loss"]
 
-    return jax.jit(step, donate_argnums=0)
+    return jax.jit(step, donate_argnums=0, compiler_options=learner.compiler_options)
 
 
 def make_learner(model: nnx.Module, optimizer: optax.GradientTransformation, task: Task) -> Learner:
     """Makes the static part of training a model."""
-    return Learner(split_model(model)[0], comparable(optimizer), task)
+    policies: Any = getattr(model, "policy", None) or ()
+    offloads = any(getattr(policy, "offload", ()) for policy in policies)
+    return Learner(split_model(model)[0], comparable(optimizer), task, offloads)
 
 
 def loss_and_grad(

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from jaxgraph.cli.byte_option import bytes_of
+from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.cli.main import app
 from jaxgraph.planner import load_plan
 from jaxgraph.planner.choice import NEAR

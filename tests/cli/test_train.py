@@ -107,6 +107,12 @@ def test_the_step_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert temporary == epoch.memory_analysis().temp_size_in_bytes > 0
 
 
+def test_the_plan_of_a_limit_is_shown(tmp_path: Path):
+    written = run("--epochs", "2", "--memory-limit", "1GB", out=tmp_path / "run.json")
+    needed, policy = written["memory_plan"]
+    assert "of 1,000,000,000 bytes of a device" in needed and policy == "policy as without a limit"
+
+
 def test_the_loss_is_weighed_and_smoothed(tmp_path: Path):
     options = ("--class-weights", "balanced", "--label-smoothing", "0.8")
     losses = run(*options, out=tmp_path / "run.json")["history"]["loss"]
@@ -251,6 +257,7 @@ def test_devices_are_emulated_without_the_user_setting_anything(tmp_path: Path):
         (["--order", "cmr"], "order: got 'cmr'; expected one of rcm, degree, metis. Did you mean"),
         (["--parts", "500"], "--parts: got 500 for a graph of 200 nodes"),
         (["--model", "gcn", "--heads", "4"], "no attention heads"),
+        (["--memory-limit", "16 quarks"], "--memory-limit: got '16 quarks'; expected an amount of"),
         (["--dropout", "1.5"], "expected a finite number at least 0 and below 1."),
         (["--dropout", "1"], "expected a finite number at least 0 and below 1."),
         (["--lr", "nan"], "--lr: got nan; expected a finite number above 0."),

@@ -10,7 +10,7 @@ import pytest
 from flax import nnx
 
 from jaxgraph import nn
-from jaxgraph.layers import ACTIVATED, INPUT, MAPPED, NORM_INPUT, STATISTICS, RematPolicy
+from jaxgraph.layers import ACTIVATED, INPUT, LAYER_INPUT, MAPPED, STATISTICS, RematPolicy
 from jaxgraph.nn.protocol import Declaration
 from jaxgraph.nn.remat import Facts, default_policy
 from jaxgraph.nn.stack import Stack
@@ -29,9 +29,9 @@ from tests.training import (
     sharded_pass,
 )
 
-NAMED = (STATISTICS, *KEPT, MAPPED, NORM_INPUT, ACTIVATED)
+NAMED = (STATISTICS, *KEPT, MAPPED, LAYER_INPUT, ACTIVATED)
 POLICIES = {
-    "save by name": RematPolicy(save=(NORM_INPUT, ACTIVATED)),
+    "save by name": RematPolicy(save=(LAYER_INPUT, ACTIVATED)),
     "recompute": RematPolicy(rest="recompute"),
     "offload": RematPolicy((STATISTICS,), offload=NAMED[1:], rest="recompute"),
     "by convolution": RematPolicy(recompute=(INPUT, MAPPED), rest="recompute"),
@@ -137,13 +137,13 @@ SENT = (STATISTICS, *KEPT)
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        ({}, RematPolicy((NORM_INPUT,))),
+        ({}, RematPolicy((LAYER_INPUT,))),
         ({"has_norm": False}, RematPolicy((ACTIVATED,))),
         ({"train": False}, RematPolicy()),
         ({"num_parts": 2}, RematPolicy(SENT, rest="recompute")),
         ({"is_16_bits": True}, RematPolicy((*SENT, MAPPED), rest="recompute")),
         ({"num_parts": 2, "previous": None, "drops": False}, RematPolicy()),
-        ({"convolution": ATTENTION}, RematPolicy((NORM_INPUT,), recompute=(INPUT, MAPPED))),
+        ({"convolution": ATTENTION}, RematPolicy((LAYER_INPUT,), recompute=(INPUT, MAPPED))),
         ({"previous": ATTENTION, "has_norm": True}, RematPolicy()),
         ({"convolution": ATTENTION, "previous": None}, RematPolicy(recompute=(INPUT,))),
         (
@@ -166,7 +166,7 @@ def test_defaults(facts: dict[str, Any], expected: RematPolicy) -> None:
         ({"rest": "keep"}, "rest is 'keep'; expected one of save, recompute"),
         ({"save": MAPPED}, "save is 'mapped_features'; expected a tuple of names"),
         ({"save": (MAPPED,), "recompute": (MAPPED,)}, "name a tensor twice"),
-        ({"recompute": (NORM_INPUT,)}, "a convolution recomputes convolution_input and"),
+        ({"recompute": (LAYER_INPUT,)}, "a convolution recomputes convolution_input and"),
         ({"offload": KEPT}, "pass rest='recompute'"),
     ],
 )

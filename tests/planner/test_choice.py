@@ -92,8 +92,8 @@ def test_a_cost_model_orders_the_modes() -> None:
 
 def test_mistakes() -> None:
     for wrong, message in [
-        ({"memory_limit": -1}, "memory_limit is -1"),
-        ({"memory_limit": "1GB"}, "memory_limit is '1GB'"),
+        ({"memory_limit": -1}, "memory_limit: got -1"),
+        ({"memory_limit": "16 quarks"}, "memory_limit: got '16 quarks'"),
         ({"target": "h2000x4"}, "Did you mean 'h200'"),
         ({"source": 100}, "source is of type int"),
     ]:

@@ -30,13 +30,18 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from jaxgraph.planner.memory.dataflow import Dataflow, Operation, Rates
 from jaxgraph.planner.memory.schedule import MemorySchedule, Step, simulate
 
-__all__ = ["plan_memory"]
+__all__ = ["least_memory", "plan_memory"]
 
 _SOLVED, _INFEASIBLE = 0, 2
 
 
 def plan_memory(
-    dataflow: Dataflow, limit: int, rates: Rates, *, kept: Collection[str] = ()
+    dataflow: Dataflow,
+    limit: int,
+    rates: Rates,
+    *,
+    kept: Collection[str] = (),
+    offload: bool = True,
 ) -> MemorySchedule:
     """Plans which tensors the device keeps, the host holds, and the backward recomputes.
 
@@ -46,6 +51,7 @@ def plan_memory(
       limit: bytes of the device.
       rates: of transfers to the host and between devices.
       kept: names of tensors that stay on the device from their first use to their last.
+      offload: whether the host may hold what it does not hold from the start.
 
     Returns:
       The schedule with the least time for transfers and repetitions within the limit.
@@ -54,11 +60,7 @@ def plan_memory(
       ValueError: a name of `kept` is unknown; or no choice fits the limit; the message names the
         least that works.
     """
-    names = sorted({each.name for each in dataflow.tensors})
-    unknown = sorted(set(kept) - set(names))
-    if unknown:
-        raise ValueError(f"kept names {unknown[0]!r}; the dataflow has {', '.join(names)}")
-    program = _Program(dataflow, rates, frozenset(kept))
+    program = _program(dataflow, rates, kept, offload=offload)
     schedule = program.solve(limit)
     if schedule is not None:
         return schedule
@@ -68,6 +70,22 @@ def plan_memory(
         f"memory_limit is {limit:,} bytes; the least that works is {least:,}. {largest[1].name} "
         f"alone needs {largest[0]:,}. Raise the limit, or use more devices"
     )
+
+
+def least_memory(
+    dataflow: Dataflow, rates: Rates, *, kept: Collection[str] = (), offload: bool = True
+) -> int:
+    """The least limit that `plan_memory` can keep, with the same arguments."""
+    program = _program(dataflow, rates, kept, offload=offload)
+    return simulate(program.least(), program.everything).peak
+
+
+def _program(dataflow: Dataflow, rates: Rates, kept: Collection[str], *, offload: bool) -> _Program:
+    names = sorted({each.name for each in dataflow.tensors})
+    unknown = sorted(set(kept) - set(names))
+    if unknown:
+        raise ValueError(f"kept names {unknown[0]!r}; the dataflow has {', '.join(names)}")
+    return _Program(dataflow, rates, frozenset(kept), offload=offload)
 
 
 _Row = tuple[dict[int, float], float, float]
@@ -114,8 +132,10 @@ def _repeatable(dataflow: Dataflow, operation: Operation) -> list[Operation]:
 class _Program:
     """The mixed-integer program of a dataflow; its first variable is the relative limit."""
 
-    def __init__(self, dataflow: Dataflow, rates: Rates, kept: frozenset[str]) -> None:
-        self.dataflow, self.rates = dataflow, rates
+    def __init__(
+        self, dataflow: Dataflow, rates: Rates, kept: frozenset[str], *, offload: bool
+    ) -> None:
+        self.dataflow, self.rates, self.offload = dataflow, rates, offload
         self.everything = max(1, sum(dataflow.bytes.values()))
         self.slots = _timeline(dataflow)
         self.is_kept = {each.key: each.name in kept for each in dataflow.tensors}
@@ -151,6 +171,7 @@ class _Program:
         seconds = self.dataflow.bytes[key] / self.rates.host
         uses = [i for i, slot in enumerate(self.slots) if key in slot.operation.tensors]
         saved = self._variable(0.0 if on_host or is_result else seconds)
+        self.upper[saved] = 1.0 if on_host or self.offload else 0.0
         before: int | None = None
         for position, index in enumerate(uses):
             here = self._use(key, index, before, seconds, saved)

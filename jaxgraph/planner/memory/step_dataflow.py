@@ -7,20 +7,17 @@ from collections.abc import Iterator, Sequence
 
 from jaxgraph.planner.memory.dataflow import Dataflow, Operation, Rates, Tensor
 
-__all__ = ["EDGES", "FEATURES", "KINDS", "LAYER_INPUT", "PARAMETERS", "Shape", "training_step"]
+__all__ = ["EDGES", "FEATURES", "KINDS", "LABELS", "PARAMETERS", "Shape", "training_step"]
 
 KINDS = ("gcn", "sage", "gat")
 """The layers that are known."""
 
-FEATURES, EDGES, PARAMETERS = "features", "edges", "parameters"
-"""Names of the inputs: the graph's features and edges, and what a layer owns."""
-
-LAYER_INPUT = "layer_input"
-"""Name of the output of a convolution that no norm follows; it is the next layer's input."""
+FEATURES, EDGES, LABELS, PARAMETERS = "features", "edges", "labels", "parameters"
+"""Names of the inputs: the graph's features, edges and labels, and what a layer owns."""
 
 # The names of `jaxgraph.layers` and `jaxgraph.parallel`, which import jax; a test compares them.
 MAPPED, REDUCED, HALOS = "mapped_features", "reduced_messages", "halos"
-STATISTICS, NORM_INPUT, ACTIVATED = "batch_statistics", "norm_input", "activated_features"
+STATISTICS, LAYER_INPUT, ACTIVATED = "batch_statistics", "layer_input", "activated_features"
 
 _INDEX_BYTES = 4
 
@@ -120,7 +117,7 @@ class _Step:
         edges = shape.edges * shape.edge_bytes
         self.features = self.add(Tensor(FEATURES, self.rows(shape.widths[0]), on_host=True))
         self.edges = self.add(Tensor(EDGES, edges, on_host=True))
-        self.labels = self.add(Tensor("labels", shape.nodes * _INDEX_BYTES, on_host=True))
+        self.labels = self.add(Tensor(LABELS, shape.nodes * _INDEX_BYTES, on_host=True))
 
     def add(self, tensor: Tensor) -> str:
         """The key of a tensor, which is added unless it is there."""
@@ -184,8 +181,7 @@ class _Layer:
         return self.step.add(Tensor(name, self.step.rows(width), self.index))
 
     def _given(self, index: int) -> str:
-        name = NORM_INPUT if self.shape.has_norm else LAYER_INPUT
-        return self.step.add(Tensor(name, self.step.rows(self.shape.widths[index]), index))
+        return self.step.add(Tensor(LAYER_INPUT, self.step.rows(self.shape.widths[index]), index))
 
     def _run(self, name: str, reads: Sequence[str], writes: Sequence[str], **rest) -> None:
         if self.shape.workspace_bytes and name.endswith("aggregate"):

@@ -40,7 +40,7 @@ def kept_by_all(shape: Shape) -> dict[int | None, Choices]:
 
 def test_names_are_those_of_the_policies():
     assert (names.REDUCED, names.HALOS) == parallel.KEPT
-    for name in ("MAPPED", "STATISTICS", "NORM_INPUT", "ACTIVATED"):
+    for name in ("MAPPED", "STATISTICS", "LAYER_INPUT", "ACTIVATED"):
         assert getattr(names, name) == getattr(layers, name)
 
 
@@ -63,13 +63,13 @@ def test_gcn_reads_inputs_alone_where_it_maps_first_and_sums_where_it_maps_behin
 def test_attention_reads_products_and_sums_and_a_norm_its_input():
     found = kept_by_all(GAT)
     of_attention = {"mapped_features", "reduced_messages", "parameters"}
-    of_norm = {"norm_input", "batch_statistics", "activated_features"}
+    of_norm = {"layer_input", "batch_statistics", "activated_features"}
     assert set(found[0].kept) == of_attention
     assert set(found[1].kept) == of_attention | of_norm
     (pull_map,) = (e for e in training_step(GAT, RATES).operations if e.name == "pull_map[1]")
     assert "gradient_of_output[1]" in pull_map.reads  # that of the residual connection
     sizes = training_step(GAT, RATES).bytes
-    assert sizes["norm_input[2]"] == NODES * 8 * 4
+    assert sizes["layer_input[2]"] == NODES * 8 * 4
 
 
 def test_sage_keeps_its_input_and_its_mean_where_it_maps_behind():
@@ -79,7 +79,7 @@ def test_sage_keeps_its_input_and_its_mean_where_it_maps_behind():
 
 
 def test_sizes_are_those_that_jax_saves(capsys: pytest.CaptureFixture[str]):
-    saved = ("mapped_features", "reduced_messages", "norm_input")
+    saved = ("mapped_features", "reduced_messages", "layer_input")
     graph = jg.datasets.load("random", num_nodes=64, degree=3, num_features=7, seed=0)
     model = jg.nn.GAT(
         *(7, 4, 3),

@@ -1,0 +1,167 @@
+"""Training steps within limits of a device's memory, compiled for a GPU that need not be there.
+
+    python -m benchmarks.memory_limit --target h200        # needs pip install 'jaxgraph[cuda]'
+
+Each limit is a share of what the step takes under the model's own policy. Device and host are the
+compiler's figures; the host's are compared with the planned ones. Sizes are in blocks: nodes x
+width x 4 bytes. Nothing runs, and the graph is absent: it has 10 edges a node.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import optax
+from flax import nnx
+from rich.console import Console
+from rich.table import Table
+
+import jaxgraph as jg
+from benchmarks.command_line import make_parser, write_figures
+from jaxgraph.planner import GraphCounts, find_target
+from jaxgraph.planner.degree_model import counted_manifest
+from jaxgraph.planner.policy_search import Needed, cheapest_fitting
+
+FEATURES, CLASSES, DEGREE = 256, 16, 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One limit.
+
+    Attributes:
+      model: its name.
+      share: of the memory without a limit.
+      limit: in blocks.
+      least: the least that works in blocks, where the limit is too small; else None.
+      device, host, planned_host: of the policy that was taken, in blocks; else None.
+      programs: that were compiled.
+      seconds: of the search.
+      policy: what each layer does, in words.
+    """
+
+    model: str
+    share: float
+    limit: float
+    least: float | None
+    device: float | None
+    host: float | None
+    planned_host: float | None
+    programs: int
+    seconds: float
+    policy: Sequence[str]
+
+
+def make_model(name: str, layers: int, width: int) -> nnx.Module:
+    """A model with norm and dropout."""
+    shared: dict[str, Any] = {"num_layers": layers, "norm": "batch", "dropout": 0.5}
+    shared["rngs"] = nnx.Rngs(0)
+    if name == "gat":
+        return jg.nn.GAT(FEATURES, width // 4, CLASSES, num_heads=4, **shared)
+    kind = {"gcn": jg.nn.GCN, "sage": jg.nn.GraphSAGE, "gin": jg.nn.GIN}[name]
+    return kind(FEATURES, width, CLASSES, **shared)
+
+
+class Compiler:
+    """Compiles the step of a model under each policy once, and counts."""
+
+    def __init__(self, sharded: jg.parallel.ShardedGraph) -> None:
+        self.sharded, self.programs = sharded, 0
+        self.known: dict[Any, Needed] = {}
+
+    def __call__(self, model: Any) -> Needed:
+        """What the step of a model needs."""
+        self.programs += 1
+        if model.policy not in self.known:
+            compiled = jg.train.compile_train_step(model, self.sharded, optax.adam(1e-2))
+            found: Any = compiled.memory_analysis()
+            self.known[model.policy] = Needed(
+                found.argument_size_in_bytes
+                + found.output_size_in_bytes
+                - found.alias_size_in_bytes,
+                found.temp_size_in_bytes,
+                found.host_temp_size_in_bytes,
+            )
+        return self.known[model.policy]
+
+
+def measure(name: str, options: Any) -> Iterator[Row]:
+    """Searches for every limit."""
+    counts = GraphCounts(options.nodes, DEGREE * options.nodes, FEATURES, CLASSES)
+    target = find_target(f"{options.target}x{options.devices}")
+    manifest = counted_manifest(counts, options.devices, "sar", "hash")
+    sharded = jg.parallel.place(jg.parallel.AbstractSource(manifest), target.mesh())
+    model = make_model(name, options.layers, options.width)
+    block = options.nodes // options.devices * options.width * 4
+    needs = Compiler(sharded)
+    without = needs(model).total
+    for share in (1.0, *options.shares):
+        limit, start = int(share * without), time.perf_counter()
+        needs.programs = 0
+        plan, least = None, None
+        try:
+            _, plan = cheapest_fitting(model, sharded, limit, needs)
+        except ValueError as error:
+            named = re.search(r"the least that works is ([\d,]+)", str(error))
+            assert named is not None
+            least = int(named[1].replace(",", "")) / block
+        yield Row(
+            name,
+            share,
+            limit / block,
+            least,
+            None if plan is None else plan.needed.total / block,
+            None if plan is None else plan.needed.host / block,
+            None if plan is None else plan.host / block,
+            needs.programs,
+            time.perf_counter() - start,
+            () if plan is None else [each.in_words() for each in plan.policy or ()],
+        )
+
+
+def show(rows: Sequence[Row], options: Any) -> None:
+    """Prints the table."""
+    table = Table(
+        title=f"Blocks of a device, {options.layers} layers of {options.width}, "
+        f"{options.nodes:,} nodes on {options.devices} {options.target}"
+    )
+    columns = ("model", "limit", "in blocks", "device", "host", "planned", "least", "programs")
+    for column in (*columns, "seconds"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        sizes = (row.limit, row.device, row.host, row.planned_host, row.least)
+        words = ("" if each is None else f"{each:.2f}" for each in sizes)
+        last = (str(row.programs), f"{row.seconds:.0f}")
+        table.add_row(row.model, f"{row.share:.0%}", *words, *last)
+    console = Console(width=120)
+    console.print(table)
+    for row in rows:
+        for index, words in enumerate(row.policy):
+            line = f"{row.model} at {row.share:.0%}, layer {index}: {words}"
+            console.print(line, highlight=False, soft_wrap=True)
+
+
+def main() -> None:
+    """Reads the command line, compiles and prints."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--models", nargs="+", default=["gat", "gcn", "sage"])
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.8, 0.6, 0.45])
+    parser.add_argument("--nodes", type=int, default=200_000)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--devices", type=int, default=1)
+    parser.add_argument("--target", default="h200")
+    options = parser.parse_args()
+    if find_target(options.target).is_emulated:
+        jg.parallel.emulate_devices(options.devices)
+    rows = [row for name in options.models for row in measure(name, options)]
+    show(rows, options)
+    write_figures(options.json, map(dataclasses.asdict, rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Amounts of memory: "16GB", "1.5 TB", "80GiB", or bytes."""
+
+import math
+import re
+from typing import Any
+
+__all__ = ["bytes_of"]
+
+_UNITS = {"": 1, "b": 1} | {
+    f"{letter}{middle}b": base ** (power + 1)
+    for power, letter in enumerate("kmgt")
+    for middle, base in (("", 1000), ("i", 1024))
+}
+_AMOUNT = re.compile(r"\s*([\d.]+(?:e\d+)?)\s*([a-z]*)\s*")
+
+
+def bytes_of(name: str, value: Any) -> int:
+    """Reads an amount of memory.
+
+    Args:
+      name: what it is called, such as "memory_limit" or "--memory-limit".
+      value: a whole number of bytes; or a text of a number and a unit: B, kB, MB, GB, TB, of 1000,
+        or KiB, MiB, GiB, TiB, of 1024.
+
+    Returns:
+      Bytes.
+
+    Raises:
+      ValueError: it is no such amount, or less than one byte.
+
+    >>> bytes_of("--memory-limit", "16GB")
+    16000000000
+    """
+    amount = _number(value)
+    if not 1 <= amount < math.inf:
+        raise ValueError(
+            f"{name}: got {value!r}; expected an amount of memory, as 16GB, 80GiB or a whole "
+            "number of bytes, at least 1."
+        )
+    return int(amount)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    found = _AMOUNT.fullmatch(value.lower()) if isinstance(value, str) else None
+    try:
+        return float(found[1]) * _UNITS[found[2]] if found else math.nan
+    except (ValueError, KeyError):
+        return math.nan

@@ -1,0 +1,136 @@
+"""Runs within a limit of memory: the policy that is taken, and what it does not change."""
+
+import importlib.util
+import re
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+import jaxgraph as jg
+from jaxgraph.layers import RematPolicy
+from jaxgraph.planner import GraphCounts, Option, Plan, load_plan
+from jaxgraph.planner.degree_model import counted_manifest
+from jaxgraph.planner.policy_search import MemoryPlan, Needed, cheapest_fitting
+from jaxgraph.planner.targets import find_target
+from tests.train.small_model import CLASSES, FEATURES, SmallNet, counted_compilations, small_graph
+
+WIDTH = 32
+
+
+def make_model(**options: Any) -> jg.nn.GAT:
+    """Attention that saves everything, where a policy lowers memory on CPU as well."""
+    given: dict[str, Any] = {"num_layers": 4, "num_heads": 2, "dropout": 0.2, "norm": "batch"}
+    given |= {"policy": RematPolicy(), "rngs": nnx.Rngs(0)} | options
+    return jg.nn.GAT(FEATURES, WIDTH // 2, CLASSES, **given)
+
+
+def fit(model: nnx.Module, graph: jg.Graph, **options: Any) -> jg.train.History:
+    return jg.train.fit(model, graph, optax.adam(1e-2), epochs=3, **options)
+
+
+def plan_of(history: jg.train.History) -> MemoryPlan:
+    assert history.memory_plan is not None
+    return history.memory_plan
+
+
+def test_a_limit_changes_what_is_saved_and_no_result() -> None:
+    graph = small_graph(2000)
+    free, wide = fit(make_model(), graph), fit(make_model(), graph, memory_limit="16GB")
+    assert wide.loss == free.loss and plan_of(wide).policy is None
+    with counted_compilations() as compiled, pytest.raises(ValueError) as raised:
+        fit(make_model(), graph, memory_limit=1)
+    assert len(compiled) <= 4
+    named = re.search(r"limit is 1 bytes .* the least that works is ([\d,]+), ", str(raised.value))
+    assert named and "On CPU nothing is offloaded" in str(raised.value)
+    least = int(named[1].replace(",", ""))
+    assert least < 0.9 * plan_of(wide).needed.total
+    model, whole = make_model(), make_model()
+    limited = fit(model, graph, memory_limit=least)
+    plan = plan_of(limited)
+    assert plan.needed.total == least and plan.policy is not None and model.policy != plan.policy
+    assert "recomputes the rest" in plan.lines()[1]
+    np.testing.assert_allclose(limited.loss, free.loss, rtol=1e-5)
+    with pytest.raises(ValueError, match="the least that works is"):
+        fit(make_model(), graph, memory_limit=least - 1)
+    planned = fit(whole, graph, plan=make_plan(plan.policy))
+    assert planned.loss == limited.loss and planned.memory_plan is None
+
+
+def test_several_graphs_share_a_limit() -> None:
+    graphs = [small_graph(60), small_graph(90)]
+    free, limited = (
+        jg.train.fit(SmallNet(), graphs, optax.sgd(0.1), epochs=2, memory_limit=limit)
+        for limit in (None, "1GB")
+    )
+    assert limited.loss == free.loss
+    arrays = [jg.parallel.shard(graph, None, jg.parallel.make_mesh(1)).shards for graph in graphs]
+    held = sum(leaf.nbytes for leaf in jax.tree.leaves(arrays))
+    assert held < plan_of(limited).needed.arguments < 2 * held
+
+
+def make_plan(policy: tuple[RematPolicy, ...] | None) -> Plan:
+    numbers = dict.fromkeys(
+        ("hosts", "memory_limit", "arguments", "temporary", "host", "inside", "between"), 1
+    )
+    option = Option("sar", "hash")
+    return Plan(
+        option, "cpux1", **numbers, seconds=1.0, timed_by="", compiled_for=None, policy=policy
+    )
+
+
+def test_a_plan_keeps_its_policy_in_its_file(tmp_path: Any) -> None:
+    plan = make_plan((RematPolicy(("batch_statistics",), ("layer_input",), rest="recompute"),) * 2)
+    plan.save(tmp_path / "plan.json")
+    assert load_plan(tmp_path / "plan.json") == plan
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, "x", "16 quarks", 1.5])
+def test_bad_limits_are_refused(limit: Any) -> None:
+    with pytest.raises(ValueError, match=r"memory_limit: got .*; expected an amount of memory"):
+        fit(make_model(), small_graph(), memory_limit=limit)
+
+
+def test_what_cannot_take_a_policy_is_refused() -> None:
+    with pytest.raises(ValueError, match="A SmallNet has no policies"):
+        fit(SmallNet(), small_graph(), memory_limit=1000)
+    plan = make_plan((RematPolicy(),) * 4)
+    with pytest.raises(ValueError, match="model is a SmallNet, which has none"):
+        fit(SmallNet(), small_graph(), plan=plan)
+    with pytest.raises(ValueError, match="leave out memory_limit, or leave out plan"):
+        fit(make_model(), small_graph(), plan=plan, memory_limit="1GB")
+    with pytest.raises(ValueError, match="4 entries for 2 layers"):
+        fit(make_model(num_layers=2), small_graph(), plan=plan)
+
+
+@pytest.mark.full
+@pytest.mark.skipif(
+    importlib.util.find_spec("jax_plugins") is None,
+    reason="compiling for H200 needs the CUDA plugin of jax: pip install 'jaxgraph[cuda]'",
+)
+def test_what_is_offloaded_is_on_the_host_of_a_gpu() -> None:
+    """Within 10% of the bytes that were planned, and the device holds less."""
+    nodes, width = 100_000, 256
+    manifest = counted_manifest(GraphCounts(nodes, 10 * nodes, width, 16), 1, "sar", "hash")
+    mesh = find_target("h200x1").mesh(emulate=False)
+    sharded = jg.parallel.place(jg.parallel.AbstractSource(manifest), mesh)
+
+    def needs(model: nnx.Module) -> Needed:
+        found = jg.train.compile_train_step(model, sharded, optax.sgd(0.1)).memory_analysis()
+        assert found is not None
+        sizes = found.argument_size_in_bytes, found.temp_size_in_bytes
+        return Needed(*sizes, found.host_temp_size_in_bytes)
+
+    model = jg.nn.GCN(width, width, 16, num_layers=4, norm="batch", rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match="the least that works is") as raised:
+        cheapest_fitting(model, sharded, 1, needs)
+    named = re.search(r"the least that works is ([\d,]+)", str(raised.value))
+    assert named
+    least = int(named[1].replace(",", ""))
+    _, plan = cheapest_fitting(model, sharded, least, needs)
+    assert plan.needed.total == least < 0.9 * needs(model).total
+    assert plan.host > 2 * nodes * width * 4
+    assert plan.needed.host == pytest.approx(plan.host, rel=0.1)
