@@ -158,6 +158,13 @@ class TrainOptions(GraphOptions):
         _training_option(help="Stop this many epochs after the best validation loss; 0: never."),
         Number(least=0),
     ] = None
+    repartition: Annotated[
+        str | None,
+        _training_option(
+            help="auto: measure layers between epochs, and move to better parts where that pays."
+        ),
+        OneOf(("auto",)),
+    ] = None
     json: Annotated[
         Path | None, _training_option(help="Write the summary and the history to this file.")
     ] = None
@@ -181,6 +188,8 @@ class TrainOptions(GraphOptions):
         if self.prefetch and "sar" not in (self.mode, self.rest):
             need = "--mode p3 --rest sar" if self.mode == "p3" else "--mode sar"
             raise ValueError(f"--prefetch: layers of mode {self.mode} have none; use {need}.")
+        if self.repartition is not None and self.mode == "p3":
+            raise ValueError("--repartition: layers of mode p3 are not measured; use --mode sar.")
         check_names(self.partitioner, self.balance, order=self.order)
 
 
@@ -309,7 +318,10 @@ def _train(
     task = train.NodeClassification(label_smoothing=options.label_smoothing)
     if options.class_weights == "balanced":
         task = train.NodeClassification.balanced(graph, label_smoothing=options.label_smoothing)
-    outcome = _fit(settings, options.seed, model, sharded, optimizer, task, output, signals)
+    learning = {"source": graph, "repartition": "auto"} if options.repartition else {}
+    outcome = _fit(
+        settings, options.seed, model, sharded, optimizer, task, output, signals, learning
+    )
     if outcome.diverged is not None and not outcome.history.records:
         raise FloatingPointError(outcome.diverged)
     if options.predictions is not None:
@@ -352,6 +364,7 @@ def _fit(
     task: Any,
     output: Output,
     signals: Signals,
+    learning: dict[str, Any],
 ) -> _Outcome:
     from jaxgraph import train
 
@@ -378,6 +391,7 @@ def _fit(
                 patience=settings.patience or None,
                 on_epoch=end_epoch,
                 on_compile=begin,
+                **learning,
             )
         except train.TrainingInterrupted as error:
             cut = len(error.history.records) < settings.epochs
