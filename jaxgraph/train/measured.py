@@ -25,6 +25,7 @@ from jaxgraph.train.history import EpochRecord, Measured, Move
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
+    from jaxgraph.partition import Partition
     from jaxgraph.planner.cost.moves import Proposal
     from jaxgraph.planner.cost.online import OnlineProfile
 
@@ -119,6 +120,7 @@ class Watch:
         self._spent = self._compiled = self._searched = 0.0
         self._windows = 0
         self._earlier: list[Any] = []
+        self._tried: list[Partition] = []
         self._moves: list[Move] = []
         self._since = 0
         self._begin(sharded, seconds)
@@ -156,7 +158,8 @@ class Watch:
         if epochs == 0 or len(records) % self._measuring.every:
             return None
         self._measure(sum(record.seconds for record in records))
-        if not self._measuring.moves or self._profile.rounds < self._next_search:
+        wanted = self._measuring.moves and self._partition.num_parts > 1
+        if not wanted or self._profile.rounds < self._next_search:
             return None
         self._next_search = 2 * self._profile.rounds
         proposal = self._searched_for(records[self._since :], epochs)
@@ -166,11 +169,13 @@ class Watch:
 
         started = time.perf_counter()
         samples, predicted = self._profile.samples(), self._move_seconds
+        left_behind = self._partition
         run, sharded, seconds = move(
             move_to(self._measuring.source, proposal.partition, self._sharded)
         )
         self._begin(sharded, seconds)
         self._earlier += samples
+        self._tried.append(left_behind)
         self._since = len(records)
         self._moves.append(
             Move(
@@ -213,6 +218,7 @@ class Watch:
             epoch_seconds=statistics.median(record.seconds for record in records),
             epochs=epochs,
             move_seconds=self._move_seconds,
+            others=self._tried,
         )
         self._searched += seconds
         return proposal
@@ -233,7 +239,7 @@ def with_measured_gains(moves: Sequence[Move], records: Sequence[EpochRecord]) -
 
 
 def _is_aggregated(model: Any, sharded: ShardedGraph) -> bool:
-    """Whether steps read the first layer's aggregate, and no neighbours."""
+    """True where steps read the first layer's aggregate, and no neighbours."""
     first = first_aggregation(model)
     is_held = isinstance(sharded.shards.nodes, AggregatedFeatures)
     return is_held and first is not None and first.in_training

@@ -48,6 +48,7 @@ def better_partition(
     epoch_seconds: float,
     epochs: int,
     move_seconds: float,
+    others: Sequence[Partition] = (),
 ) -> tuple[Proposal | None, float]:
     """Searches for a partition whose gain in the epochs that remain exceeds the cost of a move.
 
@@ -67,6 +68,7 @@ def better_partition(
         epoch_seconds: T.
         epochs: how many remain.
         move_seconds: cost of a move.
+        others: further candidates, such as earlier parts of the run.
 
     Returns:
         The proposal or None, and the seconds that the search took.
@@ -83,6 +85,7 @@ def better_partition(
     found = None
     if gain(_least(cost, current.num_parts)) * epochs > move_seconds:
         candidates = [
+            *others,
             partition(graph, current.num_parts, "cost", node_cost=cost),
             partition(graph, current.num_parts, "metis", balance="edges"),
         ]
@@ -100,7 +103,7 @@ def _step_seconds(costs: np.ndarray, groups: np.ndarray) -> float:
 
 
 def groups_of(sharded: ShardedGraph) -> np.ndarray:
-    """Which parts are computed one after the other, int [parts]; see `better_partition`."""
+    """The groups of parts that are computed one after the other; see `better_partition`."""
     devices = np.arange(sharded.num_parts) // sharded.shards.own_parts
     is_cpu = sharded.mesh.devices.flat[0].platform == "cpu"
     return np.zeros_like(devices) if is_cpu else devices
@@ -123,16 +126,17 @@ def _error(model: CostModel) -> float:
 
 
 def partition_of(sharded: ShardedGraph) -> Partition:
-    """Reads the parts of a sharded graph from its devices, without their order."""
-    shards = sharded.shards
+    """Reads the parts of a sharded graph, and the order of their nodes, from its devices."""
+    shards, count = sharded.shards, sharded.num_nodes
     ids, mask = (
         np.asarray(leaf).reshape(sharded.num_parts, -1)
         for leaf in (shards.node_ids, shards.node_mask)
     )
-    part, row = np.nonzero(mask)
-    assignment = np.empty(sharded.num_nodes, np.int32)
-    assignment[ids[part, row]] = part
-    return Partition(assignment, sharded.num_parts)
+    part = np.nonzero(mask)[0]
+    assignment, rank = np.empty(count, np.int32), np.empty(count, np.int32)
+    assignment[ids[mask]] = part
+    rank[ids[mask]] = np.arange(count)
+    return Partition(assignment, sharded.num_parts, rank=rank)
 
 
 def move_to(graph: Graph, parts: Partition, like: ShardedGraph) -> ShardedGraph:

@@ -65,10 +65,13 @@ def test_there_is_none_where_it_does_not_pay(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("devices", [2, 4])
 def test_a_move_keeps_mesh_mode_and_type_of_features(devices: int) -> None:
     graph = crooked_graph()
-    first, second = (partition(graph, PARTS, method) for method in ("hash", "equal-edges"))
+    first = partition(graph, PARTS, "hash", order="degree")
+    second = partition(graph, PARTS, "equal-edges")
     mesh = make_mesh(devices)
     like = shard(graph, first, mesh, "domain", implementation="xla", node_dtype="bfloat16")
     np.testing.assert_array_equal(partition_of(like).assignment, first.assignment)
+    back = move_to(graph, partition_of(like), like)
+    np.testing.assert_array_equal(back.shards.node_ids, like.shards.node_ids)
     moved = move_to(graph, second, like)
     np.testing.assert_array_equal(partition_of(moved).assignment, second.assignment)
     assert moved.mesh == mesh and moved.shards.manifest.mode == "domain"
