@@ -150,13 +150,13 @@ def fit(
         state = checked_fit_state(state, run.expected)
         _check_seed(state, seed, graphs[0])
     started = time.perf_counter()
-    place = run.place(graphs, epochs)
-    progress = _first_progress(run, place, seed or 0) if state is None else place.progress(state)
+    progress = run.begin(graphs, epochs, state, seed or 0)
     compiled, compile_seconds = progress.compile()
     watch = None
     if measuring is not None:
-        seconds = max(time.perf_counter() - started, place.program.compile_seconds)
-        watch = Watch(measuring, model, place.program.graphs[0], seconds)
+        program = progress.place.program
+        seconds = max(time.perf_counter() - started, program.compile_seconds)
+        watch = Watch(measuring, model, program.graphs[0], seconds)
     if on_compile is not None:
         on_compile(compiled)
 
@@ -206,6 +206,17 @@ class _Run:
         keeps_best = self.expected.best_params is not None
         return _Place(EpochProgram(self.learner, graphs, keeps_best), abstract)
 
+    def begin(
+        self, graphs: tuple[ShardedGraph, ...], epochs: int, state: FitState | None, seed: int
+    ) -> _Progress:
+        """The run before its first epoch here."""
+        place = self.place(graphs, epochs)
+        if state is not None:
+            return place.progress(state)
+        sharded = place.program.graphs[0]
+        first = initial_state(self.model, sharded, self.optimizer)
+        return _Progress(place, first, first_kept(first, sharded), random_key(seed, sharded))
+
     def collect(self, progress: _Progress) -> FitState:
         """Copies the run to the host."""
         return collect_fit_state(
@@ -223,11 +234,10 @@ class _Run:
     ) -> tuple[_Progress, ShardedGraph, float]:
         """Continues on another sharded graph, for so many epochs; see `Watch.after`."""
         started = time.perf_counter()
-        place = self.place((sharded,), epochs)
-        moved = place.progress(self.collect(progress))
+        moved = self.begin((sharded,), epochs, self.collect(progress), 0)
         moved.compile()
         moved = dataclasses.replace(moved, records=progress.records)
-        return moved, place.program.graphs[0], time.perf_counter() - started
+        return moved, moved.place.program.graphs[0], time.perf_counter() - started
 
 
 @dataclasses.dataclass(frozen=True)
@@ -304,15 +314,11 @@ def _epochs(
             raise _DivergedError(diverged)
         progress = progress.after(state, kept, record)
         yield progress
+        if patience is not None:  # So many remain at least.
+            left = min(left, patience - (progress.epoch - progress.best_epoch))
         if watch is not None:
             moved = watch.after(progress.records, left, partial(run.move, progress, left))
             progress = progress if moved is None else moved
-
-
-def _first_progress(run: _Run, place: _Place, seed: int) -> _Progress:
-    sharded = place.program.graphs[0]
-    state = initial_state(run.model, sharded, run.optimizer)
-    return _Progress(place, state, first_kept(state, sharded), random_key(seed, sharded))
 
 
 def _check_seed(state: FitState, seed: int | None, sharded: ShardedGraph) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxgraph.kinds import check_graph, kind_of
 from jaxgraph.layers import AggregatedFeatures, plain_features
-from jaxgraph.parallel import ShardedGraph
+from jaxgraph.parallel import ShardedGraph, SparseFeatures
 from jaxgraph.parallel.neighborhood import is_graph
 from jaxgraph.train.aggregates import first_aggregation
 from jaxgraph.train.arguments import checked_count
@@ -80,6 +80,8 @@ class Measuring:
             return None
         every = 1 if measure_every is None else checked_count("measure_every", measure_every)
         source = sharded if source is None and is_graph(sharded) else source
+        if is_graph(sharded) and source is not sharded:
+            raise ValueError("source is another graph than the one to train on; leave source out")
         if source is None:
             raise ValueError(
                 f"{wanted} needs the graph that was sharded, whose parts it describes: "
@@ -92,10 +94,12 @@ class Measuring:
 
         check_profiled(model, source)
         first = first_aggregation(model)
-        if aggregate_once and len(model.layers) == 1 and first is not None and first.in_training:
+        is_once = aggregate_once and first is not None and first.in_training
+        if len(model.layers) == 1 and (is_once or not isinstance(source.nodes, np.ndarray)):
             raise ValueError(
-                f"{wanted}: the only layer of the model aggregates once for all epochs, so that "
-                "none is left to measure; pass aggregate_once=False"
+                f"{wanted}: the only layer of the model reads sparse features or aggregates once "
+                "for all epochs, which is not measured; make the features dense, or pass "
+                "aggregate_once=False"
             )
         if isinstance(sharded, ShardedGraph):
             _check_placed(sharded, wanted)
@@ -131,7 +135,7 @@ class Watch:
 
         self._sharded = sharded
         self._partition = partition_of(sharded)
-        layers = range(1 if _is_aggregated(self._model, sharded) else 0, len(self._model.layers))
+        layers = range(_first_measured(self._model, sharded), len(self._model.layers))
         given = (self._model, self._measuring.source, sharded, self._partition, layers)
         self._profile: OnlineProfile = OnlineProfile(*given)
         self._compiled += self._profile.compile_seconds
@@ -238,11 +242,12 @@ def with_measured_gains(moves: Sequence[Move], records: Sequence[EpochRecord]) -
     return tuple(found)
 
 
-def _is_aggregated(model: Any, sharded: ShardedGraph) -> bool:
-    """True where steps read the first layer's aggregate, and no neighbours."""
-    first = first_aggregation(model)
-    is_held = isinstance(sharded.shards.nodes, AggregatedFeatures)
-    return is_held and first is not None and first.in_training
+def _first_measured(model: Any, sharded: ShardedGraph) -> int:
+    """1 where steps read the first layer's aggregate, and no neighbours, or sparse features."""
+    first, nodes = first_aggregation(model), sharded.shards.nodes
+    if isinstance(plain_features(nodes), SparseFeatures):
+        return 1
+    return int(isinstance(nodes, AggregatedFeatures) and first is not None and first.in_training)
 
 
 def _check_placed(sharded: ShardedGraph, wanted: str) -> None:

@@ -170,9 +170,10 @@ def test_wrong_requests_are_refused() -> None:
     refused("got a SmallNet, which is not its layers", net=SmallNet(), **auto)
     refused("got an APPNP", net=nn.APPNP(COLUMNS, 8, CLASSES, rngs=nnx.Rngs(0)), **auto)
     one = model(dropout=0.0, num_layers=1)
-    refused("only layer of the model aggregates once", net=one, **auto)
+    refused("only layer of the model reads sparse features or aggregates once", net=one, **auto)
     refused("mode 'p3'", placed(graph, 2, "p3"), **auto)
     refused("a ShardedGraph", source=sharded, measure_every=1)
+    refused("another graph than the one to train on", graph, source=small_graph(), measure_every=1)
     assert graph.nodes is not None and graph.labels is not None
     others = {
         "numbers of nodes and edges": small_graph(59),
