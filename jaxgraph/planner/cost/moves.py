@@ -6,7 +6,6 @@ parts are split and placed again, and the epoch is compiled for their shapes.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,12 +30,10 @@ class Proposal:
     Args:
         partition: the parts.
         gain: seconds of an epoch that the move is predicted to save.
-        search_seconds: how long it took to find.
     """
 
     partition: Partition
     gain: float
-    search_seconds: float
 
 
 def better_partition(
@@ -49,7 +46,7 @@ def better_partition(
     epochs: int,
     move_seconds: float,
     others: Sequence[Partition] = (),
-) -> tuple[Proposal | None, float]:
+) -> Proposal | None:
     """Searches for a partition whose gain in the epochs that remain exceeds the cost of a move.
 
         gain = min(1, T / S) ((1 - e) S - S'),   S = max_g sum_{p in g} cost_p
@@ -71,9 +68,8 @@ def better_partition(
         others: further candidates, such as earlier parts of the run.
 
     Returns:
-        The proposal or None, and the seconds that the search took.
+        The proposal, or None.
     """
-    started = time.perf_counter()
     cost = node_cost(models, graph)
     seconds = _step_seconds(_costs(graph, current, cost), groups)
     error = max([_LEAST_ERROR, *(_error(model) for model in models)])
@@ -82,19 +78,16 @@ def better_partition(
     def gain(other: np.ndarray) -> float:
         return scale * ((1 - error) * seconds - _step_seconds(other, groups))
 
-    found = None
-    if gain(_least(cost, current.num_parts)) * epochs > move_seconds:
-        candidates = [
-            *others,
-            partition(graph, current.num_parts, "cost", node_cost=cost),
-            partition(graph, current.num_parts, "metis", balance="edges"),
-        ]
-        gains = [gain(_costs(graph, candidate, cost)) for candidate in candidates]
-        best = int(np.argmax(gains))
-        if gains[best] * epochs > move_seconds:
-            found = candidates[best], gains[best]
-    searched = time.perf_counter() - started
-    return (None if found is None else Proposal(*found, searched)), searched
+    if gain(_least(cost, current.num_parts)) * epochs <= move_seconds:
+        return None
+    candidates = [
+        *others,
+        partition(graph, current.num_parts, "cost", node_cost=cost),
+        partition(graph, current.num_parts, "metis", balance="edges"),
+    ]
+    found = [Proposal(each, gain(_costs(graph, each, cost))) for each in candidates]
+    best = max(found, key=lambda proposal: proposal.gain)
+    return best if best.gain * epochs > move_seconds else None
 
 
 def _step_seconds(costs: np.ndarray, groups: np.ndarray) -> float:

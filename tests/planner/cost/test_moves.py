@@ -36,7 +36,7 @@ def propose(**changes: object) -> tuple[Graph, Partition | None, float]:
     wishes: dict = {"groups": np.arange(PARTS), "epoch_seconds": 1.0, "epochs": 1000}
     current = partition(graph, PARTS, "equal-vertices")
     wishes |= {"move_seconds": 2.0} | changes
-    found, _ = better_partition(graph, current, [edges_only()], **wishes)
+    found = better_partition(graph, current, [edges_only()], **wishes)
     return graph, None if found is None else found.partition, 0.0 if found is None else found.gain
 
 
