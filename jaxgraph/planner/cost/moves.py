@@ -52,7 +52,8 @@ def better_partition(
         gain = min(1, T / S) ((1 - e) S - S'),   S = max_g sum_{p in g} cost_p
 
     S and S' are the predicted seconds of all layers on the current and on the new parts, T those of
-    an epoch as measured, and e the median error of the model: a gain within its error is none.
+    an epoch as measured, and e the median error of the models, 4% at least: a gain within it is
+    none.
     Evaluation and what is elementwise around layers are not counted, though they gain too. There is
     no search where perfect balance without a halo would not pay.
 
@@ -73,7 +74,7 @@ def better_partition(
     cost = node_cost(models, graph)
     seconds = _step_seconds(_costs(graph, current, cost), groups)
     error = max([_LEAST_ERROR, *(_error(model) for model in models)])
-    scale = min(1.0, epoch_seconds / seconds)
+    scale = min(1.0, epoch_seconds / seconds) if seconds else 0.0
 
     def gain(other: np.ndarray) -> float:
         return scale * ((1 - error) * seconds - _step_seconds(other, groups))
