@@ -103,7 +103,8 @@ class Measuring:
             )
         if isinstance(sharded, ShardedGraph):
             _check_placed(sharded, wanted)
-            _check_same_graph(source, sharded)
+            with _own_transfers():
+                _check_same_graph(source, sharded)
         return cls(source, every, repartition == "auto")
 
 
@@ -134,10 +135,12 @@ class Watch:
         from jaxgraph.planner.cost.online import OnlineProfile
 
         self._sharded = sharded
-        self._partition = partition_of(sharded)
+        with _own_transfers():
+            self._partition = partition_of(sharded)
         layers = range(_first_measured(self._model, sharded), len(self._model.layers))
         given = (self._model, self._measuring.source, sharded, self._partition, layers)
-        self._profile: OnlineProfile = OnlineProfile(*given)
+        with _own_transfers():
+            self._profile: OnlineProfile = OnlineProfile(*given)
         self._compiled += self._profile.compile_seconds
         self._move_seconds = sharded.seconds + seconds + self._profile.compile_seconds
         self._next_search = 1
@@ -208,7 +211,8 @@ class Watch:
         for _ in range(PAUSE):
             if self._spent + self._profile.longest_seconds > SHARE * trained:
                 return
-            self._spent += self._profile.take()
+            with _own_transfers():
+                self._spent += self._profile.take()
             self._windows += 1
 
     def _searched_for(self, records: Sequence[EpochRecord], epochs: int) -> Proposal | None:
@@ -227,6 +231,11 @@ class Watch:
         )
         self._searched += time.perf_counter() - started
         return proposal
+
+
+def _own_transfers() -> Any:
+    """Allows transfers that measurements make, whatever a caller forbids for the epochs."""
+    return jax.transfer_guard("allow")
 
 
 def with_measured_gains(moves: Sequence[Move], records: Sequence[EpochRecord]) -> tuple[Move, ...]:

@@ -42,15 +42,9 @@ def model(**options: Any) -> nn.GCN:
 
 def run(sharded: Any, epochs: int = EPOCHS, **options: Any) -> History:
     """A run that ends after `EPOCHS` epochs, whatever it believes."""
-    return fit(
-        model(),
-        sharded,
-        ADAM,
-        epochs=epochs,
-        seed=3,
-        on_epoch=lambda record: record.epoch == EPOCHS,
-        **options,
-    )
+    net, options = model(), {"epochs": epochs, "seed": 3} | options
+    with jax.transfer_guard("disallow"):
+        return fit(net, sharded, ADAM, on_epoch=lambda r: r.epoch == EPOCHS, **options)
 
 
 @pytest.fixture
