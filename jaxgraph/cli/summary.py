@@ -128,6 +128,11 @@ def summary_table(result: Mapping[str, Any]) -> Table:
     )
     rows["median epoch time"] = second_text(result["median_epoch_seconds"])
     rows["compile time"] = second_text(result["compile_seconds"])
+    for move in result["history"].get("measured", {}).get("moves", ()):
+        gains = [second_text(move["predicted_gain"])]
+        if move["measured_gain"] is not None:
+            gains.append(f"measured {second_text(move['measured_gain'])}")
+        rows[f"moved after epoch {move['epoch']}"] = f"an epoch saves, predicted {', '.join(gains)}"
     rows["memory per device"] = (
         f"{byte_text(memory['total'])}, of which temporary {byte_text(memory['temporary'])}"
     )

@@ -161,6 +161,13 @@ class TrainOptions(ModeOptions):
         _training_option(help="Stop this many epochs after the best validation loss; 0: never."),
         Number(least=0),
     ] = None
+    repartition: Annotated[
+        str | None,
+        _training_option(
+            help="auto: measure layers between epochs, and move to better parts where that pays."
+        ),
+        OneOf(("auto",)),
+    ] = None
     json: Annotated[
         Path | None, _training_option(help="Write the summary and the history to this file.")
     ] = None
@@ -181,6 +188,11 @@ class TrainOptions(ModeOptions):
         if self.heads is not None and recipe(self.dataset or "", self.model).heads is None:
             raise ValueError(f"--heads: {self.model} has no attention heads.")
         if self.partition is not None:
+            if self.repartition is not None:
+                raise ValueError(
+                    "--repartition: needs the whole graph; train from --dataset instead of "
+                    "--partition."
+                )
             settled = ("feature_budget", "partitioner", "balance", "order")
             refuse_graph_options(self, self.partition, settled)
             if self.mode is None:
@@ -188,6 +200,12 @@ class TrainOptions(ModeOptions):
         if self.prefetch and "sar" not in (self.mode or "sar", self.rest):
             need = "--mode p3 --rest sar" if self.mode == "p3" else "--mode sar"
             raise ValueError(f"--prefetch: layers of mode {self.mode} have none; use {need}.")
+        if self.repartition is not None and self.mode == "p3":
+            raise ValueError("--repartition: layers of mode p3 are not measured; use --mode sar.")
+        if self.repartition is not None and self.memory_limit is not None:
+            raise ValueError(
+                "--repartition: a move needs memory of its own; leave out --memory-limit."
+            )
         check_names(self.partitioner or "metis", self.balance or "nodes", order=self.order)
 
 
@@ -327,7 +345,11 @@ def _train(
     if options.class_weights == "balanced":
         weights = balanced_weights(facts.train_class_counts)
     task = train.NodeClassification(weights, label_smoothing=options.label_smoothing)
-    outcome = _fit(settings, options, model, sharded, optimizer, task, output, signals)
+    learning: dict[str, Any] = {}
+    if options.repartition is not None:
+        assert isinstance(source, GraphInput)
+        learning = {"source": source.graph, "repartition": options.repartition}
+    outcome = _fit(settings, options, model, sharded, optimizer, task, output, signals, learning)
     if outcome.diverged is not None and not outcome.history.records:
         raise FloatingPointError(outcome.diverged)
     if options.predictions is not None:
@@ -371,6 +393,7 @@ def _fit(
     task: Any,
     output: Output,
     signals: Signals,
+    learning: dict[str, Any],
 ) -> _Outcome:
     from jaxgraph import train
 
@@ -398,6 +421,7 @@ def _fit(
                 patience=settings.patience or None,
                 on_epoch=end_epoch,
                 on_compile=begin,
+                **learning,
             )
         except train.TrainingInterrupted as error:
             cut = len(error.history.records) < settings.epochs

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph.ops.core.blocks import Block
@@ -124,15 +123,16 @@ class PartAlone:
         return self.shard.edge_slots
 
 
-def part_alone(sharded: ShardedGraph, part: int) -> PartAlone:
+def part_alone(sharded: ShardedGraph, part: int, device: Any = None) -> PartAlone:
     """Takes one part out of a sharded graph.
 
     Args:
       sharded: the graph, in mode "sar" or "domain", all of whose parts are in this process.
       part: its index.
+      device: where to put it; None: the device that holds it.
 
     Returns:
-      The part, on the device that holds it.
+      The part, on that device.
 
     Raises:
       ValueError: there is no such part, features are split by column, or parts are elsewhere.
@@ -148,26 +148,31 @@ def part_alone(sharded: ShardedGraph, part: int) -> PartAlone:
         )
     if not sharded.shards.node_ids.is_fully_addressable:
         raise ValueError("the graph has parts in other processes; part_alone reads all parts")
-    device, index = divmod(part, sharded.shards.own_parts)
-    own = jax.tree.map(lambda leaf: _on_device(leaf, device), sharded.shards)
-    if own.own_parts > 1:
-        own = _one_part(own, index)
+    holder, index = divmod(part, sharded.shards.own_parts)
+    held = jax.tree.map(lambda leaf: _held_by(leaf, holder), sharded.shards)
+    own = _taken(held if device is None else jax.device_put(held, device), np.int32(index))
     own = dataclasses.replace(own, prefetch=False)
     ids, mask = _sender_ids(own)
     return PartAlone(own, _table(sharded.shards, own, ids, mask))
 
 
-def _on_device(leaf: jax.Array, device: int) -> jax.Array:
-    held = next(s for s in leaf.addressable_shards if (s.index[0].start or 0) == device)
-    return held.data[0]
+def _held_by(leaf: jax.Array, device: int) -> jax.Array:
+    return next(s for s in leaf.addressable_shards if (s.index[0].start or 0) == device).data
 
 
-def _one_part(own: Shard, index: int) -> Shard:
+@jax.jit
+def _taken(held: Shard, index: jax.Array) -> Shard:
+    """Takes one of the parts of a device, from arrays [1, ...] whose first axis counts devices."""
+    own = jax.tree.map(lambda leaf: leaf[0], held)
+    return own if own.own_parts == 1 else _one_part(own, index)
+
+
+def _one_part(own: Shard, index: jax.Array) -> Shard:
     """Takes one part of a device, with all data of its nodes and edges."""
     names = ("weighted_in_degree", "labels", "train_mask", "val_mask", "test_mask")
     names += () if isinstance(own.nodes, SparseFeatures) else ("nodes",)
     names += ("graph_ids", "edges", "edge_weight", "edge_type", "node_data", "edge_data")
-    data = {name: of_part(own, getattr(own, name), jnp.int32(index)) for name in names}
+    data = {name: of_part(own, getattr(own, name), index) for name in names}
     if isinstance(own.nodes, SparseFeatures):
         data["nodes"] = own.nodes.part(index)
     return dataclasses.replace(own.part(index), **data)

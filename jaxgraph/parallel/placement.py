@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -40,11 +41,13 @@ class ShardedGraph:
       mesh: the mesh.
       counts: sizes of the graph. No part of the pytree, so that a function compiled for one graph
         runs on another of the same shapes; None after `jax.jit` or `jax.tree.map`.
+      seconds: the time that splitting and placing it took; 0 after these.
     """
 
     shards: Shard
     mesh: Mesh = dataclasses.field(metadata={"static": True})
     counts: Counts | None = dataclasses.field(default=None, metadata={"dropped": True})
+    seconds: float = dataclasses.field(default=0.0, metadata={"dropped": True})
 
     def __repr__(self) -> str:
         return representation(self)
@@ -178,6 +181,7 @@ def shard(
     References:
       Mode "sar": SAR, section 3.2. Mode "p3": P3, sections 3.1, 3.2 and 3.4.
     """
+    started = time.perf_counter()
     if plan is not None:
         given = {"prefetch": prefetch or None, "rest": rest, "topology": topology}
         given |= {"chunks": chunks, "feature_budget": feature_budget}
@@ -215,7 +219,7 @@ def shard(
         target = _storing_degrees(target, np.dtype(np.float64))
         target = storing_given(target, graph)
     check_held(graph)
-    return place(
+    placed = place(
         tabulate(graph, partition, schedule, target, columns=columns),
         mesh,
         mode,
@@ -223,6 +227,7 @@ def shard(
         implementation=implementation,
         node_dtype=node_dtype,
     )
+    return dataclasses.replace(placed, seconds=time.perf_counter() - started)
 
 
 def place(
@@ -253,6 +258,7 @@ def place(
         to hold in `node_dtype`.
       NotImplementedError: the implementation named cannot be used here.
     """
+    started = time.perf_counter()
     if not isinstance(getattr(source, "manifest", None), Manifest) or not hasattr(source, "part"):
         raise ValueError(
             f"place(source, mesh): got {kind_of(source)} for the source; expected a source of "
@@ -287,7 +293,7 @@ def place(
     shared = dataclasses.replace(manifest, counts=None)
     own_parts = manifest.num_parts // mesh.size
     shards = assemble(arrays, shared, axis, prefetch, implementation, own_parts)
-    return ShardedGraph(shards, mesh, manifest.counts)
+    return ShardedGraph(shards, mesh, manifest.counts, time.perf_counter() - started)
 
 
 def check_sharded(value: Any, function: str) -> None:

@@ -5,7 +5,14 @@ from jaxgraph.train.classification import NodeClassification
 from jaxgraph.train.evaluation import compile_inference, evaluate, predict
 from jaxgraph.train.fit import fit
 from jaxgraph.train.fit_state import FitState, abstract_fit_state
-from jaxgraph.train.history import DivergenceError, EpochRecord, History, TrainingInterrupted
+from jaxgraph.train.history import (
+    DivergenceError,
+    EpochRecord,
+    History,
+    Measured,
+    Move,
+    TrainingInterrupted,
+)
 from jaxgraph.train.regression import NodeRegression
 from jaxgraph.train.state import TrainState, initial_state
 from jaxgraph.train.step import compile_train_step, loss_and_grad
@@ -16,6 +23,8 @@ __all__ = [
     "EpochRecord",
     "FitState",
     "History",
+    "Measured",
+    "Move",
     "NodeClassification",
     "NodeRegression",
     "Task",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
@@ -122,6 +123,19 @@ class EpochProgram:
         Returns:
           The programs of an epoch.
         """
+        started = time.perf_counter()
+        compiled = self._compile(state, kept, key)
+        _programs(self.learner).times.append(time.perf_counter() - started)
+        return compiled
+
+    @property
+    def compile_seconds(self) -> float:
+        """The longest that the programs of this learner took to compile in this process."""
+        return max(_programs(self.learner).times, default=0.0)
+
+    def _compile(
+        self, state: TrainState, kept: Kept, key: jax.Array
+    ) -> tuple[jax.stages.Compiled, ...]:
         programs = _programs(self.learner)
         number = replicate(np.int32(0), self.graphs[0])
         if len(self.graphs) == 1:
@@ -162,12 +176,14 @@ class _Programs:
       step: `(state, graph, key)`.
       evaluate: `(state, graph)`.
       choose: `(state, kept, graph, steps, evaluations, restore_best)`.
+      times: seconds of every compilation; nearly 0 for the second of the same shapes.
     """
 
     epoch: Any
     step: Any
     evaluate: Any
     choose: Any
+    times: list[float] = dataclasses.field(default_factory=list)
 
 
 # Each learner has functions of its own: JAX caches the programs of a function as long as the

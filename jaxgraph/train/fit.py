@@ -6,6 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -36,8 +37,9 @@ from jaxgraph.train.fit_state import (
 )
 from jaxgraph.train.for_run import Planned, model_for_run
 from jaxgraph.train.history import DivergenceError, EpochRecord, History, TrainingInterrupted
+from jaxgraph.train.measured import Measuring, Watch
 from jaxgraph.train.state import TrainState, abstract_state, initial_state, random_key, restore
-from jaxgraph.train.step import make_learner
+from jaxgraph.train.step import Learner, make_learner
 from jaxgraph.train.task import Task
 
 if TYPE_CHECKING:
@@ -60,6 +62,9 @@ def fit(
     memory_limit: int | str | None = None,
     plan: Planned | None = None,
     state: FitState | None = None,
+    source: Graph | None = None,
+    measure_every: int | None = None,
+    repartition: str | None = None,
     on_epoch: Callable[[EpochRecord], Any] | None = None,
     on_compile: Callable[[Sequence[jax.stages.Compiled]], Any] | None = None,
 ) -> History:
@@ -102,6 +107,17 @@ def fit(
       state: the state of a run to continue, `History.state` or a copy; None: a new run. It replaces
         all variables of the model, which must be made as in that run. The optimizer may have
         another learning rate, but must have the same state.
+      source: the graph that was sharded, for `measure_every` and `repartition`.
+      measure_every: after every so many epochs, measure layers on parts, forward and backward, for
+        a cost model: `jaxgraph.planner.fit_layers(history.measured.samples)`. Measurements are left
+        out while they would take more than 2% of the time of the epochs so far; what they run is
+        compiled before the first epoch, one program a layer, which `history.measured` reports
+        apart. The first device of the mesh needs memory for one more part and layer. Results of
+        training do not change. None: never.
+      repartition: "auto": move to another partition once measurements predict that the epochs that
+        remain gain more than the move costs, by the times that this graph took to place and this
+        run to compile. All else carries on, and results are the same but for rounding. Devices then
+        hold both graphs. `measure_every` is 1 if not given. None: never.
       on_epoch: function of each epoch's record; a true result ends training.
       on_compile: function of the compiled programs of an epoch, for `memory_analysis()` and
         `jaxgraph.analysis.traffic`; called once, before the first epoch. With one graph there is
@@ -121,6 +137,9 @@ def fit(
     """
     limit = None if memory_limit is None else bytes_of("memory_limit", memory_limit)
     task = checked_task(task)
+    measuring = Measuring.checked(
+        *(model, sharded, source, measure_every, repartition), aggregate_once=aggregate_once
+    )
     graphs = checked_graphs(sharded, task, train=True)
     check_model(model, graphs)
     check_optimizer(optimizer, model)
@@ -129,9 +148,12 @@ def fit(
     _check_callable("on_epoch", on_epoch, "an EpochRecord")
     _check_callable("on_compile", on_compile, "a sequence of compiled programs")
     seed = None if seed is None else checked_seed("seed", seed)
-    expected = abstract_fit_state(model, optimizer, restore_best=bool(restore_best))
-    abstract = abstract_state(model, optimizer, graphs[0])
-    run, memory_plan = model_for_run(
+    if limit is not None and measuring is not None:
+        raise ValueError(
+            "memory_limit: measurements and moves between epochs need memory of their own; leave "
+            "out measure_every and repartition, or leave out memory_limit"
+        )
+    of_run, memory_plan = model_for_run(
         model,
         graphs,
         optimizer,
@@ -141,36 +163,35 @@ def fit(
         restore_best=bool(restore_best),
         aggregated=epochs if aggregate_once else 0,
     )
-    if state is None:
-        progress = _first_progress(model, optimizer, graphs[0], seed or 0)
-    else:
-        state = checked_fit_state(state, expected)
-        progress = _continued_progress(state, abstract, graphs[0], seed)
-    if aggregate_once:
-        graphs = with_aggregates(model, graphs, epochs)
-    program = EpochProgram(make_learner(run, optimizer, task), graphs, bool(restore_best))
+    run = _Run(
+        model,
+        optimizer,
+        make_learner(of_run, optimizer, task),
+        abstract_fit_state(model, optimizer, restore_best=bool(restore_best)),
+        bool(aggregate_once),
+    )
+    if state is not None:
+        state = checked_fit_state(state, run.expected)
+        _check_seed(state, seed, graphs[0])
     started = time.perf_counter()
-    compiled = program.compile(progress.state, progress.kept, progress.key)
-    compile_seconds = time.perf_counter() - started
+    progress = run.begin(graphs, epochs, state, seed or 0)
+    compiled, compile_seconds = progress.compile()
+    watch = None
+    if measuring is not None:
+        program = progress.place.program
+        seconds = max(time.perf_counter() - started, program.compile_seconds)
+        watch = Watch(measuring, model, program.graphs[0], seconds)
     if on_compile is not None:
         on_compile(compiled)
 
     def end() -> History:
-        epochs = (progress.epoch, progress.best_epoch)
-        ended = collect_fit_state(
-            progress.state,
-            progress.kept,
-            progress.key,
-            epochs,
-            expected=expected,
-            abstract=abstract,
-            sharded=graphs[0],
-        )
+        ended = run.collect(progress)
         restore(model, *ended.learned)
-        return History(progress.records, compile_seconds, ended, memory_plan)
+        measured = None if watch is None else watch.measured(progress.records)
+        return History(progress.records, compile_seconds, ended, memory_plan, measured)
 
     try:
-        for new in _epochs(program, progress, epochs, patience):
+        for new in _epochs(run, progress, epochs, patience, watch):
             progress = new
             if on_epoch is not None and on_epoch(progress.records[-1]):
                 break
@@ -185,16 +206,99 @@ def fit(
 
 
 @dataclasses.dataclass(frozen=True)
+class _Run:
+    """The constants of a run.
+
+    Attributes:
+      model, optimizer: as given.
+      learner: both, and the task.
+      expected: the structure of the run's state.
+      aggregate_once: as given.
+    """
+
+    model: nnx.Module
+    optimizer: optax.GradientTransformation
+    learner: Learner
+    expected: FitState
+    aggregate_once: bool
+
+    def place(self, graphs: tuple[ShardedGraph, ...], epochs: int) -> _Place:
+        """Prepares graphs for so many epochs."""
+        abstract = abstract_state(self.model, self.optimizer, graphs[0])
+        if self.aggregate_once:
+            graphs = with_aggregates(self.model, graphs, epochs)
+        keeps_best = self.expected.best_params is not None
+        return _Place(EpochProgram(self.learner, graphs, keeps_best), abstract)
+
+    def begin(
+        self, graphs: tuple[ShardedGraph, ...], epochs: int, state: FitState | None, seed: int
+    ) -> _Progress:
+        """The run before its first epoch here."""
+        place = self.place(graphs, epochs)
+        if state is not None:
+            return place.progress(state)
+        sharded = place.program.graphs[0]
+        first = initial_state(self.model, sharded, self.optimizer)
+        return _Progress(place, first, first_kept(first, sharded), random_key(seed, sharded))
+
+    def collect(self, progress: _Progress) -> FitState:
+        """Copies the run to the host."""
+        return collect_fit_state(
+            progress.state,
+            progress.kept,
+            progress.key,
+            (progress.epoch, progress.best_epoch),
+            expected=self.expected,
+            abstract=progress.place.abstract,
+            sharded=progress.place.program.graphs[0],
+        )
+
+    def move(
+        self, progress: _Progress, epochs: int, sharded: ShardedGraph
+    ) -> tuple[_Progress, ShardedGraph, float]:
+        """Continues on another sharded graph, for so many epochs; see `Watch.after`."""
+        started = time.perf_counter()
+        moved = self.begin((sharded,), epochs, self.collect(progress), 0)
+        moved.compile()
+        moved = dataclasses.replace(moved, records=progress.records)
+        program = moved.place.program
+        seconds = max(time.perf_counter() - started, program.compile_seconds)
+        return moved, program.graphs[0], seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """The graphs on which a run trains.
+
+    Attributes:
+      program: an epoch on them.
+      abstract: the state on their mesh, as shapes with shardings.
+    """
+
+    program: EpochProgram
+    abstract: TrainState
+
+    def progress(self, state: FitState) -> _Progress:
+        """Places a state here."""
+        sharded = self.program.graphs[0]
+        placed, kept = place_fit_state(state, self.abstract, sharded)
+        numbers = (int(state.epoch), int(state.best_epoch))
+        return _Progress(self, placed, kept, place_key(state, sharded), *numbers)
+
+
+@dataclasses.dataclass(frozen=True)
 class _Progress:
     """A run after an epoch; replaced as a whole, so that an interruption finds it consistent.
 
     Attributes:
+      place: where it trains.
       state, kept, key: arrays on the mesh.
       epoch: number of completed epochs.
       best_epoch: number of the best epoch; 0 before the first.
       records: this call's records.
     """
 
+    place: _Place
     state: TrainState
     kept: Kept
     key: jax.Array
@@ -202,9 +306,16 @@ class _Progress:
     best_epoch: int = 0
     records: tuple[EpochRecord, ...] = ()
 
+    def compile(self) -> tuple[tuple[jax.stages.Compiled, ...], float]:
+        """Compiles an epoch; returns its programs and the seconds."""
+        started = time.perf_counter()
+        compiled = self.place.program.compile(self.state, self.kept, self.key)
+        return compiled, time.perf_counter() - started
+
     def after(self, state: TrainState, kept: Kept, record: EpochRecord) -> _Progress:
         best_epoch = record.epoch if record.is_best else self.best_epoch
-        return _Progress(state, kept, self.key, record.epoch, best_epoch, (*self.records, record))
+        records = (*self.records, record)
+        return _Progress(self.place, state, kept, self.key, record.epoch, best_epoch, records)
 
 
 class _DivergedError(Exception):
@@ -212,14 +323,14 @@ class _DivergedError(Exception):
 
 
 def _epochs(
-    program: EpochProgram, progress: _Progress, epochs: int, patience: int | None
+    run: _Run, progress: _Progress, epochs: int, patience: int | None, watch: Watch | None
 ) -> Iterator[_Progress]:
     """Runs epochs until the last one, the end of patience or a loss that is not finite."""
-    for _ in range(epochs):
+    for left in reversed(range(epochs)):
         if patience is not None and progress.epoch - progress.best_epoch >= patience:
             return
         started = time.perf_counter()
-        state, kept, outcome = program.run(
+        state, kept, outcome = progress.place.program.run(
             progress.state, progress.kept, progress.key, progress.epoch
         )
         # Waits for the devices and raises their errors before the epoch is kept.
@@ -229,27 +340,21 @@ def _epochs(
             raise _DivergedError(diverged)
         progress = progress.after(state, kept, record)
         yield progress
+        if patience is not None:  # So many remain at least.
+            left = min(left, patience - (progress.epoch - progress.best_epoch))
+        if watch is not None:
+            moved = watch.after(progress.records, left, partial(run.move, progress, left))
+            progress = progress if moved is None else moved
 
 
-def _first_progress(
-    model: nnx.Module, optimizer: optax.GradientTransformation, sharded: ShardedGraph, seed: int
-) -> _Progress:
-    state = initial_state(model, sharded, optimizer)
-    return _Progress(state, first_kept(state, sharded), random_key(seed, sharded))
-
-
-def _continued_progress(
-    state: FitState, abstract: TrainState, sharded: ShardedGraph, seed: int | None
-) -> _Progress:
-    if seed is not None:
-        key_data = jax.device_get(jax.random.key_data(random_key(seed, sharded)))
-        if not np.array_equal(key_data, jax.device_get(state.key_data)):
-            raise ValueError(
-                f"seed is {seed}, and the state continues a run of another seed; leave seed out"
-            )
-    placed, kept = place_fit_state(state, abstract, sharded)
-    numbers = (int(state.epoch), int(state.best_epoch))
-    return _Progress(placed, kept, place_key(state, sharded), *numbers)
+def _check_seed(state: FitState, seed: int | None, sharded: ShardedGraph) -> None:
+    if seed is None:
+        return
+    key_data = jax.device_get(jax.random.key_data(random_key(seed, sharded)))
+    if not np.array_equal(key_data, jax.device_get(state.key_data)):
+        raise ValueError(
+            f"seed is {seed}, and the state continues a run of another seed; leave seed out"
+        )
 
 
 def _check_callable(name: str, function: Any, argument: str) -> None:

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jaxgraph.partition import Partition
+    from jaxgraph.planner import Sample
     from jaxgraph.planner.policy_search import MemoryPlan
     from jaxgraph.train.fit_state import FitState
 
-__all__ = ["DivergenceError", "EpochRecord", "History", "TrainingInterrupted"]
+__all__ = ["DivergenceError", "EpochRecord", "History", "Measured", "Move", "TrainingInterrupted"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +45,61 @@ class EpochRecord:
 
 
 @dataclasses.dataclass(frozen=True)
+class Move:
+    """A move of a run to another partition.
+
+    Attributes:
+      epoch: number of the last epoch before it.
+      partition: the parts from then on.
+      predicted_gain: seconds of an epoch that it was predicted to save.
+      predicted_seconds: what it was predicted to take, from the times of the run before it.
+      seconds: what it took: to split and place the graph, to compile the epoch, and to compile
+        measurements.
+      measured_gain: median of the epochs before, since the move before, less that of those after
+        it; None if no epoch followed.
+    """
+
+    epoch: int
+    partition: Partition = dataclasses.field(repr=False, compare=False)
+    predicted_gain: float
+    predicted_seconds: float
+    seconds: float
+    measured_gain: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What a run of `fit` measured between its epochs.
+
+    Attributes:
+      samples: the time of every layer and part that was measured, for
+        `jaxgraph.planner.fit_layers`.
+      windows: how many measurements they are the medians of.
+      seconds: what the measurements took.
+      share: the same over the time of all epochs.
+      compile_seconds: for compiling what is measured, before the first epoch and after each move;
+        not in `seconds`, as `History.compile_seconds` is not in those of epochs.
+      search_seconds: of all searches for a better partition.
+      moves: to other partitions, in their order.
+    """
+
+    samples: tuple[Sample, ...] = dataclasses.field(repr=False)
+    windows: int
+    seconds: float
+    share: float
+    compile_seconds: float
+    search_seconds: float = 0.0
+    moves: tuple[Move, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the numbers for JSON, without samples and partitions."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        del fields["samples"]
+        moves = [{k: v for k, v in vars(move).items() if k != "partition"} for move in self.moves]
+        return fields | {"moves": moves}
+
+
+@dataclasses.dataclass(frozen=True)
 class History:
     """The record of a call of `fit`, with one entry per epoch.
 
@@ -51,13 +108,16 @@ class History:
       compile_seconds: compilation time before the first epoch; nearly 0 if this process has
         compiled the same program earlier.
       state: state of the run after the last record, for `fit(..., state=history.state)`.
-      memory_plan: what was planned to keep `memory_limit`; None: there was none.
+      memory_plan: the plan that keeps `memory_limit`; None: there was none.
+      measured: the measurements between epochs, and the moves to other partitions; None unless
+        `fit` was asked to measure.
     """
 
     records: tuple[EpochRecord, ...]
     compile_seconds: float
     state: FitState | None = dataclasses.field(default=None, repr=False, compare=False)
     memory_plan: MemoryPlan | None = dataclasses.field(default=None, repr=False, compare=False)
+    measured: Measured | None = dataclasses.field(default=None, compare=False)
 
     def __repr__(self) -> str:
         count = len(self.records)
@@ -139,6 +199,8 @@ class History:
         }
         if not any("accuracy" in of_split for r in self.records for of_split in r.metrics.values()):
             del contents["val_accuracy"]
+        if self.measured is not None:
+            contents["measured"] = self.measured.to_dict()
         return _without_nan(contents)
 
     def to_json(self) -> str:

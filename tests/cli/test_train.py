@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 import signal
@@ -5,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,6 +18,7 @@ from jaxgraph.cli.display import EpochBar
 from jaxgraph.cli.main import app
 from jaxgraph.cli.summary import result_summary
 from jaxgraph.ops.core import choice
+from jaxgraph.train.history import Measured, Move
 
 GENERATED = {"num-nodes": 200, "num-classes": 4, "num-features": 8, "degree": 8}
 TRAINED = {"layers": 1, "hidden": 8, "epochs": 12, "lr": 0.05, "dropout": 0.1}
@@ -357,3 +360,27 @@ def test_the_metrics_are_those_of_the_model_that_is_left(monkeypatch: pytest.Mon
     shown = result_summary(evaluated.pop("history"))["evaluation"]
     for split, metrics in evaluated.items():
         assert shown[split] == pytest.approx(dict(metrics), rel=1e-5)
+
+
+def test_repartition_gives_fit_the_graph(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    given = {}
+    fit = train.fit
+
+    def spy(model, sharded, *arguments, **options):
+        given.update(options)
+        parts: Any = None
+        moves = (Move(2, parts, 0.25, 1.0, 1.5, 0.125),)
+        measured = Measured((), 3, 0.5, 0.01, 2.0, 1.0, moves)
+        kept = {k: v for k, v in options.items() if k not in ("source", "repartition")}
+        return dataclasses.replace(fit(model, sharded, *arguments, **kept), measured=measured)
+
+    monkeypatch.setattr(train, "fit", spy)
+    path = tmp_path / "run.json"
+    arguments = ("--epochs", "3", "--parts", "2", "--repartition", "auto", "--json", str(path))
+    result = CliRunner().invoke(app, [*SMALL, *arguments], env={"COLUMNS": "140"})
+    assert given["repartition"] == "auto" and given["source"].num_nodes == 200
+    assert "moved after epoch 2" in result.stdout
+    assert "predicted 250.0 ms, measured 125.0 ms" in " ".join(result.stdout.split())
+    assert json.loads(path.read_text())["history"]["measured"]["windows"] == 3
+    result = CliRunner().invoke(app, [*SMALL, "--mode", "p3", "--repartition", "auto"])
+    assert result.exit_code == 2 and "--repartition: layers of mode p3" in result.stderr

@@ -14,6 +14,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,10 @@ import numpy as np
 from flax import nnx
 
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import kind_of
+from jaxgraph.nn.layer import joined_width
+from jaxgraph.nn.protocol import declaration
+from jaxgraph.nn.stack import Stack
 from jaxgraph.ops.core.message_functions import sum_message
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
 from jaxgraph.ops.core.reducers import Reducer, Sum
@@ -32,10 +37,19 @@ from jaxgraph.partition import Partition
 from jaxgraph.planner.cost.features import FEATURES, Access, part_features
 from jaxgraph.planner.cost.linear_model import Sample
 
-__all__ = ["Reference", "hardware_name", "profile"]
+__all__ = [
+    "WINDOW_SECONDS",
+    "LayerTask",
+    "Reference",
+    "SampleMaker",
+    "check_profiled",
+    "hardware_name",
+    "layer_tasks",
+    "profile",
+]
 
 Pytree = Any
-_WINDOW_SECONDS = 0.01
+WINDOW_SECONDS = 0.01
 """A window repeats its task until it is at least about as long."""
 _GPU_CACHE_BYTES = {"A100": 40 << 20, "H100": 50 << 20, "H200": 50 << 20, "B200": 126 << 20}
 
@@ -130,53 +144,107 @@ def profile(
         ValueError: there are fewer than two windows, no such layer, no features, or an empty part
             list; or as `jaxgraph.parallel.shard`.
     """
-    convolutions = _convolutions(model, layers)
     if windows < 2:
         raise ValueError(f"windows: got {windows}; expected 2 or more, whose halves are compared.")
-    if graph.nodes is None:
-        raise ValueError("graph: has no node features; expected as many as the model takes.")
+    check_profiled(model, graph, layers)
     mesh = make_mesh(1)
     sharded = shard(graph, partition, mesh, mode)
     device = mesh.devices.flat[0]
     reference = Reference(device) if reference is None else reference
     alone = [part_alone(sharded, part) for part in range(partition.num_parts)]
     samples: list[Sample] = []
-    features_of: dict[Access, np.ndarray] = {}
-    columns = graph.num_features
-    for index, convolution in enumerate(convolutions):
-        task = _LayerTask.of(convolution, alone[0], columns, is_first=index == 0)
-        name = f"{type(convolution).__name__} {columns}->{task.out_columns}"
-        name += ", first" if index == 0 else ""  # Whose input has no gradient.
-        columns = task.out_columns
-        if layers is not None and index not in layers:
-            continue
-        access = _access(device, task, width, cache_bytes)
-        if access not in features_of:
-            features_of[access] = part_features(graph, partition, access, tuple(FEATURES))
-        runs = [task.on(part) for part in alone]
+    for task in layer_tasks(model, alone[0], graph.num_features, layers):
+        inputs = task.inputs()
+        runs = [partial(task.program, task.params, part, *inputs) for part in alone]
         found = _times_of(runs, windows, reference)
-        for part, (seconds, repeat_error) in enumerate(found):
-            values = dict(zip(FEATURES, features_of[access][part].tolist(), strict=True))
-            kind = (name, mode, hardware_name(device), access)
-            samples.append(Sample(*kind, graph.name, part, values, seconds, repeat_error))
+        maker = SampleMaker.of(task, graph, partition, mode, width, cache_bytes)
+        samples += [maker.sample(part, *times) for part, times in enumerate(found)]
     return samples
 
 
-def _convolutions(model: Any, layers: Sequence[int] | None) -> list[Any]:
-    if not hasattr(model, "layers") or not all(hasattr(m, "convolution") for m in model.layers):
+def check_profiled(model: Any, graph: Graph, layers: Sequence[int] | None = None) -> None:
+    """Checks that the layers of a model can be timed on a graph; computes nothing.
+
+    Args:
+        model, graph, layers: as for `profile`.
+
+    Raises:
+        ValueError: the model is no stack of layers, has no such layer, or there are no features.
+    """
+    if not isinstance(model, Stack) or type(model).__call__ is not Stack.__call__:
         raise ValueError(
-            f"model: got a {type(model).__name__}, whose layers are not known here; expected a "
-            "jaxgraph.nn.Stack, such as jaxgraph.nn.GCN."
+            f"model: got {kind_of(model)}, which is not its layers one after the other; expected "
+            "a jaxgraph.nn.Stack, such as jaxgraph.nn.GCN."
         )
-    found = [layer.convolution for layer in model.layers]
     for index in layers or ():
-        if not 0 <= index < len(found):
-            raise ValueError(f"layers: got {index}; expected indices from 0 to {len(found) - 1}.")
-    return found
+        if not 0 <= index < len(model.layers):
+            last = len(model.layers) - 1
+            raise ValueError(f"layers: got {index}; expected indices from 0 to {last}.")
+    if graph.nodes is None:
+        raise ValueError("graph: has no node features; expected as many as the model takes.")
 
 
-def _access(device: Any, task: _LayerTask, width: int | None, cache_bytes: int | None) -> Access:
+def layer_tasks(
+    model: Any, part: PartAlone, columns: int, layers: Sequence[int] | None = None
+) -> list[LayerTask]:
+    """Describes the layers of a model on the parts of a graph; compiles nothing.
+
+    Args:
+        model: a `jaxgraph.nn.Stack`.
+        part: any of the parts, which all have its shapes.
+        columns: features of a node.
+        layers: indices of layers; None: all.
+
+    Returns:
+        A task for each of these layers.
+    """
+    tasks, widths = [], [columns]
+    for index, layer in enumerate(model.layers):
+        joins = model.jumping if index == len(model.layers) - 1 else None
+        columns = widths[-1] if joins is None else joined_width(joins, widths[1:])
+        tasks.append(LayerTask.of(layer.convolution, part, columns, is_first=index == 0))
+        widths.append(tasks[-1].gradient.shape[1])
+    return [task for index, task in enumerate(tasks) if layers is None or index in layers]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SampleMaker:
+    """Turns the times of a layer on parts into samples.
+
+    Args:
+      kind: layer, mode, hardware and access of the samples.
+      graph: name of the graph.
+      features: float64 [parts, all features].
+    """
+
+    kind: tuple[str, str, str, Access]
+    graph: str
+    features: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        task: LayerTask,
+        graph: Graph,
+        partition: Partition,
+        mode: str,
+        width: int | None = None,
+        cache_bytes: int | None = None,
+    ) -> SampleMaker:
+        """Evaluates the features of the parts."""
+        access = _access(task, width, cache_bytes)
+        kind = (task.name, mode, hardware_name(task.device), access)
+        return cls(kind, graph.name, part_features(graph, partition, access, tuple(FEATURES)))
+
+    def sample(self, part: int, seconds: float, repeat_error: float) -> Sample:
+        """The sample of a part."""
+        values = dict(zip(FEATURES, self.features[part].tolist(), strict=True))
+        return Sample(*self.kind, self.graph, part, values, seconds, repeat_error)
+
+
+def _access(task: LayerTask, width: int | None, cache_bytes: int | None) -> Access:
     """The access of a layer: 16 numbers of 32 bits are a cache line of a CPU."""
+    device = task.device
     is_cpu = device.platform == "cpu"
     if width is None:
         width = 16 if is_cpu else 32
@@ -240,38 +308,41 @@ class InTraining:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _LayerTask:
-    """A layer's forward and backward, compiled for the shapes of the parts of a graph.
+class LayerTask:
+    """A layer's forward and backward, one program for all parts of a graph.
 
     Args:
+      name: the layer's type and widths, as of `Sample`.
       program: `(params, part, x, halos, gradient) -> (y, gradients)`.
       params: of the layer.
       x: float [rows, columns], of the own nodes.
       halos: the rows of other parts, for every reduction of messages in the layer.
-      gradient: float [rows, out columns], of the outputs.
+      gradient: float [rows, out columns], of the outputs. These are shapes; see `inputs`.
       sent_columns, sent_bytes: of a row that an edge reads at its sender.
+      device: where it runs.
     """
 
+    name: str
     program: Callable[..., Pytree]
     params: Pytree
-    x: jax.Array
+    x: jax.ShapeDtypeStruct
     halos: list[Pytree]
-    gradient: jax.Array
+    gradient: jax.ShapeDtypeStruct
     sent_columns: int
     sent_bytes: int
-
-    @property
-    def out_columns(self) -> int:
-        """Columns of the output."""
-        return self.gradient.shape[1]
+    device: Any
 
     @classmethod
-    def of(cls, convolution: Any, part: PartAlone, columns: int, *, is_first: bool) -> _LayerTask:
+    def of(cls, convolution: Any, part: PartAlone, columns: int, *, is_first: bool) -> LayerTask:
+        """Describes the task of a convolution."""
         definition, params, rest = nnx.split(convolution, nnx.Param, ...)
+        (device,) = part.receivers.node_ids.devices()
+        takes_initial = declaration(convolution).takes_initial
 
         def layer(params: Pytree, part: PartAlone, x: jax.Array, halo_of: Any) -> jax.Array:
             merged = nnx.merge(definition, params, rest)
-            return merged(InTraining(part, halo_of), x, key=jax.random.key(0), train=True)
+            extra = {"initial": x} if takes_initial else {}
+            return merged(InTraining(part, halo_of), x, key=jax.random.key(0), train=True, **extra)
 
         rows, halo_rows = part.receiver_rows, part.sender_rows - part.receiver_rows
         sent: list[Pytree] = []
@@ -280,12 +351,8 @@ class _LayerTask:
             sent.append(jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), own))
             return jax.tree.map(lambda a: jnp.zeros((halo_rows, *a.shape[1:]), a.dtype), own)
 
-        x = _random((rows, columns), jnp.float32, 0)
+        x = jax.ShapeDtypeStruct((rows, columns), jnp.float32)
         y = jax.eval_shape(lambda p, part, x: layer(p, part, x, listed), params, part, x)
-        halos = [
-            jax.tree.map(lambda s: _random((halo_rows, *s.shape), s.dtype, 1), each)
-            for each in sent
-        ]
         leaves = jax.tree.leaves(sent)
 
         @jax.jit
@@ -302,23 +369,32 @@ class _LayerTask:
                 y, pull = jax.vjp(run, params, x, halos)
             return y, pull(gradient)
 
+        name = f"{type(convolution).__name__} {columns}->{y.shape[1]}"
         return cls(
+            f"{name}, first" if is_first else name,  # Whose input has no gradient.
             program,
-            params,
+            jax.device_put(params, device),
             x,
-            halos,
-            _random(y.shape, y.dtype, 2),
-            sum(int(np.prod(leaf.shape)) for leaf in leaves),
-            sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves),
+            jax.tree.map(lambda s: jax.ShapeDtypeStruct((halo_rows, *s.shape), s.dtype), sent),
+            jax.ShapeDtypeStruct(y.shape, y.dtype),
+            max(1, sum(int(np.prod(leaf.shape)) for leaf in leaves)),
+            max(1, sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)),
+            device,
         )
 
-    def on(self, part: PartAlone) -> Callable[[], Pytree]:
-        """The task on a part, ready to run."""
-        return lambda: self.program(self.params, part, self.x, self.halos, self.gradient)
+    def inputs(self) -> tuple[Any, ...]:
+        """x, halos and gradient, made anew."""
+        leaves, structure = jax.tree.flatten((self.x, self.halos, self.gradient))
+        with jax.default_device(self.device):
+            made = [_waves(leaf.shape, leaf.dtype, seed) for seed, leaf in enumerate(leaves)]
+        return jax.tree.unflatten(structure, made)
 
 
-def _random(shape: tuple[int, ...], dtype: Any, seed: int) -> jax.Array:
-    return jax.random.normal(jax.random.key(seed), shape, dtype)
+@partial(jax.jit, static_argnums=(0, 1))
+def _waves(shape: tuple[int, ...], dtype: Any, seed: int) -> jax.Array:
+    """Numbers from -1 to 1, for less than random ones would cost."""
+    count = jnp.arange(int(np.prod(shape)), dtype=jnp.float32).reshape(shape)
+    return jnp.sin(count + seed).astype(dtype)
 
 
 def _times_of(
@@ -328,7 +404,7 @@ def _times_of(
     repeats = []
     for run in runs:
         reference.time_of(run)  # Compiles, and touches memory for the first time.
-        repeats.append(max(1, round(_WINDOW_SECONDS / max(reference.time_of(run), 1e-9))))
+        repeats.append(max(1, round(WINDOW_SECONDS / max(reference.time_of(run), 1e-9))))
     halves: list[list[list[float]]] = [[], []]
     for half in halves:
         for run, count in zip(runs, repeats, strict=True):

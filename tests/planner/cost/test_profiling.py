@@ -92,7 +92,7 @@ def test_what_cannot_be_profiled_is_refused() -> None:
     graph = crooked_graph()
     parts = partition(graph, PARTS, "hash")
     model = nn.GCN(graph.num_features, 4, 3, rngs=nnx.Rngs(0))
-    with pytest.raises(ValueError, match="got a Linear, whose layers are not known"):
+    with pytest.raises(ValueError, match="got a Linear, which is not its layers"):
         profile(nnx.Linear(2, 2, rngs=nnx.Rngs(0)), graph, parts)
     with pytest.raises(ValueError, match="layers: got 2; expected indices from 0 to 1"):
         profile(model, graph, parts, layers=(2,))

@@ -1,0 +1,153 @@
+"""Measurements of layers that are taken between the epochs of a training run, one at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from typing import Any
+
+from jaxgraph.graph import Graph
+from jaxgraph.parallel import PartAlone, ShardedGraph, part_alone
+from jaxgraph.partition import Partition
+from jaxgraph.planner.cost.linear_model import CostModel, Sample, fit_layers
+from jaxgraph.planner.cost.profiling import (
+    WINDOW_SECONDS,
+    LayerTask,
+    Reference,
+    SampleMaker,
+    layer_tasks,
+)
+
+__all__ = ["OnlineProfile"]
+
+reference_of = lru_cache(maxsize=1)(Reference)
+"""Of a device: samples of several runs share one."""
+
+
+class OnlineProfile:
+    """Times of the layers of a model on the parts of a sharded graph, taken window by window.
+
+    A window is one of those of `jaxgraph.planner.profile`: a layer's forward and backward on one
+    part, repeated, between two runs of the reference task. All parts are timed on the first device
+    of the mesh, to which they are copied one after the other without the features and labels of
+    their nodes: so each layer is one program for all parts. Windows go from layer to layer, then
+    from part to part.
+
+    Args:
+        model: a `jaxgraph.nn.Stack`.
+        graph: the graph, with features.
+        sharded: the graph on its mesh, in mode "domain" or "sar".
+        partition: that of the sharded graph.
+        layers: indices of the layers to time; None: all.
+
+    Attributes:
+        compile_seconds: for compiling the programs and running each for the first times.
+        longest_seconds: of the windows so far, all that belongs to them included.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        graph: Graph,
+        sharded: ShardedGraph,
+        partition: Partition,
+        layers: Sequence[int] | None = None,
+    ) -> None:
+        started = time.perf_counter()
+        self._graph, self._partition = graph, partition
+        self._mode = sharded.shards.manifest.mode
+        self._edges_only = _without_node_data(sharded)
+        self._device = sharded.mesh.devices.flat[0]
+        self._reference = reference_of(self._device)
+        self._part = 0, self._taken(0)
+        self._tasks = layer_tasks(model, self._part[1], graph.num_features, layers)
+        self._ratios: dict[tuple[int, int], list[float]] = {}
+        self._count = 0
+        self.longest_seconds = 0.0
+        for task in self._tasks:
+            _window(task, self._part[1], self._reference)
+            begun = time.perf_counter()
+            _window(task, self._part[1], self._reference)
+            self.longest_seconds = max(self.longest_seconds, time.perf_counter() - begun)
+        self.compile_seconds = time.perf_counter() - started
+
+    @property
+    def layer_names(self) -> list[str]:
+        """The name of every layer that is timed; of layers that are alike, several times."""
+        return [task.name for task in self._tasks]
+
+    @property
+    def rounds(self) -> int:
+        """How many windows of every layer and part have been taken."""
+        return self._count // (len(self._tasks) * self._partition.num_parts)
+
+    def take(self) -> float:
+        """Takes the next window.
+
+        Returns:
+            The seconds that it took in all.
+        """
+        started = time.perf_counter()
+        part, layer = divmod(self._count, len(self._tasks))
+        part %= self._partition.num_parts
+        if self._part[0] != part:
+            self._part = part, self._taken(part)
+        ratio = _window(self._tasks[layer], self._part[1], self._reference)
+        self._ratios.setdefault((layer, part), []).append(ratio)
+        self._count += 1
+        seconds = time.perf_counter() - started
+        self.longest_seconds = max(self.longest_seconds, seconds)
+        return seconds
+
+    def samples(self) -> list[Sample]:
+        """Returns a sample for every layer and part that has a window: the median of its windows.
+
+        Their repeat error is the relative difference of the medians of every other window; 0 for
+        one window.
+        """
+        found = []
+        for (layer, part), ratios in sorted(self._ratios.items()):
+            halves = [statistics.median(half) for half in (ratios[::2], ratios[1::2]) if half]
+            seconds = statistics.median(ratios) * self._reference.seconds
+            found.append(self._makers[layer].sample(part, seconds, abs(halves[0] / halves[-1] - 1)))
+        return found
+
+    def models(self, earlier: Sequence[Sample] = ()) -> list[CostModel]:
+        """Returns the model of each layer that is timed, learned from all samples.
+
+        Args:
+            earlier: further samples of the same layers, such as of an earlier partition.
+        """
+        by_name = fit_layers([*earlier, *self.samples()])
+        return [by_name[name] for name in self.layer_names]
+
+    @cached_property
+    def _makers(self) -> list[SampleMaker]:
+        given = self._graph, self._partition, self._mode
+        return [SampleMaker.of(task, *given) for task in self._tasks]
+
+    def _taken(self, part: int) -> PartAlone:
+        return part_alone(self._edges_only, part, self._device)
+
+
+def _window(task: LayerTask, part: PartAlone, reference: Reference) -> float:
+    """The time of a layer on a part over that of the reference task."""
+    inputs = task.inputs()
+
+    def run() -> Any:
+        return task.program(task.params, part, *inputs)
+
+    one = reference.time_of(run)  # Also touches memory for the first time.
+    count = max(1, round(WINDOW_SECONDS / max(one, 1e-9)))
+    before = reference.time()
+    seconds = reference.time_of(run, count)
+    return 2 * seconds / (before + reference.time())
+
+
+def _without_node_data(sharded: ShardedGraph) -> ShardedGraph:
+    names = ("nodes", "labels", "train_mask", "val_mask", "test_mask")
+    shards = dataclasses.replace(sharded.shards, **dict.fromkeys(names))
+    return dataclasses.replace(sharded, shards=shards)
