@@ -47,7 +47,8 @@ class NodeCost:
         per_halo_row: of a row of another part that the part's edges read.
         per_padded_row: of a row of the largest part, to whose rows all parts are padded.
         per_padded_halo_row: of a row that every part has room for in its halo: as many from each of
-            the others as the pair of parts with the most has. It moves no cut.
+            the others as the pair of parts with the most has. It decides between orders of the
+            nodes, and moves no cut of an order.
         per_part: of a part as such.
         misses: costs of reading past caches.
 
