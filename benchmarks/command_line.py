@@ -1,16 +1,26 @@
-"""The command line shared by the programs: the description, and figures in a file."""
+"""What the programs share: the command line, figures in a file, and memory that stays."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 
-__all__ = ["make_parser", "write_figures"]
+__all__ = ["KEPT_MEMORY", "keep_freed_memory", "make_parser", "write_figures"]
+
+KEPT_MEMORY = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "100000000000",
+    "MALLOC_TOP_PAD_": "268435456",
+}
+"""Settings under which glibc keeps all freed memory; it reads them when a process starts."""
 
 
 def make_parser(doc: str | None) -> argparse.ArgumentParser:
@@ -24,3 +34,11 @@ def write_figures(path: Path | None, rows: Iterable[Mapping[str, Any]]) -> None:
     """Writes rows of figures, with the version of jax; nothing for None."""
     if path is not None:
         path.write_text(json.dumps({"jax": jax.__version__, "rows": list(rows)}, indent=2))
+
+
+def keep_freed_memory(module: str) -> None:
+    """Starts the program `python -m module` anew under `KEPT_MEMORY`, unless it runs so already."""
+    wanted = os.environ | KEPT_MEMORY
+    if wanted != os.environ:
+        sys.stdout.flush()
+        os.execve(sys.executable, [sys.executable, "-m", module, *sys.argv[1:]], wanted)

@@ -8,21 +8,25 @@ edges alone, and nodes and edges, all fitted alike. Parts below 5 ms count nowhe
 is the relative difference of two medians of the same part; where it is above 4% (8% at the 90th
 percentile) the rest is void.
 
-With --balance, the learned cost cuts graphs of unequal degrees into 8 parts. The program times the
-slowest part against those of equal nodes, of equal edges, and of a cost of nodes and edges.
+With --balance FIGURES, the cost learned from the parts of an earlier --json cuts graphs of unequal
+degrees, and two of equal ones, into 8 parts. The program times all parts, with the padding and the
+trip counts of the step, and compares the slowest with those of equal nodes, of equal edges, and of
+a cost of nodes and edges by prefix sums.
 
 On CPU the first use of pages takes time that depends on what else the machine does: glibc maps
-blocks above 32 MiB anew in every call. The settings below keep all memory with the process. Without
-them the median error was three to four times as large.
+blocks above 32 MiB anew in every call. The program starts itself anew with settings under which all
+memory stays with it (`KEPT_MEMORY` of `benchmarks.command_line`). Without them the median error was
+three to four times as large.
 
-    MALLOC_ARENA_MAX=1 MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 \
-    MALLOC_TOP_PAD_=268435456 python -m benchmarks.cost_model --data-dir DIR --minutes 5 --core 1
+    python -m benchmarks.cost_model --data-dir DIR --minutes 7 --core 1 --json FIGURES
+    python -m benchmarks.cost_model --balance FIGURES --core 1
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,11 +38,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.command_line import make_parser, write_figures
+from benchmarks.command_line import keep_freed_memory, make_parser, write_figures
 
 COLUMNS = 128
 LEAST_SECONDS = 5e-3
 MODELS = ("GCN", "GAT")
+EVEN = ("communities 64", "grid 3")
+"""Graphs that are cut though their degrees are equal: a cost must not be worse on them."""
 DATA_SETS = {"amazon-photo": 2, "coauthor-cs": 2, "blogcatalog": 4}
 """Those whose parts take 5 ms, with their numbers of parts."""
 
@@ -179,12 +185,12 @@ def cases_to_fit() -> list[Case]:
 def cases_held_out(data_dir: Path | None) -> list[Case]:
     """The graphs that models are tried on."""
     generated = [
-        Case("power law 2.1", lambda: power_law(26_000, 36, 2.1, 11), 5, "equal-vertices"),
-        Case("power law 2.5", lambda: power_law(15_000, 60, 2.5, 12), 4, "metis"),
-        Case("by degree 2.1", lambda: degree_ordered(24_000, 40, 2.1, 13), 6, "equal-edges"),
-        Case("by degree 2.5", lambda: degree_ordered(34_000, 30, 2.5, 14), 8, "equal-vertices"),
-        Case("density 2.6", lambda: density_blocked(32_000, 36, 2.6, 15), 6, "equal-vertices"),
-        Case("communities 100", lambda: communities(40_000, 20, 100, 16), 8, "equal-edges"),
+        Case("power law 2.1", lambda: power_law(26_000, 36, 2.1, 31), 5, "equal-vertices"),
+        Case("power law 2.5", lambda: power_law(15_000, 60, 2.5, 32), 4, "metis"),
+        Case("by degree 2.1", lambda: degree_ordered(24_000, 40, 2.1, 33), 6, "equal-edges"),
+        Case("by degree 2.5", lambda: degree_ordered(34_000, 30, 2.5, 34), 8, "equal-vertices"),
+        Case("density 2.6", lambda: density_blocked(32_000, 36, 2.6, 35), 6, "equal-vertices"),
+        Case("communities 100", lambda: communities(40_000, 20, 100, 36), 8, "equal-edges"),
         Case("grid 1", lambda: grid(240, 1), 6, "equal-vertices"),
     ]
     if data_dir is None:
@@ -292,9 +298,11 @@ def by_graph(fitted: Mapping[str, list[Any]], held_out: Mapping[str, list[Any]])
 def cases_to_balance() -> list[Case]:
     """The graphs that the learned cost cuts."""
     return [
-        Case("by degree 2.1", lambda: degree_ordered(40_000, 40, 2.1, 21), 8, "cost"),
-        Case("by degree 2.5", lambda: degree_ordered(40_000, 40, 2.5, 22), 8, "cost"),
-        Case("density 2.5", lambda: density_blocked(40_000, 40, 2.5, 23), 8, "cost"),
+        Case("by degree 2.1", lambda: degree_ordered(40_000, 40, 2.1, 41), 8, "cost"),
+        Case("by degree 2.5", lambda: degree_ordered(40_000, 40, 2.5, 42), 8, "cost"),
+        Case("density 2.5", lambda: density_blocked(40_000, 40, 2.5, 43), 8, "cost"),
+        Case(EVEN[0], lambda: communities(40_000, 40, 64, 44), 8, "cost"),
+        Case(EVEN[1], lambda: grid(200, 3), 8, "cost"),
     ]
 
 
@@ -320,15 +328,12 @@ def cuts(graph: Any, num_parts: int, samples: Sequence[Any]) -> dict[str, Any]:
 
 
 def balance(
-    fitted: Mapping[str, list[Any]], options: argparse.Namespace, reference: Any, deadline: float
-) -> list[Balance]:
-    """Times the parts of every graph under every partitioner, until the deadline."""
+    fitted: Mapping[str, list[Any]], options: argparse.Namespace, reference: Any
+) -> Iterator[Balance]:
+    """Times the parts of every graph under every partitioner."""
     from jaxgraph import planner
 
-    rows = []
     for case in cases_to_balance():
-        if time.monotonic() > deadline:
-            break
         graph = with_features(case.make())
         for model, samples in fitted.items():
             for method, parts in cuts(graph, case.parts, samples).items():
@@ -343,13 +348,11 @@ def balance(
                 )
                 times = np.array([sample.seconds for sample in found])
                 repeat = float(np.median([sample.repeat_error for sample in found]))
-                counts = parts.counts()
-                extent = int(counts.min()), int(counts.max())
-                ratio = float(times.max() / times.mean())
-                rows.append(
-                    Balance(model, case.name, method, float(times.max()), ratio, repeat, extent)
+                slowest, nodes = float(times.max()), parts.counts()
+                yield Balance(
+                    *(model, case.name, method, slowest, slowest / float(times.mean())),
+                    *(repeat, (int(nodes.min()), int(nodes.max()))),
                 )
-    return rows
 
 
 def show_balance(rows: Sequence[Balance], console: Console) -> None:
@@ -361,14 +364,15 @@ def show_balance(rows: Sequence[Balance], console: Console) -> None:
     for row in rows:
         same = [r for r in rows if (r.model, r.graph) == (row.model, row.graph)]
         gain = min(r.slowest for r in same if r.method.startswith("equal")) / row.slowest
-        gains += [gain] if row.method == "cost" else []
+        gains += [gain] if row.method == "cost" and row.graph not in EVEN else []
         table.add_row(
             *(row.model, row.graph, row.method, f"{1e3 * row.slowest:.1f}"),
             *(f"{row.over_mean:.2f}", f"{row.repeat_error:.1%}"),
             *(f"{row.nodes[0]} to {row.nodes[1]}", f"{gain:.2f}"),
         )
     console.print(table)
-    console.print(f"geometric mean of the gains: {np.exp(np.mean(np.log(gains))):.2f}")
+    mean = np.exp(np.mean(np.log(gains)))
+    console.print(f"geometric mean of the gains of cost, unequal degrees: {mean:.2f}")
 
 
 def show(rows: Sequence[Row], console: Console) -> None:
@@ -382,30 +386,9 @@ def show(rows: Sequence[Row], console: Console) -> None:
     console.print(table)
 
 
-def main() -> None:
-    """Reads the command line, measures and prints."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--mode", choices=("domain", "sar"), default="domain")
-    parser.add_argument(
-        "--minutes",
-        type=float,
-        default=5.0,
-        help="half to fit, half held out; half as many again to balance",
-    )
-    parser.add_argument("--windows", type=int, default=8)
-    parser.add_argument("--core", type=int, help="run on this core alone, and count CPU seconds")
-    parser.add_argument("--balance", action="store_true", help="cut graphs by the learned cost")
-    parser.add_argument("--data-dir", type=Path, default=os.environ.get("JAXGRAPH_DATA"))
-    options = parser.parse_args()
-    if options.core is not None:  # Before jax starts its threads.
-        os.sched_setaffinity(0, {options.core})
-    from jaxgraph import planner, process
-
-    process.tune_process()
-    clock = time.perf_counter if options.core is None else time.process_time
-    reference = planner.Reference(clock=clock)
-    started, console = time.monotonic(), Console(width=130)
+def predict(options: argparse.Namespace, reference: Any, console: Console) -> list[dict[str, Any]]:
+    """Measures parts to learn from and parts held out, prints the errors; returns all figures."""
+    started = time.monotonic()
     found: list[dict[str, list[Any]]] = []
     data_dir = None if options.data_dir is None else Path(options.data_dir)
     for half, cases in enumerate((cases_to_fit(), cases_held_out(data_dir)), start=1):
@@ -420,18 +403,53 @@ def main() -> None:
     console.print(by_graph(*found))
     show(rows, console)
     measured = [
-        dataclasses.asdict(sample) | {"role": role}
+        dataclasses.asdict(sample) | {"role": role, "model": name}
         for role, samples in zip(("fitted", "held out"), found, strict=True)
-        for each in samples.values()
+        for name, each in samples.items()
         for sample in each
     ]
-    figures = [*map(dataclasses.asdict, rows), *measured]
+    return [*map(dataclasses.asdict, rows), *measured]
+
+
+def read_fitted(options: argparse.Namespace) -> dict[str, list[Any]]:
+    """The samples to learn from in the figures of an earlier run."""
+    from jaxgraph.planner import Access, Sample
+
+    samples: dict[str, list[Any]] = {name: [] for name in options.models}
+    for row in json.loads(options.balance.read_text())["rows"]:
+        if row.pop("role", None) == "fitted" and row["model"] in samples:
+            access = Access(**row.pop("access"))
+            samples[row.pop("model")].append(Sample(access=access, **row))
+    return samples
+
+
+def main() -> None:
+    """Reads the command line, measures and prints."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--mode", choices=("domain", "sar"), default="domain")
+    parser.add_argument("--minutes", type=float, default=5.0, help="half to fit, half held out")
+    parser.add_argument("--windows", type=int, default=8)
+    parser.add_argument("--core", type=int, help="run on this core alone, and count CPU seconds")
+    parser.add_argument("--balance", type=Path, metavar="FIGURES", help="cut by the cost learned")
+    parser.add_argument("--data-dir", type=Path, default=os.environ.get("JAXGRAPH_DATA"))
+    options = parser.parse_args()
+    keep_freed_memory("benchmarks.cost_model")
+    if options.core is not None:  # Before jax starts its threads.
+        os.sched_setaffinity(0, {options.core})
+    from jaxgraph import planner, process
+
+    process.tune_process()
+    clock = time.perf_counter if options.core is None else time.process_time
+    reference = planner.Reference(clock=clock)
+    console = Console(width=130)
+    if options.balance is None:
+        figures = predict(options, reference, console)
+    else:
+        rows = list(balance(read_fitted(options), options, reference))
+        show_balance(rows, console)
+        figures = [dataclasses.asdict(row) for row in rows]
     write_figures(options.json, figures)
-    if options.balance:
-        end = time.monotonic() + 30 * options.minutes
-        balanced = balance(found[0], options, reference, end)
-        show_balance(balanced, console)
-        write_figures(options.json, [*figures, *map(dataclasses.asdict, balanced)])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
 import json
+import os
+import sys
 from pathlib import Path
 
 import jax
@@ -8,7 +10,7 @@ import pytest
 import benchmarks
 from benchmarks import compile_time, cost_model, gpu_steps, locality
 from benchmarks.__main__ import programs
-from benchmarks.command_line import make_parser, write_figures
+from benchmarks.command_line import KEPT_MEMORY, keep_freed_memory, make_parser, write_figures
 from benchmarks.generated import OGBN_PRODUCTS, Shape
 from jaxgraph.planner import FEATURES, Access, Sample
 
@@ -45,6 +47,20 @@ def test_figures_are_written_on_request(tmp_path: Path):
     write_figures(parser.parse_args(["--json", str(tmp_path / "a.json")]).json, [{"seconds": 1.5}])
     written = json.loads((tmp_path / "a.json").read_text())
     assert written == {"jax": jax.__version__, "rows": [{"seconds": 1.5}]}
+
+
+def test_a_program_starts_anew_once_with_memory_that_stays(monkeypatch: pytest.MonkeyPatch):
+    started = []
+    monkeypatch.setattr(os, "execve", lambda *arguments: started.append(arguments))
+    monkeypatch.setattr(sys, "argv", ["benchmarks/roc.py", "--rounds", "3"])
+    keep_freed_memory("benchmarks.roc")
+    (_, command, environment) = started.pop()
+    assert command[1:] == ["-m", "benchmarks.roc", "--rounds", "3"]
+    assert KEPT_MEMORY.items() <= environment.items()
+    for name, value in KEPT_MEMORY.items():
+        monkeypatch.setenv(name, value)
+    keep_freed_memory("benchmarks.roc")
+    assert not started
 
 
 def test_sets_of_features_are_compared_on_parts_held_out():

@@ -8,20 +8,55 @@ edges after it counts them for all ends. So trying a bound takes time linear in 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from jaxgraph.graph import Graph
+from jaxgraph.partition.assignment import Partition
 from jaxgraph.partition.node_cost import NodeCost
-from jaxgraph.partition.sorting import counting_argsort, index_dtype
+from jaxgraph.partition.report import count_halo_pairs
+from jaxgraph.partition.sorting import counting_argsort, index_dtype, inverse_permutation
 
-__all__ = ["cost_ranges"]
+__all__ = ["cheapest_ranges", "cost_ranges"]
 
 _PRECISION = 2e-3
 """Relative precision of the slowest part's cost. Predictions err by over ten times as much."""
 _CAPS = 24
 """Bounds tried for the number of nodes of the largest part, if padding has a cost."""
+
+
+def cheapest_ranges(
+    graph: Graph, node_cost: NodeCost, ranks: Sequence[np.ndarray | None], num_parts: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Cuts each of some orders by ``cost_ranges``, and keeps that with the cheapest slowest part.
+
+    The costs that are compared are whole: with room for halo rows, which no range has by itself.
+
+    Args:
+        graph: the graph.
+        node_cost: the cost of parts, of the nodes of the graph.
+        ranks: at least one; int [num_nodes], the place of each node, or None: the graph's order.
+        num_parts: at most num_nodes.
+
+    Returns:
+        int32 [num_nodes], the part of each node; and the rank whose ranges these are.
+    """
+    found = []
+    for rank in ranks:
+        order = np.arange(graph.num_nodes) if rank is None else inverse_permutation(rank)
+        sizes = np.diff(cost_ranges(graph, node_cost, order, num_parts))
+        assignment = np.empty(graph.num_nodes, np.int32)
+        assignment[order] = np.repeat(np.arange(num_parts, dtype=np.int32), sizes)
+        found.append((assignment, rank))
+    if len(found) == 1:
+        return found[0]
+    slowest = []
+    for assignment, _ in found:
+        pairs = count_halo_pairs(graph, Partition(assignment, num_parts))
+        slowest.append(node_cost.of_parts(assignment, pairs).max())
+    return found[int(np.argmin(slowest))]
 
 
 def cost_ranges(

@@ -15,6 +15,7 @@ from scipy.sparse import csgraph
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import check_graph
 from jaxgraph.partition.adjacency import undirected_adjacency
+from jaxgraph.partition.assignment import checked_num_parts
 from jaxgraph.partition.choices import checked_choice
 from jaxgraph.partition.metis import metis_assignment
 from jaxgraph.partition.sorting import counting_argsort, inverse_permutation
@@ -24,6 +25,8 @@ __all__ = ["locality_rank", "orders"]
 
 _NODES_PER_GROUP = 1500
 """Nodes of a METIS group: rows of 128 float32 features take 768 KB of a cache of 1 MB."""
+_GROUPS_PER_PART = 16
+"""Groups at least in a part that is a range of the order: few of them are cut."""
 
 
 def orders() -> list[str]:
@@ -32,7 +35,7 @@ def orders() -> list[str]:
 
 
 def locality_rank(
-    graph: Graph, order: str, seed: int = 0, *, nodes_per_group: int | None = None
+    graph: Graph, order: str, seed: int = 0, *, num_parts: int | None = None
 ) -> np.ndarray:
     """Numbers the nodes of a graph so that neighbours have near numbers.
 
@@ -44,13 +47,15 @@ def locality_rank(
             finds communities and takes longest, and by degree inside a group, so that consecutive
             rows have about equal lengths.
         seed: seed of METIS, from 0 to 2**32 - 1.
-        nodes_per_group: most nodes of a METIS group; None: about 1500.
+        num_parts: parts that will be ranges of the order. The groups of METIS are then 16 per part
+            at least, with about equally many nodes and equally many edges: left to itself, METIS
+            gathers nodes of high degree in a few groups. None: the order is not cut.
 
     Returns:
         int32 [num_nodes], the rank of each node: a permutation.
 
     Raises:
-        ValueError: the order is unknown, or the seed out of range.
+        ValueError: the order is unknown, the seed out of range, or num_parts no positive integer.
         RuntimeError: METIS crashed, failed, or did not end in time.
 
     References:
@@ -59,12 +64,12 @@ def locality_rank(
     """
     check_graph(graph, "locality_rank(graph, order)")
     chosen, seed = _ORDERS[checked_choice("order", order, orders())], checked_seed("seed", seed)
-    group = min(nodes_per_group or _NODES_PER_GROUP, _NODES_PER_GROUP)
-    by_rank = chosen(graph, seed, group)
+    parts = None if num_parts is None else checked_num_parts(num_parts)
+    by_rank = chosen(graph, seed, parts)
     return inverse_permutation(by_rank.astype(np.int32))
 
 
-def _by_search(graph: Graph, seed: int, nodes_per_group: int) -> np.ndarray:
+def _by_search(graph: Graph, seed: int, num_parts: int | None) -> np.ndarray:
     adjacency = undirected_adjacency(graph.senders, graph.receivers, graph.num_nodes)
     entries = np.ones(adjacency.neighbours.size, np.int8)
     # csgraph accepts a csr_matrix in every version of scipy.
@@ -74,19 +79,22 @@ def _by_search(graph: Graph, seed: int, nodes_per_group: int) -> np.ndarray:
     return csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=True)
 
 
-def _by_degree(graph: Graph, seed: int, nodes_per_group: int) -> np.ndarray:
+def _by_degree(graph: Graph, seed: int, num_parts: int | None) -> np.ndarray:
     degrees = graph.in_degrees() + graph.out_degrees()
     largest = int(degrees.max())
     return counting_argsort(largest - degrees, largest + 1)
 
 
-def _by_group(graph: Graph, seed: int, nodes_per_group: int) -> np.ndarray:
-    num_groups = -(-graph.num_nodes // nodes_per_group)
-    group = metis_assignment(graph, num_groups, seed=seed)
-    by_degree = _by_degree(graph, seed, nodes_per_group)
+def _by_group(graph: Graph, seed: int, num_parts: int | None) -> np.ndarray:
+    num_groups, balance = -(-graph.num_nodes // _NODES_PER_GROUP), "nodes"
+    if num_parts is not None:
+        least = min(graph.num_nodes, _GROUPS_PER_PART * num_parts)
+        num_groups, balance = max(num_groups, least), "edges"
+    group = metis_assignment(graph, num_groups, seed=seed, balance=balance)
+    by_degree = _by_degree(graph, seed, num_parts)
     return by_degree[counting_argsort(group[by_degree], num_groups)]
 
 
-_ORDERS: Mapping[str, Callable[[Graph, int, int], np.ndarray]] = MappingProxyType(
+_ORDERS: Mapping[str, Callable[[Graph, int, int | None], np.ndarray]] = MappingProxyType(
     {"rcm": _by_search, "degree": _by_degree, "metis": _by_group}
 )

@@ -47,7 +47,8 @@ class NodeCost:
         per_halo_row: of a row of another part that the part's edges read.
         per_padded_row: of a row of the largest part, to whose rows all parts are padded.
         per_padded_halo_row: of a row of room for the halo: every part has room for as many rows of
-            each other part as the largest pair has. It moves no cut.
+            each other part as the largest pair has. It decides between orders of the nodes, and
+            moves no cut of an order.
         per_part: constant cost of a part.
         misses: costs of reading past caches.
 

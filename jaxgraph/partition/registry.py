@@ -17,21 +17,16 @@ from jaxgraph.graph import Graph
 from jaxgraph.kinds import check_graph
 from jaxgraph.partition.assignment import Partition, checked_num_parts
 from jaxgraph.partition.choices import checked_choice
-from jaxgraph.partition.cost_ranges import cost_ranges
+from jaxgraph.partition.cost_ranges import cheapest_ranges
 from jaxgraph.partition.hashing import hash_assignment
 from jaxgraph.partition.locality import locality_rank, orders
 from jaxgraph.partition.metis import BALANCES, OBJECTIVES, metis_assignment
 from jaxgraph.partition.node_cost import NodeCost, checked_node_cost
 from jaxgraph.partition.ranges import equal_edges_assignment, equal_vertices_assignment
 from jaxgraph.partition.shuffling import random_assignment
-from jaxgraph.partition.sorting import inverse_permutation
 from jaxgraph.seeds import checked_seed
 
 __all__ = ["check_names", "costless_methods", "methods", "partition"]
-
-
-_GROUPS_PER_PART = 16
-"""Least number of METIS groups per part, so that few groups are cut."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +37,6 @@ class _Request:
     seed: int
     balance: str
     objective: str
-    rank: np.ndarray | None
-    node_cost: NodeCost | None
 
 
 @dataclass(frozen=True)
@@ -51,17 +44,13 @@ class _Method:
     """A partitioner: its function, and the balances and objectives that it offers.
 
     Args:
-        assign: the function.
+        assign: the function; None: it cuts by a cost of the nodes, which the others do not take.
         balances, objectives: names.
-        order: the order of the nodes if the caller names none.
-        takes_cost: whether it needs a cost of the nodes; the others take none.
     """
 
-    assign: Callable[[Graph, _Request], np.ndarray]
+    assign: Callable[[Graph, _Request], np.ndarray] | None
     balances: Sequence[str] = ("nodes",)
     objectives: Sequence[str] = ("cut",)
-    order: str | None = None
-    takes_cost: bool = False
 
 
 def _hash(graph: Graph, request: _Request) -> np.ndarray:
@@ -90,15 +79,6 @@ def _metis(graph: Graph, request: _Request) -> np.ndarray:
     )
 
 
-def _cost(graph: Graph, request: _Request) -> np.ndarray:
-    assert request.rank is not None and request.node_cost is not None
-    by_rank = inverse_permutation(request.rank)
-    cuts = cost_ranges(graph, request.node_cost, by_rank, request.num_parts)
-    assignment = np.empty(graph.num_nodes, np.int32)
-    assignment[by_rank] = np.repeat(np.arange(request.num_parts, dtype=np.int32), np.diff(cuts))
-    return assignment
-
-
 _METHODS: Mapping[str, _Method] = MappingProxyType(
     {
         "hash": _Method(_hash),
@@ -106,7 +86,7 @@ _METHODS: Mapping[str, _Method] = MappingProxyType(
         "equal-vertices": _Method(_equal_vertices),
         "equal-edges": _Method(_equal_edges, balances=("nodes", "edges")),
         "metis": _Method(_metis, balances=BALANCES, objectives=OBJECTIVES),
-        "cost": _Method(_cost, order="metis", takes_cost=True),
+        "cost": _Method(None),
     }
 )
 
@@ -118,7 +98,7 @@ def methods() -> list[str]:
 
 def costless_methods() -> list[str]:
     """Returns the names of the methods that need no ``node_cost``."""
-    return [name for name, method in _METHODS.items() if not method.takes_cost]
+    return [name for name, method in _METHODS.items() if method.assign is not None]
 
 
 def partition(
@@ -147,7 +127,8 @@ def partition(
         objective: what METIS minimises: "cut" (edges between parts) or "volume" (rows to send).
         order: order of the nodes of a part in memory, which affects only speed, even with one part:
             None, as in the graph; or "rcm", "degree" or "metis", see ``locality_rank``. Method
-            "cost" cuts ranges of this order, None: "metis".
+            "cost" cuts ranges of this order; None: of the graph's own order or of "metis",
+            whichever is predicted to cost less.
         node_cost: for method "cost": float [num_nodes], the cost of each node with the edges that
             enter it; or a ``NodeCost``, which includes halo rows and padding, such as that of
             ``jaxgraph.planner.node_cost(model, graph)``.
@@ -174,11 +155,16 @@ def partition(
             f"num_parts: got {num_parts} for a graph of {graph.num_nodes} nodes; expected at most "
             f"one part per node. Use num_parts={graph.num_nodes} or fewer."
         )
-    chosen = _METHODS[method]
-    cost = _checked_cost(method, chosen, node_cost, graph.num_nodes)
-    rank = _rank(graph, chosen, order, seed, num_parts)
-    request = _Request(num_parts, seed, balance, objective, rank, cost)
-    assignment = chosen.assign(graph, request)
+    assign = _METHODS[method].assign
+    if assign is None:
+        cost = checked_node_cost(node_cost, graph.num_nodes)
+        ranks = _ranks_to_cut(graph, order, seed, num_parts)
+        assignment, rank = cheapest_ranges(graph, cost, ranks, num_parts)
+        return Partition(assignment, num_parts, method, rank)
+    if node_cost is not None:
+        raise ValueError(f"node_cost: {method!r} takes no cost of nodes; use method='cost'.")
+    rank = None if order is None else locality_rank(graph, order, seed)
+    assignment = assign(graph, _Request(num_parts, seed, balance, objective))
     return Partition(assignment, num_parts, method, rank)
 
 
@@ -202,25 +188,12 @@ def check_names(
     _check_offered("objective", objective, method, chosen.objectives)
 
 
-def _rank(
-    graph: Graph, chosen: _Method, order: str | None, seed: int, num_parts: int
-) -> np.ndarray | None:
-    if order is None and chosen.order is None:
-        return None
-    group = None
-    if chosen.order is not None:
-        group = -(-graph.num_nodes // (num_parts * _GROUPS_PER_PART))
-    return locality_rank(graph, order or chosen.order or "", seed, nodes_per_group=group)
-
-
-def _checked_cost(
-    method: str, chosen: _Method, node_cost: ArrayLike | NodeCost | None, num_nodes: int
-) -> NodeCost | None:
-    if chosen.takes_cost:
-        return checked_node_cost(node_cost, num_nodes)
-    if node_cost is not None:
-        raise ValueError(f"node_cost: {method!r} takes no cost of nodes; use method='cost'.")
-    return None
+def _ranks_to_cut(
+    graph: Graph, order: str | None, seed: int, num_parts: int
+) -> list[np.ndarray | None]:
+    """The orders whose ranges a cost compares, as ranks; None: the graph's own."""
+    rank = locality_rank(graph, order or "metis", seed, num_parts=num_parts)
+    return [rank] if order else [None, rank]
 
 
 def _check_offered(argument: str, name: str, method: str, offered: Sequence[str]) -> None:

@@ -119,6 +119,11 @@ def test_refuses_other_names(order: Any) -> None:
         locality_rank(SMALL_GRAPHS[0], order)
 
 
+def test_refuses_other_numbers_of_parts() -> None:
+    with pytest.raises(ValueError, match="num_parts: got 0; expected at least 1"):
+        locality_rank(SMALL_GRAPHS[0], "metis", num_parts=0)
+
+
 @settings(deadline=None)
 @given(st.data())
 def test_ranks_move_rows_and_leave_shapes_and_halos(data: st.DataObject) -> None:
