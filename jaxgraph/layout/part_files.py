@@ -318,7 +318,9 @@ def _check_facts(facts: GraphFacts, manifest: Manifest, nodes: int) -> None:
         "graph.splits": (set(facts.splits), splits),
     }
     of_classes = facts.train_class_counts
-    if of_classes is not None:
+    one_class = "labels" in shapes and not manifest.multilabel and "train" in splits
+    pairs["graph.train_class_counts"] = (of_classes is not None, one_class)
+    if of_classes is not None and one_class:
         pairs["graph.train_class_counts"] = (
             (len(of_classes), sum(of_classes)),
             (facts.num_classes, facts.splits.get("train")),
