@@ -55,7 +55,8 @@ def check_manifest(manifest: Manifest) -> None:
     )
     for name in ("halo_units", "reach_units"):
         sizes = [len(row) for row in getattr(manifest, name)]
-        _expect(name, sizes == [parts] * parts, f"of rows of {sizes}", f"{parts} rows of {parts}")
+        fits = len(sizes) == parts and set(sizes) == {parts}
+        _expect(name, fits, f"of rows of {sizes}", f"{parts} rows of {parts}")
         own = [row[part] for part, row in enumerate(getattr(manifest, name))]
         _expect(name, not any(own), f"{own} on its diagonal", "0: a part sends itself nothing")
     if manifest.mode == "domain":

@@ -289,11 +289,15 @@ def _check_file(what: str, file: ArrayFile, dtypes: re.Pattern[str]) -> None:
 
 def _check_sizes(manifest: Manifest, parts: tuple[PartFiles, ...]) -> None:
     """Checks that no array has other padding than its slack: one forged size takes no memory."""
-    for name, shape, _ in manifest.shapes:
+    shapes = {name: shape for name, shape, _ in manifest.shapes}
+    for name, shape in shapes.items():
         largest = [max(sizes) for sizes in zip(*(p.arrays[name].shape for p in parts), strict=True)]
         slack = manifest.slack(name, len(shape))
+        # A part without repeated edges has no repetitions, others one for each edge.
+        edges = f"{name.removesuffix('/repetition')}/by_receiver/neighbors"
+        others = set(map(max, shapes.get(edges, ()), (1,)))
         for size, most, more in zip(shape, largest, slack, strict=False):
-            if size not in (most, more, most + more, max(most, 1)):
+            if size not in {most, more, most + more, max(most, 1)} | others:
                 raise ValueError(
                     f"manifest.shapes[{name}] is {list(shape)}; expected {largest}, the largest of "
                     f"all parts, and slack of {list(slack)}"
@@ -318,7 +322,9 @@ def _check_facts(facts: GraphFacts, manifest: Manifest, nodes: int) -> None:
         "graph.splits": (set(facts.splits), splits),
     }
     of_classes = facts.train_class_counts
-    if of_classes is not None:
+    one_class = "labels" in shapes and not manifest.multilabel and "train" in splits
+    pairs["graph.train_class_counts"] = (of_classes is not None, one_class)
+    if of_classes is not None and one_class:
         pairs["graph.train_class_counts"] = (
             (len(of_classes), sum(of_classes)),
             (facts.num_classes, facts.splits.get("train")),
