@@ -250,7 +250,7 @@ def dropout(shard: Shard, x: Features, key: jax.Array | None, *, rate: float) ->
     does not change it.
 
     Args:
-      shard: the shard, under `spmd`.
+      shard: a graph, on one device, or the shard, under `spmd`.
       x: float [rows, features], with or without aggregate, sparse, or this device's columns of all
         nodes.
       key: scalar random key, the same on every device; may be None where the rate is 0.

@@ -216,7 +216,7 @@ def test_tasks_that_do_not_fit_the_graph_or_the_model_are_refused() -> None:
     model = SmallNet()
     for task, message in (
         (NodeRegression(), r"no node array 'target' .*node arrays: y\).*with_nodes\(target="),
-        (NodeRegression("y"), r"shape \(60, 3\); .*'y' expects \[60, 2\].*out_features=2"),
+        (NodeRegression("y"), r"shape \[60, 3\]; .*'y' expects \[60, 2\].*out_features=2"),
         (NodeClassification(class_weights=(1, 2)), "class_weights has 2 .* 3 outputs"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -31,7 +30,6 @@ def with_notes(
       The function, which adds notes to an exception and raises it again.
     """
 
-    @functools.wraps(message_fn)
     def message(*ends: Pytree) -> Pytree:
         try:
             return message_fn(*ends)
