@@ -70,8 +70,8 @@ class GraphCounts:
             value = _whole(getattr(self, name))
             if value is None or not fewest <= value <= MOST:
                 raise ValueError(
-                    f"{name} is {getattr(self, name)!r}; expected a whole number, at least {fewest} "
-                    f"and at most {MOST:.0e}"
+                    f"{name} is {getattr(self, name)!r}; expected a whole number, at least "
+                    f"{fewest} and at most {MOST:.0e}"
                 )
             object.__setattr__(self, name, value)
         checked_choice("degrees", self.degrees, DEGREES)
