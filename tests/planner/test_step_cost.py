@@ -49,8 +49,8 @@ MODELS: dict[str, tuple[type[nnx.Module], dict[str, Any]]] = {
 ALL = [
     pytest.param(model, mode, marks=() if (model, mode) in FEW else pytest.mark.full)
     for index, model in enumerate(MODELS)
-    for mode in list(MODES)[: None if index < 4 else 2]
-] + [pytest.param(model, "p3", marks=pytest.mark.full) for model in list(MODELS)[4:]]
+    for mode in (MODES if index < 4 else ("domain", "sar", "p3"))
+]
 
 
 def make_graph(model: str) -> Graph:
