@@ -16,7 +16,15 @@ from jaxgraph.cli.info import versions
 from jaxgraph.cli.json_file import write_json
 from jaxgraph.cli.limits import Number, OneOf, option_name
 from jaxgraph.cli.output import Output
-from jaxgraph.cli.plan_report import advice, plan_picture, plan_table, policies, reasons, row_of
+from jaxgraph.cli.plan_report import (
+    advice,
+    check_can_draw,
+    plan_picture,
+    plan_table,
+    policies,
+    reasons,
+    row_of,
+)
 from jaxgraph.cli.recipes import MODELS, Recipe, build_layers, build_model, recipe
 from jaxgraph.graph import Graph
 from jaxgraph.graph_facts import facts_of
@@ -72,7 +80,7 @@ class PlanOptions(GraphOptions):
         Number(above=0),
     ] = None
     model: Annotated[
-        str, _model_option(help="gcn, sage, gat, gatv2, gin or deepgcn."), OneOf(tuple(MODELS))
+        str, _model_option(help=f"One of {', '.join(MODELS)}."), OneOf(tuple(MODELS))
     ] = "gcn"
     hidden: Annotated[
         int | None, _model_option(help="Width of hidden layers, per head."), Number(least=1)
@@ -130,6 +138,8 @@ def run_plan(options: PlanOptions) -> None:
     """Find what training would cost on a machine, and how to run it there; nothing is run."""
     for name in ("save", "json", "plot"):
         check_writable(f"--{name}", getattr(options, name))
+    if options.plot is not None:
+        check_can_draw()
     # Nothing runs here, and a GPU that is there is left alone. The process is the command's own.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     from jaxgraph.planner import find_target
@@ -247,9 +257,10 @@ def _title(options: PlanOptions, settings: Recipe, target: "Target") -> str:
         f"{options.nodes:,.0f} nodes, {options.edges:,.0f} edges ({options.degrees} degrees)"
     )
     heads = "" if settings.heads is None else f", {settings.heads} heads"
+    how = f"compiled for {target.compiled_for}" if options.compile else "predicted, not compiled"
     return (
         f"{settings.model}, {settings.layers} layers of {settings.hidden}{heads}, on {graph}: "
-        f"{target.name} on {target.hosts} host(s), compiled for {target.compiled_for}"
+        f"{target.name} on {target.hosts} host(s), {how}"
     )
 
 

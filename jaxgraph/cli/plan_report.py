@@ -1,5 +1,6 @@
 """The table of a plan, what is known of its modes, and its picture."""
 
+import importlib.util
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,15 @@ from jaxgraph.cli.display import byte_text, second_text
 if TYPE_CHECKING:
     from jaxgraph.planner import Considered
 
-__all__ = ["advice", "plan_picture", "plan_table", "policies", "reasons", "row_of"]
+__all__ = [
+    "advice",
+    "check_can_draw",
+    "plan_picture",
+    "plan_table",
+    "policies",
+    "reasons",
+    "row_of",
+]
 
 FEW, MANY = 0.05, 1.0
 """Rows of other parts over own rows: as on meshes, and where they are most of the graph."""
@@ -161,23 +170,22 @@ def advice(found: Sequence["Considered"], source: Any) -> list[str]:
     return lines
 
 
+def check_can_draw() -> None:
+    """Raises a ValueError if Matplotlib, which draws the picture, is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError("--plot: drawing needs matplotlib: pip install 'jaxgraph[plot]'")
+
+
 def plan_picture(by_count: Mapping[int, Sequence["Considered"]], path: Path) -> None:
     """Draws memory per device over the number of devices, a line for each mode.
 
     Args:
         by_count: The ways to run a model, by the number of devices.
         path: Of the image; its suffix is its format.
-
-    Raises:
-        ValueError: Matplotlib is not installed.
     """
-    try:
-        from matplotlib import rc_context  # pyright: ignore[reportMissingImports]
-        from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise ValueError(
-            "--plot: drawing needs matplotlib: pip install 'jaxgraph[plot]'"
-        ) from error
+    from matplotlib import rc_context  # pyright: ignore[reportMissingImports]
+    from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
+
     lines: dict[str, dict[int, float]] = {}
     for count, found in by_count.items():
         for each in found:

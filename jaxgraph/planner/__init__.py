@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Feature,
         part_features,
     )
+    from jaxgraph.planner.cost.layer_times import LayerTimes
     from jaxgraph.planner.cost.linear_model import (
         CostModel,
         PredictionError,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "choice": ("Considered", "StepTimes", "choose", "consider"),
+    "cost.layer_times": ("LayerTimes",),
     "cost.linear_model": ("CostModel", "PredictionError", "Sample", "fit_layers", "node_cost"),
     "cost.features": (
         *("DEFAULT", "EDGES_ONLY", "FEATURES", "NODES_AND_EDGES", "ROC_PRINTED"),
@@ -83,6 +85,7 @@ __all__ = [
     "DryRun",
     "Feature",
     "GraphCounts",
+    "LayerTimes",
     "MemoryPlan",
     "MemorySchedule",
     "Needed",

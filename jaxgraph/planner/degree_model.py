@@ -27,6 +27,8 @@ DEGREES = ("power-law", "uniform")
 """Models of degrees: a power law, or edges between uniformly drawn nodes."""
 METHODS = ("metis", "hash")
 """Partitioners that there is a model of."""
+MOST = 10**15
+"""The largest count."""
 HALO_SHARE = 1.0
 """Rows of other parts over own rows that METIS is assumed to leave, where no share is given. At 8
 parts it left 0.29 of Cora and 0.69 of Coauthor-CS; of meshes 0.01."""
@@ -66,9 +68,10 @@ class GraphCounts:
         least = {"num_nodes": 1, "num_edges": 0, "num_features": 1, "num_classes": 1}
         for name, fewest in least.items():
             value = _whole(getattr(self, name))
-            if value is None or value < fewest:
+            if value is None or not fewest <= value <= MOST:
                 raise ValueError(
-                    f"{name} is {getattr(self, name)!r}; expected a whole number, at least {fewest}"
+                    f"{name} is {getattr(self, name)!r}; expected a whole number, at least "
+                    f"{fewest} and at most {MOST:.0e}"
                 )
             object.__setattr__(self, name, value)
         checked_choice("degrees", self.degrees, DEGREES)

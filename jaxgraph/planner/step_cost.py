@@ -21,7 +21,7 @@ from jaxgraph.train.task import Task
 
 __all__ = ["TEMPORARY_MARGIN", "DryRun", "Memory", "dry_run"]
 
-TEMPORARY_MARGIN = 1.25
+TEMPORARY_MARGIN = 1.4
 """Predicted temporary memory over compiled, at most; below it a step is compiled to be sure."""
 
 

@@ -3,15 +3,24 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import optax
 import pytest
 from flax import nnx
 
 from jaxgraph import nn
 from jaxgraph.datasets import load
-from jaxgraph.layout.manifest import Manifest
 from jaxgraph.parallel import make_mesh, shard
-from jaxgraph.planner import GraphCounts, Option, choose, consider, load_plan
+from jaxgraph.partition import partition
+from jaxgraph.planner import (
+    Access,
+    CostModel,
+    GraphCounts,
+    LayerTimes,
+    choose,
+    consider,
+    load_plan,
+)
 from jaxgraph.planner.choice import NEAR
 
 COUNTS = GraphCounts(20_000, 200_000, 32, 4)
@@ -70,24 +79,30 @@ def test_the_least_limit_that_works_is_named_and_works() -> None:
     assert choose(*arguments, memory_limit=int(least), **chosen).memory == int(least)
 
 
-def test_a_cost_model_orders_the_modes() -> None:
-    class DomainIsSlow:
-        name = "by hand"
-
-        def seconds(self, model: nnx.Module, manifest: Manifest, option: Option) -> float:
-            return 100.0 if manifest.mode == "domain" else 1.0
-
-    plan = choose(
+def test_a_cost_model_tells_the_time_of_the_slowest_part() -> None:
+    graph = load("chung-lu", num_nodes=300, degree=6, num_features=32, num_classes=4, seed=0)
+    hub = CostModel(
+        "GCNConv 32->16", "domain", "", Access(16, 64), ("edges",), np.eye(1), np.ones(1)
+    )
+    found = consider(
         make_model(),
-        COUNTS,
+        graph,
         "cpux2",
         ADAM,
         methods=["hash"],
         compile=False,
-        cost_model=DomainIsSlow(),
+        cost_model=LayerTimes([hub, hub], graph),
     )
-    assert plan.option.schedule == "sar" and plan.timed_by == "by hand"
-    assert 1 <= plan.seconds < 100
+    parts = partition(graph, 2, method="hash")
+    most = np.bincount(parts.assignment[graph.receivers], minlength=2).max()
+    for each in found:
+        assert each.run is not None
+        computed = each.seconds - each.run.communication + each.run.hidden
+        assert computed == pytest.approx(2 * most, rel=1e-3)
+    gat = nn.GAT(32, 16, 4, rngs=nnx.Rngs(0))
+    times = LayerTimes([hub, hub], graph)
+    with pytest.raises(ValueError, match="knows layers GCNConv, GCNConv; the model has GATConv"):
+        choose(gat, graph, "cpux2", ADAM, compile=False, methods=["hash"], cost_model=times)
 
 
 def test_mistakes() -> None:

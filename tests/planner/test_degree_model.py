@@ -63,6 +63,7 @@ def test_the_shapes_are_those_of_a_graph(degrees: str, method: str) -> None:
     ("wrong", "message"),
     [
         ({"num_nodes": -1}, "num_nodes is -1"),
+        ({"num_nodes": 1e30}, "at most 1e"),
         ({"num_edges": 2.5}, "num_edges is 2.5"),
         ({"num_features": None}, "num_features is None"),
         ({"num_classes": float("nan")}, "num_classes is nan"),

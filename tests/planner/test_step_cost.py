@@ -3,8 +3,10 @@
 from typing import Any
 
 import jax
+import numpy as np
 import optax
 import pytest
+import scipy.sparse
 from flax import nnx
 
 from jaxgraph import nn
@@ -12,9 +14,11 @@ from jaxgraph.analysis.liveness import temporary_bytes
 from jaxgraph.analysis.traced import argument_bytes, live_steps, sent_by_link
 from jaxgraph.analysis.traffic import traffic_by_link
 from jaxgraph.datasets import load
+from jaxgraph.graph import Graph
 from jaxgraph.parallel import make_mesh, shard
 from jaxgraph.partition import partition
 from jaxgraph.planner.step_cost import TEMPORARY_MARGIN
+from jaxgraph.train.regression import NodeRegression
 from jaxgraph.train.step import trace_train_step
 from tests.compilation import AS_USERS_DO
 
@@ -26,29 +30,54 @@ MODES: dict[str, dict[str, Any]] = {
     "p3": {"mode": "p3"},
     "p3-sar-pushed": {"mode": "p3", "rest": "sar", "topology": "pushed", "chunks": 3},
 }
-FEW = [("gcn", "sar"), ("sage", "domain"), ("gcn", "p3-sar-pushed")]
+FEW = [("gcn", "sar"), ("sage", "domain"), ("gcn", "p3-sar-pushed"), ("sparse", "sar")]
+MODELS: dict[str, tuple[type[nnx.Module], dict[str, Any]]] = {
+    "gcn": (nn.GCN, {}),
+    "sage": (nn.GraphSAGE, {}),
+    "gat": (nn.GAT, {"num_heads": 2}),
+    "gatv2": (nn.GATv2, {"num_heads": 2}),
+    "transformer": (nn.Transformer, {"num_heads": 2}),
+    "pna": (nn.PNA, {"delta": 1.0}),
+    "appnp": (nn.APPNP, {}),
+    "gcnii": (nn.GCNII, {}),
+    "gine": (nn.GINE, {"edge_features": 4}),
+    "weights": (nn.GCN, {}),
+    "named": (nn.GCN, {}),
+    "sparse": (nn.GCN, {}),
+    "regression": (nn.GraphSAGE, {}),
+}
 ALL = [
     pytest.param(model, mode, marks=() if (model, mode) in FEW else pytest.mark.full)
-    for model in ("gcn", "sage", "gat", "gatv2")
-    for mode in MODES
+    for index, model in enumerate(MODELS)
+    for mode in (MODES if index < 4 else ("domain", "sar", "p3"))
 ]
 
 
-def make_model(name: str) -> nnx.Module:
-    shared: dict[str, Any] = {"norm": "batch", "dropout": 0.5, "rngs": nnx.Rngs(0)}
-    if name in ("gat", "gatv2"):
-        kind = nn.GAT if name == "gat" else nn.GATv2
-        return kind(32, 16, 5, num_heads=2, **shared)
-    return (nn.GCN if name == "gcn" else nn.GraphSAGE)(32, 32, 5, **shared)
+def make_graph(model: str) -> Graph:
+    graph = load("random", num_nodes=6000, degree=6, num_features=32, num_classes=5, seed=0)
+    ones, edges = np.ones((6000, 5), np.float32), np.ones((graph.num_edges, 4), np.float32)
+    if model == "sparse":
+        kept = np.arange(6000 * 32).reshape(6000, 32) % 10 == 0
+        return graph.replace(nodes=scipy.sparse.csr_array(np.where(kept, graph.nodes, 0)))
+    changed = {
+        "gine": lambda: graph.replace(edges=edges),
+        "weights": lambda: graph.replace(edge_weight=edges[:, 0]),
+        "named": lambda: graph.with_edges(length=edges),
+        "regression": lambda: graph.with_nodes(heat=ones),
+    }
+    return changed.get(model, lambda: graph)()
 
 
 @pytest.mark.parametrize(("model", "mode"), ALL)
 def test_arguments_and_bytes_are_exact_and_temporaries_not_above(model: str, mode: str) -> None:
-    graph = load("random", num_nodes=6000, degree=6, num_features=32, num_classes=5, seed=0)
+    graph, (kind, options) = make_graph(model), MODELS[model]
+    width = 16 if "num_heads" in options else 32
+    made = kind(32, width, 5, norm="batch", dropout=0.5, rngs=nnx.Rngs(0), **options)
+    task = NodeRegression("heat") if model == "regression" else None
     method = "hash" if model == "gcn" else "metis"
     parts = partition(graph, 4, method=method)
     sharded = shard(graph, parts, make_mesh(4), **MODES[mode])
-    traced, arguments = trace_train_step(make_model(model), sharded, optax.adam(1e-2))
+    traced, arguments = trace_train_step(made, sharded, optax.adam(1e-2), task=task)
     compiled = traced.lower().compile(compiler_options=AS_USERS_DO)
     memory = compiled.memory_analysis()
     assert memory is not None
