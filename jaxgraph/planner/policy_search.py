@@ -24,7 +24,7 @@ from jaxgraph.nn.stack import Stack
 from jaxgraph.parallel import KEPT, ShardedGraph
 from jaxgraph.planner.memory.cache_policies import least_recently_used
 from jaxgraph.planner.memory.choices import Choices, policy_of
-from jaxgraph.planner.memory.dataflow import Rates
+from jaxgraph.planner.memory.dataflow import Dataflow, Rates
 from jaxgraph.planner.memory.integer_program import least_memory, plan_memory
 from jaxgraph.planner.memory.schedule import MemorySchedule, simulate
 from jaxgraph.planner.memory.step_dataflow import (
@@ -180,7 +180,8 @@ def _planned_ladder(
 ) -> list[Callable[[], _Rung]]:
     flow = training_step(shape, rates)
     everything = flow.size(flow.bytes)
-    most = simulate(least_recently_used(flow, everything), everything).peak
+    unlimited = least_recently_used(flow, everything)
+    most, read = simulate(unlimited, everything).peak, policy_of(unlimited)
     least = least_memory(flow, rates, kept=_INPUTS, offload=offload)
 
     def planned(share: float) -> _Rung:
@@ -188,11 +189,12 @@ def _planned_ladder(
         schedule = plan_memory(flow, limit, rates, kept=_INPUTS, offload=offload)
         return _of_schedule(schedule, rates, len(model.layers), shape.kind == "gat")
 
-    named = sum(each.bytes for each in flow.tensors if each.name in _LARGE) if offload else 0
+    host = sum(_bytes_on_host(flow, layer, each.kept) for layer, each in read.items())
+    host = host if offload else 0
     policies = (_least(offload=offload),) * len(model.layers)
     return [
         *(partial(planned, 1 - rung / (RUNGS - 1)) for rung in range(RUNGS)),
-        partial(_Rung, policies, named, 2 * named / rates.host),
+        partial(_Rung, policies, host, 2 * host / rates.host),
     ]
 
 
@@ -217,13 +219,15 @@ def _of_schedule(schedule: MemorySchedule, rates: Rates, count: int, is_attentio
             again += (layers.MAPPED,) if layers.MAPPED in found.recomputed else ()
         kept = tuple(name for name in _LARGE if name in found.kept)
         policies.append(RematPolicy((layers.STATISTICS, *kept), offloaded, again, rest="recompute"))
-        host += sum(
-            each.bytes
-            for each in schedule.dataflow.tensors
-            if each.layer == layer and each.name in offloaded
-        )
+        host += _bytes_on_host(schedule.dataflow, layer, offloaded)
     seconds = usage.repeated_seconds + usage.repeated_sent_bytes / rates.link
     return _Rung(tuple(policies), host, seconds + 2 * host / rates.host)
+
+
+def _bytes_on_host(flow: Dataflow, layer: int | None, names: Sequence[str]) -> int:
+    """Of those of a layer's tensors that a policy can name."""
+    named = set(names) & set(_LARGE)
+    return sum(each.bytes for each in flow.tensors if each.layer == layer and each.name in named)
 
 
 def _rates(speed: Speed) -> Rates:
