@@ -69,7 +69,7 @@ class Move:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What a run of `fit` measured between its epochs.
+    """The measurements that a run of `fit` took between its epochs.
 
     Attributes:
       samples: the time of every layer and part that was measured, for

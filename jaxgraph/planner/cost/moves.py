@@ -1,4 +1,4 @@
-"""Whether a run of training should move to another partition: predicted gain against cost.
+"""Moves of a training run to another partition: the gain that is predicted, against the cost.
 
 ROC (section 4.2) partitions anew as its cost model learns. Here a move has to pay within the run:
 parts are split and placed again, and the epoch is compiled for their shapes.

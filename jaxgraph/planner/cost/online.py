@@ -81,7 +81,7 @@ class OnlineProfile:
 
     @property
     def rounds(self) -> int:
-        """How many windows of every layer and part have been taken."""
+        """The number of windows that every layer and part has had."""
         return self._count // (len(self._tasks) * self._partition.num_parts)
 
     def take(self) -> float:
