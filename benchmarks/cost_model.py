@@ -336,8 +336,11 @@ def balance(
     for case in cases_to_balance():
         graph = with_features(case.make())
         for model, samples in fitted.items():
+            timed: dict[bytes, list[Any]] = {}
             for method, parts in cuts(graph, case.parts, samples).items():
-                found = planner.profile(
+                # Equal cuts by two methods are one measurement.
+                key = parts.assignment.tobytes()
+                found = timed[key] = timed.get(key) or planner.profile(
                     make_model(model),
                     graph,
                     parts,
