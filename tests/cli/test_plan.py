@@ -21,7 +21,8 @@ def test_a_graph_by_its_counts(tmp_path: Path) -> None:
     chosen = ["--target", "cpux4", "--predict", "--partitioner", "hash"]
     result = run(*COUNTS, *chosen, "--json", str(path), "--save", str(plan))
     assert result.exit_code == 0, result.output
-    for text in ("emulated CPU devices", "sar prefetch", "p3 pushed, sar", "Recommended: jaxgraph"):
+    assert "1 host(s), predicted" in " ".join(result.output.split())
+    for text in ("sar prefetch", "p3 pushed, sar", "Recommended: jaxgraph"):
         assert text in result.output
     assert "Halos are those of a model of the degrees" in result.output
     figures = json.loads(path.read_text())
@@ -37,6 +38,7 @@ def test_a_graph_that_is_here_is_compiled(tmp_path: Path) -> None:
     result = run(*small, "--target", "cpu", "--json", str(path))
     assert result.exit_code == 0, result.output
     (only,) = json.loads(path.read_text())["considered"]
+    assert "compiled for emulated CPU devices" in " ".join(result.output.split())
     assert only["is_compiled"] and only["sent_inside"] == 0 and only["temporary"] > 0
 
 
