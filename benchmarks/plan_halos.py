@@ -135,8 +135,8 @@ def main() -> None:
     parser.add_argument("--parts", type=int, nargs="+", default=[4, 8, 16])
     parser.add_argument("--real", nargs="*", default=REAL, help="data sets, where JAXGRAPH_DATA is")
     options = parser.parse_args()
-    load = jg.datasets.load
-    real = (load(n, **({"features": False} if n == "pubmed" else {})) for n in options.real)
+    without: dict[str, dict[str, Any]] = {"pubmed": {"features": False}}
+    real = (jg.datasets.load(name, **without.get(name, {})) for name in options.real)
     rows = [
         compare(bare(graph), method, parts)
         for graph in (*generated(), *real)

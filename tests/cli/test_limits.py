@@ -11,8 +11,8 @@ from jaxgraph.cli.train import TrainOptions
 from jaxgraph.nn.layer import NORMS
 from jaxgraph.ops.core.choice import PREFERENCE
 
-UNLIMITED = ("dataset", "option", "weight_column")
-"""Options whose values are checked by the registry of data sets, or by the reader of the file."""
+UNLIMITED = ("dataset", "memory_limit", "option", "weight_column")
+"""Options checked by the registry of data sets, the reader of the file, or the reader of bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
