@@ -49,7 +49,7 @@ def test_a_graph_that_is_here_is_compiled(tmp_path: Path) -> None:
         ([*COUNTS, "--target", "cpux2", "--nodes", "-5"], "--nodes is -5"),
         (["--nodes", "5", "--target", "cpu"], "--edges, --features, --classes: missing"),
         ([*COUNTS, "--dataset", "cora", "--target", "cpu"], "counts of its own"),
-        ([*COUNTS, "--target", "cpu", "--memory-limit", "12XB"], "as 16GB or 80GiB"),
+        ([*COUNTS, "--target", "cpu", "--memory-limit", "12XB"], "as 16GB, 80GiB or a whole"),
         ([*COUNTS, "--target", "cpu", "--model", "gcnn"], "Did you mean 'gcn'?"),
     ],
 )
