@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--real", nargs="*", default=REAL, help="data sets, where JAXGRAPH_DATA is")
     options = parser.parse_args()
     load = jg.datasets.load
-    real = (load(n, **({"features": False} if n == "pubmed" else {})) for n in options.real)
+    real = (load(n, features=False) if n == "pubmed" else load(n) for n in options.real)
     rows = [
         compare(bare(graph), method, parts)
         for graph in (*generated(), *real)

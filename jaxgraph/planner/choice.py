@@ -35,7 +35,10 @@ MOST_UNROLLED = 16
 class StepTimes(Protocol):
     """A cost model that tells the time which a device computes in a step of training."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What a plan calls it."""
+        ...
 
     def seconds(self, model: nnx.Module, manifest: Manifest, option: Option) -> float:
         """Seconds that the slowest part computes in a step, messages not counted.

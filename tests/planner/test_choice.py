@@ -81,7 +81,9 @@ def test_the_least_limit_that_works_is_named_and_works() -> None:
 
 def test_a_cost_model_tells_the_time_of_the_slowest_part() -> None:
     graph = load("chung-lu", num_nodes=300, degree=6, num_features=32, num_classes=4, seed=0)
-    hub = CostModel("GCNConv 32->16", "domain", "", Access(16, 64), ("edges",), np.eye(1), np.ones(1))
+    hub = CostModel(
+        "GCNConv 32->16", "domain", "", Access(16, 64), ("edges",), np.eye(1), np.ones(1)
+    )
     found = consider(
         make_model(),
         graph,

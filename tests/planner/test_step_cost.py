@@ -31,7 +31,7 @@ MODES: dict[str, dict[str, Any]] = {
     "p3-sar-pushed": {"mode": "p3", "rest": "sar", "topology": "pushed", "chunks": 3},
 }
 FEW = [("gcn", "sar"), ("sage", "domain"), ("gcn", "p3-sar-pushed"), ("sparse", "sar")]
-MODELS: dict[str, tuple[type[nnx.Module], dict[str, Any]]] = {
+MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "gcn": (nn.GCN, {}),
     "sage": (nn.GraphSAGE, {}),
     "gat": (nn.GAT, {"num_heads": 2}),
