@@ -1,4 +1,4 @@
-"""What the programs share: the command line, figures in a file, and memory that stays."""
+"""The shared code of the programs: command line, figures in a file, memory that stays."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Compiler:
         self.known: dict[Any, Needed] = {}
 
     def __call__(self, model: Any) -> Needed:
-        """What the step of a model needs."""
+        """The bytes that the step of a model needs."""
         self.programs += 1
         if model.policy not in self.known:
             compiled = jg.train.compile_train_step(model, self.sharded, optax.adam(1e-2))

@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -135,8 +134,8 @@ def main() -> None:
     parser.add_argument("--parts", type=int, nargs="+", default=[4, 8, 16])
     parser.add_argument("--real", nargs="*", default=REAL, help="data sets, where JAXGRAPH_DATA is")
     options = parser.parse_args()
-    without: dict[str, dict[str, Any]] = {"pubmed": {"features": False}}
-    real = (jg.datasets.load(name, **without.get(name, {})) for name in options.real)
+    load = jg.datasets.load
+    real = (load(n, features=False) if n == "pubmed" else load(n) for n in options.real)
     rows = [
         compare(bare(graph), method, parts)
         for graph in (*generated(), *real)

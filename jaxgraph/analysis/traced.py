@@ -393,17 +393,26 @@ def argument_bytes(traced: jax.stages.Traced, arguments: Any, *, on_host: bool =
       traced: of `jax.jit(f).trace(*arguments)`.
       arguments: those that it was traced for; arrays or shapes, each with its sharding or on all
         devices.
-      on_host: count those whose sharding says "pinned_host", instead of the others.
+      on_host: count those that the program first moves to `jax.memory.Space.Host`, instead of the
+        others. A sharding on devices that are not there forgets its kind of memory.
 
     Returns:
       What `compiled.memory_analysis().argument_size_in_bytes` says after compilation.
     """
     jaxpr = traced.jaxpr.jaxpr
     reads = _live(jaxpr, [True] * len(jaxpr.outvars), _KEPT)[0]
+    moved = {
+        variable
+        for equation in jaxpr.eqns
+        if equation.primitive.name == "device_put"
+        and jax.memory.Space.Host in equation.params["devices"]
+        for variable in equation.invars
+        if isinstance(variable, core.Var)
+    }
     leaves, total = jax.tree.leaves(arguments), 0
     for leaf, variable, read in zip(leaves, jaxpr.invars, reads, strict=True):
         sharding = getattr(leaf, "sharding", None)
-        if read and (getattr(sharding, "memory_kind", None) == "pinned_host") == on_host:
+        if read and (variable in moved) == on_host:
             shape = leaf.shape if sharding is None else sharding.shard_shape(leaf.shape)
             whole = math.prod(leaf.shape)
             total += size_of(variable) * math.prod(shape) // whole if whole else 0

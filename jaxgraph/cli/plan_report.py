@@ -118,7 +118,7 @@ def reasons(found: Sequence["Considered"]) -> list[str]:
 
 
 def policies(found: Sequence["Considered"]) -> list[str]:
-    """What layers keep, recompute and offload where a way fits under another policy alone."""
+    """The tensors that layers keep, recompute and offload, where a way fits under another policy."""
     return [
         f"{way.option.label} by {way.option.method} fits where layer {index} {each.in_words()}"
         for way in found

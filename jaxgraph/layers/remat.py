@@ -88,7 +88,7 @@ class RematPolicy:
             )
 
     def in_words(self) -> str:
-        """What is kept, offloaded and recomputed, as a text."""
+        """The names of the tensors kept, offloaded and recomputed, as a text."""
         words = {"keeps": self.save, "offloads": self.offload, "reads again": self.recompute}
         rest = "keeps" if self.rest == "save" else "recomputes"
         said = [f"{verb} {', '.join(names)}" for verb, names in words.items() if names]
