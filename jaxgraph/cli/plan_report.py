@@ -118,7 +118,7 @@ def reasons(found: Sequence["Considered"]) -> list[str]:
 
 
 def policies(found: Sequence["Considered"]) -> list[str]:
-    """The tensors that layers keep, recompute and offload, where a way fits under another policy."""
+    """The tensors that layers keep, recompute and offload, where a way needs another policy."""
     return [
         f"{way.option.label} by {way.option.method} fits where layer {index} {each.in_words()}"
         for way in found

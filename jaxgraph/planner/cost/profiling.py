@@ -34,6 +34,7 @@ from jaxgraph.ops.core.reducers import Reducer, Sum
 from jaxgraph.parallel import PartAlone, make_mesh, part_alone, shard
 from jaxgraph.parallel.whole_graph import on_whole_graph
 from jaxgraph.partition import Partition
+from jaxgraph.planner.chips import CHIPS
 from jaxgraph.planner.cost.features import FEATURES, Access, part_features
 from jaxgraph.planner.cost.linear_model import Sample
 
@@ -51,7 +52,6 @@ __all__ = [
 Pytree = Any
 WINDOW_SECONDS = 0.01
 """A window repeats its task until it is at least about as long."""
-_GPU_CACHE_BYTES = {"A100": 40 << 20, "H100": 50 << 20, "H200": 50 << 20, "B200": 126 << 20}
 
 
 class Reference:
@@ -249,8 +249,8 @@ def _access(task: LayerTask, width: int | None, cache_bytes: int | None) -> Acce
     if width is None:
         width = 16 if is_cpu else 32
     if cache_bytes is None:
-        kinds = (size for kind, size in _GPU_CACHE_BYTES.items() if kind in device.device_kind)
-        cache_bytes = _cpu_cache_bytes() if is_cpu else next(kinds, 40 << 20)
+        sizes = (chip.cache for name, chip in CHIPS.items() if name.upper() in device.device_kind)
+        cache_bytes = _cpu_cache_bytes() if is_cpu else next(sizes, CHIPS["a100"].cache)
     return Access(task.sent_columns, task.sent_bytes, width, cache_bytes)
 
 
