@@ -19,8 +19,10 @@ KEPT_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "100000000000",
     "MALLOC_TOP_PAD_": "268435456",
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
-"""Settings under which glibc keeps all freed memory; it reads them when a process starts."""
+"""Settings under which glibc keeps all freed memory and asks for large pages, so that caches do not
+depend on where small pages happen to lie; it reads them when a process starts."""
 
 
 def make_parser(doc: str | None) -> argparse.ArgumentParser:

@@ -15,8 +15,9 @@ a cost of nodes and edges by prefix sums.
 
 On CPU the first use of pages takes time that depends on what else the machine does: glibc maps
 blocks above 32 MiB anew in every call. The program starts itself anew with settings under which all
-memory stays with it (`KEPT_MEMORY` of `benchmarks.command_line`). Without them the median error was
-three to four times as large.
+memory stays with it, in large pages (`KEPT_MEMORY` of `benchmarks.command_line`). Without the first
+the median error was three to four times as large, without the second 1.6 to 2 times (one pair of
+runs).
 
     python -m benchmarks.cost_model --data-dir DIR --minutes 7 --core 1 --json FIGURES
     python -m benchmarks.cost_model --balance FIGURES --core 1
