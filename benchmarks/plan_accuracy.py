@@ -76,7 +76,7 @@ def predict(cell: tuple[int, int, int, str]) -> tuple[dict[str, float], dict[str
     model = jg.nn.GCN(features, hidden, CLASSES, rngs=nnx.Rngs(0))
     seconds, sent = {}, {}
     for each in consider(
-        model, counts, f"cpux{devices}", optax.adam(1e-2), methods=[method], compile=False
+        model, counts, f"cpux{devices}", optax.adam(1e-2), methods=[method], compile="none"
     ):
         if each.option in wanted(method) and each.run is not None:
             seconds[each.option.mode] = 1000 * each.seconds

@@ -107,11 +107,13 @@ class PlanOptions(GraphOptions):
         OneOf(methods()),
     ] = None
     compile: Annotated[
-        bool,
+        str,
         _plan_option(
-            "--compile/--predict", help="Compile every step that may fit, or predict them."
+            help="Steps to compile: fastest (by prediction first, until one fits), all that may "
+            "fit, or none."
         ),
-    ] = True
+        OneOf(("fastest", "all", "none")),
+    ] = "fastest"
     save: Annotated[Path | None, _plan_option(help="Write the plan to this file.")] = None
     json: Annotated[Path | None, _plan_option(help="Write all figures to this file.")] = None
     plot: Annotated[
@@ -223,7 +225,7 @@ def _consider(
     source: "Graph | GraphCounts",
     target: "Target",
     *,
-    compile: bool | None = None,
+    compile: str | None = None,
 ) -> Any:
     import optax
 
@@ -257,7 +259,11 @@ def _title(options: PlanOptions, settings: Recipe, target: "Target") -> str:
         f"{options.nodes:,.0f} nodes, {options.edges:,.0f} edges ({options.degrees} degrees)"
     )
     heads = "" if settings.heads is None else f", {settings.heads} heads"
-    how = f"compiled for {target.compiled_for}" if options.compile else "predicted, not compiled"
+    how = (
+        f"compiled for {target.compiled_for}"
+        if options.compile != "none"
+        else "predicted, not compiled"
+    )
     return (
         f"{settings.model}, {settings.layers} layers of {settings.hidden}{heads}, on {graph}: "
         f"{target.name} on {target.hosts} host(s), {how}"
@@ -310,6 +316,6 @@ def _write(
         for count in [2**power for power in range(target.devices.bit_length())]:
             smaller = find_target(f"{target.chip}x{count}")
             by_count[count] = list(
-                _consider(options, model, settings, source, smaller, compile=False)
+                _consider(options, model, settings, source, smaller, compile="none")
             )
         plan_picture(by_count, options.plot)

@@ -19,6 +19,7 @@ from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.nn.stack import Stack
 from jaxgraph.parallel import AbstractSource, ShardedGraph, place
 from jaxgraph.partition import Partition, partition
+from jaxgraph.partition.choices import checked_choice
 from jaxgraph.planner.degree_model import METHODS, GraphCounts, counted_manifest
 from jaxgraph.planner.plan import Option, Plan
 from jaxgraph.planner.policy_search import Needed, cheapest_fitting
@@ -30,6 +31,8 @@ __all__ = ["Considered", "StepTimes", "choose", "consider", "options_for", "to_p
 
 ROWS_OF_CHUNKS, MOST_CHUNKS = 1 << 24, 8
 """In mode "p3", rows of a chunk of partial activations; each chunk brings tables of all nodes."""
+COMPILED = ("fastest", "all", "none")
+"""The steps to compile, see `consider`."""
 NEAR = 1.05
 """Ways whose predicted times differ by less count as equally fast: the simplest is taken."""
 MOST_UNROLLED = 16
@@ -121,7 +124,7 @@ def consider(
     *,
     memory_limit: int | str | None = None,
     methods: Sequence[str] = METHODS,
-    compile: bool = True,
+    compile: str = "all",
     cost_model: StepTimes | None = None,
     task: Task | None = None,
 ) -> Iterator[Considered]:
@@ -135,19 +138,20 @@ def consider(
       memory_limit: bytes of one device, or text such as "16GB"; a way that does not fit it is
         compiled under other policies too. None: all of its memory, under the model's own policy.
       methods: partitioners; of counts, those of `jaxgraph.planner.degree_model.METHODS`.
-      compile: whether to compile each step that may fit, or to predict all.
+      compile: the steps to compile: "all" that may fit; "fastest" by prediction first, until one
+        fits; or "none". The others are predicted.
       cost_model: what tells how long a device computes; None: a roofline.
       task: what is learned; None: node classification.
 
-    Yields:
+    Returns:
       The ways, one after the other.
 
     Raises:
       ValueError: an argument is not of its kind, or model, graph and task do not fit together.
     """
+    checked_choice("compile", compile, COMPILED)
     request = _request(model, source, optimizer, task, cost_model, target, memory_limit)
-    for option in options_for(request.target.devices, source.num_nodes, methods):
-        yield request.consider(option, compile=compile)
+    return request.ways(methods, compile)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -171,6 +175,20 @@ class _Request:
                 f"source is of type {type(self.source).__name__}; expected a jaxgraph.Graph or "
                 "GraphCounts"
             )
+
+    def ways(self, methods: Sequence[str], compile: str) -> Iterator[Considered]:
+        """The cost of every way; see `consider`."""
+        options = options_for(self.target.devices, self.source.num_nodes, methods)
+        found = (self.consider(option, compile=compile == "all") for option in options)
+        return found if compile != "fastest" else iter(self._compiled_until_one_fits(list(found)))
+
+    def _compiled_until_one_fits(self, found: Sequence[Considered]) -> list[Considered]:
+        compiled: dict[Option, Considered] = {}
+        for each in _ranked([each for each in found if each.run is not None]):
+            compiled[each.option] = self.consider(each.option, compile=True)
+            if compiled[each.option].fits:
+                break
+        return [compiled.get(each.option, each) for each in found]
 
     def consider(self, option: Option, *, compile: bool) -> Considered:
         """The cost of one way."""
@@ -248,22 +266,8 @@ def choose(
     """
     request = _request(model, source, optimizer, task, cost_model, target, memory_limit)
     timed_by = "roofline" if cost_model is None else cost_model.name
-    ways = options_for(request.target.devices, source.num_nodes, methods)
-    found = [request.consider(option, compile=False) for option in ways]
-    if compile:
-        found = _compiled_until_one_fits(request, found)
+    found = list(request.ways(methods, "fastest" if compile else "none"))
     return to_plan(found, model, request.target, request.limit, timed_by)
-
-
-def _compiled_until_one_fits(request: _Request, found: Sequence[Considered]) -> list[Considered]:
-    """Those that cannot be run, and compiled ones, fastest first, up to one that fits."""
-    known = [each for each in found if each.run is not None]
-    compiled = [each for each in found if each.run is None]
-    for each in _ranked(known):
-        compiled.append(request.consider(each.option, compile=True))
-        if compiled[-1].fits:
-            break
-    return compiled
 
 
 def to_plan(
@@ -289,6 +293,8 @@ def to_plan(
       ValueError: none fits; the message names the least limit that works.
     """
     fitting = [each for each in found if each.fits]
+    # The compiler's figure decides where there is one.
+    fitting = [each for each in fitting if each.run and each.run.memory.is_compiled] or fitting
     if not fitting:
         raise ValueError(_nothing_fits(found, target, memory_limit))
     best = _ranked(fitting)[0]

@@ -18,7 +18,7 @@ def run(*arguments: str):
 
 def test_a_graph_by_its_counts(tmp_path: Path) -> None:
     path, plan = tmp_path / "figures.json", tmp_path / "plan.json"
-    chosen = ["--target", "cpux4", "--predict", "--partitioner", "hash"]
+    chosen = ["--target", "cpux4", "--compile", "none", "--partitioner", "hash"]
     result = run(*COUNTS, *chosen, "--json", str(path), "--save", str(plan))
     assert result.exit_code == 0, result.output
     assert "1 host(s), predicted" in " ".join(result.output.split())
@@ -61,7 +61,7 @@ def test_mistakes_are_one_line(wrong: list[str], message: str) -> None:
 
 
 def test_a_limit_too_small_shows_what_was_found_and_the_least() -> None:
-    limited = ["--memory-limit", "1kB", "--predict", "--partitioner", "hash"]
+    limited = ["--memory-limit", "1kB", "--compile", "none", "--partitioner", "hash"]
     result = run(*COUNTS, "--target", "cpux2", *limited)
     assert result.exit_code == 2
     assert "the least that works on cpux2 is about" in result.stderr

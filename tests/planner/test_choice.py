@@ -32,7 +32,7 @@ def make_model() -> nnx.Module:
 
 
 def test_a_plan_fits_is_stored_and_obeyed(tmp_path: Path) -> None:
-    found = list(consider(make_model(), COUNTS, "h200x4", ADAM, methods=["hash"], compile=False))
+    found = list(consider(make_model(), COUNTS, "h200x4", ADAM, methods=["hash"], compile="none"))
     assert {each.option.mode for each in found} == {"domain", "sar", "p3"}
     totals = sorted(each.run.memory.total for each in found if each.run is not None)
     limit = totals[2]
@@ -79,6 +79,20 @@ def test_the_least_limit_that_works_is_named_and_works() -> None:
     assert choose(*arguments, memory_limit=int(least), **chosen).memory == int(least)
 
 
+def test_the_fastest_that_fits_is_compiled_and_taken() -> None:
+    ways = {
+        how: list(consider(make_model(), COUNTS, "cpux2", ADAM, methods=["hash"], compile=how))
+        for how in ("fastest", "none")
+    }
+    assert [each.option for each in ways["fastest"]] == [each.option for each in ways["none"]]
+    compiled = [each for each in ways["fastest"] if each.run and each.run.memory.is_compiled]
+    assert [each.fits for each in compiled] == [True]
+    plan = choose(make_model(), COUNTS, "cpux2", ADAM, methods=["hash"])
+    assert plan.option == compiled[0].option and plan.compiled_for is not None
+    with pytest.raises(ValueError, match="compile"):
+        consider(make_model(), COUNTS, "cpux2", ADAM, compile="best")
+
+
 def test_a_cost_model_tells_the_time_of_the_slowest_part() -> None:
     graph = load("chung-lu", num_nodes=300, degree=6, num_features=32, num_classes=4, seed=0)
     hub = CostModel(
@@ -90,7 +104,7 @@ def test_a_cost_model_tells_the_time_of_the_slowest_part() -> None:
         "cpux2",
         ADAM,
         methods=["hash"],
-        compile=False,
+        compile="none",
         cost_model=LayerTimes([hub, hub], graph),
     )
     parts = partition(graph, 2, method="hash")
