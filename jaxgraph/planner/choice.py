@@ -33,8 +33,9 @@ ROWS_OF_CHUNKS, MOST_CHUNKS = 1 << 24, 8
 """In mode "p3", rows of a chunk of partial activations; each chunk brings tables of all nodes."""
 COMPILED = ("fastest", "all", "none")
 """The steps to compile, see `consider`."""
-NEAR = 1.05
-"""Ways whose predicted times differ by less count as equally fast: the simplest is taken."""
+NEAR = 1.1
+"""Ways whose times differ by less count as equally fast, since a roofline is no more exact: the
+simplest is taken."""
 MOST_UNROLLED = 16
 """Parts above which prefetching, whose steps are unrolled, would take minutes to compile."""
 
