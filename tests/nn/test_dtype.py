@@ -184,6 +184,7 @@ def operands(jaxpr: Any) -> Iterator[tuple[str, Any]]:
                 yield from operands(inner)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "num_parts", "mode"),
     [("GraphSAGE", 1, "sar"), ("GCN", 4, "domain")],
@@ -203,6 +204,7 @@ def test_a_layer_keeps_half_the_memory(name: str, num_parts: int, mode: str) -> 
     assert short <= 0.6 * wide
 
 
+@pytest.mark.full
 def test_attention_keeps_little_memory() -> None:
     """In 32 bits one array per layer; in 16 bits two, which differ by the bias, and wider ones."""
 

@@ -59,6 +59,7 @@ def ordered(case: Case, order: str | None, edge_weight: bool = False) -> Sharded
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
 @pytest.mark.parametrize("conv", ["gcn", "gat"])
 def test_training_with_dropout_equals_the_oracle(conv: str, case: Case) -> None:

@@ -76,6 +76,7 @@ def step(params: Any, shard: Any) -> Any:
     return (y, of_x), of_params
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 @pytest.mark.parametrize(("parts", "devices"), LAYOUTS)
 def test_messages_of_ones_own(parts: int, devices: int, mode: str) -> None:

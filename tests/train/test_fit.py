@@ -370,6 +370,7 @@ def test_each_of_several_graphs_draws_from_a_key_of_its_own() -> None:
         assert loss == pytest.approx(np.mean(of_graphs), rel=1e-5)
 
 
+@pytest.mark.full
 def test_several_graphs_are_as_good_on_any_number_of_devices() -> None:
     graphs = [small_graph(60, seed=1), small_graph(40, seed=2)]
     curves = [
