@@ -18,7 +18,7 @@ def bytes_of(name: str, value: Any) -> int:
     """Reads an amount of memory.
 
     Args:
-      name: what it is called, such as "memory_limit" or "--memory-limit".
+      name: of the argument, for messages: "memory_limit" or "--memory-limit".
       value: a whole number of bytes; or a text of a number and a unit: B, kB, MB, GB, TB, of 1000,
         or KiB, MiB, GiB, TiB, of 1024.
 

@@ -56,7 +56,7 @@ _KEPT = ("custom_jvp_call", "custom_vjp_call", *_OPAQUE)
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """An equation that results depend on, and what is around it.
+    """An equation that results depend on, with the loop and the sharded function around it.
 
     Attributes:
       equation: of the traced program.
@@ -165,9 +165,10 @@ def _scan(
 
 
 def scan_sizes(equation: Any) -> tuple[int, int]:
-    """The constants and the carries of a scan; what it scans over has a dimension more outside.
+    """The numbers of constants and of carries of a scan.
 
-    Versions of JAX name the parameters that say so differently.
+    An array that it scans over has one dimension more outside of its body. The parameters that
+    state the numbers have other names in other versions of JAX.
     """
 
     def same(outside: Sequence[Any], inside: Sequence[Any]) -> int:

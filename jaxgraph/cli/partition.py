@@ -109,7 +109,7 @@ def run_partition(options: PartitionOptions) -> None:
 
 
 def _write(options: PartitionOptions, out: Path, graph: Graph, parts: Partition) -> dict[str, Any]:
-    """Writes the parts, and returns what was written."""
+    """Writes the parts, and returns the figures of the report about them."""
     # All models of a data set prepare its features alike.
     settings = recipe(options.dataset, "gcn")
     given = False if options.degree_features else settings.normalize

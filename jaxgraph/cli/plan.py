@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,7 @@ from jaxgraph.cli.graph_options import GraphOptions, load_graph
 from jaxgraph.cli.info import versions
 from jaxgraph.cli.json_file import write_json
 from jaxgraph.cli.limits import Number, OneOf, option_name
+from jaxgraph.cli.model_options import ModelOptions, check_heads, chosen_recipe
 from jaxgraph.cli.output import Output
 from jaxgraph.cli.plan_report import (
     advice,
@@ -25,7 +26,7 @@ from jaxgraph.cli.plan_report import (
     reasons,
     row_of,
 )
-from jaxgraph.cli.recipes import MODELS, Recipe, build_layers, build_model, recipe
+from jaxgraph.cli.recipes import Recipe, build_layers, build_model
 from jaxgraph.graph import Graph
 from jaxgraph.graph_facts import facts_of
 from jaxgraph.partition import methods
@@ -36,20 +37,18 @@ if TYPE_CHECKING:
 
 __all__ = ["PlanOptions", "run_plan"]
 
-NORMS = ("none", "batch", "layer")
 _COUNTED = {
     "nodes": "num_nodes",
     "edges": "num_edges",
     "features": "num_features",
     "classes": "num_classes",
 }
-_model_option = partial(typer.Option, rich_help_panel="Model")
 _count_option = partial(typer.Option, rich_help_panel="A graph by its counts")
 _plan_option = partial(typer.Option, rich_help_panel="Plan")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions(GraphOptions):
+class PlanOptions(GraphOptions, ModelOptions):
     """The options of `jaxgraph plan`; None leaves the choice to the recipe."""
 
     dataset: Annotated[  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -79,15 +78,6 @@ class PlanOptions(GraphOptions):
         ),
         Number(above=0),
     ] = None
-    model: Annotated[
-        str, _model_option(help=f"One of {', '.join(MODELS)}."), OneOf(tuple(MODELS))
-    ] = "gcn"
-    hidden: Annotated[
-        int | None, _model_option(help="Width of hidden layers, per head."), Number(least=1)
-    ] = None
-    layers: Annotated[int | None, _model_option(help="Number of layers."), Number(least=1)] = None
-    heads: Annotated[int | None, _model_option(help="Attention heads."), Number(least=1)] = None
-    norm: Annotated[str | None, _model_option(help="none, batch or layer."), OneOf(NORMS)] = None
     target: Annotated[
         str,
         _plan_option(help="Chip and number of devices, as h200x8: a100, h100, h200, b200 or cpu."),
@@ -132,6 +122,7 @@ class PlanOptions(GraphOptions):
                 f"{', '.join(missing)}: missing; expected --dataset, or --nodes, --edges, "
                 "--features and --classes of a graph that is not here."
             )
+        check_heads(self, self.dataset)
         if self.memory_limit is not None:
             bytes_of("--memory-limit", self.memory_limit)
 
@@ -148,7 +139,7 @@ def run_plan(options: PlanOptions) -> None:
 
     target = find_target(options.target, hosts=options.hosts)
     source = _source(options)
-    settings = _settings(options)
+    settings, _ = chosen_recipe(options, options.dataset)
     model = _model(options, settings, source)
     mesh_of(target.devices if target.is_emulated else 1)
     output = Output()
@@ -188,18 +179,6 @@ def _source(options: PlanOptions) -> "Graph | GraphCounts":
         exponent=options.exponent,
         halo_share=options.halo_share,
     )
-
-
-def _settings(options: PlanOptions) -> Recipe:
-    given = {
-        field.name: value
-        for field in fields(Recipe)
-        if field.name != "model" and (value := getattr(options, field.name, None)) is not None
-    }
-    defaults = recipe(options.dataset or "", options.model)
-    if "heads" in given and defaults.heads is None:
-        raise ValueError(f"--heads: {options.model} has no attention heads.")
-    return replace(defaults, **given)
 
 
 def _model(options: PlanOptions, settings: Recipe, source: "Graph | GraphCounts") -> Any:

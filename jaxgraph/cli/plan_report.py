@@ -1,4 +1,4 @@
-"""The table of a plan, what is known of its modes, and its picture."""
+"""The table of a plan, advice about its modes, and its picture."""
 
 import importlib.util
 import math
@@ -127,7 +127,7 @@ def policies(found: Sequence["Considered"]) -> list[str]:
 
 
 def advice(found: Sequence["Considered"], source: Any) -> list[str]:
-    """Says what is known of the modes, for a graph with such halos.
+    """Advises on the modes, for a graph with such halos.
 
     Args:
         found: The ways to run a model.

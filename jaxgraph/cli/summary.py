@@ -58,7 +58,7 @@ def result_summary(history: Any) -> dict[str, Any]:
     Returns:
         `evaluation` (the metrics after the best epoch, whose parameters the model holds), `epochs`,
         `best_epoch` (from 1), `median_epoch_seconds`, `compile_seconds`, `history`, and in
-        `memory_plan` what was planned to keep `--memory-limit`.
+        `memory_plan` the plan that keeps `--memory-limit`.
     """
     metrics = history.records[history.best_epoch - 1].metrics
     return {

@@ -1,7 +1,7 @@
 """`jaxgraph train`: partitions a graph, shards it over devices and trains a model on it."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,9 +17,10 @@ from jaxgraph.cli.interruption import Interrupted, Signals
 from jaxgraph.cli.json_file import write_json
 from jaxgraph.cli.limits import Number, OneOf
 from jaxgraph.cli.mode_options import ModeOptions, check_features
+from jaxgraph.cli.model_options import ModelOptions, check_heads, chosen_recipe
 from jaxgraph.cli.output import Output
 from jaxgraph.cli.predictions import write_predictions
-from jaxgraph.cli.recipes import MODELS, Recipe, build_model, prepared, recipe
+from jaxgraph.cli.recipes import Recipe, build_model, prepared
 from jaxgraph.cli.summary import cost_summary, recipe_table, result_summary, summary_table
 from jaxgraph.cli.train_input import (
     FolderInput,
@@ -42,7 +43,6 @@ __all__ = ["TrainOptions", "run_train"]
 # The library's own lists are in modules that import jax.
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 IMPLEMENTATIONS = ("mosaic_gpu", "cpu", "xla")
-NORMS = ("none", "batch", "layer")
 
 _model_option = partial(typer.Option, rich_help_panel="Model")
 _device_option = partial(typer.Option, rich_help_panel="Devices")
@@ -50,23 +50,14 @@ _training_option = partial(typer.Option, rich_help_panel="Training")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(ModeOptions):
+class TrainOptions(ModeOptions, ModelOptions):
     """The options of `jaxgraph train`; None leaves the choice to the recipe."""
 
-    model: Annotated[
-        str, _model_option(help=f"One of {', '.join(MODELS)}."), OneOf(tuple(MODELS))
-    ] = "gcn"
-    hidden: Annotated[
-        int | None, _model_option(help="Width of hidden layers, per head."), Number(least=1)
-    ] = None
-    layers: Annotated[int | None, _model_option(help="Number of layers."), Number(least=1)] = None
-    heads: Annotated[int | None, _model_option(help="Attention heads."), Number(least=1)] = None
     dropout: Annotated[
         float | None,
         _model_option(help="Dropout rate, from 0 to below 1."),
         Number(least=0, below=1),
     ] = None
-    norm: Annotated[str | None, _model_option(help="none, batch or layer."), OneOf(NORMS)] = None
     dtype: Annotated[
         str,
         _model_option(
@@ -185,8 +176,7 @@ class TrainOptions(ModeOptions):
             raise ValueError(f"--predictions: {self.json} is the file of --json; expected another.")
         if (self.dataset is None) == (self.partition is None):
             raise ValueError("--dataset, --partition: expected one of them.")
-        if self.heads is not None and recipe(self.dataset or "", self.model).heads is None:
-            raise ValueError(f"--heads: {self.model} has no attention heads.")
+        check_heads(self, self.dataset)
         if self.partition is not None:
             if self.repartition is not None:
                 raise ValueError(
@@ -248,13 +238,13 @@ def _read(options: TrainOptions) -> tuple[TrainOptions, Recipe, list[str], Train
     """
     if options.partition is not None:
         folder = open_parts(options.partition)
-        settings, given = _settings(options, folder.graph.dataset or "")
+        settings, given = chosen_recipe(options, folder.graph.dataset)
         settings = replace(settings, normalize=folder.graph.normalized)
         options = of_folder(options, folder)
         _check_trainable(folder.graph, options.mode)
         return options, settings, given, FolderInput(folder)
     assert options.dataset is not None
-    settings, given = _settings(options, options.dataset)
+    settings, given = chosen_recipe(options, options.dataset)
     defaults = {"parts": 1, "mode": "sar", "partitioner": "metis", "balance": "nodes"}
     missing = {name: x for name, x in defaults.items() if getattr(options, name) is None}
     options = replace(options, **missing)
@@ -270,21 +260,6 @@ def _read(options: TrainOptions) -> tuple[TrainOptions, Recipe, list[str], Train
         order=options.order,
     )
     return options, settings, given, GraphInput(graph, parts, facts)
-
-
-def _settings(options: TrainOptions, dataset: str) -> tuple[Recipe, list[str]]:
-    """The recipe with the values of options, and the names of the settings given as options."""
-    given = {
-        field.name: value
-        for field in fields(Recipe)
-        if (value := getattr(options, field.name, None)) is not None
-    }
-    defaults = recipe(dataset, given.pop("model"))
-    settings = replace(defaults, **given)
-    if options.degree_features and options.normalize is None:
-        # One feature per node, which division by its sum would make 1.
-        settings = replace(settings, normalize=False)
-    return settings, list(given)
 
 
 def _planned(options: TrainOptions, settings: Recipe, graph: Graph) -> TrainOptions:

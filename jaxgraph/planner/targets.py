@@ -10,6 +10,7 @@ import dataclasses
 import importlib.util
 import os
 import re
+from typing import Any
 
 import jax
 from jax.experimental import topologies
@@ -66,45 +67,44 @@ class Speed:
 _IB_NDR = Link(50e9, 5e-6, "one 400 Gb/s ConnectX-7 per GPU, DGX H100 and B200 user guides")
 _PCIE_5 = Link(64e9, 10e-6, "PCIe 5.0 x16, one direction")
 
+
+def _gpu(chip: str, **rest: Any) -> Speed:
+    """The speed of a GPU of a host with eight."""
+    found = CHIPS[chip]
+    return Speed(memory=found.memory, bandwidth=found.bandwidth, per_host=8, **rest)
+
+
 TARGETS = {
-    "a100": Speed(
-        memory=CHIPS["a100"].memory,
-        bandwidth=CHIPS["a100"].bandwidth,
+    "a100": _gpu(
+        "a100",
         flops=156e12,
         inside=Link(300e9, 3e-6, "NVLink 3, 600 GB/s both ways, A100 datasheet"),
         between=Link(25e9, 5e-6, "one 200 Gb/s ConnectX-6 per GPU, DGX A100 user guide"),
         host=Link(32e9, 10e-6, "PCIe 4.0 x16, one direction"),
-        per_host=8,
         source="A100 datasheet (2021), TF32 without sparsity",
     ),
-    "h100": Speed(
-        memory=CHIPS["h100"].memory,
-        bandwidth=CHIPS["h100"].bandwidth,
+    "h100": _gpu(
+        "h100",
         flops=494.7e12,
         inside=Link(450e9, 3e-6, "NVLink 4, 900 GB/s both ways, H100 datasheet"),
         between=_IB_NDR,
         host=_PCIE_5,
-        per_host=8,
         source="989.4 TF32 TFLOP/s with sparsity, half without: H100 white paper, SXM5",
     ),
-    "h200": Speed(
-        memory=CHIPS["h200"].memory,
-        bandwidth=CHIPS["h200"].bandwidth,
+    "h200": _gpu(
+        "h200",
         flops=494.7e12,
         inside=Link(450e9, 3e-6, "NVLink 4, 900 GB/s both ways, H200 datasheet"),
         between=_IB_NDR,
         host=_PCIE_5,
-        per_host=8,
         source="that of H100, whose die it has",
     ),
-    "b200": Speed(
-        memory=CHIPS["b200"].memory,
-        bandwidth=CHIPS["b200"].bandwidth,
+    "b200": _gpu(
+        "b200",
         flops=1_100e12,
         inside=Link(900e9, 3e-6, "NVLink 5, 1.8 TB/s both ways, DGX B200 user guide"),
         between=_IB_NDR,
         host=_PCIE_5,
-        per_host=8,
         source="2.2 TF32 PFLOP/s with sparsity, half without: Blackwell brief (2024), HGX B200",
     ),
     "cpu": Speed(
@@ -118,7 +118,7 @@ TARGETS = {
         source="assumed: two cores of a server, shared by all emulated devices",
     ),
 }
-"""What is known of each chip, by its name."""
+"""The speed of a device of each chip, by its name."""
 
 _NAME = re.compile(r"([a-z0-9]*?[a-z][a-z0-9]*?)(?:x(\d+))?")
 

@@ -47,7 +47,7 @@ def model_for_run(
     restore_best: bool,
     aggregated: int,
 ) -> tuple[nnx.Module, MemoryPlan | None]:
-    """The model with the policy of a run, and what was planned to keep a limit; reads no data.
+    """The model with the policy of a run, and the plan that keeps a limit; reads no data.
 
     Args:
       model, graphs, optimizer, task, restore_best: as for `EpochProgram`.

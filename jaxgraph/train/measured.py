@@ -135,11 +135,10 @@ class Watch:
         from jaxgraph.planner.cost.online import OnlineProfile
 
         self._sharded = sharded
+        layers = range(_first_measured(self._model, sharded), len(self._model.layers))
         with _own_transfers():
             self._partition = partition_of(sharded)
-        layers = range(_first_measured(self._model, sharded), len(self._model.layers))
-        given = (self._model, self._measuring.source, sharded, self._partition, layers)
-        with _own_transfers():
+            given = (self._model, self._measuring.source, sharded, self._partition, layers)
             self._profile: OnlineProfile = OnlineProfile(*given)
         self._compiled += self._profile.compile_seconds
         self._move_seconds = sharded.seconds + seconds + self._profile.compile_seconds

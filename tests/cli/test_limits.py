@@ -4,7 +4,7 @@ from typing import Annotated, get_type_hints
 
 import pytest
 
-from jaxgraph.cli import train
+from jaxgraph.cli import model_options, train
 from jaxgraph.cli.limits import Number, OneOf, check_limits
 from jaxgraph.cli.partition import PartitionOptions
 from jaxgraph.cli.train import TrainOptions
@@ -52,4 +52,4 @@ def test_every_option_that_is_a_number_or_a_name_has_limits(options: type):
 
 def test_names_are_those_of_the_library():
     assert set(train.IMPLEMENTATIONS) == set(PREFERENCE)
-    assert set(train.NORMS) == {"none", *NORMS}
+    assert set(model_options.NORMS) == {"none", *NORMS}
