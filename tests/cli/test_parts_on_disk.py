@@ -119,6 +119,7 @@ def test_predictions_are_under_the_names_of_the_file(club: tuple[Path, np.ndarra
         ("--undirected", "--undirected: settled when the parts in PARTS were written"),
         ("--option split_seed=1", "--option: settled when"),
         ("--partitioner metis", "--partitioner: settled when"),
+        ("--repartition auto", "--repartition: needs the whole graph"),
         ("--dataset karate", "--dataset, --partition: expected one of them"),
         ("--model gine", "--model: gine reads features of edges, and club has none"),
     ],

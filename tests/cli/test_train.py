@@ -261,6 +261,7 @@ def test_devices_are_emulated_without_the_user_setting_anything(tmp_path: Path):
         (["--parts", "500"], "--parts: got 500 for a graph of 200 nodes"),
         (["--model", "gcn", "--heads", "4"], "no attention heads"),
         (["--memory-limit", "16 quarks"], "--memory-limit: got '16 quarks'; expected an amount of"),
+        (["--memory-limit", "1GB", "--repartition", "auto"], "a move needs memory of its own"),
         (["--dropout", "1.5"], "expected a finite number at least 0 and below 1."),
         (["--dropout", "1"], "expected a finite number at least 0 and below 1."),
         (["--lr", "nan"], "--lr: got nan; expected a finite number above 0."),

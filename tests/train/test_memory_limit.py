@@ -102,6 +102,8 @@ def test_what_cannot_take_a_policy_is_refused() -> None:
         fit(SmallNet(), small_graph(), plan=plan)
     with pytest.raises(ValueError, match="leave out memory_limit, or leave out plan"):
         fit(make_model(), small_graph(), plan=plan, memory_limit="1GB")
+    with pytest.raises(ValueError, match="leave out measure_every and repartition"):
+        fit(make_model(), small_graph(), memory_limit="1GB", repartition="auto")
     with pytest.raises(ValueError, match="4 entries for 2 layers"):
         fit(make_model(num_layers=2), small_graph(), plan=plan)
 
