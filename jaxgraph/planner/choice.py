@@ -64,7 +64,7 @@ class StepTimes(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Considered:
-    """One way to run a model, and what came of it.
+    """A way to run a model, and its plan or the reason why it has none.
 
     Attributes:
       option: the way.
@@ -141,8 +141,8 @@ def consider(
       methods: partitioners; of counts, those of `jaxgraph.planner.degree_model.METHODS`.
       compile: the steps to compile: "all" that may fit; "fastest" by prediction first, until one
         fits; or "none". The others are predicted.
-      cost_model: what tells how long a device computes; None: a roofline.
-      task: what is learned; None: node classification.
+      cost_model: predicts the seconds of a device; None: a roofline.
+      task: the task to learn; None: node classification.
 
     Returns:
       The ways, one after the other.
@@ -285,7 +285,7 @@ def to_plan(
       model: whose policy it records.
       target: the machine.
       memory_limit: bytes of one device.
-      timed_by: what told the seconds.
+      timed_by: the source of the seconds.
 
     Returns:
       The plan.

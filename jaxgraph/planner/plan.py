@@ -58,7 +58,7 @@ class Option:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A way to run a model on devices, and what a step of training costs there.
+    """A way to run a model on devices, and the cost of a training step there.
 
     Attributes:
       option: mode, partitioner and their settings.
@@ -68,8 +68,8 @@ class Plan:
       arguments, temporary, host: bytes of a device's memory, and of its share of the host's.
       inside, between: bytes that leave a device in a step, inside a host and between hosts.
       seconds: of a step.
-      timed_by: what told the seconds, "roofline" or the name of a cost model.
-      compiled_for: for what the program was compiled; None: memory and bytes are predicted.
+      timed_by: the source of the seconds: "roofline", or the name of a cost model.
+      compiled_for: the platform of the compiled program; None: memory and bytes are predicted.
       policy: what layers save for the backward, which `jaxgraph.train.fit(plan=)` takes; None: the
         default.
     """

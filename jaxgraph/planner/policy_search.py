@@ -52,7 +52,7 @@ class Needed:
     """Bytes that a compiled program needs.
 
     Attributes:
-      arguments: of a device, of what is there before and after.
+      arguments: of a device: the program's inputs and results.
       temporary: of a device, beside them.
       host: of a device's share of the host's memory.
     """
@@ -207,7 +207,7 @@ def _least(*, offload: bool) -> RematPolicy:
 
 
 def _of_schedule(schedule: MemorySchedule, rates: Rates, count: int, is_attention: bool) -> _Rung:
-    """The policies that do what a schedule does with the named tensors."""
+    """The policies that carry out a schedule of the named tensors."""
     usage = simulate(schedule, schedule.dataflow.size(schedule.dataflow.bytes))
     by_layer, policies, host = policy_of(schedule), [], 0
     for layer in range(count):

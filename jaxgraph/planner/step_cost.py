@@ -55,10 +55,10 @@ class DryRun:
     Attributes:
       memory: of a device.
       sent: bytes that leave each device, inside a host and between hosts.
-      work: what a device computes.
-      communication: seconds that messages take.
+      work: that of a device.
+      communication: seconds of messages.
       hidden: seconds of them under which kernels run.
-      compiled_for: for what the program was compiled; None: it was traced alone.
+      compiled_for: the platform of the compiled program; None: it was traced alone.
     """
 
     memory: Memory

@@ -54,7 +54,7 @@ def work_of(steps: Sequence[Step], manifest: Manifest, target: Target, implement
     Args:
       steps: of `jaxgraph.analysis.traced.live_steps`.
       manifest: of the graph that it was traced for.
-      target: what it is to run on.
+      target: the machine.
       implementation: of the messages.
 
     Returns:

@@ -26,7 +26,7 @@ class LayerTimes:
     Args:
         layers: a cost model for each layer of the model, in order; of `fit_layers`.
         graph: the graph that the choice is made for.
-        name: what a plan calls it.
+        name: its name in a plan.
     """
 
     layers: Sequence[CostModel]

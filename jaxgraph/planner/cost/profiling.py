@@ -66,8 +66,8 @@ class Reference:
             well, leaves out the time that they take.
 
     Attributes:
-        seconds: what it takes, by which ratios become seconds; so the samples of one model should
-            share one.
+        seconds: its own time, by which ratios become seconds; so the samples of one model should
+            share a reference.
     """
 
     def __init__(self, device: Any = None, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -102,7 +102,7 @@ class Reference:
 
 
 def hardware_name(device: Any) -> str:
-    """Names what a layer runs on: the kind of the device, and how many cores of a CPU."""
+    """Names the hardware of a layer: the kind of the device, and the number of cores of a CPU."""
     if device.platform != "cpu":
         return device.device_kind
     return f"cpu {platform.machine()}, {len(os.sched_getaffinity(0))} core(s)"
@@ -122,9 +122,9 @@ def profile(
 ) -> list[Sample]:
     """Times the layers of a model on every part of a graph, each part alone on a device.
 
-    A layer is its convolution, forward and backward, without what is elementwise around it. Windows
-    of a part are far apart in time: all parts take the first half of theirs, then all the second.
-    The medians of the two halves tell how well a measurement repeats.
+    A layer is its convolution, forward and backward, without the elementwise operations around it.
+    Windows of a part are far apart in time: all parts take the first half of theirs, then all the
+    second. The medians of the two halves tell how well a measurement repeats.
 
     Args:
         model: a `jaxgraph.nn.Stack`, such as `jaxgraph.nn.GCN`.

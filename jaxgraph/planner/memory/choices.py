@@ -16,7 +16,7 @@ class Choices:
     Attributes:
       kept: they stay on the device.
       offloaded: they are fetched from the host.
-      recomputed: the backward computes them again, for itself or for what it computes of them.
+      recomputed: the backward computes them again, to read them or to compute others from them.
     """
 
     kept: tuple[str, ...] = ()

@@ -25,10 +25,10 @@ class Action(NamedTuple):
 
 
 class Step(NamedTuple):
-    """An operation, and what leaves the device before it.
+    """An operation, and the tensors that leave the device before it.
 
     Attributes:
-      operation: what runs.
+      operation: the operation.
       drops: keys of tensors on the device.
     """
 
@@ -40,8 +40,8 @@ class Line(NamedTuple):
     """The actions for one operation, in this order; tensors by key.
 
     Attributes:
-      operation: name of what runs.
-      saves, drops, fetches: before it runs.
+      operation: its name.
+      saves, drops, fetches: actions before it runs.
       kept: tensors on the device while it runs that it does not use.
     """
 
@@ -58,7 +58,7 @@ class MemorySchedule:
 
     Attributes:
       dataflow: the step.
-      actions: what is done.
+      actions: in order.
     """
 
     dataflow: Dataflow
@@ -165,11 +165,11 @@ def simulate(schedule: MemorySchedule, capacity: int) -> Usage:
     """Executes a schedule and counts.
 
     Args:
-      schedule: what to do.
+      schedule: the actions.
       capacity: bytes of the device.
 
     Returns:
-      What it costs.
+      Its cost.
 
     Raises:
       ValueError: an action cannot be done, an operation does not run, or a result is lost.

@@ -87,9 +87,9 @@ def training_step(shape: Shape, rates: Rates) -> Dataflow:
     """Makes the dataflow of the forward, the loss and the backward of a model.
 
     Tensors have the names that `jaxgraph.layers.RematPolicy` knows; the scores of attention have
-    none, and are recomputed of what is mapped. A layer starts with the norm
-    and the activation that follow the convolution before, as in `jaxgraph.nn.Stack`. Steps that
-    XLA fuses are one operation. GCN and GraphSAGE map first where that makes features narrower.
+    none, and are recomputed from mapped rows. A layer starts with the norm and the activation that
+    follow the convolution before, as in `jaxgraph.nn.Stack`. Steps that XLA fuses are one
+    operation. GCN and GraphSAGE map first where that makes features narrower.
 
     Args:
       shape: the model and the graph.
