@@ -70,7 +70,7 @@ def some(names: Iterable[str], *quick: str) -> list[Any]:
     return [pytest.param(n, marks=() if n in quick else pytest.mark.full) for n in names]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", some(CASES, "gat", "gine"))
 def test_values_and_gradients(name: str) -> None:
     check_convolution(*CASES[name], edge_data="edges")
 
@@ -81,9 +81,10 @@ def test_columns_give_what_rows_give(name: str) -> None:
     columns_match_rows(conv, params, edges=True)
 
 
-_QUICK = ("no-edges", "isolated-nodes")
+_QUICK = ("isolated-nodes",)
 
 
+@pytest.mark.full
 def test_gine_without_bias() -> None:
     params = {name: value for name, value in GINE.items() if not name.endswith("bias")}
     check_convolution(gine_conv, convolutions.gine, params, edge_data="edges")
@@ -185,7 +186,7 @@ def weights_of(name: str, params: Any, graph: Any, x: Any) -> jax.Array:
     return attention_weights(make(params, **options), params, graph, x)
 
 
-@pytest.mark.parametrize("name", some(COEFFICIENTS, "gat", "gatv2-plain"))
+@pytest.mark.parametrize("name", some(COEFFICIENTS, "gatv2-plain"))
 def test_coefficients_of_attention(name: str) -> None:
     """In the graph's order, and the slope of a sum of them along a direction of the first map."""
     params = COEFFICIENTS[name][1]
@@ -233,7 +234,8 @@ def test_coefficients_on_several_devices(name: str, mode: str) -> None:
     assert_close(found, expected, reduction_length=TERMS)
 
 
-@pytest.mark.parametrize("mode", ["sar", pytest.param("domain", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["sar", "domain"])
 def test_several_parts_of_a_device(mode: str) -> None:
     """Values, gradients and coefficients are those on the whole graph."""
     graph, params = crooked_graph(edges=True), GAT

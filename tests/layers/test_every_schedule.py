@@ -221,10 +221,9 @@ def expected(name: str) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     "schedule",
     [
         "sar",
-        "p3-sar-pushed",
         *(
             pytest.param(name, marks=pytest.mark.full)
-            for name in ("domain", "prefetch", "several", "p3-domain")
+            for name in ("domain", "prefetch", "several", "p3-domain", "p3-sar-pushed")
         ),
     ],
 )

@@ -141,9 +141,9 @@ def attention(kernel: jax.Array, own: Any) -> jax.Array:
     [
         (plain_sum, "sar", False),
         (learned, "sar", False),
-        (attention, "sar", True),
         (attention, "domain", False),
-        (partial(learned, reduce="max"), "domain", False),
+        pytest.param(attention, "sar", True, marks=pytest.mark.full),
+        pytest.param(partial(learned, reduce="max"), "domain", False, marks=pytest.mark.full),
     ],
 )
 def test_no_schedule_scatters_in_either_direction(layer: Any, mode: str, prefetch: bool) -> None:

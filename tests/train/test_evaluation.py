@@ -115,6 +115,7 @@ def test_a_second_prediction_and_an_unseen_graph_compile_nothing() -> None:
     assert_close(padded, predict(model, on_devices(smaller, 2)), reduction_length=40)
 
 
+@pytest.mark.full
 def test_inference_keeps_no_activations_of_earlier_layers() -> None:
     sharded = on_devices(small_graph(4000), 4)
     shallow, deep = (

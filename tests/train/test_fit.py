@@ -321,6 +321,7 @@ def test_what_was_compiled_is_what_runs(num_graphs: int) -> None:
 # ------------------------------------------------------------------ several graphs
 
 
+@pytest.mark.full
 def test_several_graphs_take_a_step_each() -> None:
     graphs = [small_graph(60, seed=1), small_graph(40, seed=2)]
     # Padded to the same shapes, they share every program.
@@ -381,6 +382,7 @@ def test_several_graphs_are_as_good_on_any_number_of_devices() -> None:
     assert_close(curves[1].val_loss, curves[0].val_loss, reduction_length=100)
 
 
+@pytest.mark.full
 def test_graphs_without_training_nodes_are_evaluated_only() -> None:
     unseen = small_graph(40, seed=2)
     assert unseen.train_mask is not None and unseen.val_mask is not None

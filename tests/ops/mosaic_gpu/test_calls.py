@@ -72,6 +72,7 @@ def test_one_group_after_the_other(
     np.testing.assert_allclose(both(x, jnp.int32(1)), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.full
 def test_rows_take_in_their_own() -> None:
     groups, missing = group_edges(EDGES), without_loop(EDGES)[:250]
     over = EdgeGroup(groups, 0, jnp.asarray(missing))
