@@ -92,6 +92,9 @@ def fill(
     if values.shape == shape and not copy:
         return np.asarray(values, dtype)
     padded = _aligned(shape, dtype)
+    if values.shape == shape:
+        padded[...] = values
+        return padded
     # Most arrays are short along the first axis alone: only their end is filled.
     start = len(values) if values.shape[1:] == shape[1:] else 0
     padded[start:] = fill_value(name, len(shape))
