@@ -87,8 +87,6 @@ CASES: list[Any] = [
     ("gcn", "sar", 4),
     ("gat", "sar", 8),
     ("gat", "prefetch", 4),
-    ("gat", "domain", 4),
-    ("gcn", "p3-sar", 4),
 ]
 ALL_CASES = product(("gcn", "sage", "gat", "gatv2", "gin"), MODES, (4, 8))
 CASES += [pytest.param(*case, marks=FULL) for case in ALL_CASES if case not in CASES]
@@ -103,7 +101,7 @@ def test_training_on_two_hosts_equals_the_oracle(conv: str, mode: str, devices: 
     assert errors[worst] <= TOLERANCE, f"{worst}: {errors[worst]:.3g}"
 
 
-@pytest.mark.parametrize("conv", ["gat", pytest.param("sage", marks=FULL)])
+@pytest.mark.parametrize("conv", ["sage", pytest.param("gat", marks=FULL)])
 def test_devices_of_several_parts_equal_the_oracle(conv: str) -> None:
     errors = errors_of(conv, placed("sar", 4, 2, own_parts=2), 5)
     assert max(errors.values()) <= TOLERANCE, errors
