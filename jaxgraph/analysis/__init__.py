@@ -1,8 +1,8 @@
 """The traffic of a compiled program between devices, and the work that overlaps it."""
 
-from jaxgraph.analysis.traffic import overlapped, traffic
+from jaxgraph.analysis.traffic import overlapped, traffic, traffic_by_link
 
-__all__ = ["overlapped", "traffic"]
+__all__ = ["overlapped", "traffic", "traffic_by_link"]
 
 
 def __dir__() -> list[str]:

@@ -8,14 +8,19 @@ if TYPE_CHECKING:
 __all__ = ["mesh_of"]
 
 
-def mesh_of(parts: int) -> "Mesh":
+def mesh_of(parts: int, hosts: int | None = None) -> "Mesh":
     """Makes a mesh of `parts` devices, on emulated CPU devices if the machine has fewer.
 
     Args:
         parts: Number of devices.
+        hosts: Number of hosts that they are spread over; None: as many as processes, where these
+            have equally many devices.
 
     Returns:
-        The mesh, of shape [parts].
+        The mesh, of shape [parts] or [hosts, parts / hosts].
+
+    Raises:
+        ValueError: The devices do not divide over the hosts.
     """
     import jax
     from jax.extend.backend import clear_backends
@@ -29,4 +34,6 @@ def mesh_of(parts: int) -> "Mesh":
     if jax.device_count() < parts:
         clear_backends()
         emulate_devices(parts)
-    return make_mesh(parts)
+    if hosts is None:
+        hosts = 1 if parts % jax.process_count() else jax.process_count()
+    return make_mesh(parts, hosts=hosts)

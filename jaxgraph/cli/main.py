@@ -12,6 +12,7 @@ from jaxgraph.cli.command import command_of
 from jaxgraph.cli.info import InfoOptions, run_info
 from jaxgraph.cli.partition import PartitionOptions, run_partition
 from jaxgraph.cli.plan import PlanOptions, run_plan
+from jaxgraph.cli.plot import PlotOptions, run_plot
 from jaxgraph.cli.train import TrainOptions, run_train
 
 __all__ = ["app"]
@@ -64,5 +65,6 @@ _COUNTS = {"nodes": "num_nodes", "edges": "num_edges", "features": "num_features
 app.command("plan", cls=_Command)(
     command_of(PlanOptions, run_plan, _COUNTS | {"classes": "num_classes"})
 )
+app.command("plot", cls=_Command)(command_of(PlotOptions, run_plot))
 app.command("datasets", cls=_Command)(command_of(CatalogueOptions, run_catalogue))
 app.command("info", cls=_Command)(command_of(InfoOptions, run_info))

@@ -132,7 +132,7 @@ def run_plan(options: PlanOptions) -> None:
     for name in ("save", "json", "plot"):
         check_writable(f"--{name}", getattr(options, name))
     if options.plot is not None:
-        check_can_draw()
+        check_can_draw("--plot")
     # Nothing runs here, and a GPU that is there is left alone. The process is the command's own.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     from jaxgraph.planner import find_target

@@ -82,12 +82,17 @@ def cost_summary(compiled: Any, sharded: Any) -> dict[str, Any]:
         sharded: The result of `jaxgraph.parallel.shard`.
 
     Returns:
-        `memory_per_device` and `traffic`, in bytes, and `padding`, stored over needed.
+        `memory_per_device` and `traffic`, in bytes, `bytes_between_hosts` of a mesh of several, and
+        `padding`, stored over needed.
     """
-    from jaxgraph.analysis import traffic
+    from jaxgraph.analysis import traffic, traffic_by_link
 
     memory = compiled.memory_analysis()
     sent = dict(traffic(compiled))
+    hosts, between = sharded.shards.hosts, {}
+    if hosts > 1:
+        by_link = traffic_by_link(compiled, sharded.mesh.size // hosts)
+        between = {"bytes_between_hosts": sum(by_link.between.values())}
     padding = sharded.padding()
     return {
         "memory_per_device": {
@@ -101,6 +106,7 @@ def cost_summary(compiled: Any, sharded: Any) -> dict[str, Any]:
         },
         "traffic": sent,
         "bytes_sent_per_epoch": sum(sent.values()),
+        **between,
         "padding": {name: getattr(padding, name) for name in _PADDING},
     }
 
@@ -144,6 +150,8 @@ def summary_table(result: Mapping[str, Any]) -> Table:
     rows["bytes sent per epoch"] = byte_text(result["bytes_sent_per_epoch"]) + (
         f" ({by_collective})" if by_collective else ""
     )
+    if "bytes_between_hosts" in result:
+        rows["of them between hosts"] = byte_text(result["bytes_between_hosts"])
     rows["padding"] = (
         f"edges {padding['edge_ratio']:.3f}, halo rows {padding['halo_ratio']:.3f}, "
         f"nodes {padding['node_ratio']:.3f}"

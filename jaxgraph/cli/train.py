@@ -22,6 +22,8 @@ from jaxgraph.cli.output import Output
 from jaxgraph.cli.predictions import write_predictions
 from jaxgraph.cli.recipes import Recipe, build_model, prepared
 from jaxgraph.cli.summary import cost_summary, recipe_table, result_summary, summary_table
+from jaxgraph.cli.telemetry import Telemetry, check_telemetry
+from jaxgraph.cli.telemetry_options import TelemetryOptions
 from jaxgraph.cli.train_input import (
     FolderInput,
     GraphInput,
@@ -50,7 +52,7 @@ _training_option = partial(typer.Option, rich_help_panel="Training")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(ModeOptions, ModelOptions):
+class TrainOptions(TelemetryOptions, ModeOptions, ModelOptions):
     """The options of `jaxgraph train`; None leaves the choice to the recipe."""
 
     dropout: Annotated[
@@ -206,6 +208,7 @@ def run_train(options: TrainOptions) -> None:
     """
     check_writable("--json", options.json)
     check_writable("--predictions", options.predictions)
+    check_telemetry(options)
     with Signals() as signals:
         options, settings, given, source = _read(options)
         output = Output()
@@ -312,7 +315,7 @@ def _train(
         jax.config.update("jax_enable_x64", True)
     facts = source.facts
     model = build_model(settings, facts, options.seed, options.dtype)
-    sharded = source.place(options, mesh_of(options.parts or 1))
+    sharded = source.place(options, mesh_of(options.parts or 1, options.hosts))
     optimizer = optax.chain(
         optax.add_decayed_weights(settings.weight_decay), optax.adam(settings.lr)
     )
@@ -376,12 +379,14 @@ def _fit(
 
     def begin(compiled: Sequence[Any]) -> None:
         programs.extend(compiled)
+        telemetry.begin(compiled)
         signals.epochs_begin()
 
-    with EpochBar(settings.epochs, output) as bar:
+    with EpochBar(settings.epochs, output) as bar, Telemetry(options, sharded) as telemetry:
 
         def end_epoch(record: EpochRecord) -> None:
             bar.update(record)
+            telemetry.epoch_ended(record)
             signals.epoch_ended()
 
         try:

@@ -1,4 +1,8 @@
-"""Frozen dataclasses as JSON and back; every entry is read strictly by the type of its field."""
+"""Frozen dataclasses as JSON and back; every entry is read strictly by the type of its field.
+
+Arrays stand in the text by their number of entries alone; their entries, one array after the other
+in the order of the fields, are kept apart: as text, millions of them would take seconds to read.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,12 @@ import json
 import math
 import types
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-__all__ = ["FORMAT", "read_text", "write_text"]
+__all__ = ["FORMAT", "decoded", "entries_of", "parsed", "write_text"]
 
 FORMAT = "jaxgraph parts 1"
 """Name and version of the format; a program reads its own version alone."""
@@ -28,25 +32,47 @@ def write_text(content: Any) -> str:
         mappings with text for keys, dataclasses and None.
 
     Returns:
-      The text.
+      The text, without the entries of arrays.
     """
     text = _canonical(_plain(content))
     return f'{{"format":"{FORMAT}","crc32":{zlib.crc32(text.encode())},\n"content":{text}}}\n'
 
 
-def read_text(kind: type, text: bytes) -> Any:
-    """Reads a dataclass from JSON that `write_text` has written.
+def entries_of(content: Any) -> np.ndarray:
+    """Joins the entries of all arrays of a dataclass, for `decoded`.
 
     Args:
-      kind: the dataclass.
+      content: as for `write_text`; entries are integers from 0.
+
+    Returns:
+      int32 or int64 [entries of all arrays].
+    """
+    joined = np.concatenate([np.zeros(0, np.int64), *_arrays(content)])
+    return joined.astype(np.int32 if joined.max(initial=0) < 2**31 else np.int64)
+
+
+def _arrays(value: Any) -> Iterator[np.ndarray]:
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _arrays(getattr(value, field.name))
+    elif isinstance(value, Mapping | tuple):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _arrays(each)
+    elif isinstance(value, np.ndarray):
+        yield value
+
+
+def parsed(text: bytes) -> Any:
+    """Reads the JSON that `write_text` has written, to be decoded.
+
+    Args:
       text: the JSON.
 
     Returns:
-      The dataclass.
+      Its content.
 
     Raises:
-      ValueError: the text is no JSON, its format or CRC-32 is another one, or an entry is missing,
-        unknown or not of the type of its field.
+      ValueError: the text is no JSON, or its format or CRC-32 is another one.
     """
     try:
         read = json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_refused)
@@ -63,7 +89,47 @@ def read_text(kind: type, text: bytes) -> Any:
         raise ValueError(f"its content cannot be read ({error})") from None
     if type(read["crc32"]) is not int or read["crc32"] != checksum:
         raise ValueError(f"its CRC-32 is {checksum}; expected {read['crc32']!r}, as written in it")
-    return _decoded(kind, read["content"], "content")
+    return read["content"]
+
+
+def decoded(kind: type, content: Any, entries: np.ndarray, where: str = "content") -> Any:
+    """Makes a dataclass from its parsed JSON and the entries of its arrays.
+
+    Args:
+      kind: the dataclass.
+      content: the parsed JSON.
+      entries: int [entries], the result of `entries_of`.
+      where: the name of the content in errors.
+
+    Returns:
+      The dataclass.
+
+    Raises:
+      ValueError: an entry is missing, unknown or not of the type of its field, or arrays have
+        another number of entries.
+    """
+    if entries.min(initial=0) < 0:
+        raise ValueError(f"{where} has arrays with {entries.min()}; expected integers from 0")
+    left = _Entries(entries)
+    made = _decoded(kind, content, where, left)
+    if left.taken != len(entries):
+        raise ValueError(f"{where} has arrays of {left.taken} entries; expected {len(entries)}")
+    return made
+
+
+class _Entries:
+    """The entries of arrays, taken one array after the other."""
+
+    def __init__(self, entries: np.ndarray) -> None:
+        self._entries, self.taken = entries, 0
+
+    def take(self, count: int, where: str) -> np.ndarray:
+        """Returns the next entries, int64 [count]."""
+        found = self._entries[self.taken : self.taken + count]
+        if len(found) < count:
+            raise _error(where, count, f"at most the {len(found)} entries that are left")
+        self.taken += count
+        return found.astype(np.int64)
 
 
 def _canonical(plain: Any) -> str:
@@ -86,29 +152,33 @@ def _plain(value: Any) -> Any:
         return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
+    if isinstance(value, np.ndarray):
+        return len(value)
+    if isinstance(value, np.generic):
         return value.tolist()
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
-def _decoded(kind: Any, value: Any, where: str) -> Any:
+def _decoded(kind: Any, value: Any, where: str, left: _Entries) -> Any:
     """Reads a value of a type; `where` names it in errors."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         (given,) = (each for each in arguments if each is not types.NoneType)
-        return None if value is None else _decoded(given, value, where)
+        return None if value is None else _decoded(given, value, where, left)
     if dataclasses.is_dataclass(kind):
-        return _decoded_fields(kind, value, where)
+        return _decoded_fields(kind, value, where, left)
     if origin is tuple:
-        return _decoded_tuple(arguments, value, where)
+        return _decoded_tuple(arguments, value, where, left)
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(value, dict):
             raise _error(where, value, "entries by name")
-        return {key: _decoded(arguments[1], x, f"{where}[{key!r}]") for key, x in value.items()}
+        return {
+            key: _decoded(arguments[1], x, f"{where}[{key!r}]", left) for key, x in value.items()
+        }
     if kind is np.ndarray:
-        if not isinstance(value, list) or not all(map(_is_count, value)):
-            raise _error(where, value, "a list of integers from 0")
-        return np.asarray(value, np.int64)
+        if not _is_count(value):
+            raise _error(where, value, "a number of entries, an integer from 0")
+        return left.take(value, where)
     if kind is float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise _error(where, value, "a number")
@@ -122,7 +192,7 @@ def _decoded(kind: Any, value: Any, where: str) -> Any:
     return value
 
 
-def _decoded_fields(kind: Any, value: Any, where: str) -> Any:
+def _decoded_fields(kind: Any, value: Any, where: str, left: _Entries) -> Any:
     hints = _hints(kind)
     if not isinstance(value, dict):
         raise _error(where, value, f"entries {', '.join(hints)}")
@@ -132,11 +202,15 @@ def _decoded_fields(kind: Any, value: Any, where: str) -> Any:
     }.items():
         if names:
             raise ValueError(f"{where} {fault} {', '.join(sorted(names))}")
-    fields = {name: _decoded(hint, value[name], f"{where}.{name}") for name, hint in hints.items()}
+    fields = {
+        name: _decoded(hint, value[name], f"{where}.{name}", left) for name, hint in hints.items()
+    }
     return kind(**fields)
 
 
-def _decoded_tuple(kinds: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
+def _decoded_tuple(
+    kinds: tuple[Any, ...], value: Any, where: str, left: _Entries
+) -> tuple[Any, ...]:
     if not isinstance(value, list):
         raise _error(where, value, "a list")
     if len(kinds) == 2 and kinds[1] is Ellipsis:
@@ -144,7 +218,7 @@ def _decoded_tuple(kinds: tuple[Any, ...], value: Any, where: str) -> tuple[Any,
     if len(kinds) != len(value):
         raise _error(where, value, f"a list of {len(kinds)}")
     pairs = enumerate(zip(kinds, value, strict=True))
-    return tuple(_decoded(kind, each, f"{where}[{i}]") for i, (kind, each) in pairs)
+    return tuple(_decoded(kind, each, f"{where}[{i}]", left) for i, (kind, each) in pairs)
 
 
 @functools.cache

@@ -2,7 +2,7 @@
 
     DIR/manifest.json                 format, CRC-32, and all that is known of every file
     DIR/data-<hex>/part-0000/*.npy    the arrays of one part
-    DIR/data-<hex>/shared/*.npy       arrays that several parts have
+    DIR/data-<hex>/shared/*.npy       arrays that several parts have, and those of the manifest
 
 A process that owns some parts needs the manifest, the folders of these parts and `shared`. What is
 stored is the exchange contract; arrays that implementations derive are made when a part is placed.
@@ -16,16 +16,17 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from jaxgraph.graph_facts import GraphFacts
 from jaxgraph.layout.manifest import Arrays, Manifest
 from jaxgraph.layout.manifest_check import DTYPE, check_manifest
-from jaxgraph.layout.manifest_text import read_text
+from jaxgraph.layout.manifest_text import decoded, parsed
 
 __all__ = [
     "DATA_FOLDER",
@@ -42,6 +43,7 @@ __all__ = [
 MANIFEST = "manifest.json"
 DATA_FOLDER = re.compile(r"data-[0-9a-f]{32}")
 _FILE = re.compile(r"(part-[0-9]{4,9}|shared)/[A-Za-z0-9_-]+\.npy")
+_ENTRIES_DTYPE = re.compile(r"<i4|<i8")
 _NAMES_DTYPE = re.compile(r"<U[1-9][0-9]{0,8}|<i8|<i4")
 _BYTES_AT_A_TIME = 1 << 20
 
@@ -87,12 +89,14 @@ class Contents:
       manifest: what the parts agree on.
       graph: facts of the graph.
       parts: the files of each part.
+      row_lengths: the file of the entries of the manifest's arrays.
     """
 
     data: str
     manifest: Manifest
     graph: GraphFacts
     parts: tuple[PartFiles, ...]
+    row_lengths: ArrayFile
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -139,8 +143,9 @@ class PartFolder:
         """The files of all arrays by their paths in the folder of the data."""
         parts = self.contents.parts
         named = [part.node_names for part in parts if part.node_names is not None]
+        of_all = (*named, self.contents.row_lengths)
         return {each.file: each for part in parts for each in part.arrays.values()} | {
-            each.file: each for each in named
+            each.file: each for each in of_all
         }
 
     def part(self, index: int) -> Arrays:
@@ -188,11 +193,15 @@ class PartFolder:
         return found
 
     def _read(self, file: ArrayFile) -> np.ndarray:
-        path = self.path / self.contents.data / file.file
-        _check_place(path, self.path)
-        with path.open("rb") as opened:
-            _check_bytes(path, opened, file)
-            return _mapped(path, opened, file)
+        return _read(self.path, self.contents.data, file)
+
+
+def _read(root: Path, data: str, file: ArrayFile) -> np.ndarray:
+    path = root / data / file.file
+    _check_place(path, root)
+    with path.open("rb") as opened:
+        _check_bytes(path, opened, file)
+        return _mapped(path, opened, file)
 
 
 def open_parts(folder: str | os.PathLike[str]) -> PartFolder:
@@ -219,12 +228,42 @@ def open_parts(folder: str | os.PathLike[str]) -> PartFolder:
         )
     path = root / MANIFEST
     _check_place(path, root)
-    try:
-        contents = read_text(Contents, path.read_bytes())
+    with _naming(path):
+        content = parsed(path.read_bytes())
+        data, file = _file_of_entries(content)
+    entries = _read(root, data, file)
+    with _naming(path):
+        contents = decoded(Contents, content, entries)
         check_contents(contents)
+    return PartFolder(root, contents)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Names the file in errors."""
+    try:
+        yield
     except ValueError as error:
         raise folder_error(str(path), str(error)) from None
-    return PartFolder(root, contents)
+
+
+def _file_of_entries(content: Any) -> tuple[str, ArrayFile]:
+    """The folder of the data and the file of the manifest's arrays, by its parsed text."""
+    if not isinstance(content, dict) or not {"data", "row_lengths"} <= content.keys():
+        raise ValueError("content lacks data or row_lengths")
+    data = content["data"]
+    _check_data(data)
+    where = "content.row_lengths"
+    file = decoded(ArrayFile, content["row_lengths"], np.zeros(0, np.int64), where)
+    _check_file(where, file, _ENTRIES_DTYPE)
+    if len(file.shape) != 1:
+        raise ValueError(f"{where} has shape {list(file.shape)}; expected one dimension")
+    return data, file
+
+
+def _check_data(data: Any) -> None:
+    if not isinstance(data, str) or not DATA_FOLDER.fullmatch(data):
+        raise ValueError(f"content.data is {data!r}; expected data-<32 hexadecimal digits>")
 
 
 def folder_error(where: str, fault: str) -> ValueError:
@@ -239,10 +278,7 @@ def check_contents(contents: Contents) -> None:
     """Checks that the entries of a manifest fit each other; ValueError names one that does not."""
     manifest, parts = contents.manifest, contents.parts
     check_manifest(manifest)
-    if not DATA_FOLDER.fullmatch(contents.data):
-        raise ValueError(
-            f"content.data is {contents.data!r}; expected data-<32 hexadecimal digits>"
-        )
+    _check_data(contents.data)
     if len(parts) != manifest.num_parts:
         raise ValueError(f"it lists {len(parts)} parts; expected {manifest.num_parts}")
     for index, part in enumerate(parts):

@@ -24,7 +24,7 @@ from jaxgraph.graph_facts import GraphFacts
 from jaxgraph.layout.index_check import check_stored_integers, part_error
 from jaxgraph.layout.manifest import Manifest
 from jaxgraph.layout.manifest_check import DTYPE
-from jaxgraph.layout.manifest_text import write_text
+from jaxgraph.layout.manifest_text import entries_of, write_text
 from jaxgraph.layout.part_files import (
     DATA_FOLDER,
     MANIFEST,
@@ -145,8 +145,9 @@ def _written(
         if on_part is not None:
             on_part(index)
     parts = [files.placed(part) for part in parts]
+    lengths = files.write_shared("row-lengths", entries_of(manifest))
     _sync(data)
-    contents = Contents(data.name, manifest, graph_facts, tuple(parts))
+    contents = Contents(data.name, manifest, graph_facts, tuple(parts), lengths)
     check_contents(contents)
     return contents
 
@@ -210,25 +211,28 @@ class _Files:
           Its file.
         """
         safe = re.sub(r"[^A-Za-z0-9_]+", "-", name)[:80]
-        head, body = _npy(values)
-        checksum = zlib.crc32(body, zlib.crc32(head))
+        head, body, checksum = _npy(values)
         key = (name, checksum, values.shape, values.dtype.str)
         earlier = self._written.get(key)
         if earlier is not None and self._holds(earlier, head, body):
             self._share(earlier)
             return earlier
-        file = ArrayFile(
-            f"part-{part:04d}/{safe}.npy",
-            values.shape,
-            values.dtype.str,
-            len(head) + len(body),
-            checksum,
-        )
-        path = self.data / file.file
-        path.parent.mkdir(exist_ok=True)
-        _write_file(path, head, body)
+        file = self._new(f"part-{part:04d}/{safe}.npy", values, head, body, checksum)
         self._written.setdefault(key, file)
         return file
+
+    def write_shared(self, name: str, values: np.ndarray) -> ArrayFile:
+        """Writes an array of the manifest, and returns its file."""
+        return self._new(f"{_SHARED}/{name}.npy", values, *_npy(values))
+
+    def _new(
+        self, name: str, values: np.ndarray, head: bytes, body: memoryview, checksum: int
+    ) -> ArrayFile:
+        path = self.data / name
+        path.parent.mkdir(exist_ok=True)
+        _write_file(path, head, body)
+        size = len(head) + len(body)
+        return ArrayFile(name, values.shape, values.dtype.str, size, checksum)
 
     def placed(self, part: PartFiles) -> PartFiles:
         """The files of a part where they are now, after shared ones were moved."""
@@ -256,12 +260,13 @@ class _Files:
         self._moved[file.file] = dataclasses.replace(file, file=moved)
 
 
-def _npy(values: np.ndarray) -> tuple[bytes, memoryview]:
-    """The header of the file of an array, and the bytes that follow."""
+def _npy(values: np.ndarray) -> tuple[bytes, memoryview, int]:
+    """The header of the file of an array, the bytes that follow, and the CRC-32 of all."""
     head = _Head()
     description = {"descr": values.dtype.str, "fortran_order": False, "shape": values.shape}
     np.lib.format.write_array_header_1_0(head, description)  # pyright: ignore[reportArgumentType]
-    return bytes(head.text), values.reshape(-1).view(np.uint8).data
+    text, body = bytes(head.text), values.reshape(-1).view(np.uint8).data
+    return text, body, zlib.crc32(body, zlib.crc32(text))
 
 
 class _Head:

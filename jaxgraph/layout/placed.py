@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -97,13 +98,16 @@ def listed_part(source: PartSource, manifest: Manifest, index: int, shapes: Shap
     Raises:
       ValueError: an array is missing, too large, or of a type that does not fit.
     """
-    part, listed = source.part(index), manifest.array_shapes()
+    part, listed = dict(source.part(index)), manifest.array_shapes()
     missing = sorted(listed.keys() - part.keys())
     if missing:
         raise part_error(f"part {index} lacks {', '.join(missing)}, which its manifest lists")
     found: Arrays = {}
-    for name, (shape, dtype) in listed.items():
-        values, what = np.asarray(part[name]), f"part {index}: {name}"
+    # An array is let go once it is copied, since mapped pages take memory, too; the largest comes
+    # first, when there is least beside it.
+    for name in sorted(listed, key=lambda name: -math.prod(listed[name][0])):
+        (shape, dtype), is_mapped = listed[name], isinstance(part[name], np.memmap)
+        values, what = np.asarray(part.pop(name)), f"part {index}: {name}"
         if values.ndim != len(shape) or any(
             a > b for a, b in zip(values.shape, shape, strict=True)
         ):
@@ -114,5 +118,6 @@ def listed_part(source: PartSource, manifest: Manifest, index: int, shapes: Shap
         if not np.can_cast(values.dtype, dtype, "same_kind"):
             raise part_error(f"{what} has dtype {values.dtype}; expected the manifest's {dtype}")
         check_stored_integers(what, values, dtype)
-        found[name] = fill(name, values, *shapes[name])
-    return found
+        # A file may change after its indices are checked: devices never read it.
+        found[name] = fill(name, values, *shapes[name], copy=is_mapped)
+    return {name: found[name] for name in listed}

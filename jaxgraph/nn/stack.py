@@ -232,9 +232,10 @@ class Stack(Module):
             run = partial(self._layer, policy, convolve, index, train)
             takes_initial = declaration(layer.convolution).takes_initial
             others = passed if self._joins(index) else passed[:1] if takes_initial else ()
-            y, skip, statistics, hidden = policy.run(
-                run, shard, norm, layer, keys[index], y, skip, others
-            )
+            with jax.named_scope(f"layer_{index}_{type(layer.convolution).__name__}"):
+                y, skip, statistics, hidden = policy.run(
+                    run, shard, norm, layer, keys[index], y, skip, others
+                )
             passed += () if hidden is None else (hidden,)
             if isinstance(norm, BatchNorm) and train:
                 norm.update(*statistics)

@@ -31,7 +31,7 @@ __all__ = ["assemble"]
 
 Arrays = Mapping[str, Any]
 _COMPOSED = {"incoming", "outgoing", "send", "reach", "columns", "node_data", "edge_data"}
-_STATIC = {"manifest", "axis", "prefetch", "own_parts"}
+_STATIC = {"manifest", "axis", "prefetch", "own_parts", "hosts"}
 
 
 def assemble(
@@ -41,6 +41,7 @@ def assemble(
     prefetch: bool,
     implementation: str,
     own_parts: int,
+    hosts: int = 1,
 ) -> Shard:
     """Makes the `Shard` whose leaves are the arrays, whatever they are.
 
@@ -51,6 +52,7 @@ def assemble(
       prefetch: whether the next part's rows are fetched while the current ones are aggregated.
       implementation: which kernels reduce over the edges.
       own_parts: number of parts that a device owns.
+      hosts: over how many hosts the parts are spread.
 
     Returns:
       The shard.
@@ -81,6 +83,7 @@ def assemble(
         axis=axis,
         prefetch=prefetch,
         own_parts=own_parts,
+        hosts=hosts,
     )
 
 

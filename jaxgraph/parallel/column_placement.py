@@ -56,14 +56,14 @@ def mesh_of_columns(mesh: Mesh, schedule: ColumnSchedule) -> Mesh:
     """Arranges the devices in rows that each hold every slice of the features once.
 
     Args:
-      mesh: of one axis.
+      mesh: of one axis, or of hosts and their devices.
       schedule: how features are split.
 
     Returns:
-      The mesh itself where each slice is on one device, else one of two axes.
+      A mesh of one axis where each slice is on one device, else one of two axes.
     """
+    axis, kind = mesh.axis_names[-1], mesh.axis_types[-1]
     if schedule.replicas == 1:
-        return mesh
-    (axis,) = mesh.axis_names
+        return Mesh(mesh.devices.reshape(-1), (axis,), axis_types=(kind,))
     devices = mesh.devices.reshape(schedule.replicas, schedule.groups)
-    return Mesh(devices, (f"{axis}_replicas", axis), axis_types=mesh.axis_types * 2)
+    return Mesh(devices, (f"{axis}_replicas", axis), axis_types=(kind, kind))

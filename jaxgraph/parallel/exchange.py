@@ -1,8 +1,8 @@
 """Exchange of rows between parts, one part of the ring at a time.
 
-Step s of the ring pairs every part p with p + s. A message is cut into segments, and each travels
-between the pairs that need it: a step is a short list of partial permutations, fixed before
-compilation.
+Step s pairs every part with the one that `RingOrder` says, p + s on one host. A message is cut into
+segments, and each travels between the pairs that need it: a step is a short list of partial
+permutations, fixed before compilation.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from jax import lax
 from jaxgraph.ops.core.chosen_rows import chosen_rows, is_wide
 from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.rows import entry_at, rows_from
+from jaxgraph.parallel.ring_order import RingOrder
 
 if TYPE_CHECKING:
     from jaxgraph.parallel.shard import HaloTable, Shard
@@ -111,13 +112,12 @@ def _segments(counts: dict[tuple[int, int], int], unit: int) -> tuple[Segment, .
     )
 
 
-def _route(units: tuple[tuple[int, ...], ...], unit: int, *, to_part: bool) -> Route:
-    parts = len(units)
-    steps = []
-    for step in range(1, parts):
+def _route(units: tuple[tuple[int, ...], ...], unit: int, hosts: int, *, to_part: bool) -> Route:
+    order, steps = RingOrder(len(units), hosts), []
+    for step in range(1, order.parts):
         counts = {}
-        for part in range(parts):
-            other = (part - step) % parts
+        for part in range(order.parts):
+            other = order.behind(part, step)
             pair = (other, part) if to_part else (part, other)
             counts[pair] = units[part][other]
         steps.append(_segments(counts, unit))
@@ -127,39 +127,40 @@ def _route(units: tuple[tuple[int, ...], ...], unit: int, *, to_part: bool) -> R
 
 
 def halo_route(shard: Shard) -> Route:
-    """Returns the route of `shard.send`: at step s part p sends the rows that p + s aggregates."""
+    """Returns the route of `shard.send`: a part sends the rows that the part ahead aggregates."""
     manifest = shard.manifest
-    return _route(manifest.halo_units, manifest.halo_unit, to_part=True)
+    return _route(manifest.halo_units, manifest.halo_unit, shard.hosts, to_part=True)
 
 
 def reach_route(shard: Shard) -> Route:
-    """Returns the route of `shard.reach`: at step s part p sends its rows reached by p - s."""
+    """Returns the route of `shard.reach`: a part sends its rows reached by the part behind."""
     manifest = shard.manifest
-    return _route(manifest.reach_units, manifest.halo_unit, to_part=False)
+    return _route(manifest.reach_units, manifest.halo_unit, shard.hosts, to_part=False)
 
 
 def several_route(shard: Shard) -> Route:
     """Returns the route of `shard.send` where devices own several parts.
 
-    Step i (parts - 1) + s pairs the i-th own part of every device, as receiver, with the part that
-    is s steps back on the ring.
+    Step i (parts - 1) + s pairs the i-th own part of every device, as receiver, with the part
+    behind it at step s.
     """
     manifest, own = shard.manifest, shard.own_parts
+    order = RingOrder(manifest.num_parts, shard.hosts)
     parts, units = manifest.num_parts, manifest.halo_units
     steps = []
     for index in range(own):
         for step in range(1, parts):
             counts = {}
             for part in range(index, parts, own):
-                other = (part - step) % parts
+                other = order.behind(part, step)
                 counts[other // own, part // own] = units[part][other]
             steps.append(_segments(counts, manifest.halo_unit))
     return Route(tuple(steps), halo_route(shard).rows)
 
 
-def rows_sent(units: tuple[tuple[int, ...], ...], unit: int) -> int:
+def rows_sent(units: tuple[tuple[int, ...], ...], unit: int, hosts: int = 1) -> int:
     """Counts the rows that one exchange over the ring sends, over all pairs of parts."""
-    route = _route(units, unit, to_part=True)
+    route = _route(units, unit, hosts, to_part=True)
     return sum((s.stop - s.start) * len(s.pairs) for step in route.steps for s in step)
 
 
@@ -180,8 +181,8 @@ def send_rows(
       route: pairs and sizes.
       table: the rows of `tree` to send; None: its first rows, in order.
       tree: arrays [rows, ...].
-      step: of the table, from 1, static or traced (the same on every device).
-      hop: step of the route; None: the same.
+      step: of the table, from 1, static or traced.
+      hop: step of the route, static or traced, the same on every device; None: that of the table.
       after: int32 [] of value 0; added to the row numbers, it makes the message wait for it.
 
     Returns:

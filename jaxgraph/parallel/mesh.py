@@ -20,26 +20,32 @@ _HOW_TO_EMULATE = (
 def make_mesh(
     num_devices: int | None = None,
     *,
+    hosts: int = 1,
     devices: Sequence[Any] | None = None,
     axis: str = "graph",
 ) -> Mesh:
-    """A mesh of one axis: shard i lives on device i.
+    """A mesh of one axis, or of hosts and their devices: shard i lives on device i.
 
     The axis is of type `Auto` whatever the version of jax defaults to, so that code outside of the
     sharded functions (an optimizer, a loss on gathered outputs) needs no shardings in its types.
 
     Args:
       num_devices: number of devices; None takes all.
+      hosts: number of hosts that they are spread over, in runs of equal length, such as
+        `jax.process_count()` with a process per host. With several, schedules send inside of hosts
+        first, and `jaxgraph.analysis.traffic_by_link(program, num_devices // hosts)` reports the
+        bytes inside and between hosts.
       devices: jax devices to take them from, in this order; None takes `jax.devices()`, those of
         all processes.
       axis: name of the axis.
 
     Returns:
-      The mesh, of shape [num_devices].
+      The mesh, of shape [num_devices] and axis `axis`, or [hosts, num_devices / hosts] and axes
+      `axis`_hosts and `axis`.
 
     Raises:
-      ValueError: there are fewer devices than asked for, a device is listed twice, or an argument
-        is not of its kind.
+      ValueError: there are fewer devices than asked for, a device is listed twice, the devices do
+        not divide over the hosts, or an argument is not of its kind.
     """
     if not isinstance(axis, str) or not axis:
         raise ValueError(f"axis must be a name, got {axis!r}")
@@ -56,7 +62,17 @@ def make_mesh(
             f"num_devices={count}, but only {len(available)} {platform} device(s) are {source}. "
             f"To emulate them on CPU, {_HOW_TO_EMULATE.format(n=count)}"
         )
-    return Mesh(np.asarray(available[:count]), (axis,), axis_types=(AxisType.Auto,))
+    chosen, hosts = np.asarray(available[:count]), _checked_count(hosts, "hosts")
+    if count % hosts:
+        raise ValueError(
+            f"hosts={hosts} do not have equally many of {count} device(s); expected a number that "
+            "divides them"
+        )
+    if hosts == 1:
+        return Mesh(chosen, (axis,), axis_types=(AxisType.Auto,))
+    # By hand: jax.make_mesh fails on GPUs across slices (jax issue 37863).
+    names, kinds = (f"{axis}_hosts", axis), (AxisType.Auto,) * 2
+    return Mesh(chosen.reshape(hosts, -1), names, axis_types=kinds)
 
 
 def emulate_devices(num_devices: int) -> None:
@@ -99,12 +115,13 @@ def check_mesh(mesh: Any) -> None:
         )
 
 
-def _checked_count(num_devices: int) -> int:
-    if isinstance(num_devices, bool) or not isinstance(num_devices, int | np.integer):
-        raise ValueError(
-            f"num_devices must be an integer, got {kind_of(num_devices)}; of a partition pass its "
-            "num_parts, and devices by name, devices=jax.devices()[:2]"
-        )
-    if num_devices < 1:
-        raise ValueError(f"num_devices must be at least 1, got {num_devices}")
-    return int(num_devices)
+def _checked_count(count: int, name: str = "num_devices") -> int:
+    if isinstance(count, bool) or not isinstance(count, int | np.integer):
+        remedy = ""
+        if name == "num_devices":
+            remedy = "; of a partition pass its num_parts, and devices by name, "
+            remedy += "devices=jax.devices()[:2]"
+        raise ValueError(f"{name} must be an integer, got {kind_of(count)}{remedy}")
+    if count < 1:
+        raise ValueError(f"{name} must be at least 1, got {count}")
+    return int(count)

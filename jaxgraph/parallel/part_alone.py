@@ -151,7 +151,7 @@ def part_alone(sharded: ShardedGraph, part: int, device: Any = None) -> PartAlon
     holder, index = divmod(part, sharded.shards.own_parts)
     held = jax.tree.map(lambda leaf: _held_by(leaf, holder), sharded.shards)
     own = _taken(held if device is None else jax.device_put(held, device), np.int32(index))
-    own = dataclasses.replace(own, prefetch=False)
+    own = dataclasses.replace(own, prefetch=False, hosts=1)
     ids, mask = _sender_ids(own)
     return PartAlone(own, _table(sharded.shards, own, ids, mask))
 

@@ -95,7 +95,7 @@ class ShardedGraph:
             edges=counts.num_edges,
             edge_slots=manifest.num_parts * slots,
             halo_rows_needed=counts.halo_rows_needed,
-            halo_rows_sent=_halo_rows_sent(manifest),
+            halo_rows_sent=_halo_rows_sent(manifest, self.shards.hosts),
         )
 
     def _known_counts(self) -> Counts:
@@ -108,10 +108,10 @@ class ShardedGraph:
         return self.counts
 
 
-def _halo_rows_sent(manifest: Manifest) -> int:
+def _halo_rows_sent(manifest: Manifest, hosts: int) -> int:
     if manifest.mode == "domain":
         return manifest.num_parts * (manifest.num_parts - 1) * manifest.halo_rows
-    return rows_sent(manifest.halo_units, manifest.halo_unit)
+    return rows_sent(manifest.halo_units, manifest.halo_unit, hosts)
 
 
 class Planned(Protocol):
@@ -144,7 +144,8 @@ def shard(
       graph: the graph.
       partition: a part for every node, with as many parts as the mesh has devices, or a multiple: a
         device then owns several consecutive parts. None: one part, on a mesh of one device.
-      mesh: a mesh with one axis.
+      mesh: a mesh with one axis, or of hosts and their devices, as `make_mesh(hosts=...)` makes
+        it: mode "sar" then visits the parts of the own host first.
       mode: the schedule: "sar" fetches one remote part at a time and saves none, "domain" exchanges
         all halos at once and saves what autodiff saves, "p3" splits features by column: the first
         layer moves activations, never features, and the other layers run by `rest`.
@@ -244,7 +245,7 @@ def place(
     Args:
       source: a manifest and `part(i)`, the arrays of one part. With `AbstractSource` nothing is
         read and the leaves are `jax.ShapeDtypeStruct`: enough to compile a step.
-      mesh: a mesh with one axis, whose devices own equally many parts; it may span processes.
+      mesh: a mesh as for `shard`, whose devices own equally many parts; it may span processes.
       mode: the schedule that the source was made for ("p3" where features are split by column), to
         check it; None: any.
       prefetch, implementation, node_dtype: as for `shard`.
@@ -278,6 +279,7 @@ def place(
         manifest = manifest.storing(manifest.feature_array, _floating(node_dtype))
     manifest = _storing_degrees(manifest, jax.dtypes.canonicalize_dtype(np.float64))
     manifest = storing_named(manifest)
+    hosts = mesh.devices.shape[0] if mesh.devices.ndim == 2 else 1
     if manifest.columns is not None:
         _check_one_part_per_device(mesh, manifest.num_parts)
         mesh = mesh_of_columns(mesh, manifest.columns)
@@ -292,7 +294,7 @@ def place(
         arrays = _placed_arrays(source, manifest, mesh, sharding, implementation)
     shared = dataclasses.replace(manifest, counts=None)
     own_parts = manifest.num_parts // mesh.size
-    shards = assemble(arrays, shared, axis, prefetch, implementation, own_parts)
+    shards = assemble(arrays, shared, axis, prefetch, implementation, own_parts, hosts)
     return ShardedGraph(shards, mesh, manifest.counts, time.perf_counter() - started)
 
 
@@ -324,9 +326,10 @@ class AbstractSource:
 
 def _check_mesh(mesh: Mesh, num_parts: int) -> None:
     check_mesh(mesh)
-    if len(mesh.axis_names) != 1:
+    if len(mesh.axis_names) not in (1, 2):
         raise ValueError(
-            f"the mesh has axes {mesh.axis_names}; expected one axis: jaxgraph.parallel.make_mesh"
+            f"the mesh has axes {mesh.axis_names}; expected one axis, or hosts and their devices: "
+            "jaxgraph.parallel.make_mesh"
         )
     if num_parts % mesh.size:
         raise ValueError(
@@ -384,6 +387,10 @@ def _device_shapes(manifest: Manifest, mesh: Mesh, implementation: str) -> Shape
     return {name: (of_all(name, shape), dtype) for name, (shape, dtype) in shapes.items()}
 
 
+def _on_device(values: np.ndarray, device: Any) -> jax.Array:
+    return jax.block_until_ready(jax.device_put(values, device))
+
+
 def _placed_arrays(
     source: PartSource,
     manifest: Manifest,
@@ -402,17 +409,11 @@ def _placed_arrays(
             placed_part(source, manifest, part, implementation)
             for part in range(index * own_parts, (index + 1) * own_parts)
         ]
-        held = (
-            {
-                name: np.concatenate([part[name] for part in parts]).reshape(1, *shape)
-                for name, (shape, _) in shapes.items()
-            }
-            if own_parts > 1
-            else {name: parts[0][name][None] for name in shapes}
-        )
-        placed = jax.device_put(held, device)
-        for name in shapes:
-            pieces[name].append(placed[name])
+        for name, (shape, _) in shapes.items():
+            # Array by array: the host never holds a part twice.
+            own = [part.pop(name) for part in parts]
+            held = own[0] if own_parts == 1 else np.concatenate(own)
+            pieces[name].append(_on_device(held.reshape(1, *shape), device))
     return {
         name: jax.make_array_from_single_device_arrays(
             (mesh.size, *shape), sharding, pieces[name], dtype=dtype

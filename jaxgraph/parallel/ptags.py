@@ -217,7 +217,7 @@ def partition(
 
     Args:
       graph: the graph.
-      mesh: a mesh with one axis.
+      mesh: a mesh, as for `jaxgraph.parallel.shard`.
       topology_partitioner: `(graph, num_parts) -> Partition`, such as
         `jaxgraph.partition.partition` with `method="hash"`.
       options: of `jaxgraph.parallel.shard`, such as `rest`, `topology` and `feature_budget`.

@@ -85,6 +85,8 @@ class Shard:
       columns: the graph for layers on feature columns, or None: features are split by node.
       axis: name of the mesh axis, or of several that together count the parts.
       prefetch: whether the next part's rows are fetched while the current ones are aggregated.
+      hosts: over how many hosts the parts are spread, in runs of equal length; schedules visit the
+        parts of the own host first.
       kept_edges: bool [slots], the edges that carry messages; the others are dropped
         (`jaxgraph.layers.dropout_edge`). None: all.
       own_parts: number of parts that the device owns, consecutive in `rows` and `slots`; with
@@ -117,6 +119,7 @@ class Shard:
     prefetch: bool = dataclasses.field(metadata={"static": True})
     kept_edges: jax.Array | None = None
     own_parts: int = dataclasses.field(default=1, metadata={"static": True})
+    hosts: int = dataclasses.field(default=1, metadata={"static": True})
 
     @property
     def num_nodes(self) -> jax.Array:

@@ -134,7 +134,7 @@ def consider(
     Args:
       model: the model.
       source: the graph, or its counts where it is too large to be built here.
-      target: the machine: its name, such as "h200x8", or a mesh of one axis.
+      target: the machine: its name, such as "h200x8", or a mesh.
       optimizer: of optax.
       memory_limit: bytes of one device, or text such as "16GB"; a way that does not fit it is
         compiled under other policies too. None: all of its memory, under the model's own policy.
@@ -406,6 +406,7 @@ def _target_of(mesh: Mesh) -> Target:
     """The target that the devices of a mesh are."""
     first = mesh.devices.flat[0]
     hosts = len({device.process_index for device in mesh.devices.flat})
+    hosts = mesh.devices.shape[0] if mesh.devices.ndim == 2 else hosts
     kind = str(getattr(first, "device_kind", "")).lower()
     chips = ["cpu"] if first.platform == "cpu" else [name for name in TARGETS if name in kind]
     if not chips:

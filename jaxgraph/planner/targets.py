@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 from jax.experimental import topologies
-from jax.sharding import AxisType, Mesh
+from jax.sharding import Mesh
 
 from jaxgraph.parallel import make_mesh
 from jaxgraph.partition.choices import checked_choice
@@ -182,13 +182,14 @@ class Target:
             compile for it.
 
         Returns:
-          The mesh, of shape [devices].
+          The mesh, as `jaxgraph.parallel.make_mesh` makes it for so many hosts.
 
         Raises:
           ValueError: jax has fewer CPU devices, or cannot compile for the chip.
         """
         if self.is_emulated if emulate is None else emulate or self.chip == "cpu":
-            return make_mesh(self.devices, devices=jax.devices("cpu"), axis=axis)
+            devices = jax.devices("cpu")
+            return make_mesh(self.devices, hosts=self.hosts, devices=devices, axis=axis)
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
         try:
             topology = topologies.get_topology_desc(
@@ -202,7 +203,7 @@ class Target:
                 "jax cannot compile for CUDA here; install it with: pip install 'jaxgraph[cuda]'"
             ) from error
         devices = topologies.make_mesh(topology, (self.devices,), (axis,)).devices
-        return Mesh(devices, (axis,), axis_types=(AxisType.Auto,))
+        return make_mesh(hosts=self.hosts, devices=list(devices), axis=axis)
 
 
 def find_target(name: str, *, hosts: int | None = None) -> Target:

@@ -1,7 +1,9 @@
 """Training, evaluation and prediction on sharded graphs."""
 
+from jaxgraph.run_log import read_log
 from jaxgraph.train.aggregates import aggregate_once
 from jaxgraph.train.classification import NodeClassification
+from jaxgraph.train.epoch_log import EpochLog
 from jaxgraph.train.evaluation import compile_inference, evaluate, predict
 from jaxgraph.train.fit import fit
 from jaxgraph.train.fit_state import FitState, abstract_fit_state
@@ -11,6 +13,7 @@ from jaxgraph.train.history import (
     History,
     Measured,
     Move,
+    SlowestPart,
     TrainingInterrupted,
 )
 from jaxgraph.train.regression import NodeRegression
@@ -20,6 +23,7 @@ from jaxgraph.train.task import Task, split_mask
 
 __all__ = [
     "DivergenceError",
+    "EpochLog",
     "EpochRecord",
     "FitState",
     "History",
@@ -27,6 +31,7 @@ __all__ = [
     "Move",
     "NodeClassification",
     "NodeRegression",
+    "SlowestPart",
     "Task",
     "TrainState",
     "TrainingInterrupted",
@@ -39,6 +44,7 @@ __all__ = [
     "initial_state",
     "loss_and_grad",
     "predict",
+    "read_log",
     "split_mask",
 ]
 

@@ -330,11 +330,15 @@ def _epochs(
         if patience is not None and progress.epoch - progress.best_epoch >= patience:
             return
         started = time.perf_counter()
-        state, kept, outcome = progress.place.program.run(
-            progress.state, progress.kept, progress.key, progress.epoch
-        )
-        # Waits for the devices and raises their errors before the epoch is kept.
-        record = _record(progress.epoch + 1, jax.device_get(outcome), started)
+        with jax.profiler.StepTraceAnnotation("epoch", step_num=progress.epoch + 1):
+            state, kept, outcome = progress.place.program.run(
+                progress.state, progress.kept, progress.key, progress.epoch
+            )
+            # Waits for the devices and raises their errors before the epoch is kept.
+            outcome = jax.device_get(outcome)
+        record = _record(progress.epoch + 1, outcome, started)
+        if watch is not None:
+            record = dataclasses.replace(record, slowest_part=watch.slowest_part())
         diverged = _diverged(record)
         if diverged:
             raise _DivergedError(diverged)

@@ -14,7 +14,29 @@ if TYPE_CHECKING:
     from jaxgraph.planner.policy_search import MemoryPlan
     from jaxgraph.train.fit_state import FitState
 
-__all__ = ["DivergenceError", "EpochRecord", "History", "Measured", "Move", "TrainingInterrupted"]
+__all__ = [
+    "DivergenceError",
+    "EpochRecord",
+    "History",
+    "Measured",
+    "Move",
+    "SlowestPart",
+    "TrainingInterrupted",
+    "without_nan",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class SlowestPart:
+    """The part whose layers take longest, forward and backward.
+
+    Attributes:
+      part: its number.
+      seconds: of its layers that are measured, medians so far.
+    """
+
+    part: int
+    seconds: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +51,8 @@ class EpochRecord:
       metrics: the task's metrics after the step, by split.
       is_best: whether the validation loss is lower than in all earlier epochs, including those
         before a continued run; always true without validation nodes.
+      slowest_part: the slowest part by the measurements before the epoch; None unless `fit`
+        measures, until it has measured all parts.
     """
 
     epoch: int
@@ -37,6 +61,7 @@ class EpochRecord:
     seconds: float
     metrics: Mapping[str, Mapping[str, float]]
     is_best: bool
+    slowest_part: SlowestPart | None = None
 
     @property
     def val_accuracy(self) -> float:
@@ -201,7 +226,7 @@ class History:
             del contents["val_accuracy"]
         if self.measured is not None:
             contents["measured"] = self.measured.to_dict()
-        return _without_nan(contents)
+        return without_nan(contents)
 
     def to_json(self) -> str:
         """Returns `to_dict` as JSON."""
@@ -244,9 +269,10 @@ class DivergenceError(FloatingPointError):
         self.history = history
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
+    """Returns dicts and lists of numbers for JSON, with None for NaN and infinity."""
     if isinstance(value, dict):
-        return {name: _without_nan(entry) for name, entry in value.items()}
+        return {name: without_nan(entry) for name, entry in value.items()}
     if isinstance(value, list):
-        return [_without_nan(entry) for entry in value]
+        return [without_nan(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

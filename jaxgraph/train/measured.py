@@ -21,7 +21,7 @@ from jaxgraph.parallel import ShardedGraph, SparseFeatures
 from jaxgraph.parallel.neighborhood import is_graph
 from jaxgraph.train.aggregates import first_aggregation
 from jaxgraph.train.arguments import checked_count
-from jaxgraph.train.history import EpochRecord, Measured, Move
+from jaxgraph.train.history import EpochRecord, Measured, Move, SlowestPart
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
@@ -193,6 +193,14 @@ class Watch:
             )
         )
         return run
+
+    def slowest_part(self) -> SlowestPart | None:
+        """Returns the slowest part so far; None until every part has been measured."""
+        seconds = self._profile.part_seconds()
+        if not seconds:
+            return None
+        part = max(range(len(seconds)), key=seconds.__getitem__)
+        return SlowestPart(part, seconds[part])
 
     def measured(self, records: Sequence[EpochRecord]) -> Measured:
         """Returns what has been measured in the epochs of these records."""

@@ -222,6 +222,37 @@ def test_no_forged_manifest_is_trusted(folder: Path, data: Any):
         path.write_text(original)
 
 
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_forged_row_lengths_are_trusted(folder: Path, data: Any):
+    """Other entries in their file, with the right CRC-32 of it."""
+    path, (lengths,) = folder / "manifest.json", folder.rglob("row-lengths.npy")
+    original, kept, before = path.read_text(), lengths.read_bytes(), open_parts(folder)
+    values, at = np.load(lengths).astype(np.int64), data.draw(st.integers(0, 10**6))
+    others = [-1, 0, 1, 2**31, 2**62, values[at % len(values)] + 1, values[at % len(values)] - 1]
+    how = data.draw(st.sampled_from(["change", "change", "drop", "add"]))
+    if how == "change":
+        values[at % len(values)] = data.draw(st.sampled_from(others))
+    else:
+        values = values[:-1] if how == "drop" else np.append(values, 1)
+    try:
+        lengths.unlink()
+        np.save(lengths, values)
+        content, text = json.loads(original)["content"], lengths.read_bytes()
+        content["row_lengths"] |= {"dtype": "<i8", "bytes": len(text), "crc32": zlib.crc32(text)}
+        content["row_lengths"]["shape"] = [len(values)]
+        forge(folder, content)
+        found = open_parts(folder)
+        for index in range(found.num_parts):
+            placed_part(found, found.manifest, index, "cpu")
+        assert has_more_padding(found, before)
+    except ValueError as error:
+        assert "again" in str(error), error
+    finally:
+        path.write_text(original)
+        lengths.write_bytes(kept)
+
+
 def has_more_padding(found: PartFolder, before: PartFolder) -> bool:
     """True where manifests differ in counts for a report, or in sizes of padding alone.
 

@@ -40,7 +40,7 @@ def unit_matrices(draw: st.DrawFn) -> Units:
 
 def routes(units: Units, unit: int) -> tuple[Route, Route]:
     manifest = SimpleNamespace(halo_units=units, reach_units=units, halo_unit=unit)
-    shard = cast(Any, SimpleNamespace(manifest=manifest))
+    shard = cast(Any, SimpleNamespace(manifest=manifest, hosts=1))
     return halo_route(shard), reach_route(shard)
 
 

@@ -1,5 +1,6 @@
 """Parts in a folder, placed on devices: the same shards as those of the graph."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import jaxgraph as jg
+from tests.interpreter import run_alone
 from tests.layout.part_folders import fast_disk, of_kind
 from tests.strategies import complete, random_edges
 
@@ -56,3 +58,36 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path)
     with pytest.raises(ValueError, match="rest: for mode='p3' only"):
         jg.parallel.write_parts(graph, parts, folder, rest="sar")
     assert not list(tmp_path.iterdir())
+
+
+PLACING = """
+import os
+import jax
+from benchmarks.cpu.resident import peak_bytes, reset_peak, resident_bytes, settle
+from jaxgraph.parallel import emulate_devices, make_mesh, open_parts, place
+
+emulate_devices(2)
+small, large = (open_parts(os.environ[name]) for name in ("SMALL", "LARGE"))
+place(small, make_mesh(2))
+settle()
+assert reset_peak()
+before = resident_bytes()
+sharded = jax.block_until_ready(place(large, make_mesh(2)))
+held = sum(leaf.nbytes for leaf in jax.tree.leaves(sharded))
+print((peak_bytes() - before) / held)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel reports peaks of memory on Linux")
+def test_a_process_holds_what_it_places_once(tmp_path: Path) -> None:
+    """Neither pages of mapped files nor copies on the host stay beside the arrays on devices."""
+    folders = {"SMALL": str(tmp_path / "small"), "LARGE": str(tmp_path / "large")}
+    for nodes, folder in zip((100, 60_000), folders.values(), strict=True):
+        graph = jg.datasets.load("random", num_nodes=nodes, degree=4, num_features=256, seed=0)
+        parts = jg.partition.partition(graph, 2, method="hash")
+        with fast_disk():
+            jg.parallel.write_parts(graph, parts, folder, "domain")
+    found = run_alone(PLACING, **folders)
+    assert found.returncode == 0, found.stderr
+    # One part is placed while the other's features, nearly all of it, are copied from their file.
+    assert 0.9 < float(found.stdout) < 1.6, found.stdout

@@ -380,9 +380,9 @@ def test_slots_without_an_edge_have_no_gradient(mode):
 def test_wrong_meshes(tables):
     with pytest.raises(ValueError, match=r"4 part\(s\) and the mesh 3 device\(s\); expected one"):
         place(tables, make_mesh(3))
-    square = jax.sharding.Mesh(np.asarray(jax.devices()[:4]).reshape(2, 2), ("a", "b"))
-    with pytest.raises(ValueError, match=r"axes \('a', 'b'\); expected one axis"):
-        place(tables, square)
+    cube = jax.sharding.Mesh(np.asarray(jax.devices()[:4]).reshape(2, 2, 1), ("a", "b", "c"))
+    with pytest.raises(ValueError, match=r"axes \('a', 'b', 'c'\); expected one axis, or hosts"):
+        place(tables, cube)
     graph, _ = random_pair(90)
     with pytest.raises(ValueError, match=r"1 part\(s\) and the mesh 4 device\(s\)"):
         shard(graph, None, make_mesh(PARTS))

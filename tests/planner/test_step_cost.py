@@ -31,6 +31,8 @@ MODES: dict[str, dict[str, Any]] = {
     "p3-sar-pushed": {"mode": "p3", "rest": "sar", "topology": "pushed", "chunks": 3},
 }
 FEW = [("gcn", "sar"), ("sage", "domain"), ("gcn", "p3-sar-pushed"), ("sparse", "sar")]
+HOSTS = {"sar": 2, "p3": 2}
+"""Modes on a mesh of several hosts; the others are on one axis."""
 MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "gcn": (nn.GCN, {}),
     "sage": (nn.GraphSAGE, {}),
@@ -76,7 +78,7 @@ def test_arguments_and_bytes_are_exact_and_temporaries_not_above(model: str, mod
     task = NodeRegression("heat") if model == "regression" else None
     method = "hash" if model == "gcn" else "metis"
     parts = partition(graph, 4, method=method)
-    sharded = shard(graph, parts, make_mesh(4), **MODES[mode])
+    sharded = shard(graph, parts, make_mesh(4, hosts=HOSTS.get(mode, 1)), **MODES[mode])
     traced, arguments = trace_train_step(made, sharded, optax.adam(1e-2), task=task)
     compiled = traced.lower().compile(compiler_options=AS_USERS_DO)
     memory = compiled.memory_analysis()

@@ -65,7 +65,7 @@ def main(rank: int, port: int, result: Path) -> None:
     parts = PROCESSES * DEVICES_EACH
     graph = small_graph(61)
     source = OwnParts(tabulate(graph, random_partition(graph, parts)), rank)
-    sharded = place(source, make_mesh(parts))
+    sharded = place(source, make_mesh(parts, hosts=PROCESSES))
     found = train(sharded)
     ids, rows = predict(SmallNet(), sharded, gather=False)
     found |= {"read": source.read, "ids": ids.tolist(), "rows": rows.tolist()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -12,6 +13,8 @@ from jaxgraph.layout.manifest import Arrays, Shapes, fill_value
 __all__ = ["by_orientation", "fill", "orientations", "tables_of"]
 
 _POINTERS = "/compressed_ptr"
+_ALIGNMENT = 64
+"""Bytes. JAX copies arrays that start elsewhere."""
 
 
 def orientations(names: Iterable[str]) -> list[str]:
@@ -58,7 +61,14 @@ def by_orientation(part: Arrays, placed: Shapes, make: Callable[[str, Arrays], A
     return found
 
 
-def fill(name: str, values: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def fill(
+    name: str,
+    values: np.ndarray,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    *,
+    copy: bool = False,
+) -> np.ndarray:
     """Pads an array to its shape with the value that means "none", and casts it.
 
     Args:
@@ -66,6 +76,7 @@ def fill(name: str, values: np.ndarray, shape: tuple[int, ...], dtype: np.dtype)
       values: its leading entries along every axis.
       shape: its shape.
       dtype: its dtype.
+      copy: whether to copy values that need no padding, too.
 
     Returns:
       The padded array, or `values` where shape and dtype already agree.
@@ -78,11 +89,22 @@ def fill(name: str, values: np.ndarray, shape: tuple[int, ...], dtype: np.dtype)
             f"{name} has shape {list(values.shape)}; expected at most {list(shape)}, which is what "
             "the manifest's row lengths come to"
         )
-    if values.shape == shape:
+    if values.shape == shape and not copy:
         return np.asarray(values, dtype)
-    padded = np.empty(shape, dtype)
+    padded = _aligned(shape, dtype)
+    if values.shape == shape:
+        padded[...] = values
+        return padded
     # Most arrays are short along the first axis alone: only their end is filled.
     start = len(values) if values.shape[1:] == shape[1:] else 0
     padded[start:] = fill_value(name, len(shape))
     padded[tuple(slice(0, size) for size in values.shape)] = values
     return padded
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array without values that starts where a CPU device takes it without a copy."""
+    size = math.prod(shape) * dtype.itemsize
+    room = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    return room[start : start + size].view(dtype).reshape(shape)

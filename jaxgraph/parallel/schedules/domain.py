@@ -133,7 +133,8 @@ def exchange_all(shard: Shard, tree: Pytree, index: jax.Array | int = 0) -> Pytr
         leaf = match_variation(leaf, send)
         return _all_rows(shard.axis, size, by, send, jnp.int32(index), leaf)
 
-    return jax.tree.map(with_halos, tree)
+    with jax.named_scope("domain_exchange"):
+        return jax.tree.map(with_halos, tree)
 
 
 def _steps(axis: str | tuple[str, ...], table: HaloTable, index: jax.Array) -> jax.Array:

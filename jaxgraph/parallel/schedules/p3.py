@@ -60,10 +60,12 @@ def push_pull(
 @partial(custom_vjp, nondiff_argnums=(0,))
 def _push_pull(function, topology: ColumnTopology, params: Pytree, table: Pytree) -> jax.Array:
     def share(chunk: jax.Array | int) -> jax.Array:
-        return topology.each_part(chunk, partial(function, params, table))
+        with jax.named_scope("p3_share"):
+            return topology.each_part(chunk, partial(function, params, table))
 
     def complete(shares: jax.Array) -> jax.Array:
-        return lax.psum_scatter(shares, topology.axis, scatter_dimension=0, tiled=True)
+        with jax.named_scope("p3_reduce"):
+            return lax.psum_scatter(shares, topology.axis, scatter_dimension=0, tiled=True)
 
     chunks = topology.schedule.chunks
     if chunks == 1:
@@ -105,8 +107,9 @@ def _backward(function, residuals, gradient):
         return function(*replaced, chunk)
 
     def pull(chunk: ColumnChunk, gradient: jax.Array, total: Pytree) -> Pytree:
-        _, pullback = jax.vjp(lambda some: share(some, chunk), like)
-        return jax.tree.map(jnp.add, total, pullback(gradient)[0])
+        with jax.named_scope("p3_pull"):
+            _, pullback = jax.vjp(lambda some: share(some, chunk), like)
+            return jax.tree.map(jnp.add, total, pullback(gradient)[0])
 
     total = match_variation(jax.tree.map(jnp.zeros_like, like), (arguments, own, topology))
     total = _pull_chunks(topology, pull, own, total)
@@ -128,7 +131,8 @@ def _pull_chunks(
     """Pulls the gradient of the own rows back through all shares, chunk by chunk."""
 
     def push(rows: jax.Array) -> jax.Array:
-        return lax.all_gather(rows, topology.axis, tiled=True)
+        with jax.named_scope("p3_gather"):
+            return lax.all_gather(rows, topology.axis, tiled=True)
 
     chunks = topology.schedule.chunks
     if chunks == 1:

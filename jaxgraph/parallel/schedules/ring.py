@@ -50,7 +50,7 @@ class Visit:
 
     Attributes:
       local: `local(carry)`, the own part.
-      fetch: `fetch(step, after)`, rows of the part that is `step` steps back on the ring.
+      fetch: `fetch(step, after)`, rows of the part behind at this step.
       work: `work(step, arrived, carry, after)`; `after` is 0; starting from it orders the work.
       reply: `reply(step, answer)`, sends the answer and returns the one received.
       settle: `settle(step, returned, carry)`, adds it to the results.
@@ -77,12 +77,12 @@ def visit_parts(shard: Shard, visit: Visit) -> Pytree:
     Returns:
       The last carry.
     """
+    visit, steps = _named(visit), shard.num_parts - 1
+    if steps and shard.prefetch:
+        return _prefetched(steps, visit)
     carry = visit.local(None)
-    steps = shard.num_parts - 1
     if steps == 0:
         return carry
-    if shard.prefetch:
-        return _prefetched(steps, visit)
 
     def body(carry: Pytree, step: jax.Array) -> tuple[Pytree, None]:
         work = visit.work(step, visit.fetch(step, None), carry, None)
@@ -92,6 +92,24 @@ def visit_parts(shard: Shard, visit: Visit) -> Pytree:
         return carry, None
 
     return lax.scan(body, carry, jnp.arange(1, steps + 1, dtype=jnp.int32))[0]
+
+
+def _named(visit: Visit) -> Visit:
+    """Names the work of each function in the compiled program, for profiles."""
+
+    def named(field: str) -> Callable[..., Any]:
+        function = getattr(visit, field)
+
+        def run(*arguments: Any) -> Any:
+            # Unrolled steps have numbers.
+            step = arguments[0]
+            name = f"sar_{field}_{step}" if isinstance(step, int) else f"sar_{field}"
+            with jax.named_scope(name):
+                return function(*arguments)
+
+        return run
+
+    return Visit(**{field.name: named(field.name) for field in dataclasses.fields(Visit)})
 
 
 def _prefetched(steps: int, visit: Visit) -> Pytree:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxgraph.ops.core.blocks import Block
 from jaxgraph.ops.core.choice import choose_stages
@@ -35,6 +36,7 @@ from jaxgraph.ops.core.running import Places, add_at
 from jaxgraph.ops.core.stages import Stages
 from jaxgraph.parallel.dependence import looks_at_senders
 from jaxgraph.parallel.exchange import halo_route, reach_route, send_rows
+from jaxgraph.parallel.ring_order import RingOrder
 from jaxgraph.parallel.schedules.ring import Visit, Work, visit_parts
 from pallas_kernels.pytrees import pytree
 
@@ -73,8 +75,9 @@ class Sequential:
         return sender
 
     def fetch(self, sender: Pytree, step: jax.Array | int, after: jax.Array | None) -> Pytree:
-        """The rows of the part that is `step` steps back on the ring, [halo rows, ...]."""
-        return send_rows(self.shard, halo_route(self.shard), self.shard.send, sender, step, after)
+        """The rows of the part behind at this step, [halo rows, ...]."""
+        route, table = halo_route(self.shard), self.leaving(step)
+        return send_rows(self.shard, route, self.shard.send, sender, table, after, hop=step)
 
     def reply(self, step: jax.Array | int, answer: Pytree) -> Pytree:
         """Sends the gradient of fetched rows, and returns the received one of own rows."""
@@ -82,7 +85,32 @@ class Sequential:
 
     def settle(self, step: jax.Array | int, returned: Pytree, totals: list[jax.Array]) -> Any:
         """Adds the returned rows to the senders' gradients."""
-        return add_at(totals, returned, _positions(self.shard.send, step))
+        return add_at(totals, returned, _positions(self.shard.send, self.leaving(step)))
+
+    def arriving(self, step: jax.Array | int) -> jax.Array | int:
+        """The group of the edges that enter the own part from the part behind."""
+        return step if self._is_ring else self._order.arriving(self.receiving(), step)
+
+    def leaving(self, step: jax.Array | int) -> jax.Array | int:
+        """The place in `send` of the part ahead, and 1 more than its group of outgoing edges."""
+        return step if self._is_ring else self._order.leaving(self.sending(step), step)
+
+    def receiving(self) -> jax.Array:
+        """The part of this device that receives messages, int32 []."""
+        return lax.axis_index(self.shard.axis)
+
+    def sending(self, step: jax.Array | int) -> jax.Array:
+        """The part of this device whose rows leave at a step, int32 []."""
+        return self.receiving()
+
+    @property
+    def _is_ring(self) -> bool:
+        """True where parts visit each other by their distance on the ring."""
+        return self.shard.hosts in (1, self.shard.num_parts)
+
+    @property
+    def _order(self) -> RingOrder:
+        return RingOrder(self.shard.num_parts, self.shard.hosts)
 
     def local_gradients(self, grads: Inputs) -> Inputs:
         """Gradients from the edges among the own nodes, of the shapes of the inputs."""
@@ -139,15 +167,16 @@ def _fold(schedule: Sequential, stages: Stages, inputs: Inputs) -> Pytree:
 
     def work(step: jax.Array | int, arrived: Pytree, state: Pytree, after: Any) -> Work:
         remote = dataclasses.replace(inputs, sender=arrived)
-        position = _positions(shard.reach, step)
-        state, done = stages.fold_group(shard.incoming, step, remote, state, position, after)
+        group = schedule.arriving(step)
+        position = _positions(shard.reach, group)
+        state, done = stages.fold_group(shard.incoming, group, remote, state, position, after)
         return Work(state, None, done)
 
     return visit_parts(shard, Visit(local, fetch, work))
 
 
 def _positions(table: HaloTable | None, step: jax.Array | int) -> jax.Array:
-    """The positions of the own rows among those shared with the part at `step`."""
+    """The positions of the own rows among those shared with the part at `step` of the ring."""
     assert table is not None  # a graph of one part takes no steps
     return entry_at(table.position, step - 1)
 
@@ -230,8 +259,9 @@ def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
 
     def work(step: jax.Array | int, arrived: Pytree, grads: Inputs, after: Any) -> Work:
         remote = dataclasses.replace(inputs, sender=arrived)
-        places = Places(None, _positions(shard.reach, step))
-        return task.work(shard.incoming, step, remote, task.adjoint, grads, places, after)
+        group = schedule.arriving(step)
+        places = Places(None, _positions(shard.reach, group))
+        return task.work(shard.incoming, group, remote, task.adjoint, grads, places, after)
 
     def settle(step: jax.Array | int, returned: Pytree, grads: Inputs) -> Inputs:
         return dataclasses.replace(grads, sender=schedule.settle(step, returned, grads.sender))
@@ -241,25 +271,28 @@ def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
 
 def _at_sender(task: _Task) -> Visit:
     """The senders' part computes all gradients and returns those of the receivers' inputs."""
-    shard, inputs = task.schedule.shard, task.inputs
+    schedule, inputs = task.schedule, task.inputs
+    shard = schedule.shard
     outgoing = shard.outgoing or shard.incoming  # a graph of one part takes no steps
     route = reach_route(shard)
 
     def fetch(step: jax.Array | int, after: jax.Array | None) -> Pytree:
         rows = (inputs.receiver, task.adjoint)
-        return send_rows(shard, route, shard.reach, rows, step, after)
+        return send_rows(shard, route, shard.reach, rows, schedule.arriving(step), after, hop=step)
 
     def work(step: jax.Array | int, arrived: Pytree, grads: Inputs, after: Any) -> Work:
         receiver, adjoint = arrived
         remote = dataclasses.replace(inputs, receiver=receiver)
-        places = Places(_positions(shard.send, step), None)
-        return task.work(outgoing, step - 1, remote, adjoint, grads, places, after)
+        group = schedule.leaving(step)
+        places = Places(_positions(shard.send, group), None)
+        return task.work(outgoing, group - 1, remote, adjoint, grads, places, after)
 
     def reply(step: jax.Array | int, answer: Pytree) -> Pytree:
         return send_rows(shard, route.answers(), None, answer, step)
 
     def settle(step: jax.Array | int, returned: Pytree, grads: Inputs) -> Inputs:
-        rows = add_at(grads.receiver, returned, _positions(shard.reach, step))
+        position = _positions(shard.reach, schedule.arriving(step))
+        rows = add_at(grads.receiver, returned, position)
         return dataclasses.replace(grads, receiver=rows)
 
     return Visit(task.local, fetch, work, reply, settle)

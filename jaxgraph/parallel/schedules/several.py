@@ -56,12 +56,13 @@ class _PartOfSeveral(Sequential):
         return jax.tree.map(lambda leaf: rows_from(leaf, self.index * rows, rows), sender)
 
     def fetch(self, sender: Pytree, step: jax.Array | int, after: jax.Array | None) -> Pytree:
-        """The rows of the part that is `step` steps back on the ring, [halo rows, ...]."""
+        """The rows of the part behind at this step, [halo rows, ...]."""
         other = self._other(step)
         table = jax.tree.map(lambda leaf: entry_at(leaf, other), self.whole.send)
         table = dataclasses.replace(table, rows=table.rows + other * self.shard.num_rows)
         route = several_route(self.whole)
-        return send_rows(self.shard, route, table, sender, step, after, hop=self._hop(step))
+        place = self.leaving(step)
+        return send_rows(self.shard, route, table, sender, place, after, hop=self._hop(step))
 
     def reply(self, step: jax.Array | int, answer: Pytree) -> Pytree:
         """Sends the gradient of fetched rows, and returns the received one of own rows."""
@@ -73,7 +74,7 @@ class _PartOfSeveral(Sequential):
         other = self._other(step)
         send: HaloTable | None = self.whole.send
         assert send is not None
-        position = entry_at(entry_at(send.position, other), step - 1)
+        position = entry_at(entry_at(send.position, other), self.leaving(step) - 1)
         first, size = other * self.shard.num_rows, position.shape[0]
         heads = [rows_from(total, first, size) for total in totals]
         heads = add_at(heads, returned, position)
@@ -90,6 +91,14 @@ class _PartOfSeveral(Sequential):
 
         pairs = zip(self.totals, grads.sender, strict=True)
         return dataclasses.replace(grads, sender=[added(*pair) for pair in pairs])
+
+    def receiving(self) -> jax.Array:
+        """The part that receives messages, int32 []."""
+        return super().receiving() * self.whole.own_parts + self.index
+
+    def sending(self, step: jax.Array | int) -> jax.Array:
+        """The own part whose rows leave at a step, int32 []."""
+        return super().receiving() * self.whole.own_parts + self._other(step)
 
     def _other(self, step: jax.Array | int) -> jax.Array:
         """The index of the own part whose rows each device sends at this step."""

@@ -102,6 +102,15 @@ class OnlineProfile:
         self.longest_seconds = max(self.longest_seconds, seconds)
         return seconds
 
+    def part_seconds(self) -> list[float]:
+        """Returns the time of the timed layers of every part; empty before the first round."""
+        if not self.rounds:
+            return []
+        seconds = [0.0] * self._partition.num_parts
+        for (_, part), ratios in self._ratios.items():
+            seconds[part] += statistics.median(ratios) * self._reference.seconds
+        return seconds
+
     def samples(self) -> list[Sample]:
         """Returns a sample for every layer and part that has a window: the median of its windows.
 

@@ -1,0 +1,168 @@
+"""Meshes of hosts and their devices: the order of visits, the results, and the links in use."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+from typing import Any
+
+import jax
+import pytest
+
+from jaxgraph.analysis.traffic import traffic_by_link
+from jaxgraph.parallel import ShardedGraph, make_mesh, propagate, shard, spmd
+from jaxgraph.parallel.exchange import halo_route
+from jaxgraph.parallel.ring_order import RingOrder
+from jaxgraph.partition import partition
+from tests.oracles.models import Model
+from tests.training import (
+    MODES,
+    P3_MODES,
+    crooked_graph,
+    gradient_errors,
+    module_of,
+    oracle_pass,
+    random_params,
+    sharded_pass,
+)
+
+TOLERANCE = 2e-5
+WIDE = 29
+ORDERS = [(1, 1), (2, 1), (2, 2), (5, 1), (6, 3), (8, 2), (8, 8), (12, 2), (16, 4)]
+"""Parts, and hosts."""
+FULL = pytest.mark.full
+
+
+@pytest.mark.parametrize(("parts", "hosts"), ORDERS)
+class TestRingOrder:
+    def test_every_part_visits_every_other_once(self, parts: int, hosts: int) -> None:
+        order, steps = RingOrder(parts, hosts), range(1, parts)
+        for part in range(parts):
+            visited = [order.behind(part, step) for step in steps]
+            assert sorted([*visited, part]) == list(range(parts))
+            groups = [order.arriving(part, step) for step in steps]
+            assert sorted(groups) == list(steps)
+            assert [(part - group) % parts for group in groups] == visited
+
+    def test_both_ends_of_a_step_agree(self, parts: int, hosts: int) -> None:
+        order = RingOrder(parts, hosts)
+        for step in range(1, parts):
+            assert {order.ahead(part, step) for part in range(parts)} == set(range(parts))
+            for part in range(parts):
+                ahead = order.ahead(part, step)
+                assert order.behind(ahead, step) == part
+                assert order.leaving(part, step) == order.arriving(ahead, step)
+
+    def test_the_own_host_comes_first(self, parts: int, hosts: int) -> None:
+        order, size = RingOrder(parts, hosts), parts // hosts
+        for step in range(1, parts):
+            inside = {order.behind(p, step) // size == p // size for p in range(parts)}
+            assert inside == {step < size}
+
+
+@cache
+def placed(
+    mode: str, devices: int, hosts: int, own_parts: int = 1, weighted: bool = False
+) -> ShardedGraph:
+    features = WIDE if mode in P3_MODES else 5
+    graph = crooked_graph(edge_weight=weighted, num_features=features)
+    parts = partition(graph, devices * own_parts, method="hash", seed=0)
+    options: dict[str, Any] = {"mode": "sar", "prefetch": True} if mode == "prefetch" else {}
+    options |= {"mode": "p3", **P3_MODES[mode]} if mode in P3_MODES else {}
+    options = {"mode": mode} | options
+    return shard(graph, parts, make_mesh(devices, hosts=hosts), **options)
+
+
+def errors_of(conv: str, sharded: ShardedGraph, features: int) -> dict[str, float]:
+    heads = 2 if conv in ("gat", "gatv2") else 1
+    model = Model(conv, heads, norm="batch", dropout=0.4, activation="elu")
+    params = random_params(model, 2, features)
+    weighted = sharded.shards.edge_weight is not None
+    graph = crooked_graph(edge_weight=weighted, num_features=features)
+    actual = sharded_pass(module_of(model, params, features), sharded)
+    return gradient_errors(actual, oracle_pass(model, params, graph))
+
+
+CASES: list[Any] = [
+    ("gcn", "sar", 4),
+    ("gat", "sar", 8),
+    ("gat", "prefetch", 4),
+]
+ALL_CASES = product(("gcn", "sage", "gat", "gatv2", "gin"), MODES, (4, 8))
+CASES += [pytest.param(*case, marks=FULL) for case in ALL_CASES if case not in CASES]
+
+
+@pytest.mark.parametrize(("conv", "mode", "devices"), CASES)
+def test_training_on_two_hosts_equals_the_oracle(conv: str, mode: str, devices: int) -> None:
+    sharded = placed(mode, devices, 2, weighted=conv == "gcn")
+    assert sharded.shards.hosts == 2
+    errors = errors_of(conv, sharded, WIDE if mode in P3_MODES else 5)
+    worst = max(errors, key=lambda name: errors[name])
+    assert errors[worst] <= TOLERANCE, f"{worst}: {errors[worst]:.3g}"
+
+
+@pytest.mark.parametrize("conv", ["sage", pytest.param("gat", marks=FULL)])
+def test_devices_of_several_parts_equal_the_oracle(conv: str) -> None:
+    errors = errors_of(conv, placed("sar", 4, 2, own_parts=2), 5)
+    assert max(errors.values()) <= TOLERANCE, errors
+
+
+def test_feature_columns_on_several_rows_of_devices_equal_the_oracle() -> None:
+    graph = crooked_graph(num_features=WIDE)
+    parts = partition(graph, 4, method="hash", seed=0)
+    options: dict[str, Any] = {"mode": "p3", "rest": "sar", "feature_budget": 30_000}
+    sharded = shard(graph, parts, make_mesh(4, hosts=2), **options)
+    assert sharded.mesh.axis_names == ("graph_replicas", "graph") and sharded.shards.hosts == 2
+    errors = errors_of("gcn", sharded, WIDE)
+    assert max(errors.values()) <= TOLERANCE, errors
+
+
+def crossing(sharded: ShardedGraph, per_host: int) -> list[int]:
+    """Pairs of devices on two hosts that exchange rows at each step."""
+    shards = sharded.shards
+    return [
+        sum(a // per_host != b // per_host for a, b in {p for s in step for p in s.pairs})
+        for step in halo_route(shards).steps
+    ]
+
+
+def test_only_steps_between_hosts_cross_them() -> None:
+    flat, hosts = placed("sar", 8, 1), placed("sar", 8, 2)
+    before, after = crossing(flat, 4), crossing(hosts, 4)
+    assert sum(before) == sum(after) == 32
+    assert all(before) and after == [0, 0, 0, 8, 8, 8, 8]
+
+
+def test_traffic_by_link_is_that_of_the_route() -> None:
+    sharded = placed("sar", 8, 2)
+
+    def sums(_: None, part: Any) -> Any:
+        return propagate(part, lambda sender, receiver, edge: sender, part.nodes, part.nodes)
+
+    compiled = jax.jit(spmd(sums, outputs="rows")).lower(None, sharded).compile()
+    sent = traffic_by_link(compiled, 4)
+    rows = {"inside": 0, "between": 0}
+    for step in halo_route(sharded.shards).steps:
+        for segment in step:
+            for a, b in segment.pairs:
+                link = "inside" if a // 4 == b // 4 else "between"
+                rows[link] += segment.stop - segment.start
+    width = 4 * 5 / 8  # bytes of a row, mean over devices
+    assert sent.inside["collective-permute"] == round(rows["inside"] * width)
+    assert sent.between["collective-permute"] == round(rows["between"] * width)
+
+
+class TestMakeMesh:
+    def test_hosts_have_consecutive_devices(self) -> None:
+        mesh = make_mesh(6, hosts=2)
+        assert mesh.axis_names == ("graph_hosts", "graph")
+        assert mesh.devices.tolist() == [jax.devices()[:3], jax.devices()[3:6]]
+
+    @pytest.mark.parametrize("hosts", [0, -1, 1.5, True, "2"])
+    def test_refuses_what_is_no_number(self, hosts: Any) -> None:
+        with pytest.raises(ValueError, match=r"^hosts must be"):
+            make_mesh(4, hosts=hosts)
+
+    def test_refuses_hosts_that_do_not_divide(self) -> None:
+        with pytest.raises(ValueError, match="hosts=3 do not have equally many of 4"):
+            make_mesh(4, hosts=3)
