@@ -1,5 +1,4 @@
 import socket
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -129,7 +128,6 @@ def test_an_address_where_nothing_answers_is_an_error(taken_port: int):
 
 
 def test_a_process_that_trains_alone_does_not_join():
-    assert "jax" in sys.modules
     one = "train --dataset karate --epochs 1 --coordinator h:1 --num-processes 1 --process-id 0"
     result = CliRunner().invoke(app, [*one.split(), "--layers", "1"])
-    assert "no training and validation nodes" in result.stderr
+    assert result.exit_code == 0, result.output

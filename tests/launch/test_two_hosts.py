@@ -1,4 +1,4 @@
-"""Two hosts, made as network namespaces on this machine, train together; the link is slow, then cut."""
+"""Two hosts, made as network namespaces on this machine, train together over a bad link."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""Two hosts on one machine: network namespaces that a link connects, each with a name of its own."""
+"""Two hosts on one machine: network namespaces with names of their own, and a link."""
 
 from __future__ import annotations
 
