@@ -3,7 +3,7 @@
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -68,15 +68,15 @@ def run_launch(options: LaunchOptions) -> None:
     program = [sys.executable, *_PROGRAM, "train", *arguments, *further]
 
     def commands(start: int) -> Sequence[Command]:
-        resumed = ["--resume"] if start and given.get("checkpoint") and not given["resume"] else []
+        own = [*program, *_resuming(start, given)]
         if options.processes == 1:
-            return [Command(_own_name(given), [*program, *resumed])]
+            return [Command(_own_name(given), own)]
         # Process 0 listens to it a moment later. Another program could take it in between.
         address = f"127.0.0.1:{_free_port()}"
         return [
             Command(
                 str(index),
-                [*program, *resumed, *_by_hand(address, options.processes, index)],
+                [*own, *_by_hand(address, options.processes, index)],
                 # jax gives it this accelerator alone.
                 {"JAX_LOCAL_DEVICE_IDS": str(index)},
             )
@@ -118,6 +118,12 @@ def _check_processes(options: LaunchOptions, given: dict[str, Any]) -> None:
             f"--processes: {place.scheduler} has started this process as number {place.index} of "
             "several; expected -n 1 in each."
         )
+
+
+def _resuming(start: int, given: Mapping[str, Any]) -> list[str]:
+    """The option that a start after a death adds, where there are checkpoints to continue from."""
+    wanted = start > 0 and given.get("checkpoint") is not None and not given.get("resume")
+    return ["--resume"] if wanted else []
 
 
 def _own_name(given: dict[str, Any]) -> str:

@@ -40,7 +40,7 @@ class ProcessGroup:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process prints, and writes the results."""
+        """True for the process that prints, and writes the results."""
         return self.index == 0
 
     def default_parts(self) -> int:
@@ -60,7 +60,7 @@ class ProcessGroup:
             sync_global_devices("jaxgraph train: compiled")
 
     def asked_to_end(self, epoch: int) -> bool:
-        """Whether some process got SIGTERM; true after the same epoch in all.
+        """True where some process got SIGTERM, after the same epoch in all.
 
         Args:
             epoch: The number of the epoch that has ended; every process asks after every epoch.

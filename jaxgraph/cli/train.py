@@ -407,7 +407,8 @@ def _fit(
             if group.asked_to_end(record.epoch):
                 signals.received = signal.SIGTERM
             signals.epoch_ended()
-            group.heartbeat.enter("epoch", record.epoch + 1)
+            if record.epoch < settings.epochs:
+                group.heartbeat.enter("epoch", record.epoch + 1)
 
         try:
             history = train.fit(

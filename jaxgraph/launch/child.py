@@ -63,7 +63,7 @@ class Child:
             os.set_blocking(stream.fileno(), False)
 
     def sources(self) -> list[IO[bytes] | socket.socket]:
-        """What to wait on for output and signs; `read` reads what is there."""
+        """The files and the socket that bring output and signs, which `read` reads."""
         return [*self._streams, *([] if self._link.fileno() < 0 else [self._link])]
 
     def read(self) -> bool:

@@ -30,7 +30,7 @@ class Standing:
     standing: float
 
     def is_silent(self, timeout: float) -> bool:
-        """Whether it has missed several signs, where `timeout` seconds end a run."""
+        """True where it has missed several signs; `timeout` is that of `stuck`."""
         return self.silent >= min(_SILENT_SECONDS, timeout / 2)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner
 
-from jaxgraph.cli import process_group
+from jaxgraph.cli import launch, process_group
 from jaxgraph.cli.main import app
 from jaxgraph.cli.process_options import check_address
 from tests.interpreter import run_alone
@@ -65,6 +65,20 @@ def test_mistakes_of_launch_are_one_line(arguments: str, message: str):
 def test_a_wrong_option_of_train_is_found_before_a_process_starts():
     result = CliRunner().invoke(app, ["launch", "-n", "2", "--", "train", "--epoch", "3"])
     assert result.exit_code == 2 and "No such option: --epoch" in result.output
+
+
+@pytest.mark.parametrize(
+    ("start", "given", "added"),
+    [
+        (0, {"checkpoint": "ck", "resume": False}, []),
+        (1, {"checkpoint": "ck", "resume": False}, ["--resume"]),
+        (1, {"checkpoint": "ck", "resume": True}, []),
+        (1, {"checkpoint": None, "resume": False}, []),
+        (1, {}, []),
+    ],
+)
+def test_a_start_after_a_death_continues_from_a_checkpoint(start: int, given: dict, added: list):
+    assert launch._resuming(start, given) == added
 
 
 def test_a_scheduler_starts_one_process_at_a_time():
