@@ -1,5 +1,9 @@
 """The mesh of a command, of real devices, or of emulated ones where there are too few."""
 
+import socket
+import zlib
+from contextlib import suppress
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -8,20 +12,24 @@ if TYPE_CHECKING:
 __all__ = ["mesh_of"]
 
 
-def mesh_of(parts: int, hosts: int | None = None) -> "Mesh":
+def mesh_of(parts: int, processes: int = 1, hosts: int | None = None) -> "Mesh":
     """Makes a mesh of `parts` devices, on emulated CPU devices if the machine has fewer.
 
     Args:
         parts: Number of devices.
-        hosts: Number of hosts that they are spread over; None: as many as processes, where these
-            have equally many devices.
+        processes: Number of processes of the run; each gives an equal share of the devices.
+        hosts: Number of hosts that the devices are spread over; None: that of the processes, where
+            all hosts have equally many, or 1.
 
     Returns:
         The mesh, of shape [parts] or [hosts, parts / hosts].
 
     Raises:
-        ValueError: The devices do not divide over the hosts.
+        ValueError: Several processes cannot share the parts equally, or lack devices; or the
+            devices do not divide over the hosts.
     """
+    if processes > 1:
+        return _mesh_of_processes(parts, processes, hosts)
     import jax
     from jax.extend.backend import clear_backends
 
@@ -34,6 +42,46 @@ def mesh_of(parts: int, hosts: int | None = None) -> "Mesh":
     if jax.device_count() < parts:
         clear_backends()
         emulate_devices(parts)
-    if hosts is None:
-        hosts = 1 if parts % jax.process_count() else jax.process_count()
-    return make_mesh(parts, hosts=hosts)
+    return make_mesh(parts, hosts=hosts or 1)
+
+
+def _mesh_of_processes(parts: int, processes: int, hosts: int | None) -> "Mesh":
+    import jax
+
+    from jaxgraph.parallel import make_mesh
+    from jaxgraph.process import tune_process
+
+    share = parts // processes
+    if parts % processes:
+        raise ValueError(
+            f"--parts: got {parts} for {processes} processes, each with as many devices; expected "
+            f"a multiple of {processes}."
+        )
+    tune_process(num_devices=share)
+    # Of several processes jax cannot start again: devices are emulated before it starts, and not
+    # used where there are others. Too late where the number of processes was asked of jax.
+    with suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", share)
+    chosen = []
+    for process in range(processes):
+        own = [device for device in jax.devices() if device.process_index == process]
+        if len(own) < share:
+            raise ValueError(
+                f"--parts: {parts} parts are {share} for each of {processes} processes, and "
+                f"process {process} has {len(own)} {jax.default_backend()} device(s); expected as "
+                "many. Start more processes, or write fewer parts."
+            )
+        chosen += own[:share]
+    return make_mesh(devices=chosen, hosts=_hosts_of_processes() if hosts is None else hosts)
+
+
+def _hosts_of_processes() -> int:
+    """The number of hosts, or 1 where they have different numbers of processes, or in turn."""
+    import numpy as np
+    from jax.experimental.multihost_utils import process_allgather
+
+    own = np.uint32(zlib.crc32(socket.gethostname().encode()))
+    names = np.ravel(process_allgather(own)).tolist()
+    runs = [len(list(run)) for _, run in groupby(names)]
+    is_even = len(set(runs)) == 1 and len(runs) == len(set(names))
+    return len(runs) if is_even else 1

@@ -9,5 +9,7 @@ def main() -> None:
     """Runs the command line."""
     end_quietly()
     from jaxgraph.cli.main import app
+    from jaxgraph.cli.process_group import leaving_at_once
 
-    app()
+    with leaving_at_once():
+        app()

@@ -10,6 +10,7 @@ import jaxgraph
 from jaxgraph.cli.catalogue import CatalogueOptions, run_catalogue
 from jaxgraph.cli.command import command_of
 from jaxgraph.cli.info import InfoOptions, run_info
+from jaxgraph.cli.launch import LaunchOptions, run_launch
 from jaxgraph.cli.partition import PartitionOptions, run_partition
 from jaxgraph.cli.plan import PlanOptions, run_plan
 from jaxgraph.cli.plot import PlotOptions, run_plot
@@ -65,6 +66,12 @@ _COUNTS = {"nodes": "num_nodes", "edges": "num_edges", "features": "num_features
 app.command("plan", cls=_Command)(
     command_of(PlanOptions, run_plan, _COUNTS | {"classes": "num_classes"})
 )
+app.command(
+    "launch",
+    cls=_Command,
+    # What follows `train` belongs to it, with or without `--` before it.
+    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+)(command_of(LaunchOptions, run_launch, {"processes": "num_processes"}))
 app.command("plot", cls=_Command)(command_of(PlotOptions, run_plot))
 app.command("datasets", cls=_Command)(command_of(CatalogueOptions, run_catalogue))
 app.command("info", cls=_Command)(command_of(InfoOptions, run_info))

@@ -35,7 +35,7 @@ class TelemetryOptions:
         int | None,
         _option(
             help="Hosts that devices are spread over, in runs of equal length; rows travel inside "
-            "of hosts first. As many as processes where not given.",
+            "of hosts first. Those of the processes where not given.",
             rich_help_panel="Devices",
         ),
         Number(least=1),

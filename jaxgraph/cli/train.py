@@ -1,5 +1,6 @@
 """`jaxgraph train`: partitions a graph, shards it over devices and trains a model on it."""
 
+import signal
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -20,6 +21,8 @@ from jaxgraph.cli.mode_options import ModeOptions, check_features
 from jaxgraph.cli.model_options import ModelOptions, check_heads, chosen_recipe
 from jaxgraph.cli.output import Output
 from jaxgraph.cli.predictions import write_predictions
+from jaxgraph.cli.process_group import ProcessGroup, joined
+from jaxgraph.cli.process_options import ProcessOptions, check_processes
 from jaxgraph.cli.recipes import Recipe, build_model, prepared
 from jaxgraph.cli.summary import cost_summary, recipe_table, result_summary, summary_table
 from jaxgraph.cli.telemetry import Telemetry, check_telemetry
@@ -52,7 +55,7 @@ _training_option = partial(typer.Option, rich_help_panel="Training")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(TelemetryOptions, ModeOptions, ModelOptions):
+class TrainOptions(ProcessOptions, TelemetryOptions, ModeOptions, ModelOptions):
     """The options of `jaxgraph train`; None leaves the choice to the recipe."""
 
     dropout: Annotated[
@@ -86,7 +89,7 @@ class TrainOptions(TelemetryOptions, ModeOptions, ModelOptions):
         int | None,
         _device_option(
             help="Parts, one a device; emulated on CPU where there are fewer devices. 1 where not "
-            "given."
+            "given; of several processes one a device."
         ),
         Number(least=1),
     ] = None
@@ -172,6 +175,7 @@ class TrainOptions(TelemetryOptions, ModeOptions, ModelOptions):
     def __post_init__(self) -> None:
         """Checks the options, alone and together."""
         super().__post_init__()
+        check_processes(self)
         if self.memory_limit is not None:
             bytes_of("--memory-limit", self.memory_limit)
         if self.json is not None and self.json == self.predictions:
@@ -206,24 +210,25 @@ def run_train(options: TrainOptions) -> None:
 
     Ctrl-C and SIGTERM end it after the current epoch, with the summary of the epochs so far.
     """
-    check_writable("--json", options.json)
-    check_writable("--predictions", options.predictions)
-    check_telemetry(options)
-    with Signals() as signals:
-        options, settings, given, source = _read(options)
+    with Signals() as signals, joined(options) as group:
+        if group.is_first:
+            check_writable("--json", options.json)
+            check_writable("--predictions", options.predictions)
+        check_telemetry(options)
+        options, settings, given, source = _read(options, group)
         output = Output()
         if options.mode == "auto":
             signals.compilation_begins()
             assert isinstance(source, GraphInput)
-            options = _planned(options, settings, source.graph)
+            options = _planned(options, settings, source.graph, group)
             output.print(f"mode: {options.mode}{' with prefetch' if options.prefetch else ''}")
         facts = source.facts
         split = facts.split or "that of the parts"
         chosen = {"source": settings.source, "split": split, "given": given}
         output.print(recipe_table(facts.name, asdict(settings), chosen))
-        result = _train(options, settings, source, output, signals) | {"recipe": chosen}
+        result = _train(options, settings, source, output, signals, group) | {"recipe": chosen}
         try:
-            if options.json is not None:
+            if options.json is not None and group.is_first:
                 write_json(options.json, result)
         finally:
             output.print(summary_table(result))
@@ -233,7 +238,9 @@ def run_train(options: TrainOptions) -> None:
         raise typer.Exit(Interrupted(signals.received).status)
 
 
-def _read(options: TrainOptions) -> tuple[TrainOptions, Recipe, list[str], TrainInput]:
+def _read(
+    options: TrainOptions, group: ProcessGroup
+) -> tuple[TrainOptions, Recipe, list[str], TrainInput]:
     """Reads and partitions the graph, or opens its folder.
 
     Returns the options with their defaults, the settings, their names that options gave, and the
@@ -248,7 +255,9 @@ def _read(options: TrainOptions) -> tuple[TrainOptions, Recipe, list[str], Train
         return options, settings, given, FolderInput(folder)
     assert options.dataset is not None
     settings, given = chosen_recipe(options, options.dataset)
-    defaults = {"parts": 1, "mode": "sar", "partitioner": "metis", "balance": "nodes"}
+    defaults: dict[str, Any] = {"mode": "sar", "partitioner": "metis", "balance": "nodes"}
+    if options.parts is None:
+        defaults["parts"] = group.default_parts()
     missing = {name: x for name, x in defaults.items() if getattr(options, name) is None}
     options = replace(options, **missing)
     graph = prepared(settings, load_graph(options))
@@ -265,13 +274,15 @@ def _read(options: TrainOptions) -> tuple[TrainOptions, Recipe, list[str], Train
     return options, settings, given, GraphInput(graph, parts, facts)
 
 
-def _planned(options: TrainOptions, settings: Recipe, graph: Graph) -> TrainOptions:
+def _planned(
+    options: TrainOptions, settings: Recipe, graph: Graph, group: ProcessGroup
+) -> TrainOptions:
     """The options with the mode that is predicted to be fastest, and its settings."""
     import optax
 
     from jaxgraph.planner import choose
 
-    mesh = mesh_of(options.parts or 1)
+    mesh = mesh_of(options.parts or 1, group.count, options.hosts)
     model = build_model(settings, facts_of(graph), options.seed)
     plan = choose(
         model,
@@ -300,9 +311,11 @@ def _train(
     source: TrainInput,
     output: Output,
     signals: Signals,
+    group: ProcessGroup,
 ) -> dict[str, Any]:
     """Trains, writes predictions, and returns the result to show and write."""
     signals.compilation_begins()
+    group.heartbeat.enter("place")
     # Imported late, so that a wrong name or a missing file is reported without waiting for jax.
     import jax
     import optax
@@ -314,8 +327,9 @@ def _train(
         # The command owns the process.
         jax.config.update("jax_enable_x64", True)
     facts = source.facts
+    mesh = mesh_of(options.parts or 1, group.count, options.hosts)
     model = build_model(settings, facts, options.seed, options.dtype)
-    sharded = source.place(options, mesh_of(options.parts or 1, options.hosts))
+    sharded = source.place(options, mesh)
     optimizer = optax.chain(
         optax.add_decayed_weights(settings.weight_decay), optax.adam(settings.lr)
     )
@@ -327,12 +341,16 @@ def _train(
     if options.repartition is not None:
         assert isinstance(source, GraphInput)
         learning = {"source": source.graph, "repartition": options.repartition}
-    outcome = _fit(settings, options, model, sharded, optimizer, task, output, signals, learning)
+    outcome = _fit(
+        settings, options, model, sharded, optimizer, task, output, signals, group, learning
+    )
     if outcome.diverged is not None and not outcome.history.records:
         raise FloatingPointError(outcome.diverged)
     if options.predictions is not None:
-        outputs, names = train.predict(model, sharded), source.node_names()
-        write_predictions(options.predictions, outputs, names, multilabel=facts.multilabel)
+        outputs = train.predict(model, sharded)
+        if group.is_first:
+            names = source.node_names()
+            write_predictions(options.predictions, outputs, names, multilabel=facts.multilabel)
     values = {name: value for name, value in asdict(settings).items() if name != "source"}
     return {
         "versions": versions(),
@@ -371,6 +389,7 @@ def _fit(
     task: Any,
     output: Output,
     signals: Signals,
+    group: ProcessGroup,
     learning: dict[str, Any],
 ) -> _Outcome:
     from jaxgraph import train
@@ -379,15 +398,22 @@ def _fit(
 
     def begin(compiled: Sequence[Any]) -> None:
         programs.extend(compiled)
+        group.meet()
         telemetry.begin(compiled)
+        group.heartbeat.enter("epoch", 1)
         signals.epochs_begin()
 
+    group.heartbeat.enter("compile")
     with EpochBar(settings.epochs, output) as bar, Telemetry(options, sharded) as telemetry:
 
         def end_epoch(record: EpochRecord) -> None:
             bar.update(record)
             telemetry.epoch_ended(record)
+            if group.asked_to_end(record.epoch):
+                signals.received = signal.SIGTERM
             signals.epoch_ended()
+            if record.epoch < settings.epochs:
+                group.heartbeat.enter("epoch", record.epoch + 1)
 
         try:
             history = train.fit(
@@ -410,4 +436,6 @@ def _fit(
             advice = "Use a smaller --lr; JAX_DEBUG_NANS=1 in the environment shows where it starts"
             message = f"{error.loss}. {advice}."
             return _Outcome(history=error.history, epoch=programs[0], diverged=message)
+        finally:
+            group.heartbeat.enter("evaluate")
     return _Outcome(history=history, epoch=programs[0])

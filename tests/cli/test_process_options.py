@@ -1,0 +1,147 @@
+import socket
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner
+
+from jaxgraph.cli import launch, process_group
+from jaxgraph.cli.main import app
+from jaxgraph.cli.process_options import check_address
+from tests.interpreter import run_alone
+
+KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "3"}
+TWO = "--num-processes 2 --process-id"
+
+
+def refused(*arguments: str, **environment: str) -> str:
+    result = CliRunner().invoke(app, list(arguments), env=environment)
+    assert result.exit_code == 2, result.output
+    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
+    return result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--coordinator h:1", "--coordinator, --num-processes, --process-id: expected all three"),
+        ("--num-processes 2 --process-id 0", "expected all three, or none"),
+        (f"--coordinator h {TWO} 0", "--coordinator: got 'h'; expected HOST:PORT"),
+        (f"--coordinator h:70000 {TWO} 0", "a port from 1 to 65535"),
+        (f"--coordinator h:1 {TWO} 2", "--process-id: got 2; expected 0 to 1"),
+        (f"--coordinator h:1 {TWO} -1", "--process-id: got -1; expected an integer at least 0"),
+        ("--join-timeout 0", "--join-timeout: got 0.0; expected a finite number above 0"),
+        ("--step-timeout nan", "--step-timeout: got nan"),
+        ("--heartbeat-fd 999", "--heartbeat-fd: 999 is no socket"),
+    ],
+)
+def test_mistakes_of_train_are_one_line(options: str, message: str):
+    assert message in refused("train", "--dataset", "karate", *options.split())
+
+
+@pytest.mark.parametrize("address", ["host:1", "10.0.0.1:65535", "[fe80::1]:99", "a-b.c_d:5"])
+def test_addresses_are_accepted(address: str):
+    check_address(address)
+
+
+@pytest.mark.parametrize("address", ["", "host", ":1", "host:0", "http://h:1", "h h:1", "::1:9"])
+def test_no_addresses_are_refused(address: str):
+    with pytest.raises(ValueError, match="expected HOST:PORT"):
+        check_address(address)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("-n 2 -- plan", "launch: got the command 'plan'; expected train"),
+        ("-n 0 -- train", "--processes: got 0; expected an integer at least 1"),
+        ("--restarts -1 -- train", "--restarts: got -1"),
+        (f"-n 2 -- train --dataset karate --coordinator h:1 {TWO} 0", "leave them out"),
+    ],
+)
+def test_mistakes_of_launch_are_one_line(arguments: str, message: str):
+    assert message in refused("launch", *arguments.split())
+
+
+def test_a_wrong_option_of_train_is_found_before_a_process_starts():
+    result = CliRunner().invoke(app, ["launch", "-n", "2", "--", "train", "--epoch", "3"])
+    assert result.exit_code == 2 and "No such option: --epoch" in result.output
+
+
+@pytest.mark.parametrize(
+    ("start", "given", "added"),
+    [
+        (0, {"checkpoint": "ck", "resume": False}, []),
+        (1, {"checkpoint": "ck", "resume": False}, ["--resume"]),
+        (1, {"checkpoint": "ck", "resume": True}, []),
+        (1, {"checkpoint": None, "resume": False}, []),
+        (1, {}, []),
+    ],
+)
+def test_a_start_after_a_death_continues_from_a_checkpoint(start: int, given: dict, added: list):
+    assert launch._resuming(start, given) == added
+
+
+def test_a_scheduler_starts_one_process_at_a_time():
+    place = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "1"}
+    text = refused("launch", "-n", "2", "train", "--dataset", "karate", **place)
+    assert "Open MPI has started this process as number 1 of several; expected -n 1" in text
+
+
+def test_kubernetes_without_its_package_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(process_group, "find_spec", lambda name: None)
+    text = refused("train", "--dataset", "karate", **KUBERNETES)
+    assert "number 3 of a job" in text and "Install jax[k8s]" in text
+
+
+def test_open_mpi_that_jax_does_not_know_is_refused():
+    """As from version 5 on, whose variables jax 0.10 does not read."""
+    program = "from jaxgraph.cli.entry import main; import sys\nsys.argv[1:] = ARGS; main()"
+    arguments = ["train", "--dataset", "karate"]
+    result = run_alone(
+        program.replace("ARGS", repr(arguments)),
+        OMPI_COMM_WORLD_SIZE="2",
+        OMPI_COMM_WORLD_RANK="1",
+        JAX_COORDINATOR_ADDRESS="",
+    )
+    assert result.returncode == 2 and "Open MPI (2 processes): the processes could" in result.stderr
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def joining(port: int, index: int) -> list[str]:
+    processes = ["--num-processes", "2", "--process-id", str(index), "--join-timeout", "1.5"]
+    return ["train", "--dataset", "karate", "--coordinator", f"127.0.0.1:{port}", *processes]
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        (0, "port PORT cannot be listened to on this host"),
+        (1, "not all processes have joined at 127.0.0.1:PORT within 1.5 s"),
+    ],
+)
+def test_a_port_of_another_program_is_an_error(index: int, message: str, taken_port: int):
+    program = "import sys; from jaxgraph.cli.entry import main; sys.argv[1:] = ARGS; main()"
+    result = run_alone(program.replace("ARGS", repr(joining(taken_port, index))))
+    assert result.returncode == 2, result.stderr
+    assert message.replace("PORT", str(taken_port)) in result.stderr
+
+
+def test_an_address_where_nothing_answers_is_an_error(taken_port: int):
+    program = "import sys; from jaxgraph.cli.entry import main; sys.argv[1:] = ARGS; main()"
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        result = run_alone(program.replace("ARGS", repr(joining(port, 1))))
+    assert result.returncode == 2
+    assert f"Error: --coordinator: nothing answers at 127.0.0.1:{port} within" in result.stderr
+
+
+def test_a_process_that_trains_alone_does_not_join():
+    one = "train --dataset karate --epochs 1 --coordinator h:1 --num-processes 1 --process-id 0"
+    result = CliRunner().invoke(app, [*one.split(), "--layers", "1"])
+    assert result.exit_code == 0, result.output

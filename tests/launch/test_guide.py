@@ -1,0 +1,85 @@
+"""The commands of the guide's section "Many hosts" run, with local processes in place of hosts."""
+
+import re
+import shlex
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.launch.processes import started
+from tests.launch.runs import ENVIRONMENT, PROGRAM, in_this_process, losses, succeeded
+from tests.tolerance import assert_close
+
+TASKS = 2
+
+
+def commands() -> list[list[str]]:
+    """The indented lines of the section, as lists of words."""
+    text = (ROOT / "docs" / "guide.md").read_text()
+    section = re.search(r"^## Many hosts\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
+    assert section is not None
+    return [shlex.split(line) for line in re.findall(r"^    (.*)$", section[1], re.MULTILINE)]
+
+
+def local(words: list[str], folder: Path, port: int) -> list[str]:
+    """A command of `jaxgraph` with the files and the address of a test."""
+    places = {"PARTS": str(folder / "parts"), "run.json": str(folder / "run.json")}
+    address = {"HOST:12345": f"127.0.0.1:{port}"}
+    assert words[0] == "jaxgraph"
+    return [(places | address).get(word, word) for word in words[1:]]
+
+
+def start(arguments: list[str], **environment: str) -> subprocess.Popen[str]:
+    return started([*PROGRAM, *arguments], ENVIRONMENT | environment)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def slurm(task: int, port: int) -> dict[str, str]:
+    """The environment that srun gives to a task."""
+    return {
+        "SLURM_JOB_ID": "77",
+        "SLURM_STEP_NODELIST": "127.0.0.1",
+        "SLURM_STEP_NUM_NODES": "1",
+        "SLURM_NTASKS": str(TASKS),
+        "SLURM_PROCID": str(task),
+        "SLURM_LOCALID": str(task),
+        "JAX_COORDINATOR_PORT": str(port),
+    }
+
+
+@pytest.mark.full
+def test_every_command_of_the_guide_runs(tmp_path: Path):
+    partition, launch, *by_hand, srun = commands()
+    assert [len(by_hand), srun[0]] == [2, "srun"]
+    in_this_process(*local(partition, tmp_path, 0))
+    succeeded(start(local(launch, tmp_path, 0)))
+    of_one = tmp_path / "one.json"
+    parts = str(tmp_path / "parts")
+    in_this_process("train", "--partition", parts, "--epochs", "20", "--json", str(of_one))
+    assert_close(losses(tmp_path / "run.json"), losses(of_one), reduction_length=2_000)
+
+    port, further = free_port(), ["--epochs", "20", "--json", str(tmp_path / "hosts.json")]
+    hosts = [start([*local(words, tmp_path, port), *further]) for words in by_hand]
+    shown = [succeeded(host)[0] for host in hosts]
+    assert "[0] " in shown[0] and not shown[1]
+    assert_close(losses(tmp_path / "hosts.json"), losses(of_one), reduction_length=2_000)
+
+    port, further[-1] = free_port(), str(tmp_path / "tasks.json")
+    words = [*local(srun[srun.index("jaxgraph") :], tmp_path, 0), *further]
+    tasks = [start(words, **slurm(task, port)) for task in range(TASKS)]
+    shown = [succeeded(task)[0] for task in tasks]
+    assert "[0] " in shown[0] and not shown[1]
+    assert_close(losses(tmp_path / "tasks.json"), losses(of_one), reduction_length=2_000)
+
+
+def test_the_commands_are_those_of_the_command_line():
+    found = [words[words.index("jaxgraph") + 1] for words in commands()]
+    assert found == ["partition", "launch", "launch", "launch", "launch"]

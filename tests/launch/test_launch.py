@@ -1,0 +1,134 @@
+"""`jaxgraph launch -- train`: real processes on one mesh, killed, stopped and interrupted."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.launch.processes import ended_within
+from tests.launch.runs import (
+    GRAPH,
+    LONG,
+    MODEL,
+    QUICK,
+    children_of,
+    in_this_process,
+    launch,
+    losses,
+    partitioned,
+    succeeded,
+    wait_for,
+)
+from tests.tolerance import assert_close
+
+STEP_TIMEOUT = 10.0
+NODES = 120
+
+
+def curve(folder: Path, processes: int, *options: str) -> list[float]:
+    """The losses of a run of so many processes."""
+    path = folder / f"{processes}.json"
+    command = ["train", *options, *MODEL, "--epochs", "12", "--json", str(path)]
+    succeeded(launch("-n", str(processes), "--", *command))
+    return losses(path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["domain", "sar", "p3"])
+def test_the_losses_are_those_of_one_process(mode: str, tmp_path: Path, capsys):
+    parts = {count: partitioned(tmp_path, count, mode) for count in (1, 2, 4)}
+    found = {count: curve(tmp_path, count, "--partition", parts[4]) for count in (1, 2, 4)}
+    on_devices = [curve(tmp_path, 1, "--partition", parts[count]) for count in (1, 2)]
+
+    def furthest(one: list[float], other: list[float]) -> float:
+        return max(abs(a - b) for a, b in zip(one, other, strict=True))
+
+    with capsys.disabled():
+        print(
+            f"\n{mode}: 2 and 4 processes differ from one by "
+            f"{furthest(found[1], found[2]):.1e} and {furthest(found[1], found[4]):.1e}; "
+            f"in one process, 1 and 2 devices differ from 4 by "
+            f"{furthest(found[1], on_devices[0]):.1e} and {furthest(found[1], on_devices[1]):.1e}"
+        )
+    for count in (2, 4):
+        assert_close(found[count], found[1], reduction_length=NODES)
+    for curve_of_devices in on_devices:
+        assert_close(curve_of_devices, found[1], reduction_length=NODES)
+
+
+@pytest.mark.full
+def test_a_graph_that_every_process_reads_gives_the_same_losses(tmp_path: Path):
+    options = [*GRAPH, "--parts", "4", "--partitioner", "metis", "--mode", "auto"]
+    found = curve(tmp_path, 2, *options)
+    assert_close(found, curve(tmp_path, 1, *options), reduction_length=NODES)
+
+
+def test_only_the_first_prints_and_each_has_a_log(tmp_path: Path):
+    out, found, alone = tmp_path / "out.csv", tmp_path / "two.json", tmp_path / "one.json"
+    command = ["train", "--partition", partitioned(tmp_path, 4), *MODEL, "--epochs", "12"]
+    further = ["--process-log", str(tmp_path / "logs"), "--predictions", str(out)]
+    shown, _ = succeeded(launch("-n", "2", "--", *command, *further, "--json", str(found), **QUICK))
+    assert all(line.startswith("[0] ") for line in shown.splitlines())
+    assert "median epoch time" in shown
+    in_this_process(*command, "--json", str(alone))
+    assert_close(losses(found), losses(alone), reduction_length=NODES)
+    assert len(out.read_text().splitlines()) == 1 + NODES
+    for index in range(2):
+        log = (tmp_path / "logs" / f"process-{index}.log").read_text()
+        places = [line.rpartition(": ")[2] for line in log.splitlines() if "heartbeat: " in line]
+        epochs = [f"epoch {epoch}" for epoch in range(1, 13)]
+        before = ["join", "read", "place", "compile", "meet"]
+        assert places == [*before, *epochs, "evaluate", "end"]
+
+
+@pytest.mark.parametrize(
+    ("number", "seconds", "status", "message"),
+    [
+        (signal.SIGKILL, 10.0, 137, "process 1 was ended by SIGKILL in epoch"),
+        (signal.SIGSTOP, STEP_TIMEOUT * 1.2, 124, "process 1 is stuck in epoch"),
+    ],
+)
+def test_a_lost_process_ends_the_run_in_time(
+    number: int, seconds: float, status: int, message: str, tmp_path: Path
+):
+    command = ["train", "--partition", partitioned(tmp_path, 2), *MODEL, "--epochs", LONG]
+    further = ["--process-log", str(tmp_path / "logs")]
+    options = ["-n", "2", "--step-timeout", str(STEP_TIMEOUT)]
+    with launch(*options, "--", *command, *further, **QUICK) as run:
+        wait_for(tmp_path / "logs" / "process-1.log", "epoch 3")
+        processes = children_of(run.pid)
+        os.kill(processes[1], number)
+        began = time.monotonic()
+        _, error = run.communicate(timeout=60)
+        assert time.monotonic() - began < seconds
+    assert run.returncode == status and message in error, error
+    assert "process 0 is stuck" not in error and ended_within(processes, 0)
+
+
+@pytest.mark.full
+def test_ctrl_c_ends_all_after_the_same_epoch_and_the_results_are_kept(tmp_path: Path):
+    path = tmp_path / "run.json"
+    command = ["train", "--partition", partitioned(tmp_path, 2), *MODEL, "--epochs", LONG]
+    further = ["--process-log", str(tmp_path / "logs"), "--json", str(path)]
+    with launch("-n", "2", "--restarts", "2", "--", *command, *further, **QUICK) as run:
+        wait_for(tmp_path / "logs" / "process-1.log", "epoch 3")
+        processes = children_of(run.pid)
+        run.send_signal(signal.SIGINT)
+        out, error = run.communicate(timeout=60)
+    assert run.returncode == 130 and "ended by Ctrl-C" in error, out + error
+    assert "interrupted before" in out and ended_within(processes, 0)
+    logs = [(tmp_path / "logs" / f"process-{index}.log").read_text() for index in range(2)]
+    last = [log.rpartition("epoch ")[2].split()[0] for log in logs]
+    assert last == [str(len(losses(path)))] * 2 and json.loads(path.read_text())["interrupted"]
+
+
+@pytest.mark.full
+def test_a_mistake_is_reported_and_not_tried_again():
+    command = ["train", *GRAPH, *MODEL, "--parts", "3"]
+    with launch("-n", "2", "--restarts", "2", "--", *command) as run:
+        _, error = run.communicate(timeout=120)
+    assert run.returncode == 2 and "again" not in error
+    assert "Error: --parts: got 3 for 2 processes" in error and "Traceback" not in error
