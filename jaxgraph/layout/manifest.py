@@ -7,6 +7,7 @@ source of parts lists. Arrays that implementations derive are in `jaxgraph.layou
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -221,12 +222,12 @@ class Manifest:
             f"node_rows={self.node_rows}, arrays={len(self.shapes)})"
         )
 
-    @property
+    @functools.cached_property
     def halo_rows(self) -> int:
         """Rows of the largest message of senders' rows."""
         return self.halo_unit * max(max(row) for row in self.halo_units)
 
-    @property
+    @functools.cached_property
     def reach_rows(self) -> int:
         """Rows of the largest message of receivers' rows."""
         return self.halo_unit * max(max(row) for row in self.reach_units)

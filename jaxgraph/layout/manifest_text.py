@@ -214,6 +214,8 @@ def _decoded_tuple(
     if not isinstance(value, list):
         raise _error(where, value, "a list")
     if len(kinds) == 2 and kinds[1] is Ellipsis:
+        if kinds[0] is int and all(map(_is_count, value)):
+            return tuple(value)  # at once: there may be one for each pair of parts
         kinds = (kinds[0],) * len(value)
     if len(kinds) != len(value):
         raise _error(where, value, f"a list of {len(kinds)}")
