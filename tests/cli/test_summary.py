@@ -29,6 +29,12 @@ PADDING = Padding(
 )
 
 
+def on_hosts(hosts: int) -> SimpleNamespace:
+    """What a summary reads of a sharded graph."""
+    shards, mesh = SimpleNamespace(hosts=hosts), make_mesh(2, hosts=hosts)
+    return SimpleNamespace(padding=lambda: PADDING, shards=shards, mesh=mesh)
+
+
 def summed_over_two_devices() -> jax.stages.Compiled:
     """A program whose only communication is the all-reduce of 256 floats over two devices."""
     mesh = make_mesh(2)
@@ -54,13 +60,15 @@ def test_result_summary():
 
 
 def test_cost_summary_measures_the_compiled_program():
-    summary = cost_summary(summed_over_two_devices(), SimpleNamespace(padding=lambda: PADDING))
+    summary = cost_summary(summed_over_two_devices(), on_hosts(1))
     assert summary["memory_per_device"]["arguments"] == 256 * 4
     assert summary["memory_per_device"]["total"] >= 2 * 256 * 4
     # 2 (N - 1) / N of the array leaves each of N = 2 devices.
     assert summary["bytes_sent_per_epoch"] == 256 * 4
     assert summary["padding"]["edge_ratio"] == pytest.approx(1.25)
     assert summary["padding"]["halo_ratio"] == pytest.approx(2.0)
+    assert "bytes_between_hosts" not in summary
+    assert cost_summary(summed_over_two_devices(), on_hosts(2))["bytes_between_hosts"] == 256 * 4
 
 
 def test_the_table_shows_all_of_it():
@@ -77,7 +85,7 @@ def test_the_table_shows_all_of_it():
         "interrupted": True,
         "graph": {"name": "karate", "nodes": 34, "edges": 156},
         **result_summary(HISTORY),
-        **cost_summary(summed_over_two_devices(), SimpleNamespace(padding=lambda: PADDING)),
+        **cost_summary(summed_over_two_devices(), on_hosts(1)),
     }
     console = Console(file=io.StringIO(), width=140)
     console.print(summary_table(result))
