@@ -21,8 +21,9 @@ STUCK = 124
 
 _SELECT_SECONDS = 0.05
 _GRACE_SECONDS = 3.0
-"""After a signal, for a run that has nothing to save; after the first process has ended, for the
-others."""
+"""After a signal, for a run that has nothing to save yet."""
+_LAST_SECONDS = 10.0
+"""After the first process has ended at a signal, for the others."""
 _PAUSE_SECONDS = 2.0
 """Before a new start, in which supervisors of other hosts notice the death, too."""
 
@@ -121,26 +122,19 @@ def _watch(children: Sequence[Child], received: Received, step_timeout: float) -
             number = received.numbers.popleft()
             if ending is not None:
                 return ending
-            ending, until = _interrupted(children, number, step_timeout)
-        states = [child.process.poll() for child in children]
-        running = [child for child, state in zip(children, states, strict=True) if state is None]
-        if not running:
+            ending, until = _interrupted(children, number)
+        running = [child for child in children if child.process.poll() is None]
+        if not running or time.monotonic() >= until:
             return ending or _ended(children)
-        if time.monotonic() >= until:
-            return ending or _ended(children)
-        if ending is not None:
-            if len(running) < len(children):
-                until = min(until, time.monotonic() + _GRACE_SECONDS)
-            continue
-        if any(state not in (None, 0) for state in states):
-            first = _ended(children)
-            if first.kind != "interrupted":
-                return first
-            ending, until = first, time.monotonic() + _GRACE_SECONDS
-            continue
+        if ending is None and any(child.process.returncode for child in children):
+            ending = _ended(children)
+            if ending.kind != "interrupted":
+                return ending
+        if ending is not None and len(running) < len(children):
+            until = min(until, time.monotonic() + _LAST_SECONDS)
         message = stuck([child.standing() for child in running], step_timeout)
         if message is not None:
-            return _Ending("stuck", STUCK, f"{message}. All processes are ended.")
+            return ending or _Ending("stuck", STUCK, f"{message}. All processes are ended.")
 
 
 def _read(children: Sequence[Child]) -> None:
@@ -157,18 +151,15 @@ def _read(children: Sequence[Child]) -> None:
         child.read()
 
 
-def _interrupted(
-    children: Sequence[Child], number: int, step_timeout: float
-) -> tuple[_Ending, float]:
+def _interrupted(children: Sequence[Child], number: int) -> tuple[_Ending, float]:
     """Passes a signal on; returns the ending, and until when the children have time."""
     for child in children:
         # SIGTERM, whatever came: JAX tells it to all processes, which then stop at the same epoch.
         child.signal(signal.SIGTERM)
     trains = all(child.standing().phase in COUNTED for child in children)
-    seconds = step_timeout if trains else _GRACE_SECONDS
+    until = float("inf") if trains else time.monotonic() + _GRACE_SECONDS
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-    ending = _Ending("interrupted", 128 + number, f"ended by {name}.")
-    return ending, time.monotonic() + seconds
+    return _Ending("interrupted", 128 + number, f"ended by {name}."), until
 
 
 def _ended(children: Sequence[Child]) -> _Ending:

@@ -13,7 +13,7 @@ from tests.launch.two_hosts import ADDRESSES, TwoHosts, two_hosts, why_not
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.full
-PORT, STEP_TIMEOUT, NODES = 12_345, 8, 120
+PORT, STEP_TIMEOUT, NODES = 12_345, 20, 120
 
 
 @pytest.fixture
