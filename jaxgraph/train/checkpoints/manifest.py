@@ -89,7 +89,7 @@ def from_json(fields: Mapping[str, Any]) -> Contents:
 def text_of(contents: Contents) -> str:
     """Writes a manifest as JSON, with its own CRC-32."""
     content = as_json(contents)
-    whole = {"format": FORMAT, "crc32": _crc32(content), "content": content}
+    whole = {"format": FORMAT, "crc32": _crc32(FORMAT, content), "content": content}
     return json.dumps(whole, allow_nan=False) + "\n"
 
 
@@ -107,7 +107,9 @@ def read(checkpoint: Path) -> Contents:
     try:
         found = json.loads(data)
         version, crc32, content = found["format"], found["crc32"], found["content"]
-        is_whole = found.keys() == {"format", "crc32", "content"} and crc32 == _crc32(content)
+        is_whole = found.keys() == {"format", "crc32", "content"} and crc32 == _crc32(
+            version, content
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedError(f"{MANIFEST} cannot be read") from error
     if not is_whole:
@@ -120,9 +122,9 @@ def read(checkpoint: Path) -> Contents:
     return from_json(content)
 
 
-def _crc32(content: Any) -> int:
+def _crc32(version: str, content: Any) -> int:
     # JSON gives back equal numbers, and entries in their order.
-    return zlib.crc32(json.dumps(content, allow_nan=False).encode())
+    return zlib.crc32(json.dumps([version, content], allow_nan=False).encode())
 
 
 def _record(fields: dict[str, Any]) -> EpochRecord:
