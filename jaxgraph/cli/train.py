@@ -1,6 +1,5 @@
 """`jaxgraph train`: partitions a graph, shards it over devices and trains a model on it."""
 
-import signal
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -56,9 +55,7 @@ _training_option = partial(typer.Option, rich_help_panel="Training")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(
-    CheckpointOptions, ProcessOptions, TelemetryOptions, ModeOptions, ModelOptions
-):
+class TrainOptions(CheckpointOptions, ProcessOptions, TelemetryOptions, ModeOptions, ModelOptions):
     """The options of `jaxgraph train`; None leaves the choice to the recipe."""
 
     dropout: Annotated[
