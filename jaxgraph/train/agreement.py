@@ -86,7 +86,7 @@ def from_first(function: Callable[[], bytes]) -> bytes:
 
 
 def preempted(epoch: int) -> bool:
-    """Whether to end after this epoch because a process has received SIGTERM; the same in all.
+    """True where the run is to end after an epoch, since a process got SIGTERM; alike in all.
 
     Args:
       epoch: number of the epoch that has ended; all processes ask after every epoch.

@@ -1,4 +1,4 @@
-"""What a caller of `fit` asks of its checkpoints."""
+"""The request of a caller of `fit` to save the run, and to resume it."""
 
 from __future__ import annotations
 

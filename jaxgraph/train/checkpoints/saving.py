@@ -90,7 +90,7 @@ class Saving:
         return () if self.resumed is None else self.resumed.records
 
     def due(self, epoch: int) -> bool:
-        """Whether to save after an epoch."""
+        """True where the run is to be saved after an epoch."""
         return self._request is not None and epoch % self._request.every == 0
 
     def check(self) -> None:

@@ -312,7 +312,7 @@ def test_two_processes_killed_at_any_moment_resume(
 
 
 def partition_command(folder: Path, seed: int) -> list[str]:
-    options = ["--parts", "4", "--partitioner", "random", "--seed", str(seed)]
+    options = ["--parts", "4", "--method", "random", "--seed", str(seed)]
     return [*COMMAND, "partition", *GRAPH, *options, "--out", str(folder)]
 
 
