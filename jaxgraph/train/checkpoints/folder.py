@@ -24,6 +24,8 @@ __all__ = ["alone_with", "load_state", "newest", "path_of", "prune", "save"]
 
 _NAME = re.compile(r"epoch-([0-9]{8,})")
 _STATE = "state"
+_SYSTEM_ERROR = re.compile(r"\[os_error_code='([0-9]+)'")
+"""As TensorStore ends its messages, with the full path several times before."""
 Found = TypeVar("Found")
 
 
@@ -237,4 +239,7 @@ def _sync(checkpoint: Path) -> None:
 
 def _reason(error: BaseException) -> str:
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    number = _SYSTEM_ERROR.search(text)
+    if number is not None:
+        text = os.strerror(int(number[1])).lower()
     return " ".join(text.split())[:300].rstrip(".")

@@ -268,27 +268,29 @@ def test_a_callback_that_one_process_has_ends_all(of_pair: PairReference) -> Non
     }
 
 
-def test_two_processes_that_are_killed_resume(of_pair: PairReference, tmp_path: Path) -> None:
-    """SIGTERM to one saves the same epoch of both; SIGKILL loses what follows a checkpoint."""
-    folder, chance = tmp_path / "run", random.Random(1)
-    results = results_in(tmp_path, "terminated")
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.full)]
+)
+def test_two_processes_resume_after_one_got_a_signal(
+    number: int, of_pair: PairReference, tmp_path: Path
+) -> None:
+    """SIGTERM saves the same epoch of both; SIGKILL loses what follows a checkpoint."""
+    folder, results = tmp_path / "run", results_in(tmp_path, "killed")
     with started(pair(folder, results)) as processes:
-        wait_until(lambda: last_epoch(results[0]) >= 2, processes)
-        time.sleep(chance.uniform(0, 0.2))
-        processes[1].send_signal(signal.SIGTERM)
-        outputs = [process.communicate(timeout=TIMEOUT_SECONDS)[0] for process in processes]
-        assert [process.returncode for process in processes] == [143, 143], outputs
-    reports = [json.loads(result.read_text().splitlines()[-1]) for result in results]
-    saved = newest(folder)
-    assert [len(report["loss"]) for report in reports] == [saved, saved] and saved < EPOCHS
-    results = results_in(tmp_path, "killed")
-    with started(pair(folder, results)) as processes:
-        wait_until(lambda: last_epoch(results[0]) >= saved + 2, processes)
-        time.sleep(chance.uniform(0, 0.2))
-        processes[0].kill()
+        wait_until(lambda: last_epoch(results[0]) >= EVERY + 1, processes)
+        time.sleep(random.Random(1).uniform(0, 0.2))
+        processes[1].send_signal(number)
+        if number == signal.SIGTERM:
+            outputs = [process.communicate(timeout=TIMEOUT_SECONDS)[0] for process in processes]
+            assert [process.returncode for process in processes] == [143, 143], outputs
     seen = last_epoch(results[0])
+    least = seen // EVERY * EVERY - EVERY
+    if number == signal.SIGTERM:
+        reports = [json.loads(result.read_text().splitlines()[-1]) for result in results]
+        assert [len(report["loss"]) for report in reports] == [seen, seen] and seen < EPOCHS
+        least = seen
     found = whole_run(folder, results_in(tmp_path, "resumed"))
-    assert found[0]["resumed"] == found[1]["resumed"] >= max(saved, seen // EVERY * EVERY - EVERY)
+    assert found[0]["resumed"] == found[1]["resumed"] >= least
     assert_as_pair(of_pair, found)
 
 
