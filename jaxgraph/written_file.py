@@ -1,13 +1,15 @@
 """Files that are written whole or not at all: checked before the work, replaced after it."""
 
+import fcntl
 import os
 import re
 import stat
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["UNFINISHED", "check_writable", "sync_folder", "write_atomically"]
+__all__ = ["UNFINISHED", "alone_in", "check_writable", "sync_folder", "write_atomically"]
 
 UNFINISHED = re.compile(r"\.jaxgraph-[0-9a-f]{32}\.part")
 """Names of files that a killed process leaves behind."""
@@ -106,6 +108,31 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keeps other processes from writing to a folder at the same time, while the context lasts.
+
+    Args:
+        folder: The folder; it exists. Some file systems have no locks, and are not protected.
+
+    Raises:
+        ValueError: Another process writes to it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"{folder}: another process writes to it; wait for it, or take another folder"
+            ) from None
+        except OSError:
+            pass
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _append(stream: Path, data: bytes) -> None:

@@ -59,18 +59,6 @@ class ProcessGroup:
             self.heartbeat.enter("meet")
             sync_global_devices("jaxgraph train: compiled")
 
-    def asked_to_end(self, epoch: int) -> bool:
-        """True where some process got SIGTERM, after the same epoch in all.
-
-        Args:
-            epoch: The number of the epoch that has ended; every process asks after every epoch.
-        """
-        if self.count == 1:
-            return False
-        from jax.experimental.multihost_utils import reached_preemption_sync_point
-
-        return reached_preemption_sync_point(epoch)
-
 
 @contextmanager
 def joined(options: ProcessOptions) -> Iterator[ProcessGroup]:

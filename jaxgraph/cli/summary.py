@@ -132,6 +132,8 @@ def summary_table(result: Mapping[str, Any]) -> Table:
     rows["epochs"] = f"{result['epochs']}, the best one is number {result['best_epoch']}" + (
         f"; interrupted before {options['epochs']}" if result["interrupted"] else ""
     )
+    if result.get("resumed"):
+        rows["resumed"] = f"after epoch {result['resumed']}"
     rows["median epoch time"] = second_text(result["median_epoch_seconds"])
     rows["compile time"] = second_text(result["compile_seconds"])
     for move in result["history"].get("measured", {}).get("moves", ()):

@@ -1,6 +1,5 @@
 """`jaxgraph train`: partitions a graph, shards it over devices and trains a model on it."""
 
-import signal
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from jaxgraph.byte_amounts import bytes_of
+from jaxgraph.cli.checkpoint_options import CheckpointOptions
 from jaxgraph.cli.devices import mesh_of
 from jaxgraph.cli.display import EpochBar, EpochRecord
 from jaxgraph.cli.graph_options import described, graph_summary, load_graph
@@ -55,7 +55,7 @@ _training_option = partial(typer.Option, rich_help_panel="Training")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(ProcessOptions, TelemetryOptions, ModeOptions, ModelOptions):
+class TrainOptions(CheckpointOptions, ProcessOptions, TelemetryOptions, ModeOptions, ModelOptions):
     """The options of `jaxgraph train`; None leaves the choice to the recipe."""
 
     dropout: Annotated[
@@ -176,6 +176,7 @@ class TrainOptions(ProcessOptions, TelemetryOptions, ModeOptions, ModelOptions):
         """Checks the options, alone and together."""
         super().__post_init__()
         check_processes(self)
+        self.check_checkpoints()
         if self.memory_limit is not None:
             bytes_of("--memory-limit", self.memory_limit)
         if self.json is not None and self.json == self.predictions:
@@ -358,6 +359,7 @@ def _train(
         "graph": graph_summary(facts),
         "interrupted": outcome.interrupted,
         "diverged": outcome.diverged,
+        "resumed": outcome.history.resumed,
         **result_summary(outcome.history),
         **cost_summary(outcome.epoch, sharded),
     }
@@ -409,8 +411,6 @@ def _fit(
         def end_epoch(record: EpochRecord) -> None:
             bar.update(record)
             telemetry.epoch_ended(record)
-            if group.asked_to_end(record.epoch):
-                signals.received = signal.SIGTERM
             signals.epoch_ended()
             if record.epoch < settings.epochs:
                 group.heartbeat.enter("epoch", record.epoch + 1)
@@ -425,11 +425,14 @@ def _fit(
                 memory_limit=options.memory_limit,
                 task=task,
                 patience=settings.patience or None,
+                checkpoint=options.checkpoints(),
                 on_epoch=end_epoch,
                 on_compile=begin,
                 **learning,
             )
         except train.TrainingInterrupted as error:
+            if error.number is not None:
+                signals.received = error.number
             cut = len(error.history.records) < settings.epochs
             return _Outcome(history=error.history, epoch=programs[0], interrupted=cut)
         except train.DivergenceError as error:

@@ -7,7 +7,6 @@ until then a reader finds the old parts, from then on the new ones.
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import os
 import re
 import shutil
@@ -15,7 +14,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +34,7 @@ from jaxgraph.layout.part_files import (
     check_contents,
 )
 from jaxgraph.layout.shard_tables import PartSource
-from jaxgraph.written_file import UNFINISHED, sync_folder, write_atomically
+from jaxgraph.written_file import UNFINISHED, alone_in, sync_folder, write_atomically
 
 __all__ = ["check_target", "write_source"]
 
@@ -106,7 +105,7 @@ def write_source(
     root.mkdir(exist_ok=True)
     data = root / f"data-{uuid.uuid4().hex}"
     try:
-        with _alone(root):
+        with alone_in(root):
             contents = _written(source, data, graph_facts, node_names, on_part)
             write_atomically(root / MANIFEST, write_text(contents))
             _delete_leftovers(root, keep=data.name)
@@ -302,24 +301,6 @@ def _sync(data: Path) -> None:
         list(pool.map(sync_file, files))
     for each in (*data.iterdir(), data, data.parent):
         sync_folder(each)
-
-
-@contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """Keeps other processes from writing to the folder at the same time."""
-    descriptor = os.open(root, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(
-                f"{root}: another process writes to it; wait for it, or take another folder"
-            ) from None
-        except OSError:
-            pass  # Some file systems have no locks.
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _delete_leftovers(root: Path, keep: str) -> None:

@@ -2,6 +2,7 @@
 
 from jaxgraph.run_log import read_log
 from jaxgraph.train.aggregates import aggregate_once
+from jaxgraph.train.checkpoints import Checkpoints
 from jaxgraph.train.classification import NodeClassification
 from jaxgraph.train.epoch_log import EpochLog
 from jaxgraph.train.evaluation import compile_inference, evaluate, predict
@@ -22,6 +23,7 @@ from jaxgraph.train.step import compile_train_step, loss_and_grad
 from jaxgraph.train.task import Task, split_mask
 
 __all__ = [
+    "Checkpoints",
     "DivergenceError",
     "EpochLog",
     "EpochRecord",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.train.evaluation import add_sums, evaluation_sums
+from jaxgraph.train.objective import gradients
 from jaxgraph.train.state import LEARNERS, TrainState, replicate, shardings
 from jaxgraph.train.step import Learner, train_step
 from jaxgraph.train.task import Sums
@@ -110,6 +111,26 @@ class EpochProgram:
             state, kept, self.graphs[0], steps, evaluations, self.restore_best
         )
         return state, kept, outcome
+
+    def gradients(self, state: TrainState, key: jax.Array, epoch: int) -> Iterator[nnx.State]:
+        """The gradient of each graph at one state; compiles a program of its own.
+
+        Args:
+          state: parameters and statistics, the same for all graphs.
+          key: the run's random key.
+          epoch: the epoch's number, from 0.
+        """
+        of_step = jax.jit(gradients, static_argnums=(0, 5, 6))
+        learner, number = self.learner, replicate(np.int32(epoch), self.graphs[0])
+        of_epoch = _epoch_key(key, number)
+        for index in self._trained():
+            of_graph = of_epoch
+            if len(self.graphs) > 1:
+                of_graph = _graph_key(key, number, replicate(np.int32(index), self.graphs[0]))
+            variables = (state.params, state.statistics)
+            yield of_step(
+                learner.graphdef, *variables, self.graphs[index], of_graph, learner.task, True
+            )[3]
 
     def compile(
         self, state: TrainState, kept: Kept, key: jax.Array
@@ -265,3 +286,8 @@ def _evaluation_sums(learner: Learner, state: TrainState, sharded: ShardedGraph)
 @jax.jit
 def _graph_key(key: jax.Array, epoch: jax.Array, index: jax.Array) -> jax.Array:
     return jax.random.fold_in(jax.random.fold_in(key, epoch), index)
+
+
+@jax.jit
+def _epoch_key(key: jax.Array, epoch: jax.Array) -> jax.Array:
+    return jax.random.fold_in(key, epoch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -18,6 +19,7 @@ from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.seeds import checked_seed
 from jaxgraph.train.aggregates import with_aggregates
+from jaxgraph.train.agreement import ElsewhereInterrupted, preempted, together
 from jaxgraph.train.arguments import (
     check_model,
     check_optimizer,
@@ -25,6 +27,9 @@ from jaxgraph.train.arguments import (
     checked_graphs,
     checked_task,
 )
+from jaxgraph.train.checkpoints import Checkpoints
+from jaxgraph.train.checkpoints.saving import Saving, saving_of
+from jaxgraph.train.divergence import diverged, first_not_finite
 from jaxgraph.train.epoch import EpochProgram, Kept, Outcome, first_kept
 from jaxgraph.train.evaluation import as_numbers
 from jaxgraph.train.fit_state import (
@@ -62,6 +67,7 @@ def fit(
     memory_limit: int | str | None = None,
     plan: Planned | None = None,
     state: FitState | None = None,
+    checkpoint: Checkpoints | None = None,
     source: Graph | None = None,
     measure_every: int | None = None,
     repartition: str | None = None,
@@ -88,7 +94,8 @@ def fit(
         sharded over one device, and stays there as long as it lives.
       optimizer: a transformation of optax. A second run with an equal one compiles nothing: one
         with equal numbers, and the same objects for functions or arrays of your own.
-      epochs: the greatest number of epochs; in a continued run, of further epochs.
+      epochs: the greatest number of epochs; of further epochs where `state` continues a run, and of
+        all where a checkpoint does.
       seed: seed of dropout, from 0 to 2**32 - 1; the model has drawn its parameters by its own
         seed. None: 0, or that of `state`.
       task: the task to learn; None: `NodeClassification()`.
@@ -107,6 +114,10 @@ def fit(
       state: the state of a run to continue, `History.state` or a copy; None: a new run. It replaces
         all variables of the model, which must be made as in that run. The optimizer may have
         another learning rate, but must have the same state.
+      checkpoint: where to save the run, and whether to resume one: `Checkpoints(folder, every=5,
+        keep=3, resume=True)`. A run that was killed and resumed ends with the numbers of one that
+        was not, bit by bit on the same sharded graph and devices, and but for rounding on others.
+        None: nothing is saved.
       source: the graph that was sharded, for `measure_every` and `repartition`.
       measure_every: after every so many epochs, measure layers on parts, forward and backward, for
         a cost model: `jaxgraph.planner.fit_layers(history.measured.samples)`. Measurements are left
@@ -128,12 +139,15 @@ def fit(
 
     Raises:
       ValueError: an argument is of the wrong kind, model, graph, task, optimizer and state do not
-        fit together, or no policy fits the limit: the least that works is named.
+        fit together, no policy fits the limit: the least that works is named; or the checkpoints
+        are of another run, or have more epochs than asked for.
+      OSError: a checkpoint could not be written; earlier ones are unchanged.
       DivergenceError: the training or validation loss is not finite; the model holds the best
         parameters so far. It is a FloatingPointError with the `history`, whose state precedes that
-        epoch.
-      TrainingInterrupted: Ctrl-C during training. It is a KeyboardInterrupt, so that a program ends
-        as usual, with the `history` of the completed epochs.
+        epoch, and names the first parameter that is not finite.
+      TrainingInterrupted: Ctrl-C in training, or SIGTERM where `jax.distributed` is initialized. It
+        is a KeyboardInterrupt, so that a program ends as usual, with the `history` of the completed
+        epochs.
     """
     limit = None if memory_limit is None else bytes_of("memory_limit", memory_limit)
     task = checked_task(task)
@@ -153,54 +167,106 @@ def fit(
             "memory_limit: measurements and moves between epochs need memory of their own; leave "
             "out measure_every and repartition, or leave out memory_limit"
         )
-    of_run, memory_plan = model_for_run(
-        model,
-        graphs,
-        optimizer,
-        task,
-        limit=limit,
-        plan=plan,
-        restore_best=bool(restore_best),
-        aggregated=epochs if aggregate_once else 0,
-    )
-    run = _Run(
-        model,
-        optimizer,
-        make_learner(of_run, optimizer, task),
-        abstract_fit_state(model, optimizer, restore_best=bool(restore_best)),
-        bool(aggregate_once),
-    )
-    if state is not None:
-        state = checked_fit_state(state, run.expected)
-        _check_seed(state, seed, graphs[0])
-    started = time.perf_counter()
-    progress = run.begin(graphs, epochs, state, seed or 0)
-    compiled, compile_seconds = progress.compile()
-    watch = None
-    if measuring is not None:
-        program = progress.place.program
-        seconds = max(time.perf_counter() - started, program.compile_seconds)
-        watch = Watch(measuring, model, program.graphs[0], seconds)
-    if on_compile is not None:
-        on_compile(compiled)
+    if state is not None and checkpoint is not None:
+        raise ValueError(
+            "state, checkpoint: a run with checkpoints begins anew or resumes one of them; leave "
+            "out state, or leave out checkpoint"
+        )
+    with saving_of(checkpoint, model, optimizer, graphs) as saving:
+        of_run, memory_plan = model_for_run(
+            model,
+            graphs,
+            optimizer,
+            task,
+            limit=limit,
+            plan=plan,
+            restore_best=bool(restore_best),
+            aggregated=epochs if aggregate_once else 0,
+        )
+        run = _Run(
+            model,
+            optimizer,
+            make_learner(of_run, optimizer, task),
+            abstract_fit_state(model, optimizer, restore_best=bool(restore_best)),
+            bool(aggregate_once),
+        )
+        before = _epochs_before(saving, epochs)
+        state = state if saving.resumed is None else saving.resumed.state
+        if state is not None:
+            state = checked_fit_state(state, run.expected)
+            _check_seed(state, seed, graphs[0])
+        started = time.perf_counter()
+        # Decisions for all epochs are made as in the run that is resumed.
+        progress = run.begin(graphs, epochs, state, seed or 0)
+        compiled, compile_seconds = progress.compile()
+        watch = None
+        if measuring is not None:
+            program = progress.place.program
+            seconds = max(time.perf_counter() - started, program.compile_seconds)
+            earlier = () if saving.resumed is None else saving.resumed.samples
+            watch = Watch(measuring, model, program.graphs[0], seconds, earlier)
+        if on_compile is not None:
+            on_compile(compiled)
+        blank = History((), compile_seconds, memory_plan=memory_plan, resumed=before)
+        return _train(run, progress, epochs - before, patience, watch, saving, on_epoch, blank)
+
+
+def _train(
+    run: _Run,
+    progress: _Progress,
+    left: int,
+    patience: int | None,
+    watch: Watch | None,
+    saving: Saving,
+    on_epoch: Callable[[EpochRecord], Any] | None,
+    blank: History,
+) -> History:
+    """Runs so many epochs, saves them, and leaves what they learned in the model."""
+    # Whether all processes are between the same epochs, so that they can gather their rows.
+    is_alike = jax.process_count() == 1
+
+    def samples() -> Sequence[Any]:
+        return () if watch is None else watch.samples()
+
+    def save(state: FitState, write: Callable[..., None]) -> None:
+        records, graphs = progress.records, progress.place.program.graphs
+        together(lambda: write(state, records, graphs, samples()))
 
     def end() -> History:
-        ended = run.collect(progress)
-        restore(model, *ended.learned)
+        state = run.collect(progress)
+        restore(run.model, *state.learned)
+        save(state, saving.finish)
         measured = None if watch is None else watch.measured(progress.records)
-        return History(progress.records, compile_seconds, ended, memory_plan, measured)
+        records = (*saving.earlier, *progress.records)
+        return dataclasses.replace(blank, records=records, state=state, measured=measured)
+
+    def after_epoch() -> Any:
+        saving.check()
+        return on_epoch is not None and on_epoch(progress.records[-1])
 
     try:
-        for new in _epochs(run, progress, epochs, patience, watch):
-            progress = new
-            if on_epoch is not None and on_epoch(progress.records[-1]):
+        for new in _epochs(run, progress, left, patience, watch):
+            progress, is_alike = new, True
+            is_last = together(after_epoch)
+            if preempted(progress.epoch):
+                raise ElsewhereInterrupted(signal.SIGTERM)
+            if is_last:
                 break
+            if saving.due(progress.epoch):
+                save(run.collect(progress), saving.save)
+            is_alike = jax.process_count() == 1
     except KeyboardInterrupt as error:
-        raise TrainingInterrupted(end()) from error
+        if not is_alike:
+            raise
+        number = error.number if isinstance(error, ElsewhereInterrupted) else None
+        raise TrainingInterrupted(end(), number) from error
     except _DivergedError as error:
-        raise DivergenceError(str(error), end()) from None
+        history = end()
+        last = "" if saving.last is None else f"; the last good checkpoint is {saving.last}"
+        raise DivergenceError(f"{error}{last}", history) from None
     except BaseException:
-        end()
+        if is_alike:
+            end()
         raise
     return end()
 
@@ -339,9 +405,11 @@ def _epochs(
         record = _record(progress.epoch + 1, outcome, started)
         if watch is not None:
             record = dataclasses.replace(record, slowest_part=watch.slowest_part())
-        diverged = _diverged(record)
-        if diverged:
-            raise _DivergedError(diverged)
+        wrong = diverged(record)
+        if wrong:
+            program, before = progress.place.program, progress.state
+            first = first_not_finite(program, before, state, progress.key, progress.epoch)
+            raise _DivergedError(f"{wrong}; {first}")
         progress = progress.after(state, kept, record)
         yield progress
         if patience is not None:  # So many remain at least.
@@ -349,6 +417,19 @@ def _epochs(
         if watch is not None:
             moved = watch.after(progress.records, left, partial(run.move, progress, left))
             progress = progress if moved is None else moved
+
+
+def _epochs_before(saving: Saving, epochs: int) -> int:
+    """The number of epochs of the run that is resumed."""
+    resumed = saving.resumed
+    if resumed is None:
+        return 0
+    if resumed.epoch > epochs:
+        raise ValueError(
+            f"epochs is {epochs}, and {resumed.path} is of a run that has done {resumed.epoch}; "
+            "ask for as many epochs or more, or take another folder"
+        )
+    return resumed.epoch
 
 
 def _check_seed(state: FitState, seed: int | None, sharded: ShardedGraph) -> None:
@@ -388,13 +469,3 @@ def _record(epoch: int, outcome: Outcome, started: float) -> EpochRecord:
         metrics=metrics,
         is_best=bool(outcome.is_best),
     )
-
-
-def _diverged(record: EpochRecord) -> str:
-    """Names the first loss of an epoch that is not finite; "" if all are finite."""
-    losses = {"training loss (dropout on)": record.loss}
-    for split, name in (("train", "training loss"), ("val", "validation loss")):
-        if split in record.metrics:
-            losses[f"{name} after the step"] = record.metrics[split]["loss"]
-    wrong = [f"{name} is {loss}" for name, loss in losses.items() if not math.isfinite(loss)]
-    return f"epoch {record.epoch}: the {wrong[0]}" if wrong else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -24,8 +24,10 @@ from pallas_kernels.pytrees import pytree
 __all__ = [
     "FitState",
     "abstract_fit_state",
+    "check_leaves",
     "checked_fit_state",
     "collect_fit_state",
+    "described",
     "place_fit_state",
     "place_key",
 ]
@@ -153,7 +155,7 @@ def checked_fit_state(state: Any, expected: FitState) -> FitState:
             "the state holds no best parameters, since its run had restore_best=False; continue "
             "it with restore_best=False"
         )
-    _check_leaves(state, expected)
+    check_leaves(dict(described(state)), expected)
     if not 0 <= int(state.best_epoch) <= int(state.epoch):
         raise ValueError(
             f"the state is of epoch {int(state.epoch)}, but its best epoch is "
@@ -162,14 +164,24 @@ def checked_fit_state(state: Any, expected: FitState) -> FitState:
     return jax.tree.unflatten(jax.tree.structure(expected), jax.tree.leaves(state))
 
 
-def _check_leaves(state: FitState, expected: FitState) -> None:
-    have, want = (dict(_described(tree)) for tree in (state, expected))
+def check_leaves(have: Mapping[str, str], expected: FitState, what: str = "the state") -> None:
+    """Compares a state with that of a model and an optimizer, array by array.
+
+    Args:
+      have: type and shape of every array, by path, from `described`.
+      expected: from `abstract_fit_state`.
+      what: the state, for messages.
+
+    Raises:
+      ValueError: an array is missing, is of another type or shape, or has no place.
+    """
+    want = dict(described(expected))
     of_nodes = [
         keystr(path)
         for path, part in tree_flatten_with_path(expected, is_leaf=_is_variable)[0]
         if _is_variable(part) and part.get_metadata().get("rows") == "nodes"
     ]
-    for path in want | have:
+    for path in (*want, *have):
         if have.get(path) == want.get(path):
             continue
         owner = _OWNERS.get(path.lstrip(".").partition("[")[0].partition(".")[0], "fit")
@@ -177,13 +189,12 @@ def _check_leaves(state: FitState, expected: FitState) -> None:
         if path in have and path in want and any(path.startswith(rows) for rows in of_nodes):
             advice += ", for the same graph, since this variable has a row per node"
         raise ValueError(
-            f"the state does not belong to {owner}: state{path} is {have.get(path, 'missing')}, "
-            f"and {owner} has {want.get(path, 'none')} there; {advice}, or leave state out to "
-            "start a new run"
+            f"{what} does not belong to {owner}: state{path} is {have.get(path, 'missing')}, "
+            f"and {owner} has {want.get(path, 'none')} there; {advice}, or start a new run"
         )
 
 
-def _described(state: FitState) -> Iterator[tuple[str, str]]:
+def described(state: FitState) -> Iterator[tuple[str, str]]:
     """Yields the path of every leaf with its type and shape."""
     for path, leaf in tree_flatten_with_path(state)[0]:
         shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)

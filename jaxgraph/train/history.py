@@ -129,13 +129,16 @@ class History:
     """The record of a call of `fit`, with one entry per epoch.
 
     Attributes:
-      records: one for each epoch of this call; a continued run's first number is not 1.
+      records: one for each epoch of this call; a run continued by `state` begins at a later number.
+        Those of a run that was resumed from a checkpoint are of all its epochs.
       compile_seconds: compilation time before the first epoch; nearly 0 if this process has
         compiled the same program earlier.
       state: state of the run after the last record, for `fit(..., state=history.state)`.
       memory_plan: the plan that keeps `memory_limit`; None: there was none.
       measured: the measurements between epochs, and the moves to other partitions; None unless
         `fit` was asked to measure.
+      resumed: number of the epoch after which this call resumed the run from a checkpoint; 0: it
+        did not.
     """
 
     records: tuple[EpochRecord, ...]
@@ -143,6 +146,7 @@ class History:
     state: FitState | None = dataclasses.field(default=None, repr=False, compare=False)
     memory_plan: MemoryPlan | None = dataclasses.field(default=None, repr=False, compare=False)
     measured: Measured | None = dataclasses.field(default=None, compare=False)
+    resumed: int = dataclasses.field(default=0, repr=False, compare=False)
 
     def __repr__(self) -> str:
         count = len(self.records)
@@ -236,23 +240,27 @@ class History:
 class TrainingInterrupted(KeyboardInterrupt):
     """`fit` was interrupted, by Ctrl-C or by `on_epoch`; the model holds what it learned so far.
 
-    It ends a program like any KeyboardInterrupt; a program that catches it can continue.
+    It ends a program like any KeyboardInterrupt; a program that catches it can continue. In several
+    processes, all are interrupted after the same epoch.
 
     Attributes:
       history: the completed epochs; `fit(..., state=error.history.state)` continues the run.
+      number: the signal that ended the run where this process has not seen it: SIGTERM for
+        whichever process, or one that another process has received; else None.
     """
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, number: int | None = None) -> None:
         count = len(history.records)
         super().__init__(f"interrupted after {count} epoch(s); the model holds what they learned")
-        self.history = history
+        self.history, self.number = history, number
 
 
 class DivergenceError(FloatingPointError):
     """The loss is not finite; the model holds the best parameters so far.
 
     Attributes:
-      loss: name and epoch of the loss.
+      loss: name and epoch of the loss, the first parameter that is not finite, and the last
+        checkpoint.
       history: the earlier epochs; its state precedes the diverged epoch, from which a lower
         learning rate can continue.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
@@ -116,15 +116,21 @@ class Watch:
       model: the model.
       sharded: the graph on which it trains, aggregated once or not.
       seconds: how long it took to aggregate and to compile the epoch.
+      earlier: samples of the run before it was resumed, as `dataclasses.asdict` makes them.
     """
 
     def __init__(
-        self, measuring: Measuring, model: Any, sharded: ShardedGraph, seconds: float
+        self,
+        measuring: Measuring,
+        model: Any,
+        sharded: ShardedGraph,
+        seconds: float,
+        earlier: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self._measuring, self._model = measuring, model
         self._spent = self._compiled = self._searched = 0.0
         self._windows = 0
-        self._earlier: list[Any] = []
+        self._earlier = _samples(earlier)
         self._tried: list[Partition] = []
         self._moves: list[Move] = []
         self._since = 0
@@ -202,10 +208,14 @@ class Watch:
         part = max(range(len(seconds)), key=seconds.__getitem__)
         return SlowestPart(part, seconds[part])
 
+    def samples(self) -> tuple[Any, ...]:
+        """The samples so far, `jaxgraph.planner.Sample`."""
+        return (*self._earlier, *self._profile.samples())
+
     def measured(self, records: Sequence[EpochRecord]) -> Measured:
         """Returns what has been measured in the epochs of these records."""
         return Measured(
-            samples=(*self._earlier, *self._profile.samples()),
+            samples=self.samples(),
             windows=self._windows,
             seconds=self._spent,
             share=self._spent / max(sum(record.seconds for record in records), 1e-9),
@@ -238,6 +248,13 @@ class Watch:
         )
         self._searched += time.perf_counter() - started
         return proposal
+
+
+def _samples(fields: Sequence[Mapping[str, Any]]) -> list[Any]:
+    from jaxgraph.planner.cost.features import Access
+    from jaxgraph.planner.cost.linear_model import Sample
+
+    return [Sample(**{**each, "access": Access(**each["access"])}) for each in fields]
 
 
 def _own_transfers() -> Any:

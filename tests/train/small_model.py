@@ -12,6 +12,7 @@ import numpy as np
 from flax import nnx
 
 from jaxgraph import Graph
+from jaxgraph.nn import NodeEmbedding
 from jaxgraph.ops.core.randomness import node_keep_mask
 from jaxgraph.parallel import ShardedGraph, common_shapes, make_mesh, propagate, shard
 from jaxgraph.partition.assignment import Partition
@@ -45,6 +46,17 @@ class SmallNet(nnx.Module):
             h = jnp.where(keep, h / (1 - self.dropout), 0)
         h = propagate(shard, lambda s, r, e: s, h, reduce="mean", self_loops=True)
         return self.second(h)
+
+
+class RowsNet(SmallNet):
+    """Dropout, a running statistic, and a learned row for every node."""
+
+    def __init__(self, num_nodes: int = 60, **options: Any) -> None:
+        super().__init__(dropout=0.5, **options)
+        self.rows = NodeEmbedding(num_nodes, CLASSES, rngs=nnx.Rngs(1))
+
+    def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> jax.Array:
+        return super().__call__(shard, x, key=key, train=train) + self.rows(shard)
 
 
 class TableNet(nnx.Module):

@@ -12,7 +12,6 @@ import optax
 import pytest
 from flax import nnx
 
-from jaxgraph.nn import NodeEmbedding
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.train import (
     DivergenceError,
@@ -24,23 +23,12 @@ from jaxgraph.train import (
     fit,
 )
 from tests.tolerance import assert_close
-from tests.train.small_model import CLASSES, SmallNet, on_devices, small_graph
+from tests.train.small_model import RowsNet, SmallNet, on_devices, small_graph
 
 NODES, SEED = 60, 3
 ADAM = optax.adam(optax.cosine_decay_schedule(0.05, 12))
 WILD = optax.adam(0.3)
 """Learning rate with steps so large that the validation loss rises again."""
-
-
-class RowsNet(SmallNet):
-    """Dropout, a running statistic, and a learned row for every node."""
-
-    def __init__(self, num_nodes: int = NODES, **options: Any) -> None:
-        super().__init__(dropout=0.5, **options)
-        self.rows = NodeEmbedding(num_nodes, CLASSES, rngs=nnx.Rngs(1))
-
-    def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> jax.Array:
-        return super().__call__(shard, x, key=key, train=train) + self.rows(shard)
 
 
 @pytest.fixture(scope="module")

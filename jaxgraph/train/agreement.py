@@ -1,0 +1,118 @@
+"""Decisions that all processes of a run make alike, so that none waits for one that has ended."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+__all__ = ["ElsewhereInterrupted", "from_first", "preempted", "together"]
+
+_STOP, _ERROR = 1, 2
+_KINDS: tuple[type[Exception], ...] = (RuntimeError, ValueError, OSError)
+"""Errors that other processes raise in the same kind, by their number beyond `_ERROR`."""
+_SIGNAL = 64
+_TEXT_BYTES = 1000
+
+
+class ElsewhereInterrupted(KeyboardInterrupt):
+    """A signal ends the run, which this process has not received itself.
+
+    Attributes:
+      number: the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"the run was ended by {signal.Signals(number).name}")
+        self.number = number
+
+
+def together(function: Callable[[], Any]) -> bool:
+    """Calls a function in every process; where it raises in one, all raise.
+
+    Args:
+      function: it runs no collective.
+
+    Returns:
+      Whether its result is true in a process.
+
+    Raises:
+      BaseException: the function's own error; in other processes a ValueError, OSError or
+        RuntimeError that names the process and the error, or `ElsewhereInterrupted`.
+    """
+    if jax.process_count() == 1:
+        return bool(function())
+    own: BaseException | None = None
+    result = False
+    try:
+        result = bool(function())
+    except BaseException as error:
+        own = error
+    codes = _gathered(np.int32(_STOP * result if own is None else _code(own)))
+    if codes.max() <= _STOP:
+        return bool(codes.max() == _STOP)
+    texts = _gathered(_padded("" if own is None else f"{type(own).__name__}: {own}"))
+    if own is not None:
+        raise own
+    first = int(np.flatnonzero(codes > _STOP)[0])
+    code = int(codes[first])
+    if code > _SIGNAL:
+        raise ElsewhereInterrupted(code - _SIGNAL)
+    text = bytes(texts[first]).rstrip(b"\0").decode(errors="replace")
+    raise _KINDS[code - _ERROR](f"process {first} has ended the run: {text}")
+
+
+def from_first(function: Callable[[], bytes]) -> bytes:
+    """Returns the bytes of a function that the first process alone calls.
+
+    Raises:
+      ValueError, OSError, RuntimeError: it raised there; see `together`.
+    """
+    found: list[bytes] = []
+    is_first = jax.process_index() == 0
+    together(lambda: found.append(function()) if is_first else None)
+    if jax.process_count() == 1:
+        return found[0]
+    from jax.experimental import multihost_utils
+
+    # As bytes: without jax_enable_x64, JAX has no 64-bit integers.
+    own = (len(found[0]) if is_first else 0).to_bytes(8, "little")
+    size = int.from_bytes(_gathered(np.frombuffer(own, np.uint8))[0].tobytes(), "little")
+    buffer = np.frombuffer(found[0], np.uint8) if is_first else np.zeros(size, np.uint8)
+    return np.asarray(multihost_utils.broadcast_one_to_all(buffer)).tobytes()
+
+
+def preempted(epoch: int) -> bool:
+    """True where the run is to end after an epoch, since a process got SIGTERM; alike in all.
+
+    Args:
+      epoch: number of the epoch that has ended; all processes ask after every epoch.
+    """
+    if not jax.config.jax_enable_preemption_service:  # pyright: ignore[reportAttributeAccessIssue]
+        return False
+    from jax.experimental import multihost_utils
+
+    # False where jax.distributed is not initialized.
+    return multihost_utils.reached_preemption_sync_point(epoch)
+
+
+def _code(error: BaseException) -> int:
+    if isinstance(error, KeyboardInterrupt):
+        return _SIGNAL + int(getattr(error, "number", signal.SIGINT))
+    kinds = [kind for kind in _KINDS[1:] if isinstance(error, kind)]
+    return _ERROR + (_KINDS.index(kinds[0]) if kinds else 0)
+
+
+def _padded(text: str) -> np.ndarray:
+    data = text.encode(errors="replace")[:_TEXT_BYTES]
+    return np.frombuffer(data.ljust(_TEXT_BYTES, b"\0"), np.uint8)
+
+
+def _gathered(value: Any) -> np.ndarray:
+    """The values of all processes, [processes, ...]."""
+    from jax.experimental import multihost_utils
+
+    return np.asarray(multihost_utils.process_allgather(value))

@@ -1,0 +1,338 @@
+"""Real processes, really killed: a resumed run ends with the bits of one that was not."""
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxgraph.layout.part_files import open_parts
+from tests.conftest import ROOT
+from tests.train.checkpoints.run import CACHE, EPOCHS, EVERY, PROCESSES
+
+TIMEOUT_SECONDS = 240
+SIGNALS = (signal.SIGKILL, signal.SIGTERM)
+COMMAND = (sys.executable, "-P", "-c", "from jaxgraph.cli.entry import main; main()")
+GRAPH = [
+    "--dataset",
+    "sbm",
+    "--num-nodes",
+    "200",
+    "--num-classes",
+    "4",
+    "--num-features",
+    "8",
+    "--degree",
+    "8",
+]
+TRAIN = [
+    "--layers",
+    "2",
+    "--hidden",
+    "8",
+    "--lr",
+    "0.05",
+    "--dropout",
+    "0.1",
+    "--seed",
+    "3",
+    "--epochs",
+    "1200",
+]
+TRAIN_EVERY = 100
+
+
+@contextmanager
+def started(commands: Sequence[Sequence[str]]) -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes that are killed at the end, whatever happens."""
+    left_out = ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
+    environment |= {
+        "PYTHONPATH": str(ROOT),
+        "JAX_PLATFORMS": "cpu",
+        "JAX_COMPILATION_CACHE_DIR": str(CACHE),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    }
+    processes = [
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for command in commands
+    ]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def wait_until(ready: Callable[[], Any], processes: Sequence[subprocess.Popen[str]]) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not ready():
+        ended = [each for each in processes if each.poll() is not None]
+        assert not ended, ended[0].communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+# ------------------------------------------------------------------ the command
+
+
+def command(folder: Path, result: Path) -> list[str]:
+    saved = ["--checkpoint", str(folder), "--checkpoint-every", str(TRAIN_EVERY), "--resume"]
+    return [*COMMAND, "train", *GRAPH, *TRAIN, *saved, "--json", str(result)]
+
+
+def newest(folder: Path) -> int:
+    """The epoch of the newest checkpoint; 0 if there is none."""
+    names = [each.name for each in folder.glob("epoch-*")] if folder.is_dir() else []
+    return max((int(name.removeprefix("epoch-")) for name in names), default=0)
+
+
+def finished(folder: Path, result: Path) -> dict[str, Any]:
+    """Runs the command to its end; returns what it wrote."""
+    with started([command(folder, result)]) as (process,):
+        output = process.communicate(timeout=TIMEOUT_SECONDS)[0]
+        assert process.returncode == 0, output
+    return json.loads(result.read_text())
+
+
+@dataclass(frozen=True)
+class Reference:
+    history: dict[str, Any]
+    evaluation: dict[str, Any]
+    state: dict[str, Any]
+    seconds: float
+
+
+def state_of(folder: Path) -> dict[str, Any]:
+    """Every array of the newest checkpoint, as Orbax reads it without our code."""
+    from orbax import checkpoint as ocp
+
+    path = folder / f"epoch-{newest(folder):08d}" / "state"
+    with ocp.StandardCheckpointer() as checkpointer:
+        restored = checkpointer.restore(path.absolute())
+    return {str(key): value for key, value in _flat(restored)}
+
+
+def _flat(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(tree, dict | list | tuple):
+        items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+        for key, value in items:
+            yield from _flat(value, (*path, str(key)))
+    elif tree is not None:
+        yield path, (tree.dtype.str, tree.shape, tree.tobytes())
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    folder = tmp_path_factory.mktemp("reference")
+    begun = time.monotonic()
+    found = finished(folder / "run", folder / "run.json")
+    seconds = time.monotonic() - begun
+    return Reference(found["history"], found["evaluation"], state_of(folder / "run"), seconds)
+
+
+def assert_as(reference: Reference, found: dict[str, Any], folder: Path) -> None:
+    for name in ("loss", "val_loss", "metrics", "best_epoch"):
+        assert found["history"][name] == reference.history[name], name
+    assert found["evaluation"] == reference.evaluation
+    assert state_of(folder) == reference.state
+
+
+def test_a_command_that_is_killed_resumes(reference: Reference, tmp_path: Path) -> None:
+    """By SIGTERM, which saves the epoch, then by SIGKILL."""
+    folder, result = tmp_path / "run", tmp_path / "run.json"
+    chance = random.Random(0)
+    with started([command(folder, result)]) as (process,):
+        wait_until(lambda: newest(folder) >= TRAIN_EVERY, [process])
+        time.sleep(chance.uniform(0, 0.3))
+        process.send_signal(signal.SIGTERM)
+        output = process.communicate(timeout=TIMEOUT_SECONDS)[0]
+        assert process.returncode == 143, output
+    written = json.loads(result.read_text())
+    saved = newest(folder)
+    assert len(written["history"]["loss"]) == saved and written["interrupted"]
+    with started([command(folder, result)]) as (process,):
+        wait_until(lambda: newest(folder) > saved + TRAIN_EVERY, [process])
+        time.sleep(chance.uniform(0, 0.1))
+        process.kill()
+        process.wait()
+    saved = newest(folder)
+    found = finished(folder, result)
+    assert found["resumed"] == saved
+    assert_as(reference, found, folder)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(8))
+def test_a_command_killed_at_any_moment_resumes(
+    seed: int, reference: Reference, tmp_path: Path
+) -> None:
+    folder, result = tmp_path / "run", tmp_path / "run.json"
+    chance = random.Random(seed)
+    with started([command(folder, result)]) as (process,):
+        time.sleep(chance.uniform(0, reference.seconds))
+        process.send_signal(SIGNALS[seed % 2])
+        process.communicate(timeout=TIMEOUT_SECONDS)
+    assert_as(reference, finished(folder, result), folder)
+
+
+# ------------------------------------------------------------------ two processes
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def pair(folder: Path, results: Sequence[Path], faults: bool = False) -> list[list[str]]:
+    port, module = str(free_port()), "tests.train.checkpoints.run"
+    return [
+        [sys.executable, "-m", module, str(folder), str(result), str(rank), port, str(int(faults))]
+        for rank, result in enumerate(results)
+    ]
+
+
+def results_in(folder: Path, name: str) -> list[Path]:
+    return [folder / f"{name}-{rank}" for rank in range(PROCESSES)]
+
+
+def last_epoch(result: Path) -> int:
+    """The last epoch that a process has reported."""
+    lines = result.read_text().splitlines() if result.exists() else []
+    return max((int(line) for line in lines if line.isdigit()), default=0)
+
+
+def whole_run(folder: Path, results: Sequence[Path], faults: bool = False) -> list[dict[str, Any]]:
+    with started(pair(folder, results, faults)) as processes:
+        outputs = [process.communicate(timeout=TIMEOUT_SECONDS)[0] for process in processes]
+        for process, output in zip(processes, outputs, strict=True):
+            assert process.returncode == 0, output
+    return [json.loads(result.read_text().splitlines()[-1]) for result in results]
+
+
+@dataclass(frozen=True)
+class PairReference:
+    found: list[dict[str, Any]]
+    seconds: float
+
+
+@pytest.fixture(scope="module")
+def of_pair(tmp_path_factory: pytest.TempPathFactory) -> PairReference:
+    """What both processes report of mistakes, and of a run that nothing interrupts."""
+    folder = tmp_path_factory.mktemp("pair")
+    begun = time.monotonic()
+    found = whole_run(folder / "run", results_in(folder, "result"), faults=True)
+    return PairReference(found, time.monotonic() - begun)
+
+
+def assert_as_pair(expected: PairReference, found: Sequence[dict[str, Any]]) -> None:
+    for one in found:
+        assert one["loss"] == expected.found[0]["loss"]
+        assert one["state"] == expected.found[0]["state"]
+
+
+def test_a_callback_that_one_process_has_ends_all(of_pair: PairReference) -> None:
+    first, last = (each["faults"] for each in of_pair.found)
+    assert last == {
+        "mistake": "LookupError: a mistake of the callback",
+        "unwritable": "OSError: no space left",
+        "interrupted": "interrupted after 1, by None",
+        "enough": "2 epochs",
+    }
+    assert first == {
+        "mistake": "RuntimeError: process 1 has ended the run: LookupError: a mistake of the "
+        "callback",
+        "unwritable": "OSError: process 1 has ended the run: OSError: no space left",
+        "interrupted": "interrupted after 1, by 2",
+        "enough": "2 epochs",
+    }
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.full)]
+)
+def test_two_processes_resume_after_one_got_a_signal(
+    number: int, of_pair: PairReference, tmp_path: Path
+) -> None:
+    """SIGTERM saves the same epoch of both; SIGKILL loses what follows a checkpoint."""
+    folder, results = tmp_path / "run", results_in(tmp_path, "killed")
+    with started(pair(folder, results)) as processes:
+        wait_until(lambda: last_epoch(results[0]) >= EVERY + 1, processes)
+        time.sleep(random.Random(1).uniform(0, 0.2))
+        processes[1].send_signal(number)
+        if number == signal.SIGTERM:
+            outputs = [process.communicate(timeout=TIMEOUT_SECONDS)[0] for process in processes]
+            assert [process.returncode for process in processes] == [143, 143], outputs
+    seen = last_epoch(results[0])
+    least = seen // EVERY * EVERY - EVERY
+    if number == signal.SIGTERM:
+        reports = [json.loads(result.read_text().splitlines()[-1]) for result in results]
+        assert [len(report["loss"]) for report in reports] == [seen, seen] and seen < EPOCHS
+        least = seen
+    found = whole_run(folder, results_in(tmp_path, "resumed"))
+    assert found[0]["resumed"] == found[1]["resumed"] >= least
+    assert_as_pair(of_pair, found)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(8))
+def test_two_processes_killed_at_any_moment_resume(
+    seed: int, of_pair: PairReference, tmp_path: Path
+) -> None:
+    folder, chance, results = tmp_path / "run", random.Random(seed), results_in(tmp_path, "killed")
+    with started(pair(folder, results)) as processes:
+        time.sleep(chance.uniform(0, of_pair.seconds))
+        processes[chance.randrange(PROCESSES)].send_signal(SIGNALS[seed % 2])
+        time.sleep(1)  # The other one may be killed at any moment of its end, too.
+    seen = last_epoch(results[0])
+    found = whole_run(folder, results_in(tmp_path, "resumed"))
+    assert found[0]["resumed"] >= seen // EVERY * EVERY - EVERY
+    assert_as_pair(of_pair, found)
+
+
+# ------------------------------------------------------------------ parts on disk
+
+
+def partition_command(folder: Path, seed: int) -> list[str]:
+    options = ["--parts", "4", "--method", "random", "--seed", str(seed)]
+    return [*COMMAND, "partition", *GRAPH, *options, "--out", str(folder)]
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, *(pytest.param(n, marks=pytest.mark.full) for n in SIGNALS * 2)]
+)
+def test_a_killed_partition_leaves_old_or_new_parts(number: int, tmp_path: Path) -> None:
+    """Killed while it writes: the moment is random."""
+    folder = tmp_path / "parts"
+    with started([partition_command(folder, 0)]) as (process,):
+        output = process.communicate(timeout=TIMEOUT_SECONDS)[0]
+        assert process.returncode == 0, output
+    old = set(folder.iterdir())
+    with started([partition_command(folder, 1)]) as (process,):
+        wait_until(lambda: set(folder.iterdir()) - old, [process])
+        time.sleep(random.uniform(0, 0.1))
+        process.send_signal(number)
+        process.communicate(timeout=TIMEOUT_SECONDS)
+    parts = open_parts(folder)
+    for index in range(parts.num_parts):
+        parts.part(index)
