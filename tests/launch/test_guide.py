@@ -1,4 +1,4 @@
-"""The commands of the guide's section "Many hosts" run, with local processes in place of hosts."""
+"""The commands of the sections "Many hosts" run, with local processes in place of hosts."""
 
 import re
 import shlex
@@ -16,9 +16,9 @@ from tests.tolerance import assert_close
 TASKS = 2
 
 
-def commands() -> list[list[str]]:
+def commands(document: str = "docs/guide.md") -> list[list[str]]:
     """The indented lines of the section, as lists of words."""
-    text = (ROOT / "docs" / "guide.md").read_text()
+    text = (ROOT / document).read_text()
     section = re.search(r"^## Many hosts\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
     assert section is not None
     return [shlex.split(line) for line in re.findall(r"^    (.*)$", section[1], re.MULTILINE)]
@@ -26,7 +26,8 @@ def commands() -> list[list[str]]:
 
 def local(words: list[str], folder: Path, port: int) -> list[str]:
     """A command of `jaxgraph` with the files and the address of a test."""
-    places = {"PARTS": str(folder / "parts"), "run.json": str(folder / "run.json")}
+    names = {"PARTS": "parts", "RUN": "run", "run.json": "run.json"}
+    places = {word: str(folder / name) for word, name in names.items()}
     address = {"HOST:12345": f"127.0.0.1:{port}"}
     assert words[0] == "jaxgraph"
     return [(places | address).get(word, word) for word in words[1:]]
@@ -80,6 +81,16 @@ def test_every_command_of_the_guide_runs(tmp_path: Path):
     assert_close(losses(tmp_path / "tasks.json"), losses(of_one), reduction_length=2_000)
 
 
+@pytest.mark.full
+def test_the_commands_of_the_readme_run(tmp_path: Path):
+    partition, launch = commands("README.md")
+    in_this_process(*local(partition, tmp_path, 0))
+    succeeded(start(local(launch, tmp_path, 0)))
+    assert (tmp_path / "run" / "epoch-00000020").is_dir()
+
+
 def test_the_commands_are_those_of_the_command_line():
+    found = [words[1] for words in commands("README.md")]
+    assert found == ["partition", "launch"]
     found = [words[words.index("jaxgraph") + 1] for words in commands()]
     assert found == ["partition", "launch", "launch", "launch", "launch"]
