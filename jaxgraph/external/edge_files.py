@@ -37,7 +37,12 @@ class NotWholeError(ValueError):
     Args:
       text: the id.
       place: where it is.
+
+    Attributes:
+      edges_before: edges of chunks before it, all of whose ids were whole numbers.
     """
+
+    edges_before = 0
 
     def __init__(self, text: str, place: str) -> None:
         super().__init__(f"{place}: the id {text[:80]!r} is no whole number")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -97,7 +97,7 @@ def read_keys(
     try:
         _read(work, source, facts.get("are_texts", False), relabel, on_progress)
     except NotWholeError as error:
-        if relabel is None and work.read(READ).get("edges"):
+        if relabel is None and error.edges_before:
             raise AmbiguousFileError(
                 f"{error}, unlike the ids before. If all ids are names, "
                 f"{option_advice('relabel=True', '--relabel')}"
@@ -129,23 +129,34 @@ def _read(
     facts = {"are_texts": as_texts, "edges": 0, "position": 0, "chunks": 0} | files.facts
     if facts.get("done"):
         return
-    for chunk in source.chunks(facts["position"], facts["edges"], as_texts=as_texts):
-        ends = _keys(work, source, chunk, facts, relabel) if as_texts else chunk
+    for chunk in _chunks(source, facts, as_texts):
+        ends = chunk
+        if as_texts:
+            ends, names = _keys(work, source, chunk, facts, relabel)
+            files.add_whole(names)
         for name in ("senders", "receivers"):
             files.add(name, getattr(ends, name))
         if chunk.weights is not None:
             files.add("edge_weight", _checked_weights(chunk.weights, source, facts["edges"]))
-        facts = _noticed(facts, ends, chunk.weights)
-        facts["position"], facts["chunks"] = chunk.position, facts["chunks"] + 1
+        facts |= _noticed(facts, ends, chunk.weights)
+        facts |= {"position": chunk.position, "chunks": facts["chunks"] + 1}
         files.record(**facts)
         on_progress(chunk.position, source.length)
     files.record(**facts, done=True)
 
 
+def _chunks(source: EdgeFile, facts: Mapping[str, Any], as_texts: bool) -> Iterator[Chunk]:
+    try:
+        yield from source.chunks(facts["position"], facts["edges"], as_texts=as_texts)
+    except NotWholeError as error:
+        error.edges_before = facts["edges"]
+        raise
+
+
 def _keys(
     work: Work, source: EdgeFile, chunk: Chunk, facts: Mapping[str, Any], relabel: bool | None
-) -> Chunk:
-    """The hashes of names; the names that are new to this chunk are kept beside."""
+) -> tuple[Chunk, Path]:
+    """The hashes of names, and the file of the names of this chunk."""
     pl = polars()
     first, count = facts["edges"], len(chunk.senders)
     edge = np.arange(first, first + count, dtype=np.int64)
@@ -172,9 +183,7 @@ def _keys(
     )
     path = work.files_of(NAMES) / f"{facts['chunks']:08d}.parquet"
     distinct.write_parquet(path, row_group_size=1 << 16, statistics=True)
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-    return Chunk(hashes[0].to_numpy(), hashes[1].to_numpy(), None, chunk.position)
+    return Chunk(hashes[0].to_numpy(), hashes[1].to_numpy(), None, chunk.position), path
 
 
 def _checked_weights(weights: np.ndarray, source: EdgeFile, first: int) -> np.ndarray:

@@ -191,6 +191,7 @@ def split_nodes(
         facts = _counted(facts, block, own)
         files.record(nodes=stop, kinds=kinds, facts=facts)
         on_progress(stop, len(part))
+    files.record(done=True)
     empty = [name for name in _MASKS if name in arrays and not facts["splits"].get(name[:-5])]
     if empty:
         raise ValueError(f"{empty[0]}: selects no node; leave the file out")

@@ -23,6 +23,7 @@ __all__ = ["NodeFacts", "OrderedFiles", "count_nodes", "order_parts"]
 ORDER = "order"
 _ALIGNMENT = 64
 _SIDES = ("by_sender", "by_receiver")
+_LENGTHS = ("groups", "lengths", "rows")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -115,6 +116,7 @@ def order_parts(
         described = [*described, _appended(files, f"{part:04d}", arrays)]
         files.record(parts=described)
         on_progress(part + 1, order.num_parts)
+    files.record(done=True)
     return OrderedFiles(files.folder, tuple(described))
 
 
@@ -128,7 +130,7 @@ def _arrays(edges: PartEdges, *, whole: bool) -> Iterator[tuple[str, np.ndarray]
             if getattr(rows, field.name) is not None:
                 yield f"{side}/{field.name}", getattr(rows, field.name)
         lengths = count_lengths([rows], whole=whole and side == "by_sender")
-        for name in ("groups", "lengths", "rows"):
+        for name in _LENGTHS:
             yield f"{side}/lengths/{name}", getattr(lengths, name)
 
 
@@ -184,15 +186,15 @@ class OrderedFiles(Sequence[PartEdges]):
 
     def lengths(self, mode: str) -> EdgeLengths:
         """The row lengths of all parts."""
-        return EdgeLengths(*(self._lengths(f"by_{end}", mode) for end in ("receiver", "sender")))
+        return EdgeLengths(self._lengths("by_receiver", mode), self._lengths("by_sender", mode))
 
     def _lengths(self, side: str, mode: str) -> RowLengths:
         groups = 1 if mode == "domain" else len(self)
         found = []
         for part in range(len(self)):
             arrays = self._mapped(part)
-            values = (arrays[f"{side}/lengths/{x}"].copy() for x in ("groups", "lengths", "rows"))
-            found.append(RowLengths(*values, 1, groups))
+            values = {x: arrays[f"{side}/lengths/{x}"].copy() for x in _LENGTHS}
+            found.append(RowLengths(**values, num_tables=1, groups_per_table=groups))
         return stack_lengths(found)
 
     def _mapped(self, part: int) -> dict[str, np.ndarray]:

@@ -88,7 +88,7 @@ def partition_file(
     root = check_target(folder)
     name = f"work-{_fingerprint(request, amounts)}"
     root.mkdir(exist_ok=True)
-    work = Work(root / name)
+    work = Work(root / name, amounts.seconds)
     work.folder.mkdir(exist_ok=True)
     with alone_in(work.folder):
         return _Run(request, root, work, amounts, on_progress).parts(dataset, split)
@@ -97,7 +97,7 @@ def partition_file(
 def _fingerprint(request: Request, amounts: Amounts) -> str:
     """Names the work of a request: another request, or changed files, begin anew."""
     # The limit of all may grow, so that a run that it has refused continues.
-    told = [repr(request), repr(dataclasses.replace(amounts, limit=0)), "1"]
+    told = [repr(request), repr(dataclasses.replace(amounts, limit=0, seconds=0)), "1"]
     for path in files_of(request):
         facts = path.stat()
         told.append(f"{path.resolve()} {facts.st_size} {facts.st_mtime_ns}")

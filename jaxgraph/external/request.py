@@ -66,13 +66,18 @@ class Request:
             )
         if self.mode not in ("sar", "domain"):
             raise ValueError(
-                f"mode: got {self.mode!r}; parts for mode p3 hold the edges of the whole graph: "
-                "leave out the limit of memory, or take sar or domain"
+                f"mode={self.mode!r} is not for graphs that are not in memory: parts for mode p3 "
+                "hold the edges of the whole graph. Take sar or domain, or leave out the limit"
             )
         if (self.method == "given") != (self.assignment is not None):
             raise ValueError(
                 f"assignment: got {self.assignment} for method {self.method!r}; expected a file of "
                 "the part of each node for method 'given', and none for others"
+            )
+        if self.undirected and self.method == "equal-edges":
+            raise ValueError(
+                "method: equal-edges counts the edges of every node before repeated ones are "
+                "removed; with undirected take hash or equal-vertices"
             )
         if self.degree_features and self.normalize:
             raise ValueError("degree_features: normalize would make every feature 1; leave one out")

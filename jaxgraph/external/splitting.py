@@ -145,6 +145,7 @@ def split_edges(
         counts = counts + _add(files, arrays, part, num_parts)
         files.record(edges=stop, counts=counts.tolist())
         on_progress(stop, edges.num_edges)
+    files.record(done=True)
     data = {name: (rows.shape[1:], np.dtype(np.float32)) for name, rows in edges.data.items()}
     return Buckets(files.folder, tuple(counts.tolist()), data)
 
@@ -205,4 +206,5 @@ def without_repeats(work: Work, buckets: Buckets, num_nodes: int) -> Buckets:
             files.add(f"{part:04d}-{name}", rows.astype(np.int32))
         counts = [*counts, len(keys)]
         files.record(counts=counts)
+    files.record(done=True)
     return Buckets(files.folder, tuple(counts), {})

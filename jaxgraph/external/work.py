@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,11 @@ class Work:
 
     Attributes:
       folder: it exists.
+      seconds: between two records of a step that is going on; a killed run does so much again.
     """
 
     folder: Path
+    seconds: float = 10.0
 
     def read(self, step: str) -> dict[str, Any]:
         """What was last recorded of a step; nothing where it has not begun."""
@@ -70,7 +73,8 @@ class GrowingFiles:
         self.folder = work.files_of(step)
         self.facts = work.read(step)
         self._sizes: dict[str, int] = self.facts.pop("sizes", {})
-        self._changed: set[str] = set()
+        self._changed: set[Path] = set()
+        self._recorded = time.monotonic()
         for path in self.folder.iterdir():
             size = self._sizes.get(path.name, 0)
             if size:
@@ -85,13 +89,24 @@ class GrowingFiles:
             while data:
                 data = data[file.write(data) :]
         self._sizes[name] = self._sizes.get(name, 0) + values.nbytes
-        self._changed.add(name)
+        self._changed.add(self.folder / name)
+
+    def add_whole(self, path: Path) -> None:
+        """Adds a file that was written elsewhere to what the next record waits for."""
+        self._changed.add(path)
 
     def record(self, **facts: Any) -> None:
-        """Waits until all that was appended is on the disk, then records it with some facts."""
-        for name in sorted(self._changed):
-            with (self.folder / name).open("rb") as file:
+        """Records facts about all that was appended, once it is on the disk.
+
+        A step that is not `done` is recorded from time to time only: disks take long to wait for.
+        """
+        self.facts |= facts
+        is_due = time.monotonic() - self._recorded >= self._work.seconds
+        if not (is_due or facts.get("done")):
+            return
+        for path in sorted(self._changed):
+            with path.open("rb") as file:
                 os.fsync(file.fileno())
         self._changed.clear()
-        self.facts |= facts
+        self._recorded = time.monotonic()
         self._work.record(self._step, self.facts | {"sizes": self._sizes})
