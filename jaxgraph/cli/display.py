@@ -104,8 +104,9 @@ class StepBar:
             self._end_step()
             self._step, self._started = step, time.monotonic()
         if self._console.is_terminal:
-            known = {"total": total, "completed": done} if total else {"total": None}
-            self._progress.update(self._task, description=step, **known)
+            self._progress.update(
+                self._task, description=step, total=total or None, completed=done if total else 0
+            )
 
     def _end_step(self) -> None:
         if self._step is not None:

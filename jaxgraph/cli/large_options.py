@@ -93,9 +93,10 @@ def request_of(options: Any) -> Request:
                 f"--option: {name} does not apply with --memory-limit; known: {', '.join(_READ)}."
             )
         given[name] = value
-    source, name, one_direction = _source(options)
+    source, graph_name, one_direction = _source(options)
     # All models of a data set prepare its features alike.
     prepares = not options.degree_features and recipe(options.dataset, "gcn").normalize
+    given.setdefault("name", graph_name)
     undirected = given.pop("undirected", None)
     undirected = one_direction if undirected is None else undirected
     return Request(
@@ -112,7 +113,7 @@ def request_of(options: Any) -> Request:
         ignore_edge_data=options.ignore_edge_data,
         weights=weights_of(options.weight_column),
         relabel=options.relabel,
-        **({"name": name} | given),
+        **given,
     )
 
 

@@ -14,7 +14,12 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from jaxgraph.datasets.edge_columns import EdgeColumns
-from jaxgraph.datasets.files import BrokenFileError, MissingPackageError, option_advice
+from jaxgraph.datasets.files import (
+    BrokenFileError,
+    MissingPackageError,
+    option_advice,
+    reading,
+)
 from jaxgraph.datasets.limits import opened
 from jaxgraph.datasets.node_ids import BLANK, MINUS, NUMBER, WHOLE, trimmed
 from jaxgraph.datasets.text_edges import line_of_edge
@@ -118,7 +123,7 @@ def text_blocks(path: Path, skipped: int, position: int, size: int) -> Iterator[
     Raises:
       BrokenFileError: a line is longer than a megabyte, or the text is in UTF-16.
     """
-    with opened(path) as stream:
+    with reading(path, "text"), opened(path) as stream:
         if position:
             _skip_to(stream, position)
         else:
@@ -304,7 +309,8 @@ class ParquetFile:
         pl = polars()
         columns = pl.scan_parquet(self.path).select(self.names)
         for first in range(position, self.length, self.rows):
-            table = columns.slice(first, self.rows).collect()
+            with reading(self.path, "Parquet"):
+                table = columns.slice(first, self.rows).collect()
             ends = [self._ids(table[name], first, as_texts) for name in self.names[:2]]
             weights = None
             if len(self.names) == 3:

@@ -6,11 +6,13 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
 
 from jaxgraph import byte_amounts
+from jaxgraph.datasets.edge_list import naming
 from jaxgraph.external.limits import Amounts, amounts_of, check_limit
 from jaxgraph.external.node_files import ArrayRows, NodeFiles, Rows, row_bytes, split_nodes
 from jaxgraph.external.numbering import (
@@ -86,7 +88,7 @@ def partition_file(
     """
     amounts = amounts_of(byte_amounts.bytes_of("memory_limit", memory_limit))
     root = check_target(folder)
-    name = f"work-{_fingerprint(request, amounts)}"
+    name = f"work-{_fingerprint(request)}"
     root.mkdir(exist_ok=True)
     work = Work(root / name, amounts.seconds)
     work.folder.mkdir(exist_ok=True)
@@ -94,14 +96,22 @@ def partition_file(
         return _Run(request, root, work, amounts, on_progress).parts(dataset, split)
 
 
-def _fingerprint(request: Request, amounts: Amounts) -> str:
+def _fingerprint(request: Request) -> str:
     """Names the work of a request: another request, or changed files, begin anew."""
-    # The limit of all may grow, so that a run that it has refused continues.
-    told = [repr(request), repr(dataclasses.replace(amounts, limit=0, seconds=0)), "1"]
+    # The limit may be another one: positions in files do not depend on how much is read at once.
+    told = [repr(request), _engine()]
     for path in files_of(request):
         facts = path.stat()
         told.append(f"{path.resolve()} {facts.st_size} {facts.st_mtime_ns}")
     return hashlib.sha256("\n".join(told).encode()).hexdigest()[:32]
+
+
+def _engine() -> str:
+    """The version of Polars, on which the hashes of names depend."""
+    try:
+        return version("polars")
+    except PackageNotFoundError:
+        return "no polars"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,9 +127,10 @@ class _Run:
     def parts(self, dataset: str | None, split: str | None) -> Partitioned:
         """Makes the parts."""
         request, amounts = self.request, self.amounts
-        found = read_source(self.work, request, amounts, self._progress("read"))
-        self._progress("number")(0, 0)
-        numbering = self._numbered(found)
+        with naming(request.source):
+            found = read_source(self.work, request, amounts, self._progress("read"))
+            self._progress("number")(0, 0)
+            numbering = self._numbered(found)
         check_sizes({"num_nodes": numbering.num_nodes})
         nodes = self._checked_nodes(found, numbering.num_nodes)
         part = assign(request, numbering.num_nodes, found.edges, numbering, amounts.edges)

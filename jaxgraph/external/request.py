@@ -6,9 +6,19 @@ import dataclasses
 from pathlib import Path
 
 from jaxgraph.datasets.edge_columns import Column
+from jaxgraph.partition.assignment import checked_num_parts
 
 __all__ = ["METHODS", "Request"]
 
+_KINDS = {
+    "num_nodes": int,
+    "separator": str,
+    "header": bool,
+    "counts": bool,
+    "relabel": bool,
+    "name": str,
+    "split": str,
+}
 METHODS = ("hash", "equal-vertices", "equal-edges", "given")
 
 
@@ -59,6 +69,13 @@ class Request:
     split: str | None = None
 
     def __post_init__(self) -> None:
+        for name, kind in _KINDS.items():
+            value = getattr(self, name)
+            if value is not None and type(value) is not kind:
+                raise ValueError(f"{name}: got {value!r}; expected a value of type {kind.__name__}")
+        if self.num_nodes is not None and self.num_nodes < 1:
+            raise ValueError(f"num_nodes: got {self.num_nodes}; expected at least 1")
+        checked_num_parts(self.num_parts)
         if self.method not in METHODS:
             raise ValueError(
                 f"method: got {self.method!r}; a graph that is not in memory is cut by one of "

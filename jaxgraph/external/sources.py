@@ -14,6 +14,7 @@ from jaxgraph.datasets.files import (
     BrokenFileError,
     MissingFileError,
     UnfitOptionError,
+    reading,
 )
 from jaxgraph.datasets.text_edges import (
     check_first_edge,
@@ -200,9 +201,10 @@ def _from_text(
     work: Work, request: Request, amounts: Amounts, on_progress: Progress
 ) -> tuple[StoredEdges, int | None]:
     path = request.source
-    layout = find_layout(
-        path, separator=request.separator, header=request.header, counts=request.counts
-    )
+    with reading(path, "a list of edges"):
+        layout = find_layout(
+            path, separator=request.separator, header=request.header, counts=request.counts
+        )
     columns = choose_columns(
         layout.names, layout.num_columns, columns=request.columns, weights=request.weights
     )

@@ -13,7 +13,7 @@ import pytest
 from jaxgraph.datasets import AmbiguousFileError, BrokenFileError
 from jaxgraph.external import Request, partition_file
 from jaxgraph.external.limits import amounts_of, check_limit
-from tests.external.folders import in_small_chunks
+from tests.external.folders import TINY, in_small_chunks
 
 CYCLE = "".join(f"{i},{(i + 1) % 60}\n" for i in range(60))
 
@@ -47,7 +47,7 @@ def cut(source: Path, **options: Any) -> Any:
 def test_broken_and_ambiguous_texts(
     text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    in_small_chunks(monkeypatch)
+    in_small_chunks(monkeypatch, TINY)
     (tmp_path / "graph.csv").write_text(text)
     with pytest.raises((AmbiguousFileError, BrokenFileError), match=message):
         cut(tmp_path / "graph.csv")
@@ -56,7 +56,7 @@ def test_broken_and_ambiguous_texts(
 def test_a_mixture_is_names_where_the_caller_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    in_small_chunks(monkeypatch)
+    in_small_chunks(monkeypatch, TINY)
     (tmp_path / "graph.csv").write_text(CYCLE + "x,3\n")
     names = cut(tmp_path / "graph.csv", relabel=True).folder.node_names()
     assert sorted(names) == sorted([*map(str, range(60)), "x"])
@@ -114,12 +114,14 @@ def test_node_data_must_fit(tmp_path: Path):
 
 
 def test_requests_that_need_the_graph_in_memory(tmp_path: Path):
-    for options, message in (
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"method": "metis"}, "leave out the limit"),
         ({"mode": "p3"}, "leave out the limit"),
         ({"method": "given"}, "assignment"),
         ({"undirected": True, "method": "equal-edges"}, "repeated"),
-    ):
+        ({"header": "yes"}, "type bool"),
+    )
+    for options, message in cases:
         with pytest.raises(ValueError, match=message):
             Request(source=tmp_path / "graph.csv", num_parts=2, **options)
 

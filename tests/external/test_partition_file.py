@@ -18,7 +18,7 @@ from jaxgraph.graph import Graph
 from jaxgraph.graph_facts import facts_of
 from jaxgraph.parallel import write_parts
 from jaxgraph.partition import Partition, partition, report
-from tests.external.folders import contents, in_small_chunks
+from tests.external.folders import SMALL, contents, in_small_chunks
 
 NODES, EDGES = 150, 1100
 FULL = pytest.mark.full
@@ -112,7 +112,10 @@ def test_every_method_and_mode_domain(method: str, tmp_path: Path):
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 @pytest.mark.parametrize("kind", ["names", "sparse"])
-def test_names_and_sparse_ids_keep_their_map(suffix: str, kind: str, tmp_path: Path):
+def test_names_and_sparse_ids_keep_their_map(
+    suffix: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    in_small_chunks(monkeypatch, dataclasses.replace(SMALL, edges=1000, block=30_000))
     rng = np.random.default_rng(3)
     ids = rng.choice(10**12, NODES, replace=False)
     names = ids if kind == "sparse" else np.array([f"node {i} ü" for i in ids])
@@ -151,7 +154,7 @@ def test_undirected_adds_reverses_and_removes_repeats(tmp_path: Path):
     assert_same(graph, partition(graph, 3, "hash"), request, tmp_path)
 
 
-def node_arrays(nodes: int, seed: int = 6) -> dict[str, np.ndarray]:
+def node_arrays(nodes: int, seed: int = 6) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     split = rng.integers(0, 4, nodes)
     return {

@@ -14,7 +14,7 @@ import pytest
 
 from jaxgraph.external import Request, partition_file
 from jaxgraph.layout.part_files import open_parts
-from tests.external.folders import contents, in_small_chunks
+from tests.external.folders import TINY, contents, in_small_chunks
 
 ROOT = Path(__file__).parents[2]
 FULL = pytest.mark.full
@@ -57,7 +57,7 @@ def test_a_killed_run_continues_and_ends_with_the_same_parts(
 ):
     source, out = write_file(tmp_path / "graph.csv", names=names), tmp_path / "parts"
     told = killed(source, out, after, random.Random(after).choice([signal.SIGKILL, signal.SIGTERM]))
-    in_small_chunks(monkeypatch)
+    in_small_chunks(monkeypatch, TINY)
     request, again = Request(source=source, num_parts=3), []
     whole = partition_file(request, tmp_path / "whole", memory_limit="1GB").folder
     found = partition_file(
@@ -75,7 +75,7 @@ def test_a_killed_run_continues_and_ends_with_the_same_parts(
 def test_a_killed_run_leaves_the_parts_that_were_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    in_small_chunks(monkeypatch)
+    in_small_chunks(monkeypatch, TINY)
     old, new = write_file(tmp_path / "old.csv", names=True), tmp_path / "graph.csv"
     write_file(new, names=False, edges=700)
     out = tmp_path / "parts"
@@ -94,7 +94,7 @@ def test_a_file_that_has_changed_is_read_anew(tmp_path: Path, monkeypatch: pytes
     source, out = write_file(tmp_path / "graph.csv", names=False), tmp_path / "parts"
     killed(source, out, 20, signal.SIGKILL)
     write_file(source, names=False, edges=800)
-    in_small_chunks(monkeypatch)
+    in_small_chunks(monkeypatch, TINY)
     request = Request(source=source, num_parts=3)
     found = partition_file(request, out, memory_limit="1GB").folder
     whole = partition_file(request, tmp_path / "whole", memory_limit="1GB").folder
@@ -104,7 +104,7 @@ def test_a_file_that_has_changed_is_read_anew(tmp_path: Path, monkeypatch: pytes
 def test_two_runs_of_one_request_do_not_share_its_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    in_small_chunks(monkeypatch)
+    in_small_chunks(monkeypatch, TINY)
     source, out = write_file(tmp_path / "graph.csv", names=False), tmp_path / "parts"
     request = Request(source=source, num_parts=3)
 

@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 from jaxgraph.external import Request, partition_file, partitioning
-from tests.external.folders import OFTEN
+from tests.external.folders import TINY
 
 
 def main() -> None:
     """Cuts the file, and prints a line for each chunk of each step."""
     source, out = map(Path, sys.argv[1:3])
     further = {name: value == "True" for name, _, value in (x.partition("=") for x in sys.argv[3:])}
-    partitioning.amounts_of = lambda limit: OFTEN
+    partitioning.amounts_of = lambda limit: TINY
     partition_file(
         Request(source=source, num_parts=3, **further),  # pyright: ignore[reportArgumentType]
         out,
