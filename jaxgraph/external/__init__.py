@@ -16,3 +16,7 @@ from jaxgraph.external.partitioning import Partitioned, partition_file
 from jaxgraph.external.request import Request
 
 __all__ = ["Partitioned", "Request", "partition_file"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

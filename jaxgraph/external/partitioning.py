@@ -89,11 +89,20 @@ def partition_file(
     amounts = amounts_of(byte_amounts.bytes_of("memory_limit", memory_limit))
     root = check_target(folder)
     name = f"work-{_fingerprint(request)}"
-    root.mkdir(exist_ok=True)
-    work = Work(root / name, amounts.seconds)
-    work.folder.mkdir(exist_ok=True)
-    with alone_in(work.folder):
-        return _Run(request, root, work, amounts, on_progress).parts(dataset, split)
+    try:
+        root.mkdir(exist_ok=True)
+        work = Work(root / name, amounts.seconds)
+        work.folder.mkdir(exist_ok=True)
+        with alone_in(work.folder):
+            return _Run(request, root, work, amounts, on_progress).parts(dataset, split)
+    except OSError as error:
+        # Errors of files that are read, and of the parts at last, have messages of their own.
+        if isinstance(error, ValueError) or not error.strerror:
+            raise
+        raise OSError(
+            f"{root} could not be written ({error.strerror.lower()}); parts that were there are "
+            "unchanged, and the same request continues what was done."
+        ) from error
 
 
 def _fingerprint(request: Request) -> str:
