@@ -22,7 +22,7 @@ from jaxgraph.external.edge_files import (
 from jaxgraph.external.file_rows import FileRows
 from jaxgraph.external.work import GrowingFiles, Work
 
-__all__ = ["HASH_SEED", "NAMES", "READ", "Ends", "StoredEdges", "read_keys"]
+__all__ = ["HASH_SEED", "NAMES", "READ", "Ends", "StoredEdges", "ends_of", "read_keys"]
 
 READ, NAMES = "read", "names"
 HASH_SEED = 0
@@ -46,6 +46,24 @@ class Ends:
         if len(found) == 1:
             return found[0][:, 0], found[0][:, 1]
         return found[0], found[1]
+
+
+def ends_of(rows: FileRows, *, by_edge: bool, fortran: bool) -> tuple[Ends, int]:
+    """Finds the ends of edges in an array of a file.
+
+    Args:
+      rows: integers [num_edges, 2] or [2, num_edges].
+      by_edge: whether they have the first of these shapes.
+      fortran: whether they are stored by column.
+
+    Returns:
+      The ends, and the number of edges.
+    """
+    count = rows.shape[0] if by_edge else rows.shape[1]
+    if by_edge != fortran:
+        return Ends((dataclasses.replace(rows, shape=(count, 2)),)), count
+    starts = (rows.offset, rows.offset + count * rows.dtype.itemsize)
+    return Ends(tuple(FileRows(rows.path, rows.dtype, (count,), x) for x in starts)), count
 
 
 @dataclasses.dataclass(frozen=True)

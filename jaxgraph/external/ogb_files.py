@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from jaxgraph.datasets.ogb import count_of, labels_of, masks_of
 from jaxgraph.datasets.text_layout import Layout
 from jaxgraph.external.edge_files import TextFile, polars, text_blocks
 from jaxgraph.external.file_rows import FileRows, npy_rows
-from jaxgraph.external.keys import Ends, StoredEdges, read_keys
+from jaxgraph.external.keys import StoredEdges, ends_of, read_keys
 from jaxgraph.external.limits import Amounts
 from jaxgraph.external.node_files import ArrayRows, Rows
 from jaxgraph.external.request import Request
@@ -130,7 +131,7 @@ def _table(work: Work, step: str, path: Path, amounts: Amounts, on_progress: Pro
 def _from_archive(
     work: Work, folder: Path, archive: Path, on_progress: Progress
 ) -> tuple[StoredEdges, int, dict[str, Rows]]:
-    found = _members(work, archive, on_progress)
+    found, by_column = _members(work, archive, on_progress)
     for name in ("edge_index", "num_nodes_list", "num_edges_list"):
         if name not in found:
             raise BrokenFileError(f"{archive}: has no array {name}; it has {', '.join(found)}.")
@@ -143,21 +144,22 @@ def _from_archive(
         raise BrokenFileError(
             f"{archive}: edge_index is {list(index.shape)}; expected integers [2, {num_edges}]."
         )
-    second = index.offset + num_edges * index.dtype.itemsize
-    ends = tuple(
-        FileRows(index.path, index.dtype, (num_edges,), start) for start in (index.offset, second)
-    )
+    ends, _ = ends_of(index, by_edge=False, fortran="edge_index" in by_column)
+    if by_column - {"edge_index"}:
+        raise BrokenFileError(f"{archive}: {max(by_column)} is stored by column; expected by row.")
     data = {"edges": found["edge_feat"]} if "edge_feat" in found else {}
     place = f"{archive}: edge "
-    edges = StoredEdges(num_edges, Ends(ends), False, data, {}, lambda edge: f"{place}{edge}")
+    edges = StoredEdges(num_edges, ends, False, data, {}, lambda edge: f"{place}{edge}")
     nodes: dict[str, Rows] = {"nodes": found["node_feat"]} if "node_feat" in found else {}
     _check_lengths(folder, edges, num_edges, nodes, num_nodes)
     return edges, num_nodes, nodes
 
 
-def _members(work: Work, archive: Path, on_progress: Progress) -> dict[str, FileRows]:
-    """Copies the arrays of an archive into files, each once."""
-    folder, found = work.files_of("archive"), {}
+def _members(
+    work: Work, archive: Path, on_progress: Progress
+) -> tuple[dict[str, FileRows], set[str]]:
+    """Copies the arrays of an archive into files, each once; some may be stored by column."""
+    folder, found, by_column = work.files_of("archive"), {}, set()
     try:
         with zipfile.ZipFile(archive) as opened:
             for member in opened.infolist():
@@ -179,12 +181,12 @@ def _members(work: Work, archive: Path, on_progress: Progress) -> dict[str, File
                     _, _, dtype = np.lib.format.read_array_header_1_0(file)
                 if dtype.kind in "biuf":
                     rows, fortran = npy_rows(target)
-                    if fortran and min(rows.shape) > 1:
-                        raise BrokenFileError(f"{archive}: {name} is stored by column.")
                     found[name] = rows
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, OSError) as error:
+                    if fortran and min(rows.shape) > 1:
+                        by_column.add(name)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         raise BrokenFileError(f"{archive}: cannot be read as an archive ({error})") from error
-    return found
+    return found, by_column
 
 
 def _check_lengths(

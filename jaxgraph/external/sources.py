@@ -26,7 +26,7 @@ from jaxgraph.datasets.text_edges import (
 from jaxgraph.datasets.text_layout import Layout, find_layout
 from jaxgraph.external.edge_files import ParquetFile, TextFile, polars
 from jaxgraph.external.file_rows import FileRows, npy_rows
-from jaxgraph.external.keys import Ends, StoredEdges, read_keys
+from jaxgraph.external.keys import StoredEdges, ends_of, read_keys
 from jaxgraph.external.limits import Amounts
 from jaxgraph.external.node_files import Rows, node_data_of
 from jaxgraph.external.ogb_files import read_ogb
@@ -155,16 +155,8 @@ def _from_npy(path: Path) -> tuple[StoredEdges, np.dtype]:
             raise AmbiguousFileError(
                 f"{path}: has shape [2, 2], so that rows may be edges, or senders and receivers"
             )
-    by_edge, count = rows.shape[1] == 2, max(rows.shape)
-    count = rows.shape[0] if by_edge else rows.shape[1]
-    if by_edge != fortran:
-        files = (dataclasses.replace(rows, shape=(count, 2)),)
-    else:
-        second = rows.offset + count * rows.dtype.itemsize
-        files = tuple(
-            FileRows(path, rows.dtype, (count,), offset) for offset in (rows.offset, second)
-        )
-    edges = StoredEdges(count, Ends(files), False, {}, {}, lambda edge: f"{path}: edge {edge}")
+    ends, count = ends_of(rows, by_edge=rows.shape[1] == 2, fortran=fortran)
+    edges = StoredEdges(count, ends, False, {}, {}, lambda edge: f"{path}: edge {edge}")
     return edges, rows.dtype
 
 

@@ -57,7 +57,11 @@ def test_predictions_of_such_parts_have_the_ids_of_the_file(edges: Path, tmp_pat
     data.mkdir()
     arrays = {"ids": ids, "labels": number % 3, "train_mask": number % 4 == 0}
     # The class stands in the features: every node is predicted right.
-    arrays |= {"test_mask": number % 4 == 1, "nodes": 9 * np.eye(3)[number % 3]}
+    arrays |= {
+        "val_mask": number % 4 == 1,
+        "test_mask": number % 4 == 2,
+        "nodes": 9 * np.eye(3)[number % 3],
+    }
     for name, array in arrays.items():
         np.save(data / f"{name}.npy", array)
     parts, predicted = str(tmp_path / "parts"), tmp_path / "predicted.csv"
