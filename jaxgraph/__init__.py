@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from jaxgraph import (
         analysis,
         datasets,
+        external,
         layers,
         metrics,
         nn,
@@ -33,6 +34,7 @@ __all__ = [
     "__version__",
     "analysis",
     "datasets",
+    "external",
     "layers",
     "metrics",
     "nn",

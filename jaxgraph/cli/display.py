@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-__all__ = ["EpochBar", "EpochRecord", "byte_text", "second_text", "two_columns"]
+__all__ = ["EpochBar", "EpochRecord", "StepBar", "byte_text", "second_text", "two_columns"]
 
 
 _BAR_NEEDS = 70
@@ -76,6 +76,56 @@ class EpochBar:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._console.is_terminal:
+            self._progress.stop()
+
+
+class StepBar:
+    """A live bar of the present step of a long work; in a file or a pipe, a line for each step.
+
+    Use as a context manager and pass `update` to the work.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._step, self._started = console, None, time.monotonic()
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=None)
+
+    def update(self, step: str, done: int, total: int) -> None:
+        """Shows how much of a step is done; a total of 0 is not known."""
+        if step != self._step:
+            self._end_step()
+            self._step, self._started = step, time.monotonic()
+        if self._console.is_terminal:
+            self._progress.update(
+                self._task, description=step, total=total or None, completed=done if total else 0
+            )
+
+    def _end_step(self) -> None:
+        if self._step is not None:
+            seconds = second_text(time.monotonic() - self._started)
+            self._console.print(f"{self._step}: {seconds}", highlight=False)
+
+    def __enter__(self) -> "StepBar":
+        if self._console.is_terminal:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self._end_step()
         if self._console.is_terminal:
             self._progress.stop()
 

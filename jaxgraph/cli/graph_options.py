@@ -19,7 +19,15 @@ from jaxgraph.graph_facts import GraphFacts, facts_of
 from jaxgraph.layout.manifest import EDGE_DATA
 from jaxgraph.seeds import NUM_SEEDS
 
-__all__ = ["GraphOptions", "described", "graph_summary", "load_graph", "split_summary"]
+__all__ = [
+    "GraphOptions",
+    "described",
+    "graph_summary",
+    "load_graph",
+    "named_value",
+    "split_summary",
+    "weights_of",
+]
 
 _option = partial(typer.Option, rich_help_panel="Graph")
 _generator_option = partial(typer.Option, rich_help_panel="Generated graphs")
@@ -124,7 +132,7 @@ def load_graph(options: GraphOptions) -> Graph:
         for name in ("num_nodes", "num_classes", "num_features", "degree")
         if (value := getattr(options, name)) is not None
     }
-    further = dict(_named_value(text) for text in options.option)
+    further = dict(named_value(text) for text in options.option)
     of_file = _file_options(options)
     if _draws_split(options):
         further = {"split_seed": options.seed} | further
@@ -181,7 +189,7 @@ def split_summary(options: GraphOptions) -> str:
     train, val, seed = options.labels_per_class, options.val_per_class, options.seed
     origin = "drawn"
     if train is None and _draws_split(options):
-        given = dict(_named_value(text) for text in options.option)
+        given = dict(named_value(text) for text in options.option)
         train, val, seed = *gnn_benchmark.SPLIT, given.get("split_seed", seed)
         origin = "drawn from the largest component"
     if train is None:
@@ -203,13 +211,18 @@ def _file_options(options: GraphOptions) -> dict[str, Any]:
                     "edges.csv."
                 )
         return {}
-    column = options.weight_column
-    weights = {"none": False, None: None}.get(column, column)
     return {
-        "weights": int(column) if column is not None and column.isdecimal() else weights,
+        "weights": weights_of(options.weight_column),
         "relabel": options.relabel,
         "on_report": _print_report,
     }
+
+
+def weights_of(column: str | None) -> int | str | bool | None:
+    """Reads `--weight-column` as the argument `weights` of a reader."""
+    if column is not None and column.isdecimal():
+        return int(column)
+    return {"none": False, None: None}.get(column, column)
 
 
 def _print_report(report: datasets.ReadReport) -> None:
@@ -223,7 +236,8 @@ def _without_edge_data(graph: Graph) -> Graph:
     return graph.replace(**dict.fromkeys(names))
 
 
-def _named_value(text: str) -> tuple[str, Any]:
+def named_value(text: str) -> tuple[str, Any]:
+    """Reads the NAME=VALUE of `--option`; ValueError where it is none."""
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise ValueError(f"--option: got {text!r}; expected NAME=VALUE, as split_seed=1.")

@@ -11,16 +11,25 @@ import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from jaxgraph.cli.display import byte_text, second_text, two_columns
-from jaxgraph.cli.graph_options import GraphOptions, described, graph_summary, load_graph
+from jaxgraph.cli.display import StepBar, byte_text, second_text, two_columns
+from jaxgraph.cli.graph_options import (
+    GraphOptions,
+    described,
+    graph_summary,
+    load_graph,
+    split_summary,
+)
 from jaxgraph.cli.interruption import Signals
 from jaxgraph.cli.json_file import write_json
+from jaxgraph.cli.large_options import LargeOptions, request_of
 from jaxgraph.cli.limits import Number, OneOf, option_name
 from jaxgraph.cli.mode_options import ModeOptions, check_features
 from jaxgraph.cli.output import Output
 from jaxgraph.cli.recipes import prepared, recipe
+from jaxgraph.external import partition_file
 from jaxgraph.graph import Graph
 from jaxgraph.graph_facts import facts_of
+from jaxgraph.layout.part_files import PartFolder
 from jaxgraph.layout.part_writing import check_target
 from jaxgraph.partition import Partition, PartitionReport, partition, report
 from jaxgraph.partition.metis import BALANCES, OBJECTIVES
@@ -33,14 +42,17 @@ _option = partial(typer.Option, rich_help_panel="Partition")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartitionOptions(ModeOptions):
+class PartitionOptions(LargeOptions):
     """The options of `jaxgraph partition`."""
 
     parts: Annotated[int, _option(help="Number of parts."), Number(least=1)]
     method: Annotated[
         str,
-        _option(help="metis, hash, random, equal-vertices or equal-edges."),
-        OneOf(costless_methods()),
+        _option(
+            help="metis, hash, random, equal-vertices or equal-edges; with --memory-limit hash, "
+            "equal-vertices, equal-edges or given."
+        ),
+        OneOf((*costless_methods(), "given")),
     ] = "metis"
     balance: Annotated[
         str, _option(help="Balance of METIS: nodes, edges or labels."), OneOf(BALANCES)
@@ -60,6 +72,17 @@ class PartitionOptions(ModeOptions):
     def __post_init__(self) -> None:
         """Checks the options, alone and together."""
         super().__post_init__()
+        if self.memory_limit is not None:
+            if self.out is None:
+                raise ValueError("--memory-limit: for parts that are written; add --out FOLDER.")
+            if (self.balance, self.objective) != ("nodes", "cut"):
+                raise ValueError(
+                    "--balance, --objective: of METIS, which needs the graph in memory."
+                )
+            request_of(self)
+            return
+        if self.method == "given":
+            raise ValueError("--method given: reads an assignment; add --memory-limit, as 2GB.")
         check_names(self.method, self.balance, self.objective, order=self.order)
         for field in fields(ModeOptions):
             is_more = field.name not in GraphOptions.__dataclass_fields__
@@ -75,6 +98,11 @@ def run_partition(options: PartitionOptions) -> None:
     check_writable("--json", options.json)
     if options.out is not None:
         check_target(options.out)
+    if options.memory_limit is not None and options.out is not None:
+        with Signals():
+            contents, shown = _in_bounded_memory(options, options.out, options.memory_limit)
+        _tell(options, contents, shown)
+        return
     with Signals():
         graph = load_graph(options)
         facts = facts_of(graph)
@@ -101,11 +129,44 @@ def run_partition(options: PartitionOptions) -> None:
         if options.out is not None:
             contents["written"] = written = _write(options, options.out, graph, parts)
             shown.append(two_columns("Parts on disk", _written_rows(written)))
+    _tell(options, contents, shown)
+
+
+def _tell(
+    options: PartitionOptions, contents: Mapping[str, Any], shown: list[RenderableType]
+) -> None:
+    """Writes and prints the report."""
     try:
         if options.json is not None:
             write_json(options.json, contents)
     finally:
         Output().print(Group(*shown))
+
+
+def _in_bounded_memory(
+    options: PartitionOptions, out: Path, limit: str
+) -> tuple[dict[str, Any], list[RenderableType]]:
+    """Cuts a graph that is not read into memory, and returns the report and what to print."""
+    started, output = time.perf_counter(), Output()
+    with StepBar(output) as bar:
+        found = partition_file(
+            request_of(options),
+            out,
+            memory_limit=limit,
+            dataset=options.dataset,
+            split=split_summary(options),
+            on_progress=bar.update,
+        )
+    seconds = time.perf_counter() - started
+    summary, quality = graph_summary(found.folder.graph), found.report
+    written = _figures_of(found.folder, out, seconds)
+    contents = {"graph": summary, "seconds": seconds, "partition": quality.to_dict()}
+    return contents | {"written": written}, [
+        two_columns("Graph", summary),
+        _part_table(quality),
+        two_columns("Partition", _totals(quality)),
+        two_columns("Parts on disk", _written_rows(written)),
+    ]
 
 
 def _write(options: PartitionOptions, out: Path, graph: Graph, parts: Partition) -> dict[str, Any]:
@@ -131,6 +192,10 @@ def _write(options: PartitionOptions, out: Path, graph: Graph, parts: Partition)
         feature_budget=options.feature_budget,
         facts=described(options, graph, normalized=settings.normalize),
     )
+    return _figures_of(folder, out, time.perf_counter() - started)
+
+
+def _figures_of(folder: PartFolder, out: Path, seconds: float) -> dict[str, Any]:
     files = folder.files.values()
     return {
         "folder": str(out),
@@ -138,7 +203,7 @@ def _write(options: PartitionOptions, out: Path, graph: Graph, parts: Partition)
         "normalized": folder.graph.normalized,
         "files": len(files),
         "bytes": sum(file.bytes for file in files),
-        "seconds": time.perf_counter() - started,
+        "seconds": seconds,
     }
 
 

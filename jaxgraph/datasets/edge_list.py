@@ -34,7 +34,7 @@ from jaxgraph.datasets.text_edges import check_counts, is_empty_column, read_tex
 from jaxgraph.datasets.text_layout import find_layout
 from jaxgraph.graph import Graph
 
-__all__ = ["FORMATS", "SUFFIXES", "read_edge_list"]
+__all__ = ["FORMATS", "SUFFIXES", "naming", "read_edge_list"]
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ def read_edge_list(
         weights=weights,
         relabel=relabel,
     )
-    with reading(path, f"a list of edges ({form})"), _naming(path):
+    with reading(path, f"a list of edges ({form})"), naming(path):
         # Some collections name MatrixMarket files as text files.
         if form == "text" and is_matrix_market(path):
             form = "MatrixMarket"
@@ -199,7 +199,7 @@ def _graph(fields: dict[str, Any]) -> Graph:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Puts the file's name before messages about its content."""
     try:
         yield

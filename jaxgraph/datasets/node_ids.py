@@ -11,7 +11,14 @@ import numpy as np
 from jaxgraph.datasets.files import AmbiguousFileError, BrokenFileError, option_advice
 
 __all__ = [
+    "BLANK",
+    "MINUS",
+    "NUMBER",
+    "WHOLE",
     "NodeIds",
+    "check_all_named",
+    "check_dense",
+    "check_name_width",
     "ids_of_numbers",
     "ids_of_texts",
     "is_number",
@@ -28,10 +35,10 @@ _NAME_WASTE_ALLOWED = 16
 
 _SPAN_OF_TABLE = 4
 _LONGEST_NUMBER = 64
-_WHOLE = re.compile(r"[+-]?\d+(\.0*)?", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
-_BLANK = " \t\r\n\v\f\u00a0\u2009\u202f\u3000\ufeff\u200b\u200c\u200d\u2060"
-_MINUS = "\u2212"
+WHOLE = re.compile(r"[+-]?\d+(\.0*)?", re.ASCII)
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
+BLANK = " \t\r\n\v\f\u00a0\u2009\u202f\u3000\ufeff\u200b\u200c\u200d\u2060"
+MINUS = "\u2212"
 _NOT_FINITE = ("nan", "inf", "infinity")
 
 
@@ -52,14 +59,12 @@ class NodeIds:
 
 def trimmed(text: str) -> str:
     """Returns a text without white space and characters of no width around it."""
-    return text.strip(_BLANK)
+    return text.strip(BLANK)
 
 
 def is_number(text: str) -> bool:
     """Tells whether a trimmed text is a number, with an ASCII or a typographic minus sign."""
-    return len(text) <= _LONGEST_NUMBER and (
-        _NUMBER.fullmatch(text.replace(_MINUS, "-")) is not None
-    )
+    return len(text) <= _LONGEST_NUMBER and (NUMBER.fullmatch(text.replace(MINUS, "-")) is not None)
 
 
 def number(text: str) -> float:
@@ -75,7 +80,7 @@ def number(text: str) -> float:
         ValueError: it is no number.
     """
     if is_number(text) or text.lower().lstrip("+-") in _NOT_FINITE:
-        return float(text.replace(_MINUS, "-"))
+        return float(text.replace(MINUS, "-"))
     raise ValueError(f"{text[:80]!r} is no number")
 
 
@@ -99,10 +104,10 @@ def ids_of_numbers(
     """
     if relabel:
         names, rows = _relabelled(np.concatenate([senders, receivers]))
-        _check_all_named(names.size, num_nodes)
+        check_all_named(names.size, num_nodes)
         return NodeIds(rows[: senders.size], rows[senders.size :], names)
     if relabel is None and num_nodes is None and senders.size:
-        _check_dense(max(int(senders.max()), int(receivers.max())), senders.size)
+        check_dense(max(int(senders.max()), int(receivers.max())), senders.size)
     return NodeIds(senders, receivers)
 
 
@@ -137,7 +142,8 @@ def check_num_nodes(num_nodes: int, num_edges: int) -> None:
         )
 
 
-def _check_dense(largest: int, num_edges: int) -> None:
+def check_dense(largest: int, num_edges: int) -> None:
+    """Raises AmbiguousFileError where ids are so sparse that nearly all nodes have no edge."""
     if largest < max(_NODES_ALWAYS_ALLOWED, _NODES_PER_EDGE_ALLOWED * num_edges):
         return
     raise AmbiguousFileError(
@@ -187,11 +193,12 @@ def ids_of_texts(
             "leave out relabel=False (--no-relabel) to relabel ids and keep them in "
             "graph.node_names."
         )
-    _check_all_named(len(texts), num_nodes)
+    check_all_named(len(texts), num_nodes)
     return NodeIds(*codes, _names_array(texts))
 
 
-def _check_all_named(num_names: int, num_nodes: int | None) -> None:
+def check_all_named(num_names: int, num_nodes: int | None) -> None:
+    """Raises AmbiguousFileError where the caller gave another number of nodes than have names."""
     if num_nodes not in (None, num_names):
         raise AmbiguousFileError(
             f"num_nodes is {num_nodes}, and {num_names} ids occur, each the name of a node; leave "
@@ -227,7 +234,7 @@ def _ids_of_whole_numbers(
             table[codes[0]], table[codes[1]], relabel=relabel, num_nodes=num_nodes
         )
     if not relabel:
-        _check_dense(max(max(values), -min(values)), codes[0].size)
+        check_dense(max(max(values), -min(values)), codes[0].size)
     # Beyond 64 bits ids are kept as texts; equal numbers, such as 7 and 07, stay one node.
     distinct = sorted(set(values))
     rows = {value: row for row, value in enumerate(distinct)}
@@ -240,8 +247,8 @@ def _ids_of_whole_numbers(
 def _whole(text: str) -> int | None:
     if len(text) > _LONGEST_NUMBER:
         return None
-    text = text.replace(_MINUS, "-")
-    if _WHOLE.fullmatch(text):
+    text = text.replace(MINUS, "-")
+    if WHOLE.fullmatch(text):
         return int(text.partition(".")[0])
     if not is_number(text):
         return None
@@ -264,10 +271,25 @@ def _names_array(names: Sequence[str]) -> np.ndarray:
             the names.
     """
     longest = max(map(len, names), default=1)
-    allowed = _NAME_WASTE_ALLOWED * 4 * sum(map(len, names))
-    if 4 * longest * len(names) > max(_NAME_BYTES_ALWAYS_ALLOWED, allowed):
+    check_name_width(longest, len(names), sum(map(len, names)))
+    return np.array(names, np.str_)
+
+
+def check_name_width(longest: int, num_names: int, characters: int) -> None:
+    """Refuses names whose array of fixed width would be enormous.
+
+    Args:
+        longest: characters of the longest name.
+        num_names: number of names.
+        characters: of all names.
+
+    Raises:
+        BrokenFileError: the array would take more than 256 MiB and more than 16 times the size of
+            the names.
+    """
+    allowed = _NAME_WASTE_ALLOWED * 4 * characters
+    if 4 * longest * num_names > max(_NAME_BYTES_ALWAYS_ALLOWED, allowed):
         raise BrokenFileError(
-            f"an id has {longest:,} characters, against {sum(map(len, names)) // len(names)} on "
+            f"an id has {longest:,} characters, against {characters // num_names} on "
             "average; expected names of similar length. Is the separator right?"
         )
-    return np.array(names, np.str_)

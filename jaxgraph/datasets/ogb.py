@@ -21,7 +21,15 @@ from jaxgraph.datasets.limits import opened_text
 from jaxgraph.datasets.npz import load_npz
 from jaxgraph.graph import Graph
 
-__all__ = ["NAMES", "load_ogb", "read_ogb_folder"]
+__all__ = [
+    "NAMES",
+    "count_of",
+    "find_ogb",
+    "labels_of",
+    "load_ogb",
+    "masks_of",
+    "read_ogb_folder",
+]
 
 # By name: the folder, and whether the files hold only one direction of undirected edges.
 _FOLDERS = {
@@ -59,14 +67,28 @@ def load_ogb(
         Hu et al., "Open Graph Benchmark: Datasets for Machine Learning on Graphs", NeurIPS 2020,
         section 4.
     """
-    folder_name, one_direction = _FOLDERS[name]
-    inner = folder / folder_name
+    found, one_direction = find_ogb(name, folder)
     return read_ogb_folder(
-        inner if inner.is_dir() else folder,
+        found,
         undirected=one_direction if undirected is None else undirected,
         split=split,
         name=name,
     )
+
+
+def find_ogb(name: str, folder: Path) -> tuple[Path, bool]:
+    """Finds the folder of a data set.
+
+    Args:
+        name: one of ``NAMES``.
+        folder: holds the data set's folder, or is that folder.
+
+    Returns:
+        Its folder, and whether its files hold only one direction of undirected edges.
+    """
+    folder_name, one_direction = _FOLDERS[name]
+    inner = folder / folder_name
+    return inner if inner.is_dir() else folder, one_direction
 
 
 def read_ogb_folder(
@@ -98,7 +120,7 @@ def read_ogb_folder(
             f"{folder / 'raw'}: has labels of {fields['labels'].shape[0]} nodes; expected "
             f"{fields['num_nodes']}, the declared number of nodes. Fetch the files again."
         )
-    fields |= _masks(folder, split, fields["num_nodes"])
+    fields |= masks_of(folder, split, fields["num_nodes"])
     with reading(folder, "a graph of the Open Graph Benchmark"):
         graph = Graph.from_edges(**fields, name=name or folder.name)
     return transforms.to_undirected(graph) if undirected else graph
@@ -116,21 +138,17 @@ def _text_arrays(folder: Path) -> dict[str, Any]:
         for field, file_name in optional.items()
         if (path := find_file(folder, f"raw/{file_name}")) is not None
     }
-    counts = {}
-    for count in ("num-node-list", "num-edge-list"):
-        path = _raw(folder, f"{count}.csv.gz")
-        counts[count] = _only_count(_csv(path, np.int64), path)
-    if counts["num-edge-list"] != edges.shape[0]:
+    num_nodes, num_edges = (count_of(folder, kind) for kind in ("node", "edge"))
+    if num_edges != edges.shape[0]:
         raise BrokenFileError(
             f"{folder / 'raw/edge.csv.gz'}: has {edges.shape[0]} edges; expected "
-            f"{counts['num-edge-list']}, as num-edge-list.csv.gz says. Fetch the files again."
+            f"{num_edges}, as num-edge-list.csv.gz says. Fetch the files again."
         )
-    labels_path = _raw(folder, "node-label.csv.gz")
     return {
         "senders": edges[:, 0],
         "receivers": edges[:, 1],
-        "num_nodes": counts["num-node-list"],
-        "labels": _labels(_csv(labels_path, np.float64), labels_path),
+        "num_nodes": num_nodes,
+        "labels": labels_of(folder),
         **features,
     }
 
@@ -146,17 +164,13 @@ def _binary_arrays(folder: Path, path: Path) -> dict[str, Any]:
         raise BrokenFileError(
             f"{path}: edge_index is {list(edge_index.shape)}; expected [2, {num_edges}]."
         )
-    labels_path = _raw(folder, "node-label.npz")
-    labels = load_npz(labels_path)
-    if "node_label" not in labels:
-        raise BrokenFileError(f"{labels_path}: has no array node_label.")
     return {
         "senders": edge_index[0],
         "receivers": edge_index[1],
         "num_nodes": _only_count(_array(members, "num_nodes_list", path), path),
         "nodes": members.get("node_feat"),
         "edges": members.get("edge_feat"),
-        "labels": _labels(_array(labels, "node_label", labels_path), labels_path),
+        "labels": labels_of(folder),
     }
 
 
@@ -204,7 +218,26 @@ def _labels(values: np.ndarray, path: Path) -> np.ndarray:
     return column
 
 
-def _masks(folder: Path, split: str | None, num_nodes: int) -> dict[str, np.ndarray]:
+def count_of(folder: Path, kind: str) -> int:
+    """The number of nodes or edges (``kind``) that a folder in text declares."""
+    path = _raw(folder, f"num-{kind}-list.csv.gz")
+    return _only_count(_csv(path, np.int64), path)
+
+
+def labels_of(folder: Path) -> np.ndarray:
+    """The labels of a folder, in text or binary, as ``Graph`` takes them."""
+    if find_file(folder, "raw/data.npz") is None:
+        path = _raw(folder, "node-label.csv.gz")
+        return _labels(_csv(path, np.float64), path)
+    path = _raw(folder, "node-label.npz")
+    members = load_npz(path)
+    if "node_label" not in members:
+        raise BrokenFileError(f"{path}: has no array node_label.")
+    return _labels(_array(members, "node_label", path), path)
+
+
+def masks_of(folder: Path, split: str | None, num_nodes: int) -> dict[str, np.ndarray]:
+    """The three masks of a split of a folder; None takes the only split."""
     path = folder / "split" / (split or _only_split(folder))
     masks = {}
     for mask_name, part in _SPLIT_FILES.items():

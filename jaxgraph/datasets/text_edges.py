@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import numpy as np
 
@@ -24,10 +24,21 @@ from jaxgraph.datasets.node_ids import (
 )
 from jaxgraph.datasets.text_layout import Layout, is_edge, open_text, split_cells
 
-__all__ = ["TextEdges", "check_counts", "is_empty_column", "read_text_edges"]
+__all__ = [
+    "LIKE_TIMES",
+    "TextEdges",
+    "check_counts",
+    "check_first_edge",
+    "check_unnamed_weights",
+    "is_empty_column",
+    "line_of_edge",
+    "nodes_and_edges",
+    "read_text_edges",
+    "refuse_first_names",
+]
 
 # Times in seconds since 1970 have exceeded this since 1973.
-_LIKE_TIMES = 1e8
+LIKE_TIMES = 1e8
 _ROWS_AT_A_TIME = 1 << 13
 
 
@@ -89,11 +100,12 @@ def _check_values(path: Path, layout: Layout, edges: TextEdges) -> None:
         checks.append(("a weight that is not finite", ~np.isfinite(edges.weights)))
     for wrong, where in checks:
         if where.any():
-            line = _line_of_edge(path, layout, int(np.argmax(where)))
+            line = line_of_edge(path, layout, int(np.argmax(where)))
             raise BrokenFileError(f"line {line}: has {wrong}")
 
 
-def _line_of_edge(path: Path, layout: Layout, edge: int) -> int:
+def line_of_edge(path: Path, layout: Layout, edge: int) -> int:
+    """Returns the number of the line of an edge, from 1."""
     with open_text(path) as stream:
         numbers = (
             number
@@ -148,7 +160,7 @@ def check_counts(layout: Layout, edges: TextEdges, wanted: bool | None) -> int |
             elif names.dtype.kind == "i":
                 _check_first_edge(names[senders], names[receivers], edges.weights)
         return None
-    nodes, num_edges = _nodes_and_edges(layout.counts, senders.size)
+    nodes, num_edges = nodes_and_edges(layout.counts, senders.size)
     if num_edges not in (None, senders.size):
         raise BrokenFileError(
             f"its first line declares {num_edges} edges and {senders.size} follow. If it is not a "
@@ -163,7 +175,8 @@ def check_counts(layout: Layout, edges: TextEdges, wanted: bool | None) -> int |
     return None if named else nodes
 
 
-def _nodes_and_edges(counts: tuple[int, ...], num_edges: int) -> tuple[int | None, int | None]:
+def nodes_and_edges(counts: tuple[int, ...], num_edges: int) -> tuple[int | None, int | None]:
+    """The nodes and the edges that a line of counts declares, of a file of so many edges."""
     if len(counts) == 1:
         return (None, num_edges) if counts[0] == num_edges else (counts[0], None)
     return max(counts[:-1]), counts[-1]
@@ -172,17 +185,37 @@ def _nodes_and_edges(counts: tuple[int, ...], num_edges: int) -> tuple[int | Non
 def _check_first_edge(
     senders: np.ndarray, receivers: np.ndarray, weights: np.ndarray | None
 ) -> None:
-    first = [int(senders[0]), int(receivers[0])]
-    if weights is not None:
+    first = (int(senders[0]), int(receivers[0]))
+    rest = (senders[1:], receivers[1:])
+    smallest = min((int(ids.min()) for ids in rest if ids.size), default=0)
+    largest = max((int(ids.max()) for ids in rest if ids.size), default=0)
+    weight = None if weights is None else float(weights[0])
+    check_first_edge(first, weight, senders.size, smallest, largest)
+
+
+def check_first_edge(
+    first: tuple[int, int], weight: float | None, num_edges: int, smallest: int, largest: int
+) -> None:
+    """Refuses a first edge that may be a line of counts.
+
+    Args:
+        first: its ids.
+        weight: its weight, or None.
+        num_edges: edges of the file, the first included.
+        smallest, largest: ids of the other edges.
+
+    Raises:
+        AmbiguousFileError: the first edge may be a line of counts.
+    """
+    if weight is not None:
         # As in MatrixMarket: rows, columns, entries.
-        if first[0] != first[1] or not float(weights[0]).is_integer():
+        if first[0] != first[1] or not weight.is_integer():
             return
-        first = [first[0], int(weights[0])]
-    nodes, num_edges = first
-    if num_edges != senders.size - 1 or num_edges == 0:
+        first = (first[0], int(weight))
+    nodes, follow = first
+    if follow != num_edges - 1 or follow == 0:
         return
-    others = max(int(senders[1:].max()), int(receivers[1:].max()))
-    from_one = min(int(senders[1:].min()), int(receivers[1:].min())) > 0
+    others, from_one, num_edges = largest, smallest > 0, follow
     if others < nodes or (from_one and others == nodes):
         raise AmbiguousFileError(
             f"the first line holds {nodes} and {num_edges}: {num_edges} lines follow, with ids up "
@@ -243,8 +276,28 @@ def _check_unnamed_weights(
 ) -> None:
     if weights is None or columns.is_weight_named or columns.weight is None:
         return
+    are_whole = bool((weights == np.rint(weights)).all())
+    check_unnamed_weights(layout, columns, are_whole, bool((weights >= LIKE_TIMES).all()))
+
+
+def check_unnamed_weights(
+    layout: Layout, columns: EdgeColumns, are_whole: bool, are_like_times: bool
+) -> None:
+    """Refuses a third column without a name that may hold something else than weights.
+
+    Args:
+        layout: of the file.
+        columns: its columns.
+        are_whole: whether all weights are whole numbers.
+        are_like_times: whether all are as large as times in seconds.
+
+    Raises:
+        AmbiguousFileError: the column may hold types or times.
+    """
+    if columns.is_weight_named or columns.weight is None:
+        return
     looks_whole = layout.first_row[columns.weight].lstrip("+-").isdigit()
-    if (looks_whole and (weights == np.rint(weights)).all()) or (weights >= _LIKE_TIMES).all():
+    if (looks_whole and are_whole) or are_like_times:
         raise AmbiguousFileError(
             f"its third column is unnamed: {layout.first_row[columns.weight]!r} may be a weight, a "
             "time or a type. To ignore it, "
@@ -281,7 +334,7 @@ def _edges_of_cells(
     senders, receivers, weights = array("q"), array("q"), array("d")
 
     def place(edge: int) -> str:
-        return f"line {_line_of_edge(path, layout, edge)}"
+        return f"line {line_of_edge(path, layout, edge)}"
 
     with open_text(path) as stream:
         _skip(stream, layout.skipped)
@@ -348,8 +401,12 @@ def _weights(
 
 def _check_first_names(pairs: tuple[np.ndarray, np.ndarray], layout: Layout) -> None:
     first = [int(pairs[0][0]), int(pairs[1][0])]
-    if any(np.isin(first, ends[1:]).any() for ends in pairs):
-        return
+    if not any(np.isin(first, ends[1:]).any() for ends in pairs):
+        refuse_first_names(layout)
+
+
+def refuse_first_names(layout: Layout) -> NoReturn:
+    """Raises AmbiguousFileError: the first line, whose names no other has, may be a header."""
     shown = ", ".join(repr(cell) for cell in layout.first_row)
     raise AmbiguousFileError(
         f"its first line holds {shown}, which no other line does, so that these may be names of "

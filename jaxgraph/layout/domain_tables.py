@@ -11,14 +11,13 @@ import numpy as np
 
 from jaxgraph.layout.edge_tables import Side, edge_tables, halo_arrays
 from jaxgraph.layout.manifest import Arrays, Manifest
-from jaxgraph.layout.node_tables import edge_arrays
 from jaxgraph.layout.part_edges import outgoing_rows
-from jaxgraph.layout.survey import Survey
+from jaxgraph.layout.survey import OrderedParts
 
 __all__ = ["domain_arrays"]
 
 
-def domain_arrays(survey: Survey, part: int, manifest: Manifest) -> Arrays:
+def domain_arrays(survey: OrderedParts, part: int, manifest: Manifest) -> Arrays:
     """The edges that end in a part, and the rows that it sends.
 
     Args:
@@ -42,7 +41,7 @@ def domain_arrays(survey: Survey, part: int, manifest: Manifest) -> Arrays:
         Side(senders, place, edges.receiver_rows),
         edges.repetition,
     )
-    arrays |= edge_arrays(survey.graph, receivers.in_row_order(edges.edges))
+    arrays |= survey.edge_data(part, receivers.in_row_order(edges.edges))
     own = order.nodes_of(part)
     ids = np.zeros(manifest.sender_rows, order.nodes.dtype)
     ids[: len(own)] = own

@@ -10,7 +10,7 @@ from jaxgraph.graph import Graph
 from jaxgraph.partition.assignment import Partition
 from jaxgraph.partition.sorting import counting_argsort, index_dtype, smallest_unsigned
 
-__all__ = ["LocalOrder", "local_order"]
+__all__ = ["LocalOrder", "local_order", "order_of_nodes"]
 
 _EDGES_AT_A_TIME = 1 << 20
 """Small enough that the temporary arrays of these edges fit the cache."""
@@ -66,25 +66,48 @@ def local_order(graph: Graph, partition: Partition) -> LocalOrder:
     parts = partition.num_parts
     part = partition.assignment.astype(smallest_unsigned(parts - 1))
     receiver_part, edge_counts, on_boundary = _scan_edges(graph, part, parts)
+    edges = np.argsort(receiver_part, kind="stable").astype(index_dtype(graph.num_edges))
+    return order_of_nodes(part, on_boundary, edges, edge_counts, partition.rank)
 
+
+def order_of_nodes(
+    part: np.ndarray,
+    on_boundary: np.ndarray,
+    edges: np.ndarray,
+    edge_counts: np.ndarray,
+    rank: np.ndarray | None = None,
+) -> LocalOrder:
+    """Orders nodes by the part that owns them, where the edges are ordered already.
+
+    Args:
+      part: unsigned [nodes], the part of each node.
+      on_boundary: bool [nodes], whether a node has an edge to another part.
+      edges: int [edges], the edges by (part of the receiver, edge).
+      edge_counts: int [parts], the edges that end in each part.
+      rank: int [nodes], the rank of each node among those of its part; None: by id.
+
+    Returns:
+      The order.
+    """
+    parts, num_nodes = len(edge_counts), len(part)
     key = part.astype(smallest_unsigned(2 * parts - 1)) * 2 + ~on_boundary
-    if partition.rank is None:
+    if rank is None:
         nodes = np.argsort(key, kind="stable")
     else:
-        by_rank = counting_argsort(partition.rank, graph.num_nodes)
+        by_rank = counting_argsort(rank, num_nodes)
         nodes = by_rank[np.argsort(key[by_rank], kind="stable")]
     part_ptr = _pointers(np.bincount(part, minlength=parts))
-    row = np.empty(graph.num_nodes, np.int32)
-    row[nodes] = np.arange(graph.num_nodes) - part_ptr[part[nodes]]
-
-    edges = np.argsort(receiver_part, kind="stable")
+    nodes = nodes.astype(index_dtype(num_nodes))
+    row = np.empty(num_nodes, np.int32)
+    for own in np.split(nodes, part_ptr[1:-1]):
+        row[own] = np.arange(len(own), dtype=np.int32)
     return LocalOrder(
         part=part,
         row=row,
-        nodes=nodes.astype(index_dtype(graph.num_nodes)),
+        nodes=nodes,
         part_ptr=part_ptr,
         boundary=np.bincount(part[on_boundary], minlength=parts),
-        edges=edges.astype(index_dtype(graph.num_edges)),
+        edges=edges,
         edge_ptr=_pointers(edge_counts),
     )
 

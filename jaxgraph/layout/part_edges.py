@@ -17,7 +17,14 @@ from jaxgraph.layout.compressed_rows import CompressedRows, compress, concatenat
 from jaxgraph.layout.local_order import LocalOrder
 from jaxgraph.partition.sorting import counting_argsort, index_dtype
 
-__all__ = ["PartEdges", "incoming_edges", "outgoing_edges", "outgoing_rows", "repetitions"]
+__all__ = [
+    "PartEdges",
+    "incoming_edges",
+    "ordered_edges",
+    "outgoing_edges",
+    "outgoing_rows",
+    "repetitions",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +62,42 @@ def incoming_edges(
       The edges, in as many groups as there are parts.
     """
     edges = order.edges[order.edge_ptr[part] : order.edge_ptr[part + 1]]
-    key, key_ptr = _sender_keys(graph, order, part, edges)
-    by_key = counting_argsort(key, graph.num_nodes)
-    receiver_rows = order.row[graph.receivers[edges]][by_key]
+    return ordered_edges(
+        order,
+        part,
+        edges,
+        graph.senders[edges],
+        graph.receivers[edges],
+        one_group_of_receivers=one_group_of_receivers,
+    )
+
+
+def ordered_edges(
+    order: LocalOrder,
+    part: int,
+    edges: np.ndarray,
+    senders: np.ndarray,
+    receivers: np.ndarray,
+    *,
+    one_group_of_receivers: bool = False,
+) -> PartEdges:
+    """Orders the edges that end in a part.
+
+    Args:
+      order: the owners of nodes.
+      part: the part.
+      edges: int [edges of the part], their numbers, in the graph's order.
+      senders, receivers: int [edges of the part], their nodes.
+      one_group_of_receivers: whether the rows by receiver form a single group.
+
+    Returns:
+      The edges, in as many groups as there are parts.
+    """
+    key, key_ptr = _sender_keys(order, part, senders)
+    del senders
+    by_key = counting_argsort(key, len(order.part))
+    receiver_rows = order.row[receivers][by_key]
+    del receivers
     edges, key = edges[by_key], key[by_key]
     # The dtypes must agree: NumPy would otherwise convert all keys.
     edge_ptr = np.searchsorted(key, key_ptr.astype(key.dtype))
@@ -82,15 +122,14 @@ def incoming_edges(
 
 
 def _sender_keys(
-    graph: Graph, order: LocalOrder, part: int, edges: np.ndarray
+    order: LocalOrder, part: int, senders: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of the senders by (group, row), and where the numbers of each group start."""
     ring = (part - np.arange(order.num_parts)) % order.num_parts
     sizes = np.diff(order.part_ptr)
     key_ptr = np.concatenate([[0], np.cumsum(sizes[ring])])
-    first_key = np.empty(order.num_parts, index_dtype(graph.num_nodes))
+    first_key = np.empty(order.num_parts, index_dtype(len(order.part)))
     first_key[ring] = key_ptr[:-1]
-    senders = graph.senders[edges]
     return order.row[senders] + first_key[order.part[senders]], key_ptr
 
 

@@ -36,8 +36,10 @@ from jaxgraph.layout.part_files import (
 from jaxgraph.layout.shard_tables import PartSource
 from jaxgraph.written_file import UNFINISHED, alone_in, sync_folder, write_atomically
 
-__all__ = ["check_target", "write_source"]
+__all__ = ["WORK_FOLDER", "check_target", "write_source"]
 
+WORK_FOLDER = re.compile(r"work-[0-9a-f]{32}")
+"""The folder of a run that makes parts in steps, which goes once parts are written."""
 _MARK = b'"jaxgraph parts '
 _SHARED = "shared"
 _SYNCS_AT_A_TIME = 16
@@ -315,7 +317,7 @@ def _delete_leftovers(root: Path, keep: str) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    return bool(DATA_FOLDER.fullmatch(name) or UNFINISHED.fullmatch(name))
+    return any(kind.fullmatch(name) for kind in (DATA_FOLDER, WORK_FOLDER, UNFINISHED))
 
 
 def _holds_parts(root: Path) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxgraph.layout.compressed_rows import CompressedRows
 from jaxgraph.partition.sorting import run_starts
 
-__all__ = ["EdgeLengths", "RowLengths", "count_lengths", "join_lengths", "leaving"]
+__all__ = ["EdgeLengths", "RowLengths", "count_lengths", "join_lengths", "leaving", "stack_lengths"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -118,6 +118,22 @@ def count_lengths(tables: Sequence[CompressedRows], *, whole: bool = False) -> R
     groups, inverted = np.divmod(key[starts], largest + 1)
     return RowLengths(
         groups, largest - inverted, np.diff(starts, append=len(key)), len(tables), per_table
+    )
+
+
+def stack_lengths(several: Sequence[RowLengths]) -> RowLengths:
+    """Stacks the counts of tables that were counted one by one.
+
+    Args:
+      several: the counts, each of tables with the same number of groups.
+
+    Returns:
+      What `count_lengths` says of all tables together.
+    """
+    joined = join_lengths(several)
+    tables = sum(each.num_tables for each in several)
+    return dataclasses.replace(
+        joined, num_tables=tables, groups_per_table=several[0].groups_per_table
     )
 
 

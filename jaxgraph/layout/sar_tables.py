@@ -6,14 +6,13 @@ import numpy as np
 
 from jaxgraph.layout.edge_tables import Side, edge_tables, halo_arrays
 from jaxgraph.layout.manifest import Arrays, Manifest
-from jaxgraph.layout.node_tables import edge_arrays
 from jaxgraph.layout.part_edges import outgoing_edges
-from jaxgraph.layout.survey import Survey
+from jaxgraph.layout.survey import OrderedParts
 
 __all__ = ["sar_arrays"]
 
 
-def sar_arrays(survey: Survey, part: int, manifest: Manifest) -> Arrays:
+def sar_arrays(survey: OrderedParts, part: int, manifest: Manifest) -> Arrays:
     """The edges that end in a part, by the ring step of their senders, and those that leave it.
 
     Args:
@@ -30,7 +29,7 @@ def sar_arrays(survey: Survey, part: int, manifest: Manifest) -> Arrays:
     return arrays
 
 
-def _incoming_arrays(survey: Survey, part: int) -> Arrays:
+def _incoming_arrays(survey: OrderedParts, part: int) -> Arrays:
     order, edges = survey.order, survey.incoming[part]
     senders, receivers = edges.by_sender, edges.by_receiver
     # Senders of the first group are own rows; those of others are numbered within their halo.
@@ -42,7 +41,7 @@ def _incoming_arrays(survey: Survey, part: int) -> Arrays:
         Side(senders, numbers, edges.receiver_rows),
         edges.repetition,
     )
-    arrays |= edge_arrays(survey.graph, receivers.in_row_order(edges.edges))
+    arrays |= survey.edge_data(part, receivers.in_row_order(edges.edges))
     own = order.nodes_of(part)
     owner = (part - senders.groups()[own_senders:].astype(np.int64)) % survey.num_parts
     arrived = senders.rows[senders.halo_order()[own_senders:]]
@@ -54,7 +53,7 @@ def _incoming_arrays(survey: Survey, part: int) -> Arrays:
     return arrays
 
 
-def _outgoing_arrays(survey: Survey, part: int, manifest: Manifest) -> Arrays:
+def _outgoing_arrays(survey: OrderedParts, part: int, manifest: Manifest) -> Arrays:
     """The edges that leave a part, the rows that it sends along them, and their receivers."""
     order, parts = survey.order, survey.num_parts
     edges = outgoing_edges(survey.incoming, part)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,13 +18,36 @@ from jaxgraph.layout.feature_tables import FeatureEdges, feature_edges
 from jaxgraph.layout.halo import pair_counts
 from jaxgraph.layout.index_range import check_graph
 from jaxgraph.layout.local_order import LocalOrder, local_order
-from jaxgraph.layout.manifest import MODES
-from jaxgraph.layout.node_tables import global_degrees
+from jaxgraph.layout.manifest import MODES, Arrays
+from jaxgraph.layout.node_tables import edge_arrays, global_degrees
 from jaxgraph.layout.part_edges import PartEdges, incoming_edges
 from jaxgraph.layout.row_lengths import EdgeLengths, count_lengths
 from jaxgraph.partition.assignment import Partition
 
-__all__ = ["Survey", "survey"]
+__all__ = ["OrderedParts", "Survey", "survey"]
+
+
+class OrderedParts(Protocol):
+    """The ordered edges of all parts, in memory or in files: tables of a part need no more."""
+
+    @property
+    def order(self) -> LocalOrder:
+        """The owners of nodes."""
+        ...
+
+    @property
+    def incoming(self) -> Sequence[PartEdges]:
+        """The edges that end in each part."""
+        ...
+
+    @property
+    def num_parts(self) -> int:
+        """The number of parts."""
+        ...
+
+    def edge_data(self, part: int, edges: np.ndarray) -> Arrays:
+        """The user's data of some edges that end in a part, by name."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,6 +84,10 @@ class Survey:
     def has_repetitions(self) -> bool:
         """True where some edges are equal."""
         return any(edges.repetition is not None for edges in self.incoming)
+
+    def edge_data(self, part: int, edges: np.ndarray) -> Arrays:
+        """The user's data of some edges, arrays [edges, ...] by name."""
+        return edge_arrays(self.graph, edges)
 
     @functools.cached_property
     def features(self) -> tuple[FeatureEdges, ...] | None:

@@ -19,7 +19,7 @@ from jaxgraph.kinds import check_graph, kind_of
 from jaxgraph.partition.assignment import Partition
 from jaxgraph.partition.node_cost import NodeCost, checked_node_cost
 
-__all__ = ["PartitionReport", "count_halo_pairs", "report"]
+__all__ = ["PartitionReport", "count_halo_pairs", "report", "report_of_counts"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,15 +110,38 @@ def report(
     edge_cut = int(np.count_nonzero(crossing))
     edges = np.bincount(receiver_parts, minlength=num_parts)
     halo_pairs = _halo_pairs(graph.senders[crossing], receiver_parts[crossing], owner, num_parts)
-    halo_rows = halo_pairs.sum(axis=1)
-    halo_total = int(halo_rows.sum())
-    nodes = partition.counts()
     trained = owner[:0] if graph.train_mask is None else owner[graph.train_mask]
     labelled = np.bincount(trained, minlength=num_parts)
     costs = None if cost is None else cost.of_parts(owner, halo_pairs)
+    return report_of_counts(
+        partition.method, partition.counts(), edges, labelled, halo_pairs, edge_cut, costs
+    )
+
+
+def report_of_counts(
+    method: str,
+    nodes: np.ndarray,
+    edges: np.ndarray,
+    labelled: np.ndarray,
+    halo_pairs: np.ndarray,
+    edge_cut: int,
+    costs: np.ndarray | None = None,
+) -> PartitionReport:
+    """Makes the report of a partition that was counted elsewhere.
+
+    Args:
+        method, nodes, edges, labelled, halo_pairs, edge_cut: as ``PartitionReport`` holds them.
+        costs: float64 [P], the predicted cost of each part, or None.
+
+    Returns:
+        The report.
+    """
+    num_parts, num_nodes = len(nodes), int(nodes.sum())
+    halo_rows = halo_pairs.sum(axis=1)
+    halo_total = int(halo_rows.sum())
     slots = num_parts * (num_parts - 1) * int(halo_pairs.max())
     return PartitionReport(
-        method=partition.method,
+        method=method,
         num_parts=num_parts,
         nodes=nodes,
         edges=edges,
@@ -126,9 +149,9 @@ def report(
         halo_rows=halo_rows,
         halo_pairs=halo_pairs,
         edge_cut=edge_cut,
-        edge_cut_share=edge_cut / max(graph.num_edges, 1),
+        edge_cut_share=edge_cut / max(int(edges.sum()), 1),
         halo_total=halo_total,
-        replication=(graph.num_nodes + halo_total) / graph.num_nodes,
+        replication=(num_nodes + halo_total) / num_nodes,
         node_balance=_max_over_mean(nodes),
         edge_balance=_max_over_mean(edges),
         label_balance=_max_over_mean(labelled),

@@ -1,0 +1,243 @@
+"""Features, labels and masks of nodes: read in blocks, checked, and cut by part."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from jaxgraph import transforms
+from jaxgraph.external.file_rows import FileRows, npy_rows
+from jaxgraph.external.limits import Amounts
+from jaxgraph.external.work import GrowingFiles, Work
+from jaxgraph.graph import Graph
+from jaxgraph.graph_arrays import check_masked_nodes_labelled, check_masks_disjoint
+from jaxgraph.layout.local_order import LocalOrder
+from jaxgraph.partition.sorting import inverse_permutation
+
+__all__ = ["ArrayRows", "NodeFiles", "Rows", "node_data_of", "row_bytes", "split_nodes"]
+
+NODES = "nodes"
+_MASKS = ("train_mask", "val_mask", "test_mask")
+_FILES = ("nodes", "labels", *_MASKS, "ids")
+
+
+class Rows(Protocol):
+    """An array with a row per node, which is read in blocks."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Its dtype."""
+        ...
+
+    def read(self, first: int, stop: int) -> np.ndarray:
+        """The rows from `first` to before `stop`."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ArrayRows:
+    """Rows of an array in memory.
+
+    Attributes:
+      array: [rows, ...].
+    """
+
+    array: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Its dtype."""
+        return self.array.dtype
+
+    def read(self, first: int, stop: int) -> np.ndarray:
+        """The rows from `first` to before `stop`."""
+        return self.array[first:stop]
+
+
+def node_data_of(folder: Path) -> dict[str, FileRows]:
+    """Finds the files of a folder of node data.
+
+    Args:
+      folder: of ``.npy`` files.
+
+    Returns:
+      Their rows by name, "ids" among them.
+
+    Raises:
+      ValueError: there is no such folder, a file has an unknown name or is broken, or their numbers
+        of rows differ.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"node_data: there is no folder {folder}; expected one of .npy files")
+    found = {}
+    for path in sorted(folder.glob("*.npy")):
+        if path.stem not in _FILES:
+            raise ValueError(
+                f"node_data: {path} has an unknown name; expected "
+                f"{', '.join(f'{name}.npy' for name in _FILES)}"
+            )
+        rows, fortran = npy_rows(path)
+        if fortran and len(rows.shape) > 1:
+            raise ValueError(
+                f"node_data: {path} is stored by column; write it again with "
+                "np.save(path, np.ascontiguousarray(array))"
+            )
+        found[path.stem] = rows
+    if len({len(rows) for rows in found.values()}) != 1:
+        shown = ", ".join(f"{len(rows)} of {name}" for name, rows in found.items()) or "no files"
+        raise ValueError(
+            f"node_data: {folder} holds {shown}; expected one row for each node in all"
+        )
+    return found
+
+
+def row_bytes(arrays: Mapping[str, Rows]) -> int:
+    """Bytes of a node's row in all arrays, as they are stored."""
+    return sum(4 * int(np.prod(rows.shape[1:])) for rows in arrays.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class NodeFiles:
+    """The arrays of the nodes of each part, by ascending id, in files.
+
+    Attributes:
+      folder: of the files.
+      kinds: shape of a row and dtype of each array by name.
+      facts: num_classes, splits, train_class_counts, labelled (training nodes of each part).
+    """
+
+    folder: Path
+    kinds: Mapping[str, tuple[tuple[int, ...], np.dtype]]
+    facts: Mapping[str, Any]
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether a node has several labels."""
+        return len(self.kinds.get("labels", ((), None))[0]) == 1
+
+    def arrays(self, order: LocalOrder, part: int) -> dict[str, np.ndarray]:
+        """The arrays of the nodes of a part, in the order of its rows."""
+        nodes = order.nodes_of(part)
+        place = inverse_permutation(np.argsort(nodes, kind="stable"))
+        found = {}
+        for name, (rest, dtype) in self.kinds.items():
+            path = self.folder / f"{part:04d}-{name}"
+            path.touch()
+            values = FileRows(path, dtype, (len(nodes), *rest)).read(0, len(nodes))
+            found[name] = values[place]
+        return found
+
+
+def split_nodes(
+    work: Work,
+    arrays: Mapping[str, Rows],
+    part: np.ndarray,
+    num_parts: int,
+    amounts: Amounts,
+    *,
+    normalize: bool,
+    on_progress: Callable[[int, int], object],
+) -> NodeFiles:
+    """Writes the rows of every node to the file of its part.
+
+    Args:
+      work: the folder of the run.
+      arrays: [num_nodes, ...] by the names of fields of `Graph`.
+      part: the part of each node.
+      num_parts: number of parts.
+      amounts: bytes that are read at once.
+      normalize: whether each node's features are divided by their sum.
+      on_progress: called with the nodes that are done, and all.
+
+    Returns:
+      The files.
+
+    Raises:
+      ValueError: an array does not fit a graph, as `Graph` says.
+    """
+    files = GrowingFiles(work, NODES)
+    done, kinds = files.facts.get("nodes", 0), files.facts.get("kinds", {})
+    facts = files.facts.get("facts", {"labelled": [0] * num_parts, "splits": {}})
+    step = amounts.rows(2 * row_bytes(arrays)) if arrays else len(part)
+    for first in range(done, len(part) if arrays else 0, step):
+        stop = min(first + step, len(part))
+        block = {name: rows.read(first, stop) for name, rows in arrays.items()}
+        try:
+            block = _checked(block, stop - first, normalize=normalize)
+        except ValueError as error:
+            raise ValueError(f"nodes {first} to {stop - 1}: {error}") from error
+        own = part[first:stop]
+        by_part = np.argsort(own, kind="stable")
+        counts = np.bincount(own, minlength=num_parts)
+        for name, values in block.items():
+            pieces = np.split(values[by_part], np.cumsum(counts)[:-1])
+            for index in np.flatnonzero(counts):
+                files.add(f"{index:04d}-{name}", pieces[index])
+            kinds[name] = [list(values.shape[1:]), values.dtype.str]
+        facts = _counted(facts, block, own)
+        files.record(nodes=stop, kinds=kinds, facts=facts)
+        on_progress(stop, len(part))
+    files.record(done=True)
+    empty = [name for name in _MASKS if name in arrays and not facts["splits"].get(name[:-5])]
+    if empty:
+        raise ValueError(f"{empty[0]}: selects no node; leave the file out")
+    shapes = {name: (tuple(rest), np.dtype(dtype)) for name, (rest, dtype) in kinds.items()}
+    return NodeFiles(files.folder, shapes, facts)
+
+
+def _checked(
+    block: Mapping[str, np.ndarray], count: int, *, normalize: bool
+) -> dict[str, np.ndarray]:
+    """The rows of some nodes as a graph stores them."""
+    nothing = np.zeros(0, np.int32)
+    masks = {name: values for name, values in block.items() if name in _MASKS}
+    others: dict[str, Any] = {name: block[name] for name in block if name not in masks}
+    graph = Graph(nothing, nothing, count, **others)
+    if normalize and graph.nodes is not None:
+        graph = transforms.normalize_features(graph)
+    for name, mask in masks.items():
+        if mask.dtype != bool or mask.shape != (count,):
+            raise ValueError(
+                f"{name}: got {mask.dtype} {list(mask.shape)}; expected bool [num_nodes]"
+            )
+    check_masks_disjoint(masks)
+    check_masked_nodes_labelled(masks, graph.labels)
+    return {name: getattr(graph, name) for name in others} | masks
+
+
+def _counted(
+    facts: Mapping[str, Any], block: Mapping[str, np.ndarray], part: np.ndarray
+) -> dict[str, Any]:
+    """The facts of all nodes up to and with a block."""
+    facts = dict(facts)
+    splits, labels = dict(facts["splits"]), block.get("labels")
+    for name in _MASKS:
+        if name in block:
+            splits[name[:-5]] = splits.get(name[:-5], 0) + int(block[name].sum())
+    if labels is not None:
+        classes = labels.shape[1] if labels.ndim == 2 else int(labels.max()) + 1
+        facts["num_classes"] = max(facts.get("num_classes", 0), classes)
+    if "train_mask" in block:
+        trained = block["train_mask"]
+        labelled = np.bincount(part[trained], minlength=len(facts["labelled"]))
+        facts["labelled"] = (np.asarray(facts["labelled"]) + labelled).tolist()
+        if labels is not None and labels.ndim == 1:
+            before = np.asarray(facts.get("train_class_counts", []), np.int64)
+            now = np.bincount(labels[trained & (labels >= 0)], minlength=len(before))
+            now[: len(before)] += before
+            facts["train_class_counts"] = now.tolist()
+    return facts | {"splits": splits}

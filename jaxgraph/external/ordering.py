@@ -1,0 +1,214 @@
+"""The fourth step: degrees and order of nodes, and a file of the compressed rows of each part."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from jaxgraph.external.splitting import Buckets
+from jaxgraph.external.work import GrowingFiles, Work
+from jaxgraph.layout.compressed_rows import CompressedRows
+from jaxgraph.layout.local_order import LocalOrder, order_of_nodes
+from jaxgraph.layout.part_edges import PartEdges, ordered_edges
+from jaxgraph.layout.row_lengths import EdgeLengths, RowLengths, count_lengths, stack_lengths
+from jaxgraph.partition.sorting import index_dtype
+
+__all__ = ["NodeFacts", "OrderedFiles", "count_nodes", "order_parts"]
+
+ORDER = "order"
+_ALIGNMENT = 64
+_SIDES = ("by_sender", "by_receiver")
+_LENGTHS = ("groups", "lengths", "rows")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NodeFacts:
+    """What edges say of nodes.
+
+    Attributes:
+      degrees: arrays [nodes] by name, as `global_degrees` makes them.
+      order: the owners of nodes.
+      edge_cut: edges between different parts.
+      mean_log_degree: of the graph.
+    """
+
+    degrees: Mapping[str, np.ndarray]
+    order: LocalOrder
+    edge_cut: int
+    mean_log_degree: float
+
+
+def count_nodes(buckets: Buckets, part: np.ndarray, chunk: int) -> NodeFacts:
+    """Counts degrees, and orders nodes by the part that owns them.
+
+    Args:
+      buckets: the edges by part.
+      part: unsigned [nodes], the part of each node.
+      chunk: edges that are read at once.
+    """
+    nodes, edge_cut = len(part), 0
+    in_degree, on_boundary = np.zeros(nodes, np.int32), np.zeros(nodes, bool)
+    missing = np.ones(nodes, bool)
+    weighted = np.zeros(nodes) if "edge_weight" in buckets.data else None
+    for index, count in enumerate(buckets.counts):
+        for first in range(0, count, chunk):
+            ends = (buckets.rows(index, each) for each in ("senders", "receivers"))
+            senders, receivers = (rows.read(first, first + chunk) for rows in ends)
+            np.add.at(in_degree, receivers, 1)
+            missing[senders[senders == receivers]] = False
+            cut = part[senders] != index
+            on_boundary[senders[cut]] = True
+            on_boundary[receivers[cut]] = True
+            edge_cut += int(np.count_nonzero(cut))
+            if weighted is not None:
+                # One addition after the other, in the order of `numpy.bincount`.
+                weights = buckets.rows(index, "edge_weight").read(first, first + chunk)
+                np.add.at(weighted, receivers, weights.astype(np.float64))
+    logarithms = in_degree.astype(np.float64)
+    mean = float(np.log1p(logarithms, out=logarithms).mean())
+    del logarithms
+    degrees = {"in_degree": in_degree.astype(np.float32), "missing_self_loop": missing}
+    if weighted is not None:
+        degrees["weighted_in_degree"] = weighted
+    counts = np.asarray(buckets.counts, np.int64)
+    order = order_of_nodes(part, on_boundary, np.zeros(0, np.int32), counts)
+    return NodeFacts(degrees, order, edge_cut, mean)
+
+
+def order_parts(
+    work: Work,
+    buckets: Buckets,
+    order: LocalOrder,
+    mode: str,
+    on_progress: Callable[[int, int], object],
+) -> OrderedFiles:
+    """Orders the edges of each part, one after the other, and keeps the result in files.
+
+    Args:
+      work: the folder of the run.
+      buckets: the edges by part.
+      order: the owners of nodes.
+      mode: "sar" or "domain".
+      on_progress: called with the parts that are done, and all.
+
+    Returns:
+      The ordered edges.
+    """
+    files, whole = GrowingFiles(work, ORDER), mode == "domain"
+    described = files.facts.get("parts", [])
+    for part in range(len(described), order.num_parts):
+        count = buckets.counts[part]
+        edges = ordered_edges(
+            order,
+            part,
+            np.arange(count, dtype=index_dtype(count)),
+            buckets.read(part, "senders"),
+            buckets.read(part, "receivers"),
+            one_group_of_receivers=whole,
+        )
+        arrays = dict(_arrays(edges, whole=whole))
+        del edges
+        described = [*described, _appended(files, f"{part:04d}", arrays)]
+        files.record(parts=described)
+        on_progress(part + 1, order.num_parts)
+    files.record(done=True)
+    return OrderedFiles(files.folder, tuple(described))
+
+
+def _arrays(edges: PartEdges, *, whole: bool) -> Iterator[tuple[str, np.ndarray]]:
+    for name in ("edges", "sender_rows", "receiver_rows", "repetition"):
+        if getattr(edges, name) is not None:
+            yield name, getattr(edges, name)
+    for side in _SIDES:
+        rows = getattr(edges, side)
+        for field in dataclasses.fields(CompressedRows):
+            if getattr(rows, field.name) is not None:
+                yield f"{side}/{field.name}", getattr(rows, field.name)
+        lengths = count_lengths([rows], whole=whole and side == "by_sender")
+        for name in _LENGTHS:
+            yield f"{side}/lengths/{name}", getattr(lengths, name)
+
+
+def _appended(files: GrowingFiles, name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Appends arrays to one file, and describes where each stands."""
+    described, offset = {}, 0
+    for each, values in arrays.items():
+        described[each] = [offset, values.dtype.str, list(values.shape)]
+        files.add(name, values)
+        padding = -values.nbytes % _ALIGNMENT
+        files.add(name, np.zeros(padding, np.uint8))
+        offset += values.nbytes + padding
+    return described
+
+
+@dataclasses.dataclass(frozen=True)
+class OrderedFiles(Sequence[PartEdges]):
+    """The ordered edges of all parts in files, which are mapped when asked for.
+
+    Attributes:
+      folder: of a file for each part.
+      parts: for each part: offset, dtype and shape of each array.
+    """
+
+    folder: Path
+    parts: tuple[Mapping[str, Any], ...]
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    @overload
+    def __getitem__(self, index: int) -> PartEdges: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[PartEdges]: ...
+    def __getitem__(self, index: int | slice) -> PartEdges | Sequence[PartEdges]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(len(self))[index]]
+        arrays = self._mapped(range(len(self))[index])
+        sides = [_rows(arrays, side) for side in _SIDES]
+        edges, repetition = arrays["edges"], arrays.get("repetition")
+        return PartEdges(
+            edges, arrays["sender_rows"], arrays["receiver_rows"], repetition, sides[0], sides[1]
+        )
+
+    @property
+    def has_repetitions(self) -> bool:
+        """True where some edges are equal."""
+        return any("repetition" in part for part in self.parts)
+
+    def pointers(self, side: str) -> list[np.ndarray]:
+        """Where the rows of each group start, of each part."""
+        return [self._mapped(part)[f"{side}/pointers"].copy() for part in range(len(self))]
+
+    def lengths(self, mode: str) -> EdgeLengths:
+        """The row lengths of all parts."""
+        return EdgeLengths(self._lengths("by_receiver", mode), self._lengths("by_sender", mode))
+
+    def _lengths(self, side: str, mode: str) -> RowLengths:
+        groups = 1 if mode == "domain" else len(self)
+        found = []
+        for part in range(len(self)):
+            arrays = self._mapped(part)
+            values = {x: arrays[f"{side}/lengths/{x}"].copy() for x in _LENGTHS}
+            found.append(RowLengths(**values, num_tables=1, groups_per_table=groups))
+        return stack_lengths(found)
+
+    def _mapped(self, part: int) -> dict[str, np.ndarray]:
+        # One map for each part: a process may have a thousand open files.
+        data = np.memmap(self.folder / f"{part:04d}", np.uint8, "r").view(np.ndarray)
+        found = {}
+        for name, (offset, dtype, shape) in self.parts[part].items():
+            size = math.prod(shape) * np.dtype(dtype).itemsize
+            found[name] = data[offset : offset + size].view(dtype).reshape(shape)
+        return found
+
+
+def _rows(arrays: Mapping[str, np.ndarray], side: str) -> CompressedRows:
+    rows, starts, pointers, edge_ptr = (
+        arrays[f"{side}/{name}"] for name in ("rows", "starts", "pointers", "edge_ptr")
+    )
+    return CompressedRows(rows, starts, pointers, arrays.get(f"{side}/edges"), edge_ptr)

@@ -1,0 +1,266 @@
+"""Parts that are cut from files equal those of the graph in memory, file by file."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from jaxgraph import datasets, transforms
+from jaxgraph.external import Request, partition_file
+from jaxgraph.graph import Graph
+from jaxgraph.graph_facts import facts_of
+from jaxgraph.parallel import write_parts
+from jaxgraph.partition import Partition, partition, report
+from tests.external.folders import SMALL, contents, in_small_chunks
+
+NODES, EDGES = 150, 1100
+FULL = pytest.mark.full
+
+
+@pytest.fixture(autouse=True)
+def many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_small_chunks(monkeypatch)
+
+
+def pairs(seed: int = 0, nodes: int = NODES, edges: int = EDGES) -> np.ndarray:
+    """A power law with self-loops, repeated edges and nodes without edges."""
+    rng = np.random.default_rng(seed)
+    senders = np.minimum((rng.pareto(0.8, edges) * 3).astype(np.int64), nodes - 1)
+    receivers = rng.integers(0, nodes, edges)
+    found = np.stack([senders, receivers], axis=1)
+    found[100:130] = found[10:40]
+    found[::97, 0] = found[::97, 1]
+    return found
+
+
+def write_edges(path: Path, table: dict[str, Any]) -> Path:
+    """Writes columns in the format of the suffix."""
+    frame = pl.DataFrame(table)
+    if path.suffix == ".npy":
+        np.save(path, frame.to_numpy())
+    elif path.suffix == ".parquet":
+        frame.write_parquet(path, row_group_size=200)
+    elif path.suffix == ".gz":
+        path.write_bytes(gzip.compress(frame.write_csv().encode()))
+    elif path.suffix == ".txt":
+        lines = frame.write_csv(include_header=False, separator="\t").splitlines()
+        path.write_text("# a comment\n" + "\n".join([*lines[:9], "", "% another", *lines[9:]]))
+    else:
+        frame.write_csv(path)
+    return path
+
+
+def assert_same(graph: Graph, parts: Partition, request: Request, tmp_path: Path) -> None:
+    expected = write_parts(
+        graph,
+        parts,
+        tmp_path / "memory",
+        request.mode,
+        facts=facts_of(graph, normalized=request.normalize),
+    )
+    found = partition_file(request, tmp_path / "files", memory_limit="1GB")
+    assert contents(found.folder) == contents(expected)
+    quality = dataclasses.replace(found.report, method=parts.method)
+    assert quality.to_dict() == report(graph, parts).to_dict()
+    assert sorted(path.name[:5] for path in (tmp_path / "files").iterdir()) == ["data-", "manif"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".txt", ".parquet", ".npy"])
+@pytest.mark.parametrize("mode", ["sar", pytest.param("domain", marks=FULL)])
+def test_every_format_gives_the_parts_of_the_graph(suffix: str, mode: str, tmp_path: Path):
+    ends = pairs()
+    path = write_edges(tmp_path / f"graph{suffix}", {"source": ends[:, 0], "target": ends[:, 1]})
+    graph = datasets.read_edge_list(path)
+    request = Request(source=path, num_parts=3, mode=mode)
+    assert_same(graph, partition(graph, 3, "hash"), request, tmp_path)
+
+
+@pytest.mark.parametrize("shape", ["columns", "rows", "fortran"])
+def test_npy_in_every_order(shape: str, tmp_path: Path):
+    ends = pairs(1).astype(np.int32)
+    stored = {"columns": ends, "rows": ends.T.copy(), "fortran": np.asfortranarray(ends)}[shape]
+    np.save(tmp_path / "graph.npy", stored)
+    graph = datasets.read_edge_list(tmp_path / "graph.npy")
+    request = Request(source=tmp_path / "graph.npy", num_parts=4)
+    assert_same(graph, partition(graph, 4, "hash"), request, tmp_path)
+
+
+@pytest.mark.parametrize("method", ["equal-vertices", "equal-edges", "given", "hash"])
+def test_every_method_and_mode_domain(method: str, tmp_path: Path):
+    path = write_edges(tmp_path / "graph.csv", {"u": pairs(2)[:, 0], "v": pairs(2)[:, 1]})
+    graph = datasets.read_edge_list(path)
+    if method == "given":
+        # The last part has no node.
+        assignment = np.random.default_rng(0).integers(0, 3, graph.num_nodes)
+        np.save(tmp_path / "assignment.npy", assignment)
+        parts = Partition.from_assignment(assignment, 4)
+    else:
+        parts = partition(graph, 4, method, seed=5)
+    given = tmp_path / "assignment.npy" if method == "given" else None
+    request = Request(
+        source=path, num_parts=4, method=method, assignment=given, seed=5, mode="domain"
+    )
+    assert_same(graph, parts, request, tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("kind", ["names", "sparse"])
+def test_names_and_sparse_ids_keep_their_map(
+    suffix: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    in_small_chunks(monkeypatch, dataclasses.replace(SMALL, edges=1000, block=30_000))
+    rng = np.random.default_rng(3)
+    ids = rng.choice(10**12, NODES, replace=False)
+    names = ids if kind == "sparse" else np.array([f"node {i} ü" for i in ids])
+    # More lines than names are numbered at once.
+    ends = np.concatenate([pairs(seed) for seed in range(9)])
+    table = {"source": names[ends[:, 0]], "target": names[ends[:, 1]]}
+    path = write_edges(tmp_path / f"graph{suffix}", table)
+    relabel = True if kind == "sparse" else None
+    graph = datasets.read_edge_list(path, relabel=relabel)
+    request = Request(source=path, num_parts=3, relabel=relabel)
+    assert_same(graph, partition(graph, 3, "hash"), request, tmp_path)
+    found = partition_file(request, tmp_path / "again", memory_limit="1GB").folder.node_names()
+    assert found is not None and graph.node_names is not None
+    assert np.array_equal(found, graph.node_names)
+
+
+def test_weights_are_kept_and_dropped(tmp_path: Path):
+    ends = pairs(4)
+    weights = np.random.default_rng(4).random(EDGES)
+    path = write_edges(
+        tmp_path / "graph.csv", {"src": ends[:, 0], "dst": ends[:, 1], "weight": weights}
+    )
+    graph = datasets.read_edge_list(path)
+    assert graph.edge_weight is not None
+    parts = partition(graph, 2, "hash")
+    assert_same(graph, parts, Request(source=path, num_parts=2), tmp_path)
+    (tmp_path / "without").mkdir()
+    dropped = Request(source=path, num_parts=2, ignore_edge_data=True)
+    assert_same(graph.replace(edge_weight=None), parts, dropped, tmp_path / "without")
+
+
+def test_undirected_adds_reverses_and_removes_repeats(tmp_path: Path):
+    path = write_edges(tmp_path / "graph.npy", {"u": pairs(5)[:, 0], "v": pairs(5)[:, 1]})
+    graph = transforms.to_undirected(datasets.read_edge_list(path))
+    request = Request(source=path, num_parts=3, undirected=True)
+    assert_same(graph, partition(graph, 3, "hash"), request, tmp_path)
+
+
+def node_arrays(nodes: int, seed: int = 6) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    split = rng.integers(0, 4, nodes)
+    return {
+        "nodes": rng.random((nodes, 7)),
+        "labels": rng.integers(0, 5, nodes),
+        "train_mask": split == 0,
+        "val_mask": split == 1,
+        "test_mask": split == 2,
+    }
+
+
+def save(folder: Path, arrays: dict[str, np.ndarray]) -> Path:
+    folder.mkdir()
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    return folder
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_features_labels_and_masks_come_from_files(normalize: bool, tmp_path: Path):
+    ends, arrays = pairs(6), node_arrays(NODES + 5)
+    path = write_edges(tmp_path / "graph.npy", {"u": ends[:, 0], "v": ends[:, 1]})
+    graph = Graph.from_edges(ends[:, 0], ends[:, 1], **arrays, name="graph")
+    if normalize:
+        graph = transforms.normalize_features(graph)
+    request = Request(
+        source=path, num_parts=3, node_data=save(tmp_path / "data", arrays), normalize=normalize
+    )
+    assert_same(graph, partition(graph, 3, "hash"), request, tmp_path)
+
+
+def test_several_labels_and_features_of_degrees(tmp_path: Path):
+    ends = pairs(7)
+    path = write_edges(tmp_path / "graph.npy", {"u": ends[:, 0], "v": ends[:, 1]})
+    labels = np.random.default_rng(7).integers(0, 2, (NODES, 3)).astype(float)
+    labels[4, 1] = np.nan
+    graph = Graph.from_edges(ends[:, 0], ends[:, 1], labels=labels, name="graph")
+    graph = transforms.degree_features(graph)
+    request = Request(
+        source=path,
+        num_parts=2,
+        node_data=save(tmp_path / "data", {"labels": labels}),
+        degree_features=True,
+    )
+    assert_same(graph, partition(graph, 2, "hash"), request, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["names", "numbers"])
+def test_given_ids_order_the_rows_of_node_data(kind: str, tmp_path: Path):
+    """`from_pandas(frame, node_names=ids)` of the same, with nodes that no edge has."""
+    rng = np.random.default_rng(8)
+    ids = rng.choice(10**9, NODES + 4, replace=False)
+    ids = ids if kind == "numbers" else np.array([f"n{i}" for i in ids])
+    ends, arrays = pairs(8), node_arrays(len(ids))
+    table = {"source": ids[ends[:, 0]], "target": ids[ends[:, 1]]}
+    path = write_edges(tmp_path / "graph.csv", table)
+    graph = datasets.from_pandas(pd.DataFrame(table), node_names=ids, name="graph")
+    graph = graph.replace(**arrays)
+    assert graph.num_nodes == len(ids)
+    folder = save(tmp_path / "data", {**arrays, "ids": ids})
+    request = Request(source=path, num_parts=3, node_data=folder)
+    assert_same(graph, partition(graph, 3, "hash"), request, tmp_path)
+
+
+@pytest.mark.parametrize("form", ["text", "binary"])
+@pytest.mark.parametrize("undirected", [False, True])
+def test_folders_of_the_open_graph_benchmark(form: str, undirected: bool, tmp_path: Path):
+    folder = ogb_folder(tmp_path / "ogbn_small", form)
+    graph = datasets.read_ogb_folder(folder, undirected=False)
+    if undirected:
+        graph = transforms.to_undirected(graph.replace(edges=None))
+    request = Request(
+        source=folder, num_parts=3, undirected=undirected, ignore_edge_data=undirected
+    )
+    assert_same(graph, partition(graph, 3, "hash"), request, tmp_path)
+
+
+def ogb_folder(folder: Path, form: str) -> Path:
+    """A small folder in either form, with features of nodes and edges."""
+    rng, raw, split = np.random.default_rng(9), folder / "raw", folder / "split" / "time"
+    raw.mkdir(parents=True)
+    split.mkdir(parents=True)
+    ends, features, of_edges = pairs(9), rng.random((NODES, 5)), rng.random((EDGES, 2))
+    labels = np.where(rng.random(NODES) < 0.1, np.nan, rng.integers(0, 4, NODES))[:, None]
+    known = np.flatnonzero(~np.isnan(labels[:, 0]))
+
+    def text(path: Path, values: np.ndarray) -> None:
+        lines = "\n".join(",".join(map(repr, row)) for row in values.tolist())
+        path.write_bytes(gzip.compress(lines.encode()))
+
+    for name, some in zip(("train", "valid", "test"), np.array_split(known, 3), strict=True):
+        text(split / f"{name}.csv.gz", some[:, None])
+    if form == "binary":
+        np.savez_compressed(
+            raw / "data.npz",
+            edge_index=ends.T,
+            node_feat=features.astype(np.float32),
+            edge_feat=of_edges.astype(np.float32),
+            num_nodes_list=np.array([NODES]),
+            num_edges_list=np.array([EDGES]),
+        )
+        np.savez_compressed(raw / "node-label.npz", node_label=labels)
+        return folder
+    for name, values in {"edge": ends, "node-feat": features, "edge-feat": of_edges}.items():
+        text(raw / f"{name}.csv.gz", values)
+    for name, count in {"node": NODES, "edge": EDGES}.items():
+        text(raw / f"num-{name}-list.csv.gz", np.array([[count]]))
+    text(raw / "node-label.csv.gz", labels)
+    return folder
