@@ -11,8 +11,8 @@ from jaxgraph.cli.train import TrainOptions
 from jaxgraph.nn.layer import NORMS
 from jaxgraph.ops.core.choice import PREFERENCE
 
-UNLIMITED = ("dataset", "memory_limit", "option", "weight_column")
-"""Options checked by the registry of data sets, the reader of the file, or the reader of bytes."""
+UNLIMITED = ("coordinator", "dataset", "memory_limit", "option", "weight_column")
+"""Options checked by the registry of data sets, or by readers of files, of bytes or of addresses."""
 
 
 @dataclass(frozen=True, kw_only=True)
