@@ -24,7 +24,7 @@ from tests.launch.runs import (
 )
 from tests.tolerance import assert_close
 
-STEP_TIMEOUT = 10.0
+STEP_TIMEOUT = 15.0
 NODES = 120
 
 
