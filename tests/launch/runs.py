@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from typer.testing import CliRunner
@@ -63,10 +65,22 @@ def losses(path: Path) -> list[float]:
     return json.loads(path.read_text())["history"]["loss"]
 
 
-def wait_for(log: Path, text: str) -> None:
-    """Waits until the log of a process holds a text."""
+@contextmanager
+def launched(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """A run of `jaxgraph launch` that does not outlive its test."""
+    run = launch(*arguments, **environment)
+    try:
+        yield run
+    finally:
+        run.kill()
+        run.communicate()
+
+
+def wait_for(run: subprocess.Popen[str], log: Path, text: str) -> None:
+    """Waits until the log of a process of a run holds a text."""
     until = time.monotonic() + SECONDS
     while not log.exists() or text not in log.read_text():
+        assert run.poll() is None, run.communicate()
         assert time.monotonic() < until, f"no {text!r} in {log}"
         time.sleep(0.05)
 

@@ -14,9 +14,11 @@ from tests.launch.runs import (
     LONG,
     MODEL,
     QUICK,
+    SECONDS,
     children_of,
     in_this_process,
     launch,
+    launched,
     losses,
     partitioned,
     succeeded,
@@ -24,7 +26,7 @@ from tests.launch.runs import (
 )
 from tests.tolerance import assert_close
 
-STEP_TIMEOUT = 10.0
+STEP_TIMEOUT = 15.0
 NODES = 120
 
 
@@ -97,8 +99,8 @@ def test_a_lost_process_ends_the_run_in_time(
     command = ["train", "--partition", partitioned(tmp_path, 2), *MODEL, "--epochs", LONG]
     further = ["--process-log", str(tmp_path / "logs")]
     options = ["-n", "2", "--step-timeout", str(STEP_TIMEOUT)]
-    with launch(*options, "--", *command, *further, **QUICK) as run:
-        wait_for(tmp_path / "logs" / "process-1.log", "epoch 3")
+    with launched(*options, "--", *command, *further, **QUICK) as run:
+        wait_for(run, tmp_path / "logs" / "process-1.log", "epoch 3")
         processes = children_of(run.pid)
         os.kill(processes[1], number)
         began = time.monotonic()
@@ -109,12 +111,29 @@ def test_a_lost_process_ends_the_run_in_time(
 
 
 @pytest.mark.full
+def test_a_killed_process_is_started_again_and_goes_on_from_the_checkpoint(tmp_path: Path):
+    command = ["train", "--partition", partitioned(tmp_path, 2), *MODEL, "--epochs", "300"]
+    whole, found = tmp_path / "whole.json", tmp_path / "found.json"
+    succeeded(launch("-n", "2", "--", *command, "--json", str(whole), **QUICK))
+    further = ["--checkpoint", str(tmp_path / "saved"), "--checkpoint-every", "5"]
+    further += ["--json", str(found), "--process-log", str(tmp_path / "logs")]
+    with launched("-n", "2", "--restarts", "1", "--", *command, *further, **QUICK) as run:
+        wait_for(run, tmp_path / "logs" / "process-1.log", "epoch 20\n")
+        os.kill(children_of(run.pid)[1], signal.SIGKILL)
+        out, error = run.communicate(timeout=SECONDS)
+    assert run.returncode == 0 and "starting all again, 1 of 1" in error, out + error
+    assert losses(found) == losses(whole)
+    places = (tmp_path / "logs" / "process-0.log").read_text()
+    assert places.count("heartbeat: epoch 300\n") == 1 and places.count(": compile\n") == 2
+
+
+@pytest.mark.full
 def test_ctrl_c_ends_all_after_the_same_epoch_and_the_results_are_kept(tmp_path: Path):
     path = tmp_path / "run.json"
     command = ["train", "--partition", partitioned(tmp_path, 2), *MODEL, "--epochs", LONG]
     further = ["--process-log", str(tmp_path / "logs"), "--json", str(path)]
-    with launch("-n", "2", "--restarts", "2", "--", *command, *further, **QUICK) as run:
-        wait_for(tmp_path / "logs" / "process-1.log", "epoch 3")
+    with launched("-n", "2", "--restarts", "2", "--", *command, *further, **QUICK) as run:
+        wait_for(run, tmp_path / "logs" / "process-1.log", "epoch 3")
         processes = children_of(run.pid)
         run.send_signal(signal.SIGINT)
         out, error = run.communicate(timeout=60)
@@ -128,7 +147,7 @@ def test_ctrl_c_ends_all_after_the_same_epoch_and_the_results_are_kept(tmp_path:
 @pytest.mark.full
 def test_a_mistake_is_reported_and_not_tried_again():
     command = ["train", *GRAPH, *MODEL, "--parts", "3"]
-    with launch("-n", "2", "--restarts", "2", "--", *command) as run:
+    with launched("-n", "2", "--restarts", "2", "--", *command) as run:
         _, error = run.communicate(timeout=120)
     assert run.returncode == 2 and "again" not in error
     assert "Error: --parts: got 3 for 2 processes" in error and "Traceback" not in error
