@@ -102,10 +102,7 @@ EDGE_CASES = [
     for conv in ("gine", "gat", "gatv2")
     for mode, dropout, implementation in product(MODES, (0.4, 0.0), ("cpu", "xla"))
 ]
-EDGE_COVER = {
-    Case(conv, 3, "hash", mode, 0.4, "cpu")
-    for conv, mode in (("gat", "sar"), ("gine", "p3-sar-pushed"))
-}
+EDGE_COVER = {Case("gine", 3, "hash", "p3-sar-pushed", 0.4, "cpu")}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ def output_of(program: str) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("parts", [pytest.param(1, marks=pytest.mark.full), 3])
 def test_missing_devices_are_emulated(parts: int):
     program = (
         "import jax.numpy as jnp\n"

@@ -12,7 +12,7 @@ from jaxgraph.nn.layer import NORMS
 from jaxgraph.ops.core.choice import PREFERENCE
 
 UNLIMITED = ("coordinator", "dataset", "memory_limit", "option", "weight_column")
-"""Options checked by the registry of data sets, or by readers of files, of bytes or of addresses."""
+"""Options checked by the registry of data sets, or by a reader of files, bytes or addresses."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -123,6 +123,7 @@ def test_the_loss_is_weighed_and_smoothed(tmp_path: Path):
     assert losses[0] > losses[-1] > 1.33
 
 
+@pytest.mark.full
 def test_activations_of_16_bits_take_less_memory_and_learn_as_much(tmp_path: Path):
     size = ("--layers", "3", "--hidden", "64", "--epochs", "5")
     wide, short = (
@@ -135,6 +136,7 @@ def test_activations_of_16_bits_take_less_memory_and_learn_as_much(tmp_path: Pat
     assert temporary[0] < temporary[1]
 
 
+@pytest.mark.full
 def test_the_implementation_is_that_of_the_graph(monkeypatch: pytest.MonkeyPatch):
     asked = []
     shard = parallel.shard
@@ -156,6 +158,7 @@ def test_an_implementation_that_is_not_there_is_one_line(monkeypatch: pytest.Mon
     assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
 
 
+@pytest.mark.full
 def test_the_order_of_nodes_changes_no_result(tmp_path: Path):
     arguments = ("--epochs", "3", "--parts", "2", "--partitioner", "hash")
     given = run(*arguments, out=tmp_path / "given.json")

@@ -395,6 +395,7 @@ def test_graphs_without_training_nodes_are_evaluated_only() -> None:
     assert not np.isnan(history.val_loss).any()
 
 
+@pytest.mark.full
 def test_graphs_of_the_same_shapes_share_their_programs() -> None:
     graphs = [small_graph(60, seed=1), small_graph(40, seed=2), small_graph(50, seed=3)]
     padded = on_devices_alike(graphs, 2)
