@@ -19,7 +19,7 @@ import numpy as np
 
 __all__ = ["FORMAT", "decoded", "entries_of", "parsed", "write_text"]
 
-FORMAT = "jaxgraph parts 1"
+FORMAT = "jaxgraph parts 2"
 """Name and version of the format; a program reads its own version alone."""
 _MOST = 2**63 - 1
 

@@ -171,7 +171,7 @@ def drawn_entry(data: Any, content: Any) -> list[Any]:
 def forge(folder: Path, content: Any) -> None:
     """Writes a manifest with the right CRC-32."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    head = f'{{"format":"jaxgraph parts 1","crc32":{zlib.crc32(text.encode())},"content":'
+    head = f'{{"format":"jaxgraph parts 2","crc32":{zlib.crc32(text.encode())},"content":'
     (folder / "manifest.json").write_text(f"{head}{text}}}")
 
 
@@ -320,12 +320,12 @@ def test_what_all_devices_hold_is_written_once(tmp_path: Path):
         ("", "it is no JSON"),
         ("[" * 100_000, "it is no JSON"),
         ("[]", "its format is None"),
-        ('{"format":"jaxgraph parts 2"}', "reads 'jaxgraph parts 1'"),
-        ('{"format":"jaxgraph parts 1"}', "expected format, crc32 and content"),
-        ('{"format":"jaxgraph parts 1","crc32":1,"content":NaN}', "NaN is no number"),
-        ('{"format":"jaxgraph parts 1","crc32":1,"content":1e999}', "cannot be read"),
-        ('{"format":"jaxgraph parts 1","crc32":1,"content":{"a":1,"a":1}}', "is repeated"),
-        ('{"format":"jaxgraph parts 1","crc32":1,"content":{}}', "its CRC-32 is"),
+        ('{"format":"jaxgraph parts 3"}', "reads 'jaxgraph parts 2'"),
+        ('{"format":"jaxgraph parts 2"}', "expected format, crc32 and content"),
+        ('{"format":"jaxgraph parts 2","crc32":1,"content":NaN}', "NaN is no number"),
+        ('{"format":"jaxgraph parts 2","crc32":1,"content":1e999}', "cannot be read"),
+        ('{"format":"jaxgraph parts 2","crc32":1,"content":{"a":1,"a":1}}', "is repeated"),
+        ('{"format":"jaxgraph parts 2","crc32":1,"content":{}}', "its CRC-32 is"),
     ],
 )
 def test_other_files_are_no_manifests(text: str, message: str, tmp_path: Path):
