@@ -140,8 +140,9 @@ def test_ctrl_c_ends_all_after_the_same_epoch_and_the_results_are_kept(tmp_path:
     assert run.returncode == 130 and "ended by Ctrl-C" in error, out + error
     assert "interrupted before" in out and ended_within(processes, 0)
     logs = [(tmp_path / "logs" / f"process-{index}.log").read_text() for index in range(2)]
+    # The epoch that was about to begin when all agreed to stop.
     last = [log.rpartition("epoch ")[2].split()[0] for log in logs]
-    assert last == [str(len(losses(path)))] * 2 and json.loads(path.read_text())["interrupted"]
+    assert last == [str(len(losses(path)) + 1)] * 2 and json.loads(path.read_text())["interrupted"]
 
 
 @pytest.mark.full
