@@ -8,7 +8,6 @@ With FAULTS, the second process first makes mistakes that must end the run of bo
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import sys
@@ -22,7 +21,7 @@ import optax
 
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.parallel import make_mesh, place
-from jaxgraph.train import Checkpoints, EpochRecord, TrainingInterrupted, fit
+from jaxgraph.train import Checkpoints, EpochRecord, History, TrainingInterrupted, fit
 from tests.train.small_model import RowsNet, random_partition, small_graph
 
 EPOCHS, EVERY, PROCESSES, SEED = 18, 3, 2, 3
@@ -79,10 +78,12 @@ def main(folder: str, result: str, rank: str, port: str, with_faults: str) -> No
     jax.distributed.initialize(f"127.0.0.1:{port}", PROCESSES, int(rank))
     graph = small_graph()
     source = tabulate(graph, random_partition(graph, PROCESSES))
-    optimizer = optax.adam(0.02)
-    train = functools.partial(
-        fit, RowsNet(), place(source, make_mesh(PROCESSES)), optimizer, epochs=EPOCHS, seed=SEED
-    )
+    sharded, optimizer = place(source, make_mesh(PROCESSES)), optax.adam(0.02)
+
+    def train(**options: Any) -> History:
+        """A run of a new model."""
+        return fit(RowsNet(), sharded, optimizer, epochs=EPOCHS, seed=SEED, **options)
+
     found: dict[str, Any] = {}
     if with_faults == "1":
         found["faults"] = faults(train)

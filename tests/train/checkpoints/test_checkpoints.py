@@ -182,7 +182,12 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("name", DAMAGE)
+QUICK = ("a bit", "a file less", "no manifest")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.full) for n in DAMAGE]
+)
 def test_damage_is_reported_and_the_checkpoint_before_is_used(
     name: str, copy: Path, sharded: ShardedGraph, whole: History
 ) -> None:

@@ -268,9 +268,8 @@ def test_a_callback_that_one_process_has_ends_all(of_pair: PairReference) -> Non
     }
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("number", SIGNALS)
 def test_two_processes_resume_after_one_got_a_signal(
     number: int, of_pair: PairReference, tmp_path: Path
 ) -> None:
