@@ -10,7 +10,7 @@ __all__ = ["Amounts", "amounts_of", "check_limit"]
 
 _BYTES_PER_NODE = 48
 """Tables with an entry per node: part, row, order, degrees, and the temporary ones of sorting."""
-_BYTES_PER_EDGE = 75
+_BYTES_PER_EDGE = 85
 """The edges of one part while they are ordered, and while its arrays are made."""
 _LEAST = 1 << 28
 _LONGEST_BLOCK, _LARGEST_CHUNK = 1 << 25, 1 << 21
