@@ -1,4 +1,4 @@
-"""How much is read at once under a limit of memory, and whether the limit is enough at all."""
+"""The amounts that are read at once under a limit of memory, and the least limit that is enough."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_BLOCK, _LARGEST_CHUNK = 1 << 25, 1 << 21
 
 @dataclasses.dataclass(frozen=True)
 class Amounts:
-    """What is held at once.
+    """The amounts that are held at once.
 
     Attributes:
       limit: bytes of resident memory of the process.

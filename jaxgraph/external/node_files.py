@@ -126,7 +126,7 @@ class NodeFiles:
 
     @property
     def multilabel(self) -> bool:
-        """Whether a node has several labels."""
+        """True where a node has several labels."""
         return len(self.kinds.get("labels", ((), None))[0]) == 1
 
     def arrays(self, order: LocalOrder, part: int) -> dict[str, np.ndarray]:

@@ -33,7 +33,7 @@ Progress = Callable[[int, int], object]
 
 @dataclasses.dataclass(frozen=True)
 class OgbFolder:
-    """What a folder of the benchmark holds.
+    """The contents of a folder of the benchmark.
 
     Attributes:
       edges: all edges.

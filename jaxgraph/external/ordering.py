@@ -28,7 +28,7 @@ _LENGTHS = ("groups", "lengths", "rows")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NodeFacts:
-    """What edges say of nodes.
+    """The facts about nodes that follow from their edges.
 
     Attributes:
       degrees: arrays [nodes] by name, as `global_degrees` makes them.

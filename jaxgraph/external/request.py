@@ -1,4 +1,4 @@
-"""What a caller asks for: a file of edges, how to read it, and how to cut it."""
+"""The request of a caller: a file of edges, how to read it, and how to cut it."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Work:
     seconds: float = 10.0
 
     def read(self, step: str) -> dict[str, Any]:
-        """What was last recorded of a step; nothing where it has not begun."""
+        """The last record of a step; nothing where it has not begun."""
         try:
             return json.loads((self.folder / f"{step}.json").read_bytes())
         except FileNotFoundError:
