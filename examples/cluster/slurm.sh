@@ -16,4 +16,5 @@ PARTS="${PARTS:-$HOME/parts}"
 # --kill-on-bad-exit ends all when one of them ends.
 srun --kill-on-bad-exit=1 \
     jaxgraph launch --step-timeout 600 -- \
-    train --partition "$PARTS" --model sage --epochs 200 --json run.json --process-log logs
+    train --partition "$PARTS" --model sage --epochs 200 --json run.json --process-log logs \
+    --checkpoint run --resume

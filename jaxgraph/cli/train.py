@@ -206,6 +206,21 @@ class TrainOptions(CheckpointOptions, ProcessOptions, TelemetryOptions, ModeOpti
         check_names(self.partitioner or "metis", self.balance or "nodes", order=self.order)
 
 
+@dataclass(frozen=True)
+class _Running:
+    """This command while it runs.
+
+    Args:
+        output: Its output.
+        signals: Those that it gets.
+        group: The processes of the run.
+    """
+
+    output: Output
+    signals: Signals
+    group: ProcessGroup
+
+
 def run_train(options: TrainOptions) -> None:
     """Train a model on a graph that is sharded over devices.
 
@@ -227,7 +242,8 @@ def run_train(options: TrainOptions) -> None:
         split = facts.split or "that of the parts"
         chosen = {"source": settings.source, "split": split, "given": given}
         output.print(recipe_table(facts.name, asdict(settings), chosen))
-        result = _train(options, settings, source, output, signals, group) | {"recipe": chosen}
+        running = _Running(output, signals, group)
+        result = _train(options, settings, source, running) | {"recipe": chosen}
         try:
             if options.json is not None and group.is_first:
                 write_json(options.json, result)
@@ -310,12 +326,11 @@ def _train(
     options: TrainOptions,
     settings: Recipe,
     source: TrainInput,
-    output: Output,
-    signals: Signals,
-    group: ProcessGroup,
+    running: _Running,
 ) -> dict[str, Any]:
     """Trains, writes predictions, and returns the result to show and write."""
-    signals.compilation_begins()
+    group = running.group
+    running.signals.compilation_begins()
     group.heartbeat.enter("place")
     # Imported late, so that a wrong name or a missing file is reported without waiting for jax.
     import jax
@@ -338,13 +353,18 @@ def _train(
     if options.class_weights == "balanced":
         weights = balanced_weights(facts.train_class_counts)
     task = train.NodeClassification(weights, label_smoothing=options.label_smoothing)
-    learning: dict[str, Any] = {}
+    run: dict[str, Any] = {
+        "epochs": settings.epochs,
+        "seed": options.seed,
+        "memory_limit": options.memory_limit,
+        "task": task,
+        "patience": settings.patience or None,
+        "checkpoint": options.checkpoints(),
+    }
     if options.repartition is not None:
         assert isinstance(source, GraphInput)
-        learning = {"source": source.graph, "repartition": options.repartition}
-    outcome = _fit(
-        settings, options, model, sharded, optimizer, task, output, signals, group, learning
-    )
+        run |= {"source": source.graph, "repartition": options.repartition}
+    outcome = _fit(options, running, model, sharded, optimizer, run)
     if outcome.diverged is not None and not outcome.history.records:
         raise FloatingPointError(outcome.diverged)
     if options.predictions is not None:
@@ -383,20 +403,18 @@ class _Outcome:
 
 
 def _fit(
-    settings: Recipe,
     options: TrainOptions,
+    running: _Running,
     model: Any,
     sharded: Any,
     optimizer: Any,
-    task: Any,
-    output: Output,
-    signals: Signals,
-    group: ProcessGroup,
-    learning: dict[str, Any],
+    run: dict[str, Any],
 ) -> _Outcome:
+    """Trains; `run` holds the arguments of `fit` that do not depend on this command's display."""
     from jaxgraph import train
 
     programs: list[Any] = []
+    signals, group, epochs = running.signals, running.group, run["epochs"]
 
     def begin(compiled: Sequence[Any]) -> None:
         programs.extend(compiled)
@@ -406,34 +424,23 @@ def _fit(
         signals.epochs_begin()
 
     group.heartbeat.enter("compile")
-    with EpochBar(settings.epochs, output) as bar, Telemetry(options, sharded) as telemetry:
+    with EpochBar(epochs, running.output) as bar, Telemetry(options, sharded) as telemetry:
 
         def end_epoch(record: EpochRecord) -> None:
             bar.update(record)
             telemetry.epoch_ended(record)
             signals.epoch_ended()
-            if record.epoch < settings.epochs:
+            if record.epoch < epochs:
                 group.heartbeat.enter("epoch", record.epoch + 1)
 
         try:
             history = train.fit(
-                model,
-                sharded,
-                optimizer,
-                epochs=settings.epochs,
-                seed=options.seed,
-                memory_limit=options.memory_limit,
-                task=task,
-                patience=settings.patience or None,
-                checkpoint=options.checkpoints(),
-                on_epoch=end_epoch,
-                on_compile=begin,
-                **learning,
+                model, sharded, optimizer, **run, on_epoch=end_epoch, on_compile=begin
             )
         except train.TrainingInterrupted as error:
             if error.number is not None:
                 signals.received = error.number
-            cut = len(error.history.records) < settings.epochs
+            cut = len(error.history.records) < epochs
             return _Outcome(history=error.history, epoch=programs[0], interrupted=cut)
         except train.DivergenceError as error:
             advice = "Use a smaller --lr; JAX_DEBUG_NANS=1 in the environment shows where it starts"

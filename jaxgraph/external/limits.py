@@ -69,7 +69,8 @@ def check_limit(limit: int, num_nodes: int, part_edges: list[int], part_bytes: i
     Raises:
       ValueError: the limit is too small; the message says how many parts, or what limit, would do.
     """
-    fixed = _resident() + num_nodes * _BYTES_PER_NODE
+    resident = _resident()
+    fixed = resident + num_nodes * _BYTES_PER_NODE
     largest = max(part_edges)
     needed = fixed + largest * _BYTES_PER_EDGE + 2 * part_bytes
     if needed <= limit:
@@ -80,8 +81,9 @@ def check_limit(limit: int, num_nodes: int, part_edges: list[int], part_bytes: i
         parts = -(-len(part_edges) * per_part // room)
         advice += f", or cut the graph into about {parts} parts"
     raise ValueError(
-        f"memory_limit: {limit:,} bytes are not enough for {num_nodes:,} nodes and the "
-        f"{largest:,} edges of the largest of {len(part_edges)} parts, which is made in memory; "
+        f"memory_limit: {limit:,} bytes are not enough: the process holds {resident:,}, and there "
+        f"are {num_nodes:,} nodes and {largest:,} edges in the largest of {len(part_edges)} parts, "
+        "which is made in memory; "
         f"{advice}. What was done is kept for the same command with a larger limit"
     )
 

@@ -21,7 +21,7 @@ CYCLE = "".join(f"{i},{(i + 1) % 60}\n" for i in range(60))
 def cut(source: Path, **options: Any) -> Any:
     options = {"num_parts": 2, **options}
     return partition_file(
-        Request(source=source, **options), source.parent / "out", memory_limit="1GB"
+        Request(source=source, **options), source.parent / "out", memory_limit="16GB"
     )
 
 

@@ -65,7 +65,7 @@ def assert_same(graph: Graph, parts: Partition, request: Request, tmp_path: Path
         request.mode,
         facts=facts_of(graph, normalized=request.normalize),
     )
-    found = partition_file(request, tmp_path / "files", memory_limit="1GB")
+    found = partition_file(request, tmp_path / "files", memory_limit="16GB")
     assert contents(found.folder) == contents(expected)
     quality = dataclasses.replace(found.report, method=parts.method)
     assert quality.to_dict() == report(graph, parts).to_dict()
@@ -127,7 +127,7 @@ def test_names_and_sparse_ids_keep_their_map(
     graph = datasets.read_edge_list(path, relabel=relabel)
     request = Request(source=path, num_parts=3, relabel=relabel)
     assert_same(graph, partition(graph, 3, "hash"), request, tmp_path)
-    found = partition_file(request, tmp_path / "again", memory_limit="1GB").folder.node_names()
+    found = partition_file(request, tmp_path / "again", memory_limit="16GB").folder.node_names()
     assert found is not None and graph.node_names is not None
     assert np.array_equal(found, graph.node_names)
 

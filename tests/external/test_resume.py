@@ -59,9 +59,9 @@ def test_a_killed_run_continues_and_ends_with_the_same_parts(
     told = killed(source, out, after, random.Random(after).choice([signal.SIGKILL, signal.SIGTERM]))
     in_small_chunks(monkeypatch, TINY)
     request, again = Request(source=source, num_parts=3), []
-    whole = partition_file(request, tmp_path / "whole", memory_limit="1GB").folder
+    whole = partition_file(request, tmp_path / "whole", memory_limit="16GB").folder
     found = partition_file(
-        request, out, memory_limit="1GB", on_progress=lambda *facts: again.append(facts)
+        request, out, memory_limit="16GB", on_progress=lambda *facts: again.append(facts)
     ).folder
     assert contents(found) == contents(whole)
     assert not [path for path in out.iterdir() if path.name.startswith("work-")]
@@ -80,13 +80,13 @@ def test_a_killed_run_leaves_the_parts_that_were_there(
     write_file(new, names=False, edges=700)
     out = tmp_path / "parts"
     before = contents(
-        partition_file(Request(source=old, num_parts=2), out, memory_limit="1GB").folder
+        partition_file(Request(source=old, num_parts=2), out, memory_limit="16GB").folder
     )
     told = killed(new, out, 20, signal.SIGKILL)
     assert "write 3" not in told
     assert contents(open_parts(out)) == before
     # Another request finishes, and deletes what the killed one had left.
-    partition_file(Request(source=old, num_parts=3), out, memory_limit="1GB")
+    partition_file(Request(source=old, num_parts=3), out, memory_limit="16GB")
     assert sorted(path.name[:5] for path in out.iterdir()) == ["data-", "manif"]
 
 
@@ -96,8 +96,8 @@ def test_a_file_that_has_changed_is_read_anew(tmp_path: Path, monkeypatch: pytes
     write_file(source, names=False, edges=800)
     in_small_chunks(monkeypatch, TINY)
     request = Request(source=source, num_parts=3)
-    found = partition_file(request, out, memory_limit="1GB").folder
-    whole = partition_file(request, tmp_path / "whole", memory_limit="1GB").folder
+    found = partition_file(request, out, memory_limit="16GB").folder
+    whole = partition_file(request, tmp_path / "whole", memory_limit="16GB").folder
     assert found.graph.num_edges == 800 and contents(found) == contents(whole)
 
 
@@ -111,7 +111,7 @@ def test_two_runs_of_one_request_do_not_share_its_work(
     def start_another(step: str, done: int, total: int) -> None:
         if step == "split":
             with pytest.raises(ValueError, match="another process"):
-                partition_file(request, out, memory_limit="1GB")
+                partition_file(request, out, memory_limit="16GB")
 
-    partition_file(request, out, memory_limit="1GB", on_progress=start_another)
+    partition_file(request, out, memory_limit="16GB", on_progress=start_another)
     assert open_parts(out).num_parts == 3

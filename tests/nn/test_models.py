@@ -45,6 +45,7 @@ def make(name: str, **options: Any) -> Any:
     return MODELS[name](NUM_FEATURES, 4, NUM_CLASSES, rngs=nnx.Rngs(0), **heads, **options)
 
 
+@pytest.mark.full
 def test_attention_of_every_layer_is_that_of_its_convolution() -> None:
     model = make("GAT", norm="layer", dropout=0.5, jumping="cat")
     graph, sharded = crooked_graph(), crooked_sharded(2, "hash", "sar")

@@ -83,7 +83,7 @@ def test_sixteen_bits(case: Case, implementation: str) -> None:
 
 def in_interpreter_cases() -> list[Any]:
     """By default the cases that the two message tests leave: hubs, and no edges."""
-    default = {(case, graph) for case in ("max", "gat") for graph in ("one-node", "star-in")}
+    default = {("max", "one-node"), ("max", "star-in"), ("gat", "star-in")}
     graphs = ("one-node", "isolated-nodes", "star-in", "directed-random")
     return [
         pytest.param(

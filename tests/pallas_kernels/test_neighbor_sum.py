@@ -52,7 +52,9 @@ def test_sums_neighbors(width, dtype, longest):
     np.testing.assert_allclose(y[:-1], expected(over, x, before)[:-1], rtol=2e-6, atol=2e-6)
 
 
-@pytest.mark.parametrize(("longest", "fresh"), [(4, False), (1000, True)])
+@pytest.mark.parametrize(
+    ("longest", "fresh"), [pytest.param(4, False, marks=pytest.mark.full), (1000, True)]
+)
 def test_sums_some_columns_after_the_others(longest, fresh):
     over = graph(DEGREES, 6, longest=longest)
     x, before = arrays(70)

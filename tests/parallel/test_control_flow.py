@@ -111,7 +111,13 @@ def expected() -> Any:
     return jax.jit(jax.value_and_grad(total, has_aux=True))(parameters())
 
 
-@pytest.mark.parametrize(("parts", "mode"), [(1, "sar"), (2, "sar"), (2, "domain")])
+@pytest.mark.parametrize(
+    ("parts", "mode"),
+    [
+        (2, "sar"),
+        *(pytest.param(*case, marks=pytest.mark.full) for case in ((1, "sar"), (2, "domain"))),
+    ],
+)
 def test_parameters_inside_control_flow_get_their_gradient(parts, mode):
     actual, wanted = losses(parts, mode), expected()
     for name in MESSAGES:

@@ -86,7 +86,6 @@ def errors_of(conv: str, sharded: ShardedGraph, features: int) -> dict[str, floa
 CASES: list[Any] = [
     ("gcn", "sar", 4),
     ("gat", "sar", 8),
-    ("gat", "prefetch", 4),
 ]
 ALL_CASES = product(("gcn", "sage", "gat", "gatv2", "gin"), MODES, (4, 8))
 CASES += [pytest.param(*case, marks=FULL) for case in ALL_CASES if case not in CASES]

@@ -1,6 +1,7 @@
 """Runs that measure their layers between epochs, and move to better parts."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ from jaxgraph.parallel import ShardedGraph, make_mesh, shard
 from jaxgraph.partition import partition
 from jaxgraph.planner import FEATURES, part_features
 from jaxgraph.planner.cost import online
-from jaxgraph.train import History, fit, measured
+from jaxgraph.train import Checkpoints, History, fit, measured
 from tests.tolerance import assert_close
 from tests.train.small_model import CLASSES, SmallNet, small_graph
 from tests.train.small_model import FEATURES as COLUMNS
@@ -181,3 +182,16 @@ def test_wrong_requests_are_refused() -> None:
         )
     lost = dataclasses.replace(sharded, counts=None)
     refused("has lost its counts", lost, **auto)
+
+
+@pytest.mark.usefixtures("devices_apart")
+def test_a_resumed_run_learns_from_what_was_measured_before(tmp_path: Path) -> None:
+    graph, folder = hub_graph(), tmp_path / "run"
+    options: dict[str, Any] = {"source": graph, "measure_every": 1}
+    before = run(placed(graph), **options, checkpoint=Checkpoints(folder)).measured
+    again = Checkpoints(folder, resume=True)
+    after = run(placed(graph), epochs=EPOCHS + 2, **options, checkpoint=again).measured
+    assert before is not None and after is not None and before.samples
+    kept = after.samples[: len(before.samples)]
+    assert list(map(dataclasses.asdict, kept)) == list(map(dataclasses.asdict, before.samples))
+    assert len(after.samples) > len(before.samples)

@@ -274,6 +274,7 @@ def test_without_kernels_a_gradient_is_made_once() -> None:
     assert text.count(" floor(") == 1
 
 
+@pytest.mark.full
 def test_of_many_messages_few_are_kept() -> None:
     """A message that is defined anew for every trace does not fill the memory."""
     placed = place_block(RANDOM)
