@@ -18,8 +18,9 @@ from jaxgraph.launch.heartbeat import Heartbeat
 heartbeat = Heartbeat(int(sys.argv[-1]))
 folder = Path(sys.argv[1])
 def note(name, text=""):
-    (folder / "unfinished").write_text(text or str(os.getpid()))
-    (folder / "unfinished").rename(folder / name)
+    unfinished = folder / f"unfinished {os.getpid()}"
+    unfinished.write_text(text or str(os.getpid()))
+    unfinished.rename(folder / name)
 """
 """The start of a supervised program: its heartbeat, a folder for its notes, and its arguments."""
 
