@@ -32,7 +32,7 @@ class Row:
     """One compiled step.
 
     Attributes:
-      model, partitioner, prefetch: what was compiled.
+      model, partitioner, prefetch: of the compiled program.
       mesh: "1 axis" or "hosts x devices".
       inside, between: bytes that leave a device, to its own host and to the other.
       steps, crossing: visits to other parts, and those that cross hosts.

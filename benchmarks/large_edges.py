@@ -108,7 +108,7 @@ def make_file(path: Path, num_edges: int, seed: int = 0) -> int:
 
 
 def cut(path: Path, out: Path, parts: int, limit: int, mode: str) -> dict[str, object]:
-    """Cuts a file in this process, and returns what it took."""
+    """Cuts a file in this process, and returns its peak memory and its seconds."""
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     steps: dict[str, float] = {}
     last = [time.perf_counter()]

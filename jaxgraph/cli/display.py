@@ -2,7 +2,7 @@
 
 import time
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -28,7 +28,28 @@ class EpochRecord(Protocol):
     def seconds(self) -> float: ...
 
 
-class EpochBar:
+class _Bar:
+    """A bar that is live on a terminal while the context is entered."""
+
+    _console: Console
+    _progress: Progress
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._console.is_terminal:
+            self._progress.stop()
+
+
+class EpochBar(_Bar):
     """A live bar of the epochs: loss, validation accuracy and time of the last one.
 
     In a file or a pipe it prints a line after every tenth of the epochs, and after an epoch that
@@ -65,22 +86,8 @@ class EpochBar:
     def _seconds_since_line(self) -> float:
         return time.monotonic() - self._last_line
 
-    def __enter__(self) -> "EpochBar":
-        if self._console.is_terminal:
-            self._progress.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._console.is_terminal:
-            self._progress.stop()
-
-
-class StepBar:
+class StepBar(_Bar):
     """A live bar of the present step of a long work; in a file or a pipe, a line for each step.
 
     Use as a context manager and pass `update` to the work.
@@ -113,11 +120,6 @@ class StepBar:
             seconds = second_text(time.monotonic() - self._started)
             self._console.print(f"{self._step}: {seconds}", highlight=False)
 
-    def __enter__(self) -> "StepBar":
-        if self._console.is_terminal:
-            self._progress.start()
-        return self
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -126,8 +128,7 @@ class StepBar:
     ) -> None:
         if error is None:
             self._end_step()
-        if self._console.is_terminal:
-            self._progress.stop()
+        super().__exit__(kind, error, traceback)
 
 
 def two_columns(title: str, rows: dict[str, Any]) -> Table:

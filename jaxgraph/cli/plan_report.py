@@ -170,10 +170,10 @@ def advice(found: Sequence["Considered"], source: Any) -> list[str]:
     return lines
 
 
-def check_can_draw(what: str) -> None:
-    """Raises a ValueError if Matplotlib is not installed; `what` names what it would draw."""
+def check_can_draw(option: str) -> None:
+    """Raises a ValueError if Matplotlib is not installed; `option` asks for the picture."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError(f"{what}: drawing needs matplotlib: pip install 'jaxgraph[plot]'")
+        raise ValueError(f"{option}: drawing needs matplotlib: pip install 'jaxgraph[plot]'")
 
 
 def plan_picture(by_count: Mapping[int, Sequence["Considered"]], path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The options of `jaxgraph train` that say what is told of a run while it goes on."""
+"""The options of `jaxgraph train` for the log and the trace of a run."""
 
 from dataclasses import dataclass
 from functools import partial

@@ -1,4 +1,4 @@
-"""Rows of a binary file, read by number: nothing is mapped, memory holds what was asked for."""
+"""Rows of a binary file, read by number: memory holds the rows of one call; nothing is mapped."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class StoredEdges:
       ends: their keys.
       are_texts: whether keys are hashes of names.
       data: further arrays [num_edges, ...] by name.
-      facts: what was noticed while they were read.
+      facts: counts and signs of doubt, noted while they were read.
       place: where an edge stands in the user's file, for messages.
     """
 

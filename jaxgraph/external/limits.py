@@ -25,7 +25,7 @@ class Amounts:
       edges: of a chunk.
       block: bytes of a block of text.
       names: bytes of distinct names.
-      seconds: between two records of what was done.
+      seconds: between two records of a step.
     """
 
     limit: int

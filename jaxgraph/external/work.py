@@ -24,7 +24,7 @@ class Work:
 
     Attributes:
       folder: it exists.
-      seconds: between two records of a step that is going on; a killed run does so much again.
+      seconds: between two records of a step; a killed run repeats at most so much.
     """
 
     folder: Path

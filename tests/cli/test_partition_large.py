@@ -6,24 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from jaxgraph.cli.main import app
 from jaxgraph.parallel import open_parts
+from tests.cli.command import refused, run
 from tests.external.folders import contents
-
-
-def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, list(arguments))
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def refused(*arguments: str) -> str:
-    result = CliRunner().invoke(app, list(arguments))
-    assert result.exit_code == 2, result.output
-    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
-    return result.stderr
 
 
 @pytest.fixture

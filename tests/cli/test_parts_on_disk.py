@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from jaxgraph import datasets
-from jaxgraph.cli.main import app
 from jaxgraph.parallel import open_parts
+from tests.cli.command import refused, run
 
 SBM = ["--dataset", "sbm", "--num-nodes", "120", "--num-classes", "3", "--num-features", "8"]
 QUICK = ["--layers", "2", "--hidden", "4", "--epochs", "3"]
@@ -19,19 +18,6 @@ MODES = {
     "domain": ["--mode", "domain"],
     "p3": ["--mode", "p3", "--rest", "sar", "--topology", "pushed", "--chunks", "2"],
 }
-
-
-def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, list(arguments))
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def refused(*arguments: str) -> str:
-    result = CliRunner().invoke(app, list(arguments))
-    assert result.exit_code == 2, result.output
-    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
-    return result.stderr
 
 
 def graph_of(name: str, data_dir: Path) -> list[str]:

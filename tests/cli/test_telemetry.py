@@ -7,30 +7,16 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from jaxgraph.cli.main import app
 from jaxgraph.cli.plot import read_curves
 from jaxgraph.run_log import read_log
+from tests.cli.command import refused, run
 
 SMALL = [
     *("train", "--dataset", "sbm", "--num-nodes", "120", "--num-classes", "3"),
     *("--num-features", "8", "--layers", "2", "--hidden", "4", "--model", "gcn"),
 ]
 MESH = ["--parts", "4", "--partitioner", "hash", "--hosts", "2"]
-
-
-def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, list(arguments))
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def refused(*arguments: str) -> str:
-    result = CliRunner().invoke(app, list(arguments))
-    assert result.exit_code == 2, result.output
-    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
-    return result.stderr
 
 
 @pytest.fixture(scope="module")

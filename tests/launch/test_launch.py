@@ -117,15 +117,19 @@ def test_a_lost_process_ends_the_run_in_time(
 
 
 @pytest.mark.full
-def test_a_killed_process_is_started_again_and_goes_on_from_the_checkpoint(tmp_path: Path):
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_killed_process_is_started_again_and_goes_on_from_the_checkpoint(
+    index: int, tmp_path: Path
+):
     command = ["train", "--partition", partitioned(tmp_path, 2), *MODEL, "--epochs", "300"]
+    command += ["--dropout", "0.5"]
     whole, found = tmp_path / "whole.json", tmp_path / "found.json"
     succeeded(launch("-n", "2", "--", *command, "--json", str(whole), **QUICK))
     further = ["--checkpoint", str(tmp_path / "saved"), "--checkpoint-every", "5"]
     further += ["--json", str(found), "--process-log", str(tmp_path / "logs")]
     with launched("-n", "2", "--restarts", "1", "--", *command, *further, **QUICK) as run:
         wait_for(run, tmp_path / "logs" / "process-1.log", "epoch 20\n")
-        os.kill(children_of(run.pid)[1], signal.SIGKILL)
+        os.kill(children_of(run.pid)[index], signal.SIGKILL)
         out, error = run.communicate(timeout=SECONDS)
     assert run.returncode == 0 and "starting all again, 1 of 1" in error, out + error
     assert losses(found) == losses(whole)

@@ -1,0 +1,20 @@
+"""The command line as tests run it, in this process."""
+
+from typer.testing import CliRunner
+
+from jaxgraph.cli.main import app
+
+
+def run(*arguments: str) -> str:
+    """Returns the output of a command that succeeds."""
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refused(*arguments: str) -> str:
+    """Returns the line of a command that refuses its arguments."""
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 2, result.output
+    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
+    return result.stderr
