@@ -1,7 +1,8 @@
 # Every target works alone on a fresh clone: it makes $(VENV) from $(PYTHON) and installs what it needs.
 #
 #   make demo      train a GAT with SAR on 4 emulated devices on a generated graph
-#   make test      the suite, with a covering subset of the layer x mode x partitioner x devices matrix
+#   make test      the suite: of every test with many cases $(CASES), of the layer x mode x partitioner x
+#                  devices matrix a covering subset
 #   make test-all  the suite with the whole matrix
 #   make bench     list the benchmark programs, each with the command that runs it, such as
 #                  .venv/bin/python -m benchmarks.cpu --quick
@@ -12,6 +13,7 @@ PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
 PYTEST_ARGS ?=
+CASES ?= 4
 
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
@@ -25,7 +27,7 @@ demo: $(VENV)/.installed
 	    --parts 4 --mode sar --partitioner metis --epochs 100 --seed 0
 
 test: $(VENV)/.installed-test
-	$(PYTEST)
+	$(PYTEST) --cases $(CASES)
 
 test-all: $(VENV)/.installed-test
 	$(PYTEST) --full

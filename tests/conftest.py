@@ -4,6 +4,7 @@ import gc
 import itertools
 import os
 import signal
+import zlib
 from pathlib import Path
 
 import jax
@@ -58,6 +59,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run the whole matrix of layers, modes, partitioners and device counts",
     )
+    parser.addoption(
+        "--cases",
+        type=int,
+        metavar="N",
+        help="run at most N cases of every parametrised test",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -84,13 +91,33 @@ def pytest_runtest_teardown() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselects the tests marked `full` without --full, instead of skipping them."""
-    if config.getoption("--full"):
-        return
-    left_out = [item for item in items if item.get_closest_marker("full")]
+    """Deselects what the options leave out, instead of skipping it."""
+    chosen = items
+    if not config.getoption("--full"):
+        chosen = [item for item in chosen if not item.get_closest_marker("full")]
+    if most := config.getoption("--cases"):
+        chosen = some_of_each(chosen, most)
+    kept = set(chosen)
+    left_out = [item for item in items if item not in kept]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("full")]
+        items[:] = chosen
+
+
+def some_of_each(items: list[pytest.Item], most: int) -> list[pytest.Item]:
+    """At most some cases of every test, the same in every run: from the first to the last case."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    chosen: list[pytest.Item] = []
+    for name, each in cases.items():
+        if most == 1:
+            chosen.append(each[zlib.crc32(name.encode()) % len(each)])
+            continue
+        count = min(most, len(each))
+        last = max(count - 1, 1)
+        chosen += [each[at * (len(each) - 1) // last] for at in range(count)]
+    return chosen
 
 
 @pytest.fixture(scope="session")
