@@ -7,6 +7,7 @@ by descending number of edges, so that the rows that are read most often are nea
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -145,10 +146,20 @@ def order_by_length(
     """
     largest = int(lengths.max(initial=0))
     keys = (largest - lengths).astype(smallest_unsigned(largest))
-    order = np.argsort(keys if among is None else keys[among], kind="stable")
-    order = order if among is None else among[order]
+    if among is None:
+        return _order_within(keys, pointers)
+    order = among[np.argsort(keys[among], kind="stable")]
     if len(pointers) > 2:
         order = order[np.argsort(_group_of(pointers)[order], kind="stable")]
+    return order
+
+
+def _order_within(keys: np.ndarray, pointers: np.ndarray) -> np.ndarray:
+    """The rows of each group by ascending key; NumPy's orders have 64 bits, so one at a time."""
+    order = np.empty(len(keys), index_dtype(len(keys)))
+    for first, stop in itertools.pairwise(pointers):
+        order[first:stop] = np.argsort(keys[first:stop], kind="stable")
+        order[first:stop] += order.dtype.type(first)
     return order
 
 
