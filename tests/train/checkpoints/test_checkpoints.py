@@ -27,6 +27,8 @@ from jaxgraph.train import (
     fit,
 )
 from jaxgraph.train.checkpoints import folder as folders
+from jaxgraph.train.checkpoints import manifest
+from jaxgraph.train.checkpoints.manifest import DamagedError
 from tests.train.small_model import RowsNet, SmallNet, on_devices, small_graph
 from tests.train.test_fit_state import ADAM, SEED, assert_equal, exploding, untimed
 
@@ -227,6 +229,14 @@ def test_nothing_is_started_where_all_are_damaged(copy: Path, sharded: ShardedGr
     assert files(copy) == before
 
 
+def test_a_manifest_is_compared_as_text(copy: Path) -> None:
+    """A space more: the numbers are the same, and the file is not."""
+    path = copy / "epoch-00000005" / "manifest.json"
+    path.write_text(path.read_text().replace('"epoch": 5', '"epoch":  5', 1))
+    with pytest.raises(DamagedError, match="another checksum"):
+        manifest.read(path.parent)
+
+
 def test_what_a_killed_writer_leaves_is_deleted(copy: Path, sharded: ShardedGraph) -> None:
     left = copy / f".jaxgraph-{'0' * 32}.part"
     shutil.copytree(copy / "epoch-00000005", left)
@@ -248,7 +258,7 @@ def other_format(folder: Path) -> None:
     content = json.loads(path.read_text())["content"]
     version = "jaxgraph checkpoint 2"
     crc32 = zlib.crc32(json.dumps([version, content]).encode())
-    path.write_text(json.dumps({"format": version, "crc32": crc32, "content": content}))
+    path.write_text(json.dumps({"format": version, "crc32": crc32, "content": content}) + "\n")
 
 
 @pytest.mark.parametrize(
