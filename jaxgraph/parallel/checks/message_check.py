@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxgraph.ops.core.closures import trace_message
 from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.parallel.checks.axis_flow import follow_axis
 from jaxgraph.parallel.checks.axis_states import SHARED, Along, Mixed, State
-from jaxgraph.parallel.closures import trace_message
 
 __all__ = ["check_each_column", "check_each_edge"]
 

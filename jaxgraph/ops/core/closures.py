@@ -25,7 +25,7 @@ from jax.extend import core
 
 from jaxgraph.ops.core.edges import match_variation, varying_axes
 
-__all__ = ["hoist", "trace_message"]
+__all__ = ["CALLS", "evaluate", "hoist", "trace_message"]
 
 Pytree = Any
 
@@ -117,7 +117,9 @@ def _variation_explained() -> Iterator[None]:
         ) from error
 
 
-_CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr"}
+CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr"}
+"""Calls without a derivative of their own, and the parameter that holds their program."""
+
 _CUSTOM = ("custom_jvp_call", "custom_vjp_call")
 _WITH_BODY = (
     *("scan", "while", "cond", "checkpoint", "remat", "remat2"),
@@ -173,9 +175,9 @@ class _Split:
         name = equation.primitive.name
         if all(is_known) and some_closed:
             values = [v.val if isinstance(v, core.Literal) else known[v] for v in equation.invars]
-            known |= dict(zip(equation.outvars, _evaluate(equation, values), strict=True))
-        elif some_closed and name in _CALLS:
-            inner = equation.params[_CALLS[name]]
+            known |= dict(zip(equation.outvars, evaluate(equation, values), strict=True))
+        elif some_closed and name in CALLS:
+            inner = equation.params[CALLS[name]]
             inputs = {
                 i: v.val if isinstance(v, core.Literal) else known[v]
                 for i, v in enumerate(equation.invars)
@@ -186,8 +188,8 @@ class _Split:
             steps.append((program, rest, equation.outvars))
         else:
             operands = [self._operand(v, known, None) for v in equation.invars]
-            evaluate = functools.partial(_evaluate, equation)
-            steps.append((lambda _, values: evaluate(values), operands, equation.outvars))
+            apply = functools.partial(evaluate, equation)
+            steps.append((lambda _, values: apply(values), operands, equation.outvars))
 
 
 def _read(env: dict[Any, Any], params: tuple[jax.Array, ...], operand: Any) -> Any:
@@ -201,12 +203,20 @@ def _run(jaxpr: core.Jaxpr, consts: Sequence[Any], arguments: Sequence[Any]) -> 
     env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *arguments), strict=True))
     for equation in jaxpr.eqns:
         values = [_read(env, (), v) for v in equation.invars]
-        env |= dict(zip(equation.outvars, _evaluate(equation, values), strict=True))
+        env |= dict(zip(equation.outvars, evaluate(equation, values), strict=True))
     return [_read(env, (), v) for v in jaxpr.outvars]
 
 
-def _evaluate(equation: Any, values: list[Any]) -> list[Any]:
-    """Evaluates one equation; if any value varies, then all results do."""
+def evaluate(equation: Any, values: list[Any]) -> list[Any]:
+    """Evaluates one equation; if any value varies, then all results do.
+
+    Args:
+      equation: of a jaxpr.
+      values: its operands.
+
+    Returns:
+      Its results.
+    """
     name = equation.primitive.name
     if name == "pvary" and varying_axes(values[0]):
         return values
@@ -216,8 +226,8 @@ def _evaluate(equation: Any, values: list[Any]) -> list[Any]:
         return _alone(equation, list(given))(*given.values())
     arrays = [x if isinstance(v, core.Var) else jnp.asarray(x, v.aval.dtype) for v, x in pairs]
     values = match_variation(arrays, arrays)
-    if name in _CALLS:
-        inner = equation.params[_CALLS[name]]
+    if name in CALLS:
+        inner = equation.params[CALLS[name]]
         return _run(inner.jaxpr, inner.consts, values)
     if name in _CUSTOM:
         return _with_own_derivative(equation, values)
