@@ -13,7 +13,8 @@ from jaxgraph.parallel.neighborhood import Neighborhood
 from jaxgraph.parallel.part_alone import PartAlone, part_alone
 from jaxgraph.parallel.part_folder import write_parts
 from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, place, shard
-from jaxgraph.parallel.propagate import edge_messages, propagate
+from jaxgraph.parallel.propagate import edge_messages, explain, propagate
+from jaxgraph.parallel.rewriting_report import RewritingReport
 from jaxgraph.parallel.schedules.domain import HALOS
 from jaxgraph.parallel.shard import Shard
 from jaxgraph.parallel.sparse_features import SparseFeatures
@@ -29,6 +30,7 @@ __all__ = [
     "FeatureColumns",
     "Neighborhood",
     "PartAlone",
+    "RewritingReport",
     "Shard",
     "ShardedGraph",
     "SparseFeatures",
@@ -37,6 +39,7 @@ __all__ = [
     "common_shapes",
     "edge_messages",
     "emulate_devices",
+    "explain",
     "gather_edges",
     "gather_rows",
     "keep_edges",

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import kind_of
+from jaxgraph.ops.core.closures import hoist
 from jaxgraph.ops.core.derived import propagate_derived
 from jaxgraph.ops.core.edge_outputs import edge_outputs
 from jaxgraph.ops.core.edges import match_variation
@@ -19,11 +20,18 @@ from jaxgraph.ops.core.precision import to_accumulation
 from jaxgraph.ops.core.randomness import seed_words
 from jaxgraph.ops.core.reducers import Mean, Reducer, Softmax, Sum
 from jaxgraph.ops.core.reductions import REDUCTIONS, check_reduction
+from jaxgraph.ops.core.rewriting.rewrite import Rewritten, rewritten
+from jaxgraph.ops.core.rewriting.steps import ENDS
 from jaxgraph.parallel.checks.message_check import check_each_edge
 from jaxgraph.parallel.checks.message_errors import with_notes
-from jaxgraph.parallel.closures import hoist
 from jaxgraph.parallel.features import FeatureColumns
-from jaxgraph.parallel.neighborhood import Neighborhood, Nodes, check_neighborhood
+from jaxgraph.parallel.neighborhood import (
+    Neighborhood,
+    Nodes,
+    check_neighborhood,
+    masked_rows,
+)
+from jaxgraph.parallel.rewriting_report import RewritingReport, report_of
 from jaxgraph.parallel.shard import Shard
 from jaxgraph.parallel.sparse_features import SparseFeatures, refuse_sparse
 from jaxgraph.parallel.whole_graph import edges_of_slots, on_device, slots_on_device
@@ -31,6 +39,7 @@ from jaxgraph.parallel.whole_graph import edges_of_slots, on_device, slots_on_de
 __all__ = [
     "aggregate_derived",
     "edge_messages",
+    "explain",
     "propagate",
     "reads_own_rows",
     "reduce_messages",
@@ -50,6 +59,7 @@ def propagate(
     self_loops: bool = False,
     dropout: float = 0.0,
     key: jax.Array | None = None,
+    rewrite: bool = True,
 ) -> Pytree:
     """Computes messages along all edges and reduces them at their receivers.
 
@@ -81,6 +91,9 @@ def propagate(
         `edge`, since such an edge has no data.
       dropout: probability with which a message of "softmax" is dropped after normalisation.
       key: random key for the dropout.
+      rewrite: whether what `message_fn` computes from one end alone is computed once per node,
+        and not once per edge, where that is cheaper; see `explain`. It changes results by rounding
+        only, and which of equal messages of max and min gets the gradient.
 
     Returns:
       Pytree of arrays [receivers, ...], 0 where no edge enters.
@@ -99,7 +112,7 @@ def propagate(
     neighborhood, (sender, receiver) = on_device(given, (sender, receiver))
     _check(neighborhood, message_fn, sender, receiver, edge, reduce, self_loops, dropout, key)
     message_fn = with_notes(message_fn, _all_rows(given, neighborhood))
-    message, inputs = _hoisted(neighborhood, message_fn, sender, receiver, edge)
+    message, inputs = _hoisted(neighborhood, message_fn, sender, receiver, edge, rewrite)
     chunk = neighborhood.edge_chunk
     if reduce != "softmax":
         return reduce_messages(neighborhood, message, inputs, reduce, chunk, self_loops=self_loops)
@@ -113,14 +126,24 @@ def _hoisted(
     sender: Pytree,
     receiver: Pytree,
     edge: Pytree,
+    rewrite: bool,
 ) -> tuple[MessageFn, Inputs]:
     """Makes the arrays that a function closes over an input; checks that it acts edge by edge."""
     inputs = match_variation(Inputs((), sender, receiver, edge), neighborhood.receivers)
+    if rewrite:
+        found = _rewritten(neighborhood, message_fn, inputs)
+        if found.known is not None:
+            return found.known, Inputs((), **found.inputs)
+        message_fn, inputs = found.message_fn, Inputs((), **found.inputs)
+    else:
+        check_each_edge(message_fn, *_ends(chunk_examples(inputs, neighborhood.edge_chunk)))
     examples = chunk_examples(inputs, neighborhood.edge_chunk)
-    ends = examples.sender, examples.receiver, examples.edge
-    message, params = hoist(message_fn, *ends)
-    check_each_edge(message_fn, *ends)
+    message, params = hoist(message_fn, *_ends(examples))
     return message, dataclasses.replace(inputs, params=params)
+
+
+def _ends(inputs: Inputs) -> tuple[Pytree, Pytree, Pytree]:
+    return inputs.sender, inputs.receiver, inputs.edge
 
 
 def edge_messages(
@@ -129,6 +152,8 @@ def edge_messages(
     sender: Pytree = None,
     receiver: Pytree = None,
     edge: Pytree = None,
+    *,
+    rewrite: bool = True,
 ) -> Pytree:
     """Computes one value for every edge, from its ends and its data.
 
@@ -141,7 +166,7 @@ def edge_messages(
       neighborhood: a graph, on one device; the shard, under `spmd`; or another neighbourhood.
       message_fn: `(sender, receiver, edge) -> values`, as for `propagate`: pytrees of floating
         arrays [edges of a chunk, ...], each edge separately.
-      sender, receiver, edge: as for `propagate`.
+      sender, receiver, edge, rewrite: as for `propagate`.
 
     Returns:
       Pytree of arrays [slots, ...], 0 in slots without an edge; the `edge` of `propagate`.
@@ -160,7 +185,7 @@ def edge_messages(
     neighborhood, (sender, receiver) = on_device(given, (sender, receiver))
     _check(neighborhood, message_fn, sender, receiver, edge, "sum", False, 0.0, None)
     message_fn = with_notes(message_fn, _all_rows(given, neighborhood))
-    message, inputs = _hoisted(neighborhood, message_fn, sender, receiver, edge)
+    message, inputs = _hoisted(neighborhood, message_fn, sender, receiver, edge, rewrite)
     for leaf in jax.tree.leaves(message_shapes(message, inputs, neighborhood.edge_chunk)):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise TypeError(
@@ -169,6 +194,44 @@ def edge_messages(
             )
     slots = edge_outputs(neighborhood, message, inputs, neighborhood.edge_chunk)
     return edges_of_slots(given, slots)
+
+
+def explain(
+    neighborhood: Graph | Neighborhood,
+    message_fn: Callable[[Pytree, Pytree, Pytree], Pytree],
+    sender: Pytree = None,
+    receiver: Pytree = None,
+    edge: Pytree = None,
+) -> RewritingReport:
+    """Says what `propagate` computes once per node, what it fuses, and what it could not.
+
+    Args:
+      neighborhood, message_fn, sender, receiver, edge: as for `propagate`.
+
+    Returns:
+      The report, which prints as text.
+
+    Raises:
+      ValueError, TypeError: as `propagate`.
+    """
+    edge = slots_on_device(neighborhood, edge)
+    neighborhood, (sender, receiver) = on_device(neighborhood, (sender, receiver))
+    _check(neighborhood, message_fn, sender, receiver, edge, "sum", False, 0.0, None)
+    inputs = match_variation(Inputs((), sender, receiver, edge), neighborhood.receivers)
+    return report_of(_rewritten(neighborhood, message_fn, inputs))
+
+
+def _rewritten(
+    neighborhood: Neighborhood, message_fn: Callable[..., Pytree], inputs: Inputs
+) -> Rewritten:
+    check_each_edge(message_fn, *_ends(chunk_examples(inputs, neighborhood.edge_chunk)))
+    ends: dict[str, Pytree] = dict(zip(ENDS, _ends(inputs), strict=True))
+    nodes = {"sender": neighborhood.senders, "receiver": neighborhood.receivers}
+
+    def real(end: str, leaf: jax.Array) -> jax.Array:
+        return masked_rows(nodes[end], leaf)
+
+    return rewritten(message_fn, ends, neighborhood.edge_slots, neighborhood.edge_chunk, real)
 
 
 def reduce_messages(
