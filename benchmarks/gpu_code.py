@@ -155,6 +155,7 @@ def cases(
     yield "sums per edge", edge_sums, (sums, sums, rows, neighbors, weights)
     yield "sums of edges", neighbor_sum, (Neighbors(weights, neighbors), rows, totals)
     yield from attention_cases(shape, array, rows, neighbors)
+    yield from program_cases(array, rows, neighbors, y)
     if shape.heads == 1:
         yield (
             "maximum",
@@ -165,6 +166,41 @@ def cases(
             "gradient of a maximum",
             winner_gradient,
             (x, rows, neighbors, (x, y), y),
+        )
+
+
+def program_cases(
+    array: Callable[..., Any], rows: Any, neighbors: Any, y: Any
+) -> Iterator[tuple[str, Callable, tuple]]:
+    """Sums of a gate, sigmoid(x_i + z_j) z_j, and of its gradients by both ends.
+
+    Args:
+      array, rows, neighbors: as for `attention_cases`.
+      y: float32 [rows, columns].
+
+    Yields:
+      Cases.
+    """
+    import jax.numpy as jnp
+
+    from pallas_kernels.edge_program import Tables, program_sums
+
+    def sigmoid(x: Any, z: Any) -> Any:
+        return 1.0 / (1.0 + jnp.exp(-(x + z)))
+
+    def forward(own: Any, others: Any, numbers: Any, parameters: Any) -> list[Any]:
+        return [sigmoid(own[0], others[0]) * others[0]]
+
+    def pulled(own: Any, others: Any, numbers: Any, parameters: Any) -> list[Any]:
+        gate = sigmoid(own[0], others[0])
+        return [own[1] * others[0] * gate * (1.0 - gate)]
+
+    for name, function, own in (("gate", forward, [y]), ("gate, gradient", pulled, [y, y])):
+        tables = Tables(own, [y], [], [], neighbors, None)
+        yield (
+            name,
+            lambda tables, rows, y, f=function: program_sums(f, tables, rows, [y]),
+            (tables, rows, y),
         )
 
 

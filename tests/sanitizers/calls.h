@@ -75,6 +75,7 @@ class Calls {
     for (const auto kind : {Attention::kGat, Attention::kGatV2, Attention::kDot}) {
       for (const bool drops : {false, true}) Attend(kind, drops);
     }
+    Program();
     WeightGradient();
     RowProduct();
     TakeRows();
@@ -160,6 +161,32 @@ class Calls {
                       *workers_);
     }
     Keep("product", y);
+  }
+
+  // Sums of sigmoid(g_i + g_j) tanh(2 e), and their totals by edge.
+  void Program() {
+    const auto line = [](Operation operation, int32_t to, int32_t a, int32_t b) {
+      return Instruction{static_cast<int32_t>(operation), to, a, b, b};
+    };
+    const Instruction program[] = {
+        line(Operation::kRow, 0, 0, 0),      line(Operation::kConstant, 1, 0, 0),
+        line(Operation::kNeighbor, 2, 0, 0), line(Operation::kEdge, 3, 0, 0),
+        line(Operation::kMul, 3, 3, 1),      line(Operation::kTanh, 3, 3, 3),
+        line(Operation::kAdd, 2, 0, 2),      line(Operation::kLogistic, 2, 2, 2),
+        line(Operation::kMul, 2, 2, 3)};
+    const std::vector<A> per_edge(slots_, A{1} / 4);
+    const A two = 2;
+    const int32_t result = 2;
+    const int64_t width = heads_ * width_;
+    auto y = Garbage<A>(TableSize()), totals = Garbage<A>(slots_);
+    for (int group = 0; group < kGroups; ++group) {
+      Level().program({ByReceiver(group), gradient_.data(), width, gradient_.data(), width,
+                       per_edge.data(), 1, nullptr, &two, program, 2, 9, 4, &result, 1, &result, 1,
+                       y.data(), totals.data(), group > 0, width},
+                      *workers_);
+    }
+    Keep("program", y);
+    Keep("program: totals by edge", totals);
   }
 
   void WeightGradient() {

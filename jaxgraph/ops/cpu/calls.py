@@ -17,7 +17,9 @@ import numpy as np
 
 from jaxgraph.ops.core.derivatives import differentiated_as
 from jaxgraph.ops.core.edges import EdgeGroup
+from jaxgraph.ops.core.elementwise import LOADS, OPERATIONS, RegisterProgram
 from jaxgraph.ops.core.precision import accumulation_dtype
+from jaxgraph.ops.core.program_messages import ProgramTables
 from jaxgraph.ops.core.rows import take_rows
 from jaxgraph.ops.core.self_messages import check_start
 from jaxgraph.ops.cpu.custom_call import call_kernel, call_on_arrays, optional
@@ -30,6 +32,7 @@ __all__ = [
     "on_large_pages",
     "row_product",
     "row_products",
+    "run_program",
     "taken_rows",
     "weight_gradient",
     "winner_gradient",
@@ -175,6 +178,59 @@ def winner_gradient(
     dtype, num_rows = accumulation_dtype(x.dtype), x.shape[0]
     arrays = (x, _own_rows(over, num_rows), *adjoint, optional(before, dtype))
     return call_kernel("jaxgraph_winner", over, "sender", arrays, [(x.shape, dtype)], {0: 4})[0]
+
+
+def run_program(
+    over: EdgeGroup, side: str, program: RegisterProgram, tables: ProgramTables
+) -> tuple[list[jax.Array], list[jax.Array]]:
+    """y_i = sum_{e: j -> i} f_s(row i, neighbour j, edge e, parameters) for each sum of a program.
+
+    Args:
+      over: the edges; self-messages are left out.
+      side: "receiver" or "sender", the end whose rows are written.
+      program: the functions f.
+      tables: what it reads, float32 or float64.
+
+    Returns:
+      For each sum [rows, columns], and for each dot the total of f over all columns, [slots].
+    """
+    dtype, slots = program.dtype, over.edges.by_receiver.neighbors.shape[0]
+
+    def beside(arrays: list[jax.Array]) -> jax.Array:
+        """The columns of all arrays in one table."""
+        arrays = [array.reshape(len(array), -1) for array in arrays]
+        return arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays, 1)
+
+    arrays = (
+        beside(tables.rows) if tables.rows else jnp.zeros((1, 0), dtype),
+        beside(tables.neighbors) if tables.neighbors else jnp.zeros((1, 0), dtype),
+        beside(tables.edges) if tables.edges else jnp.zeros((1, 0), dtype),
+        jnp.concatenate([*tables.parameters, jnp.zeros(0, dtype)]),
+        jnp.asarray(program.constants or (0.0,), dtype),
+        jnp.asarray(_code_of(program)),
+        beside(tables.before) if tables.before else optional(None, dtype),
+        beside(tables.edges_before) if tables.edges_before else optional(None, dtype),
+    )
+    sums, dots = len(program.sums), len(program.dots)
+    results = [((tables.num_rows, sums * program.columns), dtype), ((slots, dots), dtype)]
+    y, of_edges = call_kernel("jaxgraph_program", over, side, arrays, results, {0: 6, 1: 7})
+    of_sums = jnp.split(y, sums, 1) if sums > 1 else [y][:sums]
+    return of_sums, [of_edges[:, dot] for dot in range(dots)]
+
+
+def _code_of(program: RegisterProgram) -> np.ndarray:
+    """int32, as `ProgramHandler` of `handlers.cc` reads it."""
+    lines = []
+    for each in program.instructions:
+        operands = list(each.operands)
+        if each.operation in ("row", "neighbor", "parameter"):
+            operands[0] *= program.columns
+        # What an operation does not read names a register that exists.
+        operands += [0 if each.operation in LOADS else operands[0]] * (3 - len(operands))
+        lines += [OPERATIONS.index(each.operation), each.to, *operands]
+    head = [program.of_row, len(program.instructions), program.registers]
+    counts = [len(program.sums), len(program.dots), program.columns]
+    return np.array([*head, *counts, *program.sums, *program.dots, *lines], np.int32)
 
 
 def weight_gradient(

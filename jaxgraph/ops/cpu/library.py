@@ -20,6 +20,7 @@ _TARGETS = (
     "jaxgraph_product",
     "jaxgraph_extremum",
     "jaxgraph_winner",
+    "jaxgraph_program",
     "jaxgraph_attention",
     "jaxgraph_attention_gradient",
     "jaxgraph_hidden_gradient",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from jaxgraph.ops.core.kernel_stages import KernelStages
 from jaxgraph.ops.core.message_kernels import Calls, message_stages
 from jaxgraph.ops.core.messages import Inputs
+from jaxgraph.ops.core.program_messages import program_stages
 from jaxgraph.ops.core.reducers import Softmax
 from jaxgraph.ops.core.stages import Stages
 from jaxgraph.ops.cpu.attention_messages import attention_stages
@@ -13,6 +14,7 @@ from jaxgraph.ops.cpu.calls import (
     edge_products,
     neighbor_extremum,
     neighbor_sum,
+    run_program,
     winner_gradient,
 )
 
@@ -34,4 +36,5 @@ def cpu_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
     """
     if isinstance(plain.reducer, Softmax):
         return attention_stages(plain, inputs)
-    return message_stages(CPU_CALLS, plain, inputs)
+    found = message_stages(CPU_CALLS, plain, inputs)
+    return found or program_stages(run_program, plain, inputs)

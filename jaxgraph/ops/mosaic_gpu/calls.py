@@ -13,10 +13,12 @@ import jax
 import jax.numpy as jnp
 
 from jaxgraph.ops.core.edges import EdgeGroup, Orientation, match_variation
+from jaxgraph.ops.core.elementwise import RegisterProgram
+from jaxgraph.ops.core.program_messages import ProgramTables
 from jaxgraph.ops.core.reducers import is_nan
 from jaxgraph.ops.core.self_messages import check_start
 from pallas_kernels import edge_products as products
-from pallas_kernels import extremum
+from pallas_kernels import edge_program, extremum
 from pallas_kernels import neighbor_sum as sums
 from pallas_kernels.rows import RowList, Rows
 from pallas_kernels.teams import Launch
@@ -32,6 +34,7 @@ __all__ = [
     "neighbor_mean",
     "neighbor_sum",
     "row_schedule",
+    "run_program",
     "winner_gradient",
 ]
 
@@ -175,6 +178,55 @@ def neighbor_sum(
     )
     total = sums.neighbor_sum(*match_operands(operands), fresh=fresh, launch=launch)
     return total.reshape(shape)
+
+
+def run_program(
+    over: EdgeGroup,
+    side: str,
+    program: RegisterProgram,
+    tables: ProgramTables,
+    *,
+    launch: Launch | None = None,
+) -> tuple[list[jax.Array], list[jax.Array]]:
+    """y_i = sum_{e: j -> i} f_s(row i, neighbour j, edge e, parameters) for each sum of a program.
+
+    Args:
+      over: the edges; self-messages are left out.
+      side: "receiver" or "sender", the end whose rows are written.
+      program: the functions f, without dots.
+      tables: what it reads, float32.
+      launch: the launch configuration; None: the one for the chip of this process.
+
+    Returns:
+      For each sum [rows, columns], and an empty list.
+    """
+    shape = (tables.num_rows, program.columns)
+    start = tables.before or [jnp.zeros(shape, jnp.float32) for _ in program.sums]
+    orientation = over.edges.orientation(side)
+    if not tables.num_rows or not orientation.neighbors.size:
+        return start, []
+    every = not tables.before and has_every_row(over, side, tables.num_rows)
+    operands = (
+        edge_program.Tables(
+            tables.rows,
+            tables.neighbors,
+            tables.edges,
+            [each.reshape(1, -1) for each in tables.parameters],
+            orientation.neighbors,
+            orientation.edge_ids,
+        ),
+        row_schedule(over, side, every=every),
+        [_uninitialized(each) if every else each for each in start],
+    )
+    evaluate = program.evaluate
+
+    def function(own: Any, others: Any, numbers: Any, parameters: Any) -> list[jax.Array]:
+        by_name = {"row": own, "neighbor": others, "edge": numbers, "parameter": parameters}
+        return evaluate(lambda table, index: by_name[table][index])
+
+    matched = match_operands(operands)
+    fresh = not tables.before
+    return edge_program.program_sums(function, *matched, fresh=fresh, launch=launch), []
 
 
 def neighbor_mean(

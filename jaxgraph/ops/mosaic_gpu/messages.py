@@ -7,6 +7,7 @@ from functools import partial
 from jaxgraph.ops.core.kernel_stages import KernelStages
 from jaxgraph.ops.core.message_kernels import Calls, message_stages
 from jaxgraph.ops.core.messages import Inputs
+from jaxgraph.ops.core.program_messages import program_stages
 from jaxgraph.ops.core.reducers import Softmax
 from jaxgraph.ops.core.stages import Stages
 from jaxgraph.ops.mosaic_gpu.attention_messages import attention_stages
@@ -18,11 +19,16 @@ from jaxgraph.ops.mosaic_gpu.calls import (
     neighbor_extremum,
     neighbor_mean,
     neighbor_sum,
+    run_program,
     winner_gradient,
 )
 from pallas_kernels.teams import Launch
 
 __all__ = ["gpu_calls", "gpu_stages"]
+
+
+_LACKS = frozenset(("sqrt",))
+"""Mosaic GPU of jax 0.10 has no square root."""
 
 
 def gpu_calls(launch: Launch | None = None) -> Calls:
@@ -59,4 +65,6 @@ def gpu_stages(plain: Stages, inputs: Inputs) -> KernelStages | None:
     """
     if isinstance(plain.reducer, Softmax):
         return attention_stages(plain, inputs, Launch())
-    return message_stages(gpu_calls(), plain, inputs)
+    run = partial(run_program, launch=Launch())
+    found = message_stages(gpu_calls(), plain, inputs)
+    return found or program_stages(run, plain, inputs, has_dots=False, lacks=_LACKS)

@@ -82,6 +82,36 @@ ffi::Error WinnerHandler(const Call& call, Array x, Array missing, Array y, Arra
   });
 }
 
+// `code`: the numbers of row instructions, instructions, registers, sums, dots and columns; the
+// registers of the sums and of the dots; then the instructions.
+ffi::Error ProgramHandler(const Call& call, Array rows, Array neighbors, Array per_edge,
+                          Array parameters, Array constants, Integers code, Array before,
+                          Array edges_before, Output y, Output of_edges) {
+  const int32_t* const head = code.typed_data();
+  constexpr int kHead = 6;
+  const auto words = static_cast<int64_t>(code.element_count());
+  if (words < kHead || words != kHead + head[3] + head[4] + 5 * int64_t{head[1]}) {
+    return Check(false, "a program of another length");
+  }
+  if (head[2] > kMostRegisters || head[3] > kMostSums) {
+    return Check(false, "a program with too many registers or sums");
+  }
+  const Edges edges = call.To(y->dimensions().front());
+  if (head[4] > 0 && !IsGiven(edges_before)) ClearOtherSlots(edges, *of_edges);
+  return WithType(constants, [&](auto zero) {
+    using T = decltype(zero);
+    using A = Accumulator<T>;
+    KernelsFor<T>().program(
+        {edges, Data<const A>(rows), Width(rows), Data<const A>(neighbors), Width(neighbors),
+         Data<const A>(per_edge), Width(per_edge), Data<const A>(parameters),
+         Data<const A>(constants),
+         reinterpret_cast<const Instruction*>(head + kHead + head[3] + head[4]), head[0], head[1],
+         head[2], head + kHead, head[3], head + kHead + head[3], head[4], Data<A>(*y),
+         Data<A>(*of_edges), IsGiven(before), head[5]},
+        call.workers);
+  });
+}
+
 template <class T>
 SideBySide<T> Alone(const Array& table) {
   return {Data<T>(table), static_cast<int64_t>(table.dimensions()[1])};
@@ -154,6 +184,7 @@ JAXGRAPH_HANDLER(jaxgraph_sum, jaxgraph::SumHandler)
 JAXGRAPH_HANDLER(jaxgraph_product, jaxgraph::ProductHandler)
 JAXGRAPH_HANDLER(jaxgraph_extremum, jaxgraph::ExtremumHandler)
 JAXGRAPH_HANDLER(jaxgraph_winner, jaxgraph::WinnerHandler)
+JAXGRAPH_HANDLER(jaxgraph_program, jaxgraph::ProgramHandler)
 JAXGRAPH_HANDLER(jaxgraph_weight_gradient, jaxgraph::WeightGradientHandler)
 JAXGRAPH_HANDLER(jaxgraph_row_product, jaxgraph::RowProductHandler)
 JAXGRAPH_HANDLER(jaxgraph_row_products, jaxgraph::RowProductsHandler)

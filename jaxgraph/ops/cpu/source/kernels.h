@@ -214,6 +214,49 @@ struct RowProductArguments {
   int64_t rows;
 };
 
+// The operations of a program, numbered as in `jaxgraph.ops.core.elementwise`.
+enum class Operation : int32_t {
+  // Numbers from `a` on of a table, of the edge, of the parameters, or a constant.
+  kRow, kNeighbor, kParameter, kEdge, kConstant,
+  kAdd, kSub, kMul, kDiv, kMax, kMin, kNeg, kAbs, kSign, kExp, kLog, kTanh, kLogistic, kSqrt,
+  kGt, kGe, kLt, kLe, kEq, kNe, kSelect,
+};
+
+// Register `to` = operation of registers a, b and c.
+struct Instruction {
+  int32_t operation, to, a, b, c;
+};
+
+constexpr int kMostRegisters = 32;
+constexpr int kMostSums = 8;
+
+// y_i = sum_{e: j -> i} f_s(row i, neighbor j, edge e, parameters) for each sum s, and for each dot
+// d and edge e the total of f_d over all columns.
+template <class A>
+struct ProgramArguments {
+  Edges edges;
+  const A* rows;  // [rows, row_stride]
+  int64_t row_stride;
+  const A* neighbors;  // [neighbor rows, neighbor_stride]
+  int64_t neighbor_stride;
+  const A* per_edge;  // [slots, edge_stride]
+  int64_t edge_stride;
+  const A* parameters;
+  const A* constants;
+  const Instruction* program;
+  int32_t num_of_row;  // the first instructions, which need no edge
+  int32_t num_instructions;
+  int32_t num_registers;
+  const int32_t* sums;  // registers
+  int32_t num_sums;
+  const int32_t* dots;  // registers
+  int32_t num_dots;
+  A* y;         // [rows, num_sums * width]
+  A* of_edges;  // [slots, num_dots]
+  bool resume;
+  int64_t width;
+};
+
 // The most heads that attention supports.
 constexpr int64_t kMostHeads = 64;
 
@@ -229,6 +272,7 @@ struct Kernels {
   void (*edge_sum)(const EdgeSumArguments<Accumulator<T>>&, Workers&);
   void (*weight_gradient)(const WeightGradientArguments<T>&, Workers&);
   void (*row_product)(const RowProductArguments<T>&, Workers&);
+  void (*program)(const ProgramArguments<Accumulator<T>>&, Workers&);
 };
 
 // The kernels of the highest level that this processor has.

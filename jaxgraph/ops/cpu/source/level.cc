@@ -12,6 +12,7 @@
 #include "kernels.h"
 #include "levels.h"
 #include "product.h"
+#include "program.h"
 #include "row_product.h"
 #include "sum.h"
 #include "weight_gradient.h"
@@ -24,7 +25,7 @@ const Kernels<T>& LevelKernels() {
   static constexpr Kernels<T> kernels{
       &Sum<T>,    &Product<T>,        &Extremum<T>,       &Winner<T>,
       &Attend<T>, &AttendGradient<T>, &HiddenGradient<T>, &EdgeSum<Accumulator<T>>,
-      &WeightGradient<T>, &MapRows<T>};
+      &WeightGradient<T>, &MapRows<T>,        &RunProgram<Accumulator<T>>};
   return kernels;
 }
 
