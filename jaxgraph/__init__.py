@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         partition,
         planner,
         process,
+        saga,
         train,
         transforms,
     )
@@ -43,6 +44,7 @@ __all__ = [
     "partition",
     "planner",
     "process",
+    "saga",
     "train",
     "transforms",
 ]

@@ -27,6 +27,7 @@ __all__ = [
     "remove_self_loops",
     "subgraph",
     "to_undirected",
+    "with_edge_rank",
 ]
 
 _EDGE_FIELDS = ("edges", "edge_weight", "edge_type")
@@ -240,6 +241,25 @@ def mean_log_degree(graph: Graph) -> float:
     if not graph.num_edges:
         raise ValueError("graph has no edge: the mean of log(d + 1) over its nodes is 0.")
     return graph_facts.mean_log_degree(graph)
+
+
+def with_edge_rank(graph: Graph) -> Graph:
+    """Numbers the edges that enter each node, 0, 1, ..., in the order of the graph's edges.
+
+    Args:
+        graph: the graph.
+
+    Returns:
+        The graph with `edge_data["edge_rank"]`, int32 [num_edges], which
+        `jaxgraph.saga.Concatenation` reads.
+    """
+    check_graph(graph, "with_edge_rank(graph)")
+    order = np.argsort(graph.receivers, kind="stable")
+    starts = np.zeros(graph.num_nodes + 1, np.int64)
+    np.cumsum(np.bincount(graph.receivers, minlength=graph.num_nodes), out=starts[1:])
+    rank = np.empty(graph.num_edges, np.int32)
+    rank[order] = np.arange(graph.num_edges) - starts[graph.receivers[order]]
+    return graph.with_edges(edge_rank=rank)
 
 
 def random_split(

@@ -39,7 +39,7 @@ def test_host_modules_never_import_jax():
 def test_dir_shows_the_public_names_which_are_there():
     modules = [getattr(jaxgraph, name) for name in jaxgraph.__all__]
     modules = [module for module in modules if inspect.ismodule(module)]
-    assert len(modules) == 13
+    assert len(modules) == 14
     for module in (jaxgraph, *modules, jaxgraph.parallel.ptags):
         assert dir(module) == sorted(module.__all__), module.__name__
         assert all(getattr(module, name) is not None for name in module.__all__)

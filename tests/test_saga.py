@@ -1,0 +1,220 @@
+"""NeuGraph's layers equal layers written by hand, on any number of devices."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import jaxgraph as jg
+from tests.strategies import random_edges
+from tests.tolerance import assert_close
+
+NODES, EDGES, INS, OUTS, TYPES = 37, 260, 6, 5, 3
+
+
+@pytest.fixture(scope="module")
+def graph():
+    senders, receivers = random_edges(NODES, EDGES, seed=4)
+    rng = np.random.default_rng(0)
+    made = jg.Graph(
+        senders=senders,
+        receivers=receivers,
+        num_nodes=NODES,
+        nodes=rng.normal(size=(NODES, INS)).astype(np.float32),
+        edges=rng.normal(size=(EDGES, 2)).astype(np.float32),
+        edge_weight=rng.uniform(0.5, 1.5, EDGES).astype(np.float32),
+        edge_type=rng.integers(0, TYPES, EDGES).astype(np.int32),
+        labels=rng.integers(0, OUTS, NODES).astype(np.int32),
+    )
+    return jg.transforms.with_edge_rank(made)
+
+
+def dense(x):
+    return np.asarray(x, np.float64)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def summed(messages, graph):
+    total = np.zeros((NODES, messages.shape[1]))
+    np.add.at(total, graph.receivers, messages)
+    return total
+
+
+def gated(layer, graph, x):
+    edge, vertex = layer.apply_edge, layer.apply_vertex
+    gate = sigmoid(
+        x[graph.receivers] @ dense(edge.receiver) + x[graph.senders] @ dense(edge.sender)
+    )
+    return summed(gate * x[graph.senders], graph) @ dense(vertex.kernel) + dense(vertex.bias)
+
+
+def comm(layer, graph, x):
+    vertex = layer.apply_vertex
+    sums = summed(x[graph.senders], graph)
+    return sums @ dense(vertex.kernel) + x @ dense(vertex.own) + dense(vertex.bias)
+
+
+def weighted(layer, graph, x):
+    vertex = layer.apply_vertex
+    sums = summed(x[graph.senders] * dense(graph.edge_weight)[:, None], graph)
+    return sums @ dense(vertex.kernel) + dense(vertex.bias)
+
+
+def gated_graph(layer, graph, x):
+    h = x @ dense(layer.lift)
+    of_types = dense(layer.apply_edge.kernel).reshape(OUTS, TYPES, OUTS)
+    messages = np.einsum(
+        "ef,efg->eg", h[graph.senders], of_types[:, graph.edge_type].swapaxes(0, 1)
+    )
+    sums, cell = summed(messages, graph), layer.apply_vertex
+    mapped = sums @ dense(cell.of_accumulated) + dense(cell.bias)
+    gates = sigmoid(mapped[:, : 2 * OUTS] + h @ dense(cell.of_gates))
+    update, reset = gates[:, :OUTS], gates[:, OUTS:]
+    new = np.tanh(mapped[:, 2 * OUTS :] + (reset * h) @ dense(cell.of_reset))
+    return (1 - update) * h + update * new
+
+
+LAYERS = {
+    "gated": (jg.saga.GatedConv, {}, gated),
+    "comm": (jg.saga.CommConv, {}, comm),
+    "weighted": (jg.saga.WeightedConv, {}, weighted),
+    "gated graph": (jg.saga.GatedGraphConv, {"num_edge_types": TYPES}, gated_graph),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_equal_those_by_hand(graph, name):
+    make, options, by_hand = LAYERS[name]
+    layer = make(INS, OUTS, rngs=nnx.Rngs(0), **options)
+    expected = by_hand(layer, graph, dense(graph.nodes))
+    assert_close(layer(graph, graph.nodes), expected, reduction_length=EDGES)
+
+
+@pytest.mark.parametrize("mode", ["sar", "domain"])
+@pytest.mark.parametrize("name", ["GatedGCN", "CommNet", "GCN", "GGNN"])
+def test_models_on_several_parts(graph, name, mode):
+    options = {"num_edge_types": TYPES} if name == "GGNN" else {}
+    model = getattr(jg.saga, name)(INS, 8, OUTS, rngs=nnx.Rngs(1), **options)
+    graphdef, params = nnx.split(model)
+
+    def gradient(count):
+        parts = jg.partition.partition(graph, count, method="hash", seed=0)
+        sharded = jg.parallel.shard(graph, parts, jg.parallel.make_mesh(count), mode=mode)
+
+        def loss(params, shard):
+            y = nnx.merge(graphdef, params)(shard, shard.nodes)
+            return shard.sum(jnp.sum(jnp.sin(shard.mask_rows(y))))
+
+        value = jg.parallel.spmd(loss)
+        return jax.value_and_grad(lambda params: value(params, sharded))(params)
+
+    expected = gradient(1)
+    for found in map(gradient, (2, 7)):
+        for value, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+            assert_close(value, other, reduction_length=EDGES)
+
+
+def test_concatenation(graph):
+    bound = 4
+
+    def joined(x, accumulated):
+        return accumulated.reshape(len(x), -1)
+
+    layer = jg.saga.layer(lambda edge: edge.sender, joined, jg.saga.Concatenation(bound))
+    expected = np.zeros((NODES, bound, INS))
+    for sender, receiver, rank in zip(
+        graph.senders, graph.receivers, graph.edge_data["edge_rank"], strict=True
+    ):
+        if rank < bound:
+            expected[receiver, rank] = graph.nodes[sender]
+    expected = expected.reshape(NODES, -1)
+    np.testing.assert_array_equal(layer(graph, graph.nodes), expected.astype(np.float32))
+    sharded = jg.parallel.shard(
+        graph,
+        jg.partition.partition(graph, 3, method="hash", seed=0),
+        jg.parallel.make_mesh(3),
+        mode="sar",
+    )
+    found = jg.train.predict(layer, sharded)
+    np.testing.assert_array_equal(np.asarray(found), expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("accumulator", ["sum", "mean", "max", "min"])
+def test_accumulators(graph, accumulator):
+    layer = jg.saga.layer(
+        lambda edge: edge.sender[:, :2] * edge.data, lambda x, a: a, accumulator, data="edges"
+    )
+    messages = dense(graph.nodes[graph.senders, :2] * graph.edges)
+    count = np.bincount(graph.receivers, minlength=NODES)[:, None]
+    if accumulator in ("sum", "mean"):
+        expected = summed(messages, graph)
+        expected = expected if accumulator == "sum" else expected / np.maximum(count, 1)
+    else:
+        best = np.full((NODES, 2), -np.inf if accumulator == "max" else np.inf)
+        getattr(np, f"{accumulator}imum").at(best, graph.receivers, messages)
+        expected = np.where(count > 0, best, 0)
+    assert_close(layer(graph, graph.nodes), expected, reduction_length=EDGES)
+
+
+def test_softmax(graph):
+    attention = jg.saga.layer(
+        lambda edge: ((edge.sender * edge.receiver).sum(1)[:, None], edge.sender[:, None]),
+        lambda x, accumulated: accumulated[:, 0],
+        "softmax",
+    )
+    x = dense(graph.nodes)
+    weights = np.exp((x[graph.senders] * x[graph.receivers]).sum(1))[:, None]
+    total = summed(weights, graph)
+    expected = summed(weights * x[graph.senders], graph) / np.where(total > 0, total, 1)
+    assert_close(attention(graph, graph.nodes), expected, reduction_length=EDGES)
+
+
+def test_training(graph):
+    """A layer of functions trains, and its report says what moved."""
+    import optax
+
+    model = jg.saga.GatedGCN(INS, 32, OUTS, rngs=nnx.Rngs(0))
+    data = graph.replace(train_mask=np.ones(NODES, bool))
+    history = jg.train.fit(model, data, optax.adam(1e-2), epochs=3)
+    assert history.loss[-1] < history.loss[0]
+    layer: Any = model.layers[1].convolution
+    report = layer.explain(graph, jnp.ones((NODES, 32)))
+    assert set(report.moved) == {"sender", "receiver"} and report.is_fused
+    assert "element-wise" in str(report)
+
+
+def edge_of(function, graph, **options):
+    return jg.saga.layer(function, lambda x, a: a, **options)(graph, graph.nodes)
+
+
+def test_errors_name_the_stage(graph):
+    with pytest.raises(ValueError, match=r"^Gather: .*needs a bound"):
+        jg.saga.layer(lambda edge: edge.sender, lambda x, a: a, "concatenate")
+    with pytest.raises(ValueError, match=r"^Gather: .*expected one of sum"):
+        jg.saga.layer(lambda edge: edge.sender, lambda x, a: a, "median")
+    with pytest.raises(ValueError, match=r"^Gather: Concatenation\(bound=0\)"):
+        jg.saga.Concatenation(0)
+    with pytest.raises(ValueError, match=r"^ApplyEdge: got an? int; expected a function"):
+        jg.saga.layer(3, lambda x, a: a)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match=r"^ApplyEdge: .*combines edges of a chunk"):
+        edge_of(lambda edge: edge.sender - edge.sender.mean(0), graph)
+    with pytest.raises(ValueError, match=r"^Gather: .*reduce='softmax'"):
+        edge_of(lambda edge: edge.sender, graph, accumulator="softmax")
+    with pytest.raises(ValueError, match=r"^Scatter: the graph has no 'length'"):
+        edge_of(lambda edge: edge.sender, graph, data="length")
+    with pytest.raises(ValueError, match=r"^ApplyVertex: returned .*a row for each of the 37 rows"):
+        jg.saga.layer(lambda edge: edge.sender, lambda x, a: a.sum(0))(graph, graph.nodes)
+    mismatched = jg.saga.layer(lambda edge: edge.sender, lambda x, a: a @ np.ones((3, 3)))
+    with pytest.raises(TypeError) as caught:
+        mismatched(graph, graph.nodes)
+    assert "ApplyVertex was given x (37, 6) and sums (37, 6)" in caught.value.__notes__[-1]
+    plain = jg.Graph(senders=graph.senders, receivers=graph.receivers, num_nodes=NODES)
+    joined = jg.saga.layer(lambda edge: edge.sender, lambda x, a: a[:, 0], jg.saga.Concatenation(2))
+    with pytest.raises(ValueError, match="with_edge_rank"):
+        joined(plain, graph.nodes)
