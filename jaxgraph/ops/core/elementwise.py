@@ -337,7 +337,7 @@ class _Compiler:
 
     def _reshaped(self, equation: Any, value: _Value) -> _Value:
         """A register holds the same numbers for the same columns, or the function is refused."""
-        before: tuple[int, ...] = equation.invars[0].aval.shape if equation.invars else ()
+        before = equation.invars[0].aval.shape
         after = equation.outvars[0].aval.shape
         if value.kind.startswith("of_"):
             if math.prod(before) != math.prod(after):
