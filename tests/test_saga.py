@@ -120,6 +120,20 @@ def test_models_on_several_parts(graph, name, mode):
             assert_close(value, other, reduction_length=EDGES)
 
 
+def test_one_edge_type_needs_no_types(graph):
+    layer = jg.saga.GatedGraphConv(INS, INS, rngs=nnx.Rngs(0))
+    plain = jg.Graph(senders=graph.senders, receivers=graph.receivers, num_nodes=NODES)
+    typed = graph.replace(edge_type=np.zeros(EDGES, np.int32))
+    many = jg.saga.GatedGraphConv(INS, INS, num_edge_types=2, rngs=nnx.Rngs(0))
+    many.apply_vertex = layer.apply_vertex
+    kernel = layer.apply_edge.kernel.get_value()
+    many.apply_edge.kernel = nnx.Param(jnp.concatenate([kernel, 2 * kernel], 1))
+    expected = many(typed, graph.nodes)
+    assert_close(layer(plain, graph.nodes), expected, reduction_length=EDGES)
+    with pytest.raises(ValueError, match=r"^Scatter: .*'edge_weight'.* has no data of edges"):
+        jg.saga.WeightedConv(INS, INS, rngs=nnx.Rngs(0))(plain, graph.nodes)
+
+
 def test_concatenation(graph):
     bound = 4
 
@@ -206,7 +220,7 @@ def test_errors_name_the_stage(graph):
         edge_of(lambda edge: edge.sender - edge.sender.mean(0), graph)
     with pytest.raises(ValueError, match=r"^Gather: .*reduce='softmax'"):
         edge_of(lambda edge: edge.sender, graph, accumulator="softmax")
-    with pytest.raises(ValueError, match=r"^Scatter: the graph has no 'length'"):
+    with pytest.raises(ValueError, match=r"^Scatter: .* reads 'length' .* edge_type, edge_rank"):
         edge_of(lambda edge: edge.sender, graph, data="length")
     with pytest.raises(ValueError, match=r"^ApplyVertex: returned .*a row for each of the 37 rows"):
         jg.saga.layer(lambda edge: edge.sender, lambda x, a: a.sum(0))(graph, graph.nodes)

@@ -84,6 +84,8 @@ class _OfType(nnx.Module):
     def __call__(self, edge: Edge) -> jax.Array:
         # One product for all types, which moves to the senders; edges choose among its columns.
         of_all = _mapped(edge.sender, self.kernel)
+        if self.num_types == 1:
+            return of_all
         total = jnp.zeros_like(of_all[:, : self.features])
         for t in range(self.num_types):
             columns = of_all[:, t * self.features : (t + 1) * self.features]

@@ -235,11 +235,10 @@ def _data(shard: Any, name: str | None) -> Pytree:
     """The data of the edges by name, [slots, ...]."""
     if name is None:
         return None
-    if name in ("edges", "edge_weight", "edge_type"):
-        found, known = getattr(shard, name), name
-    else:
-        found = shard.edge_data.get(name)
-        known = ", ".join(("edges", "edge_weight", "edge_type", *shard.edge_data))
+    fields = {field: getattr(shard, field) for field in ("edges", "edge_weight", "edge_type")}
+    arrays = {key: value for key, value in fields.items() if value is not None}
+    arrays |= shard.edge_data
+    found = arrays.get(name)
     if found is not None:
         return found
     if name == RANK:
@@ -247,7 +246,11 @@ def _data(shard: Any, name: str | None) -> Pytree:
             "Gather: a Concatenation needs the order of the edges that enter a node; call "
             "jaxgraph.transforms.with_edge_rank(graph) before the graph is sharded"
         )
-    raise ValueError(f"Scatter: the graph has no {name!r} for data=; its arrays are {known}")
+    raise ValueError(
+        f"Scatter: the layer reads {name!r} of the edges, and the graph has "
+        f"{', '.join(arrays) or 'no data of edges'}; add it with graph.replace(edge_weight=...) or "
+        f"graph.with_edges(name=...)"
+    )
 
 
 def _stage(error: Exception) -> str:
