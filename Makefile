@@ -13,7 +13,7 @@ PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
 PYTEST_ARGS ?=
-CASES ?= 4
+CASES ?= 3
 
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
