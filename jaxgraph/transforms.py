@@ -246,6 +246,8 @@ def mean_log_degree(graph: Graph) -> float:
 def with_edge_rank(graph: Graph) -> Graph:
     """Numbers the edges that enter each node, 0, 1, ..., in the order of the graph's edges.
 
+    It comes last: other transforms, which add or remove edges, number none anew.
+
     Args:
         graph: the graph.
 

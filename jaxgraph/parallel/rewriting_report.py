@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxgraph.ops.core.rewriting.cut import costs, is_elementwise, is_product
+from jaxgraph.ops.core.message_programs import inner_jaxprs
+from jaxgraph.ops.core.rewriting.cut import costs, is_elementwise
 from jaxgraph.ops.core.rewriting.rewrite import Moved, Rewritten
 from jaxgraph.ops.core.rewriting.steps import Step
 from jaxgraph.parallel.checks.authors import user_line
@@ -21,7 +22,7 @@ class RewritingReport:
       row_bytes: by end of `moved`, the bytes of a row that an edge reads, before and after.
       split: products of concatenations that became a product for each part.
       at_edges: the operations that run for every edge.
-      products_at_edges: the products among them.
+      combining: those among them that combine features.
       is_fused: whether these are all element-wise, so that they are computed as rows are gathered.
       reason: why nothing moved; "" where something did.
     """
@@ -30,7 +31,7 @@ class RewritingReport:
     row_bytes: dict[str, tuple[int, int]]
     split: tuple[str, ...]
     at_edges: tuple[str, ...]
-    products_at_edges: tuple[str, ...]
+    combining: tuple[str, ...]
     is_fused: bool
     reason: str
 
@@ -50,11 +51,8 @@ class RewritingReport:
         elif self.is_fused:
             lines.append(f"edges: {', '.join(self.at_edges)}: element-wise, fused with the gather")
         else:
-            others = self.products_at_edges or self.at_edges
-            lines.append(
-                f"edges: {', '.join(self.at_edges)}; not fused, since {', '.join(others)} reads "
-                "data of both ends or of the edge, and combines features"
-            )
+            at_edges, combining = ", ".join(self.at_edges), ", ".join(self.combining)
+            lines.append(f"edges: {at_edges}; not fused: {combining} combines features")
         return "\n".join(lines)
 
 
@@ -68,13 +66,12 @@ def report_of(found: Rewritten) -> RewritingReport:
       The report.
     """
     at_edges = [step for step in found.remaining if costs(step)]
-    products = [step for step in at_edges if is_product(step)]
     return RewritingReport(
         {each.end: _names(list(each.steps)) for each in found.moved},
         {each.end: _row_bytes(each) for each in found.moved},
         tuple(map(_name, found.split)),
         _names(at_edges),
-        _names(products or [step for step in at_edges if not is_elementwise(step)]),
+        _names([step for step in at_edges if not is_elementwise(step)]),
         found.is_elementwise,
         found.reason,
     )
@@ -89,10 +86,9 @@ def _names(steps: list[Step]) -> tuple[str, ...]:
 
 
 def _name(step: Step) -> str:
-    line = user_line(step.equation)
-    # A function with its own derivative, such as jax.nn.relu.
-    name = step.equation.params.get("name") if step.name.startswith("custom") else None
-    inner = getattr(step.equation.params.get("call_jaxpr"), "jaxpr", None)
-    if step.name.startswith("custom") and inner is not None and inner.eqns:
-        name = inner.eqns[0].params.get("name", step.name)
-    return f"{name or step.name} ({line})" if line else str(name or step.name)
+    name, line = step.name, user_line(step.equation)
+    # A function with its own derivative, such as jax.nn.relu, is a call of a named function.
+    for body in inner_jaxprs(step.equation):
+        for call in body.eqns[:1]:
+            name = call.params.get("name", name)
+    return f"{name} ({line})" if line else name

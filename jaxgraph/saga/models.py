@@ -113,7 +113,32 @@ class _GRU(nnx.Module):
         return (1 - update) * vertex + update * new
 
 
-class GatedConv(Layer):
+class _ReadyLayer(Layer):
+    """A layer whose stages are made from the sizes of its input and output."""
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        use_bias: bool = True,
+        dtype: DTypeLike | None = None,
+        param_dtype: DTypeLike = jnp.float32,
+        rngs: nnx.Rngs,
+    ) -> None:
+        parameters.check_sizes(in_features=in_features, out_features=out_features)
+        parameters.checked_dtype(dtype, param_dtype)
+        stages = self._stages(in_features, out_features, use_bias, _Sizes(param_dtype, rngs))
+        super().__init__(*stages, "sum", data=self._data, dtype=dtype)
+
+    _data: ClassVar[str | None] = None
+
+    def _stages(self, ins: int, outs: int, use_bias: bool, sizes: _Sizes) -> tuple[Any, Any]:
+        """`apply_edge` and `apply_vertex`."""
+        raise NotImplementedError
+
+
+class GatedConv(_ReadyLayer):
     """y_i = W sum_{j -> i} sigmoid(W_H x_i + W_C x_j) * x_j + b
 
     Args:
@@ -128,23 +153,11 @@ class GatedConv(Layer):
       networks for semantic role labeling", 2017.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        use_bias: bool = True,
-        dtype: DTypeLike | None = None,
-        param_dtype: DTypeLike = jnp.float32,
-        rngs: nnx.Rngs,
-    ) -> None:
-        parameters.check_sizes(in_features=in_features, out_features=out_features)
-        sizes = _Sizes(param_dtype, rngs)
-        update = _Map(in_features, out_features, use_bias, sizes, own=False)
-        super().__init__(_Gate(in_features, sizes), update, "sum", dtype=dtype)
+    def _stages(self, ins: int, outs: int, use_bias: bool, sizes: _Sizes) -> tuple[Any, Any]:
+        return _Gate(ins, sizes), _Map(ins, outs, use_bias, sizes, own=False)
 
 
-class CommConv(Layer):
+class CommConv(_ReadyLayer):
     """y_i = W_H x_i + W_C sum_{j -> i} x_j + b
 
     The arguments are those of `GatedConv`.
@@ -154,22 +167,11 @@ class CommConv(Layer):
       backpropagation", 2016.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        use_bias: bool = True,
-        dtype: DTypeLike | None = None,
-        param_dtype: DTypeLike = jnp.float32,
-        rngs: nnx.Rngs,
-    ) -> None:
-        parameters.check_sizes(in_features=in_features, out_features=out_features)
-        update = _Map(in_features, out_features, use_bias, _Sizes(param_dtype, rngs), own=True)
-        super().__init__(_sent, update, "sum", dtype=dtype)
+    def _stages(self, ins: int, outs: int, use_bias: bool, sizes: _Sizes) -> tuple[Any, Any]:
+        return _sent, _Map(ins, outs, use_bias, sizes, own=True)
 
 
-class WeightedConv(Layer):
+class WeightedConv(_ReadyLayer):
     """y_i = W sum_{e: j -> i} w_e x_j + b, with the edges' weights.
 
     The arguments are those of `GatedConv`.
@@ -179,28 +181,19 @@ class WeightedConv(Layer):
       convolutional networks", 2017, with w_e = 1 / sqrt(d_i d_j).
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        use_bias: bool = True,
-        dtype: DTypeLike | None = None,
-        param_dtype: DTypeLike = jnp.float32,
-        rngs: nnx.Rngs,
-    ) -> None:
-        parameters.check_sizes(in_features=in_features, out_features=out_features)
-        update = _Map(in_features, out_features, use_bias, _Sizes(param_dtype, rngs), own=False)
-        super().__init__(_weighted, update, "sum", data="edge_weight", dtype=dtype)
+    _data = "edge_weight"
+
+    def _stages(self, ins: int, outs: int, use_bias: bool, sizes: _Sizes) -> tuple[Any, Any]:
+        return _weighted, _Map(ins, outs, use_bias, sizes, own=False)
 
 
 class GatedGraphConv(Layer):
     """y_i = GRU(h_i, sum_{e: j -> i} h_j A_t), t the type of edge e; h = x W_0 where widths differ.
 
     Args:
+      in_features, out_features: features of x and of y.
       num_edge_types: number of edge types. With 1 the graph needs no types.
-
-    All other arguments are those of `GatedConv`.
+      dtype, param_dtype, rngs: as of `GatedConv`.
 
     References:
       NeuGraph, figure 12; Li et al., "Gated graph sequence neural networks", 2016.
@@ -212,7 +205,6 @@ class GatedGraphConv(Layer):
         out_features: int,
         *,
         num_edge_types: int = 1,
-        use_bias: bool = True,
         dtype: DTypeLike | None = None,
         param_dtype: DTypeLike = jnp.float32,
         rngs: nnx.Rngs,
@@ -220,14 +212,11 @@ class GatedGraphConv(Layer):
         parameters.check_sizes(
             in_features=in_features, out_features=out_features, num_edge_types=num_edge_types
         )
+        parameters.checked_dtype(dtype, param_dtype)
         sizes = _Sizes(param_dtype, rngs)
-        super().__init__(
-            _OfType(out_features, num_edge_types, sizes),
-            _GRU(out_features, sizes),
-            "sum",
-            data="edge_type" if num_edge_types > 1 else None,
-            dtype=dtype,
-        )
+        stages = _OfType(out_features, num_edge_types, sizes), _GRU(out_features, sizes)
+        data = "edge_type" if num_edge_types > 1 else None
+        super().__init__(*stages, "sum", data=data, dtype=dtype)
         widens = in_features != out_features
         self.lift = sizes.kernel(in_features, out_features) if widens else None
 
@@ -290,5 +279,5 @@ class GGNN(StackedModel):
     def _convolution(
         self, in_features: int, out_features: int, *, is_last: bool, use_bias: bool, **shared: Any
     ) -> Convolution:
-        options: dict[str, Any] = {"num_edge_types": self.num_edge_types, "use_bias": use_bias}
-        return GatedGraphConv(in_features, out_features, **options, **shared)
+        types = self.num_edge_types
+        return GatedGraphConv(in_features, out_features, num_edge_types=types, **shared)

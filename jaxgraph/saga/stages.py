@@ -71,16 +71,8 @@ class Concatenation:
 Accumulator = str | Concatenation
 
 
-def layer(
-    apply_edge: Callable[[Edge], Pytree],
-    apply_vertex: Callable[[jax.Array, Pytree], jax.Array],
-    accumulator: Accumulator = "sum",
-    *,
-    data: str | None = None,
-    dtype: DTypeLike | None = None,
-    rewrite: bool = True,
-) -> Layer:
-    """Makes a layer of two functions and an accumulator.
+class Layer(Module):
+    """A layer of two functions and an accumulator.
 
     m_e = apply_edge(edge_e);  a_i = accumulate_{e: j -> i} m_e;  y_i = apply_vertex(x_i, a_i)
 
@@ -94,22 +86,14 @@ def layer(
       accumulator: "sum", "mean", "max", "min", "softmax", or a `Concatenation`.
       data: the graph's array that is `edge.data`: "edges", "edge_weight", "edge_type", or the name
         of an array of its edges; None: none.
-      dtype: type that x is cast to, such as jnp.bfloat16; None: that of x.
-      rewrite: whether what depends on one end moves to the nodes. It changes results by rounding
-        only.
-
-    Returns:
-      The layer.
+      dtype: floating type that x is cast to, such as jnp.bfloat16; None: that of x.
+      rewrite: whether the steps that depend on one end run once per node. It changes results by
+        rounding only.
 
     Raises:
-      ValueError: an unknown accumulator, a concatenation without a bound, or an argument that is
-        no function.
+      ValueError: an unknown accumulator, a concatenation without a bound, an argument that is no
+        function, or a dtype that is no floating type.
     """
-    return Layer(apply_edge, apply_vertex, accumulator, data=data, dtype=dtype, rewrite=rewrite)
-
-
-class Layer(Module):
-    """A layer of the SAGA-NN model; see `layer`, which has its arguments."""
 
     def __init__(
         self,
@@ -129,7 +113,7 @@ class Layer(Module):
         self.apply_vertex = apply_vertex
         self.accumulator = accumulator
         self.data = data
-        self.dtype = dtype
+        self.dtype = parameters.checked_dtype(dtype, jnp.float32)
         self.rewrite = rewrite
 
     def __call__(
@@ -214,6 +198,10 @@ class Layer(Module):
             return jax.tree.map(at_rank, message(sender, receiver, edge[0]))
 
         return placed, (data, _data(shard, RANK)), "sum"
+
+
+layer = Layer
+"""The name under which NeuGraph's layers are made: `jaxgraph.saga.layer(apply_edge, ...)`."""
 
 
 def _check_accumulator(accumulator: Any) -> None:

@@ -25,7 +25,7 @@ from jax.extend import core
 
 from jaxgraph.ops.core.edges import match_variation, varying_axes
 
-__all__ = ["CALLS", "evaluate", "hoist", "trace_message"]
+__all__ = ["CALLS", "VALUE_CALLS", "evaluate", "hoist", "trace_message"]
 
 Pytree = Any
 
@@ -119,6 +119,8 @@ def _variation_explained() -> Iterator[None]:
 
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr"}
 """Calls without a derivative of their own, and the parameter that holds their program."""
+VALUE_CALLS = (*CALLS, "custom_jvp_call")
+"""Calls whose values their program computes, whatever their derivatives are."""
 
 _CUSTOM = ("custom_jvp_call", "custom_vjp_call")
 _WITH_BODY = (

@@ -1,8 +1,8 @@
 """Element-wise message functions as programs of registers, which kernels run for every edge.
 
 Every value of such a function is a row of as many numbers as a message has, or a number per edge,
-or a number, which a register holds once for every column. So shapes disappear: what is left are
-instructions on registers, those that read the rows of one end first.
+or a number, which a register holds once for every column. So no instruction has a shape. The
+instructions that read only the row of one end come first: they run once per row.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
+from jaxgraph.ops.core.closures import VALUE_CALLS
 from jaxgraph.ops.core.message_programs import inner_jaxprs
 
 __all__ = ["LOADS", "OPERATIONS", "Instruction", "Load", "RegisterProgram", "compiled"]
@@ -30,7 +31,6 @@ OPERATIONS = (
 )
 """The operations of a program; the CPU kernel numbers them in this order (`kernels.h`)."""
 MOST_REGISTERS, MOST_SUMS = 32, 8
-_CALLS = ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call")
 _RESHAPES = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims")
 _SAME = ("copy", "copy_p", "stop_gradient", "pvary", "pcast", "optimization_barrier")
 
@@ -153,7 +153,7 @@ class _Value:
     Attributes:
       number: of the virtual register.
       kind: "columns" [edges, ...]; "edge" [edges] or [edges, 1, ...]; "parameter" [...]; "number";
-        "of_edge", "of_parameter": summed over columns, or over edges.
+        "of_edge", "of_parameter", "of_number": summed over columns, over edges, or over both.
     """
 
     number: int
@@ -195,7 +195,7 @@ class _Compiler:
 
     def __init__(self, columns: int, dtype: np.dtype) -> None:
         self._columns, self._dtype = columns, dtype
-        self._code: list[tuple[str, int, tuple[int, ...]]] = []
+        self._code: list[tuple[str, tuple[int, ...]]] = []
         self._constants: list[float] = []
         self._known: dict[Any, int] = {}
 
@@ -221,7 +221,7 @@ class _Compiler:
         key = (name, operands)
         if key not in self._known:
             self._known[key] = len(self._code)
-            self._code.append((name, len(self._code), operands))
+            self._code.append((name, operands))
         return self._known[key]
 
     def _constant(self, value: Any) -> _Value:
@@ -237,7 +237,7 @@ class _Compiler:
 
     def _is_zero(self, value: _Value) -> bool:
         """True for the gradient of what a function does not read."""
-        name, _, operands = self._code[value.number]
+        name, operands = self._code[value.number]
         return name == "constant" and self._constants[operands[0]] == 0
 
     def _check_type(self, aval: Any) -> None:
@@ -261,7 +261,7 @@ class _Compiler:
 
     def _equation(self, equation: Any, given: list[_Value]) -> list[_Value]:
         name = equation.primitive.name
-        if name in _CALLS:
+        if name in VALUE_CALLS:
             (body,) = inner_jaxprs(equation)
             return self._run(body, given)
         sums = {value.kind for value in given if value.kind.startswith("of_")}
@@ -274,6 +274,9 @@ class _Compiler:
         if name in _RESHAPES:
             return [self._reshaped(equation, given[0])]
         if name == "convert_element_type":
+            from_number = equation.invars[0].aval.dtype != bool
+            if from_number and equation.outvars[0].aval.dtype == bool:
+                return [self._applied("ne", [given[0], self._constant(0.0)])]
             return given[:1]
         if name == "reduce_sum":
             return [self._reduced(equation, given[0])]
@@ -286,7 +289,7 @@ class _Compiler:
         if name == "rsqrt":
             root = self._applied("sqrt", given)
             return [self._applied("div", [self._constant(1.0), root])]
-        if name in ("and", "or", "not", "pjit"):
+        if name in ("and", "or", "not"):
             return [self._logic(name, given)]
         if name in OPERATIONS and name not in LOADS:
             if name == "select_n" and len(given) != 3:
@@ -391,7 +394,7 @@ class _Compiler:
             number = pending.pop()
             if number not in needed:
                 needed.add(number)
-                name, _, operands = self._code[number]
+                name, operands = self._code[number]
                 pending += () if name in LOADS else operands
         of_row = self._of_row(needed)
         order = [n for n in sorted(needed) if n in of_row]
@@ -399,7 +402,7 @@ class _Compiler:
         order += [n for n in sorted(needed) if n not in of_row]
         last_read = {n: len(order) for n in (*sums, *dots)}
         for at, number in enumerate(order):
-            name, _, operands = self._code[number]
+            name, operands = self._code[number]
             given: tuple[int, ...] = () if name in LOADS else operands
             for each in given:
                 last_read[each] = max(last_read.get(each, 0), at)
@@ -409,7 +412,7 @@ class _Compiler:
         free: list[int] = []
         used, instructions = 0, []
         for at, number in enumerate(order):
-            name, _, operands = self._code[number]
+            name, operands = self._code[number]
             given: tuple[int, ...] = () if name in LOADS else operands
             registers = tuple(places[each] for each in given) or operands
             # Operands that are read for the last time give up their registers.
@@ -435,7 +438,7 @@ class _Compiler:
         """The instructions that read no neighbour and no edge."""
         found: set[int] = set()
         for number in sorted(needed):
-            name, _, operands = self._code[number]
+            name, operands = self._code[number]
             if name in ("row", "parameter", "constant") or (
                 name not in LOADS and found.issuperset(operands)
             ):

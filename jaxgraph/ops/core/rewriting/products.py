@@ -29,7 +29,7 @@ class _Product:
 
     Attributes:
       step: the product.
-      parts: what is concatenated.
+      parts: the values that are concatenated.
       converts: the types that the concatenation is converted to before the product.
       is_left: whether it is the left operand.
     """

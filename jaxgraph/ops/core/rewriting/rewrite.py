@@ -2,8 +2,8 @@
 
 f(s_j, r_i, x_e) = g(a(s_j), b(r_i), x_e)
 
-a and b are evaluated once per node, before rows travel or are gathered, and g for every edge. Both
-are parts of the traced f, so every derivative of f stays what it was.
+a and b are evaluated once per node, before rows travel or are gathered, and g for every edge. All
+three are parts of the traced f, with the derivatives that f has.
 
 References:
   Ma et al., "NeuGraph: parallel deep neural network computation on large graphs", 2019, section
@@ -47,12 +47,12 @@ class Moved:
 
 @dataclasses.dataclass(frozen=True)
 class Rewritten:
-    """A message function, its inputs, and what was done to it.
+    """A message function after its rewriting, its inputs, and where each of its steps runs.
 
     Attributes:
       message_fn: of sender, receiver and edge, for any number of edges.
       inputs: by end, what it is given: pytrees of arrays [rows, ...].
-      moved: what runs once per node now.
+      moved: the steps that run once per node, by end.
       split: products of concatenations that became a product for each part.
       remaining: the steps that run for every edge.
       reason: why nothing moved; "" where something did.
@@ -62,10 +62,10 @@ class Rewritten:
 
     message_fn: Callable[[Pytree, Pytree, Pytree], Pytree]
     inputs: dict[str, Pytree]
-    moved: tuple[Moved, ...] = ()
-    split: tuple[Step, ...] = ()
-    remaining: tuple[Step, ...] = ()
-    reason: str = ""
+    moved: tuple[Moved, ...]
+    split: tuple[Step, ...]
+    remaining: tuple[Step, ...]
+    reason: str
     known: MessageFn | None = None
 
     @property
@@ -113,7 +113,10 @@ def rewritten(
         count = jax.tree.leaves(ends)[0].shape[0]
         program, _ = _program(message_fn, types, count)
         if program.outline != outline:
-            raise AssertionError("the message function has another program in every trace")
+            raise ValueError(
+                "the message function computes something else in every call; expected a function "
+                "of its arguments, and of arrays that stay the same"
+            )
         known: dict[int, Any] = {}
         for end, given in zip(ENDS, ends, strict=True):
             known |= given if end in tables else _leaves(program, end, given)
