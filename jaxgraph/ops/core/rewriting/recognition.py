@@ -43,8 +43,9 @@ def recognized(
     if not step or step.name != "mul" or not jax.tree_util.treedef_is_leaf(program.structure):
         return None
     for sender, weight in (step.reads, step.reads[::-1]) if len(step.reads) == 2 else ():
-        while weight not in edges and weight in product and product[weight].name in _RESHAPES:
-            (weight,) = product[weight].reads
+        while weight not in edges and (made := product.get(weight)) and made.name in _RESHAPES:
+            # A constant's is made of none.
+            weight = made.reads[0] if made.reads else -1
         if sender in senders and weight in edges:
             x, w = senders[sender], edges[weight]
             is_exact = w.dtype == x.dtype == accumulation_dtype(x.dtype)
