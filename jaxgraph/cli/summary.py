@@ -1,7 +1,7 @@
 """Results of a training run: accuracy, time, memory, traffic, padding."""
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -74,19 +74,33 @@ def result_summary(history: Any) -> dict[str, Any]:
     }
 
 
-def cost_summary(compiled: Any, sharded: Any) -> dict[str, Any]:
+def cost_summary(programs: Sequence[Any], sharded: Any, epochs: int) -> dict[str, Any]:
     """Memory and traffic of one epoch per device (training step and evaluation), and padding.
 
     Args:
-        compiled: The program of an epoch, a `jax.stages.Compiled`, that `jaxgraph.train.fit` runs.
+        programs: The program of an epoch, a `jax.stages.Compiled`, that `jaxgraph.train.fit` runs,
+            first; none in mode "stream".
         sharded: The result of `jaxgraph.parallel.shard`.
+        epochs: How many epochs ran.
 
     Returns:
         `memory_per_device` and `traffic`, in bytes, `bytes_between_hosts` of a mesh of several, and
-        `padding`, stored over needed.
+        `padding`, stored over needed. In mode "stream" the traffic is that of the host and the
+        device, and the memory is not known.
     """
     from jaxgraph.analysis import traffic, traffic_by_link
 
+    if not programs:
+        moved = sharded.parts.moved
+        sent = {"to the device": moved.sent // epochs, "back": moved.returned // epochs}
+        padding = sharded.padding()
+        return {
+            "memory_per_device": None,
+            "traffic": sent,
+            "bytes_sent_per_epoch": sum(sent.values()),
+            "padding": {name: getattr(padding, name) for name in _PADDING},
+        }
+    compiled = programs[0]
     memory = compiled.memory_analysis()
     sent = dict(traffic(compiled))
     hosts, between = sharded.shards.hosts, {}
@@ -122,7 +136,8 @@ def summary_table(result: Mapping[str, Any]) -> Table:
         "graph": f"{result['graph']['name']}: {result['graph']['nodes']:,} nodes, "
         f"{result['graph']['edges']:,} edges",
         "model": f"{options['model']}, {options['layers']} layers, {options['dtype']}",
-        "devices": f"{options['parts']}, {options['mode']}"
+        "devices": ("1, parts " if options["mode"] == "stream" else "")
+        + f"{options['parts']}, {options['mode']}"
         + (f", then {options['rest'] or 'domain'}" if options["mode"] == "p3" else "")
         + (" with prefetch" if options["prefetch"] else ""),
     }
@@ -141,9 +156,10 @@ def summary_table(result: Mapping[str, Any]) -> Table:
         if move["measured_gain"] is not None:
             gains.append(f"measured {second_text(move['measured_gain'])}")
         rows[f"moved after epoch {move['epoch']}"] = f"an epoch saves, predicted {', '.join(gains)}"
-    rows["memory per device"] = (
-        f"{byte_text(memory['total'])}, of which temporary {byte_text(memory['temporary'])}"
-    )
+    if memory is not None:
+        rows["memory per device"] = (
+            f"{byte_text(memory['total'])}, of which temporary {byte_text(memory['temporary'])}"
+        )
     if result["memory_plan"]:
         rows["memory plan"] = "\n".join(result["memory_plan"])
     by_collective = ", ".join(

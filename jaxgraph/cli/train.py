@@ -16,7 +16,7 @@ from jaxgraph.cli.graph_options import described, graph_summary, load_graph
 from jaxgraph.cli.info import versions
 from jaxgraph.cli.interruption import Interrupted, Signals
 from jaxgraph.cli.json_file import write_json
-from jaxgraph.cli.limits import Number, OneOf
+from jaxgraph.cli.limits import Number, OneOf, option_name
 from jaxgraph.cli.mode_options import ModeOptions, check_features
 from jaxgraph.cli.model_options import ModelOptions, check_heads, chosen_recipe
 from jaxgraph.cli.output import Output
@@ -96,11 +96,18 @@ class TrainOptions(CheckpointOptions, ProcessOptions, TelemetryOptions, ModeOpti
     mode: Annotated[
         str | None,
         _device_option(
-            help="sar (one remote part at a time), domain (all at once), p3 (features by column) "
-            "or auto, which is that of them that a plan predicts to be fastest; sar where not "
-            "given."
+            help="sar (one remote part at a time), domain (all at once), p3 (features by column), "
+            "stream (parts wait on the host and visit one device) or auto, which is that of the "
+            "first three that a plan predicts to be fastest; sar where not given."
         ),
-        OneOf((*MODES, "p3", "auto")),
+        OneOf((*MODES, "p3", "stream", "auto")),
+    ] = None
+    folder: Annotated[
+        Path | None,
+        _device_option(
+            help="Mode stream: an existing folder where parts and activations wait; in memory "
+            "where not given."
+        ),
     ] = None
     prefetch: Annotated[
         bool, _device_option("--prefetch", help="Fetch the next part while aggregating.")
@@ -192,8 +199,9 @@ class TrainOptions(CheckpointOptions, ProcessOptions, TelemetryOptions, ModeOpti
                 )
             settled = ("feature_budget", "partitioner", "balance", "order")
             refuse_graph_options(self, self.partition, settled)
-            if self.mode is None:
-                return
+        self._check_stream()
+        if self.partition is not None and self.mode is None:
+            return
         if self.prefetch and "sar" not in (self.mode or "sar", self.rest):
             need = "--mode p3 --rest sar" if self.mode == "p3" else "--mode sar"
             raise ValueError(f"--prefetch: layers of mode {self.mode} have none; use {need}.")
@@ -204,6 +212,23 @@ class TrainOptions(CheckpointOptions, ProcessOptions, TelemetryOptions, ModeOpti
                 "--repartition: a move needs memory of its own; leave out --memory-limit."
             )
         check_names(self.partitioner or "metis", self.balance or "nodes", order=self.order)
+
+    def _check_stream(self) -> None:
+        if self.mode != "stream":
+            if self.folder is not None:
+                raise ValueError(
+                    f"--folder: for --mode stream only; the mode is {self.mode or 'sar'}."
+                )
+            return
+        refused = ("prefetch", "repartition", "memory_limit", "hosts")
+        given = [option_name(name) for name in refused if getattr(self, name)]
+        if given:
+            raise ValueError(
+                f"{', '.join(given)}: not for --mode stream, which runs on one device, one part at "
+                "a time: --parts says how much of the graph is on it. Leave it out."
+            )
+        if self.folder is not None and not self.folder.is_dir():
+            raise ValueError(f"--folder: {self.folder} is no folder; make it first.")
 
 
 @dataclass(frozen=True)
@@ -343,7 +368,8 @@ def _train(
         # The command owns the process.
         jax.config.update("jax_enable_x64", True)
     facts = source.facts
-    mesh = mesh_of(options.parts or 1, group.count, options.hosts)
+    devices = 1 if options.mode == "stream" else options.parts or 1
+    mesh = mesh_of(devices, group.count, options.hosts)
     model = build_model(settings, facts, options.seed, options.dtype)
     sharded = source.place(options, mesh)
     optimizer = optax.chain(
@@ -381,7 +407,7 @@ def _train(
         "diverged": outcome.diverged,
         "resumed": outcome.history.resumed,
         **result_summary(outcome.history),
-        **cost_summary(outcome.epoch, sharded),
+        **cost_summary(outcome.programs, sharded, len(outcome.history.epoch_seconds)),
     }
 
 
@@ -391,13 +417,13 @@ class _Outcome:
 
     Args:
         history: The history of the epochs that have ended.
-        epoch: The compiled program of an epoch.
+        programs: The compiled program of an epoch, first; empty in mode "stream".
         interrupted: Whether a signal arrived before the last epoch.
         diverged: The loss that became NaN or infinite, with advice, or None.
     """
 
     history: Any
-    epoch: Any
+    programs: Sequence[Any]
     interrupted: bool = False
     diverged: str | None = None
 
@@ -441,11 +467,11 @@ def _fit(
             if error.number is not None:
                 signals.received = error.number
             cut = len(error.history.records) < epochs
-            return _Outcome(history=error.history, epoch=programs[0], interrupted=cut)
+            return _Outcome(history=error.history, programs=programs, interrupted=cut)
         except train.DivergenceError as error:
             advice = "Use a smaller --lr; JAX_DEBUG_NANS=1 in the environment shows where it starts"
             message = f"{error.loss}. {advice}."
-            return _Outcome(history=error.history, epoch=programs[0], diverged=message)
+            return _Outcome(history=error.history, programs=programs, diverged=message)
         finally:
             group.heartbeat.enter("evaluate")
-    return _Outcome(history=history, epoch=programs[0])
+    return _Outcome(history=history, programs=programs)

@@ -70,6 +70,7 @@ class GraphInput:
             topology=options.topology,
             chunks=options.chunks,
             feature_budget=options.feature_budget,
+            folder=options.folder,
         )
 
     def node_names(self) -> np.ndarray | None:
@@ -103,6 +104,7 @@ class FolderInput:
             prefetch=options.prefetch,
             implementation=options.implementation,
             node_dtype=options.dtype if self.facts.num_features else None,
+            folder=options.folder,
         )
 
     def node_names(self) -> np.ndarray | None:
@@ -145,9 +147,11 @@ def of_folder(options: Options, folder: PartFolder) -> Options:
         ValueError: An option contradicts the folder; the message names it.
     """
     manifest, columns = folder.manifest, folder.manifest.columns
+    # Parts that devices hold can be streamed, too.
+    streams = options.mode == "stream" and folder.mode == "sar"
     settled: dict[str, Any] = {
         "parts": folder.num_parts,
-        "mode": folder.mode,
+        "mode": "stream" if streams else folder.mode,
         "rest": None if columns is None else manifest.mode,
         "topology": None if columns is None else columns.topology,
         "chunks": None if columns is None else columns.chunks,

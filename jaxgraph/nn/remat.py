@@ -154,6 +154,8 @@ def policies_for(
       One for each layer.
     """
     declared = [declaration(layer.convolution) for layer in stacked]
+    if shard.streamed:
+        return [RematPolicy()] * len(declared)
     if policy is not None:
         return [
             given if each.mapped_features else dataclasses.replace(given, recompute=())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +50,9 @@ class ShardedGraph:
     mesh: Mesh = dataclasses.field(metadata={"static": True})
     counts: Counts | None = dataclasses.field(default=None, metadata={"dropped": True})
     seconds: float = dataclasses.field(default=0.0, metadata={"dropped": True})
+
+    is_streamed: ClassVar[bool] = False
+    """True where the parts wait on the host, and `shards` has shapes instead of arrays."""
 
     def __repr__(self) -> str:
         return representation(self)
@@ -136,6 +141,7 @@ def shard(
     topology: str | None = None,
     chunks: int | None = None,
     feature_budget: int | None = None,
+    folder: str | os.PathLike[str] | None = None,
     plan: Planned | None = None,
 ) -> ShardedGraph:
     """Splits a graph over the devices of a mesh.
@@ -148,7 +154,9 @@ def shard(
         it: mode "sar" then visits the parts of the own host first.
       mode: the schedule: "sar" fetches one remote part at a time and saves none, "domain" exchanges
         all halos at once and saves what autodiff saves, "p3" splits features by column: the first
-        layer moves activations, never features, and the other layers run by `rest`.
+        layer moves activations, never features, and the other layers run by `rest`; "stream" keeps
+        all parts on the host, and one after another visits the device, a mesh of one: any number of
+        parts, and graphs larger than the device.
       prefetch: in mode "sar", also as `rest`, fetch the next part while the current one is
         aggregated.
       pad_to: a sharded graph, or the result of `common_shapes`, whose shapes the result takes on,
@@ -166,6 +174,8 @@ def shard(
       feature_budget: in mode "p3", bytes of feature columns and edges for the first layer that a
         device may hold. Features are cut into as few slices as fit, each on several devices: the
         graph's mesh then has two axes. None: a slice for every device.
+      folder: in mode "stream", where parts and activations wait, in files without names that end
+        with the process; None: the host's memory.
       plan: a plan of `jaxgraph.planner.choose`, which says mode, prefetch, rest, topology and
         chunks; none of them is given with it.
 
@@ -180,7 +190,8 @@ def shard(
       NotImplementedError: the implementation named cannot be used here.
 
     References:
-      Mode "sar": SAR, section 3.2. Mode "p3": P3, sections 3.1, 3.2 and 3.4.
+      Mode "sar": SAR, section 3.2. Mode "p3": P3, sections 3.1, 3.2 and 3.4. Mode "stream":
+      NeuGraph, section 3.1.
     """
     started = time.perf_counter()
     if plan is not None:
@@ -194,8 +205,12 @@ def shard(
         options = plan.shard_options()
         mode, prefetch = options["mode"], options["prefetch"]
         rest, topology, chunks = (options[name] for name in ("rest", "topology", "chunks"))
+    streams = mode == "stream"
+    if streams:
+        _check_stream_options(prefetch=prefetch, pad_to=pad_to)
+    _check_folder(mode, folder)
     columns, schedule = column_request(
-        mode,
+        "sar" if streams else mode,
         {"rest": rest, "topology": topology, "chunks": chunks, "feature_budget": feature_budget},
         None if node_dtype is None else _floating(node_dtype),
         has_target=pad_to is not None,
@@ -203,7 +218,7 @@ def shard(
     check_graph(graph, "shard(graph, partition, mesh)")
     if partition is None:
         partition = Partition(np.zeros(graph.num_nodes, np.int32), 1, "whole")
-    if isinstance(partition, Partition):
+    if isinstance(partition, Partition) and not streams:
         _check_mesh(mesh, partition.num_parts)
     target = pad_to.manifest if isinstance(pad_to, ShardedGraph) else pad_to
     if not isinstance(target, Manifest | None):
@@ -227,6 +242,7 @@ def shard(
         prefetch=prefetch,
         implementation=implementation,
         node_dtype=node_dtype,
+        folder=folder,
     )
     return dataclasses.replace(placed, seconds=time.perf_counter() - started)
 
@@ -239,6 +255,7 @@ def place(
     prefetch: bool = False,
     implementation: str | None = None,
     node_dtype: Any = None,
+    folder: str | os.PathLike[str] | None = None,
 ) -> ShardedGraph:
     """Places the parts of a source on the devices of a mesh; a process reads only its own parts.
 
@@ -247,8 +264,8 @@ def place(
         read and the leaves are `jax.ShapeDtypeStruct`: enough to compile a step.
       mesh: a mesh as for `shard`, whose devices own equally many parts; it may span processes.
       mode: the schedule that the source was made for ("p3" where features are split by column), to
-        check it; None: any.
-      prefetch, implementation, node_dtype: as for `shard`.
+        check it; None: any. Or "stream", for a source made for "sar".
+      prefetch, implementation, node_dtype, folder: as for `shard`.
 
     Returns:
       The sharded graph.
@@ -267,6 +284,15 @@ def place(
             "jaxgraph.parallel.shard(graph, partition, mesh)"
         )
     manifest = source.manifest
+    _check_folder(mode, folder)
+    if mode == "stream":
+        _check_stream_options(prefetch=prefetch, pad_to=None)
+        # A local import: a streamed graph is a sharded one.
+        from jaxgraph.parallel.streaming.graph import streamed_graph
+
+        return streamed_graph(
+            source, mesh, folder=folder, implementation=implementation, node_dtype=node_dtype
+        )
     _check_mesh(mesh, manifest.num_parts)
     made_for = manifest.mode if manifest.columns is None else "p3"
     if mode is not None and mode != made_for:
@@ -337,6 +363,30 @@ def _check_mesh(mesh: Mesh, num_parts: int) -> None:
             "part per device, or a multiple: "
             f"jaxgraph.partition.partition(graph, {mesh.size}), or "
             f"jaxgraph.parallel.make_mesh({num_parts})"
+        )
+
+
+def _check_stream_options(*, prefetch: bool, pad_to: Any) -> None:
+    given = {"prefetch=True": prefetch, "pad_to": pad_to is not None}
+    refused = [name for name, is_given in given.items() if is_given]
+    if refused:
+        raise ValueError(
+            f"{', '.join(refused)}: not for mode='stream', whose loop loads the next rows by "
+            "itself, and which runs one graph; leave it out"
+        )
+
+
+def _check_folder(mode: str | None, folder: Any) -> None:
+    if folder is None:
+        return
+    if mode != "stream":
+        raise ValueError(
+            f"folder: for mode='stream' only, whose parts wait there; mode is {mode!r}"
+        )
+    if not Path(folder).is_dir() or not os.access(folder, os.W_OK):
+        raise ValueError(
+            f"folder is {os.fspath(folder)!r}; expected a folder that exists and can be written "
+            "to, with room for the graph and its activations"
         )
 
 

@@ -35,6 +35,7 @@ def representation(sharded: ShardedGraph) -> str:
     if sharded.counts is not None:
         size = f"num_nodes={sharded.counts.num_nodes}, num_edges={sharded.counts.num_edges}"
     mode = manifest.mode if manifest.columns is None else "p3"
+    mode = "stream" if sharded.is_streamed else mode
     rest = "" if manifest.columns is None else f", rest={manifest.mode!r}"
     first = f"ShardedGraph({size}, mode={mode!r}{rest}, num_parts={manifest.num_parts})"
     rows = {
@@ -47,7 +48,8 @@ def representation(sharded: ShardedGraph) -> str:
         "edges": _arrays({name: getattr(shards, name) for name in EDGE_DATA}),
         "node_data": _arrays(shards.node_data),
         "edge_data": _arrays(shards.edge_data),
-        "memory": f"{_bytes_text(_bytes_per_device(shards))} per device",
+        "memory": f"{_bytes_text(_bytes_per_device(shards))} "
+        f"{'on the host' if sharded.is_streamed else 'per device'}",
     }
     return "\n".join([first, *(f"  {name:<9} {text}" for name, text in rows.items() if text)])
 
@@ -66,7 +68,8 @@ def _features(sharded: ShardedGraph) -> str:
     if columns is not None:
         text = f"{columns.num_features} x {leaves[0].dtype}, {columns.width} columns per device"
     kind = type(nodes).__name__
-    return text if isinstance(nodes, jax.Array) or columns is not None else f"{text} ({kind})"
+    is_plain = isinstance(nodes, jax.Array | jax.ShapeDtypeStruct)
+    return text if is_plain or columns is not None else f"{text} ({kind})"
 
 
 def _labels(sharded: ShardedGraph) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -120,6 +120,9 @@ class Shard:
     kept_edges: jax.Array | None = None
     own_parts: int = dataclasses.field(default=1, metadata={"static": True})
     hosts: int = dataclasses.field(default=1, metadata={"static": True})
+
+    streamed: ClassVar[bool] = False
+    """True where the host visits part after part, and computes again what the backward reads."""
 
     @property
     def num_nodes(self) -> jax.Array:
@@ -293,6 +296,9 @@ class Shard:
             refuse_dropped_edges(
                 "attention", "pass dropout= to its layer, which drops by edge and head"
             )
+        return self._schedule(self_loops=self_loops)
+
+    def _schedule(self, *, self_loops: bool) -> AllHalos | Sequential | SeveralParts:
         if self.manifest.mode == "domain" or self.num_parts == 1:
             return AllHalos(self, self_loops)
         return (Sequential if self.own_parts == 1 else SeveralParts)(self, self_loops)

@@ -36,7 +36,15 @@ from jaxgraph.parallel.nnx_objects import (
 from jaxgraph.parallel.placement import ShardedGraph, check_sharded
 from jaxgraph.parallel.shard import NO_LIST_OF_EDGES, Shard
 
-__all__ = ["collect_rows", "gather_rows", "local_rows", "place_rows", "rows_prefix", "spmd"]
+__all__ = [
+    "collect_rows",
+    "gather_rows",
+    "in_order",
+    "local_rows",
+    "place_rows",
+    "rows_prefix",
+    "spmd",
+]
 
 Pytree = Any
 ROWS = "rows"
@@ -270,6 +278,12 @@ def _graph_of(arguments: Any) -> ShardedGraph:
         )
     if any(graph.mesh != graphs[0].mesh for graph in graphs):
         raise ValueError("the sharded graphs among the arguments live on different meshes")
+    if any(graph.is_streamed for graph in graphs):
+        raise ValueError(
+            "spmd runs a function on all shards at once, and the parts of a graph in mode 'stream' "
+            "visit the devices one after another; use jaxgraph.train (fit, evaluate, predict, "
+            "loss_and_grad), or shard the graph in mode 'sar' or 'domain'"
+        )
     return graphs[0]
 
 
@@ -394,6 +408,20 @@ def gather_rows(values: jax.Array, sharded: ShardedGraph) -> np.ndarray:
         ids, rows = ids[mask], np.asarray(values)[mask]
     else:
         ids, rows = local_rows(values, sharded)
-    gathered = np.zeros((sharded.num_nodes, *rows.shape[1:]), rows.dtype)
+    return in_order(ids, rows, sharded.num_nodes)
+
+
+def in_order(ids: np.ndarray, rows: np.ndarray, num_nodes: int) -> np.ndarray:
+    """Brings rows of nodes into the graph's order.
+
+    Args:
+      ids: int [nodes], their ids.
+      rows: [nodes, ...].
+      num_nodes: nodes of the graph.
+
+    Returns:
+      [num_nodes, ...], 0 for nodes that are not listed.
+    """
+    gathered = np.zeros((num_nodes, *rows.shape[1:]), rows.dtype)
     gathered[ids] = rows
     return gathered

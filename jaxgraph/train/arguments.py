@@ -95,7 +95,14 @@ def checked_graphs(
             raise ValueError(_no_graph(graph))
         if graph.mesh != graphs[0].mesh:
             raise ValueError("the sharded graphs live on different meshes; shard them on one")
-        if not abstract and isinstance(graph.shards.node_ids, jax.ShapeDtypeStruct):
+        if graph.is_streamed and (len(graphs) > 1 or abstract):
+            raise ValueError(
+                "a graph in mode 'stream' is trained alone, and by no single program; pass it to "
+                "fit, evaluate, predict or loss_and_grad as the only graph, or shard it in mode "
+                "'sar'"
+            )
+        is_abstract = isinstance(graph.shards.node_ids, jax.ShapeDtypeStruct)
+        if not abstract and is_abstract and not graph.is_streamed:
             raise ValueError(
                 "the sharded graph is abstract: it holds shapes and no data, which is enough for "
                 "compile_train_step only; place it from a source with data"
@@ -153,6 +160,12 @@ def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
                 f"{features} features; make the model with in_features={features}"
             )
     rows = [v for v in _variables(model) if v.get_metadata().get("rows") == "nodes"]
+    if rows and graphs[0].is_streamed:
+        raise ValueError(
+            "the model has a variable with one row per node (NodeEmbedding), and the graph is in "
+            "mode 'stream', where devices hold no row of it; use node features instead, or shard "
+            "the graph in mode 'sar'"
+        )
     if rows and len(graphs) > 1:
         raise ValueError(
             "the model has a variable with one row per node (NodeEmbedding), which belongs to one "

@@ -13,6 +13,7 @@ from flax import nnx
 from jaxgraph.train.epoch import EpochProgram
 from jaxgraph.train.history import EpochRecord
 from jaxgraph.train.state import TrainState
+from jaxgraph.train.streamed_epoch import StreamedEpoch
 
 __all__ = ["diverged", "first_not_finite"]
 
@@ -28,7 +29,11 @@ def diverged(record: EpochRecord) -> str:
 
 
 def first_not_finite(
-    program: EpochProgram, before: TrainState, after: TrainState, key: jax.Array, epoch: int
+    program: EpochProgram | StreamedEpoch,
+    before: TrainState,
+    after: TrainState,
+    key: jax.Array,
+    epoch: int,
 ) -> str:
     """Names the first parameter that an epoch has spoiled.
 

@@ -13,12 +13,14 @@ import numpy as np
 from flax import nnx
 
 from jaxgraph.parallel import Shard, ShardedGraph, gather_rows, spmd
-from jaxgraph.parallel.spmd import local_rows
+from jaxgraph.parallel.spmd import in_order, local_rows
+from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.train.arguments import check_model, checked_graph, checked_graphs, checked_task
-from jaxgraph.train.objective import apply_model, plain_shard, split_model
+from jaxgraph.train.objective import rows_of_model, split_model, split_sums
 from jaxgraph.train.regression import Moments
 from jaxgraph.train.state import abstract_variables, place_variables
-from jaxgraph.train.task import SPLITS, Sums, Task, described
+from jaxgraph.train.streamed import streamed_evaluation, streamed_outputs
+from jaxgraph.train.task import SPLITS, Sums, Task
 
 if TYPE_CHECKING:
     from jaxgraph.graph import Graph
@@ -45,9 +47,7 @@ def evaluation_sums(
     """
 
     def on_shard(params: nnx.State, statistics: nnx.State, shard: Shard) -> dict[str, Sums]:
-        outputs, _ = apply_model(graphdef, params, statistics, shard)
-        plain = plain_shard(shard)
-        return shard.sum({s: task.sums(outputs, plain, s) for s in task.splits(plain)})
+        return split_sums(graphdef, params, statistics, shard, task)
 
     return spmd(on_shard)(params, statistics, sharded)
 
@@ -91,8 +91,13 @@ def evaluate(
     task = checked_task(task)
     graphs = checked_graphs(sharded, task)
     check_model(model, graphs)
-    graphdef, params, statistics = _placed(model, graphs[0])
-    sums = [_evaluation_sums(graphdef, params, statistics, graph, task) for graph in graphs]
+    placed = _placed(model, graphs[0])
+    sums = [
+        streamed_evaluation(graph, *placed, task)
+        if isinstance(graph, StreamedGraph)
+        else _evaluation_sums(*placed, graph, task)
+        for graph in graphs
+    ]
     return as_numbers(jax.device_get(_metrics(sums, task)))
 
 
@@ -132,6 +137,9 @@ def predict(
     """
     sharded = checked_graph(sharded)
     check_model(model, (sharded,))
+    if isinstance(sharded, StreamedGraph):
+        ids, rows = streamed_outputs(sharded, *_placed(model, sharded))
+        return in_order(ids, rows, sharded.num_nodes) if gather else (ids, rows)
     outputs = _outputs(*_placed(model, sharded), sharded)
     return gather_rows(outputs, sharded) if gather else local_rows(outputs, sharded)
 
@@ -161,9 +169,7 @@ def _outputs(
     graphdef: nnx.GraphDef, params: nnx.State, statistics: nnx.State, sharded: ShardedGraph
 ) -> jax.Array:
     def on_shard(params: nnx.State, statistics: nnx.State, shard: Shard) -> jax.Array:
-        outputs, _ = apply_model(graphdef, params, statistics, shard)
-        _check_rows(outputs, shard)
-        return outputs
+        return rows_of_model(graphdef, params, statistics, shard)
 
     return spmd(on_shard, outputs="rows")(params, statistics, sharded)
 
@@ -179,12 +185,3 @@ def _metrics(sums: list[Mapping[str, Sums]], task: Task) -> dict[str, Mapping[st
 def _placed(model: nnx.Module, sharded: ShardedGraph) -> tuple[nnx.GraphDef, nnx.State, nnx.State]:
     graphdef, params, statistics = split_model(model)
     return graphdef, place_variables(params, sharded), place_variables(statistics, sharded)
-
-
-def _check_rows(outputs: Any, shard: Shard) -> None:
-    shape = getattr(outputs, "shape", None)
-    if not shape or shape[0] != shard.num_rows:
-        raise ValueError(
-            f"the model returned {described(outputs)}; expected one row for "
-            f"every node of the shard, [{shard.num_rows}, ...]"
-        )

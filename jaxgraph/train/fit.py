@@ -17,6 +17,7 @@ from flax import nnx
 
 from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.parallel import ShardedGraph
+from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.seeds import checked_seed
 from jaxgraph.train.aggregates import with_aggregates
 from jaxgraph.train.agreement import ElsewhereInterrupted, preempted, together
@@ -45,6 +46,7 @@ from jaxgraph.train.history import DivergenceError, EpochRecord, History, Traini
 from jaxgraph.train.measured import Measuring, Watch
 from jaxgraph.train.state import TrainState, abstract_state, initial_state, random_key, restore
 from jaxgraph.train.step import Learner, make_learner
+from jaxgraph.train.streamed_epoch import StreamedEpoch
 from jaxgraph.train.task import Task
 
 if TYPE_CHECKING:
@@ -291,9 +293,11 @@ class _Run:
     def place(self, graphs: tuple[ShardedGraph, ...], epochs: int) -> _Place:
         """Prepares graphs for so many epochs."""
         abstract = abstract_state(self.model, self.optimizer, graphs[0])
+        keeps_best = self.expected.best_params is not None
+        if isinstance(graphs[0], StreamedGraph):
+            return _Place(StreamedEpoch(self.learner, (graphs[0],), keeps_best), abstract)
         if self.aggregate_once:
             graphs = with_aggregates(self.model, graphs, epochs)
-        keeps_best = self.expected.best_params is not None
         return _Place(EpochProgram(self.learner, graphs, keeps_best), abstract)
 
     def begin(
@@ -341,7 +345,7 @@ class _Place:
       abstract: the state on their mesh, as shapes with shardings.
     """
 
-    program: EpochProgram
+    program: EpochProgram | StreamedEpoch
     abstract: TrainState
 
     def progress(self, state: FitState) -> _Progress:

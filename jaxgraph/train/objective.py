@@ -13,9 +13,17 @@ from jaxgraph.layers import plain_features
 from jaxgraph.ops.large_pages import on_large_pages
 from jaxgraph.parallel import FeatureColumns, Shard, ShardedGraph, rows_prefix, spmd
 from jaxgraph.train.aggregates import first_aggregation
-from jaxgraph.train.task import Sums, Task
+from jaxgraph.train.task import Sums, Task, described
 
-__all__ = ["apply_model", "gradients", "objective", "plain_shard", "split_model"]
+__all__ = [
+    "apply_model",
+    "gradients",
+    "objective",
+    "plain_shard",
+    "rows_of_model",
+    "split_model",
+    "split_sums",
+]
 
 
 def split_model(model: nnx.Module) -> tuple[nnx.GraphDef, nnx.State, nnx.State]:
@@ -97,6 +105,48 @@ def objective(
     outputs, statistics = apply_model(graphdef, params, statistics, shard, key, train)
     sums = shard.sum(task.sums(outputs, plain_shard(shard), "train"))
     return task.metrics(sums)["loss"], (sums, statistics)
+
+
+def rows_of_model(
+    graphdef: nnx.GraphDef, params: nnx.State, statistics: nnx.State, shard: Shard
+) -> jax.Array:
+    """Runs a model on a shard without dropout.
+
+    Args:
+      graphdef, params, statistics, shard: as for `apply_model`.
+
+    Returns:
+      The model's outputs, [rows, out].
+
+    Raises:
+      ValueError: they do not have one row per node of the shard.
+    """
+    outputs, _ = apply_model(graphdef, params, statistics, shard)
+    shape = getattr(outputs, "shape", None)
+    if not shape or shape[0] != shard.num_rows:
+        raise ValueError(
+            f"the model returned {described(outputs)}; expected one row for "
+            f"every node of the shard, [{shard.num_rows}, ...]"
+        )
+    return outputs
+
+
+def split_sums(
+    graphdef: nnx.GraphDef, params: nnx.State, statistics: nnx.State, shard: Shard, task: Task
+) -> dict[str, Sums]:
+    """Computes a task's sums for every split, on one shard.
+
+    Args:
+      graphdef, params, statistics: the model.
+      shard: the shard, under `spmd`.
+      task: the task to measure.
+
+    Returns:
+      The sums over all shards.
+    """
+    outputs, _ = apply_model(graphdef, params, statistics, shard)
+    plain = plain_shard(shard)
+    return shard.sum({s: task.sums(outputs, plain, s) for s in task.splits(plain)})
 
 
 def gradients(

@@ -11,6 +11,7 @@ import optax
 from flax import nnx
 
 from jaxgraph.parallel import ShardedGraph, collect_rows
+from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.seeds import checked_seed
 from jaxgraph.train.arguments import (
     check_model,
@@ -28,6 +29,7 @@ from jaxgraph.train.state import (
     random_key,
     shardings,
 )
+from jaxgraph.train.streamed import streamed_gradient
 from jaxgraph.train.task import Sums, Task
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "make_learner",
     "trace_train_step",
     "train_step",
+    "updated",
 ]
 
 
@@ -83,14 +86,30 @@ def train_step(
     loss, sums, statistics, grads = gradients(
         learner.graphdef, state.params, state.statistics, sharded, key, learner.task, train=True
     )
+    new = updated(learner, state, loss, statistics, grads)
+    return jax.lax.with_sharding_constraint(new, shardings(new, sharded)), sums
+
+
+def updated(
+    learner: Learner, state: TrainState, loss: jax.Array, statistics: nnx.State, grads: nnx.State
+) -> TrainState:
+    """Makes a step of the optimizer.
+
+    Args:
+      learner: has the optimizer.
+      state: the state before the step.
+      loss, statistics, grads: of the step.
+
+    Returns:
+      The new state.
+    """
     # Optimizers that read the loss (reduce_on_plateau) take it as `value`; others ignore it.
     optimizer = optax.with_extra_args_support(learner.optimizer.transformation)
     updates, optimizer_state = optimizer.update(
         grads, state.optimizer_state, state.params, value=loss
     )
     params: Any = optax.apply_updates(state.params, updates)
-    new = TrainState(params, statistics, optimizer_state)
-    return jax.lax.with_sharding_constraint(new, shardings(new, sharded)), sums
+    return TrainState(params, statistics, optimizer_state)
 
 
 def compile_train_step(
@@ -196,16 +215,13 @@ def loss_and_grad(
     sharded = checked_graph(sharded, task, train=True)
     check_model(model, (sharded,))
     key = random_key(checked_seed("seed", seed), sharded)
-    graphdef, params, statistics = split_model(model)
-    loss, grads = _loss_and_grad(
-        graphdef,
-        place_variables(params, sharded),
-        place_variables(statistics, sharded),
-        sharded,
-        key,
-        task,
-        bool(train),
-    )
+    graphdef, *variables = split_model(model)
+    params, statistics = (place_variables(each, sharded) for each in variables)
+    of_step = (graphdef, params, statistics)
+    if isinstance(sharded, StreamedGraph):
+        loss, _, _, grads = streamed_gradient(sharded, *of_step, key, task, bool(train))
+        return loss, grads
+    loss, grads = _loss_and_grad(*of_step, sharded, key, task, bool(train))
     return loss, collect_rows(grads, sharded)
 
 

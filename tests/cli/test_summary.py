@@ -60,7 +60,7 @@ def test_result_summary():
 
 
 def test_cost_summary_measures_the_compiled_program():
-    summary = cost_summary(summed_over_two_devices(), on_hosts(1))
+    summary = cost_summary([summed_over_two_devices()], on_hosts(1), 3)
     assert summary["memory_per_device"]["arguments"] == 256 * 4
     assert summary["memory_per_device"]["total"] >= 2 * 256 * 4
     # 2 (N - 1) / N of the array leaves each of N = 2 devices.
@@ -68,7 +68,9 @@ def test_cost_summary_measures_the_compiled_program():
     assert summary["padding"]["edge_ratio"] == pytest.approx(1.25)
     assert summary["padding"]["halo_ratio"] == pytest.approx(2.0)
     assert "bytes_between_hosts" not in summary
-    assert cost_summary(summed_over_two_devices(), on_hosts(2))["bytes_between_hosts"] == 256 * 4
+    assert (
+        cost_summary([summed_over_two_devices()], on_hosts(2), 3)["bytes_between_hosts"] == 256 * 4
+    )
 
 
 def test_the_table_shows_all_of_it():
@@ -85,7 +87,7 @@ def test_the_table_shows_all_of_it():
         "interrupted": True,
         "graph": {"name": "karate", "nodes": 34, "edges": 156},
         **result_summary(HISTORY),
-        **cost_summary(summed_over_two_devices(), on_hosts(1)),
+        **cost_summary([summed_over_two_devices()], on_hosts(1), 3),
     }
     console = Console(file=io.StringIO(), width=140)
     console.print(summary_table(result))

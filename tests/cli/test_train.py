@@ -388,3 +388,33 @@ def test_repartition_gives_fit_the_graph(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert json.loads(path.read_text())["history"]["measured"]["windows"] == 3
     result = CliRunner().invoke(app, [*SMALL, "--mode", "p3", "--repartition", "auto"])
     assert result.exit_code == 2 and "--repartition: layers of mode p3" in result.stderr
+
+
+def test_a_streamed_run_equals_one_on_a_device(tmp_path: Path):
+    shown = []
+    for name, options in {
+        "one": (),
+        "streamed": ("--mode", "stream", "--parts", "3", "--folder", str(tmp_path)),
+    }.items():
+        path = tmp_path / f"{name}.json"
+        result = CliRunner().invoke(app, [*SMALL, *options, "--json", str(path)])
+        assert result.exit_code == 0, result.output
+        shown.append((result.output, json.loads(path.read_text())))
+    (_, one), (output, streamed) = shown
+    np.testing.assert_allclose(streamed["history"]["loss"], one["history"]["loss"], rtol=1e-5)
+    assert "1, parts 3, stream" in output and "to the device" in output
+    assert streamed["traffic"]["back"] > 0 and streamed["memory_per_device"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--folder", "."), "--folder: for --mode stream only; the mode is sar"),
+        (("--mode", "stream", "--prefetch"), "--prefetch: not for --mode stream"),
+        (("--mode", "stream", "--folder", "/none/here"), "is no folder"),
+    ],
+)
+def test_options_of_streamed_runs(options: tuple[str, ...], message: str):
+    result = CliRunner().invoke(app, [*SMALL, *options], env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())

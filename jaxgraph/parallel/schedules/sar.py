@@ -43,7 +43,7 @@ from pallas_kernels.pytrees import pytree
 if TYPE_CHECKING:
     from jaxgraph.parallel.shard import HaloTable, Shard
 
-__all__ = ["Sequential", "backward_plan"]
+__all__ = ["Sequential", "backward_plan", "positions"]
 
 Pytree = Any
 
@@ -85,7 +85,7 @@ class Sequential:
 
     def settle(self, step: jax.Array | int, returned: Pytree, totals: list[jax.Array]) -> Any:
         """Adds the returned rows to the senders' gradients."""
-        return add_at(totals, returned, _positions(self.shard.send, self.leaving(step)))
+        return add_at(totals, returned, positions(self.shard.send, self.leaving(step)))
 
     def arriving(self, step: jax.Array | int) -> jax.Array | int:
         """The group of the edges that enter the own part from the part behind."""
@@ -168,14 +168,14 @@ def _fold(schedule: Sequential, stages: Stages, inputs: Inputs) -> Pytree:
     def work(step: jax.Array | int, arrived: Pytree, state: Pytree, after: Any) -> Work:
         remote = dataclasses.replace(inputs, sender=arrived)
         group = schedule.arriving(step)
-        position = _positions(shard.reach, group)
+        position = positions(shard.reach, group)
         state, done = stages.fold_group(shard.incoming, group, remote, state, position, after)
         return Work(state, None, done)
 
     return visit_parts(shard, Visit(local, fetch, work))
 
 
-def _positions(table: HaloTable | None, step: jax.Array | int) -> jax.Array:
+def positions(table: HaloTable | None, step: jax.Array | int) -> jax.Array:
     """The positions of the own rows among those shared with the part at `step` of the ring."""
     assert table is not None  # a graph of one part takes no steps
     return entry_at(table.position, step - 1)
@@ -260,7 +260,7 @@ def _at_receiver(task: _Task, *, refetch: bool) -> Visit:
     def work(step: jax.Array | int, arrived: Pytree, grads: Inputs, after: Any) -> Work:
         remote = dataclasses.replace(inputs, sender=arrived)
         group = schedule.arriving(step)
-        places = Places(None, _positions(shard.reach, group))
+        places = Places(None, positions(shard.reach, group))
         return task.work(shard.incoming, group, remote, task.adjoint, grads, places, after)
 
     def settle(step: jax.Array | int, returned: Pytree, grads: Inputs) -> Inputs:
@@ -284,14 +284,14 @@ def _at_sender(task: _Task) -> Visit:
         receiver, adjoint = arrived
         remote = dataclasses.replace(inputs, receiver=receiver)
         group = schedule.leaving(step)
-        places = Places(_positions(shard.send, group), None)
+        places = Places(positions(shard.send, group), None)
         return task.work(outgoing, group - 1, remote, adjoint, grads, places, after)
 
     def reply(step: jax.Array | int, answer: Pytree) -> Pytree:
         return send_rows(shard, route.answers(), None, answer, step)
 
     def settle(step: jax.Array | int, returned: Pytree, grads: Inputs) -> Inputs:
-        position = _positions(shard.reach, schedule.arriving(step))
+        position = positions(shard.reach, schedule.arriving(step))
         rows = add_at(grads.receiver, returned, position)
         return dataclasses.replace(grads, receiver=rows)
 

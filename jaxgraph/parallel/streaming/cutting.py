@@ -1,0 +1,292 @@
+"""A function of a shard, cut at its barriers into stages that run part after part.
+
+Values are of two kinds: *shared*, the same for all parts, and *own*, one for each part. A stage is
+what can be computed once the barriers before it are: its shared steps run once, its own steps once
+for each part. An own value that a later stage reads is stored on the host between the two, unless
+cheap steps make it again from less.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxgraph.parallel.streaming.flat_program import FlatProgram, Operand, Step, needed_steps
+
+__all__ = ["Piece", "Stage", "StagedProgram", "staged"]
+
+_NAMES = (
+    "abs add and broadcast_in_dim clamp concatenate convert_element_type copy custom_jvp_call "
+    "div eq erf exp exp2 expand_dims expm1 ge gt integer_pow iota is_finite le log log1p "
+    "logistic lt max min mul name ne neg not or pow random_bits random_fold_in random_unwrap "
+    "random_wrap rem reshape rsqrt select_n shift_left shift_right_arithmetic "
+    "shift_right_logical sign slice sqrt square squeeze stop_gradient sub tanh transpose xor "
+)
+_CHEAP = frozenset(_NAMES.split())
+"""Steps that cost less than a way to the host and back."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Piece:
+    """Steps that run as one program.
+
+    Attributes:
+      steps: in order.
+      reads: numbers of the values that it takes.
+      writes: numbers of the values that it returns.
+    """
+
+    steps: tuple[Step, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+    def run(self, values: Sequence[Any], constants: dict[int, Any]) -> list[Any]:
+        """Computes what it writes from what it reads."""
+        env = constants | dict(zip(self.reads, values, strict=True))
+        for step in self.steps:
+            results = step.apply([_value(env, each) for each in step.operands])
+            env |= dict(zip(step.results, results, strict=True))
+        return [jnp.asarray(env[each]) for each in self.writes]
+
+
+def _value(env: dict[int, Any], operand: Operand) -> Any:
+    if isinstance(operand, int):
+        return env[operand]
+    aval: Any = operand.aval
+    return jnp.asarray(operand.val, aval.dtype)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stage:
+    """The steps between two barriers.
+
+    Attributes:
+      shared: those that run once, before `own`.
+      own: those that run for every part.
+      aggregations: reductions of messages whose inputs exist after this stage.
+      sums: sums over all parts of what `own` writes.
+    """
+
+    shared: Piece
+    own: Piece
+    aggregations: tuple[Step, ...]
+    sums: tuple[Step, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StagedProgram:
+    """A function of a shard in stages.
+
+    Attributes:
+      program: its steps.
+      stages: in order.
+      graph_values: numbers of the arguments that are arrays of a part.
+      own: numbers of all values that parts have one each of.
+      active: numbers of the values that depend on the arguments that are differentiated.
+      last_use: for each own value, the last stage whose own steps or aggregations read it.
+    """
+
+    program: FlatProgram
+    stages: tuple[Stage, ...]
+    graph_values: frozenset[int]
+    own: frozenset[int]
+    active: frozenset[int]
+    last_use: dict[int, int]
+
+
+def staged(
+    program: FlatProgram, graph_values: Iterable[int], differentiated: Iterable[int]
+) -> StagedProgram:
+    """Cuts a program at its barriers.
+
+    Args:
+      program: the steps of a function of a shard.
+      graph_values: numbers of the arguments that are arrays of a part.
+      differentiated: numbers of the arguments whose gradient is needed.
+
+    Returns:
+      The stages.
+
+    Raises:
+      ValueError: a sum over all parts of a value that is the same for all.
+    """
+    cut = _Cut(program, frozenset(graph_values), frozenset(differentiated))
+    return cut.result()
+
+
+class _Cut:
+    def __init__(
+        self, program: FlatProgram, graph_values: frozenset[int], differentiated: frozenset[int]
+    ) -> None:
+        self.program, self.graph_values = program, graph_values
+        self.steps = needed_steps(program)
+        self.maker = {number: step for step in self.steps for number in step.results}
+        self.level = dict.fromkeys((*program.arguments, *program.constants), 0)
+        self.own, self.active = set(graph_values), set(differentiated)
+        for step in self.steps:
+            self._place(step)
+        self.last = max(self.level.values(), default=0)
+
+    def _place(self, step: Step) -> None:
+        is_barrier = step.is_aggregation or step.is_sum
+        level = max((self.level[each] for each in step.reads), default=0)
+        self.level |= dict.fromkeys(step.results, level + is_barrier)
+        is_own = any(each in self.own for each in step.reads)
+        if step.is_sum and not is_own:
+            raise ValueError(
+                "shard.sum was given a value that is the same for every part; it would be counted "
+                "once per part. Sum what differs between parts, such as a sum over own rows"
+            )
+        if step.is_aggregation or (is_own and not step.is_sum):
+            self.own |= set(step.results)
+        if any(each in self.active for each in step.reads):
+            self.active |= {each for each in step.results if self._is_floating(each)}
+
+    def _is_floating(self, number: int) -> bool:
+        return jnp.issubdtype(self.program.types[number].dtype, jnp.floating)
+
+    def result(self) -> StagedProgram:
+        barriers = [step for step in self.steps if step.is_aggregation or step.is_sum]
+        by_level: list[list[Step]] = [[] for _ in range(self.last + 1)]
+        for step in barriers:
+            by_level[self.level[step.results[0]] - 1].append(step)
+        # What aggregations read is stored in any case.
+        sent = {n for s in barriers if s.is_aggregation for n in s.reads if n in self.own}
+        stored: set[int] = sent - self.graph_values
+        last_use: dict[int, int] = {}
+        shared: set[int] = {
+            each for each in self.program.outputs if isinstance(each, int) and each not in self.own
+        }
+        own_pieces: list[Piece] = []
+        for level in reversed(range(self.last + 1)):
+            wanted = {each for each in stored if self.level[each] == level}
+            read_here: set[int] = set()
+            for step in by_level[level]:
+                operands = {each for each in step.reads if each in self.own}
+                wanted |= {each for each in operands if self.level[each] == level}
+                read_here |= operands
+                shared |= set(step.reads) - self.own
+            for each in self.program.outputs:
+                if isinstance(each, int) and each in self.own and self.level[each] == level:
+                    wanted.add(each)
+            wanted -= self.graph_values
+            wanted = {each for each in wanted if not self._is_aggregated(each)}
+            at_hand = {each for each in stored if self.level[each] < level}
+            piece = self._own_piece(level, wanted, at_hand | read_here)
+            read_here |= {each for each in piece.reads if each in self.own}
+            crossing = {each for each in read_here if each not in self.graph_values}
+            stored |= {each for each in crossing if self.level[each] < level}
+            for each in crossing:
+                last_use.setdefault(each, level)
+            shared |= {each for each in piece.reads if each not in self.own}
+            own_pieces.append(piece)
+        own_pieces.reverse()
+        shared_pieces = self._shared_pieces(shared)
+        stages = [
+            Stage(
+                shared_pieces[level],
+                own_pieces[level],
+                tuple(step for step in by_level[level] if step.is_aggregation),
+                tuple(step for step in by_level[level] if step.is_sum),
+            )
+            for level in range(self.last + 1)
+        ]
+        return StagedProgram(
+            self.program,
+            tuple(stages),
+            self.graph_values,
+            frozenset(self.own),
+            frozenset(self.active),
+            last_use,
+        )
+
+    def _is_aggregated(self, number: int) -> bool:
+        step = self.maker.get(number)
+        return step is not None and step.is_aggregation
+
+    def _own_piece(self, level: int, wanted: set[int], crossing: set[int]) -> Piece:
+        """The steps that make some own values of a level; `crossing` are stored in any case."""
+        chosen: set[int] = set()
+        reads: set[int] = set()
+        costs: dict[int, float] = {}
+
+        def is_given(number: int) -> bool:
+            if number in self.own:
+                return number in self.graph_values or self._is_aggregated(number)
+            return not self._is_made_of_less(number)
+
+        def cost(number: int) -> float:
+            """Bytes that must be stored for a value of an earlier level."""
+            if number not in costs:
+                costs[number] = self._bytes(number)
+                if number in crossing or number in self.graph_values or number not in self.own:
+                    costs[number] = 0.0
+                elif not self._is_aggregated(number) and self.maker[number].name in _CHEAP:
+                    again = sum(cost(each) for each in self.maker[number].reads)
+                    costs[number] = min(costs[number], again)
+            return costs[number]
+
+        def visit(number: int) -> None:
+            if number in self.program.constants or number in reads:
+                return
+            if is_given(number):
+                reads.add(number)
+                return
+            step = self.maker[number]
+            if id(step) in chosen:
+                return
+            if number in self.own and self.level[number] < level:
+                again = step.name in _CHEAP and number not in crossing
+                if not again or sum(cost(each) for each in step.reads) >= self._bytes(number):
+                    reads.add(number)
+                    crossing.add(number)
+                    costs.clear()
+                    return
+            chosen.add(id(step))
+            for each in step.reads:
+                visit(each)
+
+        for number in sorted(wanted):
+            visit(number)
+        steps = tuple(step for step in self.steps if id(step) in chosen)
+        return Piece(steps, tuple(sorted(reads)), tuple(sorted(wanted)))
+
+    def _shared_pieces(self, wanted: set[int]) -> list[Piece]:
+        """For each level, the shared steps that make the wanted values."""
+        pieces: list[Piece] = []
+        for level in reversed(range(self.last + 1)):
+            here = {each for each in wanted if self.level[each] == level and self._is_made(each)}
+            steps, need = [], set(here)
+            for step in reversed(self.steps):
+                first = step.results[0]
+                is_here = self._is_made(first) and self.level[first] == level
+                if is_here and need.intersection(step.results):
+                    steps.append(step)
+                    need |= set(step.reads)
+            made = {number for step in steps for number in step.results}
+            reads = need - made - set(self.program.constants)
+            wanted |= reads
+            pieces.append(Piece(tuple(reversed(steps)), tuple(sorted(reads)), tuple(sorted(here))))
+        pieces.reverse()
+        return pieces
+
+    def _is_made(self, number: int) -> bool:
+        """True for a shared value that a step makes, and no barrier."""
+        step = self.maker.get(number)
+        return step is not None and number not in self.own and not step.is_sum
+
+    def _is_made_of_less(self, number: int) -> bool:
+        """True for a shared value that a cheap step makes of fewer bytes, such as zeros."""
+        step = self.maker.get(number)
+        if step is None or step.is_sum or step.name not in _CHEAP:
+            return False
+        return sum(map(self._bytes, step.reads)) < self._bytes(number)
+
+    def _bytes(self, number: int) -> int:
+        aval = self.program.types[number]
+        size = getattr(aval.dtype, "itemsize", 8)
+        return math.prod(aval.shape) * size

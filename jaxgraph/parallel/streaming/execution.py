@@ -1,0 +1,514 @@
+"""Runs a function of a shard part after part, with what waits between its stages on the host."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgraph.ops.core.messages import is_floating
+from jaxgraph.parallel.placement import ShardedGraph
+from jaxgraph.parallel.spmd import spmd
+from jaxgraph.parallel.streaming.aggregation import AggregationOverParts, Folded
+from jaxgraph.parallel.streaming.cutting import Piece, Stage, staged
+from jaxgraph.parallel.streaming.feeding import Feed, Packing, Writer
+from jaxgraph.parallel.streaming.flat_program import Step, flattened
+from jaxgraph.parallel.streaming.graph import StreamedGraph
+
+__all__ = ["Run", "StreamedFunction"]
+
+Pytree = Any
+Values = dict[int, Any]
+GRADIENT = "gradient"
+
+
+class StreamedFunction:
+    """A function of a part and of arrays that all parts share, ready to run over all parts.
+
+    Args:
+      function: `(part, *shared) -> pytree`; its results are the same for all parts, or have rows.
+      graph: the graph.
+      shared: the other arguments, or their shapes.
+      differentiated: whether the gradient of the first output with respect to the first of them is
+        wanted.
+      outputs: as for `jaxgraph.parallel.spmd`, "replicated" or "rows".
+
+    Raises:
+      ValueError: the function cannot be cut into stages, or as `jaxgraph.parallel.spmd`.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Pytree],
+        graph: StreamedGraph,
+        shared: Sequence[Pytree],
+        *,
+        differentiated: bool = False,
+        outputs: Pytree = "replicated",
+    ) -> None:
+        self.graph = graph
+        # The checks of a function of shards are those of all schedules.
+        resident = ShardedGraph(graph.shards, graph.mesh, graph.counts)
+        in_order = lambda shard, *shared: function(shard, *shared)  # noqa: E731
+        jax.eval_shape(spmd(in_order, outputs=outputs), resident, *shared)
+        part = graph.parts.like
+        trace = jax.make_jaxpr(lambda part, *shared: function(part, *shared), return_shape=True)
+        try:
+            closed, shapes = trace(part, *shared)
+        except NameError as error:
+            if str(graph.axis) not in str(error):
+                raise
+            raise ValueError(
+                f"the function uses the mesh axis {graph.axis!r} itself (jax.lax.psum, pmax, "
+                "axis_index), and in mode 'stream' no mesh holds the parts; sum by shard.sum, or "
+                "shard the graph in mode 'sar'"
+            ) from error
+        self._structure = jax.tree.structure(shapes)
+        program = flattened(closed)
+        of_part = len(jax.tree.leaves(part))
+        own, self.shared_arguments = program.arguments[:of_part], program.arguments[of_part:]
+        # The number of the graph's nodes is the same for all parts.
+        at = _leaf_of_graph_nodes(part)
+        self.number_of_nodes = own[at]
+        self.graph_leaves = {number: leaf for leaf, number in enumerate(own) if leaf != at}
+        first = len(jax.tree.leaves(shared[0])) if differentiated else 0
+        leaves = self.shared_arguments[:first]
+        self.wanted = tuple(n for n in leaves if is_floating(program.types[n]))
+        self.staged = staged(program, self.graph_leaves, self.wanted)
+        self.constants: Values = program.constants
+
+    def __call__(self, *shared: Pytree) -> Pytree:
+        """The function's results; those with rows are [parts, rows, ...] on the host."""
+        with Run(self, shared, keep=False) as run:
+            run.forward()
+            return self._structure.unflatten(run.outputs())
+
+    def value_and_grad(self, *shared: Pytree) -> tuple[Pytree, Pytree]:
+        """The results, and the gradient of the first output, a scalar, for the first argument."""
+        with Run(self, shared, keep=True) as run:
+            run.forward()
+            outputs = run.outputs()
+            found = dict(zip(self.wanted, run.backward(), strict=True))
+        leaves, structure = jax.tree.flatten(shared[0])
+        numbers = self.shared_arguments[: len(leaves)]
+        grads = [
+            found[n] if n in found else np.zeros(np.shape(leaf), jax.dtypes.float0)
+            for n, leaf in zip(numbers, leaves, strict=True)
+        ]
+        return self._structure.unflatten(outputs), structure.unflatten(grads)
+
+    @functools.cached_property
+    def aggregations(self) -> dict[Step, AggregationOverParts]:
+        """The aggregation of each barrier."""
+        steps = [step for stage in self.staged.stages for step in stage.aggregations]
+        return {step: AggregationOverParts(step, self.staged, self.graph) for step in steps}
+
+    @functools.cached_property
+    def shared_programs(self) -> dict[Piece, Any]:
+        """`[reads] -> [writes]`, of the shared steps of each stage."""
+        return {stage.shared: self._shared(stage.shared) for stage in self.staged.stages}
+
+    @functools.cached_property
+    def own_programs(self) -> list[Any]:
+        """`(folded, {read: value}, keep, returned) -> ({number: value}, [residuals])`, of stages.
+
+        `folded` are the results of `fold` of the aggregations before the stage, and `returned` the
+        numbers of the values to return.
+        """
+        return [self._forward(level) for level in range(len(self.staged.stages))]
+
+    def before(self, level: int) -> list[AggregationOverParts]:
+        """The aggregations whose results a stage reads."""
+        if not level:
+            return []
+        return [self.aggregations[step] for step in self.staged.stages[level - 1].aggregations]
+
+    @functools.cached_property
+    def backward_programs(self) -> dict[Piece, Any]:
+        """`([reads], {write: gradient}) -> {read: gradient}`, of active values of each piece."""
+        return {piece: self._backward(piece) for piece in self._pieces()}
+
+    def _pieces(self) -> Iterator[Piece]:
+        for stage in self.staged.stages:
+            yield from (stage.shared, stage.own)
+
+    def _shared(self, piece: Piece) -> Any:
+        return jax.jit(lambda values: piece.run(values, self.constants))
+
+    def _forward(self, level: int) -> Any:
+        before, piece = self.before(level), self.staged.stages[level].own
+
+        def run(
+            folded: list[Folded], values: Values, keep: bool, returned: tuple[int, ...]
+        ) -> tuple[Values, list[Any]]:
+            env, residuals = dict(values), []
+            for aggregation, each in zip(before, folded, strict=True):
+                results, kept = aggregation.finish(each)
+                env |= dict(zip(aggregation.step.results, results, strict=True))
+                residuals.append(kept if keep and aggregation.wanted.some else ())
+            written = piece.run([env[n] for n in piece.reads], self.constants)
+            env |= dict(zip(piece.writes, written, strict=True))
+            return {n: env[n] for n in returned}, residuals
+
+        return jax.jit(run, static_argnums=(2, 3))
+
+    def _backward(self, piece: Piece) -> Any:
+        reads = [n for n in piece.reads if n in self.staged.active]
+
+        def run(values: list[Any], gradients: Values) -> Values:
+            env = dict(zip(piece.reads, values, strict=True))
+
+            def of_active(some: list[Any]) -> Values:
+                given = env | dict(zip(reads, some, strict=True))
+                written = piece.run([given[n] for n in piece.reads], self.constants)
+                found = dict(zip(piece.writes, written, strict=True))
+                return {n: found[n] for n in gradients}
+
+            _, pull = jax.vjp(of_active, [env[n] for n in reads])
+            return dict(zip(reads, pull(gradients)[0], strict=True))
+
+        return jax.jit(run)
+
+
+def _leaf_of_graph_nodes(part: Any) -> int:
+    """The place of the number of the graph's nodes among the leaves of a part."""
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(part)]
+    return [jax.tree_util.keystr(path) for path in paths].index(".graph_nodes")
+
+
+class Run:
+    """One call of a streamed function.
+
+    Args:
+      function: the function.
+      shared: its arguments after the part.
+      keep: whether a backward follows.
+    """
+
+    def __init__(self, function: StreamedFunction, shared: Sequence[Pytree], *, keep: bool) -> None:
+        self._function, self._keep = function, keep
+        self._stages, self._own = function.staged.stages, function.staged.own
+        self._active, self._host = function.staged.active, function.graph.parts
+        self._store = self._host.store.empty()
+        self._parts = range(function.graph.num_parts)
+        self.packing = Packing(self._host.pipeline.in_flight)
+        self._writer = Writer(self._host.pipeline.in_flight)
+        values = [leaf for tree in shared for leaf in jax.tree.leaves(tree)]
+        self._shared: Values = dict(zip(function.shared_arguments, values, strict=True))
+        nodes = self._host.leaf(_leaf_of_graph_nodes(self._host.like), 0)
+        self._shared |= {function.number_of_nodes: nodes} | function.constants
+        self._gradients: Values = {}
+        self._structures: dict[Any, Any] = {}
+        self._last_use = dict(function.staged.last_use)
+        for each in function.staged.program.outputs:
+            if isinstance(each, int) and each in self._own:
+                self._last_use[each] = len(self._stages)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._writer.close()
+        self._store.close()
+
+    # Values of parts, on the host.
+
+    def value(self, number: int, part: int) -> Any:
+        """A value, of a part or shared."""
+        if number not in self._own:
+            return self._shared[number]
+        if number in self._function.graph_leaves:
+            return self._host.leaf(self._function.graph_leaves[number], part)
+        return self._store.get(number, part)
+
+    def _fresh_or_stored(self, numbers: Iterable[int], part: int, fresh: Values) -> list[Any]:
+        return [fresh[n] if n in fresh else self.value(n, part) for n in numbers]
+
+    def _put(self, key: Any, part: int, value: Any) -> None:
+        self._host.moved.returned += value.nbytes
+        self._writer.submit(lambda: self._store.put(key, part, np.asarray(value)))
+
+    def save(self, key: Any, part: int, tree: Pytree) -> None:
+        """Stores a pytree of a part."""
+        leaves, self._structures[key] = jax.tree.flatten(tree)
+        for index, leaf in enumerate(leaves):
+            self._put((key, index), part, leaf)
+
+    def load(self, key: Any, part: int) -> Pytree:
+        """A pytree that was saved in an earlier pass."""
+        structure = self._structures[key]
+        leaves = [self._store.get((key, i), part) for i in range(structure.num_leaves)]
+        return structure.unflatten(leaves)
+
+    def add_own(self, number: int, part: int, gradient: Any) -> None:
+        """Adds to the gradient of a value of a part."""
+        key = (GRADIENT, number)
+        self._host.moved.returned += gradient.nbytes
+
+        def write() -> None:
+            values = np.asarray(gradient)
+            if self._store.has(key, part):
+                self._store.add(key, part, None, values)
+            else:
+                self._store.put(key, part, values)
+
+        if number not in self._function.graph_leaves:
+            self._writer.submit(write)
+
+    def add_rows(self, number: int, part: int, rows: np.ndarray, gradient: Any, aval: Any) -> None:
+        """Adds to rows of the gradient of a value of a part."""
+        key = (GRADIENT, number)
+        self._host.moved.returned += gradient.nbytes
+
+        def write() -> None:
+            if not self._store.has(key, part):
+                self._store.put(key, part, np.zeros(aval.shape, aval.dtype))
+            self._store.add(key, part, rows, np.asarray(gradient)[: len(rows)])
+
+        if number not in self._function.graph_leaves:
+            self._writer.submit(write)
+
+    def add_shared(self, number: int, gradient: Any) -> None:
+        """Adds to the gradient of a shared value."""
+        held = self._gradients.get(number)
+        self._gradients[number] = gradient if held is None else held + gradient
+
+    def _await(self, results: Values) -> None:
+        """Waits while too many programs run; at the end of a pass none does."""
+        if results:
+            self.packing.read_by(next(iter(results.values())), [])
+
+    def _pass(
+        self, loads: Callable[[int], Iterator[Any]], work: Callable[[int, Feed], None]
+    ) -> None:
+        """Visits all parts; a thread loads what the next programs read."""
+        ahead = self._host.pipeline.ahead
+        with Feed((load for part in self._parts for load in loads(part)), ahead) as feed:
+            for part in self._parts:
+                work(part, feed)
+            self.packing.finish()
+            self._writer.finish()
+        self._store.recycle()
+
+    # Forward.
+
+    def forward(self) -> None:
+        """Runs all stages."""
+        for level, stage in enumerate(self._stages):
+            self._run_shared(stage.shared)
+            totals: Values = {}
+            self._pass(
+                functools.partial(self._forward_loads, level),
+                functools.partial(self._forward_part, level, totals),
+            )
+            self._shared |= totals
+            if not self._keep:
+                self._drop_after(level)
+
+    def _run_shared(self, piece: Piece) -> None:
+        if piece.writes:
+            values = [self._shared[number] for number in piece.reads]
+            written = self._function.shared_programs[piece](values)
+            self._shared |= dict(zip(piece.writes, written, strict=True))
+
+    def _forward_loads(self, level: int, part: int) -> Iterator[Any]:
+        made: set[int] = set()
+        for aggregation in self._function.before(level):
+            yield from aggregation.loads_of_fold(self, part)
+            made |= set(aggregation.step.results)
+        stage = self._stages[level]
+        made |= set(stage.own.writes)
+        reads = [n for n in (*stage.own.reads, *_summed(stage)) if n not in made]
+        yield lambda: self._host.to_device({n: self.value(n, part) for n in reads})
+
+    def _forward_part(self, level: int, totals: Values, part: int, feed: Feed) -> None:
+        stage, before = self._stages[level], self._function.before(level)
+        folded = [aggregation.fold(self, part, feed) for aggregation in before]
+        values = feed.take()
+        made = {n for aggregation in before for n in aggregation.step.results}
+        made |= set(stage.own.writes)
+        stored = {number for number in made if self._is_stored(number, level)}
+        if made:
+            returned = tuple(sorted(stored | made.intersection(_summed(stage))))
+            program = self._function.own_programs[level]
+            found, residuals = program(folded, values, self._keep, returned)
+            values |= found
+            self._await(found)
+            for aggregation, kept in zip(before, residuals, strict=True):
+                if self._keep and aggregation.wanted.some:
+                    aggregation.save(self, part, kept)
+        for step in stage.sums:
+            (number,), (total,) = step.reads, step.results
+            known = totals.get(total)
+            totals[total] = values[number] if known is None else known + values[number]
+        for number in stored:
+            self._put(number, part, values[number])
+
+    def _is_stored(self, number: int, level: int) -> bool:
+        """True for a value that is read after the pass of its stage."""
+        if number not in self._last_use:
+            return False
+        later = self._last_use[number] > level or self._keep
+        return later or any(number in s.reads for s in self._stages[level].aggregations)
+
+    def _drop_after(self, level: int) -> None:
+        """Forgets values that no later stage reads."""
+        read_next = {n for step in self._stages[level].aggregations for n in step.reads}
+        for number, last in self._last_use.items():
+            if last <= level and number not in read_next:
+                for part in self._parts:
+                    self._store.drop(number, part)
+
+    def outputs(self) -> list[Any]:
+        """The function's results, flat."""
+        found = []
+        for each in self._function.staged.program.outputs:
+            if not isinstance(each, int):
+                aval: Any = each.aval
+                found.append(jnp.asarray(each.val, aval.dtype))
+            elif each in self._own:
+                found.append(np.stack([np.asarray(self.value(each, p)) for p in self._parts]))
+            else:
+                found.append(self._shared[each])
+        return found
+
+    # Backward.
+
+    def backward(self) -> list[Any]:
+        """The gradients of the differentiated arguments of the first output."""
+        loss = self._function.staged.program.outputs[0]
+        if isinstance(loss, int) and loss in self._active:
+            self.add_shared(loss, jnp.ones_like(self._shared[loss]))
+        self._pulled: set[Step] = set()
+        for level in reversed(range(len(self._stages))):
+            rows = [self._function.aggregations[s] for s in self._stages[level].aggregations]
+            rows = [each for each in rows if each.step in self._pulled and each.order == "rows"]
+            for aggregation in rows:
+                if aggregation.is_pulled_alone:
+                    self._pass(
+                        functools.partial(aggregation.loads_of_row, self),
+                        functools.partial(self._pull_row, aggregation),
+                    )
+            self._backward_own(level, [each for each in rows if not each.is_pulled_alone])
+            self._backward_shared(self._stages[level].shared)
+        zeros = [jnp.zeros_like(self._shared[n]) for n in self._function.wanted]
+        wanted = zip(self._function.wanted, zeros, strict=True)
+        return [self._gradients.get(n, zero) for n, zero in wanted]
+
+    def _pull_row(self, aggregation: AggregationOverParts, part: int, feed: Feed) -> None:
+        for number, gradient in aggregation.pull_row(self, part, feed):
+            self.add_own(number, part, gradient)
+
+    def _backward_own(self, level: int, rows: list[AggregationOverParts]) -> None:
+        """Pulls gradients through `rows`, a stage, and the aggregations before it in columns."""
+        stage = self._stages[level]
+        of_sums = {
+            step.reads[0]: self._gradients[step.results[0]]
+            for step in stage.sums
+            if step.results[0] in self._gradients and step.reads[0] in self._active
+        }
+        before = [each for each in self._function.before(level) if each.wanted.some]
+        self._pulled |= {each.step for each in before}
+        self._pass(
+            functools.partial(self._backward_loads, level, rows, before),
+            functools.partial(self._backward_part, level, rows, of_sums, before),
+        )
+
+    def _backward_loads(
+        self,
+        level: int,
+        rows: list[AggregationOverParts],
+        before: list[AggregationOverParts],
+        part: int,
+    ) -> Iterator[Any]:
+        piece = self._stages[level].own
+        for aggregation in rows:
+            yield from aggregation.loads_of_row(self, part)
+        yield lambda: self._host.to_device(
+            (
+                {n: self.value(n, part) for n in piece.reads},
+                self._stored_gradients(piece.writes, part),
+            )
+        )
+        for aggregation in before:
+            results = aggregation.step.results
+            yield functools.partial(self._stored_gradients, results, part)
+            yield from aggregation.loads_of_adjoint(self, part)
+            if aggregation.order == "columns":
+                yield from aggregation.loads_of_column(self, part)
+
+    def _stored_gradients(self, numbers: Iterable[int], part: int) -> Values:
+        """Gradients so far, which are forgotten."""
+        found = {}
+        for number in numbers:
+            key = (GRADIENT, number)
+            if self._store.has(key, part):
+                found[number] = self._store.get(key, part)
+                self._store.drop(key, part)
+        return found
+
+    def _backward_part(
+        self,
+        level: int,
+        rows: list[AggregationOverParts],
+        of_sums: Values,
+        before: list[AggregationOverParts],
+        part: int,
+        feed: Feed,
+    ) -> None:
+        piece = self._stages[level].own
+        of_senders = [pair for each in rows for pair in each.pull_row(self, part, feed)]
+        values, gradients = feed.take()
+        of_results: Values = {}
+        results = {n for aggregation in before for n in aggregation.step.results}
+
+        def add(number: int, gradient: Any) -> None:
+            if number in results:
+                held = of_results.get(number)
+                of_results[number] = gradient if held is None else held + gradient
+            elif number in self._own:
+                self.add_own(number, part, gradient)
+            else:
+                self.add_shared(number, gradient)
+
+        for number, gradient in (*of_sums.items(), *of_senders):
+            if number in piece.writes:
+                held = gradients.get(number)
+                gradients[number] = gradient if held is None else held + gradient
+            else:
+                add(number, gradient)
+        gradients = {n: g for n, g in gradients.items() if n in self._active}
+        if gradients:
+            program = self._function.backward_programs[piece]
+            found = program([values[n] for n in piece.reads], gradients)
+            self._await(found)
+            for number, gradient in found.items():
+                add(number, gradient)
+        for aggregation in before:
+            for number, gradient in feed.take().items():
+                add(number, gradient)
+            aggregation.adjoint(self, part, feed, self._of_results(aggregation, of_results))
+
+    def _of_results(self, aggregation: AggregationOverParts, found: Values) -> list[Any]:
+        types = self._function.staged.program.types
+        return [
+            found[n] if n in found else jnp.zeros(types[n].shape, types[n].dtype)
+            for n in aggregation.step.results
+        ]
+
+    def _backward_shared(self, piece: Piece) -> None:
+        gradients = {n: self._gradients.pop(n) for n in piece.writes if n in self._gradients}
+        gradients = {n: g for n, g in gradients.items() if n in self._active}
+        if gradients:
+            values = [self._shared[number] for number in piece.reads]
+            found = self._function.backward_programs[piece](values, gradients)
+            for number, gradient in found.items():
+                self.add_shared(number, gradient)
+
+
+def _summed(stage: Stage) -> list[int]:
+    return [number for step in stage.sums for number in step.reads]

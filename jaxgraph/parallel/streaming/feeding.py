@@ -1,0 +1,147 @@
+"""Loads that run ahead of the programs that read them, and writes that run behind."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import jax
+import numpy as np
+
+__all__ = ["Feed", "Packing", "Writer"]
+
+Load = Callable[[], Any]
+_DONE = object()
+
+
+class Feed:
+    """Results of loads, in order; a thread runs a few of them ahead.
+
+    Args:
+      loads: functions without arguments.
+      ahead: how many results may wait.
+    """
+
+    def __init__(self, loads: Iterable[Load], ahead: int) -> None:
+        self._results: queue.Queue[Any] = queue.Queue(maxsize=max(ahead, 1))
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(loads,), daemon=True)
+        self._thread.start()
+
+    def _run(self, loads: Iterable[Load]) -> None:
+        try:
+            for load in loads:
+                if not self._put((load(), None)):
+                    return
+        except BaseException as error:
+            self._put((None, error))
+            return
+        self._put((_DONE, None))
+
+    def _put(self, result: Any) -> bool:
+        while not self._stopped.is_set():
+            try:
+                self._results.put(result, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def take(self) -> Any:
+        """The next result."""
+        value, error = self._results.get()
+        if error is not None:
+            raise error
+        assert value is not _DONE, "more results are taken than loads were given"
+        return value
+
+    def __enter__(self) -> Feed:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+
+class Packing:
+    """Buffers for rows on their way to a device, which are used again once they were read.
+
+    A device on the host may read a buffer in place: it is free when the program that reads it has
+    ended.
+
+    Args:
+      in_flight: how many programs may be unfinished.
+    """
+
+    def __init__(self, in_flight: int) -> None:
+        self.in_flight = in_flight
+        self._free: dict[Any, list[np.ndarray]] = {}
+        self._running: deque[tuple[Any, list[np.ndarray]]] = deque()
+        self._lock = threading.Lock()
+
+    def rows(self, values: np.ndarray, rows: np.ndarray, room: int) -> np.ndarray:
+        """[room, ...]: some rows, then any values."""
+        shape, dtype = (room, *values.shape[1:]), values.dtype
+        with self._lock:
+            held = self._free.get((shape, dtype.str))
+            found = held.pop() if held else None
+        if found is None:
+            found = np.zeros(shape, dtype)
+        if len(rows):
+            np.take(values, rows, axis=0, out=found[: len(rows)], mode="clip")
+        return found
+
+    def read_by(self, token: jax.Array, buffers: list[np.ndarray]) -> None:
+        """Says that a program reads buffers, and waits while too many programs run.
+
+        Args:
+          token: a result of the program.
+          buffers: from `rows`.
+        """
+        self._running.append((token, buffers))
+        while len(self._running) > self.in_flight:
+            self._finish_one()
+
+    def _finish_one(self) -> None:
+        token, buffers = self._running.popleft()
+        jax.block_until_ready(token)
+        with self._lock:
+            for buffer in buffers:
+                self._free.setdefault((buffer.shape, buffer.dtype.str), []).append(buffer)
+
+    def finish(self) -> None:
+        """Waits for all programs."""
+        while self._running:
+            self._finish_one()
+
+
+class Writer:
+    """Writes results of programs to the host in a thread, in order.
+
+    Args:
+      behind: how many writes may be unfinished.
+    """
+
+    def __init__(self, behind: int) -> None:
+        self._behind = behind
+        self._pool = ThreadPoolExecutor(1)
+        self._pending: deque[Future[None]] = deque()
+
+    def submit(self, write: Callable[[], None]) -> None:
+        """Runs a write later; raises what an earlier one raised."""
+        self._pending.append(self._pool.submit(write))
+        while len(self._pending) > self._behind:
+            self._pending.popleft().result()
+
+    def finish(self) -> None:
+        """Waits for all writes."""
+        while self._pending:
+            self._pending.popleft().result()
+
+    def close(self) -> None:
+        """Waits for the write that runs, and drops the others."""
+        self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,282 @@
+"""A graph whose parts wait on the host, and visit the devices one after another."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxgraph.layout.placed import placed_part, placed_shapes
+from jaxgraph.layout.shard_tables import PartSource
+from jaxgraph.ops.core.choice import usable_implementation
+from jaxgraph.parallel.assembly import assemble
+from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, place
+from jaxgraph.parallel.streaming.part import StreamedPart
+from jaxgraph.parallel.streaming.store import FileStore, MemoryStore, Store
+from pallas_kernels.pytrees import pytree
+
+__all__ = ["HostParts", "Listed", "Pipeline", "StreamedGraph", "nothing", "streamed_graph"]
+
+
+Pytree = Any
+_FUNCTIONS = 8
+"""Functions of a graph whose programs are held."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Pipeline:
+    """The overlap of transfers and work in a loop over the parts.
+
+    Attributes:
+      in_flight: programs that may be unfinished.
+      ahead: loads that may wait.
+      order: of the backward, "rows" or "columns"; None: the one that moves fewer bytes.
+    """
+
+    in_flight: int = 2
+    ahead: int = 2
+    order: str | None = None
+
+
+class Listed(NamedTuple):
+    """Rows that a part exchanges, on the host.
+
+    Attributes:
+      rows: int32, of all steps.
+      ptr: int32 [steps + 1], where each step's rows start.
+    """
+
+    rows: np.ndarray
+    ptr: np.ndarray
+
+    def of_step(self, step: int) -> np.ndarray:
+        """The rows of a step, from 1."""
+        return self.rows[self.ptr[step - 1] : self.ptr[step]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Outline:
+    """The structure of a part, and the shape and type of each of its leaves."""
+
+    leaves: tuple[tuple[tuple[int, ...], Any], ...]
+    structure: Any
+
+
+@pytree
+class PartOnDevice:
+    """The arrays of a part that a program uses.
+
+    Attributes:
+      arrays: some leaves of the part.
+      places: their numbers.
+      outline: of the part.
+    """
+
+    arrays: tuple[jax.Array, ...]
+    places: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+    outline: Outline = dataclasses.field(metadata={"static": True})
+
+    def part(self) -> StreamedPart:
+        """The part, in the program; leaves that it does not use are zeros."""
+        known = dict(zip(self.places, self.arrays, strict=True))
+        leaves = [
+            known[i] if i in known else jnp.zeros(*leaf)
+            for i, leaf in enumerate(self.outline.leaves)
+        ]
+        return self.outline.structure.unflatten(leaves)
+
+
+@dataclasses.dataclass
+class Moved:
+    """The bytes that were moved so far.
+
+    Attributes:
+      sent: from the host to the device.
+      returned: from the device to the host.
+    """
+
+    sent: int = 0
+    returned: int = 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HostParts:
+    """The parts of a graph on the host, all of the same shapes.
+
+    Attributes:
+      store: their arrays, by the number of the leaf.
+      like: a part of shapes.
+      send, reach: for each part, the rows that others aggregate, and those that have edges from
+        others; empty where there is one part.
+      implementation: the one that reduces over the edges.
+      pipeline: the overlap of transfers and work.
+      moved: counts bytes.
+    """
+
+    store: Store
+    like: StreamedPart
+    send: tuple[Listed, ...]
+    reach: tuple[Listed, ...]
+    implementation: str
+    pipeline: Pipeline = Pipeline()
+    moved: Moved = dataclasses.field(default_factory=Moved)
+    _cache: OrderedDict[Any, Any] = dataclasses.field(default_factory=OrderedDict)
+
+    def part(self, index: int, used: tuple[int, ...]) -> PartOnDevice:
+        """The arrays of a part that programs use, on the device."""
+        arrays = [self.leaf(number, index) for number in used]
+        return PartOnDevice(tuple(self.to_device(arrays)), used, self.outline)
+
+    @functools.cached_property
+    def outline(self) -> Outline:
+        """The structure and the shapes of a part."""
+        leaves, structure = jax.tree.flatten(self.like)
+        return Outline(tuple((leaf.shape, leaf.dtype) for leaf in leaves), structure)
+
+    def leaf(self, number: int, index: int) -> np.ndarray:
+        """One array of a part."""
+        return self.store.get(number, index)
+
+    def to_device(self, tree: Pytree) -> Pytree:
+        """Sends arrays of the host to the device; those that are there stay."""
+        leaves = jax.tree.leaves(tree)
+        self.moved.sent += sum(leaf.nbytes for leaf in leaves if isinstance(leaf, np.ndarray))
+        return jax.device_put(tree)
+
+    def nodes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Ids of all nodes, int64 [nodes], and where they are among the rows of all parts."""
+        structure, places = jax.tree.structure(self.like), range(len(jax.tree.leaves(self.like)))
+        numbered = structure.unflatten(places)
+        found = [
+            np.stack([self.leaf(number, part) for part in range(self.like.num_parts)]).reshape(-1)
+            for number in (numbered.node_ids, numbered.node_mask)
+        ]
+        (rows,) = np.nonzero(found[1])
+        return found[0][rows].astype(np.int64), rows
+
+    def cached(self, key: Any, make: Callable[[], Any]) -> Any:
+        """The result of `make`, made once for a key; the last few are held."""
+        if key in self._cache:
+            self._cache.move_to_end(key)
+        else:
+            self._cache[key] = make()
+            while len(self._cache) > _FUNCTIONS:
+                self._cache.popitem(last=False)
+        return self._cache[key]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class StreamedGraph(ShardedGraph):
+    """A graph whose parts wait on the host.
+
+    `shards` has shapes instead of arrays. As a pytree it has no leaves.
+
+    Attributes:
+      host: its parts; None inside `jax.jit`.
+    """
+
+    host: HostParts | None = None
+
+    is_streamed: ClassVar[bool] = True
+
+    @property
+    def parts(self) -> HostParts:
+        """The parts."""
+        assert self.host is not None
+        return self.host
+
+
+def _outline(graph: StreamedGraph) -> tuple[tuple[()], Any]:
+    leaves, structure = jax.tree.flatten(graph.shards)
+    return (), (tuple(leaves), structure, graph.mesh)
+
+
+def _of_outline(outline: Any, _: Any) -> StreamedGraph:
+    leaves, structure, mesh = outline
+    return StreamedGraph(structure.unflatten(leaves), mesh)
+
+
+jax.tree_util.register_pytree_node(StreamedGraph, _outline, _of_outline)
+
+
+def streamed_graph(
+    source: PartSource,
+    mesh: Mesh,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    implementation: str | None = None,
+    node_dtype: Any = None,
+    pipeline: Pipeline | None = None,
+) -> StreamedGraph:
+    """Makes the parts of a source ready to be streamed.
+
+    Args:
+      source: of parts in mode "sar".
+      mesh: the device that they visit.
+      folder: where the parts wait, and all that is computed for them; None: in memory.
+      implementation, node_dtype: as for `jaxgraph.parallel.shard`.
+      pipeline: the overlap of transfers and work.
+
+    Returns:
+      The graph.
+
+    Raises:
+      ValueError: the mesh has several devices, or the source is of another mode.
+      OSError: the folder has no room for the parts.
+    """
+    if mesh.size != 1:
+        raise ValueError(
+            f"mode='stream' runs on one device, and the mesh has {mesh.size}; make it with "
+            "jaxgraph.parallel.make_mesh(1), or shard the graph in mode 'sar'"
+        )
+    if source.manifest.mode != "sar" or source.manifest.columns is not None:
+        made_for = "p3" if source.manifest.columns is not None else source.manifest.mode
+        raise ValueError(
+            f"mode='stream' takes parts that were made for mode 'sar', and these are for "
+            f"{made_for!r}; write others with mode='sar'"
+        )
+    started = time.perf_counter()
+    options: dict[str, Any] = {"implementation": implementation, "node_dtype": node_dtype}
+    abstract = place(AbstractSource(source.manifest), mesh, "sar", **options)
+    manifest, axis = abstract.shards.manifest, abstract.axis
+    chosen = usable_implementation(implementation, mesh.devices.flat[0])
+    assert source.manifest.counts is not None
+    count: Any = np.int32(source.manifest.counts.num_nodes)
+    store = MemoryStore() if folder is None else FileStore(folder)
+    shapes, like, listed = placed_shapes(manifest, chosen), None, {"send": [], "reach": []}
+    for index in range(manifest.num_parts):
+        arrays = placed_part(source, manifest, index, chosen)
+        arrays = {name: arrays[name].reshape(shapes[name][0]) for name in shapes}
+        shard = assemble(arrays, manifest, axis, False, chosen, 1)
+        values = {f.name: getattr(shard, f.name) for f in dataclasses.fields(shard)}
+        part = StreamedPart(**values, graph_nodes=count)
+        for number, leaf in enumerate(jax.tree.leaves(part)):
+            store.put(number, index, np.asarray(leaf))
+        like = jax.tree.map(_shape, part)
+        for name, tables in listed.items():
+            table = getattr(part, name)
+            if table is not None:
+                tables.append(Listed(np.array(table.rows), np.array(table.ptr)))
+    assert like is not None
+    tables = {name: tuple(found) for name, found in listed.items()}
+    host = HostParts(store, like, tables["send"], tables["reach"], chosen, pipeline or Pipeline())
+    seconds = time.perf_counter() - started
+    return StreamedGraph(abstract.shards, mesh, abstract.counts, seconds, host)
+
+
+def nothing(leaf: Any) -> np.ndarray:
+    """An array of a shape and type, without memory, for programs that do not read it."""
+    return np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
+
+
+def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(np.shape(leaf), np.asarray(leaf).dtype)

@@ -1,0 +1,179 @@
+"""The stages into which a function of a shard is cut, and the orders of its backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import jaxgraph as jg
+from jaxgraph import train
+from jaxgraph.layout.shard_tables import tabulate
+from jaxgraph.parallel import make_mesh, propagate, shard
+from jaxgraph.parallel.streaming.execution import StreamedFunction
+from jaxgraph.parallel.streaming.graph import Pipeline, StreamedGraph, streamed_graph
+from jaxgraph.partition import partition
+from tests.strategies import NUM_CLASSES, NUM_FEATURES
+from tests.tolerance import relative_error
+from tests.training import HIDDEN, crooked_graph
+
+
+def streamed(parts: int = 3, **options: Any) -> StreamedGraph:
+    graph = crooked_graph()
+    source = tabulate(graph, partition(graph, parts, method="hash", seed=0), "sar")
+    return streamed_graph(source, make_mesh(1), **options)
+
+
+def test_between_two_layers_one_array_waits_on_the_host() -> None:
+    graph, kernel = streamed(), jnp.ones((NUM_FEATURES, HIDDEN))
+    model = jg.nn.GCN(NUM_FEATURES, HIDDEN, HIDDEN, rngs=nnx.Rngs(0), num_layers=3)
+    graphdef, params = nnx.split(model)
+
+    def run(part: Any, params: Any) -> Any:
+        y = nnx.merge(graphdef, params)(part, part.nodes)
+        return part.sum(jnp.sum(part.mask_rows(y @ kernel.T))), y
+
+    made = StreamedFunction(run, graph, (params,), outputs=("replicated", "rows"))
+    stages = made.staged.stages
+    assert len(stages) == 5  # three aggregations, and a sum
+    assert [len(stage.aggregations) for stage in stages] == [1, 1, 1, 0, 0]
+    # What the layer sends, which is also what it adds of its own row.
+    assert [len(stage.own.writes) for stage in stages[:3]] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("heads", [0, 2])
+def test_both_orders_of_the_backward(heads: int) -> None:
+    sizes = (NUM_FEATURES, HIDDEN, NUM_CLASSES)
+    model: Any = jg.nn.GCN(*sizes, rngs=nnx.Rngs(0))
+    if heads:
+        model = jg.nn.GAT(*sizes, num_heads=heads, rngs=nnx.Rngs(0))
+    _, expected = train.loss_and_grad(model, shard(crooked_graph(), None, make_mesh(1)))
+    for order in ("rows", "columns"):
+        _, found = train.loss_and_grad(model, streamed(pipeline=Pipeline(order=order)))
+        for one, two in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+            assert relative_error(one, two) < 2e-5
+
+
+def test_a_loop_of_fixed_length_is_unrolled() -> None:
+    graph = streamed()
+
+    def run(part: Any, scale: jax.Array) -> Any:
+        def body(x: jax.Array, weight: jax.Array) -> Any:
+            y = propagate(part, lambda s, r, e: s, x) * weight
+            return y, part.sum(jnp.sum(part.mask_rows(y)))
+
+        x, sums = jax.lax.scan(body, part.nodes, scale * jnp.arange(1.0, 4.0))
+        return sums.sum(), x
+
+    made = StreamedFunction(run, graph, (jnp.float32(0.1),), outputs=("replicated", "rows"))
+    total, _ = made(jnp.float32(0.1))
+    one = jg.parallel.spmd(run, outputs=("replicated", "rows"))
+    whole = shard(crooked_graph(), None, make_mesh(1))
+    assert relative_error(total, one(whole, jnp.float32(0.1))[0]) < 2e-5
+
+
+def test_bytes_are_counted() -> None:
+    graph = streamed()
+    model = jg.nn.GCN(NUM_FEATURES, HIDDEN, NUM_CLASSES, rngs=nnx.Rngs(0))
+    before = (graph.parts.moved.sent, graph.parts.moved.returned)
+    assert before == (0, 0)
+    train.predict(model, graph)
+    moved = graph.parts.moved
+    first = (moved.sent, moved.returned)
+    train.predict(model, graph)
+    assert (moved.sent, moved.returned) == (2 * first[0], 2 * first[1])
+    rows = 3 * graph.shards.manifest.node_rows
+    # The rows of both aggregations' senders, and the outputs; in float32.
+    assert first[1] == rows * 4 * (min(NUM_FEATURES, HIDDEN) + 2 * NUM_CLASSES)
+
+
+LOOPS = {
+    "while": lambda part, x: jax.lax.while_loop(
+        lambda c: part.sum(jnp.sum(part.mask_rows(c))) < 0,
+        lambda c: propagate(part, lambda s, r, e: s, c),
+        x,
+    ),
+    "branch": lambda part, x: jax.lax.cond(
+        part.sum(jnp.sum(part.mask_rows(x))) > 0,
+        lambda: propagate(part, lambda s, r, e: s, x),
+        lambda: x,
+    ),
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_loops_that_the_host_cannot_run(loop: str) -> None:
+    with pytest.raises(ValueError, match="runs aggregations and sums over all nodes from the host"):
+        StreamedFunction(lambda part: LOOPS[loop](part, part.nodes), streamed(), (), outputs="rows")
+
+
+def test_values_of_edges() -> None:
+    def softmax(part: Any) -> Any:
+        logits = jg.parallel.edge_messages(part, lambda s, r, e: 2 * s, part.nodes)
+        return jg.parallel.propagate(part, lambda s, r, e: s * e[:, :1], part.nodes, edge=logits)
+
+    with pytest.raises(ValueError, match="returns or reads a value for every edge"):
+        StreamedFunction(softmax, streamed(), (), outputs="rows")
+
+
+def test_the_axis_of_the_mesh() -> None:
+    with pytest.raises(ValueError, match=r"uses the mesh axis 'graph' itself"):
+        StreamedFunction(
+            lambda part: jax.lax.psum(jnp.sum(part.mask_rows(part.nodes)), part.axis),
+            streamed(),
+            (),
+        )
+
+
+def test_what_streamed_graphs_refuse(tmp_path: Any) -> None:
+    graph = crooked_graph()
+    parts = partition(graph, 2, method="hash", seed=0)
+    one = make_mesh(1)
+    with pytest.raises(ValueError, match="runs on one device, and the mesh has 2"):
+        shard(graph, parts, make_mesh(2), mode="stream")
+    with pytest.raises(ValueError, match="prefetch=True: not for mode='stream'"):
+        shard(graph, parts, one, mode="stream", prefetch=True)
+    with pytest.raises(ValueError, match="folder: for mode='stream' only"):
+        shard(graph, None, one, folder=tmp_path)
+    with pytest.raises(ValueError, match="expected a folder that exists"):
+        shard(graph, parts, one, mode="stream", folder=tmp_path / "none")
+    with pytest.raises(ValueError, match="made for mode 'sar', and these are for 'domain'"):
+        jg.parallel.place(tabulate(graph, parts, "domain"), one, "stream")
+    sharded = shard(graph, parts, one, mode="stream")
+    assert "mode='stream', num_parts=2" in repr(sharded)
+    model = jg.nn.GCN(NUM_FEATURES, HIDDEN, NUM_CLASSES, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match="visit the devices one after another"):
+        jg.parallel.spmd(lambda model, part: model(part, part.nodes), outputs="rows")(
+            model, sharded
+        )
+    with pytest.raises(ValueError, match="is trained alone"):
+        train.evaluate(model, [sharded, sharded])
+    embedding = Embedded(graph.num_nodes)
+    with pytest.raises(ValueError, match="devices hold no row of it"):
+        train.predict(embedding, sharded)
+
+
+class Embedded(nnx.Module):
+    """A model with a row for every node."""
+
+    def __init__(self, num_nodes: int) -> None:
+        self.embedding = jg.nn.NodeEmbedding(num_nodes, NUM_CLASSES, rngs=nnx.Rngs(0))
+
+    def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> Any:
+        return self.embedding(shard)
+
+
+def test_a_source_on_disk_streams(tmp_path: Any) -> None:
+    graph = crooked_graph()
+    parts = partition(graph, 3, method="hash", seed=0)
+    jg.parallel.write_parts(graph, parts, tmp_path / "parts")
+    source = jg.parallel.open_parts(tmp_path / "parts")
+    sharded = jg.parallel.place(source, make_mesh(1), "stream", folder=tmp_path)
+    model = jg.nn.GCN(NUM_FEATURES, HIDDEN, NUM_CLASSES, rngs=nnx.Rngs(0))
+    expected = train.predict(model, shard(graph, None, make_mesh(1)))
+    assert relative_error(train.predict(model, sharded), expected) < 2e-5
+    np.testing.assert_array_equal(train.predict(model, sharded), train.predict(model, sharded))

@@ -1,0 +1,163 @@
+"""A streamed graph: the same loss, gradients, statistics and outputs as on one device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+import jaxgraph as jg
+from jaxgraph import train
+from jaxgraph.parallel import ShardedGraph, make_mesh, shard
+from jaxgraph.partition import partition
+from tests.oracles.models import Model
+from tests.strategies import NUM_CLASSES, NUM_FEATURES
+from tests.tolerance import relative_error
+from tests.training import (
+    HIDDEN,
+    SEED,
+    Pass,
+    by_layer,
+    crooked_graph,
+    gradient_errors,
+    module_of,
+    oracle_pass,
+    random_params,
+)
+
+TOLERANCE = 2e-5
+FURTHER = [pytest.param(parts, marks=pytest.mark.full) for parts in (1, 2, 7)]
+
+
+def streamed(parts: int, folder: Path | None = None, **options: Any) -> ShardedGraph:
+    graph = crooked_graph(**{k: options.pop(k) for k in ("edge_weight", "edges") if k in options})
+    chosen = partition(graph, parts, method="hash", seed=0)
+    return shard(graph, chosen, make_mesh(1), mode="stream", folder=folder, **options)
+
+
+def small_models() -> dict[str, Any]:
+    """Models of three layers with a smooth activation: sums that flip a sign would differ more."""
+    of_all: dict[str, Any] = {"num_layers": 3, "activation": jnp.tanh}
+    sizes = (NUM_FEATURES, HIDDEN, NUM_CLASSES)
+    heads = {"num_heads": 2, "dropout": 0.4}
+    return {
+        "gcn": lambda r: jg.nn.GCN(*sizes, norm="batch", dropout=0.4, **of_all, rngs=r),
+        "deep gcn": lambda r: jg.nn.DeepGCN(*sizes, norm="layer", **of_all, rngs=r),
+        "sage": lambda r: jg.nn.GraphSAGE(*sizes, residual=True, **of_all, rngs=r),
+        "sage max": lambda r: jg.nn.GraphSAGE(*sizes, reduce="max", **of_all, rngs=r),
+        "gin": lambda r: jg.nn.GIN(*sizes, jumping="cat", dropout=0.4, **of_all, rngs=r),
+        "gat": lambda r: jg.nn.GAT(*sizes, **heads, **of_all, rngs=r),
+        "gatv2": lambda r: jg.nn.GATv2(*sizes, **heads, jumping="max", **of_all, rngs=r),
+        "transformer": lambda r: jg.nn.Transformer(*sizes, **heads, **of_all, rngs=r),
+        "appnp": lambda r: jg.nn.APPNP(*sizes, dropout=0.4, rngs=r),
+        "gcnii": lambda r: jg.nn.GCNII(*sizes, num_layers=4, dropout=0.4, rngs=r),
+        "pna": lambda r: jg.nn.PNA(*sizes, delta=1.5, **of_all, rngs=r),
+        "ggcn": lambda r: jg.saga.GatedGCN(*sizes, **of_all, rngs=r),
+        "commnet": lambda r: jg.saga.CommNet(*sizes, **of_all, rngs=r),
+        "ggnn": lambda r: jg.saga.GGNN(*sizes, num_layers=2, rngs=r),
+        "learned maximum": lambda r: LearnedMaximum(r),
+        "shared rows": lambda r: SharedRows(r),
+    }
+
+
+class LearnedMaximum(nnx.Module):
+    """max_j tanh(W x_j) r_i, of messages whose winner is found by its inputs."""
+
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.kernel = nnx.Param(rngs.normal((NUM_FEATURES, NUM_CLASSES)))
+
+    def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> Any:
+        kernel = self.kernel.get_value()
+        message = lambda s, r, e: jnp.tanh(s @ kernel) * (1 + r[:, :1])  # noqa: E731
+        return jg.parallel.propagate(shard, message, x, x, reduce="max")
+
+
+class SharedRows(nnx.Module):
+    """Aggregates ones, which all parts share, times a parameter, and counts nodes."""
+
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.kernel = nnx.Param(rngs.normal((NUM_FEATURES, NUM_CLASSES)))
+
+    def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> Any:
+        y = x @ self.kernel.get_value()
+        ones = jnp.ones((shard.num_rows, 1)) * self.kernel.get_value()[0, 0]
+        degree = jg.parallel.propagate(shard, lambda s, r, e: s, ones)
+        return y * degree / shard.num_nodes
+
+
+def check(model: str, sharded: ShardedGraph, whole: ShardedGraph) -> None:
+    made = small_models()[model](nnx.Rngs(0))
+    loss, grads = train.loss_and_grad(made, sharded, seed=3, train=True)
+    expected, of_one = train.loss_and_grad(made, whole, seed=3, train=True)
+    assert relative_error(loss, expected) < TOLERANCE
+    paths = nnx.to_flat_state(of_one)
+    found = nnx.to_flat_state(grads)
+    for (path, gradient), (_, other) in zip(paths, found, strict=True):
+        error = relative_error(other.get_value(), gradient.get_value())
+        assert error < TOLERANCE, path
+    outputs = train.predict(made, sharded)
+    assert relative_error(outputs, train.predict(made, whole)) < TOLERANCE
+
+
+@pytest.mark.parametrize("model", small_models())
+@pytest.mark.parametrize("parts", [4, *FURTHER])
+def test_models_equal_one_device(model: str, parts: int, tmp_path: Path) -> None:
+    whole = shard(crooked_graph(), None, make_mesh(1))
+    check(model, streamed(parts, tmp_path), whole)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("conv", ["gcn", "gat", "sage"])
+@pytest.mark.parametrize("parts", [3, *FURTHER])
+@pytest.mark.parametrize("implementation", ["xla", pytest.param("cpu", marks=pytest.mark.full)])
+def test_training_equals_the_oracle(conv: str, parts: int, implementation: str) -> None:
+    weighted = conv != "gat"
+    model = Model(conv, 2 if conv == "gat" else 1, norm="batch", dropout=0.4, activation="elu")
+    params, graph = random_params(model, 3), crooked_graph(edge_weight=weighted)
+    module = module_of(model, params)
+    sharded = streamed(parts, edge_weight=weighted, implementation=implementation)
+    loss, gradients = train.loss_and_grad(module, sharded, seed=SEED, train=True)
+    nnx.update(module, gradients)
+    found = Pass(float(loss), by_layer(module, nnx.Param), [])
+    expected = replace(oracle_pass(model, params, graph), statistics=[])
+    errors = gradient_errors(found, expected)
+    assert max(errors.values()) < TOLERANCE, errors
+
+
+def test_runs_are_those_of_one_device(tmp_path: Path) -> None:
+    whole, other = shard(crooked_graph(), None, make_mesh(1)), streamed(4, tmp_path)
+    histories = []
+    for sharded in (whole, other):
+        model = small_models()["gcn"](nnx.Rngs(0))
+        history = train.fit(model, sharded, optax.adam(1e-2), epochs=4, aggregate_once=False)
+        histories.append((history, train.evaluate(model, sharded)))
+    (first, metrics), (second, of_parts) = histories
+    for one, two in zip(first.records, second.records, strict=True):
+        assert two.loss == pytest.approx(one.loss, rel=TOLERANCE)
+        assert two.val_loss == pytest.approx(one.val_loss, rel=TOLERANCE)
+    for split, values in metrics.items():
+        assert of_parts[split] == pytest.approx(values, rel=TOLERANCE)
+
+
+def test_a_run_continues_from_a_checkpoint(tmp_path: Path) -> None:
+    sharded = streamed(3)
+
+    def run(epochs: int, folder: Path) -> nnx.State:
+        model = small_models()["gcn"](nnx.Rngs(0))
+        checkpoint = train.Checkpoints(folder, every=1, resume=True)
+        train.fit(model, sharded, optax.adam(1e-2), epochs=epochs, checkpoint=checkpoint)
+        return nnx.state(model, nnx.Param)
+
+    whole = run(4, tmp_path / "whole")
+    run(2, tmp_path / "cut")
+    for one, two in zip(
+        jax.tree.leaves(whole), jax.tree.leaves(run(4, tmp_path / "cut")), strict=True
+    ):
+        np.testing.assert_array_equal(one, two)
