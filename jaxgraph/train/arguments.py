@@ -160,7 +160,7 @@ def check_model(model: Any, graphs: Sequence[ShardedGraph]) -> None:
                 f"{features} features; make the model with in_features={features}"
             )
     rows = [v for v in _variables(model) if v.get_metadata().get("rows") == "nodes"]
-    if rows and graphs[0].is_streamed:
+    if rows and any(graph.is_streamed for graph in graphs):
         raise ValueError(
             "the model has a variable with one row per node (NodeEmbedding), and the graph is in "
             "mode 'stream', where devices hold no row of it; use node features instead, or shard "

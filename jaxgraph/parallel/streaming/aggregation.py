@@ -284,6 +284,10 @@ class AggregationOverParts:
         """Stores residuals of `finish` for the backward."""
         run.save(self._key("residuals"), part, residuals)
 
+    def forget(self, run: Run, what: str) -> None:
+        """Drops what was stored: "residuals" or "adjoint"."""
+        run.forget(self._key(what))
+
     def adjoint(self, run: Run, part: int, feed: Feed, gradients: list[Any]) -> None:
         """Pulls the gradient of a part's results to its receivers, and in columns to the operands.
 

@@ -225,9 +225,6 @@ class Run:
             return self._host.leaf(self._function.graph_leaves[number], part)
         return self._store.get(number, part)
 
-    def _fresh_or_stored(self, numbers: Iterable[int], part: int, fresh: Values) -> list[Any]:
-        return [fresh[n] if n in fresh else self.value(n, part) for n in numbers]
-
     def _put(self, key: Any, part: int, value: Any) -> None:
         self._host.moved.returned += value.nbytes
         self._writer.submit(lambda: self._store.put(key, part, np.asarray(value)))
@@ -243,6 +240,13 @@ class Run:
         structure = self._structures[key]
         leaves = [self._store.get((key, i), part) for i in range(structure.num_leaves)]
         return structure.unflatten(leaves)
+
+    def forget(self, key: Any) -> None:
+        """Drops pytrees that were saved, of all parts."""
+        if key in self._structures:
+            for index in range(self._structures.pop(key).num_leaves):
+                for part in self._parts:
+                    self._store.drop((key, index), part)
 
     def add_own(self, number: int, part: int, gradient: Any) -> None:
         """Adds to the gradient of a value of a part."""
@@ -394,6 +398,10 @@ class Run:
                         functools.partial(self._pull_row, aggregation),
                     )
             self._backward_own(level, [each for each in rows if not each.is_pulled_alone])
+            for aggregation in rows:
+                aggregation.forget(self, "adjoint")
+            for aggregation in self._function.before(level):
+                aggregation.forget(self, "residuals")
             self._backward_shared(self._stages[level].shared)
         zeros = [jnp.zeros_like(self._shared[n]) for n in self._function.wanted]
         wanted = zip(self._function.wanted, zeros, strict=True)
