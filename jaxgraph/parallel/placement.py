@@ -324,18 +324,25 @@ def place(
     return ShardedGraph(shards, mesh, manifest.counts, time.perf_counter() - started)
 
 
-def check_sharded(value: Any, function: str) -> None:
+def check_sharded(value: Any, function: str, *, may_stream: bool = False) -> None:
     """Raises ValueError unless a value is a sharded graph.
 
     Args:
       value: anything.
       function: the name of the function that was called, with the order of its arguments.
+      may_stream: whether its parts may wait on the host.
     """
     if not isinstance(value, ShardedGraph):
         raise ValueError(
             f"{function}: got {kind_of(value)} for the sharded graph; expected the result of "
             "jaxgraph.parallel.shard(graph, partition, mesh), where partition may be None on a "
             "mesh of one device, jaxgraph.parallel.make_mesh(1)"
+        )
+    if value.is_streamed and not may_stream:
+        raise ValueError(
+            f"{function}: the graph is in mode 'stream', and its parts wait on the host, not on "
+            "devices; shard it in mode 'sar' or 'domain', or use fit, evaluate, predict and "
+            "loss_and_grad of jaxgraph.train"
         )
 
 

@@ -306,7 +306,7 @@ def place_rows(state: Pytree, sharded: ShardedGraph) -> Pytree:
     Returns:
       The same with rows="placed", [parts * rows, ...].
     """
-    check_sharded(sharded, "place_rows(state, sharded)")
+    check_sharded(sharded, "place_rows(state, sharded)", may_stream=True)
     sharding = NamedSharding(sharded.mesh, PartitionSpec(sharded.axis))
     rows = sharded.num_parts * sharded.manifest.node_rows
 
@@ -347,7 +347,7 @@ def _with_rows(part: nnx.Variable, value: Any, rows: str) -> nnx.Variable:
 
 def collect_rows(state: Pytree, sharded: ShardedGraph) -> Pytree:
     """Brings variables split by `place_rows` back into the graph's order, [nodes, ...]."""
-    check_sharded(sharded, "collect_rows(state, sharded)")
+    check_sharded(sharded, "collect_rows(state, sharded)", may_stream=True)
 
     def collect(part: Any) -> Any:
         if not (isinstance(part, nnx.Variable) and part.get_metadata().get(ROWS) == "placed"):

@@ -164,6 +164,9 @@ def fit(
     _check_callable("on_epoch", on_epoch, "an EpochRecord")
     _check_callable("on_compile", on_compile, "a sequence of compiled programs")
     seed = None if seed is None else checked_seed("seed", seed)
+    if graphs[0].is_streamed:
+        given = {"memory_limit": limit, "plan": plan}
+        _check_streamed([name for name, value in given.items() if value is not None])
     if limit is not None and measuring is not None:
         raise ValueError(
             "memory_limit: measurements and moves between epochs need memory of their own; leave "
@@ -443,6 +446,15 @@ def _check_seed(state: FitState, seed: int | None, sharded: ShardedGraph) -> Non
     if not np.array_equal(key_data, jax.device_get(state.key_data)):
         raise ValueError(
             f"seed is {seed}, and the state continues a run of another seed; leave seed out"
+        )
+
+
+def _check_streamed(given: Sequence[str]) -> None:
+    if given:
+        raise ValueError(
+            f"{', '.join(given)}: not for a graph in mode 'stream', whose backward computes every "
+            "stage again from what waits on the host; leave it out. More parts take less memory: "
+            "jaxgraph.partition.partition(graph, parts)"
         )
 
 

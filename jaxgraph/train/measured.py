@@ -285,6 +285,11 @@ def _first_measured(model: Any, sharded: ShardedGraph) -> int:
 
 
 def _check_placed(sharded: ShardedGraph, wanted: str) -> None:
+    if sharded.is_streamed:
+        raise ValueError(
+            f"{wanted}: not for a graph in mode 'stream', which visits the device part by part; "
+            "leave it out, or shard the graph in mode 'domain' or 'sar'"
+        )
     if sharded.shards.columns is not None:
         raise ValueError(
             f"{wanted}: the graph is in mode 'p3', whose layers are not measured; shard it with "
