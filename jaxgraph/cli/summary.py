@@ -81,7 +81,7 @@ def cost_summary(programs: Sequence[Any], sharded: Any, epochs: int) -> dict[str
         programs: The program of an epoch, a `jax.stages.Compiled`, that `jaxgraph.train.fit` runs,
             first; none in mode "stream".
         sharded: The result of `jaxgraph.parallel.shard`.
-        epochs: How many epochs ran.
+        epochs: The number of epochs that ran.
 
     Returns:
         `memory_per_device` and `traffic`, in bytes, `bytes_between_hosts` of a mesh of several, and
@@ -92,7 +92,8 @@ def cost_summary(programs: Sequence[Any], sharded: Any, epochs: int) -> dict[str
 
     if not programs:
         moved = sharded.parts.moved
-        sent = {"to the device": moved.sent // epochs, "back": moved.returned // epochs}
+        ran = max(epochs, 1)
+        sent = {"to the device": moved.sent // ran, "back": moved.returned // ran}
         padding = sharded.padding()
         return {
             "memory_per_device": None,

@@ -407,8 +407,13 @@ def _train(
         "diverged": outcome.diverged,
         "resumed": outcome.history.resumed,
         **result_summary(outcome.history),
-        **cost_summary(outcome.programs, sharded, len(outcome.history.epoch_seconds)),
+        **cost_summary(outcome.programs, sharded, _epochs_here(outcome.history)),
     }
+
+
+def _epochs_here(history: Any) -> int:
+    """The epochs that this process ran: those before a resume it did not."""
+    return len(history.epoch_seconds) - (history.resumed or 0)
 
 
 @dataclass(frozen=True, kw_only=True)

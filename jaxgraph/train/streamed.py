@@ -44,7 +44,7 @@ def streamed_gradient(
 
     shared = (params, statistics, key)
     run = graph.parts.cached(
-        ("gradient", graphdef, task, train),
+        ("gradient", graphdef, task, train, _types(shared)),
         lambda: StreamedFunction(function, graph, shared, differentiated=True),
     )
     (loss, sums, new), grads = run.value_and_grad(*shared)
@@ -72,7 +72,7 @@ def streamed_evaluation(
         return split_sums(graphdef, params, statistics, part, task)
 
     run = graph.parts.cached(
-        ("evaluation", graphdef, task),
+        ("evaluation", graphdef, task, _types((params, statistics))),
         lambda: StreamedFunction(function, graph, (params, statistics)),
     )
     return run(params, statistics)
@@ -95,9 +95,17 @@ def streamed_outputs(
         return rows_of_model(graphdef, params, statistics, part)
 
     run: Any = graph.parts.cached(
-        ("outputs", graphdef),
+        ("outputs", graphdef, _types((params, statistics))),
         lambda: StreamedFunction(function, graph, (params, statistics), outputs="rows"),
     )
     outputs = run(params, statistics)
     ids, rows = graph.parts.nodes()
     return ids, outputs.reshape(-1, *outputs.shape[2:])[rows]
+
+
+def _types(tree: Any) -> Any:
+    """The structure, shapes and types of arrays, and the settings under which they are traced."""
+    leaves, structure = jax.tree.flatten(tree)
+    types = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+    config: Any = jax.config
+    return structure, types, config.jax_enable_x64, config.jax_default_matmul_precision

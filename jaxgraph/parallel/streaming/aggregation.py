@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph.ops.core.choice import choose_stages
@@ -431,9 +432,11 @@ class AggregationOverParts:
         self, run: Run, part: int, places: Pytree, rows: np.ndarray, answer: list[Any]
     ) -> None:
         for place, number, gradient in self._floating(places, answer):
-            if number not in self._own:
-                raise NotImplementedError("the gradient of rows that all parts share")
-            run.add_rows(number, part, rows, gradient, self._types[place])
+            if number in self._own:
+                run.add_rows(number, part, rows, gradient, self._types[place])
+                continue
+            total = jnp.zeros(self._types[place].shape, self._types[place].dtype)
+            run.add_shared(number, total.at[rows].add(gradient[: len(rows)]))
 
 
 def _winners(message: MessageFn, kept: Pytree, outputs: Pytree) -> Pytree:

@@ -144,10 +144,10 @@ class _Cut:
         if step.is_aggregation or (is_own and not step.is_sum):
             self.own |= set(step.results)
         if any(each in self.active for each in step.reads):
-            self.active |= {each for each in step.results if self._is_floating(each)}
+            self.active |= {each for each in step.results if self._is_differentiable(each)}
 
-    def _is_floating(self, number: int) -> bool:
-        return jnp.issubdtype(self.program.types[number].dtype, jnp.floating)
+    def _is_differentiable(self, number: int) -> bool:
+        return jnp.issubdtype(self.program.types[number].dtype, jnp.inexact)
 
     def result(self) -> StagedProgram:
         barriers = [step for step in self.steps if step.is_aggregation or step.is_sum]

@@ -59,6 +59,14 @@ class StreamedFunction:
         trace = jax.make_jaxpr(lambda part, *shared: function(part, *shared), return_shape=True)
         try:
             closed, shapes = trace(part, *shared)
+        except NotImplementedError as error:
+            if "streamed_" not in str(error):
+                raise
+            raise ValueError(
+                "the function differentiates, or maps by jax.vmap, an aggregation or a sum over "
+                "all nodes, which mode='stream' runs from the host; call it on arrays with one "
+                "more axis, or shard the graph in mode 'sar'"
+            ) from error
         except NameError as error:
             if str(graph.axis) not in str(error):
                 raise
@@ -68,6 +76,8 @@ class StreamedFunction:
                 "shard the graph in mode 'sar'"
             ) from error
         self._structure = jax.tree.structure(shapes)
+        words = jax.tree.map(lambda word, some: jax.tree.map(lambda _: word, some), outputs, shapes)
+        self.has_rows = [word == "rows" for word in jax.tree.leaves(words)]
         program = flattened(closed)
         of_part = len(jax.tree.leaves(part))
         own, self.shared_arguments = program.arguments[:of_part], program.arguments[of_part:]
@@ -336,6 +346,9 @@ class Run:
         made = {n for aggregation in before for n in aggregation.step.results}
         made |= set(stage.own.writes)
         stored = {number for number in made if self._is_stored(number, level)}
+        if self._keep:  # The backward reads all results of an aggregation, used or not.
+            pulled = [aggregation for aggregation in before if aggregation.wanted.some]
+            stored |= {number for each in pulled for number in each.step.results}
         if made:
             returned = tuple(sorted(stored | made.intersection(_summed(stage))))
             program = self._function.own_programs[level]
@@ -369,15 +382,19 @@ class Run:
 
     def outputs(self) -> list[Any]:
         """The function's results, flat."""
-        found = []
-        for each in self._function.staged.program.outputs:
-            if not isinstance(each, int):
-                aval: Any = each.aval
-                found.append(jnp.asarray(each.val, aval.dtype))
-            elif each in self._own:
+        found, function = [], self._function
+        for each, has_rows in zip(function.staged.program.outputs, function.has_rows, strict=True):
+            if isinstance(each, int) and each in self._own:
                 found.append(np.stack([np.asarray(self.value(each, p)) for p in self._parts]))
+                continue
+            if isinstance(each, int):
+                value = self._shared[each]
             else:
-                found.append(self._shared[each])
+                aval: Any = each.aval
+                value = jnp.asarray(each.val, aval.dtype)
+            # Rows that are the same for all parts.
+            shape = (len(self._parts), *value.shape) if has_rows else value.shape
+            found.append(np.broadcast_to(value, shape) if has_rows else value)
         return found
 
     # Backward.
@@ -414,11 +431,11 @@ class Run:
     def _backward_own(self, level: int, rows: list[AggregationOverParts]) -> None:
         """Pulls gradients through `rows`, a stage, and the aggregations before it in columns."""
         stage = self._stages[level]
-        of_sums = {
-            step.reads[0]: self._gradients[step.results[0]]
+        of_sums = [
+            (step.reads[0], self._gradients[step.results[0]])
             for step in stage.sums
             if step.results[0] in self._gradients and step.reads[0] in self._active
-        }
+        ]
         before = [each for each in self._function.before(level) if each.wanted.some]
         self._pulled |= {each.step for each in before}
         self._pass(
@@ -463,7 +480,7 @@ class Run:
         self,
         level: int,
         rows: list[AggregationOverParts],
-        of_sums: Values,
+        of_sums: list[tuple[int, Any]],
         before: list[AggregationOverParts],
         part: int,
         feed: Feed,
@@ -483,7 +500,7 @@ class Run:
             else:
                 self.add_shared(number, gradient)
 
-        for number, gradient in (*of_sums.items(), *of_senders):
+        for number, gradient in (*of_sums, *of_senders):
             if number in piece.writes:
                 held = gradients.get(number)
                 gradients[number] = gradient if held is None else held + gradient

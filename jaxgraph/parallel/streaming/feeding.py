@@ -30,7 +30,6 @@ class Feed:
         self._results: queue.Queue[Any] = queue.Queue(maxsize=max(ahead, 1))
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(loads,), daemon=True)
-        self._thread.start()
 
     def _run(self, loads: Iterable[Load]) -> None:
         try:
@@ -60,6 +59,11 @@ class Feed:
         return value
 
     def __enter__(self) -> Feed:
+        try:
+            self._thread.start()
+        except BaseException:  # Ctrl-C while it starts: nobody would end it.
+            self._stopped.set()
+            raise
         return self
 
     def __exit__(self, *error: Any) -> None:

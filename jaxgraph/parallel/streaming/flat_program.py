@@ -165,6 +165,12 @@ class _Numbering:
 
     def _inlined(self, equation: Any, operands: list[Operand]) -> list[Operand]:
         name = equation.primitive.name
+        if name in _OWN_DERIVATIVE and not _is_of_the_library(equation):
+            raise ValueError(
+                f"a function with a derivative of its own ({name}) holds an aggregation or a sum "
+                "over all nodes, and mode='stream' differentiates it step by step; leave the "
+                "aggregation out of the function, or shard the graph in mode 'sar'"
+            )
         if name in _INLINED:
             return self._called(equation.params[_INLINED[name]], operands)
         if name == "scan":
@@ -231,6 +237,13 @@ def _taken(index: int, values: list[Any]) -> list[Any]:
 
 def _stack(values: list[Any]) -> list[Any]:
     return [jnp.stack([jnp.asarray(each) for each in values])]
+
+
+def _is_of_the_library(equation: Any) -> bool:
+    """True for a derivative that the library states, which is that of the function's steps."""
+    rule = equation.params.get("bwd")
+    module = getattr(getattr(rule, "f", rule), "__module__", None) or ""
+    return module.startswith("jaxgraph.")
 
 
 def _has_barrier(equation: Any) -> bool:

@@ -92,8 +92,7 @@ class SharedRows(nnx.Module):
         return y * degree / shard.num_nodes
 
 
-def check(model: str, sharded: ShardedGraph, whole: ShardedGraph) -> None:
-    made = small_models()[model](nnx.Rngs(0))
+def check_model(made: Any, sharded: ShardedGraph, whole: ShardedGraph) -> None:
     loss, grads = train.loss_and_grad(made, sharded, seed=3, train=True)
     expected, of_one = train.loss_and_grad(made, whole, seed=3, train=True)
     assert relative_error(loss, expected) < TOLERANCE
@@ -110,7 +109,8 @@ def check(model: str, sharded: ShardedGraph, whole: ShardedGraph) -> None:
 @pytest.mark.parametrize("parts", [4, *FURTHER])
 def test_models_equal_one_device(model: str, parts: int, tmp_path: Path) -> None:
     whole = shard(crooked_graph(), None, make_mesh(1))
-    check(model, streamed(parts, tmp_path), whole)
+    made = small_models()[model](nnx.Rngs(0))
+    check_model(made, streamed(parts, tmp_path), whole)
     assert not list(tmp_path.iterdir())
 
 
@@ -161,3 +161,88 @@ def test_a_run_continues_from_a_checkpoint(tmp_path: Path) -> None:
         jax.tree.leaves(whole), jax.tree.leaves(run(4, tmp_path / "cut")), strict=True
     ):
         np.testing.assert_array_equal(one, two)
+
+
+class Called(nnx.Module):
+    """A model that is a function of two parameters."""
+
+    def __init__(self, function: Any, width: int = HIDDEN) -> None:
+        rngs = nnx.Rngs(0)
+        self.first = nnx.Param(rngs.normal((NUM_FEATURES, width)) * 0.5)
+        self.last = nnx.Param(rngs.normal((width, NUM_CLASSES)) * 0.5)
+        self.function = function
+
+    def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> Any:
+        return self.function(shard, x, self.first.get_value(), self.last.get_value())
+
+
+def _centered(shard: Any, x: Any, first: Any, last: Any) -> Any:
+    y = jnp.tanh(x @ first)
+    y = y - jnp.mean(y, 1, keepdims=True)
+    return jg.parallel.propagate(shard, lambda s, r, e: s, y) @ last
+
+
+def _summed_twice(shard: Any, x: Any, first: Any, last: Any) -> Any:
+    y = jnp.tanh(x @ first)
+    total = jnp.sum(shard.mask_rows(y), 0) * 0.01
+    return (y * jnp.tanh(shard.sum(total)) + jnp.sin(shard.sum(total)) * y) @ last
+
+
+def _complex(shard: Any, x: Any, first: Any, last: Any) -> Any:
+    z = jnp.fft.fft(x @ first)
+    y = jg.parallel.propagate(shard, lambda s, r, e: s, jnp.real(z) + jnp.imag(z))
+    return (y * 0.3 + jnp.abs(z)) @ last
+
+
+def _half_used(shard: Any, x: Any, first: Any, last: Any) -> Any:
+    message = lambda s, r, e: (s, jnp.sin(s) * 2)  # noqa: E731
+    return jg.parallel.propagate(shard, message, jnp.tanh(x @ first))[0] @ last
+
+
+def _shared_senders(shard: Any, x: Any, first: Any, last: Any) -> Any:
+    same = jnp.broadcast_to(last[:, 0], (shard.num_rows, HIDDEN))
+    message = lambda s, r, e: s * r  # noqa: E731
+    return jg.parallel.propagate(shard, message, same, jnp.tanh(x @ first)) @ last
+
+
+def _all_alike(shard: Any, x: Any, first: Any, last: Any) -> Any:
+    return jnp.broadcast_to(last[0], (shard.num_rows, NUM_CLASSES))
+
+
+@pytest.mark.parametrize(
+    "function", [_summed_twice, _complex, _half_used, _shared_senders, _all_alike]
+)
+def test_functions_of_a_shard(function: Any, tmp_path: Path) -> None:
+    check_model(Called(function), streamed(3, tmp_path), shard(crooked_graph(), None, make_mesh(1)))
+
+
+def test_models_of_other_widths_have_programs_of_their_own() -> None:
+    sharded, whole = streamed(2), shard(crooked_graph(), None, make_mesh(1))
+    for width in (3, 7):
+        check_model(Called(_centered, width), sharded, whole)
+
+
+@pytest.mark.parametrize("kind", ["derivative", "map", "gradient"])
+def test_what_the_host_cannot_run(kind: str) -> None:
+    @jax.custom_vjp
+    def reversed_gradient(shard: Any, y: Any) -> Any:
+        return jg.parallel.propagate(shard, lambda s, r, e: s, y)
+
+    reversed_gradient.defvjp(
+        lambda shard, y: (reversed_gradient(shard, y), None), lambda _, g: (None, -g)
+    )
+
+    def function(shard: Any, x: Any, first: Any, last: Any) -> Any:
+        y = x @ first
+        if kind == "derivative":
+            return reversed_gradient(shard, y) @ last
+        if kind == "map":
+            mapped = jax.vmap(lambda a: shard.sum(jnp.sum(shard.mask_rows(a[:, None]))), 1)
+            return y * mapped(y) @ last
+        energy = lambda y: shard.sum(jnp.sum(shard.mask_rows(y) ** 2))  # noqa: E731
+        return jax.grad(energy)(y) @ last
+
+    with pytest.raises(
+        ValueError, match=r"mode='stream' (runs|differentiates)|which mode='stream'"
+    ):
+        train.predict(Called(function), streamed(2))
