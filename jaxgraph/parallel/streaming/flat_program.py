@@ -197,17 +197,22 @@ class _Numbering:
 
     def _unrolled(self, equation: Any, operands: list[Operand]) -> list[Operand]:
         params, body = equation.params, equation.params["jaxpr"]
-        length, consts, carried = params["length"], params["num_consts"], params["num_carry"]
+        length = params["length"]
+        # What is scanned or stacked has one axis more outside of the loop than in it.
+        jaxpr = body.jaxpr if isinstance(body, core.ClosedJaxpr) else body
+        scanned = _deeper(equation.invars, jaxpr.invars)
+        carried = len(equation.outvars) - _deeper(equation.outvars, jaxpr.outvars)
+        consts = len(operands) - scanned - carried
         if length > MOST_ROUNDS:
             raise ValueError(
                 f"a loop of {length} rounds aggregates in each; mode='stream' runs at most "
                 f"{MOST_ROUNDS}, each as a pass over the parts. Shard the graph in mode 'sar'"
             )
         fixed, carry = operands[:consts], operands[consts : consts + carried]
-        scanned = operands[consts + carried :]
+        entire = operands[consts + carried :]
         rounds: dict[int, list[Operand]] = {}
         for index in reversed(range(length)) if params["reverse"] else range(length):
-            entries = [self._entry(each, index) for each in scanned]
+            entries = [self._entry(each, index) for each in entire]
             results = self._called(body, [*fixed, *carry, *entries])
             carry, rounds[index] = results[:carried], results[carried:]
         stacked = [
@@ -229,6 +234,12 @@ class _Numbering:
         result = self._of_type(aval)
         self.steps.append(Step("stack", tuple(operands), (result,), _stack))
         return result
+
+
+def _deeper(outer: Sequence[Any], inner: Sequence[Any]) -> int:
+    """The number of variables that have more axes outside of a loop than in it."""
+    pairs = zip(outer, inner, strict=True)
+    return sum(one.aval.ndim > other.aval.ndim for one, other in pairs)
 
 
 def _taken(index: int, values: list[Any]) -> list[Any]:
