@@ -1,0 +1,1 @@
+"""Functions of a shard that run part after part, with everything else on the host."""
