@@ -2,12 +2,11 @@
 
     python -m benchmarks.stream [--parts 2 4 8 16] [--orders rows columns] --folder DIR
 
-The graph is generated, with communities, and cut into ranges of consecutive nodes by METIS' order.
-Each configuration runs in a process of its own, in turns. Memory is the peak of resident pages
-(VmHWM) from before the first epoch that is timed, less the pages of a process that has imported,
-compiled and run the same model on a graph of 512 nodes. glibc returns large blocks to Linux in all
-of them (`MALLOC_MMAP_THRESHOLD_=1000000`), so that the peak is what is used. Files of the folder
-are in the page cache.
+The graph is generated, with communities, and METIS cuts it. Each configuration runs in a process of
+its own, in turns. Memory is the peak of resident pages (VmHWM) in training, compilation included,
+less the pages that the process holds after it has trained the same model on a graph of 512 nodes.
+glibc returns large blocks to Linux in all of them (`MALLOC_MMAP_THRESHOLD_=1000000`), so that the
+peak counts no freed memory. The page cache holds the files of the folder.
 """
 
 from __future__ import annotations

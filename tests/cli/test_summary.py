@@ -73,6 +73,14 @@ def test_cost_summary_measures_the_compiled_program():
     )
 
 
+def test_bytes_of_a_streamed_run_are_those_of_its_own_epochs():
+    moved = SimpleNamespace(sent=600, returned=60)
+    streamed = SimpleNamespace(parts=SimpleNamespace(moved=moved), padding=on_hosts(1).padding)
+    assert cost_summary([], streamed, 2)["traffic"] == {"to the device": 300, "back": 30}
+    # A run that was resumed after its last epoch.
+    assert cost_summary([], streamed, 0)["bytes_sent_per_epoch"] == 660
+
+
 def test_the_table_shows_all_of_it():
     result = {
         "options": {

@@ -43,7 +43,7 @@ from pallas_kernels.pytrees import pytree
 if TYPE_CHECKING:
     from jaxgraph.parallel.shard import HaloTable, Shard
 
-__all__ = ["Sequential", "backward_plan", "positions"]
+__all__ = ["Sequential", "backward_plan", "positions", "row_bytes"]
 
 Pytree = Any
 
@@ -233,15 +233,16 @@ def backward_plan(
     """
     if not looks_at_senders(message, reducer, inputs, adjoint, wanted, chunk):
         return "push"
-    senders = 2 * _row_bytes(floating_leaves(inputs.sender))
-    receivers = _row_bytes(inputs.receiver) + _row_bytes(adjoint)
-    receivers += _row_bytes(floating_leaves(inputs.receiver))
+    senders = 2 * row_bytes(floating_leaves(inputs.sender))
+    receivers = row_bytes(inputs.receiver) + row_bytes(adjoint)
+    receivers += row_bytes(floating_leaves(inputs.receiver))
     if jax.tree.leaves(inputs.edge) or receivers >= senders:
         return "refetch"
     return "at-sender"
 
 
-def _row_bytes(tree: Pytree) -> int:
+def row_bytes(tree: Pytree) -> int:
+    """The bytes of one row of all arrays [rows, ...] of a tree, which may be shapes."""
     return sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 

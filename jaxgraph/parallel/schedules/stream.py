@@ -70,8 +70,8 @@ class ChunkPrograms:
     def more(self) -> Any:
         """`(state, part, reducer, inputs, step) -> (state, token)`.
 
-        `inputs` have the rows of the part `step` steps behind as senders; the state is donated, the
-        token exists once the new one does.
+        The senders of `inputs` are rows of the part `step` steps behind. The state is donated. The
+        token exists once the new state does.
         """
 
         def run(
@@ -114,7 +114,7 @@ class ChunkPrograms:
     def pull_column(self) -> Any:
         """`(gradients, part, reducer, inputs, adjoint, step) -> (gradients, answer, token)`.
 
-        `inputs` have the rows of the part `step` steps behind as senders; the answer is their
+        The senders of `inputs` are rows of the part `step` steps behind. The answer is their
         gradient. The gradients are donated.
         """
 
@@ -132,8 +132,8 @@ class ChunkPrograms:
     def pull_row(self) -> Any:
         """`(gradients, part, reducer, inputs, adjoint, step) -> (gradients, answer, token)`.
 
-        `inputs` and `adjoint` have the rows of the part `step` steps ahead as receivers; the answer
-        is their gradient. The gradients are donated.
+        The receivers of `inputs` and the rows of `adjoint` are of the part `step` steps ahead. The
+        answer is the receivers' gradient. The gradients are donated.
         """
 
         def run(

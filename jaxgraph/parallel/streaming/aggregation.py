@@ -16,6 +16,7 @@ from jaxgraph.ops.core.input_classes import ClassedMessage, count_winners
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, is_floating
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.parallel.dependence import looks_at_senders
+from jaxgraph.parallel.schedules.sar import row_bytes
 from jaxgraph.parallel.schedules.stream import ChunkPrograms
 from jaxgraph.parallel.streaming.cutting import StagedProgram
 from jaxgraph.parallel.streaming.feeding import Feed
@@ -52,7 +53,8 @@ class _Packed:
 class AggregationOverParts:
     """One barrier of a streamed function: an aggregation, and its gradient.
 
-    For every method that takes a `feed`, a method of `loads_` yields what it takes from it.
+    A method that takes a `feed` reads its inputs from there; a method named `loads_of_...` lists
+    them.
 
     Args:
       step: the barrier.
@@ -100,13 +102,16 @@ class AggregationOverParts:
             adjoint = reducer.adjoint(*results, results[0])
             chunk = part.incoming.chunk
             looks = looks_at_senders(message, reducer, inputs, adjoint, self.wanted, chunk)
-            found.append((looks, _row_bytes(adjoint)))
+            found.append((looks, row_bytes(adjoint)))
             return ()
 
         jax.eval_shape(look, part, types)
         looks, of_adjoint = found[0]
         places, wanted = self._inputs, self.wanted
-        sent, received = (self._row_bytes(each) for each in (places.sender, places.receiver))
+        sent, received = (
+            row_bytes([self._types[i] for i in jax.tree.leaves(each)])
+            for each in (places.sender, places.receiver)
+        )
         # An answer is read, added to and written.
         columns = looks * sent + 2 * wanted.sender * sent
         rows = received + of_adjoint + 2 * wanted.receiver * received
@@ -114,12 +119,6 @@ class AggregationOverParts:
         if jax.tree.leaves(places.edge):
             return "columns", looks
         return order or ("rows" if rows <= columns else "columns"), looks
-
-    def _row_bytes(self, places: Pytree) -> int:
-        return sum(
-            int(np.prod(self._types[i].shape[1:])) * self._types[i].dtype.itemsize
-            for i in jax.tree.leaves(places)
-        )
 
     # What is loaded.
 
@@ -186,7 +185,7 @@ class AggregationOverParts:
         return {name: tuple(sorted(places)) for name, places in found.items()}
 
     def _sent(self, run: Run, places: Pytree, part: int, step: int) -> _Packed:
-        """The rows that a part reads of the part `step` steps behind, packed."""
+        """Packs the rows of the part `step` steps behind that a part reads."""
         other = (part - step) % self.graph.num_parts
         rows = self.graph.parts.send[other].of_step(step)
         room = self._room(len(rows), self.graph.shards.manifest.halo_rows)
@@ -286,7 +285,7 @@ class AggregationOverParts:
         run.save(self._key("residuals"), part, residuals)
 
     def forget(self, run: Run, what: str) -> None:
-        """Drops what was stored: "residuals" or "adjoint"."""
+        """Drops the stored "residuals" or "adjoint" of all parts."""
         run.forget(self._key(what))
 
     def adjoint(self, run: Run, part: int, feed: Feed, gradients: list[Any]) -> None:
@@ -422,11 +421,7 @@ class AggregationOverParts:
 
     def _add(self, run: Run, part: int, places: Pytree, gradients: list[Any]) -> None:
         for place, number, gradient in self._floating(places, gradients):
-            gradient = gradient.astype(self._types[place].dtype)
-            if number in self._own:
-                run.add_own(number, part, gradient)
-            else:
-                run.add_shared(number, gradient)
+            run.add(number, part, gradient.astype(self._types[place].dtype))
 
     def _add_rows(
         self, run: Run, part: int, places: Pytree, rows: np.ndarray, answer: list[Any]
@@ -443,7 +438,3 @@ def _winners(message: MessageFn, kept: Pytree, outputs: Pytree) -> Pytree:
     """Residuals as `count_winners` returns them."""
     counts = [jax.ShapeDtypeStruct(leaf.shape, np.int32) for leaf in jax.tree.leaves(outputs)]
     return (kept, counts) if isinstance(message, ClassedMessage) else kept
-
-
-def _row_bytes(tree: Pytree) -> int:
-    return sum(int(np.prod(x.shape[1:])) * x.dtype.itemsize for x in jax.tree.leaves(tree))

@@ -158,23 +158,14 @@ class _Cut:
         sent = {n for s in barriers if s.is_aggregation for n in s.reads if n in self.own}
         stored: set[int] = sent - self.graph_values
         last_use: dict[int, int] = {}
-        shared: set[int] = {
-            each for each in self.program.outputs if isinstance(each, int) and each not in self.own
-        }
+        returned = {each for each in self.program.outputs if isinstance(each, int)}
+        shared = returned - self.own
         own_pieces: list[Piece] = []
         for level in reversed(range(self.last + 1)):
-            wanted = {each for each in stored if self.level[each] == level}
-            read_here: set[int] = set()
-            for step in by_level[level]:
-                operands = {each for each in step.reads if each in self.own}
-                wanted |= {each for each in operands if self.level[each] == level}
-                read_here |= operands
-                shared |= set(step.reads) - self.own
-            for each in self.program.outputs:
-                if isinstance(each, int) and each in self.own and self.level[each] == level:
-                    wanted.add(each)
-            wanted -= self.graph_values
-            wanted = {each for each in wanted if not self._is_aggregated(each)}
+            of_barriers = {each for step in by_level[level] for each in step.reads}
+            shared |= of_barriers - self.own
+            read_here = of_barriers & self.own
+            wanted = self._made_here(level, stored | read_here | returned)
             at_hand = {each for each in stored if self.level[each] < level}
             piece = self._own_piece(level, wanted, at_hand | read_here)
             read_here |= {each for each in piece.reads if each in self.own}
@@ -204,13 +195,18 @@ class _Cut:
             last_use,
         )
 
+    def _made_here(self, level: int, numbers: set[int]) -> set[int]:
+        """Those of some values that own steps of a level make."""
+        own = (numbers & self.own) - self.graph_values
+        return {n for n in own if self.level[n] == level and not self._is_aggregated(n)}
+
     def _is_aggregated(self, number: int) -> bool:
         step = self.maker.get(number)
         return step is not None and step.is_aggregation
 
     def _own_piece(self, level: int, wanted: set[int], crossing: set[int]) -> Piece:
         """The steps that make some own values of a level; `crossing` are stored in any case."""
-        chosen: set[int] = set()
+        chosen: set[Step] = set()
         reads: set[int] = set()
         costs: dict[int, float] = {}
 
@@ -237,7 +233,7 @@ class _Cut:
                 reads.add(number)
                 return
             step = self.maker[number]
-            if id(step) in chosen:
+            if step in chosen:
                 return
             if number in self.own and self.level[number] < level:
                 again = step.name in _CHEAP and number not in crossing
@@ -246,13 +242,13 @@ class _Cut:
                     crossing.add(number)
                     costs.clear()
                     return
-            chosen.add(id(step))
+            chosen.add(step)
             for each in step.reads:
                 visit(each)
 
         for number in sorted(wanted):
             visit(number)
-        steps = tuple(step for step in self.steps if id(step) in chosen)
+        steps = tuple(step for step in self.steps if step in chosen)
         return Piece(steps, tuple(sorted(reads)), tuple(sorted(wanted)))
 
     def _shared_pieces(self, wanted: set[int]) -> list[Piece]:

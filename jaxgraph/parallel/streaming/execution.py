@@ -258,8 +258,14 @@ class Run:
                 for part in self._parts:
                     self._store.drop((key, index), part)
 
-    def add_own(self, number: int, part: int, gradient: Any) -> None:
-        """Adds to the gradient of a value of a part."""
+    def add(self, number: int, part: int, gradient: Any) -> None:
+        """Adds to the gradient of a value, of a part or shared."""
+        if number in self._own:
+            self._add_own(number, part, gradient)
+        else:
+            self.add_shared(number, gradient)
+
+    def _add_own(self, number: int, part: int, gradient: Any) -> None:
         key = (GRADIENT, number)
         self._host.moved.returned += gradient.nbytes
 
@@ -426,7 +432,7 @@ class Run:
 
     def _pull_row(self, aggregation: AggregationOverParts, part: int, feed: Feed) -> None:
         for number, gradient in aggregation.pull_row(self, part, feed):
-            self.add_own(number, part, gradient)
+            self.add(number, part, gradient)
 
     def _backward_own(self, level: int, rows: list[AggregationOverParts]) -> None:
         """Pulls gradients through `rows`, a stage, and the aggregations before it in columns."""
@@ -495,10 +501,8 @@ class Run:
             if number in results:
                 held = of_results.get(number)
                 of_results[number] = gradient if held is None else held + gradient
-            elif number in self._own:
-                self.add_own(number, part, gradient)
             else:
-                self.add_shared(number, gradient)
+                self.add(number, part, gradient)
 
         for number, gradient in (*of_sums, *of_senders):
             if number in piece.writes:

@@ -154,6 +154,12 @@ class _Numbering:
         """Appends the steps of a jaxpr whose inputs have numbers."""
         for equation in jaxpr.eqns:
             name = equation.primitive.name
+            if equation.effects:
+                raise ValueError(
+                    f"{name} has an effect beside its results, and mode='stream' runs the function "
+                    "in pieces, once for each part and again in the backward; leave it out "
+                    "(jax.debug.print, jax.debug.callback), or shard the graph in mode 'sar'"
+                )
             operands = [self.operand(variable) for variable in equation.invars]
             if name in CALLS or _has_barrier(equation):
                 results = self._inlined(equation, operands)

@@ -117,7 +117,6 @@ class HostParts:
       like: a part of shapes.
       send, reach: for each part, the rows that others aggregate, and those that have edges from
         others; empty where there is one part.
-      implementation: the one that reduces over the edges.
       pipeline: the overlap of transfers and work.
       moved: counts bytes.
     """
@@ -126,7 +125,6 @@ class HostParts:
     like: StreamedPart
     send: tuple[Listed, ...]
     reach: tuple[Listed, ...]
-    implementation: str
     pipeline: Pipeline = Pipeline()
     moved: Moved = dataclasses.field(default_factory=Moved)
     _cache: OrderedDict[Any, Any] = dataclasses.field(default_factory=OrderedDict)
@@ -268,7 +266,7 @@ def streamed_graph(
                 tables.append(Listed(np.array(table.rows), np.array(table.ptr)))
     assert like is not None
     tables = {name: tuple(found) for name, found in listed.items()}
-    host = HostParts(store, like, tables["send"], tables["reach"], chosen, pipeline or Pipeline())
+    host = HostParts(store, like, tables["send"], tables["reach"], pipeline or Pipeline())
     seconds = time.perf_counter() - started
     return StreamedGraph(abstract.shards, mesh, abstract.counts, seconds, host)
 

@@ -59,6 +59,31 @@ def test_both_orders_of_the_backward(heads: int) -> None:
             assert relative_error(one, two) < 2e-5
 
 
+@pytest.mark.parametrize("order", ["rows", "columns"])
+def test_both_orders_of_rows_that_all_parts_share(order: str) -> None:
+    def run(part: Any, row: jax.Array) -> jax.Array:
+        same = jnp.broadcast_to(row, (part.num_rows, NUM_FEATURES))
+        y = propagate(part, lambda s, r, e: jnp.tanh(s * r), same, part.nodes * row)
+        return part.sum(jnp.sum(part.mask_rows(y) ** 2))
+
+    row, graph = jnp.linspace(0.5, 1.5, NUM_FEATURES), streamed(pipeline=Pipeline(order=order))
+    total, gradient = StreamedFunction(run, graph, (row,), differentiated=True).value_and_grad(row)
+    whole = shard(crooked_graph(), None, make_mesh(1))
+    one = jg.parallel.spmd(lambda row, part: run(part, row))
+    expected, of_one = jax.value_and_grad(one)(row, whole)
+    assert relative_error(total, expected) < 2e-5
+    assert relative_error(gradient, of_one) < 2e-5
+
+
+def test_effects_are_refused() -> None:
+    def run(part: Any) -> jax.Array:
+        jax.debug.callback(print, part.nodes)
+        return part.sum(jnp.sum(part.mask_rows(part.nodes)))
+
+    with pytest.raises(ValueError, match="has an effect beside its results"):
+        StreamedFunction(run, streamed(), ())
+
+
 def test_a_loop_of_fixed_length_is_unrolled() -> None:
     graph = streamed()
 
