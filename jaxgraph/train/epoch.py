@@ -22,7 +22,7 @@ from jaxgraph.train.step import Learner, train_step
 from jaxgraph.train.task import Sums
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["EpochProgram", "Kept", "Outcome", "first_kept"]
+__all__ = ["EpochProgram", "Kept", "Outcome", "Programs", "first_kept", "programs_of"]
 
 
 @pytree
@@ -96,7 +96,7 @@ class EpochProgram:
         Returns:
           State and kept variables after the epoch, and its scalars.
         """
-        programs = _programs(self.learner)
+        programs = programs_of(self.learner)
         number = replicate(np.int32(epoch), self.graphs[0])
         if len(self.graphs) == 1:
             (graph,) = self.graphs
@@ -146,18 +146,18 @@ class EpochProgram:
         """
         started = time.perf_counter()
         compiled = self._compile(state, kept, key)
-        _programs(self.learner).times.append(time.perf_counter() - started)
+        programs_of(self.learner).times.append(time.perf_counter() - started)
         return compiled
 
     @property
     def compile_seconds(self) -> float:
         """The longest that the programs of this learner took to compile in this process."""
-        return max(_programs(self.learner).times, default=0.0)
+        return max(programs_of(self.learner).times, default=0.0)
 
     def _compile(
         self, state: TrainState, kept: Kept, key: jax.Array
     ) -> tuple[jax.stages.Compiled, ...]:
-        programs = _programs(self.learner)
+        programs = programs_of(self.learner)
         number = replicate(np.int32(0), self.graphs[0])
         if len(self.graphs) == 1:
             (graph,) = self.graphs
@@ -189,7 +189,7 @@ class EpochProgram:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Programs:
+class Programs:
     """The compiled functions of training with one learner.
 
     Attributes:
@@ -210,7 +210,9 @@ class _Programs:
 # Each learner has functions of its own: JAX caches the programs of a function as long as the
 # function lives.
 @lru_cache(maxsize=LEARNERS)
-def _programs(learner: Learner) -> _Programs:
+def programs_of(learner: Learner) -> Programs:
+    """The compiled functions of training with a learner."""
+
     def epoch(
         state: TrainState,
         kept: Kept,
@@ -225,7 +227,7 @@ def _programs(learner: Learner) -> _Programs:
         return state, kept, outcome
 
     options = learner.compiler_options
-    return _Programs(
+    return Programs(
         jax.jit(epoch, static_argnums=5, compiler_options=options),
         jax.jit(partial(train_step, learner), compiler_options=options),
         jax.jit(partial(_evaluation_sums, learner)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -12,7 +12,7 @@ import numpy as np
 from flax import nnx
 
 from jaxgraph.parallel.streaming.graph import StreamedGraph
-from jaxgraph.train.epoch import Kept, Outcome, choose
+from jaxgraph.train.epoch import Kept, Outcome, programs_of
 from jaxgraph.train.state import LEARNERS, TrainState
 from jaxgraph.train.step import Learner, updated
 from jaxgraph.train.streamed import streamed_evaluation, streamed_gradient
@@ -39,11 +39,11 @@ class StreamedEpoch:
     ) -> tuple[TrainState, Kept, Outcome]:
         """See `jaxgraph.train.epoch.EpochProgram.run`."""
         learner, (graph,) = self.learner, self.graphs
-        update, choose = _programs(learner)
         loss, sums, statistics, grads = self._gradients(state, key, epoch)
-        state = update(state, loss, statistics, grads)
+        state = _update(learner)(state, loss, statistics, grads)
         variables = (state.params, state.statistics)
         evaluated = streamed_evaluation(graph, learner.graphdef, *variables, learner.task)
+        choose = programs_of(learner).choose
         kept, outcome = choose(state, kept, graph, [sums], [evaluated], self.restore_best)
         return state, kept, outcome
 
@@ -70,13 +70,6 @@ class StreamedEpoch:
 
 
 @lru_cache(maxsize=LEARNERS)
-def _programs(learner: Learner) -> tuple[Any, Any]:
-    """A step of the optimizer, and the choice of the variables to keep."""
-
-    def update(state: TrainState, *results: Any) -> TrainState:
-        return updated(learner, state, *results)
-
-    def chosen(*arguments: Any) -> tuple[Kept, Outcome]:
-        return choose(learner, *arguments)
-
-    return jax.jit(update), jax.jit(chosen, static_argnums=5)
+def _update(learner: Learner) -> Any:
+    """`(state, loss, statistics, gradients) -> state`, a step of the optimizer."""
+    return jax.jit(partial(updated, learner))

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from jaxgraph.train import fit
-from jaxgraph.train.epoch import _programs
+from jaxgraph.train.epoch import programs_of
 from jaxgraph.train.optimizers import comparable
 from jaxgraph.train.state import _fresh
 from tests.train.small_model import SmallNet, counted_compilations, on_devices, small_graph
@@ -78,7 +78,7 @@ def test_a_function_of_the_users_is_never_taken_for_another() -> None:
 def test_one_made_anew_compiles_nothing_and_leaves_nothing_behind() -> None:
     graph = on_devices(small_graph(), 1)
     first = fit(SmallNet(), graph, optax.adam(0.05), epochs=2)
-    sizes = [cache.cache_info().currsize for cache in (_programs, _fresh)]
+    sizes = [cache.cache_info().currsize for cache in (programs_of, _fresh)]
     optimizer, model = optax.adam(0.05), SmallNet()
     alive = [weakref.ref(optimizer.update), weakref.ref(model)]
     with counted_compilations() as compiled:
@@ -90,5 +90,5 @@ def test_one_made_anew_compiles_nothing_and_leaves_nothing_behind() -> None:
     gc.collect()
     assert [each() for each in alive] == [None, None]
     fit(SmallNet(), graph, optax.adam(0.05), epochs=1)
-    grown = [cache.cache_info().currsize for cache in (_programs, _fresh)]
+    grown = [cache.cache_info().currsize for cache in (programs_of, _fresh)]
     assert all(after - before <= 1 for before, after in zip(sizes, grown, strict=True))
