@@ -3,7 +3,7 @@
 #   make demo      train a GAT with SAR on 4 emulated devices on a generated graph
 #   make test      the suite: of every test with many cases $(CASES), of the layer x mode x partitioner x
 #                  devices matrix a covering subset
-#   make test-all  the suite with the whole matrix
+#   make test-all  the suite with the whole matrix: hours on two cores
 #   make bench     list the benchmark programs, each with the command that runs it, such as
 #                  .venv/bin/python -m benchmarks.cpu --quick
 #   make lint      ruff, pyright and the import contract

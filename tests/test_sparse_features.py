@@ -34,6 +34,7 @@ from jaxgraph.parallel import (
 )
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.partition import Partition, partition
+from tests.covering import cover
 from tests.oracles.models import Model
 from tests.pallas_kernels.graphs import in_interpreter
 from tests.tolerance import assert_close
@@ -97,11 +98,9 @@ def options_of(mode: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(c, id="-".join(map(str, c))) for c in QUICK]
-    + [
-        pytest.param(c, id="-".join(map(str, c)), marks=pytest.mark.full)
-        for c in FULL
-        if c not in QUICK
+    [
+        pytest.param(c, id="-".join(map(str, c)), marks=() if c in QUICK else pytest.mark.full)
+        for c in cover(FULL, 3, first=QUICK)
     ],
 )
 def test_training_equals_the_oracle(case: Case) -> None:
