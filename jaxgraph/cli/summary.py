@@ -74,29 +74,29 @@ def result_summary(history: Any) -> dict[str, Any]:
     }
 
 
-def cost_summary(programs: Sequence[Any], sharded: Any, epochs: int) -> dict[str, Any]:
+def cost_summary(programs: Sequence[Any], sharded: Any, history: Any) -> dict[str, Any]:
     """Memory and traffic of one epoch per device (training step and evaluation), and padding.
 
     Args:
         programs: The program of an epoch, a `jax.stages.Compiled`, that `jaxgraph.train.fit` runs,
-            first; none in mode "stream".
+            first.
         sharded: The result of `jaxgraph.parallel.shard`.
-        epochs: The number of epochs that ran.
+        history: The history of the run.
 
     Returns:
         `memory_per_device` and `traffic`, in bytes, `bytes_between_hosts` of a mesh of several, and
         `padding`, stored over needed. In mode "stream" the traffic is that of the host and the
-        device, and the memory is not known.
+        device, and `memory_on_host` is of what waits there.
     """
     from jaxgraph.analysis import traffic, traffic_by_link
 
-    if not programs:
-        moved = sharded.parts.moved
-        ran = max(epochs, 1)
-        sent = {"to the device": moved.sent // ran, "back": moved.returned // ran}
+    if history.needs is not None:
+        needs = history.needs
+        sent = {"to the device": needs.sent, "back": needs.returned}
         padding = sharded.padding()
         return {
-            "memory_per_device": None,
+            "memory_per_device": {"total": needs.device},
+            "memory_on_host": needs.host,
             "traffic": sent,
             "bytes_sent_per_epoch": sum(sent.values()),
             "padding": {name: getattr(padding, name) for name in _PADDING},
@@ -157,10 +157,11 @@ def summary_table(result: Mapping[str, Any]) -> Table:
         if move["measured_gain"] is not None:
             gains.append(f"measured {second_text(move['measured_gain'])}")
         rows[f"moved after epoch {move['epoch']}"] = f"an epoch saves, predicted {', '.join(gains)}"
-    if memory is not None:
-        rows["memory per device"] = (
-            f"{byte_text(memory['total'])}, of which temporary {byte_text(memory['temporary'])}"
-        )
+    rows["memory per device"] = byte_text(memory["total"])
+    if "temporary" in memory:
+        rows["memory per device"] += f", of which temporary {byte_text(memory['temporary'])}"
+    if "memory_on_host" in result:
+        rows["activations on the host"] = byte_text(result["memory_on_host"])
     if result["memory_plan"]:
         rows["memory plan"] = "\n".join(result["memory_plan"])
     by_collective = ", ".join(

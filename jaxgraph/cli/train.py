@@ -38,7 +38,7 @@ from jaxgraph.graph import Graph
 from jaxgraph.graph_facts import GraphFacts, facts_of
 from jaxgraph.layout.manifest import MODES
 from jaxgraph.layout.part_files import open_parts
-from jaxgraph.partition import partition
+from jaxgraph.partition import Partition, partition
 from jaxgraph.partition.metis import BALANCES
 from jaxgraph.partition.registry import check_names, costless_methods
 from jaxgraph.written_file import check_writable
@@ -116,7 +116,7 @@ class TrainOptions(CheckpointOptions, ProcessOptions, TelemetryOptions, ModeOpti
         str | None,
         _device_option(
             help="Memory of one device that may be taken, as 16GB: what layers keep, recompute "
-            "and offload is chosen by it."
+            "and offload is chosen by it, in mode stream the number of parts."
         ),
     ] = None
     implementation: Annotated[
@@ -220,7 +220,7 @@ class TrainOptions(CheckpointOptions, ProcessOptions, TelemetryOptions, ModeOpti
                     f"--folder: for --mode stream only; the mode is {self.mode or 'sar'}."
                 )
             return
-        refused = ("prefetch", "repartition", "memory_limit", "hosts")
+        refused = ("prefetch", "repartition", "hosts")
         given = [option_name(name) for name in refused if getattr(self, name)]
         if given:
             raise ValueError(
@@ -298,22 +298,40 @@ def _read(
     assert options.dataset is not None
     settings, given = chosen_recipe(options, options.dataset)
     defaults: dict[str, Any] = {"mode": "sar", "partitioner": "metis", "balance": "nodes"}
-    if options.parts is None:
+    finds_parts = options.mode == "stream" and options.memory_limit and options.parts is None
+    if options.parts is None and not finds_parts:
         defaults["parts"] = group.default_parts()
     missing = {name: x for name, x in defaults.items() if getattr(options, name) is None}
     options = replace(options, **missing)
     graph = prepared(settings, load_graph(options))
     facts = described(options, graph, normalized=settings.normalize)
     _check_trainable(facts, options.mode)
-    parts = partition(
-        graph,
-        options.parts or 1,
-        method=options.partitioner or "metis",
-        seed=options.seed,
-        balance=options.balance or "nodes",
-        order=options.order,
-    )
+    how: dict[str, Any] = {
+        "method": options.partitioner,
+        "seed": options.seed,
+        "balance": options.balance,
+        "order": options.order,
+    }
+    if finds_parts:
+        parts = _fewest_parts(options, settings, graph, how)
+        options = replace(options, parts=parts.num_parts)
+    else:
+        parts = partition(graph, options.parts or 1, **how)
     return options, settings, given, GraphInput(graph, parts, facts)
+
+
+def _fewest_parts(
+    options: TrainOptions, settings: Recipe, graph: Graph, how: dict[str, Any]
+) -> Partition:
+    """The partition with which a streamed epoch fits the memory limit."""
+    import optax
+
+    from jaxgraph.planner import fewest_parts
+
+    mesh_of(1)
+    model = build_model(settings, facts_of(graph), options.seed, options.dtype)
+    optimizer = optax.adam(settings.lr)
+    return fewest_parts(model, graph, optimizer, str(options.memory_limit), **how)
 
 
 def _planned(
@@ -407,13 +425,8 @@ def _train(
         "diverged": outcome.diverged,
         "resumed": outcome.history.resumed,
         **result_summary(outcome.history),
-        **cost_summary(outcome.programs, sharded, _epochs_here(outcome.history)),
+        **cost_summary(outcome.programs, sharded, outcome.history),
     }
-
-
-def _epochs_here(history: Any) -> int:
-    """The epochs that this process ran: those before a resume it did not."""
-    return len(history.epoch_seconds) - (history.resumed or 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -422,7 +435,7 @@ class _Outcome:
 
     Args:
         history: The history of the epochs that have ended.
-        programs: The compiled program of an epoch, first; empty in mode "stream".
+        programs: The compiled program of an epoch, first; in mode "stream", those of its stages.
         interrupted: Whether a signal arrived before the last epoch.
         diverged: The loss that became NaN or infinite, with advice, or None.
     """

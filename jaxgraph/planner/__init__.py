@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from jaxgraph.planner.plan import Option, Plan, load_plan
     from jaxgraph.planner.policy_search import MemoryPlan, Needed, cheapest_fitting
     from jaxgraph.planner.step_cost import DryRun, dry_run
+    from jaxgraph.planner.streaming import fewest_parts, streamed_needs
     from jaxgraph.planner.targets import Target, find_target
 
 _MODULES = {
@@ -59,6 +60,7 @@ _MODULES = {
     "degree_model": ("GraphCounts",),
     "policy_search": ("MemoryPlan", "Needed", "cheapest_fitting"),
     "step_cost": ("DryRun", "dry_run"),
+    "streaming": ("fewest_parts", "streamed_needs"),
     "memory.cache_policies": ("least_recently_used", "no_cache", "write_back_cache"),
     "memory.choices": ("Choices", "policy_of"),
     "memory.dataflow": ("Dataflow", "Operation", "Rates", "Tensor"),
@@ -104,6 +106,7 @@ __all__ = [
     "choose",
     "consider",
     "dry_run",
+    "fewest_parts",
     "find_target",
     "fit_layers",
     "least_recently_used",
@@ -116,6 +119,7 @@ __all__ = [
     "policy_of",
     "profile",
     "simulate",
+    "streamed_needs",
     "training_step",
     "write_back_cache",
 ]

@@ -18,6 +18,7 @@ from flax import nnx
 from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.parallel import ShardedGraph
 from jaxgraph.parallel.streaming.graph import StreamedGraph
+from jaxgraph.parallel.streaming.rehearsal import Needs
 from jaxgraph.seeds import checked_seed
 from jaxgraph.train.aggregates import with_aggregates
 from jaxgraph.train.agreement import ElsewhereInterrupted, preempted, together
@@ -109,7 +110,8 @@ def fit(
         epoch, if the aggregation has no parameter (in `jaxgraph.nn` all but attention models) and
         this saves more than it costs. Results are the same but for rounding; each device holds one
         more array of the size of its features. See `jaxgraph.train.aggregate_once`.
-      memory_limit: bytes of one device that the run may take, or text such as "16GB". The cheapest
+      memory_limit: bytes of one device that the run may take, or text such as "16GB". A streamed
+        graph needs enough parts for it, see `jaxgraph.planner.fewest_parts`. Else the cheapest
         policy under which the compiled epoch fits is taken for this run: results are the same but
         for rounding. `History.memory_plan` says which. None: the model's own policy.
       plan: a plan of `jaxgraph.planner.choose`, whose policy is taken for this run.
@@ -165,8 +167,7 @@ def fit(
     _check_callable("on_compile", on_compile, "a sequence of compiled programs")
     seed = None if seed is None else checked_seed("seed", seed)
     if graphs[0].is_streamed:
-        given = {"memory_limit": limit, "plan": plan}
-        _check_streamed([name for name, value in given.items() if value is not None])
+        _check_streamed(plan)
     if limit is not None and measuring is not None:
         raise ValueError(
             "memory_limit: measurements and moves between epochs need memory of their own; leave "
@@ -183,7 +184,7 @@ def fit(
             graphs,
             optimizer,
             task,
-            limit=limit,
+            limit=None if graphs[0].is_streamed else limit,
             plan=plan,
             restore_best=bool(restore_best),
             aggregated=epochs if aggregate_once else 0,
@@ -204,6 +205,9 @@ def fit(
         # Decisions for all epochs are made as in the run that is resumed.
         progress = run.begin(graphs, epochs, state, seed or 0)
         compiled, compile_seconds = progress.compile()
+        needs = progress.needs()
+        if needs is not None:
+            _check_fits(needs, limit, graphs[0].num_parts)
         watch = None
         if measuring is not None:
             program = progress.place.program
@@ -212,7 +216,7 @@ def fit(
             watch = Watch(measuring, model, program.graphs[0], seconds, earlier)
         if on_compile is not None:
             on_compile(compiled)
-        blank = History((), compile_seconds, memory_plan=memory_plan, resumed=before)
+        blank = History((), compile_seconds, memory_plan=memory_plan, needs=needs, resumed=before)
         return _train(run, progress, epochs - before, patience, watch, saving, on_epoch, blank)
 
 
@@ -385,6 +389,13 @@ class _Progress:
         compiled = self.place.program.compile(self.state, self.kept, self.key)
         return compiled, time.perf_counter() - started
 
+    def needs(self) -> Needs | None:
+        """The bytes that an epoch needs, where the graph is streamed."""
+        program = self.place.program
+        if isinstance(program, StreamedEpoch):
+            return program.needs(self.state, self.kept, self.key)
+        return None
+
     def after(self, state: TrainState, kept: Kept, record: EpochRecord) -> _Progress:
         best_epoch = record.epoch if record.is_best else self.best_epoch
         records = (*self.records, record)
@@ -449,12 +460,20 @@ def _check_seed(state: FitState, seed: int | None, sharded: ShardedGraph) -> Non
         )
 
 
-def _check_streamed(given: Sequence[str]) -> None:
-    if given:
+def _check_streamed(plan: Any) -> None:
+    if plan is not None:
         raise ValueError(
-            f"{', '.join(given)}: not for a graph in mode 'stream', whose backward computes every "
-            "stage again from what waits on the host; leave it out. More parts take less memory: "
-            "jaxgraph.partition.partition(graph, parts)"
+            "plan: not for a graph in mode 'stream', whose backward computes every stage again "
+            "from what waits on the host; leave it out"
+        )
+
+
+def _check_fits(needs: Needs, limit: int | None, parts: int) -> None:
+    if limit is not None and needs.device > limit:
+        raise ValueError(
+            f"memory_limit is {limit:,} bytes of a device; an epoch on {parts} parts takes "
+            f"{needs.device:,}. Cut the graph into more parts "
+            "(jaxgraph.planner.fewest_parts finds how many), or allow that"
         )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jaxgraph.parallel.streaming.rehearsal import Needs
     from jaxgraph.partition import Partition
     from jaxgraph.planner import Sample
     from jaxgraph.planner.policy_search import MemoryPlan
@@ -137,6 +138,7 @@ class History:
       memory_plan: the plan that keeps `memory_limit`; None: there was none.
       measured: the measurements between epochs, and the moves to other partitions; None unless
         `fit` was asked to measure.
+      needs: the bytes that an epoch of a streamed graph needs and moves; None: of other graphs.
       resumed: number of the epoch after which this call resumed the run from a checkpoint; 0: it
         did not.
     """
@@ -146,6 +148,7 @@ class History:
     state: FitState | None = dataclasses.field(default=None, repr=False, compare=False)
     memory_plan: MemoryPlan | None = dataclasses.field(default=None, repr=False, compare=False)
     measured: Measured | None = dataclasses.field(default=None, compare=False)
+    needs: Needs | None = dataclasses.field(default=None, compare=False)
     resumed: int = dataclasses.field(default=0, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -228,6 +231,8 @@ class History:
         }
         if not any("accuracy" in of_split for r in self.records for of_split in r.metrics.values()):
             del contents["val_accuracy"]
+        if self.needs is not None:
+            contents["needs"] = dataclasses.asdict(self.needs)
         if self.measured is not None:
             contents["measured"] = self.measured.to_dict()
         return without_nan(contents)

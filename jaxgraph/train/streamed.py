@@ -14,7 +14,15 @@ from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.train.objective import objective, rows_of_model, split_sums
 from jaxgraph.train.task import Sums, Task
 
-__all__ = ["streamed_evaluation", "streamed_gradient", "streamed_outputs"]
+__all__ = [
+    "evaluation_function",
+    "gradient_function",
+    "streamed_evaluation",
+    "streamed_gradient",
+    "streamed_outputs",
+]
+
+Shared = tuple[Any, ...]
 
 
 def streamed_gradient(
@@ -35,6 +43,20 @@ def streamed_gradient(
     Returns:
       As `jaxgraph.train.objective.gradients`.
     """
+    run = gradient_function(graph, graphdef, (params, statistics, key), task, train)
+    (loss, sums, new), grads = run.value_and_grad(params, statistics, key)
+    return loss, sums, new, grads
+
+
+def gradient_function(
+    graph: StreamedGraph, graphdef: nnx.GraphDef, shared: Shared, task: Task, train: bool
+) -> StreamedFunction:
+    """`(params, statistics, key) -> (loss, sums, statistics)`, and the gradient.
+
+    Args:
+      graph, graphdef, task, train: as for `streamed_gradient`.
+      shared: the arguments, or their shapes.
+    """
 
     def function(
         part: Shard, params: nnx.State, statistics: nnx.State, key: jax.Array
@@ -42,13 +64,10 @@ def streamed_gradient(
         loss, (sums, new) = objective(graphdef, params, statistics, part, key, task, train)
         return loss, sums, new
 
-    shared = (params, statistics, key)
-    run = graph.parts.cached(
+    return graph.parts.cached(
         ("gradient", graphdef, task, train, _types(shared)),
         lambda: StreamedFunction(function, graph, shared, differentiated=True),
     )
-    (loss, sums, new), grads = run.value_and_grad(*shared)
-    return loss, sums, new, grads
 
 
 def streamed_evaluation(
@@ -67,15 +86,26 @@ def streamed_evaluation(
     Returns:
       The sums over all parts, for each split.
     """
+    return evaluation_function(graph, graphdef, (params, statistics), task)(params, statistics)
+
+
+def evaluation_function(
+    graph: StreamedGraph, graphdef: nnx.GraphDef, shared: Shared, task: Task
+) -> StreamedFunction:
+    """`(params, statistics) -> sums`.
+
+    Args:
+      graph, graphdef, task: as for `streamed_evaluation`.
+      shared: the arguments, or their shapes.
+    """
 
     def function(part: Shard, params: nnx.State, statistics: nnx.State) -> dict[str, Sums]:
         return split_sums(graphdef, params, statistics, part, task)
 
-    run = graph.parts.cached(
-        ("evaluation", graphdef, task, _types((params, statistics))),
-        lambda: StreamedFunction(function, graph, (params, statistics)),
+    return graph.parts.cached(
+        ("evaluation", graphdef, task, _types(shared)),
+        lambda: StreamedFunction(function, graph, shared),
     )
-    return run(params, statistics)
 
 
 def streamed_outputs(

@@ -11,11 +11,18 @@ import jax
 import numpy as np
 from flax import nnx
 
+from jaxgraph.parallel.streaming.execution import StreamedFunction
 from jaxgraph.parallel.streaming.graph import StreamedGraph
+from jaxgraph.parallel.streaming.rehearsal import Needs, total_bytes
 from jaxgraph.train.epoch import Kept, Outcome, programs_of
 from jaxgraph.train.state import LEARNERS, TrainState
 from jaxgraph.train.step import Learner, updated
-from jaxgraph.train.streamed import streamed_evaluation, streamed_gradient
+from jaxgraph.train.streamed import (
+    evaluation_function,
+    gradient_function,
+    streamed_evaluation,
+    streamed_gradient,
+)
 
 __all__ = ["StreamedEpoch"]
 
@@ -54,13 +61,47 @@ class StreamedEpoch:
     def compile(
         self, state: TrainState, kept: Kept, key: jax.Array
     ) -> tuple[jax.stages.Compiled, ...]:
-        """Nothing: each stage compiles its programs when it first runs."""
-        return ()
+        """Compiles the programs of `run`, and runs nothing.
+
+        Args:
+          state, kept, key: as for `jaxgraph.train.epoch.EpochProgram.compile`.
+
+        Returns:
+          The programs that parts visit.
+        """
+        self.needs(state, kept, key)
+        functions = self._functions(state, key)
+        return tuple(each for function in functions for each in function.executables.compiled())
+
+    def needs(
+        self, state: TrainState, kept: Kept, key: jax.Array, *, compile: bool = True
+    ) -> Needs:
+        """The bytes that an epoch needs.
+
+        Args:
+          state, kept, key: as for `compile`.
+          compile: whether to compile; else what programs take beside arguments and results is not
+            counted.
+
+        Returns:
+          The bytes, with those of the variables.
+        """
+        found = Needs(0, 0, 0, 0)
+        for function in self._functions(state, key):
+            found = found.then(function.needs if compile else function.least_needs)
+        # Parameters before and after the step, and those that are kept.
+        return dataclasses.replace(found, device=found.device + total_bytes((state, kept)))
 
     @property
     def compile_seconds(self) -> float:
-        """0, see `compile`."""
+        """0: no epoch is moved to other parts."""
         return 0.0
+
+    def _functions(self, state: TrainState, key: jax.Array) -> Iterator[StreamedFunction]:
+        learner, (graph,) = self.learner, self.graphs
+        variables = (state.params, state.statistics)
+        yield gradient_function(graph, learner.graphdef, (*variables, key), learner.task, True)
+        yield evaluation_function(graph, learner.graphdef, variables, learner.task)
 
     def _gradients(self, state: TrainState, key: jax.Array, epoch: int) -> Any:
         learner, (graph,) = self.learner, self.graphs

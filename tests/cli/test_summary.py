@@ -59,8 +59,11 @@ def test_result_summary():
     assert summary["history"]["loss"] == [2.0, 1.5, 1.0]
 
 
+PLAIN = SimpleNamespace(needs=None)
+
+
 def test_cost_summary_measures_the_compiled_program():
-    summary = cost_summary([summed_over_two_devices()], on_hosts(1), 3)
+    summary = cost_summary([summed_over_two_devices()], on_hosts(1), PLAIN)
     assert summary["memory_per_device"]["arguments"] == 256 * 4
     assert summary["memory_per_device"]["total"] >= 2 * 256 * 4
     # 2 (N - 1) / N of the array leaves each of N = 2 devices.
@@ -69,16 +72,17 @@ def test_cost_summary_measures_the_compiled_program():
     assert summary["padding"]["halo_ratio"] == pytest.approx(2.0)
     assert "bytes_between_hosts" not in summary
     assert (
-        cost_summary([summed_over_two_devices()], on_hosts(2), 3)["bytes_between_hosts"] == 256 * 4
+        cost_summary([summed_over_two_devices()], on_hosts(2), PLAIN)["bytes_between_hosts"]
+        == 256 * 4
     )
 
 
-def test_bytes_of_a_streamed_run_are_those_of_its_own_epochs():
-    moved = SimpleNamespace(sent=600, returned=60)
-    streamed = SimpleNamespace(parts=SimpleNamespace(moved=moved), padding=on_hosts(1).padding)
-    assert cost_summary([], streamed, 2)["traffic"] == {"to the device": 300, "back": 30}
-    # A run that was resumed after its last epoch.
-    assert cost_summary([], streamed, 0)["bytes_sent_per_epoch"] == 660
+def test_the_cost_of_a_streamed_run_is_that_of_its_rehearsal():
+    needs = SimpleNamespace(device=1000, host=500, sent=300, returned=30)
+    streamed = SimpleNamespace(padding=on_hosts(1).padding)
+    found = cost_summary([], streamed, SimpleNamespace(needs=needs))
+    assert found["traffic"] == {"to the device": 300, "back": 30}
+    assert found["memory_per_device"] == {"total": 1000} and found["memory_on_host"] == 500
 
 
 def test_the_table_shows_all_of_it():
@@ -95,7 +99,7 @@ def test_the_table_shows_all_of_it():
         "interrupted": True,
         "graph": {"name": "karate", "nodes": 34, "edges": 156},
         **result_summary(HISTORY),
-        **cost_summary([summed_over_two_devices()], on_hosts(1), 3),
+        **cost_summary([summed_over_two_devices()], on_hosts(1), PLAIN),
     }
     console = Console(file=io.StringIO(), width=140)
     console.print(summary_table(result))

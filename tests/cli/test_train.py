@@ -403,7 +403,32 @@ def test_a_streamed_run_equals_one_on_a_device(tmp_path: Path):
     (_, one), (output, streamed) = shown
     np.testing.assert_allclose(streamed["history"]["loss"], one["history"]["loss"], rtol=1e-5)
     assert "1, parts 3, stream" in output and "to the device" in output
-    assert streamed["traffic"]["back"] > 0 and streamed["memory_per_device"] is None
+    assert streamed["traffic"]["back"] > 0 and "activations on the host" in output
+    assert streamed["memory_per_device"]["total"] == streamed["history"]["needs"]["device"]
+    assert streamed["compile_seconds"] > 0
+
+
+def test_a_memory_limit_finds_the_parts_of_a_streamed_run(tmp_path: Path):
+    """The limit is what two parts need; one part needs more, and half of it is too little."""
+    path = tmp_path / "run.json"
+
+    def run(*options: str) -> Any:
+        stream = ("--mode", "stream", "--num-nodes", "4000", "--epochs", "1", "--json", str(path))
+        return CliRunner().invoke(app, [*SMALL, *stream, *options], env={"COLUMNS": "300"})
+
+    needs = []
+    for parts in ("1", "4"):
+        assert run("--parts", parts).exit_code == 0
+        needs.append(json.loads(path.read_text())["memory_per_device"]["total"])
+    assert needs[1] < needs[0]
+    found = run("--memory-limit", str(needs[1]))
+    assert found.exit_code == 0, found.output
+    assert json.loads(path.read_text())["options"]["parts"] in (2, 4)
+    refused = run("--parts", "1", "--memory-limit", str(needs[1]))
+    assert refused.exit_code == 2
+    assert f"an epoch on 1 parts takes {needs[0]:,}" in " ".join(refused.output.split())
+    refused = run("--memory-limit", "10000")
+    assert refused.exit_code == 2 and "the least that works" in " ".join(refused.output.split())
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,11 @@ class ChunkPrograms:
         return self._stages(part.part(), reducer, inputs).finish(state, inputs)
 
     @functools.cached_property
+    def finished(self) -> Any:
+        """`finish` as a program of its own."""
+        return jax.jit(self.finish)
+
+    @functools.cached_property
     def adjoint(self) -> Any:
         """`(part, reducer, inputs, outputs, residuals, gradient) -> adjoint`, by receiver."""
 

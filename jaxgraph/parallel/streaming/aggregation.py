@@ -137,8 +137,7 @@ class AggregationOverParts:
         """
         places = (self._reducer, self._inputs)
         found = jax.tree.map(lambda place: self._value(run, place, part), places)
-        host = self.graph.parts
-        return host.part(part, used), *host.to_device(found)
+        return run.part_on_device(part, used), *run.device.send(found)
 
     @functools.cached_property
     def _used(self) -> dict[str, tuple[int, ...]]:
@@ -191,9 +190,9 @@ class AggregationOverParts:
         room = self._room(len(rows), self.graph.shards.manifest.halo_rows)
 
         def packed(place: int) -> np.ndarray:
-            return run.packing.rows(np.asarray(self._value(run, place, other)), rows, room)
+            return run.device.packing.rows(self._value(run, place, other), rows, room)
 
-        return self._packed(jax.tree.map(packed, places))
+        return self._packed(run, jax.tree.map(packed, places))
 
     def _received(self, run: Run, part: int, step: int) -> _Packed:
         """Inputs and adjoint of the rows of the part `step` steps ahead that a part reaches."""
@@ -202,11 +201,11 @@ class AggregationOverParts:
         room = self._room(len(rows), self.graph.shards.manifest.reach_rows)
 
         def packed(values: Any) -> np.ndarray:
-            return run.packing.rows(np.asarray(values), rows, room)
+            return run.device.packing.rows(values, rows, room)
 
         places = self._inputs.receiver
         receiver = jax.tree.map(lambda place: packed(self._value(run, place, other)), places)
-        return self._packed((receiver, jax.tree.map(packed, self._stored_adjoint(run, other))))
+        return self._packed(run, (receiver, jax.tree.map(packed, self._stored_adjoint(run, other))))
 
     def _room(self, count: int, most: int) -> int:
         """The size of a table of so many rows: one of few, so that few programs are compiled."""
@@ -254,12 +253,14 @@ class AggregationOverParts:
         inputs: Inputs,
         take: Callable[[], _Packed],
     ) -> Pytree:
-        state = programs.first(shard, reducer, inputs)
+        state = run.device.call(programs.first, shard, reducer, inputs)
         for step in self._behind(part):
             sent = take()
             remote = dataclasses.replace(inputs, sender=sent.arrays)
-            state, token = programs.more(state, shard, reducer, remote, np.int32(step))
-            run.packing.read_by(token, sent.buffers)
+            state, token = run.device.call(
+                programs.more, state, shard, reducer, remote, np.int32(step)
+            )
+            run.device.packing.read_by(token, sent.buffers)
         return state
 
     # Backward.
@@ -274,7 +275,7 @@ class AggregationOverParts:
         used = self._used["adjoint"]
         if self.order == "columns":
             used = tuple(sorted({*used, *self._used["pull"]}))
-        results = self.graph.parts.to_device((outputs, run.load(self._key("residuals"), part)))
+        results = run.device.send((outputs, run.load(self._key("residuals"), part)))
         return *self._arguments(run, part, used), *results
 
     def _key(self, what: str) -> Any:
@@ -300,7 +301,9 @@ class AggregationOverParts:
         shard, reducer, inputs, outputs, kept = feed.take()
         outputs, kept = self._with_winners(run, part, shard, inputs, (outputs, kept))
         gradient = self._call.outputs.unflatten(gradients)
-        adjoint = self._programs.adjoint(shard, reducer, inputs, outputs, kept, gradient)
+        adjoint = run.device.call(
+            self._programs.adjoint, shard, reducer, inputs, outputs, kept, gradient
+        )
         if self.order == "columns":
             self._pull_column(run, part, shard, reducer, inputs, adjoint, feed)
         else:
@@ -321,7 +324,7 @@ class AggregationOverParts:
             words = self._inputs.sender[1]
             take = lambda: self._sent(run, words, part, next(steps))  # noqa: E731
             state = self._fold(self._counting, run, part, shard, reducer, inputs, take)
-            return jax.jit(self._counting.finish)(shard, reducer, inputs, state)
+            return run.device.call(self._counting.finished, shard, reducer, inputs, state)
 
         return count_winners(reduce, self._call.message, inputs, results)
 
@@ -330,9 +333,9 @@ class AggregationOverParts:
         for step in self._behind(part):
             yield functools.partial(self._sent_again, run, part, step)
 
-    def _packed(self, buffers: Pytree) -> _Packed:
+    def _packed(self, run: Run, buffers: Pytree) -> _Packed:
         """Sends a pytree of buffers."""
-        return _Packed(self.graph.parts.to_device(buffers), jax.tree.leaves(buffers))
+        return _Packed(run.device.send(buffers), jax.tree.leaves(buffers))
 
     def _sent_again(self, run: Run, part: int, step: int) -> _Packed:
         if self._plan[1]:
@@ -358,19 +361,20 @@ class AggregationOverParts:
         adjoint: Pytree,
         feed: Feed,
     ) -> None:
-        grads = self._programs.pull_own(shard, reducer, inputs, adjoint)
+        grads = run.device.call(self._programs.pull_own, shard, reducer, inputs, adjoint)
         self._add(run, part, self._inputs.sender, grads.sender)
         grads = dataclasses.replace(grads, sender=[])
         for step in self._behind(part):
             sent = feed.take()
             remote = dataclasses.replace(inputs, sender=sent.arrays)
-            grads, answer, token = self._programs.pull_column(
-                grads, shard, reducer, remote, adjoint, np.int32(step)
+            program = self._programs.pull_column
+            grads, answer, token = run.device.call(
+                program, grads, shard, reducer, remote, adjoint, np.int32(step)
             )
             other = (part - step) % self.graph.num_parts
             rows = self.graph.parts.send[other].of_step(step)
             self._add_rows(run, other, self._inputs.sender, rows, answer)
-            run.packing.read_by(token, sent.buffers)
+            run.device.packing.read_by(token, sent.buffers)
         self._add(run, part, self._inputs.receiver, grads.receiver)
         self._add(run, part, self._inputs.edge, grads.edge)
         self._add(run, part, self._inputs.params, grads.params)
@@ -379,7 +383,7 @@ class AggregationOverParts:
         """See `pull_row`."""
         yield lambda: (
             *self._arguments(run, part, self._used["pull"]),
-            self.graph.parts.to_device(self._stored_adjoint(run, part)),
+            run.device.send(self._stored_adjoint(run, part)),
         )
         for step in self._ahead(part):
             yield functools.partial(self._received, run, part, step)
@@ -392,24 +396,31 @@ class AggregationOverParts:
     def pull_row(self, run: Run, part: int, feed: Feed) -> list[tuple[int, Any]]:
         """In rows: the gradients of a part's operands as senders; adds those of receivers."""
         shard, reducer, inputs, adjoint = feed.take()
-        grads = self._programs.pull_own(shard, reducer, inputs, adjoint)
+        grads = run.device.call(self._programs.pull_own, shard, reducer, inputs, adjoint)
         self._add(run, part, self._inputs.receiver, grads.receiver)
         grads = dataclasses.replace(grads, receiver=[])
         for step in self._ahead(part):
             received = feed.take()
             receiver, there = received.arrays
             remote = dataclasses.replace(inputs, receiver=receiver)
-            grads, answer, token = self._programs.pull_row(
-                grads, shard, reducer, remote, there, np.int32(step)
+            program = self._programs.pull_row
+            grads, answer, token = run.device.call(
+                program, grads, shard, reducer, remote, there, np.int32(step)
             )
             if self.wanted.receiver:
                 other = (part + step) % self.graph.num_parts
                 rows = self.graph.parts.reach[other].of_step(step)
                 self._add_rows(run, other, self._inputs.receiver, rows, answer)
-            run.packing.read_by(token, received.buffers)
+            run.device.packing.read_by(token, received.buffers)
         self._add(run, part, self._inputs.params, grads.params)
         found = self._floating(self._inputs.sender, grads.sender)
-        return [(n, gradient.astype(self._types[place].dtype)) for place, n, gradient in found]
+        return [(n, self._cast(run, place, gradient)) for place, n, gradient in found]
+
+    def _cast(self, run: Run, place: int, gradient: Any) -> Any:
+        dtype = self._types[place].dtype
+        if gradient.dtype == dtype:
+            return gradient
+        return run.device.apply(functools.partial(jnp.asarray, dtype=dtype), gradient)
 
     def _floating(self, places: Pytree, gradients: list[Any]) -> Iterator[tuple[int, int, Any]]:
         """Place, number and gradient of the active operands among some places."""
@@ -421,17 +432,21 @@ class AggregationOverParts:
 
     def _add(self, run: Run, part: int, places: Pytree, gradients: list[Any]) -> None:
         for place, number, gradient in self._floating(places, gradients):
-            run.add(number, part, gradient.astype(self._types[place].dtype))
+            run.add(number, part, self._cast(run, place, gradient))
 
     def _add_rows(
         self, run: Run, part: int, places: Pytree, rows: np.ndarray, answer: list[Any]
     ) -> None:
         for place, number, gradient in self._floating(places, answer):
             if number in self._own:
-                run.add_rows(number, part, rows, gradient, self._types[place])
+                run.add(number, part, gradient, rows)
                 continue
-            total = jnp.zeros(self._types[place].shape, self._types[place].dtype)
-            run.add_shared(number, total.at[rows].add(gradient[: len(rows)]))
+            total = run.zeros(self._types[place])
+            run.add_shared(number, run.device.apply(_add_rows, total, gradient, rows))
+
+
+def _add_rows(total: jax.Array, gradient: jax.Array, rows: np.ndarray) -> jax.Array:
+    return total.at[rows].add(gradient[: len(rows)])
 
 
 def _winners(message: MessageFn, kept: Pytree, outputs: Pytree) -> Pytree:

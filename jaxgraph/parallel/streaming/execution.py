@@ -11,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgraph.ops.core.messages import is_floating
-from jaxgraph.parallel.placement import ShardedGraph
 from jaxgraph.parallel.spmd import spmd
 from jaxgraph.parallel.streaming.aggregation import AggregationOverParts, Folded
 from jaxgraph.parallel.streaming.cutting import Piece, Stage, staged
-from jaxgraph.parallel.streaming.feeding import Feed, Packing, Writer
+from jaxgraph.parallel.streaming.device import Device, Executables, types_of
+from jaxgraph.parallel.streaming.feeding import Feed
 from jaxgraph.parallel.streaming.flat_program import Step, flattened
-from jaxgraph.parallel.streaming.graph import StreamedGraph
+from jaxgraph.parallel.streaming.graph import PartOnDevice, StreamedGraph
+from jaxgraph.parallel.streaming.rehearsal import Needs, Rehearsal
 
 __all__ = ["Run", "StreamedFunction"]
 
@@ -52,9 +53,8 @@ class StreamedFunction:
     ) -> None:
         self.graph = graph
         # The checks of a function of shards are those of all schedules.
-        resident = ShardedGraph(graph.shards, graph.mesh, graph.counts)
         in_order = lambda shard, *shared: function(shard, *shared)  # noqa: E731
-        jax.eval_shape(spmd(in_order, outputs=outputs), resident, *shared)
+        jax.eval_shape(spmd(in_order, outputs=outputs), graph.on_devices(), *types_of(shared))
         part = graph.parts.like
         trace = jax.make_jaxpr(lambda part, *shared: function(part, *shared), return_shape=True)
         try:
@@ -90,16 +90,19 @@ class StreamedFunction:
         self.wanted = tuple(n for n in leaves if is_floating(program.types[n]))
         self.staged = staged(program, self.graph_leaves, self.wanted)
         self.constants: Values = program.constants
+        self._types = types_of(tuple(shared))
+        self.executables = Executables()
+        self._own_programs: dict[Any, Any] = {}
 
     def __call__(self, *shared: Pytree) -> Pytree:
         """The function's results; those with rows are [parts, rows, ...] on the host."""
-        with Run(self, shared, keep=False) as run:
+        with Run(self, shared, self._device(), keep=False) as run:
             run.forward()
             return self._structure.unflatten(run.outputs())
 
     def value_and_grad(self, *shared: Pytree) -> tuple[Pytree, Pytree]:
         """The results, and the gradient of the first output, a scalar, for the first argument."""
-        with Run(self, shared, keep=True) as run:
+        with Run(self, shared, self._device(), keep=True) as run:
             run.forward()
             outputs = run.outputs()
             found = dict(zip(self.wanted, run.backward(), strict=True))
@@ -112,6 +115,27 @@ class StreamedFunction:
         return self._structure.unflatten(outputs), structure.unflatten(grads)
 
     @functools.cached_property
+    def needs(self) -> Needs:
+        """The bytes that a run needs, with the backward if there is one; compiles the programs."""
+        return self._rehearsed(self.executables)
+
+    @functools.cached_property
+    def least_needs(self) -> Needs:
+        """`needs` without what programs take beside arguments and results; compiles nothing."""
+        return self._rehearsed(Executables(compile=False))
+
+    def _rehearsed(self, executables: Executables) -> Needs:
+        device, keep = Rehearsal(self.graph.parts, executables), bool(self.wanted)
+        with Run(self, self._types, device, keep=keep) as run:
+            run.forward()
+            if keep:
+                run.backward()
+        return device.needs
+
+    def _device(self) -> Device:
+        return Device(self.graph.parts, self.executables)
+
+    @functools.cached_property
     def aggregations(self) -> dict[Step, AggregationOverParts]:
         """The aggregation of each barrier."""
         steps = [step for stage in self.staged.stages for step in stage.aggregations]
@@ -121,15 +145,6 @@ class StreamedFunction:
     def shared_programs(self) -> dict[Piece, Any]:
         """`[reads] -> [writes]`, of the shared steps of each stage."""
         return {stage.shared: self._shared(stage.shared) for stage in self.staged.stages}
-
-    @functools.cached_property
-    def own_programs(self) -> list[Any]:
-        """`(folded, {read: value}, keep, returned) -> ({number: value}, [residuals])`, of stages.
-
-        `folded` are the results of `fold` of the aggregations before the stage, and `returned` the
-        numbers of the values to return.
-        """
-        return [self._forward(level) for level in range(len(self.staged.stages))]
 
     def before(self, level: int) -> list[AggregationOverParts]:
         """The aggregations whose results a stage reads."""
@@ -149,12 +164,23 @@ class StreamedFunction:
     def _shared(self, piece: Piece) -> Any:
         return jax.jit(lambda values: piece.run(values, self.constants))
 
-    def _forward(self, level: int) -> Any:
+    def own_program(self, level: int, keep: bool, returned: tuple[int, ...]) -> Any:
+        """`(folded, {read: value}) -> ({number: value}, [residuals])`, of a stage.
+
+        Args:
+          level: the stage; `folded` are the results of `fold` of the aggregations before it.
+          keep: whether to return residuals.
+          returned: numbers of the values to return.
+        """
+        key = level, keep, returned
+        if key not in self._own_programs:
+            self._own_programs[key] = self._forward(*key)
+        return self._own_programs[key]
+
+    def _forward(self, level: int, keep: bool, returned: tuple[int, ...]) -> Any:
         before, piece = self.before(level), self.staged.stages[level].own
 
-        def run(
-            folded: list[Folded], values: Values, keep: bool, returned: tuple[int, ...]
-        ) -> tuple[Values, list[Any]]:
+        def run(folded: list[Folded], values: Values) -> tuple[Values, list[Any]]:
             env, residuals = dict(values), []
             for aggregation, each in zip(before, folded, strict=True):
                 results, kept = aggregation.finish(each)
@@ -164,7 +190,7 @@ class StreamedFunction:
             env |= dict(zip(piece.writes, written, strict=True))
             return {n: env[n] for n in returned}, residuals
 
-        return jax.jit(run, static_argnums=(2, 3))
+        return jax.jit(run)
 
     def _backward(self, piece: Piece) -> Any:
         reads = [n for n in piece.reads if n in self.staged.active]
@@ -196,20 +222,21 @@ class Run:
     Args:
       function: the function.
       shared: its arguments after the part.
+      device: where it runs.
       keep: whether a backward follows.
     """
 
-    def __init__(self, function: StreamedFunction, shared: Sequence[Pytree], *, keep: bool) -> None:
-        self._function, self._keep = function, keep
+    def __init__(
+        self, function: StreamedFunction, shared: Sequence[Pytree], device: Device, *, keep: bool
+    ) -> None:
+        self._function, self._keep, self.device = function, keep, device
         self._stages, self._own = function.staged.stages, function.staged.own
-        self._active, self._host = function.staged.active, function.graph.parts
-        self._store = self._host.store.empty()
+        self._active, host = function.staged.active, function.graph.parts
+        self._store = device.store
         self._parts = range(function.graph.num_parts)
-        self.packing = Packing(self._host.pipeline.in_flight)
-        self._writer = Writer(self._host.pipeline.in_flight)
-        values = [leaf for tree in shared for leaf in jax.tree.leaves(tree)]
+        values = device.hold([leaf for tree in shared for leaf in jax.tree.leaves(tree)])
         self._shared: Values = dict(zip(function.shared_arguments, values, strict=True))
-        nodes = self._host.leaf(_leaf_of_graph_nodes(self._host.like), 0)
+        nodes = device.leaf(_leaf_of_graph_nodes(host.like), 0)
         self._shared |= {function.number_of_nodes: nodes} | function.constants
         self._gradients: Values = {}
         self._structures: dict[Any, Any] = {}
@@ -222,8 +249,7 @@ class Run:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._writer.close()
-        self._store.close()
+        self.device.close()
 
     # Values of parts, on the host.
 
@@ -232,12 +258,24 @@ class Run:
         if number not in self._own:
             return self._shared[number]
         if number in self._function.graph_leaves:
-            return self._host.leaf(self._function.graph_leaves[number], part)
+            return self.device.leaf(self._function.graph_leaves[number], part)
         return self._store.get(number, part)
 
+    def part_on_device(self, part: int, used: tuple[int, ...]) -> PartOnDevice:
+        """The arrays of a part that programs use."""
+        arrays = [self.device.leaf(number, part) for number in used]
+        outline = self._function.graph.parts.outline
+        return PartOnDevice(tuple(self.device.send(arrays)), used, outline)
+
+    def zeros(self, aval: Any) -> Any:
+        """An array of zeros on the device."""
+        return self.device.apply(functools.partial(_zeros, tuple(aval.shape), aval.dtype))
+
+    def _sum(self, one: Any, other: Any) -> Any:
+        return other if one is None else self.device.apply(jnp.add, one, other)
+
     def _put(self, key: Any, part: int, value: Any) -> None:
-        self._host.moved.returned += value.nbytes
-        self._writer.submit(lambda: self._store.put(key, part, np.asarray(value)))
+        self.device.bring(value, functools.partial(self._store.put, key, part))
 
     def save(self, key: Any, part: int, tree: Pytree) -> None:
         """Stores a pytree of a part."""
@@ -258,61 +296,37 @@ class Run:
                 for part in self._parts:
                     self._store.drop((key, index), part)
 
-    def add(self, number: int, part: int, gradient: Any) -> None:
-        """Adds to the gradient of a value, of a part or shared."""
-        if number in self._own:
-            self._add_own(number, part, gradient)
-        else:
+    def add(self, number: int, part: int, gradient: Any, rows: np.ndarray | None = None) -> None:
+        """Adds to the gradient of a value, of a part or shared; of a part's, to some rows."""
+        if number in self._function.graph_leaves:
+            return
+        if number not in self._own:
             self.add_shared(number, gradient)
+            return
+        like = self._function.staged.program.types[number]
 
-    def _add_own(self, number: int, part: int, gradient: Any) -> None:
-        key = (GRADIENT, number)
-        self._host.moved.returned += gradient.nbytes
+        def write(values: Any) -> None:
+            self._store.add((GRADIENT, number), part, rows, values, like)
 
-        def write() -> None:
-            values = np.asarray(gradient)
-            if self._store.has(key, part):
-                self._store.add(key, part, None, values)
-            else:
-                self._store.put(key, part, values)
-
-        if number not in self._function.graph_leaves:
-            self._writer.submit(write)
-
-    def add_rows(self, number: int, part: int, rows: np.ndarray, gradient: Any, aval: Any) -> None:
-        """Adds to rows of the gradient of a value of a part."""
-        key = (GRADIENT, number)
-        self._host.moved.returned += gradient.nbytes
-
-        def write() -> None:
-            if not self._store.has(key, part):
-                self._store.put(key, part, np.zeros(aval.shape, aval.dtype))
-            self._store.add(key, part, rows, np.asarray(gradient)[: len(rows)])
-
-        if number not in self._function.graph_leaves:
-            self._writer.submit(write)
+        self.device.bring(gradient, write)
 
     def add_shared(self, number: int, gradient: Any) -> None:
         """Adds to the gradient of a shared value."""
-        held = self._gradients.get(number)
-        self._gradients[number] = gradient if held is None else held + gradient
+        self._gradients[number] = self._sum(self._gradients.get(number), gradient)
 
     def _await(self, results: Values) -> None:
         """Waits while too many programs run; at the end of a pass none does."""
         if results:
-            self.packing.read_by(next(iter(results.values())), [])
+            self.device.packing.read_by(next(iter(results.values())), [])
 
     def _pass(
         self, loads: Callable[[int], Iterator[Any]], work: Callable[[int, Feed], None]
     ) -> None:
         """Visits all parts; a thread loads what the next programs read."""
-        ahead = self._host.pipeline.ahead
-        with Feed((load for part in self._parts for load in loads(part)), ahead) as feed:
+        with self.device.feed(load for part in self._parts for load in loads(part)) as feed:
             for part in self._parts:
                 work(part, feed)
-            self.packing.finish()
-            self._writer.finish()
-        self._store.recycle()
+            self.device.finish()
 
     # Forward.
 
@@ -332,7 +346,7 @@ class Run:
     def _run_shared(self, piece: Piece) -> None:
         if piece.writes:
             values = [self._shared[number] for number in piece.reads]
-            written = self._function.shared_programs[piece](values)
+            written = self.device.call(self._function.shared_programs[piece], values)
             self._shared |= dict(zip(piece.writes, written, strict=True))
 
     def _forward_loads(self, level: int, part: int) -> Iterator[Any]:
@@ -343,7 +357,7 @@ class Run:
         stage = self._stages[level]
         made |= set(stage.own.writes)
         reads = [n for n in (*stage.own.reads, *_summed(stage)) if n not in made]
-        yield lambda: self._host.to_device({n: self.value(n, part) for n in reads})
+        yield lambda: self.device.send({n: self.value(n, part) for n in reads})
 
     def _forward_part(self, level: int, totals: Values, part: int, feed: Feed) -> None:
         stage, before = self._stages[level], self._function.before(level)
@@ -357,8 +371,8 @@ class Run:
             stored |= {number for each in pulled for number in each.step.results}
         if made:
             returned = tuple(sorted(stored | made.intersection(_summed(stage))))
-            program = self._function.own_programs[level]
-            found, residuals = program(folded, values, self._keep, returned)
+            program = self._function.own_program(level, self._keep, returned)
+            found, residuals = self.device.call(program, folded, values)
             values |= found
             self._await(found)
             for aggregation, kept in zip(before, residuals, strict=True):
@@ -366,8 +380,7 @@ class Run:
                     aggregation.save(self, part, kept)
         for step in stage.sums:
             (number,), (total,) = step.reads, step.results
-            known = totals.get(total)
-            totals[total] = values[number] if known is None else known + values[number]
+            totals[total] = self._sum(totals.get(total), values[number])
         for number in stored:
             self._put(number, part, values[number])
 
@@ -409,7 +422,7 @@ class Run:
         """The gradients of the differentiated arguments of the first output."""
         loss = self._function.staged.program.outputs[0]
         if isinstance(loss, int) and loss in self._active:
-            self.add_shared(loss, jnp.ones_like(self._shared[loss]))
+            self.add_shared(loss, self.device.apply(jnp.ones_like, self._shared[loss]))
         self._pulled: set[Step] = set()
         for level in reversed(range(len(self._stages))):
             rows = [self._function.aggregations[s] for s in self._stages[level].aggregations]
@@ -426,9 +439,10 @@ class Run:
             for aggregation in self._function.before(level):
                 aggregation.forget(self, "residuals")
             self._backward_shared(self._stages[level].shared)
-        zeros = [jnp.zeros_like(self._shared[n]) for n in self._function.wanted]
-        wanted = zip(self._function.wanted, zeros, strict=True)
-        return [self._gradients.get(n, zero) for n, zero in wanted]
+        return [
+            self._gradients[n] if n in self._gradients else self.zeros(self._shared[n])
+            for n in self._function.wanted
+        ]
 
     def _pull_row(self, aggregation: AggregationOverParts, part: int, feed: Feed) -> None:
         for number, gradient in aggregation.pull_row(self, part, feed):
@@ -459,7 +473,7 @@ class Run:
         piece = self._stages[level].own
         for aggregation in rows:
             yield from aggregation.loads_of_row(self, part)
-        yield lambda: self._host.to_device(
+        yield lambda: self.device.send(
             (
                 {n: self.value(n, part) for n in piece.reads},
                 self._stored_gradients(piece.writes, part),
@@ -499,21 +513,19 @@ class Run:
 
         def add(number: int, gradient: Any) -> None:
             if number in results:
-                held = of_results.get(number)
-                of_results[number] = gradient if held is None else held + gradient
+                of_results[number] = self._sum(of_results.get(number), gradient)
             else:
                 self.add(number, part, gradient)
 
         for number, gradient in (*of_sums, *of_senders):
             if number in piece.writes:
-                held = gradients.get(number)
-                gradients[number] = gradient if held is None else held + gradient
+                gradients[number] = self._sum(gradients.get(number), gradient)
             else:
                 add(number, gradient)
         gradients = {n: g for n, g in gradients.items() if n in self._active}
         if gradients:
             program = self._function.backward_programs[piece]
-            found = program([values[n] for n in piece.reads], gradients)
+            found = self.device.call(program, [values[n] for n in piece.reads], gradients)
             self._await(found)
             for number, gradient in found.items():
                 add(number, gradient)
@@ -524,19 +536,21 @@ class Run:
 
     def _of_results(self, aggregation: AggregationOverParts, found: Values) -> list[Any]:
         types = self._function.staged.program.types
-        return [
-            found[n] if n in found else jnp.zeros(types[n].shape, types[n].dtype)
-            for n in aggregation.step.results
-        ]
+        return [found[n] if n in found else self.zeros(types[n]) for n in aggregation.step.results]
 
     def _backward_shared(self, piece: Piece) -> None:
         gradients = {n: self._gradients.pop(n) for n in piece.writes if n in self._gradients}
         gradients = {n: g for n, g in gradients.items() if n in self._active}
         if gradients:
             values = [self._shared[number] for number in piece.reads]
-            found = self._function.backward_programs[piece](values, gradients)
+            program = self._function.backward_programs[piece]
+            found = self.device.call(program, values, gradients)
             for number, gradient in found.items():
                 self.add_shared(number, gradient)
+
+
+def _zeros(shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    return jnp.zeros(shape, dtype)
 
 
 def _summed(stage: Stage) -> list[int]:

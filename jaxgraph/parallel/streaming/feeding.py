@@ -87,8 +87,9 @@ class Packing:
         self._running: deque[tuple[Any, list[np.ndarray]]] = deque()
         self._lock = threading.Lock()
 
-    def rows(self, values: np.ndarray, rows: np.ndarray, room: int) -> np.ndarray:
+    def rows(self, values: Any, rows: np.ndarray, room: int) -> np.ndarray:
         """[room, ...]: some rows, then any values."""
+        values = np.asarray(values)
         shape, dtype = (room, *values.shape[1:]), values.dtype
         with self._lock:
             held = self._free.get((shape, dtype.str))

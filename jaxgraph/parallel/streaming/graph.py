@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import AbstractMesh, Mesh
 
 from jaxgraph.layout.placed import placed_part, placed_shapes
 from jaxgraph.layout.shard_tables import PartSource
@@ -24,7 +24,17 @@ from jaxgraph.parallel.streaming.part import StreamedPart
 from jaxgraph.parallel.streaming.store import FileStore, MemoryStore, Store
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["HostParts", "Listed", "Pipeline", "StreamedGraph", "nothing", "streamed_graph"]
+__all__ = [
+    "HostParts",
+    "Listed",
+    "Moved",
+    "PartOnDevice",
+    "Pipeline",
+    "StreamedGraph",
+    "nothing",
+    "outlined_graph",
+    "streamed_graph",
+]
 
 
 Pytree = Any
@@ -129,11 +139,6 @@ class HostParts:
     moved: Moved = dataclasses.field(default_factory=Moved)
     _cache: OrderedDict[Any, Any] = dataclasses.field(default_factory=OrderedDict)
 
-    def part(self, index: int, used: tuple[int, ...]) -> PartOnDevice:
-        """The arrays of a part that programs use, on the device."""
-        arrays = [self.leaf(number, index) for number in used]
-        return PartOnDevice(tuple(self.to_device(arrays)), used, self.outline)
-
     @functools.cached_property
     def outline(self) -> Outline:
         """The structure and the shapes of a part."""
@@ -143,12 +148,6 @@ class HostParts:
     def leaf(self, number: int, index: int) -> np.ndarray:
         """One array of a part."""
         return self.store.get(number, index)
-
-    def to_device(self, tree: Pytree) -> Pytree:
-        """Sends arrays of the host to the device; those that are there stay."""
-        leaves = jax.tree.leaves(tree)
-        self.moved.sent += sum(leaf.nbytes for leaf in leaves if isinstance(leaf, np.ndarray))
-        return jax.device_put(tree)
 
     def nodes(self) -> tuple[np.ndarray, np.ndarray]:
         """Ids of all nodes, int64 [nodes], and where they are among the rows of all parts."""
@@ -192,6 +191,18 @@ class StreamedGraph(ShardedGraph):
         assert self.host is not None
         return self.host
 
+    def on_devices(self) -> ShardedGraph:
+        """Shapes of the graph in mode "sar", with a device for each part, for tracing."""
+        shards, parts = self.shards, self.num_parts
+        mesh: Any = AbstractMesh((parts,), (str(self.axis),))
+        chosen = shards.implementation
+        arrays = {
+            name: jax.ShapeDtypeStruct((parts, *shape), dtype)
+            for name, (shape, dtype) in placed_shapes(shards.manifest, chosen).items()
+        }
+        of_devices = assemble(arrays, shards.manifest, self.axis, False, chosen, 1)
+        return ShardedGraph(of_devices, mesh, self.counts)
+
 
 def _outline(graph: StreamedGraph) -> tuple[tuple[()], Any]:
     leaves, structure = jax.tree.flatten(graph.shards)
@@ -231,6 +242,61 @@ def streamed_graph(
       ValueError: the mesh has several devices, or the source is of another mode.
       OSError: the folder has no room for the parts.
     """
+    store = MemoryStore() if folder is None else FileStore(folder)
+    options = {"implementation": implementation, "node_dtype": node_dtype, "pipeline": pipeline}
+    return _made(source, mesh, store, **options)
+
+
+def outlined_graph(source: PartSource, mesh: Mesh, **options: Any) -> StreamedGraph:
+    """A streamed graph of shapes, which can be rehearsed and not run.
+
+    Args:
+      source, mesh, options: as for `streamed_graph`; nothing waits, so that there is no folder.
+    """
+    return _made(source, mesh, None, **options)
+
+
+def _made(
+    source: PartSource,
+    mesh: Mesh,
+    store: Store | None,
+    *,
+    implementation: str | None = None,
+    node_dtype: Any = None,
+    pipeline: Pipeline | None = None,
+) -> StreamedGraph:
+    _check(source, mesh)
+    started = time.perf_counter()
+    options: dict[str, Any] = {"implementation": implementation, "node_dtype": node_dtype}
+    abstract = place(AbstractSource(source.manifest), mesh, "sar", **options)
+    manifest, axis = abstract.shards.manifest, abstract.axis
+    chosen = usable_implementation(implementation, mesh.devices.flat[0])
+    assert source.manifest.counts is not None
+    count: Any = np.int32(source.manifest.counts.num_nodes)
+    shapes, like, listed = placed_shapes(manifest, chosen), None, {"send": [], "reach": []}
+    for index in range(manifest.num_parts):
+        arrays = placed_part(source, manifest, index, chosen)
+        arrays = {name: arrays[name].reshape(shapes[name][0]) for name in shapes}
+        shard = assemble(arrays, manifest, axis, False, chosen, 1)
+        values = {f.name: getattr(shard, f.name) for f in dataclasses.fields(shard)}
+        part = StreamedPart(**values, graph_nodes=count)
+        if store is not None:
+            for number, leaf in enumerate(jax.tree.leaves(part)):
+                store.put(number, index, np.asarray(leaf))
+        like = jax.tree.map(_shape, part)
+        for name, tables in listed.items():
+            table = getattr(part, name)
+            if table is not None:
+                tables.append(Listed(np.array(table.rows), np.array(table.ptr)))
+    assert like is not None
+    tables = {name: tuple(found) for name, found in listed.items()}
+    held = MemoryStore() if store is None else store
+    host = HostParts(held, like, tables["send"], tables["reach"], pipeline or Pipeline())
+    seconds = time.perf_counter() - started
+    return StreamedGraph(abstract.shards, mesh, abstract.counts, seconds, host)
+
+
+def _check(source: PartSource, mesh: Mesh) -> None:
     if mesh.size != 1:
         raise ValueError(
             f"mode='stream' runs on one device, and the mesh has {mesh.size}; make it with "
@@ -242,33 +308,6 @@ def streamed_graph(
             f"mode='stream' takes parts that were made for mode 'sar', and these are for "
             f"{made_for!r}; write others with mode='sar'"
         )
-    started = time.perf_counter()
-    options: dict[str, Any] = {"implementation": implementation, "node_dtype": node_dtype}
-    abstract = place(AbstractSource(source.manifest), mesh, "sar", **options)
-    manifest, axis = abstract.shards.manifest, abstract.axis
-    chosen = usable_implementation(implementation, mesh.devices.flat[0])
-    assert source.manifest.counts is not None
-    count: Any = np.int32(source.manifest.counts.num_nodes)
-    store = MemoryStore() if folder is None else FileStore(folder)
-    shapes, like, listed = placed_shapes(manifest, chosen), None, {"send": [], "reach": []}
-    for index in range(manifest.num_parts):
-        arrays = placed_part(source, manifest, index, chosen)
-        arrays = {name: arrays[name].reshape(shapes[name][0]) for name in shapes}
-        shard = assemble(arrays, manifest, axis, False, chosen, 1)
-        values = {f.name: getattr(shard, f.name) for f in dataclasses.fields(shard)}
-        part = StreamedPart(**values, graph_nodes=count)
-        for number, leaf in enumerate(jax.tree.leaves(part)):
-            store.put(number, index, np.asarray(leaf))
-        like = jax.tree.map(_shape, part)
-        for name, tables in listed.items():
-            table = getattr(part, name)
-            if table is not None:
-                tables.append(Listed(np.array(table.rows), np.array(table.ptr)))
-    assert like is not None
-    tables = {name: tuple(found) for name, found in listed.items()}
-    host = HostParts(store, like, tables["send"], tables["reach"], pipeline or Pipeline())
-    seconds = time.perf_counter() - started
-    return StreamedGraph(abstract.shards, mesh, abstract.counts, seconds, host)
 
 
 def nothing(leaf: Any) -> np.ndarray:

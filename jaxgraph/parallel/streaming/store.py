@@ -32,8 +32,13 @@ class Store(Protocol):
         """The array, not to be written to."""
         ...
 
-    def add(self, key: Hashable, part: int, rows: np.ndarray | None, values: np.ndarray) -> None:
-        """Adds to rows of an array that is held, each listed once; None: to all."""
+    def add(
+        self, key: Hashable, part: int, rows: np.ndarray | None, values: np.ndarray, like: Any
+    ) -> None:
+        """Adds the first of some values to rows of an array, each listed once; None: to all.
+
+        An array that is not held is zero, of the shape and type of `like`.
+        """
         ...
 
     def has(self, key: Hashable, part: int) -> bool:
@@ -72,8 +77,13 @@ class MemoryStore:
         """See `Store.get`."""
         return self._arrays[key, part]
 
-    def add(self, key: Hashable, part: int, rows: np.ndarray | None, values: np.ndarray) -> None:
+    def add(
+        self, key: Hashable, part: int, rows: np.ndarray | None, values: np.ndarray, like: Any
+    ) -> None:
         """See `Store.add`."""
+        if not self.has(key, part):
+            self.put(key, part, _first(rows, values, like))
+            return
         with self._lock:
             held = self._arrays[key, part]
             if not held.flags.writeable:  # It belongs to a JAX array.
@@ -195,8 +205,13 @@ class FileStore:
         """See `Store.get`."""
         return self._held[key].array(part)
 
-    def add(self, key: Hashable, part: int, rows: np.ndarray | None, values: np.ndarray) -> None:
+    def add(
+        self, key: Hashable, part: int, rows: np.ndarray | None, values: np.ndarray, like: Any
+    ) -> None:
         """See `Store.add`."""
+        if not self.has(key, part):
+            self.put(key, part, _first(rows, values, like))
+            return
         with self._lock:
             _add(self._held[key].array(part, writable=True), rows, values)
 
@@ -233,8 +248,17 @@ class FileStore:
         self.recycle()
 
 
+def _first(rows: np.ndarray | None, values: np.ndarray, like: Any) -> np.ndarray:
+    """What `_add` makes of zeros."""
+    if rows is None:
+        return values
+    found = np.zeros(like.shape, like.dtype)
+    found[rows] = values[: len(rows)]
+    return found
+
+
 def _add(held: np.ndarray, rows: np.ndarray | None, values: Any) -> None:
     if rows is None:
         held += values
     else:
-        held[rows] += values
+        held[rows] += values[: len(rows)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -178,8 +179,9 @@ def test_what_streamed_graphs_refuse(tmp_path: Any) -> None:
         )
     with pytest.raises(ValueError, match="is trained alone"):
         train.evaluate(model, [sharded, sharded])
-    with pytest.raises(ValueError, match="memory_limit: not for a graph in mode 'stream'"):
-        train.fit(model, sharded, optax.sgd(0.1), epochs=1, memory_limit="1GB")
+    plan: Any = SimpleNamespace(policy=None)
+    with pytest.raises(ValueError, match="plan: not for a graph in mode 'stream'"):
+        train.fit(model, sharded, optax.sgd(0.1), epochs=1, plan=plan)
     with pytest.raises(ValueError, match="measure_every: not for a graph in mode 'stream'"):
         train.fit(model, sharded, optax.sgd(0.1), epochs=1, measure_every=1, source=graph)
     with pytest.raises(ValueError, match=r"part_alone.*its parts wait on the host"):

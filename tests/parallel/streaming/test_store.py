@@ -39,8 +39,8 @@ def test_rows_are_added_to(store: Store) -> None:
     frozen = held.copy()
     frozen.flags.writeable = False  # as an array of JAX is
     store.put("x", 0, frozen)
-    store.add("x", 0, few, rows(1, 3, 2))
-    store.add("x", 0, None, held)
+    store.add("x", 0, few, rows(1, 3, 2), held)
+    store.add("x", 0, None, held, held)
     expected = 2 * held
     expected[few] += rows(1, 3, 2)
     np.testing.assert_allclose(store.get("x", 0), expected, rtol=1e-6)

@@ -1,0 +1,117 @@
+"""The rehearsal of a streamed run: bytes, programs, and the number of parts that a limit needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+import jaxgraph as jg
+from jaxgraph import planner, train
+from jaxgraph.datasets import stochastic_block_model
+from jaxgraph.layout.shard_tables import tabulate
+from jaxgraph.parallel import make_mesh, propagate
+from jaxgraph.parallel.streaming.execution import StreamedFunction
+from jaxgraph.parallel.streaming.graph import Pipeline, StreamedGraph, streamed_graph
+from jaxgraph.parallel.streaming.rehearsal import total_bytes
+from jaxgraph.partition import partition
+from tests.strategies import NUM_CLASSES, NUM_FEATURES
+from tests.training import HIDDEN, crooked_graph
+
+SIZES = (NUM_FEATURES, HIDDEN, NUM_CLASSES)
+
+
+class Greatest(nnx.Module):
+    """Takes the greatest of learned messages, whose winners are counted in the backward."""
+
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.linear = nnx.Linear(NUM_FEATURES, NUM_CLASSES, rngs=rngs)
+
+    def __call__(self, shard: Any, x: jax.Array, key: Any = None, train: bool = False) -> jax.Array:
+        rows = self.linear(x)
+        return rows + propagate(shard, lambda s, r, e: s, sender=rows, reduce="max")
+
+
+MODELS: dict[str, Any] = {
+    "gcn": lambda: jg.nn.GCN(*SIZES, rngs=nnx.Rngs(0)),
+    "gat": lambda: jg.nn.GAT(*SIZES, num_heads=2, rngs=nnx.Rngs(0)),
+    "max": lambda: Greatest(nnx.Rngs(0)),
+}
+
+
+LARGE = stochastic_block_model(4000, num_features=NUM_FEATURES, num_classes=NUM_CLASSES, seed=0)
+
+
+def streamed(parts: int, graph: jg.Graph | None = None, **options: Any) -> StreamedGraph:
+    graph = crooked_graph() if graph is None else graph
+    source = tabulate(graph, partition(graph, parts, method="hash", seed=0), "sar")
+    return streamed_graph(source, make_mesh(1), **options)
+
+
+@pytest.mark.parametrize("order", ["rows", "columns"])
+@pytest.mark.parametrize("model", MODELS)
+def test_bytes_and_programs_are_those_of_the_run(model: str, order: str) -> None:
+    graph, made = streamed(3, pipeline=Pipeline(order=order)), MODELS[model]()
+    counts: list[int] = []
+    history = train.fit(
+        made,
+        graph,
+        optax.adam(1e-2),
+        epochs=1,
+        aggregate_once=False,
+        on_compile=lambda programs: counts.append(len(programs)),
+    )
+    moved, needs = graph.parts.moved, history.needs
+    assert needs is not None
+    assert (moved.sent, moved.returned) == (needs.sent, needs.returned)
+    train.fit(made, graph, optax.adam(1e-2), epochs=1, on_compile=lambda p: counts.append(len(p)))
+    assert counts[0] == counts[1] > 3, "the run compiled programs that the rehearsal did not"
+
+
+def test_what_is_on_the_device_is_counted_while_it_is_held() -> None:
+    """Rows of the part that is summed, and of those that are loaded ahead; parameters."""
+    graph, kernel = streamed(3), np.ones((NUM_FEATURES, HIDDEN), np.float32)
+
+    def run(part: Any, kernel: jax.Array) -> jax.Array:
+        return part.sum(jax.numpy.sum(part.nodes @ kernel))
+
+    made = StreamedFunction(run, graph, (kernel,))
+    rows = total_bytes(graph.parts.like.nodes)
+    assert rows + total_bytes(kernel) <= made.least_needs.device <= made.needs.device
+    ahead = graph.parts.pipeline.ahead + 1
+    assert made.needs.device < (1 + ahead + 1) * rows
+    assert made.needs.sent == graph.num_parts * rows and made.needs.host == 0
+
+
+def test_more_parts_need_less_of_the_device_and_move_more() -> None:
+    found = [
+        planner.streamed_needs(
+            MODELS["gcn"](), streamed(parts, LARGE), optax.adam(1e-2), compile=False
+        )
+        for parts in (1, 4, 8)
+    ]
+    assert found[0].device > found[1].device > found[2].device
+    assert found[0].sent < found[1].sent < found[2].sent
+
+
+def test_a_limit_finds_the_number_of_parts_and_keeps_it() -> None:
+    graph, optimizer, model = LARGE, optax.adam(1e-2), MODELS["gcn"]()
+    needs = {
+        parts: planner.streamed_needs(model, streamed(parts, graph), optimizer).device
+        for parts in (1, 2, 4)
+    }
+    limit = needs[4]
+    assert limit < min(needs[1], needs[2])
+    parts = planner.fewest_parts(model, graph, optimizer, limit, method="hash")
+    assert parts.num_parts == 4
+    sharded = jg.parallel.shard(graph, parts, make_mesh(1), mode="stream")
+    assert train.fit(model, sharded, optimizer, epochs=1, memory_limit=limit).needs
+    with pytest.raises(ValueError, match=rf"an epoch on 4 parts takes {limit:,}.*more parts"):
+        train.fit(model, sharded, optimizer, epochs=1, memory_limit=limit - 1)
+    assert planner.fewest_parts(model, graph, optimizer, needs[1], method="hash").num_parts == 1
+    with pytest.raises(ValueError, match=r"memory_limit is 1,000 bytes.*least that works"):
+        planner.fewest_parts(model, graph, optimizer, 1000, method="hash")
