@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import SingleDeviceSharding
 
 from jaxgraph.parallel.streaming.feeding import Feed, Packing, Writer
 from jaxgraph.parallel.streaming.graph import HostParts
@@ -38,10 +40,12 @@ class Executables:
     """Programs, each traced and compiled once for the types of its arguments.
 
     Args:
+      device: where they run; it need not exist to compile for it.
       compile: whether to compile.
     """
 
-    def __init__(self, *, compile: bool = True) -> None:
+    def __init__(self, device: jax.Device, *, compile: bool = True) -> None:
+        self.sharding = SingleDeviceSharding(device)
         self._compile = compile
         self._known: dict[Any, Executable] = {}
 
@@ -54,7 +58,8 @@ class Executables:
         return self._known[key]
 
     def _made(self, program: Any, types: tuple[Any, ...]) -> Executable:
-        traced = program.trace(*types)
+        placed = functools.partial(_placed, self.sharding)
+        traced = program.trace(*jax.tree.map(placed, types))
         donated = tuple(bool(each.donated) for each in jax.tree.leaves(traced.args_info))
         outputs = types_of(traced.out_info)
         if not self._compile:
@@ -66,6 +71,10 @@ class Executables:
     def compiled(self) -> tuple[jax.stages.Compiled, ...]:
         """All programs that were compiled."""
         return tuple(each.run for each in self._known.values() if each.run is not None)
+
+
+def _placed(sharding: Any, leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
 def type_of(leaf: Any) -> jax.ShapeDtypeStruct:
@@ -105,7 +114,7 @@ class Device:
         """Sends arrays of the host to the device; those that are there stay."""
         leaves = jax.tree.leaves(tree)
         self.moved.sent += sum(leaf.nbytes for leaf in leaves if isinstance(leaf, np.ndarray))
-        return jax.device_put(tree)
+        return jax.device_put(tree, self.executables.sharding)
 
     def call(self, program: Any, *arguments: Any) -> Any:
         """Runs a jitted function, compiled for these arguments."""

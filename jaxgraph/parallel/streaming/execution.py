@@ -91,7 +91,7 @@ class StreamedFunction:
         self.staged = staged(program, self.graph_leaves, self.wanted)
         self.constants: Values = program.constants
         self._types = types_of(tuple(shared))
-        self.executables = Executables()
+        self.executables = Executables(graph.mesh.devices.flat[0])
         self._own_programs: dict[Any, Any] = {}
 
     def __call__(self, *shared: Pytree) -> Pytree:
@@ -122,7 +122,8 @@ class StreamedFunction:
     @functools.cached_property
     def least_needs(self) -> Needs:
         """`needs` without what programs take beside arguments and results; compiles nothing."""
-        return self._rehearsed(Executables(compile=False))
+        device = self.graph.mesh.devices.flat[0]
+        return self._rehearsed(Executables(device, compile=False))
 
     def _rehearsed(self, executables: Executables) -> Needs:
         device, keep = Rehearsal(self.graph.parts, executables), bool(self.wanted)

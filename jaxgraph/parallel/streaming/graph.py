@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from jaxgraph.layout.placed import placed_part, placed_shapes
 from jaxgraph.layout.shard_tables import PartSource
@@ -194,7 +194,8 @@ class StreamedGraph(ShardedGraph):
     def on_devices(self) -> ShardedGraph:
         """Shapes of the graph in mode "sar", with a device for each part, for tracing."""
         shards, parts = self.shards, self.num_parts
-        mesh: Any = AbstractMesh((parts,), (str(self.axis),))
+        types = (AxisType.Auto,)
+        mesh: Any = AbstractMesh((parts,), (str(self.axis),), axis_types=types)
         chosen = shards.implementation
         arrays = {
             name: jax.ShapeDtypeStruct((parts, *shape), dtype)
