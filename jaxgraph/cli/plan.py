@@ -259,7 +259,7 @@ def _command(options: PlanOptions, plan: "Plan") -> str:
     switches = ("undirected", "degree_features", "ignore_edge_data")
     found += [option_name(name) for name in switches if getattr(options, name)]
     option = plan.option
-    found += [f"--parts {plan.num_devices}", f"--partitioner {option.method}"]
+    found += [f"--parts {plan.num_parts}", f"--partitioner {option.method}"]
     found.append(f"--mode {option.mode}")
     known = {name: getattr(option, name) for name in ("rest", "topology", "chunks")}
     found += [f"--{name} {value}" for name, value in known.items() if value is not None]

@@ -97,16 +97,17 @@ class TrainOptions(CheckpointOptions, ProcessOptions, TelemetryOptions, ModeOpti
         str | None,
         _device_option(
             help="sar (one remote part at a time), domain (all at once), p3 (features by column), "
-            "stream (parts wait on the host and visit one device) or auto, which is that of the "
-            "first three that a plan predicts to be fastest; sar where not given."
+            "stream (parts wait on the host and visit one device) or auto: that of the first three "
+            "that a plan predicts to be fastest, and stream where --memory-limit keeps the graph "
+            "off one device; sar where not given."
         ),
         OneOf((*MODES, "p3", "stream", "auto")),
     ] = None
     folder: Annotated[
         Path | None,
         _device_option(
-            help="Mode stream: an existing folder where parts and activations wait; in memory "
-            "where not given."
+            help="Modes stream and auto: an existing folder where streamed parts and activations "
+            "wait; in memory where not given."
         ),
     ] = None
     prefetch: Annotated[
@@ -215,7 +216,7 @@ class TrainOptions(CheckpointOptions, ProcessOptions, TelemetryOptions, ModeOpti
 
     def _check_stream(self) -> None:
         if self.mode != "stream":
-            if self.folder is not None:
+            if self.folder is not None and self.mode != "auto":
                 raise ValueError(
                     f"--folder: for --mode stream only; the mode is {self.mode or 'sar'}."
                 )
@@ -261,7 +262,7 @@ def run_train(options: TrainOptions) -> None:
         if options.mode == "auto":
             signals.compilation_begins()
             assert isinstance(source, GraphInput)
-            options = _planned(options, settings, source.graph, group)
+            options, source = _planned(options, settings, source, group)
             output.print(f"mode: {options.mode}{' with prefetch' if options.prefetch else ''}")
         facts = source.facts
         split = facts.split or "that of the parts"
@@ -335,13 +336,17 @@ def _fewest_parts(
 
 
 def _planned(
-    options: TrainOptions, settings: Recipe, graph: Graph, group: ProcessGroup
-) -> TrainOptions:
-    """The options with the mode that is predicted to be fastest, and its settings."""
+    options: TrainOptions, settings: Recipe, source: GraphInput, group: ProcessGroup
+) -> tuple[TrainOptions, GraphInput]:
+    """The options with the mode that is predicted to be fastest, its settings, and its parts.
+
+    On one device a limit of memory decides whether the graph is streamed.
+    """
     import optax
 
     from jaxgraph.planner import choose
 
+    graph, on_one = source.graph, options.parts == 1
     mesh = mesh_of(options.parts or 1, group.count, options.hosts)
     model = build_model(settings, facts_of(graph), options.seed)
     plan = choose(
@@ -350,9 +355,12 @@ def _planned(
         mesh,
         optax.adam(settings.lr),
         methods=(options.partitioner or "metis",),
-        compile=False,
+        memory_limit=options.memory_limit if on_one else None,
+        compile=on_one and options.memory_limit is not None,
     )
-    return replace(options, **plan.shard_options())
+    if plan.mode == "stream":
+        source = replace(source, parts=plan.partition(graph, options.seed))
+    return replace(options, **plan.shard_options(), parts=plan.num_parts), source
 
 
 def _check_trainable(facts: GraphFacts, mode: str | None) -> None:

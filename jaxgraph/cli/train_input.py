@@ -70,7 +70,7 @@ class GraphInput:
             topology=options.topology,
             chunks=options.chunks,
             feature_budget=options.feature_budget,
-            folder=options.folder,
+            folder=options.folder if options.mode == "stream" else None,
         )
 
     def node_names(self) -> np.ndarray | None:

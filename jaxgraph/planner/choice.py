@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
 import optax
 from flax import nnx
 from jax.sharding import Mesh
 
+from jaxgraph.analysis.links import Sent
 from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.graph import Graph
 from jaxgraph.layers import RematPolicy
@@ -23,7 +24,8 @@ from jaxgraph.partition.choices import checked_choice
 from jaxgraph.planner.degree_model import METHODS, GraphCounts, counted_manifest
 from jaxgraph.planner.plan import Option, Plan
 from jaxgraph.planner.policy_search import Needed, cheapest_fitting
-from jaxgraph.planner.step_cost import TEMPORARY_MARGIN, DryRun, dry_run
+from jaxgraph.planner.step_cost import TEMPORARY_MARGIN, DryRun, Memory, dry_run
+from jaxgraph.planner.streaming import Tried, tried_parts
 from jaxgraph.planner.targets import TARGETS, Target, find_target
 from jaxgraph.train.task import Task
 
@@ -89,7 +91,7 @@ class Considered:
 
 
 def options_for(num_devices: int, num_nodes: int, methods: Sequence[str] = METHODS) -> list[Option]:
-    """The ways to run a model on so many devices; on one, all modes are one.
+    """The ways to run a model whose graph the devices hold; on one, all modes are one.
 
     Args:
       num_devices: how many.
@@ -130,6 +132,8 @@ def consider(
     task: Task | None = None,
 ) -> Iterator[Considered]:
     """Finds the cost of every way to run a model, without running any.
+
+    Where one device holds none of them, those that stream the graph follow, of more and more parts.
 
     Args:
       model: the model.
@@ -181,7 +185,41 @@ class _Request:
         """The cost of every way; see `consider`."""
         options = options_for(self.target.devices, self.source.num_nodes, methods)
         found = (self.consider(option, compile=compile == "all") for option in options)
-        return found if compile != "fastest" else iter(self._compiled_until_one_fits(list(found)))
+        if compile == "fastest":
+            found = iter(self._compiled_until_one_fits(list(found)))
+        if self.target.devices > 1 or not isinstance(self.source, Graph):
+            return found
+        return self._or_streamed(self.source, found, methods[0], compile=compile != "none")
+
+    def _or_streamed(
+        self, graph: Graph, found: Iterable[Considered], method: str, *, compile: bool
+    ) -> Iterator[Considered]:
+        """The ways of one device; where none fits, those that stream, until one does."""
+        resident = list(found)
+        yield from resident
+        runs = [each.run for each in resident if each.run is not None]
+        if not runs or any(each.fits for each in resident):
+            return
+        rest: Any = {"task": self.task, "compile": compile, "method": method}
+        for each in tried_parts(self.model, graph, self.optimizer, self.limit, self.mesh, **rest):
+            yield self._streamed(each, runs[0], method)
+
+    def _streamed(self, tried: Tried, resident: DryRun, method: str) -> Considered:
+        """The cost of streaming: the work of one device, and the bytes to the host and back."""
+        needs, counts = tried.needs, tried.sharded.counts
+        sent = Sent({"to the device": needs.sent, "to the host": needs.returned}, {})
+        run = dataclasses.replace(
+            resident,
+            memory=Memory(0, needs.device, needs.host, tried.is_compiled),
+            sent=sent,
+            communication=sent.total / self.target.speed.host.bandwidth,
+            hidden=0.0,
+            compiled_for=self.target.compiled_for if tried.is_compiled else None,
+        )
+        assert counts is not None
+        halo = counts.halo_rows_needed / counts.num_nodes
+        option = Option("stream", method, parts=tried.parts.num_parts)
+        return Considered(option, run, run.seconds, halo, _why_not(run, self.limit))
 
     def _compiled_until_one_fits(self, found: Sequence[Considered]) -> list[Considered]:
         compiled: dict[Option, Considered] = {}
@@ -301,6 +339,8 @@ def to_plan(
     best = _ranked(fitting)[0]
     assert best.run is not None
     run, own = best.run, model.policy if isinstance(model, Stack) else None
+    if best.option.mode == "stream":  # Its backward computes every stage again.
+        own = None
     return Plan(
         option=best.option,
         target=target.name,

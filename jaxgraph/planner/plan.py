@@ -14,7 +14,7 @@ from jaxgraph.partition import Partition, partition
 
 __all__ = ["FORMAT", "Option", "Plan", "load_plan"]
 
-FORMAT = 1
+FORMAT = 2
 """Version of the file."""
 
 
@@ -23,12 +23,13 @@ class Option:
     """One way to run a model on devices.
 
     Attributes:
-      mode: "domain", "sar" or "p3".
+      mode: "domain", "sar", "p3" or "stream".
       method: the partitioner.
       prefetch: whether the next part is fetched while one is aggregated.
       rest: in mode "p3", the schedule after the first layer, else None.
       topology: in mode "p3", where the edges of the first layer are, else None.
       chunks: in mode "p3", into how many chunks the rows of a part are cut, else None.
+      parts: in mode "stream", into how many parts the graph is cut; None: one for each device.
     """
 
     mode: str
@@ -37,6 +38,7 @@ class Option:
     rest: str | None = None
     topology: str | None = None
     chunks: int | None = None
+    parts: int | None = None
 
     @property
     def schedule(self) -> str:
@@ -48,12 +50,14 @@ class Option:
         """In words, without the partitioner."""
         found = self.mode + (" pushed" if self.topology == "pushed" else "")
         found += "" if self.rest is None else f", {self.rest}"
+        if self.parts is not None:
+            found += f", {self.parts} part{'s' if self.parts > 1 else ''}"
         return found + (" prefetch" if self.prefetch else "")
 
     def shard_options(self) -> dict[str, Any]:
         """The keyword arguments of `jaxgraph.parallel.shard` that it stands for."""
         values = dataclasses.asdict(self)
-        return {name: value for name, value in values.items() if name != "method"}
+        return {name: value for name, value in values.items() if name not in ("method", "parts")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,8 +104,13 @@ class Plan:
 
     @property
     def num_devices(self) -> int:
-        """Devices, each with one part."""
+        """Devices of the target."""
         return int(self.target.rpartition("x")[2])
+
+    @property
+    def num_parts(self) -> int:
+        """Parts of the graph."""
+        return self.option.parts or self.num_devices
 
     def shard_options(self) -> dict[str, Any]:
         """The keyword arguments of `jaxgraph.parallel.shard` that the plan stands for."""
@@ -117,7 +126,7 @@ class Plan:
         Returns:
           The partition.
         """
-        return partition(graph, self.num_devices, method=self.option.method, seed=seed)
+        return partition(graph, self.num_parts, method=self.option.method, seed=seed)
 
     def to_dict(self) -> dict[str, Any]:
         """As numbers, texts and mappings of them, with the version of the format."""

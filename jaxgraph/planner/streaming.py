@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
+from jax.sharding import Mesh
 
 from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.graph import Graph
@@ -23,7 +26,7 @@ from jaxgraph.train.step import make_learner
 from jaxgraph.train.streamed_epoch import StreamedEpoch
 from jaxgraph.train.task import Task
 
-__all__ = ["fewest_parts", "streamed_needs"]
+__all__ = ["Tried", "fewest_parts", "streamed_needs", "tried_parts"]
 
 MOST_PARTS = 64
 """Parts beyond which bytes moved and Python per chunk dominate."""
@@ -61,27 +64,75 @@ def fewest_parts(
         number of parts fits; the message names the least limit that works.
     """
     limit, least = bytes_of("memory_limit", memory_limit), None
-    for power in range(MOST_PARTS.bit_length()):
-        parts = 1 << power
-        if parts > graph.num_nodes:
-            break
-        found = partition(graph, parts, **options)
-        outlined = outlined_graph(tabulate(graph, found, "sar"), make_mesh(1))
-        needs = streamed_needs(model, outlined, optimizer, task=task, compile=False)
-        if needs.device <= limit:
-            needs = streamed_needs(model, outlined, optimizer, task=task)
-            if needs.device <= limit:
-                return found
-        gains = least is None or needs.device <= GAIN * least[1]
-        if least is None or needs.device < least[1]:
-            least = parts, needs.device
-        if not gains and parts > 2:
-            break
+    for tried in tried_parts(model, graph, optimizer, limit, make_mesh(1), task=task, **options):
+        if tried.needs.device <= limit:
+            return tried.parts
+        if least is None or tried.needs.device < least.needs.device:
+            least = tried
     assert least is not None
     raise ValueError(
         f"memory_limit is {limit:,} bytes of the device; the least that works is about "
-        f"{least[1]:,}, with {least[0]} parts: allow that, or make the model narrower"
+        f"{least.needs.device:,}, with {least.parts.num_parts} part(s): allow that, or make the "
+        "model narrower"
     )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tried:
+    """A number of parts, and what an epoch on so many needs.
+
+    Attributes:
+      parts: the partition.
+      sharded: the graph, as shapes.
+      needs: the bytes.
+      is_compiled: whether the programs were compiled; else what they take beside arguments and
+        results is not counted.
+    """
+
+    parts: Partition
+    sharded: StreamedGraph
+    needs: Needs
+    is_compiled: bool
+
+
+def tried_parts(
+    model: nnx.Module,
+    graph: Graph,
+    optimizer: optax.GradientTransformation,
+    limit: int,
+    mesh: Mesh,
+    *,
+    task: Task | None = None,
+    compile: bool = True,
+    **options: Any,
+) -> Iterator[Tried]:
+    """Doubles the number of parts until an epoch fits, or more parts do not help.
+
+    Args:
+      model, graph, optimizer, task, options: as for `fewest_parts`.
+      limit: bytes of the device.
+      mesh: of one device, there or not.
+      compile: whether to compile what may fit.
+
+    Returns:
+      What was tried, in order; none before the last fits.
+    """
+    least = 0
+    for power in range(MOST_PARTS.bit_length()):
+        if (1 << power) > graph.num_nodes:
+            return
+        parts = partition(graph, 1 << power, **options)
+        sharded = outlined_graph(tabulate(graph, parts, "sar"), mesh)
+        needs = streamed_needs(model, sharded, optimizer, task=task, compile=False)
+        may_fit = compile and needs.device <= limit
+        if may_fit:
+            needs = streamed_needs(model, sharded, optimizer, task=task)
+        yield Tried(parts, sharded, needs, may_fit)
+        # The rows that wait ahead are those of two parts, too.
+        helps = power < 2 or needs.device <= GAIN * least
+        if needs.device <= limit or not helps:
+            return
+        least = needs.device
 
 
 def streamed_needs(

@@ -460,18 +460,18 @@ def _check_seed(state: FitState, seed: int | None, sharded: ShardedGraph) -> Non
         )
 
 
-def _check_streamed(plan: Any) -> None:
-    if plan is not None:
+def _check_streamed(plan: Planned | None) -> None:
+    if plan is not None and plan.policy is not None:
         raise ValueError(
-            "plan: not for a graph in mode 'stream', whose backward computes every stage again "
-            "from what waits on the host; leave it out"
+            "plan: it says what layers save for the backward, and a graph in mode 'stream' "
+            "computes every stage again from what waits on the host; leave it out"
         )
 
 
 def _check_fits(needs: Needs, limit: int | None, parts: int) -> None:
     if limit is not None and needs.device > limit:
         raise ValueError(
-            f"memory_limit is {limit:,} bytes of a device; an epoch on {parts} parts takes "
+            f"memory_limit is {limit:,} bytes of a device; an epoch on {parts} part(s) takes "
             f"{needs.device:,}. Cut the graph into more parts "
             "(jaxgraph.planner.fewest_parts finds how many), or allow that"
         )

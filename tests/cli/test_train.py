@@ -426,7 +426,10 @@ def test_a_memory_limit_finds_the_parts_of_a_streamed_run(tmp_path: Path):
     assert json.loads(path.read_text())["options"]["parts"] in (2, 4)
     refused = run("--parts", "1", "--memory-limit", str(needs[1]))
     assert refused.exit_code == 2
-    assert f"an epoch on 1 parts takes {needs[0]:,}" in " ".join(refused.output.split())
+    assert f"an epoch on 1 part(s) takes {needs[0]:,}" in " ".join(refused.output.split())
+    planned = run("--mode", "auto", "--memory-limit", str(needs[1]), "--folder", str(tmp_path))
+    assert planned.exit_code == 0, planned.output
+    assert "mode: stream" in planned.output
     refused = run("--memory-limit", "10000")
     assert refused.exit_code == 2 and "the least that works" in " ".join(refused.output.split())
 

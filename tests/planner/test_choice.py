@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import optax
@@ -22,6 +23,7 @@ from jaxgraph.planner import (
     load_plan,
 )
 from jaxgraph.planner.choice import NEAR
+from jaxgraph.train import fit
 
 COUNTS = GraphCounts(20_000, 200_000, 32, 4)
 ADAM = optax.adam(1e-2)
@@ -57,13 +59,33 @@ def test_a_plan_fits_is_stored_and_obeyed(tmp_path: Path) -> None:
         shard(graph, parts, mesh, "domain", plan=plan)
 
 
+def test_a_graph_that_no_way_fits_is_streamed(tmp_path: Path) -> None:
+    graph = load("sbm", num_nodes=4000, num_features=32, num_classes=4, seed=0)
+    model, limit = nn.GCN(32, 8, 4, rngs=nnx.Rngs(0)), 2_000_000
+    given: Any = {"memory_limit": limit, "methods": ["metis"]}
+    found = list(consider(model, graph, "cpux1", ADAM, compile="none", **given))
+    assert [each.option.mode for each in found[:2]] == ["sar", "stream"]
+    assert [each.fits for each in found] == [False] * (len(found) - 1) + [True]
+    plan = choose(model, graph, make_mesh(1), ADAM, **given)
+    assert plan.mode == "stream" and plan.num_parts == 2 ** (len(found) - 2) > 1
+    assert plan.memory <= limit and plan.inside > 0 and plan.num_devices == 1
+    plan.save(tmp_path / "plan.json")
+    assert load_plan(tmp_path / "plan.json") == plan
+    streamed = shard(graph, plan.partition(graph), make_mesh(1), plan=plan, folder=tmp_path)
+    assert streamed.is_streamed and streamed.num_parts == plan.num_parts
+    history = fit(model, streamed, ADAM, epochs=1, plan=plan, memory_limit=limit)
+    assert history.needs is not None and history.needs.device == plan.memory
+    ample = choose(model, graph, make_mesh(1), ADAM, memory_limit="1GB", methods=["metis"])
+    assert ample.mode == "sar" and ample.num_parts == 1
+
+
 def test_files_that_are_no_plan(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     for text, message in [
         ("{", "no JSON file"),
         ("[]", "format None"),
-        (json.dumps({"format": 99}), "format 99; expected 1"),
-        (json.dumps({"format": 1, "mode": "sar"}), "is no plan"),
+        (json.dumps({"format": 99}), "format 99; expected 2"),
+        (json.dumps({"format": 2, "mode": "sar"}), "is no plan"),
     ]:
         path.write_text(text)
         with pytest.raises(ValueError, match=message):

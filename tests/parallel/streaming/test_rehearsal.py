@@ -110,7 +110,7 @@ def test_a_limit_finds_the_number_of_parts_and_keeps_it() -> None:
     assert parts.num_parts == 4
     sharded = jg.parallel.shard(graph, parts, make_mesh(1), mode="stream")
     assert train.fit(model, sharded, optimizer, epochs=1, memory_limit=limit).needs
-    with pytest.raises(ValueError, match=rf"an epoch on 4 parts takes {limit:,}.*more parts"):
+    with pytest.raises(ValueError, match=rf"an epoch on 4 part\(s\) takes {limit:,}.*more parts"):
         train.fit(model, sharded, optimizer, epochs=1, memory_limit=limit - 1)
     assert planner.fewest_parts(model, graph, optimizer, needs[1], method="hash").num_parts == 1
     with pytest.raises(ValueError, match=r"memory_limit is 1,000 bytes.*least that works"):

@@ -179,8 +179,8 @@ def test_what_streamed_graphs_refuse(tmp_path: Any) -> None:
         )
     with pytest.raises(ValueError, match="is trained alone"):
         train.evaluate(model, [sharded, sharded])
-    plan: Any = SimpleNamespace(policy=None)
-    with pytest.raises(ValueError, match="plan: not for a graph in mode 'stream'"):
+    plan: Any = SimpleNamespace(policy=())
+    with pytest.raises(ValueError, match="plan: it says what layers save"):
         train.fit(model, sharded, optax.sgd(0.1), epochs=1, plan=plan)
     with pytest.raises(ValueError, match="measure_every: not for a graph in mode 'stream'"):
         train.fit(model, sharded, optax.sgd(0.1), epochs=1, measure_every=1, source=graph)
