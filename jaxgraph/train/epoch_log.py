@@ -60,11 +60,9 @@ class EpochLog:
         """Notes the memory and the traffic of the programs of an epoch, for every line.
 
         Args:
-          programs: as `fit` gives them to `on_compile`; none in mode "stream". After a move to
-            other parts they are no longer those that run.
+          programs: as `fit` gives them to `on_compile`. After a move to other parts they are no
+            longer those that run.
         """
-        if not programs:  # Those of a streamed graph are compiled when they first run.
-            return
         self._program = max(_bytes_taken(program) for program in programs)
         with suppress(ValueError):  # A program may send in a way that is not counted.
             self._sent = _bytes_sent(programs, self._per_host)

@@ -136,7 +136,8 @@ def fit(
       on_epoch: function of each epoch's record; a true result ends training.
       on_compile: function of the compiled programs of an epoch, for `memory_analysis()` and
         `jaxgraph.analysis.traffic`; called once, before the first epoch. With one graph there is
-        one program: step, evaluation and the choice of variables.
+        one program: step, evaluation and the choice of variables; of a streamed graph there are
+        those that the parts visit.
 
     Returns:
       The history.

@@ -157,7 +157,7 @@ class Rehearsal(Device):
 
     @property
     def needs(self) -> Needs:
-        """What the run needs."""
+        """The bytes of the run so far."""
         return Needs(self._count.most, self.store.count.most, self.moved.sent, self.moved.returned)
 
     def hold(self, tree: Pytree) -> Pytree:

@@ -249,7 +249,7 @@ class FileStore:
 
 
 def _first(rows: np.ndarray | None, values: np.ndarray, like: Any) -> np.ndarray:
-    """What `_add` makes of zeros."""
+    """The result of `_add` to zeros."""
     if rows is None:
         return values
     found = np.zeros(like.shape, like.dtype)
