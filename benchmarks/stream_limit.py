@@ -96,7 +96,8 @@ def worker(name: str, folder: str, limit: int, options: Any) -> dict[str, Any]:
             memory = programs[0].memory_analysis()
             needs.append(memory.argument_size_in_bytes + memory.temp_size_in_bytes)
         if limit:
-            resource.setrlimit(resource.RLIMIT_DATA, (data_bytes() + limit,) * 2)
+            most = data_bytes() + limit
+            resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
     before: list[tuple[int, int]] = []
     with MostData() as data:

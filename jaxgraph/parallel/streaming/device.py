@@ -40,11 +40,11 @@ class Executables:
     """Programs, each traced and compiled once for the types of its arguments.
 
     Args:
-      device: where they run; it need not exist to compile for it.
+      device: a device of jax, where they run; it need not exist to compile for it.
       compile: whether to compile.
     """
 
-    def __init__(self, device: jax.Device, *, compile: bool = True) -> None:
+    def __init__(self, device: Any, *, compile: bool = True) -> None:
         self.sharding = SingleDeviceSharding(device)
         self._compile = compile
         self._known: dict[Any, Executable] = {}
