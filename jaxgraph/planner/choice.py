@@ -201,8 +201,13 @@ class _Request:
         if not runs or any(each.fits for each in resident):
             return
         rest: Any = {"task": self.task, "compile": compile, "method": method}
-        for each in tried_parts(self.model, graph, self.optimizer, self.limit, self.mesh, **rest):
-            yield self._streamed(each, runs[0], method)
+        given = (self.model, graph, self.optimizer, self.limit, self.mesh)
+        try:
+            for each in tried_parts(*given, **rest):
+                yield self._streamed(each, runs[0], method)
+        except ValueError as error:  # The model cannot be streamed.
+            nothing = float("nan")
+            yield Considered(Option("stream", method), None, nothing, nothing, str(error))
 
     def _streamed(self, tried: Tried, resident: DryRun, method: str) -> Considered:
         """The cost of streaming: the work of one device, and the bytes to the host and back."""

@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 
 from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.graph import Graph
+from jaxgraph.kinds import check_graph, kind_of
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.parallel import make_mesh
 from jaxgraph.parallel.streaming.graph import StreamedGraph, outlined_graph
@@ -63,6 +64,7 @@ def fewest_parts(
       ValueError: an argument is not of its kind, model, graph and task do not fit together, or no
         number of parts fits; the message names the least limit that works.
     """
+    check_graph(graph, "fewest_parts(model, graph, optimizer, memory_limit)")
     limit, least = bytes_of("memory_limit", memory_limit), None
     for tried in tried_parts(model, graph, optimizer, limit, make_mesh(1), task=task, **options):
         if tried.needs.device <= limit:
@@ -159,6 +161,11 @@ def streamed_needs(
     Raises:
       ValueError: model, graph and task do not fit together, or the model cannot be streamed.
     """
+    if not isinstance(sharded, StreamedGraph):
+        raise ValueError(
+            f"sharded is {kind_of(sharded)}; expected a graph in mode 'stream', such as "
+            "jaxgraph.parallel.shard(graph, parts, mesh, mode='stream') returns"
+        )
     task = checked_task(task)
     graphs = checked_graphs(sharded, task, train=True)
     check_model(model, graphs)

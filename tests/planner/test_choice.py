@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import optax
 import pytest
@@ -77,6 +78,27 @@ def test_a_graph_that_no_way_fits_is_streamed(tmp_path: Path) -> None:
     assert history.needs is not None and history.needs.device == plan.memory
     ample = choose(model, graph, make_mesh(1), ADAM, memory_limit="1GB", methods=["metis"])
     assert ample.mode == "sar" and ample.num_parts == 1
+
+
+class Printing(nnx.Module):
+    """A model with an effect, which is no model to stream."""
+
+    def __init__(self) -> None:
+        self.conv = nn.GCNConv(32, 4, rngs=nnx.Rngs(0))
+
+    def __call__(self, shard: Any, x: Any, key: Any = None, train: bool = False) -> Any:
+        jax.debug.print("a layer")
+        return self.conv(shard, x)
+
+
+def test_a_model_that_cannot_be_streamed_is_a_way_that_does_not_fit() -> None:
+    graph = load("sbm", num_nodes=400, num_features=32, num_classes=4, seed=0)
+    given: Any = {"memory_limit": 10_000, "methods": ["hash"]}
+    *_, last = consider(Printing(), graph, "cpux1", ADAM, compile="none", **given)
+    assert last.option.mode == "stream" and not last.fits
+    assert "has an effect beside its results" in last.why_not
+    with pytest.raises(ValueError, match=r"memory_limit is 10,000 bytes.*least that works"):
+        choose(Printing(), graph, "cpux1", ADAM, compile=False, **given)
 
 
 def test_files_that_are_no_plan(tmp_path: Path) -> None:

@@ -115,3 +115,16 @@ def test_a_limit_finds_the_number_of_parts_and_keeps_it() -> None:
     assert planner.fewest_parts(model, graph, optimizer, needs[1], method="hash").num_parts == 1
     with pytest.raises(ValueError, match=r"memory_limit is 1,000 bytes.*least that works"):
         planner.fewest_parts(model, graph, optimizer, 1000, method="hash")
+
+
+def test_wrong_arguments_are_named() -> None:
+    model, optimizer = MODELS["gcn"](), optax.adam(1e-2)
+    resident: Any = jg.parallel.shard(crooked_graph(), None, make_mesh(1))
+    wrong: Any = "graph"
+    for call, message in (
+        (lambda: planner.fewest_parts(model, wrong, optimizer, "1GB"), "expected a jaxgraph.Graph"),
+        (lambda: planner.fewest_parts(model, LARGE, optimizer, "much"), "memory_limit: got 'much'"),
+        (lambda: planner.streamed_needs(model, resident, optimizer), "expected a graph in mode"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
