@@ -127,16 +127,21 @@ def write(shape: Shape, parts: int, folder: str) -> None:
     jg.parallel.write_parts(graph, partition, Path(folder) / "parts", "sar")
 
 
-def run(parts_folder: str, order: str, options: Any) -> dict[str, Any]:
-    """Runs a worker."""
-    arguments = [parts_folder, order, str(options.layers), str(EPOCHS), str(options.folder or "")]
-    found = subprocess.run(
-        [sys.executable, "-m", "benchmarks.stream", "--worker", *arguments],
+def in_own_process(module: str, arguments: Sequence[Any]) -> str:
+    """The output of a benchmark, run in a process that returns freed memory."""
+    return subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)],
         stdout=subprocess.PIPE,
         env=os.environ | RETURNED_MEMORY | {"PYTHONPATH": os.pathsep.join(sys.path)},
         check=True,
-    )
-    return json.loads(found.stdout)
+        text=True,
+    ).stdout
+
+
+def run(parts_folder: str, order: str, options: Any) -> dict[str, Any]:
+    """Runs a worker."""
+    arguments = [parts_folder, order, options.layers, EPOCHS, options.folder or ""]
+    return json.loads(in_own_process("benchmarks.stream", ["--worker", *arguments]))
 
 
 def measure(options: Any, temporary: Path) -> list[Row]:
@@ -144,14 +149,8 @@ def measure(options: Any, temporary: Path) -> list[Row]:
     for parts in (1, *options.parts):
         folder = temporary / str(parts)
         folder.mkdir()
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "benchmarks.stream", "--write", str(parts), str(folder)),
-                *("--nodes", str(options.nodes), "--degree", str(options.degree)),
-            ],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-            check=True,
-        )
+        shape = ("--nodes", options.nodes, "--degree", options.degree)
+        in_own_process("benchmarks.stream", ["--write", parts, folder, *shape])
     wanted = [(1, "core")] + [(p, order) for p in options.parts for order in options.orders]
     found: dict[Any, list[dict[str, Any]]] = {each: [] for each in wanted}
     for _ in range(options.rounds):

@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -30,7 +27,7 @@ import jaxgraph as jg
 from benchmarks.command_line import make_parser, write_figures
 from benchmarks.cpu.resident import peak_bytes, reset_peak, resident_bytes, settle
 from benchmarks.generated import Shape, generate
-from benchmarks.stream import CLASSES, FEATURES, RETURNED_MEMORY, make_model, open_graph
+from benchmarks.stream import CLASSES, FEATURES, in_own_process, make_model, open_graph
 from jaxgraph.byte_amounts import bytes_of
 
 EPOCHS = 3
@@ -124,21 +121,11 @@ def worker(name: str, folder: str, limit: int, options: Any) -> dict[str, Any]:
     }
 
 
-def run(arguments: list[str], options: Any) -> str:
+def run(arguments: list[Any], options: Any) -> str:
     """Runs this module in a process of its own."""
-    same = [
-        *("--nodes", str(options.nodes), "--degree", str(options.degree)),
-        *("--layers", str(options.layers), "--limit", str(options.limit)),
-        *("--folder", str(options.folder)),
-    ]
-    found = subprocess.run(
-        [sys.executable, "-m", "benchmarks.stream_limit", *arguments, *same],
-        stdout=subprocess.PIPE,
-        env=os.environ | RETURNED_MEMORY | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        check=True,
-        text=True,
-    )
-    return found.stdout
+    names = ("nodes", "degree", "layers", "limit", "folder")
+    same = [text for name in names for text in (f"--{name}", getattr(options, name))]
+    return in_own_process("benchmarks.stream_limit", [*arguments, *same])
 
 
 def show(found: dict[str, dict[str, Any]], options: Any) -> None:

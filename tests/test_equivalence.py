@@ -1,7 +1,7 @@
 """Every layer under every schedule equals the float64 oracle: loss, gradients, running statistics.
 
 The default run has a case for every pair of values of different factors, `--full` one for every
-three: all combinations take ten hours of a core, and a fault that needs four values to show is rare
+three: all 1,400 take about five hours of a core, and a fault that needs four values to show is rare
 (Kuhn, Wallace and Gallo, IEEE TSE 30(6), 2004).
 """
 

@@ -87,8 +87,7 @@ class Tried:
       parts: the partition.
       sharded: the graph, as shapes.
       needs: the bytes.
-      is_compiled: whether the programs were compiled; else what they take beside arguments and
-        results is not counted.
+      is_compiled: whether the programs were compiled; if not, `needs` has no temporary memory.
     """
 
     parts: Partition
@@ -152,8 +151,7 @@ def streamed_needs(
       sharded: the graph.
       optimizer: of optax.
       task: the task to learn; None: node classification.
-      compile: whether to compile the programs; else what they take beside arguments and results is
-        not counted.
+      compile: whether to compile the programs; if not, their temporary memory is left out.
 
     Returns:
       The bytes.

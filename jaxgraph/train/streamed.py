@@ -9,7 +9,7 @@ import numpy as np
 from flax import nnx
 
 from jaxgraph.parallel import Shard
-from jaxgraph.parallel.streaming.execution import StreamedFunction
+from jaxgraph.parallel.streaming.function import StreamedFunction
 from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.train.objective import objective, rows_of_model, split_sums
 from jaxgraph.train.task import Sums, Task

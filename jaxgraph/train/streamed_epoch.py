@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jaxgraph.parallel.streaming.execution import StreamedFunction
+from jaxgraph.parallel.streaming.function import StreamedFunction
 from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.parallel.streaming.rehearsal import Needs, total_bytes
 from jaxgraph.train.epoch import Kept, Outcome, programs_of
@@ -80,8 +80,7 @@ class StreamedEpoch:
 
         Args:
           state, kept, key: as for `compile`.
-          compile: whether to compile; else what programs take beside arguments and results is not
-            counted.
+          compile: whether to compile; if not, the temporary memory of programs is left out.
 
         Returns:
           The bytes, with those of the variables.

@@ -1,4 +1,4 @@
-"""The device that parts visit: what is sent to it, the programs that run there, what comes back."""
+"""The device that parts visit: transfers to it and back, and the programs that run there."""
 
 from __future__ import annotations
 

@@ -4,217 +4,28 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgraph.ops.core.messages import is_floating
-from jaxgraph.parallel.spmd import spmd
-from jaxgraph.parallel.streaming.aggregation import AggregationOverParts, Folded
-from jaxgraph.parallel.streaming.cutting import Piece, Stage, staged
-from jaxgraph.parallel.streaming.device import Device, Executables, types_of
+from jaxgraph.parallel.streaming.aggregation import AggregationOverParts
+from jaxgraph.parallel.streaming.cutting import Piece, Stage
+from jaxgraph.parallel.streaming.device import Device
 from jaxgraph.parallel.streaming.feeding import Feed
-from jaxgraph.parallel.streaming.flat_program import Step, flattened
-from jaxgraph.parallel.streaming.graph import PartOnDevice, StreamedGraph
-from jaxgraph.parallel.streaming.rehearsal import Needs, Rehearsal
+from jaxgraph.parallel.streaming.flat_program import Step
+from jaxgraph.parallel.streaming.graph import PartOnDevice
 
-__all__ = ["Run", "StreamedFunction"]
+if TYPE_CHECKING:
+    from jaxgraph.parallel.streaming.function import StreamedFunction
+
+__all__ = ["Run", "Values"]
 
 Pytree = Any
 Values = dict[int, Any]
+"""Arrays by the number that they have in the program."""
 GRADIENT = "gradient"
-
-
-class StreamedFunction:
-    """A function of a part and of arrays that all parts share, ready to run over all parts.
-
-    Args:
-      function: `(part, *shared) -> pytree`; its results are the same for all parts, or have rows.
-      graph: the graph.
-      shared: the other arguments, or their shapes.
-      differentiated: whether the gradient of the first output with respect to the first of them is
-        wanted.
-      outputs: as for `jaxgraph.parallel.spmd`, "replicated" or "rows".
-
-    Raises:
-      ValueError: the function cannot be cut into stages, or as `jaxgraph.parallel.spmd`.
-    """
-
-    def __init__(
-        self,
-        function: Callable[..., Pytree],
-        graph: StreamedGraph,
-        shared: Sequence[Pytree],
-        *,
-        differentiated: bool = False,
-        outputs: Pytree = "replicated",
-    ) -> None:
-        self.graph = graph
-        # The checks of a function of shards are those of all schedules.
-        in_order = lambda shard, *shared: function(shard, *shared)  # noqa: E731
-        jax.eval_shape(spmd(in_order, outputs=outputs), graph.on_devices(), *types_of(shared))
-        part = graph.parts.like
-        trace = jax.make_jaxpr(lambda part, *shared: function(part, *shared), return_shape=True)
-        try:
-            closed, shapes = trace(part, *shared)
-        except NotImplementedError as error:
-            if "streamed_" not in str(error):
-                raise
-            raise ValueError(
-                "the function differentiates, or maps by jax.vmap, an aggregation or a sum over "
-                "all nodes, which mode='stream' runs from the host; call it on arrays with one "
-                "more axis, or shard the graph in mode 'sar'"
-            ) from error
-        except NameError as error:
-            if str(graph.axis) not in str(error):
-                raise
-            raise ValueError(
-                f"the function uses the mesh axis {graph.axis!r} itself (jax.lax.psum, pmax, "
-                "axis_index), and in mode 'stream' no mesh holds the parts; sum by shard.sum, or "
-                "shard the graph in mode 'sar'"
-            ) from error
-        self._structure = jax.tree.structure(shapes)
-        words = jax.tree.map(lambda word, some: jax.tree.map(lambda _: word, some), outputs, shapes)
-        self.has_rows = [word == "rows" for word in jax.tree.leaves(words)]
-        program = flattened(closed)
-        of_part = len(jax.tree.leaves(part))
-        own, self.shared_arguments = program.arguments[:of_part], program.arguments[of_part:]
-        # The number of the graph's nodes is the same for all parts.
-        at = _leaf_of_graph_nodes(part)
-        self.number_of_nodes = own[at]
-        self.graph_leaves = {number: leaf for leaf, number in enumerate(own) if leaf != at}
-        first = len(jax.tree.leaves(shared[0])) if differentiated else 0
-        leaves = self.shared_arguments[:first]
-        self.wanted = tuple(n for n in leaves if is_floating(program.types[n]))
-        self.staged = staged(program, self.graph_leaves, self.wanted)
-        self.constants: Values = program.constants
-        self._types = types_of(tuple(shared))
-        self.executables = Executables(graph.mesh.devices.flat[0])
-        self._own_programs: dict[Any, Any] = {}
-
-    def __call__(self, *shared: Pytree) -> Pytree:
-        """The function's results; those with rows are [parts, rows, ...] on the host."""
-        with Run(self, shared, self._device(), keep=False) as run:
-            run.forward()
-            return self._structure.unflatten(run.outputs())
-
-    def value_and_grad(self, *shared: Pytree) -> tuple[Pytree, Pytree]:
-        """The results, and the gradient of the first output, a scalar, for the first argument."""
-        with Run(self, shared, self._device(), keep=True) as run:
-            run.forward()
-            outputs = run.outputs()
-            found = dict(zip(self.wanted, run.backward(), strict=True))
-        leaves, structure = jax.tree.flatten(shared[0])
-        numbers = self.shared_arguments[: len(leaves)]
-        grads = [
-            found[n] if n in found else np.zeros(np.shape(leaf), jax.dtypes.float0)
-            for n, leaf in zip(numbers, leaves, strict=True)
-        ]
-        return self._structure.unflatten(outputs), structure.unflatten(grads)
-
-    @functools.cached_property
-    def needs(self) -> Needs:
-        """The bytes that a run needs, with the backward if there is one; compiles the programs."""
-        return self._rehearsed(self.executables)
-
-    @functools.cached_property
-    def least_needs(self) -> Needs:
-        """`needs` without what programs take beside arguments and results; compiles nothing."""
-        device = self.graph.mesh.devices.flat[0]
-        return self._rehearsed(Executables(device, compile=False))
-
-    def _rehearsed(self, executables: Executables) -> Needs:
-        device, keep = Rehearsal(self.graph.parts, executables), bool(self.wanted)
-        with Run(self, self._types, device, keep=keep) as run:
-            run.forward()
-            if keep:
-                run.backward()
-        return device.needs
-
-    def _device(self) -> Device:
-        return Device(self.graph.parts, self.executables)
-
-    @functools.cached_property
-    def aggregations(self) -> dict[Step, AggregationOverParts]:
-        """The aggregation of each barrier."""
-        steps = [step for stage in self.staged.stages for step in stage.aggregations]
-        return {step: AggregationOverParts(step, self.staged, self.graph) for step in steps}
-
-    @functools.cached_property
-    def shared_programs(self) -> dict[Piece, Any]:
-        """`[reads] -> [writes]`, of the shared steps of each stage."""
-        return {stage.shared: self._shared(stage.shared) for stage in self.staged.stages}
-
-    def before(self, level: int) -> list[AggregationOverParts]:
-        """The aggregations whose results a stage reads."""
-        if not level:
-            return []
-        return [self.aggregations[step] for step in self.staged.stages[level - 1].aggregations]
-
-    @functools.cached_property
-    def backward_programs(self) -> dict[Piece, Any]:
-        """`([reads], {write: gradient}) -> {read: gradient}`, of active values of each piece."""
-        return {piece: self._backward(piece) for piece in self._pieces()}
-
-    def _pieces(self) -> Iterator[Piece]:
-        for stage in self.staged.stages:
-            yield from (stage.shared, stage.own)
-
-    def _shared(self, piece: Piece) -> Any:
-        return jax.jit(lambda values: piece.run(values, self.constants))
-
-    def own_program(self, level: int, keep: bool, returned: tuple[int, ...]) -> Any:
-        """`(folded, {read: value}) -> ({number: value}, [residuals])`, of a stage.
-
-        Args:
-          level: the stage; `folded` are the results of `fold` of the aggregations before it.
-          keep: whether to return residuals.
-          returned: numbers of the values to return.
-        """
-        key = level, keep, returned
-        if key not in self._own_programs:
-            self._own_programs[key] = self._forward(*key)
-        return self._own_programs[key]
-
-    def _forward(self, level: int, keep: bool, returned: tuple[int, ...]) -> Any:
-        before, piece = self.before(level), self.staged.stages[level].own
-
-        def run(folded: list[Folded], values: Values) -> tuple[Values, list[Any]]:
-            env, residuals = dict(values), []
-            for aggregation, each in zip(before, folded, strict=True):
-                results, kept = aggregation.finish(each)
-                env |= dict(zip(aggregation.step.results, results, strict=True))
-                residuals.append(kept if keep and aggregation.wanted.some else ())
-            written = piece.run([env[n] for n in piece.reads], self.constants)
-            env |= dict(zip(piece.writes, written, strict=True))
-            return {n: env[n] for n in returned}, residuals
-
-        return jax.jit(run)
-
-    def _backward(self, piece: Piece) -> Any:
-        reads = [n for n in piece.reads if n in self.staged.active]
-
-        def run(values: list[Any], gradients: Values) -> Values:
-            env = dict(zip(piece.reads, values, strict=True))
-
-            def of_active(some: list[Any]) -> Values:
-                given = env | dict(zip(reads, some, strict=True))
-                written = piece.run([given[n] for n in piece.reads], self.constants)
-                found = dict(zip(piece.writes, written, strict=True))
-                return {n: found[n] for n in gradients}
-
-            _, pull = jax.vjp(of_active, [env[n] for n in reads])
-            return dict(zip(reads, pull(gradients)[0], strict=True))
-
-        return jax.jit(run)
-
-
-def _leaf_of_graph_nodes(part: Any) -> int:
-    """The place of the number of the graph's nodes among the leaves of a part."""
-    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(part)]
-    return [jax.tree_util.keystr(path) for path in paths].index(".graph_nodes")
 
 
 class Run:
@@ -232,12 +43,12 @@ class Run:
     ) -> None:
         self._function, self._keep, self.device = function, keep, device
         self._stages, self._own = function.staged.stages, function.staged.own
-        self._active, host = function.staged.active, function.graph.parts
+        self._active = function.staged.active
         self._store = device.store
         self._parts = range(function.graph.num_parts)
         values = device.hold([leaf for tree in shared for leaf in jax.tree.leaves(tree)])
         self._shared: Values = dict(zip(function.shared_arguments, values, strict=True))
-        nodes = device.leaf(_leaf_of_graph_nodes(host.like), 0)
+        nodes = device.leaf(function.leaf_of_nodes, 0)
         self._shared |= {function.number_of_nodes: nodes} | function.constants
         self._gradients: Values = {}
         self._structures: dict[Any, Any] = {}

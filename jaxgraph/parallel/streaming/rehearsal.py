@@ -144,8 +144,7 @@ class Rehearsal(Device):
 
     Args:
       host: the parts of the graph; their arrays are not read.
-      executables: the programs so far; those that are not compiled take nothing beside arguments
-        and results.
+      executables: the programs so far; those that are not compiled have no temporary memory.
     """
 
     def __init__(self, host: HostParts, executables: Executables) -> None:

@@ -62,7 +62,41 @@ class Store(Protocol):
         ...
 
 
-class MemoryStore:
+class _Summing:
+    """A store whose arrays are added to in place."""
+
+    _lock: threading.Lock
+
+    def put(self, key: Hashable, part: int, values: np.ndarray) -> None:
+        """See `Store.put`."""
+        raise NotImplementedError
+
+    def has(self, key: Hashable, part: int) -> bool:
+        """See `Store.has`."""
+        raise NotImplementedError
+
+    def _writable(self, key: Hashable, part: int) -> np.ndarray:
+        """The array, to be written to."""
+        raise NotImplementedError
+
+    def add(
+        self, key: Hashable, part: int, rows: np.ndarray | None, values: np.ndarray, like: Any
+    ) -> None:
+        """See `Store.add`."""
+        if rows is None and not self.has(key, part):
+            self.put(key, part, values)
+            return
+        if not self.has(key, part):
+            self.put(key, part, np.zeros(like.shape, like.dtype))
+        with self._lock:
+            held = self._writable(key, part)
+            if rows is None:
+                held += values
+            else:
+                held[rows] += values[: len(rows)]
+
+
+class MemoryStore(_Summing):
     """A store in the memory of the host."""
 
     def __init__(self) -> None:
@@ -77,18 +111,11 @@ class MemoryStore:
         """See `Store.get`."""
         return self._arrays[key, part]
 
-    def add(
-        self, key: Hashable, part: int, rows: np.ndarray | None, values: np.ndarray, like: Any
-    ) -> None:
-        """See `Store.add`."""
-        if not self.has(key, part):
-            self.put(key, part, _first(rows, values, like))
-            return
-        with self._lock:
-            held = self._arrays[key, part]
-            if not held.flags.writeable:  # It belongs to a JAX array.
-                held = self._arrays[key, part] = held.copy()
-            _add(held, rows, values)
+    def _writable(self, key: Hashable, part: int) -> np.ndarray:
+        held = self._arrays[key, part]
+        if not held.flags.writeable:  # It belongs to a JAX array.
+            held = self._arrays[key, part] = held.copy()
+        return held
 
     def has(self, key: Hashable, part: int) -> bool:
         """See `Store.has`."""
@@ -158,7 +185,7 @@ class _Arrays:
         return np.frombuffer(held, self.dtype, count).reshape(self.shape)
 
 
-class FileStore:
+class FileStore(_Summing):
     """A store in files of a folder, which have no names: nothing is left when the process ends.
 
     Args:
@@ -205,15 +232,8 @@ class FileStore:
         """See `Store.get`."""
         return self._held[key].array(part)
 
-    def add(
-        self, key: Hashable, part: int, rows: np.ndarray | None, values: np.ndarray, like: Any
-    ) -> None:
-        """See `Store.add`."""
-        if not self.has(key, part):
-            self.put(key, part, _first(rows, values, like))
-            return
-        with self._lock:
-            _add(self._held[key].array(part, writable=True), rows, values)
+    def _writable(self, key: Hashable, part: int) -> np.ndarray:
+        return self._held[key].array(part, writable=True)
 
     def has(self, key: Hashable, part: int) -> bool:
         """See `Store.has`."""
@@ -246,19 +266,3 @@ class FileStore:
         self._dropped += [held.file for held in self._held.values()]
         self._held.clear()
         self.recycle()
-
-
-def _first(rows: np.ndarray | None, values: np.ndarray, like: Any) -> np.ndarray:
-    """The result of `_add` to zeros."""
-    if rows is None:
-        return values
-    found = np.zeros(like.shape, like.dtype)
-    found[rows] = values[: len(rows)]
-    return found
-
-
-def _add(held: np.ndarray, rows: np.ndarray | None, values: Any) -> None:
-    if rows is None:
-        held += values
-    else:
-        held[rows] += values[: len(rows)]

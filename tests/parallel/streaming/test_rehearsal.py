@@ -15,7 +15,7 @@ from jaxgraph import planner, train
 from jaxgraph.datasets import stochastic_block_model
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.parallel import make_mesh, propagate
-from jaxgraph.parallel.streaming.execution import StreamedFunction
+from jaxgraph.parallel.streaming.function import StreamedFunction
 from jaxgraph.parallel.streaming.graph import Pipeline, StreamedGraph, streamed_graph
 from jaxgraph.parallel.streaming.rehearsal import total_bytes
 from jaxgraph.partition import partition
@@ -56,20 +56,23 @@ def streamed(parts: int, graph: jg.Graph | None = None, **options: Any) -> Strea
 @pytest.mark.parametrize("model", MODELS)
 def test_bytes_and_programs_are_those_of_the_run(model: str, order: str) -> None:
     graph, made = streamed(3, pipeline=Pipeline(order=order)), MODELS[model]()
-    counts: list[int] = []
-    history = train.fit(
-        made,
-        graph,
-        optax.adam(1e-2),
-        epochs=1,
-        aggregate_once=False,
-        on_compile=lambda programs: counts.append(len(programs)),
-    )
+    history = train.fit(made, graph, optax.adam(1e-2), epochs=1)
     moved, needs = graph.parts.moved, history.needs
     assert needs is not None
     assert (moved.sent, moved.returned) == (needs.sent, needs.returned)
-    train.fit(made, graph, optax.adam(1e-2), epochs=1, on_compile=lambda p: counts.append(len(p)))
-    assert counts[0] == counts[1] > 3, "the run compiled programs that the rehearsal did not"
+
+    graphdef, params = nnx.split(made)
+
+    def run(part: Any, params: Any) -> jax.Array:
+        y = nnx.merge(graphdef, params)(part, part.nodes)
+        return part.sum(jax.numpy.sum(part.mask_rows(y) ** 2))
+
+    function = StreamedFunction(run, graph, (params,), differentiated=True)
+    assert not function.executables.compiled()
+    assert function.needs.sent > 0
+    rehearsed = function.executables.compiled()
+    function.value_and_grad(params)
+    assert function.executables.compiled() == rehearsed and len(rehearsed) > 3
 
 
 def test_what_is_on_the_device_is_counted_while_it_is_held() -> None:

@@ -16,7 +16,7 @@ import jaxgraph as jg
 from jaxgraph import train
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.parallel import make_mesh, propagate, shard
-from jaxgraph.parallel.streaming.execution import StreamedFunction
+from jaxgraph.parallel.streaming.function import StreamedFunction
 from jaxgraph.parallel.streaming.graph import Pipeline, StreamedGraph, streamed_graph
 from jaxgraph.partition import partition
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
