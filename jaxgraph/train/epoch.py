@@ -22,7 +22,7 @@ from jaxgraph.train.step import Learner, train_step
 from jaxgraph.train.task import Sums
 from pallas_kernels.pytrees import pytree
 
-__all__ = ["EpochProgram", "Kept", "Outcome", "Programs", "first_kept", "programs_of"]
+__all__ = ["EpochProgram", "Kept", "Outcome", "first_kept", "programs_of"]
 
 
 @pytree
