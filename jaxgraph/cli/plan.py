@@ -260,6 +260,8 @@ def _command(options: PlanOptions, plan: "Plan") -> str:
     found += [option_name(name) for name in switches if getattr(options, name)]
     option = plan.option
     found += [f"--parts {plan.num_parts}", f"--partitioner {option.method}"]
+    if plan.mode == "stream" and plan.num_devices > 1:
+        found.append(f"--devices {plan.num_devices}")
     found.append(f"--mode {option.mode}")
     known = {name: getattr(option, name) for name in ("rest", "topology", "chunks")}
     found += [f"--{name} {value}" for name, value in known.items() if value is not None]

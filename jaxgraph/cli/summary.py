@@ -137,7 +137,7 @@ def summary_table(result: Mapping[str, Any]) -> Table:
         "graph": f"{result['graph']['name']}: {result['graph']['nodes']:,} nodes, "
         f"{result['graph']['edges']:,} edges",
         "model": f"{options['model']}, {options['layers']} layers, {options['dtype']}",
-        "devices": ("1, parts " if options["mode"] == "stream" else "")
+        "devices": (f"{options['devices']}, parts " if options["mode"] == "stream" else "")
         + f"{options['parts']}, {options['mode']}"
         + (f", then {options['rest'] or 'domain'}" if options["mode"] == "p3" else "")
         + (" with prefetch" if options["prefetch"] else ""),

@@ -93,11 +93,19 @@ class TrainOptions(CheckpointOptions, ProcessOptions, TelemetryOptions, ModeOpti
         ),
         Number(least=1),
     ] = None
+    devices: Annotated[
+        int | None,
+        _device_option(
+            help="Mode stream: devices that the parts visit, one part on each at a time. 1 where "
+            "not given; of several processes all."
+        ),
+        Number(least=1),
+    ] = None
     mode: Annotated[
         str | None,
         _device_option(
             help="sar (one remote part at a time), domain (all at once), p3 (features by column), "
-            "stream (parts wait on the host and visit one device) or auto: that of the first three "
+            "stream (parts wait on the host and visit devices) or auto: that of the first three "
             "that a plan predicts to be fastest, and stream where --memory-limit keeps the graph "
             "off one device; sar where not given."
         ),
@@ -216,17 +224,20 @@ class TrainOptions(CheckpointOptions, ProcessOptions, TelemetryOptions, ModeOpti
 
     def _check_stream(self) -> None:
         if self.mode != "stream":
-            if self.folder is not None and self.mode != "auto":
-                raise ValueError(
-                    f"--folder: for --mode stream only; the mode is {self.mode or 'sar'}."
-                )
+            allowed = ("folder",) if self.mode == "auto" else ()
+            for name in ("folder", "devices"):
+                if getattr(self, name) is not None and name not in allowed:
+                    raise ValueError(
+                        f"{option_name(name)}: for --mode stream only; the mode is "
+                        f"{self.mode or 'sar'}."
+                    )
             return
         refused = ("prefetch", "repartition", "hosts")
         given = [option_name(name) for name in refused if getattr(self, name)]
         if given:
             raise ValueError(
-                f"{', '.join(given)}: not for --mode stream, which runs on one device, one part at "
-                "a time: --parts says how much of the graph is on it. Leave it out."
+                f"{', '.join(given)}: not for --mode stream, which has one part at a time on each "
+                "device: --parts says how much of the graph that is. Leave it out."
             )
         if self.folder is not None and not self.folder.is_dir():
             raise ValueError(f"--folder: {self.folder} is no folder; make it first.")
@@ -293,15 +304,16 @@ def _read(
         folder = open_parts(options.partition)
         settings, given = chosen_recipe(options, folder.graph.dataset)
         settings = replace(settings, normalize=folder.graph.normalized)
-        options = of_folder(options, folder)
+        options = _with_devices(of_folder(options, folder), group)
         _check_trainable(folder.graph, options.mode)
         return options, settings, given, FolderInput(folder)
     assert options.dataset is not None
     settings, given = chosen_recipe(options, options.dataset)
     defaults: dict[str, Any] = {"mode": "sar", "partitioner": "metis", "balance": "nodes"}
+    options = _with_devices(options, group)
     finds_parts = options.mode == "stream" and options.memory_limit and options.parts is None
     if options.parts is None and not finds_parts:
-        defaults["parts"] = group.default_parts()
+        defaults["parts"] = options.devices or group.default_parts()
     missing = {name: x for name, x in defaults.items() if getattr(options, name) is None}
     options = replace(options, **missing)
     graph = prepared(settings, load_graph(options))
@@ -314,25 +326,42 @@ def _read(
         "order": options.order,
     }
     if finds_parts:
-        parts = _fewest_parts(options, settings, graph, how)
+        parts = _fewest_parts(options, settings, graph, how, group)
         options = replace(options, parts=parts.num_parts)
     else:
         parts = partition(graph, options.parts or 1, **how)
     return options, settings, given, GraphInput(graph, parts, facts)
 
 
+def _with_devices(options: TrainOptions, group: ProcessGroup) -> TrainOptions:
+    """The options with the number of devices that a streamed graph visits."""
+    if options.mode != "stream":
+        return options
+    devices = options.devices or group.default_parts()
+    if options.parts is not None and options.parts % devices:
+        raise ValueError(
+            f"--parts: {options.parts} parts visit {devices} device(s), equally many each; "
+            f"expected a multiple of {devices}, or other --devices."
+        )
+    return replace(options, devices=devices)
+
+
 def _fewest_parts(
-    options: TrainOptions, settings: Recipe, graph: Graph, how: dict[str, Any]
+    options: TrainOptions,
+    settings: Recipe,
+    graph: Graph,
+    how: dict[str, Any],
+    group: ProcessGroup,
 ) -> Partition:
     """The partition with which a streamed epoch fits the memory limit."""
     import optax
 
     from jaxgraph.planner import fewest_parts
 
-    mesh_of(1)
+    mesh = mesh_of(options.devices or 1, group.count)
     model = build_model(settings, facts_of(graph), options.seed, options.dtype)
     optimizer = optax.adam(settings.lr)
-    return fewest_parts(model, graph, optimizer, str(options.memory_limit), **how)
+    return fewest_parts(model, graph, optimizer, str(options.memory_limit), mesh=mesh, **how)
 
 
 def _planned(
@@ -360,7 +389,9 @@ def _planned(
     )
     if plan.mode == "stream":
         source = replace(source, parts=plan.partition(graph, options.seed))
-    return replace(options, **plan.shard_options(), parts=plan.num_parts), source
+    devices = options.parts if plan.mode == "stream" else None
+    options = replace(options, **plan.shard_options(), parts=plan.num_parts, devices=devices)
+    return options, source
 
 
 def _check_trainable(facts: GraphFacts, mode: str | None) -> None:
@@ -394,7 +425,7 @@ def _train(
         # The command owns the process.
         jax.config.update("jax_enable_x64", True)
     facts = source.facts
-    devices = 1 if options.mode == "stream" else options.parts or 1
+    devices = options.devices or options.parts or 1
     mesh = mesh_of(devices, group.count, options.hosts)
     model = build_model(settings, facts, options.seed, options.dtype)
     sharded = source.place(options, mesh)

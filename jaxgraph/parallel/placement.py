@@ -155,8 +155,8 @@ def shard(
       mode: the schedule: "sar" fetches one remote part at a time and saves none, "domain" exchanges
         all halos at once and saves what autodiff saves, "p3" splits features by column: the first
         layer moves activations, never features, and the other layers run by `rest`; "stream" keeps
-        all parts on the host, and one after another visits the device, a mesh of one: any number of
-        parts, and graphs larger than the device.
+        all parts on the host, and each device has one at a time: a multiple of its devices, and
+        graphs larger than they are.
       prefetch: in mode "sar", also as `rest`, fetch the next part while the current one is
         aggregated.
       pad_to: a sharded graph, or the result of `common_shapes`, whose shapes the result takes on,
@@ -191,7 +191,7 @@ def shard(
 
     References:
       Mode "sar": SAR, section 3.2. Mode "p3": P3, sections 3.1, 3.2 and 3.4. Mode "stream":
-      NeuGraph, section 3.1.
+      NeuGraph, sections 3.1 and 3.3.
     """
     started = time.perf_counter()
     if plan is not None:

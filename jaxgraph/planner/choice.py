@@ -133,7 +133,7 @@ def consider(
 ) -> Iterator[Considered]:
     """Finds the cost of every way to run a model, without running any.
 
-    Where one device holds none of them, those that stream the graph follow, of more and more parts.
+    Where devices hold none of them, those that stream the graph follow, of more and more parts.
 
     Args:
       model: the model.
@@ -187,14 +187,14 @@ class _Request:
         found = (self.consider(option, compile=compile == "all") for option in options)
         if compile == "fastest":
             found = iter(self._compiled_until_one_fits(list(found)))
-        if self.target.devices > 1 or not isinstance(self.source, Graph):
+        if not isinstance(self.source, Graph):
             return found
         return self._or_streamed(self.source, found, methods[0], compile=compile != "none")
 
     def _or_streamed(
         self, graph: Graph, found: Iterable[Considered], method: str, *, compile: bool
     ) -> Iterator[Considered]:
-        """The ways of one device; where none fits, those that stream, until one does."""
+        """Ways that hold the graph; where none fits, those that stream it, until one does."""
         resident = list(found)
         yield from resident
         runs = [each.run for each in resident if each.run is not None]
@@ -210,9 +210,11 @@ class _Request:
             yield Considered(Option("stream", method), None, nothing, nothing, str(error))
 
     def _streamed(self, tried: Tried, resident: DryRun, method: str) -> Considered:
-        """The cost of streaming: the work of one device, and the bytes to the host and back."""
+        """The cost of streaming: the work of a device, and its bytes to the host and back."""
         needs, counts = tried.needs, tried.sharded.counts
-        sent = Sent({"to the device": needs.sent, "to the host": needs.returned}, {})
+        devices = self.target.devices
+        moved = {"to the device": needs.sent, "to the host": needs.returned}
+        sent = Sent({name: size // devices for name, size in moved.items()}, {})
         run = dataclasses.replace(
             resident,
             memory=Memory(0, needs.device, needs.host, tried.is_compiled),

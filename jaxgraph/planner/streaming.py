@@ -41,19 +41,21 @@ def fewest_parts(
     optimizer: optax.GradientTransformation,
     memory_limit: int | str,
     *,
+    mesh: Mesh | None = None,
     task: Task | None = None,
     **options: Any,
 ) -> Partition:
     """Cuts a graph into the fewest parts with which a streamed epoch fits the memory of a device.
 
-    The number of parts is doubled until it does: 1, 2, 4, ... The bytes are those of a rehearsal,
-    see `streamed_needs`.
+    The number of parts is doubled until it does, from one for each device. The bytes are those of a
+    rehearsal, see `streamed_needs`.
 
     Args:
       model: the model.
       graph: the graph.
       optimizer: of optax.
-      memory_limit: bytes of the device, or text such as "2GB".
+      memory_limit: bytes of each device, or text such as "2GB".
+      mesh: the devices that parts visit; None: one.
       task: the task to learn; None: node classification.
       options: of `jaxgraph.partition.partition`, such as its method.
 
@@ -66,14 +68,15 @@ def fewest_parts(
     """
     check_graph(graph, "fewest_parts(model, graph, optimizer, memory_limit)")
     limit, least = bytes_of("memory_limit", memory_limit), None
-    for tried in tried_parts(model, graph, optimizer, limit, make_mesh(1), task=task, **options):
+    mesh = make_mesh(1) if mesh is None else mesh
+    for tried in tried_parts(model, graph, optimizer, limit, mesh, task=task, **options):
         if tried.needs.device <= limit:
             return tried.parts
         if least is None or tried.needs.device < least.needs.device:
             least = tried
     assert least is not None
     raise ValueError(
-        f"memory_limit is {limit:,} bytes of the device; the least that works is about "
+        f"memory_limit is {limit:,} bytes of a device; the least that works is about "
         f"{least.needs.device:,}, with {least.parts.num_parts} part(s): allow that, or make the "
         "model narrower"
     )
@@ -111,8 +114,8 @@ def tried_parts(
 
     Args:
       model, graph, optimizer, task, options: as for `fewest_parts`.
-      limit: bytes of the device.
-      mesh: of one device, there or not.
+      limit: bytes of each device.
+      mesh: the devices that parts visit, there or not.
       compile: whether to compile what may fit.
 
     Returns:
@@ -120,9 +123,10 @@ def tried_parts(
     """
     least = 0
     for power in range(MOST_PARTS.bit_length()):
-        if (1 << power) > graph.num_nodes:
+        count = mesh.size << power
+        if count > graph.num_nodes or (power and count > MOST_PARTS):
             return
-        parts = partition(graph, 1 << power, **options)
+        parts = partition(graph, count, **options)
         sharded = outlined_graph(tabulate(graph, parts, "sar"), mesh)
         needs = streamed_needs(model, sharded, optimizer, task=task, compile=False)
         may_fit = compile and needs.device <= limit

@@ -19,7 +19,7 @@ from jaxgraph.train.arguments import check_model, checked_graph, checked_graphs,
 from jaxgraph.train.objective import rows_of_model, split_model, split_sums
 from jaxgraph.train.regression import Moments
 from jaxgraph.train.state import abstract_variables, place_variables
-from jaxgraph.train.streamed import streamed_evaluation, streamed_outputs
+from jaxgraph.train.streamed import of_all_processes, streamed_evaluation, streamed_outputs
 from jaxgraph.train.task import SPLITS, Sums, Task
 
 if TYPE_CHECKING:
@@ -139,7 +139,9 @@ def predict(
     check_model(model, (sharded,))
     if isinstance(sharded, StreamedGraph):
         ids, rows = streamed_outputs(sharded, *_placed(model, sharded))
-        return in_order(ids, rows, sharded.num_nodes) if gather else (ids, rows)
+        if not gather:
+            return ids, rows
+        return in_order(*of_all_processes(ids, rows), sharded.num_nodes)
     outputs = _outputs(*_placed(model, sharded), sharded)
     return gather_rows(outputs, sharded) if gather else local_rows(outputs, sharded)
 

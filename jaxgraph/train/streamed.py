@@ -17,6 +17,7 @@ from jaxgraph.train.task import Sums, Task
 __all__ = [
     "evaluation_function",
     "gradient_function",
+    "of_all_processes",
     "streamed_evaluation",
     "streamed_gradient",
     "streamed_outputs",
@@ -118,7 +119,7 @@ def streamed_outputs(
       graphdef, params, statistics: the model.
 
     Returns:
-      Ids of nodes, int64 [nodes], and their outputs, [nodes, out].
+      Ids of the nodes of this process, int64 [nodes], and their outputs, [nodes, out].
     """
 
     def function(part: Shard, params: nnx.State, statistics: nnx.State) -> jax.Array:
@@ -131,6 +132,30 @@ def streamed_outputs(
     outputs = run(params, statistics)
     ids, rows = graph.parts.nodes()
     return ids, outputs.reshape(-1, *outputs.shape[2:])[rows]
+
+
+def of_all_processes(ids: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Gathers `streamed_outputs` of all processes, in every one.
+
+    Args:
+      ids: int64 [own nodes].
+      rows: [own nodes, ...].
+
+    Returns:
+      int64 [nodes] and [nodes, ...].
+    """
+    if jax.process_count() == 1:
+        return ids, rows
+    from jax.experimental import multihost_utils
+
+    counts = multihost_utils.process_allgather(np.array(len(ids)))
+    missing = int(counts.max()) - len(ids)
+    padded = (
+        np.pad(ids.astype(np.int32), (0, missing), constant_values=-1),
+        np.pad(rows, ((0, missing), *((0, 0),) * (rows.ndim - 1))),
+    )
+    found, of_nodes = multihost_utils.process_allgather(padded, tiled=True)
+    return found[found >= 0].astype(np.int64), of_nodes[found >= 0]
 
 
 def _types(tree: Any) -> Any:

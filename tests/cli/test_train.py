@@ -395,14 +395,17 @@ def test_a_streamed_run_equals_one_on_a_device(tmp_path: Path):
     for name, options in {
         "one": (),
         "streamed": ("--mode", "stream", "--parts", "3", "--folder", str(tmp_path)),
+        "on two": ("--mode", "stream", "--parts", "4", "--devices", "2"),
     }.items():
         path = tmp_path / f"{name}.json"
         result = CliRunner().invoke(app, [*SMALL, *options, "--json", str(path)])
         assert result.exit_code == 0, result.output
         shown.append((result.output, json.loads(path.read_text())))
-    (_, one), (output, streamed) = shown
-    np.testing.assert_allclose(streamed["history"]["loss"], one["history"]["loss"], rtol=1e-5)
+    (_, one), (output, streamed), (of_two, on_two) = shown
+    for each in (streamed, on_two):
+        np.testing.assert_allclose(each["history"]["loss"], one["history"]["loss"], rtol=1e-5)
     assert "1, parts 3, stream" in output and "to the device" in output
+    assert "2, parts 4, stream" in of_two
     assert streamed["traffic"]["back"] > 0 and "activations on the host" in output
     assert streamed["memory_per_device"]["total"] == streamed["history"]["needs"]["device"]
     assert streamed["compile_seconds"] > 0
@@ -438,6 +441,11 @@ def test_a_memory_limit_finds_the_parts_of_a_streamed_run(tmp_path: Path):
     ("options", "message"),
     [
         (("--folder", "."), "--folder: for --mode stream only; the mode is sar"),
+        (("--devices", "2"), "--devices: for --mode stream only; the mode is sar"),
+        (
+            ("--mode", "stream", "--devices", "2", "--parts", "3"),
+            "--parts: 3 parts visit 2 device(s), equally many each; expected a multiple of 2",
+        ),
         (("--mode", "stream", "--prefetch"), "--prefetch: not for --mode stream"),
         (("--mode", "stream", "--folder", "/none/here"), "is no folder"),
     ],

@@ -15,7 +15,7 @@ from jaxgraph.train import predict
 from tests.conftest import ROOT
 from tests.tolerance import assert_close
 from tests.train.small_model import SmallNet, on_devices, small_graph
-from tests.train.two_processes import DEVICES_EACH, PROCESSES, train
+from tests.train.two_processes import DEVICES_EACH, PROCESSES, train, train_streamed
 
 TIMEOUT_SECONDS = 240
 
@@ -63,6 +63,15 @@ def test_training_is_that_of_one_process(found: list[dict[str, Any]]) -> None:
 
 def test_a_process_reads_its_own_parts_only(found: list[dict[str, Any]]) -> None:
     assert [of_process["read"] for of_process in found] == [[0, 1], [2, 3]]
+
+
+def test_streamed_training_is_that_of_devices(found: list[dict[str, Any]]) -> None:
+    expected = train_streamed(on_devices(small_graph(61), PROCESSES * DEVICES_EACH))
+    for of_process, read in zip(found, ([0, 1, 4, 5], [2, 3, 6, 7]), strict=True):
+        streamed = of_process["streamed"]
+        assert streamed.pop("read") == read
+        for name, value in expected.items():
+            assert_close(streamed[name], value, reduction_length=61, name=name)
 
 
 def test_the_rows_of_both_processes_are_those_of_the_graph(found: list[dict[str, Any]]) -> None:

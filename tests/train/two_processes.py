@@ -30,7 +30,9 @@ class OwnParts:
         self.manifest = source.manifest
         self.read: list[int] = []
         self._source = source
-        self._own = range(rank * DEVICES_EACH, (rank + 1) * DEVICES_EACH)
+        # Of parts that are streamed, each device has every so manieth.
+        devices, parts = PROCESSES * DEVICES_EACH, range(source.manifest.num_parts)
+        self._own = [part for part in parts if part % devices // DEVICES_EACH == rank]
 
     def part(self, index: int) -> Mapping[str, np.ndarray]:
         if index not in self._own:
@@ -57,6 +59,18 @@ def train(sharded: Any) -> dict[str, Any]:
     }
 
 
+def train_streamed(sharded: Any) -> dict[str, Any]:
+    """Trains a model on a graph, streamed or not, and returns the results."""
+    model = SmallNet(dropout=0.5)
+    history = fit(model, sharded, optax.adam(0.02), epochs=EPOCHS, aggregate_once=False, seed=SEED)
+    return {
+        "loss": history.loss,
+        "val_loss": history.val_loss,
+        "test_loss": evaluate(model, sharded)["test"]["loss"],
+        "logits": predict(model, sharded).tolist(),
+    }
+
+
 def main(rank: int, port: int, result: Path) -> None:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", DEVICES_EACH)
@@ -69,6 +83,9 @@ def main(rank: int, port: int, result: Path) -> None:
     found = train(sharded)
     ids, rows = predict(SmallNet(), sharded, gather=False)
     found |= {"read": source.read, "ids": ids.tolist(), "rows": rows.tolist()}
+    waiting = OwnParts(tabulate(graph, random_partition(graph, 2 * parts), "sar"), rank)
+    streamed = place(waiting, make_mesh(parts, hosts=PROCESSES), "stream")
+    found["streamed"] = train_streamed(streamed) | {"read": waiting.read}
     result.write_text(json.dumps(found))
 
 

@@ -32,7 +32,10 @@ OPERATIONS = (
 """The operations of a program; the CPU kernel numbers them in this order (`kernels.h`)."""
 MOST_REGISTERS, MOST_SUMS = 32, 8
 _RESHAPES = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims")
-_SAME = ("copy", "copy_p", "stop_gradient", "pvary", "pcast", "optimization_barrier")
+_SAME = (
+    *("copy", "copy_p", "stop_gradient", "pvary", "pcast", "reshard"),
+    "optimization_barrier",
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,10 +10,10 @@ up. Messages are folded and pulled by the stages that all other schedules use.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 
 from jaxgraph.ops.core.choice import choose_stages
 from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted
@@ -23,7 +23,7 @@ from jaxgraph.ops.core.stages import Stages
 from jaxgraph.parallel.schedules.sar import positions
 from jaxgraph.parallel.shard import Shard
 
-__all__ = ["ChunkPrograms", "Held"]
+__all__ = ["ChunkPrograms", "Held", "Ring"]
 
 Pytree = Any
 
@@ -36,122 +36,151 @@ class Held(Protocol):
         ...
 
 
+@dataclasses.dataclass(frozen=True)
+class Ring:
+    """The devices that tables are handed on along.
+
+    Attributes:
+      axis: of the mesh.
+      devices: their number.
+    """
+
+    axis: Any
+    devices: int
+
+    def handed_on(self, tree: Pytree) -> Pytree:
+        """Gives arrays to the next device, and takes those of the device before."""
+        pairs = [(at, (at + 1) % self.devices) for at in range(self.devices)]
+        return jax.tree.map(lambda leaf: jax.lax.ppermute(leaf, self.axis, pairs), tree)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class ChunkPrograms:
     """The programs of one aggregation, each for the edges of one group.
 
-    `part` holds a part, `step` is the distance to the other part on the ring, int32 [].
+    `part` holds a part. `step` is the distance to the other part on the ring of parts, int32 []. A
+    *table* has rows of the other part, of which `places`, int32 [rows], are those that this part
+    needs; None: all. With `hands_on` a program returns the tables that the next one reads.
 
     Attributes:
       message: evaluated on chunks of edges.
       self_loops: whether nodes without an edge to themselves send themselves a message.
       wanted: the inputs whose gradients are computed.
+      ring: the devices.
     """
 
     message: MessageFn
     self_loops: bool
     wanted: Wanted
+    ring: Ring
 
     def _stages(self, shard: Shard, reducer: Reducer, inputs: Inputs) -> Stages:
         return choose_stages(shard.incoming, self.message, reducer, inputs)
 
-    @functools.cached_property
-    def first(self) -> Any:
-        """`(part, reducer, inputs) -> state`, of the edges among own rows."""
+    def first(self, part: Held, reducer: Reducer, inputs: Inputs) -> Pytree:
+        """Returns the state after the edges among own rows."""
+        shard = part.part()
+        block = shard.local_block().with_loops(self.self_loops)
+        return self._stages(shard, reducer, inputs).fold(block, inputs)
 
-        def run(part: Held, reducer: Reducer, inputs: Inputs) -> Pytree:
-            shard = part.part()
-            block = shard.local_block().with_loops(self.self_loops)
-            return self._stages(shard, reducer, inputs).fold(block, inputs)
+    def more(
+        self,
+        state: Pytree,
+        part: Held,
+        reducer: Reducer,
+        inputs: Inputs,
+        step: jax.Array,
+        places: jax.Array | None,
+        *,
+        hands_on: bool,
+    ) -> tuple[Pytree, Pytree, jax.Array]:
+        """Returns the state after more edges, tables, and a token, which exists once it does.
 
-        return jax.jit(run)
-
-    @functools.cached_property
-    def more(self) -> Any:
-        """`(state, part, reducer, inputs, step) -> (state, token)`.
-
-        The senders of `inputs` are rows of the part `step` steps behind. The state is donated. The
-        token exists once the new state does.
+        The senders of `inputs` are a table of the part `step` steps behind.
         """
+        shard = part.part()
+        remote = dataclasses.replace(inputs, sender=rows_at(inputs.sender, places))
+        stages, position = self._stages(shard, reducer, remote), positions(shard.reach, step)
+        state, _ = stages.fold_group(shard.incoming, step, remote, state, position, None)
+        tables = self.ring.handed_on(inputs.sender) if hands_on else ()
+        return state, tables, _token(state)
 
-        def run(
-            state: Pytree, part: Held, reducer: Reducer, inputs: Inputs, step: jax.Array
-        ) -> tuple[Pytree, jax.Array]:
-            shard = part.part()
-            stages, position = self._stages(shard, reducer, inputs), positions(shard.reach, step)
-            state, _ = stages.fold_group(shard.incoming, step, inputs, state, position, None)
-            return state, _token(state)
-
-        return jax.jit(run, donate_argnums=0)
+    def own_tables(self, arrays: Pytree, rows: jax.Array) -> Pytree:
+        """Returns tables of own rows, which are on the devices already, handed on once."""
+        return self.ring.handed_on(rows_at(arrays, rows))
 
     def finish(self, part: Held, reducer: Reducer, inputs: Inputs, state: Pytree) -> Any:
-        """Outputs and residuals, within the program of what reads the outputs."""
+        """Returns outputs and residuals."""
         return self._stages(part.part(), reducer, inputs).finish(state, inputs)
 
-    @functools.cached_property
-    def finished(self) -> Any:
-        """`finish` as a program of its own."""
-        return jax.jit(self.finish)
+    def adjoint(
+        self, part: Held, reducer: Reducer, inputs: Inputs, outputs: Any, kept: Any, gradient: Any
+    ) -> Pytree:
+        """Returns the adjoint, by receiver; `kept` are residuals."""
+        return self._stages(part.part(), reducer, inputs).adjoint(outputs, kept, gradient)
 
-    @functools.cached_property
-    def adjoint(self) -> Any:
-        """`(part, reducer, inputs, outputs, residuals, gradient) -> adjoint`, by receiver."""
+    def pull_own(self, part: Held, reducer: Reducer, inputs: Inputs, adjoint: Pytree) -> Inputs:
+        """Returns gradients from the edges among own rows."""
+        shard = part.part()
+        block = shard.local_block().with_loops(self.self_loops)
+        return self._stages(shard, reducer, inputs).pull(block, inputs, adjoint, self.wanted)
 
-        def run(
-            part: Held, reducer: Reducer, inputs: Inputs, outputs: Any, kept: Any, gradient: Any
-        ) -> Pytree:
-            return self._stages(part.part(), reducer, inputs).adjoint(outputs, kept, gradient)
+    def pull_column(
+        self,
+        grads: Inputs,
+        part: Held,
+        reducer: Reducer,
+        inputs: Inputs,
+        adjoint: Pytree,
+        step: jax.Array,
+        places: jax.Array | None,
+        answers: list[jax.Array],
+        *,
+        hands_on: bool,
+    ) -> tuple[Inputs, list[jax.Array], Pytree, jax.Array]:
+        """Returns gradients with those of more edges, answers, tables and a token.
 
-        return jax.jit(run)
-
-    @functools.cached_property
-    def pull_own(self) -> Any:
-        """`(part, reducer, inputs, adjoint) -> gradients`, of the edges among own rows."""
-
-        def run(part: Held, reducer: Reducer, inputs: Inputs, adjoint: Pytree) -> Inputs:
-            shard = part.part()
-            block = shard.local_block().with_loops(self.self_loops)
-            return self._stages(shard, reducer, inputs).pull(block, inputs, adjoint, self.wanted)
-
-        return jax.jit(run)
-
-    @functools.cached_property
-    def pull_column(self) -> Any:
-        """`(gradients, part, reducer, inputs, adjoint, step) -> (gradients, answer, token)`.
-
-        The senders of `inputs` are rows of the part `step` steps behind. The answer is their
-        gradient. The gradients are donated.
+        The senders of `inputs` are a table of the part `step` steps behind, and the answers its
+        gradient.
         """
+        shard = part.part()
+        remote = dataclasses.replace(inputs, sender=rows_at(inputs.sender, places))
+        stages = self._stages(shard, reducer, remote)
+        where = Places(None, positions(shard.reach, step))
+        grads, answer = self._pulled(stages, shard.incoming, step, remote, adjoint, grads, where)
+        answers = self._answers(answers, answer, inputs.sender, places)
+        tables = self.ring.handed_on(inputs.sender) if hands_on else ()
+        return grads, answers, tables, _token((grads, answer))
 
-        def run(
-            grads: Inputs, part: Held, reducer: Reducer, inputs: Inputs, adjoint: Pytree, step: Any
-        ) -> tuple[Inputs, list[jax.Array], jax.Array]:
-            shard = part.part()
-            stages = self._stages(shard, reducer, inputs)
-            places = Places(None, positions(shard.reach, step))
-            return self._pulled(stages, shard.incoming, step, inputs, adjoint, grads, places)
+    def pull_row(
+        self,
+        grads: Inputs,
+        part: Held,
+        reducer: Reducer,
+        inputs: Inputs,
+        adjoint: Pytree,
+        step: jax.Array,
+        places: jax.Array | None,
+        answers: list[jax.Array],
+        *,
+        hands_on: bool,
+    ) -> tuple[Inputs, list[jax.Array], Pytree, jax.Array]:
+        """Returns gradients with those of more edges, answers, tables and a token.
 
-        return jax.jit(run, donate_argnums=0)
-
-    @functools.cached_property
-    def pull_row(self) -> Any:
-        """`(gradients, part, reducer, inputs, adjoint, step) -> (gradients, answer, token)`.
-
-        The receivers of `inputs` and the rows of `adjoint` are of the part `step` steps ahead. The
-        answer is the receivers' gradient. The gradients are donated.
+        The receivers of `inputs` and `adjoint` are tables of the part `step` steps ahead, and the
+        answers the receivers' gradient.
         """
-
-        def run(
-            grads: Inputs, part: Held, reducer: Reducer, inputs: Inputs, adjoint: Pytree, step: Any
-        ) -> tuple[Inputs, list[jax.Array], jax.Array]:
-            shard = part.part()
-            edges = shard.outgoing
-            assert edges is not None
-            stages = choose_stages(edges, self.message, reducer, inputs)
-            places = Places(positions(shard.send, step), None)
-            return self._pulled(stages, edges, step - 1, inputs, adjoint, grads, places)
-
-        return jax.jit(run, donate_argnums=0)
+        shard, tables = part.part(), (inputs.receiver, adjoint)
+        edges = shard.outgoing
+        assert edges is not None
+        receiver, there = rows_at(tables, places)
+        remote = dataclasses.replace(inputs, receiver=receiver)
+        stages = choose_stages(edges, self.message, reducer, remote)
+        where = Places(positions(shard.send, step), None)
+        grads, answer = self._pulled(stages, edges, step - 1, remote, there, grads, where)
+        answers = self._answers(answers, answer, tables, places)
+        handed = self.ring.handed_on(tables) if hands_on else ()
+        return grads, answers, handed, _token((grads, answer))
 
     def _pulled(
         self,
@@ -162,13 +191,34 @@ class ChunkPrograms:
         adjoint: Pytree,
         grads: Inputs,
         places: Places,
-    ) -> tuple[Inputs, list[jax.Array], jax.Array]:
+    ) -> tuple[Inputs, list[jax.Array]]:
         pulled = stages.pull_group(edges, group, inputs, adjoint, self.wanted, grads, places, None)
-        answer = [] if pulled.answer is None else list(pulled.answer)
-        return pulled.gradients, answer, _token((pulled.gradients, answer))
+        return pulled.gradients, [] if pulled.answer is None else list(pulled.answer)
+
+    def _answers(
+        self, answers: list[jax.Array], answer: list[jax.Array], tables: Pytree, places: Any
+    ) -> list[jax.Array]:
+        """The gradient of tables so far, handed on with them."""
+        if places is None or not answer:
+            return answer
+        room = len(jax.tree.leaves(tables)[0])
+        totals = answers or [jnp.zeros((room, *each.shape[1:]), each.dtype) for each in answer]
+        return self.ring.handed_on(
+            [
+                total.at[places].add(each[: len(places)], mode="drop")
+                for total, each in zip(totals, answer, strict=True)
+            ]
+        )
+
+
+def rows_at(tables: Pytree, places: jax.Array | None) -> Pytree:
+    """Some rows of tables; None: all."""
+    if places is None:
+        return tables
+    return jax.tree.map(lambda leaf: jnp.take(leaf, places, axis=0, mode="clip"), tables)
 
 
 def _token(tree: Pytree) -> jax.Array:
     """One number of an array, which may be awaited after the array is donated."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if leaf.size]
-    return leaves[0].reshape(-1)[0] if leaves else jax.numpy.zeros(())
+    return leaves[0].reshape(-1)[0] if leaves else jnp.zeros(())

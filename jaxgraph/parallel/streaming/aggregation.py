@@ -1,10 +1,10 @@
-"""An aggregation over all parts: the rows of one group of edges after another visit the device."""
+"""An aggregation over all parts: the rows of one group of edges after another visit the devices."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,12 +17,15 @@ from jaxgraph.ops.core.messages import Inputs, MessageFn, Wanted, is_floating
 from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.parallel.dependence import looks_at_senders
 from jaxgraph.parallel.schedules.sar import row_bytes
-from jaxgraph.parallel.schedules.stream import ChunkPrograms
+from jaxgraph.parallel.schedules.stream import ChunkPrograms, Ring
 from jaxgraph.parallel.streaming.cutting import StagedProgram
+from jaxgraph.parallel.streaming.exchange import Exchange, padded
 from jaxgraph.parallel.streaming.feeding import Feed
-from jaxgraph.parallel.streaming.flat_program import Step, used_arguments
+from jaxgraph.parallel.streaming.flat_program import Step
 from jaxgraph.parallel.streaming.graph import PartOnDevice, StreamedGraph, nothing
 from jaxgraph.parallel.streaming.part import StreamedPart
+from jaxgraph.parallel.streaming.programs import Executables
+from jaxgraph.parallel.streaming.turns import Spread, Summed, Waiting, spread_type
 
 if TYPE_CHECKING:
     from jaxgraph.parallel.streaming.execution import Run
@@ -33,20 +36,22 @@ Pytree = Any
 Loads = Iterator[Callable[[], Any]]
 Folded = tuple[PartOnDevice, Reducer, Inputs, Pytree]
 """A part, reducer and inputs of an aggregation, and the state into which messages were folded."""
-_SMALLEST_ROOM = 16
-"""Rows of the smallest table that is sent."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Packed:
-    """Rows on their way to a device.
+class _Visit:
+    """The tables of a turn, on their way to the parts of another.
 
     Attributes:
-      arrays: on the device.
-      buffers: the memory of the host that they come from, or are.
+      tables: on the devices; of the turn itself, numbers of own rows.
+      moves: for each time that they are handed on, `step` and `places` of `ChunkPrograms`.
+      is_own: whether it is the turn itself.
+      buffers: the memory of the host that the tables come from, or are.
     """
 
-    arrays: Pytree
+    tables: Pytree
+    moves: Sequence[tuple[Spread, Spread | None]]
+    is_own: bool
     buffers: list[np.ndarray]
 
 
@@ -73,8 +78,12 @@ class AggregationOverParts:
         places = self._inputs
         parts = (places.params, places.sender, places.receiver, places.edge)
         self.wanted = Wanted(*map(self._is_active, parts))
-        self._programs = ChunkPrograms(self._call.message, self._call.self_loops, self.wanted)
+        self._ring = Ring(graph.axis, graph.mesh.size)
+        self._programs = self._programs_of(self._call.message)
         self._counting: ChunkPrograms | None = None
+
+    def _programs_of(self, message: MessageFn) -> ChunkPrograms:
+        return ChunkPrograms(message, self._call.self_loops, self.wanted, self._ring)
 
     def _is_active(self, places: Pytree) -> bool:
         numbers = [self._operands[i] for i in jax.tree.leaves(places)]
@@ -122,22 +131,22 @@ class AggregationOverParts:
 
     # What is loaded.
 
-    def _value(self, run: Run, place: int, part: int) -> Any:
+    def _value(self, run: Run, place: int, turn: int) -> Any:
         operand = self._operands[place]
         if not isinstance(operand, int):
             return np.asarray(operand.val, self._types[place].dtype)
-        return run.value(operand, part)
+        return run.value(operand, turn)
 
     def _arguments(
-        self, run: Run, part: int, used: tuple[int, ...]
+        self, run: Run, turn: int, used: tuple[int, ...]
     ) -> tuple[PartOnDevice, Reducer, Inputs]:
         """A part, the reducer, and the inputs, with the part's own rows as senders.
 
         `used` are the leaves of the part that programs read.
         """
         places = (self._reducer, self._inputs)
-        found = jax.tree.map(lambda place: self._value(run, place, part), places)
-        return run.part_on_device(part, used), *run.device.send(found)
+        found = jax.tree.map(lambda place: self._value(run, place, turn), places)
+        return run.part_on_device(turn, used), *run.devices.send(found)
 
     @functools.cached_property
     def _used(self) -> dict[str, tuple[int, ...]]:
@@ -148,94 +157,89 @@ class AggregationOverParts:
         types = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in self._types]
         reducer, inputs = self._call.arguments(types)
         step = jax.ShapeDtypeStruct((), np.int32)
-        programs = self._programs
+        programs, executables = self._programs, Executables(self.graph.mesh, self.graph.axis)
 
-        def used(program: Any, *arguments: Any, at: int = 0) -> frozenset[int]:
-            closed = jax.make_jaxpr(program)(*arguments)
+        def used(program: Any, *arguments: Any, at: int = 0, **options: Any) -> frozenset[int]:
+            places = executables.used(functools.partial(program, **options), arguments)
             before = len(jax.tree.leaves(arguments[:at]))
-            places = used_arguments(closed)
             return frozenset(i - before for i in places if before <= i < before + count)
 
-        def shape(program: Any, *arguments: Any) -> Any:
-            return jax.eval_shape(program, *arguments)
-
-        own = (part, reducer, inputs)
-        state = shape(programs.first, *own)
-        outputs, kept = shape(programs.finish, *own, state)
-        forward = used(programs.first, *own) | used(jax.jit(programs.finish), *own, state)
+        own: Any = (part, reducer, inputs)
+        state = jax.eval_shape(programs.first, *own)
+        outputs, kept = jax.eval_shape(programs.finish, *own, state)
+        forward = used(programs.first, *own) | used(programs.finish, *own, state)
         has_others = self.graph.num_parts > 1
         if has_others:
-            forward |= used(programs.more, state, *own, step, at=1)
+            forward |= used(programs.more, state, *own, step, None, at=1, hands_on=False)
         found = {"forward": forward}
         if self.wanted.some:
             winners = _winners(self._call.message, kept, outputs)
-            adjoint = shape(programs.adjoint, *own, outputs, winners, outputs)
-            grads = shape(programs.pull_own, *own, adjoint)
+            adjoint = jax.eval_shape(programs.adjoint, *own, outputs, winners, outputs)
+            grads = jax.eval_shape(programs.pull_own, *own, adjoint)
             found["adjoint"] = used(programs.adjoint, *own, outputs, winners, outputs)
             if winners is not kept:
                 found["adjoint"] |= frozenset(range(count))
             pulled = used(programs.pull_own, *own, adjoint)
             if has_others:
                 by_column = self.order == "columns"
-                rest = dataclasses.replace(grads, **{"sender" if by_column else "receiver": []})
-                program = programs.pull_column if by_column else programs.pull_row
-                pulled |= used(program, rest, *own, adjoint, step, at=1)
+                left = dataclasses.replace(grads, **{"sender" if by_column else "receiver": []})
+                program: Any = programs.pull_column if by_column else programs.pull_row
+                rest = (left, *own, adjoint, step, None, [])
+                pulled |= used(program, *rest, at=1, hands_on=False)
             found["pull"] = pulled
         return {name: tuple(sorted(places)) for name, places in found.items()}
 
-    def _sent(self, run: Run, places: Pytree, part: int, step: int) -> _Packed:
-        """Packs the rows of the part `step` steps behind that a part reads."""
-        other = (part - step) % self.graph.num_parts
-        rows = self.graph.parts.send[other].of_step(step)
-        room = self._room(len(rows), self.graph.shards.manifest.halo_rows)
+    def _visit(
+        self, run: Run, exchange: Exchange, turn: int, other: int, values: Callable[[], Pytree]
+    ) -> _Visit:
+        """Sends the tables of values that the parts of a turn need of another turn."""
+        local = self.graph.parts.local
+        rows, room = exchange.tables(other, turn), exchange.table_room(other, turn)
+        rows = [rows[at] for at in local]
+        moves = [
+            (_waiting(move.steps, local), move.places and _waiting(move.places, local))
+            for move in exchange.moves(other, turn)
+        ]
+        if other == turn:
+            numbers = Waiting(tuple(padded(each, room) for each in rows))
+            return _Visit(*run.devices.send((numbers, moves)), True, [])
+        packed = jax.tree.map(functools.partial(_packed, run, rows, room), values())
+        buffers = [array for each in jax.tree.leaves(packed) for array in each.arrays]
+        return _Visit(*run.devices.send((packed, moves)), False, buffers)
 
-        def packed(place: int) -> np.ndarray:
-            return run.device.packing.rows(self._value(run, place, other), rows, room)
+    def _sent(self, run: Run, places: Pytree, turn: int, other: int) -> _Visit:
+        """Rows of another turn whose messages a turn receives."""
+        values = lambda: jax.tree.map(lambda at: self._value(run, at, other), places)  # noqa: E731
+        return self._visit(run, self.graph.parts.senders, turn, other, values)
 
-        return self._packed(run, jax.tree.map(packed, places))
+    def _received(self, run: Run, turn: int, other: int) -> _Visit:
+        """Inputs and adjoint of the rows of another turn that a turn sends messages to."""
 
-    def _received(self, run: Run, part: int, step: int) -> _Packed:
-        """Inputs and adjoint of the rows of the part `step` steps ahead that a part reaches."""
-        other = (part + step) % self.graph.num_parts
-        rows = self.graph.parts.reach[other].of_step(step)
-        room = self._room(len(rows), self.graph.shards.manifest.reach_rows)
+        def values() -> Pytree:
+            places = self._inputs.receiver
+            receiver = jax.tree.map(lambda at: self._value(run, at, other), places)
+            return receiver, self._stored_adjoint(run, other)
 
-        def packed(values: Any) -> np.ndarray:
-            return run.device.packing.rows(values, rows, room)
+        return self._visit(run, self.graph.parts.receivers, turn, other, values)
 
-        places = self._inputs.receiver
-        receiver = jax.tree.map(lambda place: packed(self._value(run, place, other)), places)
-        return self._packed(run, (receiver, jax.tree.map(packed, self._stored_adjoint(run, other))))
-
-    def _room(self, count: int, most: int) -> int:
-        """The size of a table of so many rows: one of few, so that few programs are compiled."""
-        room = max(most, 1)
-        while -(-room // 2) >= max(count, _SMALLEST_ROOM):
-            room = -(-room // 2)
-        return max(room, count)
-
-    def _behind(self, part: int) -> list[int]:
-        """The steps at which a part reads rows of others."""
-        parts, send = self.graph.num_parts, self.graph.parts.send
-        return [s for s in range(1, parts) if len(send[(part - s) % parts].of_step(s))]
-
-    def _ahead(self, part: int) -> list[int]:
-        """The steps at which others read rows of a part."""
-        parts, reach = self.graph.num_parts, self.graph.parts.reach
-        return [s for s in range(1, parts) if len(reach[(part + s) % parts].of_step(s))]
+    def _tables(self, run: Run, visit: _Visit, own: Pytree) -> Pytree:
+        """The tables of a visit; those of the turn itself are made of what is on the devices."""
+        if not visit.is_own:
+            return visit.tables
+        return run.devices.call(self._programs.own_tables, own, visit.tables)
 
     # Forward.
 
-    def loads_of_fold(self, run: Run, part: int) -> Loads:
+    def loads_of_fold(self, run: Run, turn: int) -> Loads:
         """See `fold`."""
-        yield functools.partial(self._arguments, run, part, self._used["forward"])
-        for step in self._behind(part):
-            yield functools.partial(self._sent, run, self._inputs.sender, part, step)
+        yield functools.partial(self._arguments, run, turn, self._used["forward"])
+        for other in self.graph.parts.senders.visits(turn):
+            yield functools.partial(self._sent, run, self._inputs.sender, turn, other)
 
-    def fold(self, run: Run, part: int, feed: Feed) -> Folded:
-        """The state of a part after all messages, with what `finish` reads."""
+    def fold(self, run: Run, turn: int, feed: Feed) -> Folded:
+        """The state of parts after all messages, with what `finish` reads."""
         shard, reducer, inputs = feed.take()
-        state = self._fold(self._programs, run, part, shard, reducer, inputs, feed.take)
+        state = self._fold(self._programs, run, turn, shard, reducer, inputs, feed.take)
         return shard, reducer, inputs, state
 
     def finish(self, folded: Folded) -> tuple[list[Any], Pytree]:
@@ -247,172 +251,180 @@ class AggregationOverParts:
         self,
         programs: ChunkPrograms,
         run: Run,
-        part: int,
+        turn: int,
         shard: PartOnDevice,
         reducer: Reducer,
         inputs: Inputs,
-        take: Callable[[], _Packed],
+        take: Callable[[], _Visit],
     ) -> Pytree:
-        state = run.device.call(programs.first, shard, reducer, inputs)
-        for step in self._behind(part):
-            sent = take()
-            remote = dataclasses.replace(inputs, sender=sent.arrays)
-            state, token = run.device.call(
-                programs.more, state, shard, reducer, remote, np.int32(step)
-            )
-            run.device.packing.read_by(token, sent.buffers)
+        call = run.devices.call
+        state = call(programs.first, shard, reducer, inputs)
+        for _ in self.graph.parts.senders.visits(turn):
+            visit = take()
+            tables = self._tables(run, visit, inputs.sender)
+            for hands_on, move in _with_rest(visit.moves):
+                remote = dataclasses.replace(inputs, sender=tables)
+                arguments = (state, shard, reducer, remote, *move)
+                state, tables, token = call(
+                    programs.more, *arguments, donates=True, hands_on=hands_on
+                )
+                run.devices.packing.read_by(token.array, [] if hands_on else visit.buffers)
         return state
 
     # Backward.
 
-    def loads_of_adjoint(self, run: Run, part: int) -> Loads:
+    def loads_of_adjoint(self, run: Run, turn: int) -> Loads:
         """See `adjoint`."""
-        yield functools.partial(self._arguments_and_residuals, run, part)
+        yield functools.partial(self._arguments_and_residuals, run, turn)
 
-    def _arguments_and_residuals(self, run: Run, part: int) -> Any:
+    def _arguments_and_residuals(self, run: Run, turn: int) -> Any:
         results = self.step.results
-        outputs = self._call.outputs.unflatten([run.value(n, part) for n in results])
+        outputs = self._call.outputs.unflatten([run.value(n, turn) for n in results])
         used = self._used["adjoint"]
         if self.order == "columns":
             used = tuple(sorted({*used, *self._used["pull"]}))
-        results = run.device.send((outputs, run.load(self._key("residuals"), part)))
-        return *self._arguments(run, part, used), *results
+        results = run.devices.send((outputs, run.load(self._key("residuals"), turn)))
+        return *self._arguments(run, turn, used), *results
 
     def _key(self, what: str) -> Any:
         return what, self.step.results[0]
 
-    def save(self, run: Run, part: int, residuals: Pytree) -> None:
+    def save(self, run: Run, turn: int, residuals: Pytree) -> None:
         """Stores residuals of `finish` for the backward."""
-        run.save(self._key("residuals"), part, residuals)
+        run.save(self._key("residuals"), turn, residuals)
 
     def forget(self, run: Run, what: str) -> None:
         """Drops the stored "residuals" or "adjoint" of all parts."""
         run.forget(self._key(what))
 
-    def adjoint(self, run: Run, part: int, feed: Feed, gradients: list[Any]) -> None:
-        """Pulls the gradient of a part's results to its receivers, and in columns to the operands.
+    def adjoint(self, run: Run, turn: int, feed: Feed, gradients: list[Any]) -> None:
+        """Pulls the gradient of results to their receivers, and in columns to the operands.
 
         Args:
           run: the run.
-          part: the part.
+          turn: the turn of the parts.
           feed: see `loads_of_adjoint`, and in columns `loads_of_column`.
           gradients: of the results.
         """
         shard, reducer, inputs, outputs, kept = feed.take()
-        outputs, kept = self._with_winners(run, part, shard, inputs, (outputs, kept))
+        outputs, kept = self._with_winners(run, turn, shard, inputs, (outputs, kept))
         gradient = self._call.outputs.unflatten(gradients)
-        adjoint = run.device.call(
+        adjoint = run.devices.call(
             self._programs.adjoint, shard, reducer, inputs, outputs, kept, gradient
         )
         if self.order == "columns":
-            self._pull_column(run, part, shard, reducer, inputs, adjoint, feed)
+            self._pull_column(run, turn, shard, reducer, inputs, adjoint, feed)
         else:
-            run.save(self._key("adjoint"), part, adjoint)
+            run.save(self._key("adjoint"), turn, adjoint)
 
-    def _stored_adjoint(self, run: Run, part: int) -> Pytree:
-        return run.load(self._key("adjoint"), part)
+    def _stored_adjoint(self, run: Run, turn: int) -> Pytree:
+        return run.load(self._key("adjoint"), turn)
 
     def _with_winners(
-        self, run: Run, part: int, shard: PartOnDevice, inputs: Inputs, results: Any
+        self, run: Run, turn: int, shard: PartOnDevice, inputs: Inputs, results: Any
     ) -> Any:
         """Results from which a gradient is pulled; see `count_winners`."""
 
         def reduce(message: MessageFn, reducer: Reducer, inputs: Inputs) -> Any:
             if self._counting is None:
-                self._counting = ChunkPrograms(message, self._call.self_loops, self.wanted)
-            steps = iter(self._behind(part))
+                self._counting = self._programs_of(message)
+            others = iter(self.graph.parts.senders.visits(turn))
             words = self._inputs.sender[1]
-            take = lambda: self._sent(run, words, part, next(steps))  # noqa: E731
-            state = self._fold(self._counting, run, part, shard, reducer, inputs, take)
-            return run.device.call(self._counting.finished, shard, reducer, inputs, state)
+            take = lambda: self._sent(run, words, turn, next(others))  # noqa: E731
+            state = self._fold(self._counting, run, turn, shard, reducer, inputs, take)
+            return run.devices.call(self._counting.finish, shard, reducer, inputs, state)
 
         return count_winners(reduce, self._call.message, inputs, results)
 
-    def loads_of_column(self, run: Run, part: int) -> Loads:
+    def loads_of_column(self, run: Run, turn: int) -> Loads:
         """See `adjoint`, in columns."""
-        for step in self._behind(part):
-            yield functools.partial(self._sent_again, run, part, step)
+        for other in self.graph.parts.senders.visits(turn):
+            yield functools.partial(self._sent_again, run, turn, other)
 
-    def _packed(self, run: Run, buffers: Pytree) -> _Packed:
-        """Sends a pytree of buffers."""
-        return _Packed(run.device.send(buffers), jax.tree.leaves(buffers))
-
-    def _sent_again(self, run: Run, part: int, step: int) -> _Packed:
+    def _sent_again(self, run: Run, turn: int, other: int) -> _Visit:
+        """Rows of another turn, or, where no program reads them, nothing in their shape."""
+        places, exchange = self._inputs.sender, self.graph.parts.senders
         if self._plan[1]:
-            return self._sent(run, self._inputs.sender, part, step)
-        room = self._room(
-            len(self.graph.parts.send[(part - step) % self.graph.num_parts].of_step(step)),
-            self.graph.shards.manifest.halo_rows,
-        )
+            return self._sent(run, places, turn, other)
+        visit = self._visit(run, exchange, turn, other, lambda: ())
+        room, devices = exchange.table_room(other, turn), self.graph.mesh.size
 
-        def unread(place: int) -> np.ndarray:
+        def unread(place: int) -> Spread:
             aval = self._types[place]
-            return nothing(jax.ShapeDtypeStruct((room, *aval.shape[1:]), aval.dtype))
+            table = jax.ShapeDtypeStruct((room, *aval.shape[1:]), aval.dtype)
+            return Spread(nothing(spread_type(table, devices).array))
 
-        return _Packed(jax.tree.map(unread, self._inputs.sender), [])
+        tables = jax.tree.map(unread, places)
+        return dataclasses.replace(visit, tables=tables, is_own=False)
 
     def _pull_column(
         self,
         run: Run,
-        part: int,
+        turn: int,
         shard: PartOnDevice,
         reducer: Reducer,
         inputs: Inputs,
         adjoint: Pytree,
         feed: Feed,
     ) -> None:
-        grads = run.device.call(self._programs.pull_own, shard, reducer, inputs, adjoint)
-        self._add(run, part, self._inputs.sender, grads.sender)
+        call, exchange = run.devices.call, self.graph.parts.senders
+        grads = call(self._programs.pull_own, shard, reducer, inputs, adjoint)
+        self._add(run, turn, self._inputs.sender, grads.sender)
         grads = dataclasses.replace(grads, sender=[])
-        for step in self._behind(part):
-            sent = feed.take()
-            remote = dataclasses.replace(inputs, sender=sent.arrays)
-            program = self._programs.pull_column
-            grads, answer, token = run.device.call(
-                program, grads, shard, reducer, remote, adjoint, np.int32(step)
-            )
-            other = (part - step) % self.graph.num_parts
-            rows = self.graph.parts.send[other].of_step(step)
-            self._add_rows(run, other, self._inputs.sender, rows, answer)
-            run.device.packing.read_by(token, sent.buffers)
-        self._add(run, part, self._inputs.receiver, grads.receiver)
-        self._add(run, part, self._inputs.edge, grads.edge)
-        self._add(run, part, self._inputs.params, grads.params)
+        for other in exchange.visits(turn):
+            visit, answers = feed.take(), []
+            tables = self._tables(run, visit, inputs.sender)
+            for hands_on, move in _with_rest(visit.moves):
+                remote = dataclasses.replace(inputs, sender=tables)
+                arguments = (grads, shard, reducer, remote, adjoint, *move, answers)
+                reads_on = hands_on and self._plan[1]
+                grads, answers, handed, token = call(
+                    self._programs.pull_column, *arguments, donates=True, hands_on=reads_on
+                )
+                tables = handed if reads_on else tables
+                run.devices.packing.read_by(token.array, [] if hands_on else visit.buffers)
+            rows = exchange.tables(other, turn)
+            self._add_rows(run, other, self._inputs.sender, rows, answers)
+        self._add(run, turn, self._inputs.receiver, grads.receiver)
+        self._add(run, turn, self._inputs.edge, grads.edge)
+        self._add(run, turn, self._inputs.params, grads.params)
 
-    def loads_of_row(self, run: Run, part: int) -> Loads:
+    def loads_of_row(self, run: Run, turn: int) -> Loads:
         """See `pull_row`."""
         yield lambda: (
-            *self._arguments(run, part, self._used["pull"]),
-            run.device.send(self._stored_adjoint(run, part)),
+            *self._arguments(run, turn, self._used["pull"]),
+            run.devices.send(self._stored_adjoint(run, turn)),
         )
-        for step in self._ahead(part):
-            yield functools.partial(self._received, run, part, step)
+        for other in self.graph.parts.receivers.visits(turn):
+            yield functools.partial(self._received, run, turn, other)
 
     @property
     def is_pulled_alone(self) -> bool:
         """True in rows where gradients of receivers come back, before any part can go on."""
         return self.order == "rows" and self.wanted.receiver
 
-    def pull_row(self, run: Run, part: int, feed: Feed) -> list[tuple[int, Any]]:
-        """In rows: the gradients of a part's operands as senders; adds those of receivers."""
+    def pull_row(self, run: Run, turn: int, feed: Feed) -> list[tuple[int, Any]]:
+        """In rows: the gradients of parts' operands as senders; adds those of receivers."""
+        call, exchange = run.devices.call, self.graph.parts.receivers
         shard, reducer, inputs, adjoint = feed.take()
-        grads = run.device.call(self._programs.pull_own, shard, reducer, inputs, adjoint)
-        self._add(run, part, self._inputs.receiver, grads.receiver)
+        grads = call(self._programs.pull_own, shard, reducer, inputs, adjoint)
+        self._add(run, turn, self._inputs.receiver, grads.receiver)
         grads = dataclasses.replace(grads, receiver=[])
-        for step in self._ahead(part):
-            received = feed.take()
-            receiver, there = received.arrays
-            remote = dataclasses.replace(inputs, receiver=receiver)
-            program = self._programs.pull_row
-            grads, answer, token = run.device.call(
-                program, grads, shard, reducer, remote, there, np.int32(step)
-            )
+        for other in exchange.visits(turn):
+            visit, answers = feed.take(), []
+            tables = self._tables(run, visit, (inputs.receiver, adjoint))
+            for hands_on, move in _with_rest(visit.moves):
+                receiver, there = tables
+                remote = dataclasses.replace(inputs, receiver=receiver)
+                arguments = (grads, shard, reducer, remote, there, *move, answers)
+                grads, answers, tables, token = call(
+                    self._programs.pull_row, *arguments, donates=True, hands_on=hands_on
+                )
+                run.devices.packing.read_by(token.array, [] if hands_on else visit.buffers)
             if self.wanted.receiver:
-                other = (part + step) % self.graph.num_parts
-                rows = self.graph.parts.reach[other].of_step(step)
-                self._add_rows(run, other, self._inputs.receiver, rows, answer)
-            run.device.packing.read_by(token, received.buffers)
-        self._add(run, part, self._inputs.params, grads.params)
+                rows = exchange.tables(other, turn)
+                self._add_rows(run, other, self._inputs.receiver, rows, answers)
+        self._add(run, turn, self._inputs.params, grads.params)
         found = self._floating(self._inputs.sender, grads.sender)
         return [(n, self._cast(run, place, gradient)) for place, n, gradient in found]
 
@@ -420,7 +432,7 @@ class AggregationOverParts:
         dtype = self._types[place].dtype
         if gradient.dtype == dtype:
             return gradient
-        return run.device.apply(functools.partial(jnp.asarray, dtype=dtype), gradient)
+        return run.devices.call(_as_type, gradient, dtype=dtype)
 
     def _floating(self, places: Pytree, gradients: list[Any]) -> Iterator[tuple[int, int, Any]]:
         """Place, number and gradient of the active operands among some places."""
@@ -430,23 +442,52 @@ class AggregationOverParts:
             if isinstance(operand, int) and operand in self._active:
                 yield place, operand, gradient
 
-    def _add(self, run: Run, part: int, places: Pytree, gradients: list[Any]) -> None:
+    def _add(self, run: Run, turn: int, places: Pytree, gradients: list[Any]) -> None:
         for place, number, gradient in self._floating(places, gradients):
-            run.add(number, part, self._cast(run, place, gradient))
+            run.add(number, turn, self._cast(run, place, gradient))
 
     def _add_rows(
-        self, run: Run, part: int, places: Pytree, rows: np.ndarray, answer: list[Any]
+        self, run: Run, turn: int, places: Pytree, rows: list[np.ndarray], answers: list[Any]
     ) -> None:
-        for place, number, gradient in self._floating(places, answer):
+        """Adds the gradient of tables; `rows` of each part of a turn."""
+        for place, number, gradient in self._floating(places, answers):
             if number in self._own:
-                run.add(number, part, gradient, rows)
+                run.add(number, turn, gradient, rows)
                 continue
-            total = run.zeros(self._types[place])
-            run.add_shared(number, run.device.apply(_add_rows, total, gradient, rows))
+            room = gradient.array.shape[0] // self.graph.mesh.size
+            numbers = Waiting(tuple(padded(rows[at], room) for at in self.graph.parts.local))
+            aval = self._types[place]
+            total = run.devices.call(
+                _at_rows, gradient, run.devices.send(numbers), shape=aval.shape, dtype=aval.dtype
+            )
+            run.add_shared(number, total)
 
 
-def _add_rows(total: jax.Array, gradient: jax.Array, rows: np.ndarray) -> jax.Array:
-    return total.at[rows].add(gradient[: len(rows)])
+def _as_type(gradient: jax.Array, *, dtype: Any) -> jax.Array:
+    return jnp.asarray(gradient, dtype)
+
+
+def _at_rows(gradient: jax.Array, rows: jax.Array, *, shape: tuple[int, ...], dtype: Any) -> Summed:
+    """Rows of a table as rows of an array that all parts share."""
+    return Summed(jnp.zeros(shape, dtype).at[rows].add(gradient, mode="drop"))
+
+
+def _waiting(of_devices: Sequence[np.ndarray], local: tuple[int, ...]) -> Waiting:
+    return Waiting(tuple(of_devices[at] for at in local))
+
+
+def _packed(run: Run, rows: list[np.ndarray], room: int, value: Any) -> Waiting:
+    """Some rows of an array of each part, or of one that they share."""
+    arrays = value.arrays if isinstance(value, Waiting) else [value] * len(rows)
+    packing = run.devices.packing
+    return Waiting(
+        tuple(packing.rows(array, some, room) for array, some in zip(arrays, rows, strict=True))
+    )
+
+
+def _with_rest(moves: Sequence[Any]) -> Iterator[tuple[bool, Any]]:
+    """Each move, after whether another follows."""
+    return ((at + 1 < len(moves), move) for at, move in enumerate(moves))
 
 
 def _winners(message: MessageFn, kept: Pytree, outputs: Pytree) -> Pytree:

@@ -1,4 +1,4 @@
-"""Runs a function of a shard part after part, with what waits between its stages on the host."""
+"""Runs a function of a shard turn after turn, with what waits between its stages on the host."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import numpy as np
 
 from jaxgraph.parallel.streaming.aggregation import AggregationOverParts
 from jaxgraph.parallel.streaming.cutting import Piece, Stage
-from jaxgraph.parallel.streaming.device import Device
+from jaxgraph.parallel.streaming.devices import Devices
 from jaxgraph.parallel.streaming.feeding import Feed
 from jaxgraph.parallel.streaming.flat_program import Step
-from jaxgraph.parallel.streaming.graph import PartOnDevice
+from jaxgraph.parallel.streaming.graph import PartOnDevice, nothing
+from jaxgraph.parallel.streaming.turns import Spread, Summed, Waiting, is_spread
 
 if TYPE_CHECKING:
     from jaxgraph.parallel.streaming.function import StreamedFunction
@@ -34,23 +35,24 @@ class Run:
     Args:
       function: the function.
       shared: its arguments after the part.
-      device: where it runs.
+      devices: where it runs.
       keep: whether a backward follows.
     """
 
     def __init__(
-        self, function: StreamedFunction, shared: Sequence[Pytree], device: Device, *, keep: bool
+        self, function: StreamedFunction, shared: Sequence[Pytree], devices: Devices, *, keep: bool
     ) -> None:
-        self._function, self._keep, self.device = function, keep, device
+        self._function, self._keep, self.devices = function, keep, devices
         self._stages, self._own = function.staged.stages, function.staged.own
         self._active = function.staged.active
-        self._store = device.store
-        self._parts = range(function.graph.num_parts)
-        values = device.hold([leaf for tree in shared for leaf in jax.tree.leaves(tree)])
+        self._store, self._host = devices.store, function.graph.parts
+        self._turns = self._host.turns
+        values = devices.hold([leaf for tree in shared for leaf in jax.tree.leaves(tree)])
         self._shared: Values = dict(zip(function.shared_arguments, values, strict=True))
-        nodes = device.leaf(function.leaf_of_nodes, 0)
-        self._shared |= {function.number_of_nodes: nodes} | function.constants
+        nodes = devices.leaf(function.leaf_of_nodes, 0).arrays[0]
+        self._shared |= devices.hold({function.number_of_nodes: nodes} | function.constants)
         self._gradients: Values = {}
+        self._given: set[tuple[int, int]] = set()
         self._structures: dict[Any, Any] = {}
         self._last_use = dict(function.staged.last_use)
         for each in function.staged.program.outputs:
@@ -61,84 +63,106 @@ class Run:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self.device.close()
+        self.devices.close()
 
     # Values of parts, on the host.
 
-    def value(self, number: int, part: int) -> Any:
-        """A value, of a part or shared."""
+    def value(self, number: int, turn: int) -> Any:
+        """A value, of each part of a turn or shared."""
         if number not in self._own:
             return self._shared[number]
         if number in self._function.graph_leaves:
-            return self.device.leaf(self._function.graph_leaves[number], part)
-        return self._store.get(number, part)
+            return self.devices.leaf(self._function.graph_leaves[number], turn)
+        return self._stored(number, turn)
 
-    def part_on_device(self, part: int, used: tuple[int, ...]) -> PartOnDevice:
-        """The arrays of a part that programs use."""
-        arrays = [self.device.leaf(number, part) for number in used]
-        outline = self._function.graph.parts.outline
-        return PartOnDevice(tuple(self.device.send(arrays)), used, outline)
+    def _stored(self, key: Any, turn: int) -> Waiting:
+        parts = self._host.of_turn(turn)
+        return Waiting(tuple(self._store.get(key, part) for part in parts))
+
+    def part_on_device(self, turn: int, used: tuple[int, ...]) -> PartOnDevice:
+        """The arrays of parts that programs use."""
+        arrays = [self.devices.leaf(number, turn) for number in used]
+        return PartOnDevice(tuple(self.devices.send(arrays)), used, self._host.outline)
 
     def zeros(self, aval: Any) -> Any:
-        """An array of zeros on the device."""
-        return self.device.apply(functools.partial(_zeros, tuple(aval.shape), aval.dtype))
+        """An array of zeros on the devices."""
+        return self.devices.call(_zeros, shape=tuple(aval.shape), dtype=aval.dtype)
 
     def _sum(self, one: Any, other: Any) -> Any:
-        return other if one is None else self.device.apply(jnp.add, one, other)
+        return other if one is None else self.devices.call(_plus, one, other)
 
-    def _put(self, key: Any, part: int, value: Any) -> None:
-        self.device.bring(value, functools.partial(self._store.put, key, part))
+    def _put(self, key: Any, turn: int, value: Spread) -> None:
+        first = turn * self._host.devices
+        self.devices.bring(value, lambda at, array: self._store.put(key, first + at, array))
 
-    def save(self, key: Any, part: int, tree: Pytree) -> None:
-        """Stores a pytree of a part."""
-        leaves, self._structures[key] = jax.tree.flatten(tree)
+    def _drop(self, key: Any, turn: int) -> None:
+        for part in self._host.of_turn(turn):
+            self._store.drop(key, part)
+
+    def save(self, key: Any, turn: int, tree: Pytree) -> None:
+        """Stores a pytree of the parts of a turn."""
+        leaves, self._structures[key] = jax.tree.flatten(tree, is_leaf=is_spread)
         for index, leaf in enumerate(leaves):
-            self._put((key, index), part, leaf)
+            self._put((key, index), turn, leaf)
 
-    def load(self, key: Any, part: int) -> Pytree:
+    def load(self, key: Any, turn: int) -> Pytree:
         """A pytree that was saved in an earlier pass."""
         structure = self._structures[key]
-        leaves = [self._store.get((key, i), part) for i in range(structure.num_leaves)]
+        leaves = [self._stored((key, i), turn) for i in range(structure.num_leaves)]
         return structure.unflatten(leaves)
 
     def forget(self, key: Any) -> None:
         """Drops pytrees that were saved, of all parts."""
         if key in self._structures:
             for index in range(self._structures.pop(key).num_leaves):
-                for part in self._parts:
-                    self._store.drop((key, index), part)
+                for turn in self._turns:
+                    self._drop((key, index), turn)
 
-    def add(self, number: int, part: int, gradient: Any, rows: np.ndarray | None = None) -> None:
-        """Adds to the gradient of a value, of a part or shared; of a part's, to some rows."""
+    def add(
+        self, number: int, turn: int, gradient: Any, rows: list[np.ndarray] | None = None
+    ) -> None:
+        """Adds to the gradient of a value, of the parts of a turn or shared.
+
+        Args:
+          number: of the value.
+          turn: the turn.
+          gradient: what to add.
+          rows: for each part of the turn, where to; None: to all rows.
+        """
         if number in self._function.graph_leaves:
             return
         if number not in self._own:
             self.add_shared(number, gradient)
             return
-        like = self._function.staged.program.types[number]
+        like, first = self._function.staged.program.types[number], turn * self._host.devices
 
-        def write(values: Any) -> None:
-            self._store.add((GRADIENT, number), part, rows, values, like)
+        def write(at: int, values: Any) -> None:
+            some = None if rows is None else rows[at]
+            self._store.add((GRADIENT, number), first + at, some, values, like)
 
-        self.device.bring(gradient, write)
+        self._given.add((number, turn))
+        self.devices.bring(gradient, write)
 
     def add_shared(self, number: int, gradient: Any) -> None:
-        """Adds to the gradient of a shared value."""
+        """Adds to the gradient of a shared value; that of each part is summed over the devices."""
+        if is_spread(gradient):
+            gradient = self.devices.call(Summed, gradient)
         self._gradients[number] = self._sum(self._gradients.get(number), gradient)
 
     def _await(self, results: Values) -> None:
         """Waits while too many programs run; at the end of a pass none does."""
         if results:
-            self.device.packing.read_by(next(iter(results.values())), [])
+            first = next(iter(results.values()))
+            self.devices.packing.read_by(jax.tree.leaves(first)[0], [])
 
     def _pass(
         self, loads: Callable[[int], Iterator[Any]], work: Callable[[int, Feed], None]
     ) -> None:
-        """Visits all parts; a thread loads what the next programs read."""
-        with self.device.feed(load for part in self._parts for load in loads(part)) as feed:
-            for part in self._parts:
-                work(part, feed)
-            self.device.finish()
+        """Takes all turns; a thread loads what the next programs read."""
+        with self.devices.feed(load for turn in self._turns for load in loads(turn)) as feed:
+            for turn in self._turns:
+                work(turn, feed)
+            self.devices.finish()
 
     # Forward.
 
@@ -151,29 +175,29 @@ class Run:
                 functools.partial(self._forward_loads, level),
                 functools.partial(self._forward_part, level, totals),
             )
-            self._shared |= totals
+            self._shared |= self.devices.call(_summed_over_devices, totals) if totals else {}
             if not self._keep:
                 self._drop_after(level)
 
     def _run_shared(self, piece: Piece) -> None:
         if piece.writes:
             values = [self._shared[number] for number in piece.reads]
-            written = self.device.call(self._function.shared_programs[piece], values)
+            written = self.devices.call(self._function.shared_programs[piece], values)
             self._shared |= dict(zip(piece.writes, written, strict=True))
 
-    def _forward_loads(self, level: int, part: int) -> Iterator[Any]:
+    def _forward_loads(self, level: int, turn: int) -> Iterator[Any]:
         made: set[int] = set()
         for aggregation in self._function.before(level):
-            yield from aggregation.loads_of_fold(self, part)
+            yield from aggregation.loads_of_fold(self, turn)
             made |= set(aggregation.step.results)
         stage = self._stages[level]
         made |= set(stage.own.writes)
         reads = [n for n in (*stage.own.reads, *_summed(stage)) if n not in made]
-        yield lambda: self.device.send({n: self.value(n, part) for n in reads})
+        yield lambda: self.devices.send({n: self.value(n, turn) for n in reads})
 
-    def _forward_part(self, level: int, totals: Values, part: int, feed: Feed) -> None:
+    def _forward_part(self, level: int, totals: Values, turn: int, feed: Feed) -> None:
         stage, before = self._stages[level], self._function.before(level)
-        folded = [aggregation.fold(self, part, feed) for aggregation in before]
+        folded = [aggregation.fold(self, turn, feed) for aggregation in before]
         values = feed.take()
         made = {n for aggregation in before for n in aggregation.step.results}
         made |= set(stage.own.writes)
@@ -184,17 +208,17 @@ class Run:
         if made:
             returned = tuple(sorted(stored | made.intersection(_summed(stage))))
             program = self._function.own_program(level, self._keep, returned)
-            found, residuals = self.device.call(program, folded, values)
+            found, residuals = self.devices.call(program, folded, values)
             values |= found
             self._await(found)
             for aggregation, kept in zip(before, residuals, strict=True):
                 if self._keep and aggregation.wanted.some:
-                    aggregation.save(self, part, kept)
+                    aggregation.save(self, turn, kept)
         for step in stage.sums:
             (number,), (total,) = step.reads, step.results
             totals[total] = self._sum(totals.get(total), values[number])
         for number in stored:
-            self._put(number, part, values[number])
+            self._put(number, turn, values[number])
 
     def _is_stored(self, number: int, level: int) -> bool:
         """True for a value that is read after the pass of its stage."""
@@ -208,15 +232,15 @@ class Run:
         read_next = {n for step in self._stages[level].aggregations for n in step.reads}
         for number, last in self._last_use.items():
             if last <= level and number not in read_next:
-                for part in self._parts:
-                    self._store.drop(number, part)
+                for turn in self._turns:
+                    self._drop(number, turn)
 
     def outputs(self) -> list[Any]:
         """The function's results, flat."""
         found, function = [], self._function
         for each, has_rows in zip(function.staged.program.outputs, function.has_rows, strict=True):
             if isinstance(each, int) and each in self._own:
-                found.append(np.stack([np.asarray(self.value(each, p)) for p in self._parts]))
+                found.append(self._rows_of_all(each))
                 continue
             if isinstance(each, int):
                 value = self._shared[each]
@@ -224,9 +248,15 @@ class Run:
                 aval: Any = each.aval
                 value = jnp.asarray(each.val, aval.dtype)
             # Rows that are the same for all parts.
-            shape = (len(self._parts), *value.shape) if has_rows else value.shape
+            count = len(self._turns) * len(self._host.local)
+            shape = (count, *value.shape) if has_rows else value.shape
             found.append(np.broadcast_to(value, shape) if has_rows else value)
         return found
+
+    def _rows_of_all(self, number: int) -> np.ndarray:
+        """[parts, rows, ...]: a value of the parts of this process."""
+        waiting = [self.value(number, turn) for turn in self._turns]
+        return np.stack([np.asarray(array) for each in waiting for array in each.arrays])
 
     # Backward.
 
@@ -234,7 +264,7 @@ class Run:
         """The gradients of the differentiated arguments of the first output."""
         loss = self._function.staged.program.outputs[0]
         if isinstance(loss, int) and loss in self._active:
-            self.add_shared(loss, self.device.apply(jnp.ones_like, self._shared[loss]))
+            self.add_shared(loss, self.devices.call(jnp.ones_like, self._shared[loss]))
         self._pulled: set[Step] = set()
         for level in reversed(range(len(self._stages))):
             rows = [self._function.aggregations[s] for s in self._stages[level].aggregations]
@@ -256,9 +286,9 @@ class Run:
             for n in self._function.wanted
         ]
 
-    def _pull_row(self, aggregation: AggregationOverParts, part: int, feed: Feed) -> None:
-        for number, gradient in aggregation.pull_row(self, part, feed):
-            self.add(number, part, gradient)
+    def _pull_row(self, aggregation: AggregationOverParts, turn: int, feed: Feed) -> None:
+        for number, gradient in aggregation.pull_row(self, turn, feed):
+            self.add(number, turn, gradient)
 
     def _backward_own(self, level: int, rows: list[AggregationOverParts]) -> None:
         """Pulls gradients through `rows`, a stage, and the aggregations before it in columns."""
@@ -280,32 +310,39 @@ class Run:
         level: int,
         rows: list[AggregationOverParts],
         before: list[AggregationOverParts],
-        part: int,
+        turn: int,
     ) -> Iterator[Any]:
         piece = self._stages[level].own
         for aggregation in rows:
-            yield from aggregation.loads_of_row(self, part)
-        yield lambda: self.device.send(
+            yield from aggregation.loads_of_row(self, turn)
+        yield lambda: self.devices.send(
             (
-                {n: self.value(n, part) for n in piece.reads},
-                self._stored_gradients(piece.writes, part),
+                {n: self.value(n, turn) for n in piece.reads},
+                self._stored_gradients(piece.writes, turn),
             )
         )
         for aggregation in before:
             results = aggregation.step.results
-            yield functools.partial(self._stored_gradients, results, part)
-            yield from aggregation.loads_of_adjoint(self, part)
+            yield functools.partial(self._stored_gradients, results, turn)
+            yield from aggregation.loads_of_adjoint(self, turn)
             if aggregation.order == "columns":
-                yield from aggregation.loads_of_column(self, part)
+                yield from aggregation.loads_of_column(self, turn)
 
-    def _stored_gradients(self, numbers: Iterable[int], part: int) -> Values:
-        """Gradients so far, which are forgotten."""
+    def _stored_gradients(self, numbers: Iterable[int], turn: int) -> Values:
+        """Gradients so far, which are forgotten; 0 for parts that no other reads a row of."""
         found = {}
         for number in numbers:
-            key = (GRADIENT, number)
-            if self._store.has(key, part):
-                found[number] = self._store.get(key, part)
-                self._store.drop(key, part)
+            if (number, turn) not in self._given:
+                continue
+            self._given.remove((number, turn))
+            key, like = (GRADIENT, number), self._function.staged.program.types[number]
+            found[number] = Waiting(
+                tuple(
+                    self._store.get(key, part) if self._store.has(key, part) else nothing(like)
+                    for part in self._host.of_turn(turn)
+                )
+            )
+            self._drop(key, turn)
         return found
 
     def _backward_part(
@@ -314,11 +351,11 @@ class Run:
         rows: list[AggregationOverParts],
         of_sums: list[tuple[int, Any]],
         before: list[AggregationOverParts],
-        part: int,
+        turn: int,
         feed: Feed,
     ) -> None:
         piece = self._stages[level].own
-        of_senders = [pair for each in rows for pair in each.pull_row(self, part, feed)]
+        of_senders = [pair for each in rows for pair in each.pull_row(self, turn, feed)]
         values, gradients = feed.take()
         of_results: Values = {}
         results = {n for aggregation in before for n in aggregation.step.results}
@@ -327,7 +364,7 @@ class Run:
             if number in results:
                 of_results[number] = self._sum(of_results.get(number), gradient)
             else:
-                self.add(number, part, gradient)
+                self.add(number, turn, gradient)
 
         for number, gradient in (*of_sums, *of_senders):
             if number in piece.writes:
@@ -337,14 +374,14 @@ class Run:
         gradients = {n: g for n, g in gradients.items() if n in self._active}
         if gradients:
             program = self._function.backward_programs[piece]
-            found = self.device.call(program, [values[n] for n in piece.reads], gradients)
+            found = self.devices.call(program, [values[n] for n in piece.reads], gradients)
             self._await(found)
             for number, gradient in found.items():
                 add(number, gradient)
         for aggregation in before:
             for number, gradient in feed.take().items():
                 add(number, gradient)
-            aggregation.adjoint(self, part, feed, self._of_results(aggregation, of_results))
+            aggregation.adjoint(self, turn, feed, self._of_results(aggregation, of_results))
 
     def _of_results(self, aggregation: AggregationOverParts, found: Values) -> list[Any]:
         types = self._function.staged.program.types
@@ -356,13 +393,21 @@ class Run:
         if gradients:
             values = [self._shared[number] for number in piece.reads]
             program = self._function.backward_programs[piece]
-            found = self.device.call(program, values, gradients)
+            found = self.devices.call(program, values, gradients)
             for number, gradient in found.items():
                 self.add_shared(number, gradient)
 
 
-def _zeros(shape: tuple[int, ...], dtype: Any) -> jax.Array:
+def _zeros(*, shape: tuple[int, ...], dtype: Any) -> jax.Array:
     return jnp.zeros(shape, dtype)
+
+
+def _plus(one: jax.Array, other: jax.Array) -> jax.Array:
+    return one + other
+
+
+def _summed_over_devices(tree: Pytree) -> Pytree:
+    return jax.tree.map(Summed, tree)
 
 
 def _summed(stage: Stage) -> list[int]:

@@ -13,11 +13,13 @@ from jaxgraph.ops.core.messages import is_floating
 from jaxgraph.parallel.spmd import spmd
 from jaxgraph.parallel.streaming.aggregation import AggregationOverParts, Folded
 from jaxgraph.parallel.streaming.cutting import Piece, staged
-from jaxgraph.parallel.streaming.device import Device, Executables, types_of
+from jaxgraph.parallel.streaming.devices import Devices
 from jaxgraph.parallel.streaming.execution import Run, Values
 from jaxgraph.parallel.streaming.flat_program import Step, flattened
 from jaxgraph.parallel.streaming.graph import StreamedGraph
+from jaxgraph.parallel.streaming.programs import Executables, types_of
 from jaxgraph.parallel.streaming.rehearsal import Needs, Rehearsal
+from jaxgraph.parallel.streaming.turns import Summed
 
 __all__ = ["StreamedFunction"]
 
@@ -70,19 +72,18 @@ class StreamedFunction:
         self.staged = staged(program, self.graph_leaves, self.wanted)
         self.constants: Values = program.constants
         self._types = types_of(tuple(shared))
-        self._device = graph.mesh.devices.flat[0]
-        self.executables = Executables(self._device)
+        self.executables = Executables(graph.mesh, graph.axis)
         self._own_programs: dict[Any, Any] = {}
 
     def __call__(self, *shared: Pytree) -> Pytree:
-        """The function's results; those with rows are [parts, rows, ...] on the host."""
-        with Run(self, shared, self._new_device(), keep=False) as run:
+        """The function's results; those with rows are [own parts, rows, ...] on the host."""
+        with Run(self, shared, self._new_devices(), keep=False) as run:
             run.forward()
             return self._structure.unflatten(run.outputs())
 
     def value_and_grad(self, *shared: Pytree) -> tuple[Pytree, Pytree]:
         """The results, and the gradient of the first output, a scalar, for the first argument."""
-        with Run(self, shared, self._new_device(), keep=True) as run:
+        with Run(self, shared, self._new_devices(), keep=True) as run:
             run.forward()
             outputs = run.outputs()
             found = dict(zip(self.wanted, run.backward(), strict=True))
@@ -102,18 +103,19 @@ class StreamedFunction:
     @functools.cached_property
     def least_needs(self) -> Needs:
         """`needs` without the temporary memory of programs; compiles nothing."""
-        return self._rehearsed(Executables(self._device, compile=False))
+        uncompiled = Executables(self.graph.mesh, self.graph.axis, compile=False)
+        return self._rehearsed(uncompiled)
 
     def _rehearsed(self, executables: Executables) -> Needs:
-        device, keep = Rehearsal(self.graph.parts, executables), bool(self.wanted)
-        with Run(self, self._types, device, keep=keep) as run:
+        devices, keep = Rehearsal(self.graph.parts, executables), bool(self.wanted)
+        with Run(self, self._types, devices, keep=keep) as run:
             run.forward()
             if keep:
                 run.backward()
-        return device.needs
+        return devices.needs
 
-    def _new_device(self) -> Device:
-        return Device(self.graph.parts, self.executables)
+    def _new_devices(self) -> Devices:
+        return Devices(self.graph.parts, self.executables)
 
     @functools.cached_property
     def aggregations(self) -> dict[Step, AggregationOverParts]:
@@ -142,7 +144,7 @@ class StreamedFunction:
             yield from (stage.shared, stage.own)
 
     def _shared(self, piece: Piece) -> Any:
-        return jax.jit(lambda values: piece.run(values, self.constants))
+        return lambda values: piece.run(values, self.constants)
 
     def own_program(self, level: int, keep: bool, returned: tuple[int, ...]) -> Any:
         """`(folded, {read: value}) -> ({number: value}, [residuals])`, of a stage.
@@ -170,7 +172,7 @@ class StreamedFunction:
             env |= dict(zip(piece.writes, written, strict=True))
             return {n: env[n] for n in returned}, residuals
 
-        return jax.jit(run)
+        return run
 
     def _backward(self, piece: Piece) -> Any:
         reads = [n for n in piece.reads if n in self.staged.active]
@@ -185,9 +187,11 @@ class StreamedFunction:
                 return {n: found[n] for n in gradients}
 
             _, pull = jax.vjp(of_active, [env[n] for n in reads])
-            return dict(zip(reads, pull(gradients)[0], strict=True))
+            found = zip(reads, pull(gradients)[0], strict=True)
+            own = self.staged.own
+            return {n: gradient if n in own else Summed(gradient) for n, gradient in found}
 
-        return jax.jit(run)
+        return run
 
 
 def _traced(
@@ -196,7 +200,7 @@ def _traced(
     """The jaxpr of a function of a part, closed, and the types of its results."""
     trace = jax.make_jaxpr(lambda part, *shared: function(part, *shared), return_shape=True)
     try:
-        return trace(graph.parts.like, *shared)
+        return trace(graph.parts.like, *types_of(shared))
     except NotImplementedError as error:
         if "streamed_" not in str(error):
             raise

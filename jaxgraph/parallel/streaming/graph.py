@@ -8,7 +8,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,16 +17,15 @@ from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from jaxgraph.layout.placed import placed_part, placed_shapes
 from jaxgraph.layout.shard_tables import PartSource
-from jaxgraph.ops.core.choice import usable_implementation
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, place
+from jaxgraph.parallel.streaming.exchange import Exchange, Listed
 from jaxgraph.parallel.streaming.part import StreamedPart
 from jaxgraph.parallel.streaming.store import FileStore, MemoryStore, Store
 from pallas_kernels.pytrees import pytree
 
 __all__ = [
     "HostParts",
-    "Listed",
     "Moved",
     "PartOnDevice",
     "Pipeline",
@@ -55,22 +54,6 @@ class Pipeline:
     in_flight: int = 2
     ahead: int = 2
     order: str | None = None
-
-
-class Listed(NamedTuple):
-    """Rows that a part exchanges, on the host.
-
-    Attributes:
-      rows: int32, of all steps.
-      ptr: int32 [steps + 1], where each step's rows start.
-    """
-
-    rows: np.ndarray
-    ptr: np.ndarray
-
-    def of_step(self, step: int) -> np.ndarray:
-        """The rows of a step, from 1."""
-        return self.rows[self.ptr[step - 1] : self.ptr[step]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,16 +108,19 @@ class HostParts:
     Attributes:
       store: their arrays, by the number of the leaf.
       like: a part of shapes.
-      send, reach: for each part, the rows that others aggregate, and those that have edges from
-        others; empty where there is one part.
+      senders, receivers: the rows that others aggregate, and those that have edges from others.
+      devices: how many parts are on devices at one time: those of a *turn*.
+      local: the numbers of those of them whose devices are of this process.
       pipeline: the overlap of transfers and work.
       moved: counts bytes.
     """
 
     store: Store
     like: StreamedPart
-    send: tuple[Listed, ...]
-    reach: tuple[Listed, ...]
+    senders: Exchange
+    receivers: Exchange
+    devices: int
+    local: tuple[int, ...]
     pipeline: Pipeline = Pipeline()
     moved: Moved = dataclasses.field(default_factory=Moved)
     _cache: OrderedDict[Any, Any] = dataclasses.field(default_factory=OrderedDict)
@@ -145,16 +131,26 @@ class HostParts:
         leaves, structure = jax.tree.flatten(self.like)
         return Outline(tuple((leaf.shape, leaf.dtype) for leaf in leaves), structure)
 
+    @property
+    def turns(self) -> range:
+        """The turns: turn t has the parts t D ... (t + 1) D - 1 of D devices."""
+        return range(self.like.num_parts // self.devices)
+
+    def of_turn(self, turn: int) -> list[int]:
+        """The parts of a turn whose devices are of this process."""
+        return [turn * self.devices + number for number in self.local]
+
     def leaf(self, number: int, index: int) -> np.ndarray:
         """One array of a part."""
         return self.store.get(number, index)
 
     def nodes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Ids of all nodes, int64 [nodes], and where they are among the rows of all parts."""
+        """Ids of this process's nodes, int64 [nodes], and where they are among its parts' rows."""
         structure, places = jax.tree.structure(self.like), range(len(jax.tree.leaves(self.like)))
         numbered = structure.unflatten(places)
+        parts = [part for turn in self.turns for part in self.of_turn(turn)]
         found = [
-            np.stack([self.leaf(number, part) for part in range(self.like.num_parts)]).reshape(-1)
+            np.stack([self.leaf(number, part) for part in parts]).reshape(-1)
             for number in (numbered.node_ids, numbered.node_mask)
         ]
         (rows,) = np.nonzero(found[1])
@@ -194,14 +190,14 @@ class StreamedGraph(ShardedGraph):
     def on_devices(self) -> ShardedGraph:
         """Shapes of the graph in mode "sar", with a device for each part, for tracing."""
         shards, parts = self.shards, self.num_parts
-        types = (AxisType.Auto,)
-        mesh: Any = AbstractMesh((parts,), (str(self.axis),), axis_types=types)
+        axis = self.mesh.axis_names[-1]
+        mesh: Any = AbstractMesh((parts,), (axis,), axis_types=(AxisType.Auto,))
         chosen = shards.implementation
         arrays = {
             name: jax.ShapeDtypeStruct((parts, *shape), dtype)
             for name, (shape, dtype) in placed_shapes(shards.manifest, chosen).items()
         }
-        of_devices = assemble(arrays, shards.manifest, self.axis, False, chosen, 1)
+        of_devices = assemble(arrays, shards.manifest, axis, False, chosen, 1)
         return ShardedGraph(of_devices, mesh, self.counts)
 
 
@@ -231,7 +227,8 @@ def streamed_graph(
 
     Args:
       source: of parts in mode "sar".
-      mesh: the device that they visit.
+      mesh: the devices that they visit, one part on each; it may span processes, each of which
+        holds the parts that visit its own devices.
       folder: where the parts wait, and all that is computed for them; None: in memory.
       implementation, node_dtype: as for `jaxgraph.parallel.shard`.
       pipeline: the overlap of transfers and work.
@@ -240,7 +237,7 @@ def streamed_graph(
       The graph.
 
     Raises:
-      ValueError: the mesh has several devices, or the source is of another mode.
+      ValueError: the devices do not divide the parts, or the source is of another mode.
       OSError: the folder has no room for the parts.
     """
     store = MemoryStore() if folder is None else FileStore(folder)
@@ -266,43 +263,72 @@ def _made(
     node_dtype: Any = None,
     pipeline: Pipeline | None = None,
 ) -> StreamedGraph:
-    _check(source, mesh)
+    _check(source)
     started = time.perf_counter()
     options: dict[str, Any] = {"implementation": implementation, "node_dtype": node_dtype}
     abstract = place(AbstractSource(source.manifest), mesh, "sar", **options)
-    manifest, axis = abstract.shards.manifest, abstract.axis
-    chosen = usable_implementation(implementation, mesh.devices.flat[0])
+    manifest = abstract.shards.manifest
+    devices, local = mesh.size, _local_devices(mesh, everywhere=store is None)
     assert source.manifest.counts is not None
     count: Any = np.int32(source.manifest.counts.num_nodes)
-    shapes, like, listed = placed_shapes(manifest, chosen), None, {"send": [], "reach": []}
-    for index in range(manifest.num_parts):
-        arrays = placed_part(source, manifest, index, chosen)
-        arrays = {name: arrays[name].reshape(shapes[name][0]) for name in shapes}
-        shard = assemble(arrays, manifest, axis, False, chosen, 1)
-        values = {f.name: getattr(shard, f.name) for f in dataclasses.fields(shard)}
-        part = StreamedPart(**values, graph_nodes=count)
+    own = [p for p in range(manifest.num_parts) if p % devices in local]
+    like, listed = None, {"send": {}, "receive": {}}
+    for index in own:
+        part = _part(source, abstract, index, count)
         if store is not None:
             for number, leaf in enumerate(jax.tree.leaves(part)):
                 store.put(number, index, np.asarray(leaf))
         like = jax.tree.map(_shape, part)
-        for name, tables in listed.items():
-            table = getattr(part, name)
+        for name, table in (("send", part.send), ("receive", part.reach)):
             if table is not None:
-                tables.append(Listed(np.array(table.rows), np.array(table.ptr)))
+                listed[name][index] = Listed(np.array(table.rows), np.array(table.ptr))
     assert like is not None
-    tables = {name: tuple(found) for name, found in listed.items()}
-    held = MemoryStore() if store is None else store
-    host = HostParts(held, like, tables["send"], tables["reach"], pipeline or Pipeline())
+    senders, receivers = (
+        Exchange(_of_all(listed[name], own), sign, devices, manifest.node_rows, most)
+        for name, sign, most in (
+            ("send", 1, manifest.halo_rows),
+            ("receive", -1, manifest.reach_rows),
+        )
+    )
+    held, pipeline = MemoryStore() if store is None else store, pipeline or Pipeline()
+    host = HostParts(held, like, senders, receivers, devices, local, pipeline)
     seconds = time.perf_counter() - started
     return StreamedGraph(abstract.shards, mesh, abstract.counts, seconds, host)
 
 
-def _check(source: PartSource, mesh: Mesh) -> None:
-    if mesh.size != 1:
-        raise ValueError(
-            f"mode='stream' runs on one device, and the mesh has {mesh.size}; make it with "
-            "jaxgraph.parallel.make_mesh(1), or shard the graph in mode 'sar'"
-        )
+def _part(source: PartSource, abstract: ShardedGraph, index: int, count: Any) -> StreamedPart:
+    """One part, with its arrays."""
+    manifest, mesh = abstract.shards.manifest, abstract.mesh
+    chosen = abstract.shards.implementation
+    arrays = placed_part(source, manifest, index, chosen)
+    shapes = placed_shapes(manifest, chosen)
+    arrays = {name: arrays[name].reshape(shapes[name][0]) for name in shapes}
+    shard = assemble(arrays, manifest, mesh.axis_names[-1], False, chosen, 1)
+    values = {f.name: getattr(shard, f.name) for f in dataclasses.fields(shard)}
+    return StreamedPart(**values, graph_nodes=count)
+
+
+def _of_all(listed: dict[int, Listed], own: list[int]) -> tuple[Listed, ...]:
+    """The rows of all parts, in order, of which a process has those of its own."""
+    if jax.process_count() > 1 and listed:
+        from jax.experimental import multihost_utils
+
+        arrays = (np.array(own), *map(np.stack, zip(*listed.values(), strict=True)))
+        own, rows, ptr = multihost_utils.process_allgather(arrays, tiled=True)
+        listed = {
+            int(part): Listed(*of_part) for part, *of_part in zip(own, rows, ptr, strict=True)
+        }
+    return tuple(listed[part] for part in sorted(listed))
+
+
+def _local_devices(mesh: Mesh, *, everywhere: bool) -> tuple[int, ...]:
+    """The numbers of the devices of this process, or all."""
+    mine = jax.process_index()
+    devices = enumerate(mesh.devices.flat)
+    return tuple(at for at, each in devices if everywhere or each.process_index == mine)
+
+
+def _check(source: PartSource) -> None:
     if source.manifest.mode != "sar" or source.manifest.columns is not None:
         made_for = "p3" if source.manifest.columns is not None else source.manifest.mode
         raise ValueError(

@@ -14,8 +14,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxgraph.parallel.streaming.device import Device, Executables, type_of, types_of
+from jaxgraph.parallel.streaming.devices import Devices
 from jaxgraph.parallel.streaming.graph import HostParts, Moved
+from jaxgraph.parallel.streaming.programs import Executables, type_of
+from jaxgraph.parallel.streaming.turns import Spread, Waiting, is_spread, map_arrays, spread_type
 
 __all__ = ["Needs", "Rehearsal", "total_bytes"]
 
@@ -27,10 +29,10 @@ class Needs:
     """The bytes that a run needs and moves.
 
     Attributes:
-      device: the most that is on the device at one time.
+      device: the most that is on each device at one time.
       host: the most that waits on the host, in memory or in files, beside the parts.
-      sent: from the host to the device.
-      returned: from the device to the host.
+      sent: from the host to the devices.
+      returned: from the devices to the host.
     """
 
     device: int
@@ -60,12 +62,17 @@ class _Count:
 
 
 class _OnDevice:
-    """The type of an array on the device, which is counted as long as anything refers to it."""
+    """The type of an array on the devices, which is counted as long as anything refers to it.
 
-    def __init__(self, like: Any, count: _Count) -> None:
+    Args:
+      like: the type.
+      count: the bytes of each device.
+      devices: over how many of them it is split.
+    """
+
+    def __init__(self, like: Any, count: _Count, devices: int = 1) -> None:
         self.shape, self.dtype = tuple(like.shape), like.dtype
-        self.nbytes = _size(self)
-        self._count, self._held = count, self.nbytes
+        self._count, self._held = count, _size(self) // devices
         count.add(self._held)
 
     def donate(self) -> None:
@@ -139,8 +146,8 @@ class _Feed:
         self._waiting.clear()
 
 
-class Rehearsal(Device):
-    """A device that computes types, in place of `Device`.
+class Rehearsal(Devices):
+    """Devices that compute types, in place of `Devices`.
 
     Args:
       host: the parts of the graph; their arrays are not read.
@@ -159,56 +166,68 @@ class Rehearsal(Device):
         """The bytes of the run so far."""
         return Needs(self._count.most, self.store.count.most, self.moved.sent, self.moved.returned)
 
-    def hold(self, tree: Pytree) -> Pytree:
-        """See `Device.hold`."""
-        return jax.tree.map(lambda leaf: _OnDevice(leaf, self._count), tree)
+    def _shared(self, leaf: Any) -> _OnDevice:
+        return leaf if isinstance(leaf, _OnDevice) else _OnDevice(leaf, self._count)
 
-    def leaf(self, number: int, part: int) -> Any:
-        """See `Device.leaf`."""
-        return self._leaves[number]
+    def _counted(self, like: Spread) -> Spread:
+        return Spread(_OnDevice(like.array, self._count, self.host.devices), like.is_number)
+
+    def hold(self, tree: Pytree) -> Pytree:
+        """See `Devices.hold`."""
+        return jax.tree.map(self._shared, tree)
+
+    def leaf(self, number: int, turn: int) -> Waiting:
+        """See `Devices.leaf`."""
+        return Waiting((self._leaves[number],) * len(self.host.local))
 
     def send(self, tree: Pytree) -> Pytree:
-        """See `Device.send`."""
+        """See `Devices.send`."""
 
-        def one(leaf: Any) -> _OnDevice:
-            if isinstance(leaf, _OnDevice):
-                return leaf
-            self.moved.sent += _size(leaf)
-            return _OnDevice(leaf, self._count)
+        def one(leaf: Any) -> Any:
+            if isinstance(leaf, Waiting):
+                self.moved.sent += sum(map(_size, leaf.arrays))
+                return self._counted(spread_type(leaf.arrays[0], self.host.devices))
+            if isinstance(leaf, np.ndarray):
+                self.moved.sent += leaf.nbytes
+            return self._shared(leaf)
 
         return jax.tree.map(one, tree)
 
-    def call(self, program: Any, *arguments: Any) -> Any:
-        """See `Device.call`."""
-        found = self.executables.of(program, arguments)
+    def call(
+        self, program: Callable[..., Any], *arguments: Any, donates: bool = False, **options: Any
+    ) -> Any:
+        """See `Devices.call`."""
+        found = self.executables.of(program, arguments, donates, tuple(options.items()))
         for leaf, donated in zip(jax.tree.leaves(arguments), found.donated, strict=True):
             if donated and isinstance(leaf, _OnDevice):
                 leaf.donate()
-        results = jax.tree.map(lambda leaf: _OnDevice(leaf, self._count), found.outputs)
+        results = map_arrays(
+            lambda leaf: self._counted(leaf) if is_spread(leaf) else self._shared(leaf),
+            found.outputs,
+        )
         self._count.most = max(self._count.most, self._count.now + found.temporary)
         return results
 
-    def apply(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """See `Device.apply`."""
-        results = jax.eval_shape(function, *types_of(arguments))
-        return jax.tree.map(lambda leaf: _OnDevice(leaf, self._count), results)
-
-    def bring(self, value: Any, write: Callable[[Any], None]) -> None:
-        """See `Device.bring`."""
-        self.moved.returned += value.nbytes
+    def bring(self, value: Spread, write: Callable[[int, Any], None]) -> None:
+        """See `Devices.bring`."""
+        rows, *columns = value.array.shape or (1,)
+        shape = () if value.is_number else (rows // self.host.devices, *columns)
+        like = jax.ShapeDtypeStruct(shape, value.dtype)
+        self.moved.returned += _size(like) * len(self.host.local)
         self._behind.append(value)
-        write(type_of(value))
+        for number in self.host.local:
+            write(number, like)
 
     def feed(self, loads: Iterable[Callable[[], Any]]) -> Any:
-        """See `Device.feed`."""
+        """See `Devices.feed`."""
         return _Feed(loads, self.host.pipeline.ahead)
 
     def finish(self) -> None:
-        """See `Device.finish`."""
+        """See `Devices.finish`."""
         self._behind.clear()
 
     def close(self) -> None:
-        """See `Device.close`."""
+        """See `Devices.close`."""
         self._behind.clear()
 
 

@@ -46,16 +46,20 @@ MODELS: dict[str, Any] = {
 LARGE = stochastic_block_model(4000, num_features=NUM_FEATURES, num_classes=NUM_CLASSES, seed=0)
 
 
-def streamed(parts: int, graph: jg.Graph | None = None, **options: Any) -> StreamedGraph:
+def streamed(
+    parts: int, graph: jg.Graph | None = None, devices: int = 1, **options: Any
+) -> StreamedGraph:
     graph = crooked_graph() if graph is None else graph
     source = tabulate(graph, partition(graph, parts, method="hash", seed=0), "sar")
-    return streamed_graph(source, make_mesh(1), **options)
+    return streamed_graph(source, make_mesh(devices), **options)
 
 
+@pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("order", ["rows", "columns"])
 @pytest.mark.parametrize("model", MODELS)
-def test_bytes_and_programs_are_those_of_the_run(model: str, order: str) -> None:
-    graph, made = streamed(3, pipeline=Pipeline(order=order)), MODELS[model]()
+def test_bytes_and_programs_are_those_of_the_run(model: str, order: str, devices: int) -> None:
+    graph = streamed(4, devices=devices, pipeline=Pipeline(order=order))
+    made = MODELS[model]()
     history = train.fit(made, graph, optax.adam(1e-2), epochs=1)
     moved, needs = graph.parts.moved, history.needs
     assert needs is not None

@@ -24,10 +24,10 @@ from tests.tolerance import relative_error
 from tests.training import HIDDEN, crooked_graph
 
 
-def streamed(parts: int = 3, **options: Any) -> StreamedGraph:
+def streamed(parts: int = 3, devices: int = 1, **options: Any) -> StreamedGraph:
     graph = crooked_graph()
     source = tabulate(graph, partition(graph, parts, method="hash", seed=0), "sar")
-    return streamed_graph(source, make_mesh(1), **options)
+    return streamed_graph(source, make_mesh(devices), **options)
 
 
 def test_between_two_layers_one_array_waits_on_the_host() -> None:
@@ -47,27 +47,31 @@ def test_between_two_layers_one_array_waits_on_the_host() -> None:
     assert [len(stage.own.writes) for stage in stages[:3]] == [1, 1, 1]
 
 
+@pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("heads", [0, 2])
-def test_both_orders_of_the_backward(heads: int) -> None:
+def test_both_orders_of_the_backward(heads: int, devices: int) -> None:
     sizes = (NUM_FEATURES, HIDDEN, NUM_CLASSES)
     model: Any = jg.nn.GCN(*sizes, rngs=nnx.Rngs(0))
     if heads:
         model = jg.nn.GAT(*sizes, num_heads=heads, rngs=nnx.Rngs(0))
     _, expected = train.loss_and_grad(model, shard(crooked_graph(), None, make_mesh(1)))
     for order in ("rows", "columns"):
-        _, found = train.loss_and_grad(model, streamed(pipeline=Pipeline(order=order)))
+        graph = streamed(4, devices, pipeline=Pipeline(order=order))
+        _, found = train.loss_and_grad(model, graph)
         for one, two in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
             assert relative_error(one, two) < 2e-5
 
 
+@pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("order", ["rows", "columns"])
-def test_both_orders_of_rows_that_all_parts_share(order: str) -> None:
+def test_both_orders_of_rows_that_all_parts_share(order: str, devices: int) -> None:
     def run(part: Any, row: jax.Array) -> jax.Array:
         same = jnp.broadcast_to(row, (part.num_rows, NUM_FEATURES))
         y = propagate(part, lambda s, r, e: jnp.tanh(s * r), same, part.nodes * row)
         return part.sum(jnp.sum(part.mask_rows(y) ** 2))
 
-    row, graph = jnp.linspace(0.5, 1.5, NUM_FEATURES), streamed(pipeline=Pipeline(order=order))
+    row = jnp.linspace(0.5, 1.5, NUM_FEATURES)
+    graph = streamed(4, devices, pipeline=Pipeline(order=order))
     total, gradient = StreamedFunction(run, graph, (row,), differentiated=True).value_and_grad(row)
     whole = shard(crooked_graph(), None, make_mesh(1))
     one = jg.parallel.spmd(lambda row, part: run(part, row))
@@ -160,8 +164,8 @@ def test_what_streamed_graphs_refuse(tmp_path: Any) -> None:
     graph = crooked_graph()
     parts = partition(graph, 2, method="hash", seed=0)
     one = make_mesh(1)
-    with pytest.raises(ValueError, match="runs on one device, and the mesh has 2"):
-        shard(graph, parts, make_mesh(2), mode="stream")
+    with pytest.raises(ValueError, match=r"has 2 part\(s\) and the mesh 3 device\(s\)"):
+        shard(graph, parts, make_mesh(3), mode="stream")
     with pytest.raises(ValueError, match="prefetch=True: not for mode='stream'"):
         shard(graph, parts, one, mode="stream", prefetch=True)
     with pytest.raises(ValueError, match="folder: for mode='stream' only"):

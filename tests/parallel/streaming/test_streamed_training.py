@@ -33,13 +33,19 @@ from tests.training import (
 )
 
 TOLERANCE = 2e-5
+FURTHER_DEVICES = [
+    pytest.param(parts, devices, marks=pytest.mark.full)
+    for parts, devices in ((1, 1), (2, 1), (7, 1), (4, 4), (6, 3))
+]
 FURTHER = [pytest.param(parts, marks=pytest.mark.full) for parts in (1, 2, 7)]
 
 
-def streamed(parts: int, folder: Path | None = None, **options: Any) -> ShardedGraph:
+def streamed(
+    parts: int, folder: Path | None = None, devices: int = 1, **options: Any
+) -> ShardedGraph:
     graph = crooked_graph(**{k: options.pop(k) for k in ("edge_weight", "edges") if k in options})
     chosen = partition(graph, parts, method="hash", seed=0)
-    return shard(graph, chosen, make_mesh(1), mode="stream", folder=folder, **options)
+    return shard(graph, chosen, make_mesh(devices), mode="stream", folder=folder, **options)
 
 
 def small_models() -> dict[str, Any]:
@@ -106,11 +112,11 @@ def check_model(made: Any, sharded: ShardedGraph, whole: ShardedGraph) -> None:
 
 
 @pytest.mark.parametrize("model", small_models())
-@pytest.mark.parametrize("parts", [4, *FURTHER])
-def test_models_equal_one_device(model: str, parts: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("parts", "devices"), [(4, 1), (4, 2), *FURTHER_DEVICES])
+def test_models_equal_one_device(model: str, parts: int, devices: int, tmp_path: Path) -> None:
     whole = shard(crooked_graph(), None, make_mesh(1))
     made = small_models()[model](nnx.Rngs(0))
-    check_model(made, streamed(parts, tmp_path), whole)
+    check_model(made, streamed(parts, tmp_path, devices), whole)
     assert not list(tmp_path.iterdir())
 
 

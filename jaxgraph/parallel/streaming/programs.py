@@ -1,0 +1,201 @@
+"""Programs for the parts of a turn, traced and compiled once for the types of their arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from jaxgraph.parallel.streaming.flat_program import used_arguments
+from jaxgraph.parallel.streaming.turns import Spread, Summed, is_spread, map_arrays, spread_type
+
+__all__ = ["Executable", "Executables", "type_of", "types_of"]
+
+Pytree = Any
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Executable:
+    """A program for the types of its arguments.
+
+    Attributes:
+      run: the compiled program; None: it was not compiled.
+      outputs: the types of its results.
+      donated: for each leaf of its arguments, whether a result takes its memory.
+      temporary: bytes of a device that it takes beside arguments and results; 0 where it was not
+        compiled.
+    """
+
+    run: jax.stages.Compiled | None
+    outputs: Pytree
+    donated: tuple[bool, ...]
+    temporary: int
+
+
+class Executables:
+    """Programs, each traced and compiled once for the types of its arguments.
+
+    A program is a function of arrays, of one part or shared by all parts. It runs on all devices at
+    once. Where an argument is `Spread`, it sees the array of its device, and its results are
+    `Spread`, but for those that it returns in `Summed`. Without such an argument its results are
+    shared.
+
+    Args:
+      mesh: the devices, where programs run; they need not exist to compile for them.
+      axis: of the mesh.
+      compile: whether to compile.
+    """
+
+    def __init__(self, mesh: Mesh, axis: Any, *, compile: bool = True) -> None:
+        self.mesh, self.axis = mesh, axis
+        self.spread: Any = NamedSharding(mesh, PartitionSpec(axis))
+        self.shared: Any = NamedSharding(mesh, PartitionSpec())
+        if mesh.size == 1:
+            self.spread = self.shared = SingleDeviceSharding(mesh.devices.flat[0])
+        self._compile = compile
+        self._known: dict[Any, Executable] = {}
+
+    def of(
+        self,
+        program: Callable[..., Pytree],
+        arguments: tuple[Any, ...],
+        donates: bool = False,
+        options: tuple[tuple[str, Any], ...] = (),
+    ) -> Executable:
+        """The executable of a function.
+
+        Args:
+          program: the function.
+          arguments: its arguments, or their types.
+          donates: whether its results take the memory of the first argument.
+          options: its keyword arguments, which are no arrays.
+        """
+        leaves, structure = jax.tree.flatten(arguments)
+        types = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+        key = program, structure, types, donates, options
+        if key not in self._known:
+            run = functools.partial(program, **dict(options))
+            self._known[key] = self._made(run, types_of(arguments), donates)
+        return self._known[key]
+
+    def _made(self, program: Any, types: tuple[Any, ...], donates: bool) -> Executable:
+        donated_arguments = (0,) if donates else ()
+        if any(map(is_spread, jax.tree.leaves(types, is_leaf=is_spread))):
+            run = self._over_devices(program)
+            jitted = jax.jit(run, donate_argnums=donated_arguments)
+        else:
+            run = _of_shared(program)
+            jitted = jax.jit(run, donate_argnums=donated_arguments, out_shardings=self.shared)
+        traced = jitted.trace(*map_arrays(self._placed, types))
+        donated = tuple(bool(each.donated) for each in jax.tree.leaves(traced.args_info))
+        outputs = types_of(traced.out_info)
+        if not self._compile:
+            return Executable(None, outputs, donated, 0)
+        compiled = traced.lower().compile()
+        memory = compiled.memory_analysis()
+        return Executable(compiled, outputs, donated, memory.temp_size_in_bytes if memory else 0)
+
+    def _over_devices(self, program: Any) -> Any:
+        """The program on arrays of all devices."""
+        structures: list[Any] = []
+        numbers: list[bool] = []
+
+        def on_device(*arguments: Any) -> tuple[list[Any], list[Any]]:
+            found = program(*map_arrays(self._on_device, arguments))
+            results, structure = jax.tree.flatten(found, is_leaf=_is_summed)
+            structures[:] = [(structure, [_is_summed(each) for each in results])]
+            own = [jnp.asarray(each) for each in results if not _is_summed(each)]
+            numbers[:] = [not each.ndim for each in own]
+            if self.mesh.size > 1:
+                own = [each if each.ndim else each[None] for each in own]
+            return own, [self._summed(each.array) for each in results if _is_summed(each)]
+
+        def run(*arguments: Any) -> Pytree:
+            call, axis = on_device, PartitionSpec(self.axis)
+            if self.mesh.size > 1:
+                specs = map_arrays(
+                    lambda each: axis if is_spread(each) else PartitionSpec(), arguments
+                )
+                results = (axis, PartitionSpec())
+                call = jax.shard_map(
+                    on_device, mesh=self.mesh, in_specs=specs, out_specs=results, check_vma=False
+                )
+            own, summed = call(*arguments)
+            structure, is_summed = structures[0]
+            spread, summed = iter(map(Spread, own, numbers)), iter(summed)
+            return structure.unflatten(
+                [next(summed) if each else next(spread) for each in is_summed]
+            )
+
+        return run
+
+    def used(self, program: Callable[..., Pytree], types: tuple[Any, ...]) -> frozenset[int]:
+        """The leaves of the arguments that the results of a program depend on.
+
+        Args:
+          program: the function.
+          types: the types of the arguments on one device; all are traced as `Spread`.
+        """
+
+        spread = jax.tree.map(lambda leaf: spread_type(leaf, self.mesh.size), types)
+        closed = jax.make_jaxpr(self._over_devices(program))(*spread)
+        if self.mesh.size == 1:
+            return used_arguments(closed)
+        # What a program does may depend on the mesh around it.
+        (inner,) = (each for each in closed.eqns if each.primitive.name == "shard_map")
+        jaxpr = inner.params["jaxpr"]
+        jaxpr = jaxpr if isinstance(jaxpr, core.ClosedJaxpr) else core.ClosedJaxpr(jaxpr, ())
+        places = {variable: at for at, variable in enumerate(closed.jaxpr.invars)}
+        used = (inner.invars[at] for at in used_arguments(jaxpr))
+        return frozenset(places[variable] for variable in used if variable in places)
+
+    def _on_device(self, value: Any) -> Any:
+        """The value that a device sees."""
+        if not is_spread(value):
+            return value
+        return value.array[0] if value.is_number and self.mesh.size > 1 else value.array
+
+    def _summed(self, value: Any) -> Any:
+        return jax.lax.psum(value, self.axis) if self.mesh.size > 1 else value
+
+    def _placed(self, leaf: Any) -> Any:
+        if is_spread(leaf):
+            shape, dtype = leaf.array.shape, leaf.array.dtype
+            placed = jax.ShapeDtypeStruct(shape, dtype, sharding=self.spread)
+            return Spread(placed, leaf.is_number)
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=self.shared)
+
+    def compiled(self) -> tuple[jax.stages.Compiled, ...]:
+        """All programs that were compiled."""
+        return tuple(each.run for each in self._known.values() if each.run is not None)
+
+
+def _of_shared(program: Any) -> Any:
+    """The program on arrays that are the same on all devices."""
+
+    def run(*arguments: Any) -> Pytree:
+        found = program(*arguments)
+        plain = lambda each: each.array if _is_summed(each) else each  # noqa: E731
+        return jax.tree.map(plain, found, is_leaf=_is_summed)
+
+    return run
+
+
+def _is_summed(value: Any) -> bool:
+    return isinstance(value, Summed)
+
+
+def type_of(leaf: Any) -> jax.ShapeDtypeStruct:
+    """Shape and type of an array."""
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+
+def types_of(tree: Pytree) -> Pytree:
+    """Shapes and types of arrays."""
+    return jax.tree.map(type_of, tree)
