@@ -4,9 +4,10 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from benchmarks import stream, stream_limit
+from benchmarks import stream, stream_large, stream_limit
 
 
 @pytest.mark.full
@@ -36,3 +37,28 @@ def test_a_limit_that_the_system_enforces(tmp_path: Path, monkeypatch: pytest.Mo
     assert "RESOURCE_EXHAUSTED" in limited["error"]
     assert streamed["loss"] == pytest.approx(core["loss"], rel=1e-4)
     assert streamed["parts"] > 1 and streamed["needs"] <= 80_000_000 < core["needs"]
+
+
+def test_edges_of_a_large_graph_stay_in_communities(tmp_path: Path):
+    path, nodes = tmp_path / "edges.npy", 10_500
+    stream_large.make_edges(path, nodes, 100_000, np.random.default_rng(0))
+    edges = np.load(path)
+    assert edges.shape == (50_000, 2) and edges.min() == 0 and edges.max() < nodes
+    inside = np.equal(*(edges // stream_large.COMMUNITY).T).mean()
+    assert stream_large.INSIDE < inside < stream_large.INSIDE + 0.05
+
+
+@pytest.mark.full
+def test_a_graph_that_is_never_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = tmp_path / "figures.json"
+    options = ["--nodes", "3e4", "--edges", "3e5", "--parts", "4", "--limit", "60MB"]
+    options += ["--epochs", "3", "--folder", str(tmp_path), "--json", str(written)]
+    monkeypatch.setattr(sys, "argv", ["benchmarks/stream_large.py", *options])
+    stream_large.main()
+    (row,) = json.loads(written.read_text())["rows"]
+    assert 250_000 < row["edges"] <= 300_000 and row["cut_edges"] < 0.3 * row["edges"]
+    assert row["loss"][-1] < row["loss"][0]
+    assert 0 < row["data"] <= 60_000_000 < row["working_set"] <= row["disk"] + 10_000_000
+    assert row["rehearsed"] <= 60_000_000 and row["epoch_3_seconds"] > 0
+    assert row["disk_alone_sent_and_returned_seconds"] > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
