@@ -164,9 +164,9 @@ class AggregationOverParts:
             before = len(jax.tree.leaves(arguments[:at]))
             return frozenset(i - before for i in places if before <= i < before + count)
 
-        own: Any = (part, reducer, inputs)
-        state = jax.eval_shape(programs.first, *own)
-        outputs, kept = jax.eval_shape(programs.finish, *own, state)
+        own, shape = (part, reducer, inputs), jax.eval_shape
+        state = shape(programs.first, *own)
+        outputs, kept = shape(programs.finish, *own, state)
         forward = used(programs.first, *own) | used(programs.finish, *own, state)
         has_others = self.graph.num_parts > 1
         if has_others:
@@ -174,8 +174,8 @@ class AggregationOverParts:
         found = {"forward": forward}
         if self.wanted.some:
             winners = _winners(self._call.message, kept, outputs)
-            adjoint = jax.eval_shape(programs.adjoint, *own, outputs, winners, outputs)
-            grads = jax.eval_shape(programs.pull_own, *own, adjoint)
+            adjoint = shape(programs.adjoint, part, reducer, inputs, outputs, winners, outputs)
+            grads = shape(programs.pull_own, part, reducer, inputs, adjoint)
             found["adjoint"] = used(programs.adjoint, *own, outputs, winners, outputs)
             if winners is not kept:
                 found["adjoint"] |= frozenset(range(count))
@@ -200,12 +200,16 @@ class AggregationOverParts:
             (_waiting(move.steps, local), move.places and _waiting(move.places, local))
             for move in exchange.moves(other, turn)
         ]
+        buffers: list[np.ndarray] = []
         if other == turn:
-            numbers = Waiting(tuple(padded(each, room) for each in rows))
-            return _Visit(*run.devices.send((numbers, moves)), True, [])
-        packed = jax.tree.map(functools.partial(_packed, run, rows, room), values())
-        buffers = [array for each in jax.tree.leaves(packed) for array in each.arrays]
-        return _Visit(*run.devices.send((packed, moves)), False, buffers)
+            tables = Waiting(tuple(padded(each, room) for each in rows))
+        elif exchange.is_whole(other, turn):
+            tables = values()
+        else:
+            tables = jax.tree.map(functools.partial(_packed, run, rows, room), values())
+            buffers = [array for each in jax.tree.leaves(tables) for array in each.arrays]
+        tables, moves = run.devices.send((tables, moves))
+        return _Visit(tables, moves, other == turn, buffers)
 
     def _sent(self, run: Run, places: Pytree, turn: int, other: int) -> _Visit:
         """Rows of another turn whose messages a turn receives."""
@@ -383,7 +387,7 @@ class AggregationOverParts:
                 )
                 tables = handed if reads_on else tables
                 run.devices.packing.read_by(token.array, [] if hands_on else visit.buffers)
-            rows = exchange.tables(other, turn)
+            rows = exchange.answered(other, turn)
             self._add_rows(run, other, self._inputs.sender, rows, answers)
         self._add(run, turn, self._inputs.receiver, grads.receiver)
         self._add(run, turn, self._inputs.edge, grads.edge)
@@ -422,7 +426,7 @@ class AggregationOverParts:
                 )
                 run.devices.packing.read_by(token.array, [] if hands_on else visit.buffers)
             if self.wanted.receiver:
-                rows = exchange.tables(other, turn)
+                rows = exchange.answered(other, turn)
                 self._add_rows(run, other, self._inputs.receiver, rows, answers)
         self._add(run, turn, self._inputs.params, grads.params)
         found = self._floating(self._inputs.sender, grads.sender)
@@ -447,11 +451,11 @@ class AggregationOverParts:
             run.add(number, turn, self._cast(run, place, gradient))
 
     def _add_rows(
-        self, run: Run, turn: int, places: Pytree, rows: list[np.ndarray], answers: list[Any]
+        self, run: Run, turn: int, places: Pytree, rows: list[np.ndarray] | None, answers: list[Any]
     ) -> None:
-        """Adds the gradient of tables; `rows` of each part of a turn."""
+        """Adds the gradient of tables; `rows` of each part of a turn, None: all."""
         for place, number, gradient in self._floating(places, answers):
-            if number in self._own:
+            if rows is None or number in self._own:
                 run.add(number, turn, gradient, rows)
                 continue
             room = gradient.array.shape[0] // self.graph.mesh.size

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -59,6 +60,7 @@ class Exchange:
       devices: parts of a turn.
       node_rows: rows of a part.
       most: the most rows that a part needs of another.
+      whole_from: tables with this share of the rows of a part, or more, are all of its rows.
     """
 
     listed: tuple[Listed, ...]
@@ -66,6 +68,7 @@ class Exchange:
     devices: int
     node_rows: int
     most: int
+    whole_from: float = math.inf
 
     @property
     def turns(self) -> int:
@@ -81,22 +84,35 @@ class Exchange:
         """For each part of a turn, its rows that the parts of another turn need, each once."""
         return [self._table(of, turn) for of in self._parts(other)]
 
+    def is_whole(self, other: int, turn: int) -> bool:
+        """True where the tables of another turn are its arrays, as they wait."""
+        most = max(map(len, self.tables(other, turn)))
+        return other != turn and most >= self.whole_from * self.node_rows
+
+    def answered(self, other: int, turn: int) -> list[np.ndarray] | None:
+        """For each part of another turn, the rows of the gradient of its tables; None: all."""
+        whole = self.devices > 1 and self.is_whole(other, turn)
+        return None if whole else self.tables(other, turn)
+
     def table_room(self, other: int, turn: int) -> int:
         """Rows of the arrays of such tables."""
+        if self.is_whole(other, turn):
+            return self.node_rows
         most = min(self.devices * self.most, max(self.node_rows, self.most))
         return room_of(max(map(len, self.tables(other, turn))), most)
 
     def moves(self, other: int, turn: int) -> Iterator[Move]:
         """How the parts of a turn read the tables of another, which are handed on in between."""
-        parts, here = len(self.listed), self._parts(turn)
+        parts, here, whole = len(self.listed), self._parts(turn), self.is_whole(other, turn)
         for handed in range(int(other == turn), self.devices):
             there = [self._parts(other)[(at - handed) % self.devices] for at in range(self.devices)]
             pairs = list(zip(there, here, strict=True))
             steps = tuple(np.array(self.sign * (to - of) % parts, np.int32) for of, to in pairs)
-            yield Move(steps, self._places(pairs) if self.devices > 1 else None)
+            reads_all = self.devices == 1 and not whole
+            yield Move(steps, None if reads_all else self._places(pairs, whole=whole))
 
-    def _places(self, pairs: list[tuple[int, int]]) -> tuple[np.ndarray, ...]:
-        found = [self._places_of_all[pair] for pair in pairs]
+    def _places(self, pairs: list[tuple[int, int]], *, whole: bool) -> tuple[np.ndarray, ...]:
+        found = [self._rows(*pair) if whole else self._places_of_all[pair] for pair in pairs]
         room = room_of(max(map(len, found)), self.most)
         return tuple(padded(each, room) for each in found)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 import time
 from collections import OrderedDict
@@ -22,6 +23,7 @@ from jaxgraph.parallel.placement import AbstractSource, ShardedGraph, place
 from jaxgraph.parallel.streaming.exchange import Exchange, Listed
 from jaxgraph.parallel.streaming.part import StreamedPart
 from jaxgraph.parallel.streaming.store import FileStore, MemoryStore, Store
+from jaxgraph.parallel.streaming.transfer_time import share_of_whole
 from pallas_kernels.pytrees import pytree
 
 __all__ = [
@@ -49,11 +51,14 @@ class Pipeline:
       in_flight: programs that may be unfinished.
       ahead: loads that may wait.
       order: of the backward, "rows" or "columns"; None: the one that moves fewer bytes.
+      whole_from: parts of whose rows this share or more is needed are sent whole, not packed; None:
+        the share from which that takes less time, measured.
     """
 
     in_flight: int = 2
     ahead: int = 2
     order: str | None = None
+    whole_from: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,6 +274,11 @@ def _made(
     abstract = place(AbstractSource(source.manifest), mesh, "sar", **options)
     manifest = abstract.shards.manifest
     devices, local = mesh.size, _local_devices(mesh, everywhere=store is None)
+    pipeline, whole_from = pipeline or Pipeline(), math.inf
+    if pipeline.whole_from is not None:
+        whole_from = pipeline.whole_from
+    elif store is not None:
+        whole_from = share_of_whole(mesh)
     assert source.manifest.counts is not None
     count: Any = np.int32(source.manifest.counts.num_nodes)
     own = [p for p in range(manifest.num_parts) if p % devices in local]
@@ -284,13 +294,13 @@ def _made(
                 listed[name][index] = Listed(np.array(table.rows), np.array(table.ptr))
     assert like is not None
     senders, receivers = (
-        Exchange(_of_all(listed[name], own), sign, devices, manifest.node_rows, most)
+        Exchange(_of_all(listed[name], own), sign, devices, manifest.node_rows, most, whole_from)
         for name, sign, most in (
             ("send", 1, manifest.halo_rows),
             ("receive", -1, manifest.reach_rows),
         )
     )
-    held, pipeline = MemoryStore() if store is None else store, pipeline or Pipeline()
+    held = MemoryStore() if store is None else store
     host = HostParts(held, like, senders, receivers, devices, local, pipeline)
     seconds = time.perf_counter() - started
     return StreamedGraph(abstract.shards, mesh, abstract.counts, seconds, host)

@@ -18,6 +18,7 @@ from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.parallel import make_mesh, propagate, shard
 from jaxgraph.parallel.streaming.function import StreamedFunction
 from jaxgraph.parallel.streaming.graph import Pipeline, StreamedGraph, streamed_graph
+from jaxgraph.parallel.streaming.transfer_time import measured_share
 from jaxgraph.partition import partition
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
 from tests.tolerance import relative_error
@@ -47,37 +48,51 @@ def test_between_two_layers_one_array_waits_on_the_host() -> None:
     assert [len(stage.own.writes) for stage in stages[:3]] == [1, 1, 1]
 
 
-@pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.parametrize("heads", [0, 2])
-def test_both_orders_of_the_backward(heads: int, devices: int) -> None:
+@pytest.mark.parametrize(
+    ("heads", "devices", "whole_from"), [(0, 1, None), (2, 2, None), (2, 1, 0.0), (0, 2, 0.0)]
+)
+def test_both_orders_of_the_backward(heads: int, devices: int, whole_from: float | None) -> None:
     sizes = (NUM_FEATURES, HIDDEN, NUM_CLASSES)
     model: Any = jg.nn.GCN(*sizes, rngs=nnx.Rngs(0))
     if heads:
         model = jg.nn.GAT(*sizes, num_heads=heads, rngs=nnx.Rngs(0))
     _, expected = train.loss_and_grad(model, shard(crooked_graph(), None, make_mesh(1)))
     for order in ("rows", "columns"):
-        graph = streamed(4, devices, pipeline=Pipeline(order=order))
+        graph = streamed(4, devices, pipeline=Pipeline(order=order, whole_from=whole_from))
         _, found = train.loss_and_grad(model, graph)
         for one, two in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
             assert relative_error(one, two) < 2e-5
 
 
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize(("devices", "whole_from"), [(1, None), (2, None), (2, 0.0)])
 @pytest.mark.parametrize("order", ["rows", "columns"])
-def test_both_orders_of_rows_that_all_parts_share(order: str, devices: int) -> None:
+def test_both_orders_of_rows_that_all_parts_share(
+    order: str, devices: int, whole_from: float | None
+) -> None:
     def run(part: Any, row: jax.Array) -> jax.Array:
         same = jnp.broadcast_to(row, (part.num_rows, NUM_FEATURES))
         y = propagate(part, lambda s, r, e: jnp.tanh(s * r), same, part.nodes * row)
         return part.sum(jnp.sum(part.mask_rows(y) ** 2))
 
     row = jnp.linspace(0.5, 1.5, NUM_FEATURES)
-    graph = streamed(4, devices, pipeline=Pipeline(order=order))
+    graph = streamed(4, devices, pipeline=Pipeline(order=order, whole_from=whole_from))
     total, gradient = StreamedFunction(run, graph, (row,), differentiated=True).value_and_grad(row)
     whole = shard(crooked_graph(), None, make_mesh(1))
     one = jg.parallel.spmd(lambda row, part: run(part, row))
     expected, of_one = jax.value_and_grad(one)(row, whole)
     assert relative_error(total, expected) < 2e-5
     assert relative_error(gradient, of_one) < 2e-5
+
+
+def test_parts_are_sent_whole_where_most_of_their_rows_are_needed() -> None:
+    share = measured_share(jax.devices()[0])
+    assert 0 < share < 1
+    sent = []
+    for whole_from in (None, 0.0):
+        graph = streamed(4, pipeline=Pipeline(whole_from=whole_from))
+        train.predict(jg.nn.GCN(NUM_FEATURES, HIDDEN, NUM_CLASSES, rngs=nnx.Rngs(0)), graph)
+        sent.append(graph.parts.moved.sent)
+    assert sent[0] < sent[1]
 
 
 def test_effects_are_refused() -> None:
