@@ -1,6 +1,8 @@
 """Output of the command line: the progress bar, tables, and numbers formatted for people."""
 
+import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -13,6 +15,8 @@ __all__ = ["EpochBar", "EpochRecord", "StepBar", "byte_text", "second_text", "tw
 
 _BAR_NEEDS = 70
 """Columns of a terminal below which numbers replace the bar and the times."""
+_TICK = 1.0
+"""Seconds between two looks at how much of an epoch is done."""
 
 
 class EpochRecord(Protocol):
@@ -53,32 +57,69 @@ class EpochBar(_Bar):
     """A live bar of the epochs: loss, validation accuracy and time of the last one.
 
     In a file or a pipe it prints a line after every tenth of the epochs, and after an epoch that
-    ends more than half a minute after the last line.
+    ends more than half a minute after the last line, or within one.
 
     Use as a context manager and pass `update` to the training loop.
+
+    Args:
+        epochs: All epochs of the run.
+        console: Where it is shown.
+        share: How much of the present epoch is done, from 0 to 1; None: not known.
     """
 
-    def __init__(self, epochs: int, console: Console) -> None:
+    def __init__(
+        self, epochs: int, console: Console, share: Callable[[], float] | None = None
+    ) -> None:
         self._console, self._epochs, self._last_line = console, epochs, time.monotonic()
+        self._share, self._done, self._ended = share, 0, threading.Event()
+        self._ticking = threading.Thread(target=self._tick_on, daemon=True)
         self._wide = console.width >= _BAR_NEEDS
         self._progress = Progress(
             TextColumn("epoch"),
             MofNCompleteColumn(),
             *([BarColumn()] if self._wide else []),
             TextColumn("{task.fields[state]}"),
+            TextColumn("{task.fields[share]}"),
             *([TimeElapsedColumn()] if self._wide else []),
             console=console,
         )
-        self._task = self._progress.add_task("", total=epochs, state="compiling")
+        self._task = self._progress.add_task("", total=epochs, state="compiling", share="")
+
+    def __enter__(self) -> Self:
+        if self._share is not None:
+            self._ticking.start()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._ended.set()
+        if self._share is not None:
+            self._ticking.join()
+        super().__exit__(*error)
+
+    def _tick_on(self) -> None:
+        while not self._ended.wait(_TICK):
+            self.tick()
+
+    def tick(self) -> None:
+        """Shows how much of the present epoch is done."""
+        share = self._share() if self._share is not None else 0.0
+        if not share:
+            return
+        if self._console.is_terminal:
+            shown = f"{share:.0%} of the next"
+            self._progress.update(self._task, completed=self._done + share, share=shown)
+        elif self._seconds_since_line() > 30:
+            self._console.print(f"epoch {self._done + 1}/{self._epochs}  {share:.0%}")
+            self._last_line = time.monotonic()
 
     def update(self, record: EpochRecord) -> None:
         """Shows one epoch that has ended."""
-        done = record.epoch
+        done = self._done = record.epoch
         state = f"loss {record.loss:.4f}  val {record.val_accuracy:.2%}"
         if self._wide:
             state += f"  {second_text(record.seconds)}"
         if self._console.is_terminal:
-            self._progress.update(self._task, completed=done, state=state)
+            self._progress.update(self._task, completed=done, state=state, share="")
         elif done % max(self._epochs // 10, 1) == 0 or self._seconds_since_line() > 30:
             self._console.print(f"epoch {done}/{self._epochs}  {state}", highlight=False)
             self._last_line = time.monotonic()

@@ -507,7 +507,8 @@ def _fit(
         signals.epochs_begin()
 
     group.heartbeat.enter("compile")
-    with EpochBar(epochs, running.output) as bar, Telemetry(options, sharded) as telemetry:
+    share = sharded.parts.moved.share_of_epoch if sharded.is_streamed else None
+    with EpochBar(epochs, running.output, share) as bar, Telemetry(options, sharded) as telemetry:
 
         def end_epoch(record: EpochRecord) -> None:
             bar.update(record)

@@ -46,6 +46,8 @@ class StreamedEpoch:
     ) -> tuple[TrainState, Kept, Outcome]:
         """See `jaxgraph.train.epoch.EpochProgram.run`."""
         learner, (graph,) = self.learner, self.graphs
+        needs = self.needs(state, kept, key)
+        graph.parts.moved.begin_epoch(needs.sent + needs.returned)
         loss, sums, statistics, grads = self._gradients(state, key, epoch)
         state = _update(learner)(state, loss, statistics, grads)
         variables = (state.params, state.statistics)

@@ -1,4 +1,5 @@
 import io
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -61,3 +62,18 @@ def test_a_file_gets_a_line_at_every_tenth_of_the_epochs():
 def test_the_bar_shows_the_last_epoch():
     (*_, last) = (line for line in epochs_shown(2, 3, terminal=True) if "2/3" in line)
     assert "2/3" in last and "loss 0.4000" in last and "val 75.00%" in last and "12.5 ms" in last
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_long_epoch_shows_how_much_of_it_is_done(terminal: bool, monkeypatch: pytest.MonkeyPatch):
+    file, share = io.StringIO(), iter([0.0, 0.25, 0.5])
+    console = Console(file=file, width=120, force_terminal=terminal)
+    with EpochBar(3, console, lambda: next(share)) as bar:
+        bar.update(Record(1, 0.5, 0.5, 0.1))
+        bar.tick()
+        now = time.monotonic()
+        monkeypatch.setattr("time.monotonic", lambda: now + 60)
+        bar.tick()
+    text = file.getvalue()
+    assert ("25% of the next" if terminal else "epoch 2/3  25%") in text
+    assert "0%" not in text.replace("50.00%", "")

@@ -95,9 +95,12 @@ class Run:
         first = turn * self._host.devices
         self.devices.bring(value, lambda at, array: self._store.put(key, first + at, array))
 
-    def _drop(self, key: Any, turn: int) -> None:
-        for part in self._host.of_turn(turn):
-            self._store.drop(key, part)
+    def _drop(self, keys: Iterable[Any], turns: Iterable[int] | None = None) -> None:
+        """Drops what is stored by some keys, of the parts of some turns; None: of all."""
+        for key in keys:
+            for turn in self._turns if turns is None else turns:
+                for part in self._host.of_turn(turn):
+                    self._store.drop(key, part)
 
     def save(self, key: Any, turn: int, tree: Pytree) -> None:
         """Stores a pytree of the parts of a turn."""
@@ -114,9 +117,8 @@ class Run:
     def forget(self, key: Any) -> None:
         """Drops pytrees that were saved, of all parts."""
         if key in self._structures:
-            for index in range(self._structures.pop(key).num_leaves):
-                for turn in self._turns:
-                    self._drop((key, index), turn)
+            count = self._structures.pop(key).num_leaves
+            self._drop((key, index) for index in range(count))
 
     def add(
         self, number: int, turn: int, gradient: Any, rows: list[np.ndarray] | None = None
@@ -230,10 +232,20 @@ class Run:
     def _drop_after(self, level: int) -> None:
         """Forgets values that no later stage reads."""
         read_next = {n for step in self._stages[level].aggregations for n in step.reads}
-        for number, last in self._last_use.items():
-            if last <= level and number not in read_next:
-                for turn in self._turns:
-                    self._drop(number, turn)
+        ended = (number for number, last in self._last_use.items() if last <= level)
+        self._drop(number for number in ended if number not in read_next)
+
+    def _first_use(self) -> dict[int, int]:
+        """For each stored value, the first stage that reads it: the last one in the backward."""
+        found: dict[int, int] = {}
+        for level, stage in enumerate(self._stages):
+            steps = [each.step for each in self._function.before(level)]
+            reads = {number for step in steps for number in step.results}
+            reads |= {number for step in stage.aggregations for number in step.reads}
+            for number in reads | set(stage.own.reads):
+                if number in self._own and number not in self._function.graph_leaves:
+                    found.setdefault(number, level)
+        return found
 
     def outputs(self) -> list[Any]:
         """The function's results, flat."""
@@ -266,6 +278,7 @@ class Run:
         if isinstance(loss, int) and loss in self._active:
             self.add_shared(loss, self.devices.call(jnp.ones_like, self._shared[loss]))
         self._pulled: set[Step] = set()
+        first_use = self._first_use()
         for level in reversed(range(len(self._stages))):
             rows = [self._function.aggregations[s] for s in self._stages[level].aggregations]
             rows = [each for each in rows if each.step in self._pulled and each.order == "rows"]
@@ -281,6 +294,7 @@ class Run:
             for aggregation in self._function.before(level):
                 aggregation.forget(self, "residuals")
             self._backward_shared(self._stages[level].shared)
+            self._drop(number for number, first in first_use.items() if first == level)
         return [
             self._gradients[n] if n in self._gradients else self.zeros(self._shared[n])
             for n in self._function.wanted
@@ -342,7 +356,7 @@ class Run:
                     for part in self._host.of_turn(turn)
                 )
             )
-            self._drop(key, turn)
+            self._drop([key], [turn])
         return found
 
     def _backward_part(

@@ -104,6 +104,17 @@ class Moved:
 
     sent: int = 0
     returned: int = 0
+    _before: int = 0
+    _of_epoch: int = 0
+
+    def begin_epoch(self, size: int) -> None:
+        """Says that an epoch begins, and the bytes that it moves."""
+        self._before, self._of_epoch = self.sent + self.returned, size
+
+    def share_of_epoch(self) -> float:
+        """How much of the present epoch is done, from 0 to 1."""
+        moved = self.sent + self.returned - self._before
+        return min(moved / self._of_epoch, 1.0) if self._of_epoch else 0.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

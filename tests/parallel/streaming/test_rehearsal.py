@@ -64,6 +64,7 @@ def test_bytes_and_programs_are_those_of_the_run(model: str, order: str, devices
     moved, needs = graph.parts.moved, history.needs
     assert needs is not None
     assert (moved.sent, moved.returned) == (needs.sent, needs.returned)
+    assert moved.share_of_epoch() == 1.0
 
     graphdef, params = nnx.split(made)
 
