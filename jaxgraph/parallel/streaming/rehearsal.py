@@ -31,8 +31,8 @@ class Needs:
     Attributes:
       device: the most that is on each device at one time.
       host: the most that waits on the host, in memory or in files, beside the parts.
-      sent: from the host to the devices.
-      returned: from the devices to the host.
+      sent: from the host to the devices of this process.
+      returned: from these devices to the host.
     """
 
     device: int

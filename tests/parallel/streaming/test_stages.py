@@ -95,6 +95,23 @@ def test_parts_are_sent_whole_where_most_of_their_rows_are_needed() -> None:
     assert sent[0] < sent[1]
 
 
+def test_several_devices_run_the_kernels_of_one() -> None:
+    """A message's derivative, traced on a mesh, holds steps that place numbers there."""
+
+    def run(part: Any, row: jax.Array) -> jax.Array:
+        y = propagate(part, lambda s, r, e: jnp.tanh(s * r), part.nodes, part.nodes * row)
+        return part.sum(jnp.sum(part.mask_rows(y) ** 2))
+
+    loops = []
+    for devices in (1, 2):
+        row = jnp.ones(NUM_FEATURES)
+        made = StreamedFunction(run, streamed(4, devices), (row,), differentiated=True)
+        assert made.needs.sent
+        programs = [program.as_text() for program in made.executables.compiled()]
+        loops.append(sum(" while(" in text for text in programs))
+    assert loops == [0, 0]
+
+
 def test_effects_are_refused() -> None:
     def run(part: Any) -> jax.Array:
         jax.debug.callback(print, part.nodes)
