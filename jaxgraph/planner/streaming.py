@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import optax
 from flax import nnx
 from jax.sharding import Mesh
@@ -21,10 +19,8 @@ from jaxgraph.parallel.streaming.graph import StreamedGraph, outlined_graph
 from jaxgraph.parallel.streaming.rehearsal import Needs
 from jaxgraph.partition import Partition, partition
 from jaxgraph.train.arguments import check_model, check_optimizer, checked_graphs, checked_task
-from jaxgraph.train.epoch import Kept
-from jaxgraph.train.state import abstract_state, replicated_shape
 from jaxgraph.train.step import make_learner
-from jaxgraph.train.streamed_epoch import StreamedEpoch
+from jaxgraph.train.streamed_epoch import needs_of
 from jaxgraph.train.task import Task
 
 __all__ = ["Tried", "fewest_parts", "streamed_needs", "tried_parts"]
@@ -172,9 +168,5 @@ def streamed_needs(
     graphs = checked_graphs(sharded, task, train=True)
     check_model(model, graphs)
     check_optimizer(optimizer, model)
-    state = abstract_state(model, optimizer, sharded)
-    val_loss = replicated_shape(jnp.result_type(float), sharded)
-    kept = Kept(state.params, state.statistics, val_loss)
-    key = replicated_shape(jax.eval_shape(lambda: jax.random.key(0)).dtype, sharded)
-    epoch = StreamedEpoch(make_learner(model, optimizer, task), (sharded,), True)
-    return epoch.needs(state, kept, key, compile=compile)
+    learner = make_learner(model, optimizer, task)
+    return needs_of(learner, model, optimizer, sharded, compile=compile)

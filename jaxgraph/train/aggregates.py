@@ -19,8 +19,16 @@ from jaxgraph.layers import (
 )
 from jaxgraph.parallel import FeatureColumns, Shard, ShardedGraph, SparseFeatures, ptags, spmd
 from jaxgraph.parallel.placement import check_sharded
+from jaxgraph.parallel.streaming.graph import StreamedGraph
+from jaxgraph.train.streamed_aggregates import StreamedAggregate
 
-__all__ = ["aggregate_once", "first_aggregation", "with_aggregates"]
+__all__ = [
+    "aggregate_once",
+    "aggregate_that_pays",
+    "first_aggregation",
+    "streamed_aggregate",
+    "with_aggregates",
+]
 
 LEAST_WIDTH = 128
 """The least number of columns that are aggregated at once."""
@@ -51,7 +59,7 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
       ValueError: the model's first aggregation has parameters, or the graph is not sharded, has no
         features, or has edge data that the model would ignore.
     """
-    check_sharded(sharded, "aggregate_once(model, sharded)")
+    check_sharded(sharded, "aggregate_once(model, sharded)", may_stream=True)
     first = first_aggregation(model)
     if first is None:
         raise ValueError(
@@ -82,6 +90,8 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
         is_abstract = isinstance(x.values, jax.ShapeDtypeStruct)
         of_columns = x.values if is_abstract else _aggregate_columns(first, sharded)
         return _with_nodes(sharded, AggregatedFeatures(x, of_columns, first.aggregation))
+    if isinstance(sharded, StreamedGraph):
+        return streamed_aggregate(first, sharded).compute()
     if isinstance(x, jax.ShapeDtypeStruct):
         columns = x.shape[-1] * (2 if first.is_joined_with_features else 1)
         given: Any = x
@@ -109,6 +119,35 @@ def with_aggregates(
     return tuple(
         aggregate_once(model, graph) if _pays(model, graph, epochs) else graph for graph in graphs
     )
+
+
+def aggregate_that_pays(
+    model: nnx.Module, graph: StreamedGraph, epochs: int
+) -> StreamedAggregate | None:
+    """The aggregate of a streamed graph, not yet computed, where it saves more than it costs.
+
+    Args:
+      model: the model to train and evaluate.
+      graph: the graph.
+      epochs: number of epochs.
+    """
+    first = first_aggregation(model)
+    if first is None or not _pays(model, graph, epochs):
+        return None
+    plain: Any = graph
+    if isinstance(graph.shards.nodes, AggregatedFeatures):
+        plain = _with_nodes(graph, plain_features(graph.shards.nodes))
+    return streamed_aggregate(first, plain)
+
+
+def streamed_aggregate(first: FirstAggregation, graph: StreamedGraph) -> StreamedAggregate:
+    """Prepares the aggregate of a streamed graph with dense features alone.
+
+    Args:
+      first: the aggregation.
+      graph: the graph.
+    """
+    return StreamedAggregate.of(first, graph, max(first.width, LEAST_WIDTH))
 
 
 def first_aggregation(model: Any) -> FirstAggregation | None:
@@ -187,4 +226,6 @@ def _rows(shard: Shard) -> jax.Array:
 
 
 def _with_nodes(sharded: ShardedGraph, nodes: Any) -> ShardedGraph:
+    if isinstance(sharded, StreamedGraph):
+        return sharded.with_nodes(plain_features, plain_features)
     return dataclasses.replace(sharded, shards=dataclasses.replace(sharded.shards, nodes=nodes))

@@ -20,7 +20,7 @@ from jaxgraph.parallel import ShardedGraph
 from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.parallel.streaming.rehearsal import Needs
 from jaxgraph.seeds import checked_seed
-from jaxgraph.train.aggregates import with_aggregates
+from jaxgraph.train.aggregates import aggregate_that_pays, with_aggregates
 from jaxgraph.train.agreement import ElsewhereInterrupted, preempted, together
 from jaxgraph.train.arguments import (
     check_model,
@@ -47,7 +47,7 @@ from jaxgraph.train.history import DivergenceError, EpochRecord, History, Traini
 from jaxgraph.train.measured import Measuring, Watch
 from jaxgraph.train.state import TrainState, abstract_state, initial_state, random_key, restore
 from jaxgraph.train.step import Learner, make_learner
-from jaxgraph.train.streamed_epoch import StreamedEpoch
+from jaxgraph.train.streamed_epoch import StreamedEpoch, needs_of
 from jaxgraph.train.task import Task
 
 if TYPE_CHECKING:
@@ -196,6 +196,7 @@ def fit(
             make_learner(of_run, optimizer, task),
             abstract_fit_state(model, optimizer, restore_best=bool(restore_best)),
             bool(aggregate_once),
+            limit,
         )
         before = _epochs_before(saving, epochs)
         state = state if saving.resumed is None else saving.resumed.state
@@ -290,6 +291,7 @@ class _Run:
       learner: both, and the task.
       expected: the structure of the run's state.
       aggregate_once: as given.
+      limit: bytes of a device; None: any.
     """
 
     model: nnx.Module
@@ -297,16 +299,29 @@ class _Run:
     learner: Learner
     expected: FitState
     aggregate_once: bool
+    limit: int | None
 
     def place(self, graphs: tuple[ShardedGraph, ...], epochs: int) -> _Place:
         """Prepares graphs for so many epochs."""
         abstract = abstract_state(self.model, self.optimizer, graphs[0])
         keeps_best = self.expected.best_params is not None
         if isinstance(graphs[0], StreamedGraph):
-            return _Place(StreamedEpoch(self.learner, (graphs[0],), keeps_best), abstract)
+            graph = self._streamed(graphs[0], epochs)
+            return _Place(StreamedEpoch(self.learner, (graph,), keeps_best), abstract)
         if self.aggregate_once:
             graphs = with_aggregates(self.model, graphs, epochs)
         return _Place(EpochProgram(self.learner, graphs, keeps_best), abstract)
+
+    def _streamed(self, graph: StreamedGraph, epochs: int) -> StreamedGraph:
+        """A streamed graph, with its aggregate where that pays and fits the limit."""
+        found = aggregate_that_pays(self.model, graph, epochs) if self.aggregate_once else None
+        if found is None:
+            return graph
+        if self.limit is not None:
+            needs = needs_of(self.learner, self.model, self.optimizer, found.graph)
+            if max(needs.device, found.function.needs.device) > self.limit:
+                return graph
+        return found.compute()
 
     def begin(
         self, graphs: tuple[ShardedGraph, ...], epochs: int, state: FitState | None, seed: int

@@ -8,14 +8,16 @@ from functools import lru_cache, partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 from flax import nnx
 
 from jaxgraph.parallel.streaming.function import StreamedFunction
 from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.parallel.streaming.rehearsal import Needs, total_bytes
 from jaxgraph.train.epoch import Kept, Outcome, programs_of
-from jaxgraph.train.state import LEARNERS, TrainState
+from jaxgraph.train.state import LEARNERS, TrainState, abstract_state, replicated_shape
 from jaxgraph.train.step import Learner, updated
 from jaxgraph.train.streamed import (
     evaluation_function,
@@ -24,7 +26,7 @@ from jaxgraph.train.streamed import (
     streamed_gradient,
 )
 
-__all__ = ["StreamedEpoch"]
+__all__ = ["StreamedEpoch", "needs_of"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +111,30 @@ class StreamedEpoch:
         of_epoch = jax.random.fold_in(key, np.int32(epoch))
         variables = (state.params, state.statistics)
         return streamed_gradient(graph, learner.graphdef, *variables, of_epoch, learner.task, True)
+
+
+def needs_of(
+    learner: Learner,
+    model: nnx.Module,
+    optimizer: optax.GradientTransformation,
+    graph: StreamedGraph,
+    *,
+    compile: bool = True,
+) -> Needs:
+    """The bytes that an epoch needs, before anything is placed.
+
+    Args:
+      learner: of the model and the optimizer.
+      model: the model.
+      optimizer: of optax.
+      graph: the graph.
+      compile: as for `StreamedEpoch.needs`.
+    """
+    state = abstract_state(model, optimizer, graph)
+    val_loss = replicated_shape(jnp.result_type(float), graph)
+    kept = Kept(state.params, state.statistics, val_loss)
+    key = replicated_shape(jax.eval_shape(lambda: jax.random.key(0)).dtype, graph)
+    return StreamedEpoch(learner, (graph,), True).needs(state, kept, key, compile=compile)
 
 
 @lru_cache(maxsize=LEARNERS)

@@ -95,6 +95,20 @@ class StreamedFunction:
         ]
         return self._structure.unflatten(outputs), structure.unflatten(grads)
 
+    def write_rows(self, write: Callable[[int, np.ndarray], None]) -> None:
+        """Computes a function of the graph alone, whose one result has rows.
+
+        Args:
+          write: called with each part of this process and its rows.
+        """
+        with Run(self, (), self._new_devices(), keep=False) as run:
+            run.forward()
+            number: Any = self.staged.program.outputs[0]
+            for turn in self.graph.parts.turns:
+                parts = self.graph.parts.of_turn(turn)
+                for part, rows in zip(parts, run.value(number, turn).arrays, strict=True):
+                    write(part, rows)
+
     @functools.cached_property
     def needs(self) -> Needs:
         """The bytes that a run needs, with the backward if there is one; compiles the programs."""

@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, ClassVar
 
 import jax
@@ -122,7 +122,8 @@ class HostParts:
     """The parts of a graph on the host, all of the same shapes.
 
     Attributes:
-      store: their arrays, by the number of the leaf.
+      store: their arrays.
+      keys: the key in the store of each leaf of a part.
       like: a part of shapes.
       senders, receivers: the rows that others aggregate, and those that have edges from others.
       devices: how many parts are on devices at one time: those of a *turn*.
@@ -132,6 +133,7 @@ class HostParts:
     """
 
     store: Store
+    keys: tuple[Hashable, ...]
     like: StreamedPart
     senders: Exchange
     receivers: Exchange
@@ -152,21 +154,25 @@ class HostParts:
         """The turns: turn t has the parts t D ... (t + 1) D - 1 of D devices."""
         return range(self.like.num_parts // self.devices)
 
+    @property
+    def own(self) -> list[int]:
+        """The parts whose devices are of this process."""
+        return [part for turn in self.turns for part in self.of_turn(turn)]
+
     def of_turn(self, turn: int) -> list[int]:
         """The parts of a turn whose devices are of this process."""
         return [turn * self.devices + number for number in self.local]
 
     def leaf(self, number: int, index: int) -> np.ndarray:
         """One array of a part."""
-        return self.store.get(number, index)
+        return self.store.get(self.keys[number], index)
 
     def nodes(self) -> tuple[np.ndarray, np.ndarray]:
         """Ids of this process's nodes, int64 [nodes], and where they are among its parts' rows."""
         structure, places = jax.tree.structure(self.like), range(len(jax.tree.leaves(self.like)))
         numbered = structure.unflatten(places)
-        parts = [part for turn in self.turns for part in self.of_turn(turn)]
         found = [
-            np.stack([self.leaf(number, part) for part in parts]).reshape(-1)
+            np.stack([self.leaf(number, part) for part in self.own]).reshape(-1)
             for number in (numbered.node_ids, numbered.node_mask)
         ]
         (rows,) = np.nonzero(found[1])
@@ -214,7 +220,29 @@ class StreamedGraph(ShardedGraph):
             for name, (shape, dtype) in placed_shapes(shards.manifest, chosen).items()
         }
         of_devices = assemble(arrays, shards.manifest, axis, False, chosen, 1)
-        return ShardedGraph(of_devices, mesh, self.counts)
+        nodes = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((parts, *leaf.shape), leaf.dtype),
+            self.parts.like.nodes,
+        )
+        return ShardedGraph(dataclasses.replace(of_devices, nodes=nodes), mesh, self.counts)
+
+    def with_nodes(self, types: Callable[[Any], Any], keys: Callable[[Any], Any]) -> StreamedGraph:
+        """The graph with other data of nodes, which wait in the same store.
+
+        Args:
+          types: from the types of the present data to those of the new.
+          keys: from the keys of the present data in the store to those of the new.
+        """
+        host, shards = self.parts, self.shards
+        like = dataclasses.replace(host.like, nodes=types(host.like.nodes))
+        keyed = jax.tree.unflatten(jax.tree.structure(host.like), host.keys)
+        keyed = dataclasses.replace(keyed, nodes=keys(keyed.nodes))
+        found = {"keys": tuple(jax.tree.leaves(keyed)), "like": like, "_cache": OrderedDict()}
+        return dataclasses.replace(
+            self,
+            shards=dataclasses.replace(shards, nodes=types(shards.nodes)),
+            host=dataclasses.replace(host, **found),
+        )
 
 
 def _outline(graph: StreamedGraph) -> tuple[tuple[()], Any]:
@@ -312,7 +340,8 @@ def _made(
         )
     )
     held = MemoryStore() if store is None else store
-    host = HostParts(held, like, senders, receivers, devices, local, pipeline)
+    keys = tuple(range(len(jax.tree.leaves(like))))
+    host = HostParts(held, keys, like, senders, receivers, devices, local, pipeline)
     seconds = time.perf_counter() - started
     return StreamedGraph(abstract.shards, mesh, abstract.counts, seconds, host)
 

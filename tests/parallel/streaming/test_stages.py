@@ -107,7 +107,7 @@ def test_several_devices_run_the_kernels_of_one() -> None:
         row = jnp.ones(NUM_FEATURES)
         made = StreamedFunction(run, streamed(4, devices), (row,), differentiated=True)
         assert made.needs.sent
-        programs = [program.as_text() for program in made.executables.compiled()]
+        programs = [str(program.as_text()) for program in made.executables.compiled()]
         loops.append(sum(" while(" in text for text in programs))
     assert loops == [0, 0]
 
@@ -222,8 +222,6 @@ def test_what_streamed_graphs_refuse(tmp_path: Any) -> None:
         train.fit(model, sharded, optax.sgd(0.1), epochs=1, measure_every=1, source=graph)
     with pytest.raises(ValueError, match=r"part_alone.*its parts wait on the host"):
         jg.parallel.part_alone(sharded, 0)
-    with pytest.raises(ValueError, match=r"aggregate_once.*its parts wait on the host"):
-        train.aggregate_once(model, sharded)
     embedding = Embedded(graph.num_nodes)
     with pytest.raises(ValueError, match="devices hold no row of it"):
         train.predict(embedding, sharded)

@@ -1,0 +1,80 @@
+"""Features of a streamed graph that are aggregated once: the same results, fewer bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import optax
+import pytest
+from flax import nnx
+
+import jaxgraph as jg
+from jaxgraph import train
+from jaxgraph.layers import AggregatedFeatures
+from jaxgraph.parallel import make_mesh, shard
+from jaxgraph.partition import partition
+from tests.strategies import NUM_CLASSES, NUM_FEATURES
+from tests.tolerance import relative_error
+from tests.training import HIDDEN, crooked_graph
+
+SIZES = (NUM_FEATURES, HIDDEN, NUM_CLASSES)
+MODELS: dict[str, Any] = {
+    "gcn": lambda: jg.nn.GCN(*SIZES, activation=jax.nn.tanh, rngs=nnx.Rngs(0)),
+    "sage": lambda: jg.nn.GraphSAGE(*SIZES, activation=jax.nn.tanh, rngs=nnx.Rngs(0)),
+}
+
+
+def streamed(devices: int = 1, folder: Path | None = None) -> Any:
+    graph = crooked_graph()
+    parts = partition(graph, 4, method="hash", seed=0)
+    return shard(graph, parts, make_mesh(devices), mode="stream", folder=folder)
+
+
+@pytest.mark.parametrize(("model", "devices"), [("gcn", 2), ("sage", 1)])
+def test_results_are_those_of_one_device(model: str, devices: int, tmp_path: Path) -> None:
+    made, plain = MODELS[model](), streamed(devices, tmp_path)
+    graph: Any = train.aggregate_once(made, plain)
+    assert isinstance(graph.parts.like.nodes, AggregatedFeatures)
+    before = graph.parts.moved.sent
+    assert train.aggregate_once(made, graph) is graph
+    again: Any = train.aggregate_once(made, plain)
+    assert again.parts.moved.sent == before, "the parts hold it already"
+    whole = shard(crooked_graph(), None, make_mesh(1))
+    for found in (graph, again, train.aggregate_once(MODELS["gcn"](), graph)):
+        loss, grads = train.loss_and_grad(made, found)
+        expected, of_whole = train.loss_and_grad(made, whole)
+        assert relative_error(loss, expected) < 2e-5
+        for one, two in zip(*map(jax.tree.leaves, (grads, of_whole)), strict=True):
+            assert relative_error(one, two) < 2e-5
+        assert relative_error(train.predict(made, found), train.predict(made, whole)) < 2e-5
+
+
+def test_training_aggregates_once_where_it_pays() -> None:
+    histories = []
+    for once in (False, True):
+        model, graph = MODELS["gcn"](), streamed()
+        histories.append(train.fit(model, graph, optax.adam(1e-2), epochs=3, aggregate_once=once))
+    every, once = histories
+    assert once.loss == pytest.approx(every.loss, rel=2e-5)
+    assert once.needs.sent < 0.8 * every.needs.sent
+
+
+def test_an_aggregate_that_does_not_fit_the_limit_is_left_out() -> None:
+    """Joined with the features it is twice as wide as what the layers read otherwise."""
+    model, graph = MODELS["sage"](), streamed()
+    needs = [
+        train.fit(MODELS["sage"](), graph, optax.adam(1e-2), epochs=1, aggregate_once=once).needs
+        for once in (False, True)
+    ]
+    every, once = (each.device for each in needs if each is not None)
+    limit = min(every, once)
+    history = train.fit(model, graph, optax.adam(1e-2), epochs=1, memory_limit=limit)
+    assert history.needs is not None and history.needs.device <= limit
+
+
+def test_attention_aggregates_nothing_once() -> None:
+    model = jg.nn.GAT(*SIZES, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match="aggregates nothing that stays the same"):
+        train.aggregate_once(model, streamed())
