@@ -49,6 +49,7 @@ class Devices:
         waiting = [leaf for leaf in leaves if isinstance(leaf, Waiting)]
         shared = [leaf for leaf in leaves if not isinstance(leaf, Waiting)]
         on_host = [leaf for leaf in shared if isinstance(leaf, np.ndarray)]
+        shared = [self._of_all_processes(leaf) for leaf in shared]
         on_host += [array for leaf in waiting for array in leaf.arrays]
         self.moved.sent += sum(array.nbytes for array in on_host)
         sent = iter(self._spread(waiting))
@@ -56,6 +57,17 @@ class Devices:
         return structure.unflatten(
             [next(sent) if isinstance(leaf, Waiting) else next(held) for leaf in leaves]
         )
+
+    def _of_all_processes(self, leaf: Any) -> Any:
+        """An array that all parts share, sent where the devices are of several processes.
+
+        There `jax.device_put` compares the arrays of all processes, which no thread may do beside
+        the programs.
+        """
+        sharding = self.executables.shared
+        if not isinstance(leaf, np.ndarray) or sharding.is_fully_addressable:
+            return leaf
+        return jax.make_array_from_callback(leaf.shape, sharding, lambda index: leaf[index])
 
     def _spread(self, waiting: list[Waiting]) -> list[Spread]:
         """Arrays of each device as one array of all."""

@@ -102,7 +102,7 @@ class Exchange:
         return room_of(max(map(len, self.tables(other, turn))), most)
 
     def moves(self, other: int, turn: int) -> Iterator[Move]:
-        """How the parts of a turn read the tables of another, which are handed on in between."""
+        """The ways in which a turn reads the tables of another, handed on from one to the next."""
         parts, here, whole = len(self.listed), self._parts(turn), self.is_whole(other, turn)
         for handed in range(int(other == turn), self.devices):
             there = [self._parts(other)[(at - handed) % self.devices] for at in range(self.devices)]

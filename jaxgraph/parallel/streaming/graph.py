@@ -112,7 +112,7 @@ class Moved:
         self._before, self._of_epoch = self.sent + self.returned, size
 
     def share_of_epoch(self) -> float:
-        """How much of the present epoch is done, from 0 to 1."""
+        """The share of the present epoch that is done, from 0 to 1."""
         moved = self.sent + self.returned - self._before
         return min(moved / self._of_epoch, 1.0) if self._of_epoch else 0.0
 

@@ -142,7 +142,6 @@ class Executables:
           program: the function.
           types: the types of the arguments on one device; all are traced as `Spread`.
         """
-
         spread = jax.tree.map(lambda leaf: spread_type(leaf, self.mesh.size), types)
         closed = jax.make_jaxpr(self._over_devices(program))(*spread)
         if self.mesh.size == 1:

@@ -60,7 +60,7 @@ def streamed(
 def test_bytes_and_programs_are_those_of_the_run(model: str, order: str, devices: int) -> None:
     graph = streamed(4, devices=devices, pipeline=Pipeline(order=order))
     made = MODELS[model]()
-    history = train.fit(made, graph, optax.adam(1e-2), epochs=1)
+    history = train.fit(made, graph, optax.adam(1e-2), epochs=1, aggregate_once=False)
     moved, needs = graph.parts.moved, history.needs
     assert needs is not None
     assert (moved.sent, moved.returned) == (needs.sent, needs.returned)
@@ -118,8 +118,9 @@ def test_a_limit_finds_the_number_of_parts_and_keeps_it() -> None:
     assert parts.num_parts == 4
     sharded = jg.parallel.shard(graph, parts, make_mesh(1), mode="stream")
     assert train.fit(model, sharded, optimizer, epochs=1, memory_limit=limit).needs
+    given: Any = {"epochs": 1, "memory_limit": limit - 1, "aggregate_once": False}
     with pytest.raises(ValueError, match=rf"an epoch on 4 part\(s\) takes {limit:,}.*more parts"):
-        train.fit(model, sharded, optimizer, epochs=1, memory_limit=limit - 1)
+        train.fit(model, sharded, optimizer, **given)
     assert planner.fewest_parts(model, graph, optimizer, needs[1], method="hash").num_parts == 1
     with pytest.raises(ValueError, match=r"memory_limit is 1,000 bytes.*least that works"):
         planner.fewest_parts(model, graph, optimizer, 1000, method="hash")
