@@ -1,13 +1,17 @@
 """The benchmark of streamed graphs runs, and its configurations learn the same."""
 
+import itertools
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks import stream, stream_large, stream_limit
+from benchmarks.stream_schedule import __main__ as stream_schedule
+from benchmarks.stream_schedule.two_stages import Job, bound, by_johnson, by_swaps, makespan
 
 
 @pytest.mark.full
@@ -62,3 +66,48 @@ def test_a_graph_that_is_never_in_memory(tmp_path: Path, monkeypatch: pytest.Mon
     assert row["rehearsed"] <= 60_000_000 and row["epoch_3_seconds"] > 0
     assert row["disk_alone_sent_and_returned_seconds"] > 0
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+
+
+def test_loads_and_programs_in_their_best_order():
+    """Johnson's rule beside all orders; loads that wait for room; visits of one part alone move."""
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        jobs = [Job(*rng.integers(1, 9, 2).tolist()) for _ in range(6)]
+        least = min(map(makespan, itertools.permutations(jobs)))
+        assert bound(jobs) <= makespan(by_johnson(jobs)) == least
+        assert makespan(jobs) <= makespan(jobs, 2) <= makespan(jobs, 0)
+    short, long = Job(1, 5, is_visit=True), Job(5, 1, is_visit=True)
+    assert makespan([short, long]) == 7 and makespan([long, short]) == 11
+    # With no room, the third load waits until the second program starts.
+    assert [makespan([Job(1, 10), Job(1, 1), Job(9, 1)], ahead) for ahead in (0, 1)] == [21, 13]
+    own = Job(3, 3)
+    assert by_swaps([long, short, own]) == [short, long, own]
+
+
+@pytest.mark.full
+def test_schedules_of_a_small_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes follow the formula; versions and orders learn the same; no order beats the bound."""
+    figures = tmp_path / "figures.json"
+    options = ["--nodes", "600", "--degree", "6", "--rounds", "1", "--epochs", "2"]
+    options += ["--parts", "8", "--written", str(tmp_path), "--json", str(figures)]
+
+    def rows(command: str) -> list[dict[str, Any]]:
+        monkeypatch.setattr(sys, "argv", ["stream_schedule", command, *options])
+        stream_schedule.main()
+        return json.loads(figures.read_text())["rows"]
+
+    for row in rows("bytes"):
+        assert row["arrays"] + row["own rows"] + row["other rows"] == row["sent"]
+        assert row["forward_edges_times"] == 1
+        read, sent, formula = (row[f"forward_{n}"] for n in ("read", "other_rows", "formula"))
+        assert 0 < read <= sent <= formula
+        assert row["selective"] or sent == formula
+    for command in ("breakdown", "orders"):
+        found = rows(command)
+        assert len(found) == 4 and all(row["seconds"] > 0 for row in found)
+        for row in found:
+            assert row["loss"] == pytest.approx(found[0]["loss"], rel=1e-5)
+    (row,) = rows("overlap")
+    assert row["loads"] > 0 and row["programs"] > 0 and row["pipeline"] > 0
+    for simulated in (row["simulated"], *row["links"].values()):
+        assert simulated["bound"] <= simulated["johnson"] <= simulated["now"]

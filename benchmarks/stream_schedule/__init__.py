@@ -1,0 +1,1 @@
+"""Benchmarks of how a streamed graph visits the devices."""
