@@ -98,7 +98,9 @@ class Exchange:
         """Rows of the arrays of such tables."""
         if self.is_whole(other, turn):
             return self.node_rows
-        most = min(self.devices * self.most, max(self.node_rows, self.most))
+        most = self.most
+        if self.devices > 1:
+            most = max(map(len, self._tables_of_all.values()))
         return room_of(max(map(len, self.tables(other, turn))), most)
 
     def moves(self, other: int, turn: int) -> Iterator[Move]:
