@@ -27,7 +27,7 @@ ARRAYS, OWN_ROWS, OTHER_ROWS = "arrays", "own rows", "other rows"
 
 @dataclasses.dataclass
 class Times:
-    """What was timed, one thing after another.
+    """Things that were timed, one after another.
 
     Attributes:
       passes: the jobs of each pass over the parts.
@@ -98,7 +98,7 @@ class _OneByOne(Devices):
 
 @dataclasses.dataclass
 class Sent:
-    """What a rehearsed run sends.
+    """The bytes that a rehearsed run sends.
 
     Attributes:
       bytes: by kind: `ARRAYS` of parts, such as their edges; rows of the own part; rows of others.
