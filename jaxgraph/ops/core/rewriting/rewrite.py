@@ -96,7 +96,7 @@ def rewritten(
     types = abstract(inputs)
     program, split = _program(message_fn, types, lanes)
     values = {end: _moved(program, inputs[end], end, edges, lanes) for end in ENDS[:2]}
-    tables, reason = _tables(message_fn, types, inputs, values, program.outline, real)
+    tables, reason = _tables(message_fn, types, inputs, values, (program, lanes), real)
     known = [number for table in tables.values() for number in table]
     remaining = program.needed(program.outputs, known)
     read = {i for step in remaining for i in step.reads}
@@ -148,7 +148,7 @@ def _tables(
     types: dict[str, Pytree],
     inputs: dict[str, Pytree],
     values: dict[str, tuple[int, ...]],
-    outline: tuple[Any, ...],
+    of_edges: tuple[Program, int],
     real: Callable[[str, jax.Array], jax.Array],
 ) -> tuple[dict[str, dict[int, jax.Array]], str]:
     """The values that edges read at each end, [rows, ...], by number; or why there are none."""
@@ -158,12 +158,25 @@ def _tables(
             continue
         rows = len(jax.tree.leaves(inputs[end])[0])
         program, _ = _program(message_fn, types, rows)
-        if program.outline != outline:
+        if program.outline != of_edges[0].outline:
             return {}, "its program depends on the number of edges"
+        # Shapes of one number of lanes do not say which axis is theirs.
+        other = (program, rows)
+        if rows == of_edges[1]:
+            other = _program(message_fn, types, rows + 1)[0], rows + 1
+        if not all(_has_rows_first(number, of_edges, other) for number in numbers):
+            return {}, "a value at the nodes has its rows along another axis than the first"
         leaves = {i: real(end, leaf) for i, leaf in _leaves(program, end, inputs[end]).items()}
         found = program.run(numbers, leaves)
         tables[end] = dict(zip(numbers, found, strict=True))
     return tables, "" if tables else "no step is cheaper at the nodes"
+
+
+def _has_rows_first(number: int, *programs: tuple[Program, int]) -> bool:
+    """True for a value whose first axis alone is that of edges, by programs of several numbers."""
+    shapes = [(program.types[number].shape, lanes) for program, lanes in programs]
+    columns = shapes[0][0][1:]
+    return all(shape[:1] == (lanes,) and shape[1:] == columns for shape, lanes in shapes)
 
 
 def _program(

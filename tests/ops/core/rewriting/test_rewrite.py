@@ -121,6 +121,19 @@ def test_narrow_rows_stay():
     assert found.reason and not found.moved
 
 
+@pytest.mark.parametrize("nodes", [NODES, CHUNK])
+def test_values_with_rows_along_another_axis_stay(nodes):
+    """einsum multiplies the matrix by the rows: [columns, edges], which no row of a node is."""
+
+    def message(s, r, e):
+        return jnp.einsum("ei,ij,ej->ej", s, SQUARE, r)
+
+    ends = [rows(nodes, WIDE, seed) for seed in (0, 1)]
+    found = rewriting(message, *ends)
+    assert "another axis" in found.reason and not found.moved
+    assert found.message_fn is message
+
+
 def test_fewest_bytes_are_read():
     """Of s and exp(s) edges read s alone, and compute the rest."""
     found = rewriting(lambda s, r, e: (s * e + jnp.abs(s) * r) * (s @ OF_SENDER))
