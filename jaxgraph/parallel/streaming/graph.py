@@ -50,7 +50,8 @@ class Pipeline:
     Attributes:
       in_flight: programs that may be unfinished.
       ahead: loads that may wait.
-      order: of the backward, "rows" or "columns"; None: the one that moves fewer bytes.
+      order: of the backward, "rows" or "columns"; None: the one that moves
+        fewer bytes of other parts' rows.
       whole_from: parts of whose rows this share or more is needed are sent whole, not packed; None:
         the share from which that takes less time, measured.
     """
