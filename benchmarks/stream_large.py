@@ -201,7 +201,7 @@ def train(folder: Path, options: Any) -> dict[str, Any]:
     jax.config.update("jax_platforms", "cpu")
     started, limit = time.perf_counter(), bytes_of("--limit", options.limit)
     source, mesh = jg.parallel.open_parts(folder / "parts"), jg.parallel.make_mesh(1)
-    graph = jg.parallel.place(source, mesh, "stream", folder=folder)
+    graph: Any = jg.parallel.place(source, mesh, "stream", folder=folder)
     of_parts = sum(file.bytes for file in source.files.values())
     shutil.rmtree(folder / "parts")
     placed, stored = time.perf_counter(), sum(store_files().values())
@@ -215,11 +215,18 @@ def train(folder: Path, options: Any) -> dict[str, Any]:
         before.extend((time.perf_counter(), data_bytes(), resident_bytes(), disk_traffic()))
         resource.setrlimit(resource.RLIMIT_DATA, (before[1] + limit,) * 2)
 
-    bar = EpochBar(options.epochs, Console(stderr=True))
+    share = graph.parts.moved.share_of_epoch
+    bar = EpochBar(options.epochs, Console(stderr=True), share)
     calls: dict[str, Any] = {"on_epoch": bar.update, "on_compile": compiled}
     with bar, repeated(0.01, lambda: data.append(data_bytes())), repeated(2, drop_cache):
         history = jg.train.fit(
-            model, graph, optax.adam(1e-2), epochs=options.epochs, memory_limit=limit, **calls
+            model,
+            graph,
+            optax.adam(1e-2),
+            epochs=options.epochs,
+            memory_limit=limit,
+            aggregate_once=False,
+            **calls,
         )
     read, written = (disk_traffic() - before[3]) // options.epochs
     needs: Any = history.needs

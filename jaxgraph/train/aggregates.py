@@ -81,9 +81,7 @@ def aggregate_once(model: nnx.Module, sharded: ShardedGraph) -> ShardedGraph:
     if isinstance(x, FeatureColumns):
         first = dataclasses.replace(first, is_joined_with_features=False)
     if isinstance(sharded.shards.nodes, AggregatedFeatures):
-        known = sharded.shards.nodes
-        is_same = known.is_joined_with_features == first.is_joined_with_features
-        if known.aggregation == first.aggregation and is_same:
+        if _holds(first, sharded.shards.nodes):
             return sharded
         sharded = _with_nodes(sharded, x)
     if isinstance(x, FeatureColumns):
@@ -131,23 +129,33 @@ def aggregate_that_pays(
       graph: the graph.
       epochs: number of epochs.
     """
-    first = first_aggregation(model)
+    first, nodes = first_aggregation(model), graph.shards.nodes
     if first is None or not _pays(model, graph, epochs):
         return None
     plain: Any = graph
-    if isinstance(graph.shards.nodes, AggregatedFeatures):
-        plain = _with_nodes(graph, plain_features(graph.shards.nodes))
+    if isinstance(nodes, AggregatedFeatures):
+        if _holds(first, nodes):
+            return None
+        plain = _with_nodes(graph, plain_features(nodes))
     return streamed_aggregate(first, plain)
 
 
 def streamed_aggregate(first: FirstAggregation, graph: StreamedGraph) -> StreamedAggregate:
-    """Prepares the aggregate of a streamed graph with dense features alone.
+    """Prepares the aggregate of a streamed graph with dense features alone, once.
 
     Args:
       first: the aggregation.
       graph: the graph.
     """
-    return StreamedAggregate.of(first, graph, max(first.width, LEAST_WIDTH))
+    width = max(first.width, LEAST_WIDTH)
+    key = ("aggregate", first.aggregation, first.is_joined_with_features, width)
+    return graph.parts.cached(key, lambda: StreamedAggregate.of(first, graph, width))
+
+
+def _holds(first: FirstAggregation, nodes: AggregatedFeatures) -> bool:
+    """True where the aggregate of features is that of an aggregation."""
+    is_same = nodes.is_joined_with_features == first.is_joined_with_features
+    return nodes.aggregation == first.aggregation and is_same
 
 
 def first_aggregation(model: Any) -> FirstAggregation | None:

@@ -96,7 +96,7 @@ class ChunkPrograms:
     ) -> tuple[Pytree, Pytree, jax.Array]:
         """Returns the state after more edges, tables, and a token, which exists once it does.
 
-        The senders of `inputs` are a table of the part `step` steps behind.
+        `inputs.sender` is a table of the part `step` steps behind.
         """
         shard = part.part()
         remote = dataclasses.replace(inputs, sender=rows_at(inputs.sender, places))
@@ -140,8 +140,7 @@ class ChunkPrograms:
     ) -> tuple[Inputs, list[jax.Array], Pytree, jax.Array]:
         """Returns gradients with those of more edges, answers, tables and a token.
 
-        The senders of `inputs` are a table of the part `step` steps behind, and the answers its
-        gradient.
+        `inputs.sender` is a table of the part `step` steps behind. The answers are its gradient.
         """
         shard = part.part()
         remote = dataclasses.replace(inputs, sender=rows_at(inputs.sender, places))
@@ -167,8 +166,8 @@ class ChunkPrograms:
     ) -> tuple[Inputs, list[jax.Array], Pytree, jax.Array]:
         """Returns gradients with those of more edges, answers, tables and a token.
 
-        The receivers of `inputs` and `adjoint` are tables of the part `step` steps ahead, and the
-        answers the receivers' gradient.
+        `inputs.receiver` and `adjoint` are tables of the part `step` steps ahead. The answers are
+        the gradient of `inputs.receiver`.
         """
         shard, tables = part.part(), (inputs.receiver, adjoint)
         edges = shard.outgoing

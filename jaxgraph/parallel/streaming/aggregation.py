@@ -227,7 +227,7 @@ class AggregationOverParts:
         return self._visit(run, self.graph.parts.receivers, turn, other, values)
 
     def _tables(self, run: Run, visit: _Visit, own: Pytree) -> Pytree:
-        """The tables of a visit; those of the turn itself are made of what is on the devices."""
+        """The tables of a visit. Those of the turn itself are made of arrays on the devices."""
         if not visit.is_own:
             return visit.tables
         return run.devices.call(self._programs.own_tables, own, visit.tables)

@@ -103,7 +103,7 @@ class Devices:
           value: the arrays.
           write: called with the number of each part in its turn, and its array.
         """
-        self.moved.returned += sum(piece.data.nbytes for piece in value.array.addressable_shards)
+        self.moved.returned += value.array.nbytes * len(self._local) // self.host.devices
         self._writer.submit(lambda: self._write(value, write))
 
     def _write(self, value: Spread, write: Callable[[int, Any], None]) -> None:

@@ -56,7 +56,7 @@ class Exchange:
 
     Attributes:
       listed: for each part, its rows that others need; empty where there is one part.
-      sign: 1: each step is the distance to a part ahead that needs them; -1: to one behind.
+      sign: 1: the step of a row is the distance to the part ahead that needs it; -1: to one behind.
       devices: parts of a turn.
       node_rows: rows of a part.
       most: the most rows that a part needs of another.
@@ -77,8 +77,15 @@ class Exchange:
 
     def visits(self, turn: int) -> list[int]:
         """The turns of which a turn needs rows, itself first, the others in their order."""
-        around = [(turn - self.sign * k) % self.turns for k in range(self.turns)]
-        return [other for other in around if any(map(len, self.tables(other, turn)))]
+        return self._visits_of_all[turn]
+
+    @functools.cached_property
+    def _visits_of_all(self) -> list[list[int]]:
+        found = []
+        for turn in range(self.turns):
+            around = [(turn - self.sign * k) % self.turns for k in range(self.turns)]
+            found.append([each for each in around if any(map(len, self.tables(each, turn)))])
+        return found
 
     def tables(self, other: int, turn: int) -> list[np.ndarray]:
         """For each part of a turn, its rows that the parts of another turn need, each once."""
@@ -98,10 +105,11 @@ class Exchange:
         """Rows of the arrays of such tables."""
         if self.is_whole(other, turn):
             return self.node_rows
-        most = self.most
-        if self.devices > 1:
-            most = max(map(len, self._tables_of_all.values()))
-        return room_of(max(map(len, self.tables(other, turn))), most)
+        return room_of(max(map(len, self.tables(other, turn))), self._largest_table)
+
+    @functools.cached_property
+    def _largest_table(self) -> int:
+        return self.most if self.devices == 1 else max(map(len, self._tables_of_all.values()))
 
     def moves(self, other: int, turn: int) -> Iterator[Move]:
         """The ways in which a turn reads the tables of another, handed on from one to the next."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import os
 import time
 from collections import OrderedDict
@@ -314,11 +313,9 @@ def _made(
     abstract = place(AbstractSource(source.manifest), mesh, "sar", **options)
     manifest = abstract.shards.manifest
     devices, local = mesh.size, _local_devices(mesh, everywhere=store is None)
-    pipeline, whole_from = pipeline or Pipeline(), math.inf
-    if pipeline.whole_from is not None:
-        whole_from = pipeline.whole_from
-    elif store is not None:
-        whole_from = share_of_whole(mesh)
+    pipeline = pipeline or Pipeline()
+    whole_from = pipeline.whole_from
+    whole_from = share_of_whole(mesh) if whole_from is None else whole_from
     assert source.manifest.counts is not None
     count: Any = np.int32(source.manifest.counts.num_nodes)
     own = [p for p in range(manifest.num_parts) if p % devices in local]

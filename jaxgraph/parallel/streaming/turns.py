@@ -56,10 +56,6 @@ class Waiting:
 
     arrays: tuple[Any, ...]
 
-    def map(self, function: Callable[[Any], Any]) -> Waiting:
-        """The results of a function of each array."""
-        return Waiting(tuple(map(function, self.arrays)))
-
 
 def spread_type(leaf: Any, devices: int) -> Spread:
     """The type of `Spread` arrays.

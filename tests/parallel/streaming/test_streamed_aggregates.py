@@ -62,16 +62,26 @@ def test_training_aggregates_once_where_it_pays() -> None:
 
 
 def test_an_aggregate_that_does_not_fit_the_limit_is_left_out() -> None:
-    """Joined with the features it is twice as wide as what the layers read otherwise."""
-    model, graph = MODELS["sage"](), streamed()
-    needs = [
-        train.fit(MODELS["sage"](), graph, optax.adam(1e-2), epochs=1, aggregate_once=once).needs
-        for once in (False, True)
-    ]
-    every, once = (each.device for each in needs if each is not None)
-    limit = min(every, once)
-    history = train.fit(model, graph, optax.adam(1e-2), epochs=1, memory_limit=limit)
-    assert history.needs is not None and history.needs.device <= limit
+    """Its pass sends wide rows to other parts, and the layers narrow ones."""
+    wide = crooked_graph(num_features=64)
+    parts = partition(wide, 4, method="hash", seed=0)
+    graph = shard(wide, parts, make_mesh(1), mode="stream")
+
+    def needs(**options: Any) -> Any:
+        model = jg.nn.GCN(64, 2, NUM_CLASSES, rngs=nnx.Rngs(0))
+        return train.fit(model, graph, optax.adam(1e-2), epochs=1, **options).needs
+
+    every, once = (needs(aggregate_once=once) for once in (False, True))
+    assert once.sent < every.sent
+    limited = needs(memory_limit=every.device)
+    assert (limited.device, limited.sent) == (every.device, every.sent)
+
+
+def test_runs_on_one_graph_share_its_programs() -> None:
+    graph, compiled = streamed(), []
+    for _ in range(2):
+        train.fit(MODELS["gcn"](), graph, optax.adam(1e-2), epochs=2, on_compile=compiled.append)
+    assert all(one is two for one, two in zip(*compiled, strict=True))
 
 
 def test_attention_aggregates_nothing_once() -> None:
