@@ -196,10 +196,9 @@ class AggregationOverParts:
         local = self.graph.parts.local
         rows, room = exchange.tables(other, turn), exchange.table_room(other, turn)
         rows = [rows[at] for at in local]
-        moves = [
-            (_waiting(move.steps, local), move.places and _waiting(move.places, local))
-            for move in exchange.moves(other, turn)
-        ]
+        moves = list(exchange.moves(other, turn))
+        steps = [run.devices.numbers(tuple(each.steps[at] for at in local)) for each in moves]
+        places = [each.places and Waiting(tuple(each.places[at] for at in local)) for each in moves]
         buffers: list[np.ndarray] = []
         if other == turn:
             tables = Waiting(tuple(padded(each, room) for each in rows))
@@ -208,8 +207,8 @@ class AggregationOverParts:
         else:
             tables = jax.tree.map(functools.partial(_packed, run, rows, room), values())
             buffers = [array for each in jax.tree.leaves(tables) for array in each.arrays]
-        tables, moves = run.devices.send((tables, moves))
-        return _Visit(tables, moves, other == turn, buffers)
+        tables, places = run.devices.send((tables, places))
+        return _Visit(tables, list(zip(steps, places, strict=True)), other == turn, buffers)
 
     def _sent(self, run: Run, places: Pytree, turn: int, other: int) -> _Visit:
         """Rows of another turn whose messages a turn receives."""
@@ -474,10 +473,6 @@ def _as_type(gradient: jax.Array, *, dtype: Any) -> jax.Array:
 def _at_rows(gradient: jax.Array, rows: jax.Array, *, shape: tuple[int, ...], dtype: Any) -> Summed:
     """Rows of a table as rows of an array that all parts share."""
     return Summed(jnp.zeros(shape, dtype).at[rows].add(gradient, mode="drop"))
-
-
-def _waiting(of_devices: Sequence[np.ndarray], local: tuple[int, ...]) -> Waiting:
-    return Waiting(tuple(of_devices[at] for at in local))
 
 
 def _packed(run: Run, rows: list[np.ndarray], room: int, value: Any) -> Waiting:

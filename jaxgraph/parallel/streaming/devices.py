@@ -29,6 +29,7 @@ class Devices:
     def __init__(self, host: HostParts, executables: Executables) -> None:
         self.host, self.executables = host, executables
         self.moved = host.moved
+        self._numbers: dict[tuple[int, ...], Spread] = {}
         self.store = host.store.empty()
         self.packing = Packing(host.pipeline.in_flight)
         self._writer = Writer(host.pipeline.in_flight)
@@ -57,6 +58,13 @@ class Devices:
         return structure.unflatten(
             [next(sent) if isinstance(leaf, Waiting) else next(held) for leaf in leaves]
         )
+
+    def numbers(self, of_devices: tuple[int, ...]) -> Spread:
+        """A number of each part of a turn, int32, which is sent once."""
+        if of_devices not in self._numbers:
+            waiting = Waiting(tuple(np.array(each, np.int32) for each in of_devices))
+            self._numbers[of_devices] = self.send(waiting)
+        return self._numbers[of_devices]
 
     def _of_all_processes(self, leaf: Any) -> Any:
         """An array that all parts share, sent where the devices are of several processes.
@@ -92,9 +100,10 @@ class Devices:
         self, program: Callable[..., Any], *arguments: Any, donates: bool = False, **options: Any
     ) -> Any:
         """Runs a function, compiled for these arguments; see `Executables.of`."""
-        made = self.executables.of(program, arguments, donates, tuple(options.items()))
+        leaves, structure = jax.tree.flatten(arguments)
+        made = self.executables.of(program, leaves, structure, donates, tuple(options.items()))
         assert made.run is not None
-        return made.run(*arguments)
+        return made.structure.unflatten(made.run(*leaves))
 
     def bring(self, value: Spread, write: Callable[[int, Any], None]) -> None:
         """Brings arrays back, in a thread, in order.

@@ -41,12 +41,12 @@ class Move(NamedTuple):
     """The tables of a turn after they were handed on a number of times: one on each device.
 
     Attributes:
-      steps: int32 [], for each device, the distance of its part and the table's on the ring.
+      steps: for each device, the distance of its part and the table's on the ring.
       places: int32 [rows], for each device, the table's rows that its part needs, then any number
         that is no row; None: all rows, in order.
     """
 
-    steps: tuple[np.ndarray, ...]
+    steps: tuple[int, ...]
     places: tuple[np.ndarray, ...] | None
 
 
@@ -117,7 +117,7 @@ class Exchange:
         for handed in range(int(other == turn), self.devices):
             there = [self._parts(other)[(at - handed) % self.devices] for at in range(self.devices)]
             pairs = list(zip(there, here, strict=True))
-            steps = tuple(np.array(self.sign * (to - of) % parts, np.int32) for of, to in pairs)
+            steps = tuple(self.sign * (to - of) % parts for of, to in pairs)
             reads_all = self.devices == 1 and not whole
             yield Move(steps, None if reads_all else self._places(pairs, whole=whole))
 

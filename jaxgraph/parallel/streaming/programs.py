@@ -25,8 +25,10 @@ class Executable:
     """A program for the types of its arguments.
 
     Attributes:
-      run: the compiled program; None: it was not compiled.
+      run: the compiled program, from leaves of the arguments to those of its results; None: it was
+        not compiled.
       outputs: the types of its results.
+      structure: of its results.
       donated: for each leaf of its arguments, whether a result takes its memory.
       temporary: bytes of a device that it takes beside arguments and results; 0 where it was not
         compiled.
@@ -34,6 +36,7 @@ class Executable:
 
     run: jax.stages.Compiled | None
     outputs: Pytree
+    structure: Any
     donated: tuple[bool, ...]
     temporary: int
 
@@ -64,7 +67,8 @@ class Executables:
     def of(
         self,
         program: Callable[..., Pytree],
-        arguments: tuple[Any, ...],
+        leaves: list[Any],
+        structure: Any,
         donates: bool = False,
         options: tuple[tuple[str, Any], ...] = (),
     ) -> Executable:
@@ -72,34 +76,43 @@ class Executables:
 
         Args:
           program: the function.
-          arguments: its arguments, or their types.
+          leaves, structure: its arguments, or their types, flat.
           donates: whether its results take the memory of the first argument.
           options: its keyword arguments, which are no arrays.
         """
-        leaves, structure = jax.tree.flatten(arguments)
         types = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
         key = program, structure, types, donates, options
         if key not in self._known:
             run = functools.partial(program, **dict(options))
-            self._known[key] = self._made(run, types_of(arguments), donates)
+            arguments = structure.unflatten(map(type_of, leaves))
+            self._known[key] = self._made(run, arguments, donates)
         return self._known[key]
 
     def _made(self, program: Any, types: tuple[Any, ...], donates: bool) -> Executable:
-        donated_arguments = (0,) if donates else ()
+        donated = tuple(range(len(jax.tree.leaves(types[0])))) if donates else ()
+        leaves, structure = jax.tree.flatten(map_arrays(self._placed, types))
+        structures: list[Any] = []
         if any(map(is_spread, jax.tree.leaves(types, is_leaf=is_spread))):
-            run = self._over_devices(program)
-            jitted = jax.jit(run, donate_argnums=donated_arguments)
+            run, shardings = self._over_devices(program), {}
         else:
-            run = _of_shared(program)
-            jitted = jax.jit(run, donate_argnums=donated_arguments, out_shardings=self.shared)
-        traced = jitted.trace(*map_arrays(self._placed, types))
+            run, shardings = _of_shared(program), {"out_shardings": self.shared}
+
+        # Python flattens a pytree more slowly than some programs run: each is flattened once.
+        def flat(*leaves: Any) -> list[Any]:
+            results, of_results = jax.tree.flatten(run(*structure.unflatten(leaves)))
+            structures[:] = [of_results]
+            return results
+
+        traced = jax.jit(flat, donate_argnums=donated, **shardings).trace(*leaves)
+        outputs = structures[0].unflatten(map(type_of, traced.out_info))
         donated = tuple(bool(each.donated) for each in jax.tree.leaves(traced.args_info))
-        outputs = types_of(traced.out_info)
+        made = Executable(None, outputs, structures[0], donated, 0)
         if not self._compile:
-            return Executable(None, outputs, donated, 0)
+            return made
         compiled = traced.lower().compile()
         memory = compiled.memory_analysis()
-        return Executable(compiled, outputs, donated, memory.temp_size_in_bytes if memory else 0)
+        temporary = memory.temp_size_in_bytes if memory else 0
+        return dataclasses.replace(made, run=compiled, temporary=temporary)
 
     def _over_devices(self, program: Any) -> Any:
         """The program on arrays of all devices."""

@@ -157,7 +157,7 @@ class Rehearsal(Devices):
     def __init__(self, host: HostParts, executables: Executables) -> None:
         self.host, self.executables = host, executables
         self.moved, self.packing, self.store = Moved(), _Packing(), _Types()
-        self._count = _Count()
+        self._count, self._numbers = _Count(), {}
         self._leaves = jax.tree.leaves(host.like)
         self._behind: deque[Any] = deque(maxlen=host.pipeline.in_flight)
 
@@ -197,8 +197,9 @@ class Rehearsal(Devices):
         self, program: Callable[..., Any], *arguments: Any, donates: bool = False, **options: Any
     ) -> Any:
         """See `Devices.call`."""
-        found = self.executables.of(program, arguments, donates, tuple(options.items()))
-        for leaf, donated in zip(jax.tree.leaves(arguments), found.donated, strict=True):
+        leaves, structure = jax.tree.flatten(arguments)
+        found = self.executables.of(program, leaves, structure, donates, tuple(options.items()))
+        for leaf, donated in zip(leaves, found.donated, strict=True):
             if donated and isinstance(leaf, _OnDevice):
                 leaf.donate()
         results = map_arrays(

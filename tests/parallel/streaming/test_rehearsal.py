@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from jaxgraph import planner, train
 from jaxgraph.datasets import stochastic_block_model
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.parallel import make_mesh, propagate
+from jaxgraph.parallel.streaming.devices import Devices
 from jaxgraph.parallel.streaming.function import StreamedFunction
 from jaxgraph.parallel.streaming.graph import Pipeline, StreamedGraph, streamed_graph
 from jaxgraph.parallel.streaming.rehearsal import total_bytes
@@ -28,8 +30,8 @@ SIZES = (NUM_FEATURES, HIDDEN, NUM_CLASSES)
 class Greatest(nnx.Module):
     """Takes the greatest of learned messages, whose winners are counted in the backward."""
 
-    def __init__(self, rngs: nnx.Rngs) -> None:
-        self.linear = nnx.Linear(NUM_FEATURES, NUM_CLASSES, rngs=rngs)
+    def __init__(self, rngs: nnx.Rngs, width: int = NUM_FEATURES) -> None:
+        self.linear = nnx.Linear(width, NUM_CLASSES, rngs=rngs)
 
     def __call__(self, shard: Any, x: jax.Array, key: Any = None, train: bool = False) -> jax.Array:
         rows = self.linear(x)
@@ -124,6 +126,28 @@ def test_a_limit_finds_the_number_of_parts_and_keeps_it() -> None:
     assert planner.fewest_parts(model, graph, optimizer, needs[1], method="hash").num_parts == 1
     with pytest.raises(ValueError, match=r"memory_limit is 1,000 bytes.*least that works"):
         planner.fewest_parts(model, graph, optimizer, 1000, method="hash")
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gat", "max"])
+def test_outputs_read_wide_features_once(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Narrow rows are made of them, wait, and are read for every part that needs some."""
+    width, read = 4 * NUM_FEATURES, Counter()
+    graph, leaf = streamed(4, crooked_graph(num_features=width)), Devices.leaf
+    of_width: dict[str, Any] = {
+        "gcn": lambda: jg.nn.GCN(width, *SIZES[1:], rngs=nnx.Rngs(0)),
+        "sage": lambda: jg.nn.GraphSAGE(width, *SIZES[1:], rngs=nnx.Rngs(0)),
+        "gat": lambda: jg.nn.GAT(width, *SIZES[1:], num_heads=2, rngs=nnx.Rngs(0)),
+        "max": lambda: Greatest(nnx.Rngs(0), width),
+    }
+
+    def counted(self: Devices, number: int, turn: int) -> Any:
+        found = leaf(self, number, turn)
+        read[turn] += found.arrays[0].shape[1:] == (width,)
+        return found
+
+    monkeypatch.setattr(Devices, "leaf", counted)
+    train.predict(of_width[model](), graph)
+    assert read == dict.fromkeys(range(4), 1)
 
 
 def test_wrong_arguments_are_named() -> None:
