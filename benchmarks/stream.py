@@ -1,6 +1,6 @@
 """Epochs of a streamed graph beside those of one device: time, peak memory and bytes moved.
 
-    python -m benchmarks.stream [--parts 2 4 8 16] [--orders rows columns] --folder DIR
+    python -m benchmarks.stream [--parts 2 4 8] [--orders rows columns] [--plot X.svg] --folder DIR
 
 The graph is generated, with communities, and METIS cuts it. Each configuration runs in a process of
 its own, in turns. Memory is the peak of resident pages (VmHWM) in training, compilation included,
@@ -41,6 +41,8 @@ RETURNED_MEMORY = {
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
 EPOCHS = 4
+GRINNDER = (2.66, 4.35)
+"""How often less memory, and how many times the time; arXiv 2605.11517, from an SSD to a GPU."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,6 +199,34 @@ def show(rows: Sequence[Row], options: Any) -> None:
     Console(width=140).print(table)
 
 
+def plot(rows: Sequence[Row], path: Path) -> None:
+    """Draws the time of an epoch over the memory that it saves, a point for each number of parts.
+
+    Args:
+      rows: of the table.
+      path: of the image; its suffix is its format.
+
+    Raises:
+      ImportError: matplotlib is not installed (`jaxgraph[plot]`).
+    """
+    from matplotlib import rc_context  # pyright: ignore[reportMissingImports]
+    from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
+
+    core, figure = rows[0], Figure(figsize=(4.6, 3), layout="constrained")
+    axes = figure.subplots()
+    for order in dict.fromkeys(row.order for row in rows[1:]):
+        own = [core, *(row for row in rows if row.order == order)]
+        points = [(core.memory / row.memory, row.seconds / core.seconds) for row in own]
+        axes.plot(*zip(*points, strict=True), marker="o", label=f"jaxgraph, backward in {order}")
+        for row, point in zip(own, points, strict=True):
+            axes.annotate(str(row.parts or 1), point, (5, -9), textcoords="offset points")
+    axes.plot(*GRINNDER, "k*", label="GriNNder, on a GPU")
+    axes.set(xlabel="times less memory, by number of parts", ylabel="times the epoch of one device")
+    axes.legend(fontsize=8)
+    with rc_context({"svg.fonttype": "none"}):
+        figure.savefig(path)
+
+
 def main() -> None:
     """Reads the command line, measures and prints."""
     parser = make_parser(__doc__)
@@ -207,6 +237,7 @@ def main() -> None:
     parser.add_argument("--orders", nargs="+", default=["rows"], choices=["rows", "columns"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="of a disk; parts wait in memory if left")
+    parser.add_argument("--plot", type=Path, help="draw the curve here; needs matplotlib")
     parser.add_argument("--worker", nargs=5, help=argparse.SUPPRESS)
     parser.add_argument("--write", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -223,6 +254,8 @@ def main() -> None:
         rows = measure(options, Path(temporary))
     show(rows, options)
     write_figures(options.json, map(dataclasses.asdict, rows))
+    if options.plot:
+        plot(rows, options.plot)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ the store of mode "stream", deletes them, compiles, and forbids itself more data
 plus the limit. Then it trains a GCN of 2 layers.
 
 "data" and "resident" are peaks beyond what the process has once it has compiled; mapped files are
-resident and no data. "disk" is the most that parts and store take of it in training. The working
-set is the arrays of all parts and the most that waits beside them. The page cache is no part of the
-limit, and would hold much of the graph: every two seconds the process drops its files from it.
+resident and no data. "disk" is the most that parts and store take of it. The working set is the
+arrays of all parts and the most that waits beside them. The page cache is no part of the limit, and
+would hold much of the graph: every two seconds the process drops its files from it.
 Programs send and return bytes; the disk reads and writes those that the page cache does not serve.
 The disk alone is the time that it takes for as many bytes in order, in a file of the same folder.
 "predict" starts without the page cache and may use it then: it reads features and edges once, where

@@ -19,8 +19,11 @@ def test_a_small_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = tmp_path / "figures.json"
     options = ["--nodes", "600", "--degree", "6", "--parts", "2", "--orders", "rows", "columns"]
     options += ["--rounds", "1", "--folder", str(tmp_path), "--json", str(written)]
+    curve = tmp_path / "curve.svg"
+    options += ["--plot", str(curve)]
     monkeypatch.setattr(sys, "argv", ["benchmarks/stream.py", *options])
     stream.main()
+    assert "backward in columns" in curve.read_text()
     core, *streamed = json.loads(written.read_text())["rows"]
     assert [row["order"] for row in streamed] == ["rows", "columns"]
     for row in streamed:
