@@ -204,7 +204,8 @@ class ChunkPrograms:
         totals = answers or [jnp.zeros((room, *each.shape[1:]), each.dtype) for each in answer]
         return self.ring.handed_on(
             [
-                total.at[places].add(each[: len(places)], mode="drop")
+                # Both are padded, to lengths of their own.
+                total.at[places[: len(each)]].add(each[: len(places)], mode="drop")
                 for total, each in zip(totals, answer, strict=True)
             ]
         )
