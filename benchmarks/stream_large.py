@@ -28,9 +28,7 @@ import os
 import resource
 import shutil
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +41,7 @@ from benchmarks.command_line import make_parser, write_figures
 from benchmarks.cpu.resident import peak_bytes, reset_peak, resident_bytes, settle
 from benchmarks.large_edges import power_law_ids
 from benchmarks.stream import CLASSES, FEATURES, in_own_process
-from benchmarks.stream_limit import data_bytes
+from benchmarks.stream_limit import data_bytes, repeated
 from jaxgraph.byte_amounts import bytes_of
 from jaxgraph.cli.display import EpochBar, StepBar
 from jaxgraph.external import Request, partition_file
@@ -167,24 +165,6 @@ def drop_cache() -> None:
     for number in store_files():
         with contextlib.suppress(OSError):
             os.posix_fadvise(number, 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-@contextlib.contextmanager
-def repeated(seconds: float, work: Callable[[], object]) -> Iterator[None]:
-    """Calls a function again and again in a thread, while the context is entered."""
-    ended = threading.Event()
-
-    def run() -> None:
-        while not ended.wait(seconds):
-            work()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def disk_traffic() -> np.ndarray:

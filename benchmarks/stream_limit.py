@@ -11,12 +11,13 @@ without it, that run tells the time of an epoch, and its compiled program the me
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import resource
 import statistics
 import tempfile
 import threading
-import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,23 +42,22 @@ def data_bytes() -> int:
     return 0
 
 
-class MostData:
-    """Samples the data of this process: rarely enough that programs take no longer for it."""
+@contextlib.contextmanager
+def repeated(seconds: float, work: Callable[[], object]) -> Iterator[None]:
+    """Calls a function again and again in a thread, while the context is entered."""
+    ended = threading.Event()
 
-    def __enter__(self) -> MostData:
-        self.most, self._ended = 0, threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
-        self._thread.start()
-        return self
+    def run() -> None:
+        while not ended.wait(seconds):
+            work()
 
-    def _sample(self) -> None:
-        while not self._ended.is_set():
-            self.most = max(self.most, data_bytes())
-            time.sleep(0.01)
-
-    def __exit__(self, *error: Any) -> None:
-        self._ended.set()
-        self._thread.join()
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def write_parts(folder: str, options: Any) -> None:
@@ -97,7 +97,8 @@ def worker(name: str, folder: str, limit: int, options: Any) -> dict[str, Any]:
             resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
     before: list[tuple[int, int]] = []
-    with MostData() as data:
+    data: list[int] = []
+    with repeated(0.01, lambda: data.append(data_bytes())):
         try:
             history = jg.train.fit(
                 model,
@@ -115,7 +116,7 @@ def worker(name: str, folder: str, limit: int, options: Any) -> dict[str, Any]:
         "parts": sharded.num_parts,
         "seconds": statistics.median(history.epoch_seconds[1:]),
         "needs": needs[0],
-        "data": data.most - before[0][0],
+        "data": max(data) - before[0][0],
         "resident": peak_bytes() - before[0][1],
         "loss": history.loss[-1],
     }

@@ -120,7 +120,7 @@ class _OfPart(Waiting):
 
 
 class _Counted(Rehearsal):
-    """A rehearsal that counts what it sends by kind."""
+    """A rehearsal that counts the bytes of each kind that it sends."""
 
     def __init__(self, host: Any, executables: Any, sent: Sent) -> None:
         super().__init__(host, executables)
@@ -133,7 +133,7 @@ class _Counted(Rehearsal):
 
     @contextlib.contextmanager
     def visit(self, aggregation: Any, share: float, values: Callable[[], Any]) -> Iterator[None]:
-        """Counts what is sent inside of it as rows of other parts."""
+        """Counts what the load sends as rows of other parts."""
         arrays = [array for leaf in jax.tree.leaves(values()) for array in leaf.arrays]
         self.sent.chunks.setdefault(aggregation, total_bytes(arrays))
         self.sent.read += share * total_bytes(arrays)

@@ -96,7 +96,7 @@ class ChunkPrograms:
     ) -> tuple[Pytree, Pytree, jax.Array]:
         """Returns the state after more edges, tables, and a token, which exists once it does.
 
-        `inputs.sender` is a table of the part `step` steps behind.
+        `inputs.sender` has rows of the part `step` steps behind.
         """
         shard = part.part()
         remote = dataclasses.replace(inputs, sender=rows_at(inputs.sender, places))
@@ -140,7 +140,7 @@ class ChunkPrograms:
     ) -> tuple[Inputs, list[jax.Array], Pytree, jax.Array]:
         """Returns gradients with those of more edges, answers, tables and a token.
 
-        `inputs.sender` is a table of the part `step` steps behind. The answers are its gradient.
+        `inputs.sender` has rows of the part `step` steps behind. The answers are its gradient.
         """
         shard = part.part()
         remote = dataclasses.replace(inputs, sender=rows_at(inputs.sender, places))

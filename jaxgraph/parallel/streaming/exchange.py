@@ -56,7 +56,7 @@ class Exchange:
 
     Attributes:
       listed: for each part, its rows that others need; empty where there is one part.
-      sign: 1: the step of a row is the distance to the part ahead that needs it; -1: to one behind.
+      sign: 1: steps lead to the parts ahead, which need the rows; -1: to the parts behind.
       devices: parts of a turn.
       node_rows: rows of a part.
       most: the most rows that a part needs of another.

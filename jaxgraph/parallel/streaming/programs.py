@@ -89,7 +89,7 @@ class Executables:
         return self._known[key]
 
     def _made(self, program: Any, types: tuple[Any, ...], donates: bool) -> Executable:
-        donated = tuple(range(len(jax.tree.leaves(types[0])))) if donates else ()
+        given = range(len(jax.tree.leaves(types[0]))) if donates else ()
         leaves, structure = jax.tree.flatten(map_arrays(self._placed, types))
         structures: list[Any] = []
         if any(map(is_spread, jax.tree.leaves(types, is_leaf=is_spread))):
@@ -103,7 +103,7 @@ class Executables:
             structures[:] = [of_results]
             return results
 
-        traced = jax.jit(flat, donate_argnums=donated, **shardings).trace(*leaves)
+        traced = jax.jit(flat, donate_argnums=tuple(given), **shardings).trace(*leaves)
         outputs = structures[0].unflatten(map(type_of, traced.out_info))
         donated = tuple(bool(each.donated) for each in jax.tree.leaves(traced.args_info))
         made = Executable(None, outputs, structures[0], donated, 0)
