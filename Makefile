@@ -14,6 +14,8 @@ VENV ?= .venv
 WORKERS ?= 2
 PYTEST_ARGS ?=
 CASES ?= 3
+# Tests of the benchmark programs run in `make test-all`.
+NO_BENCHMARKS := --ignore-glob='tests/*benchmarks*'
 
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
@@ -27,7 +29,7 @@ demo: $(VENV)/.installed
 	    --parts 4 --mode sar --partitioner metis --epochs 100 --seed 0
 
 test: $(VENV)/.installed-test
-	$(PYTEST) --cases $(CASES)
+	$(PYTEST) --cases $(CASES) $(NO_BENCHMARKS)
 
 test-all: $(VENV)/.installed-test
 	$(PYTEST) --full
