@@ -1,9 +1,8 @@
 # Every target works alone on a fresh clone: it makes $(VENV) from $(PYTHON) and installs what it needs.
 #
 #   make demo      train a GAT with SAR on 4 emulated devices on a generated graph
-#   make test      the suite: of every test with many cases $(CASES), of the layer x mode x partitioner x
-#                  devices matrix a covering subset
-#   make test-all  the suite with the whole matrix: hours on two cores
+#   make test      the suite's tiers host and core, see tests/tiers.py
+#   make test-all  adds the slow tier: more than an hour on two cores
 #   make bench     list the benchmark programs, each with the command that runs it, such as
 #                  .venv/bin/python -m benchmarks.cpu --quick
 #   make lint      ruff, pyright and the import contract
@@ -13,9 +12,8 @@ PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
 PYTEST_ARGS ?=
-CASES ?= 3
-# Tests of the benchmark programs run in `make test-all`.
-NO_BENCHMARKS := --ignore-glob='tests/*benchmarks*'
+# A wheel of this checkout, which is installed in place of the checkout itself.
+WHEEL ?=
 
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
@@ -29,10 +27,10 @@ demo: $(VENV)/.installed
 	    --parts 4 --mode sar --partitioner metis --epochs 100 --seed 0
 
 test: $(VENV)/.installed-test
-	$(PYTEST) --cases $(CASES) $(NO_BENCHMARKS)
+	$(PYTEST) --tier core
 
 test-all: $(VENV)/.installed-test
-	$(PYTEST) --full
+	$(PYTEST) --tier all
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks
@@ -59,10 +57,13 @@ $(VENV)/.created:
 BUILT_FROM := pyproject.toml setup.py $(wildcard jaxgraph/ops/cpu/source/*)
 
 # A stamp for each set of extras; what it was built from, changed, installs again.
+INSTALL := $(BIN)/python -m pip install --quiet $(if $(WHEEL),,--editable)
+SOURCE := $(or $(WHEEL),.)
+
 $(VENV)/.installed: $(BUILT_FROM) $(VENV)/.created
-	$(BIN)/python -m pip install --quiet --editable .
+	$(INSTALL) $(SOURCE)
 	@touch $@
 
 $(VENV)/.installed-%: $(BUILT_FROM) $(VENV)/.created
-	$(BIN)/python -m pip install --quiet --editable '.[$*]'
+	$(INSTALL) '$(SOURCE)[$*]'
 	@touch $@ $(VENV)/.installed

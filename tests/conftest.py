@@ -1,16 +1,19 @@
-"""The setting of every test: eight emulated devices, a compilation cache, the real data."""
+"""The setting of every test: eight emulated devices, a compilation cache, tiers, the real data."""
+
+from __future__ import annotations
 
 import gc
 import itertools
 import os
 import signal
-import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 import pytest
 from hypothesis import settings
 
+from tests import tiers
 from tests.compilation import compile_quickly
 
 NUM_DEVICES = 8
@@ -45,6 +48,7 @@ def listen_to_ctrl_c() -> None:
 
 # At import: before any test module can start a backend, or a process.
 configure_jax()
+compile_quickly()
 listen_to_ctrl_c()
 
 # Deadlines measure the machine; an example that compiles is not at fault.
@@ -55,22 +59,17 @@ settings.load_profile("jaxgraph-ci" if os.environ.get("CI") else "jaxgraph")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--full",
-        action="store_true",
-        help="run the whole matrix of layers, modes, partitioners and device counts",
-    )
-    parser.addoption(
-        "--cases",
-        type=int,
-        metavar="N",
-        help="run at most N cases of every parametrised test",
+        "--tier",
+        choices=["core", "all"],
+        help="run a whole tier of tests/tiers.py, which fails where a law did not run",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The whole matrix is compiled as users compile."""
-    if not config.getoption("--full"):
-        compile_quickly()
+    if not hasattr(config, "workerinput"):
+        from tests.law.ran import RanLaws
+
+        config.pluginmanager.register(RanLaws(config.getoption("tier") is not None))
 
 
 def pytest_collection_finish() -> None:
@@ -91,33 +90,37 @@ def pytest_runtest_teardown() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselects what the options leave out, instead of skipping it."""
-    chosen = items
-    if not config.getoption("--full"):
-        chosen = [item for item in chosen if not item.get_closest_marker("full")]
-    if most := config.getoption("--cases"):
-        chosen = some_of_each(chosen, most)
-    kept = set(chosen)
-    left_out = [item for item in items if item not in kept]
+    """Deselects what the tier leaves out, instead of skipping it."""
+    for item in items:
+        for mark in item.iter_markers("law"):
+            item.user_properties += [("law", number) for number in mark.args]
+    named = config.getoption("tier") is None and any("::" in name for name in config.args)
+    if config.getoption("tier") == "all" or named:
+        return
+    kept = tiers.in_core(items)
+    chosen = set(kept)
+    left_out = [item for item in items if item not in chosen]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = chosen
+        items[:] = kept
 
 
-def some_of_each(items: list[pytest.Item], most: int) -> list[pytest.Item]:
-    """At most some cases of every test, the same in every run: from the first to the last case."""
-    cases: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    chosen: list[pytest.Item] = []
-    for name, each in cases.items():
-        if most == 1:
-            chosen.append(each[zlib.crc32(name.encode()) % len(each)])
-            continue
-        count = min(most, len(each))
-        last = max(count - 1, 1)
-        chosen += [each[at * (len(each) - 1) // last] for at in range(count)]
-    return chosen
+@pytest.fixture(autouse=True)
+def host_tests_compile_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Keeps the tier of the host what it says."""
+    if not tiers.is_host(request.node):
+        yield
+        return
+    compiled: list[str] = []
+
+    def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
+        if event.endswith("backend_compile_duration"):
+            compiled.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield
+    jax.monitoring.unregister_event_duration_listener(listen)
+    assert not compiled, f"{request.node.nodeid} compiles: it is no test of the host"
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """Cases of several factors, so chosen that every few values meet in one of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any, TypeVar
 
@@ -14,13 +14,19 @@ def meetings(case: tuple[Any, ...], size: int) -> frozenset[Any]:
     return frozenset(combinations(enumerate(case), size))
 
 
-def cover(cases: Sequence[C], size: int, first: Sequence[C] = ()) -> list[C]:
+def cover(
+    cases: Sequence[C],
+    size: int,
+    first: Sequence[C] = (),
+    cost: Callable[[C], float] = lambda case: 1.0,
+) -> list[C]:
     """Some cases in which every `size` values meet that meet in any case; a greedy choice.
 
     Args:
       cases: all there are.
       size: 2 for every pair of values, 3 for every three.
       first: cases that are taken in any case.
+      cost: of a case; the more expensive a case is, the more values have to meet in it.
     """
     met = {case: meetings(case, size) for case in cases}
     holders: dict[Any, list[Any]] = {}
@@ -31,6 +37,7 @@ def cover(cases: Sequence[C], size: int, first: Sequence[C] = ()) -> list[C]:
     chosen = list(first)
     for each in holders:
         if each in missing:
-            chosen.append(max(holders[each], key=lambda case: len(met[case] & missing)))
+            gain = {case: len(met[case] & missing) for case in holders[each]}
+            chosen.append(max(gain, key=lambda case: gain[case] / cost(case) ** 0.3))
             missing -= met[chosen[-1]]
     return chosen

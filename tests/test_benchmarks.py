@@ -99,7 +99,7 @@ def test_when_a_compilation_is_over_the_goal(wall: float, cpu: float, is_over: b
     assert compile_time.Row("GAT", 8, "xla", wall, cpu).is_over is is_over
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_model_is_compiled_on_each_number_of_devices(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(compile_time, "SHAPE", Shape(40, 160, 8, 3))
     monkeypatch.setattr(compile_time, "LAYERS", 1)

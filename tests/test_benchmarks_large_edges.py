@@ -26,7 +26,7 @@ def test_the_estimate_follows_the_line_through_the_largest_sizes():
     assert seconds == pytest.approx(2000) and peak == (1 << 30) + 48 * 9 * 10**7
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["csv", "npy", "parquet"])
 def test_the_program_measures_a_process_of_its_own(form: str, tmp_path: Path):
     out = tmp_path / "figures.json"

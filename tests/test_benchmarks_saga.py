@@ -14,7 +14,7 @@ def test_products_run_once_per_node() -> None:
     assert rows["rewritten"].temporary < rows["all edges"].temporary
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_network_has_one_product_per_edge() -> None:
     rows = {row.form: row for row in saga.measure("interaction network", 16, 4096, 32, 4, 1)}
     assert rows["all edges"].product_rows == 2 * 4096

@@ -32,7 +32,7 @@ def test_random_features_have_the_share_that_is_asked_for() -> None:
     assert 0.15 < nodes.nnz / 1200 < 0.25 and (nodes.data == 1).all()
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_programs_are_timed_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "stand_in.py"
     script.write_text(STAND_IN)

@@ -14,7 +14,7 @@ from benchmarks.stream_schedule import __main__ as stream_schedule
 from benchmarks.stream_schedule.two_stages import Job, bound, by_johnson, by_swaps, makespan
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_small_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = tmp_path / "figures.json"
     options = ["--nodes", "600", "--degree", "6", "--parts", "2", "--orders", "rows", "columns"]
@@ -32,7 +32,7 @@ def test_a_small_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert row["memory"] > 0 and row["seconds"] > 0
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_limit_that_the_system_enforces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run on one device ends with an error that says so; the streamed one learns the same."""
     written = tmp_path / "figures.json"
@@ -55,7 +55,7 @@ def test_edges_of_a_large_graph_stay_in_communities(tmp_path: Path):
     assert stream_large.INSIDE < inside < stream_large.INSIDE + 0.05
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_graph_that_is_never_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = tmp_path / "figures.json"
     options = ["--nodes", "3e4", "--edges", "3e5", "--parts", "4", "--limit", "60MB"]
@@ -87,7 +87,7 @@ def test_loads_and_programs_in_their_best_order():
     assert by_swaps([long, short, own]) == [short, long, own]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_schedules_of_a_small_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes follow the formula; versions and orders learn the same; no order beats the bound."""
     figures = tmp_path / "figures.json"

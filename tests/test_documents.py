@@ -24,11 +24,13 @@ def blocks() -> list:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("document", "code"), blocks())
 def test_a_block_runs(document, code):
     exec(compile(code, document, "exec"), {"__name__": "__main__"})
 
 
+@pytest.mark.slow
 def test_docstrings_do_not_open_with_a_question_word():
     """They say "The rows that...", not "Which rows...", and "True where...", not "Whether..."."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

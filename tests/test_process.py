@@ -71,6 +71,7 @@ needs_glibc = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 def test_import_shard_and_fit_change_nothing_of_the_process() -> None:
     # NumPy requests large pages by default.
     done = run_alone(UNTOUCHED, NUMPY_MADVISE_HUGEPAGE="0")
@@ -100,21 +101,21 @@ def new_pages(*lines: str, **variables: str) -> float:
 
 
 @needs_glibc
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("lines", ["", SHARDED])
 def test_by_itself_glibc_gives_it_back(lines: str) -> None:
     assert new_pages(lines) > 500
 
 
 @needs_glibc
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("lines", [ASKED, TUNED])
 def test_kept_pages_are_used_again(lines: str) -> None:
     assert new_pages(lines) < 50
 
 
 @needs_glibc
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_setting_of_the_environment_stands() -> None:
     assert new_pages(ASKED, MALLOC_TRIM_THRESHOLD_="100000") > 500
 
@@ -135,7 +136,7 @@ print(sum("XLAEigen" in name for name in names))
     return int(done.stdout)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
 def test_each_device_that_waits_has_a_thread() -> None:
     cores = len(os.sched_getaffinity(0))

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -88,36 +87,13 @@ LAYERS = {
 }
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_equal_those_by_hand(graph, name):
     make, options, by_hand = LAYERS[name]
     layer = make(INS, OUTS, rngs=nnx.Rngs(0), **options)
     expected = by_hand(layer, graph, dense(graph.nodes))
     assert_close(layer(graph, graph.nodes), expected, reduction_length=EDGES)
-
-
-@pytest.mark.parametrize("mode", ["sar", "domain"])
-@pytest.mark.parametrize("name", ["GatedGCN", "CommNet", "GCN", "GGNN"])
-def test_models_on_several_parts(graph, name, mode):
-    options = {"num_edge_types": TYPES} if name == "GGNN" else {}
-    model = getattr(jg.saga, name)(INS, 8, OUTS, rngs=nnx.Rngs(1), **options)
-    graphdef, params = nnx.split(model)
-
-    def gradient(count):
-        parts = jg.partition.partition(graph, count, method="hash", seed=0)
-        sharded = jg.parallel.shard(graph, parts, jg.parallel.make_mesh(count), mode=mode)
-
-        def loss(params, shard):
-            y = nnx.merge(graphdef, params)(shard, shard.nodes)
-            return shard.sum(jnp.sum(jnp.sin(shard.mask_rows(y))))
-
-        value = jg.parallel.spmd(loss)
-        return jax.value_and_grad(lambda params: value(params, sharded))(params)
-
-    expected = gradient(1)
-    for found in map(gradient, (2, 7)):
-        for value, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
-            assert_close(value, other, reduction_length=EDGES)
 
 
 def test_one_edge_type_needs_no_types(graph):

@@ -238,6 +238,7 @@ LAYERS = st.tuples(
 )
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", BY_EDGE)
 def test_no_message_that_acts_edge_by_edge_is_refused(name):
     jax.eval_shape(jax.value_and_grad(total_of([name], "mean")), parameters(), sharded(2, "sar"))
@@ -258,6 +259,7 @@ def test_what_combines_rows_of_a_device_is_refused(name):
     assert isinstance(outcome(lambda: traced(parameters(), sharded(2, "sar"))), str)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     "layer",
     [
@@ -273,7 +275,7 @@ def test_some_layers(layer):
 
 
 # A time limit for each part.
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(16))
 def test_any_layer(part):
     @seed(part)
@@ -354,6 +356,7 @@ def check_idiom(norm: str, dropout: str, idiom: str) -> None:
         assert isinstance(outcome(runs[1]), str)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("norm", "dropout", "idiom"),
     [
@@ -367,7 +370,7 @@ def test_some_idioms(norm, dropout, idiom):
     check_idiom(norm, dropout, idiom)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("idiom", IDIOMS)
 @pytest.mark.parametrize("dropout", ["none", "jaxgraph", "flax"])
 @pytest.mark.parametrize("norm", ["none", "jaxgraph", "flax", "flax layer norm"])

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -34,97 +34,13 @@ from jaxgraph.parallel import (
 )
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.partition import Partition, partition
-from tests.covering import cover
+from tests.law.passes import check, mode_options, sparse_features
 from tests.oracles.models import Model
 from tests.pallas_kernels.graphs import in_interpreter
 from tests.tolerance import assert_close
-from tests.training import (
-    P3_MODES,
-    crooked_graph,
-    gradient_errors,
-    module_of,
-    oracle_pass,
-    random_params,
-    sharded_pass,
-)
+from tests.training import crooked_graph
 
-TOLERANCE = 2e-5
 WIDE = 29
-
-
-class Case(NamedTuple):
-    conv: str
-    parts: int
-    devices: int
-    mode: str
-    dropout: float
-    implementation: str
-
-
-QUICK = (
-    Case("gcn", 1, 1, "domain", 0.4, "cpu"),
-    Case("sage", 4, 4, "domain", 0.4, "xla"),
-    Case("gin", 6, 2, "sar", 0.4, "cpu"),
-    Case("gat", 4, 4, "prefetch", 0.0, "cpu"),
-    Case("gatv2", 2, 2, "sar", 0.4, "cpu"),
-    Case("sage", 4, 4, "p3-sar", 0.4, "cpu"),
-    Case("gat", 4, 4, "p3-domain-pushed", 0.4, "cpu"),
-)
-FULL = [
-    Case(conv, parts, devices, mode, dropout, implementation)
-    for conv in ("gcn", "sage", "gat", "gatv2", "gin")
-    for parts, devices in ((1, 1), (2, 2), (4, 4), (6, 2))
-    for mode in ("sar", "domain", *P3_MODES)
-    for dropout in (0.0, 0.4)
-    for implementation in ("cpu", "xla")
-    if parts == devices or mode not in P3_MODES
-]
-
-
-def sparse_features(num_nodes: int, columns: int = WIDE, share: float = 0.12) -> np.ndarray:
-    """Random ones; a node and a column are without."""
-    rng = np.random.default_rng(9)
-    values = rng.standard_normal((num_nodes, columns)).astype(np.float32)
-    values *= rng.random(values.shape) < share
-    values[5], values[:, 7 % columns] = 0, 0
-    return values
-
-
-def options_of(mode: str) -> dict[str, Any]:
-    if mode == "prefetch":
-        return {"mode": "sar", "prefetch": True}
-    return {"mode": "p3", **P3_MODES[mode]} if mode in P3_MODES else {"mode": mode}
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(c, id="-".join(map(str, c)), marks=() if c in QUICK else pytest.mark.full)
-        for c in cover(FULL, 3, first=QUICK)
-    ],
-)
-def test_training_equals_the_oracle(case: Case) -> None:
-    graph = crooked_graph(edge_weight=case.conv == "gcn")
-    parts = partition(graph, case.parts, method="hash", seed=0)
-    check(case, graph, parts, sparse_features(graph.num_nodes))
-
-
-def check(case: Case, graph: Graph, parts: Partition, features: np.ndarray) -> None:
-    heads = 2 if case.conv in ("gat", "gatv2") else 1
-    model = Model(case.conv, heads, norm="batch", dropout=case.dropout, activation="elu")
-    width = features.shape[1]
-    params = random_params(model, num_features=width)
-    expected = oracle_pass(model, params, graph.replace(nodes=features))
-    sharded = shard(
-        graph.replace(nodes=sp.csr_array(features)),
-        parts,
-        make_mesh(case.devices),
-        implementation=case.implementation,
-        **options_of(case.mode),
-    )
-    errors = gradient_errors(sharded_pass(module_of(model, params, width), sharded), expected)
-    worst = max(errors, key=lambda name: errors[name])
-    assert errors[worst] <= TOLERANCE, f"{worst}: {errors[worst]:.3g}"
 
 
 @cache
@@ -135,7 +51,7 @@ def pair(
     graph = crooked_graph()
     features = sparse_features(graph.num_nodes)
     split, mesh = partition(graph, parts, method="hash", seed=0), make_mesh(devices)
-    options = options_of(mode) | {"node_dtype": node_dtype}
+    options = mode_options(mode) | {"node_dtype": node_dtype}
     sparse, dense = (
         shard(graph.replace(nodes=nodes), split, mesh, **options)
         for nodes in (sp.csr_array(features), features)
@@ -143,6 +59,7 @@ def pair(
     return sparse, dense
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     ("parts", "devices", "mode"), [(1, 1, "sar"), (6, 2, "domain"), (4, 4, "p3-sar")]
 )
@@ -174,6 +91,7 @@ def narrow(columns: int, zero: bool = False) -> np.ndarray:
     return sparse_features(120, columns) * (not zero)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["sar", "p3-domain"])
 @pytest.mark.parametrize(
     "features",
@@ -181,11 +99,12 @@ def narrow(columns: int, zero: bool = False) -> np.ndarray:
     ids=["two-columns", "no-non-zeros", "all-non-zeros"],
 )
 def test_special_features_and_a_part_without_nodes(features: np.ndarray, mode: str) -> None:
-    case = Case("sage", 2, 2, mode, 0.0, "cpu")
-    assignment = np.zeros(120, np.int32)
-    check(case, crooked_graph(), Partition.from_assignment(assignment, 2), features)
+    graph = crooked_graph().replace(nodes=features)
+    parts = Partition.from_assignment(np.zeros(120, np.int32), 2)
+    check(Model("sage", norm="batch", activation="elu"), graph, parts, 2, mode, sparse=True)
 
 
+@pytest.mark.slow
 def test_a_plain_graph_takes_its_own_matrix_and_any_other() -> None:
     graph, features = crooked_graph(), sparse_features(120)
     sparse = graph.replace(nodes=sp.csr_array(features))
@@ -308,7 +227,8 @@ def test_other_misuse() -> None:
         jg.train.aggregate_once(model, sharded)
 
 
-@pytest.mark.parametrize("model", ["GCN", pytest.param("GAT", marks=pytest.mark.full)])
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["GCN", pytest.param("GAT", marks=pytest.mark.slow)])
 def test_cora_trains_as_with_dense_features(model: str, data_dir: Path) -> None:
     graph = jg.datasets.load("cora", data_dir=data_dir)
     nodes = present(graph.nodes)
@@ -320,7 +240,7 @@ def test_cora_trains_as_with_dense_features(model: str, data_dir: Path) -> None:
     np.testing.assert_allclose(curves[0], curves[1], rtol=2e-5)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_kernels_of_a_gpu_sum_over_the_non_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
     """In Pallas' interpreter: the map and its gradient, whose values come in the other order."""
     monkeypatch.setattr(messages, "Launch", in_interpreter)

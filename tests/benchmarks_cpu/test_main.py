@@ -10,7 +10,7 @@ from benchmarks.cpu.tasks import Product, SpMM, Triad
 from tests.benchmarks_cpu.graphs import tiny
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_run_from_the_command_line_to_the_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

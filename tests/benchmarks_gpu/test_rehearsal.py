@@ -36,7 +36,7 @@ def test_without_a_gpu_it_says_so(monkeypatch, capsys) -> None:
     assert "measures a GPU" in capsys.readouterr().err
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_rehearsal_from_the_command_line_to_the_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

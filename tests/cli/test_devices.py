@@ -10,7 +10,8 @@ def output_of(program: str) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize("parts", [pytest.param(1, marks=pytest.mark.full), 3])
+@pytest.mark.slow
+@pytest.mark.parametrize("parts", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_missing_devices_are_emulated(parts: int):
     program = (
         "import jax.numpy as jnp\n"
@@ -24,6 +25,7 @@ def test_missing_devices_are_emulated(parts: int):
     assert output_of(program).split() == [str(parts), "cpu"]
 
 
+@pytest.mark.slow
 def test_devices_that_are_there_are_taken():
     program = (
         "import jax\n"

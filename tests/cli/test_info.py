@@ -24,6 +24,7 @@ def output() -> str:
     return result.output
 
 
+@pytest.mark.slow
 def test_devices_are_listed(output: str):
     assert output.count(" cpu ") >= jax.device_count()
 

@@ -36,6 +36,7 @@ def test_the_parts_and_the_report_are_those_of_the_graph_in_memory(edges: Path, 
     assert reports[0]["written"]["bytes"] == reports[1]["written"]["bytes"]
 
 
+@pytest.mark.slow
 def test_predictions_of_such_parts_have_the_ids_of_the_file(edges: Path, tmp_path: Path):
     ids = np.array([f"user{i}" for i in np.random.default_rng(1).permutation(92)])
     number = np.array([int(name[4:]) for name in ids])

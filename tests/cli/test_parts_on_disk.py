@@ -24,9 +24,10 @@ def graph_of(name: str, data_dir: Path) -> list[str]:
     return SBM if name == "sbm" else ["--dataset", "cora", "--data-dir", str(data_dir)]
 
 
-FULL = pytest.mark.full
+FULL = pytest.mark.slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
@@ -117,6 +118,7 @@ def test_options_that_contradict_the_parts_are_refused_by_name(
     assert message.replace("PARTS", str(club[0])) in text
 
 
+@pytest.mark.slow
 def test_options_that_agree_with_the_parts_are_fine(club: tuple[Path, np.ndarray]):
     agree = ["--mode", "sar", "--parts", "2", "--raw", "--prefetch", "--epochs", "1"]
     assert "2, sar with prefetch" in run("train", "--partition", str(club[0]), *agree)

@@ -75,7 +75,7 @@ def test_amounts(text: str, count: int) -> None:
     assert bytes_of("--memory-limit", text) == count
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_training_takes_the_mode_that_is_planned() -> None:
     small = ["--dataset", "sbm", "--num-nodes", "200", "--hidden", "4", "--epochs", "2"]
     result = CliRunner().invoke(

@@ -93,6 +93,7 @@ def test_kubernetes_without_its_package_is_refused(monkeypatch: pytest.MonkeyPat
     assert "number 3 of a job" in text and "Install jax[k8s]" in text
 
 
+@pytest.mark.slow
 def test_open_mpi_that_jax_does_not_know_is_refused():
     """As from version 5 on, whose variables jax 0.10 does not read."""
     program = "from jaxgraph.cli.entry import main; import sys\nsys.argv[1:] = ARGS; main()"
@@ -117,6 +118,7 @@ def joining(port: int, index: int) -> list[str]:
     return ["train", "--dataset", "karate", "--coordinator", f"127.0.0.1:{port}", *processes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("index", "message"),
     [
@@ -131,6 +133,7 @@ def test_a_port_of_another_program_is_an_error(index: int, message: str, taken_p
     assert message.replace("PORT", str(taken_port)) in result.stderr
 
 
+@pytest.mark.slow
 def test_an_address_where_nothing_answers_is_an_error(taken_port: int):
     program = "import sys; from jaxgraph.cli.entry import main; sys.argv[1:] = ARGS; main()"
     with socket.socket() as unused:

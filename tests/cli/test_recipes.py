@@ -95,6 +95,7 @@ def test_recipes_are_there_without_jax():
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("model", MODELS)
 def test_models_use_the_edge_data_that_they_can(model: str):
     rng = np.random.default_rng(0)

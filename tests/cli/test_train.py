@@ -45,6 +45,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict:
     return run(*arguments, out=path)
 
 
+@pytest.mark.slow
 def test_the_file_holds_options_and_counts(written: dict):
     options = written["options"]
     assert (options["model"], options["parts"], options["seed"]) == ("gat", 4, 3)
@@ -52,6 +53,7 @@ def test_the_file_holds_options_and_counts(written: dict):
     assert written["graph"]["nodes"] == 200 and written["padding"]["nodes"] == 200
 
 
+@pytest.mark.slow
 def test_64_bits_are_computed_in_64_bits(tmp_path: Path):
     try:
         short = run("--epochs", "3", out=tmp_path / "short.json")["history"]["loss"]
@@ -82,6 +84,7 @@ def test_costs_are_measured(written: dict):
     assert written["compile_seconds"] > 0 and written["median_epoch_seconds"] > 0
 
 
+@pytest.mark.slow
 def test_features_by_column_train_to_the_same_loss(written: dict, tmp_path: Path):
     columns = ("--parts", "3", "--mode", "p3", "--rest", "sar", "--chunks", "2")
     split = run("--model", "gat", "--heads", "2", "--seed", "3", *columns, out=tmp_path / "p3.json")
@@ -123,7 +126,7 @@ def test_the_loss_is_weighed_and_smoothed(tmp_path: Path):
     assert losses[0] > losses[-1] > 1.33
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_activations_of_16_bits_take_less_memory_and_learn_as_much(tmp_path: Path):
     size = ("--layers", "3", "--hidden", "64", "--epochs", "5")
     wide, short = (
@@ -136,7 +139,7 @@ def test_activations_of_16_bits_take_less_memory_and_learn_as_much(tmp_path: Pat
     assert temporary[0] < temporary[1]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_implementation_is_that_of_the_graph(monkeypatch: pytest.MonkeyPatch):
     asked = []
     shard = parallel.shard
@@ -158,7 +161,7 @@ def test_an_implementation_that_is_not_there_is_one_line(monkeypatch: pytest.Mon
     assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_order_of_nodes_changes_no_result(tmp_path: Path):
     arguments = ("--epochs", "3", "--parts", "2", "--partitioner", "hash")
     given = run(*arguments, out=tmp_path / "given.json")
@@ -178,6 +181,7 @@ def test_a_graph_without_features_gets_an_embedding_of_its_nodes(tmp_path: Path)
     assert written["evaluation"]["train"]["accuracy"] == 1
 
 
+@pytest.mark.slow
 def test_the_recipe_is_shown_and_written_and_every_value_can_be_changed(
     tmp_path: Path, data_dir: Path
 ):
@@ -210,7 +214,7 @@ def test_the_recipe_is_shown_and_written_and_every_value_can_be_changed(
     assert changed["epochs"] == changed["best_epoch"] + 1 < 9
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize(("dataset", "at_least"), [("cora", 0.795), ("citeseer", 0.685)])
 def test_defaults_reach_what_is_published(
     dataset: str, at_least: float, tmp_path: Path, data_dir: Path
@@ -230,6 +234,7 @@ def test_a_graph_without_labels_is_refused(tmp_path: Path):
     assert result.exit_code == 2 and "has no labels" in result.stderr
 
 
+@pytest.mark.slow
 def test_devices_are_emulated_without_the_user_setting_anything(tmp_path: Path):
     environment = {
         name: value
@@ -310,7 +315,7 @@ def interrupting(monkeypatch: pytest.MonkeyPatch, number: int, at: int) -> None:
 
 @pytest.mark.parametrize(
     ("number", "status"),
-    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full)],
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
 )
 def test_a_signal_ends_training_after_the_epoch_and_nothing_is_lost(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, status: int
@@ -350,6 +355,7 @@ def test_a_loss_that_diverges_leaves_the_epochs_before_it(
     assert not written["interrupted"] and "median epoch time" in result.stdout
 
 
+@pytest.mark.slow
 def test_the_metrics_are_those_of_the_model_that_is_left(monkeypatch: pytest.MonkeyPatch):
     evaluated = {}
     fit = train.fit
@@ -390,6 +396,7 @@ def test_repartition_gives_fit_the_graph(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert result.exit_code == 2 and "--repartition: layers of mode p3" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_streamed_run_equals_one_on_a_device(tmp_path: Path):
     shown = []
     for name, options in {

@@ -79,6 +79,6 @@ def test_damaged_files_are_refused_or_read(tmp_path: Path) -> None:
     check(FEW, tmp_path)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_many_damaged_files_are_refused_or_read(tmp_path: Path) -> None:
     check(MANY, tmp_path)

@@ -21,7 +21,7 @@ from jaxgraph.partition import Partition, partition, report
 from tests.external.folders import SMALL, contents, in_small_chunks
 
 NODES, EDGES = 150, 1100
-FULL = pytest.mark.full
+FULL = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from jaxgraph.layout.part_files import open_parts
 from tests.external.folders import TINY, contents, in_small_chunks
 
 ROOT = Path(__file__).parents[2]
-FULL = pytest.mark.full
+FULL = pytest.mark.slow
 
 
 def write_file(path: Path, *, names: bool, edges: int = 900) -> Path:

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import socket
 import subprocess
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.launch.processes import started
 from tests.launch.runs import ENVIRONMENT, PROGRAM, in_this_process, losses, succeeded
+from tests.ports import free_port
 from tests.tolerance import assert_close
 
 TASKS = 2
@@ -37,12 +37,6 @@ def start(arguments: list[str], **environment: str) -> subprocess.Popen[str]:
     return started([*PROGRAM, *arguments], ENVIRONMENT | environment)
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 def slurm(task: int, port: int) -> dict[str, str]:
     """The environment that srun gives to a task."""
     return {
@@ -56,7 +50,7 @@ def slurm(task: int, port: int) -> dict[str, str]:
     }
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_every_command_of_the_guide_runs(tmp_path: Path):
     partition, launch, *by_hand, srun = commands()
     assert [len(by_hand), srun[0]] == [2, "srun"]
@@ -81,7 +75,7 @@ def test_every_command_of_the_guide_runs(tmp_path: Path):
     assert_close(losses(tmp_path / "tasks.json"), losses(of_one), reduction_length=2_000)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_commands_of_the_readme_run(tmp_path: Path):
     partition, launch = commands("README.md")
     in_this_process(*local(partition, tmp_path, 0))

@@ -38,7 +38,7 @@ def curve(folder: Path, processes: int, *options: str) -> list[float]:
     return losses(path)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["domain", "sar", "p3"])
 def test_the_losses_are_those_of_one_process(mode: str, tmp_path: Path, capsys):
     parts = {count: partitioned(tmp_path, count, mode) for count in (1, 2, 4)}
@@ -61,13 +61,14 @@ def test_the_losses_are_those_of_one_process(mode: str, tmp_path: Path, capsys):
         assert_close(curve_of_devices, found[1], reduction_length=NODES)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_graph_that_every_process_reads_gives_the_same_losses(tmp_path: Path):
     options = [*GRAPH, "--parts", "4", "--partitioner", "metis", "--mode", "auto"]
     found = curve(tmp_path, 2, *options)
     assert_close(found, curve(tmp_path, 1, *options), reduction_length=NODES)
 
 
+@pytest.mark.slow
 def test_only_the_first_prints_and_each_has_a_log(tmp_path: Path):
     out, found, alone = tmp_path / "out.csv", tmp_path / "two.json", tmp_path / "one.json"
     command = ["train", "--partition", partitioned(tmp_path, 4), *MODEL, "--epochs", "12"]
@@ -86,6 +87,7 @@ def test_only_the_first_prints_and_each_has_a_log(tmp_path: Path):
         assert places == [*before, *epochs, "evaluate", "end"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "seconds", "status", "message"),
     [
@@ -95,7 +97,7 @@ def test_only_the_first_prints_and_each_has_a_log(tmp_path: Path):
             STEP_TIMEOUT * 1.2,
             124,
             "process 1 is stuck in epoch",
-            marks=pytest.mark.full,
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -116,7 +118,7 @@ def test_a_lost_process_ends_the_run_in_time(
     assert "process 0 is stuck" not in error and ended_within(processes, 0)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_killed_process_is_started_again_and_goes_on_from_the_checkpoint(
     index: int, tmp_path: Path
@@ -137,7 +139,7 @@ def test_a_killed_process_is_started_again_and_goes_on_from_the_checkpoint(
     assert places.count("heartbeat: epoch 300\n") == 1 and places.count(": compile\n") == 2
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_ctrl_c_ends_all_after_the_same_epoch_and_the_results_are_kept(tmp_path: Path):
     path = tmp_path / "run.json"
     command = ["train", "--partition", partitioned(tmp_path, 2), *MODEL, "--epochs", LONG]
@@ -155,7 +157,7 @@ def test_ctrl_c_ends_all_after_the_same_epoch_and_the_results_are_kept(tmp_path:
     assert last == [str(len(losses(path)) + 1)] * 2 and json.loads(path.read_text())["interrupted"]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_mistake_is_reported_and_not_tried_again():
     command = ["train", *GRAPH, *MODEL, "--parts", "3"]
     with launched("-n", "2", "--restarts", "2", "--", *command) as run:

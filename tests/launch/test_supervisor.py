@@ -28,6 +28,7 @@ def test_output_is_prefixed_and_all_that_is_written_is_shown(tmp_path: Path):
     assert "[1] \\xff" in out.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "status", "message"),
     [
@@ -56,6 +57,7 @@ def test_a_grandchild_is_not_left(tmp_path: Path):
     assert ended_within([pid_in(tmp_path / "s")], 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("phase", "place"), [("epoch", "epoch 3"), ("compile", "phase 'compile'")])
 def test_a_stopped_process_ends_all_in_time_and_is_named(phase: str, place: str, tmp_path: Path):
     stopped = waiting("1").replace("'epoch', 3", f"{phase!r}, {3 if phase == 'epoch' else 0}")
@@ -70,6 +72,7 @@ def test_a_stopped_process_ends_all_in_time_and_is_named(phase: str, place: str,
     assert "process 0 is" not in error and ended_within(pids, 0)
 
 
+@pytest.mark.slow
 def test_one_that_stands_is_named_and_others_that_wait_for_it_are_not(tmp_path: Path):
     ahead = waiting("0").replace("'epoch', 3", "'epoch', 4")
     with supervised(tmp_path, ahead, waiting("1"), step_timeout=1.5) as run:
@@ -77,6 +80,7 @@ def test_one_that_stands_is_named_and_others_that_wait_for_it_are_not(tmp_path: 
     assert run.returncode == 124 and "process 1 is stuck in epoch 3, where it has been" in error
 
 
+@pytest.mark.slow
 def test_phases_without_a_limit_may_last(tmp_path: Path):
     slow = "heartbeat.enter('compile'); time.sleep(2.5); heartbeat.enter('meet'); time.sleep(1.5)"
     with supervised(tmp_path, slow, step_timeout=1) as run:
@@ -101,6 +105,7 @@ def test_a_signal_reaches_all_which_may_save(number: int, tmp_path: Path):
     assert ended_within(pids, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signals", [1, 2])
 def test_those_that_do_not_listen_are_killed(signals: int, tmp_path: Path):
     """After the second signal at once; where nothing is computed yet, soon after the first."""
@@ -126,6 +131,7 @@ def test_a_killed_supervisor_leaves_no_process(stopped: bool, tmp_path: Path):
         assert ended_within(pids, 10)
 
 
+@pytest.mark.slow
 def test_a_death_starts_all_again_and_a_mistake_does_not(tmp_path: Path):
     first = "start = int(sys.argv[2])\nnote(f'start {start}')\n"
     dying = first + "\nif start < 2: os.kill(os.getpid(), signal.SIGKILL)\nsys.exit(STATUS)"
@@ -138,6 +144,7 @@ def test_a_death_starts_all_again_and_a_mistake_does_not(tmp_path: Path):
         assert sorted(each.name for each in folder.iterdir()) == ["start 0", "start 1", "start 2"]
 
 
+@pytest.mark.slow
 def test_restarts_have_a_limit(tmp_path: Path):
     with supervised(tmp_path, "sys.exit(9)", restarts=1) as run:
         _, error = run.communicate(timeout=60)

@@ -12,7 +12,7 @@ from tests.launch.runs import LONG, MODEL, SECONDS, in_this_process, losses, par
 from tests.launch.two_hosts import ADDRESSES, TwoHosts, two_hosts, why_not
 from tests.tolerance import assert_close
 
-pytestmark = pytest.mark.full
+pytestmark = pytest.mark.slow
 PORT, STEP_TIMEOUT, NODES = 12_345, 20, 120
 
 

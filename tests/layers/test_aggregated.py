@@ -59,6 +59,7 @@ def expected_aggregate(aggregation: Any) -> np.ndarray:
     return convolutions.sage(params, edges, x, aggregation.reduce)[0]
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 @pytest.mark.parametrize("aggregation", [SymmetricSum(), SymmetricSum(False), MEAN, SUM, MAX])
 def test_the_aggregate_is_that_of_the_reference(aggregation: Any, mode: str) -> None:
@@ -140,6 +141,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], A
 }
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(name: str, behind: bool) -> None:

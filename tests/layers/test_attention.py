@@ -70,6 +70,7 @@ LAYERS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., An
 }
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", LAYERS)
 def test_mean_of_heads_without_added_loops(name: str) -> None:
     conv, oracle, params = LAYERS[name]
@@ -77,12 +78,14 @@ def test_mean_of_heads_without_added_loops(name: str) -> None:
     check_convolution(partial(conv, **options), partial(oracle, **options), params(False))
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", LAYERS)
 def test_joined_heads_with_attention_dropout(name: str) -> None:
     conv, oracle, params = LAYERS[name]
     check_convolution(partial(conv, dropout=0.4, key=KEY), dropped(oracle, 0.4), params())
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("keeps_products", [False, True])
 @pytest.mark.parametrize("name", LAYERS)
 def test_features_that_are_made_again(name: str, keeps_products: bool) -> None:
@@ -99,6 +102,7 @@ def test_features_that_are_made_again(name: str, keeps_products: bool) -> None:
     check_convolution(derived, dropped(oracle, 0.4), params(), num_parts=1)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", LAYERS)
 def test_features_that_are_read_again(name: str) -> None:
     """Without a gradient of x, the gradients of the parameters are unchanged."""
@@ -119,6 +123,7 @@ def test_features_that_are_read_again(name: str) -> None:
         assert_close(mine[name], expected, reduction_length=TERMS, name=name)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("graph", SPECIAL_GRAPHS, ids=lambda graph: graph.name)
 def test_special_graphs(graph: Any) -> None:
     """A node without neighbours has the bias as output; one part is empty, one has half."""
@@ -135,6 +140,7 @@ def test_special_graphs(graph: Any) -> None:
         assert_close(gather_rows(actual, sharded), expected, reduction_length=300)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
 def test_columns_give_what_rows_give(name: str) -> None:
     conv, _, params = LAYERS[name]

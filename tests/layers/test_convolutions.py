@@ -87,6 +87,7 @@ def test_values_and_gradients(name: str) -> None:
     check_convolution(*CASES[name])
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", [name for name in CASES if name != "gin-wide-no-bias"])
 def test_weighted_edges(name: str) -> None:
     """Of GCN, whose degrees hold the weights as well, without their gradient."""
@@ -115,6 +116,7 @@ def test_weights_that_a_shard_has_lost() -> None:
         spmd(lost, outputs="rows")(crooked_sharded(4, "hash", "p3-sar", True))
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("graph", SPECIAL_GRAPHS, ids=lambda graph: graph.name)
 def test_degrees_of_special_graphs(graph: Any) -> None:
     """One part is empty, another has half of the graph."""
@@ -148,6 +150,7 @@ def test_weights_that_cancel_leave_the_bias() -> None:
     np.testing.assert_array_equal(actual, np.broadcast_to(params["bias"], actual.shape))
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     "name", ["gcn-wide", "sage-mean-wide", "sage-max", "sage-min", "gin-narrow"]
 )

@@ -35,6 +35,7 @@ def make(name: str) -> nnx.Module:
     return getattr(nn, name)(FEATURES, 4, CLASSES, rngs=nnx.Rngs(0))
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("field", DATA)
 @pytest.mark.parametrize(
     "name", ["GCN", "DeepGCN", "GraphSAGE", "GIN", "GAT", "GATv2", "Transformer"]

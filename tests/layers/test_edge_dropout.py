@@ -69,6 +69,7 @@ class Dropping(nn.GraphSAGE):
         return super().__call__(shard, x, key=key, train=train)
 
 
+@pytest.mark.slow
 def test_training_is_the_same_on_one_device_and_on_three() -> None:
     """Also where `fit` has aggregated the features, of all edges, beforehand."""
 

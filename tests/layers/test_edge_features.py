@@ -67,9 +67,10 @@ CASES: dict[str, Case] = {
 
 def some(names: Iterable[str], *quick: str) -> list[Any]:
     """Parameters of which the default run takes a few."""
-    return [pytest.param(n, marks=() if n in quick else pytest.mark.full) for n in names]
+    return [pytest.param(n, marks=() if n in quick else pytest.mark.slow) for n in names]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(CASES, "gat", "gine"))
 def test_values_and_gradients(name: str) -> None:
     check_convolution(*CASES[name], edge_data="edges")
@@ -84,16 +85,17 @@ def test_columns_give_what_rows_give(name: str) -> None:
 _QUICK = ("isolated-nodes",)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_gine_without_bias() -> None:
     params = {name: value for name, value in GINE.items() if not name.endswith("bias")}
     check_convolution(gine_conv, convolutions.gine, params, edge_data="edges")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "graph",
     [
-        pytest.param(graph, marks=() if graph.name in _QUICK else pytest.mark.full)
+        pytest.param(graph, marks=() if graph.name in _QUICK else pytest.mark.slow)
         for graph in SPECIAL_GRAPHS
     ],
     ids=lambda graph: graph.name,
@@ -212,14 +214,15 @@ def test_coefficients_of_attention(name: str) -> None:
     assert_close(actual, slope, reduction_length=TERMS)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
         ("gat", "sar"),
         ("gatv2-plain", "domain"),
-        pytest.param("gat-plain", "p3-sar", marks=pytest.mark.full),
-        pytest.param("gatv2", "p3-domain-pushed", marks=pytest.mark.full),
-        pytest.param("gatv2", "prefetch", marks=pytest.mark.full),
+        pytest.param("gat-plain", "p3-sar", marks=pytest.mark.slow),
+        pytest.param("gatv2", "p3-domain-pushed", marks=pytest.mark.slow),
+        pytest.param("gatv2", "prefetch", marks=pytest.mark.slow),
     ],
 )
 def test_coefficients_on_several_devices(name: str, mode: str) -> None:
@@ -232,32 +235,6 @@ def test_coefficients_on_several_devices(name: str, mode: str) -> None:
     x = np.asarray(graph.nodes, np.float64)
     expected = coefficients(name, params, oracle_edges(graph), x)
     assert_close(found, expected, reduction_length=TERMS)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("mode", ["sar", "domain"])
-def test_several_parts_of_a_device(mode: str) -> None:
-    """Values, gradients and coefficients are those on the whole graph."""
-    graph, params = crooked_graph(edges=True), GAT
-    split = partition(graph, 4, method="hash", seed=1)
-    sharded = shard(graph, split, make_mesh(2), mode)
-
-    def step(params: Any, shard: Any) -> Any:
-        def loss(params: Any) -> Any:
-            y = gat_conv(params, shard, shard.nodes)
-            return shard.sum(jnp.sum(shard.mask_rows(jnp.sin(y))))
-
-        alpha = attention_weights(gat_stages(params), params, shard, shard.nodes)
-        return jax.grad(loss)(params), alpha
-
-    gradients, alpha = spmd(step, outputs=("replicated", "edges"))(params, sharded)
-    x: Any = graph.nodes
-    of_whole = jax.jit(jax.grad(lambda params: jnp.sum(jnp.sin(gat_conv(params, graph, x)))))
-    expected = of_whole(params)
-    for name, gradient in expected.items():
-        assert_close(gradients[name], gradient, reduction_length=TERMS, name=name)
-    whole = coefficients("gat", params, oracle_edges(graph), np.asarray(x, np.float64))
-    assert_close(gather_edges(alpha, sharded, graph, split), whole, reduction_length=TERMS)
 
 
 @pytest.mark.parametrize("name", some(("gat", "gatv2", "gine"), "gatv2"))

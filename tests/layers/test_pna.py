@@ -42,7 +42,7 @@ def test_gradients_where_all_messages_are_equal() -> None:
         assert_close(params[name], gradient, reduction_length=10_000, name=name)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_columns_give_what_rows_give() -> None:
     options: dict[str, Any] = {"delta": 1.3, "aggregators": ("mean", "max", "min")}
     params = PARAMS | {"kernel": PARAMS["kernel"][:18]}

@@ -73,7 +73,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(each.relative_to(folder)): each.read_bytes() for each in files}
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.full)])
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_killed_writer_leaves_old_or_new_parts(kills: int, tmp_path: Path):
     arguments = [sys.executable, "-c", KILLS, str(tmp_path), str(kills)]
     result = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)

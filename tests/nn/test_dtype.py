@@ -55,6 +55,7 @@ MODELS = {
 # ------------------------------------------------------------------ values and gradients
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     ("name", "num_parts", "mode"),
     [
@@ -67,7 +68,7 @@ MODELS = {
         ("gat", 3, "sar"),
         ("gcn", 3, "prefetch"),
         *(
-            pytest.param(name, 3, "sar", marks=pytest.mark.full)
+            pytest.param(name, 3, "sar", marks=pytest.mark.slow)
             for name in ("transformer", "appnp", "gcnii", "pna")
         ),
     ],
@@ -125,6 +126,7 @@ def model_of(name: str, **options: Any) -> Any:
     )
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     "name",
     [
@@ -146,6 +148,7 @@ def test_without_a_type_a_model_computes_in_that_of_its_input(name: str) -> None
 # ------------------------------------------------------------------ what is stored and sent
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("mode", ["domain", "sar"])
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GIN", "GATv2"])
 def test_rows_are_sent_in_16_bits_and_sums_over_devices_taken_in_32(name: str, mode: str) -> None:
@@ -184,7 +187,7 @@ def operands(jaxpr: Any) -> Iterator[tuple[str, Any]]:
                 yield from operands(inner)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "num_parts", "mode"),
     [("GraphSAGE", 1, "sar"), ("GCN", 4, "domain")],
@@ -204,7 +207,7 @@ def test_a_layer_keeps_half_the_memory(name: str, num_parts: int, mode: str) -> 
     assert short <= 0.6 * wide
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_attention_keeps_little_memory() -> None:
     """In 32 bits one array per layer; in 16 bits two, which differ by the bias, and wider ones."""
 

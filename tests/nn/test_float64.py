@@ -46,9 +46,10 @@ def x64() -> Iterator[None]:
 
 QUICK = ("gcn-weighted", "gat")
 CASES = [(name, "sar") for name in MODELS] + [("gcn-weighted", "p3")]
-MARKED = [pytest.param(*case, marks=() if case[0] in QUICK else pytest.mark.full) for case in CASES]
+MARKED = [pytest.param(*case, marks=() if case[0] in QUICK else pytest.mark.slow) for case in CASES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "mode"), MARKED)
 @pytest.mark.usefixtures("x64")
 def test_errors_are_those_of_64_bits(name: str, mode: str) -> None:

@@ -45,7 +45,7 @@ def make(name: str, **options: Any) -> Any:
     return MODELS[name](NUM_FEATURES, 4, NUM_CLASSES, rngs=nnx.Rngs(0), **heads, **options)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_attention_of_every_layer_is_that_of_its_convolution() -> None:
     model = make("GAT", norm="layer", dropout=0.5, jumping="cat")
     graph, sharded = crooked_graph(), crooked_sharded(2, "hash", "sar")
@@ -141,41 +141,6 @@ def test_bad_options_are_refused(name: str, options: dict[str, Any], message: st
 
 # ------------------------------------------------------------------ values and gradients
 
-OPTIONS = {
-    "gcn-residual": Model("gcn", residual=True, norm="layer", dropout=0.2),
-    "gcn-no-loops": Model("gcn", add_self_loops=False, activation="elu"),
-    "sage-max": Model("sage", reduce="max", residual=True, norm="batch"),
-    "gat-layer-norm": Model("gat", 3, residual=True, norm="layer", activation="elu", dropout=0.3),
-    "gatv2-no-loops": Model("gatv2", 2, add_self_loops=False, norm="layer"),
-    "gin-plain": Model("gin", dropout=0.3),
-    "gcn-jumping": Model("gcn", jumping="cat", norm="batch", residual=True, dropout=0.2),
-    "gat-jumping": Model("gat", 2, jumping="max", activation="elu", dropout=0.2),
-    "appnp": Model("appnp", norm="layer"),
-    "gcnii": Model("gcnii", dropout=0.2, activation="elu"),
-    "gcnii-jumping": Model("gcnii", jumping="cat", norm="batch", dropout=0.2),
-    "pna": Model("pna", norm="batch", residual=True, dropout=0.2),
-    "transformer": Model("transformer", 2, residual=True, norm="batch", dropout=0.3),
-}
-
-
-@pytest.mark.parametrize("name", OPTIONS)
-def test_options(name: str) -> None:
-    model, graph = OPTIONS[name], crooked_graph()
-    params = random_params(model)
-    mode = "sar" if model.jumping else "domain"
-    actual = sharded_pass(module_of(model, params), crooked_sharded(3, "hash", mode))
-    errors = gradient_errors(actual, oracle_pass(model, params, graph))
-    assert max(errors.values()) <= TOLERANCE, errors
-
-
-@pytest.mark.parametrize("name", ["gat-jumping", "gcnii-jumping"])
-def test_outputs_of_earlier_layers_on_one_device(name: str) -> None:
-    model = OPTIONS[name]
-    params = random_params(model, 4)
-    actual = sharded_pass(module_of(model, params), crooked_sharded(1, "hash", "sar"))
-    errors = gradient_errors(actual, oracle_pass(model, params, crooked_graph()))
-    assert max(errors.values()) <= TOLERANCE, errors
-
 
 def test_outside_of_training_nothing_is_dropped_or_updated() -> None:
     model = Model("gcn", norm="batch", dropout=0.5)
@@ -234,6 +199,7 @@ def test_deep_gcn() -> None:
 # ------------------------------------------------------------------ inputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["GCN", "GAT"])
 def test_columns_of_features_give_what_rows_give(name: str) -> None:
     graphdef, state = nnx.split(make(name, dropout=0.4, norm="batch", residual=True))
@@ -305,6 +271,7 @@ def test_an_embedding_learns_the_same_on_any_number_of_parts() -> None:
     assert "rows" in jax.tree.leaves(rows_prefix(place_rows(state, sharded)))
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("train", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("name", MODELS)
 def test_padding_reaches_nothing(name: str, train: bool) -> None:
@@ -347,6 +314,7 @@ def bytes_sent(module: Any, sharded: ShardedGraph) -> tuple[float, float]:
     return halos(spmd(loss)), halos(jax.grad(spmd(loss)))
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 def test_the_backward_of_a_sum_sends_what_the_forward_sends(mode: str) -> None:
     """Nothing is fetched twice; an answer may travel with the padding of its table."""

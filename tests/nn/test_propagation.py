@@ -15,6 +15,7 @@ from tests.tolerance import assert_close
 from tests.training import crooked_graph, crooked_sharded
 
 
+@pytest.mark.slow
 def test_appnp_draws_the_same_on_one_device_and_on_three() -> None:
     key, graph = jax.random.key(4), crooked_graph()
     x: Any = graph.nodes

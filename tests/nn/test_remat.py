@@ -38,6 +38,7 @@ POLICIES = {
 }
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     ("name", "conv", "num_parts", "mode"),
     [
@@ -58,6 +59,7 @@ def test_a_policy_changes_no_value(name: str, conv: str, num_parts: int, mode: s
     assert max(errors.values()) <= 2e-5, errors
 
 
+@pytest.mark.slow
 def test_a_policy_decides_what_is_saved() -> None:
     """3 more layers of attention: inputs and products of each, or neither."""
     nodes, width = 2000, 64

@@ -69,6 +69,7 @@ def sent(model: Any, sharded: ShardedGraph) -> tuple[float, float]:
     return halo_bytes(step), halo_bytes(compile_inference(model, sharded))
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("mode", ["sar", "domain", "prefetch"])
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
 def test_the_first_layer_sends_nothing(name: str, mode: str) -> None:
@@ -78,6 +79,7 @@ def test_the_first_layer_sends_nothing(name: str, mode: str) -> None:
     assert sent(one, aggregate_once(one, sharded)) == (0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 def test_the_other_layers_send_what_they_sent(mode: str) -> None:
     """The second layer of a deep model is as wide as the first, and sends half of the total."""
@@ -87,6 +89,7 @@ def test_the_other_layers_send_what_they_sent(mode: str) -> None:
     assert [2 * each for each in aggregated] == list(plain)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
 def test_a_step_holds_no_copy_of_aggregated_features(name: str) -> None:
     """Temporary memory does not grow with the width of the features."""
@@ -124,6 +127,7 @@ def arrays_of_a_step(name: str, num_layers: int, parts: int) -> float:
     return memory.temp_size_in_bytes / array
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["GAT", "GATv2"])
 def test_a_hidden_layer_of_attention_keeps_what_it_puts_out(name: str) -> None:
     """Neither its inputs nor their products are saved for the backward: 3 or 4 arrays."""
@@ -146,6 +150,7 @@ def arrays_of_a_step_with_relu(
     return memory.temp_size_in_bytes / array
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
 def test_a_layer_keeps_what_its_activation_puts_out(name: str) -> None:
     """Nothing else is saved; with the activation's input and its mask there would be 3 arrays."""
@@ -153,6 +158,7 @@ def test_a_layer_keeps_what_its_activation_puts_out(name: str) -> None:
     assert more < 2 * 1.1
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
 def test_a_layer_keeps_two_arrays_with_a_batch_norm(name: str) -> None:
     """It saves the norm's input and the activation's output; a third would exceed the limit."""
@@ -160,24 +166,28 @@ def test_a_layer_keeps_two_arrays_with_a_batch_norm(name: str) -> None:
     assert deep - shallow < 2 * 2.1
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(("name", "arrays"), [("GCN", 9.2), ("GraphSAGE", 8.3)])
 def test_a_batch_norm_in_parts_keeps_its_input_alone(name: str, arrays: float) -> None:
     """Autodiff would save the centred values: one array more during a recomputation."""
     assert arrays_of_a_step_with_relu(name, 3, "batch", 2) < arrays
 
 
+@pytest.mark.slow
 def test_a_step_of_gat_keeps_one_array_per_layer() -> None:
     deep, shallow = (arrays_of_a_step("GAT", layers, 1) for layers in (5, 3))
     assert deep - shallow < 2 * 1.1
     assert deep < 6.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "arrays"), [("GAT", 7.2), ("GATv2", 9.6)])
 def test_attention_in_parts_makes_its_inputs_when_they_are_needed(name: str, arrays: float) -> None:
     """Computed once for the whole backward of a layer, they would take 7.5 or 11 arrays or more."""
     assert arrays_of_a_step(name, 3, 2) < arrays
 
 
+@pytest.mark.expensive
 @needs_kernels
 @pytest.mark.parametrize("mode", ["sar", "prefetch"])
 def test_heads_whose_mean_is_taken_share_the_gradient_that_travels(mode: str) -> None:

@@ -98,6 +98,7 @@ OPS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", OPS)
 def test_no_op_scatters_in_either_direction(name: str) -> None:
     op, arrays = OPS[name]
@@ -136,14 +137,15 @@ def attention(kernel: jax.Array, own: Any) -> jax.Array:
     return propagate(own, message, (values, logits), logits, **options)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     ("layer", "mode", "prefetch"),
     [
         (plain_sum, "sar", False),
         (learned, "sar", False),
         (attention, "domain", False),
-        pytest.param(attention, "sar", True, marks=pytest.mark.full),
-        pytest.param(partial(learned, reduce="max"), "domain", False, marks=pytest.mark.full),
+        pytest.param(attention, "sar", True, marks=pytest.mark.slow),
+        pytest.param(partial(learned, reduce="max"), "domain", False, marks=pytest.mark.slow),
     ],
 )
 def test_no_schedule_scatters_in_either_direction(layer: Any, mode: str, prefetch: bool) -> None:

@@ -48,6 +48,7 @@ def draw(*shapes: tuple[int, ...], seed: int = 1, size: float = 2.0) -> list[np.
 # ------------------------------------------------------------------ sums in 32 bits
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32])
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
 def test_hubs_lose_no_neighbour(dtype: Any, reduce: str) -> None:
@@ -62,6 +63,7 @@ def test_hubs_lose_no_neighbour(dtype: Any, reduce: str) -> None:
         assert float(placed.nodes(found.astype(jnp.float32))[0, 0]) == expected
 
 
+@pytest.mark.expensive
 @implementations
 def test_gradients_of_hubs_that_cancel_are_rounded_once(implementation: str) -> None:
     """Runs of a hub's edges, rounded before their addition, would have an error of about 1."""
@@ -98,6 +100,7 @@ def test_weights_are_not_rounded_to_the_sixteen_bits_of_x(implementation: str, r
     np.testing.assert_array_equal(placed.edges(pull(jnp.full_like(y, 1.0))[0]), 1 / edges)
 
 
+@pytest.mark.expensive
 @sixteen_bits
 @pytest.mark.parametrize("op", ["dot", "add"])
 def test_values_of_edges_and_their_gradients_are_summed_in_32_bits(op: str, dtype: Any) -> None:
@@ -123,6 +126,7 @@ def test_types_of_both_ends_may_differ() -> None:
         assert dtypes == (jnp.float32, jnp.bfloat16, jnp.float32)
 
 
+@pytest.mark.expensive
 @sixteen_bits
 def test_normalisers_are_summed_in_32_bits(dtype: Any) -> None:
     placed = hub()
@@ -137,6 +141,7 @@ def test_normalisers_are_summed_in_32_bits(dtype: Any) -> None:
     assert largest <= float(jnp.finfo(dtype).eps) / LEAVES
 
 
+@pytest.mark.expensive
 @sixteen_bits
 def test_small_gradients_of_a_hubs_attention_do_not_vanish(dtype: Any) -> None:
     """In float16 they would, divided by the sum over the hub's edges."""
@@ -155,6 +160,7 @@ def test_small_gradients_of_a_hubs_attention_do_not_vanish(dtype: Any) -> None:
 # ------------------------------------------------------------------ extreme logits
 
 
+@pytest.mark.expensive
 @implementations
 @pytest.mark.parametrize("name", ["star-in", "directed-random"])
 def test_minus_infinity_takes_a_sender_out(name: str, implementation: str) -> None:
@@ -192,6 +198,7 @@ def test_minus_infinity_takes_an_edge_out(name: str, share: float) -> None:
         same(placed.edges(pull(placed.slots(grad))[0]), backward(grad)[0])
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("size", [-1e30, -1e4, 1e2, 1e4, 1e30])
 def test_large_logits_lose_no_digits(size: float) -> None:
     """Equal logits weight all edges equally, however large they are."""
@@ -217,6 +224,7 @@ def test_large_logits_lose_no_digits(size: float) -> None:
 # ------------------------------------------------------------------ options
 
 
+@pytest.mark.expensive
 @implementations
 @pytest.mark.parametrize("anything", [np.nan, np.inf])
 def test_what_is_dropped_is_not_read(implementation: str, anything: float) -> None:

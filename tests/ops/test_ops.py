@@ -50,6 +50,7 @@ def of_each(*names: str) -> Any:
     return pytest.mark.parametrize(("case", "implementation"), pairs)
 
 
+@pytest.mark.expensive
 @of_each("cpu", "xla")
 def test_every_small_graph_with_nan_in_all_padding(case: Case, implementation: str) -> None:
     with jax.enable_x64(True):
@@ -67,6 +68,7 @@ def test_a_graph_without_edges_and_without_padding(case: Case) -> None:
 DRAWN = ("mean", "min", "products", "edge-softmax", "gat-dropped", "gatv2", "dot")
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("case", [c for c in CASES if c.name in DRAWN], ids=lambda c: c.name)
 @given(graph=graphs())
 def test_random_graphs(case: Case, graph: Graph) -> None:
@@ -90,7 +92,7 @@ def in_interpreter_cases() -> list[Any]:
             case,
             graph,
             id=f"{case.name}-{graph}",
-            marks=() if (case.name, graph) in default else pytest.mark.full,
+            marks=() if (case.name, graph) in default else pytest.mark.slow,
         )
         for case in CASES
         if "mosaic_gpu" in case.kernels
@@ -98,6 +100,7 @@ def in_interpreter_cases() -> list[Any]:
     ]
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(("case", "name"), in_interpreter_cases())
 def test_gpu_kernels_in_the_interpreter(
     case: Case, name: str, monkeypatch: pytest.MonkeyPatch
@@ -121,12 +124,13 @@ def placements() -> list[Any]:
             case,
             *each,
             id="-".join(map(str, (case.name, *each))),
-            marks=() if (case, each) in chosen else pytest.mark.full,
+            marks=() if (case, each) in chosen else pytest.mark.slow,
         )
         for case, each in every
     ]
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(("case", "parts", "mode", "implementation"), placements())
 def test_shards(case: Case, parts: int, mode: str, implementation: str) -> None:
     """Where the implementation has no kernel for an op, XLA computes it."""

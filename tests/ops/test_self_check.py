@@ -78,6 +78,7 @@ def not_a_number(result: jax.Array) -> jax.Array:
     return result.at[1].set(jnp.nan)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("op", CHECKS)
 @pytest.mark.parametrize("spoil", [wrong_value, not_a_number, _double_gradient])
 def test_a_wrong_implementation_fails(op: str, spoil: Any) -> None:

@@ -21,6 +21,7 @@ def states(heads, width, fresh):
     return tuple(part.astype(np.float32) for part in (peak, total, sums))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "heads", "width", "dtype", "longest", "dropped"),
     [
@@ -48,6 +49,7 @@ def test_state_of_attention(kind, heads, width, dtype, longest, dropped):
         np.testing.assert_allclose(part, expected, rtol=5e-6, atol=5e-6)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     ("kind", "heads", "width", "dtype", "longest", "continued"),
     [

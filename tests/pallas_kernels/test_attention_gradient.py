@@ -60,6 +60,7 @@ def assert_added(found, before, expected):
     np.testing.assert_allclose(difference, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "heads", "width", "dtype", "longest", "dropped"),
     [
@@ -101,6 +102,7 @@ def test_gradients(kind, heads, width, dtype, longest, dropped):
         assert_added(found.sender, before.sender, expected.sender)
 
 
+@pytest.mark.slow
 def test_what_teams_add_up_for_the_vector_does_not_race():
     heads, width, rows = 2, 8, 60
     over = graph([2] * rows, SENDERS)

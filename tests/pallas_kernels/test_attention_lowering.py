@@ -65,6 +65,7 @@ every_shape = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("kind", [GAT, GATV2, DOT])
 @every_shape
 def test_forward(kind, heads, width, dtype, cut):
@@ -75,6 +76,7 @@ def test_forward(kind, heads, width, dtype, cut):
     assert kernels == 1 + (cut == SPREAD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [GAT, GATV2, DOT])
 @every_shape
 def test_backward(kind, heads, width, dtype, cut):

@@ -22,7 +22,7 @@ DEGREES, NEIGHBORS, LONGEST = [23, 2, 0, 9, 1, 14, 2, 5, 7], 6, 4
 """Five rows are cut: of two clusters one has three."""
 
 every_kind = pytest.mark.parametrize(
-    "kind", [GAT, GATV2, pytest.param(DOT, marks=pytest.mark.full)]
+    "kind", [GAT, GATV2, pytest.param(DOT, marks=pytest.mark.slow)]
 )
 
 
@@ -49,7 +49,7 @@ def draw(*shape: int, dtype: str = "float32") -> Any:
 
 
 @pytest.mark.parametrize(
-    ("warpgroups", "cluster"), [(1, 2), (2, 2), pytest.param(1, 4, marks=pytest.mark.full)]
+    ("warpgroups", "cluster"), [(1, 2), (2, 2), pytest.param(1, 4, marks=pytest.mark.slow)]
 )
 def test_weighted_sums(warpgroups: int, cluster: int) -> None:
     over, width = over_edges(), 8

@@ -17,6 +17,7 @@ def tables(width, dtype="float32") -> Any:
     return x, z
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("heads", "width", "dtype", "longest"),
     [(1, 41, "float32", 4), (3, 8, "float16", 1000), (2, 1, "float32", 1000)],

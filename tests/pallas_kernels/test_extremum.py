@@ -19,6 +19,7 @@ def table(rows: int, width: int, seed: int) -> Any:
     return values
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     ("width", "maximum", "longest", "dtype"),
     [(40, True, 4, "float32"), (8, False, 1000, "float32"), (8, True, 4, "bfloat16")],
@@ -49,6 +50,7 @@ def test_finds_winners(width, maximum, longest, dtype):
         np.testing.assert_array_equal(count[row], wins.sum(0))
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(("width", "longest"), [(6, 1000), (40, 4)])
 def test_gradient_goes_to_winners(width, longest):
     receivers = 4

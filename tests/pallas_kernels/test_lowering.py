@@ -8,11 +8,12 @@ from benchmarks.gpu_code import cases
 from pallas_kernels.shapes import SHAPES
 
 CASES = [
-    *(pytest.param(name, False, marks=pytest.mark.full) for name in SHAPES),
+    *(pytest.param(name, False, marks=pytest.mark.slow) for name in SHAPES),
     ("arxiv-128", True),
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "spread"), CASES)
 def test_lowers(name: str, spread: bool) -> None:
     for kernel, function, arrays in cases(SHAPES[name], jax.ShapeDtypeStruct, spread=spread):

@@ -31,6 +31,7 @@ def arrays(width, dtype="float32", rows=5, neighbors=6) -> Any:
     return x, before
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     ("width", "dtype", "longest"),
     [
@@ -39,7 +40,7 @@ def arrays(width, dtype="float32", rows=5, neighbors=6) -> Any:
         (16, "float32", 4),
         (41, "float16", 1000),
         (128, "bfloat16", 1000),
-        pytest.param(602, "float32", 1000, marks=pytest.mark.full),
+        pytest.param(602, "float32", 1000, marks=pytest.mark.slow),
     ],
 )
 def test_sums_neighbors(width, dtype, longest):
@@ -52,8 +53,9 @@ def test_sums_neighbors(width, dtype, longest):
     np.testing.assert_allclose(y[:-1], expected(over, x, before)[:-1], rtol=2e-6, atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("longest", "fresh"), [pytest.param(4, False, marks=pytest.mark.full), (1000, True)]
+    ("longest", "fresh"), [pytest.param(4, False, marks=pytest.mark.slow), (1000, True)]
 )
 def test_sums_some_columns_after_the_others(longest, fresh):
     over = graph(DEGREES, 6, longest=longest)
@@ -67,6 +69,7 @@ def test_sums_some_columns_after_the_others(longest, fresh):
     np.testing.assert_allclose(y[:-1], reference[:-1], rtol=2e-6, atol=2e-6)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(("heads", "width", "by_slot"), [(1, 8, True), (3, 4, False)])
 def test_weighs_messages_per_head(heads, width, by_slot):
     over = graph(DEGREES, 6, longest=5)
@@ -87,6 +90,7 @@ def test_no_rows_leave_what_was_there():
     np.testing.assert_array_equal(y, before)
 
 
+@pytest.mark.slow
 def test_what_is_known_to_be_zero_is_not_read():
     over = graph(DEGREES, 6, longest=4)
     x, before = arrays(5)
@@ -103,6 +107,7 @@ def anything(rows: int, columns: int, dtype: str = "float32") -> Any:
     return jax.ShapeDtypeStruct((rows, columns), dtype)
 
 
+@pytest.mark.slow
 def test_every_row_is_written():
     over = graph(DEGREES, 6, longest=4, every=True)
     x, _ = arrays(5)
@@ -124,6 +129,7 @@ def test_neighbors_are_scaled():
     np.testing.assert_allclose(y[:-1], reference[:-1], rtol=2e-6, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_numbers_of_edges_are_summed():
     over = graph(DEGREES, 6, longest=4)
     _, before = arrays(3)
@@ -139,6 +145,7 @@ def test_numbers_of_edges_are_summed():
         np.testing.assert_allclose(y[:-1], reference[:-1], rtol=2e-6, atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("heads", "width", "dtype", "longest", "continued"),
     [(1, 7, "float32", 1000, False), (2, 16, "bfloat16", 4, True), (1, 70, "float16", 4, False)],

@@ -3,12 +3,14 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
 from pallas_kernels.edge_products import edge_products
 from pallas_kernels.neighbor_sum import Neighbors, neighbor_sum
 from tests.pallas_kernels.graphs import graph, in_interpreter
 
 
+@pytest.mark.slow
 def test_sums_do_not_race():
     over = graph([40, 0, 1, 1, *[2] * 60], 6, longest=10)
     x: Any = np.ones((6, 8), np.float32)
@@ -17,6 +19,7 @@ def test_sums_do_not_race():
     np.testing.assert_array_equal(y[:, 0], over.degrees)
 
 
+@pytest.mark.slow
 def test_products_do_not_race():
     over = graph([40, 0, 1, 1, *[2] * 60], 6, longest=10)
     x: Any = np.ones((len(over.degrees), 8), np.float32)

@@ -69,6 +69,7 @@ def check(conv: Any, oracle: Any, params: Any, given: Bipartite, x: Any, edges: 
         close(of_params[name], gradient, name)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("gcn")])
 def test_two_tables(name: str, implementation: str) -> None:

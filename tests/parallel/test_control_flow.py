@@ -115,7 +115,7 @@ def expected() -> Any:
     ("parts", "mode"),
     [
         (2, "sar"),
-        *(pytest.param(*case, marks=pytest.mark.full) for case in ((1, "sar"), (2, "domain"))),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1, "sar"), (2, "domain"))),
     ],
 )
 def test_parameters_inside_control_flow_get_their_gradient(parts, mode):
@@ -176,6 +176,7 @@ def curved(w, s, r):
     return jax.nn.softplus(s @ w) * jax.nn.relu(r @ w) + loop
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("message", [curved, lambda w, s, r: jax.nn.silu(jax.nn.relu(s @ w - r))])
 def test_products_with_a_hessian_pass_through_messages(message):
     senders, receivers = edges()

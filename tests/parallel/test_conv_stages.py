@@ -196,6 +196,7 @@ class HostLoop:
         return of_params, of_x
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.stages])
 def test_a_loop_of_the_host(name: str) -> None:
     case, graph = CASES[name], crooked_graph()

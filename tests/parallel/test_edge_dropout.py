@@ -38,6 +38,7 @@ def oracle():
     return sums
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     ("parts", "mode"), [(1, "sar"), (2, "sar"), (3, "sar"), (3, "domain"), (2, "p3")]
 )

@@ -52,6 +52,7 @@ def of_shard(kernel: Any, x: Any, weight: Any, own: Any) -> dict[str, jax.Array]
     return edge_messages(own, message, nodes, nodes, edge)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parts", "mode"),
     [(1, "domain"), (3, "domain"), (3, "sar")],  # the first of several parts is empty

@@ -146,6 +146,7 @@ def arrivals(tables: PartTables, table: str, step: int, *, forward: bool) -> lis
     return found
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("traced", [False, True])
 @pytest.mark.parametrize("table", ["send", "reach"])
 @pytest.mark.parametrize("num_parts", [2, 3, 8])

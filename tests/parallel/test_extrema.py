@@ -69,9 +69,10 @@ def sharded_as(graph, parts, mode):
     return jg.parallel.shard(graph, partition, jg.parallel.make_mesh(parts), mode)
 
 
-FULL = pytest.mark.full
+FULL = pytest.mark.slow
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     ("name", "times", "parts", "mode", "options"),
     [
@@ -144,6 +145,7 @@ def by_kernel(shard, x, reduce):
     return reduce_messages(shard, sum_message, Inputs((), x, (), ()), reduce, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parts", "mode", "implementation"),
     [
@@ -235,6 +237,7 @@ def test_types_without_a_meaning_are_refused(dtype, reduce):
         jg.parallel.spmd(run, outputs="rows")(sharded)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("parts", "mode"), PARTS)
 def test_messages_that_depend_on_no_input(parts, mode):
     graph = jg.Graph.from_edges([0, 1, 2, 3], [5, 5, 5, 4], num_nodes=6)

@@ -30,7 +30,7 @@ TOLERANCE = 2e-5
 WIDE = 29
 ORDERS = [(1, 1), (2, 1), (2, 2), (5, 1), (6, 3), (8, 2), (8, 8), (12, 2), (16, 4)]
 """Parts, and hosts."""
-FULL = pytest.mark.full
+FULL = pytest.mark.slow
 
 
 @pytest.mark.parametrize(("parts", "hosts"), ORDERS)
@@ -91,6 +91,7 @@ ALL_CASES = product(("gcn", "sage", "gat", "gatv2", "gin"), MODES, (4, 8))
 CASES += [pytest.param(*case, marks=FULL) for case in ALL_CASES if case not in CASES]
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(("conv", "mode", "devices"), CASES)
 def test_training_on_two_hosts_equals_the_oracle(conv: str, mode: str, devices: int) -> None:
     sharded = placed(mode, devices, 2, weighted=conv == "gcn")
@@ -100,6 +101,7 @@ def test_training_on_two_hosts_equals_the_oracle(conv: str, mode: str, devices: 
     assert errors[worst] <= TOLERANCE, f"{worst}: {errors[worst]:.3g}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("conv", ["sage", pytest.param("gat", marks=FULL)])
 def test_devices_of_several_parts_equal_the_oracle(conv: str) -> None:
     errors = errors_of(conv, placed("sar", 4, 2, own_parts=2), 5)

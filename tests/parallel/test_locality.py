@@ -59,7 +59,7 @@ def ordered(case: Case, order: str | None, edge_weight: bool = False) -> Sharded
     )
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
 @pytest.mark.parametrize("conv", ["gcn", "gat"])
 def test_training_with_dropout_equals_the_oracle(conv: str, case: Case) -> None:
@@ -73,6 +73,7 @@ def test_training_with_dropout_equals_the_oracle(conv: str, case: Case) -> None:
     assert errors[worst] <= TOLERANCE, f"{worst}: {errors[worst]:.3g}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
 def test_one_program_serves_every_order_and_outputs_keep_the_order_of_the_graph(case: Case) -> None:
     given, moved = ordered(case, None), ordered(case, case.order)

@@ -53,6 +53,7 @@ def expected(graph: Graph) -> np.ndarray:
     return found
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("way", WAYS)
 def test_named_arrays_reach_every_shard(way: str) -> None:
     parts, devices, options = WAYS[way]

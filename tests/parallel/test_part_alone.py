@@ -19,6 +19,7 @@ def adjoint(ids: Any, width: int) -> Any:
     return jnp.sin(1.0 + ids[:, None] * jnp.arange(1, width + 1) / width)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 @pytest.mark.parametrize("name", CASES)
 def test_all_parts_together_are_the_mesh(name: str, mode: str) -> None:

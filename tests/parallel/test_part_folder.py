@@ -78,6 +78,7 @@ print((peak_bytes() - before) / held)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel reports peaks of memory on Linux")
 def test_a_process_holds_what_it_places_once(tmp_path: Path) -> None:
     """Neither pages of mapped files nor copies on the host stay beside the arrays on devices."""

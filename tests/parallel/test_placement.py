@@ -116,6 +116,7 @@ def test_parts_that_do_not_fit_their_manifest(tables, spoiled, message):
         place(Recorder(tables, **spoiled), make_mesh(PARTS))
 
 
+@pytest.mark.slow
 def test_two_processes_read_the_parts_of_their_own_devices():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -233,6 +234,7 @@ def test_padding_on_coauthor_cs_in_eight_metis_parts(data_dir):
 # ---------------------------------------------------------------- shared shapes
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(("mode", "prefetch"), [("sar", False), ("sar", True), ("domain", False)])
 def test_graphs_of_the_same_shapes_share_one_program(mode, prefetch):
     pairs = [random_pair(200), random_pair(90, seed=1), random_pair(7, seed=2)]
@@ -248,6 +250,7 @@ def test_graphs_of_the_same_shapes_share_one_program(mode, prefetch):
     assert function._cache_size() == 1  # pyright: ignore[reportAttributeAccessIssue]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_gradients_are_those_without_padding(mode):
     def loss(kernel, shard):
@@ -343,6 +346,7 @@ def test_gradient_of_edge_data_lands_on_its_edge(mode):
     assert np.allclose(jg.parallel.spmd(total)(sharded), expected, rtol=1e-4)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("mode", MODES)
 def test_slots_without_an_edge_have_no_gradient(mode):
     graph = complete(*random_edges(40, 300, seed=1), 40, "random", edge_data=True)

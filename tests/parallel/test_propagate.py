@@ -107,15 +107,16 @@ def sharded_loss(params, shard, reduce):
 CASES = [(1, "sar", False), (3, "sar", False), (4, "sar", True), (8, "domain", False)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("parts", "mode", "prefetch"), CASES)
 @pytest.mark.parametrize(
     ("reduce", "gradient"),
     [
         ("sum", "outside"),
         ("sum", "inside"),
-        pytest.param("mean", "outside", marks=pytest.mark.full),
+        pytest.param("mean", "outside", marks=pytest.mark.slow),
         ("max", "outside"),
-        pytest.param("min", "outside", marks=pytest.mark.full),
+        pytest.param("min", "outside", marks=pytest.mark.slow),
         ("softmax", "outside"),
         ("softmax", "inside"),
     ],
@@ -218,6 +219,7 @@ def test_feature_columns_are_refused_with_the_way_out():
         jg.parallel.spmd(run)(sharded)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 def test_sums_of_sixteen_bits_are_kept_in_thirty_two(mode, dtype):

@@ -49,6 +49,7 @@ def value_and_gradient(layer: Any, sharded: Any, kernels: Any = KERNELS) -> tupl
     return gather_rows(y, sharded), gradients
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("mode", ["sar", *P3_MODES])
 def test_listing_1_equals_graphsage(mode: str) -> None:
     sharded = crooked_sharded(3, "hash", mode)
@@ -75,6 +76,7 @@ def edge_gated(kernels: Any, of: Any, x: Any) -> jax.Array:
     return ptags.sync(ptags.transform(x, ptags.gather(messages, "max"), kernels, scaled))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["p3-domain", "p3-sar", "p3-domain-pushed"])
 def test_messages_of_edges_and_receivers(mode: str) -> None:
     kernels = {

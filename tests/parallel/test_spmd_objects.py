@@ -93,6 +93,7 @@ def by_hand():
     return params, rest, losses
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("parts", [1, 2, 4])
 def test_trains_as_a_pure_step_does(parts):
     model, optimizer, losses = trained(parts)
@@ -105,6 +106,7 @@ def test_trains_as_a_pure_step_does(parts):
     assert int(model.calls.get_value()) == 8 == int(optimizer.step.get_value())
 
 
+@pytest.mark.slow
 def test_compiles_once_and_keeps_rows_on_their_devices():
     trained(2)
     before = len(traces)
@@ -138,6 +140,7 @@ def test_objects_in_pytrees_that_come_back():
     assert not np.allclose(total, again)
 
 
+@pytest.mark.slow
 def test_gradients_from_outside():
     run = jg.parallel.spmd(lambda model, shard, key: loss_of(model, shard, key))
     grads = [nnx.grad(run)(Net(), sharded(parts), jax.random.key(0)) for parts in (1, 2)]
@@ -219,6 +222,7 @@ def test_unchanged_objects_are_placed_once(monkeypatch):
         np.testing.assert_allclose(run(model, sharded(3 - parts)), once, rtol=1e-5)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("transform", [jax.jit, jax.grad, nnx.jit, jax.checkpoint])
 def test_objects_from_outside_of_a_transformation_stay_usable(transform):
     run, graph, model = jg.parallel.spmd(evaluated), sharded(2), Net()

@@ -23,6 +23,7 @@ def rounded(values: np.ndarray, dtype: Any) -> np.ndarray:
     return np.asarray(jnp.asarray(values, dtype)).astype(np.float64)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("implementation", ["cpu", "xla"])
 @pytest.mark.parametrize("mode", ["sar", "domain"])

@@ -54,6 +54,7 @@ MODULES: dict[str, Any] = {
 }
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", MODULES)
 def test_modules_equal_two_devices(name: str) -> None:
     module = MODULES[name]()
@@ -62,6 +63,7 @@ def test_modules_equal_two_devices(name: str) -> None:
     assert_close(jax.jit(lambda x: module(GRAPH, x))(X), expected)
 
 
+@pytest.mark.slow
 def test_a_model_in_training_draws_and_learns_what_two_devices_do() -> None:
     def make() -> Any:
         sizes: dict[str, Any] = {"num_layers": 3, "num_heads": 2, "norm": "batch", "dropout": 0.4}
@@ -74,6 +76,7 @@ def test_a_model_in_training_draws_and_learns_what_two_devices_do() -> None:
         assert_close(mine, same)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", ["gcn-narrow", "sage-mean-wide", "sage-max", "gat", "gatv2"])
 def test_functions_and_gradients_equal_the_oracle(name: str) -> None:
     case = CASES[name]
@@ -95,6 +98,7 @@ def test_functions_and_gradients_equal_the_oracle(name: str) -> None:
         assert_close(gradients[0][parameter], exact, reduction_length=WIDTH * EDGES)
 
 
+@pytest.mark.slow
 def test_edges_are_in_the_graphs_order() -> None:
     weight, kernel = np.asarray(WEIGHTED.edge_weight), np.array([[1.0], [2.0]], np.float32)
     s, r = WEIGHTED.senders, WEIGHTED.receivers
@@ -115,6 +119,7 @@ def test_edges_are_in_the_graphs_order() -> None:
     assert_close(of_weight, np.tanh(X[s, 1]))
 
 
+@pytest.mark.slow
 def test_training_on_a_graph_is_training_on_one_device() -> None:
     def run(graph: Any) -> tuple[Any, ...]:
         model = jg.nn.GCN(X.shape[1], 4, GRAPH.num_classes, num_layers=2, rngs=nnx.Rngs(0))
@@ -128,6 +133,7 @@ def test_training_on_a_graph_is_training_on_one_device() -> None:
     np.testing.assert_array_equal(mine[1], same[1])
 
 
+@pytest.mark.slow
 def test_a_graph_is_placed_once_and_let_go() -> None:
     conv = MODULES["gcn"]()
 
@@ -203,6 +209,7 @@ def test_an_error_of_a_message_function_is_noted_with_its_cause(name: str, run: 
         run(GRAPH, lambda s, r, e: s, [1.0, 2.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [1, 3, 15])
 def test_small_graphs_have_a_row_per_node(nodes: int) -> None:
     senders, receivers = random_edges(nodes, 2 * nodes, seed=nodes)

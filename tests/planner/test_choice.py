@@ -60,6 +60,7 @@ def test_a_plan_fits_is_stored_and_obeyed(tmp_path: Path) -> None:
         shard(graph, parts, mesh, "domain", plan=plan)
 
 
+@pytest.mark.slow
 def test_a_graph_that_no_way_fits_is_streamed(tmp_path: Path) -> None:
     graph = load("sbm", num_nodes=4000, num_features=32, num_classes=4, seed=0)
     model, limit = nn.GCN(32, 8, 4, rngs=nnx.Rngs(0)), 1_200_000
@@ -114,6 +115,7 @@ def test_files_that_are_no_plan(tmp_path: Path) -> None:
             load_plan(path)
 
 
+@pytest.mark.slow
 def test_the_least_limit_that_works_is_named_and_works() -> None:
     arguments = (make_model(), COUNTS, "cpux2", ADAM)
     chosen = {"methods": ["hash"], "compile": False}
@@ -123,6 +125,7 @@ def test_the_least_limit_that_works_is_named_and_works() -> None:
     assert choose(*arguments, memory_limit=int(least), **chosen).memory == int(least)
 
 
+@pytest.mark.slow
 def test_the_fastest_that_fits_is_compiled_and_taken() -> None:
     ways = {
         how: list(consider(make_model(), COUNTS, "cpux2", ADAM, methods=["hash"], compile=how))

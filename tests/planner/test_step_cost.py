@@ -49,7 +49,7 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "regression": (nn.GraphSAGE, {}),
 }
 ALL = [
-    pytest.param(model, mode, marks=() if (model, mode) in FEW else pytest.mark.full)
+    pytest.param(model, mode, marks=() if (model, mode) in FEW else pytest.mark.slow)
     for index, model in enumerate(MODELS)
     for mode in (MODES if index < 4 else ("domain", "sar", "p3"))
 ]
@@ -70,6 +70,7 @@ def make_graph(model: str) -> Graph:
     return changed.get(model, lambda: graph)()
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(("model", "mode"), ALL)
 def test_arguments_and_bytes_are_exact_and_temporaries_not_above(model: str, mode: str) -> None:
     graph, (kind, options) = make_graph(model), MODELS[model]

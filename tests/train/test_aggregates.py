@@ -69,6 +69,7 @@ MODELS = {
 }
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("train", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("dropout", [0.0, 0.4], ids=["", "dropout"])
 @pytest.mark.parametrize("name", MODELS)
@@ -88,6 +89,7 @@ def test_loss_and_gradient_are_those_of_the_reference(
     assert max(errors.values()) <= TOLERANCE, errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["p3-sar", "p3-domain-pushed"])
 @pytest.mark.parametrize("name", MODELS)
 def test_columns_are_aggregated_once(name: str, mode: str) -> None:
@@ -126,6 +128,7 @@ def test_devices_that_share_columns_aggregate_for_their_own_nodes() -> None:
     assert max(errors.values()) <= TOLERANCE, errors
 
 
+@pytest.mark.slow
 def test_attention_takes_the_features_alone() -> None:
     model = nn.GAT(NUM_FEATURES, 3, NUM_CLASSES, num_heads=2, rngs=nnx.Rngs(0))
     gcn = nn.GCN(NUM_FEATURES, 3, NUM_CLASSES, rngs=nnx.Rngs(0))
@@ -136,6 +139,7 @@ def test_attention_takes_the_features_alone() -> None:
     jax.tree.map(equal, (aggregated.loss, aggregated.gradients), (plain.loss, plain.gradients))
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
 def test_models_of_16_bits_round_the_aggregate(name: str) -> None:
     kind = getattr(nn, name)
@@ -159,6 +163,7 @@ RUNS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "model_options", "parts", "options"), RUNS)
 def test_training_is_the_same(
     name: str, model_options: dict[str, Any], parts: int, options: dict[str, Any]
@@ -175,6 +180,7 @@ def test_training_is_the_same(
     assert_close(predict(models[0], sharded), predict(models[1], sharded), reduction_length=240)
 
 
+@pytest.mark.slow
 def test_evaluation_and_prediction_are_the_same() -> None:
     sharded, model = on_devices(small_graph(), 3), make("GCN", dropout=0.5)
     aggregated = aggregate_once(model, sharded)
@@ -224,6 +230,7 @@ def seen_by(model: nnx.Module, *, epochs: int = 2, **options: Any) -> set[bool]:
     return {kind is AggregatedFeatures for kind in SEEN}
 
 
+@pytest.mark.slow
 def test_fit_aggregates_once_unless_told_not_to() -> None:
     model = Watched(FEATURES, 4, CLASSES, rngs=nnx.Rngs(0))
     assert seen_by(model) == {True}

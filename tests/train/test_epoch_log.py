@@ -24,6 +24,7 @@ def gcn(**options: Any) -> nn.GCN:
     return nn.GCN(FEATURES, 8, CLASSES, dropout=0.5, rngs=nnx.Rngs(0), **options)
 
 
+@pytest.mark.slow
 def test_a_line_holds_the_record_and_the_costs_of_its_epoch(tmp_path: Path) -> None:
     graph, path = small_graph(60), tmp_path / "run.jsonl"
     parts = partition(graph, 4, method="hash")
@@ -67,6 +68,7 @@ def test_a_continued_run_appends(tmp_path: Path) -> None:
     assert [line["loss"] for line in read_log(path)] == whole.loss
 
 
+@pytest.mark.slow
 def test_the_slowest_part_is_known_once_all_are_measured(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

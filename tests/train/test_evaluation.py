@@ -21,6 +21,7 @@ from tests.train.small_model import (
 )
 
 
+@pytest.mark.slow
 def test_outputs_are_in_the_order_of_the_graph() -> None:
     graph, model = small_graph(61), SmallNet()
     reference = predict(model, on_devices(graph, 1))
@@ -115,7 +116,7 @@ def test_a_second_prediction_and_an_unseen_graph_compile_nothing() -> None:
     assert_close(padded, predict(model, on_devices(smaller, 2)), reduction_length=40)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_inference_keeps_no_activations_of_earlier_layers() -> None:
     sharded = on_devices(small_graph(4000), 4)
     shallow, deep = (

@@ -49,6 +49,7 @@ def assert_same(left: list[np.ndarray], right: list[np.ndarray]) -> None:
 # ------------------------------------------------------------------ curves
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [2, 4, 8])
 def test_curves_do_not_depend_on_the_number_of_devices(parts: int) -> None:
     graph = small_graph()
@@ -87,6 +88,7 @@ def test_the_loss_is_that_of_the_step_and_the_metrics_are_those_after_it() -> No
     assert history.records[0].metrics["test"] == pytest.approx(after["test"], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_rows_of_nodes_are_trained_with_their_nodes() -> None:
     graph = small_graph()
     models = [TableNet(graph.num_nodes) for _ in range(2)]
@@ -110,6 +112,7 @@ def test_multilabel_graphs_are_learned() -> None:
 # ------------------------------------------------------------------ the model afterwards
 
 
+@pytest.mark.slow
 def test_the_best_parameters_are_left_in_the_model() -> None:
     # Steps so large that the validation loss rises again.
     sharded, wild = on_devices(small_graph(), 2), optax.adam(0.3)
@@ -149,6 +152,7 @@ def test_statistics_are_left_in_the_model() -> None:
     assert np.abs(np.asarray(model.mean[...])).max() > 0
 
 
+@pytest.mark.slow
 def test_training_goes_on_where_it_ended_on_another_mesh() -> None:
     graph, model = small_graph(), SmallNet()
     first = fit(model, on_devices(graph, 4), ADAM, epochs=10, restore_best=False)
@@ -188,7 +192,7 @@ def test_a_true_result_of_a_callback_ends_training() -> None:
     assert_same(parameters(model), parameters(expected))
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_graphs", "runs"), [(1, 6), (2, 10)])
 def test_programs_of_few_optimizers_are_kept(num_graphs: int, runs: int) -> None:
     """One with another schedule of the user's takes its programs with it."""
@@ -230,6 +234,7 @@ def exploding(at: int) -> optax.GradientTransformation:
     return optax.chain(optax.adam(0.02), optax.scale_by_schedule(factor))
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("restore_best", [True, False])
 @pytest.mark.parametrize("has_validation", [True, False])
 def test_a_loss_of_nan_is_an_error_that_costs_nothing(
@@ -292,6 +297,7 @@ def test_compilation_is_apart_and_happens_once() -> None:
     assert compiled == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_graphs", [1, 2])
 def test_what_was_compiled_is_what_runs(num_graphs: int) -> None:
     sharded = [on_devices(small_graph(60, seed=seed), 2) for seed in range(num_graphs)]
@@ -321,7 +327,7 @@ def test_what_was_compiled_is_what_runs(num_graphs: int) -> None:
 # ------------------------------------------------------------------ several graphs
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_several_graphs_take_a_step_each() -> None:
     graphs = [small_graph(60, seed=1), small_graph(40, seed=2)]
     # Padded to the same shapes, they share every program.
@@ -371,7 +377,7 @@ def test_each_of_several_graphs_draws_from_a_key_of_its_own() -> None:
         assert loss == pytest.approx(np.mean(of_graphs), rel=1e-5)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_several_graphs_are_as_good_on_any_number_of_devices() -> None:
     graphs = [small_graph(60, seed=1), small_graph(40, seed=2)]
     curves = [
@@ -382,7 +388,7 @@ def test_several_graphs_are_as_good_on_any_number_of_devices() -> None:
     assert_close(curves[1].val_loss, curves[0].val_loss, reduction_length=100)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_graphs_without_training_nodes_are_evaluated_only() -> None:
     unseen = small_graph(40, seed=2)
     assert unseen.train_mask is not None and unseen.val_mask is not None
@@ -395,7 +401,7 @@ def test_graphs_without_training_nodes_are_evaluated_only() -> None:
     assert not np.isnan(history.val_loss).any()
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_graphs_of_the_same_shapes_share_their_programs() -> None:
     graphs = [small_graph(60, seed=1), small_graph(40, seed=2), small_graph(50, seed=3)]
     padded = on_devices_alike(graphs, 2)

@@ -39,7 +39,8 @@ class Embedded(nnx.Module):
         return self.model(shard, self.embedding(shard), key=key, train=train)
 
 
-@pytest.mark.parametrize("name", [pytest.param("gat", marks=pytest.mark.full), "sage"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [pytest.param("gat", marks=pytest.mark.slow), "sage"])
 def test_loss_curves_do_not_depend_on_the_number_of_devices(name: str) -> None:
     graph = small_graph()
     curves = [
@@ -51,13 +52,14 @@ def test_loss_curves_do_not_depend_on_the_number_of_devices(name: str) -> None:
         assert_close(curve.loss, curves[0].loss, reduction_length=60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
         "GIN",
         "GATv2",
         *(
-            pytest.param(name, marks=pytest.mark.full)
+            pytest.param(name, marks=pytest.mark.slow)
             for name in ("DeepGCN", "GCN", "GraphSAGE", "GAT")
         ),
     ],
@@ -74,6 +76,7 @@ def test_batch_norm_leaves_adam_no_rounding_to_step_by(name: str) -> None:
     assert_close(found[1], found[0], reduction_length=240)
 
 
+@pytest.mark.slow
 def test_devices_that_share_slices_of_features_train_the_same_model() -> None:
     """On a mesh of two axes; a variable with a row per node among the parameters."""
     graph = small_graph()
@@ -125,6 +128,7 @@ class Regressor(nnx.Module):
         return self.model(shard, x[:, :-1], key=key, train=train)
 
 
+@pytest.mark.slow
 def test_targets_in_the_last_column_of_the_features_are_learned() -> None:
     graph = small_graph(labels=None)
     assert graph.nodes is not None
@@ -169,6 +173,7 @@ def test_other_errors_of_a_model_on_columns_stay_what_they_are() -> None:
         fit(Forgetful(), sharded, OPTIMIZER, epochs=1)
 
 
+@pytest.mark.slow
 def test_statistics_of_batch_norm_are_left_in_the_model() -> None:
     model, sharded = make("sage"), on_devices(small_graph(), 2)
     history = fit(model, sharded, OPTIMIZER, epochs=4)
@@ -179,6 +184,7 @@ def test_statistics_of_batch_norm_are_left_in_the_model() -> None:
     assert left == pytest.approx(min(history.val_loss), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_embeddings_of_nodes_are_learned_on_any_number_of_devices() -> None:
     graph = small_graph(nodes=None)
     models = [Embedded(graph.num_nodes) for _ in range(2)]

@@ -126,6 +126,7 @@ def test_the_last_parameters_of_a_continued_run(sharded: ShardedGraph) -> None:
         fit(SmallNet(), sharded, WILD, epochs=1, state=expected)
 
 
+@pytest.mark.slow
 def test_several_graphs_continue() -> None:
     graphs = [on_devices(small_graph(60, seed=seed), 1) for seed in range(2)]
     expected = fit(SmallNet(dropout=0.5), graphs, WILD, epochs=4)
@@ -144,6 +145,7 @@ def exploding(at: int) -> optax.GradientTransformation:
     return optax.chain(optax.scale_by_adam(), optax.scale_by_learning_rate(factor))
 
 
+@pytest.mark.slow
 def test_a_divergence_leaves_the_state_before_it(sharded: ShardedGraph) -> None:
     with pytest.raises(DivergenceError, match="epoch 4") as caught:
         fit(SmallNet(), sharded, exploding(3), epochs=6)
@@ -255,7 +257,7 @@ def test_the_abstract_state_describes_the_real_one(half: FitState) -> None:
         assert (real.shape, real.dtype) == (shape.shape, shape.dtype)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_orbax_saves_a_state(half: FitState, tmp_path: Path) -> None:
     from orbax import checkpoint
     from orbax.checkpoint import v1

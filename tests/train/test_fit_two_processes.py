@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,17 +12,12 @@ import pytest
 
 from jaxgraph.train import predict
 from tests.conftest import ROOT
+from tests.ports import free_port
 from tests.tolerance import assert_close
 from tests.train.small_model import SmallNet, on_devices, small_graph
 from tests.train.two_processes import DEVICES_EACH, PROCESSES, train, train_streamed
 
 TIMEOUT_SECONDS = 240
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @pytest.fixture(scope="module")

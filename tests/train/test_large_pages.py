@@ -76,7 +76,7 @@ def for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     jax.clear_caches()
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @needs_kernels
 @pytest.mark.parametrize("parts", [1, 2])
 def test_a_large_program_asks_and_takes_no_more_memory(
@@ -93,7 +93,7 @@ def test_a_large_program_asks_and_takes_no_more_memory(
 
 @pytest.mark.parametrize(
     ("num_nodes", "implementation"),
-    [(120, None), pytest.param(MANY_NODES, "xla", marks=pytest.mark.full)],
+    [(120, None), pytest.param(MANY_NODES, "xla", marks=pytest.mark.slow)],
 )
 def test_small_programs_and_portable_ones_do_not(num_nodes: int, implementation: Any) -> None:
     assert not asks(step_of(sharded_graph(num_nodes, implementation=implementation)))
@@ -133,7 +133,7 @@ def asked_share(name: str, worthwhile: int) -> float:
     return float(np.median(shares))
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @needs_kernels
 @pytest.mark.skipif(not LARGE_PAGES.exists(), reason="this system has no large pages to ask for")
 @pytest.mark.parametrize("name", ["GCN", "GAT"])
@@ -154,7 +154,7 @@ def test_linux_is_asked_for_all_that_a_program_makes(name: str, is_asking: bool)
     assert (float(run.stdout) > 0.95) == is_asking
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @needs_kernels
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GAT"])
 @pytest.mark.parametrize("parts", [1, 2])
@@ -174,7 +174,7 @@ def test_the_same_bits(name: str, parts: int, monkeypatch: pytest.MonkeyPatch) -
     jax.tree.map(np.testing.assert_array_equal, *found)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @needs_kernels
 def test_training_runs_the_program_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     sharded, histories, programs = sharded_graph(500), [], []

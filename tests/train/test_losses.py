@@ -67,6 +67,7 @@ def check(
         assert_close(found[split][name], value, reduction_length=NODES)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("way", WAYS)
 def test_weighed_and_smoothed_classes_are_the_oracle(way: str) -> None:
     graph = with_outputs(small_graph(NODES), CLASSES + 1)
@@ -80,6 +81,7 @@ def test_weighed_and_smoothed_classes_are_the_oracle(way: str) -> None:
         check(found, gradient, split, loss, {"accuracy": metrics.accuracy(*oracle[:3])})
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("way", WAYS)
 def test_labels_that_are_not_known_do_not_count(way: str) -> None:
     graph = with_outputs(multilabel_graph(NODES), 4)
@@ -102,6 +104,7 @@ def test_labels_that_are_not_known_do_not_count(way: str) -> None:
     assert metrics.roc_auc(labels, labels) == 1
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     ("way", "loss", "shape"),
     [

@@ -98,6 +98,7 @@ def test_a_run_with_few_epochs_left_stays() -> None:
     assert found.measured.moves == ()
 
 
+@pytest.mark.slow
 def test_measurements_change_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "SHARE", np.inf)
     graph = hub_graph()

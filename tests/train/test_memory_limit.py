@@ -60,6 +60,7 @@ def test_a_limit_changes_what_is_saved_and_no_result() -> None:
     assert planned.loss == limited.loss and planned.memory_plan is None
 
 
+@pytest.mark.slow
 def test_several_graphs_share_a_limit() -> None:
     graphs = [small_graph(60), small_graph(90)]
     free, limited = (
@@ -108,7 +109,7 @@ def test_what_cannot_take_a_policy_is_refused() -> None:
         fit(make_model(num_layers=2), small_graph(), plan=plan)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("jax_plugins") is None,
     reason="compiling for H200 needs the CUDA plugin of jax: pip install 'jaxgraph[cuda]'",

@@ -56,6 +56,7 @@ def test_inference_changes_no_statistics() -> None:
     np.testing.assert_array_equal(numbers(new)[0], numbers(statistics)[0])
 
 
+@pytest.mark.slow
 def test_gradients_inside_of_spmd_are_those_outside() -> None:
     graphdef, params, statistics = split_model(SmallNet(dropout=0.5))
     sharded = on_devices(small_graph(), 4)

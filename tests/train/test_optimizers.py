@@ -75,6 +75,7 @@ def test_a_function_of_the_users_is_never_taken_for_another() -> None:
     assert comparable(optimizer) == comparable(optimizer)
 
 
+@pytest.mark.slow
 def test_one_made_anew_compiles_nothing_and_leaves_nothing_behind() -> None:
     graph = on_devices(small_graph(), 1)
     first = fit(SmallNet(), graph, optax.adam(0.05), epochs=2)

@@ -43,6 +43,7 @@ def dense_loss(graph: Graph, params: Any) -> jax.Array:
     return losses[np.flatnonzero(graph.train_mask)].mean()
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(("parts", "mode"), [(1, "sar"), (3, "domain"), (4, "sar"), (8, "sar")])
 def test_loss_and_gradient_are_those_of_the_dense_graph(parts: int, mode: str) -> None:
     graph, model = small_graph(), SmallNet()

@@ -52,6 +52,7 @@ def gradient(sharded: ShardedGraph) -> np.ndarray:
     return gather_rows(values, sharded)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("parts", [1, 4])
 def test_single_label_is_the_oracle(parts: int) -> None:
     graph = with_logits(small_graph(61), CLASSES + 1)  # more outputs than classes
@@ -67,6 +68,7 @@ def test_single_label_is_the_oracle(parts: int) -> None:
         )
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("parts", [1, 4])
 def test_multilabel_is_the_oracle(parts: int) -> None:
     graph = with_logits(multilabel_graph(61), 4)
@@ -112,6 +114,7 @@ def test_multilabel_gradient_is_the_oracle_and_finite_beside_padding() -> None:
     assert_close(gradient(on_devices(graph, 4)), backward(), reduction_length=4)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("make", [small_graph, multilabel_graph])
 def test_outputs_of_16_bits_are_counted_in_32(make: Any) -> None:
     graph = with_logits(make(900), 4)

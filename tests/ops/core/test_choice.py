@@ -64,6 +64,7 @@ def a_message_of_ones_own(params: Any, sender: Any, receiver: Any, edge: Any) ->
     return sender
 
 
+@pytest.mark.expensive
 @needs_kernels
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("name", known())

@@ -52,7 +52,7 @@ def cases(*ops: str) -> pytest.MarkDecorator:
             op,
             implementation,
             marks=([needs_kernels] if implementation == "cpu" else [])
-            + ([] if (op, implementation) in IN_SHORT else [pytest.mark.full]),
+            + ([] if (op, implementation) in IN_SHORT else [pytest.mark.slow]),
         )
         for op in ops
         for implementation in ("cpu", "xla")
@@ -73,6 +73,7 @@ def loss_of(function: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array],
     return lambda x: jnp.sum(function(x) ** 3)
 
 
+@pytest.mark.expensive
 @cases(*OPS)
 def test_products_with_a_hessian_are_differences_of_gradients(op: str, implementation: str) -> None:
     function, x = case(op, implementation)
@@ -85,6 +86,7 @@ def test_products_with_a_hessian_are_differences_of_gradients(op: str, implement
     np.testing.assert_allclose(product, expected, atol=2e-2 * np.abs(expected).max())
 
 
+@pytest.mark.expensive
 @cases("sum", "max", "sddmm", "gat")
 def test_a_mapped_op_is_the_op_of_each(op: str, implementation: str) -> None:
     function, x = case(op, implementation)
@@ -95,6 +97,7 @@ def test_a_mapped_op_is_the_op_of_each(op: str, implementation: str) -> None:
         np.testing.assert_allclose(jax.vmap(run)(some), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.expensive
 @cases(*OPS)
 def test_what_is_not_defined_is_refused_in_our_words(op: str, implementation: str) -> None:
     function, x = case(op, implementation)
@@ -115,7 +118,7 @@ MODELS = {
 }
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_products_with_the_hessian_of_a_model(name: str) -> None:
     kind, parts, mode, options, implementation = MODELS[name]

@@ -96,6 +96,7 @@ def test_every_edge_is_visited_once_in_place(graph: Graph) -> None:
     check_layout(place_block(graph, pad_to=shared_shapes()))
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", ["one-node", "no-edges", "star-in", "star-out"])
 def test_arrays_may_be_empty(name: str) -> None:
     check_layout(place_block(next(graph for graph in SMALL_GRAPHS if graph.name == name)))

@@ -37,6 +37,7 @@ def test_messages_that_are_rounded_in_one_way(message: Any, alike: bool) -> None
     assert rounds_alike(jax.make_jaxpr(message)(ROWS, ROWS).jaxpr) is alike
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int8", "bool"])
 def test_classes_are_those_of_equal_bits(dtype: str) -> None:
     """Every array of a message has the classes of its inputs."""

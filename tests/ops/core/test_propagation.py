@@ -122,6 +122,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("graph", VARIED, ids=lambda graph: graph.name)
 @pytest.mark.parametrize("name", CASES)
 def test_equals_autodiff_with_nan_in_all_padding(graph: Graph, name: str) -> None:
@@ -183,6 +184,7 @@ def product(params: Any, sender: Any, receiver: Any, edge: Any) -> Any:
     return sender * receiver[0] * params[0] - sender + receiver[1]
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("message", [normalized_difference, gated, product])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_the_backward_finds_every_winner(message: Any, dtype: Any) -> None:
@@ -274,7 +276,7 @@ def test_without_kernels_a_gradient_is_made_once() -> None:
     assert text.count(" floor(") == 1
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_of_many_messages_few_are_kept() -> None:
     """A message that is defined anew for every trace does not fill the memory."""
     placed = place_block(RANDOM)
@@ -318,6 +320,7 @@ def test_edge_data_must_have_a_row_per_slot() -> None:
         placed.block.propagate(lambda p, s, r, e: e, Sum(), inputs)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", ["sum", "max", "softmax"])
 def test_no_array_of_edges_times_features(name: str) -> None:
     """Temporary memory of value and gradient stays at a few rows of nodes."""

@@ -70,6 +70,7 @@ def assert_same_state(reducer: Any, messages: Any, left: Any, right: Any) -> Non
         assert_close(a, b, dtype=np.float64, reduction_length=EDGES)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", REDUCERS)
 def test_order_and_grouping_do_not_matter(name: str) -> None:
     with jax.enable_x64(True):
@@ -110,6 +111,7 @@ def test_masked_messages_are_not_read(name: str) -> None:
         jax.tree.map(np.testing.assert_array_equal, clean, dirty)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", ["softmax", "softmax-dropout", "softmax-mean"])
 def test_adjoints_that_are_divided_later_give_the_same_gradients(name: str) -> None:
     """A mean over heads with one row for all heads, which XLA would repeat per edge."""
@@ -143,6 +145,7 @@ def test_softmax_of_nothing_but_minus_infinity_is_zero() -> None:
             np.testing.assert_array_equal(gradient, np.zeros(gradient.shape))
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32, jnp.float64])
 @pytest.mark.parametrize("name", REDUCERS)
 def test_states_are_of_thirty_two_bits_and_outputs_of_the_messages_type(
@@ -208,6 +211,7 @@ def test_classes_that_win_do_not_depend_on_the_order() -> None:
             np.testing.assert_array_equal(outputs, [[best]])
 
 
+@pytest.mark.slow
 def test_a_state_resumes_where_another_subset_of_the_edges_ended() -> None:
     """Folding two halves of the edges and merging equals folding all: SAR's use of partitions."""
     graph = SMALL_GRAPHS[-1]

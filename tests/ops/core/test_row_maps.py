@@ -50,6 +50,7 @@ LARGE = (131_073, 70, 65)
 """Shapes whose product, and whose gradient of x, exceed 32 MiB."""
 
 
+@pytest.mark.slow
 @needs_kernels
 @pytest.mark.parametrize("function", [map_rows, map_rows_to_few])
 def test_large_products_and_gradients(function):
@@ -124,6 +125,7 @@ def test_only_few_columns_are_written_out(columns: int, products: int, implement
     assert str(jax.make_jaxpr(pull)(*zeros)).count(" mul ") == products
 
 
+@pytest.mark.slow
 @needs_kernels
 @pytest.mark.parametrize(
     "shape", [(131_073, 70, 65, 3), (131_073, 66, 66, 3), (131_073, 70, 65, 66)], ids=str

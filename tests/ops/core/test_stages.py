@@ -55,12 +55,13 @@ CHOSEN = {
 }
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     ("name", "implementation"),
     [
         pytest.param(
             *case,
-            marks={"cpu": needs_kernels, "mosaic_gpu": pytest.mark.full}.get(case[1], ()),
+            marks={"cpu": needs_kernels, "mosaic_gpu": pytest.mark.slow}.get(case[1], ()),
         )
         for case in CHOSEN
     ],

@@ -43,6 +43,7 @@ def test_what_is_not_finite_ends_the_loop_as_well(value: float) -> None:
     np.testing.assert_array_equal(jax.jit(stored)(jnp.full(3, value)), np.full(3, value))
 
 
+@pytest.mark.slow
 def test_it_is_the_identity_to_derivatives() -> None:
     x = jnp.linspace(-1.0, 1.0, 5)
 
@@ -56,6 +57,7 @@ def test_it_is_the_identity_to_derivatives() -> None:
     )
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.int32, jnp.bool_])
 def test_its_users_do_not_make_it_again(dtype: Any) -> None:
     def made(keep: Any, x: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -98,6 +98,7 @@ def test_missing_loops_of_one_group(name, rate):
     check(name, hub_edges(2000), 2, 5, rate=rate, loops=True)
 
 
+@pytest.mark.expensive
 @every_kind
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float64])
 def test_types_of_values(name, dtype):
@@ -115,6 +116,7 @@ def test_types(name, dtype, heads, features, mean):
         check(name, hub_edges(4000), heads, features, dtype=dtype, rate=0.2, loops=True, mean=mean)
 
 
+@pytest.mark.expensive
 @every_kind
 def test_wanted_gradients_are_the_same_alone(name):
     kind, edges = KINDS[name], hub_edges(3000)
@@ -169,6 +171,7 @@ def test_the_state_of_rows_without_edges():
     assert np.isneginf(peak).all() and not total.any() and not sums.any()
 
 
+@pytest.mark.expensive
 @every_kind
 def test_devices_of_a_mesh_at_once(name):
     kind, edges, devices = KINDS[name], hub_edges(4000), 4

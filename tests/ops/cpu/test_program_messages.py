@@ -90,11 +90,13 @@ def compare(function, columns, dtype=jnp.float32, **options):
         assert_close(value, other, reduction_length=EDGES, dtype=dtype)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_values_and_gradients(name):
     compare(FUNCTIONS[name], 24)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [2, 5, 128, 131, 300])
 def test_any_number_of_columns(columns):
     compare(FUNCTIONS["gate"], columns)

@@ -90,6 +90,7 @@ def results_on(num_threads: int) -> tuple[int, Any]:
     return count, hashes
 
 
+@pytest.mark.slow
 def test_the_same_bits_on_any_number_of_threads():
     counts, hashes = zip(*(results_on(num_threads) for num_threads in (1, 2, 4)), strict=True)
     assert counts[0] < counts[1] < counts[2], "NPROC does not set the threads of XLA's pool"

@@ -27,15 +27,16 @@ def on_gpu(tree: Any) -> Any:
     return jax.tree.map(named, tree, is_leaf=lambda leaf: isinstance(leaf, EdgeGroups))
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     ("kind", "mode"),
     [
         ("gat", "sar"),
         ("gatv2", "domain"),
         ("dot", "sar"),
-        pytest.param("gat", "domain", marks=pytest.mark.full),
-        pytest.param("gatv2", "sar", marks=pytest.mark.full),
-        pytest.param("dot", "domain", marks=pytest.mark.full),
+        pytest.param("gat", "domain", marks=pytest.mark.slow),
+        pytest.param("gatv2", "sar", marks=pytest.mark.slow),
+        pytest.param("dot", "domain", marks=pytest.mark.slow),
     ],
 )
 def test_forward_and_backward(kind: str, mode: str) -> None:

@@ -30,6 +30,7 @@ def attention(kind: str, block: Any) -> tuple[Any, Inputs]:
     return gatv2_message(0.2), Inputs(jnp.ones((HEADS, FEATURES)), sender, receiver, ())
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("spread", [False, True])
 @pytest.mark.parametrize("kind", ["gat", "gatv2", "dot"])
 def test_one_kernel_forward_and_at_most_three_backward(kind: str, spread: bool) -> None:

@@ -26,7 +26,7 @@ GRAPH = Graph.from_edges(SENDERS, RECEIVERS, num_nodes=6)
 """With equal edges, self-loops, and a node without edges."""
 HEADS, FEATURES = 2, 4
 KINDS = ("gat", "gatv2", "dot")
-FULL = pytest.mark.full
+FULL = pytest.mark.slow
 SOME_KINDS = ("gatv2", *(pytest.param(kind, marks=FULL) for kind in ("gat", "dot")))
 
 
@@ -55,6 +55,7 @@ def known(
     return gatv2_message(0.2), reducer, Inputs(vector, sender, receiver, ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "rate", "loops", "reduce", "kind"),
     [
@@ -95,6 +96,7 @@ def test_kernels_equal_xla(
         np.testing.assert_allclose(with_one(mine), with_one(plain), tolerance, tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SOME_KINDS)
 def test_states_and_gradients_continue(kind: str) -> None:
     placed = place_block(GRAPH)
@@ -115,6 +117,7 @@ def test_states_and_gradients_continue(kind: str) -> None:
         np.testing.assert_allclose(twice, 2 * gradient, 1e-6, 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SOME_KINDS)
 def test_gradients_alone_are_the_same(kind: str) -> None:
     placed = place_block(GRAPH)
@@ -156,6 +159,7 @@ def test_types_that_no_kernel_takes() -> None:
     assert not has_kernel("mosaic_gpu", message, reducer, integers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gat", pytest.param("dot", marks=FULL)])
 def test_what_is_dropped_is_not_read(kind: str) -> None:
     placed, place = place_block(GRAPH), 0 if kind == "gat" else 1

@@ -48,6 +48,7 @@ def draw(*shape: int) -> jax.Array:
     return jnp.asarray(np.random.default_rng(len(shape)).standard_normal(shape), jnp.float32)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("cluster", [1, pytest.param(2, marks=needs_clusters)])
 @pytest.mark.parametrize("side", ["receiver", "sender"])
 def test_one_group_after_the_other(
@@ -72,7 +73,7 @@ def test_one_group_after_the_other(
     np.testing.assert_allclose(both(x, jnp.int32(1)), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_rows_take_in_their_own() -> None:
     groups, missing = group_edges(EDGES), without_loop(EDGES)[:250]
     over = EdgeGroup(groups, 0, jnp.asarray(missing))

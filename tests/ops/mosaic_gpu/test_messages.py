@@ -45,12 +45,13 @@ def known(block: Any, dtype: Any = jnp.float32) -> dict[str, tuple[Any, Any, Inp
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        pytest.param("sum", jnp.bfloat16, marks=pytest.mark.full),
-        pytest.param("per-head", jnp.float32, marks=pytest.mark.full),
-        pytest.param("mean", jnp.bfloat16, marks=pytest.mark.full),
+        pytest.param("sum", jnp.bfloat16, marks=pytest.mark.slow),
+        pytest.param("per-head", jnp.float32, marks=pytest.mark.slow),
+        pytest.param("mean", jnp.bfloat16, marks=pytest.mark.slow),
         ("mean-per-head", jnp.float32),
         ("max", jnp.float32),
     ],
@@ -76,7 +77,7 @@ def test_kernels_equal_xla(name: str, dtype: Any, monkeypatch: pytest.MonkeyPatc
         )
 
 
-@pytest.mark.parametrize("loops", [pytest.param(False, marks=pytest.mark.full), True])
+@pytest.mark.parametrize("loops", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_means_are_divided_by_the_kernel(loops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "Launch", in_interpreter)
     graph = complete([0, 1, 1, 2, 3, 3, 3], [0, 1, 2, 2, 3, 0, 3], 7, "some-loops")
@@ -93,6 +94,7 @@ def test_means_are_divided_by_the_kernel(loops: bool, monkeypatch: pytest.Monkey
     assert_close(placed.nodes(pull(rows[1])[0]), backward(grad)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["dot", "add"])
 def test_both_ends_of_edges(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "Launch", in_interpreter)
@@ -111,7 +113,7 @@ def test_both_ends_of_edges(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert_close(placed.nodes(mine), exact)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_means_continue() -> None:
     """Parts that come one after the other; the last step divides."""
     placed = place_block(GRAPH)

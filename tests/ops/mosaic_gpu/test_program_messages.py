@@ -62,13 +62,14 @@ def gradients(message, block, inputs):
     return jax.grad(loss, has_aux=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "columns"),
     [
-        pytest.param("gate", 12, marks=pytest.mark.full),
+        pytest.param("gate", 12, marks=pytest.mark.slow),
         ("pair", 5),
-        pytest.param("pair", 12, marks=pytest.mark.full),
-        pytest.param("activations", 7, marks=pytest.mark.full),
+        pytest.param("pair", 12, marks=pytest.mark.slow),
+        pytest.param("activations", 7, marks=pytest.mark.slow),
     ],
 )
 def test_equals_xla(name, columns, monkeypatch):
@@ -83,6 +84,7 @@ def test_equals_xla(name, columns, monkeypatch):
         np.testing.assert_allclose(mine, plain, 2e-5, 2e-5)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_lowers(name):
     block = with_implementation(place_block(GRAPH).block, "mosaic_gpu")

@@ -48,6 +48,7 @@ def lanes_of_levels(request) -> Iterator[tuple[int, ...]]:
         yield request.param
 
 
+@pytest.mark.slow
 def test_sums_over_hubs_and_their_gradient(lanes_of_levels):
     graph = graph_with_hubs()
     placed = place_block(graph)
@@ -69,6 +70,7 @@ def test_sums_over_hubs_and_their_gradient(lanes_of_levels):
     np.testing.assert_allclose(placed.nodes(pulled), dense.T @ gradient, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_attention_over_hubs_and_its_gradient(lanes_of_levels):
     with jax.enable_x64(True):
         placed = place_block(graph_with_hubs())
@@ -97,6 +99,7 @@ def test_what_xla_would_store_for_every_edge_is_reduced_by_chunks():
     assert not fits_whole(edges, sum_message, Extremum(), inputs)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("implementation", ["xla", None])
 @pytest.mark.parametrize("backward", [False, True])
 def test_few_rows_of_many_wide_edges_take_little_memory(implementation, backward):
@@ -114,6 +117,7 @@ def test_few_rows_of_many_wide_edges_take_little_memory(implementation, backward
     assert memory.temp_size_in_bytes < 4.5 * x.size * 4
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("backward", [False, True])
 def test_no_array_of_edges_and_features(backward):
     nodes, count, heads, features = 512, 8192, 2, 64

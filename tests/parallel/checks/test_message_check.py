@@ -148,7 +148,7 @@ def test_accepts_what_acts_edge_by_edge(name):
     check_each_edge(BY_EDGE[name], *examples())
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BY_EDGE)
 def test_what_is_accepted_acts_edge_by_edge(name):
     """Other edges around an edge, or another place, do not change its message."""

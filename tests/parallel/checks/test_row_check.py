@@ -216,6 +216,7 @@ RIGHT = [
 ]
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("function", RIGHT, ids=lambda f: f.__name__)
 def test_what_treats_rows_by_themselves_is_equal_on_any_number_of_parts(function):
     run = jax.value_and_grad(jg.parallel.spmd(function))

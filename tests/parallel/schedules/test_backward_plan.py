@@ -36,9 +36,10 @@ def bytes_sent(receiver_width: int) -> float:
     return sum(value for name, value in sent.items() if name != "all-reduce")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("receiver_width", "other"),
-    [pytest.param(2, "refetch", marks=pytest.mark.full), (24, "at-sender")],
+    [pytest.param(2, "refetch", marks=pytest.mark.slow), (24, "at-sender")],
 )
 def test_the_backward_sends_the_fewest_bytes(
     receiver_width: int, other: str, monkeypatch: pytest.MonkeyPatch

@@ -78,6 +78,7 @@ def pulled_bytes(sharded: ShardedGraph, groups: int, width: int = HIDDEN) -> flo
     return rows * width * 4 * (groups - 1) / groups
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("chunks", [1, 3])
 @pytest.mark.parametrize("features", [9, 100])
 @pytest.mark.parametrize("name", ["gcn", "sage", "gin"])
@@ -146,6 +147,7 @@ def arrays_of(instruction: Instruction) -> list[tuple[str, tuple[int, ...]]]:
     return [(kind, tuple(int(n) for n in sizes.split(",") if n)) for kind, sizes in arrays]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GIN", "GAT"])
 def test_no_collective_of_a_training_step_carries_features(name: str) -> None:
     """No array with a row per node is as wide as the features or a device's columns."""
@@ -190,6 +192,7 @@ def test_compiled_for_h200_a_chunk_is_reduced_while_the_next_is_computed(
             assert each.custom_calls_between or each.loops_between, each
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("hidden", [2, HIDDEN])
 @pytest.mark.parametrize("name", ["gcn", "sage", "gin"])
 def test_padding_of_rows_and_columns_reaches_nothing(name: str, hidden: int) -> None:

@@ -56,6 +56,7 @@ def streamed(
     return streamed_graph(source, make_mesh(devices), **options)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("order", ["rows", "columns"])
 @pytest.mark.parametrize("model", MODELS)
@@ -97,6 +98,7 @@ def test_what_is_on_the_device_is_counted_while_it_is_held() -> None:
     assert made.needs.sent == graph.num_parts * rows and made.needs.host == 0
 
 
+@pytest.mark.slow
 def test_more_parts_need_less_of_the_device_and_move_more() -> None:
     found = [
         planner.streamed_needs(
@@ -108,6 +110,7 @@ def test_more_parts_need_less_of_the_device_and_move_more() -> None:
     assert found[0].sent < found[1].sent < found[2].sent
 
 
+@pytest.mark.slow
 def test_a_limit_finds_the_number_of_parts_and_keeps_it() -> None:
     graph, optimizer, model = LARGE, optax.adam(1e-2), MODELS["gcn"]()
     needs = {
@@ -128,6 +131,7 @@ def test_a_limit_finds_the_number_of_parts_and_keeps_it() -> None:
         planner.fewest_parts(model, graph, optimizer, 1000, method="hash")
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("model", ["gcn", "sage", "gat", "max"])
 def test_outputs_read_wide_features_once(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Narrow rows are made of them, wait, and are read for every part that needs some."""

@@ -48,6 +48,7 @@ def test_between_two_layers_one_array_waits_on_the_host() -> None:
     assert [len(stage.own.writes) for stage in stages[:3]] == [1, 1, 1]
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     ("heads", "devices", "whole_from"), [(0, 1, None), (2, 2, None), (2, 1, 0.0), (0, 2, 0.0)]
 )
@@ -64,6 +65,7 @@ def test_both_orders_of_the_backward(heads: int, devices: int, whole_from: float
             assert relative_error(one, two) < 2e-5
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize(("devices", "whole_from"), [(1, None), (2, None), (2, 0.0)])
 @pytest.mark.parametrize("order", ["rows", "columns"])
 def test_both_orders_of_rows_that_all_parts_share(
@@ -95,6 +97,7 @@ def test_parts_are_sent_whole_where_most_of_their_rows_are_needed() -> None:
     assert sent[0] < sent[1]
 
 
+@pytest.mark.slow
 def test_several_devices_run_the_kernels_of_one() -> None:
     """A message's derivative, traced on a mesh, holds steps that place numbers there."""
 

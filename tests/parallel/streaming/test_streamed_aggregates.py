@@ -32,6 +32,7 @@ def streamed(devices: int = 1, folder: Path | None = None) -> Any:
     return shard(graph, parts, make_mesh(devices), mode="stream", folder=folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "devices"), [("gcn", 2), ("sage", 1)])
 def test_results_are_those_of_one_device(model: str, devices: int, tmp_path: Path) -> None:
     made, plain = MODELS[model](), streamed(devices, tmp_path)
@@ -51,6 +52,7 @@ def test_results_are_those_of_one_device(model: str, devices: int, tmp_path: Pat
         assert relative_error(train.predict(made, found), train.predict(made, whole)) < 2e-5
 
 
+@pytest.mark.slow
 def test_training_aggregates_once_where_it_pays() -> None:
     histories = []
     for once in (False, True):
@@ -61,6 +63,7 @@ def test_training_aggregates_once_where_it_pays() -> None:
     assert once.needs.sent < 0.8 * every.needs.sent
 
 
+@pytest.mark.slow
 def test_an_aggregate_that_does_not_fit_the_limit_is_left_out() -> None:
     """Its pass sends wide rows to other parts, and the layers narrow ones."""
     wide = crooked_graph(num_features=64)
@@ -77,6 +80,7 @@ def test_an_aggregate_that_does_not_fit_the_limit_is_left_out() -> None:
     assert (limited.device, limited.sent) == (every.device, every.sent)
 
 
+@pytest.mark.slow
 def test_runs_on_one_graph_share_its_programs() -> None:
     graph, compiled = streamed(), []
     for _ in range(2):

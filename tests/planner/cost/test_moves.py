@@ -44,6 +44,7 @@ def slowest_edges(graph: Graph, parts: Partition) -> float:
     return float(np.bincount(parts.assignment, graph.in_degrees(), PARTS).max())
 
 
+@pytest.mark.slow
 def test_a_proposal_gains_what_the_slowest_part_loses() -> None:
     graph, parts, gain = propose()
     assert parts is not None

@@ -20,6 +20,7 @@ from tests.training import crooked_graph, crooked_sharded
 PARTS = 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 @pytest.mark.parametrize("name", ["gcn-narrow", "gat"])
 def test_with_its_halo_given_late_a_part_computes_the_same(name: str, mode: str) -> None:
@@ -65,6 +66,7 @@ def reference() -> Reference:
     return Reference()
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 def test_samples_of_all_layers_and_parts(mode: str, reference: Reference) -> None:
     graph = crooked_graph()

@@ -86,6 +86,7 @@ def assert_resumed(found: History, expected: History, after: int) -> None:
     assert_equal(found.state, expected.state)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_as_one_that_was_not_interrupted(
     copy: Path, sharded: ShardedGraph, whole: History
 ) -> None:
@@ -104,6 +105,7 @@ def test_it_starts_from_nothing_where_there_is_no_checkpoint(
     assert_resumed(train(tmp_path / "new", sharded, RowsNet()), whole, after=0)
 
 
+@pytest.mark.slow
 def test_on_another_number_of_devices_the_state_is_the_same_bit_by_bit(
     copy: Path, half: Path, sharded: ShardedGraph
 ) -> None:
@@ -113,6 +115,7 @@ def test_on_another_number_of_devices_the_state_is_the_same_bit_by_bit(
     assert_equal(of_one, of_two)
 
 
+@pytest.mark.slow
 def test_the_newest_and_the_best_are_kept(tmp_path: Path, sharded: ShardedGraph) -> None:
     history = train(tmp_path / "run", sharded, SmallNet(), optax.adam(0.3), every=1, keep=2)
     best = history.best_epoch
@@ -120,7 +123,8 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path, sharded: ShardedGraph)
     assert held(tmp_path / "run") == [best, EPOCHS - 1, EPOCHS]
 
 
-@pytest.mark.parametrize("restore_best", [pytest.param(True, marks=pytest.mark.full), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("restore_best", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_run_may_keep_its_best_parameters_or_not(
     tmp_path: Path, sharded: ShardedGraph, restore_best: bool
 ) -> None:
@@ -141,7 +145,7 @@ def test_an_interrupted_run_is_saved(tmp_path: Path, sharded: ShardedGraph, whol
     assert_resumed(train(tmp_path / "run", sharded), whole, after=3)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_several_graphs_and_patience(tmp_path: Path) -> None:
     graphs = [on_devices(small_graph(60, seed=seed), 1) for seed in range(2)]
     model, wild = SmallNet(dropout=0.5), optax.adam(0.3)
@@ -188,7 +192,7 @@ QUICK = ("a bit", "a file less", "no manifest")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.full) for n in DAMAGE]
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in DAMAGE]
 )
 def test_damage_is_reported_and_the_checkpoint_before_is_used(
     name: str, copy: Path, sharded: ShardedGraph, whole: History
@@ -201,7 +205,7 @@ def test_damage_is_reported_and_the_checkpoint_before_is_used(
 
 
 @pytest.mark.parametrize("seed", range(40))
-@pytest.mark.full
+@pytest.mark.slow
 def test_no_flipped_bit_passes(seed: int, copy: Path, sharded: ShardedGraph) -> None:
     rng = np.random.default_rng(seed)
     paths = sorted(p for p in (copy / "epoch-00000005").rglob("*") if p.stat().st_size)
@@ -368,6 +372,7 @@ def test_a_full_disk_is_an_error_and_earlier_checkpoints_stay(
 # ------------------------------------------------------------------ divergence
 
 
+@pytest.mark.slow
 def test_a_divergence_names_the_last_good_checkpoint_and_the_parameter(
     tmp_path: Path, sharded: ShardedGraph
 ) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from jaxgraph.layout.part_files import open_parts
 from tests.conftest import ROOT
+from tests.ports import free_port
 from tests.train.checkpoints.run import CACHE, EPOCHS, EVERY, PROCESSES
 
 TIMEOUT_SECONDS = 240
@@ -181,7 +180,7 @@ def test_a_command_that_is_killed_resumes(reference: Reference, tmp_path: Path) 
     assert_as(reference, found, folder)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_a_command_killed_at_any_moment_resumes(
     seed: int, reference: Reference, tmp_path: Path
@@ -196,12 +195,6 @@ def test_a_command_killed_at_any_moment_resumes(
 
 
 # ------------------------------------------------------------------ two processes
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def pair(folder: Path, results: Sequence[Path], faults: bool = False) -> list[list[str]]:
@@ -251,6 +244,7 @@ def assert_as_pair(expected: PairReference, found: Sequence[dict[str, Any]]) -> 
         assert one["state"] == expected.found[0]["state"]
 
 
+@pytest.mark.slow
 def test_a_callback_that_one_process_has_ends_all(of_pair: PairReference) -> None:
     first, last = (each["faults"] for each in of_pair.found)
     assert last == {
@@ -268,7 +262,7 @@ def test_a_callback_that_one_process_has_ends_all(of_pair: PairReference) -> Non
     }
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS)
 def test_two_processes_resume_after_one_got_a_signal(
     number: int, of_pair: PairReference, tmp_path: Path
@@ -293,7 +287,7 @@ def test_two_processes_resume_after_one_got_a_signal(
     assert_as_pair(of_pair, found)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_two_processes_killed_at_any_moment_resume(
     seed: int, of_pair: PairReference, tmp_path: Path
@@ -307,31 +301,3 @@ def test_two_processes_killed_at_any_moment_resume(
     found = whole_run(folder, results_in(tmp_path, "resumed"))
     assert found[0]["resumed"] >= seen // EVERY * EVERY - EVERY
     assert_as_pair(of_pair, found)
-
-
-# ------------------------------------------------------------------ parts on disk
-
-
-def partition_command(folder: Path, seed: int) -> list[str]:
-    options = ["--parts", "4", "--method", "random", "--seed", str(seed)]
-    return [*COMMAND, "partition", *GRAPH, *options, "--out", str(folder)]
-
-
-@pytest.mark.parametrize(
-    "number", [signal.SIGKILL, *(pytest.param(n, marks=pytest.mark.full) for n in SIGNALS * 2)]
-)
-def test_a_killed_partition_leaves_old_or_new_parts(number: int, tmp_path: Path) -> None:
-    """Killed while it writes: the moment is random."""
-    folder = tmp_path / "parts"
-    with started([partition_command(folder, 0)]) as (process,):
-        output = process.communicate(timeout=TIMEOUT_SECONDS)[0]
-        assert process.returncode == 0, output
-    old = set(folder.iterdir())
-    with started([partition_command(folder, 1)]) as (process,):
-        wait_until(lambda: set(folder.iterdir()) - old, [process])
-        time.sleep(random.uniform(0, 0.1))
-        process.send_signal(number)
-        process.communicate(timeout=TIMEOUT_SECONDS)
-    parts = open_parts(folder)
-    for index in range(parts.num_parts):
-        parts.part(index)

@@ -47,6 +47,7 @@ def graph(seed=0):
     return jg.Graph(senders=senders, receivers=receivers, num_nodes=NODES)
 
 
+@pytest.mark.expensive
 @pytest.mark.parametrize("reduce", ["sum", "max"])
 @settings(max_examples=6)
 @given(edge_functions())
@@ -54,7 +55,7 @@ def test_random_functions(reduce, made):
     compare(reduce, made)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min"])
 @settings(max_examples=60)
 @given(edge_functions())
@@ -222,6 +223,7 @@ def test_calls_of_one_function():
     assert_close(messages, dense(dense(SENDER)) * dense(RECEIVER), reduction_length=WIDE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["sar", "domain"])
 @pytest.mark.parametrize("parts", [2, 3])
 def test_sharded(mode, parts):

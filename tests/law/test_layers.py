@@ -217,12 +217,13 @@ def expected(name: str) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     return y, *backward(np.asarray(adjoint(np.arange(len(y)), y.shape[1]), np.float64))
 
 
+@pytest.mark.law(1)
 @pytest.mark.parametrize(
     "schedule",
     [
         "sar",
         *(
-            pytest.param(name, marks=pytest.mark.full)
+            pytest.param(name, marks=pytest.mark.slow)
             for name in ("domain", "prefetch", "several", "p3-domain", "p3-sar-pushed")
         ),
     ],

@@ -1,0 +1,85 @@
+"""The rows of the law: which model, layout, mode and data meet, and in which tier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import pytest
+
+from jaxgraph.ops.cpu.library import missing
+from tests.covering import cover
+from tests.training import MODES, P3_MODES
+
+
+class Case(NamedTuple):
+    """One row of the matrix; its fields are the factors."""
+
+    model: str
+    layout: str
+    method: str
+    mode: str
+    implementation: str
+    dropout: float
+    features: str
+
+    @property
+    def parts(self) -> int:
+        return int(self.layout.partition("on")[0])
+
+    @property
+    def devices(self) -> int:
+        return int(self.layout.rpartition("on")[2])
+
+    @property
+    def name(self) -> str:
+        return "-".join(map(str, self))
+
+
+FACTORS: dict[str, Sequence[Any]] = {
+    "model": ("gcn", "sage", "gat", "gatv2", "gin"),
+    "layout": ("1on1", "2on2", "3on3", "4on4", "8on8", "6on2"),
+    "method": ("hash", "equal-edges", "metis"),
+    "mode": (*MODES, "stream"),
+    "implementation": ("xla",) if missing() else ("cpu", "xla"),
+    "dropout": (0.4, 0.0),
+    "features": ("dense", "sparse", "with-edge-data"),
+}
+"""A layout is parts on devices; edge data is weights, or features for attention."""
+
+
+def exists(case: Case) -> bool:
+    """Whether the library has this combination: P3 gives every device its own columns."""
+    return case.mode not in P3_MODES or case.parts == case.devices
+
+
+def seconds(case: Case) -> float:
+    """About how long the case takes, so that the expensive ones are few."""
+    attention = case.model.startswith("gat")
+    unrolled = case.mode in ("prefetch", "stream", "p3-sar", "p3-sar-pushed")
+    return (
+        (1 + attention)
+        * (1 + (2 + attention) * (case.implementation == "xla"))
+        * (1 + case.parts * unrolled / 4)
+        * (1 + (case.mode == "stream"))
+    )
+
+
+CASES = [case for case in map(Case._make, product(*FACTORS.values())) if exists(case)]
+PAIRS = cover(CASES, 2, cost=seconds)
+EVERY_MODE = FACTORS["mode"]
+
+
+def triples() -> list[Case]:
+    """Cases in which every three values of different factors meet."""
+    return cover(CASES, 3, first=PAIRS, cost=seconds)
+
+
+def one_mode_each(names: Sequence[str], modes: Sequence[str] = EVERY_MODE) -> list[Any]:
+    """A row of every name and mode; of each name one is core, so that all modes take turns."""
+    return [
+        pytest.param(name, mode, marks=() if at == index % len(modes) else pytest.mark.slow)
+        for index, name in enumerate(names)
+        for at, mode in enumerate(modes)
+    ]

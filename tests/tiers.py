@@ -1,0 +1,77 @@
+"""The tiers of the suite: which test runs when. This file is the only place that says so.
+
+host: nothing compiles: graphs, readers, partitions, layouts, options. Every case.
+core: what is neither host nor slow. Of a test with many cases three, of one that is marked
+`expensive` one; of a law all.
+slow: `SLOW`, what is marked `slow`, and the other cases of core tests.
+
+`make test` is `--tier core` (host and core), `make test-all` is `--tier all`.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+
+HOST = (
+    "datasets",
+    "external",
+    "layout",
+    "oracles",
+    "partition",
+    "planner/memory",
+    "test_graph.py",
+    "test_metrics.py",
+    "test_run_log.py",
+    "test_seeds.py",
+    "test_strategies.py",
+    "test_tolerance.py",
+    "test_transforms.py",
+    "test_written_file.py",
+)
+"""Folders and files whose tests compile no program: `tests/conftest.py` fails one that does."""
+
+SLOW: dict[str, str] = {
+    "benchmarks_cpu": "benchmarks' own tests",
+    "benchmarks_gpu": "benchmarks' own tests; CI rehearses them where their sources changed",
+}
+"""Folders, files and tests with the reason why `make test` can do without them."""
+
+
+def name_of(item: pytest.Item) -> str:
+    """The test's path below `tests/`, without its case."""
+    return item.nodeid.partition("[")[0].removeprefix("tests/")
+
+
+def is_in(name: str, places: tuple[str, ...] | dict[str, str]) -> bool:
+    """Whether one of the places is the test, its file or a folder of it."""
+    return any(name == place or name.startswith((f"{place}/", f"{place}::")) for place in places)
+
+
+def is_host(item: pytest.Item) -> bool:
+    return is_in(name_of(item), HOST)
+
+
+def is_slow(item: pytest.Item) -> bool:
+    return item.get_closest_marker("slow") is not None or is_in(name_of(item), SLOW)
+
+
+def in_core(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The items of host and core, the same in every run."""
+    fast = [item for item in items if not is_slow(item)]
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in fast:
+        cases.setdefault(name_of(item), []).append(item)
+    kept = {item for name, each in cases.items() for item in some_of(name, each)}
+    return [item for item in fast if item in kept]
+
+
+def some_of(name: str, cases: list[pytest.Item]) -> list[pytest.Item]:
+    """The first, the last and the middle case; of an expensive test any one."""
+    first = cases[0]
+    if is_host(first) or first.get_closest_marker("law"):
+        return cases
+    if first.get_closest_marker("expensive"):
+        return [cases[zlib.crc32(name.encode()) % len(cases)]]
+    return [first, cases[(len(cases) - 1) // 2], cases[-1]]
