@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from tests import tiers
 from tests.compilation import compile_quickly
+from tests.times import RecordTimes, compilations
 
 NUM_DEVICES = 8
 MAPPINGS = Path("/proc/self/maps")
@@ -60,16 +61,26 @@ settings.load_profile("jaxgraph-ci" if os.environ.get("CI") else "jaxgraph")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--tier",
-        choices=["core", "all"],
-        help="run a whole tier of tests/tiers.py, which fails where a law did not run",
+        choices=["interfaces", "core", "all"],
+        help="run a tier of tests/tiers.py; core and all fail where a law did not run",
+    )
+    parser.addoption(
+        "--slow", action="store_true", help="run slow tests and cases of the given paths, too"
+    )
+    parser.addoption(
+        "--times",
+        action="store_true",
+        help="show which tests took longest, and what they spent on compiling and tracing",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("times"):
+        config.pluginmanager.register(RecordTimes())
     if not hasattr(config, "workerinput"):
         from tests.law.ran import RanLaws
 
-        config.pluginmanager.register(RanLaws(config.getoption("tier") is not None))
+        config.pluginmanager.register(RanLaws(config.getoption("tier") in ("core", "all")))
 
 
 def pytest_collection_finish() -> None:
@@ -94,10 +105,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         for mark in item.iter_markers("law"):
             item.user_properties += [("law", number) for number in mark.args]
-    named = config.getoption("tier") is None and any("::" in name for name in config.args)
-    if config.getoption("tier") == "all" or named:
+    tier = config.getoption("tier")
+    named = tier is None and any("::" in name for name in config.args)
+    if tier == "all" or config.getoption("slow") or named:
         return
-    kept = tiers.in_core(items)
+    kept = tiers.of_interfaces(items) if tier == "interfaces" else tiers.in_core(items)
     chosen = set(kept)
     left_out = [item for item in items if item not in chosen]
     if left_out:
@@ -111,15 +123,8 @@ def host_tests_compile_nothing(request: pytest.FixtureRequest) -> Iterator[None]
     if not tiers.is_host(request.node):
         yield
         return
-    compiled: list[str] = []
-
-    def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
-        if event.endswith("backend_compile_duration"):
-            compiled.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    yield
-    jax.monitoring.unregister_event_duration_listener(listen)
+    with compilations() as compiled:
+        yield
     assert not compiled, f"{request.node.nodeid} compiles: it is no test of the host"
 
 

@@ -5,7 +5,8 @@ core: what is neither host nor slow. Of a test with many cases three, of one tha
 `expensive` one; of a law all.
 slow: `SLOW`, what is marked `slow`, and the other cases of core tests.
 
-`make test` is `--tier core` (host and core), `make test-all` is `--tier all`.
+`make test` is `--tier core` (host and core), `make test-all` is `--tier all`; CI runs
+`--tier interfaces` on the newest Python and jax.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ HOST = (
     "partition",
     "planner/memory",
     "test_graph.py",
-    "test_metrics.py",
     "test_run_log.py",
     "test_seeds.py",
     "test_strategies.py",
@@ -32,11 +32,52 @@ HOST = (
 )
 """Folders and files whose tests compile no program: `tests/conftest.py` fails one that does."""
 
+COMPILES = ("layout/derived/test_lanes.py",)
+"""Files of these folders that do."""
+
 SLOW: dict[str, str] = {
     "benchmarks_cpu": "benchmarks' own tests",
     "benchmarks_gpu": "benchmarks' own tests; CI rehearses them where their sources changed",
+    "test_benchmarks.py": "benchmarks' own tests",
+    "test_benchmarks_accuracy.py": "benchmarks' own tests",
+    "test_benchmarks_large_edges.py": "benchmarks' own tests",
+    "test_benchmarks_memory_manager.py": "benchmarks' own tests",
+    "test_benchmarks_p3.py": "benchmarks' own tests",
+    "test_benchmarks_saga.py": "benchmarks' own tests",
+    "test_benchmarks_sparse_features.py": "benchmarks' own tests",
+    "test_benchmarks_stream.py": "benchmarks' own tests",
 }
 """Folders, files and tests with the reason why `make test` can do without them."""
+
+
+INTERFACES = (
+    "analysis/test_traffic.py",
+    "law",
+    "nn/test_parameters.py",
+    "nn/test_remat.py",
+    "nn/test_stack.py",
+    "ops/core/test_closures.py",
+    "ops/core/test_derivatives.py",
+    "ops/core/test_message_programs.py",
+    "ops/core/test_propagation.py",
+    "ops/core/test_stored.py",
+    "ops/cpu",
+    "ops/test_no_scatter.py",
+    "ops/test_self_check.py",
+    "ops/xla",
+    "parallel/checks",
+    "parallel/streaming",
+    "parallel/test_control_flow.py",
+    "parallel/test_exchange.py",
+    "parallel/test_mesh.py",
+    "parallel/test_placement.py",
+    "parallel/test_prefetch.py",
+    "parallel/test_spmd_objects.py",
+    "test_pytrees.py",
+    "train/checkpoints",
+    "train/test_step.py",
+)
+"""Tests of what jax, flax and orbax promise: CI runs a case of each on the newest of them."""
 
 
 def name_of(item: pytest.Item) -> str:
@@ -50,7 +91,8 @@ def is_in(name: str, places: tuple[str, ...] | dict[str, str]) -> bool:
 
 
 def is_host(item: pytest.Item) -> bool:
-    return is_in(name_of(item), HOST)
+    name = name_of(item)
+    return is_in(name, HOST) and not is_in(name, COMPILES)
 
 
 def is_slow(item: pytest.Item) -> bool:
@@ -65,6 +107,19 @@ def in_core(items: list[pytest.Item]) -> list[pytest.Item]:
         cases.setdefault(name_of(item), []).append(item)
     kept = {item for name, each in cases.items() for item in some_of(name, each)}
     return [item for item in fast if item in kept]
+
+
+def of_interfaces(items: list[pytest.Item]) -> list[pytest.Item]:
+    """A case of every test of `INTERFACES` in core; of the matrix one of every mode."""
+    seen: set[tuple[str, str]] = set()
+    kept = []
+    for item in in_core(items):
+        case = getattr(item, "callspec", None)
+        mode = getattr(case.params.get("case"), "mode", "") if case else ""
+        if is_in(name_of(item), INTERFACES) and (name_of(item), mode) not in seen:
+            seen.add((name_of(item), mode))
+            kept.append(item)
+    return kept
 
 
 def some_of(name: str, cases: list[pytest.Item]) -> list[pytest.Item]:

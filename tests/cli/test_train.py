@@ -418,6 +418,7 @@ def test_a_streamed_run_equals_one_on_a_device(tmp_path: Path):
     assert streamed["compile_seconds"] > 0
 
 
+@pytest.mark.slow
 def test_a_memory_limit_finds_the_parts_of_a_streamed_run(tmp_path: Path):
     """The limit is what two parts need; one part needs more, and half of it is too little."""
     path = tmp_path / "run.json"

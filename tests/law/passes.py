@@ -92,8 +92,8 @@ def check(
     width = features.shape[1]
     params, expected = expected_pass(model, graph, width, num_layers)
     given = graph.replace(nodes=sp.csr_array(features)) if sparse else graph
-    options = {"implementation": implementation} | mode_options(mode)
-    sharded = shard(given, parts, make_mesh(devices), **options)
+    mesh, options = make_mesh(devices), mode_options(mode)
+    sharded = shard(given, parts, mesh, implementation=implementation, **options)
     found = pass_of(module_of(model, params, width), sharded)
     errors = gradient_errors(found, expected)
     worst = max(errors, key=lambda name: errors[name])

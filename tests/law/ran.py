@@ -24,7 +24,7 @@ LAWS = {
     6: "memory and traffic are what the plan says",
     7: "killed and resumed, training ends with the same parameters",
 }
-LEAST = {1: 90, 2: 1, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1}
+LEAST = {1: 68, 2: 40, 3: 3, 4: 130, 5: 9, 6: 4, 7: 1}
 """Cases of each law that every tier above host runs, beside the matrix."""
 
 
@@ -44,7 +44,8 @@ class RanLaws:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when != "call" or not report.passed:
             return
-        for name, value in report.user_properties:
+        properties: list[tuple[str, Any]] = list(report.user_properties)
+        for name, value in properties:
             if name == LAW:
                 self.laws[value] += 1
             elif name == MATRIX:

@@ -52,8 +52,8 @@ def test_matrix(case: Case, record_property: Callable[[str, Any], None]) -> None
     )
     sparse = case.features == "sparse"
     graph = graph_of(has_edge_data and not attention, model.edge_features > 0, sparse)
-    parts, options = parts_of(case.parts, case.method), {"implementation": case.implementation}
-    check(model, graph, parts, case.devices, case.mode, sparse=sparse, **options)
+    parts, kernels = parts_of(case.parts, case.method), case.implementation
+    check(model, graph, parts, case.devices, case.mode, sparse=sparse, implementation=kernels)
     record_property(*matrix_case(case))
 
 

@@ -179,6 +179,7 @@ def ends_and_repetitions(part, name: str, group: int, edges) -> list[tuple[int, 
     )
 
 
+@pytest.mark.law(4)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("num_parts", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("graph", small_graphs(), ids=lambda graph: graph.name)
@@ -186,6 +187,7 @@ def test_law_on_awkward_graphs_in_unequal_parts(graph, num_parts, mode):
     check_law(tables_of(graph, skewed_assignment(graph.num_nodes, num_parts), num_parts, mode))
 
 
+@pytest.mark.law(4)
 @given(st.data())
 def test_law_on_random_graphs(data):
     graph = data.draw(graphs())
@@ -194,6 +196,7 @@ def test_law_on_random_graphs(data):
     check_law(tables_of(graph, assignment, num_parts, data.draw(st.sampled_from(MODES))))
 
 
+@pytest.mark.law(4)
 @pytest.mark.parametrize("mode", MODES)
 def test_law_with_hubs_of_which_each_end_fills_many_chunks(mode):
     senders, receivers = random_edges(300, 3000, seed=3)

@@ -83,7 +83,8 @@ class Case:
         y, *gradients = found
         *arrays, cotangent = (array.astype(np.float64) for array in self.draw(graph, dtype))
         expected, backward = self.oracle(self.edges(graph), *arrays)
-        same = partial(assert_close, dtype=dtype, reduction_length=300)
+        # The gradient of a vector that all edges share has an addend of each, which may cancel.
+        same = partial(assert_close, dtype=dtype, reduction_length=600)
         assert y.dtype == dtype, y.dtype
         same(y, expected, name=f"{self.name} of {graph.name}")
         if self.jumps and jnp.dtype(dtype).itemsize == 2:

@@ -50,7 +50,7 @@ def of_each(*names: str) -> Any:
     return pytest.mark.parametrize(("case", "implementation"), pairs)
 
 
-@pytest.mark.expensive
+@pytest.mark.law(2)
 @of_each("cpu", "xla")
 def test_every_small_graph_with_nan_in_all_padding(case: Case, implementation: str) -> None:
     with jax.enable_x64(True):

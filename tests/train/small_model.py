@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -123,19 +122,3 @@ def memory_of(compiled: jax.stages.Compiled) -> Any:
     memory = compiled.memory_analysis()
     assert memory is not None
     return memory
-
-
-@contextmanager
-def counted_compilations() -> Iterator[list[str]]:
-    """Collects an entry for each program that is compiled, or read from the persistent cache."""
-    compiled: list[str] = []
-
-    def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
-        if event.endswith("backend_compile_duration"):
-            compiled.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield compiled
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)

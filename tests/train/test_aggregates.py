@@ -28,12 +28,12 @@ from jaxgraph.train import (
 from jaxgraph.train.aggregates import LEAST_WIDTH, with_aggregates
 from tests.oracles.models import Model
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
+from tests.times import compilations
 from tests.tolerance import assert_close
 from tests.train.small_model import (
     CLASSES,
     FEATURES,
     SmallNet,
-    counted_compilations,
     memory_of,
     on_devices,
     random_partition,
@@ -340,7 +340,7 @@ def test_abstract_graphs_compile_to_the_same_step() -> None:
 def test_a_second_run_compiles_nothing() -> None:
     sharded, optimizer = on_devices(small_graph(), 2), optax.adam(0.02)
     fit(make("GCN"), sharded, optimizer, epochs=1)
-    with counted_compilations() as compiled:
+    with compilations() as compiled:
         fit(make("GCN"), sharded, optimizer, epochs=2, seed=9)
     assert compiled == []
 

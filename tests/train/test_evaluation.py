@@ -9,10 +9,10 @@ from jaxgraph import metrics
 from jaxgraph.parallel import AbstractSource, make_mesh, place, propagate
 from jaxgraph.train import compile_inference, evaluate, predict
 from tests.oracles.losses import softmax_cross_entropy
+from tests.times import compilations
 from tests.tolerance import assert_close
 from tests.train.small_model import (
     SmallNet,
-    counted_compilations,
     memory_of,
     multilabel_graph,
     on_devices,
@@ -107,7 +107,7 @@ def test_a_second_prediction_and_an_unseen_graph_compile_nothing() -> None:
     sharded, unseen = on_devices_alike([graph, smaller], 2)
     predict(model, sharded)
     evaluate(model, sharded)
-    with counted_compilations() as compiled:
+    with compilations() as compiled:
         predict(model, sharded)
         padded = predict(model, unseen)
         evaluate(SmallNet(seed=1), unseen)

@@ -22,12 +22,12 @@ from jaxgraph.train import (
     predict,
 )
 from jaxgraph.train.state import LEARNERS
+from tests.times import compilations
 from tests.tolerance import assert_close
 from tests.train.small_model import (
     CLASSES,
     SmallNet,
     TableNet,
-    counted_compilations,
     multilabel_graph,
     on_devices,
     on_devices_alike,
@@ -280,7 +280,7 @@ def test_a_refused_argument_leaves_the_model_alone() -> None:
 def test_compilation_is_apart_and_happens_once() -> None:
     sharded, optimizer = on_devices(small_graph(), 2), optax.adam(0.0213)
     compiled_by_epoch: list[int] = []
-    with counted_compilations() as compiled:
+    with compilations() as compiled:
         history = fit(
             SmallNet(),
             sharded,
@@ -292,7 +292,7 @@ def test_compilation_is_apart_and_happens_once() -> None:
     assert compiled_by_epoch == compiled_by_epoch[:1] * 3
     assert max(history.epoch_seconds) < history.compile_seconds
 
-    with counted_compilations() as compiled:
+    with compilations() as compiled:
         fit(SmallNet(seed=1), sharded, optimizer, epochs=2, seed=9)
     assert compiled == []
 
@@ -303,7 +303,7 @@ def test_what_was_compiled_is_what_runs(num_graphs: int) -> None:
     sharded = [on_devices(small_graph(60, seed=seed), 2) for seed in range(num_graphs)]
     programs: list[jax.stages.Compiled] = []
     counts: list[int] = []
-    with counted_compilations() as compiled:
+    with compilations() as compiled:
 
         def seen(handed: Any) -> None:
             programs.extend(handed)
@@ -406,9 +406,9 @@ def test_graphs_of_the_same_shapes_share_their_programs() -> None:
     graphs = [small_graph(60, seed=1), small_graph(40, seed=2), small_graph(50, seed=3)]
     padded = on_devices_alike(graphs, 2)
     optimizer: Any = optax.adam(0.02)
-    with counted_compilations() as of_two:
+    with compilations() as of_two:
         fit(SmallNet(), padded[:2], optimizer, epochs=1)
-    with counted_compilations() as of_others:
+    with compilations() as of_others:
         history = fit(SmallNet(), [padded[2], padded[0]], optimizer, epochs=2)
     assert len(of_two) > 0
     assert of_others == []

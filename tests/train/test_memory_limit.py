@@ -16,7 +16,8 @@ from jaxgraph.planner import GraphCounts, Option, Plan, load_plan
 from jaxgraph.planner.degree_model import counted_manifest
 from jaxgraph.planner.policy_search import MemoryPlan, Needed, cheapest_fitting
 from jaxgraph.planner.targets import find_target
-from tests.train.small_model import CLASSES, FEATURES, SmallNet, counted_compilations, small_graph
+from tests.times import compilations
+from tests.train.small_model import CLASSES, FEATURES, SmallNet, small_graph
 
 WIDTH = 32
 
@@ -41,7 +42,7 @@ def test_a_limit_changes_what_is_saved_and_no_result() -> None:
     graph = small_graph(2000)
     free, wide = fit(make_model(), graph), fit(make_model(), graph, memory_limit="16GB")
     assert wide.loss == free.loss and plan_of(wide).policy is None
-    with counted_compilations() as compiled, pytest.raises(ValueError) as raised:
+    with compilations() as compiled, pytest.raises(ValueError) as raised:
         fit(make_model(), graph, memory_limit=1)
     assert len(compiled) <= 4
     named = re.search(r"limit is 1 bytes .* the least that works is ([\d,]+), ", str(raised.value))

@@ -14,7 +14,8 @@ from jaxgraph.train import fit
 from jaxgraph.train.epoch import programs_of
 from jaxgraph.train.optimizers import comparable
 from jaxgraph.train.state import _fresh
-from tests.train.small_model import SmallNet, counted_compilations, on_devices, small_graph
+from tests.times import compilations
+from tests.train.small_model import SmallNet, on_devices, small_graph
 
 
 def schedule(count: Any) -> Any:
@@ -82,7 +83,7 @@ def test_one_made_anew_compiles_nothing_and_leaves_nothing_behind() -> None:
     sizes = [cache.cache_info().currsize for cache in (programs_of, _fresh)]
     optimizer, model = optax.adam(0.05), SmallNet()
     alive = [weakref.ref(optimizer.update), weakref.ref(model)]
-    with counted_compilations() as compiled:
+    with compilations() as compiled:
         second = fit(model, graph, optimizer, epochs=2)
     assert not compiled
     assert second.loss == first.loss

@@ -156,6 +156,7 @@ def assert_as(reference: Reference, found: dict[str, Any], folder: Path) -> None
     assert state_of(folder) == reference.state
 
 
+@pytest.mark.law(7)
 def test_a_command_that_is_killed_resumes(reference: Reference, tmp_path: Path) -> None:
     """By SIGTERM, which saves the epoch, then by SIGKILL."""
     folder, result = tmp_path / "run", tmp_path / "run.json"
@@ -180,6 +181,7 @@ def test_a_command_that_is_killed_resumes(reference: Reference, tmp_path: Path) 
     assert_as(reference, found, folder)
 
 
+@pytest.mark.law(7)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_a_command_killed_at_any_moment_resumes(

@@ -57,7 +57,7 @@ def test_random_functions(reduce, made):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min"])
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(edge_functions())
 def test_many_random_functions(reduce, made):
     compare(reduce, made)
