@@ -101,7 +101,9 @@ def narrow(columns: int, zero: bool = False) -> np.ndarray:
 def test_special_features_and_a_part_without_nodes(features: np.ndarray, mode: str) -> None:
     graph = crooked_graph().replace(nodes=features)
     parts = Partition.from_assignment(np.zeros(120, np.int32), 2)
-    check(Model("sage", norm="batch", activation="elu"), graph, parts, 2, mode, sparse=True)
+    check(
+        Model("sage", norm="batch", activation="elu"), graph, parts, make_mesh(2), mode, sparse=True
+    )
 
 
 @pytest.mark.slow

@@ -9,9 +9,10 @@ import jax
 import numpy as np
 import scipy.sparse as sp
 from flax import nnx
+from jax.sharding import Mesh
 
 from jaxgraph import Graph
-from jaxgraph.parallel import ShardedGraph, make_mesh, shard
+from jaxgraph.parallel import ShardedGraph, shard
 from jaxgraph.parallel.streaming.graph import StreamedGraph
 from jaxgraph.partition import Partition, partition
 from jaxgraph.train.classification import NodeClassification
@@ -61,7 +62,10 @@ def graph_of(weights: bool = False, edges: bool = False, sparse: bool = False) -
 
 @cache
 def parts_of(num_parts: int, method: str) -> Partition:
-    return partition(crooked_graph(), num_parts, method=method, seed=0)
+    """By a method of `partition`, or by hash with the nodes of each part in another order."""
+    order = "rcm" if method == "reordered" else None
+    method = "hash" if method == "reordered" else method
+    return partition(crooked_graph(), num_parts, method=method, seed=0, order=order)
 
 
 @cache
@@ -77,23 +81,30 @@ def check(
     model: Model,
     graph: Graph,
     parts: Partition,
-    devices: int,
+    mesh: Mesh,
     mode: str,
     *,
     sparse: bool = False,
     num_layers: int | None = None,
-    implementation: str | None = None,
+    **options: Any,
 ) -> None:
     """Loss, gradients and running statistics of one pass in a mode are the oracle's.
 
     Sparse: the library gets the features, which are dense in the graph, as a sparse matrix.
     """
     features = np.asarray(graph.nodes)
+    given = graph.replace(nodes=sp.csr_array(features)) if sparse else graph
+    options = mode_options(mode) | options
+    check_pass(model, graph, shard(given, parts, mesh, **options), num_layers)
+
+
+def check_pass(
+    model: Model, graph: Graph, sharded: ShardedGraph, num_layers: int | None = None
+) -> None:
+    """One pass on a sharded graph equals the oracle's on the graph."""
+    features = np.asarray(graph.nodes)
     width = features.shape[1]
     params, expected = expected_pass(model, graph, width, num_layers)
-    given = graph.replace(nodes=sp.csr_array(features)) if sparse else graph
-    mesh, options = make_mesh(devices), mode_options(mode)
-    sharded = shard(given, parts, mesh, implementation=implementation, **options)
     found = pass_of(module_of(model, params, width), sharded)
     errors = gradient_errors(found, expected)
     worst = max(errors, key=lambda name: errors[name])

@@ -1,7 +1,8 @@
-"""The rows of the law: which model, layout, mode and data meet, and in which tier."""
+"""The rows of the law: the models, layouts, modes and data that meet, and in which tier."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import product
 from typing import Any, NamedTuple
@@ -29,8 +30,13 @@ class Case(NamedTuple):
         return int(self.layout.partition("on")[0])
 
     @property
+    def hosts(self) -> int:
+        hosts, by, _ = self.layout.partition("on")[2].partition("x")
+        return int(hosts) if by else 1
+
+    @property
     def devices(self) -> int:
-        return int(self.layout.rpartition("on")[2])
+        return math.prod(map(int, self.layout.partition("on")[2].split("x")))
 
     @property
     def name(self) -> str:
@@ -39,14 +45,15 @@ class Case(NamedTuple):
 
 FACTORS: dict[str, Sequence[Any]] = {
     "model": ("gcn", "sage", "gat", "gatv2", "gin"),
-    "layout": ("1on1", "2on2", "3on3", "4on4", "8on8", "6on2"),
-    "method": ("hash", "equal-edges", "metis"),
+    "layout": ("1on1", "2on2", "3on3", "4on4", "8on8", "6on2", "4on2x2"),
+    "method": ("hash", "equal-edges", "metis", "reordered"),
     "mode": (*MODES, "stream"),
     "implementation": ("xla",) if missing() else ("cpu", "xla"),
     "dropout": (0.4, 0.0),
     "features": ("dense", "sparse", "with-edge-data"),
 }
-"""A layout is parts on devices; edge data is weights, or features for attention."""
+"""A layout is parts on devices, or on hosts x devices. "reordered": by hash, the nodes of each part
+in another order. Edge data is weights, or features for attention."""
 
 
 def exists(case: Case) -> bool:

@@ -52,15 +52,16 @@ def test_matrix(case: Case, record_property: Callable[[str, Any], None]) -> None
     )
     sparse = case.features == "sparse"
     graph = graph_of(has_edge_data and not attention, model.edge_features > 0, sparse)
-    parts, kernels = parts_of(case.parts, case.method), case.implementation
-    check(model, graph, parts, case.devices, case.mode, sparse=sparse, implementation=kernels)
+    parts, mesh = parts_of(case.parts, case.method), make_mesh(case.devices, hosts=case.hosts)
+    kernels = case.implementation
+    check(model, graph, parts, mesh, case.mode, sparse=sparse, implementation=kernels)
     record_property(*matrix_case(case))
 
 
 def test_every_two_values_meet_in_few_cases() -> None:
     everything = set().union(*(meetings(case, 2) for case in CASES))
     assert set().union(*(meetings(case, 2) for case in PAIRS)) == everything
-    assert len(PAIRS) <= 48
+    assert len(PAIRS) <= 56
 
 
 OTHER_MODELS = {
@@ -87,7 +88,7 @@ LAYERS = {"gcn-jumping": 3, "gat-layer-norm": 3, "sage-max": 3, "gcnii-jumping":
 def test_other_models(name: str, mode: str) -> None:
     model = OTHER_MODELS[name]
     graph = graph_of(edges=model.edge_features > 0)
-    check(model, graph, parts_of(3, "hash"), 3, mode, num_layers=LAYERS.get(name))
+    check(model, graph, parts_of(3, "hash"), make_mesh(3), mode, num_layers=LAYERS.get(name))
 
 
 class LearnedMaximum(nnx.Module):

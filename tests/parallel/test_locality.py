@@ -11,16 +11,10 @@ from flax import nnx
 import jaxgraph as jg
 from jaxgraph.ops.cpu.library import missing
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard
-from tests.oracles.models import Model
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
 from tests.tolerance import assert_close
 from tests.training import (
     crooked_graph,
-    gradient_errors,
-    module_of,
-    oracle_pass,
-    random_params,
-    sharded_pass,
 )
 
 TOLERANCE = 2e-5
@@ -57,20 +51,6 @@ def ordered(case: Case, order: str | None, edge_weight: bool = False) -> Sharded
         prefetch=case.mode == "prefetch",
         implementation=case.implementation,
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
-@pytest.mark.parametrize("conv", ["gcn", "gat"])
-def test_training_with_dropout_equals_the_oracle(conv: str, case: Case) -> None:
-    weighted = conv == "gcn"
-    model = Model(conv, 2 if conv == "gat" else 1, norm="batch", dropout=0.4, activation="elu")
-    params = random_params(model)
-    expected = oracle_pass(model, params, crooked_graph(edge_weight=weighted))
-    actual = sharded_pass(module_of(model, params), ordered(case, case.order, weighted))
-    errors = gradient_errors(actual, expected)
-    worst = max(errors, key=lambda name: errors[name])
-    assert errors[worst] <= TOLERANCE, f"{worst}: {errors[worst]:.3g}"
 
 
 @pytest.mark.slow
