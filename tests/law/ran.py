@@ -70,14 +70,17 @@ class RanLaws:
         terminalreporter.section("laws: cases that ran")
         for law, text in LAWS.items():
             terminalreporter.write_line(f"{law}  {self.laws[law]:4d}  {text}")
+        if self.cases or self.required:
+            self._write_matrix(terminalreporter)
+        for each in self.missing() if self.required else ():
+            terminalreporter.write_line(f"MISSING {each}", red=True)
+
+    def _write_matrix(self, terminalreporter: Any) -> None:
         terminalreporter.write_line(f"matrix of law 1: {len(self.cases)} cases")
         for at, (factor, values) in enumerate(FACTORS.items()):
             counts = Counter(case[at] for case in self.cases)
             line = ", ".join(f"{value} {counts[value]}" for value in values)
             terminalreporter.write_line(f"  {factor}: {line}")
-        if self.required:
-            for each in self.missing():
-                terminalreporter.write_line(f"MISSING {each}", red=True)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -27,7 +27,8 @@ def run(kind: str, sharded: ShardedGraph) -> dict[str, Any]:
     sizes = (WIDE, HIDDEN, NUM_CLASSES)
     model = KINDS[kind](*sizes, norm="batch", dropout=0.4, rngs=nnx.Rngs(0))
     history = train.fit(model, sharded, optax.adam(1e-2), epochs=3, seed=1)
-    found: dict[str, Any] = {"loss": history.loss, "val_loss": history.val_loss}
+    names = ("loss", "val_loss", "val_accuracy", "best_epoch")
+    found: dict[str, Any] = {name: getattr(history, name) for name in names}
     for split, metrics in train.evaluate(model, sharded).items():
         found |= {f"{split} {name}": value for name, value in metrics.items()}
     return found | {"outputs": train.predict(model, sharded)}

@@ -49,19 +49,6 @@ def assert_same(left: list[np.ndarray], right: list[np.ndarray]) -> None:
 # ------------------------------------------------------------------ curves
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("parts", [2, 4, 8])
-def test_curves_do_not_depend_on_the_number_of_devices(parts: int) -> None:
-    graph = small_graph()
-    reference = fit(SmallNet(dropout=0.5), on_devices(graph, 1), ADAM, epochs=15, seed=3)
-    history = fit(SmallNet(dropout=0.5), on_devices(graph, parts), ADAM, epochs=15, seed=3)
-    assert reference.loss[-1] < 0.9 * reference.loss[0]
-    assert_close(history.loss, reference.loss, reduction_length=60, name="loss")
-    assert_close(history.val_loss, reference.val_loss, reduction_length=60, name="val_loss")
-    assert history.val_accuracy == pytest.approx(reference.val_accuracy)
-    assert history.best_epoch == reference.best_epoch
-
-
 def test_the_same_seed_repeats_and_another_does_not() -> None:
     sharded = on_devices(small_graph(), 2)
     runs = [

@@ -40,19 +40,6 @@ class Embedded(nnx.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param("gat", marks=pytest.mark.slow), "sage"])
-def test_loss_curves_do_not_depend_on_the_number_of_devices(name: str) -> None:
-    graph = small_graph()
-    curves = [
-        fit(make(name), on_devices(graph, parts, **options), OPTIMIZER, epochs=8, seed=1)
-        for parts, options in ((1, {}), (4, {"mode": "sar"}), (3, {"mode": "p3", "chunks": 2}))
-    ]
-    assert curves[0].loss[-1] < curves[0].loss[0]
-    for curve in curves[1:]:
-        assert_close(curve.loss, curves[0].loss, reduction_length=60)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

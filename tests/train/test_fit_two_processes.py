@@ -26,6 +26,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder, port = tmp_path_factory.mktemp("processes"), str(free_port())
     results = [folder / f"{rank}.json" for rank in range(PROCESSES)]
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.train.two_processes", str(rank), port, str(result)],
