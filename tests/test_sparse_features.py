@@ -230,7 +230,7 @@ def test_other_misuse() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["GCN", pytest.param("GAT", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("model", ["GCN", "GAT"])
 def test_cora_trains_as_with_dense_features(model: str, data_dir: Path) -> None:
     graph = jg.datasets.load("cora", data_dir=data_dir)
     nodes = present(graph.nodes)

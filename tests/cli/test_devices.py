@@ -11,7 +11,7 @@ def output_of(program: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parts", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("parts", [1, 3])
 def test_missing_devices_are_emulated(parts: int):
     program = (
         "import jax.numpy as jnp\n"

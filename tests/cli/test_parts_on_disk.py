@@ -24,17 +24,12 @@ def graph_of(name: str, data_dir: Path) -> list[str]:
     return SBM if name == "sbm" else ["--dataset", "cora", "--data-dir", str(data_dir)]
 
 
-FULL = pytest.mark.slow
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
-        ("sbm", "p3"),
-        ("cora", "sar"),
-        *(pytest.param("sbm", mode, marks=FULL) for mode in ("sar", "domain")),
-        *(pytest.param("cora", mode, marks=FULL) for mode in ("domain", "p3")),
+        *(("sbm", mode) for mode in ("p3", "sar", "domain")),
+        *(("cora", mode) for mode in ("sar", "domain", "p3")),
     ],
 )
 def test_training_from_parts_is_training_on_the_graph(

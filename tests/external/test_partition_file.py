@@ -21,7 +21,7 @@ from jaxgraph.partition import Partition, partition, report
 from tests.external.folders import SMALL, contents, in_small_chunks
 
 NODES, EDGES = 150, 1100
-FULL = pytest.mark.slow
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ def assert_same(graph: Graph, parts: Partition, request: Request, tmp_path: Path
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".txt", ".parquet", ".npy"])
-@pytest.mark.parametrize("mode", ["sar", pytest.param("domain", marks=FULL)])
+@pytest.mark.parametrize("mode", ["sar", pytest.param("domain", marks=SLOW)])
 def test_every_format_gives_the_parts_of_the_graph(suffix: str, mode: str, tmp_path: Path):
     ends = pairs()
     path = write_edges(tmp_path / f"graph{suffix}", {"source": ends[:, 0], "target": ends[:, 1]})

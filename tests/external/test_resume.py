@@ -17,7 +17,7 @@ from jaxgraph.layout.part_files import open_parts
 from tests.external.folders import TINY, contents, in_small_chunks
 
 ROOT = Path(__file__).parents[2]
-FULL = pytest.mark.slow
+SLOW = pytest.mark.slow
 
 
 def write_file(path: Path, *, names: bool, edges: int = 900) -> Path:
@@ -49,7 +49,7 @@ def killed(source: Path, out: Path, after: int, number: int) -> list[str]:
     [
         (False, 4),
         (True, 30),
-        *(pytest.param(n, after, marks=FULL) for n in (False, True) for after in range(2, 60, 6)),
+        *(pytest.param(n, after, marks=SLOW) for n in (False, True) for after in range(2, 60, 6)),
     ],
 )
 def test_a_killed_run_continues_and_ends_with_the_same_parts(

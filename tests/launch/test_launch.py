@@ -92,13 +92,7 @@ def test_only_the_first_prints_and_each_has_a_log(tmp_path: Path):
     ("number", "seconds", "status", "message"),
     [
         (signal.SIGKILL, 10.0, 137, "process 1 was ended by SIGKILL in epoch"),
-        pytest.param(
-            signal.SIGSTOP,
-            STEP_TIMEOUT * 1.2,
-            124,
-            "process 1 is stuck in epoch",
-            marks=pytest.mark.slow,
-        ),
+        (signal.SIGSTOP, STEP_TIMEOUT * 1.2, 124, "process 1 is stuck in epoch"),
     ],
 )
 def test_a_lost_process_ends_the_run_in_time(

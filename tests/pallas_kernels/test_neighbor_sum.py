@@ -54,9 +54,7 @@ def test_sums_neighbors(width, dtype, longest):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("longest", "fresh"), [pytest.param(4, False, marks=pytest.mark.slow), (1000, True)]
-)
+@pytest.mark.parametrize(("longest", "fresh"), [(4, False), (1000, True)])
 def test_sums_some_columns_after_the_others(longest, fresh):
     over = graph(DEGREES, 6, longest=longest)
     x, before = arrays(70)

@@ -69,7 +69,7 @@ def sharded_as(graph, parts, mode):
     return jg.parallel.shard(graph, partition, jg.parallel.make_mesh(parts), mode)
 
 
-FULL = pytest.mark.slow
+SLOW = pytest.mark.slow
 
 
 @pytest.mark.expensive
@@ -80,11 +80,11 @@ FULL = pytest.mark.slow
         ("gated", 3, 1, "sar", AS_USERS_DO),
         ("gated", 3, 3, "sar", {}),
         *(
-            pytest.param(*case, AS_USERS_DO, marks=FULL)
+            pytest.param(*case, AS_USERS_DO, marks=SLOW)
             for case in itertools.product(["tanh"], [2, 5], [3, 4], ["sar", "domain", "p3"])
         ),
         *(
-            pytest.param("gated", 3, *case, AS_USERS_DO, marks=FULL)
+            pytest.param("gated", 3, *case, AS_USERS_DO, marks=SLOW)
             for case in ((1, "domain"), (3, "sar"), (4, "domain"), (3, "p3"))
         ),
     ],
@@ -111,12 +111,12 @@ def test_repeated_edges_share_the_gradient(name, times, parts, mode, options):
         assert_close(jg.parallel.gather_rows(part, sharded), expected, reduction_length=50)
 
 
-PARTS = [(3, "sar"), *(pytest.param(*case, marks=FULL) for case in ((1, "sar"), (4, "domain")))]
+PARTS = [(3, "sar"), *(pytest.param(*case, marks=SLOW) for case in ((1, "sar"), (4, "domain")))]
 
 
 @pytest.mark.parametrize(
     ("parts", "mode"),
-    [(1, "sar"), *(pytest.param(*case, marks=FULL) for case in ((3, "sar"), (4, "domain")))],
+    [(1, "sar"), *(pytest.param(*case, marks=SLOW) for case in ((3, "sar"), (4, "domain")))],
 )
 def test_edges_that_differ_in_what_a_message_does_not_read_are_equal(parts, mode):
     """The first array of the message reads the sender alone: both edges 0 -> 1 share."""
@@ -145,16 +145,16 @@ def by_kernel(shard, x, reduce):
     return reduce_messages(shard, sum_message, Inputs((), x, (), ()), reduce, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     ("parts", "mode", "implementation"),
     [
         (1, "sar", "cpu"),
         (1, "sar", "xla"),
-        pytest.param(3, "sar", "cpu", marks=FULL),
-        pytest.param(3, "sar", "xla", marks=FULL),
-        pytest.param(4, "domain", "cpu", marks=FULL),
-        pytest.param(4, "domain", "xla", marks=FULL),
+        pytest.param(3, "sar", "cpu", marks=SLOW),
+        pytest.param(3, "sar", "xla", marks=SLOW),
+        pytest.param(4, "domain", "cpu", marks=SLOW),
+        pytest.param(4, "domain", "xla", marks=SLOW),
     ],
 )
 def test_nan_wins(parts, mode, implementation):

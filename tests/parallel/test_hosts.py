@@ -23,7 +23,6 @@ TOLERANCE = 2e-5
 WIDE = 29
 ORDERS = [(1, 1), (2, 1), (2, 2), (5, 1), (6, 3), (8, 2), (8, 8), (12, 2), (16, 4)]
 """Parts, and hosts."""
-FULL = pytest.mark.slow
 
 
 @pytest.mark.parametrize(("parts", "hosts"), ORDERS)

@@ -107,7 +107,7 @@ def sharded_loss(params, shard, reduce):
 CASES = [(1, "sar", False), (3, "sar", False), (4, "sar", True), (8, "domain", False)]
 
 
-@pytest.mark.slow
+@pytest.mark.expensive
 @pytest.mark.parametrize(("parts", "mode", "prefetch"), CASES)
 @pytest.mark.parametrize(
     ("reduce", "gradient"),

@@ -45,10 +45,10 @@ class Embedded(nnx.Module):
     [
         "GIN",
         "GATv2",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("DeepGCN", "GCN", "GraphSAGE", "GAT")
-        ),
+        "DeepGCN",
+        "GCN",
+        "GraphSAGE",
+        "GAT",
     ],
 )
 def test_batch_norm_leaves_adam_no_rounding_to_step_by(name: str) -> None:

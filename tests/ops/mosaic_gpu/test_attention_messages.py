@@ -26,8 +26,8 @@ GRAPH = Graph.from_edges(SENDERS, RECEIVERS, num_nodes=6)
 """With equal edges, self-loops, and a node without edges."""
 HEADS, FEATURES = 2, 4
 KINDS = ("gat", "gatv2", "dot")
-FULL = pytest.mark.slow
-SOME_KINDS = ("gatv2", *(pytest.param(kind, marks=FULL) for kind in ("gat", "dot")))
+SLOW = pytest.mark.slow
+SOME_KINDS = ("gatv2", *(pytest.param(kind, marks=SLOW) for kind in ("gat", "dot")))
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def known(
     return gatv2_message(0.2), reducer, Inputs(vector, sender, receiver, ())
 
 
-@pytest.mark.slow
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     ("dtype", "rate", "loops", "reduce", "kind"),
     [
@@ -65,12 +65,12 @@ def known(
         ("bfloat16", 0.0, False, Softmax, "gatv2"),
         ("float32", 0.4, True, HeadMean, "gatv2"),
         ("float32", 0.0, False, HeadMean, "gat"),
-        pytest.param("float32", 0.4, True, Softmax, "gatv2", marks=FULL),
-        pytest.param("bfloat16", 0.0, False, Softmax, "dot", marks=FULL),
-        pytest.param("float32", 0.4, True, HeadMean, "gat", marks=FULL),
-        pytest.param("float32", 0.4, True, HeadMean, "dot", marks=FULL),
-        pytest.param("float32", 0.0, False, HeadMean, "gatv2", marks=FULL),
-        pytest.param("float32", 0.0, False, HeadMean, "dot", marks=FULL),
+        pytest.param("float32", 0.4, True, Softmax, "gatv2", marks=SLOW),
+        pytest.param("bfloat16", 0.0, False, Softmax, "dot", marks=SLOW),
+        pytest.param("float32", 0.4, True, HeadMean, "gat", marks=SLOW),
+        pytest.param("float32", 0.4, True, HeadMean, "dot", marks=SLOW),
+        pytest.param("float32", 0.0, False, HeadMean, "gatv2", marks=SLOW),
+        pytest.param("float32", 0.0, False, HeadMean, "dot", marks=SLOW),
     ],
 )
 def test_kernels_equal_xla(
@@ -160,7 +160,7 @@ def test_types_that_no_kernel_takes() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["gat", pytest.param("dot", marks=FULL)])
+@pytest.mark.parametrize("kind", ["gat", "dot"])
 def test_what_is_dropped_is_not_read(kind: str) -> None:
     placed, place = place_block(GRAPH), 0 if kind == "gat" else 1
     message, reducer, inputs = known(placed, kind, "float32", 0.8)

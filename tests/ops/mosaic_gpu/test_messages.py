@@ -45,7 +45,7 @@ def known(block: Any, dtype: Any = jnp.float32) -> dict[str, tuple[Any, Any, Inp
     }
 
 
-@pytest.mark.slow
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [

@@ -62,7 +62,7 @@ def gradients(message, block, inputs):
     return jax.grad(loss, has_aux=True)
 
 
-@pytest.mark.slow
+@pytest.mark.expensive
 @pytest.mark.parametrize(
     ("name", "columns"),
     [

@@ -39,7 +39,7 @@ def bytes_sent(receiver_width: int) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("receiver_width", "other"),
-    [pytest.param(2, "refetch", marks=pytest.mark.slow), (24, "at-sender")],
+    [(2, "refetch"), (24, "at-sender")],
 )
 def test_the_backward_sends_the_fewest_bytes(
     receiver_width: int, other: str, monkeypatch: pytest.MonkeyPatch

@@ -124,7 +124,7 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path, sharded: ShardedGraph)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("restore_best", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.parametrize("restore_best", [True, False])
 def test_a_run_may_keep_its_best_parameters_or_not(
     tmp_path: Path, sharded: ShardedGraph, restore_best: bool
 ) -> None:
