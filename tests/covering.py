@@ -26,18 +26,26 @@ def cover(
       cases: all there are.
       size: 2 for every pair of values, 3 for every three.
       first: cases that are taken in any case.
-      cost: of a case; the more expensive a case is, the more values have to meet in it.
+      cost: of a case; of those in which equally many values meet, the cheapest is taken.
     """
-    met = {case: meetings(case, size) for case in cases}
-    holders: dict[Any, list[Any]] = {}
+    numbers: dict[Any, int] = {}
+    holders: dict[int, list[tuple[C, int]]] = {}
     for case in cases:
-        for each in sorted(met[case]):
-            holders.setdefault(each, []).append(case)
-    missing = set(holders).difference(*(meetings(case, size) for case in first))
-    chosen = list(first)
-    for each in holders:
-        if each in missing:
-            gain = {case: len(met[case] & missing) for case in holders[each]}
-            chosen.append(max(gain, key=lambda case: gain[case] / cost(case) ** 0.3))
-            missing -= met[chosen[-1]]
+        # A case's meetings are bits of a number, so that many cases are compared in no time.
+        met = [
+            numbers.setdefault(each, len(numbers)) for each in combinations(enumerate(case), size)
+        ]
+        bits = sum(1 << number for number in met)
+        for number in met:
+            holders.setdefault(number, []).append((case, bits))
+    chosen, missing = list(first), (1 << len(numbers)) - 1
+    for case in first:
+        missing &= ~sum(1 << numbers[each] for each in combinations(enumerate(case), size))
+    for number, those in holders.items():
+        if missing >> number & 1:
+            case, bits = max(
+                those, key=lambda each: ((each[1] & missing).bit_count(), -cost(each[0]))
+            )
+            chosen.append(case)
+            missing &= ~bits
     return chosen

@@ -29,6 +29,7 @@ def test_devices_are_listed(output: str):
     assert output.count(" cpu ") >= jax.device_count()
 
 
+@pytest.mark.slow
 def test_every_implementation_is_listed_with_its_self_check(output: str):
     checks = implementations(check=True)
     assert len(checks) == len(ops.implementations()) > 0

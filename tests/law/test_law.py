@@ -143,8 +143,8 @@ _SIZES = (WIDE, HIDDEN, NUM_CLASSES)
 _SMOOTH: dict[str, Any] = {"num_layers": 3, "activation": jnp.tanh}
 WITHOUT_ORACLE: dict[str, Callable[[nnx.Rngs], Any]] = {
     "deep-gcn": lambda rngs: nn.DeepGCN(*_SIZES, norm="layer", **_SMOOTH, rngs=rngs),
-    "gated-gcn": lambda rngs: saga.GatedGCN(*_SIZES, **_SMOOTH, rngs=rngs),
-    "commnet": lambda rngs: saga.CommNet(*_SIZES, **_SMOOTH, rngs=rngs),
+    "gated-gcn": lambda rngs: saga.GatedGCN(*_SIZES, num_layers=2, rngs=rngs),
+    "commnet": lambda rngs: saga.CommNet(*_SIZES, num_layers=2, rngs=rngs),
     "ggnn": lambda rngs: saga.GGNN(*_SIZES, num_layers=2, num_edge_types=3, rngs=rngs),
     "learned-maximum": lambda rngs: LearnedMaximum(rngs),
     "shared-rows": lambda rngs: SharedRows(rngs),

@@ -46,7 +46,7 @@ TRAIN = [
     "--seed",
     "3",
     "--epochs",
-    "1200",
+    "600",
 ]
 TRAIN_EVERY = 100
 
