@@ -34,11 +34,11 @@ from jaxgraph.parallel import (
 )
 from jaxgraph.parallel.assembly import assemble
 from jaxgraph.partition import Partition, partition
-from tests.law.passes import check, mode_options, sparse_features
+from tests.law.passes import check, sparse_features
 from tests.oracles.models import Model
 from tests.pallas_kernels.graphs import in_interpreter
 from tests.tolerance import assert_close
-from tests.training import crooked_graph
+from tests.training import crooked_graph, mode_options
 
 WIDE = 29
 

@@ -89,6 +89,13 @@ def crooked_features() -> np.ndarray:
     return np.asarray(crooked_graph().nodes, np.float64)
 
 
+def mode_options(mode: str) -> dict[str, Any]:
+    """The arguments of `shard` for a mode's name."""
+    if mode == "prefetch":
+        return {"mode": "sar", "prefetch": True}
+    return {"mode": "p3", **P3_MODES[mode]} if mode in P3_MODES else {"mode": mode}
+
+
 @cache
 def crooked_sharded(
     num_parts: int,
@@ -102,11 +109,8 @@ def crooked_sharded(
     """The crooked graph in a mode of `MODES`."""
     graph = crooked_graph(edge_weight=edge_weight, num_features=num_features, edges=edges)
     parts = partition(graph, num_parts, method=method, seed=0)
-    options: dict[str, Any] = {"mode": "sar", "prefetch": True} if mode == "prefetch" else {}
-    if mode in P3_MODES:
-        options = {"mode": "p3", **P3_MODES[mode]}
-    options = {"mode": mode} | options
-    return shard(graph, parts, make_mesh(num_parts), implementation=implementation, **options)
+    mesh, options = make_mesh(num_parts), mode_options(mode)
+    return shard(graph, parts, mesh, implementation=implementation, **options)
 
 
 def oracle_edges(graph: Graph) -> Edges:

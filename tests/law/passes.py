@@ -20,12 +20,12 @@ from jaxgraph.train.objective import split_model
 from jaxgraph.train.streamed import streamed_gradient
 from tests.oracles.models import Model
 from tests.training import (
-    P3_MODES,
     SEED,
     Pass,
     by_layer,
     crooked_graph,
     gradient_errors,
+    mode_options,
     module_of,
     oracle_pass,
     random_params,
@@ -35,13 +35,6 @@ from tests.training import (
 TOLERANCE = 2e-5
 WIDE = 29
 """Features: some counts of devices map them before they aggregate under P3, others after it."""
-
-
-def mode_options(mode: str) -> dict[str, Any]:
-    """The arguments of `shard` for a mode's name."""
-    if mode == "prefetch":
-        return {"mode": "sar", "prefetch": True}
-    return {"mode": "p3", **P3_MODES[mode]} if mode in P3_MODES else {"mode": mode}
 
 
 def sparse_features(num_nodes: int, columns: int = WIDE, share: float = 0.12) -> np.ndarray:

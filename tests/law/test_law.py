@@ -23,13 +23,13 @@ from jaxgraph import nn, saga, train
 from jaxgraph.parallel import make_mesh, propagate, shard
 from tests.covering import meetings
 from tests.law import table
-from tests.law.passes import TOLERANCE, WIDE, check, graph_of, mode_options, parts_of
+from tests.law.passes import TOLERANCE, WIDE, check, graph_of, parts_of
 from tests.law.ran import matrix_case
 from tests.law.table import CASES, EVERY_MODE, PAIRS, Case, one_mode_each
 from tests.oracles.models import ATTENTION, Model
 from tests.strategies import NUM_CLASSES
 from tests.tolerance import relative_error
-from tests.training import HIDDEN, P3_MODES
+from tests.training import HIDDEN, P3_MODES, mode_options
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

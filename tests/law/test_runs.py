@@ -13,11 +13,11 @@ from flax import nnx
 
 from jaxgraph import Graph, nn, train
 from jaxgraph.parallel import ShardedGraph, make_mesh, shard
-from tests.law.passes import TOLERANCE, WIDE, graph_of, mode_options, parts_of
+from tests.law.passes import TOLERANCE, WIDE, graph_of, parts_of
 from tests.law.table import EVERY_MODE
 from tests.strategies import NUM_CLASSES
 from tests.tolerance import relative_error
-from tests.training import HIDDEN
+from tests.training import HIDDEN, mode_options
 
 KINDS: dict[str, Any] = {"sage": nn.GraphSAGE, "gat": nn.GAT}
 
@@ -39,16 +39,19 @@ def on_one_device(kind: str) -> dict[str, Any]:
     return run(kind, shard(graph_of(), None, make_mesh(1)))
 
 
-def rows() -> list[Any]:
-    """GraphSAGE in every mode; GAT in one by `make test`."""
-    slow = pytest.mark.slow
-    return [pytest.param("sage", mode) for mode in EVERY_MODE] + [
-        pytest.param("gat", mode, marks=() if mode == "sar" else slow) for mode in EVERY_MODE
-    ]
+CORE = [("sage", mode) for mode in ("sar", "domain", "p3-sar", "stream")] + [("gat", "prefetch")]
+"""Runs of `make test`."""
 
 
 @pytest.mark.law(5)
-@pytest.mark.parametrize(("kind", "mode"), rows())
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        pytest.param(kind, mode, marks=() if (kind, mode) in CORE else pytest.mark.slow)
+        for kind in KINDS
+        for mode in EVERY_MODE
+    ],
+)
 def test_runs_are_those_of_one_device(kind: str, mode: str) -> None:
     sharded = shard(graph_of(), parts_of(4, "hash"), make_mesh(4), **mode_options(mode))
     expected, found = on_one_device(kind), run(kind, sharded)
