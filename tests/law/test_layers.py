@@ -15,12 +15,14 @@ import pytest
 from jaxgraph import layers
 from jaxgraph.parallel import ShardedGraph, gather_rows, make_mesh, propagate, shard, spmd
 from jaxgraph.partition import partition
-from tests.layers.convolution_cases import TERMS, adjoint, normal
+from tests.layers.convolution_cases import TERMS, adjoint, draws
 from tests.oracles import convolutions, functions, randomness
 from tests.oracles.edges import Edges
 from tests.strategies import NUM_FEATURES
 from tests.tolerance import assert_close
 from tests.training import crooked_features, crooked_graph, crooked_sharded, oracle_edges
+
+normal = draws(8)
 
 HEADS, OUT = 2, 3
 KEY = jax.random.key(21)

@@ -20,12 +20,13 @@ WIDE = NUM_FEATURES + 2
 _SPECIAL = ("one-node", "no-edges", "isolated-nodes", "all-self-loops", "repeated-edges", "star-in")
 SPECIAL_GRAPHS = [graph for graph in SMALL_GRAPHS if graph.name in _SPECIAL]
 TERMS = 2000  # of the longest sum: the highest degree times the features, or the nodes
-_RNG = np.random.default_rng(8)
 
 
-def normal(*shape: int) -> np.ndarray:
-    """Random numbers in float32."""
-    return np.asarray(_RNG.standard_normal(shape), np.float32)
+def draws(seed: int) -> Callable[..., np.ndarray]:
+    """A function of a shape that draws normal numbers in float32: a module's own, so that what it
+    draws does not depend on the modules that were imported before it."""
+    rng = np.random.default_rng(seed)
+    return lambda *shape: np.asarray(rng.standard_normal(shape), np.float32)
 
 
 def check_convolution(

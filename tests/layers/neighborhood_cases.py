@@ -11,9 +11,11 @@ import numpy as np
 
 from jaxgraph import layers
 from jaxgraph.parallel.conv_stages import ConvStages
-from tests.layers.convolution_cases import WIDE, normal
+from tests.layers.convolution_cases import WIDE, draws
 from tests.oracles import convolutions
 from tests.strategies import NUM_FEATURES
+
+normal = draws(8)
 
 HEADS, OUT = 2, 3
 

@@ -26,11 +26,13 @@ from jaxgraph.layers import (
 )
 from jaxgraph.parallel import gather_rows, spmd
 from tests.compilation import AS_USERS_DO
-from tests.layers.convolution_cases import TERMS, WIDE, check_convolution, normal, refused
+from tests.layers.convolution_cases import TERMS, WIDE, check_convolution, draws, refused
 from tests.oracles import convolutions
 from tests.strategies import NUM_FEATURES
 from tests.tolerance import assert_close
 from tests.training import crooked_graph, crooked_sharded, oracle_edges, poisoned
+
+normal = draws(8)
 
 MEAN, SUM, MAX = (NeighborReduction(name) for name in ("mean", "sum", "max"))
 KERNELS: dict[str, Any] = {"kernel": normal(NUM_FEATURES, 3), "bias": normal(3)}

@@ -17,7 +17,7 @@ from tests.layers.convolution_cases import (
     TERMS,
     check_convolution,
     columns_match_rows,
-    normal,
+    draws,
     refused,
 )
 from tests.oracles import convolutions, randomness
@@ -25,6 +25,8 @@ from tests.oracles.edges import Edges
 from tests.strategies import NUM_FEATURES, skewed_assignment
 from tests.tolerance import assert_close
 from tests.training import crooked_sharded, oracle_edges
+
+normal = draws(8)
 
 HEADS, OUT = 2, 3
 WIDTH = HEADS * OUT

@@ -18,13 +18,15 @@ from tests.layers.convolution_cases import (
     WIDE,
     check_convolution,
     columns_match_rows,
-    normal,
+    draws,
     refused,
 )
 from tests.oracles import convolutions
 from tests.strategies import NUM_FEATURES, skewed_assignment
 from tests.tolerance import assert_close
 from tests.training import crooked_graph, crooked_sharded, oracle_edges
+
+normal = draws(8)
 
 
 def gcn_params(width: int) -> dict[str, Any]:

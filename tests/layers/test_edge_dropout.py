@@ -16,11 +16,13 @@ from jaxgraph.layers import AggregatedFeatures, NeighborReduction, dropout_edge
 from jaxgraph.ops import sddmm
 from jaxgraph.parallel import bipartite, keep_edges, propagate, spmd
 from jaxgraph.train import fit
-from tests.layers.convolution_cases import TERMS, normal, refused
+from tests.layers.convolution_cases import TERMS, draws, refused
 from tests.layers.neighborhood_cases import CASES
 from tests.strategies import NUM_CLASSES, NUM_FEATURES
 from tests.tolerance import assert_close
 from tests.training import crooked_graph, crooked_sharded
+
+normal = draws(8)
 
 KEY = jax.random.key(5)
 SAGE: dict[str, Any] = {f"{end}_kernel": normal(NUM_FEATURES, 7) for end in ("self", "neighbor")}

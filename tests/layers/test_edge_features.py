@@ -26,7 +26,7 @@ from tests.layers.convolution_cases import (
     TERMS,
     check_convolution,
     columns_match_rows,
-    normal,
+    draws,
     refused,
 )
 from tests.layers.test_attention import HEADS, KEY, OUT, WIDTH, dropped, gat_params, gatv2_params
@@ -35,6 +35,8 @@ from tests.oracles.edges import Edges
 from tests.strategies import NUM_FEATURES, complete, skewed_assignment
 from tests.tolerance import assert_close
 from tests.training import crooked_graph, crooked_sharded, oracle_edges
+
+normal = draws(8)
 
 FEATURES = 2
 EDGE_KERNEL = {"edge_kernel": normal(FEATURES, WIDTH)}

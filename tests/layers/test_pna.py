@@ -11,11 +11,13 @@ from flax import nnx
 
 from jaxgraph import Graph, nn, transforms
 from jaxgraph.layers import pna_conv
-from tests.layers.convolution_cases import columns_match_rows, normal, refused
+from tests.layers.convolution_cases import columns_match_rows, draws, refused
 from tests.oracles import convolutions
 from tests.oracles.edges import Edges
 from tests.strategies import NUM_FEATURES
 from tests.tolerance import assert_close
+
+normal = draws(8)
 
 PARAMS: dict[str, Any] = {
     "sender_kernel": normal(NUM_FEATURES, 2),

@@ -8,8 +8,10 @@ from flax import nnx
 
 from jaxgraph.layers import transformer_conv
 from jaxgraph.nn import TransformerConv
-from tests.layers.convolution_cases import columns_match_rows, normal, refused
+from tests.layers.convolution_cases import columns_match_rows, draws, refused
 from tests.strategies import NUM_FEATURES
+
+normal = draws(8)
 
 PARAMS: dict[str, Any] = {
     f"{name}_kernel": normal(NUM_FEATURES, 6) for name in ("query", "key", "value", "skip")
