@@ -61,7 +61,7 @@ settings.load_profile("jaxgraph-ci" if os.environ.get("CI") else "jaxgraph")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--tier",
-        choices=["interfaces", "core", "all"],
+        choices=["host", "interfaces", "core", "all"],
         help="run a tier of tests/tiers.py; core and all fail where a law did not run",
     )
     parser.addoption(
@@ -70,7 +70,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--times",
         action="store_true",
-        help="show which tests took longest, and what they spent on compiling and tracing",
+        help="show the slowest tests, with the seconds of compiling and of tracing",
     )
 
 
@@ -109,7 +109,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     named = tier is None and any("::" in name for name in config.args)
     if tier == "all" or config.getoption("slow") or named:
         return
-    kept = tiers.of_interfaces(items) if tier == "interfaces" else tiers.in_core(items)
+    kept = tiers.SELECTED[tier or "core"](items)
     chosen = set(kept)
     left_out = [item for item in items if item not in chosen]
     if left_out:
@@ -119,7 +119,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def host_tests_compile_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Keeps the tier of the host what it says."""
+    """Fails a test of the host tier that compiles a program."""
     if not tiers.is_host(request.node):
         yield
         return

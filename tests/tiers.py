@@ -1,9 +1,9 @@
 """The tiers of the suite: which test runs when. This file is the only place that says so.
 
 host: nothing compiles: graphs, readers, partitions, layouts, options. Every case.
-core: what is neither host nor slow. Of a test with many cases three, of one that is marked
-`expensive` one; of a law all.
-slow: `SLOW`, what is marked `slow`, and the other cases of core tests.
+core: all other tests that are not slow. A test with many cases runs three of them, one that is
+marked `expensive` runs one, a law runs all.
+slow: the tests of `SLOW`, those marked `slow`, and the other cases of core tests.
 
 `make test` is `--tier core` (host and core), `make test-all` is `--tier all`; CI runs
 `--tier interfaces` on the newest Python and jax.
@@ -32,7 +32,7 @@ HOST = (
 )
 """Folders and files whose tests compile no program: `tests/conftest.py` fails one that does."""
 
-COMPILES = ("layout/derived/test_lanes.py",)
+COMPILES = ("layout/derived/test_lanes.py", "planner/memory/test_step_dataflow.py")
 """Files of these folders that do."""
 
 SLOW: dict[str, str] = {
@@ -120,6 +120,15 @@ def of_interfaces(items: list[pytest.Item]) -> list[pytest.Item]:
             seen.add((name_of(item), mode))
             kept.append(item)
     return kept
+
+
+def of_host(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The items of the host tier."""
+    return [item for item in in_core(items) if is_host(item)]
+
+
+SELECTED = {"host": of_host, "interfaces": of_interfaces, "core": in_core}
+"""The items of each tier but `all`."""
 
 
 def some_of(name: str, cases: list[pytest.Item]) -> list[pytest.Item]:

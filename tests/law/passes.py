@@ -79,24 +79,23 @@ def check(
     *,
     sparse: bool = False,
     num_layers: int | None = None,
-    **options: Any,
+    implementation: str | None = None,
 ) -> None:
     """Loss, gradients and running statistics of one pass in a mode are the oracle's.
 
-    Sparse: the library gets the features, which are dense in the graph, as a sparse matrix.
+    Sparse: the library gets the graph's features, which are dense, as a sparse matrix.
     """
-    features = np.asarray(graph.nodes)
-    given = graph.replace(nodes=sp.csr_array(features)) if sparse else graph
-    options = mode_options(mode) | options
-    check_pass(model, graph, shard(given, parts, mesh, **options), num_layers)
+    given = graph.replace(nodes=sp.csr_array(np.asarray(graph.nodes))) if sparse else graph
+    options = mode_options(mode)
+    sharded = shard(given, parts, mesh, implementation=implementation, **options)
+    check_pass(model, graph, sharded, num_layers)
 
 
 def check_pass(
     model: Model, graph: Graph, sharded: ShardedGraph, num_layers: int | None = None
 ) -> None:
     """One pass on a sharded graph equals the oracle's on the graph."""
-    features = np.asarray(graph.nodes)
-    width = features.shape[1]
+    width = np.shape(graph.nodes)[1]
     params, expected = expected_pass(model, graph, width, num_layers)
     found = pass_of(module_of(model, params, width), sharded)
     errors = gradient_errors(found, expected)

@@ -57,12 +57,12 @@ in another order. Edge data is weights, or features for attention."""
 
 
 def exists(case: Case) -> bool:
-    """Whether the library has this combination: P3 gives every device its own columns."""
+    """True where the library has the combination: P3 gives every device its own columns."""
     return case.mode not in P3_MODES or case.parts == case.devices
 
 
 def seconds(case: Case) -> float:
-    """About how long the case takes, so that the expensive ones are few."""
+    """A rough time of the case, by which the matrix prefers cheap cases."""
     attention = case.model.startswith("gat")
     unrolled = case.mode in ("prefetch", "stream", "p3-sar", "p3-sar-pushed")
     return (
