@@ -31,6 +31,12 @@ def graph():
     return jg.transforms.with_edge_rank(made)
 
 
+def with_only(graph, data):
+    """The graph without the edge data that a layer does not use."""
+    names = {"edges", "edge_weight", "edge_type"} - {data}
+    return graph.replace(**dict.fromkeys(names))
+
+
 def dense(x):
     return np.asarray(x, np.float64)
 
@@ -92,6 +98,7 @@ LAYERS = {
 def test_layers_equal_those_by_hand(graph, name):
     make, options, by_hand = LAYERS[name]
     layer = make(INS, OUTS, rngs=nnx.Rngs(0), **options)
+    graph = with_only(graph, layer.data)
     expected = by_hand(layer, graph, dense(graph.nodes))
     assert_close(layer(graph, graph.nodes), expected, reduction_length=EDGES)
 
@@ -99,7 +106,7 @@ def test_layers_equal_those_by_hand(graph, name):
 def test_one_edge_type_needs_no_types(graph):
     layer = jg.saga.GatedGraphConv(INS, INS, rngs=nnx.Rngs(0))
     plain = jg.Graph(senders=graph.senders, receivers=graph.receivers, num_nodes=NODES)
-    typed = graph.replace(edge_type=np.zeros(EDGES, np.int32))
+    typed = plain.replace(edge_type=np.zeros(EDGES, np.int32))
     many = jg.saga.GatedGraphConv(INS, INS, num_edge_types=2, rngs=nnx.Rngs(0))
     many.apply_vertex = layer.apply_vertex
     kernel = layer.apply_edge.kernel.get_value()
@@ -108,6 +115,60 @@ def test_one_edge_type_needs_no_types(graph):
     assert_close(layer(plain, graph.nodes), expected, reduction_length=EDGES)
     with pytest.raises(ValueError, match=r"^Scatter: .*'edge_weight'.* has no data of edges"):
         jg.saga.WeightedConv(INS, INS, rngs=nnx.Rngs(0))(plain, graph.nodes)
+    with pytest.raises(ValueError, match=r"^Scatter: .*'edge_type'.*graph\.replace\(edge_type="):
+        many(plain, graph.nodes)
+
+
+def placed(graph, parts, mode="sar"):
+    partition = jg.partition.partition(graph, parts, method="hash", seed=0)
+    mesh = jg.parallel.make_mesh(1 if mode == "stream" else parts)
+    return jg.parallel.shard(graph, partition, mesh, mode=mode)
+
+
+@pytest.mark.parametrize("place", ["graph", "1 part", "3 parts", "domain", "stream", "folder"])
+def test_types_beyond_those_of_a_layer_are_refused(graph, place, tmp_path):
+    import optax
+
+    typed = with_only(graph, "edge_type").replace(train_mask=np.ones(NODES, bool))
+    mode = place if place in ("domain", "stream") else "sar"
+    given = typed if place == "graph" else placed(typed, 1 if place == "1 part" else 3, mode)
+    if place == "folder":
+        partition = jg.partition.partition(typed, 3, method="hash", seed=0)
+        jg.parallel.write_parts(typed, partition, tmp_path)
+        source = jg.parallel.open_parts(tmp_path)
+        given = jg.parallel.place(source, jg.parallel.make_mesh(3))
+    model = jg.saga.GatedGraphConv(INS, OUTS, num_edge_types=TYPES - 1, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match=r"num_edge_types=2, .* up to 2\. .*num_edge_types=3"):
+        jg.train.fit(model, given, optax.sgd(0.1), epochs=2)
+    for made in (jg.saga.GatedGraphConv, jg.saga.CommConv, jg.saga.GatedConv):
+        with pytest.raises(ValueError, match=rf"{made.__name__} does not use edge_type"):
+            jg.train.predict(made(INS, OUTS, rngs=nnx.Rngs(0)), given)
+
+
+def test_shared_shapes_have_the_types_of_all_graphs(graph):
+    typed = with_only(graph, "edge_type")
+    fewer = typed.replace(edge_type=np.minimum(graph.edge_type, 1))
+    partition = jg.partition.partition(graph, 2, method="hash", seed=0)
+    shapes = jg.parallel.common_shapes((fewer, partition), (typed, partition))
+    mesh = jg.parallel.make_mesh(2)
+    given = jg.parallel.shard(fewer, partition, mesh, pad_to=shapes)
+    assert shapes.num_edge_types == given.manifest.num_edge_types == TYPES
+    alone = jg.parallel.shard(fewer, partition, mesh)
+    with pytest.raises(ValueError, match="num_edge_types 3 > 2"):
+        jg.parallel.shard(typed, partition, mesh, pad_to=alone)
+
+
+def test_advice_on_types_is_right(graph):
+    plain = with_only(graph, None)
+    far = plain.replace(edge_type=np.where(graph.edge_type == 1, 9, 4))
+    layer = jg.saga.GatedGraphConv(INS, OUTS, num_edge_types=2, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match=r"numpy\.unique\(graph\.edge_type, return_inverse=True"):
+        layer(far, graph.nodes)
+    _, near = np.unique(far.edge_type, return_inverse=True)
+    expected = layer(plain.replace(edge_type=np.where(graph.edge_type == 1, 1, 0)), graph.nodes)
+    found = layer(far.replace(edge_type=near), graph.nodes)
+    np.testing.assert_array_equal(found, expected)
+    assert np.isfinite(expected).all()
 
 
 def test_concatenation(graph):
@@ -170,7 +231,7 @@ def test_training(graph):
     import optax
 
     model = jg.saga.GatedGCN(INS, 32, OUTS, rngs=nnx.Rngs(0))
-    data = graph.replace(train_mask=np.ones(NODES, bool))
+    data = graph = with_only(graph, None).replace(train_mask=np.ones(NODES, bool))
     history = jg.train.fit(model, data, optax.adam(1e-2), epochs=3)
     assert history.loss[-1] < history.loss[0]
     layer: Any = model.layers[1].convolution

@@ -13,7 +13,13 @@ from jaxgraph.parallel.neighborhood import Neighborhood, check_neighborhood
 from jaxgraph.parallel.ptags import EDGE_DATA
 from jaxgraph.parallel.shard import Shard
 
-__all__ = ["check_edge_data", "check_edge_features", "check_weighted", "check_weights_kept"]
+__all__ = [
+    "check_edge_data",
+    "check_edge_features",
+    "check_edge_types",
+    "check_weighted",
+    "check_weights_kept",
+]
 
 _USERS = {
     "edge_weight": "GCN, GraphSAGE and GIN use edge_weight",
@@ -74,6 +80,25 @@ def check_edge_features(shard: Neighborhood, layer: str, kernel: jax.Array | Non
         raise ValueError(
             f"{layer} maps {width} edge features, and the graph's edges have "
             f"{edges.shape[-1]}; make the layer with edge_features={edges.shape[-1]}"
+        )
+
+
+def check_edge_types(shard: Neighborhood, layer: str, num_types: int) -> None:
+    """Raises ValueError where the graph's edges are known to have types that a layer has not.
+
+    Args:
+      shard: a shard, or another neighbourhood.
+      layer: name of the layer, for the message.
+      num_types: its number of types.
+    """
+    manifest = getattr(shard.receivers, "manifest", None)
+    if manifest is not None and manifest.num_edge_types > num_types:
+        found = manifest.num_edge_types
+        raise ValueError(
+            f"{layer} has num_edge_types={num_types}, types 0 to {num_types - 1}, and edges of the "
+            f"graph have types up to {found - 1}. Make it with num_edge_types={found}, or number "
+            "the types that there are from 0: types, edge_type = numpy.unique(graph.edge_type, "
+            "return_inverse=True); graph.replace(edge_type=edge_type)"
         )
 
 

@@ -71,6 +71,7 @@ def describe(
         shapes=(),
         lengths=(extents.lengths,),
         has_padding=bool(extents.part_nodes.min() < node_rows),
+        num_edge_types=extents.num_edge_types,
         counts=extents.counts,
     )
     listed = [(name, (0, *rest), dtype) for name, rest, dtype in extents.node_data]

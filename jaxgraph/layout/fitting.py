@@ -20,7 +20,8 @@ FILLABLE = frozenset(
     ("labels", "train_mask", "val_mask", "test_mask", "incoming/repetition", "outgoing/repetition")
 )
 """Arrays whose padding means "none": a graph may lack them."""
-_SIZES = ("num_classes", "node_rows", "boundary_rows")
+_ROWS = ("node_rows", "boundary_rows")
+_SIZES = ("num_classes", "num_edge_types", *_ROWS)
 _UNITS = ("halo_units", "reach_units")
 _PER_GROUP = ("ptr", "/position")
 """Suffixes of the arrays whose first axis counts groups or follows from the sizes alone."""
@@ -138,7 +139,7 @@ def with_headroom(manifest: Manifest, headroom: float, longer: float | None = No
     scale = 1 + headroom
     # Similar graphs differ more in their longest row than in their totals.
     longer = 2 * scale if longer is None else longer
-    sizes = {name: _scaled(getattr(manifest, name), scale) for name in _SIZES[1:]}
+    sizes = {name: _scaled(getattr(manifest, name), scale) for name in _ROWS}
     units = {name: _scaled_units(getattr(manifest, name), scale) for name in _UNITS}
 
     def with_room(several: tuple[EdgeLengths, ...]) -> tuple[EdgeLengths, ...]:

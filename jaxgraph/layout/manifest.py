@@ -187,6 +187,8 @@ class Manifest:
       columns: the split of features by column, where `mode` is that of the layers after the first.
         None: features are split by node.
       features: the sizes of sparse features. None: features are dense, or there are none.
+      num_edge_types: the largest edge type plus one; 0: edges have no types, or it is not known,
+        of parts that were written by an earlier version.
       counts: the graph's size, or None where graphs of several sizes have this manifest.
     """
 
@@ -204,6 +206,7 @@ class Manifest:
     has_padding: bool = True
     columns: ColumnSchedule | None = None
     features: FeatureSizes | None = None
+    num_edge_types: int = dataclasses.field(default=0, metadata={"optional": True})
     counts: Counts | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:

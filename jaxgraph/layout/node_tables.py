@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from jaxgraph.graph import Graph
 from jaxgraph.layout.manifest import EDGE_DATA, EDGE_PREFIX, NODE_PREFIX
 
-__all__ = ["edge_arrays", "global_degrees", "node_arrays"]
+__all__ = ["edge_arrays", "global_degrees", "node_arrays", "num_edge_types"]
 
 Arrays = dict[str, np.ndarray]
 
@@ -29,6 +29,11 @@ def global_degrees(graph: Graph) -> Arrays:
         weighted = np.bincount(graph.receivers, graph.edge_weight, minlength=graph.num_nodes)
         arrays["weighted_in_degree"] = weighted
     return arrays
+
+
+def num_edge_types(graph: Graph) -> int:
+    """The largest edge type plus one; 0 without types."""
+    return 0 if graph.edge_type is None else int(graph.edge_type.max(initial=-1)) + 1
 
 
 def _in_degrees(graph: Graph) -> np.ndarray:

@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 
 from jaxgraph.graph import Graph
 from jaxgraph.kinds import kind_of
+from jaxgraph.layout.node_tables import num_edge_types
 from jaxgraph.layout.placed import placed_part
 from jaxgraph.layout.shard_tables import tabulate
 from jaxgraph.ops.core.choice import usable_implementation
@@ -218,7 +219,7 @@ def _place(graph: Graph, device: Any) -> WholeGraph:
     # Not committed to it: JAX then moves the graph to a model that was trained on other devices.
     with jax.default_device(device):
         placed = jax.device_put((arrays, edge_of_slot, slot_of_edge))
-    shared = dataclasses.replace(manifest, counts=None)
+    shared = dataclasses.replace(manifest, counts=None, num_edge_types=num_edge_types(graph))
     return WholeGraph(assemble(placed[0], shared, (), False, implementation, 1), *placed[1:])
 
 

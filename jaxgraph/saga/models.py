@@ -7,17 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
+from jaxgraph.layers import Features
+from jaxgraph.layers.edge_data import check_edge_data, check_edge_types
 from jaxgraph.nn import parameters
 from jaxgraph.nn.models import StackedModel
 from jaxgraph.nn.protocol import Convolution
+from jaxgraph.parallel import Shard
 from jaxgraph.saga.stages import Edge, Layer
+
+if TYPE_CHECKING:
+    from jaxgraph.graph import Graph
 
 __all__ = [
     "GCN",
@@ -86,7 +92,8 @@ class _OfType(nnx.Module):
         of_all = _mapped(edge.sender, self.kernel)
         if self.num_types == 1:
             return of_all
-        total = jnp.zeros_like(of_all[:, : self.features])
+        # Not 0: where the types of all edges are not known, another type must not go unnoticed.
+        total = jnp.full_like(of_all[:, : self.features], jnp.nan)
         for t in range(self.num_types):
             columns = of_all[:, t * self.features : (t + 1) * self.features]
             total = jnp.where(edge.data[:, None] == t, columns, total)
@@ -113,7 +120,17 @@ class _GRU(nnx.Module):
         return (1 - update) * vertex + update * new
 
 
-class _ReadyLayer(Layer):
+class _Checked(Layer):
+    """A layer that refuses a graph with edge data that it does not use."""
+
+    def _rows(self, shard: Graph | Shard, x: Features) -> tuple[Shard, jax.Array]:
+        neighborhood, rows = super()._rows(shard, x)
+        uses = () if self.data is None else (self.data,)
+        check_edge_data(neighborhood, type(self).__name__, uses)
+        return neighborhood, rows
+
+
+class _ReadyLayer(_Checked):
     """A layer whose stages are made from the sizes of its input and output."""
 
     def __init__(
@@ -187,12 +204,13 @@ class WeightedConv(_ReadyLayer):
         return _weighted, _Map(ins, outs, use_bias, sizes, own=False)
 
 
-class GatedGraphConv(Layer):
+class GatedGraphConv(_Checked):
     """y_i = GRU(h_i, sum_{e: j -> i} h_j A_t), t the type of edge e; h = x W_0 where widths differ.
 
     Args:
       in_features, out_features: features of x and of y.
-      num_edge_types: number of edge types. With 1 the graph needs no types.
+      num_edge_types: number of edge types, from 0. A graph with others is refused, or gives NaN
+        where an earlier version wrote its parts. With 1 the graph has no types.
       dtype, param_dtype, rngs: as of `GatedConv`.
 
     References:
@@ -219,6 +237,11 @@ class GatedGraphConv(Layer):
         super().__init__(*stages, "sum", data=data, dtype=dtype)
         widens = in_features != out_features
         self.lift = sizes.kernel(in_features, out_features) if widens else None
+
+    def _rows(self, shard: Graph | Shard, x: Features) -> tuple[Shard, jax.Array]:
+        neighborhood, rows = super()._rows(shard, x)
+        check_edge_types(neighborhood, type(self).__name__, self.apply_edge.num_types)
+        return neighborhood, rows
 
     def lifted(self, x: jax.Array) -> jax.Array:
         return x if self.lift is None else _mapped(x, self.lift)

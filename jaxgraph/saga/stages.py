@@ -225,7 +225,7 @@ def _data(shard: Any, name: str | None) -> Pytree:
         return None
     fields = {field: getattr(shard, field) for field in ("edges", "edge_weight", "edge_type")}
     arrays = {key: value for key, value in fields.items() if value is not None}
-    arrays |= shard.edge_data
+    arrays |= getattr(shard, "edge_data", {})  # a block has none
     found = arrays.get(name)
     if found is not None:
         return found
@@ -234,10 +234,11 @@ def _data(shard: Any, name: str | None) -> Pytree:
             "Gather: a Concatenation needs the order of the edges that enter a node; call "
             "jaxgraph.transforms.with_edge_rank(graph) before the graph is sharded"
         )
+    way = "replace" if name in fields else "with_edges"
     raise ValueError(
         f"Scatter: the layer reads {name!r} of the edges, and the graph has "
-        f"{', '.join(arrays) or 'no data of edges'}; add it with graph.replace(edge_weight=...) or "
-        f"graph.with_edges(name=...)"
+        f"{', '.join(arrays) or 'no data of edges'}; add it with graph.{way}({name}=...), an array "
+        "with an entry for each edge"
     )
 
 

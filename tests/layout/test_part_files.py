@@ -222,6 +222,25 @@ def test_no_forged_manifest_is_trusted(folder: Path, data: Any):
         path.write_text(original)
 
 
+def test_parts_without_a_number_of_edge_types_are_read(folder: Path):
+    """An earlier version did not write it; nor does this one where edges have no types."""
+    path, before = folder / "manifest.json", open_parts(folder)
+    original = path.read_text()
+    content = json.loads(original)["content"]
+    assert content["manifest"].pop("num_edge_types") == before.manifest.num_edge_types > 1
+    try:
+        forge(folder, content)
+        assert open_parts(folder).manifest == dataclasses.replace(before.manifest, num_edge_types=0)
+        content["manifest"]["num_edge_types"] = before.manifest.num_edge_types - 1
+        forge(folder, content)
+        found = open_parts(folder)
+        with pytest.raises(ValueError, match="edge_type .*again"):
+            for part in range(2):
+                placed_part(found, found.manifest, part, "cpu")
+    finally:
+        path.write_text(original)
+
+
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_forged_row_lengths_are_trusted(folder: Path, data: Any):
@@ -276,6 +295,9 @@ def has_more_padding(found: PartFolder, before: PartFolder) -> bool:
     ):
         assert (name, dtype) == (of_old, old_dtype)
         sizes += zip(shape, old_shape, strict=True)
+    # Without the number of types, or with a larger one, a layer refuses no type that is there.
+    if new.num_edge_types == 0 or new.num_edge_types > old.num_edge_types:
+        replaced["num_edge_types"] = old.num_edge_types
     counts = dataclasses.replace(new.counts, halo_rows_needed=old.counts.halo_rows_needed)
     return (
         dataclasses.replace(new, **replaced) == old
