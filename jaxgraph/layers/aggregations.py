@@ -159,8 +159,9 @@ def narrows(aggregation: Aggregation, kernel: jax.Array) -> bool:
 
 
 def known_aggregate(neighborhood: Any, x: Any, aggregation: Aggregation) -> jax.Array | None:
-    """Returns the aggregate that is stored with x; None where edges are dropped."""
+    """Returns the aggregate that is stored with x; None where edges or weights are others."""
     all_edges = getattr(neighborhood, "kept_edges", None) is None
-    if all_edges and isinstance(x, AggregatedFeatures) and x.aggregation == aggregation:
+    same = all_edges and not getattr(neighborhood, "has_own_weights", False)
+    if same and isinstance(x, AggregatedFeatures) and x.aggregation == aggregation:
         return x.aggregate_alone()
     return None

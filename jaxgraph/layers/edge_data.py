@@ -49,7 +49,7 @@ def check_edge_data(shard: Neighborhood, layer: str, uses: Collection[str] = ())
         f"{layer} does not use {' and '.join(ignored)} of the graph{others}. Drop what is not to "
         f"be used with graph.replace({nothing}) before jaxgraph.parallel.shard, by "
         "--ignore-edge-data on the command line, or for one layer of a model with "
-        f"dataclasses.replace(shard, {nothing}); or write a layer that uses it with "
+        f"shard.replace({nothing}); or write a layer that uses it with "
         "jaxgraph.parallel.propagate"
     )
 

@@ -68,6 +68,7 @@ def dropout_edge(shard: Graph | Shard, key: jax.Array, *, rate: float) -> Shard:
     weighted = shard.weighted_in_degree
     return dataclasses.replace(
         shard,
+        follows_from=None,
         kept_edges=keep,
         in_degree=count.astype(shard.in_degree.dtype),
         weighted_in_degree=None if weighted is None else weight.astype(weighted.dtype),

@@ -31,7 +31,7 @@ __all__ = ["assemble"]
 
 Arrays = Mapping[str, Any]
 _COMPOSED = {"incoming", "outgoing", "send", "reach", "columns", "node_data", "edge_data"}
-_STATIC = {"manifest", "axis", "prefetch", "own_parts", "hosts"}
+_STATIC = {"manifest", "axis", "prefetch", "own_parts", "hosts", "has_own_weights"}
 
 
 def assemble(

@@ -175,7 +175,7 @@ def _one_part(own: Shard, index: jax.Array) -> Shard:
     data = {name: of_part(own, getattr(own, name), index) for name in names}
     if isinstance(own.nodes, SparseFeatures):
         data["nodes"] = own.nodes.part(index)
-    return dataclasses.replace(own.part(index), **data)
+    return dataclasses.replace(own.part(index), **data, follows_from=None)
 
 
 def _sender_ids(own: Shard) -> tuple[np.ndarray, np.ndarray]:

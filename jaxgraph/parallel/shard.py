@@ -18,6 +18,7 @@ from jaxgraph.ops.core.reducers import Reducer
 from jaxgraph.ops.core.rows import entry_at, rows_from
 from jaxgraph.other_names import NAMES_OF_GRAPH, no_attribute
 from jaxgraph.parallel.columns import ColumnTopology
+from jaxgraph.parallel.edge_changes import refuse_stale, with_edge_data
 from jaxgraph.parallel.features import FeatureColumns, gather_columns
 from jaxgraph.parallel.kept_edges import refuse_dropped_edges, sum_of_kept
 from jaxgraph.parallel.neighborhood import masked_rows
@@ -89,6 +90,9 @@ class Shard:
         parts of the own host first.
       kept_edges: bool [slots], the edges that carry messages; the others are dropped
         (`jaxgraph.layers.dropout_edge`). None: all.
+      has_own_weights: whether `replace` changed `edge_weight`, which sums that were made for the
+        whole graph do not know.
+      follows_from: the edge data that degrees follow from, or None: its own.
       own_parts: number of parts that the device owns, consecutive in `rows` and `slots`; with
         several, `incoming`, `outgoing`, `send` and `reach` have a leading axis.
     """
@@ -120,9 +124,16 @@ class Shard:
     kept_edges: jax.Array | None = None
     own_parts: int = dataclasses.field(default=1, metadata={"static": True})
     hosts: int = dataclasses.field(default=1, metadata={"static": True})
+    has_own_weights: bool = dataclasses.field(default=False, metadata={"static": True})
+    follows_from: Any = dataclasses.field(
+        default=None, repr=False, compare=False, metadata={"dropped": True}
+    )
 
     streamed: ClassVar[bool] = False
     """True where the host visits part after part, and computes again what the backward reads."""
+
+    def __post_init__(self) -> None:
+        refuse_stale(self, "shard.replace({name}=...), with an array by slot")
 
     @property
     def num_nodes(self) -> jax.Array:
@@ -157,6 +168,28 @@ class Shard:
         """Rows of this shard, padding included."""
         return self.own_parts * self.manifest.node_rows
 
+    def replace(self, **changes: Any) -> Shard:
+        """Returns the shard with other data of its edges, and with the degrees that follow.
+
+        d_i = sum_{e: j -> i} w_e
+
+        Gradients reach w through the degrees, too, as an explanation by a mask of the edges needs.
+
+            shard = shard.replace(edge_weight=shard.edge_weight * jax.nn.sigmoid(mask))
+
+        Args:
+          **changes: `edges` [slots, features], `edge_weight` [slots] or `edge_type` [slots], each
+            an array by slot or None.
+
+        Returns:
+          The shard.
+
+        Raises:
+          ValueError: another name, an array without an entry for each slot, or the graph is in mode
+            "p3", whose first layer reads edges in another order.
+        """
+        return with_edge_data(self, changes)
+
     def part(self, index: jax.Array | int) -> Shard:
         """Returns one of several own parts as a shard, with the fields that a schedule reads."""
         rows = self.manifest.node_rows
@@ -170,7 +203,7 @@ class Shard:
         left_out = ("weighted_in_degree", "nodes", "labels", "train_mask", "val_mask", "test_mask")
         nothing: dict[str, Any] = dict.fromkeys((*left_out, "graph_ids"))
         nothing |= dict.fromkeys(("edges", "edge_weight", "edge_type", "kept_edges"))
-        nothing |= {"node_data": {}, "edge_data": {}}
+        nothing |= {"node_data": {}, "edge_data": {}, "follows_from": None}
         return dataclasses.replace(self, **of_nodes, **tables, **nothing, own_parts=1)
 
     def incoming_by_part(self) -> EdgeGroups:

@@ -74,7 +74,7 @@ def test_one_layer_of_a_model_can_be_given_a_shard_without() -> None:
             weighted = propagate(
                 shard, lambda s, r, e: s * e[:, None], x, edge=shard.edge_weight, reduce="sum"
             )
-            return self.sage(replace(shard, edge_weight=None), weighted)
+            return self.sage(shard.replace(edge_weight=None), weighted)
 
     graph = small_graph(edge_weight=DATA["edge_weight"])
     assert predict(Mixed(), on_devices(graph, 2)).shape == (graph.num_nodes, CLASSES)

@@ -234,7 +234,7 @@ def test_parts_without_a_number_of_edge_types_are_read(folder: Path):
         content["manifest"]["num_edge_types"] = before.manifest.num_edge_types - 1
         forge(folder, content)
         found = open_parts(folder)
-        with pytest.raises(ValueError, match="edge_type .*again"):
+        with pytest.raises(ValueError, match=r"edge_type .*again"):
             for part in range(2):
                 placed_part(found, found.manifest, part, "cpu")
     finally:

@@ -1,0 +1,88 @@
+"""Replacing the data of a shard's edges together with what follows from it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxgraph.layout.manifest import EDGE_DATA
+from jaxgraph.ops.core.edges import match_variation
+
+if TYPE_CHECKING:
+    from jaxgraph.parallel.shard import Shard
+
+__all__ = ["refuse_stale", "with_edge_data"]
+
+_DROPPED = (
+    "jaxgraph.layers.dropout_edge(shard, key, rate=...), which counts the edges that are kept"
+)
+
+
+def refuse_stale(value: Any, instead: str) -> None:
+    """Raises ValueError where `dataclasses.replace` changed edge data and left what follows.
+
+    Args:
+      value: a dataclass as it is made; its `follows_from`, which `dataclasses.replace` copies, has
+        the edge data that its other fields follow from, or is None: they follow from its own.
+      instead: advice, with a place for the name of the edge data.
+    """
+    names = [name for name in (*EDGE_DATA, "kept_edges") if name in value.__dataclass_fields__]
+    own = {name: getattr(value, name) for name in names}
+    if value.follows_from is None:
+        object.__setattr__(value, "follows_from", own)
+        return
+    for name, data in own.items():
+        if data is not None and data is not value.follows_from[name]:
+            instead = _DROPPED if name == "kept_edges" else instead.format(name=name)
+            raise ValueError(
+                f"dataclasses.replace(..., {name}=...) leaves what follows from {name}, such as "
+                f"the degrees of the nodes, as it was; call {instead}"
+            )
+
+
+def with_edge_data(shard: Shard, changes: Mapping[str, Any]) -> Shard:
+    """The shard with other data of its edges; see `Shard.replace`."""
+    unknown = sorted(changes.keys() - set(EDGE_DATA))
+    if unknown:
+        raise ValueError(
+            f"shard.replace replaces {', '.join(EDGE_DATA)}, and got {unknown[0]!r}. Rows of nodes "
+            "are arguments of layers, layer(shard, x), and of propagate, which takes other data of "
+            "edges as edge="
+        )
+    given = {name: data for name, data in changes.items() if data is not None}
+    if given and shard.columns is not None:
+        raise ValueError(
+            f"shard.replace({', '.join(given)}): the graph is in mode 'p3', whose first layer "
+            "reads the edges in another order; shard it in mode 'sar' or 'domain'"
+        )
+    for name, data in given.items():
+        shape = jnp.shape(data)
+        if shape[:1] != (shard.edge_slots,) or (name != "edges" and len(shape) != 1):
+            raise ValueError(
+                f"shard.replace: {name} has shape {list(shape)}; expected an entry for each of "
+                f"the {shard.edge_slots} slots of edges, as shard.{name} or an array of "
+                "shard.edge_data has"
+            )
+    changed: dict[str, Any] = {**changes, **match_variation(given, shard.node_mask)}
+    if "edge_type" in changes:
+        changed["manifest"] = dataclasses.replace(shard.manifest, num_edge_types=0)
+    # In mode "p3" the first layer's weights stay, and degrees tell that they were lost.
+    if "edge_weight" in changes and shard.columns is None:
+        weight = changed["edge_weight"]
+        changed["weighted_in_degree"] = None if weight is None else _degrees(shard, weight)
+        changed["has_own_weights"] = True
+    return dataclasses.replace(shard, **changed, follows_from=None)
+
+
+def _degrees(shard: Shard, weight: jax.Array) -> jax.Array:
+    """Sums the weights of the edges that enter each node, in the type of degrees."""
+    # A local import: it imports the class of the shard.
+    from jaxgraph.parallel.propagate import propagate
+
+    known = shard.weighted_in_degree
+    dtype = jnp.promote_types(weight.dtype, jnp.float32) if known is None else known.dtype
+    return propagate(shard, lambda sender, receiver, w: w, edge=weight.astype(dtype))

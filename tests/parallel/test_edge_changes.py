@@ -1,0 +1,158 @@
+"""Edge data that is replaced on a shard takes along what follows from it."""
+
+import dataclasses
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+import jaxgraph as jg
+from jaxgraph.parallel import bipartite, make_mesh, shard, spmd
+from tests.strategies import random_edges
+from tests.tolerance import assert_close
+
+NODES, EDGES, SCALE = 20, 90, 0.3
+PLACES = [(1, 1, "sar"), (3, 3, "sar"), (3, 3, "domain"), (4, 2, "sar")]
+"""Parts, devices and mode."""
+
+
+@cache
+def graph() -> jg.Graph:
+    senders, receivers = random_edges(NODES, EDGES, seed=2)
+    rng = np.random.default_rng(0)
+    return jg.Graph(
+        senders=senders,
+        receivers=receivers,
+        num_nodes=NODES,
+        nodes=rng.normal(size=(NODES, 4)).astype(np.float32),
+        edge_weight=rng.uniform(0.5, 1.5, EDGES).astype(np.float32),
+        labels=rng.integers(0, 3, NODES),
+        train_mask=np.ones(NODES, bool),
+    )
+
+
+def placed(parts: int, devices: int, mode: str) -> Any:
+    partition = jg.partition.partition(graph(), parts, method="hash", seed=0)
+    return shard(graph(), partition, make_mesh(devices), mode)
+
+
+def changed(weight: Any, scale: Any, module: Any = jnp) -> Any:
+    return weight * (1 + scale * module.sin(weight))
+
+
+def gcn(scale: float, kernel: Any, bias: Any) -> np.ndarray:
+    """GCN in float64, with weights that depend on a scale."""
+    given, eye = graph(), np.eye(NODES)
+    assert given.edge_weight is not None
+    dense = np.zeros((NODES, NODES))
+    weight = changed(np.asarray(given.edge_weight, float), scale, np)
+    np.add.at(dense, (given.receivers, given.senders), weight)
+    loops = np.isin(np.arange(NODES), given.senders[given.senders == given.receivers])
+    dense += eye * ~loops[:, None]
+    root = 1 / np.sqrt(dense.sum(1))
+    dense = root[:, None] * dense * root
+    return dense @ given.nodes @ np.asarray(kernel, float) + np.asarray(bias, float)
+
+
+@pytest.mark.parametrize(("parts", "devices", "mode"), PLACES)
+def test_degrees_and_gradients_follow_new_weights(parts: int, devices: int, mode: str) -> None:
+    conv = jg.nn.GCNConv(4, 3, rngs=nnx.Rngs(0))
+    assert conv.bias is not None
+    parameters = conv.kernel.get_value(), conv.bias.get_value()
+
+    def explained(scale: Any, own: Any) -> Any:
+        def loss(scale: Any) -> Any:
+            y = conv(own.replace(edge_weight=changed(own.edge_weight, scale)), own.nodes)
+            return own.sum(jnp.sum(own.mask_rows(y) ** 2))
+
+        return jax.value_and_grad(loss)(scale)
+
+    found = spmd(explained)(jnp.float32(SCALE), placed(parts, devices, mode))
+    around = [(gcn(SCALE + step, *parameters) ** 2).sum() for step in (-1e-4, 0, 1e-4)]
+    assert_close(found[0], around[1], reduction_length=EDGES)
+    np.testing.assert_allclose(found[1], (around[2] - around[0]) / 2e-4, rtol=1e-4)
+
+
+class Reweighted(nnx.Module):
+    """A GCN on other weights, or on none."""
+
+    def __init__(self, keep: bool) -> None:
+        self.conv, self.keep = jg.nn.GCN(4, 8, 3, num_layers=1, rngs=nnx.Rngs(0)), keep
+
+    @property
+    def first_aggregation(self) -> Any:
+        return self.conv.first_aggregation
+
+    def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> Any:
+        weight = changed(shard.edge_weight, SCALE) if self.keep else None
+        return self.conv(shard.replace(edge_weight=weight), x)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_sums_made_before_are_not_used(keep: bool) -> None:
+    weight = changed(graph().edge_weight, SCALE, np) if keep else None
+    model, given = Reweighted(keep), graph().replace(edge_weight=weight)
+    expected = jg.train.predict(model.conv, given)
+    once = jg.train.aggregate_once(model.conv, placed(3, 3, "sar"))
+    for each in (graph(), once, placed(3, 1, "stream")):
+        assert_close(jg.train.predict(model, each), expected, reduction_length=EDGES)
+
+
+def test_what_dropout_keeps_is_counted() -> None:
+    def degrees(own: Any) -> Any:
+        kept = jg.layers.dropout_edge(own, jax.random.key(0), rate=0.5)
+        return kept.replace(edge_weight=2 * own.edge_weight).degree, 2 * kept.degree
+
+    found, expected = spmd(degrees, outputs="rows")(placed(3, 3, "sar"))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert 0 < np.sum(found) < 2 * np.sum(graph().edge_weight)
+
+
+def on_shard(function: Any, mode: str = "sar") -> Any:
+    return spmd(lambda own: function(own).degree, outputs="rows")(placed(2, 2, mode))
+
+
+def test_fields_that_others_follow_from_are_not_replaced_alone() -> None:
+    replace = dataclasses.replace
+    with pytest.raises(ValueError, match=r"follows from edge_weight.*shard\.replace\(edge_weight="):
+        on_shard(lambda own: replace(own, edge_weight=2 * own.edge_weight))
+    with pytest.raises(ValueError, match=r"follows from kept_edges.*layers\.dropout_edge"):
+        on_shard(lambda own: replace(own, kept_edges=own.edge_weight > 1))
+    block = bipartite([0, 1], [1, 0], num_senders=2, num_receivers=2, edge_weight=[1.0, 2.0])
+    with pytest.raises(ValueError, match=r"call bipartite\(\.\.\., edge_weight=\.\.\.\) again"):
+        replace(block, edge_weight=2 * jnp.ones(2))
+    # What tree operations make is a shard of its own.
+    doubled = jax.tree.map(lambda leaf: leaf, block)
+    np.testing.assert_array_equal(replace(doubled, edges=None).edge_weight, block.edge_weight)
+
+
+def test_what_cannot_be_replaced_is_refused() -> None:
+    with pytest.raises(ValueError, match="replaces edges, edge_weight, edge_type, and got 'nodes'"):
+        on_shard(lambda own: own.replace(nodes=own.nodes))
+    with pytest.raises(
+        ValueError, match=r"edge_weight has shape \[2\]; expected an entry for each"
+    ):
+        on_shard(lambda own: own.replace(edge_weight=jnp.ones(2)))
+    with pytest.raises(ValueError, match="mode 'p3', whose first layer reads the edges"):
+        on_shard(lambda own: own.replace(edge_weight=own.edge_weight), "p3")
+
+
+@pytest.mark.parametrize("way", ["shard.replace(edge_weight=None)"])
+def test_advice_on_data_that_a_layer_does_not_use(way: str) -> None:
+    class Attentive(nnx.Module):
+        def __init__(self, drop: bool) -> None:
+            self.conv, self.drop = jg.nn.GATConv(4, 3, rngs=nnx.Rngs(0)), drop
+
+        def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> Any:
+            return self.conv(shard.replace(edge_weight=None) if self.drop else shard, x)
+
+    given = placed(2, 2, "sar")
+    with pytest.raises(ValueError) as caught:
+        jg.train.fit(Attentive(False), given, optax.sgd(0.1), epochs=1)
+    assert way in str(caught.value)
+    jg.train.fit(Attentive(True), given, optax.sgd(0.1), epochs=1)
