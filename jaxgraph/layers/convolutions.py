@@ -30,7 +30,7 @@ from jaxgraph.layers.aggregations import (
     narrows,
 )
 from jaxgraph.layers.dense import add_bias, at_use, check_width, linear, product, products, rounded
-from jaxgraph.layers.edge_data import check_edge_data, check_weighted, check_weights_kept
+from jaxgraph.layers.edge_data import check_edge_data
 from jaxgraph.ops.core.reductions import check_reduction
 from jaxgraph.parallel import FeatureColumns, Shard, SparseFeatures
 from jaxgraph.parallel.conv_stages import ConvStages, Pair, Rows, run_stages
@@ -202,7 +202,6 @@ def gcn_conv(
     aggregation = SymmetricSum(add_self_loops)
     neighborhood, x = on_device(neighborhood, x)
     check_edge_data(neighborhood, "gcn_conv", aggregation.edge_data)
-    check_weights_kept(neighborhood, "gcn_conv")
     return _convolve(params, neighborhood, x, aggregation, _GCN)
 
 
@@ -259,7 +258,7 @@ def sage_conv(
     check_reduction(reduce)
     neighborhood, x = on_device(neighborhood, x)
     aggregation = NeighborReduction(reduce)
-    check_weighted(neighborhood, "sage_conv", x)
+    check_edge_data(neighborhood, "sage_conv", ("edge_weight",))
     known = known_aggregate(neighborhood, x, aggregation) is not None
     if isinstance(x, AggregatedFeatures) and known and x.is_joined_with_features:
         kernel = jnp.concatenate((params["self_kernel"], params["neighbor_kernel"]))
@@ -322,7 +321,7 @@ def gin_conv(params: Params, neighborhood: Graph | Neighborhood, x: Features | P
     """
     neighborhood, x = on_device(neighborhood, x)
     neighbors = NeighborReduction("sum")
-    check_weighted(neighborhood, "gin_conv", x)
+    check_edge_data(neighborhood, "gin_conv", ("edge_weight",))
     if narrows(neighbors, params["first_kernel"]) and isinstance(x, AggregatedFeatures):
         # A sum of mapped rows has fewer columns than the stored aggregate.
         x = x.features if isinstance(x.features, jax.Array) else x

@@ -23,7 +23,7 @@ from jaxgraph.layers.dense import (
     require_rows,
     rounded,
 )
-from jaxgraph.layers.edge_data import check_edge_data, check_weights_kept
+from jaxgraph.layers.edge_data import check_edge_data
 from jaxgraph.ops.core.derivatives import custom_vjp
 from jaxgraph.ops.core.edges import match_variation
 from jaxgraph.ops.core.messages import Inputs, Wanted
@@ -81,7 +81,6 @@ def appnp_propagate(
     shard, x = on_device(shard, x)
     aggregation = SymmetricSum(add_self_loops)
     check_edge_data(shard, "appnp_propagate", aggregation.edge_data)
-    check_weights_kept(shard, "appnp_propagate")
     _check(shard, steps, alpha, dropout, key)
     x = shard.mask_rows(require_rows(x, "appnp_propagate"))
     words = None
@@ -153,7 +152,6 @@ def gcn2_conv(
     neighborhood, (x, initial) = on_device(neighborhood, (x, initial))
     aggregation = SymmetricSum(add_self_loops)
     check_edge_data(neighborhood, "gcn2_conv", aggregation.edge_data)
-    check_weights_kept(neighborhood, "gcn2_conv")
     check_alpha(alpha)
     check_identity(theta, layer)
     senders, receivers = two_ends(x)

@@ -67,7 +67,7 @@ def check_indices(arrays: Arrays, manifest: Manifest, index: int) -> None:
     check.all_below("node_ids", 2**31 if counts is None else counts.num_nodes)
     if "labels" in arrays and arrays["labels"].ndim == 1:
         check.all_below("labels", manifest.num_classes, least=-1)
-    if manifest.num_edge_types:
+    if manifest.num_edge_types and "edge_type" in arrays:
         check.all_below("edge_type", manifest.num_edge_types)
     senders, receivers = _halo_tables(manifest, index)
     _check_edges(check, "incoming", (rows,) * len(senders), senders)

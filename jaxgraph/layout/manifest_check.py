@@ -63,9 +63,6 @@ def check_manifest(manifest: Manifest) -> None:
         sums = sum(map(sum, manifest.reach_units))
         _expect("reach_units", not sums, "not 0", "0 in mode domain")
     _expect("counts", manifest.counts is not None, None, "the counts of one graph")
-    types = manifest.num_edge_types
-    of_types = [shape[0] for shape in manifest.shapes if shape[0] == "edge_type"]
-    _expect("num_edge_types", not types or of_types, types, "0 without edge_type")
     _check_names(manifest)
     if manifest.columns is not None:
         _check_columns(manifest, manifest.columns)
@@ -73,7 +70,7 @@ def check_manifest(manifest: Manifest) -> None:
     _check_shapes(manifest)
 
 
-def _expect(name: str, fits: object, found: object, expected: str) -> None:
+def _expect(name: str, fits: bool, found: object, expected: str) -> None:
     if not fits:
         raise ValueError(f"manifest.{name} is {found}; expected {expected}")
 

@@ -149,9 +149,7 @@ def _refused(constant: str) -> Any:
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
-        # Without fields that an earlier version does not know, it reads what it can read.
-        named = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
-        return {f.name: _plain(x) for f, x in named if not (_is_optional(f) and x == f.default)}
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, np.ndarray):
@@ -198,10 +196,9 @@ def _decoded_fields(kind: Any, value: Any, where: str, left: _Entries) -> Any:
     hints = _hints(kind)
     if not isinstance(value, dict):
         raise _error(where, value, f"entries {', '.join(hints)}")
-    optional = {
-        field.name: field.default for field in filter(_is_optional, dataclasses.fields(kind))
-    }
-    value = optional | value
+    # An earlier version did not write all fields.
+    optional = {f.name: f.default for f in dataclasses.fields(kind) if "optional" in f.metadata}
+    value = {**optional, **value}
     for fault, names in {
         "lacks": hints.keys() - value.keys(),
         "holds the unknown": value.keys() - hints.keys(),
@@ -227,10 +224,6 @@ def _decoded_tuple(
         raise _error(where, value, f"a list of {len(kinds)}")
     pairs = enumerate(zip(kinds, value, strict=True))
     return tuple(_decoded(kind, each, f"{where}[{i}]", left) for i, (kind, each) in pairs)
-
-
-def _is_optional(field: dataclasses.Field[Any]) -> bool:
-    return "optional" in field.metadata
 
 
 @functools.cache

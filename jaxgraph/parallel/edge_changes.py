@@ -30,13 +30,12 @@ def refuse_stale(value: Any, instead: str) -> None:
         the edge data that its other fields follow from, or is None: they follow from its own.
       instead: advice, with a place for the name of the edge data.
     """
-    names = [name for name in (*EDGE_DATA, "kept_edges") if name in value.__dataclass_fields__]
-    own = {name: getattr(value, name) for name in names}
+    own = {name: getattr(value, name, None) for name in (*EDGE_DATA, "kept_edges")}
     if value.follows_from is None:
         object.__setattr__(value, "follows_from", own)
         return
     for name, data in own.items():
-        if data is not None and data is not value.follows_from[name]:
+        if data is not value.follows_from[name] and (data is not None or name == "edge_weight"):
             instead = _DROPPED if name == "kept_edges" else instead.format(name=name)
             raise ValueError(
                 f"dataclasses.replace(..., {name}=...) leaves what follows from {name}, such as "
@@ -54,11 +53,6 @@ def with_edge_data(shard: Shard, changes: Mapping[str, Any]) -> Shard:
             "edges as edge="
         )
     given = {name: data for name, data in changes.items() if data is not None}
-    if given and shard.columns is not None:
-        raise ValueError(
-            f"shard.replace({', '.join(given)}): the graph is in mode 'p3', whose first layer "
-            "reads the edges in another order; shard it in mode 'sar' or 'domain'"
-        )
     for name, data in given.items():
         shape = jnp.shape(data)
         if shape[:1] != (shard.edge_slots,) or (name != "edges" and len(shape) != 1):
@@ -67,15 +61,18 @@ def with_edge_data(shard: Shard, changes: Mapping[str, Any]) -> Shard:
                 f"the {shard.edge_slots} slots of edges, as shard.{name} or an array of "
                 "shard.edge_data has"
             )
-    changed: dict[str, Any] = {**changes, **match_variation(given, shard.node_mask)}
+    changed: dict[str, Any] = {**changes, "follows_from": None}
+    changed |= match_variation(given, shard.node_mask)
     if "edge_type" in changes:
         changed["manifest"] = dataclasses.replace(shard.manifest, num_edge_types=0)
-    # In mode "p3" the first layer's weights stay, and degrees tell that they were lost.
-    if "edge_weight" in changes and shard.columns is None:
+    if "edge_weight" in changes:
         weight = changed["edge_weight"]
         changed["weighted_in_degree"] = None if weight is None else _degrees(shard, weight)
         changed["has_own_weights"] = True
-    return dataclasses.replace(shard, **changed, follows_from=None)
+    if given or "edge_weight" in changes:
+        # The columns of mode "p3" have edge data of their own.
+        changed["columns"] = None
+    return dataclasses.replace(shard, **changed)
 
 
 def _degrees(shard: Shard, weight: jax.Array) -> jax.Array:

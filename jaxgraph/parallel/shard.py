@@ -185,8 +185,8 @@ class Shard:
           The shard.
 
         Raises:
-          ValueError: another name, an array without an entry for each slot, or the graph is in mode
-            "p3", whose first layer reads edges in another order.
+          ValueError: another name, or an array without an entry for each slot. In mode "p3" the
+            first layer refuses the result: its columns have the edges in another order.
         """
         return with_edge_data(self, changes)
 
@@ -311,7 +311,7 @@ class Shard:
         if self.columns is None:
             raise ValueError(
                 "x is FeatureColumns, but the graph does not say how layers run on them; shard it "
-                "with mode='p3'"
+                "with mode='p3', and replace no edge data of the shard before its first layer"
             )
         return self.columns
 

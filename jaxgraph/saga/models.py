@@ -7,23 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from jaxgraph.layers import Features
-from jaxgraph.layers.edge_data import check_edge_data, check_edge_types
+from jaxgraph.layers import check_edge_data
 from jaxgraph.nn import parameters
 from jaxgraph.nn.models import StackedModel
 from jaxgraph.nn.protocol import Convolution
-from jaxgraph.parallel import Shard
 from jaxgraph.saga.stages import Edge, Layer
-
-if TYPE_CHECKING:
-    from jaxgraph.graph import Graph
 
 __all__ = [
     "GCN",
@@ -123,11 +118,8 @@ class _GRU(nnx.Module):
 class _Checked(Layer):
     """A layer that refuses a graph with edge data that it does not use."""
 
-    def _rows(self, shard: Graph | Shard, x: Features) -> tuple[Shard, jax.Array]:
-        neighborhood, rows = super()._rows(shard, x)
-        uses = () if self.data is None else (self.data,)
-        check_edge_data(neighborhood, type(self).__name__, uses)
-        return neighborhood, rows
+    def _check(self, shard: Any) -> None:
+        check_edge_data(shard, type(self).__name__, () if self.data is None else (self.data,))
 
 
 class _ReadyLayer(_Checked):
@@ -237,11 +229,19 @@ class GatedGraphConv(_Checked):
         super().__init__(*stages, "sum", data=data, dtype=dtype)
         widens = in_features != out_features
         self.lift = sizes.kernel(in_features, out_features) if widens else None
+        self.num_edge_types = num_edge_types
 
-    def _rows(self, shard: Graph | Shard, x: Features) -> tuple[Shard, jax.Array]:
-        neighborhood, rows = super()._rows(shard, x)
-        check_edge_types(neighborhood, type(self).__name__, self.apply_edge.num_types)
-        return neighborhood, rows
+    def _check(self, shard: Any) -> None:
+        super()._check(shard)
+        manifest = getattr(shard.receivers, "manifest", None)
+        known, own = getattr(manifest, "num_edge_types", 0), self.num_edge_types
+        if known > own:
+            raise ValueError(
+                f"{type(self).__name__} has num_edge_types={own}, types 0 to {own - 1}, and edges "
+                f"of the graph have types up to {known - 1}. Make it with num_edge_types={known}, "
+                "or number the types that there are from 0: types, edge_type = numpy.unique("
+                "graph.edge_type, return_inverse=True); graph.replace(edge_type=edge_type)"
+            )
 
     def lifted(self, x: jax.Array) -> jax.Array:
         return x if self.lift is None else _mapped(x, self.lift)

@@ -172,8 +172,12 @@ class Layer(Module):
         """The rows that Scatter and `apply_vertex` are given for x [rows, features]: x itself."""
         return x
 
+    def _check(self, shard: Any) -> None:
+        """Refuses a graph that the layer is not made for."""
+
     def _rows(self, shard: Graph | Shard, x: Features) -> tuple[Shard, jax.Array]:
         shard, x = on_device(shard, x)
+        self._check(shard)
         rows = layers.require_rows(x, "a SAGA layer")
         return shard, self.lifted(parameters.in_dtype(rows, self.dtype))
 

@@ -138,8 +138,27 @@ def test_what_cannot_be_replaced_is_refused() -> None:
         ValueError, match=r"edge_weight has shape \[2\]; expected an entry for each"
     ):
         on_shard(lambda own: own.replace(edge_weight=jnp.ones(2)))
-    with pytest.raises(ValueError, match="mode 'p3', whose first layer reads the edges"):
-        on_shard(lambda own: own.replace(edge_weight=own.edge_weight), "p3")
+
+
+class Doubled(nnx.Module):
+    """A convolution on doubled weights, of columns or of rows."""
+
+    def __init__(self, of_rows: bool) -> None:
+        self.conv, self.of_rows = jg.nn.GCNConv(4, 3, rngs=nnx.Rngs(0)), of_rows
+
+    def __call__(self, shard: Any, x: Any, *, key: Any = None, train: bool = False) -> Any:
+        x = shard.to_nodes(x) if self.of_rows else x
+        return self.conv(shard.replace(edge_weight=2 * shard.edge_weight), x)
+
+
+def test_columns_of_p3_take_no_other_data() -> None:
+    given, model = placed(2, 2, "p3"), Doubled(True)
+    with pytest.raises(ValueError, match="replace no edge data of the shard before its first"):
+        jg.train.predict(Doubled(False), given)
+    weight = graph().edge_weight
+    assert weight is not None
+    expected = model.conv(graph().replace(edge_weight=2 * weight), graph().nodes)
+    assert_close(jg.train.predict(model, given), expected, reduction_length=EDGES)
 
 
 @pytest.mark.parametrize("way", ["shard.replace(edge_weight=None)"])
